@@ -1,0 +1,97 @@
+//! What was decided about one review.
+
+use crate::driver::resolve::FoundDriver;
+use crate::reason::{Reason, Weight};
+
+use super::mutation::Mutation;
+
+/// The decision, with everything that `explain`, the answer, the metrics and the log need.
+#[derive(Clone, Debug)]
+pub struct Decision<'a> {
+    /// Whether the pod may come in.
+    pub allowed: bool,
+    /// The weightiest reason.
+    pub reason: Reason,
+    /// Every reason beside the plain outcome, with a sentence about this pod.
+    pub notes: Vec<(Reason, String)>,
+    /// The policy that held, if one was asked.
+    pub policy: Option<&'a str>,
+    /// The driver, by the best evidence.
+    pub driver: Option<FoundDriver<'a>>,
+    /// What is to change; only what is not so already.
+    pub mutations: Vec<Mutation>,
+}
+
+impl<'a> Decision<'a> {
+    /// Allowed as it is.
+    pub fn pass(reason: Reason) -> Decision<'a> {
+        Decision { allowed: true, reason, notes: Vec::new(), policy: None, driver: None, mutations: Vec::new() }
+    }
+
+    /// Adds a reason and its sentence. The weightiest becomes the decision's.
+    pub fn note(&mut self, reason: Reason, sentence: String) {
+        if reason.weight() > self.reason.weight() {
+            self.reason = reason;
+        }
+        self.notes.push((reason, sentence));
+    }
+
+    /// Refuses what could not be decided, when the policy is strict. This is the one place that decides between open
+    /// and closed.
+    pub fn close_if(&mut self, strict: bool) {
+        if strict && self.reason.weight() == Weight::Undecided {
+            self.allowed = false;
+            self.mutations.clear();
+        }
+    }
+
+    /// Sentences for the client: what was left undone and what to do about it.
+    pub fn warnings(&self) -> impl Iterator<Item = String> {
+        self.notes.iter().filter(|(reason, _)| reason.weight() >= Weight::Warning).map(|(_, text)| warning(text))
+    }
+}
+
+/// Longest warning that API servers pass on whole when there are many (`filters/warning.go`).
+const MAX_WARNING: usize = 256;
+
+/// Prefixed, cut to what is passed on, without control characters (which would drop the whole header).
+fn warning(text: &str) -> String {
+    let mut out = String::from("spark-usher: ");
+    out.extend(text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_WARNING - out.len()));
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_weightiest_reason_is_shown() {
+        let mut decision = Decision::pass(Reason::Seated);
+        decision.note(Reason::GangSizeUnknown, "a".into());
+        decision.note(Reason::AlreadySeated, "b".into());
+        assert_eq!(decision.reason, Reason::GangSizeUnknown);
+        assert_eq!(decision.warnings().collect::<Vec<_>>(), ["spark-usher: a"], "a note is no warning");
+    }
+
+    #[test]
+    fn strict_refuses_only_what_is_undecided_and_changes_nothing_then() {
+        let mut decision = Decision::pass(Reason::Seated);
+        decision.mutations.push(Mutation::SchedulerName("volcano".into()));
+        decision.note(Reason::GangSizeUnknown, String::new());
+        decision.close_if(true);
+        assert!(decision.allowed);
+        decision.note(Reason::NoCreator, String::new());
+        decision.close_if(false);
+        assert!(decision.allowed);
+        decision.close_if(true);
+        assert!(!decision.allowed && decision.mutations.is_empty());
+    }
+
+    #[test]
+    fn warnings_fit_the_header() {
+        let text = warning(&format!("a\nb{}", "é".repeat(400)));
+        assert!(text.starts_with("spark-usher: a b"));
+        assert_eq!(text.chars().count(), 256);
+    }
+}

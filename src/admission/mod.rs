@@ -1,0 +1,33 @@
+//! Road A: the bytes of a review in, the bytes of an answer out. Pure: the answer comes from the review, the policy and
+//! the snapshot, so it is the same under reinvocation and dry run, and no API call is on the way.
+//!
+//! [`request`] reads, [`decide`](mod@decide) decides, [`mutation`] is what is to change, [`patch`] says it as RFC 6902,
+//! [`response`] writes the answer.
+
+pub mod decide;
+pub mod decision;
+pub mod mutation;
+pub mod patch;
+pub mod request;
+pub mod response;
+mod seat;
+
+pub use decide::decide;
+pub use decision::Decision;
+pub use mutation::Mutation;
+pub use request::{BadReview, Operation, Review};
+
+use crate::policy::Policies;
+use crate::snapshot::Snapshot;
+
+/// The whole road: review bytes to decision and response bytes.
+pub fn answer<'a>(
+    body: &'a [u8],
+    snapshot: &Snapshot,
+    policies: &'a Policies,
+) -> Result<(Decision<'a>, Vec<u8>), BadReview> {
+    let review = request::parse(body)?;
+    let decision = decide(&review, snapshot, policies);
+    let bytes = response::write(&review, &decision);
+    Ok((decision, bytes))
+}

@@ -1,0 +1,258 @@
+//! Reading an AdmissionReview (admission.k8s.io/v1).
+//!
+//! The recorded review of an executor is 10 kB; what decides is borrowed from it and the rest is skipped, which costs
+//! little more than skipping all of it (`benches/admission.rs` prints both).
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+use crate::driver::resolve::Requester;
+use crate::spark::pod::Pod;
+use crate::spark::text::Text;
+
+/// What is no review that could be answered: the reply is a 400, not an answer.
+#[derive(Debug, thiserror::Error)]
+pub enum BadReview {
+    /// No JSON, or not of the expected shape.
+    #[error("expected an AdmissionReview as JSON: {0}")]
+    Json(#[from] serde_json::Error),
+    /// Some other kind or version.
+    #[error("expected kind AdmissionReview of apiVersion admission.k8s.io/v1, found kind {kind:?} of {version:?}")]
+    Kind {
+        /// The kind that was found.
+        kind: String,
+        /// The version that was found.
+        version: String,
+    },
+    /// Without these there is nothing to answer.
+    #[error("expected an AdmissionReview with request.uid")]
+    NoRequest,
+}
+
+/// What is done to the object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Operation {
+    /// A creation.
+    Create,
+    /// An update.
+    Update,
+    /// A deletion.
+    Delete,
+    /// A connection (exec, attach …), or one that is not known yet.
+    Other,
+}
+
+impl Operation {
+    /// All of them, for metrics.
+    pub const ALL: [Operation; 4] = [Operation::Create, Operation::Update, Operation::Delete, Operation::Other];
+
+    /// The metric label.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Operation::Create => "create",
+            Operation::Update => "update",
+            Operation::Delete => "delete",
+            Operation::Other => "other",
+        }
+    }
+}
+
+/// A review, as far as it decides.
+#[derive(Clone, Debug)]
+pub struct Review<'a> {
+    /// To be echoed in the answer.
+    pub uid: Text<'a>,
+    /// What is done.
+    pub operation: Operation,
+    /// Whether it is about pods themselves, not about another kind or a subresource.
+    pub is_pod: bool,
+    /// The object's name; may be empty for a creation.
+    pub name: Option<Text<'a>>,
+    /// The object's namespace.
+    pub namespace: Text<'a>,
+    /// Who asks.
+    pub requester: Requester<'a>,
+    /// The object; absent in a deletion.
+    pub pod: Option<Pod<'a>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", bound(deserialize = "O: Deserialize<'de>"))]
+struct ReviewWire<'a, O> {
+    #[serde(borrow, default)]
+    kind: Text<'a>,
+    #[serde(default)]
+    api_version: Text<'a>,
+    request: Option<RequestWire<'a, O>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", bound(deserialize = "O: Deserialize<'de>"))]
+struct RequestWire<'a, O> {
+    #[serde(borrow, default)]
+    uid: Text<'a>,
+    resource: Option<GroupResource<'a>>,
+    #[serde(default)]
+    sub_resource: Option<Text<'a>>,
+    #[serde(default)]
+    name: Option<Text<'a>>,
+    #[serde(default)]
+    namespace: Option<Text<'a>>,
+    #[serde(default)]
+    operation: Text<'a>,
+    #[serde(default)]
+    user_info: UserInfo<'a>,
+    object: Option<O>,
+}
+
+#[derive(Deserialize)]
+struct GroupResource<'a> {
+    #[serde(borrow, default)]
+    group: Text<'a>,
+    #[serde(default)]
+    version: Text<'a>,
+    #[serde(default)]
+    resource: Text<'a>,
+}
+
+#[derive(Default, Deserialize)]
+struct UserInfo<'a> {
+    #[serde(borrow, default)]
+    username: Text<'a>,
+    #[serde(default)]
+    extra: Option<Extra<'a>>,
+}
+
+/// Other extras (credential-id, node-name) do not decide.
+#[derive(Default, Deserialize)]
+struct Extra<'a> {
+    #[serde(borrow, default, rename = "authentication.kubernetes.io/pod-name")]
+    pod_names: Option<Vec<Text<'a>>>,
+    #[serde(default, rename = "authentication.kubernetes.io/pod-uid")]
+    pod_uids: Option<Vec<Text<'a>>>,
+}
+
+/// Reads a review.
+pub fn parse(body: &[u8]) -> Result<Review<'_>, BadReview> {
+    match serde_json::from_slice::<ReviewWire<'_, Pod<'_>>>(body) {
+        Ok(wire) => review(wire, |pod| pod),
+        // The object may be of another kind whose spec looks nothing like a pod's; then it is not ours to judge.
+        Err(error) => {
+            let wire = serde_json::from_slice::<ReviewWire<'_, IgnoredAny>>(body).map_err(|_| error)?;
+            let other = review(wire, |_| None)?;
+            if !other.is_pod {
+                return Ok(other);
+            }
+            Err(serde_json::from_slice::<ReviewWire<'_, Pod<'_>>>(body).err().map_or(BadReview::NoRequest, Into::into))
+        }
+    }
+}
+
+fn review<'a, O>(
+    wire: ReviewWire<'a, O>,
+    pod: impl FnOnce(Option<O>) -> Option<Pod<'a>>,
+) -> Result<Review<'a>, BadReview> {
+    if wire.kind != "AdmissionReview" || wire.api_version != "admission.k8s.io/v1" {
+        let cut = |text: Text<'_>| text.chars().take(64).collect();
+        return Err(BadReview::Kind { kind: cut(wire.kind), version: cut(wire.api_version) });
+    }
+    let request = wire.request.filter(|request| !request.uid.is_empty()).ok_or(BadReview::NoRequest)?;
+    let is_pod = request
+        .resource
+        .is_some_and(|about| about.group.is_empty() && about.version == "v1" && about.resource == "pods")
+        && request.sub_resource.is_none_or(|sub| sub.is_empty());
+    let operation = match &*request.operation {
+        "CREATE" => Operation::Create,
+        "UPDATE" => Operation::Update,
+        "DELETE" => Operation::Delete,
+        _ => Operation::Other,
+    };
+    let extra = request.user_info.extra.unwrap_or_default();
+    Ok(Review {
+        uid: request.uid,
+        operation,
+        is_pod,
+        name: request.name.filter(|name| !name.is_empty()),
+        namespace: request.namespace.unwrap_or_default(),
+        requester: Requester {
+            username: request.user_info.username,
+            pod_names: extra.pod_names.unwrap_or_default(),
+            pod_uids: extra.pod_uids.unwrap_or_default(),
+        },
+        pod: pod(request.object),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(body: &str) -> String {
+        parse(body.as_bytes()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn what_is_no_review_is_told() {
+        assert!(error("").starts_with("expected an AdmissionReview as JSON"));
+        assert!(error("[]").starts_with("expected an AdmissionReview as JSON"));
+        assert_eq!(
+            error(r#"{"kind":"Pod","apiVersion":"v1"}"#),
+            r#"expected kind AdmissionReview of apiVersion admission.k8s.io/v1, found kind "Pod" of "v1""#
+        );
+        assert!(
+            error(r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1beta1","request":{"uid":"1"}}"#)
+                .contains("v1beta1")
+        );
+        assert_eq!(
+            error(r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1"}"#),
+            "expected an AdmissionReview with request.uid"
+        );
+        assert_eq!(
+            error(r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":""}}"#),
+            "expected an AdmissionReview with request.uid"
+        );
+    }
+
+    fn with(request: &str) -> String {
+        format!(r#"{{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{{"uid":"u",{request}}}}}"#)
+    }
+
+    #[test]
+    fn other_kinds_are_read_though_they_look_like_no_pod() {
+        let body = with(
+            r#""resource":{"group":"x","version":"v1","resource":"things"},"operation":"CREATE","object":{"metadata":{"labels":7},"spec":"s"}"#,
+        );
+        let review = parse(body.as_bytes()).unwrap();
+        assert!(!review.is_pod && review.pod.is_none());
+    }
+
+    #[test]
+    fn a_malformed_pod_is_a_bad_review() {
+        let body = with(
+            r#""resource":{"group":"","version":"v1","resource":"pods"},"operation":"CREATE","object":{"metadata":{"labels":7}}"#,
+        );
+        assert!(error(&body).contains("a map of strings"), "{}", error(&body));
+    }
+
+    #[test]
+    fn subresources_and_operations() {
+        let body = with(
+            r#""resource":{"group":"","version":"v1","resource":"pods"},"subResource":"status","operation":"UPDATE","object":{}"#,
+        );
+        let review = parse(body.as_bytes()).unwrap();
+        assert!(!review.is_pod);
+        assert_eq!(review.operation, Operation::Update);
+        let body = with(r#""resource":{"group":"","version":"v1","resource":"pods"},"operation":"CONNECT""#);
+        assert_eq!(parse(body.as_bytes()).unwrap().operation, Operation::Other);
+    }
+
+    #[test]
+    fn extras_of_any_count_are_kept() {
+        let body = with(
+            r#""userInfo":{"username":"u","extra":{"authentication.kubernetes.io/pod-name":["a","b"],"authentication.kubernetes.io/pod-uid":null,"x":["y"]}}"#,
+        );
+        let review = parse(body.as_bytes()).unwrap();
+        assert_eq!(review.requester.pod_names, ["a", "b"].map(Text::from));
+        assert!(review.requester.pod_uids.is_empty());
+    }
+}

@@ -1,0 +1,83 @@
+//! Writing the answer: an AdmissionReview with a response, straight into bytes.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+
+use super::decision::Decision;
+use super::patch::{self, json_string};
+use super::request::Review;
+use crate::reason::Reason;
+
+/// The answer to a review. `patch` and `patchType` come together or not at all.
+pub fn write(review: &Review<'_>, decision: &Decision<'_>) -> Vec<u8> {
+    let mut out = Vec::with_capacity(2048);
+    out.extend_from_slice(br#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"#);
+    json_string(&mut out, &review.uid);
+    out.extend_from_slice(if decision.allowed { br#","allowed":true"# } else { br#","allowed":false"# });
+    if !decision.allowed {
+        out.extend_from_slice(br#","status":{"code":403,"reason":"Forbidden","message":"#);
+        json_string(&mut out, &refusal(decision));
+        out.push(b'}');
+    }
+    if let Some(pod) = review.pod.as_ref().filter(|_| decision.allowed && !decision.mutations.is_empty()) {
+        out.extend_from_slice(br#","patchType":"JSONPatch","patch":""#);
+        let mut operations = Vec::with_capacity(1024);
+        patch::write(pod, &decision.mutations, &mut operations);
+        append_base64(&mut out, &operations);
+        out.push(b'"');
+    }
+    let mut warnings = decision.warnings().peekable();
+    if warnings.peek().is_some() {
+        out.extend_from_slice(br#","warnings":["#);
+        for (i, warning) in warnings.enumerate() {
+            if i > 0 {
+                out.push(b',');
+            }
+            json_string(&mut out, &warning);
+        }
+        out.push(b']');
+    }
+    audit(&mut out, decision);
+    out.extend_from_slice(b"}}");
+    out
+}
+
+/// Why a pod may not come in, and what would let it.
+pub fn refusal(decision: &Decision<'_>) -> String {
+    let (_, sentence) = decision
+        .notes
+        .iter()
+        .find(|(reason, _)| *reason == decision.reason)
+        .cloned()
+        .unwrap_or_else(|| (decision.reason, decision.reason.text().to_owned()));
+    let policy = decision.policy.unwrap_or("default");
+    format!("spark-usher: {sentence} ({}; policy {policy} is strict)", decision.reason)
+}
+
+/// Audit annotations; the API server prefixes the keys with the webhook's name. Pods that are none of ours leave none.
+fn audit(out: &mut Vec<u8>, decision: &Decision<'_>) {
+    if matches!(decision.reason, Reason::NotAPod | Reason::NotCreate | Reason::NotSpark) {
+        return;
+    }
+    out.extend_from_slice(br#","auditAnnotations":{"reason":""#);
+    out.extend_from_slice(decision.reason.as_str().as_bytes());
+    out.push(b'"');
+    if let Some(policy) = decision.policy {
+        out.extend_from_slice(br#","policy":"#);
+        json_string(out, policy);
+    }
+    if let Some(driver) = &decision.driver {
+        out.extend_from_slice(br#","driver":"#);
+        json_string(out, &crate::driver::resolve::write_note(driver));
+    }
+    out.push(b'}');
+}
+
+fn append_base64(out: &mut Vec<u8>, bytes: &[u8]) {
+    let start = out.len();
+    out.resize(start + bytes.len().div_ceil(3) * 4, 0);
+    let Some(room) = out.get_mut(start..) else { return };
+    // The room is exactly what padded base64 takes.
+    let written = STANDARD.encode_slice(bytes, room).unwrap_or(0);
+    out.truncate(start + written);
+}

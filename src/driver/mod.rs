@@ -1,0 +1,3 @@
+//! Whose executor is this?
+
+pub mod resolve;

@@ -1,0 +1,276 @@
+//! Whose executor is this? Each step of the answer has a name (DESIGN "Who is the driver?").
+//!
+//! Ask the API server, not the pod: a driver in the cluster creates its executors with its bound service-account token,
+//! so the review says which pod that was. Only that evidence makes an owner at admission; labels and addresses are a
+//! tenant's to write, and a wrong uid is lethal: the garbage collector deletes the executor.
+
+use std::fmt;
+
+use crate::policy::Policies;
+use crate::reason::Reason;
+use crate::snapshot::{App, DriverPod, Executor, Snapshot};
+use crate::spark::pod::Pod;
+use crate::spark::text::Text;
+
+/// How a driver was found, the strongest evidence first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum How {
+    /// The authenticated creator of the pod.
+    Creator,
+    /// A controller owner that is already on the pod.
+    OwnerReference,
+    /// The labelled driver of the same application.
+    AppSelector,
+    /// `SPARK_DRIVER_URL`: the driver's Service, or its address.
+    DriverUrl,
+}
+
+impl How {
+    /// All kinds of evidence.
+    pub const ALL: [How; 4] = [How::Creator, How::OwnerReference, How::AppSelector, How::DriverUrl];
+
+    /// The word on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            How::Creator => "creator",
+            How::OwnerReference => "owner-reference",
+            How::AppSelector => "app-selector",
+            How::DriverUrl => "driver-url",
+        }
+    }
+
+    /// Reads the word.
+    pub fn from_name(name: &str) -> Option<How> {
+        How::ALL.into_iter().find(|how| how.as_str() == name)
+    }
+}
+
+impl fmt::Display for How {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A driver's pod, and how it was found. It is always in the executor's namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoundDriver<'a> {
+    /// The evidence.
+    pub how: How,
+    /// Pod name.
+    pub name: Text<'a>,
+    /// Pod uid.
+    pub uid: Text<'a>,
+}
+
+/// Who asks: the review's `userInfo`.
+#[derive(Clone, Debug, Default)]
+pub struct Requester<'a> {
+    /// `userInfo.username`.
+    pub username: Text<'a>,
+    /// `userInfo.extra["authentication.kubernetes.io/pod-name"]`.
+    pub pod_names: Vec<Text<'a>>,
+    /// `userInfo.extra["authentication.kubernetes.io/pod-uid"]`.
+    pub pod_uids: Vec<Text<'a>>,
+}
+
+/// What becomes of the executor's owner.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ownership {
+    /// It has a controlling owner, which stays.
+    AsSent,
+    /// The creator becomes the owner.
+    Creator,
+    /// Nothing is written, and why.
+    Withheld(Reason),
+}
+
+/// The answer.
+#[derive(Clone, Debug)]
+pub struct Resolution<'a> {
+    /// The driver by the best evidence there is.
+    pub driver: Option<FoundDriver<'a>>,
+    /// What becomes of the owner.
+    pub ownership: Ownership,
+    /// The application's driver is known and the requester has nothing to do with it.
+    pub foreign: bool,
+    /// For the gang's name: the driver as the review alone tells it, the same on every replica.
+    pub name_from_review: Option<Text<'a>>,
+}
+
+/// Answers for an executor under review.
+pub fn resolve<'a>(
+    requester: &Requester<'a>,
+    namespace: &str,
+    pod: &Pod<'a>,
+    snapshot: &Snapshot,
+    policies: &Policies,
+) -> Resolution<'a> {
+    let app = pod.app_selector().and_then(|selector| snapshot.app(namespace, selector));
+    let creator = creator(requester, namespace, policies);
+    let vetoed = creator.as_ref().map_err(|reason| *reason).and_then(|creator| veto(creator, namespace, pod, snapshot));
+    let owner = from_owner_reference(pod);
+    let name_from_review =
+        creator.as_ref().ok().map(|creator| creator.name.clone()).or_else(|| owner.as_ref().map(|o| o.name.clone()));
+    let ownership = match (pod.controller(), vetoed) {
+        (Some(_), _) => Ownership::AsSent,
+        (None, Ok(())) => Ownership::Creator,
+        (None, Err(reason)) => Ownership::Withheld(reason),
+    };
+    let driver = match (creator, vetoed) {
+        (Ok(creator), Ok(())) => Some(creator),
+        _ => owner
+            .or_else(|| app.and_then(|app| from_app_selector(app)))
+            .or_else(|| from_driver_url(pod, namespace, snapshot)),
+    };
+    let foreign = app.is_some_and(|app| is_foreign(app, requester, namespace));
+    Resolution { driver, ownership, foreign, name_from_review }
+}
+
+/// The authenticated creator, by the review and the policy alone: the same on every replica.
+pub fn creator<'a>(requester: &Requester<'a>, namespace: &str, policies: &Policies) -> Result<FoundDriver<'a>, Reason> {
+    let Requester { username, pod_names, pod_uids } = requester;
+    if pod_names.is_empty() && pod_uids.is_empty() {
+        return Err(Reason::NoCreator);
+    }
+    let account = username
+        .strip_prefix("system:serviceaccount:")
+        .and_then(|rest| rest.strip_prefix(namespace))
+        .and_then(|rest| rest.strip_prefix(':'));
+    if account.is_none_or(str::is_empty) {
+        return Err(Reason::CreatorElsewhere);
+    }
+    if policies.never_owns(username) {
+        return Err(Reason::CreatorNever);
+    }
+    match (pod_names.as_slice(), pod_uids.as_slice()) {
+        ([name], [uid]) if is_pod_name(name) && is_uid(uid) => {
+            Ok(FoundDriver { how: How::Creator, name: name.clone(), uid: uid.clone() })
+        }
+        _ => Err(Reason::CreatorAmbiguous),
+    }
+}
+
+/// What the snapshot knows against a creator. A cold replica knows nothing, which is no objection.
+fn veto(creator: &FoundDriver<'_>, namespace: &str, pod: &Pod<'_>, snapshot: &Snapshot) -> Result<(), Reason> {
+    if snapshot.executor(namespace, &creator.name).is_some_and(|(_, executor)| *executor.uid == *creator.uid) {
+        return Err(Reason::CreatorIsExecutor);
+    }
+    if let Some(known) = snapshot.driver_pod(namespace, &creator.name).filter(|known| *known.uid == *creator.uid) {
+        if known.is_executor {
+            return Err(Reason::CreatorIsExecutor);
+        }
+        if known.selector.is_some() && known.selector.as_deref() != pod.app_selector() {
+            return Err(Reason::CreatorOfOtherApplication);
+        }
+    }
+    let app = pod.app_selector().and_then(|selector| snapshot.app(namespace, selector));
+    match app.and_then(|app| app.live_driver()) {
+        Some(driver) if *driver.uid != *creator.uid => Err(Reason::CreatorNotDriver),
+        _ => Ok(()),
+    }
+}
+
+/// A pod that already owns the executor.
+pub fn from_owner_reference<'a>(pod: &Pod<'a>) -> Option<FoundDriver<'a>> {
+    let owner = pod.controller().filter(|owner| owner.is_pod())?;
+    Some(FoundDriver { how: How::OwnerReference, name: owner.name.clone(), uid: owner.uid.clone() })
+}
+
+/// The labelled driver of the same application.
+pub fn from_app_selector<'a>(app: &App) -> Option<FoundDriver<'a>> {
+    app.live_driver().map(|driver| found(How::AppSelector, driver))
+}
+
+/// The driver behind `SPARK_DRIVER_URL`.
+pub fn from_driver_url<'a>(pod: &Pod<'_>, namespace: &str, snapshot: &Snapshot) -> Option<FoundDriver<'a>> {
+    let workload = pod.body.read()?;
+    let url = workload.containers.iter().find_map(|container| container.driver_url.as_deref())?;
+    from_driver_host(crate::snapshot::driver_host(url)?, namespace, snapshot)
+}
+
+/// The driver that answers at this host: the owner of a Service `NAME.NAMESPACE.svc`, else the pod of this address.
+/// A pod on the host's network shares its address with others and is never meant.
+pub fn from_driver_host<'a>(host: &str, namespace: &str, snapshot: &Snapshot) -> Option<FoundDriver<'a>> {
+    let mut parts = host.split('.');
+    if let (Some(service), Some(there)) = (parts.next(), parts.next())
+        && there == namespace
+        && let Some(owner) = snapshot.services.get([namespace, "/", service].concat().as_str())
+    {
+        return Some(FoundDriver {
+            how: How::DriverUrl,
+            name: owner.name.to_string().into(),
+            uid: owner.uid.to_string().into(),
+        });
+    }
+    snapshot.driver_at(namespace, host).map(|driver| found(How::DriverUrl, driver))
+}
+
+fn found<'a>(how: How, driver: &DriverPod) -> FoundDriver<'a> {
+    FoundDriver { how, name: driver.name.to_string().into(), uid: driver.uid.to_string().into() }
+}
+
+/// Whether the application's driver is known and the requester is neither that pod, nor its service account, nor a
+/// workload controller.
+fn is_foreign(app: &App, requester: &Requester<'_>, namespace: &str) -> bool {
+    let Some(driver) = app.live_driver() else { return false };
+    let is_driver = matches!(requester.pod_uids.as_slice(), [uid] if **uid == *driver.uid);
+    !is_driver && !is_account(driver, requester, namespace) && !is_workload_controller(&requester.username)
+}
+
+fn is_account(driver: &DriverPod, requester: &Requester<'_>, namespace: &str) -> bool {
+    let account = driver.service_account.as_deref().unwrap_or("default");
+    requester.username.as_str() == ["system:serviceaccount:", namespace, ":", account].concat()
+}
+
+/// The controllers that create pods for StatefulSets, Deployments and Jobs; some clusters run them under one identity.
+fn is_workload_controller(username: &str) -> bool {
+    const CONTROLLERS: [&str; 6] = [
+        "statefulset-controller",
+        "replicaset-controller",
+        "deployment-controller",
+        "replication-controller",
+        "job-controller",
+        "daemon-set-controller",
+    ];
+    username == "system:kube-controller-manager"
+        || username.strip_prefix("system:serviceaccount:kube-system:").is_some_and(|name| CONTROLLERS.contains(&name))
+}
+
+/// Evidence for an executor that is already in the cluster, for the loop: weaker than a creator, so the driver's pod is
+/// read live before anything is written.
+pub fn resolve_later<'a>(
+    app: &App,
+    executor: &Executor,
+    namespace: &str,
+    snapshot: &Snapshot,
+) -> Option<FoundDriver<'a>> {
+    from_app_selector(app)
+        .or_else(|| executor.note.as_deref().and_then(read_note))
+        .or_else(|| executor.driver_host.as_deref().and_then(|host| from_driver_host(host, namespace, snapshot)))
+}
+
+/// Our note of weaker evidence, `how/name/uid`. Anybody may write an annotation: it is a hint where to look, no more.
+pub fn read_note<'a>(note: &str) -> Option<FoundDriver<'a>> {
+    let mut parts = note.split('/');
+    let (how, name, uid) = (How::from_name(parts.next()?)?, parts.next()?, parts.next()?);
+    let whole = parts.next().is_none() && is_pod_name(name) && is_uid(uid);
+    whole.then(|| FoundDriver { how, name: name.to_owned().into(), uid: uid.to_owned().into() })
+}
+
+/// The text of our note.
+pub fn write_note(driver: &FoundDriver<'_>) -> String {
+    [driver.how.as_str(), "/", &driver.name, "/", &driver.uid].concat()
+}
+
+fn is_pod_name(name: &str) -> bool {
+    let edge = |b: Option<&u8>| b.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
+    let bytes = name.as_bytes();
+    name.len() <= 253
+        && edge(bytes.first())
+        && edge(bytes.last())
+        && bytes.iter().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'-' || *b == b'.')
+}
+
+fn is_uid(uid: &str) -> bool {
+    (1..=128).contains(&uid.len()) && uid.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
+}

@@ -1,0 +1,40 @@
+//! coscheduling (kubernetes-sigs/scheduler-plugins): a label on every member, a PodGroup with a count and minResources.
+//!
+//! Sources: `apis/scheduling/v1alpha1/types.go`, `pkg/coscheduling/core/core.go`. Permit refuses members of a group that
+//! does not exist yet. It has no queues. Members should share one priority.
+
+use serde_json::{Map, Value};
+
+use super::{GangScheduler, GroupKeyPlace, GroupSpec, Shape, nothing};
+use crate::snapshot::{GroupApi, MarkPlace};
+
+pub(super) static COSCHEDULING: GangScheduler = GangScheduler {
+    kind: "coscheduling",
+    default_name: Some("scheduler-plugins-scheduler"),
+    shapes: &[Shape::Executors],
+    group_key: GroupKeyPlace::Mark(MarkPlace::Label, "scheduling.x-k8s.io/pod-group"),
+    queue_key: None,
+    queue_required: false,
+    more_keys: &[],
+    extra_member_harmless: true,
+    groups_by_owner: false,
+    apis: &[GroupApi {
+        group: "scheduling.x-k8s.io",
+        version: "v1alpha1",
+        plural: "podgroups",
+        kind: "PodGroup",
+        count_mutable: true,
+    }],
+    executor: nothing,
+    driver: nothing,
+    spec,
+};
+
+pub(super) fn spec(want: &GroupSpec, _: &GroupApi) -> Value {
+    let mut spec = Map::new();
+    spec.insert("minMember".into(), want.min_member.into());
+    if !want.min_resources.is_empty() {
+        spec.insert("minResources".into(), want.min_resources.to_json());
+    }
+    Value::Object(spec)
+}

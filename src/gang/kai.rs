@@ -1,0 +1,21 @@
+//! KAI: scheduler and queue only. Its podgrouper groups Spark pods by `spark-app-name` and `spark-app-selector`
+//! (`pkg/podgrouper/podgrouper/plugins/spark/spark.go`).
+
+use super::{GangScheduler, GroupKeyPlace, Shape, no_spec, nothing};
+use crate::snapshot::MarkPlace;
+
+pub(super) static KAI: GangScheduler = GangScheduler {
+    kind: "kai",
+    default_name: Some("kai-scheduler"),
+    shapes: &[Shape::Pods],
+    group_key: GroupKeyPlace::None,
+    queue_key: Some((MarkPlace::Label, "kai.scheduler/queue")),
+    queue_required: false,
+    more_keys: &[],
+    extra_member_harmless: true,
+    groups_by_owner: false,
+    apis: &[],
+    executor: nothing,
+    driver: nothing,
+    spec: no_spec,
+};

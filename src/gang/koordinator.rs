@@ -1,0 +1,85 @@
+//! Koordinator: a PodGroup named by a label, or annotations that carry everything.
+//!
+//! Sources: `apis/extension/coscheduling.go`, `apis/thirdparty/scheduler-plugins`. The label's key is literally
+//! `pod-group.scheduling.sigs.k8s.io`. Annotations win over the PodGroup. Its default match policy, once-satisfied, lets
+//! replacements start.
+
+use super::{Ask, GangScheduler, GroupKeyPlace, Marks, Membership, Shape, nothing};
+use crate::snapshot::{GroupApi, MarkPlace};
+
+const NAME: &str = "gang.scheduling.koordinator.sh/name";
+const MIN_AVAILABLE: &str = "gang.scheduling.koordinator.sh/min-available";
+
+pub(super) static KOORDINATOR: GangScheduler = GangScheduler {
+    kind: "koordinator",
+    default_name: Some("koord-scheduler"),
+    shapes: &[Shape::Executors],
+    group_key: GroupKeyPlace::Mark(MarkPlace::Label, "pod-group.scheduling.sigs.k8s.io"),
+    queue_key: Some((MarkPlace::Label, "quota.scheduling.koordinator.sh/name")),
+    queue_required: false,
+    more_keys: &[(MarkPlace::Annotation, NAME), (MarkPlace::Annotation, MIN_AVAILABLE)],
+    extra_member_harmless: true,
+    groups_by_owner: false,
+    apis: &[GroupApi {
+        group: "scheduling.sigs.k8s.io",
+        version: "v1alpha1",
+        plural: "podgroups",
+        kind: "PodGroup",
+        count_mutable: true,
+    }],
+    executor,
+    driver: nothing,
+    spec: super::coscheduling::spec,
+};
+
+fn executor(ask: &Ask<'_>, marks: &mut Marks) {
+    if ask.shape == Shape::Pods || ask.membership != Membership::Annotations {
+        return;
+    }
+    marks.no_group_key = true;
+    if !ask.counted {
+        return;
+    }
+    match ask.numbers {
+        Some(numbers) => {
+            marks.annotation(NAME, ask.group);
+            marks.annotation(MIN_AVAILABLE, numbers.members.to_string());
+        }
+        // Name and number must come together.
+        None => marks.size_unknown = true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gang::Numbers;
+
+    #[test]
+    fn annotations_carry_name_and_number_or_nothing() {
+        let numbers = Numbers { members: 3, resources: None, fixed: true };
+        let ask = |membership, numbers| Ask {
+            shape: Shape::Executors,
+            membership,
+            group: "g",
+            numbers,
+            counted: true,
+            with_driver: false,
+            driver_requests: None,
+        };
+        let marks = |ask: Ask<'_>| {
+            let mut marks = Marks::default();
+            executor(&ask, &mut marks);
+            marks
+        };
+        let both = marks(ask(Membership::Annotations, Some(&numbers)));
+        assert_eq!(
+            both.set,
+            [(MarkPlace::Annotation, NAME, "g".to_owned()), (MarkPlace::Annotation, MIN_AVAILABLE, "3".to_owned())]
+        );
+        assert!(both.no_group_key);
+        let unknown = marks(ask(Membership::Annotations, None));
+        assert!(unknown.set.is_empty() && unknown.size_unknown);
+        assert!(marks(ask(Membership::PodGroup, Some(&numbers))).set.is_empty());
+    }
+}

@@ -1,0 +1,63 @@
+//! kube-batch: an annotation on every member, a PodGroup with a count and a queue, no minResources.
+//!
+//! Sources: kube-batch `pkg/apis/scheduling/v1alpha{1,2}`; v1alpha2 lives in an API group of its own.
+
+use serde_json::{Map, Value};
+
+use super::{GangScheduler, GroupKeyPlace, GroupSpec, Shape, nothing};
+use crate::snapshot::{GroupApi, MarkPlace};
+
+pub(super) static KUBE_BATCH: GangScheduler = GangScheduler {
+    kind: "kube-batch",
+    default_name: Some("kube-batch"),
+    shapes: &[Shape::Executors],
+    group_key: GroupKeyPlace::Mark(MarkPlace::Annotation, "scheduling.k8s.io/group-name"),
+    // The queue stands in the group.
+    queue_key: None,
+    queue_required: false,
+    more_keys: &[],
+    extra_member_harmless: true,
+    groups_by_owner: false,
+    apis: &[api("scheduling.sigs.dev", "v1alpha2"), api("scheduling.incubator.k8s.io", "v1alpha1")],
+    executor: nothing,
+    driver: nothing,
+    spec,
+};
+
+const fn api(group: &'static str, version: &'static str) -> GroupApi {
+    GroupApi { group, version, plural: "podgroups", kind: "PodGroup", count_mutable: true }
+}
+
+fn spec(want: &GroupSpec, _: &GroupApi) -> Value {
+    let mut spec = Map::new();
+    spec.insert("minMember".into(), want.min_member.into());
+    if let Some(queue) = &want.queue {
+        spec.insert("queue".into(), (**queue).into());
+    }
+    if let Some(class) = &want.priority_class {
+        spec.insert("priorityClassName".into(), (**class).into());
+    }
+    Value::Object(spec)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn no_min_resources() {
+        let mut want = GroupSpec {
+            name: "g".into(),
+            min_member: 3,
+            min_resources: Default::default(),
+            queue: Some("q".into()),
+            priority_class: Some("high".into()),
+        };
+        want.min_resources.set("cpu", "1".parse().unwrap());
+        assert_eq!(
+            spec(&want, &KUBE_BATCH.apis[0]),
+            json!({"minMember": 3, "queue": "q", "priorityClassName": "high"})
+        );
+    }
+}

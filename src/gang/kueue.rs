@@ -1,0 +1,86 @@
+//! Kueue, plain pods: a queue label that gates each pod; a group of a fixed size only by request.
+//!
+//! Sources: `pkg/controller/jobs/pod/{constants,pod_webhook}.go`, `site/…/external_workloads/spark_submit_plain_pod.md`.
+//! An executor is owned by a pod that Kueue manages, and is skipped unless it says that its parent is suspended. Kueue's
+//! webhook must see our labels, so our configuration sorts before it.
+
+use super::{Ask, GangScheduler, GroupKeyPlace, Marks, Shape, no_spec, nothing};
+use crate::snapshot::MarkPlace;
+
+const MANAGED: &str = "kueue.x-k8s.io/managed";
+const PARENT: &str = "kueue.x-k8s.io/pod-suspending-parent";
+const TOTAL: &str = "kueue.x-k8s.io/pod-group-total-count";
+
+pub(super) static KUEUE: GangScheduler = GangScheduler {
+    kind: "kueue",
+    default_name: None,
+    shapes: &[Shape::Pods, Shape::Executors],
+    group_key: GroupKeyPlace::Mark(MarkPlace::Label, "kueue.x-k8s.io/pod-group-name"),
+    queue_key: Some((MarkPlace::Label, "kueue.x-k8s.io/queue-name")),
+    queue_required: true,
+    more_keys: &[(MarkPlace::Label, MANAGED), (MarkPlace::Annotation, PARENT), (MarkPlace::Annotation, TOTAL)],
+    extra_member_harmless: false,
+    groups_by_owner: false,
+    apis: &[],
+    executor,
+    driver: nothing,
+    spec: no_spec,
+};
+
+fn executor(ask: &Ask<'_>, marks: &mut Marks) {
+    marks.label(MANAGED, "true");
+    marks.annotation(PARENT, "spark-driver");
+    if ask.shape != Shape::Executors || !ask.counted {
+        marks.no_group_key = true;
+        return;
+    }
+    match ask.numbers {
+        Some(numbers) if numbers.fixed => marks.annotation(TOTAL, numbers.members.to_string()),
+        Some(_) => {
+            marks.no_group_key = true;
+            marks.not_fixed = true;
+        }
+        None => {
+            marks.no_group_key = true;
+            marks.size_unknown = true;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gang::{Membership, Numbers};
+
+    fn marks(shape: Shape, numbers: Option<&Numbers>, counted: bool) -> Marks {
+        let ask = Ask {
+            shape,
+            membership: Membership::PodGroup,
+            group: "g",
+            numbers,
+            counted,
+            with_driver: true,
+            driver_requests: None,
+        };
+        let mut marks = Marks::default();
+        executor(&ask, &mut marks);
+        marks
+    }
+
+    #[test]
+    fn each_pod_for_itself_by_default() {
+        let pods = marks(Shape::Pods, None, true);
+        assert!(pods.no_group_key && !pods.size_unknown);
+        assert_eq!(pods.set.len(), 2);
+    }
+
+    #[test]
+    fn a_group_needs_a_fixed_known_size() {
+        let numbers = |fixed| Numbers { members: 3, resources: None, fixed };
+        let fixed = marks(Shape::Executors, Some(&numbers(true)), true);
+        assert!(!fixed.no_group_key && fixed.set.contains(&(MarkPlace::Annotation, TOTAL, "3".to_owned())));
+        assert!(marks(Shape::Executors, Some(&numbers(false)), true).not_fixed);
+        assert!(marks(Shape::Executors, None, true).size_unknown);
+        assert!(marks(Shape::Executors, Some(&numbers(true)), false).no_group_key);
+    }
+}

@@ -1,0 +1,282 @@
+//! Gangs: what each scheduler wants on the wire, how large a gang is, and what it is called.
+//!
+//! Every scheduler is one file with one row, and [`TABLE`] lists the rows; nothing else in the crate knows a
+//! scheduler's keys. To add one: write the file, add the line.
+//!
+//! ## Why executors only
+//! All PodGroup schedulers but YuniKorn place nothing until `minMember` pods exist. The driver creates the executors,
+//! so a group of driver + N with minMember N+1 never starts (GANG.md, design law).
+
+mod coscheduling;
+pub mod group;
+mod kai;
+mod koordinator;
+mod kube_batch;
+mod kueue;
+pub mod name;
+mod native;
+mod none;
+pub mod size;
+mod volcano;
+mod yunikorn;
+
+use serde_json::Value;
+
+pub use group::GroupSpec;
+pub use name::NameTemplate;
+pub use none::NONE;
+pub use size::Numbers;
+
+use crate::snapshot::{GroupApi, MarkPlace, Seat, SeatKeys};
+use crate::spark::pod::Pod;
+use crate::spark::resources::ResourceList;
+
+/// Every scheduler, one line each.
+pub static TABLE: &[&GangScheduler] = &[
+    &none::NONE,
+    &kube_batch::KUBE_BATCH,
+    &volcano::VOLCANO,
+    &yunikorn::YUNIKORN,
+    &coscheduling::COSCHEDULING,
+    &koordinator::KOORDINATOR,
+    &kueue::KUEUE,
+    &kai::KAI,
+    &native::NATIVE,
+];
+
+/// One scheduler's wire format.
+#[derive(Debug)]
+pub struct GangScheduler {
+    /// Value of `scheduler.type`.
+    pub kind: &'static str,
+    /// `schedulerName` unless the policy names another; `None` leaves the pod's.
+    pub default_name: Option<&'static str>,
+    /// Shapes that can start, the default first.
+    pub shapes: &'static [Shape],
+    /// Where a pod names its gang.
+    pub group_key: GroupKeyPlace,
+    /// Where a pod names its queue.
+    pub queue_key: Option<(MarkPlace, &'static str)>,
+    /// Whether a queue has to be given.
+    pub queue_required: bool,
+    /// Whether the priority class of the gang's members stands in the group too.
+    pub more_keys: &'static [(MarkPlace, &'static str)],
+    /// Whether an executor of another resource profile may carry the gang key although the gang does not count it.
+    pub extra_member_harmless: bool,
+    /// Whether an owner without a gang key would put an executor into its driver's group.
+    pub groups_by_owner: bool,
+    /// PodGroup APIs, the preferred first; empty when the scheduler has none or makes its own.
+    pub apis: &'static [GroupApi],
+    /// What else an executor gets.
+    pub executor: fn(&Ask<'_>, &mut Marks),
+    /// What else a driver gets.
+    pub driver: fn(&Ask<'_>, &mut Marks),
+    /// A PodGroup's `spec`.
+    pub spec: fn(&GroupSpec, &GroupApi) -> Value,
+}
+
+/// What a gang consists of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Shape {
+    /// No gang: each pod for itself.
+    Pods,
+    /// The executors wait for each other; the driver is outside.
+    Executors,
+    /// One group with the driver, minMember 1 and room for all: a gate at the queue, not all-or-nothing.
+    App,
+}
+
+impl Shape {
+    /// All shapes.
+    pub const ALL: [Shape; 3] = [Shape::Pods, Shape::Executors, Shape::App];
+
+    /// Value of `gang.shape`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Shape::Pods => "pods",
+            Shape::Executors => "executors",
+            Shape::App => "app",
+        }
+    }
+}
+
+/// How a pod says that it belongs to a gang, where a scheduler knows two ways.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum Membership {
+    /// By naming a PodGroup.
+    #[default]
+    PodGroup,
+    /// By annotations that carry the numbers too.
+    Annotations,
+}
+
+/// Where a pod names its gang.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GroupKeyPlace {
+    /// Nowhere.
+    None,
+    /// In a label or an annotation.
+    Mark(MarkPlace, &'static str),
+    /// In `spec.schedulingGroup.podGroupName`.
+    SchedulingGroup,
+}
+
+impl GroupKeyPlace {
+    /// The gang that a pod under review names.
+    pub fn of_pod<'p>(&self, pod: &'p Pod<'_>) -> Option<&'p str> {
+        let value = match self {
+            GroupKeyPlace::None => None,
+            GroupKeyPlace::Mark(MarkPlace::Label, key) => pod.label(key),
+            GroupKeyPlace::Mark(MarkPlace::Annotation, key) => pod.annotation(key),
+            GroupKeyPlace::SchedulingGroup => pod.spec.scheduling_group.as_deref(),
+        };
+        value.filter(|name| !name.is_empty())
+    }
+
+    /// The gang that a pod of the snapshot names.
+    pub fn of_seat<'s>(&self, seat: &'s Seat) -> Option<&'s str> {
+        let value = match self {
+            GroupKeyPlace::None => None,
+            GroupKeyPlace::Mark(place, key) => seat.mark(*place, key),
+            GroupKeyPlace::SchedulingGroup => seat.scheduling_group.as_deref(),
+        };
+        value.filter(|name| !name.is_empty())
+    }
+}
+
+/// What is asked of a scheduler's row for one pod.
+#[derive(Debug)]
+pub struct Ask<'a> {
+    /// What the gang consists of; [`Shape::Pods`] when gangs are off.
+    pub shape: Shape,
+    /// How members say so.
+    pub membership: Membership,
+    /// The gang's name.
+    pub group: &'a str,
+    /// How many, and how large; `None` when unknown.
+    pub numbers: Option<&'a Numbers>,
+    /// Whether the gang counts this pod: an executor of the default resource profile.
+    pub counted: bool,
+    /// Whether the driver is scheduled by the same scheduler, in the same application.
+    pub with_driver: bool,
+    /// What the driver requests, when the pod is the driver.
+    pub driver_requests: Option<&'a ResourceList>,
+}
+
+/// Labels and annotations for one pod, and what was missing.
+#[derive(Debug, Default)]
+pub struct Marks {
+    /// Key and value by place.
+    pub set: Vec<(MarkPlace, &'static str, String)>,
+    /// Whether the gang key itself has to be left out.
+    pub no_group_key: bool,
+    /// A number was needed and is not known.
+    pub size_unknown: bool,
+    /// A fixed number was needed and the application's changes.
+    pub not_fixed: bool,
+}
+
+impl Marks {
+    fn label(&mut self, key: &'static str, value: impl Into<String>) {
+        self.set.push((MarkPlace::Label, key, value.into()));
+    }
+
+    fn annotation(&mut self, key: &'static str, value: impl Into<String>) {
+        self.set.push((MarkPlace::Annotation, key, value.into()));
+    }
+}
+
+impl GangScheduler {
+    /// The row of a type.
+    pub fn of_kind(kind: &str) -> Option<&'static GangScheduler> {
+        TABLE.iter().copied().find(|row| row.kind == kind)
+    }
+
+    /// The default shape.
+    pub fn default_shape(&self) -> Shape {
+        self.shapes.first().copied().unwrap_or(Shape::Pods)
+    }
+
+    /// Every label and annotation that this scheduler reads from a pod.
+    fn keys(&self) -> impl Iterator<Item = (MarkPlace, &'static str)> {
+        let group = match self.group_key {
+            GroupKeyPlace::Mark(place, key) => Some((place, key)),
+            GroupKeyPlace::None | GroupKeyPlace::SchedulingGroup => None,
+        };
+        group.into_iter().chain(self.queue_key).chain(self.more_keys.iter().copied())
+    }
+
+    /// Whether this is one of the keys that the scheduler reads.
+    pub fn reads(&self, place: MarkPlace, key: &str) -> bool {
+        self.keys().any(|(p, k)| p == place && k == key)
+    }
+}
+
+/// The keys of all schedulers, for the snapshot.
+pub fn seat_keys() -> SeatKeys {
+    SeatKeys::new(TABLE.iter().flat_map(|row| row.keys()))
+}
+
+/// Whether a value may stand in a label: at most 63 characters, alphanumeric at both ends, `-_.` between; or empty.
+pub fn is_label_value(value: &str) -> bool {
+    let edge = |b: Option<&u8>| b.is_some_and(u8::is_ascii_alphanumeric);
+    let bytes = value.as_bytes();
+    value.is_empty()
+        || (value.len() <= 63
+            && edge(bytes.first())
+            && edge(bytes.last())
+            && bytes.iter().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(b)))
+}
+
+/// For rows that add nothing.
+fn nothing(_: &Ask<'_>, _: &mut Marks) {}
+
+/// For rows without a group object.
+fn no_spec(_: &GroupSpec, _: &GroupApi) -> Value {
+    Value::Null
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_sound() {
+        let mut kinds = std::collections::BTreeSet::new();
+        for row in TABLE {
+            assert!(kinds.insert(row.kind), "{} twice", row.kind);
+            assert!(!row.shapes.is_empty(), "{}", row.kind);
+            let gang = row.shapes.iter().any(|shape| *shape != Shape::Pods);
+            assert_eq!(gang, row.group_key != GroupKeyPlace::None || row.kind == "yunikorn", "{}", row.kind);
+            for (_, key) in row.keys() {
+                let (prefix, name) = key.rsplit_once('/').unwrap_or(("", key));
+                assert!(name.len() <= 63 && prefix.len() <= 253, "{key}");
+            }
+            for api in row.apis {
+                let spec = (row.spec)(
+                    &GroupSpec {
+                        name: "g".into(),
+                        min_member: 3,
+                        min_resources: Default::default(),
+                        queue: None,
+                        priority_class: None,
+                    },
+                    api,
+                );
+                assert!(spec.is_object(), "{}: {spec}", row.kind);
+            }
+        }
+        assert!(std::ptr::eq(GangScheduler::of_kind("volcano").unwrap(), &volcano::VOLCANO));
+        assert!(GangScheduler::of_kind("Volcano").is_none());
+    }
+
+    #[test]
+    fn label_values() {
+        for good in ["", "a", "root.team-a", "A_1", &"x".repeat(63)] {
+            assert!(is_label_value(good), "{good}");
+        }
+        for bad in ["-a", "a.", "a/b", "a b", "é", &"x".repeat(64)] {
+            assert!(!is_label_value(bad), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! A gang's name: a pure function of review and policy, the same on a cold and on a warm replica.
+
+use std::fmt;
+use std::str::FromStr;
+
+use ring::digest::{SHA256, digest};
+
+/// The longest name: it must also fit a label's value.
+const MAX: usize = 63;
+/// Room that is left for the driver's name whatever else a template says.
+const MIN_DRIVER_ROOM: usize = 16;
+
+/// `gang.name`, such as `{driver}-{app8}`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NameTemplate(Vec<Part>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Part {
+    Literal(String),
+    Driver,
+    App8,
+}
+
+/// What is no template for a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadTemplate {
+    /// Without the application in it, two applications of one driver pod would share a group.
+    #[error("it must contain {{app8}} once: expected something like {{driver}}-{{app8}}")]
+    NoApp,
+    /// Something else in braces.
+    #[error("unknown placeholder: expected {{driver}} and {{app8}} only")]
+    Placeholder,
+    /// Characters that no name may have.
+    #[error("expected only a-z, 0-9 and - around the placeholders")]
+    Characters,
+    /// Too long.
+    #[error("too long: expected at most 38 characters besides the placeholders")]
+    TooLong,
+}
+
+impl Default for NameTemplate {
+    fn default() -> Self {
+        NameTemplate(vec![Part::Driver, Part::Literal("-".into()), Part::App8])
+    }
+}
+
+impl FromStr for NameTemplate {
+    type Err = BadTemplate;
+
+    fn from_str(text: &str) -> Result<Self, BadTemplate> {
+        let mut parts = Vec::new();
+        let mut rest = text;
+        while !rest.is_empty() {
+            if let Some(after) = rest.strip_prefix("{driver}") {
+                parts.push(Part::Driver);
+                rest = after;
+            } else if let Some(after) = rest.strip_prefix("{app8}") {
+                parts.push(Part::App8);
+                rest = after;
+            } else if rest.starts_with(['{', '}']) {
+                return Err(BadTemplate::Placeholder);
+            } else {
+                let (literal, after) = rest.split_at(rest.find(['{', '}']).unwrap_or(rest.len()));
+                if !literal.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-') {
+                    return Err(BadTemplate::Characters);
+                }
+                parts.push(Part::Literal(literal.to_owned()));
+                rest = after;
+            }
+        }
+        let count = |which: &Part| parts.iter().filter(|part| *part == which).count();
+        if count(&Part::App8) != 1 || count(&Part::Driver) > 1 {
+            return Err(BadTemplate::NoApp);
+        }
+        let template = NameTemplate(parts);
+        if template.fixed_len() + MIN_DRIVER_ROOM > MAX + 1 {
+            return Err(BadTemplate::TooLong);
+        }
+        Ok(template)
+    }
+}
+
+impl fmt::Display for NameTemplate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for part in &self.0 {
+            f.write_str(match part {
+                Part::Literal(text) => text,
+                Part::Driver => "{driver}",
+                Part::App8 => "{app8}",
+            })?;
+        }
+        Ok(())
+    }
+}
+
+impl NameTemplate {
+    fn fixed_len(&self) -> usize {
+        self.0
+            .iter()
+            .map(|part| match part {
+                Part::Literal(text) => text.len(),
+                Part::Driver => 0,
+                Part::App8 => 8,
+            })
+            .sum()
+    }
+
+    /// The gang's name: a DNS-1123 label of at most 63 characters. A long driver name is cut, never the hash; without a
+    /// driver its place stays empty.
+    pub fn render(&self, driver: Option<&str>, selector: &str) -> String {
+        let room = MAX - self.fixed_len();
+        let mut name = String::with_capacity(MAX);
+        for part in &self.0 {
+            match part {
+                Part::Literal(text) => name.push_str(text),
+                Part::App8 => push_app8(&mut name, selector),
+                Part::Driver => {
+                    let driver = driver.unwrap_or_default().bytes().take(room);
+                    name.extend(driver.map(|b| match b {
+                        b'a'..=b'z' | b'0'..=b'9' => char::from(b),
+                        b'A'..=b'Z' => char::from(b.to_ascii_lowercase()),
+                        _ => '-',
+                    }));
+                }
+            }
+        }
+        let trimmed = name.trim_matches('-');
+        if trimmed.len() == name.len() { name } else { trimmed.to_owned() }
+    }
+}
+
+/// The first eight hex digits of the SHA-256 of an app selector.
+fn push_app8(name: &mut String, selector: &str) {
+    for byte in digest(&SHA256, selector.as_bytes()).as_ref().iter().take(4) {
+        let nibbles = [byte >> 4, byte & 15];
+        name.extend(nibbles.iter().filter_map(|nibble| char::from_digit(u32::from(*nibble), 16)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const APP: &str = "spark-5ce218ea51d24d51bcb1500360dfa682";
+
+    #[test]
+    fn default_name_is_driver_and_hash() {
+        let name = NameTemplate::default().render(Some("notebook-driver"), APP);
+        // printf %s spark-5ce218ea51d24d51bcb1500360dfa682 | sha256sum | cut -c1-8
+        assert_eq!(name, "notebook-driver-f33e32ff");
+        assert_eq!(NameTemplate::default().render(None, APP), "f33e32ff");
+        assert_eq!(NameTemplate::default().to_string(), "{driver}-{app8}");
+    }
+
+    #[test]
+    fn long_drivers_are_cut_before_the_hash() {
+        let long = "d".repeat(253);
+        let name = NameTemplate::default().render(Some(&long), APP);
+        assert_eq!(name, format!("{}-f33e32ff", "d".repeat(54)));
+        assert_eq!(NameTemplate::default().render(Some("a.b.c"), APP), "a-b-c-f33e32ff");
+    }
+
+    #[test]
+    fn templates_are_checked() {
+        let parse = |text: &str| text.parse::<NameTemplate>();
+        assert_eq!(parse("{driver}"), Err(BadTemplate::NoApp));
+        assert_eq!(parse("{app8}-{app8}"), Err(BadTemplate::NoApp));
+        assert_eq!(parse("{app}-{app8}"), Err(BadTemplate::Placeholder));
+        assert_eq!(parse("X-{app8}"), Err(BadTemplate::Characters));
+        assert_eq!(parse(&format!("{}{{app8}}", "x".repeat(41))), Err(BadTemplate::TooLong));
+        assert_eq!(parse("spark-{app8}").unwrap().render(Some("d"), APP), "spark-f33e32ff");
+        assert_eq!(parse("{driver}-{app8}"), Ok(NameTemplate::default()));
+    }
+
+    proptest! {
+        #[test]
+        fn names_are_always_valid(driver in proptest::option::of("[a-z0-9]([a-z0-9.-]{0,250}[a-z0-9])?"), app in ".{0,80}",
+                                  template in "[a-z0-9-]{0,10}(\\{driver\\}[a-z-]{0,5})?\\{app8\\}[a-z0-9-]{0,10}") {
+            let name = template.parse::<NameTemplate>().unwrap().render(driver.as_deref(), &app);
+            prop_assert!(!name.is_empty() && name.len() <= 63);
+            prop_assert!(crate::gang::is_label_value(&name));
+            prop_assert!(!name.contains(['_', '.']));
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! Kubernetes' own gangs: `spec.schedulingGroup` names a PodGroup of `scheduling.k8s.io` (KEP-4671, KEP-5832).
+//!
+//! 1.36 serves v1alpha2, whose schedulingPolicy is immutable; 1.37 serves v1beta1, where gang.minCount can change. A
+//! bare PodGroup without a Workload suffices (run on a real 1.36.2). The pod's field is immutable, so it can only come
+//! at creation; a server without the feature drops it and the pod is scheduled alone.
+
+use serde_json::{Value, json};
+
+use super::{GangScheduler, GroupKeyPlace, GroupSpec, Shape, nothing};
+use crate::snapshot::GroupApi;
+
+pub(super) static NATIVE: GangScheduler = GangScheduler {
+    kind: "native",
+    default_name: None,
+    shapes: &[Shape::Executors],
+    group_key: GroupKeyPlace::SchedulingGroup,
+    queue_key: None,
+    queue_required: false,
+    more_keys: &[],
+    extra_member_harmless: true,
+    groups_by_owner: false,
+    apis: &[api("v1beta1", true), api("v1alpha2", false)],
+    executor: nothing,
+    driver: nothing,
+    spec,
+};
+
+const fn api(version: &'static str, count_mutable: bool) -> GroupApi {
+    GroupApi { group: "scheduling.k8s.io", version, plural: "podgroups", kind: "PodGroup", count_mutable }
+}
+
+fn spec(want: &GroupSpec, _: &GroupApi) -> Value {
+    let mut spec = json!({"schedulingPolicy": {"gang": {"minCount": want.min_member}}});
+    if let (Some(class), Some(spec)) = (&want.priority_class, spec.as_object_mut()) {
+        spec.insert("priorityClassName".into(), (**class).into());
+    }
+    spec
+}

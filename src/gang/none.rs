@@ -1,0 +1,20 @@
+//! `none`: ownership only. The pod keeps its scheduler.
+
+use super::{GangScheduler, GroupKeyPlace, Shape, no_spec, nothing};
+
+/// The row of `none`.
+pub static NONE: GangScheduler = GangScheduler {
+    kind: "none",
+    default_name: None,
+    shapes: &[Shape::Pods],
+    group_key: GroupKeyPlace::None,
+    queue_key: None,
+    queue_required: false,
+    more_keys: &[],
+    extra_member_harmless: true,
+    groups_by_owner: false,
+    apis: &[],
+    executor: nothing,
+    driver: nothing,
+    spec: no_spec,
+};

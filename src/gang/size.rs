@@ -1,0 +1,211 @@
+//! How many executors must be there together (DESIGN "Gangs", Size).
+//!
+//! The count is recomputed from what is, never remembered: a replacement, a dynamic application that shrank to nothing
+//! and executors that came while the webhook was down all find a count that they can reach.
+
+use crate::spark::conf::{Allocation, AppConf};
+use crate::spark::resources::ResourceList;
+
+/// Executors in a wave by default, in the versions that wait for a wave to run before the next (up to Spark 3.0).
+const OLD_BATCH_SIZE: u32 = 5;
+
+/// Numbers that some schedulers want on the pod itself.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Numbers {
+    /// How many executors.
+    pub members: u32,
+    /// What one of them requests, if known.
+    pub resources: Option<ResourceList>,
+    /// Whether that count holds for the application's whole life.
+    pub fixed: bool,
+}
+
+/// What is known about an application's size.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SizeFacts<'a> {
+    /// Its Spark configuration.
+    pub conf: Option<&'a AppConf>,
+    /// A count that was asked for, by policy or annotation.
+    pub requested: Option<u32>,
+    /// Whether as many as it started with have run once.
+    pub started: bool,
+    /// Whether a wave of executors must run before the next is created: Spark 3.0 and older.
+    pub waves_must_run: bool,
+    /// How many executors it has created so far: the highest executor id.
+    pub created: u32,
+    /// How many of them are pending or running.
+    pub live: u32,
+}
+
+/// How large an application is meant to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// Executors that it wants now.
+    pub target: u32,
+    /// The most that may have to wait for each other.
+    pub wanted: u32,
+    /// Whether the count that was asked for was above the target.
+    pub clamped: bool,
+}
+
+impl SizeFacts<'_> {
+    /// The sizes, or `None` when nothing says how many executors there will be.
+    pub fn sizes(&self) -> Option<Sizes> {
+        let target = match self.conf.map(|conf| conf.allocation) {
+            Some(Allocation::Static { instances }) => instances,
+            Some(Allocation::Dynamic { initial, .. }) if !self.started => initial,
+            Some(Allocation::Dynamic { min, .. }) => min.max(1),
+            // Asked for without a configuration: once it ran, it may be dynamic for all we know.
+            None if self.started => self.requested.map(|_| 1)?,
+            None => self.requested?,
+        };
+        let wanted = self.requested.unwrap_or(target).min(target);
+        let clamped = self.conf.is_some() && !self.started && self.requested.is_some_and(|n| n > target);
+        let wanted = self.caps().fold(wanted, u32::min).max(1);
+        let target = match self.conf.and_then(|conf| conf.maximum) {
+            Some(maximum) => target.min(self.live.saturating_add(maximum.saturating_sub(self.created))),
+            None => target,
+        };
+        Some(Sizes { target, wanted, clamped })
+    }
+
+    /// What keeps executors from being pending all at once.
+    fn caps(&self) -> impl Iterator<Item = u32> {
+        let batch = self.conf.and_then(|conf| conf.batch_size).unwrap_or(OLD_BATCH_SIZE);
+        let wave = self.waves_must_run.then_some(batch);
+        let pending = self.conf.and_then(|conf| conf.max_pending);
+        let maximum = self.conf.and_then(|conf| conf.maximum);
+        [wave, pending, maximum].into_iter().flatten()
+    }
+
+    /// The numbers for schedulers that want them on the pod: what the application starts with.
+    pub fn numbers(&self, resources: Option<ResourceList>) -> Option<Numbers> {
+        let sizes = SizeFacts { started: false, ..*self }.sizes()?;
+        let fixed = matches!(self.conf.map(|conf| conf.allocation), Some(Allocation::Static { .. }));
+        Some(Numbers { members: sizes.wanted, resources, fixed })
+    }
+}
+
+/// `clamp(1, seatedLive + max(0, target − live), wanted)`: those who sit, and those still to come; never more than can
+/// be waiting together. Unknown sizes make nothing wait.
+///
+/// `seated_live` are the live executors that carry this group's key, `live` all of the application's. Executors that
+/// are still to come count only towards the group that they will name (`expects_more`).
+pub fn min_member(sizes: Option<Sizes>, live: u32, seated_live: u32, expects_more: bool) -> u32 {
+    let Some(sizes) = sizes else { return 1 };
+    let missing = if expects_more { sizes.target.saturating_sub(live) } else { 0 };
+    seated_live.saturating_add(missing).clamp(1, sizes.wanted.max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn fixed(instances: u32) -> AppConf {
+        AppConf { allocation: Allocation::Static { instances }, ..AppConf::default() }
+    }
+
+    fn dynamic(min: u32, initial: u32) -> AppConf {
+        AppConf { allocation: Allocation::Dynamic { min, initial }, ..AppConf::default() }
+    }
+
+    fn count(facts: SizeFacts<'_>, seated: u32) -> u32 {
+        min_member(facts.sizes(), facts.live, seated, true)
+    }
+
+    #[test]
+    fn a_static_application_starts_together_and_takes_a_replacement() {
+        let conf = fixed(3);
+        let at = |live, seated| count(SizeFacts { conf: Some(&conf), live, ..Default::default() }, seated);
+        assert_eq!(at(1, 1), 3, "the first of three");
+        assert_eq!(at(3, 3), 3, "all there");
+        assert_eq!(at(2, 2), 3, "one died; its replacement makes three again");
+    }
+
+    #[test]
+    fn a_dynamic_application_shrinks_to_nothing_and_grows_by_one() {
+        let conf = dynamic(0, 4);
+        let facts = |started, live| SizeFacts { conf: Some(&conf), started, live, ..Default::default() };
+        assert_eq!(count(facts(false, 1), 1), 4, "it starts with four");
+        assert_eq!(count(facts(true, 0), 0), 1);
+        assert_eq!(count(facts(true, 1), 1), 1, "one that comes alone starts alone");
+        let min = dynamic(2, 4);
+        assert_eq!(count(SizeFacts { conf: Some(&min), started: true, live: 3, ..Default::default() }, 3), 2);
+    }
+
+    #[test]
+    fn three_executors_that_came_while_the_webhook_was_down_count_as_there() {
+        let conf = fixed(5);
+        assert_eq!(count(SizeFacts { conf: Some(&conf), live: 5, ..Default::default() }, 2), 2);
+        assert_eq!(count(SizeFacts { conf: Some(&conf), live: 4, ..Default::default() }, 1), 2, "one is still to come");
+    }
+
+    #[test]
+    fn old_spark_waits_for_a_wave_to_run() {
+        let conf = fixed(20);
+        let facts = SizeFacts { conf: Some(&conf), waves_must_run: true, live: 5, ..Default::default() };
+        assert_eq!(count(facts, 5), 5);
+        let own = AppConf { batch_size: Some(8), ..fixed(20) };
+        assert_eq!(count(SizeFacts { conf: Some(&own), ..facts }, 8), 8);
+        let new = SizeFacts { conf: Some(&own), live: 5, ..Default::default() };
+        assert_eq!(count(new, 5), 20, "newer versions create the next wave while the first is pending");
+    }
+
+    #[test]
+    fn pending_limits_and_lifetime_limits_cap() {
+        let pending = AppConf { max_pending: Some(4), ..fixed(10) };
+        assert_eq!(count(SizeFacts { conf: Some(&pending), live: 4, ..Default::default() }, 4), 4);
+        let maximum = AppConf { maximum: Some(3), ..fixed(10) };
+        assert_eq!(count(SizeFacts { conf: Some(&maximum), live: 1, created: 1, ..Default::default() }, 1), 3);
+        let spent = SizeFacts { conf: Some(&maximum), live: 2, created: 3, ..Default::default() };
+        assert_eq!(count(spent, 2), 2, "a third would be the fourth created: it never comes");
+    }
+
+    #[test]
+    fn a_request_is_clamped_to_the_target() {
+        let conf = fixed(3);
+        let facts = |requested| SizeFacts { conf: Some(&conf), requested: Some(requested), ..Default::default() };
+        assert_eq!(facts(9).sizes(), Some(Sizes { target: 3, wanted: 3, clamped: true }));
+        assert_eq!(facts(2).sizes(), Some(Sizes { target: 3, wanted: 2, clamped: false }));
+        assert_eq!(facts(0).sizes(), Some(Sizes { target: 3, wanted: 1, clamped: false }));
+    }
+
+    #[test]
+    fn unknown_is_one_and_a_request_alone_holds_until_it_ran() {
+        assert_eq!(SizeFacts::default().sizes(), None);
+        assert_eq!(min_member(None, 7, 7, true), 1);
+        let asked = SizeFacts { requested: Some(4), live: 1, ..Default::default() };
+        assert_eq!(count(asked, 1), 4);
+        assert_eq!(count(SizeFacts { started: true, ..asked }, 1), 1);
+    }
+
+    #[test]
+    fn numbers_for_the_pod() {
+        let conf = fixed(3);
+        let facts = SizeFacts { conf: Some(&conf), started: true, ..Default::default() };
+        assert_eq!(facts.numbers(None), Some(Numbers { members: 3, resources: None, fixed: true }));
+        let conf = dynamic(1, 4);
+        let facts = SizeFacts { conf: Some(&conf), ..Default::default() };
+        assert_eq!(facts.numbers(None), Some(Numbers { members: 4, resources: None, fixed: false }));
+        assert_eq!(SizeFacts::default().numbers(None), None);
+    }
+
+    proptest! {
+        /// Whatever was seen, what is there and what is still to come can reach the count.
+        #[test]
+        fn the_count_is_always_reachable(instances in 0u32..50, live in 0u32..60, unseated in 0u32..60, batch in proptest::option::of(1u32..9),
+                                         requested in proptest::option::of(0u32..99), old: bool, started: bool, is_dynamic: bool, min in 0u32..9) {
+            let unseated = unseated.min(live);
+            let allocation = if is_dynamic { Allocation::Dynamic { min, initial: instances.max(min) } } else { Allocation::Static { instances } };
+            let conf = AppConf { allocation, batch_size: batch, ..AppConf::default() };
+            let facts = SizeFacts { conf: Some(&conf), requested, started, waves_must_run: old, created: live, live };
+            let sizes = facts.sizes().unwrap();
+            let count = min_member(Some(sizes), live, live - unseated, true);
+            prop_assert!(count >= 1);
+            let to_come = sizes.target.saturating_sub(live);
+            prop_assert!(count <= (live - unseated + to_come).max(1));
+            prop_assert!(count <= requested.unwrap_or(u32::MAX).max(1));
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Volcano: an annotation on every member, a PodGroup with a count, a queue and minResources.
+//!
+//! The scheduler maps pods by `scheduling.k8s.io/group-name` alone (`pkg/scheduler/api/job_info.go`, getJobID). A pod
+//! without it falls into an automatic group named after its controlling owner: an executor with its driver as owner
+//! would join the driver's own group. So here an owner never comes without the key.
+//!
+//! Two shapes: `executors` is all-or-nothing among executors; `app` holds the driver too with minMember 1 and
+//! minResources of all, a gate at the queue (`actions/enqueue`).
+
+use serde_json::{Map, Value};
+
+use super::{Ask, GangScheduler, GroupKeyPlace, GroupSpec, Marks, Shape, nothing};
+use crate::snapshot::{GroupApi, MarkPlace};
+
+/// For automatic groups, that is drivers and executors without a group of ours.
+const QUEUE: &str = "scheduling.volcano.sh/queue-name";
+/// The member's role within its group.
+const TASK_SPEC: &str = "volcano.sh/task-spec";
+
+pub(super) static VOLCANO: GangScheduler = GangScheduler {
+    kind: "volcano",
+    default_name: Some("volcano"),
+    shapes: &[Shape::Executors, Shape::App],
+    group_key: GroupKeyPlace::Mark(MarkPlace::Annotation, "scheduling.k8s.io/group-name"),
+    queue_key: Some((MarkPlace::Annotation, QUEUE)),
+    queue_required: false,
+    more_keys: &[(MarkPlace::Annotation, TASK_SPEC)],
+    extra_member_harmless: true,
+    groups_by_owner: true,
+    apis: &[GroupApi {
+        group: "scheduling.volcano.sh",
+        version: "v1beta1",
+        plural: "podgroups",
+        kind: "PodGroup",
+        count_mutable: true,
+    }],
+    executor,
+    driver: nothing,
+    spec,
+};
+
+fn executor(ask: &Ask<'_>, marks: &mut Marks) {
+    if ask.shape != Shape::Pods {
+        marks.annotation(TASK_SPEC, "executor");
+    }
+}
+
+fn spec(want: &GroupSpec, _: &GroupApi) -> Value {
+    let mut spec = Map::new();
+    spec.insert("minMember".into(), want.min_member.into());
+    if !want.min_resources.is_empty() {
+        spec.insert("minResources".into(), want.min_resources.to_json());
+    }
+    if let Some(queue) = &want.queue {
+        spec.insert("queue".into(), (**queue).into());
+    }
+    if let Some(class) = &want.priority_class {
+        spec.insert("priorityClassName".into(), (**class).into());
+    }
+    Value::Object(spec)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn group_with_everything() {
+        let mut want = GroupSpec {
+            name: "g".into(),
+            min_member: 3,
+            min_resources: Default::default(),
+            queue: Some("q".into()),
+            priority_class: None,
+        };
+        want.min_resources.set("memory", "4224Mi".parse().unwrap());
+        assert_eq!(
+            spec(&want, &VOLCANO.apis[0]),
+            json!({"minMember": 3, "queue": "q", "minResources": {"memory": "4224Mi"}})
+        );
+    }
+}

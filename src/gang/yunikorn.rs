@@ -1,0 +1,127 @@
+//! YuniKorn: no group object. The first pod of an application carries the task groups, and placeholders keep the room.
+//!
+//! Sources: k8shim `pkg/cache/{metadata,gang_utils,placeholder}.go`, `pkg/common/constants`. The application is told by
+//! the label `spark-app-selector`, which Spark writes. In cluster mode the driver is the first pod, so the numbers must
+//! be known when the driver is admitted: only annotations can say them then. In client mode any executor may be first,
+//! so each carries them. A task-group-name that no task group defines means ordinary scheduling.
+
+use serde_json::{Value, json};
+
+use super::{Ask, GangScheduler, GroupKeyPlace, Marks, Shape, no_spec};
+use crate::snapshot::MarkPlace;
+
+const QUEUE: &str = "yunikorn.apache.org/queue";
+const TASK_GROUP: &str = "yunikorn.apache.org/task-group-name";
+const TASK_GROUPS: &str = "yunikorn.apache.org/task-groups";
+const EXECUTORS: &str = "spark-executor";
+const DRIVER: &str = "spark-driver";
+
+pub(super) static YUNIKORN: GangScheduler = GangScheduler {
+    kind: "yunikorn",
+    default_name: Some("yunikorn"),
+    shapes: &[Shape::Executors],
+    group_key: GroupKeyPlace::None,
+    queue_key: Some((MarkPlace::Label, QUEUE)),
+    queue_required: false,
+    more_keys: &[(MarkPlace::Annotation, TASK_GROUP), (MarkPlace::Annotation, TASK_GROUPS)],
+    extra_member_harmless: false,
+    groups_by_owner: false,
+    apis: &[],
+    executor,
+    driver,
+    spec: no_spec,
+};
+
+fn executor(ask: &Ask<'_>, marks: &mut Marks) {
+    // A pod of another size must not take a placeholder's room.
+    if ask.shape == Shape::Pods || !ask.counted {
+        return;
+    }
+    marks.annotation(TASK_GROUP, EXECUTORS);
+    if ask.with_driver {
+        return; // The driver came first: what it carries counts.
+    }
+    match executor_group(ask) {
+        Some(group) => marks.annotation(TASK_GROUPS, json!([group]).to_string()),
+        None => marks.size_unknown = true,
+    }
+}
+
+fn driver(ask: &Ask<'_>, marks: &mut Marks) {
+    if ask.shape == Shape::Pods {
+        return;
+    }
+    match (executor_group(ask), ask.driver_requests) {
+        (Some(executors), Some(requests)) => {
+            let own = json!({"name": DRIVER, "minMember": 1, "minResource": requests.to_json()});
+            marks.annotation(TASK_GROUP, DRIVER);
+            marks.annotation(TASK_GROUPS, json!([own, executors]).to_string());
+        }
+        _ => marks.size_unknown = true,
+    }
+}
+
+fn executor_group(ask: &Ask<'_>) -> Option<Value> {
+    let numbers = ask.numbers?;
+    let resources = numbers.resources.as_ref()?;
+    Some(json!({"name": EXECUTORS, "minMember": numbers.members, "minResource": resources.to_json()}))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gang::{Membership, Numbers};
+    use crate::spark::resources::ResourceList;
+
+    fn ask<'a>(numbers: Option<&'a Numbers>, requests: Option<&'a ResourceList>) -> Ask<'a> {
+        Ask {
+            shape: Shape::Executors,
+            membership: Membership::PodGroup,
+            group: "g",
+            numbers,
+            counted: true,
+            with_driver: false,
+            driver_requests: requests,
+        }
+    }
+
+    fn numbers() -> Numbers {
+        Numbers {
+            members: 3,
+            resources: Some(ResourceList::from_json(r#"{"cpu":"1","memory":"1408Mi"}"#).unwrap()),
+            fixed: true,
+        }
+    }
+
+    fn marks(run: fn(&Ask<'_>, &mut Marks), ask: &Ask<'_>) -> Marks {
+        let mut marks = Marks::default();
+        run(ask, &mut marks);
+        marks
+    }
+
+    #[test]
+    fn the_driver_announces_both_groups() {
+        let numbers = numbers();
+        let requests = ResourceList::from_json(r#"{"cpu":"1"}"#).unwrap();
+        let marks = marks(driver, &ask(Some(&numbers), Some(&requests)));
+        let (_, _, groups) = marks.set.iter().find(|(_, key, _)| *key == TASK_GROUPS).unwrap();
+        let groups: Value = serde_json::from_str(groups).unwrap();
+        assert_eq!(
+            groups,
+            json!([{"name": "spark-driver", "minMember": 1, "minResource": {"cpu": "1"}},
+                   {"name": "spark-executor", "minMember": 3, "minResource": {"cpu": "1", "memory": "1408Mi"}}])
+        );
+    }
+
+    #[test]
+    fn executors_announce_themselves_only_without_a_driver() {
+        let numbers = numbers();
+        let keys = |ask: &Ask<'_>| marks(executor, ask).set.iter().map(|(_, key, _)| *key).collect::<Vec<_>>();
+        assert_eq!(keys(&ask(Some(&numbers), None)), [TASK_GROUP, TASK_GROUPS]);
+        assert_eq!(keys(&Ask { with_driver: true, ..ask(Some(&numbers), None) }), [TASK_GROUP]);
+        assert_eq!(keys(&Ask { counted: false, ..ask(Some(&numbers), None) }), [""; 0]);
+        let unknown = marks(executor, &ask(None, None));
+        assert!(unknown.size_unknown);
+        assert_eq!(unknown.set.len(), 1, "the member's name alone is ordinary scheduling");
+    }
+}

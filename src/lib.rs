@@ -1,0 +1,39 @@
+//! spark-usher: checks Apache Spark's executors in as they are created on Kubernetes, seats them in their gang, and
+//! gives them to their driver.
+//!
+//! # The two roads
+//!
+//! ```text
+//! Road A  admission   bytes ─ http::webhook ─▶ admission::request ─┐
+//!                                                                 ├▶ admission::decide ─▶ Decision ─▶ admission::patch ─▶ response bytes
+//!                                      Arc<Snapshot> (lock-free) ──┘
+//! Road B  lifecycle   watch ─ cluster ─▶ snapshot::Change ─▶ Snapshot::apply ─▶ publish Arc<Snapshot>
+//!                       └▶ lifecycle::plan(&Snapshot, app, …) ─▶ Vec<Action> ─▶ cluster::apply ─▶ API call ─▶ (seen again by the watch)
+//! ```
+//!
+//! The roads meet only in [`snapshot`], and a pod enters both through one door: [`spark::pod`].
+//!
+//! # The order of the modules
+//!
+//! Each may use those above it, never those below (`tests/architecture.rs` reads the sources and fails otherwise).
+//!
+//! | module | what it knows |
+//! |---|---|
+//! | [`spark`] | Spark's words: labels, pods, states, configuration, sizes |
+//! | [`snapshot`] | one immutable picture of every application |
+//! | [`reason`] | why: one closed enumeration |
+//! | [`gang`] | what each scheduler wants on the wire; how large a gang is and what it is called |
+//! | [`policy`] | validated settings, and which annotations count |
+//! | [`driver`] | whose executor is this? |
+//! | [`admission`] | road A |
+//!
+//! Everything down to here is the core: sync, total, deterministic. No clock, no environment, no network, no log:
+//! what it wants to say it returns, as a [`reason::Reason`].
+
+pub mod admission;
+pub mod driver;
+pub mod gang;
+pub mod policy;
+pub mod reason;
+pub mod snapshot;
+pub mod spark;

@@ -1,0 +1,254 @@
+//! Policies as the core reads them: validated, no text left to interpret. `config` makes them out of the file.
+
+pub mod matching;
+pub mod overrides;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+pub use matching::{Match, Pattern};
+
+use crate::gang::{GangScheduler, Membership, NameTemplate, Shape};
+use crate::snapshot::{Namespace, Override};
+use crate::spark::pod::Pod;
+
+/// All policies, and what holds for the whole cluster.
+#[derive(Clone, Debug)]
+pub struct Policies {
+    /// In order; the first match wins.
+    list: Vec<Policy>,
+    /// What no policy matches gets its owner and nothing else.
+    last: Policy,
+    /// Accounts that create pods for others and therefore never become owners.
+    creators_never: Vec<Pattern>,
+}
+
+/// One policy.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    /// `[a-z0-9-]{1,40}`, a metric label.
+    pub name: Arc<str>,
+    /// Which pods it is for.
+    pub matches: Match,
+    /// Which scheduler places them.
+    pub scheduler: SchedulerChoice,
+    /// The queue that pays.
+    pub queue: Option<Arc<str>>,
+    /// Priority class of drivers.
+    pub driver_class: Option<Arc<str>>,
+    /// Priority class of executors.
+    pub executor_class: Option<Arc<str>>,
+    /// How executors wait for each other.
+    pub gang: Gang,
+    /// Which of our annotations count.
+    pub overrides: BTreeSet<Override>,
+    /// Whether what cannot be decided is refused.
+    pub strict: bool,
+}
+
+/// Which scheduler, under which name.
+#[derive(Clone, Debug)]
+pub struct SchedulerChoice {
+    /// The wire format.
+    pub row: &'static GangScheduler,
+    /// `schedulerName`; `None` leaves the pod's.
+    pub name: Option<Arc<str>>,
+    /// Which names on a pod are replaced.
+    pub replace: Replace,
+}
+
+/// Which scheduler names are replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Replace {
+    /// Only `default-scheduler`, or none at all.
+    Default,
+    /// Whatever the pod says.
+    Always,
+}
+
+/// How executors wait for each other.
+#[derive(Clone, Debug)]
+pub struct Gang {
+    /// What a gang consists of; [`Shape::Pods`] when gangs are off.
+    pub shape: Shape,
+    /// How members say so.
+    pub membership: Membership,
+    /// How many: `None` follows the application.
+    pub min_member: Option<u32>,
+    /// What it is called.
+    pub name: NameTemplate,
+    /// Whether the driver's ConfigMap may be read for the application's size.
+    pub read_spark_conf: bool,
+}
+
+/// A policy that was chosen, or the first that could not be judged.
+#[derive(Clone, Copy, Debug)]
+pub enum Chosen<'p> {
+    /// This one.
+    Policy(&'p Policy),
+    /// This one selects by namespace labels, and the namespace has not been seen yet.
+    NamespaceUnknown(&'p Policy),
+}
+
+impl SchedulerChoice {
+    /// A row under its own name.
+    pub fn of(row: &'static GangScheduler) -> SchedulerChoice {
+        SchedulerChoice { row, name: row.default_name.map(Arc::from), replace: Replace::Default }
+    }
+
+    /// Whether a pod of this scheduler name may be given this scheduler.
+    pub fn takes(&self, present: Option<&str>) -> bool {
+        match (self.replace, present) {
+            (Replace::Always, _) | (_, None | Some("" | DEFAULT_SCHEDULER)) => true,
+            (Replace::Default, Some(present)) => {
+                self.name.as_deref() == Some(present) || self.row.default_name == Some(present)
+            }
+        }
+    }
+}
+
+/// The scheduler that every cluster has.
+pub const DEFAULT_SCHEDULER: &str = "default-scheduler";
+
+impl Policy {
+    /// The policy that is always there: ownership only, for every pod.
+    pub fn fallback() -> Policy {
+        Policy {
+            name: "default".into(),
+            matches: Match::everything(),
+            scheduler: SchedulerChoice::of(&crate::gang::NONE),
+            queue: None,
+            driver_class: None,
+            executor_class: None,
+            gang: Gang {
+                shape: Shape::Pods,
+                membership: Membership::PodGroup,
+                min_member: None,
+                name: NameTemplate::default(),
+                read_spark_conf: true,
+            },
+            overrides: default_overrides(),
+            strict: false,
+        }
+    }
+}
+
+/// Annotations that count unless a policy lists its own: facts about the application, which steer no policy.
+pub fn default_overrides() -> BTreeSet<Override> {
+    [Override::MinMember, Override::ExecutorResources].into()
+}
+
+impl Default for Policies {
+    fn default() -> Self {
+        Policies::new(Vec::new(), Vec::new())
+    }
+}
+
+impl Policies {
+    /// Completes a list: one policy without conditions is always there, at the end.
+    pub fn new(list: Vec<Policy>, creators_never: Vec<Pattern>) -> Policies {
+        Policies { list, last: Policy::fallback(), creators_never }
+    }
+
+    /// The first policy that matches a pod.
+    pub fn choose(&self, namespace: &str, known: Option<&Namespace>, pod: &Pod<'_>) -> Chosen<'_> {
+        for policy in &self.list {
+            match policy.matches.judge(namespace, known, pod.metadata.labels.as_ref()) {
+                Some(true) => return Chosen::Policy(policy),
+                Some(false) => {}
+                None => return Chosen::NamespaceUnknown(policy),
+            }
+        }
+        Chosen::Policy(&self.last)
+    }
+
+    /// The policy of that name.
+    pub fn named(&self, name: &str) -> Option<&Policy> {
+        self.iter().find(|policy| &*policy.name == name)
+    }
+
+    /// All policies in order.
+    pub fn iter(&self) -> impl Iterator<Item = &Policy> {
+        self.list.iter().chain([&self.last])
+    }
+
+    /// Whether pods of this account never become owners.
+    pub fn never_owns(&self, username: &str) -> bool {
+        self.creators_never.iter().any(|pattern| pattern.matches(username))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn policy(name: &str, matches: Match) -> Policy {
+        Policy { name: name.into(), matches, ..Policy::fallback() }
+    }
+
+    fn name<'p>(policies: &'p Policies, namespace: &str, known: Option<&Namespace>) -> &'p str {
+        let pod: Pod<'_> = serde_json::from_str(r#"{"metadata":{"labels":{"tier":"gold"}}}"#).unwrap();
+        match policies.choose(namespace, known, &pod) {
+            Chosen::Policy(policy) => &policy.name,
+            Chosen::NamespaceUnknown(_) => "?",
+        }
+    }
+
+    #[test]
+    fn first_match_wins_and_the_last_is_always_there() {
+        let team = Match { namespaces: vec![Pattern::new("team-*")], ..Match::everything() };
+        let policies = Policies::new(vec![policy("a", team.clone()), policy("b", team)], vec![]);
+        assert_eq!(name(&policies, "team-x", None), "a");
+        assert_eq!(name(&policies, "other", None), "default");
+        assert!(policies.named("b").is_some() && policies.named("default").is_some() && policies.named("c").is_none());
+    }
+
+    #[test]
+    fn an_unseen_namespace_leaves_open_only_what_selects_by_its_labels() {
+        let by_label = Match {
+            namespaces: vec![Pattern::new("team-*")],
+            namespace_selector: Some([("env".to_owned(), "prod".to_owned())].into_iter().collect()),
+            ..Match::everything()
+        };
+        let policies = Policies::new(vec![policy("prod", by_label)], vec![]);
+        assert_eq!(name(&policies, "team-x", None), "?");
+        assert_eq!(name(&policies, "other", None), "default", "the name alone decides");
+        let prod = Namespace { labels: [("env".to_owned(), "prod".to_owned())].into(), ..Namespace::default() };
+        assert_eq!(name(&policies, "team-x", Some(&prod)), "prod");
+        assert_eq!(name(&policies, "team-x", Some(&Namespace::default())), "default");
+    }
+
+    #[test]
+    fn pods_match_by_labels() {
+        let gold = Match {
+            pod_selector: Some([("tier".to_owned(), "gold".to_owned())].into_iter().collect()),
+            ..Match::everything()
+        };
+        let silver = Match {
+            pod_selector: Some([("tier".to_owned(), "silver".to_owned())].into_iter().collect()),
+            ..Match::everything()
+        };
+        let policies = Policies::new(vec![policy("silver", silver), policy("gold", gold)], vec![]);
+        assert_eq!(name(&policies, "x", None), "gold");
+    }
+
+    #[test]
+    fn only_the_default_scheduler_is_replaced_unless_always() {
+        let mut choice = SchedulerChoice {
+            name: Some("volcano-b".into()),
+            ..SchedulerChoice::of(GangScheduler::of_kind("volcano").unwrap())
+        };
+        assert!(choice.takes(None) && choice.takes(Some("default-scheduler")) && choice.takes(Some("volcano-b")));
+        assert!(choice.takes(Some("volcano")), "the type's own name is the same scheduler");
+        assert!(!choice.takes(Some("yunikorn")));
+        choice.replace = Replace::Always;
+        assert!(choice.takes(Some("yunikorn")));
+    }
+
+    #[test]
+    fn accounts_that_never_own_match_by_glob() {
+        let policies = Policies::new(vec![], vec![Pattern::new("system:serviceaccount:vcluster-*:*")]);
+        assert!(policies.never_owns("system:serviceaccount:vcluster-a:vc"));
+        assert!(!policies.never_owns("system:serviceaccount:team:spark"));
+    }
+}

@@ -1,0 +1,214 @@
+//! Annotations of ours: pod over driver over namespace over policy, and only where the policy allows it.
+
+use std::sync::Arc;
+
+use super::{Policy, SchedulerChoice};
+use crate::gang::{GangScheduler, Shape};
+use crate::reason::Reason;
+use crate::snapshot::{Override, Overrides};
+use crate::spark::resources::ResourceList;
+
+/// Where an annotation stood.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// On the pod under review.
+    Pod,
+    /// On its driver's pod.
+    Driver,
+    /// On its namespace.
+    Namespace,
+}
+
+impl Source {
+    fn as_str(self) -> &'static str {
+        match self {
+            Source::Pod => "the pod",
+            Source::Driver => "the driver's pod",
+            Source::Namespace => "the namespace",
+        }
+    }
+}
+
+/// What holds for one pod once annotations were heard.
+#[derive(Clone, Debug)]
+pub struct Effective {
+    /// Leave the pod alone.
+    pub skip: bool,
+    /// The scheduler.
+    pub scheduler: SchedulerChoice,
+    /// The gang's shape, one that the scheduler can start.
+    pub shape: Shape,
+    /// The queue.
+    pub queue: Option<Arc<str>>,
+    /// How many members were asked for.
+    pub min_member: Option<u32>,
+    /// What one executor is said to request.
+    pub executor_resources: Option<ResourceList>,
+    /// What was not heard, and why: a reason and a sentence.
+    pub notes: Vec<(Reason, String)>,
+}
+
+/// Hears the annotations of a pod, its driver and its namespace. Sources come in order of precedence.
+pub fn hear(policy: &Policy, sources: [(Source, &Overrides); 3]) -> Effective {
+    let mut effective = Effective {
+        skip: false,
+        scheduler: policy.scheduler.clone(),
+        shape: policy.gang.shape,
+        queue: policy.queue.clone(),
+        min_member: policy.gang.min_member,
+        executor_resources: None,
+        notes: Vec::new(),
+    };
+    for which in Override::ALL {
+        let Some((source, value)) = sources.iter().find_map(|(source, all)| Some((*source, all.get(which)?))) else {
+            continue;
+        };
+        if !policy.overrides.contains(&which) {
+            let note = format!(
+                "{} on {} is not heard: policy {} does not list {} in overrides",
+                which.key(),
+                source.as_str(),
+                policy.name,
+                which.name()
+            );
+            effective.notes.push((Reason::OverrideNotAllowed, note));
+        } else if let Err(expected) = effective.set(which, value, policy) {
+            let note = format!("{} on {} cannot be used: expected {expected}", which.key(), source.as_str());
+            effective.notes.push((Reason::OverrideInvalid, note));
+        }
+    }
+    effective
+}
+
+impl Effective {
+    /// Takes one annotation over, or says what it should have been.
+    fn set(&mut self, which: Override, value: &str, policy: &Policy) -> Result<(), String> {
+        match which {
+            Override::Skip => match value {
+                "true" => self.skip = true,
+                "false" | "" => self.skip = false,
+                _ => return Err("true or false".into()),
+            },
+            Override::Scheduler => {
+                let Some(row) = GangScheduler::of_kind(value) else {
+                    let kinds: Vec<&str> = crate::gang::TABLE.iter().map(|row| row.kind).collect();
+                    return Err(format!("one of {}", kinds.join(", ")));
+                };
+                if row.kind != policy.scheduler.row.kind {
+                    self.scheduler = SchedulerChoice { replace: policy.scheduler.replace, ..SchedulerChoice::of(row) };
+                    self.shape = if policy.gang.shape == Shape::Pods { Shape::Pods } else { row.default_shape() };
+                }
+            }
+            Override::Queue if value.is_empty() || value.len() > 253 => return Err("a queue's name".into()),
+            Override::Queue => self.queue = Some(value.into()),
+            Override::MinMember => match value.parse() {
+                Ok(count) if count > 0 => self.min_member = Some(count),
+                _ => return Err("a whole number of executors, 1 or more".into()),
+            },
+            Override::ExecutorResources => match ResourceList::from_json(value) {
+                Ok(resources) => self.executor_resources = Some(resources),
+                Err(why) => return Err(format!("a JSON object of requests ({why})")),
+            },
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spark::labels;
+
+    fn with(pairs: &[(&'static str, &'static str)]) -> Overrides {
+        Overrides::read(|key| pairs.iter().find(|(k, _)| *k == key).map(|(_, v)| *v))
+    }
+
+    fn policy(overrides: &[Override]) -> Policy {
+        let row = GangScheduler::of_kind("volcano").unwrap();
+        Policy {
+            scheduler: SchedulerChoice::of(row),
+            queue: Some("shared".into()),
+            overrides: overrides.iter().copied().collect(),
+            gang: super::super::Gang { shape: Shape::Executors, ..Policy::fallback().gang },
+            ..Policy::fallback()
+        }
+    }
+
+    fn hear_from(policy: &Policy, pod: &Overrides, driver: &Overrides, namespace: &Overrides) -> Effective {
+        hear(policy, [(Source::Pod, pod), (Source::Driver, driver), (Source::Namespace, namespace)])
+    }
+
+    #[test]
+    fn pod_over_driver_over_namespace_over_policy() {
+        let policy = policy(&[Override::Queue]);
+        let (none, pod, driver, namespace) = (
+            Overrides::default(),
+            with(&[(labels::QUEUE, "p")]),
+            with(&[(labels::QUEUE, "d")]),
+            with(&[(labels::QUEUE, "n")]),
+        );
+        let queue = |a, b, c| hear_from(&policy, a, b, c).queue.unwrap();
+        assert_eq!(&*queue(&none, &none, &none), "shared");
+        assert_eq!(&*queue(&none, &none, &namespace), "n");
+        assert_eq!(&*queue(&none, &driver, &namespace), "d");
+        assert_eq!(&*queue(&pod, &driver, &namespace), "p");
+    }
+
+    #[test]
+    fn what_the_policy_does_not_list_is_not_heard() {
+        let none = Overrides::default();
+        let heard = hear_from(&policy(&[]), &with(&[(labels::QUEUE, "mine"), (labels::SKIP, "true")]), &none, &none);
+        assert_eq!(heard.queue.as_deref(), Some("shared"));
+        assert!(!heard.skip);
+        assert_eq!(heard.notes.iter().map(|(reason, _)| *reason).collect::<Vec<_>>(), [Reason::OverrideNotAllowed; 2]);
+        assert!(heard.notes[1].1.contains("spark-usher.io/queue on the pod is not heard"), "{}", heard.notes[1].1);
+    }
+
+    #[test]
+    fn every_annotation_is_read() {
+        let none = Overrides::default();
+        let all = with(&[
+            (labels::SKIP, "true"),
+            (labels::SCHEDULER, "kueue"),
+            (labels::QUEUE, "q"),
+            (labels::MIN_MEMBER, "4"),
+            (labels::EXECUTOR_RESOURCES, r#"{"cpu":"1"}"#),
+        ]);
+        let heard = hear_from(&policy(&Override::ALL), &none, &all, &none);
+        assert!(heard.skip);
+        assert_eq!((heard.scheduler.row.kind, heard.shape), ("kueue", Shape::Pods));
+        assert_eq!(heard.min_member, Some(4));
+        assert_eq!(heard.executor_resources.unwrap().to_string(), "1 cpu");
+        assert!(heard.notes.is_empty());
+    }
+
+    #[test]
+    fn unusable_values_say_what_was_expected() {
+        let none = Overrides::default();
+        let bad = with(&[
+            (labels::SKIP, "yes"),
+            (labels::SCHEDULER, "slurm"),
+            (labels::QUEUE, ""),
+            (labels::MIN_MEMBER, "0"),
+            (labels::EXECUTOR_RESOURCES, "1 cpu"),
+        ]);
+        let heard = hear_from(&policy(&Override::ALL), &bad, &none, &none);
+        assert_eq!(heard.notes.len(), 5);
+        assert!(
+            heard.notes.iter().all(|(reason, note)| *reason == Reason::OverrideInvalid && note.contains("expected "))
+        );
+        assert!(heard.notes[1].1.contains("one of none, kube-batch, volcano"), "{}", heard.notes[1].1);
+        assert_eq!((heard.scheduler.row.kind, heard.queue.as_deref()), ("volcano", Some("shared")));
+    }
+
+    #[test]
+    fn the_policys_own_type_keeps_its_name() {
+        let none = Overrides::default();
+        let mut policy = policy(&[Override::Scheduler]);
+        policy.scheduler.name = Some("volcano-b".into());
+        let heard = hear_from(&policy, &with(&[(labels::SCHEDULER, "volcano")]), &none, &none);
+        assert_eq!(heard.scheduler.name.as_deref(), Some("volcano-b"));
+        let heard = hear_from(&policy, &with(&[(labels::SCHEDULER, "yunikorn")]), &none, &none);
+        assert_eq!(heard.scheduler.name.as_deref(), Some("yunikorn"));
+    }
+}

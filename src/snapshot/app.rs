@@ -1,0 +1,62 @@
+//! One application: its labelled drivers and its executors.
+
+use std::sync::Arc;
+
+use imbl::OrdMap;
+
+use super::facts::{DriverPod, Executor, Life, Seat};
+
+/// Executors in the order in which Spark made them: by number, then by name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ExecutorKey {
+    /// `spark-exec-id`, or the largest number where it is none.
+    pub id: u64,
+    /// The pod's name.
+    pub name: Arc<str>,
+}
+
+impl ExecutorKey {
+    /// The key of an executor.
+    pub fn of(executor: &Executor) -> Self {
+        Self { id: executor.exec_id.unwrap_or(u64::MAX), name: executor.name.clone() }
+    }
+}
+
+/// An application.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct App {
+    /// Pods labelled as its driver. Normally one; two while an application of the same selector is submitted again.
+    pub drivers: Vec<Arc<DriverPod>>,
+    /// Its executors, finished ones too as long as their pods exist.
+    pub executors: OrdMap<ExecutorKey, Arc<Executor>>,
+}
+
+impl App {
+    /// The labelled driver pod of that name.
+    pub fn driver(&self, name: &str) -> Option<&Arc<DriverPod>> {
+        self.drivers.iter().find(|driver| &*driver.name == name)
+    }
+
+    /// The labelled driver that still drives: not ended, not on its way out, the running one first.
+    pub fn live_driver(&self) -> Option<&Arc<DriverPod>> {
+        let live = |driver: &&Arc<DriverPod>| driver.life != Life::Ended && !driver.deleting;
+        let running = self.drivers.iter().find(|driver| live(driver) && driver.life == Life::Running);
+        running.or_else(|| self.drivers.iter().find(live))
+    }
+
+    /// Executors that are pending or running.
+    pub fn live(&self) -> impl Iterator<Item = &Arc<Executor>> {
+        self.executors.values().filter(|executor| executor.is_live())
+    }
+
+    /// What the first executor of the default profile that we seated got; later ones get the same.
+    pub fn first_seat(&self) -> Option<&Arc<Seat>> {
+        let seated = self.executors.values().find(|executor| executor.default_profile && executor.seat.by.is_some());
+        seated.map(|executor| &executor.seat)
+    }
+
+    /// Whether nothing is left of it.
+    pub fn is_empty(&self) -> bool {
+        self.drivers.is_empty() && self.executors.is_empty()
+    }
+}

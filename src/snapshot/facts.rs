@@ -1,0 +1,437 @@
+//! What the snapshot keeps of each object: a few facts, shared where they repeat.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::spark::ids::{AppKey, PodKey};
+use crate::spark::labels;
+use crate::spark::pod::{Pod, Workload};
+use crate::spark::resources::{self, ResourceList};
+use crate::spark::role::Role;
+use crate::spark::state::ExecutorPodState;
+
+/// A pod as it was seen, in the shape in which it is kept.
+#[derive(Clone, Debug)]
+pub enum Sighting {
+    /// A labelled driver of an application.
+    Driver(AppKey, DriverPod),
+    /// An executor of an application.
+    Executor(AppKey, Executor),
+    /// A pod that is neither, by name.
+    Other(PodKey, DriverPod),
+}
+
+/// An executor.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Executor {
+    /// Pod name.
+    pub name: Arc<str>,
+    /// Pod uid.
+    pub uid: Arc<str>,
+    /// resourceVersion of this sighting.
+    pub version: Arc<str>,
+    /// The number behind `spark-exec-id`; `None` for statefulset and deployment allocators.
+    pub exec_id: Option<u64>,
+    /// Whether it runs the default resource profile.
+    pub default_profile: bool,
+    /// Whether the resource profile label is there at all: Spark 3.0 and older do not write it.
+    pub knows_profiles: bool,
+    /// Spark's state of it.
+    pub state: ExecutorPodState,
+    /// Whether a deletion was asked for.
+    pub deleting: bool,
+    /// Labelled inactive: counted nowhere.
+    pub inactive: bool,
+    /// The controlling owner.
+    pub owner: Option<Owner>,
+    /// How it is scheduled and grouped.
+    pub seat: Arc<Seat>,
+    /// What it requests.
+    pub requests: Arc<ResourceList>,
+    /// Host of `SPARK_DRIVER_URL`: a Service's name or an address.
+    pub driver_host: Option<Arc<str>>,
+    /// Our note of weaker evidence, `how/name/uid`.
+    pub note: Option<Arc<str>>,
+}
+
+impl Executor {
+    /// Pending or running, and not on its way out.
+    pub fn is_live(&self) -> bool {
+        self.state.is_live() && !self.inactive && !(self.deleting && self.state == ExecutorPodState::Pending)
+    }
+}
+
+/// A controlling owner.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// Whether it is a pod; otherwise a StatefulSet, a Deployment's ReplicaSet …
+    pub is_pod: bool,
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its uid.
+    pub uid: Arc<str>,
+}
+
+/// How far a pod is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Life {
+    /// Not running yet.
+    Pending,
+    /// Running.
+    Running,
+    /// Its phase is terminal, or the Spark container has ended: nothing drives any more.
+    Ended,
+}
+
+/// The pod that a driver runs in. It may carry no Spark label, and may hold several applications.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DriverPod {
+    /// Pod name.
+    pub name: Arc<str>,
+    /// Pod uid.
+    pub uid: Arc<str>,
+    /// resourceVersion of this sighting.
+    pub version: Arc<str>,
+    /// The app selector on its labels, if any.
+    pub selector: Option<Arc<str>>,
+    /// Whether the pod is an executor itself (and so drives nothing).
+    pub is_executor: bool,
+    /// How far it is.
+    pub life: Life,
+    /// Whether a deletion was asked for.
+    pub deleting: bool,
+    /// Its service account.
+    pub service_account: Option<Arc<str>>,
+    /// Its address, unless it is its node's.
+    pub address: Option<Arc<str>>,
+    /// The ConfigMap with its `spark.properties`.
+    pub conf_map: Option<Arc<str>>,
+    /// Annotations of ours.
+    pub overrides: Overrides,
+    /// What it requests.
+    pub requests: ResourceList,
+    /// How it is scheduled and grouped.
+    pub seat: Arc<Seat>,
+}
+
+/// How a pod is scheduled and grouped, as its own fields say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Seat {
+    /// `spec.schedulerName`.
+    pub scheduler_name: Arc<str>,
+    /// `spec.priorityClassName`.
+    pub priority_class: Option<Arc<str>>,
+    /// `spec.schedulingGroup.podGroupName`.
+    pub scheduling_group: Option<Arc<str>>,
+    /// Our mark `policy/scheduler-type`: this seat was given by us.
+    pub by: Option<Arc<str>>,
+    /// Labels and annotations that some gang scheduler reads.
+    pub marks: Vec<Mark>,
+}
+
+impl Seat {
+    /// The value of a label or annotation that some gang scheduler reads.
+    pub fn mark(&self, place: MarkPlace, key: &str) -> Option<&str> {
+        self.marks.iter().find(|mark| mark.place == place && mark.key == key).map(|mark| &*mark.value)
+    }
+
+    /// The policy and the scheduler type of our mark.
+    pub fn given_by(&self) -> Option<(&str, &str)> {
+        self.by.as_deref()?.split_once('/')
+    }
+}
+
+/// A label or an annotation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum MarkPlace {
+    /// `metadata.labels`.
+    Label,
+    /// `metadata.annotations`.
+    Annotation,
+}
+
+/// One key that a gang scheduler reads, and its value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// Where it stands.
+    pub place: MarkPlace,
+    /// The key; all of them are known at build time.
+    pub key: &'static str,
+    /// The value.
+    pub value: Arc<str>,
+}
+
+/// The keys that gang schedulers read, so that the snapshot keeps those and no others. Made from the schedulers' table.
+#[derive(Clone, Debug, Default)]
+pub struct SeatKeys(Vec<(MarkPlace, &'static str)>);
+
+impl SeatKeys {
+    /// The keys of all schedulers together; doubles are dropped.
+    pub fn new(keys: impl IntoIterator<Item = (MarkPlace, &'static str)>) -> Self {
+        let mut all: Vec<_> = keys.into_iter().collect();
+        all.sort_unstable();
+        all.dedup();
+        SeatKeys(all)
+    }
+
+    /// A pod's seat.
+    pub fn seat_of(&self, pod: &Pod<'_>) -> Seat {
+        let shared = |text: &str| Arc::<str>::from(text);
+        let value = |place: MarkPlace, key: &str| match place {
+            MarkPlace::Label => pod.label(key),
+            MarkPlace::Annotation => pod.annotation(key),
+        };
+        let marks = self.0.iter().filter_map(|(place, key)| {
+            value(*place, key).map(|value| Mark { place: *place, key, value: shared(value) })
+        });
+        Seat {
+            scheduler_name: shared(pod.spec.scheduler_name.as_deref().unwrap_or_default()),
+            priority_class: pod.spec.priority_class_name.as_deref().map(shared),
+            scheduling_group: pod.spec.scheduling_group.as_deref().filter(|name| !name.is_empty()).map(shared),
+            by: pod.annotation(labels::BY).map(shared),
+            marks: marks.collect(),
+        }
+    }
+}
+
+/// An annotation of ours that may change a decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Override {
+    /// [`labels::SKIP`].
+    Skip,
+    /// [`labels::SCHEDULER`].
+    Scheduler,
+    /// [`labels::QUEUE`].
+    Queue,
+    /// [`labels::MIN_MEMBER`].
+    MinMember,
+    /// [`labels::EXECUTOR_RESOURCES`].
+    ExecutorResources,
+}
+
+impl Override {
+    /// All of them.
+    pub const ALL: [Override; 5] =
+        [Override::Skip, Override::Scheduler, Override::Queue, Override::MinMember, Override::ExecutorResources];
+
+    /// The annotation's key.
+    pub fn key(self) -> &'static str {
+        match self {
+            Override::Skip => labels::SKIP,
+            Override::Scheduler => labels::SCHEDULER,
+            Override::Queue => labels::QUEUE,
+            Override::MinMember => labels::MIN_MEMBER,
+            Override::ExecutorResources => labels::EXECUTOR_RESOURCES,
+        }
+    }
+
+    /// The name in a policy's `overrides`.
+    pub fn name(self) -> &'static str {
+        self.key().strip_prefix(labels::PREFIX).unwrap_or_default()
+    }
+}
+
+/// Longest annotation value that is kept: long enough for a resource list, short enough for a hundred thousand pods.
+const MAX_OVERRIDE: usize = 1024;
+
+/// Annotations of ours on one object. Empty on nearly all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Overrides(Option<Arc<BTreeMap<Override, Arc<str>>>>);
+
+impl Overrides {
+    /// Reads them from an object's annotations.
+    pub fn read<'v>(annotation: impl Fn(&str) -> Option<&'v str>) -> Overrides {
+        let found: BTreeMap<Override, Arc<str>> = Override::ALL
+            .into_iter()
+            .filter_map(|which| Some((which, annotation(which.key())?)))
+            .filter(|(_, value)| value.len() <= MAX_OVERRIDE)
+            .map(|(which, value)| (which, value.into()))
+            .collect();
+        Overrides((!found.is_empty()).then(|| Arc::new(found)))
+    }
+
+    /// The value of one.
+    pub fn get(&self, which: Override) -> Option<&str> {
+        self.0.as_ref()?.get(&which).map(|value| &**value)
+    }
+}
+
+/// A namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Namespace {
+    /// All its labels: policies select by them.
+    pub labels: BTreeMap<String, String>,
+    /// Annotations of ours.
+    pub overrides: Overrides,
+}
+
+/// The pod that owns a driver's Service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServiceOwner {
+    /// The driver pod's name.
+    pub name: Arc<str>,
+    /// Its uid.
+    pub uid: Arc<str>,
+}
+
+impl Sighting {
+    /// Turns a pod into facts. `None` when it has no name, namespace or uid, as only an object that was never stored.
+    pub fn of(pod: &Pod<'_>, keys: &SeatKeys) -> Option<Sighting> {
+        let namespace = pod.metadata.namespace.as_deref()?;
+        let name = pod.metadata.name.as_deref()?;
+        pod.metadata.uid.as_deref()?;
+        let app = pod.app_selector().map(|selector| AppKey::new(namespace, selector));
+        match (pod.role(), app) {
+            (Role::Executor, Some(app)) => Some(Sighting::Executor(app, Executor::of(pod, keys))),
+            (Role::Driver, Some(app)) => Some(Sighting::Driver(app, DriverPod::of(pod, keys))),
+            _ => Some(Sighting::Other(PodKey::new(namespace, name), DriverPod::of(pod, keys))),
+        }
+    }
+
+    /// Where the pod is.
+    pub fn key(&self) -> PodKey {
+        match self {
+            Sighting::Driver(app, pod) => PodKey::new(app.namespace(), &pod.name),
+            Sighting::Executor(app, pod) => PodKey::new(app.namespace(), &pod.name),
+            Sighting::Other(key, _) => key.clone(),
+        }
+    }
+}
+
+fn shared(text: Option<&str>) -> Arc<str> {
+    text.unwrap_or_default().into()
+}
+
+fn workload(pod: &Pod<'_>) -> ResourceList {
+    resources::of_pod(&pod.body.read().unwrap_or_default())
+}
+
+impl Executor {
+    fn of(pod: &Pod<'_>, keys: &SeatKeys) -> Executor {
+        let body: Workload<'_> = pod.body.read().unwrap_or_default();
+        let driver_url = body.containers.iter().find_map(|container| container.driver_url.as_deref());
+        Executor {
+            name: shared(pod.metadata.name.as_deref()),
+            uid: shared(pod.metadata.uid.as_deref()),
+            version: shared(pod.metadata.resource_version.as_deref()),
+            exec_id: pod.label(labels::EXEC_ID).and_then(|id| id.parse().ok()),
+            default_profile: pod.default_profile(),
+            knows_profiles: pod.label(labels::PROFILE_ID).is_some(),
+            state: ExecutorPodState::of(pod),
+            deleting: pod.metadata.deletion_timestamp.is_some(),
+            inactive: pod.label(labels::INACTIVE) == Some("true"),
+            owner: pod.controller().map(|owner| Owner {
+                is_pod: owner.is_pod(),
+                name: shared(Some(&owner.name)),
+                uid: shared(Some(&owner.uid)),
+            }),
+            seat: Arc::new(keys.seat_of(pod)),
+            requests: Arc::new(resources::of_pod(&body)),
+            driver_host: driver_url.and_then(driver_host).map(Arc::from),
+            note: pod.annotation(labels::DRIVER).map(Arc::from),
+        }
+    }
+}
+
+impl DriverPod {
+    /// Reads the facts of any pod that may drive an application.
+    pub fn of(pod: &Pod<'_>, keys: &SeatKeys) -> DriverPod {
+        DriverPod {
+            name: shared(pod.metadata.name.as_deref()),
+            uid: shared(pod.metadata.uid.as_deref()),
+            version: shared(pod.metadata.resource_version.as_deref()),
+            selector: pod.app_selector().map(Arc::from),
+            is_executor: pod.role() == Role::Executor,
+            life: life(pod),
+            deleting: pod.metadata.deletion_timestamp.is_some(),
+            service_account: pod.spec.service_account_name.as_deref().map(Arc::from),
+            address: pod.status.pod_ip.as_deref().filter(|_| !pod.spec.host_network).map(Arc::from),
+            conf_map: pod.spec.conf_map.as_deref().map(Arc::from),
+            overrides: Overrides::read(|key| pod.annotation(key)),
+            requests: workload(pod),
+            seat: Arc::new(keys.seat_of(pod)),
+        }
+    }
+}
+
+/// A driver ends with its pod's phase, or with its own container while a sidecar keeps the pod running.
+fn life(pod: &Pod<'_>) -> Life {
+    match pod.status.phase.as_deref() {
+        Some("Succeeded" | "Failed") => Life::Ended,
+        Some("Running") => {
+            let ended = pod
+                .status
+                .container_statuses
+                .iter()
+                .any(|status| status.name == labels::DRIVER_CONTAINER && status.state.terminated.is_some());
+            // Spark drivers never restart; a worker or notebook whose policy restarts it has no such container.
+            if ended { Life::Ended } else { Life::Running }
+        }
+        _ => Life::Pending,
+    }
+}
+
+/// The host of `spark://CoarseGrainedScheduler@HOST:PORT`; brackets of an IPv6 address are taken off.
+pub fn driver_host(url: &str) -> Option<&str> {
+    let authority = url.strip_prefix("spark://CoarseGrainedScheduler@")?;
+    let (host, port) = authority.rsplit_once(':')?;
+    let host = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
+    (!host.is_empty() && host.len() <= 253 && port.bytes().all(|b| b.is_ascii_digit())).then_some(host)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_of_driver_urls() {
+        assert_eq!(driver_host("spark://CoarseGrainedScheduler@10.0.0.1:7078"), Some("10.0.0.1"));
+        assert_eq!(driver_host("spark://CoarseGrainedScheduler@a-svc.ns.svc:7078"), Some("a-svc.ns.svc"));
+        assert_eq!(driver_host("spark://CoarseGrainedScheduler@[fd00::1]:7078"), Some("fd00::1"));
+        for bad in [
+            "",
+            "http://x:1",
+            "spark://CoarseGrainedScheduler@x",
+            "spark://CoarseGrainedScheduler@:1",
+            "spark://CoarseGrainedScheduler@x:y",
+        ] {
+            assert_eq!(driver_host(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_driver_whose_container_ended_has_ended_though_a_sidecar_runs() {
+        let pod = |name: &str| {
+            let json = format!(
+                r#"{{"status":{{"phase":"Running","containerStatuses":[{{"name":"{name}","state":{{"terminated":{{"exitCode":0}}}}}}]}}}}"#
+            );
+            life(&Pod::read_whole(json.as_bytes()).unwrap())
+        };
+        assert_eq!(pod("spark-kubernetes-driver"), Life::Ended);
+        assert_eq!(pod("istio-proxy"), Life::Running);
+    }
+
+    #[test]
+    fn overrides_keep_ours_only_and_within_bounds() {
+        let long = "x".repeat(2000);
+        let overrides = Overrides::read(|key| match key {
+            labels::QUEUE => Some("q"),
+            labels::EXECUTOR_RESOURCES => Some(long.as_str()),
+            _ => None,
+        });
+        assert_eq!(overrides.get(Override::Queue), Some("q"));
+        assert_eq!(overrides.get(Override::ExecutorResources), None);
+        assert_eq!(Overrides::read(|_| None), Overrides::default());
+        assert_eq!(Override::MinMember.name(), "min-member");
+    }
+
+    #[test]
+    fn an_address_of_the_host_is_no_address() {
+        let read = |host_network: bool| {
+            let json = format!(r#"{{"spec":{{"hostNetwork":{host_network}}},"status":{{"podIP":"10.0.0.1"}}}}"#);
+            DriverPod::of(&Pod::read_whole(json.as_bytes()).unwrap(), &SeatKeys::default()).address
+        };
+        assert_eq!(read(false).as_deref(), Some("10.0.0.1"));
+        assert_eq!(read(true), None);
+    }
+}

@@ -1,0 +1,67 @@
+//! PodGroups as the cluster has them, and the APIs that it serves for them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// One version of a scheduler's PodGroup API.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupApi {
+    /// API group, e.g. `scheduling.volcano.sh`.
+    pub group: &'static str,
+    /// Version, e.g. `v1beta1`.
+    pub version: &'static str,
+    /// Plural, `podgroups`.
+    pub plural: &'static str,
+    /// Kind, `PodGroup`.
+    pub kind: &'static str,
+    /// Whether a group's count can be changed after its creation.
+    pub count_mutable: bool,
+}
+
+impl GroupApi {
+    /// `group/version`.
+    pub fn api_version(&self) -> String {
+        format!("{}/{}", self.group, self.version)
+    }
+}
+
+/// The PodGroup API to use for each scheduler type, found by discovery. A type that is not in it is not served.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServedApis(pub BTreeMap<&'static str, &'static GroupApi>);
+
+impl ServedApis {
+    /// The API for a scheduler type.
+    pub fn get(&self, scheduler: &str) -> Option<&'static GroupApi> {
+        self.0.get(scheduler).copied()
+    }
+}
+
+/// A PodGroup by scheduler type, namespace and name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GroupKey {
+    /// Its namespace.
+    pub namespace: Arc<str>,
+    /// Its name.
+    pub name: Arc<str>,
+    /// The scheduler type that reads it.
+    pub scheduler: &'static str,
+}
+
+/// A PodGroup of ours.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Group {
+    /// Its uid.
+    pub uid: Arc<str>,
+    /// resourceVersion of this sighting.
+    pub version: Arc<str>,
+    /// Label `spark-app-selector`: the application it was made for.
+    pub selector: Option<Arc<str>>,
+    /// uid of the driver pod that owns it; `None` when unowned.
+    pub owner: Option<Arc<str>>,
+    /// Whether the whole gang has run once (annotation [`crate::spark::labels::STARTED`]).
+    pub started: bool,
+    /// Whether a deletion was asked for.
+    pub deleting: bool,
+    /// `spec` as it stands.
+    pub spec: serde_json::Value,
+}

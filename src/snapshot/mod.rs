@@ -1,0 +1,117 @@
+//! Where the two roads meet: one immutable picture of every Spark application in the cluster.
+//!
+//! One writer applies [`Change`]s and publishes; readers hold an `Arc<Snapshot>` and never wait. The maps are
+//! persistent (imbl), so publishing costs a few pointers and an event costs the same with ten pods as with a hundred
+//! thousand. Memory is bounded by pods, never by events: nothing here remembers what is gone.
+//!
+//! Applications are keyed by namespace and app selector. Pods without Spark labels that drive an application (a
+//! notebook, a worker) are *followed*: read by name because an executor names them, not because of a label.
+
+mod app;
+mod change;
+mod facts;
+mod group;
+
+use std::sync::Arc;
+
+use imbl::{HashMap, OrdMap};
+
+use crate::spark::conf::AppConf;
+use crate::spark::ids::{AppKey, PodKey};
+
+pub use app::{App, ExecutorKey};
+pub use change::{Change, Replaced};
+pub use facts::{
+    DriverPod, Executor, Life, Mark, MarkPlace, Namespace, Override, Overrides, Owner, Seat, SeatKeys, ServiceOwner,
+    Sighting, driver_host,
+};
+pub use group::{Group, GroupApi, GroupKey, ServedApis};
+
+/// What a live GET of a driver's pod answered.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Followed {
+    /// It is there.
+    Present(Arc<DriverPod>),
+    /// The API server knows no pod of that name.
+    Absent,
+}
+
+/// What the driver's configuration said, or that it cannot be read.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Conf {
+    /// `spark.properties` was read.
+    Known(Arc<AppConf>),
+    /// There is none to read: no such ConfigMap, no such key, no right to read it.
+    Unreadable,
+}
+
+/// The picture. Cloning it is cheap.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    /// Every application that has a labelled driver or an executor.
+    pub apps: OrdMap<AppKey, Arc<App>>,
+    /// Drivers' pods read by name.
+    pub followed: HashMap<PodKey, Followed>,
+    /// Namespaces: labels for policies, annotations of ours.
+    pub namespaces: HashMap<Arc<str>, Arc<Namespace>>,
+    /// Services of drivers, by `namespace/name`.
+    pub services: HashMap<PodKey, ServiceOwner>,
+    /// Names of the cluster's priority classes; `None` until they were listed.
+    pub priority_classes: Option<imbl::OrdSet<Arc<str>>>,
+    /// Configurations by the uid of the driver's pod.
+    pub confs: HashMap<Arc<str>, Conf>,
+    /// PodGroups that carry our mark.
+    pub groups: OrdMap<GroupKey, Arc<Group>>,
+    /// PodGroup APIs that the cluster serves; `None` until discovery answered.
+    pub apis: Option<Arc<ServedApis>>,
+    /// Where each labelled pod is kept.
+    places: HashMap<PodKey, change::Place>,
+    /// Pods of drivers by `namespace/ip`; pods on the host's network are not in it.
+    addresses: HashMap<PodKey, Arc<str>>,
+}
+
+impl Snapshot {
+    /// An application by namespace and app selector.
+    pub fn app(&self, namespace: &str, selector: &str) -> Option<&Arc<App>> {
+        let key = [namespace, "/", selector].concat();
+        self.apps.get(key.as_str())
+    }
+
+    /// A pod that drives, or may drive, an application: labelled or followed. `None` when nothing is known of it.
+    pub fn driver_pod(&self, namespace: &str, name: &str) -> Option<&Arc<DriverPod>> {
+        let key = [namespace, "/", name].concat();
+        if let Some(place) = self.places.get(key.as_str()) {
+            return self.apps.get(place.app.as_str())?.driver(name);
+        }
+        match self.followed.get(key.as_str()) {
+            Some(Followed::Present(pod)) => Some(pod),
+            Some(Followed::Absent) | None => None,
+        }
+    }
+
+    /// The executor of that name, if that pod is one.
+    pub fn executor(&self, namespace: &str, name: &str) -> Option<(&AppKey, &Arc<Executor>)> {
+        let place = self.places.get([namespace, "/", name].concat().as_str())?;
+        let (key, app) = self.apps.get_key_value(place.app.as_str())?;
+        Some((key, app.executors.get(place.executor.as_ref()?)?))
+    }
+
+    /// The driver's pod that has this address in this namespace.
+    pub fn driver_at(&self, namespace: &str, address: &str) -> Option<&Arc<DriverPod>> {
+        let name = self.addresses.get([namespace, "/", address].concat().as_str())?;
+        self.driver_pod(namespace, name)
+    }
+
+    /// A namespace's labels and annotations, if it was seen.
+    pub fn namespace(&self, name: &str) -> Option<&Arc<Namespace>> {
+        self.namespaces.get(name)
+    }
+
+    /// What is known of a driver's configuration, by the uid of its pod.
+    pub fn conf(&self, driver_uid: &str) -> Option<&AppConf> {
+        match self.confs.get(driver_uid)? {
+            Conf::Known(conf) => Some(conf),
+            Conf::Unreadable => None,
+        }
+    }
+}

@@ -1,0 +1,310 @@
+//! What the driver's `spark.properties` says about the application's size.
+//!
+//! Of the whole file only numbers are kept: credentials live there too (SPARK.md §6.4). Values are a tenant's input, so
+//! an unreadable one counts as not set, which is what makes the size unknown rather than wrong.
+
+use super::properties;
+use super::quantity::Quantity;
+use super::resources::ResourceList;
+
+/// Spark's default of `spark.executor.instances` on Kubernetes (`SchedulerBackendUtils.DEFAULT_NUMBER_EXECUTORS`).
+const DEFAULT_INSTANCES: u32 = 2;
+
+/// The knobs of an application that decide how many executors come, how fast, and how large.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct AppConf {
+    /// How many executors the application asks for, and whether that changes while it runs.
+    pub allocation: Allocation,
+    /// `spark.kubernetes.allocation.batch.size`: executors in one wave.
+    pub batch_size: Option<u32>,
+    /// `spark.kubernetes.allocation.maxPendingPods`.
+    pub max_pending: Option<u32>,
+    /// `spark.kubernetes.allocation.maximum` (4.1): executors over the application's whole life.
+    pub maximum: Option<u32>,
+    /// What one executor of the default profile requests, by Spark's own arithmetic. Sidecars of a pod template are
+    /// not in it.
+    pub executor: ResourceList,
+}
+
+/// How the number of executors is decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Allocation {
+    /// A fixed number.
+    Static {
+        /// `spark.executor.instances`, 2 when unset.
+        instances: u32,
+    },
+    /// `spark.dynamicAllocation.enabled`.
+    Dynamic {
+        /// `spark.dynamicAllocation.minExecutors`.
+        min: u32,
+        /// What it starts with: the largest of minimum, initial and instances
+        /// (`Utils.getDynamicAllocationInitialExecutors`).
+        initial: u32,
+    },
+}
+
+impl Default for Allocation {
+    fn default() -> Self {
+        Allocation::Static { instances: DEFAULT_INSTANCES }
+    }
+}
+
+impl AppConf {
+    /// Reads the text of `spark.properties`.
+    pub fn parse(text: &str) -> AppConf {
+        let mut raw = Raw::default();
+        properties::each(text, |key, value| raw.keep(key, value.trim()));
+        raw.finish()
+    }
+}
+
+/// The values of interest as they stood in the file.
+#[derive(Default)]
+struct Raw {
+    instances: Option<u32>,
+    dynamic: bool,
+    dynamic_min: Option<u32>,
+    dynamic_initial: Option<u32>,
+    batch_size: Option<u32>,
+    max_pending: Option<u32>,
+    maximum: Option<u32>,
+    memory: Option<u64>,
+    overhead: Option<u64>,
+    overhead_floor: Option<u64>,
+    overhead_factor: Option<f64>,
+    kubernetes_overhead_factor: Option<f64>,
+    off_heap: bool,
+    off_heap_bytes: Option<u64>,
+    pyspark_memory: Option<u64>,
+    python: bool,
+    cores: Option<Quantity>,
+    request_cores: Option<Quantity>,
+    devices: Vec<(String, Device)>,
+}
+
+#[derive(Default)]
+struct Device {
+    amount: Option<u64>,
+    vendor: Option<String>,
+}
+
+/// More kinds of devices than any node has; a bound on what a tenant's file can make us keep.
+const MAX_DEVICES: usize = 16;
+
+impl Raw {
+    fn keep(&mut self, key: &str, value: &str) {
+        let number = || value.parse().ok();
+        match key {
+            "spark.executor.instances" => self.instances = number(),
+            "spark.dynamicAllocation.enabled" => self.dynamic = value.eq_ignore_ascii_case("true"),
+            "spark.dynamicAllocation.minExecutors" => self.dynamic_min = number(),
+            "spark.dynamicAllocation.initialExecutors" => self.dynamic_initial = number(),
+            "spark.kubernetes.allocation.batch.size" => self.batch_size = number(),
+            "spark.kubernetes.allocation.maxPendingPods" => self.max_pending = number(),
+            "spark.kubernetes.allocation.maximum" => self.maximum = number(),
+            "spark.executor.memory" => self.memory = mebibytes(value),
+            "spark.executor.memoryOverhead" => self.overhead = mebibytes(value),
+            "spark.executor.minMemoryOverhead" => self.overhead_floor = mebibytes(value),
+            "spark.executor.memoryOverheadFactor" => self.overhead_factor = factor(value),
+            "spark.kubernetes.memoryOverheadFactor" => self.kubernetes_overhead_factor = factor(value),
+            "spark.memory.offHeap.enabled" => self.off_heap = value.eq_ignore_ascii_case("true"),
+            "spark.memory.offHeap.size" => self.off_heap_bytes = bytes(value),
+            "spark.executor.pyspark.memory" => self.pyspark_memory = mebibytes(value),
+            "spark.kubernetes.resource.type" => self.python = value == "python",
+            "spark.executor.cores" => self.cores = value.parse().ok(),
+            "spark.kubernetes.executor.request.cores" => self.request_cores = value.parse().ok(),
+            _ => self.keep_device(key, value),
+        }
+    }
+
+    /// `spark.executor.resource.NAME.amount` and `.vendor`.
+    fn keep_device(&mut self, key: &str, value: &str) {
+        let Some((name, field)) = key.strip_prefix("spark.executor.resource.").and_then(|rest| rest.rsplit_once('.'))
+        else {
+            return;
+        };
+        let at = match self.devices.iter().position(|(known, _)| known == name) {
+            Some(at) => at,
+            None if self.devices.len() < MAX_DEVICES => {
+                self.devices.push((name.to_owned(), Device::default()));
+                self.devices.len() - 1
+            }
+            None => return,
+        };
+        let Some((_, device)) = self.devices.get_mut(at) else { return };
+        match field {
+            "amount" => device.amount = value.parse().ok(),
+            "vendor" => device.vendor = Some(value.to_owned()),
+            _ => {}
+        }
+    }
+
+    fn finish(self) -> AppConf {
+        let allocation = if self.dynamic {
+            let min = self.dynamic_min.unwrap_or(0);
+            let initial = self.dynamic_initial.unwrap_or(min);
+            Allocation::Dynamic { min, initial: min.max(initial).max(self.instances.unwrap_or(0)) }
+        } else {
+            Allocation::Static { instances: self.instances.unwrap_or(DEFAULT_INSTANCES) }
+        };
+        AppConf {
+            allocation,
+            batch_size: self.batch_size,
+            max_pending: self.max_pending,
+            maximum: self.maximum,
+            executor: self.executor(),
+        }
+    }
+
+    /// `ResourceProfile.calculateOverHeadMemory` and `BasicExecutorFeatureStep` (SPARK.md §8).
+    fn executor(&self) -> ResourceList {
+        let memory = self.memory.unwrap_or(1024);
+        let factor = self.overhead_factor.or(self.kubernetes_overhead_factor).unwrap_or(0.1);
+        let floor = self.overhead_floor.unwrap_or(384);
+        let overhead = self.overhead.unwrap_or_else(|| ((factor * memory as f64) as u64).max(floor));
+        let off_heap = if self.off_heap { self.off_heap_bytes.unwrap_or(0) >> 20 } else { 0 };
+        let pyspark = if self.python { self.pyspark_memory.unwrap_or(0) } else { 0 };
+        let total = memory.saturating_add(overhead).saturating_add(off_heap).saturating_add(pyspark);
+        let mut list = ResourceList::default();
+        list.set("cpu", self.request_cores.or(self.cores).unwrap_or(Quantity::units(1)));
+        list.set("memory", Quantity::mebibytes(total));
+        for (name, device) in &self.devices {
+            if let (Some(amount), Some(vendor)) = (device.amount, &device.vendor)
+                && amount > 0
+            {
+                list.set(&format!("{vendor}/{name}"), Quantity::units(amount));
+            }
+        }
+        list
+    }
+}
+
+/// A JVM size whose bare number means mebibytes, as whole mebibytes.
+fn mebibytes(text: &str) -> Option<u64> {
+    jvm_size(text, 1 << 20).map(|bytes| bytes >> 20)
+}
+
+/// A JVM size whose bare number means bytes.
+fn bytes(text: &str) -> Option<u64> {
+    jvm_size(text, 1)
+}
+
+/// `JavaUtils.byteStringAs`: digits and one of b, k, m, g, t, p with an optional trailing b. Not a Kubernetes
+/// quantity: `512m` is 512 MiB here.
+fn jvm_size(text: &str, bare: u64) -> Option<u64> {
+    let text = text.trim().to_ascii_lowercase();
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, suffix) = text.split_at(end);
+    let unit = match suffix {
+        "" => bare,
+        "b" => 1,
+        "k" | "kb" => 1 << 10,
+        "m" | "mb" => 1 << 20,
+        "g" | "gb" => 1 << 30,
+        "t" | "tb" => 1 << 40,
+        "p" | "pb" => 1 << 50,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(unit)
+}
+
+fn factor(text: &str) -> Option<f64> {
+    text.parse().ok().filter(|f: &f64| f.is_finite() && *f >= 0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn executor(text: &str) -> String {
+        AppConf::parse(text).executor.to_string()
+    }
+
+    #[test]
+    fn sizes_that_real_spark_requests() {
+        // SPARK.md §8, checked there against Spark 4.3.0.
+        assert_eq!(executor(""), "1 cpu, 1408Mi memory");
+        assert_eq!(executor("spark.executor.memory=1500m"), "1 cpu, 1884Mi memory");
+        assert_eq!(
+            executor("spark.kubernetes.memoryOverheadFactor=0.4\nspark.kubernetes.resource.type=python"),
+            "1 cpu, 1433Mi memory"
+        );
+        assert_eq!(executor("spark.executor.memory=8g\nspark.executor.cores=4"), "4 cpu, 9011Mi memory");
+        assert_eq!(
+            executor("spark.kubernetes.executor.request.cores=500m\nspark.executor.cores=2"),
+            "500m cpu, 1408Mi memory"
+        );
+        assert_eq!(
+            executor(
+                "spark.memory.offHeap.enabled=true\nspark.memory.offHeap.size=1g\nspark.executor.memoryOverhead=512"
+            ),
+            "1 cpu, 2560Mi memory"
+        );
+        assert_eq!(
+            executor("spark.executor.resource.gpu.amount=2\nspark.executor.resource.gpu.vendor=nvidia.com"),
+            "1 cpu, 1408Mi memory, 2 nvidia.com/gpu"
+        );
+        assert_eq!(executor("spark.executor.pyspark.memory=1g"), "1 cpu, 1408Mi memory", "only Python applications");
+        assert_eq!(
+            executor(
+                "spark.executor.pyspark.memory=1g\nspark.kubernetes.resource.type=python\nspark.executor.memoryOverheadFactor=0.1"
+            ),
+            "1 cpu, 2432Mi memory"
+        );
+    }
+
+    #[test]
+    fn static_and_dynamic_allocation() {
+        let of = |text: &str| AppConf::parse(text).allocation;
+        assert_eq!(of(""), Allocation::Static { instances: 2 });
+        assert_eq!(of("spark.executor.instances=7"), Allocation::Static { instances: 7 });
+        let dynamic = "spark.dynamicAllocation.enabled=true\n";
+        assert_eq!(of(dynamic), Allocation::Dynamic { min: 0, initial: 0 });
+        assert_eq!(
+            of(&format!(
+                "{dynamic}spark.dynamicAllocation.minExecutors=2\nspark.dynamicAllocation.initialExecutors=4\nspark.executor.instances=3"
+            )),
+            Allocation::Dynamic { min: 2, initial: 4 }
+        );
+    }
+
+    #[test]
+    fn jvm_sizes_are_no_quantities() {
+        assert_eq!(mebibytes("512m"), Some(512));
+        assert_eq!(mebibytes("2g"), Some(2048));
+        assert_eq!(mebibytes("1024"), Some(1024));
+        assert_eq!(mebibytes("1048576k"), Some(1024));
+        assert_eq!(mebibytes("2GB"), Some(2048));
+        assert_eq!(bytes("1024"), Some(1024));
+        assert_eq!(mebibytes("1.5g"), None);
+        assert_eq!(mebibytes("99999999999999999999g"), None);
+        assert_eq!(mebibytes(""), None);
+    }
+
+    #[test]
+    fn unreadable_values_count_as_unset() {
+        let conf = AppConf::parse(
+            "spark.executor.instances=many\nspark.executor.memory=lots\nspark.executor.memoryOverheadFactor=-1",
+        );
+        assert_eq!(conf, AppConf { executor: conf.executor.clone(), ..AppConf::default() });
+        assert_eq!(conf.executor.to_string(), "1 cpu, 1408Mi memory");
+    }
+
+    #[test]
+    fn caps_are_kept() {
+        let conf = AppConf::parse(
+            "spark.kubernetes.allocation.batch.size=5\nspark.kubernetes.allocation.maxPendingPods=9\nspark.kubernetes.allocation.maximum=100",
+        );
+        assert_eq!((conf.batch_size, conf.max_pending, conf.maximum), (Some(5), Some(9), Some(100)));
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(text in any::<String>(), value in "[0-9a-z.]{0,30}") {
+            AppConf::parse(&text);
+            AppConf::parse(&format!("spark.executor.memory={value}\nspark.executor.resource.{value}.amount={value}"));
+        }
+    }
+}

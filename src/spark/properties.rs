@@ -1,0 +1,148 @@
+//! Java properties, the format of `spark.properties` (java.util.Properties#load).
+//!
+//! The published crate decodes ISO-8859-1 and `\uXXXX` but Spark writes non-ASCII raw in UTF-8, and the text is a
+//! tenant's: it must never fail, and only the keys that somebody asks for may be kept (credentials live here).
+
+/// Calls `keep` with each key and its value; whatever `keep` does not copy is forgotten.
+///
+/// Follows java.util.Properties: `#` and `!` start comments, `=`, `:` or white space end a key, a backslash escapes,
+/// an odd number of them at the end of a line continues it. A malformed `\u` escape is taken literally.
+pub fn each(text: &str, mut keep: impl FnMut(&str, &str)) {
+    let mut lines = text.split(['\n', '\r']);
+    while let Some(line) = lines.next() {
+        let line = line.trim_start_matches([' ', '\t', '\u{c}']);
+        if line.is_empty() || line.starts_with(['#', '!']) {
+            continue;
+        }
+        let mut logical = line.to_owned();
+        while continues(&logical) {
+            logical.pop();
+            match lines.next() {
+                Some(next) => logical.push_str(next.trim_start_matches([' ', '\t', '\u{c}'])),
+                None => break,
+            }
+        }
+        let (key, value) = split(&logical);
+        keep(&unescape(key), &unescape(value));
+    }
+}
+
+/// Whether a line goes on in the next one: it ends in an odd number of backslashes.
+fn continues(line: &str) -> bool {
+    line.bytes().rev().take_while(|b| *b == b'\\').count() % 2 == 1
+}
+
+/// Splits at the first unescaped separator; white space around it belongs to neither side.
+fn split(line: &str) -> (&str, &str) {
+    let blank = [' ', '\t', '\u{c}'];
+    let mut escaped = false;
+    for (at, c) in line.char_indices() {
+        if escaped {
+            escaped = false;
+        } else if c == '\\' {
+            escaped = true;
+        } else if c == '=' || c == ':' || blank.contains(&c) {
+            let (key, rest) = line.split_at(at);
+            let rest = rest.trim_start_matches(blank);
+            let rest = rest.strip_prefix(['=', ':']).unwrap_or(rest);
+            return (key, rest.trim_start_matches(blank));
+        }
+    }
+    (line, "")
+}
+
+fn unescape(text: &str) -> String {
+    if !text.contains('\\') {
+        return text.to_owned();
+    }
+    let mut out = String::with_capacity(text.len());
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        if c != '\\' {
+            out.push(c);
+            continue;
+        }
+        match chars.next() {
+            Some('t') => out.push('\t'),
+            Some('n') => out.push('\n'),
+            Some('r') => out.push('\r'),
+            Some('f') => out.push('\u{c}'),
+            Some('u') => match chars.as_str().get(..4).and_then(|hex| u32::from_str_radix(hex, 16).ok()) {
+                Some(code) => {
+                    out.push(char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER));
+                    chars = chars.as_str().get(4..).unwrap_or_default().chars();
+                }
+                None => out.push('u'),
+            },
+            Some(other) => out.push(other),
+            None => {}
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn read(text: &str) -> Vec<(String, String)> {
+        let mut all = Vec::new();
+        each(text, |k, v| all.push((k.to_owned(), v.to_owned())));
+        all
+    }
+
+    fn pair(k: &str, v: &str) -> (String, String) {
+        (k.to_owned(), v.to_owned())
+    }
+
+    #[test]
+    fn what_spark_submit_writes() {
+        let text = "#Java properties built from Kubernetes config map with name: spark-drv-1-conf-map\n\
+                    #Sat Nov 21 02:20:32 UTC 2026\n\
+                    spark.master=k8s\\://http\\://127.0.0.1\\:18080\nspark.submit.pyFiles=\n\
+                    spark.executor.instances=3\n";
+        assert_eq!(
+            read(text),
+            [
+                pair("spark.master", "k8s://http://127.0.0.1:18080"),
+                pair("spark.submit.pyFiles", ""),
+                pair("spark.executor.instances", "3"),
+            ]
+        );
+    }
+
+    #[test]
+    fn what_java_properties_allows() {
+        assert_eq!(read("  a b"), [pair("a", "b")]);
+        assert_eq!(read("a : b"), [pair("a", "b")]);
+        assert_eq!(read("a\\=b=c"), [pair("a=b", "c")]);
+        assert_eq!(read("a=b\\\n   c"), [pair("a", "bc")]);
+        assert_eq!(read("a=b\\\\\nc=d"), [pair("a", "b\\"), pair("c", "d")]);
+        assert_eq!(read("! no\n# no\n\nk"), [pair("k", "")]);
+        assert_eq!(read("a=\\u00e9\\t!"), [pair("a", "é\t!")]);
+        assert_eq!(read("a=Grüße"), [pair("a", "Grüße")]);
+        assert_eq!(read("a=x\\"), [pair("a", "x")]);
+        assert_eq!(read("a=\\uZZ"), [pair("a", "uZZ")]);
+        assert_eq!(read("a=\\u00é0"), [pair("a", "u00é0")]);
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(text in any::<String>()) {
+            each(&text, |_, _| {});
+        }
+
+        #[test]
+        fn reads_back_what_java_would_write(key in "[a-z.]{1,20}", value in "[ -~é]{0,30}") {
+            let mut escaped = String::new();
+            for (i, c) in value.chars().enumerate() {
+                if matches!(c, ':' | '=' | '#' | '!' | '\\') || (c == ' ' && i == 0) {
+                    escaped.push('\\');
+                }
+                escaped.push(c);
+            }
+            prop_assert_eq!(read(&format!("{key}={escaped}\n")), [pair(&key, &value)]);
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Strings that borrow from the bytes of a review where they can, and own their text where they must (escapes, watches).
+
+use std::borrow::Cow;
+use std::fmt;
+use std::ops::Deref;
+
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
+
+/// A string out of a JSON document. Borrowed unless it contained an escape sequence or came from a reader.
+///
+/// serde's own `Cow` borrows only as a direct field with `#[serde(borrow)]`, never inside `Option`, `Vec` or a map.
+#[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Text<'a>(Cow<'a, str>);
+
+impl<'a> Text<'a> {
+    /// The text itself.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The same text without a tie to the document.
+    pub fn into_owned(self) -> Text<'static> {
+        Text(Cow::Owned(self.0.into_owned()))
+    }
+}
+
+impl Deref for Text<'_> {
+    type Target = str;
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl<'a> From<&'a str> for Text<'a> {
+    fn from(text: &'a str) -> Self {
+        Text(Cow::Borrowed(text))
+    }
+}
+
+impl From<String> for Text<'_> {
+    fn from(text: String) -> Self {
+        Text(Cow::Owned(text))
+    }
+}
+
+impl PartialEq<str> for Text<'_> {
+    fn eq(&self, other: &str) -> bool {
+        self.as_str() == other
+    }
+}
+
+impl PartialEq<&str> for Text<'_> {
+    fn eq(&self, other: &&str) -> bool {
+        self.as_str() == *other
+    }
+}
+
+impl fmt::Debug for Text<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self.as_str(), f)
+    }
+}
+
+impl fmt::Display for Text<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct TextVisitor;
+        impl<'de> Visitor<'de> for TextVisitor {
+            type Value = Text<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+            fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Text<'de>, E> {
+                Ok(Text(Cow::Borrowed(text)))
+            }
+            fn visit_str<E: Error>(self, text: &str) -> Result<Text<'de>, E> {
+                Ok(Text(Cow::Owned(text.to_owned())))
+            }
+            fn visit_string<E: Error>(self, text: String) -> Result<Text<'de>, E> {
+                Ok(Text(Cow::Owned(text)))
+            }
+        }
+        deserializer.deserialize_str(TextVisitor)
+    }
+}
+
+/// A map of strings (labels, annotations, resource lists) in the order of the document.
+///
+/// Small and read a few times, so a list beats a tree. A later entry of the same key wins, as in Go's decoder.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Entries<'a>(Vec<(Text<'a>, Text<'a>)>);
+
+impl<'a> Entries<'a> {
+    /// The value of `key`.
+    pub fn get(&self, key: &str) -> Option<&str> {
+        self.0.iter().rev().find(|(k, _)| *k == key).map(|(_, v)| v.as_str())
+    }
+
+    /// All entries in the order of the document.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(k, v)| (k.as_str(), v.as_str()))
+    }
+
+    /// Whether there is no entry.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The same entries without a tie to the document.
+    pub fn into_owned(self) -> Entries<'static> {
+        Entries(self.0.into_iter().map(|(k, v)| (k.into_owned(), v.into_owned())).collect())
+    }
+}
+
+impl<'a> FromIterator<(&'a str, &'a str)> for Entries<'a> {
+    fn from_iter<I: IntoIterator<Item = (&'a str, &'a str)>>(iter: I) -> Self {
+        Entries(iter.into_iter().map(|(k, v)| (k.into(), v.into())).collect())
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Entries<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct EntriesVisitor;
+        impl<'de> Visitor<'de> for EntriesVisitor {
+            type Value = Entries<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a map of strings")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries<'de>, A::Error> {
+                let mut entries = Vec::with_capacity(8);
+                // Go decodes a null as the empty string.
+                while let Some((key, value)) = map.next_entry::<Text<'de>, Option<Text<'de>>>()? {
+                    entries.push((key, value.unwrap_or_default()));
+                }
+                Ok(Entries(entries))
+            }
+        }
+        deserializer.deserialize_map(EntriesVisitor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_text_borrows_and_escaped_text_is_owned() {
+        let plain: Text<'_> = serde_json::from_str(r#""spark""#).unwrap();
+        assert!(matches!(plain.0, Cow::Borrowed("spark")));
+        let escaped: Text<'_> = serde_json::from_str(r#""a\"b\u00e9""#).unwrap();
+        assert_eq!(escaped, "a\"bé");
+        let mut reader = serde_json::Deserializer::from_reader(&b"\"spark\""[..]);
+        assert_eq!(Text::deserialize(&mut reader).unwrap(), "spark");
+    }
+
+    #[test]
+    fn entries_keep_order_and_the_last_value_wins() {
+        let entries: Entries<'_> = serde_json::from_str(r#"{"b":"1","a":null,"b":"2"}"#).unwrap();
+        assert_eq!(entries.get("b"), Some("2"));
+        assert_eq!(entries.get("a"), Some(""));
+        assert_eq!(entries.get("c"), None);
+        assert_eq!(entries.iter().map(|(k, _)| k).collect::<Vec<_>>(), ["b", "a", "b"]);
+    }
+
+    #[test]
+    fn entries_refuse_what_is_no_map_of_strings() {
+        assert!(serde_json::from_str::<Entries<'_>>("[1]").is_err());
+        assert!(serde_json::from_str::<Entries<'_>>(r#"{"a":1}"#).is_err());
+    }
+}

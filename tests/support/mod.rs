@@ -1,0 +1,316 @@
+//! Builders for tests: pods, reviews, snapshots, policies. Each reads as a sentence.
+
+#![allow(dead_code, unreachable_pub, reason = "each test file uses its part of it")]
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use spark_usher::admission::{self, Decision};
+use spark_usher::gang;
+use spark_usher::policy::{Match, Pattern, Policies, Policy, SchedulerChoice};
+use spark_usher::snapshot::{Change, Namespace, Overrides, Sighting, Snapshot};
+use spark_usher::spark::pod::Pod;
+
+pub const APP: &str = "spark-5ce218ea51d24d51bcb1500360dfa682";
+/// First eight hex digits of the SHA-256 of [`APP`].
+pub const APP8: &str = "f33e32ff";
+pub const DRIVER_UID: &str = "97f9289d-6793-4b51-9af9-6ecaba99803d";
+
+/// A pod under construction.
+#[derive(Clone)]
+pub struct PodBuilder(pub Value);
+
+/// A pod as the API server shows it at admission: defaulted, with the Priority plugin's work done.
+pub fn pod(name: &str) -> PodBuilder {
+    PodBuilder(json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "containers": [{"name": "main", "image": "spark", "resources": {"requests": {"cpu": "1", "memory": "1408Mi"}}}],
+            "schedulerName": "default-scheduler", "priority": 0, "preemptionPolicy": "PreemptLowerPriority",
+            "serviceAccountName": "spark", "restartPolicy": "Never"
+        },
+        "status": {}
+    }))
+}
+
+/// An executor of [`APP`].
+pub fn executor(id: u32) -> PodBuilder {
+    pod(&format!("nb-exec-{id}")).executor_of(APP, id)
+}
+
+/// The labelled driver of [`APP`], running, as the cluster has it.
+pub fn driver() -> PodBuilder {
+    pod("nb-driver").driver_of(APP).stored(DRIVER_UID).phase("Running")
+}
+
+impl PodBuilder {
+    pub fn label(mut self, key: &str, value: &str) -> Self {
+        self.0["metadata"]["labels"][key] = value.into();
+        self
+    }
+
+    pub fn annotation(mut self, key: &str, value: &str) -> Self {
+        self.0["metadata"]["annotations"][key] = value.into();
+        self
+    }
+
+    pub fn namespace(mut self, namespace: &str) -> Self {
+        self.0["metadata"]["namespace"] = namespace.into();
+        self
+    }
+
+    pub fn executor_of(self, app: &str, id: u32) -> Self {
+        self.label("spark-role", "executor")
+            .label("spark-app-selector", app)
+            .label("spark-exec-id", &id.to_string())
+            .label("spark-exec-resourceprofile-id", "0")
+    }
+
+    pub fn driver_of(self, app: &str) -> Self {
+        self.label("spark-role", "driver").label("spark-app-selector", app)
+    }
+
+    pub fn stored(mut self, uid: &str) -> Self {
+        self.0["metadata"]["uid"] = uid.into();
+        self.0["metadata"]["resourceVersion"] = "1".into();
+        self
+    }
+
+    pub fn phase(mut self, phase: &str) -> Self {
+        self.0["status"]["phase"] = phase.into();
+        self
+    }
+
+    pub fn ip(mut self, ip: &str) -> Self {
+        self.0["status"]["podIP"] = ip.into();
+        self
+    }
+
+    pub fn deleting(mut self) -> Self {
+        self.0["metadata"]["deletionTimestamp"] = "2026-11-21T00:00:00Z".into();
+        self
+    }
+
+    pub fn owned_by(mut self, kind: &str, name: &str, uid: &str) -> Self {
+        let version = if kind == "Pod" { "v1" } else { "apps/v1" };
+        self.0["metadata"]["ownerReferences"] =
+            json!([{"apiVersion": version, "kind": kind, "name": name, "uid": uid, "controller": true}]);
+        self
+    }
+
+    pub fn spec(mut self, key: &str, value: impl Into<Value>) -> Self {
+        self.0["spec"][key] = value.into();
+        self
+    }
+
+    pub fn requests(mut self, requests: Value) -> Self {
+        self.0["spec"]["containers"][0]["resources"]["requests"] = requests;
+        self
+    }
+
+    pub fn driver_url(mut self, host: &str) -> Self {
+        self.0["spec"]["containers"][0]["env"] =
+            json!([{"name": "SPARK_DRIVER_URL", "value": format!("spark://CoarseGrainedScheduler@{host}:7078")}]);
+        self
+    }
+
+    pub fn conf_map(mut self, name: &str) -> Self {
+        self.0["spec"]["volumes"] = json!([{"name": "spark-conf-volume-driver", "configMap": {"name": name}}]);
+        self
+    }
+
+    /// The review of this pod's creation by a pod that runs under `default/spark`.
+    pub fn created_by_pod(&self, name: &str, uid: &str) -> Value {
+        review(&self.0, by_pod("default", "spark", name, uid))
+    }
+
+    /// The review of this pod's creation by a person.
+    pub fn created_by(&self, username: &str) -> Value {
+        review(&self.0, json!({"username": username, "groups": ["system:authenticated"]}))
+    }
+
+    pub fn sighting(&self) -> Sighting {
+        let text = self.0.to_string();
+        Sighting::of(&Pod::read_whole(text.as_bytes()).unwrap(), &gang::seat_keys()).unwrap()
+    }
+}
+
+/// `userInfo` of a pod's bound token.
+pub fn by_pod(namespace: &str, account: &str, name: &str, uid: &str) -> Value {
+    json!({
+        "username": format!("system:serviceaccount:{namespace}:{account}"),
+        "groups": ["system:serviceaccounts", "system:authenticated"],
+        "extra": {
+            "authentication.kubernetes.io/credential-id": ["JTI=1"],
+            "authentication.kubernetes.io/pod-name": [name],
+            "authentication.kubernetes.io/pod-uid": [uid],
+        }
+    })
+}
+
+/// The review of a pod's creation.
+pub fn review(object: &Value, user_info: Value) -> Value {
+    json!({
+        "kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1",
+        "request": {
+            "uid": "f919e5e7-6096-40cc-89b1-921febd7ae50",
+            "kind": {"group": "", "version": "v1", "kind": "Pod"},
+            "resource": {"group": "", "version": "v1", "resource": "pods"},
+            "name": object["metadata"]["name"], "namespace": object["metadata"]["namespace"],
+            "operation": "CREATE", "userInfo": user_info, "object": object, "oldObject": null, "dryRun": false,
+            "options": {"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"}
+        }
+    })
+}
+
+/// A snapshot that has seen these pods.
+pub fn seen(pods: &[PodBuilder]) -> Snapshot {
+    let mut snapshot = Snapshot::default();
+    for pod in pods {
+        see(&mut snapshot, pod);
+    }
+    snapshot
+}
+
+pub fn see(snapshot: &mut Snapshot, pod: &PodBuilder) {
+    snapshot.apply(Change::Pod(pod.sighting()));
+}
+
+/// A snapshot that has seen a namespace with these labels and annotations.
+pub fn see_namespace(snapshot: &mut Snapshot, name: &str, labels: &[(&str, &str)], annotations: &[(&str, &str)]) {
+    let labels = labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+    let overrides = Overrides::read(|key| annotations.iter().find(|(k, _)| *k == key).map(|(_, v)| *v));
+    snapshot.apply(Change::Namespace(name.into(), Namespace { labels, overrides }));
+}
+
+/// A policy for everything, of this scheduler type, with its default shape.
+pub fn policy(kind: &str) -> Policy {
+    let row = gang::GangScheduler::of_kind(kind).unwrap();
+    let mut policy = Policy { name: "batch".into(), scheduler: SchedulerChoice::of(row), ..Policy::fallback() };
+    policy.gang.shape = row.default_shape();
+    if row.queue_required {
+        policy.queue = Some("lq".into());
+    }
+    policy
+}
+
+/// These policies alone.
+pub fn only(policy: Policy) -> Policies {
+    Policies::new(vec![policy], Vec::new())
+}
+
+/// Like [`only`], with accounts that never own.
+pub fn only_never(policy: Policy, never: &[&str]) -> Policies {
+    Policies::new(vec![policy], never.iter().map(|text| Pattern::new(text)).collect())
+}
+
+/// A match on namespace labels.
+pub fn namespaces_with(key: &str, value: &str) -> Match {
+    Match {
+        namespace_selector: Some([(key.to_owned(), value.to_owned())].into_iter().collect()),
+        ..Match::everything()
+    }
+}
+
+/// A decision and what it makes of the object.
+#[derive(Debug)]
+pub struct Outcome {
+    pub decision: OwnedDecision,
+    /// The response of the AdmissionReview.
+    pub response: Value,
+    /// The patch, decoded.
+    pub patch: Value,
+    /// The object after the patch.
+    pub object: Value,
+}
+
+/// What tests look at, without the lifetimes.
+#[derive(Debug)]
+pub struct OwnedDecision {
+    pub allowed: bool,
+    pub reason: spark_usher::reason::Reason,
+    pub reasons: Vec<spark_usher::reason::Reason>,
+    pub how: Option<&'static str>,
+    pub driver: Option<(String, String)>,
+}
+
+impl From<&Decision<'_>> for OwnedDecision {
+    fn from(decision: &Decision<'_>) -> Self {
+        let mut reasons: Vec<_> = decision.notes.iter().map(|(reason, _)| *reason).collect();
+        reasons.push(decision.reason);
+        OwnedDecision {
+            allowed: decision.allowed,
+            reason: decision.reason,
+            reasons,
+            how: decision.driver.as_ref().map(|driver| driver.how.as_str()),
+            driver: decision.driver.as_ref().map(|driver| (driver.name.to_string(), driver.uid.to_string())),
+        }
+    }
+}
+
+/// Answers a review and applies the patch to the object shown.
+pub fn answer(review: &Value, snapshot: &Snapshot, policies: &Policies) -> Outcome {
+    let body = serde_json::to_vec(review).unwrap();
+    let (decision, bytes) = admission::answer(&body, snapshot, policies).unwrap();
+    let answer: Value = serde_json::from_slice(&bytes).unwrap();
+    assert_eq!(answer["apiVersion"], "admission.k8s.io/v1");
+    assert_eq!(answer["kind"], "AdmissionReview");
+    let response = answer["response"].clone();
+    assert_eq!(response["uid"], review["request"]["uid"]);
+    assert_eq!(response["allowed"], decision.allowed);
+    assert_eq!(response.get("patch").is_some(), response.get("patchType").is_some(), "both or neither");
+    let patch = decode_patch(&response);
+    let mut object = review["request"]["object"].clone();
+    json_patch::patch(&mut object, &serde_json::from_value::<json_patch::Patch>(patch.clone()).unwrap())
+        .expect("the patch applies to the object shown");
+    Outcome { decision: (&decision).into(), response, patch, object }
+}
+
+/// The decoded patch of a response, `[]` when there is none.
+pub fn decode_patch(response: &Value) -> Value {
+    use base64::Engine;
+    match response.get("patch").and_then(Value::as_str) {
+        None => json!([]),
+        Some(text) => {
+            assert_eq!(response["patchType"], "JSONPatch");
+            let bytes = base64::engine::general_purpose::STANDARD.decode(text).unwrap();
+            serde_json::from_slice(&bytes).unwrap()
+        }
+    }
+}
+
+/// The outcome of creating a pod by the driver's pod `nb-driver`.
+pub fn by_driver(pod: &PodBuilder, snapshot: &Snapshot, policies: &Policies) -> Outcome {
+    answer(&pod.created_by_pod("nb-driver", DRIVER_UID), snapshot, policies)
+}
+
+/// A file under tests/fixtures.
+pub fn fixture_path(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
+}
+
+/// A recorded review, e.g. `client-mode/exec-1.mutate.create`.
+pub fn recorded(name: &str) -> Value {
+    let path = fixture_path(&format!("reviews/spark-4.3.0/{name}.json"));
+    let text = std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    serde_json::from_slice(&text).unwrap()
+}
+
+/// Every recorded review by name.
+pub fn all_recorded() -> Vec<(String, Value)> {
+    let root = fixture_path("reviews/spark-4.3.0");
+    let mut all = Vec::new();
+    for folder in std::fs::read_dir(root).unwrap() {
+        let folder = folder.unwrap();
+        for file in std::fs::read_dir(folder.path()).unwrap() {
+            let file = file.unwrap().path();
+            let stem = file.file_stem().unwrap().to_str().unwrap().to_owned();
+            let name = format!("{}/{stem}", folder.file_name().to_str().unwrap());
+            all.push((name.clone(), recorded(&name)));
+        }
+    }
+    all.sort_by(|a, b| a.0.cmp(&b.0));
+    assert!(all.len() >= 19, "recorded reviews are missing");
+    all
+}
