@@ -26,6 +26,7 @@
 //! | [`policy`] | validated settings, and which annotations count |
 //! | [`driver`] | whose executor is this? |
 //! | [`admission`] | road A |
+//! | [`lifecycle`] | road B: the plan |
 //!
 //! Everything down to here is the core: sync, total, deterministic. No clock, no environment, no network, no log:
 //! what it wants to say it returns, as a [`reason::Reason`].
@@ -33,6 +34,7 @@
 pub mod admission;
 pub mod driver;
 pub mod gang;
+pub mod lifecycle;
 pub mod policy;
 pub mod reason;
 pub mod snapshot;

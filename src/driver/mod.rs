@@ -1,3 +1,4 @@
-//! Whose executor is this?
+//! Whose executor is this, and does that driver still live?
 
+pub mod life;
 pub mod resolve;

@@ -33,8 +33,6 @@ pub(super) static COSCHEDULING: GangScheduler = GangScheduler {
 pub(super) fn spec(want: &GroupSpec, _: &GroupApi) -> Value {
     let mut spec = Map::new();
     spec.insert("minMember".into(), want.min_member.into());
-    if !want.min_resources.is_empty() {
-        spec.insert("minResources".into(), want.min_resources.to_json());
-    }
+    spec.insert("minResources".into(), want.min_resources.to_json());
     Value::Object(spec)
 }

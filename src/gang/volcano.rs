@@ -48,9 +48,7 @@ fn executor(ask: &Ask<'_>, marks: &mut Marks) {
 fn spec(want: &GroupSpec, _: &GroupApi) -> Value {
     let mut spec = Map::new();
     spec.insert("minMember".into(), want.min_member.into());
-    if !want.min_resources.is_empty() {
-        spec.insert("minResources".into(), want.min_resources.to_json());
-    }
+    spec.insert("minResources".into(), want.min_resources.to_json());
     if let Some(queue) = &want.queue {
         spec.insert("queue".into(), (**queue).into());
     }

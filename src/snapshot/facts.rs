@@ -52,6 +52,8 @@ pub struct Executor {
     pub driver_host: Option<Arc<str>>,
     /// Our note of weaker evidence, `how/name/uid`.
     pub note: Option<Arc<str>>,
+    /// Asked to be left alone.
+    pub skip: bool,
 }
 
 impl Executor {
@@ -329,6 +331,7 @@ impl Executor {
             requests: Arc::new(resources::of_pod(&body)),
             driver_host: driver_url.and_then(driver_host).map(Arc::from),
             note: pod.annotation(labels::DRIVER).map(Arc::from),
+            skip: pod.annotation(labels::SKIP) == Some("true"),
         }
     }
 }

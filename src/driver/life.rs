@@ -1,0 +1,57 @@
+//! Does the driver of an application still live? (DESIGN "Driver life".)
+
+use std::sync::Arc;
+
+use crate::snapshot::{App, DriverPod, Followed, Life, Snapshot};
+use crate::spark::ids::{AppKey, PodKey};
+
+/// Three answers; on the third nothing is ever deleted.
+#[derive(Clone, Debug, PartialEq)]
+pub enum DriverLife {
+    /// Its pod is there, with the uid that was learned, and has not ended.
+    Alive(Arc<DriverPod>),
+    /// A uid was learned once, and its pod is gone, is another one now, or has ended.
+    Gone,
+    /// No uid was ever learned, or nobody has looked yet.
+    Unknown,
+}
+
+impl DriverLife {
+    /// The pod of a driver that lives.
+    pub fn pod(&self) -> Option<&Arc<DriverPod>> {
+        match self {
+            DriverLife::Alive(pod) => Some(pod),
+            DriverLife::Gone | DriverLife::Unknown => None,
+        }
+    }
+}
+
+/// Answers for an application. A labelled driver tells by itself; one without labels is known by the executors that it
+/// owns, and was read by name.
+pub fn of(key: &AppKey, app: &App, snapshot: &Snapshot) -> DriverLife {
+    if let Some(driver) = app.live_driver() {
+        return DriverLife::Alive(driver.clone());
+    }
+    let mut answer = if app.drivers.is_empty() { DriverLife::Unknown } else { DriverLife::Gone };
+    for owner in app.executors.values().filter_map(|executor| executor.owner.as_ref()).filter(|owner| owner.is_pod) {
+        match judge(key.namespace(), &owner.name, &owner.uid, snapshot) {
+            alive @ DriverLife::Alive(_) => return alive,
+            DriverLife::Gone => answer = DriverLife::Gone,
+            DriverLife::Unknown => {}
+        }
+    }
+    answer
+}
+
+/// Answers for one pod by name and the uid that was learned.
+pub fn judge(namespace: &str, name: &str, uid: &str, snapshot: &Snapshot) -> DriverLife {
+    let known = snapshot.driver_pod(namespace, name);
+    match known {
+        Some(pod) if *pod.uid == *uid && pod.life != Life::Ended && !pod.is_executor => DriverLife::Alive(pod.clone()),
+        Some(_) => DriverLife::Gone,
+        None => match snapshot.followed.get(&PodKey::new(namespace, name)) {
+            Some(Followed::Absent) => DriverLife::Gone,
+            _ => DriverLife::Unknown,
+        },
+    }
+}

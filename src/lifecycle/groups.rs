@@ -1,0 +1,387 @@
+//! PodGroups: made for executors that name them, kept at a size that can start, deleted when nobody needs them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::SignedDuration;
+use serde_json::{Map, Value, json};
+
+use super::action::{Action, DriverRef, Told};
+use super::memory::Memory;
+use super::plan::View;
+use super::reads::policy_of;
+use crate::driver::life::DriverLife;
+use crate::gang::size::{self, SizeFacts, Sizes};
+use crate::gang::{GangScheduler, GroupSpec, group};
+use crate::policy::overrides::{self, Effective, Source};
+use crate::policy::{Policy, default_overrides};
+use crate::reason::Reason;
+use crate::snapshot::{Executor, Group, GroupApi, GroupKey, Overrides, Seat};
+use crate::spark::ids::PodKey;
+use crate::spark::labels;
+use crate::spark::resources::ResourceList;
+use crate::spark::state::ExecutorPodState;
+
+/// How long a group without members stays when nothing is known of its driver: longer than Spark takes to replace one.
+const IDLE: SignedDuration = SignedDuration::from_mins(10);
+
+/// A group that pods name.
+struct Named<'v> {
+    row: &'static GangScheduler,
+    /// Live executors that carry its key.
+    members: Vec<&'v Arc<Executor>>,
+    /// Whether the driver carries it too (Volcano's `app` shape).
+    with_driver: bool,
+    /// The seat that speaks for the group: queue, priority class, policy.
+    seat: &'v Seat,
+}
+
+pub(super) fn plan(view: &View<'_>, memory: &mut Memory) -> Vec<Action> {
+    let named = named(view);
+    let present: BTreeMap<&GroupKey, &Arc<Group>> = present(view).collect();
+    memory.idle_since.retain(|key, _| present.contains_key(key) && !named.contains_key(key));
+    let mut actions = Vec::new();
+    for (key, wanted) in &named {
+        actions.extend(keep(view, key, wanted, present.get(key).copied(), memory));
+    }
+    for (key, group) in present {
+        if !named.contains_key(key) && !group.deleting {
+            actions.extend(release(view, key, group, memory));
+        }
+    }
+    actions
+}
+
+/// The groups that live pods of this application name and that are ours to make.
+fn named<'v>(view: &View<'v>) -> BTreeMap<GroupKey, Named<'v>> {
+    let mut all: BTreeMap<GroupKey, Named<'v>> = BTreeMap::new();
+    if let Some(driver) = view.app.live_driver()
+        && let Some((key, row)) = group_of(view, &driver.seat)
+    {
+        all.insert(key, Named { row, members: Vec::new(), with_driver: true, seat: &driver.seat });
+    }
+    for executor in view.app.live() {
+        if let Some((key, row)) = group_of(view, &executor.seat) {
+            let entry = all.entry(key);
+            let group =
+                entry.or_insert_with(|| Named { row, members: Vec::new(), with_driver: false, seat: &executor.seat });
+            group.members.push(executor);
+        }
+    }
+    all
+}
+
+/// The group that a seat of ours names, where the scheduler has group objects.
+fn group_of(view: &View<'_>, seat: &Seat) -> Option<(GroupKey, &'static GangScheduler)> {
+    let (_, kind) = seat.given_by()?;
+    let row = GangScheduler::of_kind(kind).filter(|row| !row.apis.is_empty())?;
+    let name = row.group_key.of_seat(seat)?;
+    Some((GroupKey { namespace: view.key.namespace().into(), name: name.into(), scheduler: row.kind }, row))
+}
+
+/// Groups of ours that were made for this application.
+fn present<'v>(view: &View<'v>) -> impl Iterator<Item = (&'v GroupKey, &'v Arc<Group>)> {
+    let (namespace, selector) = (view.key.namespace(), view.key.selector());
+    let from = GroupKey { namespace: namespace.into(), name: "".into(), scheduler: "" };
+    view.snapshot
+        .groups
+        .range(from..)
+        .take_while(move |(key, _)| *key.namespace == *namespace)
+        .filter(move |(_, group)| group.selector.as_deref() == Some(selector))
+}
+
+/// What a group should say, and what that rests on.
+struct Wish {
+    spec: GroupSpec,
+    sizes: Option<Sizes>,
+    live: u32,
+    seated: u32,
+    started: bool,
+    clamped: bool,
+}
+
+/// Makes or corrects a group that pods name.
+fn keep(
+    view: &View<'_>,
+    key: &GroupKey,
+    named: &Named<'_>,
+    present: Option<&Arc<Group>>,
+    memory: &mut Memory,
+) -> Vec<Action> {
+    let Some(apis) = &view.snapshot.apis else { return Vec::new() };
+    let mut actions = Vec::new();
+    let Some(api) = apis.get(named.row.kind) else {
+        let wanted: Vec<String> = named.row.apis.iter().map(GroupApi::api_version).collect();
+        let message = format!(
+            "gang {}: the cluster serves no PodGroup of {}; is the scheduler installed?",
+            key.name,
+            wanted.join(" or ")
+        );
+        actions.extend(tell(view, named, Reason::GroupApiNotServed, message));
+        return actions;
+    };
+    let wish = wish(view, key, named, api, present, memory);
+    memory.started |= wish.started;
+    if wish.sizes.is_none() {
+        let message = format!(
+            "gang {}: how many executors the application wants is not known, so they do not wait for each other; set {} on the driver",
+            key.name,
+            labels::MIN_MEMBER
+        );
+        actions.extend(tell(view, named, Reason::GangSizeUnknown, message));
+    }
+    if wish.clamped {
+        let message = format!(
+            "gang {}: {} is above what the application wants and was lowered to {}",
+            key.name,
+            labels::MIN_MEMBER,
+            wish.spec.min_member
+        );
+        actions.extend(tell(view, named, Reason::MinMemberClamped, message));
+    }
+    let spec = (named.row.spec)(&wish.spec, api);
+    let owner = view.driver.pod().map(|pod| DriverRef { name: pod.name.clone(), uid: pod.uid.clone() });
+    match present {
+        None => actions.push(Action::CreateGroup {
+            key: key.clone(),
+            api,
+            app: view.key.clone(),
+            spec,
+            owner,
+            started: wish.started,
+        }),
+        // Made anew once it is gone.
+        Some(group) if group.deleting => {}
+        Some(group)
+            if group.owner.is_some() && owner.as_ref().is_some_and(|now| group.owner.as_ref() != Some(&now.uid)) =>
+        {
+            actions.push(Action::DeleteGroup {
+                key: key.clone(),
+                api,
+                uid: group.uid.clone(),
+                version: group.version.clone(),
+                reason: Reason::GroupRemade,
+            });
+        }
+        Some(group) => actions.extend(correct(view, key, named, api, group, &wish, spec, owner)),
+    }
+    actions
+}
+
+/// Corrects a group that is there: its spec, its owner, the mark that it ran.
+#[expect(clippy::too_many_arguments, reason = "each is one fact about the same group; a struct would only rename them")]
+fn correct(
+    view: &View<'_>,
+    key: &GroupKey,
+    named: &Named<'_>,
+    api: &'static GroupApi,
+    group: &Group,
+    wish: &Wish,
+    spec: Value,
+    owner: Option<DriverRef>,
+) -> Vec<Action> {
+    let mut actions = Vec::new();
+    let have = count(&group.spec);
+    let (mut patch, mut reason) = (Map::new(), None);
+    if api.count_mutable || have.is_none() {
+        if let Some(changed) = group::spec_patch(&group.spec, &spec) {
+            patch.insert("spec".into(), changed);
+        }
+        let want = wish.spec.min_member;
+        match have {
+            Some(have) if want < have => {
+                reason = Some(Reason::GangLowered);
+                actions.extend(tell(view, named, Reason::GangLowered, lowered(key, have, wish)));
+            }
+            Some(have) if want > have => reason = Some(Reason::GangRaised),
+            _ => {}
+        }
+    } else if let Some(have) = have
+        && wish.spec.min_member < have
+        && named.members.iter().any(|member| member.state == ExecutorPodState::Pending)
+    {
+        let message = format!(
+            "gang {} waits for {have} executors and {} can be there; {} cannot change a group's count, so the pending ones cannot start",
+            key.name,
+            wish.spec.min_member,
+            api.api_version()
+        );
+        actions.extend(tell(view, named, Reason::GangCannotStart, message));
+    }
+    let mut metadata = Map::new();
+    if wish.started && !group.started {
+        metadata.insert("annotations".into(), json!({ labels::STARTED: "true" }));
+    }
+    if let (None, Some(owner)) = (&group.owner, owner) {
+        metadata.insert("ownerReferences".into(), json!([owner_reference(&owner)]));
+    }
+    if !metadata.is_empty() {
+        patch.insert("metadata".into(), Value::Object(metadata));
+    }
+    if !patch.is_empty() {
+        let (uid, version) = (group.uid.clone(), group.version.clone());
+        actions.push(Action::PatchGroup { key: key.clone(), api, uid, version, patch: Value::Object(patch), reason });
+    }
+    actions
+}
+
+/// Lets go of a group that no live pod names: deleted when its driver is gone; kept for an application that may grow
+/// again, but asking for no room.
+fn release(view: &View<'_>, key: &GroupKey, group: &Group, memory: &mut Memory) -> Vec<Action> {
+    let Some(api) = view.snapshot.apis.as_ref().and_then(|apis| apis.get(key.scheduler)) else { return Vec::new() };
+    let idle = match view.driver {
+        DriverLife::Gone => true,
+        DriverLife::Alive(driver) => group.owner.as_ref().is_some_and(|owner| *owner != driver.uid),
+        DriverLife::Unknown => {
+            let since = memory.idle_since.entry(key.clone()).or_insert(view.now);
+            view.now.duration_since(*since) >= IDLE
+        }
+    };
+    let (uid, version) = (group.uid.clone(), group.version.clone());
+    if idle {
+        return vec![Action::DeleteGroup { key: key.clone(), api, uid, version, reason: Reason::GroupDeleted }];
+    }
+    let Some(row) = GangScheduler::of_kind(key.scheduler).filter(|_| api.count_mutable) else { return Vec::new() };
+    let empty = GroupSpec {
+        name: key.name.clone(),
+        min_member: 1,
+        min_resources: ResourceList::default(),
+        queue: None,
+        priority_class: None,
+    };
+    group::spec_patch(&group.spec, &(row.spec)(&empty, api))
+        .map(|spec| Action::PatchGroup {
+            key: key.clone(),
+            api,
+            uid,
+            version,
+            patch: json!({ "spec": spec }),
+            reason: None,
+        })
+        .into_iter()
+        .collect()
+}
+
+fn wish(
+    view: &View<'_>,
+    key: &GroupKey,
+    named: &Named<'_>,
+    api: &GroupApi,
+    present: Option<&Arc<Group>>,
+    memory: &Memory,
+) -> Wish {
+    let effective = effective(view, named.seat);
+    let counted: Vec<&Arc<Executor>> = view.app.live().filter(|executor| executor.default_profile).collect();
+    let members: Vec<&&Arc<Executor>> = named.members.iter().filter(|member| member.default_profile).collect();
+    let conf = view.driver.pod().and_then(|driver| view.snapshot.conf(&driver.uid));
+    let facts = SizeFacts {
+        conf,
+        requested: effective.min_member,
+        started: memory.started || present.is_some_and(|group| group.started),
+        waves_must_run: counted.iter().any(|executor| !executor.knows_profiles),
+        created: view.app.executors.keys().filter(|key| key.id != u64::MAX).map(|key| key.id).max().map_or(0, to_u32),
+        live: to_u32(counted.len() as u64),
+    };
+    let started = facts.started || has_started(view, &facts);
+    // A count that cannot be changed later must hold for a dynamic application at its smallest.
+    let facts = SizeFacts { started: started || !api.count_mutable, ..facts };
+    let sizes = facts.sizes();
+    let (live, seated) = (facts.live, to_u32(members.len() as u64));
+    let each = members.iter().fold(ResourceList::default(), |mut each, member| {
+        each.raise(&member.requests);
+        each
+    });
+    let (min_member, min_resources) = if named.with_driver {
+        (1, with_driver(view, &effective, each, sizes))
+    } else {
+        let count = size::min_member(sizes, live, seated, expects_more(view, key));
+        (count, each.times(count))
+    };
+    let queue = named.row.queue_key.and_then(|(place, key)| named.seat.mark(place, key)).map(Arc::from);
+    let spec = GroupSpec {
+        name: key.name.clone(),
+        min_member,
+        min_resources,
+        queue: queue.or(effective.queue),
+        priority_class: members
+            .first()
+            .map_or(&named.seat.priority_class, |member| &member.seat.priority_class)
+            .clone(),
+    };
+    Wish { spec, sizes, live, seated, started, clamped: sizes.is_some_and(|sizes| sizes.clamped) }
+}
+
+/// The annotations of the driver and its namespace, under the policy that seated the group.
+fn effective(view: &View<'_>, seat: &Seat) -> Effective {
+    // A policy that is gone since steers nothing; facts about the application still count.
+    let fallback = Policy { overrides: default_overrides(), ..Policy::fallback() };
+    let policy = policy_of(seat, view.policies).unwrap_or(&fallback);
+    let none = Overrides::default();
+    let driver = view.driver.pod().map_or(&none, |driver| &driver.overrides);
+    let namespace = view.snapshot.namespace(view.key.namespace()).map_or(&none, |namespace| &namespace.overrides);
+    overrides::hear(policy, [(Source::Pod, &none), (Source::Driver, driver), (Source::Namespace, namespace)])
+}
+
+/// Room for the driver and for as many executors as start together (Volcano's gate at the queue).
+fn with_driver(view: &View<'_>, effective: &Effective, each: ResourceList, sizes: Option<Sizes>) -> ResourceList {
+    let mut total = view.driver.pod().map(|driver| driver.requests.clone()).unwrap_or_default();
+    let conf = view.driver.pod().and_then(|driver| view.snapshot.conf(&driver.uid));
+    let each = if each.is_empty() {
+        effective.executor_resources.clone().or_else(|| conf.map(|conf| conf.executor.clone())).unwrap_or_default()
+    } else {
+        each
+    };
+    total.add(&each.times(sizes.map_or(0, |sizes| sizes.wanted)));
+    total
+}
+
+/// Whether as many executors as it started with have run: now, or since.
+fn has_started(view: &View<'_>, facts: &SizeFacts<'_>) -> bool {
+    let ran = |executor: &&Arc<Executor>| {
+        executor.default_profile
+            && matches!(
+                executor.state,
+                ExecutorPodState::Running | ExecutorPodState::Succeeded | ExecutorPodState::Failed
+            )
+    };
+    let ran = to_u32(view.app.executors.values().filter(ran).count() as u64);
+    facts.sizes().is_some_and(|sizes| ran >= sizes.wanted)
+}
+
+/// Whether executors that are still to come will name this group: it is the one that the first executor names.
+fn expects_more(view: &View<'_>, key: &GroupKey) -> bool {
+    let first = view.app.first_seat().and_then(|seat| group_of(view, seat));
+    first.is_none_or(|(first, _)| first == *key)
+}
+
+/// The count in a group's spec, in whichever scheduler's words.
+fn count(spec: &Value) -> Option<u32> {
+    let count = spec.get("minMember").or_else(|| spec.pointer("/schedulingPolicy/gang/minCount"))?;
+    count.as_u64().map(to_u32)
+}
+
+fn lowered(key: &GroupKey, have: u32, wish: &Wish) -> String {
+    let target = wish.sizes.map_or(1, |sizes| sizes.target);
+    format!(
+        "gang {}: lowered from {have} to {} so that it can start: the application wants {target}, {} are pending or running, {} of them sit in this gang",
+        key.name, wish.spec.min_member, wish.live, wish.seated
+    )
+}
+
+/// Says something about the gang: on its driver's pod, else on its first executor.
+fn tell(view: &View<'_>, named: &Named<'_>, reason: Reason, message: String) -> Option<Action> {
+    let driver = view.driver.pod().map(|pod| (pod.name.clone(), pod.uid.clone()));
+    let first = || named.members.first().map(|member| (member.name.clone(), member.uid.clone()));
+    let (name, uid) = driver.or_else(first)?;
+    let pod = PodKey::new(view.key.namespace(), &name);
+    Some(Action::Tell(Told { pod, uid, reason, message }))
+}
+
+/// The owner of a group, as of an executor: never blockOwnerDeletion.
+pub(crate) fn owner_reference(driver: &DriverRef) -> Value {
+    json!({"apiVersion": "v1", "kind": "Pod", "name": &*driver.name, "uid": &*driver.uid, "controller": true})
+}
+
+fn to_u32(count: u64) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,94 @@
+//! What has to be read by name: drivers without labels, and the configuration of drivers. Every replica reads for its
+//! own snapshot; reading needs no leadership.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use crate::driver::resolve;
+use crate::policy::{Policies, Policy};
+use crate::snapshot::{App, DriverPod, Executor, Followed, Seat, Snapshot};
+use crate::spark::ids::{AppKey, PodKey};
+
+/// One object to read.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Read {
+    /// A pod that an executor names as its owner, or that our note names.
+    Pod(PodKey),
+    /// The pod of this address in this namespace.
+    Address(Arc<str>, Arc<str>),
+    /// The ConfigMap of the driver in this pod of this uid.
+    Conf(PodKey, Arc<str>, Arc<str>),
+}
+
+/// What an application's plan would like to know and the snapshot does not have.
+pub fn reads(snapshot: &Snapshot, key: &AppKey, policies: &Policies) -> Vec<Read> {
+    let Some(app) = snapshot.apps.get(key) else { return Vec::new() };
+    let mut wanted = Vec::new();
+    for executor in app.live() {
+        wanted.extend(named(key, executor).filter(|pod| !is_known(snapshot, pod)).map(Read::Pod));
+        if executor.owner.is_none()
+            && app.live_driver().is_none()
+            && let Some(host) = executor.driver_host.as_ref().filter(|host| host.parse::<IpAddr>().is_ok())
+            && snapshot.driver_at(key.namespace(), host).is_none()
+        {
+            wanted.push(Read::Address(key.namespace().into(), host.clone()));
+        }
+    }
+    let followed = app.live().flat_map(|executor| named(key, executor)).filter_map(|pod| followed(snapshot, &pod));
+    let drivers = app.live_driver().cloned().into_iter().chain(followed);
+    if reads_conf(app, policies) {
+        wanted.extend(drivers.filter_map(|driver| conf_of(snapshot, key, &driver)));
+    }
+    wanted.sort_unstable();
+    wanted.dedup();
+    wanted
+}
+
+/// Whether some executor still names this pod; otherwise nobody follows it any more.
+pub fn is_named(snapshot: &Snapshot, pod: &PodKey) -> bool {
+    let within = snapshot.apps.iter().filter(|(key, _)| key.namespace() == pod.namespace());
+    within.into_iter().any(|(key, app)| {
+        app.live().any(|executor| {
+            named(key, executor).any(|name| name == *pod)
+                || executor.driver_host.as_deref().is_some_and(|host| {
+                    snapshot.driver_at(key.namespace(), host).is_some_and(|driver| *driver.name == *pod.name())
+                })
+        })
+    })
+}
+
+/// Pods that an executor names: its owner, and our note.
+fn named(key: &AppKey, executor: &Executor) -> impl Iterator<Item = PodKey> {
+    let namespace = key.namespace();
+    let owner = executor.owner.as_ref().filter(|owner| owner.is_pod).map(|owner| PodKey::new(namespace, &owner.name));
+    let note = executor.note.as_deref().filter(|_| executor.owner.is_none()).and_then(resolve::read_note);
+    owner.into_iter().chain(note.map(|found| PodKey::new(namespace, &found.name)))
+}
+
+fn is_known(snapshot: &Snapshot, pod: &PodKey) -> bool {
+    snapshot.followed.contains_key(pod) || snapshot.driver_pod(pod.namespace(), pod.name()).is_some()
+}
+
+fn followed(snapshot: &Snapshot, pod: &PodKey) -> Option<Arc<DriverPod>> {
+    match snapshot.followed.get(pod)? {
+        Followed::Present(driver) => Some(driver.clone()),
+        Followed::Absent => None,
+    }
+}
+
+fn conf_of(snapshot: &Snapshot, key: &AppKey, driver: &DriverPod) -> Option<Read> {
+    let conf_map = driver.conf_map.clone()?;
+    let pod = PodKey::new(key.namespace(), &driver.name);
+    (!snapshot.confs.contains_key(&driver.uid)).then(|| Read::Conf(pod, driver.uid.clone(), conf_map))
+}
+
+/// Configurations are read only for gangs, and only where the policy allows it.
+fn reads_conf(app: &App, policies: &Policies) -> bool {
+    let seats = app.drivers.iter().map(|driver| &driver.seat).chain(app.first_seat());
+    seats.into_iter().any(|seat| policy_of(seat, policies).is_some_and(|policy| policy.gang.read_spark_conf))
+}
+
+/// The policy that gave a seat, if it still exists.
+pub(super) fn policy_of<'p>(seat: &Seat, policies: &'p Policies) -> Option<&'p Policy> {
+    policies.named(seat.given_by()?.0)
+}

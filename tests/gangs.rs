@@ -1,0 +1,659 @@
+//! PodGroups by the loop: made, kept at a size that can start, deleted; executors adopted; what has to be read.
+//!
+//! The plan is applied to the snapshot as the watch would show it, so each test is a short history.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+use spark_usher::gang::{GangScheduler, Shape};
+use spark_usher::lifecycle::{Action, Memory, Read, plan, reads};
+use spark_usher::policy::{Policies, Policy};
+use spark_usher::reason::Reason;
+use spark_usher::snapshot::{
+    Change, Conf, DriverPod, Followed, Group, GroupApi, GroupKey, Replaced, ServedApis, Sighting, Snapshot,
+};
+use spark_usher::spark::conf::AppConf;
+use spark_usher::spark::ids::{AppKey, PodKey};
+use support::*;
+
+/// A cluster in which the loop's actions come true.
+struct Cluster {
+    snapshot: Snapshot,
+    policies: Policies,
+    memory: Memory,
+    app: AppKey,
+    now: Timestamp,
+    version: u32,
+    /// Everything that was said or done, by reason.
+    reasons: Vec<Reason>,
+    messages: Vec<String>,
+}
+
+impl Cluster {
+    fn new(policy: Policy) -> Cluster {
+        let mut snapshot = Snapshot::default();
+        snapshot.apply(Change::Apis(serving(policy.scheduler.row, 0)));
+        Cluster {
+            snapshot,
+            policies: only(policy),
+            memory: Memory::default(),
+            app: AppKey::new("default", APP),
+            now: Timestamp::UNIX_EPOCH,
+            version: 1,
+            reasons: Vec::new(),
+            messages: Vec::new(),
+        }
+    }
+
+    fn volcano() -> Cluster {
+        Cluster::new(policy("volcano"))
+    }
+
+    /// A driver that runs, with this configuration.
+    fn driver(&mut self, conf: &str) -> &mut Self {
+        self.see(
+            &by_driver(&driver().conf_map("c"), &self.snapshot, &self.policies)
+                .object
+                .into_pod()
+                .stored(DRIVER_UID)
+                .phase("Running"),
+        );
+        self.conf(DRIVER_UID, conf)
+    }
+
+    fn conf(&mut self, uid: &str, conf: &str) -> &mut Self {
+        let conf = Conf::Known(Arc::new(AppConf::parse(conf)));
+        self.snapshot.apply(Change::Conf(PodKey::new("default", "nb-driver"), uid.into(), conf, vec![]));
+        self
+    }
+
+    fn see(&mut self, pod: &PodBuilder) -> &mut Self {
+        see(&mut self.snapshot, pod);
+        self
+    }
+
+    /// An executor that the driver creates now, seen in this phase.
+    fn executor(&mut self, id: u32, phase: &str) -> &mut Self {
+        let admitted = by_driver(&executor(id), &self.snapshot, &self.policies).object.into_pod();
+        self.see(&admitted.stored(&format!("e{id}")).phase(phase))
+    }
+
+    /// An executor that came while the webhook was down.
+    fn unseen_executor(&mut self, id: u32, phase: &str) -> &mut Self {
+        self.see(&executor(id).owned_by("Pod", "nb-driver", DRIVER_UID).stored(&format!("e{id}")).phase(phase))
+    }
+
+    fn lose(&mut self, id: u32) -> &mut Self {
+        self.snapshot.apply(Change::PodGone(PodKey::new("default", &format!("nb-exec-{id}")), format!("e{id}").into()));
+        self
+    }
+
+    /// Plans until nothing is left to do.
+    fn settle(&mut self) -> &mut Self {
+        for _ in 0..10 {
+            let actions = plan(&self.snapshot, &self.app, self.now, &self.policies, &mut self.memory);
+            let mut acted = false;
+            for action in actions {
+                self.reasons.extend(action.reason());
+                acted |= self.apply(action);
+            }
+            if !acted {
+                return self;
+            }
+        }
+        panic!("the plan never comes to rest: {:?}", self.reasons);
+    }
+
+    fn apply(&mut self, action: Action) -> bool {
+        self.version += 1;
+        let version: Arc<str> = self.version.to_string().into();
+        match action {
+            Action::CreateGroup { key, app, spec, owner, started, .. } => {
+                assert!(!self.snapshot.groups.contains_key(&key), "created twice");
+                let group = Group {
+                    uid: format!("g{version}").into(),
+                    version,
+                    selector: Some(app.selector().into()),
+                    owner: owner.map(|owner| owner.uid),
+                    started,
+                    deleting: false,
+                    spec,
+                };
+                self.snapshot.apply(Change::Group(key, group));
+            }
+            Action::PatchGroup { key, uid, version: of, patch, .. } => {
+                let mut group = (**self.snapshot.groups.get(&key).unwrap()).clone();
+                assert_eq!((&group.uid, &group.version), (&uid, &of), "preconditions");
+                json_patch::merge(&mut group.spec, patch.get("spec").unwrap_or(&json!({})));
+                if let Some(owner) = patch.pointer("/metadata/ownerReferences/0/uid") {
+                    group.owner = Some(owner.as_str().unwrap().into());
+                }
+                group.started |= patch.pointer("/metadata/annotations").is_some();
+                group.version = version;
+                self.snapshot.apply(Change::Group(key, group));
+            }
+            Action::DeleteGroup { key, uid, .. } => {
+                assert_eq!(self.snapshot.groups.get(&key).unwrap().uid, uid);
+                self.snapshot.apply(Change::GroupGone(key));
+            }
+            Action::Adopt { executor, driver, .. } => {
+                let id: u32 = executor.name().rsplit('-').next().unwrap().parse().unwrap();
+                let (_, known) = self.snapshot.executor("default", executor.name()).unwrap();
+                let mut known = (**known).clone();
+                known.owner = Some(spark_usher::snapshot::Owner { is_pod: true, name: driver.name, uid: driver.uid });
+                assert_eq!(known.exec_id, Some(u64::from(id)));
+                self.snapshot.apply(Change::Pod(Sighting::Executor(self.app.clone(), known)));
+            }
+            Action::Tell(told) => {
+                self.messages.push(told.message);
+                return false;
+            }
+        }
+        true
+    }
+
+    fn groups(&self) -> BTreeMap<String, Value> {
+        self.snapshot.groups.iter().map(|(key, group)| (key.name.to_string(), group.spec.clone())).collect()
+    }
+
+    /// The one group's count.
+    fn count(&self) -> u64 {
+        let groups = self.groups();
+        assert_eq!(groups.len(), 1, "{groups:?}");
+        let spec = groups.values().next().unwrap();
+        spec.get("minMember").or_else(|| spec.pointer("/schedulingPolicy/gang/minCount")).unwrap().as_u64().unwrap()
+    }
+
+    fn said(&self, reason: Reason) -> bool {
+        self.reasons.contains(&reason)
+    }
+}
+
+trait IntoPod {
+    fn into_pod(self) -> PodBuilder;
+}
+
+impl IntoPod for Value {
+    fn into_pod(self) -> PodBuilder {
+        PodBuilder(self)
+    }
+}
+
+fn serving(row: &'static GangScheduler, version: usize) -> ServedApis {
+    ServedApis(row.apis.get(version).map(|api| (row.kind, api)).into_iter().collect())
+}
+
+fn followed(pod: &PodBuilder) -> Followed {
+    match pod.sighting() {
+        Sighting::Other(_, pod) | Sighting::Driver(_, pod) => Followed::Present(Arc::new(pod)),
+        Sighting::Executor(..) => panic!("an executor is not followed"),
+    }
+}
+
+// ---- made, with what in it ----
+
+#[test]
+fn a_group_is_made_for_the_executors_that_name_it() {
+    let mut policy = policy("volcano");
+    policy.queue = Some("analytics".into());
+    policy.executor_class = Some("batch".into());
+    let mut cluster = Cluster::new(policy);
+    cluster.driver("spark.executor.instances=3").executor(1, "Pending").settle();
+    let groups = cluster.groups();
+    assert_eq!(
+        groups[&format!("nb-driver-{APP8}")],
+        json!({"minMember": 3, "queue": "analytics", "priorityClassName": "batch",
+               "minResources": {"cpu": "3", "memory": "4224Mi"}})
+    );
+    let group = cluster.snapshot.groups.values().next().unwrap();
+    assert_eq!(group.owner.as_deref(), Some(DRIVER_UID));
+    assert!(cluster.said(Reason::GroupCreated));
+}
+
+#[test]
+fn min_resources_are_real_requests_with_sidecars_and_devices() {
+    let mut cluster = Cluster::volcano();
+    cluster.driver("spark.executor.instances=2");
+    let mut pod = executor(1).requests(json!({"cpu": "500m", "memory": "2Gi"}));
+    pod.0["spec"]["containers"]
+        .as_array_mut()
+        .unwrap()
+        .push(json!({"name": "log", "resources": {"requests": {"cpu": "100m"}, "limits": {"nvidia.com/gpu": "1"}}}));
+    let admitted = by_driver(&pod, &cluster.snapshot, &cluster.policies).object.into_pod();
+    cluster.see(&admitted.stored("e1").phase("Pending")).settle();
+    let spec = cluster.groups().into_values().next().unwrap();
+    assert_eq!(spec["minResources"], json!({"cpu": "1200m", "memory": "4Gi", "nvidia.com/gpu": "2"}));
+}
+
+#[test]
+fn every_scheduler_with_groups_gets_one_in_its_own_words() {
+    for row in spark_usher::gang::TABLE.iter().filter(|row| !row.apis.is_empty()) {
+        for version in 0..row.apis.len() {
+            let mut cluster = Cluster::new(policy(row.kind));
+            cluster.snapshot.apply(Change::Apis(serving(row, version)));
+            cluster.driver("spark.executor.instances=3").executor(1, "Pending").executor(2, "Pending").settle();
+            assert_eq!(cluster.count(), 3, "{} {}", row.kind, row.apis[version].api_version());
+        }
+    }
+}
+
+#[test]
+fn schedulers_without_group_objects_get_none() {
+    for kind in ["none", "yunikorn", "kueue", "kai"] {
+        let mut cluster = Cluster::new(policy(kind));
+        cluster.driver("spark.executor.instances=3").executor(1, "Pending").settle();
+        assert!(cluster.groups().is_empty(), "{kind}");
+    }
+}
+
+#[test]
+fn the_app_shape_makes_a_gate_for_the_driver_before_any_executor_exists() {
+    let mut policy = policy("volcano");
+    policy.gang.shape = Shape::App;
+    let mut cluster = Cluster::new(policy);
+    cluster.driver("spark.executor.instances=3").settle();
+    let spec = cluster.groups().into_values().next().unwrap();
+    assert_eq!(spec["minMember"], 1);
+    assert_eq!(spec["minResources"], json!({"cpu": "4", "memory": "5632Mi"}), "the driver and three executors");
+    cluster.executor(1, "Pending").settle();
+    assert_eq!(cluster.count(), 1);
+}
+
+#[test]
+fn without_discovery_nothing_is_made_and_an_unserved_api_is_told() {
+    let mut cluster = Cluster::volcano();
+    cluster.snapshot.apis = None;
+    cluster.driver("").executor(1, "Pending").settle();
+    assert!(cluster.groups().is_empty() && cluster.reasons.is_empty());
+    cluster.snapshot.apply(Change::Apis(ServedApis::default()));
+    cluster.settle();
+    assert!(cluster.groups().is_empty() && cluster.said(Reason::GroupApiNotServed));
+    assert!(cluster.messages[0].contains("scheduling.volcano.sh/v1beta1"), "{:?}", cluster.messages);
+}
+
+// ---- sizes ----
+
+#[test]
+fn a_static_application_loses_an_executor_and_its_replacement_starts() {
+    let mut cluster = Cluster::volcano();
+    cluster.driver("spark.executor.instances=3");
+    for id in 1..=3 {
+        cluster.executor(id, "Running").settle();
+    }
+    assert_eq!(cluster.count(), 3);
+    cluster.executor(2, "Failed").settle();
+    assert_eq!(cluster.count(), 3, "two run and a third will come");
+    cluster.lose(2).executor(4, "Pending").settle();
+    assert_eq!(cluster.count(), 3, "three are there");
+}
+
+#[test]
+fn a_dynamic_application_shrinks_to_nothing_and_grows_by_one() {
+    let mut cluster = Cluster::volcano();
+    cluster.driver("spark.dynamicAllocation.enabled=true\nspark.dynamicAllocation.initialExecutors=3");
+    cluster.executor(1, "Pending").settle();
+    assert_eq!(cluster.count(), 3);
+    for id in 1..=3 {
+        cluster.executor(id, "Running");
+    }
+    cluster.settle();
+    assert!(cluster.snapshot.groups.values().all(|group| group.started), "kept on the group, which survives us");
+    for id in 1..=3 {
+        cluster.lose(id);
+    }
+    cluster.settle();
+    assert_eq!(
+        cluster.groups().into_values().next().unwrap(),
+        json!({"minMember": 1, "minResources": {}}),
+        "asks for no room"
+    );
+    cluster.memory = Memory::default();
+    cluster.executor(4, "Pending").settle();
+    assert_eq!(cluster.count(), 1, "also after a restart of ours");
+    assert!(cluster.said(Reason::GangLowered));
+}
+
+#[test]
+fn three_executors_come_while_the_webhook_is_down() {
+    let mut cluster = Cluster::volcano();
+    cluster.driver("spark.executor.instances=5").executor(1, "Pending").settle();
+    assert_eq!(cluster.count(), 5);
+    for id in 2..=4 {
+        cluster.unseen_executor(id, "Pending");
+    }
+    cluster.executor(5, "Pending").settle();
+    assert_eq!(cluster.count(), 2, "two of five sit in the gang");
+    assert!(cluster.said(Reason::GangLowered));
+    let message = cluster.messages.last().unwrap();
+    assert!(
+        message.contains("the application wants 5, 5 are pending or running, 2 of them sit in this gang"),
+        "{message}"
+    );
+}
+
+#[test]
+fn spark_3_0_creates_no_second_wave_before_the_first_runs() {
+    let mut cluster = Cluster::volcano();
+    cluster.driver("spark.executor.instances=12\nspark.kubernetes.allocation.batch.size=5");
+    for id in 1..=5 {
+        let mut pod = executor(id);
+        pod.0["metadata"]["labels"].as_object_mut().unwrap().remove("spark-exec-resourceprofile-id");
+        let admitted = by_driver(&pod, &cluster.snapshot, &cluster.policies).object.into_pod();
+        cluster.see(&admitted.stored(&format!("e{id}")).phase("Pending")).settle();
+    }
+    assert_eq!(cluster.count(), 5);
+}
+
+#[test]
+fn two_applications_in_one_driver_pod_have_a_group_each() {
+    let mut cluster = Cluster::volcano();
+    let notebook = pod("nb-driver").stored(DRIVER_UID).phase("Running").annotation("spark-usher.io/min-member", "2");
+    cluster.snapshot.apply(Change::Followed(PodKey::new("default", "nb-driver"), followed(&notebook), vec![]));
+    cluster.executor(1, "Pending").settle();
+    let second = pod("b-exec-1").executor_of("spark-b", 1);
+    let admitted = by_driver(&second, &cluster.snapshot, &cluster.policies).object.into_pod();
+    cluster.see(&admitted.stored("b1").phase("Pending"));
+    cluster.app = AppKey::new("default", "spark-b");
+    cluster.memory = Memory::default();
+    cluster.settle();
+    let groups = cluster.groups();
+    assert_eq!(groups.len(), 2, "{groups:?}");
+    assert!(groups.values().all(|spec| spec["minMember"] == 2));
+    assert!(cluster.snapshot.groups.values().all(|group| group.owner.as_deref() == Some(DRIVER_UID)));
+}
+
+#[test]
+fn the_same_driver_name_submitted_again_gets_its_group_anew() {
+    let mut cluster = Cluster::volcano();
+    cluster.driver("spark.executor.instances=3").executor(1, "Running").settle();
+    // The same name and the same application id, as with a fixed spark.app.id.
+    cluster.lose(1);
+    let again = driver().stored("uid-2").conf_map("c").phase("Running");
+    cluster.see(&again).conf("uid-2", "spark.executor.instances=2");
+    let admitted = answer(&executor(1).created_by_pod("nb-driver", "uid-2"), &cluster.snapshot, &cluster.policies);
+    cluster.see(&admitted.object.into_pod().stored("f1").phase("Pending")).settle();
+    assert!(cluster.said(Reason::GroupRemade));
+    assert_eq!(cluster.count(), 2);
+    assert_eq!(cluster.snapshot.groups.values().next().unwrap().owner.as_deref(), Some("uid-2"));
+}
+
+#[test]
+fn an_unknown_size_makes_nobody_wait_and_is_told() {
+    let mut cluster = Cluster::volcano();
+    for id in 1..=4 {
+        cluster.executor(id, "Pending").settle();
+    }
+    assert_eq!(cluster.count(), 1, "never a count of what happened to be admitted");
+    assert!(cluster.said(Reason::GangSizeUnknown));
+    assert!(cluster.messages[0].contains("spark-usher.io/min-member"));
+}
+
+#[test]
+fn a_request_above_the_target_is_clamped_and_told() {
+    let mut cluster = Cluster::volcano();
+    cluster.see(&driver().conf_map("c").annotation("spark-usher.io/min-member", "50"));
+    cluster.conf(DRIVER_UID, "spark.executor.instances=3").executor(1, "Pending").settle();
+    assert_eq!(cluster.count(), 3);
+    assert!(cluster.said(Reason::MinMemberClamped));
+}
+
+#[test]
+fn other_resource_profiles_are_not_counted() {
+    let mut cluster = Cluster::volcano();
+    cluster.driver("spark.executor.instances=2").executor(1, "Pending");
+    let gpu = executor(2).label("spark-exec-resourceprofile-id", "1").requests(json!({"cpu": "64"}));
+    let admitted = by_driver(&gpu, &cluster.snapshot, &cluster.policies).object.into_pod();
+    cluster.see(&admitted.stored("e2").phase("Pending")).settle();
+    let spec = cluster.groups().into_values().next().unwrap();
+    assert_eq!(spec["minMember"], 2);
+    assert_eq!(spec["minResources"]["cpu"], "2");
+}
+
+#[test]
+fn a_count_that_cannot_change_holds_at_the_smallest_and_a_stuck_gang_is_told() {
+    let native = |conf: &str| {
+        let mut cluster = Cluster::new(policy("native"));
+        let row = GangScheduler::of_kind("native").unwrap();
+        cluster.snapshot.apply(Change::Apis(serving(row, 1)));
+        assert!(!row.apis[1].count_mutable);
+        cluster.driver(conf);
+        cluster
+    };
+    let mut dynamic = native(
+        "spark.dynamicAllocation.enabled=true\nspark.dynamicAllocation.minExecutors=2\nspark.dynamicAllocation.initialExecutors=9",
+    );
+    assert_eq!(dynamic.executor(1, "Pending").settle().count(), 2);
+    let mut fixed = native("spark.executor.instances=3");
+    for id in 1..=3 {
+        fixed.executor(id, "Pending");
+    }
+    assert_eq!(fixed.settle().count(), 3);
+    assert!(!fixed.said(Reason::GangCannotStart));
+    // Two are replaced by executors that the webhook never saw.
+    fixed.lose(2).lose(3).unseen_executor(4, "Pending").unseen_executor(5, "Pending").settle();
+    assert_eq!(fixed.count(), 3, "it cannot be lowered");
+    assert!(fixed.said(Reason::GangCannotStart));
+}
+
+// ---- let go ----
+
+#[test]
+fn a_group_goes_with_its_driver_and_stays_while_executors_run() {
+    let mut cluster = Cluster::volcano();
+    cluster.driver("spark.executor.instances=1").executor(1, "Running").settle();
+    cluster.see(&driver().phase("Succeeded")).settle();
+    assert_eq!(cluster.groups().len(), 1, "an executor still names it");
+    cluster.executor(1, "Succeeded").settle();
+    assert!(cluster.groups().is_empty());
+    assert!(cluster.said(Reason::GroupDeleted));
+}
+
+#[test]
+fn a_group_of_an_unknown_driver_is_deleted_only_after_a_while() {
+    let mut cluster = Cluster::volcano();
+    cluster.see(&{
+        let legacy = answer(
+            &executor(1).created_by("system:serviceaccount:default:spark"),
+            &cluster.snapshot,
+            &cluster.policies,
+        );
+        legacy.object.into_pod().stored("e1").phase("Running")
+    });
+    assert_eq!(cluster.settle().groups().len(), 1);
+    assert!(cluster.snapshot.groups.values().all(|group| group.owner.is_none()), "unowned: nobody knows the driver");
+    cluster.lose(1).settle();
+    assert_eq!(cluster.groups().len(), 1);
+    cluster.now += SignedDuration::from_mins(11);
+    cluster.settle();
+    assert!(cluster.groups().is_empty());
+}
+
+#[test]
+fn groups_without_our_mark_are_never_in_the_picture() {
+    let mut cluster = Cluster::volcano();
+    cluster.driver("spark.executor.instances=3");
+    let seated = executor(1).annotation("scheduling.k8s.io/group-name", "theirs");
+    let admitted = by_driver(&seated, &cluster.snapshot, &cluster.policies).object.into_pod();
+    cluster.see(&admitted.stored("e1").phase("Pending")).settle();
+    assert!(cluster.groups().is_empty() && cluster.reasons.is_empty());
+}
+
+#[test]
+fn groups_of_another_application_are_not_touched() {
+    let mut cluster = Cluster::volcano();
+    let key = GroupKey { namespace: "default".into(), name: "other".into(), scheduler: "volcano" };
+    let other = Group {
+        uid: "o".into(),
+        version: "1".into(),
+        selector: Some("spark-other".into()),
+        owner: None,
+        started: false,
+        deleting: false,
+        spec: json!({"minMember": 7}),
+    };
+    cluster.snapshot.apply(Change::Group(key.clone(), other));
+    cluster.driver("spark.executor.instances=2").executor(1, "Running").settle();
+    cluster.lose(1).see(&driver().phase("Failed")).settle();
+    assert!(cluster.snapshot.groups.contains_key(&key));
+    assert_eq!(cluster.groups().len(), 1);
+}
+
+#[test]
+fn a_relist_of_one_schedulers_groups_leaves_the_others() {
+    let mut snapshot = Snapshot::default();
+    let key = |name: &str, scheduler| GroupKey { namespace: "default".into(), name: name.into(), scheduler };
+    let group = || Group {
+        uid: "g".into(),
+        version: "1".into(),
+        selector: Some(APP.into()),
+        owner: None,
+        started: false,
+        deleting: false,
+        spec: json!({}),
+    };
+    snapshot.apply(Change::Group(key("a", "volcano"), group()));
+    snapshot.apply(Change::Group(key("b", "native"), group()));
+    let touched = snapshot.apply(Change::Replaced(Replaced::Groups("volcano", vec![(key("c", "volcano"), group())])));
+    assert_eq!(snapshot.groups.keys().map(|key| &*key.name).collect::<Vec<_>>(), ["b", "c"]);
+    assert!(touched.contains(&AppKey::new("default", APP)));
+}
+
+// ---- adopted ----
+
+#[test]
+fn an_executor_that_came_without_an_owner_is_adopted_by_its_labelled_driver() {
+    let mut cluster = Cluster::new(policy("none"));
+    cluster.driver("").see(&executor(1).stored("e1").phase("Running")).settle();
+    let (_, adopted) = cluster.snapshot.executor("default", "nb-exec-1").unwrap();
+    assert_eq!(adopted.owner.as_ref().unwrap().uid.as_ref(), DRIVER_UID);
+    assert!(cluster.said(Reason::Adopted));
+}
+
+#[test]
+fn nobody_is_adopted_by_a_driver_that_does_not_run_or_into_a_volcano_group() {
+    let orphan = executor(1).stored("e1").phase("Pending");
+    let refused = |driver: &PodBuilder, orphan: &PodBuilder| {
+        let mut cluster = Cluster::new(policy("none"));
+        cluster.see(driver).see(orphan).settle();
+        assert!(!cluster.said(Reason::Adopted));
+        cluster.said(Reason::AdoptionRefused)
+    };
+    assert!(!refused(&driver().phase("Pending"), &orphan));
+    assert!(!refused(&driver().deleting(), &orphan));
+    assert!(!refused(&driver(), &orphan.clone().spec("schedulerName", "volcano")));
+    assert!(!refused(&driver(), &orphan.clone().annotation("spark-usher.io/skip", "true")));
+    let noted = orphan.annotation("spark-usher.io/driver", "driver-url/nb-driver/old-uid");
+    assert!(
+        refused(&pod("nb-driver").driver_of("spark-other").stored("new-uid").phase("Running"), &noted),
+        "another uid by now"
+    );
+}
+
+#[test]
+fn a_note_leads_to_a_followed_driver() {
+    let mut cluster = Cluster::new(policy("none"));
+    let noted = executor(1).annotation("spark-usher.io/driver", "driver-url/notebook/n1").stored("e1").phase("Running");
+    cluster.see(&noted).settle();
+    assert!(cluster.reasons.is_empty(), "nothing before the pod was read");
+    let wanted = reads(&cluster.snapshot, &cluster.app, &cluster.policies);
+    assert_eq!(wanted, [Read::Pod(PodKey::new("default", "notebook"))]);
+    let notebook = pod("notebook").stored("n1").phase("Running");
+    cluster.snapshot.apply(Change::Followed(PodKey::new("default", "notebook"), followed(&notebook), vec![]));
+    assert!(reads(&cluster.snapshot, &cluster.app, &cluster.policies).is_empty());
+    cluster.settle();
+    assert!(cluster.said(Reason::Adopted));
+    let foreign = pod("notebook").label("spark-app-selector", "spark-x").stored("n1").phase("Running");
+    let mut cluster = Cluster::new(policy("none"));
+    cluster.see(&noted);
+    cluster.snapshot.apply(Change::Followed(PodKey::new("default", "notebook"), followed(&foreign), vec![]));
+    cluster.settle();
+    assert!(cluster.said(Reason::AdoptionRefused), "that pod drives another application");
+}
+
+#[test]
+fn a_driver_that_is_gone_adopts_nobody() {
+    let mut cluster = Cluster::new(policy("none"));
+    cluster.see(
+        &executor(1).annotation("spark-usher.io/driver", "app-selector/notebook/n1").stored("e1").phase("Running"),
+    );
+    cluster.snapshot.apply(Change::Followed(PodKey::new("default", "notebook"), Followed::Absent, vec![]));
+    cluster.settle();
+    assert!(cluster.said(Reason::AdoptionRefused) && !cluster.said(Reason::Adopted));
+}
+
+// ---- read ----
+
+#[test]
+fn configurations_and_unlabelled_drivers_are_read_once() {
+    let mut cluster = Cluster::volcano();
+    cluster.see(
+        &by_driver(&driver().conf_map("the-map"), &cluster.snapshot, &cluster.policies)
+            .object
+            .into_pod()
+            .stored(DRIVER_UID)
+            .phase("Running"),
+    );
+    let pod_key = PodKey::new("default", "nb-driver");
+    let wanted = reads(&cluster.snapshot, &cluster.app, &cluster.policies);
+    assert_eq!(wanted, [Read::Conf(pod_key.clone(), DRIVER_UID.into(), "the-map".into())]);
+    cluster.snapshot.apply(Change::Conf(pod_key, DRIVER_UID.into(), Conf::Unreadable, vec![]));
+    assert!(reads(&cluster.snapshot, &cluster.app, &cluster.policies).is_empty());
+    let mut off = policy("volcano");
+    off.gang.read_spark_conf = false;
+    let mut cluster = Cluster::new(off);
+    cluster.see(
+        &by_driver(&driver().conf_map("m"), &cluster.snapshot, &cluster.policies)
+            .object
+            .into_pod()
+            .stored(DRIVER_UID)
+            .phase("Running"),
+    );
+    assert!(reads(&cluster.snapshot, &cluster.app, &cluster.policies).is_empty());
+}
+
+#[test]
+fn an_address_is_looked_up_when_nothing_else_tells() {
+    let mut cluster = Cluster::new(policy("none"));
+    cluster.see(&executor(1).driver_url("10.1.2.3").stored("e1").phase("Running"));
+    let wanted = reads(&cluster.snapshot, &cluster.app, &cluster.policies);
+    assert_eq!(wanted, [Read::Address("default".into(), "10.1.2.3".into())]);
+    let notebook = pod("notebook").stored("n1").phase("Running").ip("10.1.2.3");
+    cluster.snapshot.apply(Change::Followed(PodKey::new("default", "notebook"), followed(&notebook), vec![]));
+    assert!(reads(&cluster.snapshot, &cluster.app, &cluster.policies).is_empty());
+    cluster.settle();
+    assert!(cluster.said(Reason::Adopted));
+    assert!(spark_usher::lifecycle::is_named(&cluster.snapshot, &PodKey::new("default", "notebook")));
+    assert!(!spark_usher::lifecycle::is_named(&cluster.snapshot, &PodKey::new("default", "other")));
+}
+
+#[test]
+fn a_configuration_is_forgotten_with_its_driver() {
+    let mut cluster = Cluster::volcano();
+    cluster.driver("spark.executor.instances=3");
+    assert_eq!(cluster.snapshot.confs.len(), 1);
+    cluster.snapshot.apply(Change::PodGone(PodKey::new("default", "nb-driver"), DRIVER_UID.into()));
+    assert!(cluster.snapshot.confs.is_empty() && cluster.snapshot.apps.is_empty());
+    cluster.conf(DRIVER_UID, "late");
+    assert!(cluster.snapshot.confs.is_empty(), "an answer that comes late is not kept for ever");
+}
+
+#[test]
+fn types_fit() {
+    // A driver's pod and a group's API are plain data that any thread may hold.
+    fn shared<T: Send + Sync + 'static>() {}
+    shared::<DriverPod>();
+    shared::<GroupApi>();
+    shared::<Snapshot>();
+}

@@ -1,0 +1,157 @@
+//! The picture: the same objects give the same picture, in whatever order and by whatever road they were seen.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use spark_usher::snapshot::{Change, Followed, Replaced, Sighting, Snapshot};
+use spark_usher::spark::ids::{AppKey, PodKey};
+use support::*;
+
+/// What can be told from a snapshot, in a form that compares.
+fn picture(snapshot: &Snapshot) -> BTreeMap<String, (Vec<String>, Vec<String>)> {
+    let app = |app: &spark_usher::snapshot::App| {
+        let drivers = app.drivers.iter().map(|d| format!("{} {} {:?}", d.name, d.uid, d.life)).collect();
+        let executors =
+            app.executors.values().map(|e| format!("{} {} {:?} {:?}", e.name, e.uid, e.state, e.owner)).collect();
+        (drivers, executors)
+    };
+    snapshot.apps.iter().map(|(key, value)| (key.to_string(), app(value))).collect()
+}
+
+fn some_pod(n: u8, app: u8, version: u8) -> PodBuilder {
+    let selector = format!("spark-{}", app % 3);
+    let phase = ["Pending", "Running", "Succeeded", "Failed"][usize::from(version % 4)];
+    let name = format!("p{}", n % 12);
+    let pod = if n % 12 == 0 {
+        pod(&name).driver_of(&selector)
+    } else {
+        pod(&name).executor_of(&selector, u32::from(n % 12))
+    };
+    pod.stored(&format!("u{}", n % 12)).phase(phase)
+}
+
+#[derive(Clone, Debug)]
+enum Event {
+    See(u8, u8, u8),
+    Lose(u8),
+    LoseOtherUid(u8),
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        4 => (any::<u8>(), any::<u8>(), any::<u8>()).prop_map(|(n, app, v)| Event::See(n, app, v)),
+        2 => any::<u8>().prop_map(Event::Lose),
+        1 => any::<u8>().prop_map(Event::LoseOtherUid),
+    ]
+}
+
+proptest! {
+    /// A relist of what is there equals the history that led to it, and no history leaves anything behind.
+    #[test]
+    fn a_history_equals_a_relist_of_its_end(events in proptest::collection::vec(event(), 0..60)) {
+        let (mut snapshot, mut present) = (Snapshot::default(), BTreeMap::<String, PodBuilder>::new());
+        for event in events {
+            match event {
+                Event::See(n, app, version) => {
+                    let pod = some_pod(n, app, version);
+                    present.insert(pod.0["metadata"]["name"].as_str().unwrap().to_owned(), pod.clone());
+                    see(&mut snapshot, &pod);
+                }
+                Event::Lose(n) => {
+                    let name = format!("p{}", n % 12);
+                    snapshot.apply(Change::PodGone(PodKey::new("default", &name), format!("u{}", n % 12).into()));
+                    present.remove(&name);
+                }
+                Event::LoseOtherUid(n) => {
+                    let key = PodKey::new("default", &format!("p{}", n % 12));
+                    prop_assert!(snapshot.apply(Change::PodGone(key, "another".into())).is_empty(), "old news");
+                }
+            }
+        }
+        let mut relisted = Snapshot::default();
+        relisted.apply(Change::Replaced(Replaced::Pods(present.values().rev().map(PodBuilder::sighting).collect())));
+        prop_assert_eq!(picture(&snapshot), picture(&relisted));
+        // And a relist on top of the history changes nothing.
+        snapshot.apply(Change::Replaced(Replaced::Pods(present.values().map(PodBuilder::sighting).collect())));
+        prop_assert_eq!(picture(&snapshot), picture(&relisted));
+        for (name, pod) in &present {
+            let Sighting::Executor(app, _) = pod.sighting() else { continue };
+            let (found, _) = snapshot.executor("default", name).unwrap();
+            prop_assert_eq!(found, &app);
+        }
+        for name in present.keys() {
+            snapshot.apply(Change::PodGone(PodKey::new("default", name), format!("u{}", &name[1..]).into()));
+        }
+        prop_assert!(snapshot.apps.is_empty());
+    }
+}
+
+#[test]
+fn a_pod_that_changes_its_application_leaves_the_old_one() {
+    let mut snapshot = Snapshot::default();
+    see(&mut snapshot, &pod("e").executor_of("spark-a", 1).stored("u"));
+    let touched = snapshot.apply(Change::Pod(pod("e").executor_of("spark-b", 1).stored("u").sighting()));
+    assert_eq!(touched, [AppKey::new("default", "spark-b"), AppKey::new("default", "spark-a")]);
+    assert_eq!(snapshot.apps.keys().map(AppKey::selector).collect::<Vec<_>>(), ["spark-b"]);
+    snapshot.apply(Change::Pod(pod("e").stored("u").sighting()));
+    assert!(snapshot.apps.is_empty(), "a pod without Spark labels is none of ours");
+}
+
+#[test]
+fn a_followed_pod_gives_way_to_the_watch() {
+    let mut snapshot = Snapshot::default();
+    let key = PodKey::new("default", "nb-driver");
+    let read = |pod: &PodBuilder| match pod.sighting() {
+        Sighting::Driver(_, pod) | Sighting::Other(_, pod) => Followed::Present(Arc::new(pod)),
+        Sighting::Executor(..) => unreachable!(),
+    };
+    snapshot.apply(Change::Followed(key.clone(), read(&pod("nb-driver").stored("n").ip("10.0.0.1")), vec![]));
+    assert_eq!(&*snapshot.driver_at("default", "10.0.0.1").unwrap().uid, "n");
+    see(&mut snapshot, &driver().ip("10.0.0.2"));
+    assert_eq!(&*snapshot.driver_pod("default", "nb-driver").unwrap().uid, DRIVER_UID);
+    assert!(snapshot.followed.is_empty() && snapshot.driver_at("default", "10.0.0.1").is_none());
+    assert!(snapshot.driver_at("default", "10.0.0.2").is_some());
+    snapshot.apply(Change::Followed(key, read(&pod("nb-driver").stored("old")), vec![]));
+    assert_eq!(&*snapshot.driver_pod("default", "nb-driver").unwrap().uid, DRIVER_UID, "a late read changes nothing");
+    snapshot.apply(Change::PodGone(PodKey::new("default", "nb-driver"), DRIVER_UID.into()));
+    assert!(snapshot.driver_at("default", "10.0.0.2").is_none());
+}
+
+#[test]
+fn executors_of_one_application_share_what_repeats() {
+    let snapshot = seen(&[executor(1).stored("a"), executor(2).stored("b")]);
+    let app = snapshot.app("default", APP).unwrap();
+    let all: Vec<_> = app.executors.values().collect();
+    assert!(Arc::ptr_eq(&all[0].seat, &all[1].seat) && Arc::ptr_eq(&all[0].requests, &all[1].requests));
+}
+
+#[test]
+fn a_reader_keeps_its_picture_while_the_writer_goes_on() {
+    let mut snapshot = seen(&[executor(1).stored("a")]);
+    let held = snapshot.clone();
+    see(&mut snapshot, &executor(2).stored("b"));
+    assert_eq!(held.app("default", APP).unwrap().executors.len(), 1);
+    assert_eq!(snapshot.app("default", APP).unwrap().executors.len(), 2);
+}
+
+#[test]
+fn the_running_driver_is_the_live_one() {
+    let old = pod("a-driver").driver_of(APP).stored("old").phase("Failed");
+    let pending = pod("b-driver").driver_of(APP).stored("pending").phase("Pending");
+    let snapshot = seen(&[old.clone(), pending.clone(), pod("c-driver").driver_of(APP).stored("run").phase("Running")]);
+    assert_eq!(&*snapshot.app("default", APP).unwrap().live_driver().unwrap().uid, "run");
+    let snapshot = seen(&[old.clone(), pending]);
+    assert_eq!(&*snapshot.app("default", APP).unwrap().live_driver().unwrap().uid, "pending");
+    assert!(seen(&[old]).app("default", APP).unwrap().live_driver().is_none());
+}
