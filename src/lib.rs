@@ -32,10 +32,17 @@
 //! what it wants to say it returns, as a [`reason::Reason`].
 
 pub mod admission;
+pub mod cli;
+pub mod config;
 pub mod driver;
 pub mod gang;
+pub mod http;
+pub mod json;
 pub mod lifecycle;
 pub mod policy;
 pub mod reason;
+pub mod runtime;
 pub mod snapshot;
 pub mod spark;
+pub mod telemetry;
+pub mod tls;

@@ -1,0 +1,278 @@
+//! `spark-usher explain`: what would be done with this pod? Offline, by the same road that a real review takes.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use crate::admission::{self, Decision};
+use crate::config::{self, Config};
+use crate::gang;
+use crate::json;
+use crate::snapshot::{Change, Conf, Namespace, Overrides, ServiceOwner, Sighting, Snapshot};
+use crate::spark::conf::AppConf;
+use crate::spark::ids::PodKey;
+use crate::spark::labels;
+use crate::spark::pod::Pod;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// An AdmissionReview or a Pod, JSON or YAML; - for standard input.
+    #[arg(short = 'f', long = "filename", value_name = "FILE")]
+    file: PathBuf,
+    /// The policy file; without it every executor gets its owner and nothing else changes.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// What else is in the cluster: Pods, Namespaces, ConfigMaps of drivers, Services, PriorityClasses.
+    #[arg(long, value_name = "FILE")]
+    pods: Option<PathBuf>,
+    /// How to print.
+    #[arg(short, long, value_enum, default_value = "text")]
+    output: Output,
+    /// Who creates the pod, for a bare Pod.
+    #[arg(long = "as", value_name = "USER", default_value = "admin")]
+    user: String,
+    /// Extra about that user, such as authentication.kubernetes.io/pod-name=nb-driver; may be given again.
+    #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
+    as_extra: Vec<(String, String)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Output {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
+}
+
+fn key_value(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("expected KEY=VALUE")?;
+    Ok((key.to_owned(), value.to_owned()))
+}
+
+pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<u8> {
+    match explain(args) {
+        Ok(explained) => {
+            match args.output {
+                Output::Json => writeln!(out, "{:#}", explained.to_json())?,
+                Output::Text => explained.print(out)?,
+            }
+            Ok(if explained.allowed { super::OK } else { super::FAILED })
+        }
+        Err(error) => {
+            writeln!(err, "error: {error}")?;
+            Ok(super::UNREADABLE)
+        }
+    }
+}
+
+/// A decision, detached from the review.
+struct Explained {
+    allowed: bool,
+    reason: crate::reason::Reason,
+    policy: Option<String>,
+    driver: Option<(String, String, String)>,
+    namespace: String,
+    notes: Vec<(String, String)>,
+    warnings: Vec<String>,
+    patch: Value,
+    before: Value,
+    object: Value,
+}
+
+fn explain(args: &Args) -> Result<Explained, String> {
+    let text = super::input::read(&args.file)?;
+    let config = match &args.config {
+        Some(path) => config::from_path(path).map_err(|error| format!("{}: {error}", path.display()))?,
+        None => Config::default(),
+    };
+    let snapshot = match &args.pods {
+        Some(path) => {
+            surroundings(&super::input::read(path)?).map_err(|error| format!("{}: {error}", path.display()))?
+        }
+        None => Snapshot::default(),
+    };
+    let review = review(args, &text).map_err(|error| format!("{}: {error}", args.file.display()))?;
+    let body = serde_json::to_vec(&review).map_err(|error| error.to_string())?;
+    let read = admission::request::parse(&body).map_err(|error| format!("{}: {error}", args.file.display()))?;
+    let decision = admission::decide(&read, &snapshot, &config.policies);
+    let object = review.pointer("/request/object").cloned().unwrap_or(Value::Null);
+    Explained::new(&decision, &read, object)
+}
+
+impl Explained {
+    fn new(decision: &Decision<'_>, review: &admission::Review<'_>, before: Value) -> Result<Explained, String> {
+        let mut operations = Vec::new();
+        if let Some(pod) = &review.pod {
+            admission::patch::write(pod, &decision.mutations, &mut operations);
+        } else {
+            operations.extend_from_slice(b"[]");
+        }
+        let bug = |error: &dyn std::fmt::Display| format!("a bug in spark-usher: the patch does not apply: {error}");
+        let patch: json_patch::Patch = serde_json::from_slice(&operations).map_err(|error| bug(&error))?;
+        let mut object = before.clone();
+        json_patch::patch(&mut object, &patch).map_err(|error| bug(&error))?;
+        Ok(Explained {
+            allowed: decision.allowed,
+            reason: decision.reason,
+            policy: decision.policy.map(str::to_owned),
+            driver: decision
+                .driver
+                .as_ref()
+                .map(|found| (found.how.as_str().to_owned(), found.name.to_string(), found.uid.to_string())),
+            namespace: review.namespace.to_string(),
+            notes: decision.notes.iter().map(|(reason, text)| (reason.to_string(), text.clone())).collect(),
+            warnings: decision.warnings().collect(),
+            patch: serde_json::to_value(&patch).map_err(|error| bug(&error))?,
+            before,
+            object,
+        })
+    }
+
+    /// All keys always present.
+    fn to_json(&self) -> Value {
+        let driver = self
+            .driver
+            .as_ref()
+            .map(|(how, name, uid)| json!({"how": how, "name": name, "uid": uid, "namespace": self.namespace}));
+        json!({
+            "allowed": self.allowed, "reason": self.reason.as_str(), "policy": self.policy, "driver": driver,
+            "patch": self.patch, "warnings": self.warnings, "object": self.object,
+        })
+    }
+
+    fn print(&self, out: &mut dyn Write) -> io::Result<()> {
+        let name = self.before.pointer("/metadata/name").and_then(Value::as_str).unwrap_or("(no name yet)");
+        let kind = self.before.get("kind").and_then(Value::as_str).unwrap_or("object");
+        writeln!(out, "{:<9}{}/{name}", kind.to_lowercase(), self.namespace)?;
+        writeln!(out, "{:<9}{}", "answer", if self.allowed { "allowed" } else { "refused" })?;
+        writeln!(out, "{:<9}{}: {}", "reason", self.reason, self.reason.text())?;
+        writeln!(out, "{:<9}{}", "policy", self.policy.as_deref().unwrap_or("none was asked"))?;
+        match &self.driver {
+            Some((how, name, uid)) => writeln!(out, "{:<9}{name} (uid {uid}), found by {how}", "driver")?,
+            None => writeln!(out, "{:<9}not found", "driver")?,
+        }
+        for (reason, text) in &self.notes {
+            writeln!(out, "{:<9}{reason}: {text}", "note")?;
+        }
+        let changes = super::diff::changes(&self.before, &self.patch);
+        if changes.is_empty() {
+            writeln!(out, "{:<9}none", "changes")?;
+        }
+        for (i, change) in changes.iter().enumerate() {
+            writeln!(out, "{:<9}{change}", if i == 0 { "changes" } else { "" })?;
+        }
+        Ok(())
+    }
+}
+
+/// The review to answer: the one that was given, or one of the creation of the Pod that was given.
+fn review(args: &Args, text: &str) -> Result<Value, String> {
+    let mut documents = super::input::documents(text)?;
+    let document = match (documents.pop(), documents.is_empty()) {
+        (Some(document), true) => document,
+        (None, _) => return Err("expected an AdmissionReview or a Pod, found nothing".to_owned()),
+        (Some(_), false) => return Err("expected one AdmissionReview or Pod, found several documents".to_owned()),
+    };
+    match json::at(&document, &["kind"]).and_then(Value::as_str) {
+        Some("AdmissionReview") => Ok(document),
+        Some("Pod") => {
+            let mut extra: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+            for (key, value) in &args.as_extra {
+                extra.entry(key).or_default().push(value);
+            }
+            let namespace = document.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or("default");
+            Ok(json!({
+                "kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1",
+                "request": {
+                    "uid": "explain", "operation": "CREATE",
+                    "resource": {"group": "", "version": "v1", "resource": "pods"},
+                    "name": document.pointer("/metadata/name"), "namespace": namespace,
+                    "userInfo": {"username": args.user, "extra": extra},
+                    "object": document,
+                }
+            }))
+        }
+        Some(other) => Err(format!("expected an AdmissionReview or a Pod, found kind {other}")),
+        None => Err("expected an AdmissionReview or a Pod, found no kind".to_owned()),
+    }
+}
+
+/// A snapshot of what else is in the cluster.
+fn surroundings(text: &str) -> Result<Snapshot, String> {
+    let mut snapshot = Snapshot::default();
+    let (mut drivers, mut properties) = (Vec::new(), BTreeMap::new());
+    for object in super::input::documents(text)? {
+        let name = json::text(&object, &["metadata", "name"]).to_owned();
+        let namespace = json::text(&object, &["metadata", "namespace"]).to_owned();
+        let namespace = if namespace.is_empty() { "default".to_owned() } else { namespace };
+        match json::text(&object, &["kind"]) {
+            "Pod" | "" => {
+                let sighting = sight(&object, &namespace)?;
+                if let Sighting::Driver(_, driver) | Sighting::Other(_, driver) = &sighting {
+                    drivers.push((PodKey::new(&namespace, &driver.name), driver.clone()));
+                }
+                match sighting {
+                    Sighting::Other(key, pod) => {
+                        snapshot.apply(Change::Followed(
+                            key,
+                            crate::snapshot::Followed::Present(pod.into()),
+                            Vec::new(),
+                        ));
+                    }
+                    labelled => {
+                        snapshot.apply(Change::Pod(labelled));
+                    }
+                }
+            }
+            "Namespace" => {
+                let map = |key: &str| {
+                    let entries = json::entries(&object, &["metadata", key]);
+                    entries.map(|(key, value)| (key.to_owned(), value.to_owned())).collect::<BTreeMap<_, _>>()
+                };
+                let annotations = map("annotations");
+                let overrides = Overrides::read(|key| annotations.get(key).map(String::as_str));
+                let namespace = Namespace { labels: map("labels"), overrides };
+                snapshot.apply(Change::Namespace(name.into(), namespace));
+            }
+            "ConfigMap" => {
+                let text = json::text(&object, &["data", labels::PROPERTIES_KEY]);
+                properties.insert((namespace, name), AppConf::parse(text));
+            }
+            "Service" => {
+                let owner = object.pointer("/metadata/ownerReferences/0");
+                let of = |key: &str| owner.and_then(|owner| owner[key].as_str()).unwrap_or_default();
+                if of("kind") == "Pod" {
+                    let owner = ServiceOwner { name: of("name").into(), uid: of("uid").into() };
+                    snapshot.apply(Change::Service(PodKey::new(&namespace, &name), owner));
+                }
+            }
+            "PriorityClass" => {
+                snapshot.apply(Change::PriorityClass(name.into()));
+            }
+            other => {
+                return Err(format!(
+                    "expected Pods, Namespaces, ConfigMaps, Services and PriorityClasses, found kind {other}"
+                ));
+            }
+        }
+    }
+    for (key, driver) in drivers {
+        let conf = driver.conf_map.and_then(|map| properties.get(&(key.namespace().to_owned(), map.to_string())));
+        if let Some(conf) = conf {
+            snapshot.apply(Change::Conf(key, driver.uid, Conf::Known(conf.clone().into()), Vec::new()));
+        }
+    }
+    Ok(snapshot)
+}
+
+fn sight(object: &Value, namespace: &str) -> Result<Sighting, String> {
+    let mut object = object.clone();
+    json::set(&mut object, &["metadata", "namespace"], namespace);
+    let text = object.to_string();
+    let pod = Pod::read_whole(text.as_bytes()).map_err(|error| format!("a Pod cannot be read: {error}"))?;
+    let name = pod.metadata.name.as_deref().unwrap_or("(no name)");
+    Sighting::of(&pod, &gang::seat_keys())
+        .ok_or_else(|| format!("Pod {name} is no object of a cluster: expected metadata.name and metadata.uid"))
+}

@@ -1,0 +1,54 @@
+//! The command line, one file a subcommand. Each prints to a writer and returns an exit code.
+
+mod config;
+mod diff;
+mod explain;
+mod input;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Checks Apache Spark's executors in on Kubernetes, seats them in their gang, and gives them to their driver.
+#[derive(Debug, Parser)]
+#[command(version, about, max_term_width = 100)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// What would be done with this pod? Offline: reads a Pod or an AdmissionReview and prints the decision.
+    Explain(explain::Args),
+    /// Check a policy file, or print its schema.
+    Config(config::Args),
+}
+
+/// A command did what it was asked.
+pub(crate) const OK: u8 = 0;
+/// The answer is no, or something failed on the way.
+pub(crate) const FAILED: u8 = 1;
+/// The input cannot be read.
+pub(crate) const UNREADABLE: u8 = 2;
+
+impl Cli {
+    /// Runs the command.
+    pub fn run(self) -> ExitCode {
+        let (mut out, mut err) = (io::stdout().lock(), io::stderr().lock());
+        let code = match self.command {
+            Command::Explain(args) => explain::run(&args, &mut out, &mut err),
+            Command::Config(args) => config::run(&args, &mut out, &mut err),
+        };
+        match code.and_then(|code| out.flush().map(|()| code)) {
+            Ok(code) => ExitCode::from(code),
+            // The reader has had enough (`| head`).
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::from(OK),
+            Err(error) => {
+                let _ = writeln!(err, "error: {error}");
+                ExitCode::from(FAILED)
+            }
+        }
+    }
+}

@@ -1,0 +1,481 @@
+//! The file as it is written. Unknown keys are refused; every key has a default and a description, which `config schema`
+//! prints.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::located::Located;
+use super::span::Span;
+
+/// The whole file.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+#[schemars(title = "spark-usher policy file")]
+pub struct ConfigFile {
+    /// Policies in order; the first match wins. A last one without conditions, which only sets owners, is always there.
+    pub policies: Vec<PolicyFile>,
+    /// Who may become an executor's owner.
+    pub creators: Creators,
+    /// Accounts that may change gang keys and owners of existing pods; names with * and ?.
+    pub trusted_writers: Vec<String>,
+    /// What the loop does about executors that ended.
+    pub lifecycle: Lifecycle,
+    /// Recovery of executors that never start, hang or are left over.
+    pub recovery: Recovery,
+    /// Nodes that break executors.
+    pub nodes: Nodes,
+}
+
+/// One policy.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PolicyFile {
+    /// A short name of a-z, 0-9 and -, at most 40 characters; a metric label.
+    #[schemars(regex(pattern = "^[a-z0-9-]{1,40}$"))]
+    pub name: Located<String>,
+    /// Which pods it is for; all conditions must hold, and none means every pod.
+    #[serde(default, rename = "match")]
+    pub matches: MatchFile,
+    /// Which scheduler places executors and drivers.
+    #[serde(default)]
+    pub scheduler: SchedulerFile,
+    /// The queue that pays, where the scheduler has queues.
+    #[serde(default)]
+    pub queue: Option<Located<String>>,
+    /// Priority classes.
+    #[serde(default)]
+    pub priority_class: PriorityClassFile,
+    /// How executors wait for each other.
+    #[serde(default)]
+    pub gang: GangFile,
+    /// Annotations of drivers, pods and namespaces that count. Others of ours give a warning.
+    #[serde(default)]
+    pub overrides: Option<Vec<OverrideName>>,
+    /// What validating admission does about violations.
+    #[serde(default)]
+    pub validate: ValidateMode,
+    /// Refuse executors for which it cannot be decided whose they are.
+    #[serde(default)]
+    pub strict: bool,
+}
+
+/// Which pods a policy is for.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct MatchFile {
+    /// Names of namespaces, with * and ?; any of them.
+    pub namespaces: Vec<String>,
+    /// Labels of the namespace.
+    pub namespace_selector: Option<Located<SelectorFile>>,
+    /// Labels of the pod.
+    pub pod_selector: Option<Located<SelectorFile>>,
+}
+
+/// A Kubernetes label selector.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct SelectorFile {
+    /// Labels and their values; all must be there.
+    pub match_labels: BTreeMap<String, String>,
+    /// Requirements; all must hold.
+    pub match_expressions: Vec<RequirementFile>,
+}
+
+/// One requirement of a label selector.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RequirementFile {
+    /// The label.
+    pub key: String,
+    /// In, NotIn, Exists or DoesNotExist.
+    pub operator: Operator,
+    /// Values for In and NotIn.
+    #[serde(default)]
+    pub values: Vec<String>,
+}
+
+/// Operators of label selectors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+pub enum Operator {
+    /// One of the values.
+    In,
+    /// None of the values, or no such label.
+    NotIn,
+    /// The label is there.
+    Exists,
+    /// The label is not there.
+    DoesNotExist,
+}
+
+/// Which scheduler.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct SchedulerFile {
+    /// The scheduler's wire format: none (ownership only), kube-batch, volcano, yunikorn, coscheduling, koordinator,
+    /// kueue, kai or native.
+    #[serde(rename = "type")]
+    pub kind: SchedulerType,
+    /// schedulerName, unless it is the type's own.
+    pub name: Option<Located<String>>,
+    /// Which scheduler names on a pod are replaced.
+    pub replace: ReplaceFile,
+}
+
+/// A type out of the schedulers' table.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(try_from = "String")]
+pub struct SchedulerType(pub &'static crate::gang::GangScheduler);
+
+impl Default for SchedulerType {
+    fn default() -> Self {
+        SchedulerType(&crate::gang::NONE)
+    }
+}
+
+fn kinds() -> Vec<&'static str> {
+    crate::gang::TABLE.iter().map(|row| row.kind).collect()
+}
+
+impl TryFrom<String> for SchedulerType {
+    type Error = String;
+    fn try_from(text: String) -> Result<Self, String> {
+        crate::gang::GangScheduler::of_kind(&text)
+            .map(SchedulerType)
+            .ok_or_else(|| format!("unknown scheduler type {text:?}: expected one of {}", kinds().join(", ")))
+    }
+}
+
+impl JsonSchema for SchedulerType {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "SchedulerType".into()
+    }
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({"type": "string", "enum": kinds()})
+    }
+}
+
+/// Which scheduler names are replaced.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ReplaceFile {
+    /// default-scheduler only; a pod that names another keeps it.
+    #[default]
+    Default,
+    /// Whatever the pod says.
+    Always,
+}
+
+/// Priority classes by role.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct PriorityClassFile {
+    /// For drivers.
+    pub driver: Option<Located<String>>,
+    /// For executors.
+    pub executor: Option<Located<String>>,
+}
+
+/// How executors wait for each other.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct GangFile {
+    /// Whether they do.
+    pub enabled: bool,
+    /// What a gang consists of: executors, app (Volcano: one group with the driver, a gate at the queue) or pods (each
+    /// for itself). The default is what the scheduler can start.
+    pub shape: Option<Located<ShapeFile>>,
+    /// How members say so (Koordinator): podGroup or annotations.
+    pub membership: Option<Located<MembershipFile>>,
+    /// How many wait for each other: auto follows the application, a number is clamped to what it wants.
+    pub min_member: MinMemberFile,
+    /// The gang's name, of a-z, 0-9, -, {driver} and {app8} (eight hex digits of the application).
+    pub name: TemplateFile,
+    /// Read the driver's ConfigMap for the application's size.
+    pub read_spark_conf: bool,
+}
+
+impl Default for GangFile {
+    fn default() -> Self {
+        GangFile {
+            enabled: true,
+            shape: None,
+            membership: None,
+            min_member: MinMemberFile::Auto,
+            name: TemplateFile::default(),
+            read_spark_conf: true,
+        }
+    }
+}
+
+/// What a gang consists of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ShapeFile {
+    /// Each pod for itself.
+    Pods,
+    /// The executors.
+    Executors,
+    /// The driver and its executors.
+    App,
+}
+
+/// How members say that they belong together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum MembershipFile {
+    /// By naming a PodGroup.
+    PodGroup,
+    /// By annotations that carry the numbers.
+    Annotations,
+}
+
+/// `auto` or a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MinMemberFile {
+    /// As the application wants.
+    Auto,
+    /// This many, at most what the application wants.
+    Count(u32),
+}
+
+impl<'de> Deserialize<'de> for MinMemberFile {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        match text.parse() {
+            Ok(count) if count > 0 => Ok(MinMemberFile::Count(count)),
+            _ if text == "auto" => Ok(MinMemberFile::Auto),
+            _ => Err(serde::de::Error::custom(format!("{text:?}: expected auto or a whole number, 1 or more"))),
+        }
+    }
+}
+
+impl JsonSchema for MinMemberFile {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "MinMember".into()
+    }
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({"oneOf": [{"const": "auto"}, {"type": "integer", "minimum": 1, "maximum": u32::MAX}]})
+    }
+}
+
+/// `gang.name`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct TemplateFile(pub crate::gang::NameTemplate);
+
+impl TryFrom<String> for TemplateFile {
+    type Error = String;
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse().map(TemplateFile).map_err(|error| format!("{text:?} is no name for a gang: {error}"))
+    }
+}
+
+impl JsonSchema for TemplateFile {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "NameTemplate".into()
+    }
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({"type": "string", "pattern": "\\{app8\\}", "default": "{driver}-{app8}"})
+    }
+}
+
+/// Annotations of ours that may be heard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum OverrideName {
+    /// spark-usher.io/skip
+    Skip,
+    /// spark-usher.io/scheduler
+    Scheduler,
+    /// spark-usher.io/queue
+    Queue,
+    /// spark-usher.io/min-member
+    MinMember,
+    /// spark-usher.io/executor-resources
+    ExecutorResources,
+}
+
+/// What validating admission does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+pub enum ValidateMode {
+    /// Writes an audit annotation.
+    #[default]
+    Audit,
+    /// Warns the client too.
+    Warn,
+    /// Refuses.
+    Enforce,
+}
+
+/// Who may become an executor's owner.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Creators {
+    /// Accounts whose pods create pods for others (vcluster, Liqo, operators) and therefore never become owners; names
+    /// with * and ?, such as system:serviceaccount:vcluster-*:*.
+    pub never: Vec<String>,
+}
+
+/// What the loop does about executors that ended.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Lifecycle {
+    /// How long the driver goes first after an executor ended.
+    pub grace: Span,
+    /// What becomes of finished executors.
+    pub finished: Finished,
+    /// How long executors that the application broke are kept.
+    pub keep_failed: Span,
+    /// How often the full truth is read.
+    pub poll: Span,
+    /// Say what would be done, and do nothing.
+    pub dry_run: bool,
+}
+
+impl Default for Lifecycle {
+    fn default() -> Self {
+        Lifecycle {
+            grace: Span::secs(180),
+            finished: Finished::Label,
+            keep_failed: Span::secs(3600),
+            poll: Span::secs(300),
+            dry_run: false,
+        }
+    }
+}
+
+/// What becomes of finished executors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Finished {
+    /// They are reported.
+    Report,
+    /// They are labelled inactive.
+    Label,
+    /// They are deleted.
+    Delete,
+}
+
+/// Recovery rules.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Recovery {
+    /// Executors that are pending for too long.
+    pub stuck: Rule,
+}
+
+/// One recovery rule.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Rule {
+    /// off, warn or act.
+    pub mode: Mode,
+    /// After how long.
+    pub after: Span,
+    /// How often it may act, such as 5/h.
+    pub budget: Budget,
+}
+
+impl Default for Rule {
+    fn default() -> Self {
+        Rule { mode: Mode::Warn, after: Span::secs(600), budget: Budget::default() }
+    }
+}
+
+/// What a rule does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// Nothing.
+    Off,
+    /// Tells.
+    Warn,
+    /// Acts.
+    Act,
+}
+
+/// So many within a time: `5/h`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Budget {
+    /// How many.
+    pub count: u32,
+    /// Within how many seconds.
+    pub per_secs: u64,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Budget { count: 5, per_secs: 3600 }
+    }
+}
+
+impl TryFrom<String> for Budget {
+    type Error = String;
+    fn try_from(text: String) -> Result<Self, String> {
+        let parsed = text.split_once('/').and_then(|(count, per)| {
+            let per_secs = match per {
+                "s" => 1,
+                "m" => 60,
+                "h" => 3600,
+                "d" => 86_400,
+                _ => return None,
+            };
+            Some(Budget { count: count.parse().ok()?, per_secs })
+        });
+        parsed.ok_or_else(|| format!("{text:?} is no budget: expected a number per s, m, h or d, such as 5/h"))
+    }
+}
+
+impl JsonSchema for Budget {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Budget".into()
+    }
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({"type": "string", "pattern": "^[0-9]+/[smhd]$", "default": "5/h"})
+    }
+}
+
+/// Nodes that break executors.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Nodes {
+    /// Within which time failures count.
+    pub window: Span,
+    /// How many failures make a node suspect.
+    pub failures: u32,
+    /// Keep executors away from suspect nodes.
+    pub avoid: bool,
+    /// Of how many nodes at most.
+    pub max_share: Percent,
+}
+
+impl Default for Nodes {
+    fn default() -> Self {
+        Nodes { window: Span::secs(1800), failures: 3, avoid: false, max_share: Percent(5) }
+    }
+}
+
+/// A share such as `5%`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Percent(pub u8);
+
+impl TryFrom<String> for Percent {
+    type Error = String;
+    fn try_from(text: String) -> Result<Self, String> {
+        let number = text.strip_suffix('%').and_then(|number| number.parse().ok()).filter(|number| *number <= 100);
+        number.map(Percent).ok_or_else(|| format!("{text:?} is no share: expected 0% to 100%"))
+    }
+}
+
+impl JsonSchema for Percent {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Percent".into()
+    }
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({"type": "string", "pattern": "^[0-9]{1,3}%$", "default": "5%"})
+    }
+}

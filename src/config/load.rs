@@ -1,0 +1,359 @@
+//! From text to policies. Everything that is wrong names its line, its key and what was expected; nothing of a bad file
+//! is used.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
+use kube::core::Selector;
+use serde_saphyr::Location;
+
+use super::file::{
+    ConfigFile, Lifecycle, MembershipFile, MinMemberFile, Operator, OverrideName, PolicyFile, ReplaceFile,
+    SelectorFile, ShapeFile, ValidateMode,
+};
+use super::located::Located;
+use crate::gang::{self, Membership, Shape};
+use crate::policy::{Gang, Match, Pattern, Policies, Policy, Replace, SchedulerChoice, default_overrides};
+use crate::snapshot::Override;
+
+/// A file that was read.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// For the core.
+    pub policies: Arc<Policies>,
+    /// For the edge.
+    pub settings: Settings,
+    /// What is odd about the file but no reason to refuse it.
+    pub warnings: Vec<String>,
+}
+
+/// Settings of the loop.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Settings {
+    /// Say what would be done, and do nothing.
+    pub dry_run: bool,
+}
+
+impl Default for Config {
+    /// Without a file: every executor gets its owner, and nothing else changes.
+    fn default() -> Self {
+        Config { policies: Arc::new(Policies::default()), settings: Settings::default(), warnings: Vec::new() }
+    }
+}
+
+/// A file that is refused.
+#[derive(Debug, thiserror::Error)]
+pub enum BadConfig {
+    /// It cannot be read.
+    #[error("{path}: cannot read the policy file: {source}")]
+    Unreadable {
+        /// The file.
+        path: String,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// Something in it is wrong.
+    #[error("{0}")]
+    Wrong(Wrong),
+}
+
+/// What is wrong, where.
+#[derive(Debug)]
+pub struct Wrong {
+    /// Line, from 1; 0 when unknown.
+    pub line: u64,
+    /// Column, from 1.
+    pub column: u64,
+    /// The key's path, such as `policies[0].gang.name`.
+    pub path: String,
+    /// What is wrong and what was expected.
+    pub message: String,
+    /// The line itself.
+    pub source: String,
+}
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Wrong { line, column, path, message, source } = self;
+        if *line > 0 {
+            write!(f, "line {line}, column {column}: ")?;
+        }
+        if !path.is_empty() && path != "." {
+            write!(f, "{path}: ")?;
+        }
+        f.write_str(message)?;
+        if !source.trim().is_empty() {
+            write!(
+                f,
+                "\n  {line} | {source}\n  {:width$} | {:>column$}",
+                "",
+                "^",
+                width = line.to_string().len(),
+                column = *column as usize
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// Reads and checks a file.
+pub fn from_path(path: &Path) -> Result<Config, BadConfig> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|source| BadConfig::Unreadable { path: path.display().to_string(), source })?;
+    from_text(&text)
+}
+
+/// Checks a text.
+pub fn from_text(text: &str) -> Result<Config, BadConfig> {
+    let file = parse(text)?;
+    let mut warnings = Vec::new();
+    let mut names = BTreeSet::new();
+    let mut policies = Vec::new();
+    for (i, policy) in file.policies.iter().enumerate() {
+        let at = format!("policies[{i}]");
+        let checked = check(text, &at, policy)?;
+        if !names.insert(checked.name.clone()) {
+            return Err(wrong(
+                text,
+                policy.name.at(),
+                &format!("{at}.name"),
+                format!("{:?} is the name of an earlier policy: expected a name of its own", &*checked.name),
+            ));
+        }
+        if let Some(all) = policies.iter().find(|earlier: &&Policy| earlier.matches.is_everything()) {
+            warnings
+                .push(format!("{at} ({}) is never reached: {} before it matches every pod", checked.name, all.name));
+        }
+        policies.push(checked);
+    }
+    warnings.extend(without_effect(&file));
+    let never = file.creators.never.iter().map(|text| Pattern::new(text)).collect();
+    Ok(Config {
+        policies: Arc::new(Policies::new(policies, never)),
+        settings: Settings { dry_run: file.lifecycle.dry_run },
+        warnings,
+    })
+}
+
+fn parse(text: &str) -> Result<ConfigFile, BadConfig> {
+    // An empty file is a file without policies.
+    if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
+        return Ok(ConfigFile::default());
+    }
+    let mut path = String::new();
+    let parsed = serde_saphyr::with_deserializer_from_str(text, |deserializer| {
+        serde_path_to_error::deserialize(deserializer).map_err(|error| {
+            path = error.path().to_string();
+            error.into_inner()
+        })
+    });
+    parsed.map_err(|error| {
+        let at = error.location();
+        let message = error.without_snippet().to_string();
+        let message = message.split(" at line ").next().unwrap_or_default();
+        wrong(text, at.unwrap_or(Location::UNKNOWN), &path, expected(message))
+    })
+}
+
+/// The parser says what is invalid; people want to know what would be valid.
+fn expected(message: &str) -> String {
+    let hint = match message {
+        "invalid boolean" => "true or false",
+        _ if message.starts_with("invalid u") || message.starts_with("invalid i") => "a whole number, 0 or more",
+        "expected sequence start" => return "expected a list".to_owned(),
+        "expected mapping start" => return "expected a map of keys and values".to_owned(),
+        "expected string scalar" => return "expected a text".to_owned(),
+        _ => return message.to_owned(),
+    };
+    format!("{message}: expected {hint}")
+}
+
+fn wrong(text: &str, at: Location, path: &str, message: String) -> BadConfig {
+    let source = usize::try_from(at.line()).ok().and_then(|line| text.lines().nth(line.checked_sub(1)?));
+    BadConfig::Wrong(Wrong {
+        line: at.line(),
+        column: at.column().max(1),
+        path: path.to_owned(),
+        message,
+        source: source.unwrap_or_default().to_owned(),
+    })
+}
+
+/// One policy, with everything that only several keys together can get wrong.
+fn check(text: &str, at: &str, file: &PolicyFile) -> Result<Policy, BadConfig> {
+    let refuse =
+        |location: Location, key: &str, message: String| wrong(text, location, &format!("{at}.{key}"), message);
+    let name = &*file.name;
+    let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    if name.is_empty() || name.len() > 40 || !name.bytes().all(plain) {
+        return Err(refuse(file.name.at(), "name", format!("{name:?}: expected 1 to 40 characters of a-z, 0-9 and -")));
+    }
+    let row = file.scheduler.kind.0;
+    if let Some(name) = &file.scheduler.name {
+        subdomain(name).map_err(|why| refuse(name.at(), "scheduler.name", why))?;
+    }
+    for (key, class) in [("driver", &file.priority_class.driver), ("executor", &file.priority_class.executor)] {
+        if let Some(class) = class {
+            subdomain(class).map_err(|why| refuse(class.at(), &format!("priorityClass.{key}"), why))?;
+        }
+    }
+    let label_queue = matches!(row.queue_key, Some((crate::snapshot::MarkPlace::Label, _)));
+    match &file.queue {
+        Some(queue) if label_queue && !gang::is_label_value(queue) => {
+            let why = format!(
+                "{:?}: {} reads the queue from a label: expected at most 63 of a-z, A-Z, 0-9, -, _ and .",
+                **queue, row.kind
+            );
+            return Err(refuse(queue.at(), "queue", why));
+        }
+        None if row.queue_required => {
+            return Err(refuse(
+                file.name.at(),
+                "queue",
+                format!("missing: expected a queue, which {} needs on every pod", row.kind),
+            ));
+        }
+        _ => {}
+    }
+    let shape = match &file.gang.shape {
+        _ if !file.gang.enabled => Shape::Pods,
+        None => row.default_shape(),
+        Some(wanted) => {
+            let shape = match **wanted {
+                ShapeFile::Pods => Shape::Pods,
+                ShapeFile::Executors => Shape::Executors,
+                ShapeFile::App => Shape::App,
+            };
+            if shape != Shape::Pods && !row.shapes.contains(&shape) {
+                let can: Vec<&str> = row.shapes.iter().map(|shape| shape.as_str()).collect();
+                let why = format!(
+                    "{:?}: a gang of this shape never starts on {}: expected {}",
+                    shape.as_str(),
+                    row.kind,
+                    can.join(" or ")
+                );
+                return Err(refuse(wanted.at(), "gang.shape", why));
+            }
+            shape
+        }
+    };
+    let membership = match &file.gang.membership {
+        None => Membership::PodGroup,
+        Some(wanted) => match **wanted {
+            MembershipFile::PodGroup => Membership::PodGroup,
+            MembershipFile::Annotations if row.kind == "koordinator" => Membership::Annotations,
+            MembershipFile::Annotations => {
+                return Err(refuse(
+                    wanted.at(),
+                    "gang.membership",
+                    format!("annotations: {} has one way only: expected podGroup", row.kind),
+                ));
+            }
+        },
+    };
+    let selector = |wanted: &Option<Located<SelectorFile>>, key: &str| {
+        wanted.as_ref().map(|wanted| selector(wanted).map_err(|why| refuse(wanted.at(), key, why))).transpose()
+    };
+    Ok(Policy {
+        name: name.as_str().into(),
+        matches: Match {
+            namespaces: file.matches.namespaces.iter().map(|text| Pattern::new(text)).collect(),
+            namespace_selector: selector(&file.matches.namespace_selector, "match.namespaceSelector")?,
+            pod_selector: selector(&file.matches.pod_selector, "match.podSelector")?,
+        },
+        scheduler: SchedulerChoice {
+            row,
+            name: file.scheduler.name.as_ref().map(|name| name.as_str().into()).or(row.default_name.map(Arc::from)),
+            replace: match file.scheduler.replace {
+                ReplaceFile::Default => Replace::Default,
+                ReplaceFile::Always => Replace::Always,
+            },
+        },
+        queue: file.queue.as_ref().map(|queue| queue.as_str().into()),
+        driver_class: file.priority_class.driver.as_ref().map(|class| class.as_str().into()),
+        executor_class: file.priority_class.executor.as_ref().map(|class| class.as_str().into()),
+        gang: Gang {
+            shape,
+            membership,
+            min_member: match file.gang.min_member {
+                MinMemberFile::Auto => None,
+                MinMemberFile::Count(count) => Some(count),
+            },
+            name: file.gang.name.0.clone(),
+            read_spark_conf: file.gang.read_spark_conf,
+        },
+        overrides: file
+            .overrides
+            .as_ref()
+            .map_or_else(default_overrides, |list| list.iter().map(override_of).collect()),
+        strict: file.strict,
+    })
+}
+
+fn override_of(name: &OverrideName) -> Override {
+    match name {
+        OverrideName::Skip => Override::Skip,
+        OverrideName::Scheduler => Override::Scheduler,
+        OverrideName::Queue => Override::Queue,
+        OverrideName::MinMember => Override::MinMember,
+        OverrideName::ExecutorResources => Override::ExecutorResources,
+    }
+}
+
+/// Names of schedulers and priority classes: a DNS subdomain, or the API server refuses the pod.
+fn subdomain(name: &str) -> Result<(), String> {
+    let edge = |b: Option<&u8>| b.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
+    let bytes = name.as_bytes();
+    let inner = bytes.iter().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'-' || *b == b'.');
+    if name.len() <= 253 && edge(bytes.first()) && edge(bytes.last()) && inner {
+        Ok(())
+    } else {
+        Err(format!("{name:?}: expected a name of a-z, 0-9, - and ., with a letter or digit at both ends"))
+    }
+}
+
+fn selector(file: &SelectorFile) -> Result<Selector, String> {
+    for requirement in &file.match_expressions {
+        let wants_values = matches!(requirement.operator, Operator::In | Operator::NotIn);
+        if wants_values == requirement.values.is_empty() {
+            let expected = if wants_values { "expected values" } else { "expected no values" };
+            return Err(format!("{} {:?}: {expected}", requirement.key, requirement.operator));
+        }
+    }
+    let expressions = file.match_expressions.iter().map(|requirement| LabelSelectorRequirement {
+        key: requirement.key.clone(),
+        operator: format!("{:?}", requirement.operator),
+        values: (!requirement.values.is_empty()).then(|| requirement.values.clone()),
+    });
+    let selector =
+        LabelSelector { match_labels: Some(file.match_labels.clone()), match_expressions: Some(expressions.collect()) };
+    selector.try_into().map_err(|error: kube::core::ParseExpressionError| error.to_string())
+}
+
+/// Keys of the schema whose function is not built yet: they are checked and have no effect, which must be said.
+fn without_effect(file: &ConfigFile) -> Vec<String> {
+    let defaults = Lifecycle::default();
+    let lifecycle = &file.lifecycle;
+    let mut keys = Vec::new();
+    if file.policies.iter().any(|policy| policy.validate != ValidateMode::default()) {
+        keys.push("validate");
+    }
+    if !file.trusted_writers.is_empty() {
+        keys.push("trustedWriters");
+    }
+    if (lifecycle.grace, lifecycle.finished, lifecycle.keep_failed, lifecycle.poll)
+        != (defaults.grace, defaults.finished, defaults.keep_failed, defaults.poll)
+    {
+        keys.push("lifecycle (all but dryRun)");
+    }
+    if file.recovery.stuck.mode == super::file::Mode::Act {
+        keys.push("recovery");
+    }
+    if file.nodes.avoid {
+        keys.push("nodes");
+    }
+    keys.into_iter().map(|key| format!("{key} is checked but has no effect in this version")).collect()
+}

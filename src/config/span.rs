@@ -1,0 +1,61 @@
+//! Durations as people write them.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use jiff::SignedDuration;
+
+/// A length of time such as `180s`, `5m`, `1h30m`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Deserialize)]
+#[serde(try_from = "String")]
+pub struct Span(pub Duration);
+
+impl Span {
+    /// Whole seconds.
+    pub const fn secs(secs: u64) -> Span {
+        Span(Duration::from_secs(secs))
+    }
+}
+
+impl FromStr for Span {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let expected = || format!("{text:?} is no duration: expected something like 180s, 5m or 1h30m");
+        let parsed: SignedDuration = text.parse().map_err(|_| expected())?;
+        Duration::try_from(parsed).map(Span).map_err(|_| expected())
+    }
+}
+
+impl TryFrom<String> for Span {
+    type Error = String;
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl schemars::JsonSchema for Span {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Span".into()
+    }
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({"type": "string", "description": "A duration such as 180s, 5m or 1h30m.",
+            "pattern": "^[0-9]", "examples": ["180s", "5m", "1h30m"]})
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations() {
+        assert_eq!("180s".parse(), Ok(Span::secs(180)));
+        assert_eq!("5m".parse(), Ok(Span::secs(300)));
+        assert_eq!("1h30m".parse(), Ok(Span::secs(5400)));
+        assert_eq!("100ms".parse::<Span>().unwrap().0, Duration::from_millis(100));
+        for bad in ["", "5", "soon", "-5m"] {
+            assert!(bad.parse::<Span>().unwrap_err().contains("expected something like"), "{bad}");
+        }
+    }
+}

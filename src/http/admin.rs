@@ -1,0 +1,49 @@
+//! `/livez`, `/readyz`, `/metrics` and nothing else, on their own port.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+
+use crate::runtime::ready::Readiness;
+use crate::telemetry::metrics::Metrics;
+
+#[derive(Clone)]
+struct Admin {
+    ready: Readiness,
+    metrics: Arc<Metrics>,
+}
+
+/// The routes of the plain port.
+pub fn router(ready: Readiness, metrics: Arc<Metrics>) -> Router {
+    Router::new()
+        .route("/livez", get(|| async { "ok\n" }))
+        .route("/readyz", get(readyz))
+        .route("/metrics", get(metrics_page))
+        .with_state(Admin { ready, metrics })
+}
+
+async fn readyz(State(admin): State<Admin>) -> Response {
+    let missing = admin.ready.missing();
+    if missing.is_empty() {
+        return "ok\n".into_response();
+    }
+    (StatusCode::SERVICE_UNAVAILABLE, format!("waiting for: {}\n", missing.join(", "))).into_response()
+}
+
+async fn metrics_page(State(admin): State<Admin>) -> Response {
+    match admin.metrics.render() {
+        Ok(text) => {
+            let mut response = text.into_response();
+            response
+                .headers_mut()
+                .insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8"));
+            response
+        }
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}

@@ -1,0 +1,213 @@
+//! A connection's deadlines.
+//!
+//! Go keeps idle connections to a webhook for 90 s and does not retry a POST on one that was cut, so an idle connection
+//! must live longer than that. hyper's own header timeout starts when a connection becomes idle (WEBHOOKS.md, finding
+//! 7): long enough for Go is far too long for a slow loris. So the deadline of a head starts here, at its first byte.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, Sleep};
+
+/// How long a connection may take for what.
+#[derive(Clone, Copy, Debug)]
+pub struct Deadlines {
+    /// For the TLS handshake.
+    pub handshake: Duration,
+    /// From the first byte of a request to the end of its head. Not for HTTP/2, whose frames come between requests too.
+    pub head: Duration,
+    /// Without a request.
+    pub idle: Duration,
+}
+
+impl Default for Deadlines {
+    fn default() -> Self {
+        Deadlines { handshake: Duration::from_secs(10), head: Duration::from_secs(10), idle: Duration::from_secs(180) }
+    }
+}
+
+/// Requests of one connection that are being answered; shared with the connection's service.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Busy(Arc<AtomicUsize>);
+
+impl Busy {
+    /// A request has begun; it ends when the guard is dropped.
+    pub(super) fn begin(&self) -> BusyGuard {
+        self.0.fetch_add(1, Ordering::AcqRel);
+        BusyGuard(self.0.clone())
+    }
+
+    fn is_busy(&self) -> bool {
+        self.0.load(Ordering::Acquire) > 0
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct BusyGuard(Arc<AtomicUsize>);
+
+impl Drop for BusyGuard {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+pin_project_lite::pin_project! {
+    /// A stream that ends with an error when its peer lets a deadline pass between requests.
+    pub(super) struct Timed<S> {
+        #[pin]
+        stream: S,
+        #[pin]
+        timer: Sleep,
+        deadlines: Deadlines,
+        busy: Busy,
+        // Whether bytes of a head have come, and the service has not been called for it yet.
+        in_head: bool,
+        // Whether a head has a deadline of its own.
+        heads: bool,
+        was_busy: bool,
+    }
+}
+
+impl<S> Timed<S> {
+    pub(super) fn new(stream: S, deadlines: Deadlines, busy: Busy, heads: bool) -> Self {
+        let timer = tokio::time::sleep(deadlines.idle);
+        Timed { stream, timer, deadlines, busy, in_head: false, heads, was_busy: false }
+    }
+}
+
+impl<S: AsyncRead> AsyncRead for Timed<S> {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let mut this = self.project();
+        let before = buf.filled().len();
+        let polled = this.stream.poll_read(cx, buf);
+        let busy = this.busy.is_busy();
+        if busy {
+            // The request's own deadline holds (webhook); what comes next starts anew.
+            *this.in_head = false;
+            *this.was_busy = true;
+            return polled;
+        }
+        if std::mem::take(this.was_busy) {
+            this.timer.as_mut().reset(after(this.deadlines.idle));
+        }
+        match polled {
+            Poll::Ready(Ok(())) if buf.filled().len() > before => {
+                if !*this.heads {
+                    this.timer.as_mut().reset(after(this.deadlines.idle));
+                } else if !std::mem::replace(this.in_head, true) {
+                    this.timer.as_mut().reset(after(this.deadlines.head));
+                }
+                Poll::Ready(Ok(()))
+            }
+            Poll::Pending => {
+                ready!(this.timer.poll(cx));
+                Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+            }
+            done => done,
+        }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "deadlines of sockets count on tokio's clock, which tests can pause")]
+fn after(duration: Duration) -> Instant {
+    Instant::now() + duration
+}
+
+impl<S: AsyncWrite> AsyncWrite for Timed<S> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.project().stream.poll_write(cx, buf)
+    }
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.project().stream.poll_flush(cx)
+    }
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.project().stream.poll_shutdown(cx)
+    }
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.project().stream.poll_write_vectored(cx, bufs)
+    }
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    const SHORT: Deadlines =
+        Deadlines { handshake: Duration::from_secs(10), head: Duration::from_secs(10), idle: Duration::from_secs(180) };
+
+    #[tokio::test(start_paused = true)]
+    async fn an_idle_connection_outlives_gos_pool_and_ends_after_three_minutes() {
+        let (_client, server) = tokio::io::duplex(64);
+        let mut timed = Box::pin(Timed::new(server, SHORT, Busy::default(), true));
+        let start = after(Duration::ZERO);
+        let error = timed.read_u8().await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert_eq!(start.elapsed().as_secs(), 180);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_head_that_drips_ends_after_ten_seconds_from_its_first_byte() {
+        let (mut client, server) = tokio::io::duplex(64);
+        let mut timed = Box::pin(Timed::new(server, SHORT, Busy::default(), true));
+        let start = after(Duration::ZERO);
+        let drip = async {
+            loop {
+                tokio::time::sleep(Duration::from_secs(3)).await;
+                if client.write_u8(b'G').await.is_err() {
+                    std::future::pending::<()>().await;
+                }
+            }
+        };
+        let read = async {
+            loop {
+                if timed.read_u8().await.is_err() {
+                    return start.elapsed().as_secs();
+                }
+            }
+        };
+        tokio::select! {
+            () = drip => unreachable!(),
+            ended = read => assert_eq!(ended, 13),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_is_being_answered_has_no_deadline_here_and_idleness_starts_anew_after_it() {
+        let (mut client, server) = tokio::io::duplex(64);
+        let busy = Busy::default();
+        let mut timed = Box::pin(Timed::new(server, SHORT, busy.clone(), true));
+        client.write_all(b"G").await.unwrap();
+        assert_eq!(timed.read_u8().await.unwrap(), b'G');
+        let guard = busy.begin();
+        let reading = tokio::time::timeout(Duration::from_secs(3600), timed.read_u8());
+        assert!(reading.await.is_err(), "still open after an hour of work");
+        drop(guard);
+        let start = after(Duration::ZERO);
+        assert!(timed.read_u8().await.is_err());
+        assert_eq!(start.elapsed().as_secs(), 180);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_heads_only_silence_ends_a_connection() {
+        let (mut client, server) = tokio::io::duplex(64);
+        let mut timed = Box::pin(Timed::new(server, SHORT, Busy::default(), false));
+        for _ in 0..5 {
+            tokio::time::sleep(Duration::from_secs(100)).await;
+            client.write_u8(1).await.unwrap();
+            assert_eq!(timed.read_u8().await.unwrap(), 1);
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! `POST /mutate`: what API servers call.
+
+use std::convert::Infallible;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::response::Response;
+use axum::routing::post;
+use bytes::Bytes;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+
+use super::limits::{Limits, MAX_BODY};
+use crate::admission::{self, Operation};
+use crate::policy::Policies;
+use crate::reason::Reason;
+use crate::runtime::clock;
+use crate::snapshot::Snapshot;
+use crate::telemetry::metrics::{Metrics, Outcome};
+
+/// Without `?timeout=`: the API server's own default.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
+/// The longest that the API allows.
+const MAX_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Answers one review.
+pub trait Answer: Send + Sync + 'static {
+    /// The bytes of the answer, and what to count.
+    fn answer(&self, body: &[u8]) -> Answered;
+}
+
+/// An answer and what to count.
+#[derive(Debug)]
+pub struct Answered {
+    /// The response's body, or why the request was none that can be answered.
+    pub body: Result<Vec<u8>, String>,
+    /// What was asked.
+    pub operation: Operation,
+    /// What came of it.
+    pub outcome: Outcome,
+    /// Why.
+    pub reason: Reason,
+    /// How the driver was found.
+    pub how: Option<&'static str>,
+}
+
+/// Answers mutating reviews from the present snapshot and policies.
+#[derive(Debug)]
+pub struct Mutate {
+    /// The picture.
+    pub snapshot: Arc<ArcSwap<Snapshot>>,
+    /// The policies.
+    pub policies: Arc<ArcSwap<Policies>>,
+}
+
+impl Answer for Mutate {
+    fn answer(&self, body: &[u8]) -> Answered {
+        let (snapshot, policies) = (self.snapshot.load(), self.policies.load());
+        let review = match admission::request::parse(body) {
+            Ok(review) => review,
+            Err(bad) => {
+                return Answered {
+                    body: Err(bad.to_string()),
+                    operation: Operation::Other,
+                    outcome: Outcome::Failed,
+                    reason: Reason::BadReview,
+                    how: None,
+                };
+            }
+        };
+        let decision = admission::decide(&review, &snapshot, &policies);
+        let outcome = match (decision.allowed, decision.mutations.is_empty()) {
+            (false, _) => Outcome::Refused,
+            (true, true) => Outcome::Allowed,
+            (true, false) => Outcome::Patched,
+        };
+        tracing::debug!(
+            uid = %review.uid, namespace = %review.namespace, name = review.name.as_deref().unwrap_or_default(),
+            reason = %decision.reason, allowed = decision.allowed, mutations = decision.mutations.len(),
+            "reviewed"
+        );
+        Answered {
+            body: Ok(admission::response::write(&review, &decision)),
+            operation: review.operation,
+            outcome,
+            reason: decision.reason,
+            how: decision.driver.as_ref().map(|driver| driver.how.as_str()),
+        }
+    }
+}
+
+/// Everything that the route needs.
+#[derive(Clone)]
+struct Webhook {
+    answer: Arc<dyn Answer>,
+    limits: Limits,
+    metrics: Arc<Metrics>,
+}
+
+/// The webhook's routes.
+pub fn router(answer: Arc<dyn Answer>, limits: Limits, metrics: Arc<Metrics>) -> Router {
+    Router::new().route("/mutate", post(mutate)).with_state(Webhook { answer, limits, metrics })
+}
+
+async fn mutate(State(webhook): State<Webhook>, request: Request) -> Result<Response, Infallible> {
+    let start = clock::instant();
+    let deadline = deadline(request.uri().query());
+    let _in_flight = InFlight::new(&webhook.metrics);
+    let refused = |status, reason, message: String| {
+        webhook.metrics.count(Operation::Other, Outcome::Failed, reason);
+        Ok(text(status, message))
+    };
+    let headers = request.headers();
+    if !is_json(headers) {
+        let found = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("none");
+        let message = format!("expected content type application/json, found {found}");
+        return refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, Reason::WrongContentType, message);
+    }
+    let length = content_length(headers);
+    if length.is_some_and(|length| length > MAX_BODY as u64) {
+        return refused(StatusCode::PAYLOAD_TOO_LARGE, Reason::TooLarge, too_large());
+    }
+    let Some(_permit) = webhook.limits.enter(length) else {
+        let mut response = text(StatusCode::TOO_MANY_REQUESTS, "too many reviews at once; try again".to_owned());
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        webhook.metrics.count(Operation::Other, Outcome::Failed, Reason::Overloaded);
+        return Ok(response);
+    };
+    let body = match tokio::time::timeout(deadline, read(request.into_body())).await {
+        Err(_) => {
+            let message = "the deadline passed before the review was read".to_owned();
+            return refused(StatusCode::GATEWAY_TIMEOUT, Reason::DeadlineExceeded, message);
+        }
+        Ok(Err(TooLong)) => return refused(StatusCode::PAYLOAD_TOO_LARGE, Reason::TooLarge, too_large()),
+        Ok(Ok(None)) => {
+            return refused(StatusCode::BAD_REQUEST, Reason::BadReview, "the body ended before its length".to_owned());
+        }
+        Ok(Ok(Some(body))) => body,
+    };
+    // The decision takes microseconds and never waits; a panic in it is a 500 for this review alone.
+    let Ok(answered) = catch_unwind(AssertUnwindSafe(|| webhook.answer.answer(&body))) else {
+        tracing::error!(bytes = body.len(), "a bug: the review could not be answered");
+        return refused(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            Reason::Panicked,
+            "a bug in spark-usher; see its log".to_owned(),
+        );
+    };
+    let Answered { body, operation, outcome, reason, how } = answered;
+    webhook.metrics.count(operation, outcome, reason);
+    webhook.metrics.time(start.elapsed());
+    if let Some(how) = how {
+        webhook.metrics.driver_found.with_label_values(&[how]).inc();
+    }
+    Ok(match body {
+        Ok(bytes) => {
+            let mut response = Response::new(Body::from(bytes));
+            response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            response
+        }
+        Err(message) => text(StatusCode::BAD_REQUEST, message),
+    })
+}
+
+/// The body is longer than it may be.
+struct TooLong;
+
+/// Reads a body whole. `None` when it broke off.
+async fn read(body: Body) -> Result<Option<Bytes>, TooLong> {
+    match Limited::new(body, MAX_BODY).collect().await {
+        Ok(collected) => Ok(Some(collected.to_bytes())),
+        Err(error) if error.downcast_ref::<LengthLimitError>().is_some() => Err(TooLong),
+        Err(_) => Ok(None),
+    }
+}
+
+fn text(status: StatusCode, message: String) -> Response {
+    let mut response = Response::new(Body::from(message));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response
+}
+
+fn too_large() -> String {
+    format!("the review is larger than {MAX_BODY} bytes")
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let essence =
+        headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).and_then(|value| value.split(';').next());
+    essence.is_some_and(|essence| essence.trim().eq_ignore_ascii_case("application/json"))
+}
+
+fn content_length(headers: &HeaderMap) -> Option<u64> {
+    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+/// The API server says in the URL how long it will wait: `?timeout=2s`. Work after that is wasted.
+fn deadline(query: Option<&str>) -> Duration {
+    let value = query.into_iter().flat_map(|query| query.split('&')).find_map(|pair| pair.strip_prefix("timeout="));
+    value.and_then(go_duration).unwrap_or(DEFAULT_TIMEOUT).min(MAX_TIMEOUT)
+}
+
+/// A Go duration such as `2s`, `1m30s` or `500ms`.
+fn go_duration(text: &str) -> Option<Duration> {
+    let parsed: jiff::SignedDuration = text.parse().ok()?;
+    Duration::try_from(parsed).ok().filter(|duration| !duration.is_zero())
+}
+
+struct InFlight<'m>(&'m Metrics);
+
+impl<'m> InFlight<'m> {
+    fn new(metrics: &'m Metrics) -> Self {
+        metrics.in_flight.inc();
+        InFlight(metrics)
+    }
+}
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.0.in_flight.dec();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deadlines_come_from_the_url() {
+        assert_eq!(deadline(Some("timeout=2s")), Duration::from_secs(2));
+        assert_eq!(deadline(Some("a=b&timeout=1m30s")), MAX_TIMEOUT);
+        assert_eq!(deadline(Some("timeout=500ms")), Duration::from_millis(500));
+        for other in [None, Some(""), Some("timeout="), Some("timeout=soon"), Some("timeout=0s"), Some("timeout=-1s")] {
+            assert_eq!(deadline(other), DEFAULT_TIMEOUT, "{other:?}");
+        }
+    }
+
+    #[test]
+    fn content_types() {
+        let with = |value: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static(value));
+            is_json(&headers)
+        };
+        assert!(with("application/json") && with("application/json; charset=utf-8") && with("Application/JSON"));
+        assert!(!with("application/yaml") && !with("text/json") && !is_json(&HeaderMap::new()));
+    }
+}

@@ -1,0 +1,85 @@
+//! Files that change while we run: certificates and the policy file.
+//!
+//! They are polled by content. kubelet changes a mounted Secret or ConfigMap by swapping a symlink, which a watch on the
+//! file itself does not see after the first time (WEBHOOKS.md, finding 9); two small reads every few seconds do.
+
+use std::io;
+use std::path::PathBuf;
+
+use ring::digest::{Digest, SHA256, digest};
+
+/// A few files that belong together.
+#[derive(Debug)]
+pub struct Watched {
+    paths: Vec<PathBuf>,
+    seen: Option<Vec<[u8; 32]>>,
+}
+
+impl Watched {
+    /// Watches these files; the first look always counts as a change.
+    pub fn new(paths: Vec<PathBuf>) -> Self {
+        Watched { paths, seen: None }
+    }
+
+    /// The paths.
+    pub fn paths(&self) -> &[PathBuf] {
+        &self.paths
+    }
+
+    /// The contents, if any differs from the last look. A file that cannot be read is an error and not a change.
+    pub async fn look(&mut self) -> io::Result<Option<Vec<Vec<u8>>>> {
+        let mut contents = Vec::with_capacity(self.paths.len());
+        for path in &self.paths {
+            let read = tokio::fs::read(path).await;
+            contents.push(read.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?);
+        }
+        let hashes: Vec<[u8; 32]> = contents.iter().map(|content| hash(&digest(&SHA256, content))).collect();
+        if self.seen.as_ref() == Some(&hashes) {
+            return Ok(None);
+        }
+        self.seen = Some(hashes);
+        Ok(Some(contents))
+    }
+}
+
+fn hash(digest: &Digest) -> [u8; 32] {
+    let mut out = [0; 32];
+    out.copy_from_slice(digest.as_ref());
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// kubelet's dance: a new folder, a new `..data` link, one rename; the files themselves are links through `..data`.
+    fn swap(root: &std::path::Path, n: u32, content: &str) {
+        let folder = root.join(format!("..{n}"));
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::write(folder.join("f"), content).unwrap();
+        std::os::unix::fs::symlink(format!("..{n}"), root.join("..data_tmp")).unwrap();
+        std::fs::rename(root.join("..data_tmp"), root.join("..data")).unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_symlink_swap_is_seen_every_time() {
+        let root = tempfile::tempdir().unwrap();
+        swap(root.path(), 0, "0");
+        std::os::unix::fs::symlink("..data/f", root.path().join("f")).unwrap();
+        let mut watched = Watched::new(vec![root.path().join("f")]);
+        assert_eq!(watched.look().await.unwrap(), Some(vec![b"0".to_vec()]));
+        for n in 1..5 {
+            assert_eq!(watched.look().await.unwrap(), None);
+            swap(root.path(), n, &n.to_string());
+            assert_eq!(watched.look().await.unwrap(), Some(vec![n.to_string().into_bytes()]));
+        }
+        swap(root.path(), 9, "4");
+        assert_eq!(watched.look().await.unwrap(), None, "the same content is no change");
+    }
+
+    #[tokio::test]
+    async fn a_missing_file_is_an_error_and_names_itself() {
+        let mut watched = Watched::new(vec!["/nonexistent/spark-usher".into()]);
+        assert!(watched.look().await.unwrap_err().to_string().starts_with("/nonexistent/spark-usher: "));
+    }
+}

@@ -1,0 +1,119 @@
+//! Every task has a name and somebody who waits for it. The first that ends before it was told to ends the process:
+//! a zombie that serves and does not watch, or the other way round, is worse than a restart.
+
+use std::future::Future;
+
+use anyhow::{Context, anyhow};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+/// The tasks of a process.
+#[derive(Debug)]
+pub struct Supervisor {
+    tasks: JoinSet<(&'static str, anyhow::Result<()>)>,
+    stop: CancellationToken,
+}
+
+impl Default for Supervisor {
+    fn default() -> Self {
+        Self::new(CancellationToken::new())
+    }
+}
+
+impl Supervisor {
+    /// Supervises until `stop` is cancelled.
+    pub fn new(stop: CancellationToken) -> Self {
+        Supervisor { tasks: JoinSet::new(), stop }
+    }
+
+    /// Tells the tasks to end.
+    pub fn token(&self) -> &CancellationToken {
+        &self.stop
+    }
+
+    /// Starts a task. It must run until the token is cancelled.
+    pub fn spawn(&mut self, name: &'static str, task: impl Future<Output = anyhow::Result<()>> + Send + 'static) {
+        self.tasks.spawn(async move { (name, task.await) });
+    }
+
+    /// Waits for the first task that ends although nobody asked it to, and says which and why.
+    pub async fn first_failure(&mut self) -> anyhow::Error {
+        loop {
+            match self.tasks.join_next().await {
+                None => std::future::pending::<()>().await,
+                Some(ended) => {
+                    if let Some(error) = judge(ended, self.stop.is_cancelled()) {
+                        return error;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Tells all tasks to end and waits for them. An error of any is an error of the whole.
+    pub async fn stop(mut self) -> anyhow::Result<()> {
+        self.stop.cancel();
+        let mut first = Ok(());
+        while let Some(ended) = self.tasks.join_next().await {
+            if let (Some(error), true) = (judge(ended, true), first.is_ok()) {
+                first = Err(error);
+            }
+        }
+        first
+    }
+}
+
+/// What the end of a task means.
+fn judge(
+    ended: Result<(&'static str, anyhow::Result<()>), tokio::task::JoinError>,
+    stopping: bool,
+) -> Option<anyhow::Error> {
+    match ended {
+        Ok((_, Ok(()))) if stopping => None,
+        Ok((name, Ok(()))) => Some(anyhow!("task {name} ended by itself")),
+        Ok((name, Err(error))) => Some(
+            Err::<(), _>(error).with_context(|| format!("task {name} failed")).err().unwrap_or_else(|| anyhow!("")),
+        ),
+        Err(error) if error.is_panic() => Some(anyhow!("a task panicked: {error}")),
+        Err(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_task_that_ends_by_itself_is_a_failure() {
+        let mut supervisor = Supervisor::default();
+        let stop = supervisor.token().clone();
+        supervisor.spawn("good", async move {
+            stop.cancelled().await;
+            Ok(())
+        });
+        supervisor.spawn("bad", async { Ok(()) });
+        assert_eq!(supervisor.first_failure().await.to_string(), "task bad ended by itself");
+        supervisor.stop().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn errors_and_panics_are_told() {
+        let mut supervisor = Supervisor::default();
+        supervisor.spawn("broken", async { Err(anyhow!("no luck")) });
+        assert_eq!(format!("{:#}", supervisor.first_failure().await), "task broken failed: no luck");
+        supervisor.spawn("panics", async { panic!("on purpose") });
+        assert!(supervisor.first_failure().await.to_string().contains("a task panicked"));
+    }
+
+    #[tokio::test]
+    async fn stopping_waits_for_everybody() {
+        let mut supervisor = Supervisor::default();
+        let stop = supervisor.token().clone();
+        supervisor.spawn("slow", async move {
+            stop.cancelled().await;
+            tokio::task::yield_now().await;
+            Err(anyhow!("could not tidy up"))
+        });
+        assert_eq!(format!("{:#}", supervisor.stop().await.unwrap_err()), "task slow failed: could not tidy up");
+    }
+}

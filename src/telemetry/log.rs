@@ -1,0 +1,30 @@
+//! The log: one line an event, text for people or JSON for machines, on standard error.
+
+use std::io::IsTerminal;
+
+use clap::ValueEnum;
+use tracing_subscriber::EnvFilter;
+
+/// How lines look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people.
+    #[default]
+    Text,
+    /// For machines.
+    Json,
+}
+
+/// Starts logging. `filter` is a level or directives such as `info,spark_usher=debug`.
+pub fn init(filter: &str, format: Format) -> anyhow::Result<()> {
+    let filter = EnvFilter::try_new(filter)
+        .map_err(|error| anyhow::anyhow!("--log {filter}: {error}; expected error, warn, info, debug, trace or directives such as info,spark_usher=debug"))?;
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let started = match format {
+        Format::Text => builder.with_ansi(std::io::stderr().is_terminal()).with_target(false).try_init(),
+        Format::Json => builder.json().flatten_event(true).try_init(),
+    };
+    // Another subscriber is there already: a test's.
+    let _ = started;
+    Ok(())
+}

@@ -1,0 +1,239 @@
+//! Metrics, each listed in [`TABLE`], from which the README's table is generated. All label values are closed sets, but
+//! for policy names, which are checked when the file is loaded.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use prometheus::core::Collector;
+use prometheus::{
+    Encoder, Gauge, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+    TextEncoder,
+};
+
+use crate::admission::Operation;
+use crate::reason::Reason;
+
+/// Name, labels, help.
+pub const TABLE: &[(&str, &[&str], &str)] = &[
+    (
+        "spark_usher_admission_requests_total",
+        &["operation", "outcome", "reason"],
+        "Reviews by what was asked, what came of it and why.",
+    ),
+    ("spark_usher_admission_duration_seconds", &[], "From the first byte of a review's body to its answer."),
+    ("spark_usher_admission_in_flight", &[], "Reviews that are being answered."),
+    ("spark_usher_driver_found_total", &["how"], "Executors admitted, by the evidence that told their driver."),
+    (
+        "spark_usher_tls_handshake_errors_total",
+        &[],
+        "Handshakes that failed; API servers drop speculative connections, so some are normal.",
+    ),
+    ("spark_usher_certificate_not_after_seconds", &[], "When the serving certificate ends, in seconds since 1970."),
+    (
+        "spark_usher_certificate_reloads_total",
+        &["result"],
+        "Changes of the certificate files that were taken over or refused.",
+    ),
+    ("spark_usher_config_reloads_total", &["result"], "Changes of the policy file that were taken over or refused."),
+    ("spark_usher_watch_events_total", &["resource"], "Changes that the watches brought."),
+    ("spark_usher_watch_errors_total", &["resource"], "Watches that failed and were started again."),
+    ("spark_usher_malformed_objects_total", &["resource"], "Objects that could not be read and were skipped."),
+    ("spark_usher_applications", &[], "Applications in the snapshot."),
+    ("spark_usher_executors", &["state"], "Executors in the snapshot by their state."),
+    ("spark_usher_groups", &["scheduler"], "PodGroups of ours in the snapshot."),
+    ("spark_usher_actions_total", &["action", "result"], "What the loop did, and how the API server answered."),
+    ("spark_usher_events_total", &["reason"], "Kubernetes Events that were written."),
+    ("spark_usher_leader", &[], "1 while this replica holds the lease."),
+];
+
+fn help(name: &str) -> String {
+    TABLE.iter().find(|(known, ..)| *known == name).map(|(.., help)| (*help).to_owned()).unwrap_or_default()
+}
+
+fn labels(name: &str) -> &'static [&'static str] {
+    TABLE.iter().find(|(known, ..)| *known == name).map_or(&[], |(_, labels, _)| labels)
+}
+
+/// What came of a review.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Allowed as it was.
+    Allowed,
+    /// Allowed with a patch.
+    Patched,
+    /// Refused.
+    Refused,
+    /// Not answered: bad input, overload, a bug.
+    Failed,
+}
+
+impl Outcome {
+    const ALL: [Outcome; 4] = [Outcome::Allowed, Outcome::Patched, Outcome::Refused, Outcome::Failed];
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Outcome::Allowed => "allowed",
+            Outcome::Patched => "patched",
+            Outcome::Refused => "refused",
+            Outcome::Failed => "failed",
+        }
+    }
+}
+
+/// All metrics of a process.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    requests: IntCounterVec,
+    /// The counters of `requests` by operation, outcome and reason, so that a review costs no look-up of labels.
+    known: Vec<OnceLock<IntCounter>>,
+    /// Latency.
+    pub duration: Histogram,
+    /// In flight.
+    pub in_flight: IntGauge,
+    /// By evidence.
+    pub driver_found: IntCounterVec,
+    /// Failed handshakes.
+    pub handshake_errors: IntCounter,
+    /// Certificate's end.
+    pub not_after: Gauge,
+    /// Certificate files.
+    pub certificate_reloads: IntCounterVec,
+    /// Policy file.
+    pub config_reloads: IntCounterVec,
+    /// Watches.
+    pub watch_events: IntCounterVec,
+    /// Watches.
+    pub watch_errors: IntCounterVec,
+    /// Skipped objects.
+    pub malformed: IntCounterVec,
+    /// Snapshot.
+    pub applications: IntGauge,
+    /// Snapshot.
+    pub executors: IntGaugeVec,
+    /// Snapshot.
+    pub groups: IntGaugeVec,
+    /// Loop.
+    pub actions: IntCounterVec,
+    /// Loop.
+    pub events: IntCounterVec,
+    /// Loop.
+    pub leader: IntGauge,
+}
+
+impl Metrics {
+    /// A registry of its own, so that two servers in one process do not mix.
+    pub fn new() -> prometheus::Result<Metrics> {
+        let registry = Registry::new();
+        let counters = |name: &str| -> prometheus::Result<IntCounterVec> {
+            register(&registry, IntCounterVec::new(Opts::new(name, help(name)), labels(name))?)
+        };
+        let gauges = |name: &str| -> prometheus::Result<IntGaugeVec> {
+            register(&registry, IntGaugeVec::new(Opts::new(name, help(name)), labels(name))?)
+        };
+        let gauge = |name: &str| register(&registry, IntGauge::new(name, help(name))?);
+        let duration = "spark_usher_admission_duration_seconds";
+        let buckets = vec![0.000_025, 0.000_1, 0.000_25, 0.001, 0.005, 0.025, 0.1, 0.5, 1.0, 2.0, 10.0];
+        let duration =
+            register(&registry, Histogram::with_opts(HistogramOpts::new(duration, help(duration)).buckets(buckets))?)?;
+        let handshake = "spark_usher_tls_handshake_errors_total";
+        let not_after = "spark_usher_certificate_not_after_seconds";
+        Ok(Metrics {
+            requests: counters("spark_usher_admission_requests_total")?,
+            known: (0..Operation::ALL.len() * Outcome::ALL.len() * Reason::ALL.len())
+                .map(|_| OnceLock::new())
+                .collect(),
+            duration,
+            in_flight: gauge("spark_usher_admission_in_flight")?,
+            driver_found: counters("spark_usher_driver_found_total")?,
+            handshake_errors: register(&registry, IntCounter::new(handshake, help(handshake))?)?,
+            not_after: register(&registry, Gauge::new(not_after, help(not_after))?)?,
+            certificate_reloads: counters("spark_usher_certificate_reloads_total")?,
+            config_reloads: counters("spark_usher_config_reloads_total")?,
+            watch_events: counters("spark_usher_watch_events_total")?,
+            watch_errors: counters("spark_usher_watch_errors_total")?,
+            malformed: counters("spark_usher_malformed_objects_total")?,
+            applications: gauge("spark_usher_applications")?,
+            executors: gauges("spark_usher_executors")?,
+            groups: gauges("spark_usher_groups")?,
+            actions: counters("spark_usher_actions_total")?,
+            events: counters("spark_usher_events_total")?,
+            leader: gauge("spark_usher_leader")?,
+            registry,
+        })
+    }
+
+    /// Counts a review.
+    pub fn count(&self, operation: Operation, outcome: Outcome, reason: Reason) {
+        let at = (operation as usize * Outcome::ALL.len() + outcome as usize) * Reason::ALL.len() + reason as usize;
+        let values = [operation.as_str(), outcome.as_str(), reason.as_str()];
+        match self.known.get(at) {
+            Some(known) => known.get_or_init(|| self.requests.with_label_values(&values)).inc(),
+            None => self.requests.with_label_values(&values).inc(),
+        }
+    }
+
+    /// Times an answer.
+    pub fn time(&self, took: Duration) {
+        self.duration.observe(took.as_secs_f64());
+    }
+
+    /// The exposition format.
+    pub fn render(&self) -> prometheus::Result<Vec<u8>> {
+        let mut out = Vec::new();
+        TextEncoder::new().encode(&self.registry.gather(), &mut out)?;
+        Ok(out)
+    }
+}
+
+fn register<C: Collector + Clone + 'static>(registry: &Registry, collector: C) -> prometheus::Result<C> {
+    registry.register(Box::new(collector.clone()))?;
+    Ok(collector)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_metric_of_the_table_is_registered_with_its_labels() {
+        let metrics = Metrics::new().unwrap();
+        metrics.count(Operation::Create, Outcome::Patched, Reason::Seated);
+        metrics.count(Operation::Create, Outcome::Patched, Reason::Seated);
+        metrics.count(Operation::Update, Outcome::Allowed, Reason::NotCreate);
+        metrics.time(Duration::from_micros(30));
+        for (vec, values) in [
+            (&metrics.driver_found, &["creator"][..]),
+            (&metrics.certificate_reloads, &["ok"]),
+            (&metrics.config_reloads, &["ok"]),
+            (&metrics.watch_events, &["pods"]),
+            (&metrics.watch_errors, &["pods"]),
+            (&metrics.malformed, &["pods"]),
+            (&metrics.actions, &["adopt", "ok"]),
+            (&metrics.events, &["Adopted"]),
+        ] {
+            vec.with_label_values(values).inc();
+        }
+        metrics.executors.with_label_values(&["running"]).set(1);
+        metrics.groups.with_label_values(&["volcano"]).set(1);
+        let text = String::from_utf8(metrics.render().unwrap()).unwrap();
+        for (name, labels, help) in TABLE {
+            assert!(text.contains(&format!("# HELP {name} {help}")), "{name}");
+            for label in *labels {
+                assert!(
+                    text.lines().any(|line| line.starts_with(name) && line.contains(&format!("{label}=\""))),
+                    "{name} {label}"
+                );
+            }
+        }
+        let line = "spark_usher_admission_requests_total{operation=\"create\",outcome=\"patched\",reason=\"Seated\"} 2";
+        assert!(text.contains(line), "{text}");
+    }
+
+    #[test]
+    fn outcomes_and_operations_are_numbered_as_listed() {
+        assert!(Outcome::ALL.iter().enumerate().all(|(i, outcome)| *outcome as usize == i));
+        assert!(Operation::ALL.iter().enumerate().all(|(i, operation)| *operation as usize == i));
+        assert!(Reason::ALL.iter().enumerate().all(|(i, reason)| *reason as usize == i));
+    }
+}

@@ -1,0 +1,102 @@
+//! From PEM to a certificate that can be served: a chain, its key, still valid, and fitting together.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use rustls::crypto::ring::sign::any_supported_type;
+use rustls::sign::CertifiedKey;
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+
+/// A certificate that can be served.
+#[derive(Clone, Debug)]
+pub struct Certificate {
+    /// Chain and key.
+    pub key: Arc<CertifiedKey>,
+    /// When the leaf ends.
+    pub not_after: Timestamp,
+}
+
+/// A pair that cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum BadCertificate {
+    /// The certificate file holds no certificate.
+    #[error("the certificate file is not PEM with a certificate: {0}")]
+    Certificate(rustls_pki_types::pem::Error),
+    /// There is none in it.
+    #[error("the certificate file holds no certificate: expected a PEM block CERTIFICATE, the leaf first")]
+    NoCertificate,
+    /// The key file holds no key.
+    #[error("the key file is not PEM with a private key: {0}")]
+    Key(rustls_pki_types::pem::Error),
+    /// The key's kind is not supported.
+    #[error("the private key cannot be used: {0}")]
+    Unsupported(rustls::Error),
+    /// The two do not belong together.
+    #[error("certificate and key do not belong together")]
+    Mismatch,
+    /// The leaf cannot be read.
+    #[error("the certificate cannot be read: {0}")]
+    Leaf(String),
+    /// It has ended.
+    #[error("the certificate has expired at {0}")]
+    Expired(Timestamp),
+}
+
+/// Reads and checks a pair.
+pub fn load(certificate: &[u8], key: &[u8], now: Timestamp) -> Result<Certificate, BadCertificate> {
+    let chain = CertificateDer::pem_slice_iter(certificate)
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(BadCertificate::Certificate)?;
+    let leaf = chain.first().ok_or(BadCertificate::NoCertificate)?;
+    let not_after = not_after(leaf)?;
+    if not_after <= now {
+        return Err(BadCertificate::Expired(not_after));
+    }
+    let key = PrivateKeyDer::from_pem_slice(key).map_err(BadCertificate::Key)?;
+    let key = any_supported_type(&key).map_err(BadCertificate::Unsupported)?;
+    let certified = CertifiedKey::new(chain, key);
+    certified.keys_match().map_err(|_| BadCertificate::Mismatch)?;
+    Ok(Certificate { key: Arc::new(certified), not_after })
+}
+
+fn not_after(leaf: &CertificateDer<'_>) -> Result<Timestamp, BadCertificate> {
+    let (_, parsed) =
+        x509_parser::parse_x509_certificate(leaf).map_err(|error| BadCertificate::Leaf(error.to_string()))?;
+    let seconds = parsed.validity().not_after.timestamp();
+    Timestamp::from_second(seconds).map_err(|error| BadCertificate::Leaf(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tls::ca::Authority;
+
+    const NOW: Timestamp = Timestamp::constant(1_790_000_000, 0);
+
+    #[test]
+    fn a_self_made_pair_loads() {
+        let authority = Authority::new("test", NOW).unwrap();
+        let pair = authority.serve(&["localhost"], &["127.0.0.1".parse().unwrap()]).unwrap();
+        let chain = format!("{}{}", pair.certificate, authority.pem());
+        let loaded = load(chain.as_bytes(), pair.key.as_bytes(), NOW).unwrap();
+        assert_eq!(loaded.key.cert.len(), 2);
+        assert!(loaded.not_after > NOW);
+    }
+
+    #[test]
+    fn broken_mismatched_and_expired_pairs_are_refused() {
+        let authority = Authority::new("test", NOW).unwrap();
+        let (one, two) = (authority.serve(&["a"], &[]).unwrap(), authority.serve(&["a"], &[]).unwrap());
+        let refused =
+            |certificate: &str, key: &str| load(certificate.as_bytes(), key.as_bytes(), NOW).unwrap_err().to_string();
+        assert!(refused("", &one.key).contains("holds no certificate"));
+        assert!(refused(&one.certificate[..200], &one.key).contains("not PEM"), "torn");
+        assert!(refused(&one.certificate, "").contains("not PEM with a private key"));
+        assert_eq!(refused(&one.certificate, &two.key), "certificate and key do not belong together");
+        let late = NOW + jiff::SignedDuration::from_hours(24 * 367);
+        assert!(
+            load(one.certificate.as_bytes(), one.key.as_bytes(), late).unwrap_err().to_string().contains("expired")
+        );
+    }
+}

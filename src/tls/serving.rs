@@ -1,0 +1,121 @@
+//! The certificate that is served now, and its replacement while connections live.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use jiff::Timestamp;
+use rustls::ServerConfig;
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use tokio_util::sync::CancellationToken;
+
+use super::load::{BadCertificate, Certificate, load};
+use crate::runtime::clock;
+use crate::runtime::files::Watched;
+
+/// The certificate that is served now. New handshakes take a new one at once; live connections keep theirs.
+#[derive(Debug)]
+pub struct Serving(ArcSwap<Certificate>);
+
+impl Serving {
+    /// Serves this one first.
+    pub fn new(certificate: Certificate) -> Arc<Serving> {
+        Arc::new(Serving(ArcSwap::from_pointee(certificate)))
+    }
+
+    /// Serves this one from now on.
+    pub fn replace(&self, certificate: Certificate) {
+        self.0.store(Arc::new(certificate));
+    }
+
+    /// When the present one ends.
+    pub fn not_after(&self) -> Timestamp {
+        self.0.load().not_after
+    }
+
+    /// A server configuration that always serves the present one: TLS 1.2 and 1.3, HTTP/1.1 for API servers (which use
+    /// it for webhooks behind a Service) and HTTP/2 (which they use on loopback).
+    pub fn config(self: &Arc<Self>) -> ServerConfig {
+        let mut config = ServerConfig::builder()
+            .with_no_client_auth()
+            .with_cert_resolver(Arc::clone(self) as Arc<dyn ResolvesServerCert>);
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        config
+    }
+}
+
+impl ResolvesServerCert for Serving {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.0.load().key.clone())
+    }
+}
+
+/// Certificate and key in files that somebody else renews.
+#[derive(Debug)]
+pub struct Files {
+    watched: Watched,
+    every: Duration,
+}
+
+/// Files that cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum BadFiles {
+    /// They cannot be read.
+    #[error("cannot read the serving certificate: {0}")]
+    Unreadable(#[from] std::io::Error),
+    /// They are wrong.
+    #[error("{0}")]
+    Wrong(#[from] BadCertificate),
+}
+
+impl Files {
+    /// These two files, looked at this often.
+    pub fn new(certificate: PathBuf, key: PathBuf, every: Duration) -> Files {
+        Files { watched: Watched::new(vec![certificate, key]), every }
+    }
+
+    /// The pair as it is now.
+    pub async fn first(&mut self) -> Result<Certificate, BadFiles> {
+        match self.look().await? {
+            Some(certificate) => Ok(certificate),
+            None => Err(BadCertificate::NoCertificate.into()),
+        }
+    }
+
+    /// Replaces what is served whenever the files change; a bad pair is refused and the last good one stays. `told` hears
+    /// of each change.
+    pub async fn run(
+        mut self,
+        serving: Arc<Serving>,
+        stop: CancellationToken,
+        mut told: impl FnMut(Result<Timestamp, BadFiles>) + Send,
+    ) {
+        let mut unreadable = false;
+        while stop.run_until_cancelled(tokio::time::sleep(self.every)).await.is_some() {
+            match self.look().await {
+                Ok(None) => unreadable = false,
+                Ok(Some(certificate)) => {
+                    unreadable = false;
+                    let not_after = certificate.not_after;
+                    serving.replace(certificate);
+                    told(Ok(not_after));
+                }
+                Err(BadFiles::Unreadable(_)) if unreadable => {}
+                Err(error) => {
+                    unreadable = matches!(error, BadFiles::Unreadable(_));
+                    told(Err(error));
+                }
+            }
+        }
+    }
+
+    async fn look(&mut self) -> Result<Option<Certificate>, BadFiles> {
+        let Some(contents) = self.watched.look().await? else { return Ok(None) };
+        match contents.as_slice() {
+            [certificate, key] => Ok(Some(load(certificate, key, clock::now())?)),
+            _ => Ok(None),
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! The real HTTPS endpoint in this process, and a client that trusts it.
+
+#![allow(dead_code, unreachable_pub, reason = "each test file uses its part of it")]
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use axum::http::{Request, Response, StatusCode};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper_rustls::HttpsConnectorBuilder;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
+use spark_usher::http::limits::Limits;
+use spark_usher::http::server::{self, Deadlines, Ending, Listener};
+use spark_usher::http::webhook::{self, Answer, Mutate};
+use spark_usher::policy::Policies;
+use spark_usher::runtime::clock;
+use spark_usher::snapshot::Snapshot;
+use spark_usher::telemetry::metrics::Metrics;
+use spark_usher::tls::ca::Authority;
+use spark_usher::tls::load::load;
+use spark_usher::tls::serving::Serving;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_util::sync::CancellationToken;
+
+pub type HttpClient = Client<hyper_rustls::HttpsConnector<HttpConnector>, Full<Bytes>>;
+
+/// A running endpoint.
+pub struct Endpoint {
+    pub address: SocketAddr,
+    pub authority: Authority,
+    pub metrics: Arc<Metrics>,
+    pub serving: Arc<Serving>,
+    pub snapshot: Arc<ArcSwap<Snapshot>>,
+    pub stop: CancellationToken,
+    pub served: tokio::task::JoinHandle<std::io::Result<()>>,
+}
+
+/// Settings of an endpoint.
+pub struct Setup {
+    pub answer: Option<Arc<dyn Answer>>,
+    pub policies: Policies,
+    pub limits: Limits,
+    pub deadlines: Deadlines,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Setup {
+            answer: None,
+            policies: Policies::default(),
+            limits: Limits::default(),
+            deadlines: Deadlines::default(),
+        }
+    }
+}
+
+impl Setup {
+    pub fn start(self) -> Endpoint {
+        spark_usher::tls::install_provider();
+        let authority = Authority::new("test", clock::now()).unwrap();
+        let pair = authority.serve(&["localhost"], &["127.0.0.1".parse().unwrap()]).unwrap();
+        let serving = Serving::new(load(pair.certificate.as_bytes(), pair.key.as_bytes(), clock::now()).unwrap());
+        let metrics = Arc::new(Metrics::new().unwrap());
+        let snapshot = Arc::new(ArcSwap::from_pointee(Snapshot::default()));
+        let mutate = Mutate { snapshot: snapshot.clone(), policies: Arc::new(ArcSwap::from_pointee(self.policies)) };
+        let answer = self.answer.unwrap_or_else(|| Arc::new(mutate));
+        let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = listener.address();
+        let stop = CancellationToken::new();
+        let routes = webhook::router(answer, self.limits, metrics.clone());
+        let ending = Ending { stop: stop.clone(), drain: Duration::from_secs(5) };
+        let config = Arc::new(serving.config());
+        let served = tokio::spawn(server::serve_tls(listener, config, routes, self.deadlines, metrics.clone(), ending));
+        Endpoint { address, authority, metrics, serving, snapshot, stop, served }
+    }
+}
+
+impl Endpoint {
+    fn roots(&self) -> rustls::RootCertStore {
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(self.authority.pem().as_bytes()).unwrap()).unwrap();
+        roots
+    }
+
+    /// A pooling client, HTTP/2 if offered and wanted.
+    pub fn client(&self, http2: bool) -> HttpClient {
+        let tls = rustls::ClientConfig::builder().with_root_certificates(self.roots()).with_no_client_auth();
+        let https = HttpsConnectorBuilder::new().with_tls_config(tls).https_only();
+        let connector = if http2 { https.enable_http2().build() } else { https.enable_http1().build() };
+        Client::builder(TokioExecutor::new()).build(connector)
+    }
+
+    pub fn url(&self, path: &str) -> String {
+        format!("https://127.0.0.1:{}{path}", self.address.port())
+    }
+
+    /// Posts JSON to `/mutate` over HTTP/1.1.
+    pub async fn post(&self, body: impl Into<Bytes>) -> (StatusCode, Bytes) {
+        let (parts, body) =
+            self.send(&self.client(false), "/mutate?timeout=10s", "application/json", body).await.into_parts();
+        (parts.status, body)
+    }
+
+    pub async fn send(
+        &self,
+        client: &HttpClient,
+        path: &str,
+        content_type: &str,
+        body: impl Into<Bytes>,
+    ) -> Response<Bytes> {
+        let request =
+            Request::post(self.url(path)).header("content-type", content_type).body(Full::new(body.into())).unwrap();
+        let (parts, body) = client.request(request).await.unwrap().into_parts();
+        Response::from_parts(parts, body.collect().await.unwrap().to_bytes())
+    }
+
+    /// A connection of one's own, after the handshake, for misbehaving on.
+    pub async fn connect(&self) -> TlsStream<TcpStream> {
+        let mut config = rustls::ClientConfig::builder().with_root_certificates(self.roots()).with_no_client_auth();
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        let stream = TcpStream::connect(self.address).await.unwrap();
+        TlsConnector::from(Arc::new(config)).connect("127.0.0.1".try_into().unwrap(), stream).await.unwrap()
+    }
+}
