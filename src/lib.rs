@@ -42,6 +42,7 @@ pub mod lifecycle;
 pub mod policy;
 pub mod reason;
 pub mod runtime;
+pub mod sandbox;
 pub mod snapshot;
 pub mod spark;
 pub mod telemetry;

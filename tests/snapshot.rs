@@ -33,7 +33,7 @@ fn some_pod(n: u8, app: u8, version: u8) -> PodBuilder {
     let selector = format!("spark-{}", app % 3);
     let phase = ["Pending", "Running", "Succeeded", "Failed"][usize::from(version % 4)];
     let name = format!("p{}", n % 12);
-    let pod = if n % 12 == 0 {
+    let pod = if n.is_multiple_of(12) {
         pod(&name).driver_of(&selector)
     } else {
         pod(&name).executor_of(&selector, u32::from(n % 12))

@@ -4,6 +4,7 @@ mod config;
 mod diff;
 mod explain;
 mod input;
+mod sandbox;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -24,6 +25,8 @@ enum Command {
     Explain(explain::Args),
     /// Check a policy file, or print its schema.
     Config(config::Args),
+    /// An in-memory Kubernetes API on loopback, to point real tools at. It is no cluster.
+    Sandbox(sandbox::Args),
 }
 
 /// A command did what it was asked.
@@ -40,6 +43,7 @@ impl Cli {
         let code = match self.command {
             Command::Explain(args) => explain::run(&args, &mut out, &mut err),
             Command::Config(args) => config::run(&args, &mut out, &mut err),
+            Command::Sandbox(args) => sandbox::run(&args, &mut out, &mut err),
         };
         match code.and_then(|code| out.flush().map(|()| code)) {
             Ok(code) => ExitCode::from(code),
@@ -51,4 +55,15 @@ impl Cli {
             }
         }
     }
+}
+
+/// A runtime for commands that talk to the network; `work` runs until it is done.
+fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(work)
+}
+
+/// Prints what went wrong, with its causes.
+fn failed(err: &mut dyn Write, error: &anyhow::Error) -> io::Result<u8> {
+    writeln!(err, "error: {error:#}")?;
+    Ok(FAILED)
 }

@@ -61,6 +61,11 @@ impl Quantity {
         Quantity { nanos: self.nanos.saturating_add(other.nanos), format }
     }
 
+    /// The difference; what is left of a room.
+    pub fn minus(self, other: Quantity) -> Quantity {
+        Quantity { nanos: self.nanos.saturating_sub(other.nanos), ..self }
+    }
+
     /// `count` times this amount.
     pub fn times(self, count: u32) -> Quantity {
         Quantity { nanos: self.nanos.saturating_mul(i128::from(count)), ..self }

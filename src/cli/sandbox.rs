@@ -1,0 +1,89 @@
+//! `spark-usher sandbox`: the in-memory API as a command of its own.
+
+use std::io::{self, Write};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+
+use crate::runtime::shutdown::Signals;
+use crate::sandbox::{Options, Sandbox, Version};
+use crate::telemetry::log;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Port of HTTP on 127.0.0.1, where everybody is an administrator; 0 takes a free one.
+    #[arg(long, default_value = "8001")]
+    http_port: u16,
+    /// Port of HTTPS on 127.0.0.1, by token; 0 takes a free one.
+    #[arg(long, default_value = "6443")]
+    https_port: u16,
+    /// Which Kubernetes release to pretend.
+    #[arg(long, value_enum, default_value = "1.37")]
+    kubernetes: Version,
+    /// How many pretend nodes there are.
+    #[arg(long, default_value = "3")]
+    nodes: u32,
+    /// Cores and gibibytes of each node.
+    #[arg(long, value_name = "CORES,GIB", default_value = "16,64", value_parser = size)]
+    node_size: (u32, u32),
+    /// Leave pods pending: no pretend scheduler (which honours gangs) and no pretend kubelet.
+    #[arg(long)]
+    no_run: bool,
+    /// Where to write the kubeconfig.
+    #[arg(long, value_name = "FILE", default_value = "sandbox.kubeconfig")]
+    kubeconfig: PathBuf,
+    /// Log level, or directives such as info,spark_usher=debug (every request is logged at debug).
+    #[arg(long, default_value = "warn", env = "SPARK_USHER_LOG")]
+    log: String,
+}
+
+fn size(text: &str) -> Result<(u32, u32), String> {
+    let parsed = text.split_once(',').and_then(|(cores, memory)| Some((cores.parse().ok()?, memory.parse().ok()?)));
+    parsed.ok_or_else(|| "expected cores and gibibytes, such as 16,64".to_owned())
+}
+
+pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<u8> {
+    let outcome = log::init(&args.log, log::Format::Text).and_then(|()| super::block_on(serve(args, out)));
+    match outcome {
+        Ok(()) => Ok(super::OK),
+        Err(error) => super::failed(err, &error),
+    }
+}
+
+async fn serve(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
+    let at = |port| SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port);
+    let mut signals = Signals::listen()?;
+    let mut sandbox = Sandbox::start(&Options {
+        http: at(args.http_port),
+        https: at(args.https_port),
+        version: args.kubernetes,
+        nodes: args.nodes,
+        node_size: args.node_size,
+        run_pods: !args.no_run,
+        ..Options::default()
+    })?;
+    write_kubeconfig(&args.kubeconfig, &sandbox.kubeconfig())?;
+    let path = args.kubeconfig.display();
+    writeln!(out, "an in-memory Kubernetes API, no cluster; everything in it is gone when it stops")?;
+    writeln!(out, "  http   {}  (no token needed)", sandbox.http_url())?;
+    writeln!(out, "  https  {}", sandbox.https_url())?;
+    writeln!(out, "  kubectl --kubeconfig {path} get nodes")?;
+    writeln!(out, "  spark-submit --master k8s://{} …", sandbox.http_url())?;
+    out.flush()?;
+    tokio::select! {
+        error = sandbox.failed() => return Err(error),
+        signal = signals.next() => tracing::info!(signal, "stopping"),
+    }
+    let _ = std::fs::remove_file(&args.kubeconfig);
+    sandbox.stop().await
+}
+
+/// Writes a kubeconfig that only its owner may read: it holds a token.
+pub(super) fn write_kubeconfig(path: &Path, text: &str) -> anyhow::Result<()> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let written = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path);
+    written
+        .and_then(|mut file| file.write_all(text.as_bytes()))
+        .with_context(|| format!("cannot write {}", path.display()))
+}

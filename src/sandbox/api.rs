@@ -1,0 +1,315 @@
+//! The API itself: from a request to a response.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{Request as HttpRequest, State};
+use axum::http::{HeaderValue, Method, StatusCode, header};
+use axum::response::Response;
+use bytes::Bytes;
+use http_body_util::{BodyExt, Limited};
+use serde_json::{Value, json};
+
+use super::auth::{self, Tokens, User};
+use super::error::{ApiError, Result};
+use super::request::{Request, Shape, Verb};
+use super::resource::{Registry, Resource};
+use super::selector::Filter;
+use super::store::{Store, Stored};
+use super::webhook::Webhooks;
+use super::{discovery, events, openapi, special, table, watch};
+use crate::json::{set, text};
+use crate::runtime::clock;
+
+/// The largest body, as there.
+const MAX_BODY: usize = 3 << 20;
+
+/// Everything that a request may touch.
+#[derive(Debug)]
+pub(super) struct Api {
+    pub(super) store: Store,
+    pub(super) registry: Registry,
+    pub(super) tokens: Tokens,
+    pub(super) webhooks: Webhooks,
+    /// What `/version` says: `1.36` or `1.37`.
+    pub(super) minor: u32,
+    /// How often watches get a bookmark.
+    pub(super) bookmarks: Duration,
+}
+
+/// One listener's view: whether it trusts who comes without a token.
+#[derive(Clone, Debug)]
+pub(super) struct Door {
+    pub(super) api: Arc<Api>,
+    pub(super) trusts: bool,
+}
+
+/// Warnings of webhooks, for the `Warning` headers.
+pub(super) type Warnings = Vec<String>;
+
+/// Answers any request.
+pub(super) async fn serve(State(door): State<Door>, request: HttpRequest) -> Response {
+    match answer(&door, request).await {
+        Ok(response) => response,
+        Err(error) => refuse(&error),
+    }
+}
+
+async fn answer(door: &Door, request: HttpRequest) -> Result<Response> {
+    let api = &door.api;
+    let (mut parts, body) = request.into_parts();
+    if door.trusts && !is_loopback(parts.headers.get(header::HOST)) {
+        // A page in a browser could otherwise reach us under a name of its own that points here.
+        return Err(ApiError::forbidden("host", "", "without a token this listener answers to loopback names only"));
+    }
+    match parts.uri.path() {
+        "/healthz" | "/livez" | "/readyz" => return Ok(plain(StatusCode::OK, "ok", "text/plain")),
+        _ => {}
+    }
+    let user = auth::user(&parts.headers, &api.tokens, &api.store, door.trusts, clock::now())?;
+    if parts.method == Method::GET {
+        if let Some(page) = discovery::page(api, parts.uri.path(), &parts.headers) {
+            return Ok(page);
+        }
+        if let Some(document) = openapi::page(api, parts.uri.path()) {
+            return Ok(respond(StatusCode::OK, &document));
+        }
+    }
+    let body = read(body).await?;
+    let upgrade = watch::upgrade(&mut parts).await;
+    let request = Request::parse(&api.registry, &parts.method, &parts.uri, &parts.headers, user, body)?;
+    tracing::debug!(
+        verb = ?request.verb, resource = request.resource.plural, namespace = request.namespace.as_deref().unwrap_or_default(),
+        name = request.name.as_deref().unwrap_or_default(), sub = request.sub.as_deref().unwrap_or_default(), user = request.user.username,
+        "request"
+    );
+    if request.verb == Verb::Watch {
+        return watch::watch(api, &request, upgrade);
+    }
+    let mut warnings = Warnings::new();
+    let (status, value) = dispatch(api, &request, &mut warnings).await?;
+    let mut response = respond(status, &value);
+    for warning in warnings {
+        let quoted = warning.replace('\\', "\\\\").replace('"', "\\\"");
+        if let Ok(value) = HeaderValue::try_from(format!("299 - \"{quoted}\"")) {
+            response.headers_mut().append(header::WARNING, value);
+        }
+    }
+    Ok(response)
+}
+
+/// What is done, by verb and subresource.
+async fn dispatch(api: &Arc<Api>, request: &Request, warnings: &mut Warnings) -> Result<(StatusCode, Value)> {
+    if request.resource.is_ephemeral() {
+        return special::review(api, request).map(|value| (StatusCode::CREATED, value));
+    }
+    if let Some(outcome) = special::subresource(api, request, warnings).await {
+        return outcome;
+    }
+    let ok = |value: Value| (StatusCode::OK, value);
+    match request.verb {
+        Verb::Get => get(api, request).map(ok),
+        Verb::List => list(api, request).map(ok),
+        Verb::Create => {
+            let object = super::write::create(api, request, warnings).await?;
+            Ok((StatusCode::CREATED, shown(api, request, object)))
+        }
+        Verb::Update => {
+            let (object, created) = super::write::update(api, request, warnings).await?;
+            let status = if created { StatusCode::CREATED } else { StatusCode::OK };
+            Ok((status, shown(api, request, object)))
+        }
+        Verb::Patch => {
+            let (object, created) = super::write::patch(api, request, warnings).await?;
+            let status = if created { StatusCode::CREATED } else { StatusCode::OK };
+            Ok((status, shown(api, request, object)))
+        }
+        Verb::Delete => super::delete::one(api, request, warnings).await.map(ok),
+        Verb::DeleteCollection => super::delete::many(api, request, warnings).await.map(ok),
+        Verb::Watch => Err(ApiError::method_not_allowed()),
+    }
+}
+
+fn get(api: &Api, request: &Request) -> Result<Value> {
+    let key = request.key();
+    let found = api.store.get(&request.resource.collection(), &key);
+    let found = found.ok_or_else(|| ApiError::not_found(&request.resource.qualified(), &key.1))?;
+    Ok(shown(api, request, present(&request.resource, &found)))
+}
+
+fn list(api: &Api, request: &Request) -> Result<Value> {
+    let resource = &request.resource;
+    let filter = Filter::parse(resource, request.param("labelSelector"), request.param("fieldSelector"))?;
+    let limit: usize =
+        request.param("limit").and_then(|limit| limit.parse().ok()).filter(|limit| *limit > 0).unwrap_or(usize::MAX);
+    let from = request.param("continue").map(read_continue).transpose()?;
+    let (after, at) = from.map_or((None, None), |(key, revision)| (Some(key), Some(revision)));
+    let (all, revision) = api.store.list(&resource.collection(), request.namespace.as_deref(), after.as_ref());
+    if request.param("resourceVersionMatch") == Some("Exact")
+        && let Some(asked) = request.param("resourceVersion").and_then(|v| v.parse::<u64>().ok())
+        && asked != revision
+    {
+        return Err(ApiError::expired(asked, revision));
+    }
+    let mut matching = all.iter().filter(|object| filter.matches(object)).peekable();
+    let mut items: Vec<&Arc<Stored>> = Vec::new();
+    while items.len() < limit
+        && let Some(object) = matching.next()
+    {
+        items.push(object);
+    }
+    let revision = at.unwrap_or(revision);
+    let mut metadata = json!({"resourceVersion": revision.to_string()});
+    if let (Some(last), Some(_)) = (items.last(), matching.peek()) {
+        set(&mut metadata, &["continue"], write_continue(&last.key, revision));
+        set(&mut metadata, &["remainingItemCount"], matching.count());
+    }
+    let objects: Vec<Value> = items.into_iter().map(|object| present(resource, object)).collect();
+    Ok(match request.shape {
+        Shape::Object => {
+            // Items of a list carry no kind of their own in typed lists, and do in custom ones.
+            let items = objects.into_iter().map(|mut object| {
+                if resource.custom.is_none()
+                    && let Some(map) = object.as_object_mut()
+                {
+                    map.remove("apiVersion");
+                    map.remove("kind");
+                }
+                object
+            });
+            json!({"kind": format!("{}List", resource.kind), "apiVersion": resource.api_version(), "metadata": metadata, "items": items.collect::<Vec<_>>()})
+        }
+        Shape::Table => table::table(resource, &objects, metadata, clock::now()),
+        Shape::Metadata => {
+            let items: Vec<Value> = objects.iter().map(table::partial).collect();
+            json!({"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": metadata, "items": items})
+        }
+    })
+}
+
+fn write_continue(key: &super::store::Key, revision: u64) -> String {
+    use base64::Engine;
+    base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(json!([key.0, key.1, revision]).to_string())
+}
+
+fn read_continue(token: &str) -> Result<(super::store::Key, u64)> {
+    use base64::Engine;
+    let bytes = base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(token).ok();
+    let read: Option<(String, String, u64)> = bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+    let (namespace, name, revision) = read.ok_or_else(|| ApiError::bad_request("continue key is not valid"))?;
+    Ok(((namespace, name), revision))
+}
+
+/// An object in the version of the resource by which it is asked for.
+pub(super) fn present(resource: &Resource, stored: &Stored) -> Value {
+    in_version(resource, stored.value())
+}
+
+pub(super) fn in_version(resource: &Resource, mut object: Value) -> Value {
+    if resource.group == "events.k8s.io" {
+        object = events::to_events_v1(object);
+    }
+    set(&mut object, &["apiVersion"], resource.api_version());
+    set(&mut object, &["kind"], resource.kind.clone());
+    object
+}
+
+/// An object in the shape that was asked for.
+fn shown(_: &Api, request: &Request, object: Value) -> Value {
+    match request.shape {
+        Shape::Object => object,
+        Shape::Table => {
+            let metadata = json!({"resourceVersion": text(&object, &["metadata", "resourceVersion"])});
+            table::table(&request.resource, std::slice::from_ref(&object), metadata, clock::now())
+        }
+        Shape::Metadata => table::partial(&object),
+    }
+}
+
+async fn read(body: Body) -> Result<Bytes> {
+    match Limited::new(body, MAX_BODY).collect().await {
+        Ok(collected) => Ok(collected.to_bytes()),
+        Err(error) if error.is::<http_body_util::LengthLimitError>() => Err(ApiError::too_large(MAX_BODY)),
+        Err(error) => Err(ApiError::bad_request(format!("the body broke off: {error}"))),
+    }
+}
+
+/// Whether a request was addressed to a loopback name.
+fn is_loopback(host: Option<&HeaderValue>) -> bool {
+    let host = host.and_then(|host| host.to_str().ok()).unwrap_or("localhost");
+    let name = match host.strip_prefix('[') {
+        Some(v6) => v6.split(']').next().unwrap_or_default(),
+        None => host.rsplit_once(':').map_or(host, |(name, _)| name),
+    };
+    name == "localhost" || name.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+pub(super) fn respond(status: StatusCode, value: &Value) -> Response {
+    plain(status, value.to_string(), "application/json")
+}
+
+fn plain(status: StatusCode, body: impl Into<Body>, content_type: &'static str) -> Response {
+    let mut response = Response::new(body.into());
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response
+}
+
+pub(super) fn refuse(error: &ApiError) -> Response {
+    let status = StatusCode::from_u16(error.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut response = respond(status, &error.status());
+    if let Some(seconds) = error.retry_after {
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    response
+}
+
+/// Somebody within the control plane.
+pub(super) fn component_request(
+    api: &Api,
+    account: &str,
+    resource: &Arc<Resource>,
+    verb: Verb,
+    key: &super::store::Key,
+) -> Request {
+    let _ = api;
+    Request {
+        verb,
+        resource: resource.clone(),
+        namespace: (!key.0.is_empty()).then(|| key.0.clone()),
+        name: (!key.1.is_empty()).then(|| key.1.clone()),
+        sub: None,
+        user: User::component(account),
+        shape: Shape::Object,
+        content_type: "application/json".to_owned(),
+        body: Bytes::new(),
+        query: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_names() {
+        for (host, yes) in [
+            ("127.0.0.1:80", true),
+            ("localhost", true),
+            ("[::1]:80", true),
+            ("evil.example", false),
+            ("127.0.0.1.evil.example:80", false),
+            ("10.0.0.1", false),
+        ] {
+            assert_eq!(is_loopback(Some(&HeaderValue::from_static(host))), yes, "{host}");
+        }
+    }
+
+    #[test]
+    fn continue_tokens() {
+        let key = ("ns".to_owned(), "name".to_owned());
+        assert_eq!(read_continue(&write_continue(&key, 7)).unwrap(), (key, 7));
+        assert_eq!(read_continue("nonsense").unwrap_err().code, 400);
+    }
+}

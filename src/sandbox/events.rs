@@ -1,0 +1,58 @@
+//! Events are kept once and served in two groups: `v1` and `events.k8s.io/v1`
+//! (`pkg/apis/events/v1/conversion.go`).
+
+use serde_json::Value;
+
+use crate::json::{remove, set};
+
+/// Field names of `v1` and of `events.k8s.io/v1`.
+const NAMES: [(&str, &str); 8] = [
+    ("involvedObject", "regarding"),
+    ("message", "note"),
+    ("reportingComponent", "reportingController"),
+    ("source", "deprecatedSource"),
+    ("firstTimestamp", "deprecatedFirstTimestamp"),
+    ("lastTimestamp", "deprecatedLastTimestamp"),
+    ("count", "deprecatedCount"),
+    ("reportingInstance", "reportingInstance"),
+];
+
+/// As `events.k8s.io/v1` shows it.
+pub(super) fn to_events_v1(mut event: Value) -> Value {
+    for (core, new) in NAMES {
+        if let Some(value) = remove(&mut event, &[core]) {
+            set(&mut event, &[new], value);
+        }
+    }
+    event
+}
+
+/// As it is kept.
+pub(super) fn from_events_v1(mut event: Value) -> Value {
+    for (core, new) in NAMES {
+        if let Some(value) = remove(&mut event, &[new]) {
+            set(&mut event, &[core], value);
+        }
+    }
+    set(&mut event, &["apiVersion"], "v1");
+    event
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn there_and_back() {
+        let new = json!({"apiVersion": "events.k8s.io/v1", "regarding": {"name": "p"}, "note": "n", "reason": "R", "reportingController": "c"});
+        let kept = from_events_v1(new.clone());
+        assert_eq!(
+            kept,
+            json!({"apiVersion": "v1", "involvedObject": {"name": "p"}, "message": "n", "reason": "R", "reportingComponent": "c"})
+        );
+        let mut back = to_events_v1(kept);
+        set(&mut back, &["apiVersion"], "events.k8s.io/v1");
+        assert_eq!(back, new);
+    }
+}

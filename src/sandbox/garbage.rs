@@ -1,0 +1,144 @@
+//! Garbage collection by ownerReference, and the end of namespaces (`pkg/controller/garbagecollector`,
+//! `pkg/controller/namespace`).
+//!
+//! An object goes when none of its owners is left. An owner of another uid, or in another namespace, is none.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use super::api::{Api, Warnings, component_request};
+use super::delete::{self, DeleteOptions};
+use super::request::Verb;
+use super::resource::{Collection, Resource};
+use super::store::{Chore, Key, Stored};
+use crate::json::{at, list, list_mut, text};
+
+/// A real collector takes a moment, too.
+const PAUSE: Duration = Duration::from_millis(10);
+/// Objects that wait for their dependents are looked at again after this.
+const AGAIN: Duration = Duration::from_millis(50);
+
+/// Collects until told to stop.
+pub(super) async fn run(api: Arc<Api>, stop: CancellationToken) {
+    let mut news = api.store.subscribe();
+    let mut waiting: HashSet<(Collection, Key)> = HashSet::new();
+    loop {
+        let patience = if waiting.is_empty() { Duration::from_secs(3600) } else { AGAIN };
+        let more = async {
+            let _ = tokio::time::timeout(patience, news.changed()).await;
+            tokio::time::sleep(PAUSE).await;
+        };
+        if stop.run_until_cancelled(more).await.is_none() {
+            return;
+        }
+        let mut looks: HashSet<(Collection, Key)> = std::mem::take(&mut waiting);
+        for chore in api.store.chores() {
+            match chore {
+                Chore::Look(collection, key) => {
+                    looks.insert((collection, key));
+                }
+                Chore::Gone(uid) => looks.extend(api.store.owned_by(&uid)),
+            }
+        }
+        for (collection, key) in looks {
+            if look(&api, &collection, &key).await {
+                waiting.insert((collection, key));
+            }
+        }
+    }
+}
+
+/// Looks at one object. Returns whether it has to be looked at again.
+async fn look(api: &Arc<Api>, collection: &Collection, key: &Key) -> bool {
+    let Some(stored) = api.store.get(collection, key) else { return false };
+    let Some(resource) = api.registry.all().into_iter().find(|r| r.collection() == *collection) else { return false };
+    let object = stored.value();
+    if at(&object, &["metadata", "deletionTimestamp"]).is_some() {
+        if resource.is("", "namespaces") {
+            return !empty_namespace(api, &resource, &stored, &object).await;
+        }
+        return !release(api, &resource, &stored, &object).await;
+    }
+    let owners = list(&object, &["metadata", "ownerReferences"]);
+    let (solid, dangling): (Vec<&Value>, Vec<&Value>) = owners.iter().partition(|owner| exists(api, &key.0, owner));
+    if dangling.is_empty() {
+        return false;
+    }
+    if solid.is_empty() {
+        let request = component_request(api, "generic-garbage-collector", &resource, Verb::Delete, key);
+        let deleted = delete::delete(api, &request, &stored, &DeleteOptions::of(&stored), &mut Warnings::new()).await;
+        // It changed in between: look again.
+        return deleted.is_err_and(|error| error.code == 409);
+    }
+    let solid: Vec<Value> = solid.into_iter().cloned().collect();
+    let mut kept = object.clone();
+    *list_mut(&mut kept, &["metadata", "ownerReferences"]) = solid;
+    api.store.replace(&resource, &stored, kept).is_err()
+}
+
+/// Whether an owner is there, as the dependent's namespace sees it. Kinds that nobody serves are never judged.
+fn exists(api: &Api, namespace: &str, owner: &Value) -> bool {
+    let Some(resource) = api.registry.of_kind(text(owner, &["apiVersion"]), text(owner, &["kind"])) else {
+        return true;
+    };
+    let namespace = if resource.namespaced { namespace } else { "" };
+    let key = (namespace.to_owned(), text(owner, &["name"]).to_owned());
+    api.store.get(&resource.collection(), &key).is_some_and(|found| found.uid == text(owner, &["uid"]))
+}
+
+/// Takes the collector's own finalizers off: after the dependents were set free, or are gone. Returns whether it is done.
+async fn release(api: &Arc<Api>, resource: &Arc<Resource>, stored: &Arc<Stored>, object: &Value) -> bool {
+    let has = |finalizer: &str| list(object, &["metadata", "finalizers"]).iter().any(|found| found == finalizer);
+    if !has("orphan") && !has("foregroundDeletion") {
+        return true;
+    }
+    let dependents = api.store.owned_by(&stored.uid);
+    for (collection, key) in &dependents {
+        let (Some(found), Some(of)) =
+            (api.store.get(collection, key), api.registry.all().into_iter().find(|r| r.collection() == *collection))
+        else {
+            continue;
+        };
+        if has("orphan") {
+            let mut free = found.value();
+            list_mut(&mut free, &["metadata", "ownerReferences"]).retain(|owner| text(owner, &["uid"]) != stored.uid);
+            let _ = api.store.replace(&of, &found, free);
+        } else {
+            let request = component_request(api, "generic-garbage-collector", &of, Verb::Delete, key);
+            let _ = delete::delete(api, &request, &found, &DeleteOptions::of(&found), &mut Warnings::new()).await;
+        }
+    }
+    if !api.store.owned_by(&stored.uid).is_empty() {
+        return false;
+    }
+    let mut free = object.clone();
+    list_mut(&mut free, &["metadata", "finalizers"]).retain(|found| found != "orphan" && found != "foregroundDeletion");
+    let held = !list(&free, &["metadata", "finalizers"]).is_empty()
+        || at(&free, &["metadata", "deletionGracePeriodSeconds"]).and_then(Value::as_i64).unwrap_or(0) > 0;
+    match api.store.replace(resource, stored, free) {
+        Ok(freed) if !held => delete::finish(api, resource, &freed).is_ok(),
+        Ok(_) => true,
+        Err(_) => false,
+    }
+}
+
+/// Deletes what a namespace holds, then the namespace. Returns whether it is done.
+async fn empty_namespace(api: &Arc<Api>, resource: &Arc<Resource>, stored: &Arc<Stored>, object: &Value) -> bool {
+    let name = &stored.key.1;
+    let mut left = false;
+    for held in api.registry.all().into_iter().filter(|r| r.namespaced && r.group != "events.k8s.io") {
+        for found in api.store.list(&held.collection(), Some(name), None).0 {
+            left = true;
+            let request = component_request(api, "namespace-controller", &held, Verb::Delete, &found.key);
+            let _ = delete::delete(api, &request, &found, &DeleteOptions::of(&found), &mut Warnings::new()).await;
+        }
+    }
+    if left || !list(object, &["metadata", "finalizers"]).is_empty() {
+        return false;
+    }
+    delete::finish(api, resource, stored).is_ok()
+}

@@ -1,0 +1,147 @@
+//! A pretend kubelet: pods that are bound start, get an address, end when they are told to, and go when they are deleted.
+//! No container ever runs.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::api::Api;
+use super::resource::{Collection, Resource};
+use super::store::Stored;
+use crate::json::{at, list, set, text};
+use crate::runtime::clock;
+
+/// Annotation: the pod's containers end with this code after this long, `CODE@AFTER`, such as `0@5s` or `137@200ms`.
+pub(super) const EXIT: &str = "sandbox.spark-usher.io/exit";
+
+/// How long a pod takes to start, and to go.
+const TAKES: Duration = Duration::from_millis(80);
+const TICK: Duration = Duration::from_millis(40);
+
+/// What is done with a pod at its time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Due {
+    Start,
+    Exit(i64),
+    Remove,
+}
+
+/// Plays kubelet until told to stop.
+pub(super) async fn run(api: Arc<Api>, stop: CancellationToken) {
+    let Some(pods) = api.registry.find("", "v1", "pods") else { return };
+    let mut due: HashMap<String, (Due, Instant)> = HashMap::new();
+    let (mut addresses, mut seen) = (0u32, 0);
+    while stop.run_until_cancelled(tokio::time::sleep(TICK)).await.is_some() {
+        let revision = api.store.revision();
+        if revision == seen && due.is_empty() {
+            continue;
+        }
+        seen = revision;
+        let now = clock::instant();
+        let (all, _) = api.store.list(&pods.collection(), None, None);
+        due.retain(|uid, _| all.iter().any(|pod| pod.uid == *uid));
+        for stored in all {
+            let pod = stored.value();
+            let Some((what, takes)) = next(&api, &pod) else {
+                due.remove(&stored.uid);
+                continue;
+            };
+            let entry = due.entry(stored.uid.clone()).or_insert_with(|| (what.clone(), now + takes));
+            if entry.0 != what {
+                *entry = (what, now + takes);
+            }
+            if entry.1 <= now {
+                let (what, _) = entry.clone();
+                due.remove(&stored.uid);
+                act(&api, &pods, &stored, pod, &what, &mut addresses);
+            }
+        }
+    }
+}
+
+/// What happens to a pod next, and how long that takes.
+fn next(api: &Api, pod: &Value) -> Option<(Due, Duration)> {
+    if text(pod, &["spec", "nodeName"]).is_empty() {
+        return None;
+    }
+    if at(pod, &["metadata", "deletionTimestamp"]).is_some() {
+        return Some((Due::Remove, TAKES));
+    }
+    match text(pod, &["status", "phase"]) {
+        "Pending" if mounts_are_there(api, pod) => Some((Due::Start, TAKES)),
+        "Running" => {
+            let (code, after) = text(pod, &["metadata", "annotations", EXIT]).split_once('@')?;
+            let after: jiff::SignedDuration = after.parse().ok()?;
+            Some((Due::Exit(code.parse().ok()?), Duration::try_from(after).ok()?))
+        }
+        _ => None,
+    }
+}
+
+/// A pod waits for the ConfigMaps and Secrets of its volumes: Spark creates a driver's after the driver.
+fn mounts_are_there(api: &Api, pod: &Value) -> bool {
+    let namespace = text(pod, &["metadata", "namespace"]);
+    let there = |plural: &str, name: &str| {
+        let collection = Collection { group: String::new(), plural: plural.to_owned() };
+        api.store.get(&collection, &(namespace.to_owned(), name.to_owned())).is_some()
+    };
+    list(pod, &["spec", "volumes"]).iter().all(|volume| {
+        let optional = |kind: &str| at(volume, &[kind, "optional"]) == Some(&Value::Bool(true));
+        let (map, secret) = (text(volume, &["configMap", "name"]), text(volume, &["secret", "secretName"]));
+        (map.is_empty() || optional("configMap") || there("configmaps", map))
+            && (secret.is_empty() || optional("secret") || there("secrets", secret))
+    })
+}
+
+fn act(api: &Api, pods: &Arc<Resource>, stored: &Arc<Stored>, mut pod: Value, what: &Due, addresses: &mut u32) {
+    let now = clock::now().to_string();
+    match what {
+        Due::Remove => {
+            // Finalizers still hold it.
+            if list(&pod, &["metadata", "finalizers"]).is_empty() {
+                let _ = super::delete::finish(api, pods, stored);
+            }
+            return;
+        }
+        Due::Start => {
+            *addresses += 1;
+            let host = at(&pod, &["spec", "hostNetwork"]) == Some(&Value::Bool(true));
+            let ip = if host {
+                "10.0.0.1".to_owned()
+            } else {
+                format!("10.244.{}.{}", *addresses >> 8 & 0xff, *addresses & 0xff)
+            };
+            set(&mut pod, &["status", "phase"], "Running");
+            set(&mut pod, &["status", "hostIP"], "10.0.0.1");
+            set(&mut pod, &["status", "podIP"], ip.clone());
+            set(&mut pod, &["status", "podIPs"], json!([{ "ip": ip }]));
+            set(&mut pod, &["status", "startTime"], now.clone());
+            let conditions = ["Initialized", "PodScheduled", "ContainersReady", "Ready"]
+                .map(|kind| json!({"type": kind, "status": "True", "lastTransitionTime": now}));
+            set(&mut pod, &["status", "conditions"], json!(conditions));
+            statuses(&mut pod, true, &json!({"running": {"startedAt": now}}));
+        }
+        Due::Exit(code) => {
+            set(&mut pod, &["status", "phase"], if *code == 0 { "Succeeded" } else { "Failed" });
+            let started = text(&pod, &["status", "startTime"]).to_owned();
+            let reason = if *code == 0 { "Completed" } else { "Error" };
+            let state =
+                json!({"terminated": {"exitCode": code, "reason": reason, "startedAt": started, "finishedAt": now}});
+            statuses(&mut pod, false, &state);
+        }
+    }
+    let _ = api.store.replace(pods, stored, pod);
+}
+
+fn statuses(pod: &mut Value, ready: bool, state: &Value) {
+    let containers = list(pod, &["spec", "containers"]).iter().map(|container| {
+        let image = text(container, &["image"]);
+        json!({"name": text(container, &["name"]), "image": image, "imageID": image, "ready": ready, "started": ready,
+            "restartCount": 0, "state": state, "lastState": {}})
+    });
+    let containers: Vec<Value> = containers.collect();
+    set(pod, &["status", "containerStatuses"], containers);
+}

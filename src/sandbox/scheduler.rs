@@ -1,0 +1,254 @@
+//! A pretend scheduler that honours gangs: members of a group are placed when as many as it asks for exist and all of
+//! those fit at once, whichever scheduler the pods name. It knows the schedulers' keys from their documentation, not
+//! from our own table, so that it can disagree with us.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::api::Api;
+use super::resource::Collection;
+use super::special::bind;
+use super::store::Stored;
+use crate::json::{at, entries, list, list_mut, text};
+use crate::runtime::clock;
+use crate::spark::pod::{Body, Pod};
+use crate::spark::quantity::Quantity;
+use crate::spark::resources::{self, ResourceList};
+
+/// How long changes are gathered before a look.
+const PAUSE: Duration = Duration::from_millis(30);
+
+/// Schedules until told to stop.
+pub(super) async fn run(api: Arc<Api>, stop: CancellationToken) {
+    let mut news = api.store.subscribe();
+    let mut seen = 0;
+    loop {
+        let more = async {
+            let _ = news.changed().await;
+            tokio::time::sleep(PAUSE).await;
+        };
+        if stop.run_until_cancelled(more).await.is_none() {
+            return;
+        }
+        let revision = api.store.revision();
+        if revision != std::mem::replace(&mut seen, revision) {
+            pass(&api);
+        }
+    }
+}
+
+struct Candidate {
+    stored: Arc<Stored>,
+    pod: Value,
+    requests: ResourceList,
+}
+
+/// What a pod's gang asks for.
+enum Gang {
+    /// None: the pod stands alone.
+    Alone,
+    /// The pod waits for something that is not there.
+    Waits(String),
+    /// A group by name that needs so many members, and this room before the first is placed.
+    Of { name: String, min: usize, room: ResourceList },
+}
+
+/// One look at all pods.
+fn pass(api: &Api) {
+    let (pods, _) = api.store.list(&core("pods"), None, None);
+    let (mut nodes, mut bound, mut pending) = (free_nodes(api), Vec::new(), Vec::new());
+    for stored in pods {
+        let pod = stored.value();
+        let ended = matches!(text(&pod, &["status", "phase"]), "Succeeded" | "Failed");
+        if ended {
+            continue;
+        }
+        let requests = requests(&stored);
+        let node = text(&pod, &["spec", "nodeName"]).to_owned();
+        let deleting = at(&pod, &["metadata", "deletionTimestamp"]).is_some();
+        let candidate = Candidate { stored, pod, requests };
+        if !node.is_empty() {
+            if let Some(free) = nodes.get_mut(&node) {
+                take(free, &candidate.requests);
+            }
+            if !deleting {
+                bound.push(candidate);
+            }
+        } else if !deleting && list(&candidate.pod, &["spec", "schedulingGates"]).is_empty() {
+            pending.push(candidate);
+        }
+    }
+    let mut gangs: BTreeMap<(String, String), (usize, ResourceList, Vec<Candidate>)> = BTreeMap::new();
+    for candidate in pending {
+        match gang(api, &candidate.pod) {
+            Gang::Alone => place(api, &mut nodes, vec![candidate], 1),
+            Gang::Waits(why) => tell(api, &candidate.stored, &why),
+            Gang::Of { name, min, room } => {
+                let key = (candidate.stored.key.0.clone(), name);
+                let entry = gangs.entry(key).or_insert_with(|| (min, room, Vec::new()));
+                entry.2.push(candidate);
+            }
+        }
+    }
+    for ((namespace, name), (min, room, waiting)) in gangs {
+        let sit = bound
+            .iter()
+            .filter(|candidate| candidate.stored.key.0 == namespace)
+            .filter(|candidate| matches!(gang(api, &candidate.pod), Gang::Of { name: of, .. } if of == name));
+        let sit = sit.count();
+        if sit + waiting.len() < min {
+            let why = format!("gang {name} waits: {} of {min} members are there", sit + waiting.len());
+            waiting.iter().for_each(|candidate| tell(api, &candidate.stored, &why));
+        } else if sit == 0 && !fits_somewhere(&nodes, &room) {
+            waiting.iter().for_each(|candidate| tell(api, &candidate.stored, &format!("gang {name} waits for {room}")));
+        } else {
+            place(api, &mut nodes, waiting, min.saturating_sub(sit).max(1));
+        }
+    }
+}
+
+/// Places pods: so many at once or none, the others as they fit.
+fn place(api: &Api, nodes: &mut BTreeMap<String, ResourceList>, pods: Vec<Candidate>, at_once: usize) {
+    let (mut trial, mut plan) = (nodes.clone(), Vec::new());
+    for candidate in &pods {
+        let fitting = trial.iter_mut().find(|(_, free)| fits(free, &candidate.requests));
+        if let Some((name, free)) = fitting {
+            take(free, &candidate.requests);
+            plan.push((candidate.stored.clone(), name.clone()));
+        } else {
+            tell(api, &candidate.stored, &format!("0/{} nodes are available: insufficient room", nodes.len()));
+        }
+    }
+    if plan.len() < at_once {
+        return;
+    }
+    *nodes = trial;
+    for (stored, node) in plan {
+        // Whoever was quicker is right; the next look sees it.
+        let _ = bind(api, &stored.key, &node);
+    }
+}
+
+/// The gang of a pod, by whichever scheduler's key it carries.
+fn gang(api: &Api, pod: &Value) -> Gang {
+    let namespace = text(pod, &["metadata", "namespace"]);
+    let label = |key: &str| find(pod, "labels", key);
+    let annotation = |key: &str| find(pod, "annotations", key);
+    let by_object = |groups: &[&str], name: &str| {
+        let found = groups.iter().find_map(|group| {
+            let collection = Collection { group: (*group).to_owned(), plural: "podgroups".to_owned() };
+            api.store.get(&collection, &(namespace.to_owned(), name.to_owned()))
+        });
+        let Some(found) = found.map(|found| found.value()) else {
+            return Gang::Waits(format!("PodGroup {name} does not exist"));
+        };
+        let min = at(&found, &["spec", "minMember"]).or_else(|| found.pointer("/spec/schedulingPolicy/gang/minCount"));
+        let min = min.and_then(Value::as_u64).unwrap_or(1) as usize;
+        let mut room = ResourceList::default();
+        for (name, amount) in entries(&found, &["spec", "minResources"]) {
+            room.set(name, amount.parse().unwrap_or(Quantity::ZERO));
+        }
+        Gang::Of { name: name.to_owned(), min, room }
+    };
+    let counted = |name: &str, count: &str| Gang::Of {
+        name: name.to_owned(),
+        min: count.parse().unwrap_or(1),
+        room: ResourceList::default(),
+    };
+    if let Some(name) = annotation("scheduling.k8s.io/group-name") {
+        return by_object(&["scheduling.volcano.sh", "scheduling.sigs.dev", "scheduling.incubator.k8s.io"], name);
+    }
+    if let Some(name) = label("scheduling.x-k8s.io/pod-group") {
+        return by_object(&["scheduling.x-k8s.io"], name);
+    }
+    if let Some(name) = label("pod-group.scheduling.sigs.k8s.io") {
+        return by_object(&["scheduling.sigs.k8s.io"], name);
+    }
+    let native = text(pod, &["spec", "schedulingGroup", "podGroupName"]);
+    if !native.is_empty() {
+        return by_object(&["scheduling.k8s.io"], native);
+    }
+    if let Some(name) = annotation("gang.scheduling.koordinator.sh/name") {
+        return counted(name, annotation("gang.scheduling.koordinator.sh/min-available").unwrap_or("1"));
+    }
+    if let (Some(name), Some(count)) =
+        (label("kueue.x-k8s.io/pod-group-name"), annotation("kueue.x-k8s.io/pod-group-total-count"))
+    {
+        return counted(name, count);
+    }
+    Gang::Alone
+}
+
+fn find<'v>(pod: &'v Value, map: &str, key: &str) -> Option<&'v str> {
+    at(pod, &["metadata", map, key]).and_then(Value::as_str).filter(|value| !value.is_empty())
+}
+
+fn core(plural: &str) -> Collection {
+    Collection { group: String::new(), plural: plural.to_owned() }
+}
+
+/// What a pod asks for, counted as kube-scheduler counts, and one place among pods.
+fn requests(stored: &Stored) -> ResourceList {
+    let pod = Pod::read_whole(stored.text.as_bytes()).unwrap_or_default();
+    let mut list = match &pod.body {
+        Body::Read(workload) => resources::of_pod(workload),
+        Body::Raw(_) => ResourceList::default(),
+    };
+    list.set("pods", Quantity::units(1));
+    list
+}
+
+fn free_nodes(api: &Api) -> BTreeMap<String, ResourceList> {
+    let (nodes, _) = api.store.list(&core("nodes"), None, None);
+    let schedulable = nodes.iter().map(|node| (node.key.1.clone(), node.value()));
+    let schedulable = schedulable.filter(|(_, node)| at(node, &["spec", "unschedulable"]) != Some(&Value::Bool(true)));
+    schedulable
+        .map(|(name, node)| {
+            let mut free = ResourceList::default();
+            for (resource, amount) in entries(&node, &["status", "allocatable"]) {
+                free.set(resource, amount.parse().unwrap_or(Quantity::ZERO));
+            }
+            (name, free)
+        })
+        .collect()
+}
+
+fn fits(free: &ResourceList, wanted: &ResourceList) -> bool {
+    wanted.iter().all(|(name, amount)| amount.is_zero() || free.get(name).is_some_and(|free| amount <= free))
+}
+
+fn take(free: &mut ResourceList, taken: &ResourceList) {
+    for (name, amount) in taken.iter() {
+        if let Some(left) = free.get(name) {
+            free.set(name, left.minus(amount));
+        }
+    }
+}
+
+/// Whether the nodes together have this room, as a gate at a queue asks.
+fn fits_somewhere(nodes: &BTreeMap<String, ResourceList>, room: &ResourceList) -> bool {
+    let mut all = ResourceList::default();
+    nodes.values().for_each(|free| all.add(free));
+    fits(&all, room)
+}
+
+/// Writes on a pod why it waits.
+fn tell(api: &Api, stored: &Arc<Stored>, why: &str) {
+    let Some(pods) = api.registry.find("", "v1", "pods") else { return };
+    let mut pod = stored.value();
+    let conditions = list_mut(&mut pod, &["status", "conditions"]);
+    if conditions
+        .iter()
+        .any(|condition| text(condition, &["type"]) == "PodScheduled" && text(condition, &["message"]) == why)
+    {
+        return;
+    }
+    conditions.retain(|condition| text(condition, &["type"]) != "PodScheduled");
+    conditions.push(json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": why,
+        "lastTransitionTime": clock::now().to_string()}));
+    let _ = api.store.replace(&pods, stored, pod);
+}

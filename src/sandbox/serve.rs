@@ -1,0 +1,224 @@
+//! Starting and stopping the sandbox.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use axum::Router;
+use clap::ValueEnum;
+use serde_json::json;
+
+use super::api::{self, Api, Door};
+use super::auth::Tokens;
+use super::resource::Registry;
+use super::store::Store;
+use super::webhook::Webhooks;
+use super::write::install;
+use super::{garbage, kubelet, scheduler};
+use crate::http::server::{self, Deadlines, Ending, Listener};
+use crate::runtime::clock;
+use crate::runtime::supervise::Supervisor;
+use crate::telemetry::metrics::Metrics;
+use crate::tls::ca::Authority;
+use crate::tls::load::load;
+use crate::tls::serving::Serving;
+
+/// Which release is pretended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Version {
+    /// 1.36: native PodGroups in v1alpha2, whose count cannot be changed.
+    #[value(name = "1.36")]
+    V1_36,
+    /// 1.37: native PodGroups in v1beta1.
+    #[default]
+    #[value(name = "1.37")]
+    V1_37,
+}
+
+/// How to start.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// HTTP, where everybody is an administrator; loopback only.
+    pub http: SocketAddr,
+    /// HTTPS, by token.
+    pub https: SocketAddr,
+    /// Which release is pretended.
+    pub version: Version,
+    /// How many nodes there are.
+    pub nodes: u32,
+    /// What each node has: cores and gibibytes.
+    pub node_size: (u32, u32),
+    /// Whether pods are placed and run.
+    pub run_pods: bool,
+    /// How often watches get a bookmark.
+    pub bookmarks: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        let free = SocketAddr::new(IpAddr::from([127, 0, 0, 1]), 0);
+        Options {
+            http: free,
+            https: free,
+            version: Version::default(),
+            nodes: 3,
+            node_size: (16, 64),
+            run_pods: true,
+            bookmarks: Duration::from_secs(60),
+        }
+    }
+}
+
+/// A running sandbox.
+#[derive(Debug)]
+pub struct Sandbox {
+    api: Arc<Api>,
+    http: SocketAddr,
+    https: SocketAddr,
+    authority: Authority,
+    supervisor: Supervisor,
+}
+
+/// Watches live long, and their connections with them.
+const DEADLINES: Deadlines = Deadlines {
+    handshake: Duration::from_secs(10),
+    head: Duration::from_secs(10),
+    idle: Duration::from_secs(24 * 3600),
+};
+
+impl Sandbox {
+    /// Starts listening. It answers as soon as this returns.
+    pub fn start(options: &Options) -> anyhow::Result<Sandbox> {
+        for address in [options.http, options.https] {
+            anyhow::ensure!(address.ip().is_loopback(), "the sandbox listens on loopback only, not on {address}");
+        }
+        let (native, minor) = match options.version {
+            Version::V1_36 => ("v1alpha2", 36),
+            Version::V1_37 => ("v1beta1", 37),
+        };
+        let api = Arc::new(Api {
+            store: Store::new(),
+            registry: Registry::new(native),
+            tokens: Tokens::new(),
+            webhooks: Webhooks::default(),
+            minor,
+            bookmarks: options.bookmarks,
+        });
+        furnish(&api, options);
+        let authority = Authority::new("spark-usher sandbox", clock::now()).context("cannot make a CA")?;
+        let addresses = [IpAddr::from([127, 0, 0, 1]), options.https.ip()];
+        let pair = authority.serve(&["localhost", "kubernetes", "kubernetes.default.svc"], &addresses)?;
+        let certificate = load(pair.certificate.as_bytes(), pair.key.as_bytes(), clock::now())?;
+        let (plain, secure) = (Listener::bind(options.http)?, Listener::bind(options.https)?);
+        let (http, https) = (plain.address(), secure.address());
+        let mut supervisor = Supervisor::default();
+        let ending = Ending { stop: supervisor.token().clone(), drain: Duration::from_millis(100) };
+        let routes = |trusts: bool| Router::new().fallback(api::serve).with_state(Door { api: api.clone(), trusts });
+        let (open, closed, also) = (routes(true), routes(false), ending.clone());
+        supervisor.spawn("sandbox http", async move { Ok(server::serve_plain(plain, open, DEADLINES, also).await?) });
+        let config = Arc::new(Serving::new(certificate).config());
+        let metrics = Arc::new(Metrics::new()?);
+        supervisor.spawn("sandbox https", async move {
+            Ok(server::serve_tls(secure, config, closed, DEADLINES, metrics, ending).await?)
+        });
+        let stop = supervisor.token().clone();
+        let (collected, until) = (api.clone(), stop.clone());
+        supervisor.spawn("garbage collector", async move {
+            garbage::run(collected, until).await;
+            Ok(())
+        });
+        if options.run_pods {
+            let (scheduled, until) = (api.clone(), stop.clone());
+            supervisor.spawn("pretend scheduler", async move {
+                scheduler::run(scheduled, until).await;
+                Ok(())
+            });
+            let run = api.clone();
+            supervisor.spawn("pretend kubelet", async move {
+                kubelet::run(run, stop).await;
+                Ok(())
+            });
+        }
+        Ok(Sandbox { api, http, https, authority, supervisor })
+    }
+
+    /// `http://…`, where everybody is an administrator.
+    pub fn http_url(&self) -> String {
+        format!("http://{}", self.http)
+    }
+
+    /// `https://…`, by token.
+    pub fn https_url(&self) -> String {
+        format!("https://{}", self.https)
+    }
+
+    /// The administrator's token.
+    pub fn admin_token(&self) -> &str {
+        self.api.tokens.admin()
+    }
+
+    /// The CA of the HTTPS listener, PEM.
+    pub fn ca_pem(&self) -> &str {
+        self.authority.pem()
+    }
+
+    /// A kubeconfig for the administrator.
+    pub fn kubeconfig(&self) -> String {
+        use base64::Engine;
+        let ca = base64::engine::general_purpose::STANDARD.encode(self.ca_pem());
+        let (url, token) = (self.https_url(), self.admin_token());
+        format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: sandbox\n\
+             clusters:\n- name: sandbox\n  cluster: {{server: \"{url}\", certificate-authority-data: \"{ca}\"}}\n\
+             users:\n- name: admin\n  user: {{token: \"{token}\"}}\n\
+             contexts:\n- name: sandbox\n  context: {{cluster: sandbox, user: admin, namespace: default}}\n"
+        )
+    }
+
+    /// A client with a token.
+    pub fn client(&self, token: &str) -> anyhow::Result<kube::Client> {
+        use rustls_pki_types::pem::PemObject;
+        let mut config = kube::Config::new(self.https_url().parse().context("our own URL")?);
+        let ca = rustls_pki_types::CertificateDer::from_pem_slice(self.ca_pem().as_bytes()).context("our own CA")?;
+        config.root_cert = Some(vec![ca.to_vec()]);
+        config.auth_info.token = Some(token.to_owned().into());
+        Ok(kube::Client::try_from(config)?)
+    }
+
+    /// Forgets the changes that watches could still ask for: older ones get a 410.
+    pub fn compact(&self) {
+        self.api.store.compact();
+    }
+
+    /// Waits for a part of it to fail.
+    pub async fn failed(&mut self) -> anyhow::Error {
+        self.supervisor.first_failure().await
+    }
+
+    /// Stops it; everything in it is gone.
+    pub async fn stop(self) -> anyhow::Result<()> {
+        self.supervisor.stop().await
+    }
+}
+
+/// What is there before anybody comes.
+fn furnish(api: &Api, options: &Options) {
+    for namespace in ["default", "kube-system", "kube-public", "kube-node-lease"] {
+        install(api, "", "v1", "namespaces", json!({"metadata": {"name": namespace}}));
+    }
+    for (name, value) in [("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)] {
+        install(api, "scheduling.k8s.io", "v1", "priorityclasses", json!({"metadata": {"name": name}, "value": value}));
+    }
+    let ports = json!([{"name": "https", "port": 443, "protocol": "TCP", "targetPort": 6443}]);
+    let service = json!({"metadata": {"name": "kubernetes", "namespace": "default"}, "spec": {"clusterIP": "10.96.0.1", "ports": ports}});
+    install(api, "", "v1", "services", service);
+    let (cores, gibibytes) = options.node_size;
+    for n in 1..=options.nodes {
+        let room = json!({"cpu": cores.to_string(), "memory": format!("{gibibytes}Gi"), "pods": "110"});
+        let conditions = json!([{"type": "Ready", "status": "True", "reason": "KubeletReady", "lastTransitionTime": clock::now().to_string()}]);
+        let node = json!({"metadata": {"name": format!("node-{n}"), "labels": {"kubernetes.io/hostname": format!("node-{n}")}},
+            "spec": {}, "status": {"capacity": room, "allocatable": room, "conditions": conditions}});
+        install(api, "", "v1", "nodes", node);
+    }
+}

@@ -1,0 +1,363 @@
+//! Creating and changing objects.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::admission::{self, Attributes, Operation};
+use super::api::{Api, Warnings, in_version, present};
+use super::auth::{random_suffix, random_uuid};
+use super::error::{ApiError, Cause, Result};
+use super::patch::{self, PatchType};
+use super::request::Request;
+use super::resource::Resource;
+use super::store::Stored;
+use super::{crd, defaults, events, plugins, validate};
+use crate::json::{at, list, remove, set, text};
+use crate::runtime::clock;
+
+/// A patch that meets another write is tried this often.
+const TRIES: usize = 5;
+
+/// Creates the object in the body.
+pub(super) async fn create(api: &Arc<Api>, request: &Request, warnings: &mut Warnings) -> Result<Value> {
+    let object = incoming(request, patch::parse_body(&request.body)?)?;
+    create_object(api, request, object, warnings).await
+}
+
+/// Creates an object that was read already.
+pub(super) async fn create_object(
+    api: &Arc<Api>,
+    request: &Request,
+    mut object: Value,
+    warnings: &mut Warnings,
+) -> Result<Value> {
+    let resource = &request.resource;
+    if !text(&object, &["metadata", "resourceVersion"]).is_empty() {
+        return Err(ApiError::bad_request("resourceVersion should not be set on objects to be created"));
+    }
+    generate_name(&mut object);
+    for key in [
+        "uid",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "generation",
+        "managedFields",
+        "selfLink",
+    ] {
+        remove(&mut object, &["metadata", key]);
+    }
+    if resource.status {
+        remove(&mut object, &["status"]);
+    }
+    if resource.is("", "secrets") {
+        string_data(&mut object);
+    }
+    shape(resource, &mut object);
+    plugins::namespace_lifecycle(api, resource, &object)?;
+    let name = text(&object, &["metadata", "name"]).to_owned();
+    let attributes = |name: String| Attributes { request, name, operation: Operation::Create, sub: None };
+    admission::mutate(api, &attributes(name), &mut object, None, warnings).await?;
+    shape(resource, &mut object);
+    begin(resource, &mut object);
+    validate::object(resource, &object)?;
+    crd::validate(resource, &object)?;
+    let definitions = definitions(resource, &mut object)?;
+    let name = text(&object, &["metadata", "name"]).to_owned();
+    admission::validate(api, &attributes(name), Some(&object), None, warnings).await?;
+    if request.dry_run() {
+        return Ok(in_version(resource, object));
+    }
+    let stored = api.store.create(resource, object)?;
+    if let Some(definitions) = definitions {
+        api.registry.define(&stored.key.1, definitions);
+    }
+    if resource.is("", "namespaces") {
+        furnish(api, &stored.key.1);
+    }
+    Ok(present(resource, &stored))
+}
+
+/// Replaces an object; a few kinds may be created so. Returns whether it was created.
+pub(super) async fn update(api: &Arc<Api>, request: &Request, warnings: &mut Warnings) -> Result<(Value, bool)> {
+    let resource = &request.resource;
+    let mut object = incoming(request, patch::parse_body(&request.body)?)?;
+    let key = request.key();
+    if text(&object, &["metadata", "name"]).is_empty() {
+        set(&mut object, &["metadata", "name"], key.1.clone());
+    }
+    if text(&object, &["metadata", "name"]) != key.1 {
+        let why = format!(
+            "the name of the object ({}) does not match the name on the URL ({})",
+            text(&object, &["metadata", "name"]),
+            key.1
+        );
+        return Err(ApiError::bad_request(why));
+    }
+    let Some(present) = api.store.get(&resource.collection(), &key) else {
+        let creates =
+            request.sub.is_none() && ["leases", "endpoints", "events", "services"].contains(&resource.plural.as_str());
+        if creates && text(&object, &["metadata", "resourceVersion"]).is_empty() {
+            return Ok((create_object(api, request, object, warnings).await?, true));
+        }
+        return Err(ApiError::not_found(&resource.qualified(), &key.1));
+    };
+    check_preconditions(resource, &present, &object)?;
+    let object = replace(api, request, &present, object, warnings).await?;
+    Ok((object, false))
+}
+
+/// Patches an object; an apply patch creates what is not there. Returns whether it was created.
+pub(super) async fn patch(api: &Arc<Api>, request: &Request, warnings: &mut Warnings) -> Result<(Value, bool)> {
+    let resource = &request.resource;
+    let kind = PatchType::of(request)?;
+    let patch = patch::parse(request)?;
+    let key = request.key();
+    for attempt in 1..=TRIES {
+        let Some(stored) = api.store.get(&resource.collection(), &key) else {
+            if kind != PatchType::Apply || request.sub.is_some() {
+                return Err(ApiError::not_found(&resource.qualified(), &key.1));
+            }
+            let mut object = incoming(request, patch)?;
+            if text(&object, &["metadata", "name"]).is_empty() {
+                set(&mut object, &["metadata", "name"], key.1.clone());
+            }
+            return Ok((create_object(api, request, object, warnings).await?, true));
+        };
+        let before = present(resource, &stored);
+        let patched = patch::apply(request, kind, &patch, &before)?;
+        let patched = incoming(request, patched)?;
+        check_preconditions(resource, &stored, &patched)?;
+        let mut heard = Warnings::new();
+        match replace(api, request, &stored, patched, &mut heard).await {
+            // Another write came between; unless the patch itself named a version, it is done again.
+            Err(error) if error.code == 409 && error.reason == "Conflict" && attempt < TRIES => {}
+            outcome => {
+                warnings.extend(heard);
+                return Ok((outcome?, false));
+            }
+        }
+    }
+    Err(ApiError::modified(&resource.qualified(), &key.1))
+}
+
+/// The version and uid that a client names must be the present ones.
+fn check_preconditions(resource: &Resource, present: &Stored, object: &Value) -> Result<()> {
+    let name = &present.key.1;
+    let version = text(object, &["metadata", "resourceVersion"]);
+    if !version.is_empty() && version != present.revision.to_string() {
+        return Err(ApiError::modified(&resource.qualified(), name));
+    }
+    let uid = text(object, &["metadata", "uid"]);
+    if !uid.is_empty() && uid != present.uid {
+        let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", present.uid);
+        return Err(ApiError::conflict(&resource.qualified(), name, &why));
+    }
+    Ok(())
+}
+
+/// Admits and stores a new state of an object that was read.
+async fn replace(
+    api: &Arc<Api>,
+    request: &Request,
+    read: &Arc<Stored>,
+    mut object: Value,
+    warnings: &mut Warnings,
+) -> Result<Value> {
+    let resource = &request.resource;
+    let old = in_version(resource, read.value());
+    let sub = request.sub.clone();
+    if sub.as_deref() == Some("status") {
+        // Only the status comes from the client.
+        let status = remove(&mut object, &["status"]);
+        object = old.clone();
+        match status {
+            Some(status) => set(&mut object, &["status"], status),
+            None => drop(remove(&mut object, &["status"])),
+        }
+    } else if resource.status {
+        match at(&old, &["status"]).cloned() {
+            Some(status) => set(&mut object, &["status"], status),
+            None => drop(remove(&mut object, &["status"])),
+        }
+    }
+    for key in [
+        "uid",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "generation",
+        "generateName",
+        "resourceVersion",
+    ] {
+        match at(&old, &["metadata", key]).cloned() {
+            Some(value) => set(&mut object, &["metadata", key], value),
+            None => drop(remove(&mut object, &["metadata", key])),
+        }
+    }
+    remove(&mut object, &["metadata", "managedFields"]);
+    if resource.is("", "secrets") {
+        string_data(&mut object);
+    }
+    shape(resource, &mut object);
+    let attributes =
+        Attributes { request, name: read.key.1.clone(), operation: Operation::Update, sub: sub.as_deref() };
+    admission::mutate(api, &attributes, &mut object, Some(&old), warnings).await?;
+    shape(resource, &mut object);
+    if sub.is_none() {
+        validate::change(resource, &old, &object)?;
+        if at(&old, &["metadata", "generation"]).is_some() && at(&old, &["spec"]) != at(&object, &["spec"]) {
+            let generation = at(&old, &["metadata", "generation"]).and_then(Value::as_i64).unwrap_or(0);
+            set(&mut object, &["metadata", "generation"], generation + 1);
+        }
+    }
+    validate::object(resource, &object)?;
+    crd::validate(resource, &object)?;
+    let definitions = definitions(resource, &mut object)?;
+    admission::validate(api, &attributes, Some(&object), Some(&old), warnings).await?;
+    if request.dry_run() {
+        return Ok(in_version(resource, object));
+    }
+    let stored = api.store.replace(resource, read, object)?;
+    if let Some(definitions) = definitions {
+        api.registry.define(&stored.key.1, definitions);
+    }
+    // The last finalizer of an object that is being deleted was taken off.
+    let value = stored.value();
+    let finished = at(&value, &["metadata", "deletionTimestamp"]).is_some()
+        && list(&value, &["metadata", "finalizers"]).is_empty()
+        && at(&value, &["metadata", "deletionGracePeriodSeconds"]).and_then(Value::as_i64).unwrap_or(0) == 0;
+    if finished && !resource.is("", "namespaces") {
+        super::delete::finish(api, resource, &stored)?;
+    }
+    Ok(present(resource, &stored))
+}
+
+/// Checks what a body claims to be, and turns it into the shape that is kept.
+fn incoming(request: &Request, mut object: Value) -> Result<Value> {
+    let resource = &request.resource;
+    if !object.is_object() {
+        return Err(ApiError::bad_request("expected an object"));
+    }
+    let (version, kind) = (text(&object, &["apiVersion"]), text(&object, &["kind"]));
+    if !kind.is_empty() && kind != resource.kind {
+        return Err(ApiError::bad_request(format!(
+            "{} in version {:?} cannot be handled as a {}: no kind {kind:?} is registered for it",
+            resource.kind, resource.version, resource.kind
+        )));
+    }
+    if !version.is_empty() && version != resource.api_version() {
+        return Err(ApiError::bad_request(format!(
+            "the API version in the data ({version}) does not match the expected API version ({})",
+            resource.api_version()
+        )));
+    }
+    if resource.group == "events.k8s.io" {
+        object = events::from_events_v1(object);
+    } else {
+        set(&mut object, &["apiVersion"], resource.api_version());
+    }
+    set(&mut object, &["kind"], resource.kind.clone());
+    if resource.namespaced {
+        let wanted = request.namespace.clone().unwrap_or_default();
+        let found = text(&object, &["metadata", "namespace"]);
+        if !found.is_empty() && found != wanted {
+            return Err(ApiError::bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request",
+            ));
+        }
+        set(&mut object, &["metadata", "namespace"], wanted);
+    } else {
+        remove(&mut object, &["metadata", "namespace"]);
+    }
+    Ok(object)
+}
+
+fn generate_name(object: &mut Value) {
+    let prefix = text(object, &["metadata", "generateName"]);
+    if text(object, &["metadata", "name"]).is_empty() && !prefix.is_empty() {
+        let name = format!("{prefix}{}", random_suffix());
+        set(object, &["metadata", "name"], name);
+    }
+}
+
+/// Pruning and defaults.
+fn shape(resource: &Resource, object: &mut Value) {
+    if let Some(custom) = &resource.custom {
+        crd::shape(custom, object);
+    }
+    defaults::fill(resource, object);
+}
+
+/// What the server itself writes into a new object.
+fn begin(resource: &Resource, object: &mut Value) {
+    let now = clock::now().round(jiff::Unit::Second).unwrap_or_else(|_| clock::now()).to_string();
+    set(object, &["metadata", "uid"], random_uuid());
+    set(object, &["metadata", "creationTimestamp"], now);
+    if at(object, &["spec"]).is_some() && !resource.is("", "namespaces") && !resource.is("", "services") {
+        set(object, &["metadata", "generation"], 1);
+    }
+    if resource.is_pods() {
+        let best_effort = list(object, &["spec", "containers"]).iter().all(|container| {
+            at(container, &["resources"]).and_then(Value::as_object).is_none_or(|resources| resources.is_empty())
+        });
+        let class = if best_effort { "BestEffort" } else { "Burstable" };
+        set(object, &["status"], json!({"phase": "Pending", "qosClass": class}));
+    }
+}
+
+/// `stringData` is written into `data`.
+fn string_data(object: &mut Value) {
+    use base64::Engine;
+    if let Some(Value::Object(plain)) = remove(object, &["stringData"]) {
+        for (key, value) in plain {
+            let encoded = base64::engine::general_purpose::STANDARD.encode(value.as_str().unwrap_or_default());
+            set(object, &["data", &key], encoded);
+        }
+    }
+}
+
+/// The resources that a definition serves from now on.
+fn definitions(resource: &Resource, object: &mut Value) -> Result<Option<Vec<Resource>>> {
+    if !resource.is("apiextensions.k8s.io", "customresourcedefinitions") {
+        return Ok(None);
+    }
+    let resources = crd::resources(object)?;
+    if resources.iter().any(|resource| !resource.group.contains('.')) {
+        let causes = vec![Cause::invalid("spec.group", "", "should be a domain with at least one dot")];
+        return Err(ApiError::invalid("CustomResourceDefinition", text(object, &["metadata", "name"]), causes));
+    }
+    crd::establish(object, &clock::now().to_string());
+    Ok(Some(resources))
+}
+
+/// What controllers put into every new namespace: its default account and the CA of the cluster.
+pub(super) fn furnish(api: &Api, namespace: &str) {
+    let make = |plural: &str, mut object: Value| {
+        if let Some(resource) = api.registry.find("", "v1", plural) {
+            set(&mut object, &["apiVersion"], "v1");
+            set(&mut object, &["kind"], resource.kind.clone());
+            set(&mut object, &["metadata", "namespace"], namespace);
+            begin(&resource, &mut object);
+            // It is there already when a namespace comes back.
+            let _ = api.store.create(&resource, object);
+        }
+    };
+    make("serviceaccounts", json!({"metadata": {"name": "default"}}));
+    make("configmaps", json!({"metadata": {"name": "kube-root-ca.crt"}, "data": {"ca.crt": ""}}));
+}
+
+/// Creates an object of the control plane's own, past admission.
+pub(super) fn install(api: &Api, group: &str, version: &str, plural: &str, mut object: Value) {
+    let Some(resource) = api.registry.find(group, version, plural) else { return };
+    set(&mut object, &["apiVersion"], resource.api_version());
+    set(&mut object, &["kind"], resource.kind.clone());
+    defaults::fill(&resource, &mut object);
+    begin(&resource, &mut object);
+    if let Ok(stored) = api.store.create(&resource, object)
+        && resource.is("", "namespaces")
+    {
+        furnish(api, &stored.key.1);
+    }
+}
