@@ -32,7 +32,9 @@
 //! what it wants to say it returns, as a [`reason::Reason`].
 
 pub mod admission;
+pub mod app;
 pub mod cli;
+pub mod cluster;
 pub mod config;
 pub mod driver;
 pub mod gang;

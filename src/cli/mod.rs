@@ -5,6 +5,7 @@ mod diff;
 mod explain;
 mod input;
 mod sandbox;
+mod serve;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -21,6 +22,8 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Run the webhook and the loop for a cluster, until SIGTERM.
+    Serve(Box<serve::Args>),
     /// What would be done with this pod? Offline: reads a Pod or an AdmissionReview and prints the decision.
     Explain(explain::Args),
     /// Check a policy file, or print its schema.
@@ -41,6 +44,7 @@ impl Cli {
     pub fn run(self) -> ExitCode {
         let (mut out, mut err) = (io::stdout().lock(), io::stderr().lock());
         let code = match self.command {
+            Command::Serve(args) => serve::run(&args, &mut err),
             Command::Explain(args) => explain::run(&args, &mut out, &mut err),
             Command::Config(args) => config::run(&args, &mut out, &mut err),
             Command::Sandbox(args) => sandbox::run(&args, &mut out, &mut err),

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
+use crate::runtime::files;
 use crate::runtime::shutdown::Signals;
 use crate::sandbox::{Options, Sandbox, Version};
 use crate::telemetry::log;
@@ -81,9 +82,5 @@ async fn serve(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
 
 /// Writes a kubeconfig that only its owner may read: it holds a token.
 pub(super) fn write_kubeconfig(path: &Path, text: &str) -> anyhow::Result<()> {
-    use std::os::unix::fs::OpenOptionsExt;
-    let written = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path);
-    written
-        .and_then(|mut file| file.write_all(text.as_bytes()))
-        .with_context(|| format!("cannot write {}", path.display()))
+    files::write(path, text, 0o600).with_context(|| format!("cannot write {}", path.display()))
 }

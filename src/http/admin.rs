@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use axum::Router;
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
@@ -10,21 +11,23 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
 use crate::runtime::ready::Readiness;
+use crate::snapshot::Snapshot;
 use crate::telemetry::metrics::Metrics;
 
 #[derive(Clone)]
 struct Admin {
     ready: Readiness,
     metrics: Arc<Metrics>,
+    snapshot: Arc<ArcSwap<Snapshot>>,
 }
 
 /// The routes of the plain port.
-pub fn router(ready: Readiness, metrics: Arc<Metrics>) -> Router {
+pub fn router(ready: Readiness, metrics: Arc<Metrics>, snapshot: Arc<ArcSwap<Snapshot>>) -> Router {
     Router::new()
         .route("/livez", get(|| async { "ok\n" }))
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics_page))
-        .with_state(Admin { ready, metrics })
+        .with_state(Admin { ready, metrics, snapshot })
 }
 
 async fn readyz(State(admin): State<Admin>) -> Response {
@@ -36,6 +39,7 @@ async fn readyz(State(admin): State<Admin>) -> Response {
 }
 
 async fn metrics_page(State(admin): State<Admin>) -> Response {
+    admin.metrics.picture(&admin.snapshot.load());
     match admin.metrics.render() {
         Ok(text) => {
             let mut response = text.into_response();

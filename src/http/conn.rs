@@ -33,26 +33,38 @@ impl Default for Deadlines {
 
 /// Requests of one connection that are being answered; shared with the connection's service.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Busy(Arc<AtomicUsize>);
+pub(super) struct Busy(Arc<Counts>);
+
+#[derive(Debug, Default)]
+struct Counts {
+    now: AtomicUsize,
+    ever: AtomicUsize,
+}
 
 impl Busy {
     /// A request has begun; it ends when the guard is dropped.
     pub(super) fn begin(&self) -> BusyGuard {
-        self.0.fetch_add(1, Ordering::AcqRel);
+        self.0.now.fetch_add(1, Ordering::AcqRel);
+        self.0.ever.fetch_add(1, Ordering::AcqRel);
         BusyGuard(self.0.clone())
     }
 
     fn is_busy(&self) -> bool {
-        self.0.load(Ordering::Acquire) > 0
+        self.0.now.load(Ordering::Acquire) > 0
+    }
+
+    /// How many requests there were: one may begin and end between two looks.
+    fn ever(&self) -> usize {
+        self.0.ever.load(Ordering::Acquire)
     }
 }
 
 #[derive(Debug)]
-pub(super) struct BusyGuard(Arc<AtomicUsize>);
+pub(super) struct BusyGuard(Arc<Counts>);
 
 impl Drop for BusyGuard {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
+        self.0.now.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -70,13 +82,14 @@ pin_project_lite::pin_project! {
         // Whether a head has a deadline of its own.
         heads: bool,
         was_busy: bool,
+        answered: usize,
     }
 }
 
 impl<S> Timed<S> {
     pub(super) fn new(stream: S, deadlines: Deadlines, busy: Busy, heads: bool) -> Self {
         let timer = tokio::time::sleep(deadlines.idle);
-        Timed { stream, timer, deadlines, busy, in_head: false, heads, was_busy: false }
+        Timed { stream, timer, deadlines, busy, in_head: false, heads, was_busy: false, answered: 0 }
     }
 }
 
@@ -92,7 +105,9 @@ impl<S: AsyncRead> AsyncRead for Timed<S> {
             *this.was_busy = true;
             return polled;
         }
-        if std::mem::take(this.was_busy) {
+        let ever = this.busy.ever();
+        if std::mem::take(this.was_busy) | (std::mem::replace(this.answered, ever) != ever) {
+            *this.in_head = false;
             this.timer.as_mut().reset(after(this.deadlines.idle));
         }
         match polled {
@@ -195,6 +210,19 @@ mod tests {
         let reading = tokio::time::timeout(Duration::from_secs(3600), timed.read_u8());
         assert!(reading.await.is_err(), "still open after an hour of work");
         drop(guard);
+        let start = after(Duration::ZERO);
+        assert!(timed.read_u8().await.is_err());
+        assert_eq!(start.elapsed().as_secs(), 180);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_was_answered_between_two_looks_ends_its_head_too() {
+        let (mut client, server) = tokio::io::duplex(64);
+        let busy = Busy::default();
+        let mut timed = Box::pin(Timed::new(server, SHORT, busy.clone(), true));
+        client.write_all(b"G").await.unwrap();
+        assert_eq!(timed.read_u8().await.unwrap(), b'G');
+        drop(busy.begin());
         let start = after(Duration::ZERO);
         assert!(timed.read_u8().await.is_err());
         assert_eq!(start.elapsed().as_secs(), 180);

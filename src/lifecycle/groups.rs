@@ -41,8 +41,11 @@ pub(super) fn plan(view: &View<'_>, memory: &mut Memory) -> Vec<Action> {
     let present: BTreeMap<&GroupKey, &Arc<Group>> = present(view).collect();
     memory.idle_since.retain(|key, _| present.contains_key(key) && !named.contains_key(key));
     let mut actions = Vec::new();
-    for (key, wanted) in &named {
-        actions.extend(keep(view, key, wanted, present.get(key).copied(), memory));
+    // Executors that outlive their driver for a moment start nothing together any more.
+    if !matches!(view.driver, DriverLife::Gone) {
+        for (key, wanted) in &named {
+            actions.extend(keep(view, key, wanted, present.get(key).copied(), memory));
+        }
     }
     for (key, group) in present {
         if !named.contains_key(key) && !group.deleting {

@@ -6,12 +6,15 @@
 
 pub mod action;
 mod adopt;
+pub mod desk;
 mod groups;
 pub mod memory;
 mod plan;
 mod reads;
 
 pub use action::{Action, DriverRef, Told};
+pub use desk::{Answer, Desk, Turn};
+pub(crate) use groups::owner_reference;
 pub use memory::Memory;
 pub use plan::plan;
 pub use reads::{Read, is_named, reads};

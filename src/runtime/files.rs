@@ -42,6 +42,14 @@ impl Watched {
     }
 }
 
+/// Writes a file whole, with these permissions if it is new.
+pub fn write(path: &std::path::Path, text: &str, mode: u32) -> io::Result<()> {
+    use std::io::Write;
+    use std::os::unix::fs::OpenOptionsExt;
+    let mut file = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(path)?;
+    file.write_all(text.as_bytes())
+}
+
 fn hash(digest: &Digest) -> [u8; 32] {
     let mut out = [0; 32];
     out.copy_from_slice(digest.as_ref());

@@ -2,6 +2,7 @@
 
 pub mod clock;
 pub mod files;
+pub mod random;
 pub mod ready;
 pub mod shutdown;
 pub mod supervise;

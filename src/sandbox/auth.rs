@@ -7,13 +7,13 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jiff::Timestamp;
 use ring::hmac;
-use ring::rand::{SecureRandom, SystemRandom};
 use serde_json::{Value, json};
 
 use super::error::{ApiError, Result};
 use super::resource::Collection;
 use super::store::Store;
 use crate::json;
+use crate::runtime::random::{hex as random_hex, uuid as random_uuid};
 
 /// An authenticated user.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -195,21 +195,6 @@ pub(super) fn user(headers: &HeaderMap, tokens: &Tokens, store: &Store, trusted:
         groups,
         extra,
     })
-}
-
-/// So many random bytes, as hex.
-pub(super) fn random_hex(bytes: usize) -> String {
-    let mut random = vec![0; bytes];
-    // The system's source of randomness fails only where nothing else would work either.
-    let _ = SystemRandom::new().fill(&mut random);
-    random.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// A version 4 UUID.
-pub(super) fn random_uuid() -> String {
-    let hex = random_hex(16);
-    let part = |range: std::ops::Range<usize>| hex.get(range).unwrap_or_default();
-    format!("{}-{}-4{}-a{}-{}", part(0..8), part(8..12), part(13..16), part(17..20), part(20..32))
 }
 
 /// A suffix for `generateName`, of the letters that Kubernetes uses.

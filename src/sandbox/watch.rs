@@ -156,7 +156,7 @@ impl Watcher {
             match self.api.store.changes(&self.request.resource.collection(), self.position) {
                 Err(error) => {
                     self.over = true;
-                    return Some(json!({"type": "ERROR", "object": error.status()}).to_string());
+                    return Some(event("ERROR", &error.status()));
                 }
                 Ok(changes) => {
                     self.position = self.position.max(revision);
@@ -222,7 +222,7 @@ impl Watcher {
                 table::table(&self.request.resource, std::slice::from_ref(&object), metadata, clock::now())
             }
         };
-        json!({"type": kind, "object": shown}).to_string()
+        event(kind, &shown)
     }
 
     fn bookmark(&self, ends_initial: bool) -> String {
@@ -237,6 +237,11 @@ impl Watcher {
         if ends_initial {
             set(&mut object, &["metadata", "annotations", INITIAL_END], "true");
         }
-        json!({"type": "BOOKMARK", "object": object}).to_string()
+        event("BOOKMARK", &object)
     }
+}
+
+/// One line of a watch. The type comes first, as from an API server: clients decode as they read.
+fn event(kind: &str, object: &Value) -> String {
+    format!(r#"{{"type":"{kind}","object":{object}}}"#)
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::admission::{self, Attributes, Operation};
 use super::api::{Api, Warnings, in_version, present};
-use super::auth::{random_suffix, random_uuid};
+use super::auth::random_suffix;
 use super::error::{ApiError, Cause, Result};
 use super::patch::{self, PatchType};
 use super::request::Request;
@@ -15,6 +15,7 @@ use super::store::Stored;
 use super::{crd, defaults, events, plugins, validate};
 use crate::json::{at, list, remove, set, text};
 use crate::runtime::clock;
+use crate::runtime::random::uuid;
 
 /// A patch that meets another write is tried this often.
 const TRIES: usize = 5;
@@ -293,7 +294,7 @@ fn shape(resource: &Resource, object: &mut Value) {
 /// What the server itself writes into a new object.
 fn begin(resource: &Resource, object: &mut Value) {
     let now = clock::now().round(jiff::Unit::Second).unwrap_or_else(|_| clock::now()).to_string();
-    set(object, &["metadata", "uid"], random_uuid());
+    set(object, &["metadata", "uid"], uuid());
     set(object, &["metadata", "creationTimestamp"], now);
     if at(object, &["spec"]).is_some() && !resource.is("", "namespaces") && !resource.is("", "services") {
         set(object, &["metadata", "generation"], 1);

@@ -21,6 +21,22 @@ pub enum ExecutorPodState {
 }
 
 impl ExecutorPodState {
+    /// All states, in their order.
+    pub const ALL: [ExecutorPodState; 6] =
+        [Self::Pending, Self::Running, Self::Succeeded, Self::Failed, Self::Deleted, Self::Unknown];
+
+    /// The word for metrics and people.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Running => "running",
+            Self::Succeeded => "succeeded",
+            Self::Failed => "failed",
+            Self::Deleted => "deleted",
+            Self::Unknown => "unknown",
+        }
+    }
+
     /// Whether this is an end: nothing follows but the pod's removal.
     pub fn is_final(self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed | Self::Deleted)

@@ -11,7 +11,10 @@ use prometheus::{
 };
 
 use crate::admission::Operation;
+use crate::gang;
 use crate::reason::Reason;
+use crate::snapshot::Snapshot;
+use crate::spark::state::ExecutorPodState;
 
 /// Name, labels, help.
 pub const TABLE: &[(&str, &[&str], &str)] = &[
@@ -178,12 +181,30 @@ impl Metrics {
         self.duration.observe(took.as_secs_f64());
     }
 
+    /// Counts what is in the snapshot. Done when somebody asks, not with every change.
+    pub fn picture(&self, snapshot: &Snapshot) {
+        self.applications.set(to_gauge(snapshot.apps.len()));
+        for state in ExecutorPodState::ALL {
+            let executors = snapshot.apps.values().flat_map(|app| app.executors.values());
+            let count = executors.filter(|executor| executor.state == state).count();
+            self.executors.with_label_values(&[state.as_str()]).set(to_gauge(count));
+        }
+        for row in gang::TABLE.iter().filter(|row| !row.apis.is_empty()) {
+            let count = snapshot.groups.keys().filter(|key| key.scheduler == row.kind).count();
+            self.groups.with_label_values(&[row.kind]).set(to_gauge(count));
+        }
+    }
+
     /// The exposition format.
     pub fn render(&self) -> prometheus::Result<Vec<u8>> {
         let mut out = Vec::new();
         TextEncoder::new().encode(&self.registry.gather(), &mut out)?;
         Ok(out)
     }
+}
+
+fn to_gauge(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 fn register<C: Collector + Clone + 'static>(registry: &Registry, collector: C) -> prometheus::Result<C> {

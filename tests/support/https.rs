@@ -45,22 +45,12 @@ pub struct Endpoint {
 }
 
 /// Settings of an endpoint.
+#[derive(Default)]
 pub struct Setup {
     pub answer: Option<Arc<dyn Answer>>,
     pub policies: Policies,
     pub limits: Limits,
     pub deadlines: Deadlines,
-}
-
-impl Default for Setup {
-    fn default() -> Self {
-        Setup {
-            answer: None,
-            policies: Policies::default(),
-            limits: Limits::default(),
-            deadlines: Deadlines::default(),
-        }
-    }
 }
 
 impl Setup {

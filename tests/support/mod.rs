@@ -55,6 +55,11 @@ impl PodBuilder {
         self
     }
 
+    pub fn named(mut self, name: &str) -> Self {
+        self.0["metadata"]["name"] = name.into();
+        self
+    }
+
     pub fn namespace(mut self, namespace: &str) -> Self {
         self.0["metadata"]["namespace"] = namespace.into();
         self

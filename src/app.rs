@@ -1,0 +1,273 @@
+//! The only place that knows everybody: builds the parts, starts them, and waits.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use arc_swap::ArcSwap;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::cluster::client::Cluster;
+use crate::cluster::lease::{self, Election, Leadership};
+use crate::cluster::reconcile::{self, Inputs};
+use crate::config::{BadConfig, Config, Reloader};
+use crate::http::limits::Limits;
+use crate::http::server::{self, Deadlines, Ending, Listener};
+use crate::http::webhook::Mutate;
+use crate::http::{admin, webhook};
+use crate::policy::Policies;
+use crate::runtime::ready::Readiness;
+use crate::runtime::supervise::Supervisor;
+use crate::snapshot::Snapshot;
+use crate::telemetry::metrics::Metrics;
+use crate::tls::load::Certificate;
+use crate::tls::serving::{Files, Serving};
+
+/// Where the serving certificate comes from.
+#[derive(Clone, Debug)]
+pub enum CertificateSource {
+    /// Files that somebody renews.
+    Files {
+        /// Chain, PEM, the leaf first.
+        certificate: PathBuf,
+        /// Private key, PEM.
+        key: PathBuf,
+    },
+    /// This one, for the life of the process.
+    Given(Certificate),
+}
+
+/// How to start.
+#[derive(Clone)]
+pub struct Options {
+    /// The cluster to look after.
+    pub cluster: Cluster,
+    /// Where API servers reach the webhook.
+    pub webhook: SocketAddr,
+    /// Where `/livez`, `/readyz` and `/metrics` are.
+    pub metrics: SocketAddr,
+    /// The serving certificate.
+    pub certificate: CertificateSource,
+    /// The policy file; without one every executor gets its owner and nothing else changes.
+    pub config: Option<PathBuf>,
+    /// How often the policy file and the certificate files are looked at.
+    pub look_every: Duration,
+    /// How the writing replica is chosen.
+    pub election: Election,
+    /// How long requests may take to finish at the end.
+    pub drain: Duration,
+}
+
+/// A running spark-usher.
+pub struct App {
+    supervisor: Supervisor,
+    ready: Readiness,
+    leaving: CancellationToken,
+    webhook: SocketAddr,
+    metrics_address: SocketAddr,
+    snapshot: Arc<ArcSwap<Snapshot>>,
+    leading: watch::Receiver<Option<Arc<Leadership>>>,
+    complete: watch::Receiver<bool>,
+}
+
+impl App {
+    /// Starts everything. When it returns the listeners are bound; a wrong policy file or certificate is an error here.
+    pub async fn start(options: Options) -> anyhow::Result<App> {
+        let mut supervisor = Supervisor::default();
+        let stop = supervisor.token().clone();
+        let metrics = Arc::new(Metrics::new()?);
+        let mut ready = Readiness::default();
+        let (certificate_there, listening) = (ready.needs("certificate"), ready.needs("listener"));
+
+        let (config, reloader) = first_config(options.config, options.look_every).await?;
+        let policies = Arc::new(ArcSwap::new(config.policies.clone()));
+        let (dry_run, dry_run_seen) = watch::channel(config.settings.dry_run);
+        if let Some(reloader) = reloader {
+            let (policies, metrics, stop) = (policies.clone(), metrics.clone(), stop.clone());
+            supervisor.spawn("policy file", async move {
+                reloader.run(stop, |outcome| take_over(outcome, &policies, &dry_run, &metrics)).await;
+                Ok(())
+            });
+        }
+
+        let serving = first_certificate(options.certificate, options.look_every, &metrics, &mut supervisor).await?;
+        certificate_there.open();
+
+        let snapshot = Arc::new(ArcSwap::from_pointee(Snapshot::default()));
+        let ending = Ending { stop: stop.clone(), drain: options.drain };
+        let (secure, plain) = (Listener::bind(options.webhook)?, Listener::bind(options.metrics)?);
+        let (webhook, metrics_address) = (secure.address(), plain.address());
+        let answer = Arc::new(Mutate { snapshot: snapshot.clone(), policies: policies.clone() });
+        let routes = webhook::router(answer, Limits::default(), metrics.clone());
+        let (tls, counted, end) = (Arc::new(serving.config()), metrics.clone(), ending.clone());
+        supervisor.spawn("webhook", async move {
+            Ok(server::serve_tls(secure, tls, routes, Deadlines::default(), counted, end).await?)
+        });
+        listening.open();
+        let routes = admin::router(ready.clone(), metrics.clone(), snapshot.clone());
+        supervisor.spawn("metrics", async move {
+            Ok(server::serve_plain(plain, routes, Deadlines::default(), ending).await?)
+        });
+
+        let (elected, leading) = watch::channel(None);
+        let leaving = CancellationToken::new();
+        let instance = options.election.identity.clone();
+        let electing =
+            lease::run(options.cluster.client.clone(), options.election, elected, metrics.clone(), leaving.clone());
+        let (left, until) = (leaving.clone(), stop.clone());
+        supervisor.spawn("lease", async move {
+            // Whichever comes first: told to leave, or to stop.
+            let stopped = async {
+                until.cancelled().await;
+                left.cancel();
+                std::future::pending::<()>().await;
+            };
+            tokio::select! {
+                () = electing => {}
+                () = stopped => {}
+            }
+            until.cancelled().await;
+            Ok(())
+        });
+        let (completed, complete) = watch::channel(false);
+        let inputs = Inputs {
+            client: options.cluster.client,
+            instance,
+            snapshot: snapshot.clone(),
+            policies,
+            dry_run: dry_run_seen,
+            leading: leading.clone(),
+            complete: completed,
+            metrics,
+        };
+        reconcile::spawn(inputs, &mut supervisor);
+        Ok(App { supervisor, ready, leaving, webhook, metrics_address, snapshot, leading, complete })
+    }
+
+    /// Where the webhook listens.
+    pub fn webhook(&self) -> SocketAddr {
+        self.webhook
+    }
+
+    /// Where the metrics are.
+    pub fn metrics(&self) -> SocketAddr {
+        self.metrics_address
+    }
+
+    /// The present picture.
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        self.snapshot.load_full()
+    }
+
+    /// Waits until the first full picture of the cluster is there and this replica leads.
+    pub async fn settled(&mut self) {
+        // The senders live as long as their tasks; when those end, `failed` tells.
+        let _ = self.complete.wait_for(|complete| *complete).await;
+        let _ = self.leading.wait_for(Option::is_some).await;
+    }
+
+    /// Waits for a part of it to fail.
+    pub async fn failed(&mut self) -> anyhow::Error {
+        self.supervisor.first_failure().await
+    }
+
+    /// First phase of the end: not ready any more and no leader, while requests are still answered.
+    pub fn leave(&self) {
+        self.ready.drain();
+        self.leaving.cancel();
+    }
+
+    /// Second phase: stops listening, lets requests finish, and ends.
+    pub async fn stop(self) -> anyhow::Result<()> {
+        self.leave();
+        self.supervisor.stop().await
+    }
+}
+
+async fn first_config(path: Option<PathBuf>, every: Duration) -> anyhow::Result<(Config, Option<Reloader>)> {
+    let Some(path) = path else {
+        tracing::info!("no policy file: every executor gets its owner, and nothing else changes");
+        return Ok((Config::default(), None));
+    };
+    let shown = path.display().to_string();
+    let mut reloader = Reloader::new(path, every);
+    let config = reloader.first().await.with_context(|| shown.clone())?;
+    warn(&config);
+    tracing::info!(file = shown, policies = config.policies.iter().count(), "policy file read");
+    Ok((config, Some(reloader)))
+}
+
+fn warn(config: &Config) {
+    for warning in &config.warnings {
+        tracing::warn!(warning, "policy file");
+    }
+}
+
+/// Takes a new version of the policy file over, or keeps the old one.
+fn take_over(
+    outcome: Result<Config, BadConfig>,
+    policies: &ArcSwap<Policies>,
+    dry_run: &watch::Sender<bool>,
+    metrics: &Metrics,
+) {
+    let result = match outcome {
+        Ok(config) => {
+            warn(&config);
+            tracing::info!(policies = config.policies.iter().count(), "policy file taken over");
+            policies.store(config.policies);
+            dry_run.send_replace(config.settings.dry_run);
+            "ok"
+        }
+        Err(error) => {
+            tracing::error!(%error, "the policy file is refused; the old one stays");
+            "refused"
+        }
+    };
+    metrics.config_reloads.with_label_values(&[result]).inc();
+}
+
+async fn first_certificate(
+    source: CertificateSource,
+    every: Duration,
+    metrics: &Arc<Metrics>,
+    supervisor: &mut Supervisor,
+) -> anyhow::Result<Arc<Serving>> {
+    #[expect(clippy::cast_precision_loss, reason = "seconds since 1970 fit a float's 53 bits")]
+    let set = |metrics: &Metrics, not_after: jiff::Timestamp| metrics.not_after.set(not_after.as_second() as f64);
+    match source {
+        CertificateSource::Given(certificate) => {
+            set(metrics, certificate.not_after);
+            Ok(Serving::new(certificate))
+        }
+        CertificateSource::Files { certificate, key } => {
+            let shown = format!("{} and {}", certificate.display(), key.display());
+            let mut files = Files::new(certificate, key, every);
+            let serving = Serving::new(files.first().await.with_context(|| shown.clone())?);
+            set(metrics, serving.not_after());
+            let (served, metrics, stop) = (serving.clone(), metrics.clone(), supervisor.token().clone());
+            supervisor.spawn("certificate files", async move {
+                let told = |outcome: Result<jiff::Timestamp, _>| {
+                    let result = match outcome {
+                        Ok(not_after) => {
+                            set(&metrics, not_after);
+                            tracing::info!(%not_after, "serving certificate replaced");
+                            "ok"
+                        }
+                        Err(error) => {
+                            let error: crate::tls::serving::BadFiles = error;
+                            tracing::error!(%error, files = shown, "the new serving certificate is refused; the old one stays");
+                            "refused"
+                        }
+                    };
+                    metrics.certificate_reloads.with_label_values(&[result]).inc();
+                };
+                files.run(served, stop, told).await;
+                Ok(())
+            });
+            Ok(serving)
+        }
+    }
+}

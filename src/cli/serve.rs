@@ -1,0 +1,138 @@
+//! `spark-usher serve`: the webhook and the loop, until told to stop.
+
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+
+use crate::app::{App, CertificateSource, Options};
+use crate::cluster::client;
+use crate::cluster::lease::{self, Election};
+use crate::runtime::shutdown::Signals;
+use crate::runtime::{clock, files};
+use crate::telemetry::log;
+use crate::tls::ca::Authority;
+use crate::tls::load::load;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Policy file; without one every executor gets its owner, and nothing else changes. Looked at again every 10 s.
+    #[arg(long, value_name = "FILE", env = "SPARK_USHER_CONFIG")]
+    config: Option<PathBuf>,
+    /// Where API servers reach the webhook, by HTTPS.
+    #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:8443")]
+    webhook_listen: SocketAddr,
+    /// Where /livez, /readyz and /metrics are, by HTTP.
+    #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:8080")]
+    metrics_listen: SocketAddr,
+    /// Serving certificate, PEM, the leaf first. A new content is taken over within 10 s.
+    #[arg(long, value_name = "FILE", requires = "tls_key", required_unless_present = "self_made_for")]
+    tls_cert: Option<PathBuf>,
+    /// Its private key, PEM.
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// Make a certificate for these names at every start instead: for one replica, and for trying.
+    #[arg(long, value_name = "NAME", value_delimiter = ',', conflicts_with = "tls_cert", requires = "ca_out")]
+    self_made_for: Vec<String>,
+    /// Where the CA of a self-made certificate is written, for the caBundle of the webhook's configuration.
+    #[arg(long, value_name = "FILE", requires = "self_made_for")]
+    ca_out: Option<PathBuf>,
+    /// kubeconfig; without it $KUBECONFIG, ~/.kube/config, or the pod that it runs in.
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig.
+    #[arg(long)]
+    context: Option<String>,
+    /// Namespace of the lease; without it the pod's own, or that of the kubeconfig's context.
+    #[arg(long, value_name = "NAMESPACE", env = "POD_NAMESPACE")]
+    namespace: Option<String>,
+    /// Name of the Lease by which one replica is chosen to write.
+    #[arg(long, value_name = "NAME", default_value = "spark-usher")]
+    lease: String,
+    /// After so many seconds without a renewal another replica takes over.
+    #[arg(long, value_name = "SECONDS", default_value = "4", value_parser = clap::value_parser!(u64).range(2..=300))]
+    lease_seconds: u64,
+    /// Who this replica is; a random end is added.
+    #[arg(long, value_name = "NAME", env = "POD_NAME", default_value = "spark-usher")]
+    identity: String,
+    /// How long it goes on serving after SIGTERM, while it is taken out of the Service.
+    #[arg(long, value_name = "SECONDS", default_value = "5")]
+    leave_seconds: u64,
+    /// How long requests may then take to finish.
+    #[arg(long, value_name = "SECONDS", default_value = "10")]
+    drain_seconds: u64,
+    /// Log level, or directives such as info,spark_usher=debug.
+    #[arg(long, default_value = "info", env = "SPARK_USHER_LOG")]
+    log: String,
+    /// How log lines look.
+    #[arg(long, value_enum, default_value = "text")]
+    log_format: log::Format,
+}
+
+/// How often files are looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+
+pub(super) fn run(args: &Args, err: &mut dyn Write) -> io::Result<u8> {
+    let outcome = log::init(&args.log, args.log_format).and_then(|()| super::block_on(serve(args)));
+    match outcome {
+        Ok(()) => Ok(super::OK),
+        Err(error) => super::failed(err, &error),
+    }
+}
+
+async fn serve(args: &Args) -> anyhow::Result<()> {
+    let mut signals = Signals::listen()?;
+    let cluster = client::connect(args.kubeconfig.as_deref(), args.context.as_deref()).await?;
+    let namespace = args.namespace.clone().unwrap_or_else(|| cluster.namespace.clone());
+    let duration = Duration::from_secs(args.lease_seconds);
+    let election = Election {
+        namespace,
+        name: args.lease.clone(),
+        identity: lease::identity(&args.identity),
+        duration,
+        period: duration / 4,
+    };
+    let options = Options {
+        cluster,
+        webhook: args.webhook_listen,
+        metrics: args.metrics_listen,
+        certificate: certificate(args)?,
+        config: args.config.clone(),
+        look_every: LOOK_EVERY,
+        election,
+        drain: Duration::from_secs(args.drain_seconds),
+    };
+    let mut app = App::start(options).await?;
+    tracing::info!(webhook = %app.webhook(), metrics = %app.metrics(), "serving");
+    tokio::select! {
+        error = app.failed() => return Err(error),
+        signal = signals.next() => tracing::info!(signal, seconds = args.leave_seconds, "leaving; still serving"),
+    }
+    app.leave();
+    tokio::select! {
+        () = tokio::time::sleep(Duration::from_secs(args.leave_seconds)) => {}
+        signal = signals.next() => anyhow::bail!("aborted by a second {signal}"),
+    }
+    tokio::select! {
+        stopped = app.stop() => stopped,
+        signal = signals.next() => anyhow::bail!("aborted by a second {signal}"),
+    }
+}
+
+fn certificate(args: &Args) -> anyhow::Result<CertificateSource> {
+    if let (Some(certificate), Some(key)) = (&args.tls_cert, &args.tls_key) {
+        return Ok(CertificateSource::Files { certificate: certificate.clone(), key: key.clone() });
+    }
+    ensure!(!args.self_made_for.is_empty(), "expected --tls-cert and --tls-key, or --self-made-for");
+    let authority = Authority::new("spark-usher", clock::now()).context("cannot make a CA")?;
+    let (addresses, names): (Vec<&str>, Vec<&str>) =
+        args.self_made_for.iter().map(String::as_str).partition(|name| name.parse::<std::net::IpAddr>().is_ok());
+    let addresses: Vec<_> = addresses.iter().filter_map(|address| address.parse().ok()).collect();
+    let pair = authority.serve(&names, &addresses).context("--self-made-for")?;
+    if let Some(path) = &args.ca_out {
+        files::write(path, authority.pem(), 0o644).with_context(|| format!("--ca-out {}", path.display()))?;
+    }
+    Ok(CertificateSource::Given(load(pair.certificate.as_bytes(), pair.key.as_bytes(), clock::now())?))
+}

@@ -1,0 +1,310 @@
+//! Doing what a plan asks for. Every write needs a [`Leadership`] that still holds, and names the object by uid and
+//! resourceVersion: a stale plan is refused by the API server (409) and made anew from what the watch shows.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::core::{ApiResource, DynamicObject};
+use serde_json::{Map, Value, json};
+
+use super::events::Events;
+use super::lease::Leadership;
+use super::reads::pod_named;
+use super::view::Seen;
+use super::watch::{group_resource, resource};
+use crate::lifecycle::{Action, DriverRef, Told, owner_reference};
+use crate::reason::Reason;
+use crate::snapshot::{Change, Group, GroupApi, GroupKey, Life, Sighting};
+use crate::spark::ids::{AppKey, PodKey};
+use crate::spark::labels;
+use crate::telemetry::metrics::Metrics;
+
+/// How long a write may take.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// What came of one application's actions.
+#[derive(Debug, Default)]
+pub struct Applied {
+    /// What the answers told, so that the next plan needs not wait for the watch.
+    pub changes: Vec<Change>,
+    /// Whether something failed that should be tried again after a pause.
+    pub failed: bool,
+}
+
+/// Does what plans ask for.
+#[derive(Clone)]
+pub struct Writer {
+    client: kube::Client,
+    events: Events,
+    metrics: Arc<Metrics>,
+}
+
+/// How one action ended.
+enum Ended {
+    /// Done, and what the answer told.
+    Done(Option<Change>),
+    /// The plan was stale; the watch tells more.
+    Stale,
+    /// It must not be done, and this is why.
+    Refused(Option<Told>),
+}
+
+impl Writer {
+    /// For a client; Events are reported by this instance.
+    pub fn new(client: kube::Client, instance: &str, metrics: Arc<Metrics>) -> Writer {
+        let events = Events::new(client.clone(), instance, metrics.clone());
+        Writer { client, events, metrics }
+    }
+
+    /// Does the actions of one application in their order; after a failure the rest waits for the next plan.
+    pub async fn apply(&self, leadership: &Leadership, app: &AppKey, actions: Vec<Action>, dry_run: bool) -> Applied {
+        let mut applied = Applied::default();
+        for action in actions {
+            let (name, why) = (action.name(), action.reason().map_or("", Reason::as_str));
+            if !leadership.holds() {
+                applied.failed = true;
+                return applied;
+            }
+            if dry_run {
+                self.count(name, "dry-run");
+                tracing::info!(%app, action = name, reason = why, what = describe(&action), "would be done");
+                continue;
+            }
+            let outcome = match tokio::time::timeout(LIMIT, self.act(leadership, &action)).await {
+                Ok(outcome) => outcome,
+                Err(_) => Err(kube::Error::Service("no answer in time".into())),
+            };
+            match outcome {
+                Ok(Ended::Done(change)) => {
+                    if !matches!(action, Action::Tell(_)) {
+                        self.count(name, "ok");
+                        tracing::info!(%app, action = name, reason = why, what = describe(&action), "done");
+                    }
+                    applied.changes.extend(change);
+                }
+                Ok(Ended::Stale) => self.count(name, "stale"),
+                Ok(Ended::Refused(told)) => {
+                    self.count(name, "refused");
+                    if let Some(told) = told {
+                        self.events.tell(leadership, &told).await;
+                    }
+                }
+                Err(error) => {
+                    self.count(name, "failed");
+                    tracing::warn!(%app, action = name, what = describe(&action), %error, "failed; tried again");
+                    applied.failed = true;
+                    return applied;
+                }
+            }
+        }
+        applied
+    }
+
+    fn count(&self, action: &str, result: &str) {
+        self.metrics.actions.with_label_values(&[action, result]).inc();
+    }
+
+    async fn act(&self, leadership: &Leadership, action: &Action) -> kube::Result<Ended> {
+        match action {
+            Action::CreateGroup { key, api, app, spec, owner, started } => {
+                self.create_group(key, api, app, spec, owner.as_ref(), *started).await
+            }
+            Action::PatchGroup { key, api, uid, version, patch, .. } => {
+                self.patch_group(key, api, (uid, version), patch).await
+            }
+            Action::DeleteGroup { key, api, uid, version, .. } => self.delete_group(key, api, (uid, version)).await,
+            Action::Adopt { executor, uid, version, driver, .. } => self.adopt(executor, (uid, version), driver).await,
+            Action::Tell(told) => {
+                self.events.tell(leadership, told).await;
+                Ok(Ended::Done(None))
+            }
+        }
+    }
+
+    async fn create_group(
+        &self,
+        key: &GroupKey,
+        api: &GroupApi,
+        app: &AppKey,
+        spec: &Value,
+        owner: Option<&DriverRef>,
+        started: bool,
+    ) -> kube::Result<Ended> {
+        let groups: Api<DynamicObject> = self.objects(&key.namespace, &group_resource(api));
+        let mut metadata = json!({
+            "name": &*key.name, "namespace": &*key.namespace,
+            "labels": {labels::MANAGED_BY: labels::USHER, labels::APP_SELECTOR: app.selector()},
+        });
+        if let Some(map) = metadata.as_object_mut() {
+            if let Some(owner) = owner {
+                map.insert("ownerReferences".into(), json!([owner_reference(owner)]));
+            }
+            if started {
+                map.insert("annotations".into(), json!({labels::STARTED: "true"}));
+            }
+        }
+        let object = json!({"apiVersion": api.api_version(), "kind": api.kind, "metadata": metadata, "spec": spec});
+        let object: DynamicObject = serde_json::from_value(object).map_err(kube::Error::SerdeError)?;
+        match groups.create(&params(), &object).await {
+            Ok(made) => Ok(Ended::Done(group_change(key, &made))),
+            Err(error) if has_code(&error, 409) => self.already_there(key, &groups, owner).await,
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A group of that name is there already: ours, which the watch has still to show, or somebody else's.
+    async fn already_there(
+        &self,
+        key: &GroupKey,
+        groups: &Api<DynamicObject>,
+        owner: Option<&DriverRef>,
+    ) -> kube::Result<Ended> {
+        let Some(found) = groups.get_opt(&key.name).await? else { return Ok(Ended::Stale) };
+        let mark = found.metadata.labels.as_ref().and_then(|map| map.get(labels::MANAGED_BY));
+        if mark.map(String::as_str) == Some(labels::USHER) {
+            return Ok(group_change(key, &found).map_or(Ended::Stale, |change| Ended::Done(Some(change))));
+        }
+        let message = format!(
+            "gang {}: a {} of that name is there which spark-usher did not make; it stays as it is",
+            key.name, key.scheduler
+        );
+        tracing::warn!(group = %format_args!("{}/{}", key.namespace, key.name), "a PodGroup of that name is not ours");
+        Ok(Ended::Refused(owner.map(|owner| Told {
+            pod: PodKey::new(&key.namespace, &owner.name),
+            uid: owner.uid.clone(),
+            reason: Reason::GroupNotOurs,
+            message,
+        })))
+    }
+
+    async fn patch_group(
+        &self,
+        key: &GroupKey,
+        api: &GroupApi,
+        (uid, version): (&str, &str),
+        patch: &Value,
+    ) -> kube::Result<Ended> {
+        let groups: Api<DynamicObject> = self.objects(&key.namespace, &group_resource(api));
+        let patch = Patch::Merge(guarded(patch, uid, version));
+        match groups.patch(&key.name, &PatchParams::default(), &patch).await {
+            Ok(changed) => Ok(Ended::Done(group_change(key, &changed))),
+            Err(error) => stale(error),
+        }
+    }
+
+    async fn delete_group(&self, key: &GroupKey, api: &GroupApi, (uid, version): (&str, &str)) -> kube::Result<Ended> {
+        let groups: Api<DynamicObject> = self.objects(&key.namespace, &group_resource(api));
+        let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: Some(version.to_owned()) };
+        let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
+        match groups.delete(&key.name, &params).await {
+            // The answer is the object while finalizers hold it, else a Status.
+            Ok(either) => Ok(Ended::Done(match either.left() {
+                Some(held) => group_change(key, &held),
+                None => Some(Change::GroupGone(key.clone())),
+            })),
+            Err(error) => stale(error),
+        }
+    }
+
+    /// Gives an executor its driver, after a live look at the driver's pod: a wrong uid is lethal.
+    async fn adopt(&self, executor: &PodKey, (uid, version): (&str, &str), driver: &DriverRef) -> kube::Result<Ended> {
+        let found = pod_named(&self.client, executor.namespace(), &driver.name).await?;
+        let lives = found
+            .as_ref()
+            .is_some_and(|pod| pod.uid == driver.uid && pod.life == Life::Running && !pod.deleting && !pod.is_executor);
+        if !lives {
+            return Ok(Ended::Refused(Some(Told {
+                pod: executor.clone(),
+                uid: uid.into(),
+                reason: Reason::AdoptionRefused,
+                message: format!("not adopted by {}: a live look found no such running pod", driver.name),
+            })));
+        }
+        let pods: Api<Seen<Sighting>> = self.objects(executor.namespace(), &resource("", "v1", "Pod", "pods"));
+        // Strategic: owners are merged by uid, so that one that is there stays.
+        let patch = json!({"metadata": {"ownerReferences": [owner_reference(driver)]}});
+        let patch = Patch::Strategic(guarded(&patch, uid, version));
+        match pods.patch(executor.name(), &PatchParams::default(), &patch).await {
+            Ok(seen) => Ok(Ended::Done(seen.view.map(Change::Pod))),
+            Err(error) => stale(error),
+        }
+    }
+
+    fn objects<K>(&self, namespace: &str, resource: &ApiResource) -> Api<K>
+    where
+        K: kube::Resource<DynamicType = ApiResource, Scope = kube::core::DynamicResourceScope>,
+    {
+        Api::namespaced_with(self.client.clone(), namespace, resource)
+    }
+}
+
+fn params() -> PostParams {
+    PostParams { field_manager: Some(labels::USHER.to_owned()), ..PostParams::default() }
+}
+
+/// The patch with its preconditions: the API server answers 409 when either differs.
+fn guarded(patch: &Value, uid: &str, version: &str) -> Value {
+    let mut patch = patch.clone();
+    let metadata = crate::json::map_mut(&mut patch, &["metadata"]);
+    metadata.insert("uid".into(), uid.into());
+    metadata.insert("resourceVersion".into(), version.into());
+    patch
+}
+
+fn has_code(error: &kube::Error, code: u16) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == code)
+}
+
+/// Refusals that mean that the plan was made of an old picture.
+fn stale(error: kube::Error) -> kube::Result<Ended> {
+    if has_code(&error, 409) || has_code(&error, 404) { Ok(Ended::Stale) } else { Err(error) }
+}
+
+fn group_change(key: &GroupKey, object: &DynamicObject) -> Option<Change> {
+    use super::view::View;
+    let text = serde_json::to_string(object).ok()?;
+    Some(Change::Group(key.clone(), Group::read(&text)?))
+}
+
+/// An action in a line, for the log.
+fn describe(action: &Action) -> String {
+    let mut out = Map::new();
+    match action {
+        Action::CreateGroup { key, spec, .. } => {
+            out.insert("group".into(), (*key.name).into());
+            out.insert("spec".into(), spec.clone());
+        }
+        Action::PatchGroup { key, patch, .. } => {
+            out.insert("group".into(), (*key.name).into());
+            out.insert("patch".into(), patch.clone());
+        }
+        Action::DeleteGroup { key, .. } => {
+            out.insert("group".into(), (*key.name).into());
+        }
+        Action::Adopt { executor, driver, how, .. } => {
+            out.insert("executor".into(), executor.name().into());
+            out.insert("driver".into(), (*driver.name).into());
+            out.insert("how".into(), how.as_str().into());
+        }
+        Action::Tell(told) => {
+            out.insert("pod".into(), told.pod.name().into());
+            out.insert("message".into(), told.message.clone().into());
+        }
+    }
+    Value::Object(out).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patches_carry_their_preconditions() {
+        let patch = guarded(&json!({"metadata": {"annotations": {"a": "b"}}, "spec": {"minMember": 2}}), "u", "7");
+        assert_eq!(
+            patch,
+            json!({"metadata": {"annotations": {"a": "b"}, "uid": "u", "resourceVersion": "7"}, "spec": {"minMember": 2}})
+        );
+    }
+}

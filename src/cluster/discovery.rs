@@ -1,0 +1,83 @@
+//! Which PodGroup APIs does the cluster serve? Asked again and again: a scheduler may be installed after us.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+
+use super::watch::pause;
+use crate::gang;
+use crate::snapshot::{Change, GroupApi, ServedApis};
+
+/// How often the cluster is asked.
+const EVERY: Duration = Duration::from_secs(30);
+/// How long an answer may take.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// Tells the snapshot's writer and the watches each answer, until told to stop.
+pub(super) async fn run(
+    client: kube::Client,
+    changes: mpsc::Sender<Change>,
+    apis: watch::Sender<Option<ServedApis>>,
+    stop: CancellationToken,
+) {
+    let mut failures = 0u32;
+    loop {
+        let outcome = tokio::time::timeout(LIMIT, served(&client)).await;
+        let wait = match outcome {
+            Ok(Ok(found)) => {
+                failures = 0;
+                // The writer first: it forgets the groups of an API that is gone before a new watch lists.
+                if changes.send(Change::Apis(found.clone())).await.is_err() {
+                    return;
+                }
+                apis.send_if_modified(|known| {
+                    let news = known.as_ref() != Some(&found);
+                    *known = Some(found);
+                    news
+                });
+                EVERY
+            }
+            failed => {
+                failures += 1;
+                if failures == 3 {
+                    let error =
+                        failed.map_or_else(|_| "no answer".to_owned(), |outcome| format!("{:?}", outcome.err()));
+                    tracing::warn!(error, "the API server's groups cannot be read");
+                }
+                pause(failures).min(EVERY)
+            }
+        };
+        if stop.run_until_cancelled(tokio::time::sleep(wait)).await.is_none() {
+            return;
+        }
+    }
+}
+
+/// The API of each scheduler type: the first of its row that the cluster serves.
+async fn served(client: &kube::Client) -> kube::Result<ServedApis> {
+    let groups = client.list_api_groups().await?.groups;
+    let mut served = BTreeMap::new();
+    for row in gang::TABLE {
+        for api in row.apis {
+            let group = groups.iter().find(|group| group.name == api.group);
+            let version =
+                group.is_some_and(|group| group.versions.iter().any(|version| version.version == api.version));
+            // A version may be served without this resource: behind a feature gate, or of a scheduler that shares the group.
+            if version && has_resource(client, api).await? {
+                served.insert(row.kind, api);
+                break;
+            }
+        }
+    }
+    Ok(ServedApis(served))
+}
+
+async fn has_resource(client: &kube::Client, api: &GroupApi) -> kube::Result<bool> {
+    match client.list_api_group_resources(&api.api_version()).await {
+        Ok(list) => Ok(list.resources.iter().any(|resource| resource.name == api.plural && resource.kind == api.kind)),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(false),
+        Err(error) => Err(error),
+    }
+}

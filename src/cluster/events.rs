@@ -1,0 +1,142 @@
+//! Kubernetes Events (`events.k8s.io/v1`): what people see in `kubectl describe pod`.
+//!
+//! The name of an Event is made of what it says, so that saying it again, also by the next leader, makes no second one.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use kube::api::{Api, PostParams};
+use ring::digest::{SHA256, digest};
+
+use super::lease::Leadership;
+use crate::lifecycle::Told;
+use crate::reason::Weight;
+use crate::runtime::clock;
+use crate::spark::labels::USHER;
+use crate::telemetry::metrics::Metrics;
+
+/// The longest note that the API takes.
+const MAX_NOTE: usize = 1024;
+/// How many Events are remembered as told; after that all are forgotten at once, which costs a 409 each.
+const REMEMBERED: usize = 20_000;
+/// How long an Event may take. It is never worth more.
+const LIMIT: Duration = Duration::from_secs(3);
+
+/// Tells each thing once.
+#[derive(Clone)]
+pub(super) struct Events {
+    client: kube::Client,
+    instance: String,
+    told: Arc<Mutex<HashSet<String>>>,
+    metrics: Arc<Metrics>,
+}
+
+impl Events {
+    pub(super) fn new(client: kube::Client, instance: &str, metrics: Arc<Metrics>) -> Events {
+        let instance = instance.chars().take(128).collect();
+        Events { client, instance, told: Arc::default(), metrics }
+    }
+
+    /// Says it, unless it was said before. An Event that cannot be written is only logged.
+    pub(super) async fn tell(&self, _: &Leadership, told: &Told) {
+        let name = name(told);
+        if !self.remember(&name) {
+            return;
+        }
+        let Told { pod, reason, message, .. } = told;
+        if reason.weight() >= Weight::Warning {
+            tracing::warn!(pod = %pod, %reason, message, "told");
+        } else {
+            tracing::info!(pod = %pod, %reason, message, "told");
+        }
+        let api: Api<Event> = Api::namespaced(self.client.clone(), pod.namespace());
+        let event = self.event(name, told);
+        match tokio::time::timeout(LIMIT, api.create(&PostParams::default(), &event)).await {
+            Ok(Ok(_)) => self.metrics.events.with_label_values(&[reason.as_str()]).inc(),
+            // An earlier leader said it, or the namespace is going.
+            Ok(Err(kube::Error::Api(status))) if status.code == 409 || status.code == 403 => {}
+            Ok(Err(error)) => tracing::debug!(%error, "an Event could not be written"),
+            Err(_) => tracing::debug!("an Event could not be written in time"),
+        }
+    }
+
+    fn remember(&self, name: &str) -> bool {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.len() >= REMEMBERED {
+            told.clear();
+        }
+        told.insert(name.to_owned())
+    }
+
+    fn event(&self, name: String, told: &Told) -> Event {
+        let Told { pod, uid, reason, message } = told;
+        let kind = if reason.weight() >= Weight::Warning { "Warning" } else { "Normal" };
+        Event {
+            metadata: ObjectMeta {
+                name: Some(name),
+                namespace: Some(pod.namespace().to_owned()),
+                ..ObjectMeta::default()
+            },
+            event_time: Some(MicroTime(clock::now())),
+            reporting_controller: Some(USHER.to_owned()),
+            reporting_instance: Some(self.instance.clone()),
+            action: Some(reason.as_str().to_owned()),
+            reason: Some(reason.as_str().to_owned()),
+            note: Some(cut(message, MAX_NOTE).to_owned()),
+            type_: Some(kind.to_owned()),
+            regarding: Some(ObjectReference {
+                api_version: Some("v1".to_owned()),
+                kind: Some("Pod".to_owned()),
+                name: Some(pod.name().to_owned()),
+                namespace: Some(pod.namespace().to_owned()),
+                uid: Some(uid.to_string()),
+                ..ObjectReference::default()
+            }),
+            ..Event::default()
+        }
+    }
+}
+
+/// `POD.HASH`: at most 253 characters.
+fn name(told: &Told) -> String {
+    let said = format!("{}\0{}\0{}", told.uid, told.reason, told.message);
+    let hash: String =
+        digest(&SHA256, said.as_bytes()).as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    format!("{}.{hash}", cut(told.pod.name(), 236).trim_end_matches(['-', '.']))
+}
+
+/// At most so many bytes, at a character's edge.
+fn cut(text: &str, most: usize) -> &str {
+    let end = (0..=most.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+    text.get(..end).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reason::Reason;
+    use crate::spark::ids::PodKey;
+
+    fn told(name: &str, message: &str) -> Told {
+        Told { pod: PodKey::new("ns", name), uid: "u".into(), reason: Reason::GangLowered, message: message.to_owned() }
+    }
+
+    #[test]
+    fn names_say_what_is_said() {
+        let one = name(&told("driver", "a"));
+        assert_eq!(one, name(&told("driver", "a")));
+        assert_ne!(one, name(&told("driver", "b")));
+        assert!(one.starts_with("driver.") && one.len() == "driver.".len() + 16);
+        assert_eq!(name(&told(&"x".repeat(253), "a")).len(), 253);
+    }
+
+    #[test]
+    fn cuts_at_characters() {
+        assert_eq!(cut("aé", 2), "a");
+        assert_eq!(cut("aé", 9), "aé");
+    }
+}

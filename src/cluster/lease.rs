@@ -1,0 +1,319 @@
+//! One replica writes: leader election by a Lease (`coordination.k8s.io/v1`), as client-go's `leaderelection` does it.
+//!
+//! * Every write carries the resourceVersion that was read: of two candidates one gets a 409.
+//! * Time is what we observed ourselves: a lease is over when it has not changed for its duration by our own monotonic
+//!   clock, whatever its `renewTime` says.
+//! * A leader stops acting well before others may take over, by its own clock ([`Leadership::holds`]).
+//! * On a graceful stop the lease is released, and the next leader needs not wait.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use kube::api::{Api, PostParams};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::runtime::{clock, random};
+use crate::spark::labels::USHER;
+use crate::telemetry::metrics::Metrics;
+
+/// How the election is run.
+#[derive(Clone, Debug)]
+pub struct Election {
+    /// Namespace of the Lease.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Who we are: unique among replicas, and over restarts.
+    pub identity: String,
+    /// After so long without a renewal others take over.
+    pub duration: Duration,
+    /// How often the leader renews and the others look.
+    pub period: Duration,
+}
+
+/// The right to write. Only the lease task makes it; losing the lease ends it.
+#[derive(Debug)]
+pub struct Leadership {
+    /// When it ends unless it is renewed.
+    until: watch::Receiver<Option<Instant>>,
+}
+
+impl Leadership {
+    /// Whether it still holds, by our own clock.
+    pub fn holds(&self) -> bool {
+        self.until.borrow().is_some_and(|until| clock::instant() < until)
+    }
+}
+
+/// What was seen of the lease, and when it was first seen like that.
+#[derive(Clone, Debug, PartialEq)]
+struct Observed {
+    version: String,
+    holder: Option<String>,
+    duration: Duration,
+    transitions: i32,
+    since: Instant,
+}
+
+/// What to do after a look.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Step {
+    /// Nobody has made it yet: make it.
+    Create,
+    /// It is ours, or it is over: write our name.
+    Take {
+        /// How often it changed hands, this time included.
+        transitions: i32,
+        /// Whether it was ours already.
+        ours: bool,
+    },
+    /// Somebody else holds it.
+    Wait,
+}
+
+/// The pure step: what to do about what was seen.
+fn step(seen: Option<&Observed>, identity: &str, now: Instant) -> Step {
+    let Some(seen) = seen else { return Step::Create };
+    match &seen.holder {
+        Some(holder) if holder == identity => Step::Take { transitions: seen.transitions, ours: true },
+        Some(_) if now.saturating_duration_since(seen.since) < seen.duration => Step::Wait,
+        _ => Step::Take { transitions: seen.transitions.saturating_add(1), ours: false },
+    }
+}
+
+/// Takes part in the election until told to stop; `leading` shows whether we lead.
+pub async fn run(
+    client: kube::Client,
+    election: Election,
+    leading: watch::Sender<Option<Arc<Leadership>>>,
+    metrics: Arc<Metrics>,
+    stop: CancellationToken,
+) {
+    let api: Api<Lease> = Api::namespaced(client, &election.namespace);
+    let mut candidate = Candidate { api, election, seen: None };
+    let (until, until_seen) = watch::channel(None);
+    let mut complained = false;
+    loop {
+        let began = clock::instant();
+        match candidate.round().await {
+            Ok(true) => {
+                // Others count from when they see the write, which is after it began.
+                until.send_replace(Some(began + candidate.election.duration * 2 / 3));
+                if leading.borrow().is_none() {
+                    tracing::info!(identity = candidate.election.identity, "leading");
+                    leading.send_replace(Some(Arc::new(Leadership { until: until_seen.clone() })));
+                }
+                complained = false;
+            }
+            Ok(false) => {
+                lose(&leading, &until, "another replica holds the lease");
+                complained = false;
+            }
+            Err(error) => {
+                if !complained {
+                    let (namespace, name) = (&candidate.election.namespace, &candidate.election.name);
+                    tracing::warn!(%error, lease = format!("{namespace}/{name}"), "the lease cannot be read or written");
+                    complained = true;
+                }
+            }
+        }
+        if until.borrow().is_some_and(|until| until <= clock::instant()) {
+            lose(&leading, &until, "the lease could not be renewed in time");
+        }
+        metrics.leader.set(i64::from(leading.borrow().is_some()));
+        if stop.run_until_cancelled(tokio::time::sleep(candidate.pause())).await.is_none() {
+            break;
+        }
+    }
+    let led = leading.borrow().is_some();
+    lose(&leading, &until, "stopping");
+    metrics.leader.set(0);
+    if led && let Err(error) = candidate.release().await {
+        tracing::warn!(%error, "the lease could not be released; others take over when it is over");
+    }
+}
+
+fn lose(leading: &watch::Sender<Option<Arc<Leadership>>>, until: &watch::Sender<Option<Instant>>, why: &str) {
+    until.send_replace(None);
+    if leading.send_replace(None).is_some() {
+        tracing::warn!(why, "not leading any more");
+    }
+}
+
+struct Candidate {
+    api: Api<Lease>,
+    election: Election,
+    seen: Option<Observed>,
+}
+
+impl Candidate {
+    /// One look, and a write if it is ours to make. Whether we hold the lease.
+    async fn round(&mut self) -> kube::Result<bool> {
+        let limit = self.election.duration / 2;
+        let attempts = async {
+            // A conflict means that somebody wrote in between: look again at once.
+            match self.attempt().await {
+                Err(error) if is_conflict(&error) => self.attempt().await,
+                outcome => outcome,
+            }
+        };
+        match tokio::time::timeout(limit, attempts).await {
+            Ok(Err(error)) if is_conflict(&error) => Ok(false),
+            Ok(outcome) => outcome,
+            Err(_) => Err(kube::Error::Service(format!("no answer within {limit:?}").into())),
+        }
+    }
+
+    async fn attempt(&mut self) -> kube::Result<bool> {
+        let found = self.api.get_opt(&self.election.name).await?;
+        self.observe(found.as_ref(), clock::instant());
+        match step(self.seen.as_ref(), &self.election.identity, clock::instant()) {
+            Step::Wait => Ok(false),
+            Step::Create => {
+                let lease = self.lease(None, 0, true);
+                self.written(self.api.create(&PostParams::default(), &lease).await)
+            }
+            Step::Take { transitions, ours } => {
+                let mut lease = self.lease(found.as_ref(), transitions, !ours);
+                if ours && let Some(spec) = &mut lease.spec {
+                    spec.acquire_time = found.and_then(|lease| lease.spec?.acquire_time);
+                }
+                self.written(self.api.replace(&self.election.name, &PostParams::default(), &lease).await)
+            }
+        }
+    }
+
+    fn written(&mut self, outcome: kube::Result<Lease>) -> kube::Result<bool> {
+        self.observe(Some(&outcome?), clock::instant());
+        Ok(true)
+    }
+
+    fn observe(&mut self, lease: Option<&Lease>, now: Instant) {
+        let Some(lease) = lease else {
+            self.seen = None;
+            return;
+        };
+        let version = lease.metadata.resource_version.clone().unwrap_or_default();
+        if self.seen.as_ref().is_some_and(|seen| seen.version == version) {
+            return;
+        }
+        let spec = lease.spec.clone().unwrap_or_default();
+        let seconds = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
+        self.seen = Some(Observed {
+            version,
+            holder: spec.holder_identity.filter(|holder| !holder.is_empty()),
+            duration: seconds.map_or(self.election.duration, Duration::from_secs),
+            transitions: spec.lease_transitions.unwrap_or_default(),
+            since: now,
+        });
+    }
+
+    fn lease(&self, found: Option<&Lease>, transitions: i32, acquired: bool) -> Lease {
+        let now = Some(MicroTime(clock::now()));
+        let mut metadata = found.map(|lease| lease.metadata.clone()).unwrap_or_default();
+        metadata = ObjectMeta {
+            name: Some(self.election.name.clone()),
+            namespace: Some(self.election.namespace.clone()),
+            labels: metadata.labels,
+            annotations: metadata.annotations,
+            resource_version: metadata.resource_version,
+            ..ObjectMeta::default()
+        };
+        metadata.labels.get_or_insert_default().insert("app.kubernetes.io/name".to_owned(), USHER.to_owned());
+        Lease {
+            metadata,
+            spec: Some(LeaseSpec {
+                holder_identity: Some(self.election.identity.clone()),
+                lease_duration_seconds: Some(
+                    i32::try_from(self.election.duration.as_secs().max(1)).unwrap_or(i32::MAX),
+                ),
+                acquire_time: acquired.then(|| now.clone()).flatten(),
+                renew_time: now,
+                lease_transitions: Some(transitions),
+                ..LeaseSpec::default()
+            }),
+        }
+    }
+
+    /// Gives the lease up so that the next needs not wait.
+    async fn release(&mut self) -> kube::Result<()> {
+        let limit = self.election.duration / 2;
+        let released = async {
+            let Some(mut lease) = self.api.get_opt(&self.election.name).await? else { return Ok(()) };
+            let Some(spec) = &mut lease.spec else { return Ok(()) };
+            if spec.holder_identity.as_deref() != Some(&self.election.identity) {
+                return Ok(());
+            }
+            spec.holder_identity = None;
+            spec.acquire_time = None;
+            spec.lease_duration_seconds = Some(1);
+            spec.renew_time = Some(MicroTime(clock::now()));
+            self.api.replace(&self.election.name, &PostParams::default(), &lease).await.map(|_| ())
+        };
+        match tokio::time::timeout(limit, released).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(kube::Error::Service("no answer".into())),
+        }
+    }
+
+    /// Until the next round, a fifth more or less so that replicas do not march in step.
+    fn pause(&self) -> Duration {
+        let spread = f64::from(clock::now().subsec_nanosecond().unsigned_abs() % 1000) / 1000.0;
+        self.election.period.mul_f64(0.8 + 0.4 * spread)
+    }
+}
+
+fn is_conflict(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 409)
+}
+
+/// An identity that is unique over restarts: the pod's name and a random end.
+pub fn identity(name: &str) -> String {
+    format!("{name}_{}", random::hex(4))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(holder: Option<&str>, since: Instant) -> Observed {
+        Observed {
+            version: "7".into(),
+            holder: holder.map(str::to_owned),
+            duration: Duration::from_secs(4),
+            transitions: 2,
+            since,
+        }
+    }
+
+    #[test]
+    fn a_lease_is_taken_when_free_over_or_ours() {
+        let start = clock::instant();
+        let at = |seconds: u64| start + Duration::from_secs(seconds);
+        assert_eq!(step(None, "me", at(0)), Step::Create);
+        assert_eq!(step(Some(&seen(Some("me"), start)), "me", at(9)), Step::Take { transitions: 2, ours: true });
+        assert_eq!(step(Some(&seen(Some("you"), start)), "me", at(3)), Step::Wait);
+        assert_eq!(step(Some(&seen(Some("you"), start)), "me", at(4)), Step::Take { transitions: 3, ours: false });
+        assert_eq!(step(Some(&seen(None, start)), "me", at(0)), Step::Take { transitions: 3, ours: false });
+    }
+
+    #[test]
+    fn leadership_ends_by_our_own_clock() {
+        let (until, seen) = watch::channel(None);
+        let leadership = Leadership { until: seen };
+        assert!(!leadership.holds());
+        until.send_replace(Some(clock::instant() + Duration::from_secs(60)));
+        assert!(leadership.holds());
+        until.send_replace(Some(clock::instant()));
+        assert!(!leadership.holds());
+    }
+
+    #[test]
+    fn identities_differ() {
+        assert_ne!(identity("a"), identity("a"));
+        assert!(identity("pod-1").starts_with("pod-1_"));
+    }
+}

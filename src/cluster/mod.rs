@@ -1,0 +1,15 @@
+//! The edge towards the API server: watches and reads that feed the snapshot, and the writes that plans ask for.
+//!
+//! [`reconcile`] is the only writer of the snapshot; every replica runs it. Writes need a [`lease::Leadership`], which
+//! only the lease task hands out.
+
+pub mod apply;
+pub mod client;
+mod discovery;
+mod events;
+pub mod lease;
+mod reads;
+pub mod reconcile;
+pub mod registration;
+pub mod view;
+mod watch;

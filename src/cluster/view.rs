@@ -1,0 +1,258 @@
+//! Lean views: of each object only the facts that the snapshot keeps, taken at the door.
+//!
+//! A pod on the wire is 10 kB; the facts are a few hundred bytes, and nothing else is ever allocated. An object that
+//! cannot be read becomes a [`Seen`] without a view: it is counted and skipped, and never stops a watch.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::core::ApiResource;
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::gang;
+use crate::snapshot::{Group, Namespace, Overrides, SeatKeys, ServiceOwner, Sighting};
+use crate::spark::labels;
+use crate::spark::pod::{OwnerReference, Pod};
+
+/// What the snapshot keeps of one kind of object.
+pub trait View: Sized + Clone + std::fmt::Debug + Send + Sync + 'static {
+    /// Reads it from the object's JSON; `None` when it cannot be read.
+    fn read(json: &str) -> Option<Self>;
+}
+
+/// An object as it came over the wire: where it is, and its view.
+#[derive(Clone, Debug)]
+pub struct Seen<V> {
+    meta: ObjectMeta,
+    /// `None` for an object that cannot be read.
+    pub view: Option<V>,
+}
+
+impl<V> Seen<V> {
+    /// Its namespace; empty for cluster-wide objects.
+    pub fn namespace(&self) -> &str {
+        self.meta.namespace.as_deref().unwrap_or_default()
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        self.meta.name.as_deref().unwrap_or_default()
+    }
+
+    /// Its uid.
+    pub fn uid(&self) -> &str {
+        self.meta.uid.as_deref().unwrap_or_default()
+    }
+
+    /// Its place alone.
+    pub fn without_view(self) -> Seen<()> {
+        Seen { meta: self.meta, view: None }
+    }
+}
+
+/// Where an object is, however odd the rest of it.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Head {
+    metadata: HeadMeta,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct HeadMeta {
+    name: Option<String>,
+    namespace: Option<String>,
+    uid: Option<String>,
+    resource_version: Option<String>,
+}
+
+impl<'de, V: View> Deserialize<'de> for Seen<V> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let raw = <&'de RawValue>::deserialize(deserializer)?.get();
+        let HeadMeta { name, namespace, uid, resource_version } =
+            serde_json::from_str::<Head>(raw).unwrap_or_default().metadata;
+        let meta = ObjectMeta { name, namespace, uid, resource_version, ..ObjectMeta::default() };
+        Ok(Seen { view: V::read(raw), meta })
+    }
+}
+
+impl<V: View> kube::Resource for Seen<V> {
+    type DynamicType = ApiResource;
+    type Scope = kube::core::DynamicResourceScope;
+
+    fn kind(dt: &ApiResource) -> Cow<'_, str> {
+        dt.kind.as_str().into()
+    }
+
+    fn group(dt: &ApiResource) -> Cow<'_, str> {
+        dt.group.as_str().into()
+    }
+
+    fn version(dt: &ApiResource) -> Cow<'_, str> {
+        dt.version.as_str().into()
+    }
+
+    fn api_version(dt: &ApiResource) -> Cow<'_, str> {
+        dt.api_version.as_str().into()
+    }
+
+    fn plural(dt: &ApiResource) -> Cow<'_, str> {
+        dt.plural.as_str().into()
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.meta
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.meta
+    }
+}
+
+static SEAT_KEYS: LazyLock<SeatKeys> = LazyLock::new(gang::seat_keys);
+
+/// The keys that gang schedulers read.
+pub(super) fn seat_keys() -> &'static SeatKeys {
+    &SEAT_KEYS
+}
+
+impl View for Sighting {
+    fn read(json: &str) -> Option<Self> {
+        Sighting::of(&Pod::read_whole(json.as_bytes()).ok()?, &SEAT_KEYS)
+    }
+}
+
+/// `metadata` of anything.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Meta {
+    uid: Option<String>,
+    resource_version: Option<String>,
+    deletion_timestamp: Option<serde::de::IgnoredAny>,
+    labels: Option<BTreeMap<String, String>>,
+    annotations: Option<BTreeMap<String, String>>,
+}
+
+#[derive(Deserialize)]
+struct Whole<'a> {
+    #[serde(default)]
+    metadata: Meta,
+    #[serde(borrow, default)]
+    spec: Option<&'a RawValue>,
+}
+
+fn whole(json: &str) -> Option<Whole<'_>> {
+    serde_json::from_str(json).ok()
+}
+
+/// The controlling owner, read apart so that the common part stays simple.
+fn owner_pod(json: &str) -> Option<(Arc<str>, Arc<str>)> {
+    #[derive(Deserialize)]
+    struct Owned<'a> {
+        #[serde(borrow)]
+        metadata: Owners<'a>,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Owners<'a> {
+        #[serde(borrow, default)]
+        owner_references: Option<Vec<OwnerReference<'a>>>,
+    }
+    let owners = serde_json::from_str::<Owned<'_>>(json).ok()?.metadata.owner_references?;
+    let owner = owners.iter().find(|owner| owner.controller == Some(true) && owner.is_pod())?;
+    Some((owner.name.as_str().into(), owner.uid.as_str().into()))
+}
+
+impl View for Namespace {
+    fn read(json: &str) -> Option<Self> {
+        let Meta { labels, annotations, .. } = whole(json)?.metadata;
+        let annotations = annotations.unwrap_or_default();
+        Some(Namespace {
+            labels: labels.unwrap_or_default(),
+            overrides: Overrides::read(|key| annotations.get(key).map(String::as_str)),
+        })
+    }
+}
+
+/// A Service, as far as a driver's pod owns it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServiceView(pub Option<ServiceOwner>);
+
+impl View for ServiceView {
+    fn read(json: &str) -> Option<Self> {
+        whole(json)?;
+        Some(ServiceView(owner_pod(json).map(|(name, uid)| ServiceOwner { name, uid })))
+    }
+}
+
+/// A priority class: its name is all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PriorityClassView;
+
+impl View for PriorityClassView {
+    fn read(json: &str) -> Option<Self> {
+        whole(json).map(|_| PriorityClassView)
+    }
+}
+
+impl View for Group {
+    fn read(json: &str) -> Option<Self> {
+        let Whole { metadata, spec } = whole(json)?;
+        let entry = |map: &Option<BTreeMap<String, String>>, key: &str| map.as_ref()?.get(key).cloned();
+        Some(Group {
+            uid: metadata.uid?.into(),
+            version: metadata.resource_version?.into(),
+            selector: entry(&metadata.labels, labels::APP_SELECTOR).map(Arc::from),
+            owner: owner_pod(json).map(|(_, uid)| uid),
+            started: entry(&metadata.annotations, labels::STARTED).as_deref() == Some("true"),
+            deleting: metadata.deletion_timestamp.is_some(),
+            spec: spec.map_or(Some(Value::Null), |raw| serde_json::from_str(raw.get()).ok())?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kube::core::WatchEvent;
+
+    #[test]
+    fn a_malformed_object_has_a_place_and_no_view() {
+        let line = r#"{"type":"ADDED","object":{"metadata":{"name":"a","namespace":"n","uid":"u","resourceVersion":"7","labels":[1]}}}"#;
+        let event: WatchEvent<Seen<Sighting>> = serde_json::from_str(line).unwrap();
+        let WatchEvent::Added(seen) = event else { panic!("{event:?}") };
+        assert_eq!((seen.name(), seen.namespace(), seen.uid()), ("a", "n", "u"));
+        assert_eq!(seen.meta.resource_version.as_deref(), Some("7"));
+        assert!(seen.view.is_none());
+        for odd in ["[]", "1", r#"{"metadata":3}"#, r#"{"metadata":{"name":{}}}"#] {
+            let seen: Seen<Sighting> = serde_json::from_str(odd).unwrap();
+            assert!(seen.view.is_none() && seen.name().is_empty(), "{odd}");
+        }
+    }
+
+    #[test]
+    fn a_group_and_its_owner() {
+        let json = r#"{"metadata":{"name":"g","uid":"u","resourceVersion":"7","labels":{"spark-app-selector":"a"},
+            "annotations":{"spark-usher.io/started":"true"},
+            "ownerReferences":[{"apiVersion":"v1","kind":"Pod","name":"d","uid":"du","controller":true}]},
+            "spec":{"minMember":3}}"#;
+        let group = Group::read(json).unwrap();
+        assert_eq!((group.selector.as_deref(), group.owner.as_deref()), (Some("a"), Some("du")));
+        assert!(group.started && !group.deleting);
+        assert_eq!(group.spec, serde_json::json!({"minMember": 3}));
+        assert!(Group::read(r#"{"metadata":{"name":"g"}}"#).is_none(), "no uid");
+    }
+
+    #[test]
+    fn services_are_kept_for_their_owner_only() {
+        let owned = r#"{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Pod","name":"d","uid":"u","controller":true}]}}"#;
+        let owner = ServiceOwner { name: "d".into(), uid: "u".into() };
+        assert_eq!(ServiceView::read(owned), Some(ServiceView(Some(owner))));
+        assert_eq!(ServiceView::read(r#"{"metadata":{}}"#), Some(ServiceView(None)));
+        assert_eq!(ServiceView::read("[]"), None);
+    }
+}

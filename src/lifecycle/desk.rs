@@ -1,0 +1,371 @@
+//! The loop's desk: what has come in, what is being looked up, what is being done, and what is due next.
+//!
+//! It holds the one mutable [`Snapshot`], takes the time as an argument and does nothing itself: the edge hands it
+//! changes and answers, and asks for the next [`Turn`]. Everything in it can be lost at any moment; a restart lists,
+//! reads and plans anew.
+//!
+//! * An application is planned when something about it changed, and all of them once a minute.
+//! * It is planned only by the leader, once pods, namespaces and groups were listed: an empty picture is no reason to
+//!   act.
+//! * It is not planned while its earlier actions are on the way, nor before what its plan needs was read once (or could
+//!   not be, three times): a gang is not lowered because we have just started.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+
+use super::action::Action;
+use super::memory::Memory;
+use super::plan::plan;
+use super::reads::{Read, is_named, reads};
+use crate::policy::Policies;
+use crate::snapshot::{Change, Conf, DriverPod, Followed, Life, Replaced, Snapshot};
+use crate::spark::ids::{AppKey, PodKey};
+
+/// How often everything is planned again although nothing was heard.
+const RESYNC: Duration = Duration::from_secs(60);
+/// How often a pod that is followed by name is read again.
+const REFRESH: Duration = Duration::from_secs(60);
+/// How many reads are on the way at once.
+const READS_AT_ONCE: usize = 16;
+/// How many applications are acted upon at once.
+const APPS_AT_ONCE: usize = 16;
+/// After so many failures a plan is made without what could not be read.
+const PATIENCE: u32 = 3;
+/// The first pause after a failure; each further one is twice as long, up to [`LONGEST_PAUSE`].
+const PAUSE: Duration = Duration::from_millis(500);
+/// The longest pause after a failure.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// What a live read answered.
+#[derive(Clone, Debug)]
+pub enum Answer {
+    /// The pod of that name or address.
+    Pod(DriverPod),
+    /// What the driver's ConfigMap says.
+    Conf(Conf),
+    /// The API server knows no such object.
+    Absent,
+    /// It could not be read; try again.
+    Failed,
+}
+
+/// What is to be done now.
+#[derive(Debug, Default)]
+pub struct Turn {
+    /// Objects to read.
+    pub reads: Vec<Read>,
+    /// Actions, by application, in their order.
+    pub actions: Vec<(AppKey, Vec<Action>)>,
+    /// When to ask again even if nothing is heard.
+    pub wake: Option<Instant>,
+}
+
+/// One object that is read by name.
+#[derive(Debug)]
+struct Reading {
+    askers: BTreeSet<AppKey>,
+    failures: u32,
+    answered: bool,
+    in_flight: bool,
+    due: Instant,
+}
+
+impl Reading {
+    /// Whether a plan may be made: it was read, or could not be.
+    fn is_settled(&self) -> bool {
+        self.answered || self.failures >= PATIENCE
+    }
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub struct Desk {
+    snapshot: Snapshot,
+    /// Applications whose reads are to be looked at.
+    unread: BTreeSet<AppKey>,
+    /// Applications to plan.
+    unplanned: BTreeSet<AppKey>,
+    reading: BTreeMap<Read, Reading>,
+    memory: HashMap<AppKey, Memory>,
+    acting: BTreeSet<AppKey>,
+    failures: HashMap<AppKey, (u32, Instant)>,
+    listed: BTreeSet<&'static str>,
+    leading: bool,
+    resync: Instant,
+}
+
+const PODS: &str = "pods";
+const NAMESPACES: &str = "namespaces";
+
+impl Desk {
+    /// An empty desk.
+    pub fn new(now: Instant) -> Desk {
+        Desk {
+            snapshot: Snapshot::default(),
+            unread: BTreeSet::new(),
+            unplanned: BTreeSet::new(),
+            reading: BTreeMap::new(),
+            memory: HashMap::new(),
+            acting: BTreeSet::new(),
+            failures: HashMap::new(),
+            listed: BTreeSet::new(),
+            leading: false,
+            resync: now + RESYNC,
+        }
+    }
+
+    /// The picture as it is now.
+    pub fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
+    }
+
+    /// Takes a change in.
+    pub fn apply(&mut self, change: Change) {
+        match &change {
+            Change::Replaced(Replaced::Pods(_)) => _ = self.listed.insert(PODS),
+            Change::Replaced(Replaced::Namespaces(_)) => _ = self.listed.insert(NAMESPACES),
+            Change::Replaced(Replaced::Groups(kind, _)) => _ = self.listed.insert(kind),
+            Change::Apis(apis) => {
+                // Of an API that is served no more, or in another version, nothing is known.
+                let changed = |kind: &&'static str| {
+                    let had = self.snapshot.apis.as_ref().and_then(|had| had.get(kind));
+                    had.is_some() && had != apis.get(kind)
+                };
+                let kinds: Vec<&'static str> = self.listed.iter().copied().filter(changed).collect();
+                for kind in kinds {
+                    self.listed.remove(kind);
+                    let gone = self.snapshot.apply(Change::Replaced(Replaced::Groups(kind, Vec::new())));
+                    self.touch(gone);
+                }
+            }
+            _ => {}
+        }
+        let touched = self.snapshot.apply(change);
+        self.touch(touched);
+    }
+
+    fn touch(&mut self, apps: impl IntoIterator<Item = AppKey>) {
+        for app in apps {
+            self.unread.insert(app.clone());
+            self.unplanned.insert(app);
+        }
+    }
+
+    /// Whether everything that plans rest on was listed.
+    pub fn is_complete(&self) -> bool {
+        let groups = |apis: &Arc<crate::snapshot::ServedApis>| apis.0.keys().all(|kind| self.listed.contains(kind));
+        self.listed.contains(PODS)
+            && self.listed.contains(NAMESPACES)
+            && self.snapshot.apis.as_ref().is_some_and(groups)
+    }
+
+    /// Policies changed: everything is planned again.
+    pub fn replan(&mut self) {
+        let apps = self.snapshot.apps.keys().cloned();
+        let left =
+            self.snapshot.groups.iter().filter_map(|(key, group)| {
+                group.selector.as_ref().map(|selector| AppKey::new(&key.namespace, selector))
+            });
+        let all: Vec<AppKey> = apps.chain(left).collect();
+        self.touch(all);
+    }
+
+    /// What is due now.
+    pub fn turn(&mut self, now: Instant, wall: Timestamp, policies: &Policies, leading: bool) -> Turn {
+        if leading && !self.leading {
+            self.replan();
+        }
+        self.leading = leading;
+        if self.resync <= now {
+            self.resync = now + RESYNC;
+            self.replan();
+        }
+        let mut turn = Turn::default();
+        self.drop_unwanted(now);
+        for key in std::mem::take(&mut self.unread) {
+            self.ask(&key, now, policies);
+        }
+        self.due_reads(now, &mut turn);
+        if !leading {
+            self.unplanned.clear();
+            self.memory.clear();
+        } else if self.is_complete() {
+            self.plans(now, wall, policies, &mut turn);
+        }
+        turn.wake = self.next_wake();
+        turn
+    }
+
+    /// Notes what an application wants to know.
+    fn ask(&mut self, key: &AppKey, now: Instant, policies: &Policies) {
+        for read in reads(&self.snapshot, key, policies) {
+            let reading = self.reading.entry(read).or_insert_with(|| Reading {
+                askers: BTreeSet::new(),
+                failures: 0,
+                answered: false,
+                in_flight: false,
+                due: now,
+            });
+            reading.askers.insert(key.clone());
+        }
+    }
+
+    /// Forgets what was read and nothing rests on any more.
+    fn drop_unwanted(&mut self, now: Instant) {
+        let old = |(read, reading): (&Read, &Reading)| {
+            (reading.answered && !reading.in_flight && reading.due <= now).then(|| read.clone())
+        };
+        let old: Vec<Read> = self.reading.iter().filter_map(old).collect();
+        for read in old.into_iter().filter(|read| !is_wanted(read, &self.snapshot)).collect::<Vec<_>>() {
+            let askers = self.reading.remove(&read).map(|reading| reading.askers).unwrap_or_default();
+            if let Read::Pod(pod) = read {
+                self.apply(Change::Unfollowed(pod));
+            }
+            self.touch(askers);
+        }
+    }
+
+    fn due_reads(&mut self, now: Instant, turn: &mut Turn) {
+        let free = READS_AT_ONCE.saturating_sub(self.in_flight());
+        let due = self.reading.iter_mut().filter(|(_, reading)| !reading.in_flight && reading.due <= now);
+        for (read, reading) in due.take(free) {
+            reading.in_flight = true;
+            turn.reads.push(read.clone());
+        }
+    }
+
+    fn in_flight(&self) -> usize {
+        self.reading.values().filter(|reading| reading.in_flight).count()
+    }
+
+    fn plans(&mut self, now: Instant, wall: Timestamp, policies: &Policies, turn: &mut Turn) {
+        let unsettled: BTreeSet<&AppKey> =
+            self.reading.values().filter(|reading| !reading.is_settled()).flat_map(|reading| &reading.askers).collect();
+        let mut later = Vec::new();
+        while self.acting.len() < APPS_AT_ONCE
+            && let Some(key) = self.unplanned.pop_first()
+        {
+            if self.acting.contains(&key) || self.failures.get(&key).is_some_and(|(_, until)| *until > now) {
+                later.push(key);
+                continue;
+            }
+            if unsettled.contains(&key) {
+                continue; // The answer touches it again.
+            }
+            let memory = self.memory.entry(key.clone()).or_default();
+            let actions = plan(&self.snapshot, &key, wall, policies, memory);
+            if memory.is_empty() {
+                self.memory.remove(&key);
+            }
+            if actions.is_empty() {
+                self.failures.remove(&key);
+            } else {
+                self.acting.insert(key.clone());
+                turn.actions.push((key, actions));
+            }
+        }
+        self.unplanned.extend(later);
+    }
+
+    /// Takes the answer to a read in.
+    pub fn answered(&mut self, read: &Read, answer: Answer, now: Instant) {
+        let Some(reading) = self.reading.get_mut(read) else { return };
+        reading.in_flight = false;
+        let askers: Vec<AppKey> = reading.askers.iter().cloned().collect();
+        // A driver's ConfigMap is made after its pod (SPARK.md §6.1), so at first there is none.
+        let early = matches!(read, Read::Conf(pod, ..) if self.snapshot.driver_pod(pod.namespace(), pod.name())
+            .is_some_and(|driver| driver.life == Life::Pending));
+        let failed = matches!(answer, Answer::Failed) || (matches!(answer, Answer::Absent) && early);
+        if failed {
+            reading.failures = reading.failures.saturating_add(1);
+            reading.due = now + pause(reading.failures);
+            if reading.failures == PATIENCE {
+                self.touch(askers);
+            }
+            return;
+        }
+        reading.failures = 0;
+        let first = !std::mem::replace(&mut reading.answered, true);
+        reading.due = now + REFRESH;
+        let change = match (read, answer) {
+            (Read::Pod(pod), Answer::Absent) => Some(Change::Followed(pod.clone(), Followed::Absent, askers.clone())),
+            (Read::Pod(pod), Answer::Pod(driver)) => {
+                Some(Change::Followed(pod.clone(), Followed::Present(Arc::new(driver)), askers.clone()))
+            }
+            (Read::Address(namespace, _), Answer::Pod(driver)) => {
+                let pod = PodKey::new(namespace, &driver.name);
+                Some(Change::Followed(pod, Followed::Present(Arc::new(driver)), askers.clone()))
+            }
+            (Read::Conf(pod, uid, _), answer) => {
+                let conf = if let Answer::Conf(conf) = answer { conf } else { Conf::Unreadable };
+                Some(Change::Conf(pod.clone(), uid.clone(), conf, askers.clone()))
+            }
+            _ => None,
+        };
+        match (read, &change) {
+            (Read::Conf(..), _) => _ = self.reading.remove(read),
+            // From now on it is read by its name.
+            (Read::Address(..), Some(Change::Followed(pod, ..))) => {
+                let askers = askers.iter().cloned().collect();
+                let due = now + REFRESH;
+                let reading = Reading { askers, failures: 0, answered: true, in_flight: false, due };
+                self.reading.entry(Read::Pod(pod.clone())).or_insert(reading);
+            }
+            _ => {}
+        }
+        if let Some(change) = change {
+            self.apply(change);
+        }
+        if first {
+            self.touch(askers);
+        }
+    }
+
+    /// An application's actions were done, or some of them failed. Either way the next plan tells what is still missing.
+    pub fn done(&mut self, app: &AppKey, failed: bool, now: Instant) {
+        self.acting.remove(app);
+        if failed {
+            let count = self.failures.get(app).map_or(0, |(count, _)| *count).saturating_add(1);
+            self.failures.insert(app.clone(), (count, now + pause(count)));
+            self.unplanned.insert(app.clone());
+        } else {
+            self.failures.remove(app);
+        }
+    }
+
+    fn next_wake(&self) -> Option<Instant> {
+        let free = self.in_flight() < READS_AT_ONCE;
+        let reads = self.reading.values().filter(|reading| free && !reading.in_flight).map(|reading| reading.due);
+        let failed = self.failures.iter().filter(|(key, _)| self.unplanned.contains(*key));
+        let retries = failed.map(|(_, (_, until))| *until);
+        reads.chain(retries).chain([self.resync]).min()
+    }
+}
+
+/// Whether something still rests on what was read.
+fn is_wanted(read: &Read, snapshot: &Snapshot) -> bool {
+    match read {
+        Read::Pod(pod) => is_named(snapshot, pod),
+        // Asked for anew if it is still needed.
+        Read::Address(..) | Read::Conf(..) => false,
+    }
+}
+
+fn pause(failures: u32) -> Duration {
+    PAUSE.saturating_mul(1 << failures.saturating_sub(1).min(10)).min(LONGEST_PAUSE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_to_a_minute() {
+        assert_eq!(pause(1), PAUSE);
+        assert_eq!(pause(3), PAUSE * 4);
+        assert_eq!(pause(u32::MAX), LONGEST_PAUSE);
+    }
+}

@@ -1,0 +1,319 @@
+//! The whole of it over real HTTPS: an API server calls the webhook, the loop watches and writes. Against the sandbox,
+//! or a real kube-apiserver where `KUBEBUILDER_ASSETS` is set (see `support/cluster.rs`).
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
+
+#[path = "support/cluster.rs"]
+mod cluster;
+mod support;
+
+use cluster::{Cluster, eventually};
+use k8s_openapi::api::core::v1::{Event, Pod};
+use kube::ResourceExt;
+use kube::api::{Api, ListParams, Patch, PatchParams};
+use serde_json::{Value, json};
+use support::*;
+
+const VOLCANO: &str = "policies: [{name: batch, scheduler: {type: volcano}, queue: analytics, overrides: [queue]}]";
+
+fn value(pod: &Pod) -> Value {
+    serde_json::to_value(pod).unwrap()
+}
+
+fn owner(pod: &Pod) -> Option<(String, String)> {
+    let owner = pod.owner_references().iter().find(|owner| owner.controller == Some(true))?;
+    assert_eq!((owner.kind.as_str(), owner.api_version.as_str()), ("Pod", "v1"));
+    assert_eq!(owner.block_owner_deletion, None);
+    Some((owner.name.clone(), owner.uid.clone()))
+}
+
+/// The group's spec and uid, once it is there.
+async fn group(cluster: &Cluster, version: (&str, &str), name: &str) -> Option<Value> {
+    let groups = cluster.objects(version.0, version.1, "PodGroup");
+    groups.get_opt(name).await.unwrap().map(|group| serde_json::to_value(group).unwrap())
+}
+
+const VOLCANO_API: (&str, &str) = ("scheduling.volcano.sh", "v1beta1");
+
+async fn told(cluster: &Cluster, reason: &str) -> Vec<Event> {
+    let events: Api<Event> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
+    let all = events.list(&ListParams::default()).await.unwrap();
+    all.items.into_iter().filter(|event| event.reason.as_deref() == Some(reason)).collect()
+}
+
+/// A driver of [`APP`] in cluster mode, whose ConfigMap says this.
+async fn driver_with(cluster: &Cluster, conf: &str) -> Pod {
+    let pod = cluster.pod_by(&cluster.client, &running_driver().conf_map("conf")).await;
+    cluster
+        .make(json!({"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "conf", "namespace": cluster.namespace}, "data": {"spark.properties": conf}}))
+        .await;
+    cluster.phase("nb-driver", "Running").await;
+    pod
+}
+
+fn running_driver() -> PodBuilder {
+    pod("nb-driver").driver_of(APP)
+}
+
+#[tokio::test]
+async fn executors_are_owned_and_seated_and_go_with_their_driver() {
+    let cluster = Cluster::start().await;
+    cluster.serve_groups(VOLCANO_API.0, VOLCANO_API.1).await;
+    let mut app = cluster.usher(VOLCANO).await;
+    app.settled().await;
+    let driver = driver_with(&cluster, "spark.executor.instances=3\n").await;
+    assert_eq!(value(&driver)["spec"]["schedulerName"], "volcano");
+    assert_eq!(owner(&driver), None);
+    assert_eq!(driver.annotations().get("scheduling.k8s.io/group-name"), None, "the driver is no member");
+
+    let by_driver = cluster.client_of_pod(&driver).await;
+    let name = format!("nb-driver-{APP8}");
+    for id in 1..=3 {
+        let made = cluster.pod_by(&by_driver, &executor(id)).await;
+        let uid = driver.uid().unwrap();
+        assert_eq!(owner(&made), Some(("nb-driver".into(), uid)), "by the creator's token alone");
+        assert_eq!(made.annotations()["scheduling.k8s.io/group-name"], name);
+        assert_eq!(made.annotations()["scheduling.volcano.sh/queue-name"], "analytics");
+        let read = cluster.pods().get(&made.name_any()).await.unwrap();
+        assert_eq!(value(&read)["spec"]["schedulerName"], "volcano");
+        assert_eq!(owner(&read), owner(&made));
+    }
+    eventually("the group has the application's size", async || {
+        group(&cluster, VOLCANO_API, &name).await.is_some_and(|group| group["spec"]["minMember"] == 3)
+    })
+    .await;
+    let made = group(&cluster, VOLCANO_API, &name).await.unwrap();
+    assert_eq!(made["spec"]["queue"], "analytics");
+    assert_eq!(made["spec"]["minResources"]["memory"], "4224Mi");
+    assert_eq!(made["metadata"]["labels"]["app.kubernetes.io/managed-by"], "spark-usher");
+    assert_eq!(made["metadata"]["ownerReferences"][0]["uid"], driver.uid().unwrap());
+
+    // An executor dies: what is left must be able to start.
+    for id in 1..=3 {
+        cluster.phase(&format!("nb-exec-{id}"), "Running").await;
+    }
+    cluster.phase("nb-exec-2", "Failed").await;
+    cluster.pod_by(&by_driver, &executor(4)).await;
+    eventually("the group can start with the replacement", async || {
+        let now = group(&cluster, VOLCANO_API, &name).await.unwrap();
+        now["spec"]["minMember"].as_u64().unwrap() <= 3
+            && now["metadata"]["annotations"]["spark-usher.io/started"] == "true"
+    })
+    .await;
+
+    cluster.kill("nb-driver").await;
+    if cluster.collects {
+        eventually("the executors go with their driver", async || {
+            cluster
+                .pods()
+                .list(&ListParams::default())
+                .await
+                .unwrap()
+                .items
+                .iter()
+                .all(|pod| pod.metadata.deletion_timestamp.is_some())
+        })
+        .await;
+        eventually("the group goes with it", async || group(&cluster, VOLCANO_API, &name).await.is_none()).await;
+    }
+    app.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_executor_whose_creator_is_not_known_is_adopted_after_a_live_look() {
+    let cluster = Cluster::start().await;
+    cluster.serve_groups(VOLCANO_API.0, VOLCANO_API.1).await;
+    let mut app = cluster.usher(VOLCANO).await;
+    app.settled().await;
+    let driver = driver_with(&cluster, "spark.executor.instances=2\n").await;
+    eventually("the driver is known", async || {
+        app.snapshot().app(&cluster.namespace, APP).is_some_and(|app| app.live_driver().is_some())
+    })
+    .await;
+    // A token of the driver's account that is bound to no pod, as of a Secret.
+    let unbound = cluster.client_bound("spark", None).await;
+    let made = cluster.pod_by(&unbound, &executor(1)).await;
+    assert_eq!(owner(&made), None);
+    let note = made.annotations()["spark-usher.io/driver"].clone();
+    assert_eq!(note, format!("app-selector/nb-driver/{}", driver.uid().unwrap()));
+    assert_eq!(value(&made)["spec"]["schedulerName"], "volcano");
+    eventually("it is adopted", async || {
+        let pod = cluster.pods().get("nb-exec-1").await.unwrap();
+        owner(&pod) == Some(("nb-driver".into(), driver.uid().unwrap()))
+    })
+    .await;
+    app.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn executors_that_came_while_the_webhook_was_down_are_adopted() {
+    let cluster = Cluster::start().await;
+    let driver = driver_with(&cluster, "").await;
+    let by_driver = cluster.client_of_pod(&driver).await;
+    for id in 1..=2 {
+        assert_eq!(owner(&cluster.pod_by(&by_driver, &executor(id)).await), None);
+    }
+    let app = cluster.usher_named("policies: [{name: own, scheduler: {type: none}}]", "one").await;
+    eventually("they are adopted", async || {
+        let pods = cluster.pods().list(&ListParams::default().labels("spark-role=executor")).await.unwrap();
+        pods.items.len() == 2 && pods.items.iter().all(|pod| owner(pod).is_some_and(|(name, _)| name == "nb-driver"))
+    })
+    .await;
+    app.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_notebook_without_labels_is_followed_by_its_name() {
+    let cluster = Cluster::start().await;
+    cluster.serve_groups(VOLCANO_API.0, VOLCANO_API.1).await;
+    let mut app = cluster.usher(VOLCANO).await;
+    app.settled().await;
+    let notebook = cluster.pod_by(&cluster.client, &pod("jupyter")).await;
+    cluster.phase("jupyter", "Running").await;
+    assert_eq!(value(&notebook)["spec"]["schedulerName"], "default-scheduler", "not ours to touch");
+    let by_notebook = cluster.client_of_pod(&notebook).await;
+    let made = cluster.pod_by(&by_notebook, &executor(1)).await;
+    assert_eq!(owner(&made), Some(("jupyter".into(), notebook.uid().unwrap())));
+    let name = format!("jupyter-{APP8}");
+    eventually("the notebook is read and its group is owned by it", async || {
+        let known = app.snapshot().driver_pod(&cluster.namespace, "jupyter").is_some();
+        let owner = group(&cluster, VOLCANO_API, &name)
+            .await
+            .map(|group| group["metadata"]["ownerReferences"][0]["uid"].clone());
+        known && owner == Some(notebook.uid().unwrap().into())
+    })
+    .await;
+    // Nobody knows how many it wants.
+    let group = group(&cluster, VOLCANO_API, &name).await.unwrap();
+    assert_eq!(group["spec"]["minMember"], 1);
+    eventually("the unknown size is told on the notebook", async || {
+        let events = told(&cluster, "GangSizeUnknown").await;
+        events.iter().any(|event| event.involved_object.name.as_deref() == Some("jupyter"))
+    })
+    .await;
+    app.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_group_that_is_not_ours_is_left_alone_and_told() {
+    let cluster = Cluster::start().await;
+    cluster.serve_groups(VOLCANO_API.0, VOLCANO_API.1).await;
+    let name = format!("nb-driver-{APP8}");
+    cluster
+        .make(json!({"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup",
+            "metadata": {"name": name, "namespace": cluster.namespace}, "spec": {"minMember": 9}}))
+        .await;
+    let mut app = cluster.usher(VOLCANO).await;
+    app.settled().await;
+    let driver = driver_with(&cluster, "spark.executor.instances=2\n").await;
+    let by_driver = cluster.client_of_pod(&driver).await;
+    cluster.pod_by(&by_driver, &executor(1)).await;
+    eventually("it is told", async || !told(&cluster, "GroupNotOurs").await.is_empty()).await;
+    let kept = group(&cluster, VOLCANO_API, &name).await.unwrap();
+    assert_eq!(kept["spec"], json!({"minMember": 9}));
+    assert_eq!(kept["metadata"]["labels"], Value::Null);
+    app.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn one_replica_leads_and_the_next_takes_over() {
+    let cluster = Cluster::start().await;
+    cluster.serve_groups(VOLCANO_API.0, VOLCANO_API.1).await;
+    let mut one = cluster.usher(VOLCANO).await;
+    one.settled().await;
+    let mut two = cluster.usher_named(VOLCANO, "two").await;
+    let mut news = Box::pin(two.settled());
+    let early = tokio::time::timeout(std::time::Duration::from_secs(4), &mut news).await;
+    assert!(early.is_err(), "two leaders");
+    drop(news);
+    let start = std::time::Instant::now();
+    one.leave();
+    two.settled().await;
+    println!("graceful failover took {:?}", start.elapsed());
+    // The webhook of the first goes on serving; the second writes.
+    let driver = driver_with(&cluster, "spark.executor.instances=2\n").await;
+    let by_driver = cluster.client_of_pod(&driver).await;
+    cluster.pod_by(&by_driver, &executor(1)).await;
+    let name = format!("nb-driver-{APP8}");
+    eventually("the second makes the group", async || group(&cluster, VOLCANO_API, &name).await.is_some()).await;
+    one.stop().await.unwrap();
+    two.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_policy_file_is_taken_over_while_it_runs_and_a_bad_one_is_not() {
+    let cluster = Cluster::start().await;
+    let app = cluster.usher(VOLCANO).await;
+    // An application keeps what its first executor got, so each look is one of its own.
+    let dry = async |name: &str| {
+        let pod = cluster.pod_by(&cluster.client, &pod(name).executor_of(name, 1)).await;
+        value(&pod)["spec"]["schedulerName"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(dry("a").await, "volcano");
+    cluster.reconfigure("one", "policies: [{name: other, scheduler: {type: volcano, name: my-volcano}}]");
+    let mut n = 0;
+    eventually("the new policy counts", async || {
+        n += 1;
+        dry(&format!("b{n}")).await == "my-volcano"
+    })
+    .await;
+    cluster.reconfigure("one", "policies: [{name: other, scheduler: {type: nonsense}}]");
+    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    assert_eq!(dry("c").await, "my-volcano", "the last good one stays");
+    app.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_foreign_creator_gets_no_owner_and_no_seat() {
+    let cluster = Cluster::start().await;
+    let mut app = cluster.usher(VOLCANO).await;
+    app.settled().await;
+    driver_with(&cluster, "").await;
+    cluster
+        .make(json!({"apiVersion": "v1", "kind": "ServiceAccount",
+            "metadata": {"name": "mallory", "namespace": cluster.namespace}}))
+        .await;
+    eventually("the driver is known", async || {
+        app.snapshot().app(&cluster.namespace, APP).is_some_and(|app| app.live_driver().is_some())
+    })
+    .await;
+    let stranger = cluster.pod_by(&cluster.client, &pod("stranger").spec("serviceAccountName", "mallory")).await;
+    let seen = app.snapshot();
+    assert!(seen.driver_pod(&cluster.namespace, "stranger").is_none());
+    cluster.allow("mallory").await;
+    let by_stranger = cluster.client_of_account("mallory", &stranger).await;
+    let made = cluster.pod_by(&by_stranger, &executor(1)).await;
+    assert_eq!(owner(&made), None);
+    assert_eq!(value(&made)["spec"]["schedulerName"], "default-scheduler");
+    app.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn what_is_called_ours_is_corrected_by_level_not_by_edge() {
+    let cluster = Cluster::start().await;
+    cluster.serve_groups(VOLCANO_API.0, VOLCANO_API.1).await;
+    let mut app = cluster.usher(VOLCANO).await;
+    app.settled().await;
+    let driver = driver_with(&cluster, "spark.executor.instances=2\n").await;
+    let by_driver = cluster.client_of_pod(&driver).await;
+    cluster.pod_by(&by_driver, &executor(1)).await;
+    let name = format!("nb-driver-{APP8}");
+    let size = async |wanted: u64| {
+        group(&cluster, VOLCANO_API, &name).await.is_some_and(|group| group["spec"]["minMember"] == wanted)
+    };
+    eventually("the group is there", async || size(2).await).await;
+    let groups = cluster.objects(VOLCANO_API.0, VOLCANO_API.1, "PodGroup");
+    let spoil = Patch::Merge(json!({"spec": {"minMember": 99}}));
+    groups.patch(&name, &PatchParams::default(), &spoil).await.unwrap();
+    eventually("what somebody changed is put right", async || size(2).await).await;
+    groups.delete(&name, &Default::default()).await.unwrap();
+    eventually("what somebody deleted is made again", async || size(2).await).await;
+    app.stop().await.unwrap();
+}

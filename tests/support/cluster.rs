@@ -1,0 +1,421 @@
+//! A cluster to test against: the sandbox, or a real kube-apiserver where `KUBEBUILDER_ASSETS` names a folder with
+//! `etcd` and `kube-apiserver` (and, for garbage collection, `kube-controller-manager`).
+//!
+//! Pods are run by the tests themselves through the status subresource, so that both behave alike.
+
+#![allow(dead_code, unreachable_pub, clippy::disallowed_methods, reason = "each test file uses its part of it")]
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
+use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::{Namespace, Pod, ServiceAccount};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::core::ApiResource;
+use kube::{Client, Config, ResourceExt};
+use serde_json::{Value, json};
+use spark_usher::app::{App, CertificateSource, Options as AppOptions};
+use spark_usher::cluster::client::Cluster as Connection;
+use spark_usher::cluster::lease::Election;
+use spark_usher::cluster::registration;
+use spark_usher::runtime::clock;
+use spark_usher::sandbox::{Options, Sandbox};
+use spark_usher::tls::ca::Authority;
+use spark_usher::tls::load::load;
+
+/// A cluster.
+pub struct Cluster {
+    kind: Kind,
+    /// An administrator's client.
+    pub client: Client,
+    /// A namespace of this test's own.
+    pub namespace: String,
+    /// Whether owners' deaths are followed.
+    pub collects: bool,
+    folder: tempfile::TempDir,
+}
+
+enum Kind {
+    Sandbox(Box<Sandbox>),
+    Real(Real),
+}
+
+struct Real {
+    processes: Vec<Child>,
+    url: String,
+}
+
+impl Drop for Real {
+    fn drop(&mut self) {
+        for process in self.processes.iter_mut().rev() {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+}
+
+impl Cluster {
+    /// A cluster in which nobody places or runs pods.
+    pub async fn start() -> Cluster {
+        let filter = std::env::var("SPARK_USHER_LOG").unwrap_or_else(|_| "warn,spark_usher=info".to_owned());
+        spark_usher::telemetry::log::init(&filter, spark_usher::telemetry::log::Format::Text).unwrap();
+        spark_usher::tls::install_provider();
+        let folder = tempfile::tempdir().unwrap();
+        let (kind, client, collects) = match std::env::var_os("KUBEBUILDER_ASSETS") {
+            None => {
+                let sandbox = Sandbox::start(&Options { run_pods: false, ..Options::default() }).unwrap();
+                let client = sandbox.client(sandbox.admin_token()).unwrap();
+                (Kind::Sandbox(Box::new(sandbox)), client, true)
+            }
+            Some(assets) => {
+                let (real, collects) = Real::start(&PathBuf::from(assets), folder.path()).await;
+                let client = real.client("admin-token");
+                (Kind::Real(real), client, collects)
+            }
+        };
+        let namespace = format!("t-{}", spark_usher::runtime::random::hex(4));
+        let cluster = Cluster { kind, client, namespace, collects, folder };
+        cluster.make(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": cluster.namespace}})).await;
+        cluster
+            .make(json!({"apiVersion": "v1", "kind": "ServiceAccount",
+                "metadata": {"name": "spark", "namespace": cluster.namespace}}))
+            .await;
+        cluster.allow("spark").await;
+        cluster
+    }
+
+    /// Whether this is a real kube-apiserver.
+    pub fn is_real(&self) -> bool {
+        matches!(self.kind, Kind::Real(_))
+    }
+
+    /// The sandbox, where it is one.
+    pub fn sandbox(&self) -> Option<&Sandbox> {
+        match &self.kind {
+            Kind::Sandbox(sandbox) => Some(sandbox),
+            Kind::Real(_) => None,
+        }
+    }
+
+    /// A client by token.
+    pub fn client_of(&self, token: &str) -> Client {
+        match &self.kind {
+            Kind::Sandbox(sandbox) => sandbox.client(token).unwrap(),
+            Kind::Real(real) => real.client(token),
+        }
+    }
+
+    /// A client with the token that the pod of this name has, bound to it.
+    pub async fn client_of_pod(&self, pod: &Pod) -> Client {
+        self.client_of_account("spark", pod).await
+    }
+
+    /// Lets a service account of this namespace do anything in it.
+    pub async fn allow(&self, account: &str) {
+        let rights = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+            "metadata": {"name": account, "namespace": self.namespace},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+            "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": self.namespace}],
+        });
+        self.make(rights).await;
+    }
+
+    /// A client with a token of this account, bound to this pod.
+    pub async fn client_of_account(&self, account: &str, pod: &Pod) -> Client {
+        self.client_bound(account, Some(pod)).await
+    }
+
+    /// A client with a token of this account, bound to this pod or to none.
+    pub async fn client_bound(&self, account: &str, pod: Option<&Pod>) -> Client {
+        let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), &self.namespace);
+        let request = TokenRequest {
+            spec: Some(TokenRequestSpec {
+                bound_object_ref: pod.map(|pod| BoundObjectReference {
+                    api_version: Some("v1".into()),
+                    kind: Some("Pod".into()),
+                    name: pod.metadata.name.clone(),
+                    uid: pod.metadata.uid.clone(),
+                }),
+                expiration_seconds: Some(3600),
+                ..TokenRequestSpec::default()
+            }),
+            ..TokenRequest::default()
+        };
+        let issued = accounts.create_token_request(account, &PostParams::default(), &request).await.unwrap();
+        self.client_of(&issued.status.unwrap().token.unwrap())
+    }
+
+    /// Creates an object as the administrator.
+    pub async fn make(&self, object: Value) -> DynamicObject {
+        self.make_as(&self.client, object).await.unwrap()
+    }
+
+    /// Creates an object.
+    pub async fn make_as(&self, client: &Client, object: Value) -> kube::Result<DynamicObject> {
+        let object: DynamicObject = serde_json::from_value(object).unwrap();
+        let types = object.types.clone().unwrap();
+        let (group, version) = types.api_version.split_once('/').unwrap_or(("", &types.api_version));
+        let plural = match types.kind.as_str() {
+            "PriorityClass" => "priorityclasses".to_owned(),
+            kind => format!("{}s", kind.to_lowercase()),
+        };
+        let resource = ApiResource {
+            group: group.to_owned(),
+            version: version.to_owned(),
+            api_version: types.api_version.clone(),
+            kind: types.kind.clone(),
+            plural,
+        };
+        let api: Api<DynamicObject> = match &object.metadata.namespace {
+            Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+            None => Api::all_with(client.clone(), &resource),
+        };
+        api.create(&PostParams::default(), &object).await
+    }
+
+    /// The pods of this test's namespace.
+    pub fn pods(&self) -> Api<Pod> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    /// Objects of this test's namespace.
+    pub fn objects(&self, group: &str, version: &str, kind: &str) -> Api<DynamicObject> {
+        let api_version = format!("{group}/{version}");
+        let plural = format!("{}s", kind.to_lowercase());
+        let resource =
+            ApiResource { group: group.into(), version: version.into(), api_version, kind: kind.into(), plural };
+        Api::namespaced_with(self.client.clone(), &self.namespace, &resource)
+    }
+
+    /// Creates a pod as somebody. It needs no image.
+    pub async fn pod_by(&self, client: &Client, pod: &super::PodBuilder) -> Pod {
+        let mut pod = pod.clone().namespace(&self.namespace).0;
+        // What only a stored pod carries.
+        for key in ["priority", "preemptionPolicy"] {
+            pod["spec"].as_object_mut().unwrap().remove(key);
+        }
+        let pod: Pod = serde_json::from_value(pod).unwrap();
+        let pods: Api<Pod> = Api::namespaced(client.clone(), &self.namespace);
+        pods.create(&PostParams::default(), &pod).await.unwrap()
+    }
+
+    /// Plays kubelet: the pod is in this phase now.
+    pub async fn phase(&self, pod: &str, phase: &str) {
+        let status = json!({"status": {"phase": phase}});
+        self.pods().patch_status(pod, &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
+    }
+
+    /// Deletes a pod at once.
+    pub async fn kill(&self, pod: &str) {
+        self.pods().delete(pod, &DeleteParams::default().grace_period(0)).await.unwrap();
+    }
+
+    /// Serves PodGroups of a group, as if its scheduler were installed.
+    pub async fn serve_groups(&self, group: &str, version: &str) {
+        let crd = json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": format!("podgroups.{group}"),
+                "annotations": {"api-approved.kubernetes.io": "unapproved, a test's"}},
+            "spec": {
+                "group": group, "scope": "Namespaced",
+                "names": {"kind": "PodGroup", "plural": "podgroups", "singular": "podgroup", "listKind": "PodGroupList"},
+                "versions": [{
+                    "name": version, "served": true, "storage": true, "subresources": {"status": {}},
+                    "schema": {"openAPIV3Schema": {"type": "object", "properties": {
+                        "spec": {"type": "object", "properties": {
+                            "minMember": {"type": "integer", "format": "int32"},
+                            "queue": {"type": "string"},
+                            "priorityClassName": {"type": "string"},
+                            "scheduleTimeoutSeconds": {"type": "integer"},
+                            "minResources": {"type": "object", "additionalProperties": {
+                                "anyOf": [{"type": "integer"}, {"type": "string"}], "x-kubernetes-int-or-string": true}},
+                        }},
+                        "status": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+                    }}},
+                }],
+            },
+        });
+        let crds: Api<CustomResourceDefinition> = Api::all(self.client.clone());
+        crds.create(&PostParams::default(), &serde_json::from_value(crd).unwrap()).await.unwrap();
+        let groups = self.objects(group, version, "PodGroup");
+        eventually("the CRD is served", async || groups.list(&Default::default()).await.is_ok()).await;
+    }
+
+    /// Starts spark-usher in this process with this policy file, and registers its webhook for this namespace.
+    pub async fn usher(&self, config: &str) -> App {
+        let app = self.usher_named(config, "one").await;
+        let url = format!("https://127.0.0.1:{}/mutate", app.webhook().port());
+        let ca = std::fs::read_to_string(self.folder.path().join("one.ca")).unwrap();
+        let object = registration::mutating(&url, &ca, &[&self.namespace]);
+        let api: Api<MutatingWebhookConfiguration> = Api::all(self.client.clone());
+        api.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
+        self.registered().await;
+        app
+    }
+
+    /// One more replica, whose webhook nobody calls.
+    pub async fn usher_named(&self, config: &str, name: &str) -> App {
+        let path = self.folder.path().join(format!("{name}.yaml"));
+        std::fs::write(&path, config).unwrap();
+        let authority = Authority::new(name, clock::now()).unwrap();
+        std::fs::write(self.folder.path().join(format!("{name}.ca")), authority.pem()).unwrap();
+        let pair = authority.serve(&["localhost"], &[Ipv4Addr::LOCALHOST.into()]).unwrap();
+        let free = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
+        let duration = Duration::from_secs(3);
+        App::start(AppOptions {
+            cluster: Connection { client: self.client.clone(), namespace: self.namespace.clone() },
+            webhook: free,
+            metrics: free,
+            certificate: CertificateSource::Given(
+                load(pair.certificate.as_bytes(), pair.key.as_bytes(), clock::now()).unwrap(),
+            ),
+            config: Some(path),
+            look_every: Duration::from_millis(100),
+            election: Election {
+                namespace: self.namespace.clone(),
+                name: "spark-usher".into(),
+                identity: name.to_owned(),
+                duration,
+                period: duration / 6,
+            },
+            drain: Duration::from_secs(2),
+        })
+        .await
+        .unwrap()
+    }
+
+    /// Rewrites a replica's policy file.
+    pub fn reconfigure(&self, name: &str, config: &str) {
+        std::fs::write(self.folder.path().join(format!("{name}.yaml")), config).unwrap();
+    }
+
+    /// A webhook configuration takes a moment to reach the API server's own cache: waits until a pod comes out marked.
+    async fn registered(&self) {
+        let probe = super::executor(99999).label("spark-app-selector", "spark-probe");
+        let params = PostParams { dry_run: true, ..PostParams::default() };
+        let mut pod = probe.namespace(&self.namespace).0;
+        pod["spec"].as_object_mut().unwrap().remove("priority");
+        pod["spec"].as_object_mut().unwrap().remove("preemptionPolicy");
+        let pod: Pod = serde_json::from_value(pod).unwrap();
+        let pods = self.pods();
+        eventually("the webhook is called", async || {
+            let seen = pods.create(&params, &pod).await.unwrap();
+            seen.annotations().contains_key("spark-usher.io/by")
+        })
+        .await;
+    }
+}
+
+/// Waits until something holds; fails loudly after half a minute.
+pub async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    for _ in 0..300 {
+        if holds().await {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("after 30 s it still does not hold that {what}");
+}
+
+impl Real {
+    async fn start(assets: &Path, folder: &Path) -> (Real, bool) {
+        let (etcd, peer, secure) = (free_port(), free_port(), free_port());
+        let mut real = Real { processes: Vec::new(), url: format!("https://127.0.0.1:{secure}") };
+        let at = |name: &str| folder.join(name).display().to_string();
+        real.run(
+            assets,
+            "etcd",
+            folder,
+            &[
+                format!("--data-dir={}", at("etcd")),
+                format!("--listen-client-urls=http://127.0.0.1:{etcd}"),
+                format!("--advertise-client-urls=http://127.0.0.1:{etcd}"),
+                format!("--listen-peer-urls=http://127.0.0.1:{peer}"),
+            ],
+        );
+        // Signs service-account tokens; ECDSA, PKCS 8.
+        let key = Authority::new("tokens", clock::now()).unwrap().serve(&["tokens"], &[]).unwrap().key;
+        std::fs::write(at("sa.key"), key).unwrap();
+        std::fs::write(at("tokens.csv"), "admin-token,admin,admin,\"system:masters\"\n").unwrap();
+        real.run(
+            assets,
+            "kube-apiserver",
+            folder,
+            &[
+                format!("--etcd-servers=http://127.0.0.1:{etcd}"),
+                format!("--secure-port={secure}"),
+                "--bind-address=127.0.0.1".into(),
+                format!("--cert-dir={}", at("certs")),
+                "--service-account-issuer=https://kubernetes.default.svc".into(),
+                format!("--service-account-key-file={}", at("sa.key")),
+                format!("--service-account-signing-key-file={}", at("sa.key")),
+                format!("--token-auth-file={}", at("tokens.csv")),
+                "--service-cluster-ip-range=10.0.0.0/24".into(),
+                "--authorization-mode=RBAC".into(),
+                "--disable-admission-plugins=ServiceAccount".into(),
+            ],
+        );
+        let certificate = folder.join("certs/apiserver.crt");
+        eventually("the API server made its certificate", async || certificate.exists()).await;
+        let ready = async || match real.client("admin-token").request_text(request("/readyz")).await {
+            Ok(text) => text == "ok",
+            Err(_) => false,
+        };
+        eventually("the API server is ready", ready).await;
+        let namespaces: Api<Namespace> = Api::all(real.client("admin-token"));
+        eventually("the default namespace is there", async || namespaces.get("default").await.is_ok()).await;
+        let collects = assets.join("kube-controller-manager").exists();
+        if collects {
+            std::fs::write(at("kubeconfig"), real.kubeconfig()).unwrap();
+            real.run(
+                assets,
+                "kube-controller-manager",
+                folder,
+                &[
+                    format!("--kubeconfig={}", at("kubeconfig")),
+                    "--controllers=garbage-collector-controller".into(),
+                    "--leader-elect=false".into(),
+                    "--secure-port=0".into(),
+                ],
+            );
+        }
+        (real, collects)
+    }
+
+    fn run(&mut self, assets: &Path, program: &str, folder: &Path, args: &[String]) {
+        let log = std::fs::File::create(folder.join(format!("{program}.log"))).unwrap();
+        let mut command = Command::new(assets.join(program));
+        command.args(args).stdout(Stdio::null()).stderr(Stdio::from(log));
+        self.processes.push(command.spawn().unwrap_or_else(|error| panic!("{program}: {error}")));
+    }
+
+    fn client(&self, token: &str) -> Client {
+        let mut config = Config::new(self.url.parse().unwrap());
+        // Its certificate is self-made at its start, and it is on loopback.
+        config.accept_invalid_certs = true;
+        config.auth_info.token = Some(token.to_owned().into());
+        Client::try_from(config).unwrap()
+    }
+
+    fn kubeconfig(&self) -> String {
+        format!(
+            "{{apiVersion: v1, kind: Config, current-context: c, \
+             clusters: [{{name: c, cluster: {{server: \"{}\", insecure-skip-tls-verify: true}}}}], \
+             users: [{{name: u, user: {{token: admin-token}}}}], contexts: [{{name: c, context: {{cluster: c, user: u}}}}]}}",
+            self.url
+        )
+    }
+}
+
+fn request(path: &str) -> axum::http::Request<Vec<u8>> {
+    axum::http::Request::get(path).body(Vec::new()).unwrap()
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
