@@ -311,15 +311,15 @@ impl Cluster {
     }
 }
 
-/// Waits until something holds; fails loudly after half a minute.
+/// Waits until something holds; fails loudly after a minute.
 pub async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    for _ in 0..300 {
+    for _ in 0..600 {
         if holds().await {
             return;
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    panic!("after 30 s it still does not hold that {what}");
+    panic!("after a minute it still does not hold that {what}");
 }
 
 impl Real {
@@ -338,9 +338,10 @@ impl Real {
                 format!("--listen-peer-urls=http://127.0.0.1:{peer}"),
             ],
         );
-        // Signs service-account tokens; ECDSA, PKCS 8.
-        let key = Authority::new("tokens", clock::now()).unwrap().serve(&["tokens"], &[]).unwrap().key;
-        std::fs::write(at("sa.key"), key).unwrap();
+        // Signs service-account tokens; the public key is read out of the certificate.
+        let signer = Authority::new("tokens", clock::now()).unwrap().serve(&["tokens"], &[]).unwrap();
+        std::fs::write(at("sa.key"), signer.key).unwrap();
+        std::fs::write(at("sa.crt"), signer.certificate).unwrap();
         std::fs::write(at("tokens.csv"), "admin-token,admin,admin,\"system:masters\"\n").unwrap();
         real.run(
             assets,
@@ -352,7 +353,7 @@ impl Real {
                 "--bind-address=127.0.0.1".into(),
                 format!("--cert-dir={}", at("certs")),
                 "--service-account-issuer=https://kubernetes.default.svc".into(),
-                format!("--service-account-key-file={}", at("sa.key")),
+                format!("--service-account-key-file={}", at("sa.crt")),
                 format!("--service-account-signing-key-file={}", at("sa.key")),
                 format!("--token-auth-file={}", at("tokens.csv")),
                 "--service-cluster-ip-range=10.0.0.0/24".into(),
@@ -360,13 +361,19 @@ impl Real {
                 "--disable-admission-plugins=ServiceAccount".into(),
             ],
         );
-        let certificate = folder.join("certs/apiserver.crt");
-        eventually("the API server made its certificate", async || certificate.exists()).await;
-        let ready = async || match real.client("admin-token").request_text(request("/readyz")).await {
-            Ok(text) => text == "ok",
-            Err(_) => false,
-        };
-        eventually("the API server is ready", ready).await;
+        for _ in 0..600 {
+            if let Ok("ok") = real.client("admin-token").request_text(request("/readyz")).await.as_deref() {
+                break;
+            }
+            for process in &mut real.processes {
+                if let Some(ended) = process.try_wait().unwrap() {
+                    let log = std::fs::read_to_string(folder.join("kube-apiserver.log")).unwrap_or_default();
+                    let last: Vec<&str> = log.lines().rev().take(15).collect();
+                    panic!("a program of KUBEBUILDER_ASSETS ended with {ended}:\n{}", last.join("\n"));
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
         let namespaces: Api<Namespace> = Api::all(real.client("admin-token"));
         eventually("the default namespace is there", async || namespaces.get("default").await.is_ok()).await;
         let collects = assets.join("kube-controller-manager").exists();
