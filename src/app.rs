@@ -40,6 +40,17 @@ pub enum CertificateSource {
     Given(Certificate),
 }
 
+/// Where the policies come from.
+#[derive(Clone, Debug)]
+pub enum ConfigSource {
+    /// None: every executor gets its owner, and nothing else changes.
+    Nothing,
+    /// A file, which is looked at again and again.
+    File(PathBuf),
+    /// These, for the life of the process.
+    Given(Box<Config>),
+}
+
 /// How to start.
 #[derive(Clone)]
 pub struct Options {
@@ -51,8 +62,8 @@ pub struct Options {
     pub metrics: SocketAddr,
     /// The serving certificate.
     pub certificate: CertificateSource,
-    /// The policy file; without one every executor gets its owner and nothing else changes.
-    pub config: Option<PathBuf>,
+    /// The policies.
+    pub config: ConfigSource,
     /// How often the policy file and the certificate files are looked at.
     pub look_every: Duration,
     /// How the writing replica is chosen.
@@ -68,6 +79,7 @@ pub struct App {
     leaving: CancellationToken,
     webhook: SocketAddr,
     metrics_address: SocketAddr,
+    counters: Arc<Metrics>,
     snapshot: Arc<ArcSwap<Snapshot>>,
     leading: watch::Receiver<Option<Arc<Leadership>>>,
     complete: watch::Receiver<bool>,
@@ -141,10 +153,10 @@ impl App {
             dry_run: dry_run_seen,
             leading: leading.clone(),
             complete: completed,
-            metrics,
+            metrics: metrics.clone(),
         };
         reconcile::spawn(inputs, &mut supervisor);
-        Ok(App { supervisor, ready, leaving, webhook, metrics_address, snapshot, leading, complete })
+        Ok(App { supervisor, ready, leaving, webhook, metrics_address, counters: metrics, snapshot, leading, complete })
     }
 
     /// Where the webhook listens.
@@ -155,6 +167,11 @@ impl App {
     /// Where the metrics are.
     pub fn metrics(&self) -> SocketAddr {
         self.metrics_address
+    }
+
+    /// What was counted.
+    pub fn counters(&self) -> &Metrics {
+        &self.counters
     }
 
     /// The present picture.
@@ -187,10 +204,14 @@ impl App {
     }
 }
 
-async fn first_config(path: Option<PathBuf>, every: Duration) -> anyhow::Result<(Config, Option<Reloader>)> {
-    let Some(path) = path else {
-        tracing::info!("no policy file: every executor gets its owner, and nothing else changes");
-        return Ok((Config::default(), None));
+async fn first_config(source: ConfigSource, every: Duration) -> anyhow::Result<(Config, Option<Reloader>)> {
+    let path = match source {
+        ConfigSource::Nothing => {
+            tracing::info!("no policy file: every executor gets its owner, and nothing else changes");
+            return Ok((Config::default(), None));
+        }
+        ConfigSource::Given(config) => return Ok((*config, None)),
+        ConfigSource::File(path) => path,
     };
     let shown = path.display().to_string();
     let mut reloader = Reloader::new(path, every);

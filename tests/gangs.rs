@@ -567,11 +567,11 @@ fn a_note_leads_to_a_followed_driver() {
     let noted = executor(1).annotation("spark-usher.io/driver", "driver-url/notebook/n1").stored("e1").phase("Running");
     cluster.see(&noted).settle();
     assert!(cluster.reasons.is_empty(), "nothing before the pod was read");
-    let wanted = reads(&cluster.snapshot, &cluster.app, &cluster.policies);
+    let wanted = reads(&cluster.snapshot, &cluster.app, &cluster.policies, None);
     assert_eq!(wanted, [Read::Pod(PodKey::new("default", "notebook"))]);
     let notebook = pod("notebook").stored("n1").phase("Running");
     cluster.snapshot.apply(Change::Followed(PodKey::new("default", "notebook"), followed(&notebook), vec![]));
-    assert!(reads(&cluster.snapshot, &cluster.app, &cluster.policies).is_empty());
+    assert!(reads(&cluster.snapshot, &cluster.app, &cluster.policies, None).is_empty());
     cluster.settle();
     assert!(cluster.said(Reason::Adopted));
     let foreign = pod("notebook").label("spark-app-selector", "spark-x").stored("n1").phase("Running");
@@ -606,10 +606,10 @@ fn configurations_and_unlabelled_drivers_are_read_once() {
             .phase("Running"),
     );
     let pod_key = PodKey::new("default", "nb-driver");
-    let wanted = reads(&cluster.snapshot, &cluster.app, &cluster.policies);
+    let wanted = reads(&cluster.snapshot, &cluster.app, &cluster.policies, None);
     assert_eq!(wanted, [Read::Conf(pod_key.clone(), DRIVER_UID.into(), "the-map".into())]);
     cluster.snapshot.apply(Change::Conf(pod_key, DRIVER_UID.into(), Conf::Unreadable, vec![]));
-    assert!(reads(&cluster.snapshot, &cluster.app, &cluster.policies).is_empty());
+    assert!(reads(&cluster.snapshot, &cluster.app, &cluster.policies, None).is_empty());
     let mut off = policy("volcano");
     off.gang.read_spark_conf = false;
     let mut cluster = Cluster::new(off);
@@ -620,18 +620,18 @@ fn configurations_and_unlabelled_drivers_are_read_once() {
             .stored(DRIVER_UID)
             .phase("Running"),
     );
-    assert!(reads(&cluster.snapshot, &cluster.app, &cluster.policies).is_empty());
+    assert!(reads(&cluster.snapshot, &cluster.app, &cluster.policies, None).is_empty());
 }
 
 #[test]
 fn an_address_is_looked_up_when_nothing_else_tells() {
     let mut cluster = Cluster::new(policy("none"));
     cluster.see(&executor(1).driver_url("10.1.2.3").stored("e1").phase("Running"));
-    let wanted = reads(&cluster.snapshot, &cluster.app, &cluster.policies);
+    let wanted = reads(&cluster.snapshot, &cluster.app, &cluster.policies, None);
     assert_eq!(wanted, [Read::Address("default".into(), "10.1.2.3".into())]);
     let notebook = pod("notebook").stored("n1").phase("Running").ip("10.1.2.3");
     cluster.snapshot.apply(Change::Followed(PodKey::new("default", "notebook"), followed(&notebook), vec![]));
-    assert!(reads(&cluster.snapshot, &cluster.app, &cluster.policies).is_empty());
+    assert!(reads(&cluster.snapshot, &cluster.app, &cluster.policies, None).is_empty());
     cluster.settle();
     assert!(cluster.said(Reason::Adopted));
     assert!(spark_usher::lifecycle::is_named(&cluster.snapshot, &PodKey::new("default", "notebook")));

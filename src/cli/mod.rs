@@ -1,6 +1,7 @@
 //! The command line, one file a subcommand. Each prints to a writer and returns an exit code.
 
 mod config;
+mod demo;
 mod diff;
 mod explain;
 mod input;
@@ -22,6 +23,8 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// The main job on a bare machine: recorded Spark pods through the real webhook, with and without us.
+    Demo(demo::Args),
     /// Run the webhook and the loop for a cluster, until SIGTERM.
     Serve(Box<serve::Args>),
     /// What would be done with this pod? Offline: reads a Pod or an AdmissionReview and prints the decision.
@@ -42,8 +45,10 @@ pub(crate) const UNREADABLE: u8 = 2;
 impl Cli {
     /// Runs the command.
     pub fn run(self) -> ExitCode {
-        let (mut out, mut err) = (io::stdout().lock(), io::stderr().lock());
+        // Not locked: the log writes to standard error too, from other threads.
+        let (mut out, mut err) = (io::stdout(), io::stderr());
         let code = match self.command {
+            Command::Demo(args) => demo::run(&args, &mut out, &mut err),
             Command::Serve(args) => serve::run(&args, &mut err),
             Command::Explain(args) => explain::run(&args, &mut out, &mut err),
             Command::Config(args) => config::run(&args, &mut out, &mut err),

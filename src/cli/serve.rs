@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 
-use crate::app::{App, CertificateSource, Options};
+use crate::app::{App, CertificateSource, ConfigSource, Options};
 use crate::cluster::client;
 use crate::cluster::lease::{self, Election};
 use crate::runtime::shutdown::Signals;
@@ -99,7 +99,7 @@ async fn serve(args: &Args) -> anyhow::Result<()> {
         webhook: args.webhook_listen,
         metrics: args.metrics_listen,
         certificate: certificate(args)?,
-        config: args.config.clone(),
+        config: args.config.clone().map_or(ConfigSource::Nothing, ConfigSource::File),
         look_every: LOOK_EVERY,
         election,
         drain: Duration::from_secs(args.drain_seconds),

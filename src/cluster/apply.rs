@@ -15,7 +15,7 @@ use super::view::Seen;
 use super::watch::{group_resource, resource};
 use crate::lifecycle::{Action, DriverRef, Told, owner_reference};
 use crate::reason::Reason;
-use crate::snapshot::{Change, Group, GroupApi, GroupKey, Life, Sighting};
+use crate::snapshot::{Change, Followed, Group, GroupApi, GroupKey, Life, Sighting};
 use crate::spark::ids::{AppKey, PodKey};
 use crate::spark::labels;
 use crate::telemetry::metrics::Metrics;
@@ -44,8 +44,8 @@ pub struct Writer {
 enum Ended {
     /// Done, and what the answer told.
     Done(Option<Change>),
-    /// The plan was stale; the watch tells more.
-    Stale,
+    /// The plan was stale: the watch tells more, or a live look did.
+    Stale(Option<Change>),
     /// It must not be done, and this is why.
     Refused(Option<Told>),
 }
@@ -83,7 +83,10 @@ impl Writer {
                     }
                     applied.changes.extend(change);
                 }
-                Ok(Ended::Stale) => self.count(name, "stale"),
+                Ok(Ended::Stale(change)) => {
+                    self.count(name, "stale");
+                    applied.changes.extend(change);
+                }
                 Ok(Ended::Refused(told)) => {
                     self.count(name, "refused");
                     if let Some(told) = told {
@@ -131,6 +134,15 @@ impl Writer {
         owner: Option<&DriverRef>,
         started: bool,
     ) -> kube::Result<Ended> {
+        // A driver that was deleted just now: the garbage collector would take the group at once.
+        if let Some(owner) = owner {
+            let found = pod_named(&self.client, &key.namespace, &owner.name).await?;
+            if found.as_ref().is_none_or(|pod| pod.uid != owner.uid) {
+                let pod = PodKey::new(&key.namespace, &owner.name);
+                let followed = found.map_or(Followed::Absent, |pod| Followed::Present(Arc::new(pod)));
+                return Ok(Ended::Stale(Some(Change::Followed(pod, followed, vec![app.clone()]))));
+            }
+        }
         let groups: Api<DynamicObject> = self.objects(&key.namespace, &group_resource(api));
         let mut metadata = json!({
             "name": &*key.name, "namespace": &*key.namespace,
@@ -160,10 +172,10 @@ impl Writer {
         groups: &Api<DynamicObject>,
         owner: Option<&DriverRef>,
     ) -> kube::Result<Ended> {
-        let Some(found) = groups.get_opt(&key.name).await? else { return Ok(Ended::Stale) };
+        let Some(found) = groups.get_opt(&key.name).await? else { return Ok(Ended::Stale(None)) };
         let mark = found.metadata.labels.as_ref().and_then(|map| map.get(labels::MANAGED_BY));
         if mark.map(String::as_str) == Some(labels::USHER) {
-            return Ok(group_change(key, &found).map_or(Ended::Stale, |change| Ended::Done(Some(change))));
+            return Ok(group_change(key, &found).map_or(Ended::Stale(None), |change| Ended::Done(Some(change))));
         }
         let message = format!(
             "gang {}: a {} of that name is there which spark-usher did not make; it stays as it is",
@@ -258,7 +270,7 @@ fn has_code(error: &kube::Error, code: u16) -> bool {
 
 /// Refusals that mean that the plan was made of an old picture.
 fn stale(error: kube::Error) -> kube::Result<Ended> {
-    if has_code(&error, 409) || has_code(&error, 404) { Ok(Ended::Stale) } else { Err(error) }
+    if has_code(&error, 409) || has_code(&error, 404) { Ok(Ended::Stale(None)) } else { Err(error) }
 }
 
 fn group_change(key: &GroupKey, object: &DynamicObject) -> Option<Change> {

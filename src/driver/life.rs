@@ -27,14 +27,15 @@ impl DriverLife {
 }
 
 /// Answers for an application. A labelled driver tells by itself; one without labels is known by the executors that it
-/// owns, and was read by name.
-pub fn of(key: &AppKey, app: &App, snapshot: &Snapshot) -> DriverLife {
+/// owns, and was read by name; `learned` is the name and uid that were known before.
+pub fn of(key: &AppKey, app: &App, snapshot: &Snapshot, learned: Option<(&str, &str)>) -> DriverLife {
     if let Some(driver) = app.live_driver() {
         return DriverLife::Alive(driver.clone());
     }
     let mut answer = if app.drivers.is_empty() { DriverLife::Unknown } else { DriverLife::Gone };
-    for owner in app.executors.values().filter_map(|executor| executor.owner.as_ref()).filter(|owner| owner.is_pod) {
-        match judge(key.namespace(), &owner.name, &owner.uid, snapshot) {
+    let owners = app.executors.values().filter_map(|executor| executor.owner.as_ref()).filter(|owner| owner.is_pod);
+    for (name, uid) in owners.map(|owner| (&*owner.name, &*owner.uid)).chain(learned) {
+        match judge(key.namespace(), name, uid, snapshot) {
             alive @ DriverLife::Alive(_) => return alive,
             DriverLife::Gone => answer = DriverLife::Gone,
             DriverLife::Unknown => {}

@@ -39,6 +39,13 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// The longest pause after a failure.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
+/// So many times an application is acted upon without a pause.
+const AT_ONCE: u32 = 5;
+/// The longest pause between actions that were done.
+const SLOWEST: Duration = Duration::from_secs(10);
+/// After so long without an action the count starts anew.
+const QUIET: Duration = Duration::from_secs(30);
+
 /// What a live read answered.
 #[derive(Clone, Debug)]
 pub enum Answer {
@@ -92,6 +99,7 @@ pub struct Desk {
     memory: HashMap<AppKey, Memory>,
     acting: BTreeSet<AppKey>,
     failures: HashMap<AppKey, (u32, Instant)>,
+    pace: HashMap<AppKey, (u32, Instant)>,
     listed: BTreeSet<&'static str>,
     leading: bool,
     resync: Instant,
@@ -111,6 +119,7 @@ impl Desk {
             memory: HashMap::new(),
             acting: BTreeSet::new(),
             failures: HashMap::new(),
+            pace: HashMap::new(),
             listed: BTreeSet::new(),
             leading: false,
             resync: now + RESYNC,
@@ -201,7 +210,8 @@ impl Desk {
 
     /// Notes what an application wants to know.
     fn ask(&mut self, key: &AppKey, now: Instant, policies: &Policies) {
-        for read in reads(&self.snapshot, key, policies) {
+        let learned = self.memory.get(key).and_then(|memory| memory.driver.as_ref()).map(|driver| &*driver.name);
+        for read in reads(&self.snapshot, key, policies, learned) {
             let reading = self.reading.entry(read).or_insert_with(|| Reading {
                 askers: BTreeSet::new(),
                 failures: 0,
@@ -248,7 +258,9 @@ impl Desk {
         while self.acting.len() < APPS_AT_ONCE
             && let Some(key) = self.unplanned.pop_first()
         {
-            if self.acting.contains(&key) || self.failures.get(&key).is_some_and(|(_, until)| *until > now) {
+            let not_yet =
+                |held: &HashMap<AppKey, (u32, Instant)>| held.get(&key).is_some_and(|(_, until)| *until > now);
+            if self.acting.contains(&key) || not_yet(&self.failures) || not_yet(&self.pace) {
                 later.push(key);
                 continue;
             }
@@ -334,13 +346,23 @@ impl Desk {
         } else {
             self.failures.remove(app);
         }
+        self.slow_down(app, now);
+    }
+
+    /// Somebody may undo what we do. Who acts again and again upon one application does so ever more slowly.
+    fn slow_down(&mut self, app: &AppKey, now: Instant) {
+        let recent = self.pace.get(app).filter(|(_, until)| now.saturating_duration_since(*until) < QUIET);
+        let count = recent.map_or(0, |(count, _)| *count).saturating_add(1);
+        let pause = if count > AT_ONCE { pause(count - AT_ONCE).min(SLOWEST) } else { Duration::ZERO };
+        self.pace.insert(app.clone(), (count, now + pause));
+        self.pace.retain(|_, (_, until)| now.saturating_duration_since(*until) < QUIET);
     }
 
     fn next_wake(&self) -> Option<Instant> {
         let free = self.in_flight() < READS_AT_ONCE;
         let reads = self.reading.values().filter(|reading| free && !reading.in_flight).map(|reading| reading.due);
-        let failed = self.failures.iter().filter(|(key, _)| self.unplanned.contains(*key));
-        let retries = failed.map(|(_, (_, until))| *until);
+        let held = self.failures.iter().chain(&self.pace).filter(|(key, _)| self.unplanned.contains(*key));
+        let retries = held.map(|(_, (_, until))| *until);
         reads.chain(retries).chain([self.resync]).min()
     }
 }

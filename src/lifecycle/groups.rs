@@ -38,7 +38,7 @@ struct Named<'v> {
 
 pub(super) fn plan(view: &View<'_>, memory: &mut Memory) -> Vec<Action> {
     let named = named(view);
-    let present: BTreeMap<&GroupKey, &Arc<Group>> = present(view).collect();
+    let present: BTreeMap<&GroupKey, &Arc<Group>> = view.groups().collect();
     memory.idle_since.retain(|key, _| present.contains_key(key) && !named.contains_key(key));
     let mut actions = Vec::new();
     // Executors that outlive their driver for a moment start nothing together any more.
@@ -80,17 +80,6 @@ fn group_of(view: &View<'_>, seat: &Seat) -> Option<(GroupKey, &'static GangSche
     let row = GangScheduler::of_kind(kind).filter(|row| !row.apis.is_empty())?;
     let name = row.group_key.of_seat(seat)?;
     Some((GroupKey { namespace: view.key.namespace().into(), name: name.into(), scheduler: row.kind }, row))
-}
-
-/// Groups of ours that were made for this application.
-fn present<'v>(view: &View<'v>) -> impl Iterator<Item = (&'v GroupKey, &'v Arc<Group>)> {
-    let (namespace, selector) = (view.key.namespace(), view.key.selector());
-    let from = GroupKey { namespace: namespace.into(), name: "".into(), scheduler: "" };
-    view.snapshot
-        .groups
-        .range(from..)
-        .take_while(move |(key, _)| *key.namespace == *namespace)
-        .filter(move |(_, group)| group.selector.as_deref() == Some(selector))
 }
 
 /// What a group should say, and what that rests on.
@@ -194,7 +183,10 @@ fn correct(
         match have {
             Some(have) if want < have => {
                 reason = Some(Reason::GangLowered);
-                actions.extend(tell(view, named, Reason::GangLowered, lowered(key, have, wish)));
+                // Of a gang that runs it is no news; of one that waits it is why it can start now.
+                if named.members.iter().any(|member| member.state == ExecutorPodState::Pending) {
+                    actions.extend(tell(view, named, Reason::GangLowered, lowered(key, have, wish)));
+                }
             }
             Some(have) if want > have => reason = Some(Reason::GangRaised),
             _ => {}

@@ -20,10 +20,14 @@ pub enum Read {
     Conf(PodKey, Arc<str>, Arc<str>),
 }
 
-/// What an application's plan would like to know and the snapshot does not have.
-pub fn reads(snapshot: &Snapshot, key: &AppKey, policies: &Policies) -> Vec<Read> {
+/// What an application's plan would like to know and the snapshot does not have. `learned` is the name of the driver's
+/// pod as it was last known.
+pub fn reads(snapshot: &Snapshot, key: &AppKey, policies: &Policies, learned: Option<&str>) -> Vec<Read> {
     let Some(app) = snapshot.apps.get(key) else { return Vec::new() };
     let mut wanted = Vec::new();
+    if let Some(name) = learned.filter(|_| app.live_driver().is_none()) {
+        wanted.extend(Some(PodKey::new(key.namespace(), name)).filter(|pod| !is_known(snapshot, pod)).map(Read::Pod));
+    }
     for executor in app.live() {
         wanted.extend(named(key, executor).filter(|pod| !is_known(snapshot, pod)).map(Read::Pod));
         if executor.owner.is_none()

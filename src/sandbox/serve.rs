@@ -178,11 +178,21 @@ impl Sandbox {
 
     /// A client with a token.
     pub fn client(&self, token: &str) -> anyhow::Result<kube::Client> {
+        self.client_with(token, None)
+    }
+
+    /// A client of the administrator who speaks as this user.
+    pub fn client_as(&self, user: &str) -> anyhow::Result<kube::Client> {
+        self.client_with(self.admin_token(), Some(user.to_owned()))
+    }
+
+    fn client_with(&self, token: &str, user: Option<String>) -> anyhow::Result<kube::Client> {
         use rustls_pki_types::pem::PemObject;
         let mut config = kube::Config::new(self.https_url().parse().context("our own URL")?);
         let ca = rustls_pki_types::CertificateDer::from_pem_slice(self.ca_pem().as_bytes()).context("our own CA")?;
         config.root_cert = Some(vec![ca.to_vec()]);
         config.auth_info.token = Some(token.to_owned().into());
+        config.auth_info.impersonate = user;
         Ok(kube::Client::try_from(config)?)
     }
 

@@ -18,7 +18,7 @@ use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams
 use kube::core::ApiResource;
 use kube::{Client, Config, ResourceExt};
 use serde_json::{Value, json};
-use spark_usher::app::{App, CertificateSource, Options as AppOptions};
+use spark_usher::app::{App, CertificateSource, ConfigSource, Options as AppOptions};
 use spark_usher::cluster::client::Cluster as Connection;
 use spark_usher::cluster::lease::Election;
 use spark_usher::cluster::registration;
@@ -274,7 +274,7 @@ impl Cluster {
             certificate: CertificateSource::Given(
                 load(pair.certificate.as_bytes(), pair.key.as_bytes(), clock::now()).unwrap(),
             ),
-            config: Some(path),
+            config: ConfigSource::File(path),
             look_every: Duration::from_millis(100),
             election: Election {
                 namespace: self.namespace.clone(),

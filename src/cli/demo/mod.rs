@@ -1,0 +1,237 @@
+//! `spark-usher demo`: the main job on a bare machine. An in-memory Kubernetes API, the real webhook over HTTPS, the real
+//! loop, and pods that real Spark created; each story once without us and once with us.
+
+mod play;
+mod story;
+mod tell;
+
+use std::io::{self, Write};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, DynamicObject, PostParams};
+use kube::core::ApiResource;
+use serde_json::{Value, json};
+
+use self::play::Stage;
+use self::story::Story;
+use self::tell::{Played, Side};
+use crate::app::{App, CertificateSource, ConfigSource, Options};
+use crate::cluster::client::Cluster;
+use crate::cluster::lease::{self, Election};
+use crate::cluster::registration;
+use crate::config;
+use crate::driver::resolve::How;
+use crate::runtime::clock;
+use crate::runtime::shutdown::Signals;
+use crate::sandbox::{self, Sandbox};
+use crate::telemetry::log;
+use crate::tls::ca::Authority;
+use crate::tls::load::load;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Print what happened as JSON.
+    #[arg(long)]
+    json: bool,
+    /// Leave it running with one application in it, and write a kubeconfig.
+    #[arg(long)]
+    keep: bool,
+    /// Where --keep writes the kubeconfig.
+    #[arg(long, value_name = "FILE", default_value = "demo.kubeconfig", requires = "keep")]
+    kubeconfig: PathBuf,
+    /// Log level, or directives such as info,spark_usher=debug.
+    #[arg(long, default_value = "error", env = "SPARK_USHER_LOG")]
+    log: String,
+}
+
+/// The policy that the demo runs with.
+const POLICY: &str = include_str!("policy.yaml");
+/// How long executors without an owner are watched before we say that nobody deletes them.
+const PATIENCE: Duration = Duration::from_millis(1500);
+/// The longest that executors with an owner may take to go.
+const LIMIT: Duration = Duration::from_secs(5);
+
+pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<u8> {
+    let played = log::init(&args.log, log::Format::Text).and_then(|()| super::block_on(demo(args, out)));
+    match played {
+        Ok(true) => Ok(super::OK),
+        Ok(false) => {
+            writeln!(err, "error: not everything held; see above")?;
+            Ok(super::FAILED)
+        }
+        Err(error) => super::failed(err, &error),
+    }
+}
+
+async fn demo(args: &Args, out: &mut dyn Write) -> anyhow::Result<bool> {
+    let start = clock::instant();
+    let sandbox = Sandbox::start(&sandbox::Options::default())?;
+    let stories = story::all()?;
+    let admin = sandbox.client(sandbox.admin_token())?;
+    furnish(&admin, &stories).await?;
+    let mut app = usher(&sandbox, &admin, &stories).await?;
+    tokio::time::timeout(LIMIT, app.settled()).await.context("spark-usher did not get ready")?;
+    if !args.json {
+        tell::opening(out, &sandbox, &app, POLICY)?;
+    }
+    let mut all = Vec::new();
+    for story in &stories {
+        let played = play(&sandbox, &admin, &app, story).await?;
+        if !args.json {
+            played.print(out, all.len() + 1)?;
+            out.flush()?;
+        }
+        all.push(played);
+    }
+    let took = clock::instant().saturating_duration_since(start);
+    let held = all.iter().all(Played::held);
+    if args.json {
+        let stories: Vec<Value> = all.iter().map(Played::to_json).collect();
+        writeln!(out, "{:#}", json!({"ok": held, "seconds": took.as_secs_f64(), "stories": stories}))?;
+    } else {
+        tell::ending(out, &all, took)?;
+    }
+    if args.keep {
+        keep(args, out, &sandbox, &admin, &mut app, &stories).await?;
+    }
+    app.stop().await?;
+    sandbox.stop().await?;
+    Ok(held)
+}
+
+/// The namespace of a story, without us or with us.
+fn namespace(story: &str, side: Side) -> String {
+    match side {
+        Side::Without => format!("{story}-without"),
+        Side::With => story.to_owned(),
+    }
+}
+
+/// Where --keep leaves an application.
+const KEPT: &str = "kept";
+
+async fn furnish(admin: &kube::Client, stories: &[Story]) -> anyhow::Result<()> {
+    let namespaces = stories
+        .iter()
+        .flat_map(|story| [namespace(story.name, Side::With), namespace(story.name, Side::Without)])
+        .chain([KEPT.to_owned()]);
+    for name in namespaces {
+        make(admin, json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}), "namespaces").await?;
+    }
+    for (name, value) in [("spark-driver", 1000), ("spark-batch", 100)] {
+        let class = json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
+            "metadata": {"name": name}, "value": value});
+        make(admin, class, "priorityclasses").await?;
+    }
+    // What an installed Volcano serves, as far as groups go.
+    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let version = json!({"name": "v1beta1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}, "additionalPrinterColumns": [
+        {"name": "minMember", "type": "integer", "jsonPath": ".spec.minMember"},
+        {"name": "queue", "type": "string", "jsonPath": ".spec.queue"}]});
+    let names = json!({"kind": "PodGroup", "listKind": "PodGroupList", "plural": "podgroups", "singular": "podgroup"});
+    let crd = json!({"metadata": {"name": "podgroups.scheduling.volcano.sh"},
+        "spec": {"group": "scheduling.volcano.sh", "scope": "Namespaced", "names": names, "versions": [version]}});
+    let crds: Api<CustomResourceDefinition> = Api::all(admin.clone());
+    crds.create(&PostParams::default(), &serde_json::from_value(crd)?).await?;
+    Ok(())
+}
+
+async fn make(admin: &kube::Client, object: Value, plural: &str) -> anyhow::Result<()> {
+    let object: DynamicObject = serde_json::from_value(object)?;
+    let types = object.types.clone().unwrap_or_default();
+    let (group, version) = types.api_version.split_once('/').unwrap_or(("", &types.api_version));
+    let resource = ApiResource {
+        group: group.to_owned(),
+        version: version.to_owned(),
+        api_version: types.api_version.clone(),
+        kind: types.kind.clone(),
+        plural: plural.to_owned(),
+    };
+    Api::all_with(admin.clone(), &resource).create(&PostParams::default(), &object).await?;
+    Ok(())
+}
+
+/// Starts spark-usher as `serve` does, and registers its webhook for the namespaces with us.
+async fn usher(sandbox: &Sandbox, admin: &kube::Client, stories: &[Story]) -> anyhow::Result<App> {
+    let authority = Authority::new("spark-usher demo", clock::now()).context("cannot make a CA")?;
+    let pair = authority.serve(&["localhost"], &[Ipv4Addr::LOCALHOST.into()])?;
+    let certificate = load(pair.certificate.as_bytes(), pair.key.as_bytes(), clock::now())?;
+    let free = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
+    let config = config::from_text(POLICY).context("the demo's policy")?;
+    let duration = Duration::from_secs(4);
+    let app = App::start(Options {
+        cluster: Cluster { client: sandbox.client(sandbox.admin_token())?, namespace: "default".to_owned() },
+        webhook: free,
+        metrics: free,
+        certificate: CertificateSource::Given(certificate),
+        config: ConfigSource::Given(Box::new(config)),
+        look_every: Duration::from_secs(10),
+        election: Election {
+            namespace: "default".to_owned(),
+            name: "spark-usher".to_owned(),
+            identity: lease::identity("demo"),
+            duration,
+            period: duration / 4,
+        },
+        drain: Duration::from_secs(1),
+    })
+    .await?;
+    let url = format!("https://127.0.0.1:{}/mutate", app.webhook().port());
+    let namespaces: Vec<String> =
+        stories.iter().map(|story| namespace(story.name, Side::With)).chain([KEPT.to_owned()]).collect();
+    let namespaces: Vec<&str> = namespaces.iter().map(String::as_str).collect();
+    let object = registration::mutating(&url, authority.pem(), &namespaces);
+    let api: Api<MutatingWebhookConfiguration> = Api::all(admin.clone());
+    api.create(&PostParams::default(), &serde_json::from_value(object)?).await?;
+    Ok(app)
+}
+
+/// Plays a story on both sides at once.
+async fn play(sandbox: &Sandbox, admin: &kube::Client, app: &App, story: &Story) -> anyhow::Result<Played> {
+    let stage = |side| Stage { sandbox, admin: admin.clone(), namespace: namespace(story.name, side) };
+    let (without, with) = (stage(Side::Without), stage(Side::With));
+    let (one, two) = tokio::try_join!(without.start_driver(story), with.start_driver(story))?;
+    let found = |how: &How| app.counters().driver_found.with_label_values(&[how.as_str()]).get();
+    let before = How::ALL.map(|how| found(&how));
+    let (one, two) = tokio::try_join!(without.start_executors(story, &one), with.start_executors(story, &two))?;
+    let how = How::ALL.iter().zip(before).find(|(how, before)| found(how) > *before).map(|(how, _)| *how);
+    let patience = if story.owned_by_spark { LIMIT } else { PATIENCE };
+    let (one_after, two_after) =
+        tokio::try_join!(without.delete_driver(story, patience), with.delete_driver(story, LIMIT))?;
+    Ok(Played::new(story, (one, one_after), (two, two_after), how))
+}
+
+/// Leaves one application running until a signal.
+async fn keep(
+    args: &Args,
+    out: &mut dyn Write,
+    sandbox: &Sandbox,
+    admin: &kube::Client,
+    app: &mut App,
+    stories: &[Story],
+) -> anyhow::Result<()> {
+    let mut signals = Signals::listen()?;
+    let story = stories.iter().find(|story| story.name == "cluster-mode").context("a story to keep")?;
+    let stage = Stage { sandbox, admin: admin.clone(), namespace: KEPT.to_owned() };
+    let driver = stage.start_driver(story).await?;
+    stage.start_executors(story, &driver).await?;
+    super::sandbox::write_kubeconfig(&args.kubeconfig, &sandbox.kubeconfig())?;
+    if !args.json {
+        tell::kept(out, &args.kubeconfig, KEPT, story.driver_name())?;
+    }
+    out.flush()?;
+    let ended = tokio::select! {
+        error = app.failed() => Err(error),
+        _ = signals.next() => Ok(()),
+    };
+    let _ = std::fs::remove_file(&args.kubeconfig);
+    if let Err(error) = ended {
+        bail!(error);
+    }
+    Ok(())
+}
