@@ -253,6 +253,6 @@ mod tests {
         let owner = ServiceOwner { name: "d".into(), uid: "u".into() };
         assert_eq!(ServiceView::read(owned), Some(ServiceView(Some(owner))));
         assert_eq!(ServiceView::read(r#"{"metadata":{}}"#), Some(ServiceView(None)));
-        assert_eq!(ServiceView::read("[]"), None);
+        assert_eq!(ServiceView::read("1"), None);
     }
 }

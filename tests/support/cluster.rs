@@ -61,13 +61,29 @@ impl Drop for Real {
 impl Cluster {
     /// A cluster in which nobody places or runs pods.
     pub async fn start() -> Cluster {
+        Cluster::start_with(false).await
+    }
+
+    /// A cluster whose scheduler honours gangs. There is none beside a real kube-apiserver: `None`, loudly.
+    pub async fn start_running() -> Option<Cluster> {
+        if std::env::var_os("KUBEBUILDER_ASSETS").is_some() {
+            #[expect(clippy::print_stderr, reason = "a skipped test says so")]
+            {
+                eprintln!("SKIPPED: KUBEBUILDER_ASSETS has no scheduler that honours the gangs of all schedulers");
+            }
+            return None;
+        }
+        Some(Cluster::start_with(true).await)
+    }
+
+    async fn start_with(run_pods: bool) -> Cluster {
         let filter = std::env::var("SPARK_USHER_LOG").unwrap_or_else(|_| "warn,spark_usher=info".to_owned());
         spark_usher::telemetry::log::init(&filter, spark_usher::telemetry::log::Format::Text).unwrap();
         spark_usher::tls::install_provider();
         let folder = tempfile::tempdir().unwrap();
         let (kind, client, collects) = match std::env::var_os("KUBEBUILDER_ASSETS") {
             None => {
-                let sandbox = Sandbox::start(&Options { run_pods: false, ..Options::default() }).unwrap();
+                let sandbox = Sandbox::start(&Options { run_pods, ..Options::default() }).unwrap();
                 let client = sandbox.client(sandbox.admin_token()).unwrap();
                 (Kind::Sandbox(Box::new(sandbox)), client, true)
             }
@@ -79,13 +95,18 @@ impl Cluster {
         };
         let namespace = format!("t-{}", spark_usher::runtime::random::hex(4));
         let cluster = Cluster { kind, client, namespace, collects, folder };
-        cluster.make(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": cluster.namespace}})).await;
+        let namespace = cluster.namespace.clone();
+        cluster.add_namespace(&namespace).await;
         cluster
-            .make(json!({"apiVersion": "v1", "kind": "ServiceAccount",
-                "metadata": {"name": "spark", "namespace": cluster.namespace}}))
+    }
+
+    /// One more namespace, in which the account `spark` may do anything.
+    pub async fn add_namespace(&self, name: &str) {
+        self.make(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})).await;
+        self.make(json!({"apiVersion": "v1", "kind": "ServiceAccount",
+            "metadata": {"name": "spark", "namespace": name}}))
             .await;
-        cluster.allow("spark").await;
-        cluster
+        self.allow_in(name, "spark").await;
     }
 
     /// Whether this is a real kube-apiserver.
@@ -116,11 +137,15 @@ impl Cluster {
 
     /// Lets a service account of this namespace do anything in it.
     pub async fn allow(&self, account: &str) {
+        self.allow_in(&self.namespace, account).await;
+    }
+
+    async fn allow_in(&self, namespace: &str, account: &str) {
         let rights = json!({
             "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
-            "metadata": {"name": account, "namespace": self.namespace},
+            "metadata": {"name": account, "namespace": namespace},
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
-            "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": self.namespace}],
+            "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": namespace}],
         });
         self.make(rights).await;
     }
@@ -132,7 +157,12 @@ impl Cluster {
 
     /// A client with a token of this account, bound to this pod or to none.
     pub async fn client_bound(&self, account: &str, pod: Option<&Pod>) -> Client {
-        let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), &self.namespace);
+        self.client_bound_in(&self.namespace, account, pod).await
+    }
+
+    /// A client with a token of an account of this namespace.
+    pub async fn client_bound_in(&self, namespace: &str, account: &str, pod: Option<&Pod>) -> Client {
+        let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), namespace);
         let request = TokenRequest {
             spec: Some(TokenRequestSpec {
                 bound_object_ref: pod.map(|pod| BoundObjectReference {
@@ -194,13 +224,22 @@ impl Cluster {
 
     /// Creates a pod as somebody. It needs no image.
     pub async fn pod_by(&self, client: &Client, pod: &super::PodBuilder) -> Pod {
-        let mut pod = pod.clone().namespace(&self.namespace).0;
+        self.pod_in(client, &self.namespace, pod).await
+    }
+
+    /// Creates a pod in this namespace as somebody.
+    pub async fn pod_in(&self, client: &Client, namespace: &str, pod: &super::PodBuilder) -> Pod {
+        let mut pod = pod.clone().namespace(namespace).0;
+        pod.as_object_mut().unwrap().remove("status");
+        for key in ["uid", "resourceVersion"] {
+            pod["metadata"].as_object_mut().unwrap().remove(key);
+        }
         // What only a stored pod carries.
         for key in ["priority", "preemptionPolicy"] {
             pod["spec"].as_object_mut().unwrap().remove(key);
         }
         let pod: Pod = serde_json::from_value(pod).unwrap();
-        let pods: Api<Pod> = Api::namespaced(client.clone(), &self.namespace);
+        let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
         pods.create(&PostParams::default(), &pod).await.unwrap()
     }
 
@@ -249,13 +288,29 @@ impl Cluster {
     /// Starts spark-usher in this process with this policy file, and registers its webhook for this namespace.
     pub async fn usher(&self, config: &str) -> App {
         let app = self.usher_named(config, "one").await;
+        self.register("one", &app).await;
+        app
+    }
+
+    /// Registers a replica's webhook for all of this test's namespaces.
+    pub async fn register(&self, name: &str, app: &App) {
         let url = format!("https://127.0.0.1:{}/mutate", app.webhook().port());
-        let ca = std::fs::read_to_string(self.folder.path().join("one.ca")).unwrap();
-        let object = registration::mutating(&url, &ca, &[&self.namespace]);
+        let ca = std::fs::read_to_string(self.folder.path().join(format!("{name}.ca"))).unwrap();
+        let namespaces: Api<Namespace> = Api::all(self.client.clone());
+        let names = namespaces.list(&Default::default()).await.unwrap().items;
+        let names: Vec<String> = names.iter().map(ResourceExt::name_any).collect();
+        let names: Vec<&str> =
+            names.iter().map(String::as_str).filter(|name| name.starts_with(&self.namespace)).collect();
+        let object = registration::mutating(&url, &ca, &names);
         let api: Api<MutatingWebhookConfiguration> = Api::all(self.client.clone());
         api.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
         self.registered().await;
-        app
+    }
+
+    /// Takes the webhook's registration away.
+    pub async fn unregister(&self) {
+        let api: Api<MutatingWebhookConfiguration> = Api::all(self.client.clone());
+        api.delete(registration::NAME, &DeleteParams::default()).await.unwrap();
     }
 
     /// One more replica, whose webhook nobody calls.

@@ -50,6 +50,11 @@ impl PodBuilder {
         self
     }
 
+    pub fn without_label(mut self, key: &str) -> Self {
+        self.0["metadata"]["labels"].as_object_mut().unwrap().remove(key);
+        self
+    }
+
     pub fn annotation(mut self, key: &str, value: &str) -> Self {
         self.0["metadata"]["annotations"][key] = value.into();
         self
