@@ -104,7 +104,7 @@ pub(super) async fn update(api: &Arc<Api>, request: &Request, warnings: &mut War
         }
         return Err(ApiError::not_found(&resource.qualified(), &key.1));
     };
-    check_preconditions(resource, &present, &object)?;
+    check_preconditions(resource, &present, &object, false)?;
     let object = replace(api, request, &present, object, warnings).await?;
     Ok((object, false))
 }
@@ -129,7 +129,7 @@ pub(super) async fn patch(api: &Arc<Api>, request: &Request, warnings: &mut Warn
         let before = present(resource, &stored);
         let patched = patch::apply(request, kind, &patch, &before)?;
         let patched = incoming(request, patched)?;
-        check_preconditions(resource, &stored, &patched)?;
+        check_preconditions(resource, &stored, &patched, true)?;
         let mut heard = Warnings::new();
         match replace(api, request, &stored, patched, &mut heard).await {
             // Another write came between; unless the patch itself named a version, it is done again.
@@ -144,7 +144,8 @@ pub(super) async fn patch(api: &Arc<Api>, request: &Request, warnings: &mut Warn
 }
 
 /// The version and uid that a client names must be the present ones.
-fn check_preconditions(resource: &Resource, present: &Stored, object: &Value) -> Result<()> {
+/// A patch that names another uid would change it, which is invalid; whole objects are compared before.
+fn check_preconditions(resource: &Resource, present: &Stored, object: &Value, is_patch: bool) -> Result<()> {
     let name = &present.key.1;
     let version = text(object, &["metadata", "resourceVersion"]);
     if !version.is_empty() && version != present.revision.to_string() {
@@ -152,6 +153,10 @@ fn check_preconditions(resource: &Resource, present: &Stored, object: &Value) ->
     }
     let uid = text(object, &["metadata", "uid"]);
     if !uid.is_empty() && uid != present.uid {
+        if is_patch {
+            let cause = Cause::invalid("metadata.uid", uid, "field is immutable");
+            return Err(ApiError::invalid(&resource.kind, name, vec![cause]));
+        }
         let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", present.uid);
         return Err(ApiError::conflict(&resource.qualified(), name, &why));
     }
