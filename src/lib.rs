@@ -19,6 +19,7 @@
 //!
 //! | module | what it knows |
 //! |---|---|
+//! | [`json`] | JSON documents by path |
 //! | [`spark`] | Spark's words: labels, pods, states, configuration, sizes |
 //! | [`snapshot`] | one immutable picture of every application |
 //! | [`reason`] | why: one closed enumeration |
@@ -29,7 +30,19 @@
 //! | [`lifecycle`] | road B: the plan |
 //!
 //! Everything down to here is the core: sync, total, deterministic. No clock, no environment, no network, no log:
-//! what it wants to say it returns, as a [`reason::Reason`].
+//! what it wants to say it returns, as a [`reason::Reason`]. Below it is the edge, which may wait and fail:
+//!
+//! | module | what it knows |
+//! |---|---|
+//! | [`runtime`] | clocks, randomness, readiness, shutdown, supervised tasks, files that change |
+//! | [`telemetry`] | logs and metrics |
+//! | [`tls`] | certificates |
+//! | [`config`] | the policy file |
+//! | [`http`] | the webhook's endpoint, and the port for probes and metrics |
+//! | [`cluster`] | the API server: watches, reads, guarded writes, the lease (it and `http` never meet) |
+//! | [`sandbox`] | an in-memory Kubernetes API |
+//! | [`app`] | the only place that knows everybody |
+//! | [`cli`] | the commands |
 
 pub mod admission;
 pub mod app;

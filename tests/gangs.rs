@@ -330,6 +330,13 @@ fn three_executors_come_while_the_webhook_is_down() {
     let mut cluster = Cluster::volcano();
     cluster.driver("spark.executor.instances=5").executor(1, "Pending").settle();
     assert_eq!(cluster.count(), 5);
+    // Somebody lowered it by hand.
+    let mut group = (**cluster.snapshot.groups.values().next().unwrap()).clone();
+    group.spec["minMember"] = json!(1);
+    let key = cluster.snapshot.groups.keys().next().unwrap().clone();
+    cluster.snapshot.apply(Change::Group(key, group));
+    cluster.settle();
+    assert!(cluster.count() == 5 && cluster.said(Reason::GangRaised));
     for id in 2..=4 {
         cluster.unseen_executor(id, "Pending");
     }

@@ -79,6 +79,8 @@ async fn other_content_types_paths_and_methods() {
         async move { endpoint.send(client, path, content_type, review()).await.status() }
     };
     assert_eq!(status("/mutate", "application/yaml").await, StatusCode::UNSUPPORTED_MEDIA_TYPE);
+    let counted = String::from_utf8(endpoint.metrics.render().unwrap()).unwrap();
+    assert!(counted.contains(r#"outcome="failed",reason="WrongContentType"} 1"#), "{counted}");
     assert_eq!(status("/mutate", "application/json; charset=utf-8").await, StatusCode::OK);
     assert_eq!(status("/nothing", "application/json").await, StatusCode::NOT_FOUND);
     let mut stream = endpoint.connect().await;
