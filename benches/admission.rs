@@ -4,6 +4,8 @@
 
 #![allow(clippy::unwrap_used, missing_docs, reason = "a benchmark fails by panicking")]
 
+mod support;
+
 use std::hint::black_box;
 
 use criterion::{Criterion, criterion_group, criterion_main};
@@ -12,30 +14,6 @@ use spark_usher::admission;
 use spark_usher::gang::GangScheduler;
 use spark_usher::policy::{Policies, Policy, SchedulerChoice};
 use spark_usher::snapshot::Snapshot;
-
-/// The recorded review of an executor in client mode, compact as the API server sends it.
-fn recorded() -> Vec<u8> {
-    let text = include_str!("../tests/fixtures/reviews/spark-4.3.0/client-mode/exec-1.mutate.create.json");
-    let value: Box<serde_json::value::RawValue> = serde_json::from_str(text).unwrap();
-    compact(value.get())
-}
-
-/// Takes the indentation out and leaves the order of the fields alone.
-fn compact(text: &str) -> Vec<u8> {
-    let (mut out, mut quoted, mut escaped) = (Vec::new(), false, false);
-    for byte in text.bytes() {
-        if quoted || !byte.is_ascii_whitespace() {
-            out.push(byte);
-        }
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' => escaped = quoted,
-            b'"' => quoted = !quoted,
-            _ => {}
-        }
-    }
-    out
-}
 
 fn volcano() -> Policies {
     let row = GangScheduler::of_kind("volcano").unwrap();
@@ -47,7 +25,7 @@ fn volcano() -> Policies {
 }
 
 fn admission_road(c: &mut Criterion) {
-    let body = recorded();
+    let body = support::recorded();
     let (policies, snapshot) = (volcano(), Snapshot::default());
     let mut group = c.benchmark_group("review");
     group.throughput(criterion::Throughput::Bytes(body.len() as u64));

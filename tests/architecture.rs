@@ -30,9 +30,30 @@ const RANKS: &[(&str, u32)] = &[
 const EDGE: u32 = 10;
 /// What the core must not name: runtimes, clients, clocks, the environment, files, logs.
 const IMPURE: &[&str] = &[
-    "tokio", "axum", "hyper", "reqwest", "rustls", "tracing", "prometheus", "kube::Client", "kube::Api", "kube::runtime",
-    "std::env", "std::fs", "std::net::Tcp", "std::process", "std::thread", "SystemTime", "Instant::now", "Timestamp::now",
-    "async fn", ".await", "println!", "eprintln!", "rand::", "random",
+    "tokio",
+    "axum",
+    "hyper",
+    "reqwest",
+    "rustls",
+    "tracing",
+    "prometheus",
+    "kube::Client",
+    "kube::Api",
+    "kube::runtime",
+    "std::env",
+    "std::fs",
+    "std::net::Tcp",
+    "std::process",
+    "std::thread",
+    "SystemTime",
+    "Instant::now",
+    "Timestamp::now",
+    "async fn",
+    ".await",
+    "println!",
+    "eprintln!",
+    "rand::",
+    "random",
 ];
 /// The longest file that can be read in one sitting.
 const LONGEST: usize = 700;
@@ -98,7 +119,9 @@ fn the_core_touches_no_world() {
             continue;
         }
         let code = code(&path);
-        wrong.extend(IMPURE.iter().filter(|word| code.contains(**word)).map(|word| format!("{}: {word}", path.display())));
+        wrong.extend(
+            IMPURE.iter().filter(|word| code.contains(**word)).map(|word| format!("{}: {word}", path.display())),
+        );
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

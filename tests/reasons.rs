@@ -26,9 +26,8 @@ fn texts(folder: &Path, all: &mut Vec<(PathBuf, String)>) {
 /// Whether a text names a reason as a word of its own.
 fn names(text: &str, name: &str) -> bool {
     let edge = |c: Option<char>| c.is_none_or(|c| !c.is_ascii_alphanumeric());
-    text.match_indices(name).any(|(at, _)| {
-        edge(text[..at].chars().next_back()) && edge(text[at + name.len()..].chars().next())
-    })
+    text.match_indices(name)
+        .any(|(at, _)| edge(text[..at].chars().next_back()) && edge(text[at + name.len()..].chars().next()))
 }
 
 #[test]
