@@ -66,7 +66,7 @@ fn only_creations_are_judged() {
     review["request"]["object"] = Value::Null;
     let body = serde_json::to_vec(&review).unwrap();
     let (snapshot, policies) = (cold(), volcano());
-    assert_eq!(admission::answer(&body, &snapshot, &policies).unwrap().0.reason, Reason::NotCreate);
+    assert_eq!(admission::answer(&admission::lean(&body), &snapshot, &policies).unwrap().0.reason, Reason::NotCreate);
 }
 
 #[test]

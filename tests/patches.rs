@@ -211,8 +211,8 @@ proptest! {
     #[test]
     fn bytes_that_are_no_review_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), cut in 0usize..4000) {
         let (snapshot, policies) = (Snapshot::default(), only(policy("volcano")));
-        let _ = spark_usher::admission::answer(&bytes, &snapshot, &policies);
+        let _ = spark_usher::admission::answer(&spark_usher::admission::lean(&bytes), &snapshot, &policies);
         let whole = serde_json::to_vec(&executor(1).created_by("admin")).unwrap();
-        let _ = spark_usher::admission::answer(&whole[..cut.min(whole.len())], &snapshot, &policies);
+        let _ = spark_usher::admission::answer(&spark_usher::admission::lean(&whole[..cut.min(whole.len())]), &snapshot, &policies);
     }
 }

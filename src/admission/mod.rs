@@ -15,18 +15,19 @@ mod seat;
 pub use decide::decide;
 pub use decision::Decision;
 pub use mutation::Mutation;
-pub use request::{BadReview, Operation, Review};
+pub use request::{BadReview, Operation, Review, lean};
 
+use crate::json::Lean;
 use crate::policy::Policies;
 use crate::snapshot::Snapshot;
 
-/// The whole road: review bytes to decision and response bytes.
+/// The whole road: review bytes, made [`lean`], to decision and response bytes.
 pub fn answer<'a>(
-    body: &'a [u8],
+    lean: &'a Lean<'a>,
     snapshot: &Snapshot,
     policies: &'a Policies,
 ) -> Result<(Decision<'a>, Vec<u8>), BadReview> {
-    let review = request::parse(body)?;
+    let review = request::parse(lean)?;
     let decision = decide(&review, snapshot, policies);
     let bytes = response::write(&review, &decision);
     Ok((decision, bytes))

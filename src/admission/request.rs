@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use crate::driver::resolve::Requester;
+use crate::json::Lean;
 use crate::spark::pod::Pod;
 use crate::spark::text::Text;
 
@@ -132,10 +133,21 @@ struct Extra<'a> {
     pod_uids: Option<Vec<Text<'a>>>,
 }
 
+/// What no decision looks at: four fifths of a review.
+const DROPPED: &[&str] = &["managedFields", "oldObject", "volumes", "status", "tolerations", "affinity"];
+/// What is looked at only now and then.
+const KEPT: &[&str] = &["containers", "initContainers"];
+
+/// A review's bytes without what no decision looks at.
+pub fn lean(body: &[u8]) -> Lean<'_> {
+    Lean::of(body, DROPPED, KEPT)
+}
+
 /// Reads a review.
-pub fn parse(body: &[u8]) -> Result<Review<'_>, BadReview> {
+pub fn parse<'a>(lean: &'a Lean<'a>) -> Result<Review<'a>, BadReview> {
+    let body = lean.text();
     match serde_json::from_slice::<ReviewWire<'_, Pod<'_>>>(body) {
-        Ok(wire) => review(wire, |pod| pod),
+        Ok(wire) => review(wire, |pod| pod.map(|pod| pod.with_parts(|span| lean.part(span)))),
         // The object may be of another kind whose spec looks nothing like a pod's; then it is not ours to judge.
         Err(error) => {
             let wire = serde_json::from_slice::<ReviewWire<'_, IgnoredAny>>(body).map_err(|_| error)?;
@@ -188,7 +200,7 @@ mod tests {
     use super::*;
 
     fn error(body: &str) -> String {
-        parse(body.as_bytes()).unwrap_err().to_string()
+        parse(&lean(body.as_bytes())).unwrap_err().to_string()
     }
 
     #[test]
@@ -222,7 +234,8 @@ mod tests {
         let body = with(
             r#""resource":{"group":"x","version":"v1","resource":"things"},"operation":"CREATE","object":{"metadata":{"labels":7},"spec":"s"}"#,
         );
-        let review = parse(body.as_bytes()).unwrap();
+        let lean = lean(body.as_bytes());
+        let review = parse(&lean).unwrap();
         assert!(!review.is_pod && review.pod.is_none());
     }
 
@@ -239,11 +252,12 @@ mod tests {
         let body = with(
             r#""resource":{"group":"","version":"v1","resource":"pods"},"subResource":"status","operation":"UPDATE","object":{}"#,
         );
-        let review = parse(body.as_bytes()).unwrap();
+        let lean = lean(body.as_bytes());
+        let review = parse(&lean).unwrap();
         assert!(!review.is_pod);
         assert_eq!(review.operation, Operation::Update);
         let body = with(r#""resource":{"group":"","version":"v1","resource":"pods"},"operation":"CONNECT""#);
-        assert_eq!(parse(body.as_bytes()).unwrap().operation, Operation::Other);
+        assert_eq!(parse(&super::lean(body.as_bytes())).unwrap().operation, Operation::Other);
     }
 
     #[test]
@@ -251,7 +265,8 @@ mod tests {
         let body = with(
             r#""userInfo":{"username":"u","extra":{"authentication.kubernetes.io/pod-name":["a","b"],"authentication.kubernetes.io/pod-uid":null,"x":["y"]}}"#,
         );
-        let review = parse(body.as_bytes()).unwrap();
+        let lean = lean(body.as_bytes());
+        let review = parse(&lean).unwrap();
         assert_eq!(review.requester.pod_names, ["a", "b"].map(Text::from));
         assert!(review.requester.pod_uids.is_empty());
     }

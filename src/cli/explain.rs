@@ -95,7 +95,8 @@ fn explain(args: &Args) -> Result<Explained, String> {
     };
     let review = review(args, &text).map_err(|error| format!("{}: {error}", args.file.display()))?;
     let body = serde_json::to_vec(&review).map_err(|error| error.to_string())?;
-    let read = admission::request::parse(&body).map_err(|error| format!("{}: {error}", args.file.display()))?;
+    let lean = admission::lean(&body);
+    let read = admission::request::parse(&lean).map_err(|error| format!("{}: {error}", args.file.display()))?;
     let decision = admission::decide(&read, &snapshot, &config.policies);
     let object = review.pointer("/request/object").cloned().unwrap_or(Value::Null);
     Explained::new(&decision, &read, object)

@@ -62,7 +62,8 @@ pub struct Mutate {
 impl Answer for Mutate {
     fn answer(&self, body: &[u8]) -> Answered {
         let (snapshot, policies) = (self.snapshot.load(), self.policies.load());
-        let review = match admission::request::parse(body) {
+        let lean = admission::lean(body);
+        let review = match admission::request::parse(&lean) {
             Ok(review) => review,
             Err(bad) => {
                 return Answered {

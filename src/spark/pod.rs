@@ -246,6 +246,16 @@ impl<'a> Pod<'a> {
         self.label(labels::PROFILE_ID).is_none_or(|id| id == "0")
     }
 
+    /// The same pod with its lists of containers put in for what stands for them.
+    pub fn with_parts(mut self, part: impl Fn(&str) -> Option<&'a str>) -> Pod<'a> {
+        if let Body::Raw([containers, init_containers, ..]) = &mut self.body {
+            for raw in [containers, init_containers] {
+                *raw = raw.map(|raw| part(raw).unwrap_or(raw));
+            }
+        }
+        self
+    }
+
     /// Reads a whole pod (workload, configuration volume, status) from JSON.
     pub fn read_whole(json: &'a [u8]) -> serde_json::Result<Pod<'a>> {
         serde_json::from_slice::<WholePod<'a>>(json).map(|whole| whole.0)

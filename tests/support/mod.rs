@@ -262,7 +262,8 @@ impl From<&Decision<'_>> for OwnedDecision {
 /// Answers a review and applies the patch to the object shown.
 pub fn answer(review: &Value, snapshot: &Snapshot, policies: &Policies) -> Outcome {
     let body = serde_json::to_vec(review).unwrap();
-    let (decision, bytes) = admission::answer(&body, snapshot, policies).unwrap();
+    let lean = admission::lean(&body);
+    let (decision, bytes) = admission::answer(&lean, snapshot, policies).unwrap();
     let answer: Value = serde_json::from_slice(&bytes).unwrap();
     assert_eq!(answer["apiVersion"], "admission.k8s.io/v1");
     assert_eq!(answer["kind"], "AdmissionReview");

@@ -1,5 +1,9 @@
 //! Reading and writing JSON documents by path, totally: what is not there reads as empty, and writing makes the way.
 
+mod lean;
+
+pub use lean::Lean;
+
 use serde_json::{Map, Value};
 
 /// The text at a path of keys; empty when there is none.
