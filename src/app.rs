@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
 use arc_swap::ArcSwap;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -99,8 +98,9 @@ impl App {
         let (dry_run, dry_run_seen) = watch::channel(config.settings.dry_run);
         if let Some(reloader) = reloader {
             let (policies, metrics, stop) = (policies.clone(), metrics.clone(), stop.clone());
+            let shown = reloader.path();
             supervisor.spawn("policy file", async move {
-                reloader.run(stop, |outcome| take_over(outcome, &policies, &dry_run, &metrics)).await;
+                reloader.run(stop, |outcome| take_over(outcome, &shown, &policies, &dry_run, &metrics)).await;
                 Ok(())
             });
         }
@@ -215,7 +215,10 @@ async fn first_config(source: ConfigSource, every: Duration) -> anyhow::Result<(
     };
     let shown = path.display().to_string();
     let mut reloader = Reloader::new(path, every);
-    let config = reloader.first().await.with_context(|| shown.clone())?;
+    let config = reloader.first().await.map_err(|error| match error {
+        BadConfig::Unreadable { .. } => anyhow::anyhow!("{error}"), // It names the file itself.
+        BadConfig::Wrong(_) => anyhow::anyhow!("{shown}: {error}"),
+    })?;
     warn(&config);
     tracing::info!(file = shown, policies = config.policies.iter().count(), "policy file read");
     Ok((config, Some(reloader)))
@@ -230,6 +233,7 @@ fn warn(config: &Config) {
 /// Takes a new version of the policy file over, or keeps the old one.
 fn take_over(
     outcome: Result<Config, BadConfig>,
+    shown: &str,
     policies: &ArcSwap<Policies>,
     dry_run: &watch::Sender<bool>,
     metrics: &Metrics,
@@ -243,7 +247,7 @@ fn take_over(
             "ok"
         }
         Err(error) => {
-            tracing::error!(%error, "the policy file is refused; the old one stays");
+            tracing::error!(file = shown, %error, "the policy file is refused; the old one stays");
             "refused"
         }
     };
@@ -266,7 +270,8 @@ async fn first_certificate(
         CertificateSource::Files { certificate, key } => {
             let shown = format!("{} and {}", certificate.display(), key.display());
             let mut files = Files::new(certificate, key, every);
-            let serving = Serving::new(files.first().await.with_context(|| shown.clone())?);
+            let first = files.first().await.map_err(|error| anyhow::anyhow!("{shown}: {error}"))?;
+            let serving = Serving::new(first);
             set(metrics, serving.not_after());
             let (served, metrics, stop) = (serving.clone(), metrics.clone(), supervisor.token().clone());
             supervisor.spawn("certificate files", async move {

@@ -436,7 +436,12 @@ fn a_stranger_gets_neither_owner_nor_seat_in_an_application_whose_driver_is_know
         answer(&executor(1).created_by("admin"), &known, &volcano()),
         answer(&review(&executor(1).0, by_pod("default", "eve", "nb-driver", "wrong")), &known, &volcano()),
     ] {
-        assert_eq!((outcome.decision.reason, &outcome.patch), (Reason::ForeignCreator, &json!([])));
+        assert_eq!(outcome.decision.reason, Reason::ForeignCreator);
+        assert_eq!(outcome.object["spec"], executor(1).0["spec"]);
+        assert!(!has_owner(&outcome));
+        // Nothing but a word to the loop, which sees the same labels later.
+        let noted = json!({"spark-usher.io/driver": "foreign-creator"});
+        assert_eq!(outcome.object["metadata"]["annotations"], noted);
     }
     let statefulset = answer(
         &executor(1)

@@ -290,6 +290,8 @@ async fn a_foreign_creator_gets_no_owner_and_no_seat() {
     let made = cluster.pod_by(&by_stranger, &executor(1)).await;
     assert_eq!(owner(&made), None);
     assert_eq!(value(&made)["spec"]["schedulerName"], "default-scheduler");
+    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    assert_eq!(owner(&cluster.pods().get("nb-exec-1").await.unwrap()), None, "and nobody adopts it later");
     app.stop().await.unwrap();
 }
 
@@ -313,5 +315,28 @@ async fn what_is_called_ours_is_corrected_by_level_not_by_edge() {
     eventually("what somebody changed is put right", async || size(2).await).await;
     groups.delete(&name, &Default::default()).await.unwrap();
     eventually("what somebody deleted is made again", async || size(2).await).await;
+    app.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_api_server_that_is_away_ends_nothing() {
+    let Some((cluster, sandbox)) = Cluster::start_apart().await else { return };
+    let mut app = cluster.usher_named(VOLCANO, "one").await;
+    app.settled().await;
+    sandbox.stop().await.unwrap();
+    let failed = tokio::time::timeout(std::time::Duration::from_secs(6), app.failed()).await;
+    assert!(failed.is_err(), "{failed:?}");
+    // Not the leader any more, but ready, and every review is answered.
+    let get = async |path: &str| {
+        let mut stream = tokio::net::TcpStream::connect(app.metrics()).await.unwrap();
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer
+    };
+    assert!(get("/readyz").await.starts_with("HTTP/1.1 200"));
+    assert!(get("/metrics").await.contains("spark_usher_leader 0"));
     app.stop().await.unwrap();
 }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use spark_usher::gang::{GangScheduler, Shape};
-use spark_usher::lifecycle::{Action, Memory, Read, plan, reads};
+use spark_usher::lifecycle::{Action, Memory, Read, interests, plan, reads};
 use spark_usher::policy::{Policies, Policy};
 use spark_usher::reason::Reason;
 use spark_usher::snapshot::{
@@ -45,6 +45,7 @@ impl Cluster {
     fn new(policy: Policy) -> Cluster {
         let mut snapshot = Snapshot::default();
         snapshot.apply(Change::Apis(serving(policy.scheduler.row, 0)));
+        snapshot.apply(Change::Replaced(Replaced::Groups(policy.scheduler.row.kind, Vec::new())));
         Cluster {
             snapshot,
             policies: only(policy),
@@ -641,8 +642,8 @@ fn an_address_is_looked_up_when_nothing_else_tells() {
     assert!(reads(&cluster.snapshot, &cluster.app, &cluster.policies, None).is_empty());
     cluster.settle();
     assert!(cluster.said(Reason::Adopted));
-    assert!(spark_usher::lifecycle::is_named(&cluster.snapshot, &PodKey::new("default", "notebook")));
-    assert!(!spark_usher::lifecycle::is_named(&cluster.snapshot, &PodKey::new("default", "other")));
+    let followed = interests(&cluster.snapshot, &cluster.app, &cluster.policies, None);
+    assert_eq!(followed, [Read::Pod(PodKey::new("default", "notebook"))], "as long as an executor names it");
 }
 
 #[test]

@@ -124,14 +124,16 @@ async fn seven_mebibytes_are_read_and_more_is_a_413() {
 
 #[tokio::test]
 async fn overload_is_a_429_that_asks_to_try_again() {
-    let endpoint = Setup { limits: Limits::new(1, MAX_BODY), ..Setup::default() }.start();
-    // One review whose body does not come holds the only place.
+    let endpoint = Setup { limits: Limits::new(64 << 10), ..Setup::default() }.start();
+    // A large body that is announced and does not come takes no room.
+    let mut silent = endpoint.connect().await;
+    let head = "POST /mutate?timeout=30s HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 1000000\r\n\r\n";
+    silent.write_all(head.as_bytes()).await.unwrap();
+    assert_eq!(endpoint.post(review()).await.0, StatusCode::OK);
+    // One that came nearly whole does.
     let mut slow = endpoint.connect().await;
-    slow.write_all(
-        b"POST /mutate?timeout=10s HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 10\r\n\r\n",
-    )
-    .await
-    .unwrap();
+    slow.write_all(head.as_bytes()).await.unwrap();
+    slow.write_all(&[b' '; 60 << 10]).await.unwrap();
     let client = endpoint.client(false);
     let refused = loop {
         let response = endpoint.send(&client, "/mutate", "application/json", review()).await;

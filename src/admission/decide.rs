@@ -132,6 +132,8 @@ fn foreign<'a>(question: &Question<'_, '_>, resolution: Resolution<'a>) -> Decis
             question.review.requester.username
         ),
     );
+    // The loop sees the same labels as for any executor; this tells it that they were a stranger's to write.
+    decision.mutations.push(Mutation::Mark(MarkPlace::Annotation, labels::DRIVER, labels::FOREIGN.to_owned()));
     decision.driver = resolution.driver;
     decision
 }

@@ -23,6 +23,11 @@ use crate::telemetry::metrics::Metrics;
 /// How long a write may take.
 const LIMIT: Duration = Duration::from_secs(10);
 
+/// After so many failures in one plan the rest waits for the next.
+const PATIENCE: u32 = 3;
+/// The longest description of an action in the log.
+const MAX_DESCRIPTION: usize = 1024;
+
 /// What came of one application's actions.
 #[derive(Debug, Default)]
 pub struct Applied {
@@ -30,6 +35,8 @@ pub struct Applied {
     pub changes: Vec<Change>,
     /// Whether something failed that should be tried again after a pause.
     pub failed: bool,
+    /// Whether something was written.
+    pub wrote: bool,
 }
 
 /// Does what plans ask for.
@@ -57,9 +64,11 @@ impl Writer {
         Writer { client, events, metrics }
     }
 
-    /// Does the actions of one application in their order; after a failure the rest waits for the next plan.
+    /// Does the actions of one application in their order. What fails is tried again with the next plan; after
+    /// [`PATIENCE`] failures so is the rest.
     pub async fn apply(&self, leadership: &Leadership, app: &AppKey, actions: Vec<Action>, dry_run: bool) -> Applied {
         let mut applied = Applied::default();
+        let mut failures = 0;
         for action in actions {
             let (name, why) = (action.name(), action.reason().map_or("", Reason::as_str));
             if !leadership.holds() {
@@ -78,6 +87,7 @@ impl Writer {
             match outcome {
                 Ok(Ended::Done(change)) => {
                     if !matches!(action, Action::Tell(_)) {
+                        applied.wrote = true;
                         self.count(name, "ok");
                         tracing::info!(%app, action = name, reason = why, what = describe(&action), "done");
                     }
@@ -97,7 +107,10 @@ impl Writer {
                     self.count(name, "failed");
                     tracing::warn!(%app, action = name, what = describe(&action), %error, "failed; tried again");
                     applied.failed = true;
-                    return applied;
+                    failures += 1;
+                    if failures == PATIENCE {
+                        return applied;
+                    }
                 }
             }
         }
@@ -304,7 +317,8 @@ fn describe(action: &Action) -> String {
             out.insert("message".into(), told.message.clone().into());
         }
     }
-    Value::Object(out).to_string()
+    let text = Value::Object(out).to_string();
+    text.chars().take(MAX_DESCRIPTION).collect()
 }
 
 #[cfg(test)]

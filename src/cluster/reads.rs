@@ -75,7 +75,14 @@ pub(super) async fn read(client: kube::Client, read: &Read) -> Answer {
 /// A pod by name, read from the API server itself.
 pub(super) async fn pod_named(client: &kube::Client, namespace: &str, name: &str) -> kube::Result<Option<DriverPod>> {
     let api: Api<Seen<AnyPod>> = Api::namespaced_with(client.clone(), namespace, &resource("", "v1", "Pod", "pods"));
-    Ok(api.get_opt(name).await?.and_then(|seen| seen.view).map(|view| view.0))
+    match api.get_opt(name).await? {
+        None => Ok(None),
+        // A pod that cannot be read is there all the same.
+        Some(seen) => match seen.view {
+            Some(view) => Ok(Some(view.0)),
+            None => Err(kube::Error::Service(format!("pod {name} cannot be read").into())),
+        },
+    }
 }
 
 /// The pod that has this address; two may claim it while one is on its way out, and then neither is believed.

@@ -184,14 +184,14 @@ impl Loop {
             }
         }
         self.busy.retain(|busy| busy != app);
-        self.desk.done(app, applied.failed, clock::instant());
+        self.desk.done(app, applied.failed, applied.wrote, clock::instant());
     }
 
     fn leadership_changed(&mut self) {
         if self.inputs.leading.borrow_and_update().is_none() {
             self.acting.clear();
             for app in std::mem::take(&mut self.busy) {
-                self.desk.done(&app, false, clock::instant());
+                self.desk.done(&app, false, false, clock::instant());
             }
         }
     }

@@ -122,18 +122,21 @@ fn open<V: View>(mut seen: Seen<V>, resource: &'static str, metrics: &Metrics) -
     Some((seen, view))
 }
 
-/// An error with its causes, short.
+/// What went wrong, in a line: the API server's own words, or the last cause.
 struct Brief<'e>(&'e watcher::Error);
 
 impl fmt::Display for Brief<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut error: &dyn std::error::Error = self.0;
-        write!(f, "{error}")?;
-        while let Some(source) = error.source() {
-            write!(f, ": {source}")?;
-            error = source;
+        loop {
+            if let Some(kube::Error::Api(status)) = error.downcast_ref() {
+                return write!(f, "{} ({})", status.message, status.code);
+            }
+            match error.source() {
+                Some(source) => error = source,
+                None => return write!(f, "{error}"),
+            }
         }
-        Ok(())
     }
 }
 

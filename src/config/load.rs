@@ -48,7 +48,7 @@ impl Default for Config {
 #[derive(Debug, thiserror::Error)]
 pub enum BadConfig {
     /// It cannot be read.
-    #[error("{path}: cannot read the policy file: {source}")]
+    #[error("cannot read the policy file {path}: {source}")]
     Unreadable {
         /// The file.
         path: String,

@@ -21,6 +21,11 @@ impl Reloader {
         Reloader { watched: Watched::new(vec![path]), every }
     }
 
+    /// The file's path, for people.
+    pub fn path(&self) -> String {
+        self.watched.paths().iter().map(|path| path.display().to_string()).collect()
+    }
+
     /// The file as it is now. An error of this first look refuses the start.
     pub async fn first(&mut self) -> Result<Config, BadConfig> {
         match self.look().await {

@@ -262,7 +262,7 @@ pub fn write_note(driver: &FoundDriver<'_>) -> String {
     [driver.how.as_str(), "/", &driver.name, "/", &driver.uid].concat()
 }
 
-fn is_pod_name(name: &str) -> bool {
+pub(crate) fn is_pod_name(name: &str) -> bool {
     let edge = |b: Option<&u8>| b.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
     let bytes = name.as_bytes();
     name.len() <= 253

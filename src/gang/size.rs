@@ -53,6 +53,10 @@ impl SizeFacts<'_> {
     pub fn sizes(&self) -> Option<Sizes> {
         let target = match self.conf.map(|conf| conf.allocation) {
             Some(Allocation::Static { instances }) => instances,
+            // It may shrink before it ever started; once all were created, nobody is still to come.
+            Some(Allocation::Dynamic { initial, min }) if !self.started && self.created >= initial => {
+                self.live.clamp(min.max(1).min(initial.max(1)), initial.max(1))
+            }
             Some(Allocation::Dynamic { initial, .. }) if !self.started => initial,
             Some(Allocation::Dynamic { min, .. }) => min.max(1),
             // Asked for without a configuration: once it ran, it may be dynamic for all we know.
@@ -80,7 +84,7 @@ impl SizeFacts<'_> {
 
     /// The numbers for schedulers that want them on the pod: what the application starts with.
     pub fn numbers(&self, resources: Option<ResourceList>) -> Option<Numbers> {
-        let sizes = SizeFacts { started: false, ..*self }.sizes()?;
+        let sizes = SizeFacts { started: false, created: 0, ..*self }.sizes()?;
         let fixed = matches!(self.conf.map(|conf| conf.allocation), Some(Allocation::Static { .. }));
         Some(Numbers { members: sizes.wanted, resources, fixed })
     }
@@ -132,6 +136,16 @@ mod tests {
         assert_eq!(count(facts(true, 1), 1), 1, "one that comes alone starts alone");
         let min = dynamic(2, 4);
         assert_eq!(count(SizeFacts { conf: Some(&min), started: true, live: 3, ..Default::default() }, 3), 2);
+    }
+
+    #[test]
+    fn a_dynamic_application_that_shrinks_before_it_started_can_start() {
+        let conf = dynamic(1, 4);
+        let facts = |created, live| SizeFacts { conf: Some(&conf), created, live, ..Default::default() };
+        assert_eq!(count(facts(2, 2), 2), 4, "two are still to come");
+        assert_eq!(count(facts(4, 4), 4), 4, "all are there");
+        assert_eq!(count(facts(4, 1), 1), 1, "three were let go before any ran");
+        assert_eq!(count(facts(5, 2), 2), 2);
     }
 
     #[test]

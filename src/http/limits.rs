@@ -1,5 +1,7 @@
-//! How much may be in flight. API servers retry a review that got 429 with Retry-After within their deadline
+//! How much may be in memory. API servers retry a review that got 429 with Retry-After within their deadline
 //! (WEBHOOKS.md, finding 5), so shedding load is an answer, and cutting a connection is not.
+//!
+//! Bytes are charged as they arrive: whoever announces a large body and sends nothing takes no room from others.
 
 use std::sync::Arc;
 
@@ -10,41 +12,51 @@ pub const MAX_BODY: usize = 7 << 20;
 
 const KIB: usize = 1024;
 
-/// Bounds on reviews in flight: by number, and by the bytes of their bodies.
+/// A bound on the bytes of bodies in memory.
 #[derive(Clone, Debug)]
-pub struct Limits {
-    reviews: Arc<Semaphore>,
-    kibibytes: Arc<Semaphore>,
-}
+pub struct Limits(Arc<Semaphore>);
 
-/// Leave to read and answer one review.
+/// Room for the bytes of one body, growing as they arrive.
 #[derive(Debug)]
-pub struct Permit {
-    _review: OwnedSemaphorePermit,
-    _kibibytes: OwnedSemaphorePermit,
+pub struct Room {
+    all: Arc<Semaphore>,
+    held: Option<OwnedSemaphorePermit>,
+    bytes: usize,
+    charged: usize,
 }
 
 impl Default for Limits {
-    /// 1,000 reviews, 64 MiB of bodies: at 10 kB a review the number binds, at megabytes the bytes do.
+    /// 64 MiB: six thousand reviews of 10 kB, or nine of the largest.
     fn default() -> Self {
-        Limits::new(1000, 64 << 20)
+        Limits::new(64 << 20)
     }
 }
 
 impl Limits {
-    /// At most so many reviews, and so many bytes of bodies.
-    pub fn new(reviews: usize, bytes: usize) -> Limits {
-        Limits { reviews: Arc::new(Semaphore::new(reviews)), kibibytes: Arc::new(Semaphore::new(bytes / KIB)) }
+    /// At most so many bytes.
+    pub fn new(bytes: usize) -> Limits {
+        Limits(Arc::new(Semaphore::new(bytes / KIB)))
     }
 
-    /// Leave for a body of this length, the largest when it is not known. `None` is overload.
-    pub fn enter(&self, length: Option<u64>) -> Option<Permit> {
-        let bytes = length.and_then(|length| usize::try_from(length).ok()).unwrap_or(MAX_BODY).min(MAX_BODY);
-        let kibibytes = u32::try_from(bytes.div_ceil(KIB).max(1)).ok()?;
-        Some(Permit {
-            _review: self.reviews.clone().try_acquire_owned().ok()?,
-            _kibibytes: self.kibibytes.clone().try_acquire_many_owned(kibibytes).ok()?,
-        })
+    /// Room for a body of which nothing has come yet.
+    pub fn enter(&self) -> Room {
+        Room { all: self.0.clone(), held: None, bytes: 0, charged: 0 }
+    }
+}
+
+impl Room {
+    /// Room for so many bytes more. `false` is overload.
+    pub fn grow(&mut self, bytes: usize) -> bool {
+        self.bytes = self.bytes.saturating_add(bytes);
+        let more = self.bytes.div_ceil(KIB).saturating_sub(self.charged);
+        let permit = u32::try_from(more).ok().and_then(|more| self.all.clone().try_acquire_many_owned(more).ok());
+        let Some(permit) = permit else { return false };
+        self.charged += more;
+        match &mut self.held {
+            Some(held) => held.merge(permit),
+            None => self.held = Some(permit),
+        }
+        true
     }
 }
 
@@ -53,15 +65,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_and_bytes_bind() {
-        let limits = Limits::new(2, 64 * KIB);
-        let (one, two) = (limits.enter(Some(10)).unwrap(), limits.enter(Some(10)).unwrap());
-        assert!(limits.enter(Some(10)).is_none(), "two reviews");
-        drop((one, two));
-        let large = limits.enter(Some(60 * KIB as u64)).unwrap();
-        assert!(limits.enter(Some(10 * KIB as u64)).is_none(), "the bytes");
-        assert!(limits.enter(None).is_none(), "an unknown length counts as the largest");
-        drop(large);
-        assert!(limits.enter(Some(60 * KIB as u64)).is_some());
+    fn bytes_bind_as_they_arrive_and_are_given_back() {
+        let limits = Limits::new(64 * KIB);
+        let (mut one, mut two) = (limits.enter(), limits.enter());
+        assert!(one.grow(100) && one.grow(900) && one.grow(24), "one kibibyte");
+        assert!(two.grow(63 * KIB) && !two.grow(1));
+        drop(one);
+        assert!(two.grow(1), "the first has left");
+        let mut three = limits.enter();
+        assert!(!three.grow(1));
+        drop(two);
+        assert!(limits.enter().grow(64 * KIB));
     }
 }

@@ -13,10 +13,11 @@ use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::Response;
 use axum::routing::post;
-use bytes::Bytes;
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt;
+use hyper::body::Body as _;
 
-use super::limits::{Limits, MAX_BODY};
+use super::limits::{Limits, MAX_BODY, Room};
 use crate::admission::{self, Operation};
 use crate::policy::Policies;
 use crate::reason::Reason;
@@ -26,6 +27,8 @@ use crate::telemetry::metrics::{Metrics, Outcome};
 
 /// Without `?timeout=`: the API server's own default.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
+/// However long the deadline: a body that takes longer to come is no API server's.
+const MAX_READING: Duration = Duration::from_secs(5);
 /// The longest that the API allows.
 const MAX_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -127,22 +130,23 @@ async fn mutate(State(webhook): State<Webhook>, request: Request) -> Result<Resp
     if length.is_some_and(|length| length > MAX_BODY as u64) {
         return refused(StatusCode::PAYLOAD_TOO_LARGE, Reason::TooLarge, too_large());
     }
-    let Some(_permit) = webhook.limits.enter(length) else {
-        let mut response = text(StatusCode::TOO_MANY_REQUESTS, "too many reviews at once; try again".to_owned());
-        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
-        webhook.metrics.count(Operation::Other, Outcome::Failed, Reason::Overloaded);
-        return Ok(response);
-    };
-    let body = match tokio::time::timeout(deadline, read(request.into_body())).await {
+    let mut room = webhook.limits.enter();
+    let body = match tokio::time::timeout(deadline.min(MAX_READING), read(request.into_body(), &mut room)).await {
         Err(_) => {
             let message = "the deadline passed before the review was read".to_owned();
             return refused(StatusCode::GATEWAY_TIMEOUT, Reason::DeadlineExceeded, message);
         }
-        Ok(Err(TooLong)) => return refused(StatusCode::PAYLOAD_TOO_LARGE, Reason::TooLarge, too_large()),
-        Ok(Ok(None)) => {
+        Ok(Err(Unread::TooLong)) => return refused(StatusCode::PAYLOAD_TOO_LARGE, Reason::TooLarge, too_large()),
+        Ok(Err(Unread::Overload)) => {
+            let mut response = text(StatusCode::TOO_MANY_REQUESTS, "too many reviews at once; try again".to_owned());
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+            webhook.metrics.count(Operation::Other, Outcome::Failed, Reason::Overloaded);
+            return Ok(response);
+        }
+        Ok(Err(Unread::BrokeOff)) => {
             return refused(StatusCode::BAD_REQUEST, Reason::BadReview, "the body ended before its length".to_owned());
         }
-        Ok(Ok(Some(body))) => body,
+        Ok(Ok(body)) => body,
     };
     // The decision takes microseconds and never waits; a panic in it is a 500 for this review alone.
     let Ok(answered) = catch_unwind(AssertUnwindSafe(|| webhook.answer.answer(&body))) else {
@@ -169,16 +173,39 @@ async fn mutate(State(webhook): State<Webhook>, request: Request) -> Result<Resp
     })
 }
 
-/// The body is longer than it may be.
-struct TooLong;
+/// Why a body could not be read.
+enum Unread {
+    /// It is longer than it may be.
+    TooLong,
+    /// There is no room for it now.
+    Overload,
+    /// It broke off.
+    BrokeOff,
+}
 
-/// Reads a body whole. `None` when it broke off.
-async fn read(body: Body) -> Result<Option<Bytes>, TooLong> {
-    match Limited::new(body, MAX_BODY).collect().await {
-        Ok(collected) => Ok(Some(collected.to_bytes())),
-        Err(error) if error.downcast_ref::<LengthLimitError>().is_some() => Err(TooLong),
-        Err(_) => Ok(None),
+/// Reads a body whole.
+async fn read(mut body: Body, room: &mut Room) -> Result<Bytes, Unread> {
+    // A review mostly comes in one or two frames.
+    let (mut first, mut all) = (Bytes::new(), BytesMut::new());
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame.map_err(|_| Unread::BrokeOff)?.into_data() else { continue };
+        if first.len() + all.len() + data.len() > MAX_BODY {
+            return Err(Unread::TooLong);
+        }
+        if !room.grow(data.len()) {
+            return Err(Unread::Overload);
+        }
+        if first.is_empty() && all.is_empty() {
+            first = data;
+        } else {
+            if all.is_empty() {
+                all.reserve(first.len() + body.size_hint().lower() as usize + data.len());
+                all.extend_from_slice(&std::mem::take(&mut first));
+            }
+            all.extend_from_slice(&data);
+        }
     }
+    Ok(if all.is_empty() { first } else { all.freeze() })
 }
 
 fn text(status: StatusCode, message: String) -> Response {

@@ -9,9 +9,14 @@ use crate::gang;
 use crate::reason::Reason;
 use crate::snapshot::{Executor, Life, Seat};
 use crate::spark::ids::PodKey;
+use crate::spark::labels;
 
 pub(super) fn plan(view: &View<'_>) -> Vec<Action> {
-    let orphans = view.app.live().filter(|executor| executor.owner.is_none() && !executor.deleting && !executor.skip);
+    let foreign = |executor: &Executor| executor.note.as_deref() == Some(labels::FOREIGN);
+    let orphans = view
+        .app
+        .live()
+        .filter(|executor| executor.owner.is_none() && !executor.deleting && !executor.skip && !foreign(executor));
     orphans.filter_map(|executor| adopt(view, executor)).collect()
 }
 

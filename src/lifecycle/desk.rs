@@ -5,12 +5,12 @@
 //! reads and plans anew.
 //!
 //! * An application is planned when something about it changed, and all of them once a minute.
-//! * It is planned only by the leader, once pods, namespaces and groups were listed: an empty picture is no reason to
-//!   act.
+//! * It is planned only by the leader, once pods and namespaces were listed; groups of a scheduler wait until those were
+//!   listed: an empty picture is no reason to act.
 //! * It is not planned while its earlier actions are on the way, nor before what its plan needs was read once (or could
 //!   not be, three times): a gang is not lowered because we have just started.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ use jiff::Timestamp;
 use super::action::Action;
 use super::memory::Memory;
 use super::plan::plan;
-use super::reads::{Read, is_named, reads};
+use super::reads::{Read, interests, outdated, reads};
 use crate::policy::Policies;
 use crate::snapshot::{Change, Conf, DriverPod, Followed, Life, Replaced, Snapshot};
 use crate::spark::ids::{AppKey, PodKey};
@@ -28,6 +28,8 @@ use crate::spark::ids::{AppKey, PodKey};
 const RESYNC: Duration = Duration::from_secs(60);
 /// How often a pod that is followed by name is read again.
 const REFRESH: Duration = Duration::from_secs(60);
+/// How often what nobody needs any more is forgotten.
+const SWEEP: Duration = Duration::from_secs(15);
 /// How many reads are on the way at once.
 const READS_AT_ONCE: usize = 16;
 /// How many applications are acted upon at once.
@@ -78,6 +80,8 @@ struct Reading {
     answered: bool,
     in_flight: bool,
     due: Instant,
+    /// Uids that differed from the one that was read, and made it be read again at once.
+    checked: BTreeSet<Arc<str>>,
 }
 
 impl Reading {
@@ -103,6 +107,7 @@ pub struct Desk {
     listed: BTreeSet<&'static str>,
     leading: bool,
     resync: Instant,
+    sweep: Instant,
 }
 
 const PODS: &str = "pods";
@@ -123,6 +128,7 @@ impl Desk {
             listed: BTreeSet::new(),
             leading: false,
             resync: now + RESYNC,
+            sweep: now + SWEEP,
         }
     }
 
@@ -136,17 +142,16 @@ impl Desk {
         match &change {
             Change::Replaced(Replaced::Pods(_)) => _ = self.listed.insert(PODS),
             Change::Replaced(Replaced::Namespaces(_)) => _ = self.listed.insert(NAMESPACES),
-            Change::Replaced(Replaced::Groups(kind, _)) => _ = self.listed.insert(kind),
             Change::Apis(apis) => {
                 // Of an API that is served no more, or in another version, nothing is known.
                 let changed = |kind: &&'static str| {
                     let had = self.snapshot.apis.as_ref().and_then(|had| had.get(kind));
                     had.is_some() && had != apis.get(kind)
                 };
-                let kinds: Vec<&'static str> = self.listed.iter().copied().filter(changed).collect();
+                let kinds: Vec<&'static str> = self.snapshot.listed.iter().copied().filter(changed).collect();
                 for kind in kinds {
-                    self.listed.remove(kind);
                     let gone = self.snapshot.apply(Change::Replaced(Replaced::Groups(kind, Vec::new())));
+                    self.snapshot.listed.remove(kind);
                     self.touch(gone);
                 }
             }
@@ -165,10 +170,7 @@ impl Desk {
 
     /// Whether everything that plans rest on was listed.
     pub fn is_complete(&self) -> bool {
-        let groups = |apis: &Arc<crate::snapshot::ServedApis>| apis.0.keys().all(|kind| self.listed.contains(kind));
-        self.listed.contains(PODS)
-            && self.listed.contains(NAMESPACES)
-            && self.snapshot.apis.as_ref().is_some_and(groups)
+        self.listed.contains(PODS) && self.listed.contains(NAMESPACES) && self.snapshot.apis.is_some()
     }
 
     /// Policies changed: everything is planned again.
@@ -193,7 +195,10 @@ impl Desk {
             self.replan();
         }
         let mut turn = Turn::default();
-        self.drop_unwanted(now);
+        if self.sweep <= now {
+            self.sweep = now + SWEEP;
+            self.forget_unwanted(policies);
+        }
         for key in std::mem::take(&mut self.unread) {
             self.ask(&key, now, policies);
         }
@@ -204,44 +209,72 @@ impl Desk {
         } else if self.is_complete() {
             self.plans(now, wall, policies, &mut turn);
         }
-        turn.wake = self.next_wake();
+        turn.wake = self.next_wake(now);
         turn
     }
 
     /// Notes what an application wants to know.
     fn ask(&mut self, key: &AppKey, now: Instant, policies: &Policies) {
-        let learned = self.memory.get(key).and_then(|memory| memory.driver.as_ref()).map(|driver| &*driver.name);
-        for read in reads(&self.snapshot, key, policies, learned) {
+        let fresh = reads(&self.snapshot, key, policies, self.learned(key));
+        for read in interests(&self.snapshot, key, policies, self.learned(key)) {
+            if !fresh.contains(&read) && !self.reading.contains_key(&read) {
+                continue; // The watch shows it.
+            }
             let reading = self.reading.entry(read).or_insert_with(|| Reading {
                 askers: BTreeSet::new(),
                 failures: 0,
                 answered: false,
                 in_flight: false,
                 due: now,
+                checked: BTreeSet::new(),
             });
             reading.askers.insert(key.clone());
         }
-    }
-
-    /// Forgets what was read and nothing rests on any more.
-    fn drop_unwanted(&mut self, now: Instant) {
-        let old = |(read, reading): (&Read, &Reading)| {
-            (reading.answered && !reading.in_flight && reading.due <= now).then(|| read.clone())
-        };
-        let old: Vec<Read> = self.reading.iter().filter_map(old).collect();
-        for read in old.into_iter().filter(|read| !is_wanted(read, &self.snapshot)).collect::<Vec<_>>() {
-            let askers = self.reading.remove(&read).map(|reading| reading.askers).unwrap_or_default();
-            if let Read::Pod(pod) = read {
-                self.apply(Change::Unfollowed(pod));
+        for (pod, uid) in outdated(&self.snapshot, key) {
+            if let Some(reading) = self.reading.get_mut(&Read::Pod(pod)) {
+                reading.askers.insert(key.clone());
+                if reading.checked.insert(uid) {
+                    (reading.answered, reading.due) = (false, now);
+                }
             }
-            self.touch(askers);
         }
     }
 
+    fn learned(&self, key: &AppKey) -> Option<&str> {
+        self.memory.get(key)?.driver.as_ref().map(|driver| &*driver.name)
+    }
+
+    /// Forgets what was read, or could not be, and what nothing rests on any more. One pass over all applications.
+    fn forget_unwanted(&mut self, policies: &Policies) {
+        let apps = self.snapshot.apps.keys();
+        let wanted: HashSet<Read> =
+            apps.flat_map(|key| interests(&self.snapshot, key, policies, self.learned(key))).collect();
+        let mut unfollowed = Vec::new();
+        let apps = &self.snapshot.apps;
+        self.reading.retain(|read, reading| {
+            reading.askers.retain(|app| apps.contains_key(app));
+            reading.checked.clear();
+            let keep = reading.in_flight || wanted.contains(read);
+            if let (false, Read::Pod(pod)) = (keep, read) {
+                unfollowed.push(pod.clone());
+            }
+            keep
+        });
+        for pod in unfollowed {
+            self.apply(Change::Unfollowed(pod));
+        }
+    }
+
+    /// The longest due first, so that nobody's many reads starve the others'.
     fn due_reads(&mut self, now: Instant, turn: &mut Turn) {
         let free = READS_AT_ONCE.saturating_sub(self.in_flight());
+        if free == 0 {
+            return;
+        }
         let due = self.reading.iter_mut().filter(|(_, reading)| !reading.in_flight && reading.due <= now);
-        for (read, reading) in due.take(free) {
+        let mut due: Vec<_> = due.collect();
+        due.sort_by_key(|(_, reading)| reading.due);
+        for (read, reading) in due.into_iter().take(free) {
             reading.in_flight = true;
             turn.reads.push(read.clone());
         }
@@ -323,7 +356,8 @@ impl Desk {
             (Read::Address(..), Some(Change::Followed(pod, ..))) => {
                 let askers = askers.iter().cloned().collect();
                 let due = now + REFRESH;
-                let reading = Reading { askers, failures: 0, answered: true, in_flight: false, due };
+                let checked = BTreeSet::new();
+                let reading = Reading { askers, failures: 0, answered: true, in_flight: false, due, checked };
                 self.reading.entry(Read::Pod(pod.clone())).or_insert(reading);
             }
             _ => {}
@@ -337,7 +371,7 @@ impl Desk {
     }
 
     /// An application's actions were done, or some of them failed. Either way the next plan tells what is still missing.
-    pub fn done(&mut self, app: &AppKey, failed: bool, now: Instant) {
+    pub fn done(&mut self, app: &AppKey, failed: bool, wrote: bool, now: Instant) {
         self.acting.remove(app);
         if failed {
             let count = self.failures.get(app).map_or(0, |(count, _)| *count).saturating_add(1);
@@ -346,7 +380,9 @@ impl Desk {
         } else {
             self.failures.remove(app);
         }
-        self.slow_down(app, now);
+        if wrote {
+            self.slow_down(app, now);
+        }
     }
 
     /// Somebody may undo what we do. Who acts again and again upon one application does so ever more slowly.
@@ -358,21 +394,15 @@ impl Desk {
         self.pace.retain(|_, (_, until)| now.saturating_duration_since(*until) < QUIET);
     }
 
-    fn next_wake(&self) -> Option<Instant> {
+    fn next_wake(&self, now: Instant) -> Option<Instant> {
         let free = self.in_flight() < READS_AT_ONCE;
         let reads = self.reading.values().filter(|reading| free && !reading.in_flight).map(|reading| reading.due);
-        let held = self.failures.iter().chain(&self.pace).filter(|(key, _)| self.unplanned.contains(*key));
-        let retries = held.map(|(_, (_, until))| *until);
-        reads.chain(retries).chain([self.resync]).min()
-    }
-}
-
-/// Whether something still rests on what was read.
-fn is_wanted(read: &Read, snapshot: &Snapshot) -> bool {
-    match read {
-        Read::Pod(pod) => is_named(snapshot, pod),
-        // Asked for anew if it is still needed.
-        Read::Address(..) | Read::Conf(..) => false,
+        // What waits for actions that are on the way is looked at when those are done.
+        let plans = self.leading && self.is_complete();
+        let held = self.failures.iter().chain(&self.pace).filter(|(key, (_, until))| {
+            plans && *until > now && self.unplanned.contains(*key) && !self.acting.contains(*key)
+        });
+        reads.chain(held.map(|(_, (_, until))| *until)).chain([self.resync, self.sweep]).min()
     }
 }
 

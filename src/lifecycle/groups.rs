@@ -11,6 +11,7 @@ use super::memory::Memory;
 use super::plan::View;
 use super::reads::policy_of;
 use crate::driver::life::DriverLife;
+use crate::driver::resolve;
 use crate::gang::size::{self, SizeFacts, Sizes};
 use crate::gang::{GangScheduler, GroupSpec, group};
 use crate::policy::overrides::{self, Effective, Source};
@@ -78,8 +79,13 @@ fn named<'v>(view: &View<'v>) -> BTreeMap<GroupKey, Named<'v>> {
 fn group_of(view: &View<'_>, seat: &Seat) -> Option<(GroupKey, &'static GangScheduler)> {
     let (_, kind) = seat.given_by()?;
     let row = GangScheduler::of_kind(kind).filter(|row| !row.apis.is_empty())?;
-    let name = row.group_key.of_seat(seat)?;
+    let name = row.group_key.of_seat(seat).filter(|name| is_group_name(name))?;
     Some((GroupKey { namespace: view.key.namespace().into(), name: name.into(), scheduler: row.kind }, row))
+}
+
+/// Whether a pod's key can name a group of ours: a DNS-1123 label, as the webhook cuts them.
+fn is_group_name(name: &str) -> bool {
+    name.len() <= 63 && !name.contains('.') && resolve::is_pod_name(name)
 }
 
 /// What a group should say, and what that rests on.
@@ -112,6 +118,9 @@ fn keep(
         actions.extend(tell(view, named, Reason::GroupApiNotServed, message));
         return actions;
     };
+    if !view.snapshot.listed.contains(key.scheduler) {
+        return actions; // It may be there already.
+    }
     let wish = wish(view, key, named, api, present, memory);
     memory.started |= wish.started;
     if wish.sizes.is_none() {
@@ -292,7 +301,10 @@ fn wish(
         let count = size::min_member(sizes, live, seated, expects_more(view, key));
         (count, each.times(count))
     };
-    let queue = named.row.queue_key.and_then(|(place, key)| named.seat.mark(place, key)).map(Arc::from);
+    // What the webhook wrote counts when the group is made; later a tenant may have changed the pod.
+    let given = present.and_then(|group| group.spec.get("queue")?.as_str()).map(Arc::from);
+    let queue =
+        given.or_else(|| named.row.queue_key.and_then(|(place, key)| named.seat.mark(place, key)).map(Arc::from));
     let spec = GroupSpec {
         name: key.name.clone(),
         min_member,

@@ -17,4 +17,4 @@ pub use desk::{Answer, Desk, Turn};
 pub(crate) use groups::owner_reference;
 pub use memory::Memory;
 pub use plan::plan;
-pub use reads::{Read, is_named, reads};
+pub use reads::{Read, interests, reads};

@@ -27,8 +27,9 @@ pub fn plan(
         memory.driver = Some(DriverRef { name: pod.name.clone(), uid: pod.uid.clone() });
     }
     let view = View { snapshot, key, app, driver: &driver, policies, now };
-    let mut actions = adopt::plan(&view);
-    actions.extend(groups::plan(&view, memory));
+    // Gangs first: they make pods start, and must not wait for a thousand adoptions.
+    let mut actions = groups::plan(&view, memory);
+    actions.extend(adopt::plan(&view));
     if app.is_empty() && view.groups().next().is_none() {
         *memory = Memory::default(); // Nothing is left to be remembered about.
     }

@@ -23,50 +23,66 @@ pub enum Read {
 /// What an application's plan would like to know and the snapshot does not have. `learned` is the name of the driver's
 /// pod as it was last known.
 pub fn reads(snapshot: &Snapshot, key: &AppKey, policies: &Policies, learned: Option<&str>) -> Vec<Read> {
-    let Some(app) = snapshot.apps.get(key) else { return Vec::new() };
-    let mut wanted = Vec::new();
-    if let Some(name) = learned.filter(|_| app.live_driver().is_none()) {
-        wanted.extend(Some(PodKey::new(key.namespace(), name)).filter(|pod| !is_known(snapshot, pod)).map(Read::Pod));
-    }
-    for executor in app.live() {
-        wanted.extend(named(key, executor).filter(|pod| !is_known(snapshot, pod)).map(Read::Pod));
-        if executor.owner.is_none()
-            && app.live_driver().is_none()
-            && let Some(host) = executor.driver_host.as_ref().filter(|host| host.parse::<IpAddr>().is_ok())
-            && snapshot.driver_at(key.namespace(), host).is_none()
-        {
-            wanted.push(Read::Address(key.namespace().into(), host.clone()));
-        }
-    }
-    let followed = app.live().flat_map(|executor| named(key, executor)).filter_map(|pod| followed(snapshot, &pod));
-    let drivers = app.live_driver().cloned().into_iter().chain(followed);
-    if reads_conf(app, policies) {
-        wanted.extend(drivers.filter_map(|driver| conf_of(snapshot, key, &driver)));
-    }
-    wanted.sort_unstable();
-    wanted.dedup();
+    let mut wanted = interests(snapshot, key, policies, learned);
+    wanted.retain(|read| !matches!(read, Read::Pod(pod) if is_known(snapshot, pod)));
     wanted
 }
 
-/// Whether some executor still names this pod; otherwise nobody follows it any more.
-pub fn is_named(snapshot: &Snapshot, pod: &PodKey) -> bool {
-    let within = snapshot.apps.iter().filter(|(key, _)| key.namespace() == pod.namespace());
-    within.into_iter().any(|(key, app)| {
-        app.live().any(|executor| {
-            named(key, executor).any(|name| name == *pod)
-                || executor.driver_host.as_deref().is_some_and(|host| {
-                    snapshot.driver_at(key.namespace(), host).is_some_and(|driver| *driver.name == *pod.name())
-                })
-        })
-    })
+/// Everything read by name that an application's plan rests on, known or not.
+pub fn interests(snapshot: &Snapshot, key: &AppKey, policies: &Policies, learned: Option<&str>) -> Vec<Read> {
+    let Some(app) = snapshot.apps.get(key) else { return Vec::new() };
+    let mut wanted = Vec::new();
+    if let Some(name) = learned.filter(|_| app.live_driver().is_none()) {
+        wanted.push(Read::Pod(PodKey::new(key.namespace(), name)));
+    }
+    for executor in app.live() {
+        wanted.extend(named(key, executor).map(|(pod, _)| Read::Pod(pod)));
+        if executor.owner.is_none()
+            && app.live_driver().is_none()
+            && let Some(host) = executor.driver_host.as_ref().filter(|host| host.parse::<IpAddr>().is_ok())
+        {
+            wanted.push(match snapshot.driver_at(key.namespace(), host) {
+                Some(driver) => Read::Pod(PodKey::new(key.namespace(), &driver.name)),
+                None => Read::Address(key.namespace().into(), host.clone()),
+            });
+        }
+    }
+    wanted.sort_unstable();
+    wanted.dedup();
+    if reads_conf(app, policies) {
+        let followed = wanted.iter().filter_map(|read| match read {
+            Read::Pod(pod) => followed(snapshot, pod),
+            _ => None,
+        });
+        let drivers: Vec<Arc<DriverPod>> = app.live_driver().cloned().into_iter().chain(followed).collect();
+        wanted.extend(drivers.iter().filter_map(|driver| conf_of(snapshot, key, driver)));
+        wanted.sort_unstable();
+        wanted.dedup();
+    }
+    wanted
 }
 
-/// Pods that an executor names: its owner, and our note.
-fn named(key: &AppKey, executor: &Executor) -> impl Iterator<Item = PodKey> {
+/// Followed pods that an application's executors know under another uid than the one that was read: the pod may have
+/// been made anew since.
+pub(super) fn outdated(snapshot: &Snapshot, key: &AppKey) -> Vec<(PodKey, Arc<str>)> {
+    let Some(app) = snapshot.apps.get(key) else { return Vec::new() };
+    let named = app.live().flat_map(|executor| named(key, executor));
+    let mut other: Vec<_> =
+        named.filter(|(pod, uid)| followed(snapshot, pod).is_some_and(|known| known.uid != *uid)).collect();
+    other.sort_unstable();
+    other.dedup();
+    other
+}
+
+/// Pods that an executor names, with the uid under which it knows them: its owner, and our note.
+fn named(key: &AppKey, executor: &Executor) -> impl Iterator<Item = (PodKey, Arc<str>)> {
     let namespace = key.namespace();
-    let owner = executor.owner.as_ref().filter(|owner| owner.is_pod).map(|owner| PodKey::new(namespace, &owner.name));
+    let owner = executor.owner.as_ref().filter(|owner| owner.is_pod);
+    // A tenant writes owners; what is no name must not become part of a URL.
+    let owner = owner.filter(|owner| resolve::is_pod_name(&owner.name));
+    let owner = owner.map(|owner| (PodKey::new(namespace, &owner.name), owner.uid.clone()));
     let note = executor.note.as_deref().filter(|_| executor.owner.is_none()).and_then(resolve::read_note);
-    owner.into_iter().chain(note.map(|found| PodKey::new(namespace, &found.name)))
+    owner.into_iter().chain(note.map(|found| (PodKey::new(namespace, &found.name), found.uid.as_str().into())))
 }
 
 fn is_known(snapshot: &Snapshot, pod: &PodKey) -> bool {
@@ -81,7 +97,7 @@ fn followed(snapshot: &Snapshot, pod: &PodKey) -> Option<Arc<DriverPod>> {
 }
 
 fn conf_of(snapshot: &Snapshot, key: &AppKey, driver: &DriverPod) -> Option<Read> {
-    let conf_map = driver.conf_map.clone()?;
+    let conf_map = driver.conf_map.clone().filter(|name| resolve::is_pod_name(name))?;
     let pod = PodKey::new(key.namespace(), &driver.name);
     (!snapshot.confs.contains_key(&driver.uid)).then(|| Read::Conf(pod, driver.uid.clone(), conf_map))
 }

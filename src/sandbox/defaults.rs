@@ -125,6 +125,14 @@ fn container(container: &mut Value) {
     };
     default(container, &["imagePullPolicy"], if latest { "Always" } else { "IfNotPresent" });
     default(container, &["resources"], json!({}));
+    for list in ["requests", "limits"] {
+        // `cpu: 1` is a quantity too, and is stored as text.
+        if let Some(Value::Object(amounts)) = at(container, &["resources", list]).cloned() {
+            for (name, amount) in amounts.into_iter().filter(|(_, amount)| amount.is_number()) {
+                set(container, &["resources", list, &name], amount.to_string());
+            }
+        }
+    }
     if let Some(Value::Object(limits)) = at(container, &["resources", "limits"]).cloned() {
         for (name, amount) in limits {
             default(container, &["resources", "requests", &name], amount);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::app::{App, ExecutorKey};
-use super::facts::{DriverPod, Namespace, ServiceOwner, Sighting};
+use super::facts::{DriverPod, Life, Namespace, ServiceOwner, Sighting};
 use super::group::{Group, GroupKey, ServedApis};
 use super::{Conf, Followed, Snapshot};
 use crate::spark::ids::{AppKey, PodKey};
@@ -263,6 +263,7 @@ impl Snapshot {
                 Vec::new()
             }
             Replaced::Groups(scheduler, all) => {
+                self.listed.insert(scheduler);
                 let mut touched: Vec<AppKey> = self
                     .groups
                     .iter()
@@ -285,7 +286,8 @@ impl Snapshot {
     }
 
     fn keep_address(&mut self, namespace: &str, driver: &DriverPod) {
-        if let (Some(address), false) = (&driver.address, driver.is_executor) {
+        // The address of a driver that ended is soon another pod's.
+        if let (Some(address), false) = (&driver.address, driver.is_executor || driver.life == Life::Ended) {
             self.addresses.insert(PodKey::new(namespace, address), driver.name.clone());
         }
     }

@@ -184,7 +184,8 @@ impl SeatKeys {
             MarkPlace::Annotation => pod.annotation(key),
         };
         let marks = self.0.iter().filter_map(|(place, key)| {
-            value(*place, key).map(|value| Mark { place: *place, key, value: shared(value) })
+            let value = value(*place, key).filter(|value| value.len() <= MAX_MARK)?;
+            Some(Mark { place: *place, key, value: shared(value) })
         });
         Seat {
             scheduler_name: shared(pod.spec.scheduler_name.as_deref().unwrap_or_default()),
@@ -233,6 +234,8 @@ impl Override {
     }
 }
 
+/// Longest value of a scheduler's key, or of our note, that is kept: task groups are the longest.
+const MAX_MARK: usize = 2048;
 /// Longest annotation value that is kept: long enough for a resource list, short enough for a hundred thousand pods.
 const MAX_OVERRIDE: usize = 1024;
 
@@ -330,7 +333,7 @@ impl Executor {
             seat: Arc::new(keys.seat_of(pod)),
             requests: Arc::new(resources::of_pod(&body)),
             driver_host: driver_url.and_then(driver_host).map(Arc::from),
-            note: pod.annotation(labels::DRIVER).map(Arc::from),
+            note: pod.annotation(labels::DRIVER).filter(|note| note.len() <= MAX_MARK).map(Arc::from),
             skip: pod.annotation(labels::SKIP) == Some("true"),
         }
     }

@@ -62,6 +62,8 @@ pub struct Snapshot {
     pub confs: HashMap<Arc<str>, Conf>,
     /// PodGroups that carry our mark.
     pub groups: OrdMap<GroupKey, Arc<Group>>,
+    /// Scheduler types whose PodGroups were listed: of the others nothing is known.
+    pub listed: imbl::OrdSet<&'static str>,
     /// PodGroup APIs that the cluster serves; `None` until discovery answered.
     pub apis: Option<Arc<ServedApis>>,
     /// Where each labelled pod is kept.

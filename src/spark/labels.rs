@@ -42,6 +42,8 @@ pub const MIN_MEMBER: &str = "spark-usher.io/min-member";
 pub const EXECUTOR_RESOURCES: &str = "spark-usher.io/executor-resources";
 /// Annotation written: weaker evidence of whose executor this is, `how/name/uid`.
 pub const DRIVER: &str = "spark-usher.io/driver";
+/// Value of [`DRIVER`] on an executor that a stranger created: nobody adopts it later.
+pub const FOREIGN: &str = "foreign-creator";
 /// Annotation written on a pod that we seated: `policy/scheduler-type`. On a PodGroup: `started` once the gang ran.
 pub const BY: &str = "spark-usher.io/by";
 /// Annotation written on our PodGroups once the whole gang has run: from then on a dynamic application may shrink.

@@ -89,6 +89,37 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     }
 }
 
+/// A string, or a number as people write quantities in YAML (`cpu: 1`); an API server has made it a string.
+struct Scalar<'a>(Text<'a>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Scalar<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ScalarVisitor;
+        impl<'de> Visitor<'de> for ScalarVisitor {
+            type Value = Scalar<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string or a number")
+            }
+            fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Self::Value, E> {
+                Ok(Scalar(Text(Cow::Borrowed(text))))
+            }
+            fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
+                Ok(Scalar(Text(Cow::Owned(text.to_owned()))))
+            }
+            fn visit_u64<E: Error>(self, number: u64) -> Result<Self::Value, E> {
+                Ok(Scalar(Text(Cow::Owned(number.to_string()))))
+            }
+            fn visit_i64<E: Error>(self, number: i64) -> Result<Self::Value, E> {
+                Ok(Scalar(Text(Cow::Owned(number.to_string()))))
+            }
+            fn visit_f64<E: Error>(self, number: f64) -> Result<Self::Value, E> {
+                Ok(Scalar(Text(Cow::Owned(number.to_string()))))
+            }
+        }
+        deserializer.deserialize_any(ScalarVisitor)
+    }
+}
+
 /// A map of strings (labels, annotations, resource lists) in the order of the document.
 ///
 /// Small and read a few times, so a list beats a tree. A later entry of the same key wins, as in Go's decoder.
@@ -134,8 +165,8 @@ impl<'de: 'a, 'a> Deserialize<'de> for Entries<'a> {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries<'de>, A::Error> {
                 let mut entries = Vec::with_capacity(8);
                 // Go decodes a null as the empty string.
-                while let Some((key, value)) = map.next_entry::<Text<'de>, Option<Text<'de>>>()? {
-                    entries.push((key, value.unwrap_or_default()));
+                while let Some((key, value)) = map.next_entry::<Text<'de>, Option<Scalar<'de>>>()? {
+                    entries.push((key, value.map(|value| value.0).unwrap_or_default()));
                 }
                 Ok(Entries(entries))
             }
@@ -170,6 +201,7 @@ mod tests {
     #[test]
     fn entries_refuse_what_is_no_map_of_strings() {
         assert!(serde_json::from_str::<Entries<'_>>("[1]").is_err());
-        assert!(serde_json::from_str::<Entries<'_>>(r#"{"a":1}"#).is_err());
+        assert!(serde_json::from_str::<Entries<'_>>(r#"{"a":[]}"#).is_err());
+        assert_eq!(serde_json::from_str::<Entries<'_>>(r#"{"cpu":1,"x":0.5}"#).unwrap().get("cpu"), Some("1"));
     }
 }

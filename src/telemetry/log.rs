@@ -17,8 +17,10 @@ pub enum Format {
 
 /// Starts logging. `filter` is a level or directives such as `info,spark_usher=debug`.
 pub fn init(filter: &str, format: Format) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_new(filter)
-        .map_err(|error| anyhow::anyhow!("--log {filter}: {error}; expected error, warn, info, debug, trace or directives such as info,spark_usher=debug"))?;
+    // The client's own lines repeat what the watches say, without saying for what.
+    let given = filter;
+    let filter = EnvFilter::try_new(format!("kube_client=off,kube_runtime=off,{given}"))
+        .map_err(|error| anyhow::anyhow!("--log {given}: {error}; expected error, warn, info, debug, trace or directives such as info,spark_usher=debug"))?;
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     let started = match format {
         Format::Text => builder.with_ansi(std::io::stderr().is_terminal()).with_target(false).try_init(),

@@ -47,7 +47,10 @@ impl Authority {
     /// A serving certificate for these DNS names and addresses.
     pub fn serve(&self, names: &[&str], addresses: &[IpAddr]) -> Result<Pair, rcgen::Error> {
         let mut params = valid_for_a_year(self.now);
-        params.distinguished_name = common_name(names.first().copied().unwrap_or("spark-usher"));
+        // Another name than the authority's: OpenSSL takes a certificate that names itself as issuer for self-signed.
+        let address = addresses.first().map(ToString::to_string);
+        let name = names.first().copied().or(address.as_deref()).unwrap_or("webhook");
+        params.distinguished_name = common_name(name);
         for name in names {
             params.subject_alt_names.push(SanType::DnsName((*name).try_into()?));
         }

@@ -76,6 +76,19 @@ impl Cluster {
         Some(Cluster::start_with(true).await)
     }
 
+    /// The sandbox's cluster with the sandbox in one's own hands, to stop it. `None` where the cluster is real.
+    pub async fn start_apart() -> Option<(Cluster, Sandbox)> {
+        if std::env::var_os("KUBEBUILDER_ASSETS").is_some() {
+            return None;
+        }
+        let mut cluster = Cluster::start().await;
+        let apart = Sandbox::start(&Options { run_pods: false, ..Options::default() }).unwrap();
+        cluster.client = apart.client(apart.admin_token()).unwrap();
+        let namespace = cluster.namespace.clone();
+        cluster.add_namespace(&namespace).await;
+        Some((cluster, apart))
+    }
+
     async fn start_with(run_pods: bool) -> Cluster {
         let filter = std::env::var("SPARK_USHER_LOG").unwrap_or_else(|_| "warn,spark_usher=info".to_owned());
         spark_usher::telemetry::log::init(&filter, spark_usher::telemetry::log::Format::Text).unwrap();

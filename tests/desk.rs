@@ -1,0 +1,256 @@
+//! The loop's desk: what is read, planned and tried again when. Time is an argument, so each test is a history.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use spark_usher::gang::GangScheduler;
+use spark_usher::lifecycle::{Action, Answer, Desk, Read, Turn};
+use spark_usher::policy::Policies;
+use spark_usher::snapshot::{Change, Conf, DriverPod, Life, Replaced, ServedApis, Sighting};
+use spark_usher::spark::conf::AppConf;
+use spark_usher::spark::ids::{AppKey, PodKey};
+use support::*;
+
+struct Office {
+    desk: Desk,
+    now: Instant,
+    policies: Policies,
+}
+
+fn served(kinds: &[&str]) -> ServedApis {
+    let rows = kinds.iter().map(|kind| GangScheduler::of_kind(kind).unwrap());
+    ServedApis(rows.map(|row| (row.kind, &row.apis[0])).collect())
+}
+
+fn nothing(change: Replaced) -> Change {
+    Change::Replaced(change)
+}
+
+impl Office {
+    /// A desk to which everything was listed, with Volcano.
+    fn open() -> Office {
+        let mut office = Office::closed();
+        office.desk.apply(nothing(Replaced::Groups("volcano", Vec::new())));
+        office
+    }
+
+    /// The same before the groups were listed.
+    fn closed() -> Office {
+        let now = Instant::now();
+        let mut desk = Desk::new(now);
+        desk.apply(Change::Apis(served(&["volcano", "native"])));
+        desk.apply(nothing(Replaced::Pods(Vec::new())));
+        desk.apply(nothing(Replaced::Namespaces(Vec::new())));
+        Office { desk, now, policies: only(policy("volcano")) }
+    }
+
+    fn see(&mut self, pod: &PodBuilder) {
+        self.desk.apply(Change::Pod(pod.sighting()));
+    }
+
+    /// An executor that a pod of this name and uid created, seated as the webhook does.
+    fn executor(&mut self, id: u32, creator: &str, uid: &str) {
+        let review = executor(id).created_by_pod(creator, uid);
+        let admitted = answer(&review, self.desk.snapshot(), &self.policies).object;
+        self.see(&PodBuilder(admitted).stored(&format!("e{id}")).phase("Pending"));
+    }
+
+    fn turn(&mut self) -> Turn {
+        self.desk.turn(self.now, Timestamp::UNIX_EPOCH, &self.policies, true)
+    }
+
+    fn after(&mut self, seconds: u64) -> Turn {
+        self.now += Duration::from_secs(seconds);
+        self.turn()
+    }
+
+    fn app(&self) -> AppKey {
+        AppKey::new("default", APP)
+    }
+}
+
+fn notebook(uid: &str) -> DriverPod {
+    match pod("notebook").stored(uid).phase("Running").sighting() {
+        Sighting::Other(_, pod) => pod,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn read_notebook() -> Read {
+    Read::Pod(PodKey::new("default", "notebook"))
+}
+
+fn creates(turn: &Turn) -> usize {
+    turn.actions.iter().flat_map(|(_, actions)| actions).filter(|a| matches!(a, Action::CreateGroup { .. })).count()
+}
+
+#[test]
+fn a_plan_waits_for_what_it_rests_on_and_not_for_ever() {
+    let mut office = Office::open();
+    office.executor(1, "notebook", "u1");
+    let turn = office.turn();
+    assert_eq!(turn.reads, [read_notebook()]);
+    assert!(turn.actions.is_empty(), "the driver was not read yet");
+    let now = office.now;
+    office.desk.answered(&read_notebook(), Answer::Pod(notebook("u1")), now);
+    assert_eq!(creates(&office.turn()), 1);
+
+    let mut office = Office::open();
+    office.executor(1, "notebook", "u1");
+    for _ in 0..3 {
+        assert!(office.after(5).actions.is_empty());
+        let now = office.now;
+        office.desk.answered(&read_notebook(), Answer::Failed, now);
+    }
+    assert_eq!(creates(&office.turn()), 1, "after three failures it is made without");
+}
+
+#[test]
+fn nothing_is_planned_before_the_lists_are_there_nor_by_a_follower() {
+    let mut office = Office::closed();
+    let now = office.now;
+    office.executor(1, "notebook", "u1");
+    office.turn();
+    office.desk.answered(&read_notebook(), Answer::Pod(notebook("u1")), now);
+    assert_eq!(creates(&office.turn()), 0, "the group may be there already");
+    office.desk.apply(nothing(Replaced::Groups("volcano", Vec::new())));
+    let follower = office.desk.turn(office.now, Timestamp::UNIX_EPOCH, &office.policies, false);
+    assert!(follower.actions.is_empty());
+    // Native groups were never listed (no right to, say): Volcano's do not wait for them.
+    assert_eq!(creates(&office.turn()), 1, "a new leader plans everything");
+}
+
+#[test]
+fn names_that_are_no_names_are_never_read_and_nobody_is_starved() {
+    let mut office = Office::open();
+    for id in 1..=40 {
+        let odd = pod(&format!("odd-{id}")).executor_of("odd", id).stored(&format!("o{id}")).phase("Pending");
+        office.see(&odd.owned_by("Pod", &format!("?watch=1&n={id}"), "u"));
+        let many = pod(&format!("many-{id}")).executor_of("many", id).stored(&format!("m{id}")).phase("Pending");
+        office.see(&many.owned_by("Pod", &format!("many-driver-{id}"), "u"));
+    }
+    let first = office.turn().reads;
+    assert_eq!(first.len(), 16, "so many at once");
+    assert!(first.iter().all(|read| matches!(read, Read::Pod(pod) if pod.name().starts_with("many-driver-"))));
+    office.executor(1, "notebook", "u1");
+    // Those that fail wait; the one that came last has its turn all the same.
+    let mut asked = Vec::new();
+    let mut flying = first;
+    for _ in 0..10 {
+        let now = office.now;
+        for read in &flying {
+            office.desk.answered(read, Answer::Failed, now);
+        }
+        flying = office.after(1).reads;
+        asked.extend(flying.clone());
+    }
+    assert!(asked.contains(&read_notebook()));
+}
+
+#[test]
+fn a_read_that_fails_is_forgotten_with_its_asker() {
+    let mut office = Office::open();
+    office.executor(1, "notebook", "u1");
+    office.turn();
+    let now = office.now;
+    office.desk.answered(&read_notebook(), Answer::Failed, now);
+    office.desk.apply(Change::PodGone(PodKey::new("default", "nb-exec-1"), "e1".into()));
+    assert!(office.after(20).reads.is_empty());
+    assert!(office.after(600).reads.is_empty());
+}
+
+#[test]
+fn a_pod_made_anew_under_the_same_name_is_read_again_at_once() {
+    let mut office = Office::open();
+    office.executor(1, "notebook", "u1");
+    office.turn();
+    let now = office.now;
+    office.desk.answered(&read_notebook(), Answer::Pod(notebook("u1")), now);
+    office.turn();
+    let app = office.app();
+    office.desk.done(&app, false, true, now);
+    // The notebook is deleted and started again, and its next session creates executors.
+    office.desk.apply(Change::PodGone(PodKey::new("default", "nb-exec-1"), "e1".into()));
+    office.executor(2, "notebook", "u2");
+    assert_eq!(office.turn().reads, [read_notebook()]);
+    let now = office.now;
+    office.desk.answered(&read_notebook(), Answer::Pod(notebook("u2")), now);
+    assert_eq!(office.desk.snapshot().driver_pod("default", "notebook").unwrap().uid, Arc::from("u2"));
+    assert!(office.turn().reads.is_empty(), "once is enough");
+}
+
+#[test]
+fn nobody_is_woken_while_actions_are_on_the_way() {
+    let mut office = Office::open();
+    office.executor(1, "notebook", "u1");
+    office.turn();
+    let now = office.now;
+    office.desk.answered(&read_notebook(), Answer::Pod(notebook("u1")), now);
+    assert_eq!(creates(&office.turn()), 1);
+    let app = office.app();
+    office.desk.done(&app, true, false, now);
+    let wake = office.turn().wake.unwrap();
+    assert!(wake > office.now, "a failed write is tried after a pause");
+    let again = office.after(1);
+    assert_eq!(creates(&again), 1);
+    office.executor(2, "notebook", "u1");
+    let waiting = office.after(1);
+    assert!(waiting.actions.is_empty(), "the earlier ones are on the way");
+    assert!(waiting.wake.unwrap() > office.now, "and nothing to do until they are done");
+}
+
+#[test]
+fn who_acts_again_and_again_does_so_ever_more_slowly() {
+    let mut office = Office::open();
+    office.executor(1, "notebook", "u1");
+    office.turn();
+    let now = office.now;
+    office.desk.answered(&read_notebook(), Answer::Pod(notebook("u1")), now);
+    let app = office.app();
+    // Somebody deletes the group as soon as it is made.
+    let mut made = 0;
+    for _ in 0..600 {
+        let turn = office.turn();
+        if creates(&turn) > 0 {
+            made += 1;
+            let now = office.now;
+            office.desk.done(&app, false, true, now);
+        }
+        office.desk.apply(nothing(Replaced::Groups("volcano", Vec::new())));
+        office.desk.replan();
+        office.now += Duration::from_millis(100);
+    }
+    assert!((6..=16).contains(&made), "{made} times in a minute");
+}
+
+#[test]
+fn a_configuration_that_does_not_exist_yet_is_waited_for() {
+    let mut office = Office::open();
+    let admitted = answer(&driver().conf_map("conf").created_by("admin"), office.desk.snapshot(), &office.policies);
+    let driver = PodBuilder(admitted.object).stored(DRIVER_UID);
+    office.see(&driver.clone().phase("Pending"));
+    let conf = office.turn().reads.remove(0);
+    assert!(matches!(&conf, Read::Conf(_, _, name) if &**name == "conf"));
+    let now = office.now;
+    office.desk.answered(&conf, Answer::Absent, now);
+    assert_eq!(office.after(1).reads, std::slice::from_ref(&conf), "Spark makes it after the pod");
+    let now = office.now;
+    let known = Conf::Known(Arc::new(AppConf::parse("spark.executor.instances=4")));
+    office.desk.answered(&conf, Answer::Conf(known), now);
+    assert!(office.desk.snapshot().conf(DRIVER_UID).is_some());
+    office.see(&driver.phase("Running"));
+    assert!(office.after(1).reads.is_empty());
+    assert_eq!(office.desk.snapshot().driver_pod("default", "nb-driver").unwrap().life, Life::Running);
+}
