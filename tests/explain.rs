@@ -320,3 +320,35 @@ fn the_schema_describes_the_file() {
     }
     assert!(missing.is_empty(), "every key says what it is for: {missing:?}");
 }
+
+#[test]
+fn a_bare_executor_is_taken_to_be_created_by_its_driver_unless_somebody_else_is_named() {
+    let (_folder, pods) = file("pods.json", &driver().0.to_string());
+    let (_other, policy) = file("policy.yaml", VOLCANO);
+    let args = ["-f", "-", "--config", policy.to_str().unwrap(), "--pods", pods.to_str().unwrap()];
+    let executor = executor(1).0.to_string();
+    let assumed = json_of(&args, &executor);
+    assert_eq!((&assumed["driver"]["how"], &assumed["driver"]["uid"]), (&json!("creator"), &json!(DRIVER_UID)));
+    assert_eq!(assumed["object"]["metadata"]["ownerReferences"][0]["name"], "nb-driver");
+    let text = usher(&[&["explain"], &args[..]].concat(), &executor);
+    assert!(
+        out(&text).contains("creator  the driver's pod nb-driver, as nothing else is said (--as)"),
+        "{}",
+        out(&text)
+    );
+    let by_admin = json_of(&[&args[..], &["--as", "admin"]].concat(), &executor);
+    assert_eq!(by_admin["reason"], "ForeignCreator");
+    let review = recorded("client-mode/exec-1.mutate.create").to_string();
+    let both = usher(&["explain", "-f", "-", "--as", "admin"], &review);
+    assert_eq!(code(&both), 2);
+    assert!(err(&both).contains("expected no --as"), "{}", err(&both));
+}
+
+#[test]
+fn quantities_may_be_numbers_as_people_write_them() {
+    let text = "{apiVersion: v1, kind: Pod, metadata: {name: e, labels: {spark-role: executor, spark-app-selector: a}}, \
+                spec: {containers: [{name: c, image: i, resources: {requests: {cpu: 1, memory: 1Gi}}}]}}";
+    let (_folder, pods) = file("pods.yaml", &text.replace("name: e", "name: f, uid: u"));
+    let explained = usher(&["explain", "-f", "-", "--pods", pods.to_str().unwrap()], text);
+    assert_eq!(code(&explained), 0, "{}", err(&explained));
+}

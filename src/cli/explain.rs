@@ -30,11 +30,13 @@ pub(super) struct Args {
     /// How to print.
     #[arg(short, long, value_enum, default_value = "text")]
     output: Output,
-    /// Who creates the pod, for a bare Pod.
-    #[arg(long = "as", value_name = "USER", default_value = "admin")]
-    user: String,
-    /// Extra about that user, such as authentication.kubernetes.io/pod-name=nb-driver; may be given again.
-    #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
+    /// Who creates the pod, for a bare Pod. Without it the pod of the application's driver among --pods, as Spark does,
+    /// else admin.
+    #[arg(long = "as", value_name = "USER")]
+    user: Option<String>,
+    /// Extra about that user. A pod's token has two: authentication.kubernetes.io/pod-name=NAME and
+    /// authentication.kubernetes.io/pod-uid=UID.
+    #[arg(long, value_name = "KEY=VALUE", value_parser = key_value, requires = "user")]
     as_extra: Vec<(String, String)>,
 }
 
@@ -79,6 +81,8 @@ struct Explained {
     patch: Value,
     before: Value,
     object: Value,
+    /// Who was taken for the creator of a bare Pod.
+    creator: Option<String>,
 }
 
 fn explain(args: &Args) -> Result<Explained, String> {
@@ -93,17 +97,23 @@ fn explain(args: &Args) -> Result<Explained, String> {
         }
         None => Snapshot::default(),
     };
-    let review = review(args, &text).map_err(|error| format!("{}: {error}", args.file.display()))?;
+    let (review, creator) =
+        review(args, &text, &snapshot).map_err(|error| format!("{}: {error}", args.file.display()))?;
     let body = serde_json::to_vec(&review).map_err(|error| error.to_string())?;
     let lean = admission::lean(&body);
     let read = admission::request::parse(&lean).map_err(|error| format!("{}: {error}", args.file.display()))?;
     let decision = admission::decide(&read, &snapshot, &config.policies);
     let object = review.pointer("/request/object").cloned().unwrap_or(Value::Null);
-    Explained::new(&decision, &read, object)
+    Explained::new(&decision, &read, object, creator)
 }
 
 impl Explained {
-    fn new(decision: &Decision<'_>, review: &admission::Review<'_>, before: Value) -> Result<Explained, String> {
+    fn new(
+        decision: &Decision<'_>,
+        review: &admission::Review<'_>,
+        before: Value,
+        creator: Option<String>,
+    ) -> Result<Explained, String> {
         let mut operations = Vec::new();
         if let Some(pod) = &review.pod {
             admission::patch::write(pod, &decision.mutations, &mut operations);
@@ -128,6 +138,7 @@ impl Explained {
             patch: serde_json::to_value(&patch).map_err(|error| bug(&error))?,
             before,
             object,
+            creator,
         })
     }
 
@@ -143,16 +154,28 @@ impl Explained {
         })
     }
 
+    /// Why no driver is shown.
+    fn no_driver(&self) -> &'static str {
+        match json::text(&self.before, &["metadata", "labels", labels::ROLE]) {
+            labels::ROLE_DRIVER => "this is one",
+            labels::ROLE_EXECUTOR => "not found",
+            _ => "not asked for",
+        }
+    }
+
     fn print(&self, out: &mut dyn Write) -> io::Result<()> {
         let name = self.before.pointer("/metadata/name").and_then(Value::as_str).unwrap_or("(no name yet)");
         let kind = self.before.get("kind").and_then(Value::as_str).unwrap_or("object");
         writeln!(out, "{:<9}{}/{name}", kind.to_lowercase(), self.namespace)?;
+        if let Some(creator) = &self.creator {
+            writeln!(out, "{:<9}{creator}", "creator")?;
+        }
         writeln!(out, "{:<9}{}", "answer", if self.allowed { "allowed" } else { "refused" })?;
         writeln!(out, "{:<9}{}: {}", "reason", self.reason, self.reason.text())?;
         writeln!(out, "{:<9}{}", "policy", self.policy.as_deref().unwrap_or("none was asked"))?;
         match &self.driver {
             Some((how, name, uid)) => writeln!(out, "{:<9}{name} (uid {uid}), found by {how}", "driver")?,
-            None => writeln!(out, "{:<9}not found", "driver")?,
+            None => writeln!(out, "{:<9}{}", "driver", self.no_driver())?,
         }
         for (reason, text) in &self.notes {
             writeln!(out, "{:<9}{reason}: {text}", "note")?;
@@ -169,7 +192,7 @@ impl Explained {
 }
 
 /// The review to answer: the one that was given, or one of the creation of the Pod that was given.
-fn review(args: &Args, text: &str) -> Result<Value, String> {
+fn review(args: &Args, text: &str, snapshot: &Snapshot) -> Result<(Value, Option<String>), String> {
     let mut documents = super::input::documents(text)?;
     let document = match (documents.pop(), documents.is_empty()) {
         (Some(document), true) => document,
@@ -177,27 +200,55 @@ fn review(args: &Args, text: &str) -> Result<Value, String> {
         (Some(_), false) => return Err("expected one AdmissionReview or Pod, found several documents".to_owned()),
     };
     match json::at(&document, &["kind"]).and_then(Value::as_str) {
-        Some("AdmissionReview") => Ok(document),
+        Some("AdmissionReview") if args.user.is_some() => {
+            Err("an AdmissionReview says itself who creates the pod: expected no --as".to_owned())
+        }
+        Some("AdmissionReview") => Ok((document, None)),
         Some("Pod") => {
-            let mut extra: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-            for (key, value) in &args.as_extra {
-                extra.entry(key).or_default().push(value);
-            }
             let namespace = document.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or("default");
-            Ok(json!({
+            let (user, shown) = match &args.user {
+                Some(user) => {
+                    let mut extra: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+                    for (key, value) in &args.as_extra {
+                        extra.entry(key).or_default().push(value);
+                    }
+                    (json!({"username": user, "extra": extra}), user.clone())
+                }
+                None => assumed_creator(&document, namespace, snapshot),
+            };
+            let review = json!({
                 "kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1",
                 "request": {
                     "uid": "explain", "operation": "CREATE",
                     "resource": {"group": "", "version": "v1", "resource": "pods"},
                     "name": document.pointer("/metadata/name"), "namespace": namespace,
-                    "userInfo": {"username": args.user, "extra": extra},
+                    "userInfo": user,
                     "object": document,
                 }
-            }))
+            });
+            Ok((review, Some(shown)))
         }
         Some(other) => Err(format!("expected an AdmissionReview or a Pod, found kind {other}")),
         None => Err("expected an AdmissionReview or a Pod, found no kind".to_owned()),
     }
+}
+
+/// Who creates a bare Pod when nobody says: for an executor its driver, if that is known, as Spark does.
+fn assumed_creator(pod: &Value, namespace: &str, snapshot: &Snapshot) -> (Value, String) {
+    let label = |key: &str| json::text(pod, &["metadata", "labels", key]);
+    let driver = (label(labels::ROLE) == labels::ROLE_EXECUTOR)
+        .then(|| snapshot.app(namespace, label(labels::APP_SELECTOR))?.live_driver())
+        .flatten();
+    let Some(driver) = driver else {
+        return (json!({"username": "admin"}), "admin, as nothing else is said (--as)".to_owned());
+    };
+    let account = driver.service_account.as_deref().unwrap_or("default");
+    let extra = json!({
+        "authentication.kubernetes.io/pod-name": [&*driver.name],
+        "authentication.kubernetes.io/pod-uid": [&*driver.uid],
+    });
+    let user = json!({"username": format!("system:serviceaccount:{namespace}:{account}"), "extra": extra});
+    (user, format!("the driver's pod {}, as nothing else is said (--as)", driver.name))
 }
 
 /// A snapshot of what else is in the cluster.

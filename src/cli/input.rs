@@ -18,10 +18,15 @@ pub(super) fn read(path: &Path) -> Result<String, String> {
 
 /// All documents of a text, JSON or YAML; lists are taken apart.
 pub(super) fn documents(text: &str) -> Result<Vec<Value>, String> {
+    let yaml = || serde_saphyr::from_multiple::<Value>(text);
     let documents = if text.trim_start().starts_with('{') {
-        vec![serde_json::from_str(text).map_err(|error| format!("expected JSON: {error}"))?]
+        // YAML's flow style begins like JSON.
+        match serde_json::from_str(text) {
+            Ok(document) => vec![document],
+            Err(error) => yaml().map_err(|_| format!("expected JSON: {error}"))?,
+        }
     } else {
-        serde_saphyr::from_multiple::<Value>(text).map_err(|error| format!("expected JSON or YAML: {error}"))?
+        yaml().map_err(|error| format!("expected JSON or YAML: {error}"))?
     };
     let mut all = Vec::new();
     for document in documents.into_iter().filter(|document| !document.is_null()) {
