@@ -11,8 +11,8 @@ use serde_json::{Map, Value, json};
 use super::events::Events;
 use super::lease::Leadership;
 use super::reads::pod_named;
-use super::view::Seen;
-use super::watch::{group_resource, resource};
+use super::view::{Seen, resource};
+use super::watch::group_resource;
 use crate::lifecycle::{Action, DriverRef, Told, owner_reference};
 use crate::reason::Reason;
 use crate::snapshot::{Change, Followed, Group, GroupApi, GroupKey, Life, Sighting};
@@ -65,7 +65,7 @@ impl Writer {
     }
 
     /// Does the actions of one application in their order. What fails is tried again with the next plan; after
-    /// [`PATIENCE`] failures so is the rest.
+    /// three failures so is the rest.
     pub async fn apply(&self, leadership: &Leadership, app: &AppKey, actions: Vec<Action>, dry_run: bool) -> Applied {
         let mut applied = Applied::default();
         let mut failures = 0;

@@ -5,8 +5,7 @@ use std::time::Duration;
 use kube::api::{Api, ListParams};
 use serde::Deserialize;
 
-use super::view::{Seen, View};
-use super::watch::resource;
+use super::view::{Seen, View, resource};
 use crate::lifecycle::{Answer, Read};
 use crate::snapshot::{Conf, DriverPod, Sighting};
 use crate::spark::conf::AppConf;

@@ -18,6 +18,18 @@ use crate::snapshot::{Group, Namespace, Overrides, SeatKeys, ServiceOwner, Sight
 use crate::spark::labels;
 use crate::spark::pod::{OwnerReference, Pod};
 
+/// A resource by its parts.
+pub fn resource(group: &str, version: &str, kind: &str, plural: &str) -> ApiResource {
+    let api_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
+    ApiResource {
+        group: group.to_owned(),
+        version: version.to_owned(),
+        api_version,
+        kind: kind.to_owned(),
+        plural: plural.to_owned(),
+    }
+}
+
 /// What the snapshot keeps of one kind of object.
 pub trait View: Sized + Clone + std::fmt::Debug + Send + Sync + 'static {
     /// Reads it from the object's JSON; `None` when it cannot be read.

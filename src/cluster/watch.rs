@@ -15,7 +15,7 @@ use kube::runtime::{WatchStreamExt, watcher as watch};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::view::{PriorityClassView, Seen, ServiceView, View};
+use super::view::{PriorityClassView, Seen, ServiceView, View, resource};
 use crate::snapshot::{Change, Group, GroupApi, GroupKey, Namespace, Replaced, Sighting};
 use crate::spark::ids::PodKey;
 use crate::spark::labels;
@@ -137,18 +137,6 @@ impl fmt::Display for Brief<'_> {
                 None => return write!(f, "{error}"),
             }
         }
-    }
-}
-
-/// A resource by its parts.
-pub(super) fn resource(group: &str, version: &str, kind: &str, plural: &str) -> ApiResource {
-    let api_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
-    ApiResource {
-        group: group.to_owned(),
-        version: version.to_owned(),
-        api_version,
-        kind: kind.to_owned(),
-        plural: plural.to_owned(),
     }
 }
 

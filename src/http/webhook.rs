@@ -109,7 +109,22 @@ struct Webhook {
 
 /// The webhook's routes.
 pub fn router(answer: Arc<dyn Answer>, limits: Limits, metrics: Arc<Metrics>) -> Router {
-    Router::new().route("/mutate", post(mutate)).with_state(Webhook { answer, limits, metrics })
+    let wrong_method =
+        |State(webhook): State<Webhook>, request| elsewhere(webhook, request, StatusCode::METHOD_NOT_ALLOWED);
+    let wrong_path = |State(webhook): State<Webhook>, request| elsewhere(webhook, request, StatusCode::NOT_FOUND);
+    Router::new().route("/mutate", post(mutate).fallback(wrong_method)).fallback(wrong_path).with_state(Webhook {
+        answer,
+        limits,
+        metrics,
+    })
+}
+
+/// Answers what nobody asks for. The body is read first: an HTTP/2 client may take an early answer for a broken stream.
+async fn elsewhere(webhook: Webhook, request: Request, status: StatusCode) -> Response {
+    let asked = format!("{} {}", request.method(), request.uri().path());
+    let mut room = webhook.limits.enter();
+    let _ = tokio::time::timeout(MAX_READING, read(request.into_body(), &mut room)).await;
+    text(status, format!("expected POST /mutate, found {}\n", asked.chars().take(100).collect::<String>()))
 }
 
 async fn mutate(State(webhook): State<Webhook>, request: Request) -> Result<Response, Infallible> {

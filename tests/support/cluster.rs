@@ -90,7 +90,7 @@ impl Cluster {
     }
 
     async fn start_with(run_pods: bool) -> Cluster {
-        let filter = std::env::var("SPARK_USHER_LOG").unwrap_or_else(|_| "warn,spark_usher=info".to_owned());
+        let filter = std::env::var("SPARK_USHER_LOG").unwrap_or_else(|_| "off".to_owned());
         spark_usher::telemetry::log::init(&filter, spark_usher::telemetry::log::Format::Text).unwrap();
         spark_usher::tls::install_provider();
         let folder = tempfile::tempdir().unwrap();

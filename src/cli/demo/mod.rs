@@ -14,7 +14,6 @@ use anyhow::{Context, bail};
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, DynamicObject, PostParams};
-use kube::core::ApiResource;
 use serde_json::{Value, json};
 
 use self::play::Stage;
@@ -24,6 +23,7 @@ use crate::app::{App, CertificateSource, ConfigSource, Options};
 use crate::cluster::client::Cluster;
 use crate::cluster::lease::{self, Election};
 use crate::cluster::registration;
+use crate::cluster::view::resource;
 use crate::config;
 use crate::driver::resolve::How;
 use crate::runtime::clock;
@@ -145,13 +145,7 @@ async fn make(admin: &kube::Client, object: Value, plural: &str) -> anyhow::Resu
     let object: DynamicObject = serde_json::from_value(object)?;
     let types = object.types.clone().unwrap_or_default();
     let (group, version) = types.api_version.split_once('/').unwrap_or(("", &types.api_version));
-    let resource = ApiResource {
-        group: group.to_owned(),
-        version: version.to_owned(),
-        api_version: types.api_version.clone(),
-        kind: types.kind.clone(),
-        plural: plural.to_owned(),
-    };
+    let resource = resource(group, version, &types.kind, plural);
     Api::all_with(admin.clone(), &resource).create(&PostParams::default(), &object).await?;
     Ok(())
 }

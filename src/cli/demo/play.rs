@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, PostParams};
-use kube::core::ApiResource;
 use serde_json::{Value, json};
 
 use super::story::{Story, with_owner};
+use crate::cluster::view::resource;
 use crate::json::{list, set, text};
 use crate::runtime::clock;
 use crate::sandbox::Sandbox;
@@ -51,14 +51,7 @@ impl Stage<'_> {
         client: &kube::Client,
         (group, version, kind, plural): (&str, &str, &str, &str),
     ) -> Api<DynamicObject> {
-        let api_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
-        let resource = ApiResource {
-            group: group.to_owned(),
-            version: version.to_owned(),
-            api_version,
-            kind: kind.to_owned(),
-            plural: plural.to_owned(),
-        };
+        let resource = resource(group, version, kind, plural);
         Api::namespaced_with(client.clone(), &self.namespace, &resource)
     }
 
