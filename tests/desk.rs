@@ -18,7 +18,7 @@ use jiff::Timestamp;
 use spark_usher::gang::GangScheduler;
 use spark_usher::lifecycle::{Action, Answer, Desk, Read, Turn};
 use spark_usher::policy::Policies;
-use spark_usher::snapshot::{Change, Conf, DriverPod, Life, Replaced, ServedApis, Sighting};
+use spark_usher::snapshot::{Change, Conf, DriverPod, Group, GroupKey, Life, Replaced, ServedApis, Sighting};
 use spark_usher::spark::conf::AppConf;
 use spark_usher::spark::ids::{AppKey, PodKey};
 use support::*;
@@ -253,4 +253,33 @@ fn a_configuration_that_does_not_exist_yet_is_waited_for() {
     office.see(&driver.phase("Running"));
     assert!(office.after(1).reads.is_empty());
     assert_eq!(office.desk.snapshot().driver_pod("default", "nb-driver").unwrap().life, Life::Running);
+}
+
+#[test]
+fn an_answer_that_comes_after_the_end_of_what_it_tells_raises_no_dead() {
+    let mut office = Office::open();
+    let key = GroupKey { namespace: "default".into(), name: "g".into(), scheduler: "volcano" };
+    let group = |uid: &str, version: &str| Group {
+        uid: uid.into(),
+        version: version.into(),
+        selector: Some(APP.into()),
+        owner: None,
+        started: false,
+        deleting: false,
+        spec: serde_json::json!({"minMember": 2}),
+    };
+    let version = |office: &Office| office.desk.snapshot().groups.get(&key).map(|group| group.version.to_string());
+    office.desk.written(Change::Group(key.clone(), group("u1", "9")));
+    assert_eq!(version(&office), Some("9".into()), "the watch has not shown it yet");
+    office.desk.apply(Change::Group(key.clone(), group("u1", "11")));
+    office.desk.written(Change::Group(key.clone(), group("u1", "10")));
+    assert_eq!(version(&office), Some("11".into()), "the watch was quicker");
+    office.desk.apply(Change::GroupGone(key.clone()));
+    office.desk.written(Change::Group(key.clone(), group("u1", "12")));
+    assert_eq!(version(&office), None);
+    office.desk.written(Change::Group(key.clone(), group("u2", "13")));
+    assert_eq!(version(&office), Some("13".into()), "made anew");
+    office.desk.apply(nothing(Replaced::Groups("volcano", Vec::new())));
+    office.desk.written(Change::Group(key.clone(), group("u2", "14")));
+    assert_eq!(version(&office), None);
 }

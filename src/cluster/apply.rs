@@ -214,7 +214,7 @@ impl Writer {
         let patch = Patch::Merge(guarded(patch, uid, version));
         match groups.patch(&key.name, &PatchParams::default(), &patch).await {
             Ok(changed) => Ok(Ended::Done(group_change(key, &changed))),
-            Err(error) => stale(error),
+            Err(error) => stale(error, Some(key)),
         }
     }
 
@@ -228,7 +228,7 @@ impl Writer {
                 Some(held) => group_change(key, &held),
                 None => Some(Change::GroupGone(key.clone())),
             })),
-            Err(error) => stale(error),
+            Err(error) => stale(error, Some(key)),
         }
     }
 
@@ -252,7 +252,7 @@ impl Writer {
         let patch = Patch::Strategic(guarded(&patch, uid, version));
         match pods.patch(executor.name(), &PatchParams::default(), &patch).await {
             Ok(seen) => Ok(Ended::Done(seen.view.map(Change::Pod))),
-            Err(error) => stale(error),
+            Err(error) => stale(error, None),
         }
     }
 
@@ -281,9 +281,15 @@ fn has_code(error: &kube::Error, code: u16) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == code)
 }
 
-/// Refusals that mean that the plan was made of an old picture.
-fn stale(error: kube::Error) -> kube::Result<Ended> {
-    if has_code(&error, 409) || has_code(&error, 404) { Ok(Ended::Stale(None)) } else { Err(error) }
+/// Refusals that mean that the plan was made of an old picture: it changed (409), or is gone (404).
+fn stale(error: kube::Error, group: Option<&GroupKey>) -> kube::Result<Ended> {
+    if has_code(&error, 409) {
+        return Ok(Ended::Stale(None));
+    }
+    if has_code(&error, 404) {
+        return Ok(Ended::Stale(group.map(|key| Change::GroupGone(key.clone()))));
+    }
+    Err(error)
 }
 
 fn group_change(key: &GroupKey, object: &DynamicObject) -> Option<Change> {

@@ -179,9 +179,7 @@ impl Loop {
 
     fn applied(&mut self, app: &AppKey, applied: Applied) {
         for change in applied.changes {
-            if is_news(self.desk.snapshot(), &change) {
-                self.desk.apply(change);
-            }
+            self.desk.written(change);
         }
         self.busy.retain(|busy| busy != app);
         self.desk.done(app, applied.failed, applied.wrote, clock::instant());
@@ -225,23 +223,6 @@ impl Loop {
             }
         }
         wake
-    }
-}
-
-/// Whether an answer to a write is newer than what the watch has shown since. Versions of one object grow as numbers.
-fn is_news(snapshot: &Snapshot, change: &Change) -> bool {
-    let newer = |answer: &str, known: &str| match (answer.parse::<u128>(), known.parse::<u128>()) {
-        (Ok(answer), Ok(known)) => answer > known,
-        _ => false,
-    };
-    match change {
-        Change::Group(key, group) => {
-            snapshot.groups.get(key).is_none_or(|known| known.uid != group.uid || newer(&group.version, &known.version))
-        }
-        Change::Pod(crate::snapshot::Sighting::Executor(app, executor)) => snapshot
-            .executor(app.namespace(), &executor.name)
-            .is_some_and(|(_, known)| known.uid == executor.uid && newer(&executor.version, &known.version)),
-        _ => true,
     }
 }
 

@@ -21,7 +21,7 @@ use super::memory::Memory;
 use super::plan::plan;
 use super::reads::{Read, interests, outdated, reads};
 use crate::policy::Policies;
-use crate::snapshot::{Change, Conf, DriverPod, Followed, Life, Replaced, Snapshot};
+use crate::snapshot::{Change, Conf, DriverPod, Followed, Life, Replaced, Sighting, Snapshot};
 use crate::spark::ids::{AppKey, PodKey};
 
 /// How often everything is planned again although nothing was heard.
@@ -108,6 +108,8 @@ pub struct Desk {
     leading: bool,
     resync: Instant,
     sweep: Instant,
+    /// Uids of groups that went since the last sweep but one: an answer to a write may come after their end.
+    gone: [HashSet<Arc<str>>; 2],
 }
 
 const PODS: &str = "pods";
@@ -129,6 +131,7 @@ impl Desk {
             leading: false,
             resync: now + RESYNC,
             sweep: now + SWEEP,
+            gone: [HashSet::new(), HashSet::new()],
         }
     }
 
@@ -142,6 +145,12 @@ impl Desk {
         match &change {
             Change::Replaced(Replaced::Pods(_)) => _ = self.listed.insert(PODS),
             Change::Replaced(Replaced::Namespaces(_)) => _ = self.listed.insert(NAMESPACES),
+            Change::GroupGone(key) => self.gone[0].extend(self.snapshot.groups.get(key).map(|group| group.uid.clone())),
+            Change::Replaced(Replaced::Groups(kind, all)) => {
+                let before = self.snapshot.groups.iter().filter(|(key, _)| key.scheduler == *kind);
+                let left = before.filter(|(_, group)| all.iter().all(|(_, now)| now.uid != group.uid));
+                self.gone[0].extend(left.map(|(_, group)| group.uid.clone()));
+            }
             Change::Apis(apis) => {
                 // Of an API that is served no more, or in another version, nothing is known.
                 let changed = |kind: &&'static str| {
@@ -159,6 +168,29 @@ impl Desk {
         }
         let touched = self.snapshot.apply(change);
         self.touch(touched);
+    }
+
+    /// Takes in what the answer to a write told, so that the next plan needs not wait for the watch; unless the watch
+    /// has shown something newer since. Versions of one object grow as numbers.
+    pub fn written(&mut self, change: Change) {
+        let newer = |answer: &str, known: &str| match (answer.parse::<u128>(), known.parse::<u128>()) {
+            (Ok(answer), Ok(known)) => answer > known,
+            _ => false,
+        };
+        let news = match &change {
+            Change::Group(key, group) => match self.snapshot.groups.get(key) {
+                Some(known) if known.uid == group.uid => newer(&group.version, &known.version),
+                _ => !self.gone.iter().any(|gone| gone.contains(&group.uid)),
+            },
+            Change::Pod(Sighting::Executor(app, executor)) => {
+                let known = self.snapshot.executor(app.namespace(), &executor.name);
+                known.is_some_and(|(_, known)| known.uid == executor.uid && newer(&executor.version, &known.version))
+            }
+            _ => true,
+        };
+        if news {
+            self.apply(change);
+        }
     }
 
     fn touch(&mut self, apps: impl IntoIterator<Item = AppKey>) {
@@ -197,6 +229,7 @@ impl Desk {
         let mut turn = Turn::default();
         if self.sweep <= now {
             self.sweep = now + SWEEP;
+            self.gone = [HashSet::new(), std::mem::take(&mut self.gone[0])];
             self.forget_unwanted(policies);
         }
         for key in std::mem::take(&mut self.unread) {
