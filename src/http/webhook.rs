@@ -19,6 +19,7 @@ use hyper::body::Body as _;
 
 use super::limits::{Limits, MAX_BODY, Room};
 use crate::admission::{self, Operation};
+use crate::driver::resolve::How;
 use crate::policy::Policies;
 use crate::reason::Reason;
 use crate::runtime::clock;
@@ -50,7 +51,7 @@ pub struct Answered {
     /// Why.
     pub reason: Reason,
     /// How the driver was found.
-    pub how: Option<&'static str>,
+    pub how: Option<How>,
 }
 
 /// Answers mutating reviews from the present snapshot and policies.
@@ -94,7 +95,7 @@ impl Answer for Mutate {
             operation: review.operation,
             outcome,
             reason: decision.reason,
-            how: decision.driver.as_ref().map(|driver| driver.how.as_str()),
+            how: decision.driver.as_ref().map(|driver| driver.how),
         }
     }
 }
@@ -176,7 +177,7 @@ async fn mutate(State(webhook): State<Webhook>, request: Request) -> Result<Resp
     webhook.metrics.count(operation, outcome, reason);
     webhook.metrics.time(start.elapsed());
     if let Some(how) = how {
-        webhook.metrics.driver_found.with_label_values(&[how]).inc();
+        webhook.metrics.count_driver(how);
     }
     Ok(match body {
         Ok(bytes) => {

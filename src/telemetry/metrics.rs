@@ -11,6 +11,7 @@ use prometheus::{
 };
 
 use crate::admission::Operation;
+use crate::driver::resolve::How;
 use crate::gang;
 use crate::reason::Reason;
 use crate::snapshot::Snapshot;
@@ -96,6 +97,8 @@ pub struct Metrics {
     pub in_flight: IntGauge,
     /// By evidence.
     pub driver_found: IntCounterVec,
+    /// The counters of `driver_found`, as for `requests`.
+    found: [OnceLock<IntCounter>; How::ALL.len()],
     /// Failed handshakes.
     pub handshake_errors: IntCounter,
     /// Certificate's end.
@@ -149,6 +152,7 @@ impl Metrics {
             duration,
             in_flight: gauge("spark_usher_admission_in_flight")?,
             driver_found: counters("spark_usher_driver_found_total")?,
+            found: std::array::from_fn(|_| OnceLock::new()),
             handshake_errors: register(&registry, IntCounter::new(handshake, help(handshake))?)?,
             not_after: register(&registry, Gauge::new(not_after, help(not_after))?)?,
             certificate_reloads: counters("spark_usher_certificate_reloads_total")?,
@@ -173,6 +177,13 @@ impl Metrics {
         match self.known.get(at) {
             Some(known) => known.get_or_init(|| self.requests.with_label_values(&values)).inc(),
             None => self.requests.with_label_values(&values).inc(),
+        }
+    }
+
+    /// Counts a driver that was found.
+    pub fn count_driver(&self, how: How) {
+        if let Some(counter) = self.found.get(how as usize) {
+            counter.get_or_init(|| self.driver_found.with_label_values(&[how.as_str()])).inc();
         }
     }
 
