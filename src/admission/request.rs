@@ -134,7 +134,18 @@ struct Extra<'a> {
 }
 
 /// What no decision looks at: four fifths of a review.
-const DROPPED: &[&str] = &["managedFields", "oldObject", "volumes", "status", "tolerations", "affinity"];
+const DROPPED: &[&str] = &[
+    "managedFields",
+    "oldObject",
+    "volumes",
+    "status",
+    "tolerations",
+    "affinity",
+    "requestKind",
+    "requestResource",
+    "options",
+    "groups",
+];
 /// What is looked at only now and then.
 const KEPT: &[&str] = &["containers", "initContainers"];
 

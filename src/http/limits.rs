@@ -4,25 +4,23 @@
 //! Bytes are charged as they arrive: whoever announces a large body and sends nothing takes no room from others.
 
 use std::sync::Arc;
-
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The largest review: an update carries the object twice, 3 MiB each, and an envelope. controller-runtime takes 7 MiB.
 pub const MAX_BODY: usize = 7 << 20;
 
-const KIB: usize = 1024;
-
 /// A bound on the bytes of bodies in memory.
 #[derive(Clone, Debug)]
-pub struct Limits(Arc<Semaphore>);
+pub struct Limits {
+    held: Arc<AtomicUsize>,
+    most: usize,
+}
 
-/// Room for the bytes of one body, growing as they arrive.
+/// Room for the bytes of one body, growing as they arrive; given back when dropped.
 #[derive(Debug)]
 pub struct Room {
-    all: Arc<Semaphore>,
-    held: Option<OwnedSemaphorePermit>,
+    limits: Limits,
     bytes: usize,
-    charged: usize,
 }
 
 impl Default for Limits {
@@ -34,29 +32,33 @@ impl Default for Limits {
 
 impl Limits {
     /// At most so many bytes.
-    pub fn new(bytes: usize) -> Limits {
-        Limits(Arc::new(Semaphore::new(bytes / KIB)))
+    pub fn new(most: usize) -> Limits {
+        Limits { held: Arc::default(), most }
     }
 
     /// Room for a body of which nothing has come yet.
     pub fn enter(&self) -> Room {
-        Room { all: self.0.clone(), held: None, bytes: 0, charged: 0 }
+        Room { limits: self.clone(), bytes: 0 }
     }
 }
 
 impl Room {
     /// Room for so many bytes more. `false` is overload.
     pub fn grow(&mut self, bytes: usize) -> bool {
-        self.bytes = self.bytes.saturating_add(bytes);
-        let more = self.bytes.div_ceil(KIB).saturating_sub(self.charged);
-        let permit = u32::try_from(more).ok().and_then(|more| self.all.clone().try_acquire_many_owned(more).ok());
-        let Some(permit) = permit else { return false };
-        self.charged += more;
-        match &mut self.held {
-            Some(held) => held.merge(permit),
-            None => self.held = Some(permit),
+        let held = self.limits.held.fetch_add(bytes, Ordering::Relaxed);
+        let fits = held.saturating_add(bytes) <= self.limits.most;
+        if fits {
+            self.bytes += bytes;
+        } else {
+            self.limits.held.fetch_sub(bytes, Ordering::Relaxed);
         }
-        true
+        fits
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.limits.held.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
@@ -66,15 +68,14 @@ mod tests {
 
     #[test]
     fn bytes_bind_as_they_arrive_and_are_given_back() {
-        let limits = Limits::new(64 * KIB);
+        let limits = Limits::new(1000);
         let (mut one, mut two) = (limits.enter(), limits.enter());
-        assert!(one.grow(100) && one.grow(900) && one.grow(24), "one kibibyte");
-        assert!(two.grow(63 * KIB) && !two.grow(1));
+        assert!(one.grow(10) && one.grow(90));
+        assert!(two.grow(900) && !two.grow(1));
         drop(one);
-        assert!(two.grow(1), "the first has left");
-        let mut three = limits.enter();
-        assert!(!three.grow(1));
+        assert!(two.grow(100), "the first has left");
+        assert!(!limits.enter().grow(1) && !two.grow(usize::MAX - 2000));
         drop(two);
-        assert!(limits.enter().grow(64 * KIB));
+        assert!(limits.enter().grow(1000), "all of it is back");
     }
 }

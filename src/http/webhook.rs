@@ -2,7 +2,9 @@
 
 use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -14,6 +16,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::Response;
 use axum::routing::post;
 use bytes::{Bytes, BytesMut};
+use futures::poll;
 use http_body_util::BodyExt;
 use hyper::body::Body as _;
 
@@ -147,7 +150,13 @@ async fn mutate(State(webhook): State<Webhook>, request: Request) -> Result<Resp
         return refused(StatusCode::PAYLOAD_TOO_LARGE, Reason::TooLarge, too_large());
     }
     let mut room = webhook.limits.enter();
-    let body = match tokio::time::timeout(deadline.min(MAX_READING), read(request.into_body(), &mut room)).await {
+    let mut reading = pin!(read(request.into_body(), &mut room));
+    // Mostly the body is there with its head, and no timer is needed.
+    let read = match poll!(&mut reading) {
+        Poll::Ready(read) => Ok(read),
+        Poll::Pending => tokio::time::timeout(deadline.min(MAX_READING), reading).await,
+    };
+    let body = match read {
         Err(_) => {
             let message = "the deadline passed before the review was read".to_owned();
             return refused(StatusCode::GATEWAY_TIMEOUT, Reason::DeadlineExceeded, message);
