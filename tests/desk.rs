@@ -128,8 +128,16 @@ fn nothing_is_planned_before_the_lists_are_there_nor_by_a_follower() {
     office.desk.apply(nothing(Replaced::Groups("volcano", Vec::new())));
     let follower = office.desk.turn(office.now, Timestamp::UNIX_EPOCH, &office.policies, false);
     assert!(follower.actions.is_empty());
-    // Native groups were never listed (no right to, say): Volcano's do not wait for them.
     assert_eq!(creates(&office.turn()), 1, "a new leader plans everything");
+
+    // Native groups are never listed (no right to, say): Volcano's do not wait for them, nor for the next round.
+    let mut office = Office::closed();
+    office.executor(1, "notebook", "u1");
+    office.turn();
+    office.desk.answered(&read_notebook(), Answer::Pod(notebook("u1")), now);
+    assert_eq!(creates(&office.turn()), 0);
+    office.desk.apply(nothing(Replaced::Groups("volcano", Vec::new())));
+    assert_eq!(creates(&office.turn()), 1, "as soon as they were listed");
 }
 
 #[test]

@@ -147,9 +147,13 @@ impl Desk {
             Change::Replaced(Replaced::Namespaces(_)) => _ = self.listed.insert(NAMESPACES),
             Change::GroupGone(key) => self.gone[0].extend(self.snapshot.groups.get(key).map(|group| group.uid.clone())),
             Change::Replaced(Replaced::Groups(kind, all)) => {
+                let now: HashSet<&str> = all.iter().map(|(_, group)| &*group.uid).collect();
                 let before = self.snapshot.groups.iter().filter(|(key, _)| key.scheduler == *kind);
-                let left = before.filter(|(_, group)| all.iter().all(|(_, now)| now.uid != group.uid));
+                let left = before.filter(|(_, group)| !now.contains(&*group.uid));
                 self.gone[0].extend(left.map(|(_, group)| group.uid.clone()));
+                if !self.snapshot.listed.contains(kind) {
+                    self.replan(); // Gangs have waited for this, and an empty list touches none of them.
+                }
             }
             Change::Apis(apis) => {
                 // Of an API that is served no more, or in another version, nothing is known.
