@@ -492,3 +492,40 @@ async fn what_fails_follows_the_failure_policy_and_what_refuses_refuses() {
     assert_eq!(code(&error), 403);
     assert!(error.to_string().contains("not today"), "{error}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_webhook_behind_a_service_is_reached_through_its_endpoints_by_the_services_name() {
+    let cluster = Cluster::start().await;
+    if cluster.is_real() {
+        return; // Endpoints on loopback are refused there.
+    }
+    let hook = hook(add("through", "service"), true, Duration::ZERO);
+    let port = hook.endpoint.address.port();
+    let namespace = &cluster.namespace;
+    let mut entry = hook.entry(&cluster, "hook.test.io");
+    let service = json!({"namespace": namespace, "name": "hook", "path": "/mutate", "port": 443});
+    entry["clientConfig"].as_object_mut().unwrap().remove("url");
+    entry["clientConfig"]["service"] = service;
+    register(&cluster, "hook", vec![entry]).await;
+    let create = async |name: &str| {
+        maps(&cluster).create(&PostParams::default(), &map(name, json!({}), json!({"k": "v"}))).await
+    };
+    let error = create("a").await.unwrap_err().to_string();
+    assert!(error.contains("service \"hook\" not found"), "{error}");
+    cluster
+        .make(json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "hook", "namespace": namespace},
+            "spec": {"ports": [{"port": 443, "targetPort": port}]}}))
+        .await;
+    cluster
+        .make(json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+            "metadata": {"name": "hook-1", "namespace": namespace, "labels": {"kubernetes.io/service-name": "hook"}},
+            "endpoints": [{"addresses": ["127.0.0.1"]}], "ports": [{"port": port}]}))
+        .await;
+    let error = create("b").await.unwrap_err().to_string();
+    assert!(error.contains("certificate"), "its certificate is for localhost: {error}");
+    let pair = hook.endpoint.authority.serve(&[&format!("hook.{namespace}.svc")], &[]).unwrap();
+    let now = spark_usher::runtime::clock::now();
+    let fitting = spark_usher::tls::load::load(pair.certificate.as_bytes(), pair.key.as_bytes(), now).unwrap();
+    hook.endpoint.serving.replace(fitting);
+    assert_eq!(create("c").await.unwrap().data.unwrap()["through"], "service");
+}
