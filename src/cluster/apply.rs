@@ -35,7 +35,7 @@ pub struct Applied {
     pub changes: Vec<Change>,
     /// Whether something failed that should be tried again after a pause.
     pub failed: bool,
-    /// Whether something was written.
+    /// Whether something was written, or refused.
     pub wrote: bool,
 }
 
@@ -98,6 +98,8 @@ impl Writer {
                     applied.changes.extend(change);
                 }
                 Ok(Ended::Refused(told)) => {
+                    // It was asked for, and will be again: that has its pace too.
+                    applied.wrote = true;
                     self.count(name, "refused");
                     if let Some(told) = told {
                         self.events.tell(leadership, &told).await;
@@ -212,7 +214,7 @@ impl Writer {
     ) -> kube::Result<Ended> {
         let groups: Api<DynamicObject> = self.objects(&key.namespace, &group_resource(api));
         let patch = Patch::Merge(guarded(patch, uid, version));
-        match groups.patch(&key.name, &PatchParams::default(), &patch).await {
+        match groups.patch(&key.name, &patch_params(), &patch).await {
             Ok(changed) => Ok(Ended::Done(group_change(key, &changed))),
             Err(error) => stale(error, Some(key)),
         }
@@ -250,7 +252,7 @@ impl Writer {
         // Strategic: owners are merged by uid, so that one that is there stays.
         let patch = json!({"metadata": {"ownerReferences": [owner_reference(driver)]}});
         let patch = Patch::Strategic(guarded(&patch, uid, version));
-        match pods.patch(executor.name(), &PatchParams::default(), &patch).await {
+        match pods.patch(executor.name(), &patch_params(), &patch).await {
             Ok(seen) => Ok(Ended::Done(seen.view.map(Change::Pod))),
             Err(error) => stale(error, None),
         }
@@ -266,6 +268,10 @@ impl Writer {
 
 fn params() -> PostParams {
     PostParams { field_manager: Some(labels::USHER.to_owned()), ..PostParams::default() }
+}
+
+fn patch_params() -> PatchParams {
+    PatchParams { field_manager: Some(labels::USHER.to_owned()), ..PatchParams::default() }
 }
 
 /// The patch with its preconditions: the API server answers 409 when either differs.

@@ -6,8 +6,8 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::watch::pause;
 use crate::gang;
+use crate::lifecycle::desk::pause;
 use crate::snapshot::{Change, GroupApi, ServedApis};
 
 /// How often the cluster is asked.

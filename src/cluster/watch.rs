@@ -5,7 +5,6 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::StreamExt;
 use kube::api::Api;
@@ -305,9 +304,4 @@ impl Source for Groups {
     fn all(&self, all: Vec<(Seen<()>, Group)>) -> Replaced {
         Replaced::Groups(self.scheduler, all.into_iter().map(|(seen, view)| (self.key(&seen), view)).collect())
     }
-}
-
-/// A pause that grows, for what is tried again and again.
-pub(super) fn pause(failures: u32) -> Duration {
-    Duration::from_millis(500).saturating_mul(1 << failures.saturating_sub(1).min(6))
 }

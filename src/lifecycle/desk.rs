@@ -19,7 +19,7 @@ use jiff::Timestamp;
 use super::action::Action;
 use super::memory::Memory;
 use super::plan::plan;
-use super::reads::{Read, interests, outdated, reads};
+use super::reads::{Read, interests, is_unknown, outdated};
 use crate::policy::Policies;
 use crate::snapshot::{Change, Conf, DriverPod, Followed, Life, Replaced, Sighting, Snapshot};
 use crate::spark::ids::{AppKey, PodKey};
@@ -252,9 +252,8 @@ impl Desk {
 
     /// Notes what an application wants to know.
     fn ask(&mut self, key: &AppKey, now: Instant, policies: &Policies) {
-        let fresh = reads(&self.snapshot, key, policies, self.learned(key));
         for read in interests(&self.snapshot, key, policies, self.learned(key)) {
-            if !fresh.contains(&read) && !self.reading.contains_key(&read) {
+            if !self.reading.contains_key(&read) && !is_unknown(&self.snapshot, &read) {
                 continue; // The watch shows it.
             }
             let reading = self.reading.entry(read).or_insert_with(|| Reading {
@@ -443,7 +442,8 @@ impl Desk {
     }
 }
 
-fn pause(failures: u32) -> Duration {
+/// A pause that grows, for what is tried again and again.
+pub(crate) fn pause(failures: u32) -> Duration {
     PAUSE.saturating_mul(1 << failures.saturating_sub(1).min(10)).min(LONGEST_PAUSE)
 }
 

@@ -24,7 +24,7 @@ pub enum Read {
 /// pod as it was last known.
 pub fn reads(snapshot: &Snapshot, key: &AppKey, policies: &Policies, learned: Option<&str>) -> Vec<Read> {
     let mut wanted = interests(snapshot, key, policies, learned);
-    wanted.retain(|read| !matches!(read, Read::Pod(pod) if is_known(snapshot, pod)));
+    wanted.retain(|read| is_unknown(snapshot, read));
     wanted
 }
 
@@ -85,8 +85,10 @@ fn named(key: &AppKey, executor: &Executor) -> impl Iterator<Item = (PodKey, Arc
     owner.into_iter().chain(note.map(|found| (PodKey::new(namespace, &found.name), found.uid.as_str().into())))
 }
 
-fn is_known(snapshot: &Snapshot, pod: &PodKey) -> bool {
-    snapshot.followed.contains_key(pod) || snapshot.driver_pod(pod.namespace(), pod.name()).is_some()
+/// Whether the snapshot does not have it. Addresses and configurations are interests only while they are not known.
+pub(super) fn is_unknown(snapshot: &Snapshot, read: &Read) -> bool {
+    let Read::Pod(pod) = read else { return true };
+    !snapshot.followed.contains_key(pod) && snapshot.driver_pod(pod.namespace(), pod.name()).is_none()
 }
 
 fn followed(snapshot: &Snapshot, pod: &PodKey) -> Option<Arc<DriverPod>> {
