@@ -6,6 +6,7 @@
 
 pub mod action;
 mod adopt;
+pub mod cause;
 pub mod desk;
 mod groups;
 pub mod memory;

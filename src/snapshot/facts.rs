@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::spark::evidence::Evidence;
 use crate::spark::ids::{AppKey, PodKey};
 use crate::spark::labels;
 use crate::spark::pod::{Pod, Workload};
@@ -54,6 +55,14 @@ pub struct Executor {
     pub note: Option<Arc<str>>,
     /// Asked to be left alone.
     pub skip: bool,
+    /// Labelled inactive by us.
+    pub inactive_by_us: bool,
+    /// When the pod was created, in seconds since 1970.
+    pub created: Option<i64>,
+    /// The node that it was placed on.
+    pub node: Option<Arc<str>>,
+    /// What it says about its own trouble, if it has any.
+    pub evidence: Option<Arc<Evidence>>,
 }
 
 impl Executor {
@@ -307,6 +316,10 @@ fn shared(text: Option<&str>) -> Arc<str> {
     text.unwrap_or_default().into()
 }
 
+fn seconds(time: &str) -> Option<i64> {
+    time.parse::<jiff::Timestamp>().ok().map(jiff::Timestamp::as_second)
+}
+
 fn workload(pod: &Pod<'_>) -> ResourceList {
     resources::of_pod(&pod.body.read().unwrap_or_default())
 }
@@ -314,6 +327,7 @@ fn workload(pod: &Pod<'_>) -> ResourceList {
 impl Executor {
     fn of(pod: &Pod<'_>, keys: &SeatKeys) -> Executor {
         let body: Workload<'_> = pod.body.read().unwrap_or_default();
+        let state = ExecutorPodState::of(pod);
         let driver_url = body.containers.iter().find_map(|container| container.driver_url.as_deref());
         Executor {
             name: shared(pod.metadata.name.as_deref()),
@@ -322,7 +336,7 @@ impl Executor {
             exec_id: pod.label(labels::EXEC_ID).and_then(|id| id.parse().ok()),
             default_profile: pod.default_profile(),
             knows_profiles: pod.label(labels::PROFILE_ID).is_some(),
-            state: ExecutorPodState::of(pod),
+            state,
             deleting: pod.metadata.deletion_timestamp.is_some(),
             inactive: pod.label(labels::INACTIVE) == Some("true"),
             owner: pod.controller().map(|owner| Owner {
@@ -335,6 +349,10 @@ impl Executor {
             driver_host: driver_url.and_then(driver_host).map(Arc::from),
             note: pod.annotation(labels::DRIVER).filter(|note| note.len() <= MAX_MARK).map(Arc::from),
             skip: pod.annotation(labels::SKIP) == Some("true"),
+            inactive_by_us: pod.annotation(labels::ENDED).is_some(),
+            created: pod.metadata.creation_timestamp.as_deref().and_then(seconds),
+            node: pod.spec.node_name.as_deref().map(Arc::from),
+            evidence: Evidence::of(pod, state.is_final()),
         }
     }
 }
@@ -369,7 +387,7 @@ fn life(pod: &Pod<'_>) -> Life {
                 .status
                 .container_statuses
                 .iter()
-                .any(|status| status.name == labels::DRIVER_CONTAINER && status.state.terminated.is_some());
+                .any(|status| status.name == labels::DRIVER_CONTAINER && status.terminated().is_some());
             // Spark drivers never restart; a worker or notebook whose policy restarts it has no such container.
             if ended { Life::Ended } else { Life::Running }
         }

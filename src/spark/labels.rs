@@ -21,6 +21,8 @@ pub const VERSION: &str = "spark-version";
 pub const DRIVER_CONTAINER: &str = "spark-kubernetes-driver";
 /// Name of the container that runs an executor, unless a pod template names another.
 pub const EXECUTOR_CONTAINER: &str = "spark-kubernetes-executor";
+/// Name of that container in Spark 2.
+pub const OLD_EXECUTOR_CONTAINER: &str = "executor";
 /// Environment variable of an executor: `spark://CoarseGrainedScheduler@HOST:PORT`.
 pub const ENV_DRIVER_URL: &str = "SPARK_DRIVER_URL";
 /// Volumes that carry the driver's `spark.properties`: since 3.1, and before.
@@ -48,6 +50,9 @@ pub const FOREIGN: &str = "foreign-creator";
 pub const BY: &str = "spark-usher.io/by";
 /// Annotation written on our PodGroups once the whole gang has run: from then on a dynamic application may shrink.
 pub const STARTED: &str = "spark-usher.io/started";
+/// Annotation written with [`INACTIVE`] on an executor that we labelled: why it ended. An executor that carries the label
+/// without it was labelled by its driver, which keeps its finished executors.
+pub const ENDED: &str = "spark-usher.io/ended";
 /// Label on objects that we made; we change and delete only those.
 pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 /// Our value of [`MANAGED_BY`], the field manager of our writes, and the component of our Events.

@@ -3,6 +3,8 @@
 //! Everything else in the crate speaks in these terms; nothing here knows about gangs, policies or the network.
 
 pub mod conf;
+pub mod evidence;
+pub mod exit;
 pub mod ids;
 pub mod labels;
 pub mod pod;
@@ -11,4 +13,6 @@ pub mod quantity;
 pub mod resources;
 pub mod role;
 pub mod state;
+pub mod status;
 pub mod text;
+pub mod version;

@@ -13,6 +13,7 @@ use serde_json::value::RawValue;
 
 use super::labels;
 use super::role::Role;
+pub use super::status::{ContainerStatus, Status};
 use super::text::{Entries, Text};
 
 /// The facts of a pod.
@@ -28,6 +29,17 @@ pub struct Pod<'a> {
     pub status: Status<'a>,
 }
 
+/// One entry of `metadata.managedFields`, without the fields.
+#[derive(Clone, Debug, Default, serde::Deserialize)]
+pub struct Writer<'a> {
+    /// The field manager.
+    #[serde(borrow, default)]
+    pub manager: Text<'a>,
+    /// When it wrote last.
+    #[serde(default)]
+    pub time: Option<Text<'a>>,
+}
+
 /// `metadata` of a pod.
 #[derive(Clone, Debug, Default, serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -41,14 +53,23 @@ pub struct Metadata<'a> {
     pub uid: Option<Text<'a>>,
     /// Absent before the object is stored.
     pub resource_version: Option<Text<'a>>,
-    /// Set once a deletion was asked for.
+    /// When it was created.
+    pub creation_timestamp: Option<Text<'a>>,
+    /// Set once a deletion was asked for: when it is to be over.
     pub deletion_timestamp: Option<Text<'a>>,
+    /// How long the deletion gives the containers.
+    pub deletion_grace_period_seconds: Option<i64>,
+    /// Who has to let go before the object is really gone.
+    #[serde(default)]
+    pub finalizers: Option<Vec<Text<'a>>>,
     /// Labels; `None` when the document has no such map (a patch then has to add the whole).
     pub labels: Option<Entries<'a>>,
     /// Annotations; `None` when the document has no such map.
     pub annotations: Option<Entries<'a>>,
     /// Owners; `None` when the document has no such list.
     pub owner_references: Option<Vec<OwnerReference<'a>>>,
+    /// Who wrote when; a review comes without.
+    pub managed_fields: Option<Vec<Writer<'a>>>,
 }
 
 /// One entry of `metadata.ownerReferences`.
@@ -171,50 +192,6 @@ pub struct Container<'a> {
     pub driver_url: Option<Text<'a>>,
 }
 
-/// `status` of a pod.
-#[derive(Clone, Debug, Default, serde::Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Status<'a> {
-    /// `Pending`, `Running`, `Succeeded`, `Failed`, `Unknown`.
-    #[serde(borrow)]
-    pub phase: Option<Text<'a>>,
-    /// The pod's address.
-    #[serde(rename = "podIP")]
-    pub pod_ip: Option<Text<'a>>,
-    /// One entry a container that the kubelet knows.
-    #[serde(default, deserialize_with = "null_is_empty")]
-    pub container_statuses: Vec<ContainerStatus<'a>>,
-}
-
-/// One entry of `status.containerStatuses`.
-#[derive(Clone, Debug, Default, serde::Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ContainerStatus<'a> {
-    /// The container's name.
-    #[serde(borrow, default)]
-    pub name: Text<'a>,
-    /// What it does now.
-    #[serde(default)]
-    pub state: ContainerState,
-}
-
-/// `state` of a container status.
-#[derive(Clone, Copy, Debug, Default, serde::Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ContainerState {
-    /// Set once it ended.
-    pub terminated: Option<Terminated>,
-}
-
-/// How a container ended.
-#[derive(Clone, Copy, Debug, Default, serde::Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Terminated {
-    /// The exit code.
-    #[serde(default)]
-    pub exit_code: i32,
-}
-
 impl<'a> Pod<'a> {
     /// A label's value.
     pub fn label(&self, key: &str) -> Option<&str> {
@@ -244,6 +221,28 @@ impl<'a> Pod<'a> {
     /// Whether the pod runs the default resource profile, whose executors are all of one size.
     pub fn default_profile(&self) -> bool {
         self.label(labels::PROFILE_ID).is_none_or(|id| id == "0")
+    }
+
+    /// Names of its containers; none where the workload was left raw.
+    pub fn container_names(&self) -> impl Iterator<Item = &str> {
+        self.containers().iter().map(|container| container.name.as_str())
+    }
+
+    fn containers(&self) -> &[Container<'a>] {
+        match &self.body {
+            Body::Read(workload) => &workload.containers,
+            Body::Raw(_) => &[],
+        }
+    }
+
+    /// Name of the container that runs the executor. Spark goes by `spark.kubernetes.executor.podTemplateContainerName`,
+    /// else `spark-kubernetes-executor`; which one that is shows in the environment that Spark gives to it alone.
+    pub fn executor_container(&self) -> &str {
+        if self.container_names().any(|name| name == labels::EXECUTOR_CONTAINER) {
+            return labels::EXECUTOR_CONTAINER;
+        }
+        let ours = self.containers().iter().find(|container| container.driver_url.is_some());
+        ours.map_or(labels::EXECUTOR_CONTAINER, |container| container.name.as_str())
     }
 
     /// The same pod with its lists of containers put in for what stands for them.
@@ -455,7 +454,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for DriverUrl<'a> {
 }
 
 /// Go writes an absent list as null now and then.
-fn null_is_empty<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Vec<T>, D::Error> {
+pub(super) fn null_is_empty<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Vec<T>, D::Error> {
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
@@ -502,7 +501,7 @@ mod tests {
         assert!(matches!(reviewed.body, Body::Raw(_)));
         assert_eq!(whole.spec.conf_map.as_deref(), Some("spark-drv-1-conf-map"));
         assert_eq!(whole.status.phase.as_deref(), Some("Running"));
-        assert_eq!(whole.status.container_statuses[0].state.terminated.unwrap().exit_code, 137);
+        assert_eq!(whole.status.container_statuses[0].terminated().unwrap().exit_code, 137);
     }
 
     #[test]

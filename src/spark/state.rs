@@ -1,7 +1,7 @@
 //! The state of an executor, as Spark's `ExecutorPodsSnapshot` tells it from a pod.
 
-use super::labels;
-use super::pod::Pod;
+use super::pod::{ContainerStatus, Pod};
+use super::version::SparkVersion;
 
 /// Spark's `ExecutorPodState`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -14,6 +14,8 @@ pub enum ExecutorPodState {
     Succeeded,
     /// Ended otherwise, or a companion did.
     Failed,
+    /// Phase `terminating`, which no API server writes.
+    Terminating,
     /// Deletion was asked for and the pod does not run any more.
     Deleted,
     /// A phase that Spark does not know.
@@ -22,8 +24,15 @@ pub enum ExecutorPodState {
 
 impl ExecutorPodState {
     /// All states, in their order.
-    pub const ALL: [ExecutorPodState; 6] =
-        [Self::Pending, Self::Running, Self::Succeeded, Self::Failed, Self::Deleted, Self::Unknown];
+    pub const ALL: [ExecutorPodState; 7] = [
+        Self::Pending,
+        Self::Running,
+        Self::Succeeded,
+        Self::Failed,
+        Self::Terminating,
+        Self::Deleted,
+        Self::Unknown,
+    ];
 
     /// The word for metrics and people.
     pub fn as_str(self) -> &'static str {
@@ -32,6 +41,7 @@ impl ExecutorPodState {
             Self::Running => "running",
             Self::Succeeded => "succeeded",
             Self::Failed => "failed",
+            Self::Terminating => "terminating",
             Self::Deleted => "deleted",
             Self::Unknown => "unknown",
         }
@@ -47,18 +57,20 @@ impl ExecutorPodState {
         matches!(self, Self::Pending | Self::Running)
     }
 
-    /// Reads the state; first match wins (Spark 4.3, `ExecutorPodsSnapshot.toState`).
+    /// Reads the state as the Spark that made the pod would; first match wins (`ExecutorPodsSnapshot.toState`).
     pub fn of(pod: &Pod<'_>) -> ExecutorPodState {
+        let version = SparkVersion::of(pod);
         let phase = pod.status.phase.as_deref().unwrap_or_default();
         let is = |name: &str| phase.eq_ignore_ascii_case(name);
-        if pod.metadata.deletion_timestamp.is_some() && !is("running") && !is("terminating") {
+        let stays = version >= DELETION_HAS_A_GRACE && (is("running") || is("terminating"));
+        if pod.metadata.deletion_timestamp.is_some() && !stays {
             return Self::Deleted;
         }
         if is("pending") {
             return Self::Pending;
         }
         if is("running") {
-            return Self::of_running(pod);
+            return Self::of_running(pod, version);
         }
         if is("failed") {
             return Self::Failed;
@@ -66,24 +78,41 @@ impl ExecutorPodState {
         if is("succeeded") {
             return Self::Succeeded;
         }
+        if is("terminating") {
+            return Self::Terminating;
+        }
         // A pod that was just created has no phase on some servers; Spark would warn, nobody has looked at it yet.
         if phase.is_empty() { Self::Pending } else { Self::Unknown }
     }
 
-    fn of_running(pod: &Pod<'_>) -> ExecutorPodState {
+    fn of_running(pod: &Pod<'_>, version: SparkVersion) -> ExecutorPodState {
         let statuses = &pod.status.container_statuses;
-        let exit = |status: &super::pod::ContainerStatus<'_>| status.state.terminated.map(|t| t.exit_code);
+        let exit = |status: &ContainerStatus<'_>| status.terminated().map(|terminated| terminated.exit_code);
         let never_restarts = pod.spec.restart_policy.as_deref() == Some("Never");
-        if never_restarts && statuses.iter().any(|status| exit(status).is_some_and(|code| code != 0)) {
+        if version >= ALL_CONTAINERS_COUNT
+            && never_restarts
+            && statuses.iter().any(|status| exit(status).is_some_and(|code| code != 0))
+        {
             return Self::Failed;
         }
-        match statuses.iter().find(|status| status.name == labels::EXECUTOR_CONTAINER).and_then(exit) {
+        if version < CONTAINER_BY_NAME {
+            return Self::Running;
+        }
+        let name = pod.executor_container();
+        match statuses.iter().find(|status| status.name == name).and_then(exit) {
             Some(0) => Self::Succeeded,
             Some(_) => Self::Failed,
             None => Self::Running,
         }
     }
 }
+
+/// Before, any deletionTimestamp was the end.
+const DELETION_HAS_A_GRACE: SparkVersion = SparkVersion::new(3, 0, 0);
+/// Since SPARK-33874 the executor's own container is looked at, by its name.
+const CONTAINER_BY_NAME: SparkVersion = SparkVersion::new(3, 1, 0);
+/// `spark.kubernetes.executor.checkAllContainers` is on by default.
+const ALL_CONTAINERS_COUNT: SparkVersion = SparkVersion::new(4, 0, 0);
 
 #[cfg(test)]
 mod tests {
@@ -100,6 +129,7 @@ mod tests {
         assert_eq!(state(r#"{"status":{"phase":"Running"}}"#), ExecutorPodState::Running);
         assert_eq!(state(r#"{"status":{"phase":"Succeeded"}}"#), ExecutorPodState::Succeeded);
         assert_eq!(state(r#"{"status":{"phase":"Failed"}}"#), ExecutorPodState::Failed);
+        assert_eq!(state(r#"{"status":{"phase":"terminating"}}"#), ExecutorPodState::Terminating);
         assert_eq!(state(r#"{"status":{"phase":"Lost"}}"#), ExecutorPodState::Unknown);
     }
 
@@ -113,19 +143,49 @@ mod tests {
         assert_eq!(with("Failed"), ExecutorPodState::Deleted);
     }
 
+    fn running(version: &str, policy: &str, name: &str, code: i32) -> ExecutorPodState {
+        state(&format!(
+            r#"{{"metadata":{{"labels":{{"spark-version":"{version}"}}}},"spec":{{"restartPolicy":"{policy}"}},"status":{{"phase":"Running",
+                "initContainerStatuses":[{{"name":"init","state":{{"terminated":{{"exitCode":9}}}}}}],
+                "containerStatuses":[{{"name":"{name}","state":{{"terminated":{{"exitCode":{code}}}}}}}]}}}}"#
+        ))
+    }
+
     #[test]
     fn containers_of_a_running_pod() {
-        let with = |policy: &str, name: &str, code: i32| {
-            state(&format!(
-                r#"{{"spec":{{"restartPolicy":"{policy}"}},"status":{{"phase":"Running","containerStatuses":[
-                    {{"name":"{name}","state":{{"terminated":{{"exitCode":{code}}}}}}}]}}}}"#
-            ))
-        };
+        let with = |policy: &str, name: &str, code: i32| running("4.3.0", policy, name, code);
         assert_eq!(with("Never", "sidecar", 0), ExecutorPodState::Running);
         assert_eq!(with("Never", "sidecar", 3), ExecutorPodState::Failed);
         assert_eq!(with("Always", "sidecar", 3), ExecutorPodState::Running);
         assert_eq!(with("Never", "spark-kubernetes-executor", 0), ExecutorPodState::Succeeded);
         assert_eq!(with("Always", "spark-kubernetes-executor", 137), ExecutorPodState::Failed);
+    }
+
+    #[test]
+    fn versions_differ() {
+        assert_eq!(running("3.5.9", "Never", "sidecar", 3), ExecutorPodState::Running, "checkAllContainers is off");
+        assert_eq!(running("3.5.9", "Never", "spark-kubernetes-executor", 3), ExecutorPodState::Failed);
+        assert_eq!(running("3.0.3", "Never", "spark-kubernetes-executor", 3), ExecutorPodState::Running);
+        let deleting = |container: &str| {
+            state(&format!(
+                r#"{{"metadata":{{"deletionTimestamp":"t"}},"spec":{{"containers":[{{"name":"{container}"}}]}},"status":{{"phase":"Running"}}}}"#
+            ))
+        };
+        assert_eq!(deleting("executor"), ExecutorPodState::Deleted, "Spark 2.4");
+        assert_eq!(deleting("spark-kubernetes-executor"), ExecutorPodState::Running);
+    }
+
+    #[test]
+    fn a_template_names_the_container() {
+        let pod = |code: i32| {
+            state(&format!(
+                r#"{{"metadata":{{"labels":{{"spark-version":"3.5.0"}}}},"spec":{{"containers":[{{"name":"a"}},{{"name":"b","env":[
+                {{"name":"SPARK_DRIVER_URL","value":"spark://CoarseGrainedScheduler@d:1"}}]}}]}},"status":{{"phase":"Running",
+                "containerStatuses":[{{"name":"a","state":{{"terminated":{{"exitCode":1}}}}}},{{"name":"b","state":{{"terminated":{{"exitCode":{code}}}}}}}]}}}}"#
+            ))
+        };
+        assert_eq!(pod(0), ExecutorPodState::Succeeded);
+        assert_eq!(pod(1), ExecutorPodState::Failed);
     }
 
     #[test]

@@ -1,0 +1,323 @@
+//! Why an executor ended: finer than Spark's view, which blames the application for every pod that failed, evictions
+//! included, and the framework for every pod that went.
+
+use crate::snapshot::Executor;
+use crate::spark::evidence::{Ended, Evidence, Words};
+use crate::spark::state::ExecutorPodState;
+
+/// How an executor left the picture, or that it has not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Left {
+    /// Its pod is still there, in a final state.
+    Stays,
+    /// The watch told that its pod is gone.
+    Deleted,
+    /// Its pod is gone and nobody told: a list did not have it, and a look by name confirmed that.
+    Vanished,
+}
+
+macro_rules! causes {
+    ($($(#[doc = $doc:literal])+ $name:ident = $word:literal, $by_app:literal, $abnormal:literal;)+) => {
+        /// Why. One closed set: a metric label, an Event's word, the answer of `why`.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Cause {
+            $($(#[doc = $doc])+ $name,)+
+        }
+
+        impl Cause {
+            /// Every cause, in the order of the README's table.
+            pub const ALL: &'static [Cause] = &[$(Cause::$name,)+];
+
+            /// The word on the wire.
+            pub fn as_str(self) -> &'static str {
+                match self { $(Cause::$name => $word,)+ }
+            }
+
+            /// One sentence for people.
+            pub fn text(self) -> &'static str {
+                match self { $(Cause::$name => concat!($($doc),+).trim_ascii(),)+ }
+            }
+
+            /// Whether the application brought it upon itself. Spark's own answer is in the exit's Spark view.
+            pub fn by_app(self) -> bool {
+                match self { $(Cause::$name => $by_app,)+ }
+            }
+
+            /// Whether somebody should hear of it.
+            pub fn is_abnormal(self) -> bool {
+                match self { $(Cause::$name => $abnormal,)+ }
+            }
+        }
+    };
+}
+
+causes! {
+    /// It ended with exit code 0.
+    Completed = "completed", true, false;
+    /// It ended with another exit code.
+    Error = "error", true, true;
+    /// The JVM ran out of memory and ended itself (exit code 52).
+    JvmOom = "jvm-oom", true, true;
+    /// The kernel killed it for using more memory than its container's limit.
+    OomKilled = "oom-killed", true, true;
+    /// A signal ended it that nobody owns up to: no memory limit, no eviction, no deletion.
+    Killed = "killed", false, true;
+    /// Another container of the pod failed.
+    CompanionFailed = "companion-failed", false, true;
+    /// The container could not be started: the command, the configuration or a mount is wrong.
+    NeverStarted = "never-started", true, true;
+    /// The image was never pulled.
+    ImageNeverPulled = "image-never-pulled", true, true;
+    /// It was evicted: the node ran short of something, or somebody asked by the eviction API.
+    Evicted = "evicted", false, true;
+    /// A pod of higher priority took its place.
+    Preempted = "preempted", false, true;
+    /// Its node was lost.
+    NodeLost = "node-lost", false, true;
+    /// Its node was shut down.
+    NodeShutdown = "node-shutdown", false, true;
+    /// The kubelet refused it: the scheduler and the node disagreed about what fits.
+    AdmissionRefused = "admission-refused", false, true;
+    /// It ran longer than its activeDeadlineSeconds.
+    DeadlineExceeded = "deadline-exceeded", true, true;
+    /// Its pod was deleted.
+    Deleted = "deleted", false, false;
+    /// Its pod is gone and no event told so.
+    Vanished = "vanished", false, true;
+    /// It failed, and nothing says why.
+    Unexplained = "unexplained", false, true;
+}
+
+impl std::fmt::Display for Cause {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Words of the kubelet for a pod that it does not take (`pkg/kubelet/lifecycle`, `pkg/kubelet/cm`), but for `OutOf…`.
+const REFUSALS: &[&str] = &[
+    "UnexpectedAdmissionError",
+    "NodeAffinity",
+    "NodeName",
+    "NodePorts",
+    "TopologyAffinityError",
+    "ResourceAlignmentError",
+    "SMTAlignmentError",
+    "AppArmor",
+    "SysctlForbidden",
+    "PodOSNotSupported",
+    "PodOSSelectorNodeLabelDoesNotMatch",
+    "InvalidNodeInfo",
+    "PodFeatureUnsupported",
+    "PodLevelResourcesNotSupported",
+];
+
+/// Reasons of a container that could not be started.
+const NO_START: &[&str] = &[
+    "StartError",
+    "ContainerCannotRun",
+    "RunContainerError",
+    "CreateContainerError",
+    "CreateContainerConfigError",
+    "PostStartHookError",
+    "PreCreateHookError",
+];
+
+/// Reasons of a container whose image is not there.
+const NO_IMAGE: &[&str] = &[
+    "ErrImagePull",
+    "ImagePullBackOff",
+    "ErrImageNeverPull",
+    "InvalidImageName",
+    "ImageInspectError",
+    "RegistryUnavailable",
+    "SignatureValidationFailed",
+];
+
+/// The cause of an end. What others did to the pod comes before what its containers said of it: an executor that is
+/// evicted ends with 137 or 143 too.
+pub fn cause(executor: &Executor, left: Left) -> Cause {
+    let nothing = Evidence::default();
+    let evidence = executor.evidence.as_deref().unwrap_or(&nothing);
+    if let Some(cause) = by_others(evidence) {
+        return cause;
+    }
+    match executor.state {
+        ExecutorPodState::Succeeded => Cause::Completed,
+        ExecutorPodState::Failed => failed(evidence),
+        _ if never_pulled(evidence) => Cause::ImageNeverPulled,
+        _ if left == Left::Vanished => Cause::Vanished,
+        _ => Cause::Deleted,
+    }
+}
+
+/// What the node or the control plane did to the pod.
+fn by_others(evidence: &Evidence) -> Option<Cause> {
+    let reason = evidence.reason.as_deref().unwrap_or_default();
+    let cause = match reason {
+        "Preempting" => Cause::Preempted,
+        "NodeLost" => Cause::NodeLost,
+        "NodeShutdown" | "Shutdown" => Cause::NodeShutdown,
+        "Terminated" if says(evidence, "shutdown") => Cause::NodeShutdown,
+        "DeadlineExceeded" => Cause::DeadlineExceeded,
+        _ if reason.starts_with("OutOf") || REFUSALS.contains(&reason) => Cause::AdmissionRefused,
+        _ => match evidence.disruption.as_ref().map(|words| &*words.reason) {
+            Some("PreemptionByScheduler") => Cause::Preempted,
+            Some("DeletionByTaintManager" | "DeletionByPodGC") => Cause::NodeLost,
+            Some("TerminationByKubelet") if says(evidence, "shutdown") => Cause::NodeShutdown,
+            Some("EvictionByEvictionAPI" | "TerminationByKubelet") => Cause::Evicted,
+            _ if reason == "Evicted" => Cause::Evicted,
+            _ => return None,
+        },
+    };
+    Some(cause)
+}
+
+fn says(evidence: &Evidence, word: &str) -> bool {
+    let disruption = evidence.disruption.as_ref().map(|words| &words.message);
+    evidence.message.iter().chain(disruption).any(|message| message.contains(word))
+}
+
+fn failed(evidence: &Evidence) -> Cause {
+    if let Some((container, ended)) = evidence.ended().find(|(_, ended)| ended.code != 0) {
+        if container.name != evidence.spark_container && !container.init {
+            return Cause::CompanionFailed;
+        }
+        return of_container(ended);
+    }
+    if never_pulled(evidence) {
+        return Cause::ImageNeverPulled;
+    }
+    let stuck = evidence.stuck().is_some_and(|(_, words)| NO_START.contains(&&*words.reason));
+    if stuck { Cause::NeverStarted } else { Cause::Unexplained }
+}
+
+/// How the container itself ended: what the runtime says, then the exit code.
+fn of_container(ended: &Ended) -> Cause {
+    match ended.reason.as_deref() {
+        Some("OOMKilled") => Cause::OomKilled,
+        Some("ContainerStatusUnknown") => Cause::NodeLost,
+        Some(reason) if NO_START.contains(&reason) => Cause::NeverStarted,
+        _ => match ended.code {
+            52 => Cause::JvmOom,
+            126 | 127 => Cause::NeverStarted,
+            // 128 and a signal: SIGINT, SIGKILL, SIGTERM come from outside; SIGSEGV and SIGABRT are its own.
+            130 | 137 | 143 => Cause::Killed,
+            _ => Cause::Error,
+        },
+    }
+}
+
+fn never_pulled(evidence: &Evidence) -> bool {
+    evidence.stuck().is_some_and(|(_, words)| NO_IMAGE.contains(&&*words.reason))
+}
+
+/// Who took the pod away, as far as anything tells.
+pub fn by_whom(evidence: &Evidence) -> Option<String> {
+    if let Some(Words { reason, message }) = &evidence.disruption {
+        let colon = if message.is_empty() { "" } else { ": " };
+        return Some(format!("{reason}{colon}{message}"));
+    }
+    let writer = evidence.deletion.as_ref()?.writer.as_deref()?;
+    Some(format!("perhaps {writer}, which wrote to the pod when the deletion was asked for"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::snapshot::{SeatKeys, Sighting};
+    use crate::spark::pod::Pod;
+
+    fn executor(extra: &str, status: &str) -> Executor {
+        let json = format!(
+            r#"{{"metadata":{{"name":"e","namespace":"n","uid":"u","labels":{{"spark-role":"executor","spark-app-selector":"a",
+            "spark-version":"4.3.0"}}{extra}}},"spec":{{"restartPolicy":"Never"}},"status":{status}}}"#
+        );
+        match Sighting::of(&Pod::read_whole(json.as_bytes()).unwrap(), &SeatKeys::default()) {
+            Some(Sighting::Executor(_, executor)) => executor,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn ended(name: &str, code: i32, reason: &str) -> String {
+        format!(
+            r#"{{"phase":"Failed","containerStatuses":[{{"name":"{name}","state":{{"terminated":{{"exitCode":{code},"reason":"{reason}"}}}}}}]}}"#
+        )
+    }
+
+    fn of(status: &str) -> Cause {
+        cause(&executor("", status), Left::Stays)
+    }
+
+    #[test]
+    fn what_the_container_says() {
+        let spark = "spark-kubernetes-executor";
+        assert_eq!(of(r#"{"phase":"Succeeded"}"#), Cause::Completed);
+        assert_eq!(of(&ended(spark, 1, "Error")), Cause::Error);
+        assert_eq!(of(&ended(spark, 52, "Error")), Cause::JvmOom);
+        assert_eq!(of(&ended(spark, 137, "OOMKilled")), Cause::OomKilled);
+        assert_eq!(of(&ended(spark, 137, "Error")), Cause::Killed, "137 alone is no proof");
+        assert_eq!(of(&ended(spark, 143, "Error")), Cause::Killed);
+        assert_eq!(of(&ended(spark, 139, "Error")), Cause::Error);
+        assert_eq!(of(&ended(spark, 128, "StartError")), Cause::NeverStarted);
+        assert_eq!(of(&ended(spark, 127, "Error")), Cause::NeverStarted);
+        assert_eq!(of(&ended(spark, 137, "ContainerStatusUnknown")), Cause::NodeLost);
+        assert_eq!(of(&ended("istio-proxy", 1, "Error")), Cause::CompanionFailed);
+        assert_eq!(of(r#"{"phase":"Failed"}"#), Cause::Unexplained);
+    }
+
+    #[test]
+    fn what_others_did() {
+        let failed = |reason: &str, message: &str| of(&format!(r#"{{"phase":"Failed","reason":"{reason}","message":"{message}"}}"#));
+        assert_eq!(failed("Evicted", "The node was low on resource: memory."), Cause::Evicted);
+        assert_eq!(failed("OutOfcpu", ""), Cause::AdmissionRefused);
+        assert_eq!(failed("NodeAffinity", ""), Cause::AdmissionRefused);
+        assert_eq!(failed("Preempting", ""), Cause::Preempted);
+        assert_eq!(failed("NodeLost", ""), Cause::NodeLost);
+        assert_eq!(failed("Terminated", "Pod was terminated in response to imminent node shutdown."), Cause::NodeShutdown);
+        assert_eq!(failed("DeadlineExceeded", ""), Cause::DeadlineExceeded);
+        let disrupted = |reason: &str, message: &str| {
+            of(&format!(
+                r#"{{"phase":"Failed","conditions":[{{"type":"DisruptionTarget","status":"True","reason":"{reason}","message":"{message}"}}],
+                "containerStatuses":[{{"name":"spark-kubernetes-executor","state":{{"terminated":{{"exitCode":143}}}}}}]}}"#
+            ))
+        };
+        assert_eq!(disrupted("PreemptionByScheduler", "preempted by x"), Cause::Preempted);
+        assert_eq!(disrupted("DeletionByTaintManager", ""), Cause::NodeLost);
+        assert_eq!(disrupted("DeletionByPodGC", ""), Cause::NodeLost);
+        assert_eq!(disrupted("EvictionByEvictionAPI", ""), Cause::Evicted);
+        assert_eq!(disrupted("TerminationByKubelet", "imminent node shutdown"), Cause::NodeShutdown);
+        assert_eq!(disrupted("TerminationByKubelet", "low on memory"), Cause::Evicted);
+    }
+
+    #[test]
+    fn how_it_went() {
+        let running = executor("", r#"{"phase":"Running"}"#);
+        assert_eq!(cause(&running, Left::Deleted), Cause::Deleted);
+        assert_eq!(cause(&running, Left::Vanished), Cause::Vanished);
+        let pulling = executor(
+            r#","deletionTimestamp":"2026-11-21T00:00:00Z""#,
+            r#"{"phase":"Pending","containerStatuses":[{"name":"spark-kubernetes-executor","state":{"waiting":{"reason":"ImagePullBackOff"}}}]}"#,
+        );
+        assert_eq!(cause(&pulling, Left::Deleted), Cause::ImageNeverPulled);
+        assert_eq!(cause(&executor("", &ended("spark-kubernetes-executor", 1, "Error")), Left::Deleted), Cause::Error);
+    }
+
+    #[test]
+    fn who_deleted_it() {
+        let disrupted = executor(
+            r#","deletionTimestamp":"2026-11-21T00:00:00Z""#,
+            r#"{"phase":"Running","conditions":[{"type":"DisruptionTarget","status":"True","reason":"EvictionByEvictionAPI","message":"by api"}]}"#,
+        );
+        assert_eq!(by_whom(disrupted.evidence.as_ref().unwrap()).unwrap(), "EvictionByEvictionAPI: by api");
+        let nobody = executor(r#","deletionTimestamp":"2026-11-21T00:00:00Z""#, r#"{"phase":"Running"}"#);
+        assert_eq!(by_whom(nobody.evidence.as_ref().unwrap()), None);
+    }
+
+    #[test]
+    fn words_are_unique_and_have_a_text() {
+        let words: std::collections::BTreeSet<_> = Cause::ALL.iter().map(|cause| cause.as_str()).collect();
+        assert_eq!(words.len(), Cause::ALL.len());
+        assert!(Cause::ALL.iter().all(|cause| cause.text().ends_with('.')));
+    }
+}

@@ -1,0 +1,294 @@
+//! What a pod says about its own trouble: kept of executors that ended, are on their way out, or cannot start, and of no
+//! others, so that a hundred thousand healthy ones cost nothing.
+
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::pod::Pod;
+use super::status::{ContainerStatus, Waiting};
+use super::text::Text;
+use super::version::SparkVersion;
+
+/// Longest message that is kept: the API server's own bound on Events.
+const MAX_MESSAGE: usize = 1024;
+/// Longest word or name that is kept.
+const MAX_WORD: usize = 253;
+/// Most containers and finalizers that are kept of one pod.
+const MAX_LISTED: usize = 16;
+/// A field manager that wrote so shortly before a deletion was asked for may have asked for it.
+const NEAR: SignedDuration = SignedDuration::from_secs(2);
+
+/// See the module's text. Shared: it never changes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Evidence {
+    /// `status.reason`.
+    pub reason: Option<Box<str>>,
+    /// `status.message`.
+    pub message: Option<Box<str>>,
+    /// The condition `DisruptionTarget`, when it is true: who took the pod away.
+    pub disruption: Option<Words>,
+    /// The condition `PodScheduled`, when it is false: why no node was found.
+    pub unscheduled: Option<Words>,
+    /// What the containers did, in the kubelet's order; init containers first.
+    pub containers: Vec<ContainerEvidence>,
+    /// Name of the container that runs the executor.
+    pub spark_container: Box<str>,
+    /// Exit code as Spark tells it (`ExecutorPodsLifecycleManager.findExitCode`); `None` where it would say -1.
+    pub exit_code: Option<i32>,
+    /// A deletion that was asked for.
+    pub deletion: Option<Deletion>,
+}
+
+/// A reason and a message.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Words {
+    /// One word.
+    pub reason: Box<str>,
+    /// For people.
+    pub message: Box<str>,
+}
+
+/// A deletion that was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Deletion {
+    /// When it was to be over (`metadata.deletionTimestamp`).
+    pub until: Option<Timestamp>,
+    /// Who has still to let go.
+    pub finalizers: Vec<Box<str>>,
+    /// The field manager, other than the kubelet, that wrote last, if that was when the deletion was asked for. A hint:
+    /// a deletion itself leaves no such trace.
+    pub writer: Option<Box<str>>,
+}
+
+/// A container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContainerEvidence {
+    /// Its name.
+    pub name: Box<str>,
+    /// Its image.
+    pub image: Box<str>,
+    /// Whether it is an init container.
+    pub init: bool,
+    /// What it does.
+    pub state: ContainerDoing,
+}
+
+/// What a container does.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ContainerDoing {
+    /// Nothing is said.
+    #[default]
+    Unsaid,
+    /// It has not started.
+    Waiting(Words),
+    /// It runs, since then (as the kubelet wrote it).
+    Running(Box<str>),
+    /// It ended.
+    Ended(Ended),
+}
+
+/// How a container ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ended {
+    /// Its exit code.
+    pub code: i32,
+    /// `Completed`, `Error`, `OOMKilled` …
+    pub reason: Option<Box<str>>,
+    /// For people.
+    pub message: Option<Box<str>>,
+    /// When it had started, as the kubelet wrote it.
+    pub started: Option<Box<str>>,
+    /// When it ended, as the kubelet wrote it.
+    pub finished: Option<Box<str>>,
+}
+
+impl Evidence {
+    /// What a pod says, if it says anything that is worth keeping.
+    pub fn of(pod: &Pod<'_>, is_final: bool) -> Option<Arc<Evidence>> {
+        let status = &pod.status;
+        let deleting = pod.metadata.deletion_timestamp.is_some();
+        let condition = |kind: &str, value: &str| {
+            let found = status.conditions.iter().find(|condition| condition.kind == kind && condition.status == value)?;
+            Some(words(found.reason.as_ref(), found.message.as_ref()))
+        };
+        let disruption = condition("DisruptionTarget", "True");
+        let unscheduled = condition("PodScheduled", "False");
+        let all = || status.init_container_statuses.iter().chain(&status.container_statuses);
+        let stuck = all().any(|container| waits(container).is_some_and(|waiting| !is_usual(waiting)));
+        if !(is_final || deleting || stuck || disruption.is_some() || unscheduled.is_some() || status.reason.is_some()) {
+            return None;
+        }
+        let init = status.init_container_statuses.iter().map(|container| (true, container));
+        let main = status.container_statuses.iter().map(|container| (false, container));
+        Some(Arc::new(Evidence {
+            reason: status.reason.as_deref().map(|text| cut(text, MAX_WORD)),
+            message: status.message.as_deref().map(|text| cut(text, MAX_MESSAGE)),
+            disruption,
+            unscheduled,
+            containers: init.chain(main).take(MAX_LISTED).map(|(init, status)| container(init, status)).collect(),
+            spark_container: cut(pod.executor_container(), MAX_WORD),
+            exit_code: exit_code(pod),
+            deletion: deleting.then(|| deletion(pod)),
+        }))
+    }
+
+    /// The container that runs the executor.
+    pub fn spark(&self) -> Option<&ContainerEvidence> {
+        self.containers.iter().find(|container| !container.init && container.name == self.spark_container)
+    }
+
+    /// How a container ended, the executor's own first.
+    pub fn ended(&self) -> impl Iterator<Item = (&ContainerEvidence, &Ended)> {
+        let others = self.containers.iter().filter(|container| container.name != self.spark_container);
+        self.spark().into_iter().chain(others).filter_map(|container| match &container.state {
+            ContainerDoing::Ended(ended) => Some((container, ended)),
+            _ => None,
+        })
+    }
+
+    /// A container that waits for something that may never come.
+    pub fn stuck(&self) -> Option<(&ContainerEvidence, &Words)> {
+        self.containers.iter().find_map(|container| match &container.state {
+            ContainerDoing::Waiting(words) if !is_usual_word(&words.reason) => Some((container, words)),
+            _ => None,
+        })
+    }
+}
+
+fn waits<'s, 'a>(status: &'s ContainerStatus<'a>) -> Option<&'s Waiting<'a>> {
+    status.state.as_ref()?.waiting.as_ref()
+}
+
+/// What every container says while it starts.
+fn is_usual(waiting: &Waiting<'_>) -> bool {
+    waiting.reason.as_deref().is_none_or(is_usual_word)
+}
+
+fn is_usual_word(reason: &str) -> bool {
+    matches!(reason, "" | "ContainerCreating" | "PodInitializing")
+}
+
+fn container(init: bool, status: &ContainerStatus<'_>) -> ContainerEvidence {
+    let word = |text: &Option<Text<'_>>| text.as_deref().map(|text| cut(text, MAX_WORD));
+    let state = status.state.as_ref();
+    // Spark's own order: running, terminated, waiting (`KubernetesUtils.containersDescription`).
+    let state = match state.map(|state| (&state.running, &state.terminated, &state.waiting)) {
+        Some((Some(running), ..)) => ContainerDoing::Running(word(&running.started_at).unwrap_or_default()),
+        Some((_, Some(ended), _)) => ContainerDoing::Ended(Ended {
+            code: ended.exit_code,
+            reason: word(&ended.reason),
+            message: ended.message.as_deref().map(|text| cut(text, MAX_MESSAGE)),
+            started: word(&ended.started_at),
+            finished: word(&ended.finished_at),
+        }),
+        Some((.., Some(waiting))) => ContainerDoing::Waiting(words(waiting.reason.as_ref(), waiting.message.as_ref())),
+        _ => ContainerDoing::Unsaid,
+    };
+    let image = status.image.as_deref().unwrap_or_default();
+    ContainerEvidence { name: cut(&status.name, MAX_WORD), image: cut(image, MAX_MESSAGE), init, state }
+}
+
+/// The exit code of the executor's container; up to Spark 3.5.3 that of the first that ended (SPARK-49804).
+fn exit_code(pod: &Pod<'_>) -> Option<i32> {
+    let mut statuses = pod.status.container_statuses.iter();
+    let status = if SparkVersion::of(pod) < SparkVersion::new(3, 5, 4) {
+        statuses.find(|status| status.terminated().is_some())
+    } else {
+        let name = pod.executor_container();
+        statuses.find(|status| status.name == name)
+    };
+    Some(status?.terminated()?.exit_code)
+}
+
+fn deletion(pod: &Pod<'_>) -> Deletion {
+    let metadata = &pod.metadata;
+    let until: Option<Timestamp> = metadata.deletion_timestamp.as_deref().and_then(|text| text.parse().ok());
+    let grace = SignedDuration::from_secs(metadata.deletion_grace_period_seconds.unwrap_or_default().max(0));
+    let asked = until.and_then(|until| until.checked_sub(grace).ok());
+    let writers = metadata.managed_fields.iter().flatten().filter(|writer| writer.manager != "kubelet");
+    let dated = writers.filter_map(|writer| Some((writer.time.as_deref()?.parse::<Timestamp>().ok()?, &writer.manager)));
+    let last = dated.max_by_key(|(time, _)| *time);
+    let near = last.filter(|(time, _)| {
+        asked.and_then(|asked| asked.checked_sub(NEAR).ok()).is_some_and(|from| *time >= from)
+    });
+    let finalizers = metadata.finalizers.iter().flatten().take(MAX_LISTED).map(|name| cut(name, MAX_WORD)).collect();
+    Deletion { until, finalizers, writer: near.map(|(_, manager)| cut(manager, MAX_WORD)) }
+}
+
+fn words(reason: Option<&Text<'_>>, message: Option<&Text<'_>>) -> Words {
+    let text = |text: Option<&Text<'_>>, most| cut(text.map_or("", |text| text.as_str()), most);
+    Words { reason: text(reason, MAX_WORD), message: text(message, MAX_MESSAGE) }
+}
+
+/// At most so many bytes, at a character's edge.
+fn cut(text: &str, most: usize) -> Box<str> {
+    text.get(..text.floor_char_boundary(most)).unwrap_or_default().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn evidence(json: &str, is_final: bool) -> Option<Arc<Evidence>> {
+        Evidence::of(&Pod::read_whole(json.as_bytes()).unwrap(), is_final)
+    }
+
+    #[test]
+    fn healthy_pods_leave_none() {
+        let starting = r#"{"status":{"phase":"Pending","containerStatuses":[{"name":"spark-kubernetes-executor",
+            "state":{"waiting":{"reason":"ContainerCreating"}}}]}}"#;
+        assert_eq!(evidence(starting, false), None);
+        assert!(evidence(starting, true).is_some());
+        assert_eq!(evidence(r#"{"status":{"phase":"Running","conditions":[{"type":"Ready","status":"True"}]}}"#, false), None);
+    }
+
+    #[test]
+    fn a_pod_that_cannot_start_says_why() {
+        let pulling = r#"{"status":{"phase":"Pending","containerStatuses":[{"name":"spark-kubernetes-executor","image":"no/such",
+            "state":{"waiting":{"reason":"ImagePullBackOff","message":"Back-off pulling image"}}}]}}"#;
+        let found = evidence(pulling, false).unwrap();
+        let (container, words) = found.stuck().unwrap();
+        assert_eq!((&*container.image, &*words.reason), ("no/such", "ImagePullBackOff"));
+        let waits = r#"{"status":{"conditions":[{"type":"PodScheduled","status":"False","reason":"Unschedulable","message":"0/3"}]}}"#;
+        assert_eq!(&*evidence(waits, false).unwrap().unscheduled.clone().unwrap().message, "0/3");
+    }
+
+    #[test]
+    fn exit_codes_are_of_the_container_that_this_spark_looks_at() {
+        let pod = |version: &str| {
+            format!(
+                r#"{{"metadata":{{"labels":{{"spark-version":"{version}"}}}},"spec":{{"containers":[{{"name":"sidecar"}},{{"name":"mine",
+                "env":[{{"name":"SPARK_DRIVER_URL","value":"spark://CoarseGrainedScheduler@d:1"}}]}}]}},
+                "status":{{"containerStatuses":[{{"name":"sidecar","state":{{"terminated":{{"exitCode":3}}}}}},
+                {{"name":"mine","state":{{"terminated":{{"exitCode":52}}}}}}]}}}}"#
+            )
+        };
+        assert_eq!(evidence(&pod("3.5.3"), true).unwrap().exit_code, Some(3));
+        assert_eq!(evidence(&pod("3.5.4"), true).unwrap().exit_code, Some(52));
+        assert_eq!(evidence("{}", true).unwrap().exit_code, None);
+    }
+
+    #[test]
+    fn who_wrote_when_a_deletion_was_asked_for() {
+        let pod = |time: &str| {
+            format!(
+                r#"{{"metadata":{{"deletionTimestamp":"2026-11-21T00:01:00Z","deletionGracePeriodSeconds":30,"finalizers":["a/b"],
+                "managedFields":[{{"manager":"fabric8-kubernetes-client","time":"{time}"}},
+                {{"manager":"kubelet","time":"2026-11-21T00:00:59Z"}}]}}}}"#
+            )
+        };
+        let deletion = |time| evidence(&pod(time), false).unwrap().deletion.clone().unwrap();
+        assert_eq!(deletion("2026-11-21T00:00:29Z").writer.as_deref(), Some("fabric8-kubernetes-client"));
+        assert_eq!(deletion("2026-11-21T00:00:20Z").writer, None, "long before");
+        assert_eq!(deletion("x").finalizers, ["a/b".into()]);
+    }
+
+    #[test]
+    fn what_a_tenant_writes_is_bounded() {
+        let long = "é".repeat(2000);
+        let found = evidence(&format!(r#"{{"status":{{"reason":"{long}","message":"{long}"}}}}"#), true).unwrap();
+        assert_eq!(found.message.as_ref().unwrap().len(), 1024);
+        assert_eq!(found.reason.as_ref().unwrap().len(), 252);
+    }
+}

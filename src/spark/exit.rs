@@ -1,0 +1,190 @@
+//! What Spark's driver says about an executor that ended, byte for byte: `ExecutorPodsLifecycleManager.findExitReason`,
+//! `ExecutorExitCode`-like explanations, and `KubernetesUtils.containersDescription` (Spark 4.3; SPARK.md §4.3 and §7.3).
+
+use std::fmt::Write;
+
+use super::evidence::{ContainerDoing, ContainerEvidence, Evidence};
+
+/// Spark's `ExecutorExited`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SparkView {
+    /// Its exit code; -1 where there is none (`ExecutorPodsLifecycleManager.UNKNOWN_EXIT_CODE`).
+    pub exit_code: i32,
+    /// `exitCausedByApp`: whether the failure counts against the application's tasks.
+    pub caused_by_app: bool,
+    /// `message`.
+    pub message: String,
+}
+
+/// The code that Spark gives where no container tells one.
+pub const UNKNOWN_EXIT_CODE: i32 = -1;
+
+/// Exit codes that Spark explains, in its order.
+const EXPLAINED: &[(i32, &str)] = &[
+    (0, "(success)"),
+    (1, "(generic, look at logs to clarify)"),
+    (42, "(Douglas Adams fan)"),
+    (10, "(Uncaught exception)"),
+    (50, "(Uncaught exception)"),
+    (52, "(JVM OOM)"),
+    (53, "(DiskStore failed to create temp dir)"),
+    (126, "(not executable - possibly perm or arch)"),
+    (137, "(SIGKILL, possible container OOM)"),
+    (139, "(SIGSEGV: that's unexpected)"),
+    (255, "(exit-1, your guess is as good as mine)"),
+];
+
+/// Spark's words for an exit code.
+pub fn explain(code: i32) -> &'static str {
+    EXPLAINED.iter().find(|(known, _)| *known == code).map_or("(unexpected)", |(_, text)| text)
+}
+
+/// The word for an exit code in a metric's label: one of those that Spark explains, `none` or `other`.
+pub fn bounded(code: Option<i32>) -> &'static str {
+    match code {
+        None => "none",
+        Some(0) => "0",
+        Some(1) => "1",
+        Some(10) => "10",
+        Some(42) => "42",
+        Some(50) => "50",
+        Some(52) => "52",
+        Some(53) => "53",
+        Some(126) => "126",
+        Some(127) => "127",
+        Some(137) => "137",
+        Some(139) => "139",
+        Some(143) => "143",
+        Some(255) => "255",
+        Some(_) => "other",
+    }
+}
+
+/// A pod that was deleted (`PodDeleted`).
+pub fn deleted(exec_id: u64) -> SparkView {
+    SparkView {
+        exit_code: UNKNOWN_EXIT_CODE,
+        caused_by_app: false,
+        message: format!("The executor with id {exec_id} was deleted by a user or the framework."),
+    }
+}
+
+/// A pod that failed or succeeded: Spark blames the application for both, evictions included.
+pub fn ended(exec_id: u64, evidence: &Evidence) -> SparkView {
+    let exit_code = evidence.exit_code.unwrap_or(UNKNOWN_EXIT_CODE);
+    let line = |what: &str, text: &Option<Box<str>>| {
+        text.as_deref().map_or_else(String::new, |text| format!("The API gave the following {what}: {text}"))
+    };
+    let message = format!(
+        "\nThe executor with id {exec_id} exited with exit code {exit_code}{}.\n{}\n{}\n\n\
+         The API gave the following container statuses:\n\n{}\n      ",
+        explain(exit_code),
+        line("brief reason", &evidence.reason),
+        line("message", &evidence.message),
+        containers(evidence, 1)
+    );
+    SparkView { exit_code, caused_by_app: true, message }
+}
+
+/// A pod that a poll did not find. Times in milliseconds since 1970.
+pub fn missing(exec_id: u64, registered_ms: i64, polled_ms: i64, delta_ms: i64) -> SparkView {
+    SparkView {
+        exit_code: UNKNOWN_EXIT_CODE,
+        caused_by_app: false,
+        message: format!(
+            "The executor with ID {exec_id} (registered at {registered_ms} ms) was not found in the cluster at the \
+             polling time ({polled_ms} ms) which is after the accepted detect delta time ({delta_ms} ms) configured by \
+             `spark.kubernetes.executor.missingPodDetectDelta`. The executor may have been deleted but the driver \
+             missed the deletion event. Marking this executor as failed."
+        ),
+    }
+}
+
+/// `KubernetesUtils.containersDescription`: a block a container.
+pub fn containers(evidence: &Evidence, indent: usize) -> String {
+    let blocks: Vec<String> =
+        evidence.containers.iter().filter(|container| !container.init).map(|one| block(one, indent)).collect();
+    blocks.join("\n\n")
+}
+
+fn block(container: &ContainerEvidence, indent: usize) -> String {
+    let mut out = String::new();
+    let mut line = |key: &str, value: &str| {
+        let value = if value.is_empty() { "N/A" } else { value };
+        // Writing to a string does not fail.
+        let _ = write!(out, "\n{:\t<indent$} {key}: {value}", "");
+    };
+    line("container name", &container.name);
+    line("container image", &container.image);
+    match &container.state {
+        ContainerDoing::Unsaid => line("container state", ""),
+        ContainerDoing::Running(since) => {
+            line("container state", "running");
+            line("container started at", since);
+        }
+        ContainerDoing::Waiting(words) => {
+            line("container state", "waiting");
+            line("pending reason", &words.reason);
+        }
+        ContainerDoing::Ended(ended) => {
+            line("container state", "terminated");
+            line("container started at", ended.started.as_deref().unwrap_or_default());
+            line("container finished at", ended.finished.as_deref().unwrap_or_default());
+            line("exit code", &ended.code.to_string());
+            line("termination reason", ended.reason.as_deref().unwrap_or_default());
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spark::pod::Pod;
+
+    #[test]
+    fn every_code_has_its_words() {
+        for (code, text) in EXPLAINED {
+            assert_eq!(explain(*code), *text);
+            assert_ne!(bounded(Some(*code)), "other", "{code}");
+        }
+        assert_eq!(explain(-1), "(unexpected)");
+        assert_eq!((bounded(None), bounded(Some(7))), ("none", "other"));
+    }
+
+    #[test]
+    fn the_text_of_a_failure_byte_for_byte() {
+        let json = r#"{"metadata":{"labels":{"spark-version":"4.3.0"}},
+            "status":{"phase":"Failed","reason":"Evicted","message":"The node was low on resource: memory.",
+            "containerStatuses":[{"name":"spark-kubernetes-executor","image":"spark:4.3.0","state":{"terminated":{
+                "exitCode":137,"reason":"Error","startedAt":"2026-11-21T00:00:00Z","finishedAt":"2026-11-21T00:01:00Z"}}},
+            {"name":"sidecar","state":{"waiting":{"reason":"ImagePullBackOff"}}}]}}"#;
+        let evidence = Evidence::of(&Pod::read_whole(json.as_bytes()).unwrap(), true).unwrap();
+        let view = ended(7, &evidence);
+        assert!(view.caused_by_app && view.exit_code == 137);
+        assert_eq!(
+            view.message,
+            "\nThe executor with id 7 exited with exit code 137(SIGKILL, possible container OOM).\n\
+             The API gave the following brief reason: Evicted\n\
+             The API gave the following message: The node was low on resource: memory.\n\n\
+             The API gave the following container statuses:\n\n\
+             \n\t container name: spark-kubernetes-executor\n\t container image: spark:4.3.0\n\t container state: terminated\
+             \n\t container started at: 2026-11-21T00:00:00Z\n\t container finished at: 2026-11-21T00:01:00Z\
+             \n\t exit code: 137\n\t termination reason: Error\n\n\
+             \n\t container name: sidecar\n\t container image: N/A\n\t container state: waiting\
+             \n\t pending reason: ImagePullBackOff\n      "
+        );
+    }
+
+    #[test]
+    fn the_other_texts() {
+        assert_eq!(deleted(3).message, "The executor with id 3 was deleted by a user or the framework.");
+        assert!(missing(3, 1000, 90_000, 30_000).message.starts_with(
+            "The executor with ID 3 (registered at 1000 ms) was not found in the cluster at the polling time (90000 ms) \
+             which is after the accepted detect delta time (30000 ms) configured by \
+             `spark.kubernetes.executor.missingPodDetectDelta`. The executor may"
+        ));
+        let nothing = ended(1, &Evidence::default());
+        assert!(nothing.message.contains("exit code -1(unexpected).\n\n\n\nThe API gave"), "{:?}", nothing.message);
+    }
+}
