@@ -17,7 +17,9 @@ use crate::http::limits::Limits;
 use crate::http::server::{self, Deadlines, Ending, Listener};
 use crate::http::webhook::Mutate;
 use crate::http::{admin, webhook};
+use crate::lifecycle::Settings;
 use crate::policy::Policies;
+use crate::runtime::random;
 use crate::runtime::ready::Readiness;
 use crate::runtime::supervise::Supervisor;
 use crate::snapshot::Snapshot;
@@ -125,10 +127,14 @@ impl App {
         });
 
         let (elected, leading) = watch::channel(None);
+        let (led, led_seen) = watch::channel(false);
         let leaving = CancellationToken::new();
         let instance = options.election.identity.clone();
+        // By then another replica leads, has noticed what was left untold, and has told it.
+        let settings =
+            Settings { seed: random::number(), takeover: options.election.duration * 2 + Duration::from_secs(7) };
         let electing =
-            lease::run(options.cluster.client.clone(), options.election, elected, metrics.clone(), leaving.clone());
+            lease::run(options.cluster.client.clone(), options.election, elected, led, metrics.clone(), leaving.clone());
         let (left, until) = (leaving.clone(), stop.clone());
         supervisor.spawn("lease", async move {
             // Whichever comes first: told to leave, or to stop.
@@ -145,13 +151,17 @@ impl App {
             Ok(())
         });
         let (completed, complete) = watch::channel(false);
+        let exits = Arc::new(ArcSwap::from_pointee(imbl::Vector::new()));
         let inputs = Inputs {
+            exits: exits.clone(),
+            settings,
             client: options.cluster.client,
             instance,
             snapshot: snapshot.clone(),
             policies,
             dry_run: dry_run_seen,
             leading: leading.clone(),
+            led: led_seen,
             complete: completed,
             metrics: metrics.clone(),
         };

@@ -13,7 +13,7 @@ pub enum Place {
     Admission,
     /// The HTTPS endpoint, before or instead of a decision.
     Http,
-    /// The loop: gangs and owners.
+    /// The loop: gangs, owners, and what became of executors.
     Loop,
 }
 
@@ -159,6 +159,16 @@ reasons! {
         Adopted = Fine;
         /// An executor has no owner and its driver could not be confirmed.
         AdoptionRefused = Warning;
+        /// Executors ended otherwise than they should; the message says why, and how many.
+        ExecutorEnded = Warning;
+        /// An executor that ended was labelled inactive: its driver has not dealt with it.
+        ExecutorLabelled = Fine;
+        /// An executor that ended was deleted: its driver has not dealt with it.
+        ExecutorDeleted = Fine;
+        /// More executors failed than Spark allows before it gives the application up.
+        ExecutorFailuresExceeded = Warning;
+        /// An executor was to be gone long ago; the message names the finalizers that hold it, and its node.
+        TerminationHangs = Warning;
     }
 }
 

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use spark_usher::gang::GangScheduler;
-use spark_usher::lifecycle::{Action, Answer, Desk, Read, Turn};
+use spark_usher::lifecycle::{Action, Answer, Desk, Now, Read, Settings, Standing, Turn};
 use spark_usher::policy::Policies;
 use spark_usher::snapshot::{Change, Conf, DriverPod, Group, GroupKey, Life, Replaced, ServedApis, Sighting};
 use spark_usher::spark::conf::AppConf;
@@ -42,22 +42,42 @@ impl Office {
     /// A desk to which everything was listed, with Volcano.
     fn open() -> Office {
         let mut office = Office::closed();
-        office.desk.apply(nothing(Replaced::Groups("volcano", Vec::new())));
+        office.apply(nothing(Replaced::Groups("volcano", Vec::new())));
         office
     }
 
     /// The same before the groups were listed.
     fn closed() -> Office {
         let now = Instant::now();
-        let mut desk = Desk::new(now);
-        desk.apply(Change::Apis(served(&["volcano", "native"])));
-        desk.apply(nothing(Replaced::Pods(Vec::new())));
-        desk.apply(nothing(Replaced::Namespaces(Vec::new())));
+        let mut desk = Desk::new(now, Settings::default());
+        let at = Now { at: now, wall: Timestamp::UNIX_EPOCH };
+        desk.apply(Change::Apis(served(&["volcano", "native"])), at);
+        desk.apply(nothing(Replaced::Pods(Vec::new())), at);
+        desk.apply(nothing(Replaced::Namespaces(Vec::new())), at);
         Office { desk, now, policies: only(policy("volcano")) }
     }
 
+    fn moment(&self) -> Now {
+        Now { at: self.now, wall: Timestamp::UNIX_EPOCH }
+    }
+
+    fn apply(&mut self, change: Change) {
+        let now = self.moment();
+        self.desk.apply(change, now);
+    }
+
+    fn written(&mut self, change: Change) {
+        let now = self.moment();
+        self.desk.written(change, now);
+    }
+
+    fn answered(&mut self, read: &Read, answer: Answer) {
+        let now = self.moment();
+        self.desk.answered(read, answer, now);
+    }
+
     fn see(&mut self, pod: &PodBuilder) {
-        self.desk.apply(Change::Pod(pod.sighting()));
+        self.apply(Change::Pod(pod.sighting()));
     }
 
     /// An executor that a pod of this name and uid created, seated as the webhook does.
@@ -68,7 +88,10 @@ impl Office {
     }
 
     fn turn(&mut self) -> Turn {
-        self.desk.turn(self.now, Timestamp::UNIX_EPOCH, &self.policies, true)
+        // Plans of what the watch brings come in batches.
+        self.now += Duration::from_millis(250);
+        let now = self.moment();
+        self.desk.turn(now, &self.policies, Standing::Leading)
     }
 
     fn after(&mut self, seconds: u64) -> Turn {
@@ -103,16 +126,14 @@ fn a_plan_waits_for_what_it_rests_on_and_not_for_ever() {
     let turn = office.turn();
     assert_eq!(turn.reads, [read_notebook()]);
     assert!(turn.actions.is_empty(), "the driver was not read yet");
-    let now = office.now;
-    office.desk.answered(&read_notebook(), Answer::Pod(notebook("u1")), now);
+    office.answered(&read_notebook(), Answer::Pod(notebook("u1")));
     assert_eq!(creates(&office.turn()), 1);
 
     let mut office = Office::open();
     office.executor(1, "notebook", "u1");
     for _ in 0..3 {
         assert!(office.after(5).actions.is_empty());
-        let now = office.now;
-        office.desk.answered(&read_notebook(), Answer::Failed, now);
+        office.answered(&read_notebook(), Answer::Failed);
     }
     assert_eq!(creates(&office.turn()), 1, "after three failures it is made without");
 }
@@ -120,13 +141,15 @@ fn a_plan_waits_for_what_it_rests_on_and_not_for_ever() {
 #[test]
 fn nothing_is_planned_before_the_lists_are_there_nor_by_a_follower() {
     let mut office = Office::closed();
-    let now = office.now;
     office.executor(1, "notebook", "u1");
     office.turn();
-    office.desk.answered(&read_notebook(), Answer::Pod(notebook("u1")), now);
+    office.answered(&read_notebook(), Answer::Pod(notebook("u1")));
     assert_eq!(creates(&office.turn()), 0, "the group may be there already");
-    office.desk.apply(nothing(Replaced::Groups("volcano", Vec::new())));
-    let follower = office.desk.turn(office.now, Timestamp::UNIX_EPOCH, &office.policies, false);
+    office.apply(nothing(Replaced::Groups("volcano", Vec::new())));
+    let follower = {
+        let now = office.moment();
+        office.desk.turn(now, &office.policies, Standing::Led)
+    };
     assert!(follower.actions.is_empty());
     assert_eq!(creates(&office.turn()), 1, "a new leader plans everything");
 
@@ -134,9 +157,9 @@ fn nothing_is_planned_before_the_lists_are_there_nor_by_a_follower() {
     let mut office = Office::closed();
     office.executor(1, "notebook", "u1");
     office.turn();
-    office.desk.answered(&read_notebook(), Answer::Pod(notebook("u1")), now);
+    office.answered(&read_notebook(), Answer::Pod(notebook("u1")));
     assert_eq!(creates(&office.turn()), 0);
-    office.desk.apply(nothing(Replaced::Groups("volcano", Vec::new())));
+    office.apply(nothing(Replaced::Groups("volcano", Vec::new())));
     assert_eq!(creates(&office.turn()), 1, "as soon as they were listed");
 }
 
@@ -157,9 +180,8 @@ fn names_that_are_no_names_are_never_read_and_nobody_is_starved() {
     let mut asked = Vec::new();
     let mut flying = first;
     for _ in 0..10 {
-        let now = office.now;
         for read in &flying {
-            office.desk.answered(read, Answer::Failed, now);
+            office.answered(read, Answer::Failed);
         }
         flying = office.after(1).reads;
         asked.extend(flying.clone());
@@ -172,9 +194,8 @@ fn a_read_that_fails_is_forgotten_with_its_asker() {
     let mut office = Office::open();
     office.executor(1, "notebook", "u1");
     office.turn();
-    let now = office.now;
-    office.desk.answered(&read_notebook(), Answer::Failed, now);
-    office.desk.apply(Change::PodGone(PodKey::new("default", "nb-exec-1"), "e1".into()));
+    office.answered(&read_notebook(), Answer::Failed);
+    office.apply(Change::PodGone(PodKey::new("default", "nb-exec-1"), "e1".into()));
     assert!(office.after(20).reads.is_empty());
     assert!(office.after(600).reads.is_empty());
 }
@@ -185,16 +206,15 @@ fn a_pod_made_anew_under_the_same_name_is_read_again_at_once() {
     office.executor(1, "notebook", "u1");
     office.turn();
     let now = office.now;
-    office.desk.answered(&read_notebook(), Answer::Pod(notebook("u1")), now);
+    office.answered(&read_notebook(), Answer::Pod(notebook("u1")));
     office.turn();
     let app = office.app();
     office.desk.done(&app, false, true, now);
     // The notebook is deleted and started again, and its next session creates executors.
-    office.desk.apply(Change::PodGone(PodKey::new("default", "nb-exec-1"), "e1".into()));
+    office.apply(Change::PodGone(PodKey::new("default", "nb-exec-1"), "e1".into()));
     office.executor(2, "notebook", "u2");
     assert_eq!(office.turn().reads, [read_notebook()]);
-    let now = office.now;
-    office.desk.answered(&read_notebook(), Answer::Pod(notebook("u2")), now);
+    office.answered(&read_notebook(), Answer::Pod(notebook("u2")));
     assert_eq!(office.desk.snapshot().driver_pod("default", "notebook").unwrap().uid, Arc::from("u2"));
     assert!(office.turn().reads.is_empty(), "once is enough");
 }
@@ -204,10 +224,9 @@ fn nobody_is_woken_while_actions_are_on_the_way() {
     let mut office = Office::open();
     office.executor(1, "notebook", "u1");
     office.turn();
-    let now = office.now;
-    office.desk.answered(&read_notebook(), Answer::Pod(notebook("u1")), now);
+    office.answered(&read_notebook(), Answer::Pod(notebook("u1")));
     assert_eq!(creates(&office.turn()), 1);
-    let app = office.app();
+    let (app, now) = (office.app(), office.now);
     office.desk.done(&app, true, false, now);
     let wake = office.turn().wake.unwrap();
     assert!(wake > office.now, "a failed write is tried after a pause");
@@ -224,21 +243,19 @@ fn who_acts_again_and_again_does_so_ever_more_slowly() {
     let mut office = Office::open();
     office.executor(1, "notebook", "u1");
     office.turn();
-    let now = office.now;
-    office.desk.answered(&read_notebook(), Answer::Pod(notebook("u1")), now);
+    office.answered(&read_notebook(), Answer::Pod(notebook("u1")));
     let app = office.app();
     // Somebody deletes the group as soon as it is made.
     let mut made = 0;
-    for _ in 0..600 {
+    for _ in 0..240 {
         let turn = office.turn();
         if creates(&turn) > 0 {
             made += 1;
             let now = office.now;
             office.desk.done(&app, false, true, now);
         }
-        office.desk.apply(nothing(Replaced::Groups("volcano", Vec::new())));
+        office.apply(nothing(Replaced::Groups("volcano", Vec::new())));
         office.desk.replan();
-        office.now += Duration::from_millis(100);
     }
     assert!((6..=16).contains(&made), "{made} times in a minute");
 }
@@ -251,12 +268,10 @@ fn a_configuration_that_does_not_exist_yet_is_waited_for() {
     office.see(&driver.clone().phase("Pending"));
     let conf = office.turn().reads.remove(0);
     assert!(matches!(&conf, Read::Conf(_, _, name) if &**name == "conf"));
-    let now = office.now;
-    office.desk.answered(&conf, Answer::Absent, now);
+    office.answered(&conf, Answer::Absent);
     assert_eq!(office.after(1).reads, std::slice::from_ref(&conf), "Spark makes it after the pod");
-    let now = office.now;
     let known = Conf::Known(Arc::new(AppConf::parse("spark.executor.instances=4")));
-    office.desk.answered(&conf, Answer::Conf(known), now);
+    office.answered(&conf, Answer::Conf(known));
     assert!(office.desk.snapshot().conf(DRIVER_UID).is_some());
     office.see(&driver.phase("Running"));
     assert!(office.after(1).reads.is_empty());
@@ -277,17 +292,17 @@ fn an_answer_that_comes_after_the_end_of_what_it_tells_raises_no_dead() {
         spec: serde_json::json!({"minMember": 2}),
     };
     let version = |office: &Office| office.desk.snapshot().groups.get(&key).map(|group| group.version.to_string());
-    office.desk.written(Change::Group(key.clone(), group("u1", "9")));
+    office.written(Change::Group(key.clone(), group("u1", "9")));
     assert_eq!(version(&office), Some("9".into()), "the watch has not shown it yet");
-    office.desk.apply(Change::Group(key.clone(), group("u1", "11")));
-    office.desk.written(Change::Group(key.clone(), group("u1", "10")));
+    office.apply(Change::Group(key.clone(), group("u1", "11")));
+    office.written(Change::Group(key.clone(), group("u1", "10")));
     assert_eq!(version(&office), Some("11".into()), "the watch was quicker");
-    office.desk.apply(Change::GroupGone(key.clone()));
-    office.desk.written(Change::Group(key.clone(), group("u1", "12")));
+    office.apply(Change::GroupGone(key.clone()));
+    office.written(Change::Group(key.clone(), group("u1", "12")));
     assert_eq!(version(&office), None);
-    office.desk.written(Change::Group(key.clone(), group("u2", "13")));
+    office.written(Change::Group(key.clone(), group("u2", "13")));
     assert_eq!(version(&office), Some("13".into()), "made anew");
-    office.desk.apply(nothing(Replaced::Groups("volcano", Vec::new())));
-    office.desk.written(Change::Group(key.clone(), group("u2", "14")));
+    office.apply(nothing(Replaced::Groups("volcano", Vec::new())));
+    office.written(Change::Group(key.clone(), group("u2", "14")));
     assert_eq!(version(&office), None);
 }

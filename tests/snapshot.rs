@@ -75,7 +75,7 @@ proptest! {
                 }
                 Event::LoseOtherUid(n) => {
                     let key = PodKey::new("default", &format!("p{}", n % 12));
-                    prop_assert!(snapshot.apply(Change::PodGone(key, "another".into())).is_empty(), "old news");
+                    prop_assert!(snapshot.apply(Change::PodGone(key, "another".into())).touched.is_empty(), "old news");
                 }
             }
         }
@@ -102,7 +102,7 @@ fn a_pod_that_changes_its_application_leaves_the_old_one() {
     let mut snapshot = Snapshot::default();
     see(&mut snapshot, &pod("e").executor_of("spark-a", 1).stored("u"));
     let touched = snapshot.apply(Change::Pod(pod("e").executor_of("spark-b", 1).stored("u").sighting()));
-    assert_eq!(touched, [AppKey::new("default", "spark-b"), AppKey::new("default", "spark-a")]);
+    assert_eq!(touched.touched, [AppKey::new("default", "spark-b"), AppKey::new("default", "spark-a")]);
     assert_eq!(snapshot.apps.keys().map(AppKey::selector).collect::<Vec<_>>(), ["spark-b"]);
     snapshot.apply(Change::Pod(pod("e").stored("u").sighting()));
     assert!(snapshot.apps.is_empty(), "a pod without Spark labels is none of ours");

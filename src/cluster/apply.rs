@@ -13,7 +13,9 @@ use super::lease::Leadership;
 use super::reads::pod_named;
 use super::view::{Seen, resource};
 use super::watch::group_resource;
-use crate::lifecycle::{Action, DriverRef, Told, owner_reference};
+use crate::lifecycle::cause::Cause;
+use crate::lifecycle::tally::Notice;
+use crate::lifecycle::{Action, DriverRef, Finish, Told, owner_reference};
 use crate::reason::Reason;
 use crate::snapshot::{Change, Followed, Group, GroupApi, GroupKey, Life, Sighting};
 use crate::spark::ids::{AppKey, PodKey};
@@ -119,6 +121,14 @@ impl Writer {
         applied
     }
 
+    /// Writes an Event about ends, or its new count. Whether that went well.
+    pub async fn notice(&self, leadership: &Leadership, notice: &Notice, dry_run: bool) -> bool {
+        if dry_run || !leadership.holds() {
+            return dry_run;
+        }
+        self.events.notice(leadership, notice).await
+    }
+
     fn count(&self, action: &str, result: &str) {
         self.metrics.actions.with_label_values(&[action, result]).inc();
     }
@@ -133,10 +143,53 @@ impl Writer {
             }
             Action::DeleteGroup { key, api, uid, version, .. } => self.delete_group(key, api, (uid, version)).await,
             Action::Adopt { executor, uid, version, driver, .. } => self.adopt(executor, (uid, version), driver).await,
+            Action::Finish { executor, uid, version, how, cause, gone } => {
+                self.finish(executor, (uid, version), *how, *cause, gone.as_ref()).await
+            }
             Action::Tell(told) => {
                 self.events.tell(leadership, told).await;
                 Ok(Ended::Done(None))
             }
+        }
+    }
+
+    /// Labels or deletes an executor that ended. Where its driver's end is the reason not to wait, that is looked at
+    /// again: a driver that is there after all goes first.
+    async fn finish(
+        &self,
+        executor: &PodKey,
+        (uid, version): (&str, &str),
+        how: Finish,
+        cause: Cause,
+        gone: Option<&DriverRef>,
+    ) -> kube::Result<Ended> {
+        if let Some(driver) = gone {
+            let found = pod_named(&self.client, executor.namespace(), &driver.name).await?;
+            if let Some(alive) = found.filter(|pod| pod.uid == driver.uid && pod.life != Life::Ended) {
+                let pod = PodKey::new(executor.namespace(), &driver.name);
+                return Ok(Ended::Stale(Some(Change::Followed(pod, Followed::Present(Arc::new(alive)), Vec::new()))));
+            }
+        }
+        let pods: Api<Seen<Sighting>> = self.objects(executor.namespace(), &resource("", "v1", "Pod", "pods"));
+        let outcome = match how {
+            Finish::Label => {
+                let patch = json!({"metadata": {
+                    "labels": {labels::INACTIVE: "true"}, "annotations": {labels::ENDED: cause.as_str()},
+                }});
+                let patch = Patch::Merge(guarded(&patch, uid, version));
+                pods.patch(executor.name(), &patch_params(), &patch).await.map(|seen| seen.view.map(Change::Pod))
+            }
+            Finish::Delete => {
+                let preconditions =
+                    Preconditions { uid: Some(uid.to_owned()), resource_version: Some(version.to_owned()) };
+                let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
+                // The watch tells when it is gone.
+                pods.delete(executor.name(), &params).await.map(|_| None)
+            }
+        };
+        match outcome {
+            Ok(change) => Ok(Ended::Done(change)),
+            Err(error) => stale(error, None),
         }
     }
 
@@ -323,6 +376,13 @@ fn describe(action: &Action) -> String {
             out.insert("executor".into(), executor.name().into());
             out.insert("driver".into(), (*driver.name).into());
             out.insert("how".into(), how.as_str().into());
+        }
+        Action::Finish { executor, cause, gone, .. } => {
+            out.insert("executor".into(), executor.name().into());
+            out.insert("cause".into(), cause.as_str().into());
+            if let Some(driver) = gone {
+                out.insert("driverGone".into(), (*driver.name).into());
+            }
         }
         Action::Tell(told) => {
             out.insert("pod".into(), told.pod.name().into());

@@ -4,11 +4,21 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use kube::client::{ClientBuilder, ConfigExt};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 
 /// How long a connection may take to be made.
 const CONNECT: Duration = Duration::from_secs(5);
+
+/// A connection that is silent for so long is probed,
+const PROBE_AFTER: Duration = Duration::from_secs(4);
+/// so often,
+const PROBE_EVERY: Duration = Duration::from_secs(2);
+/// and given up after so many probes without an answer: eight seconds in all.
+const PROBES: u32 = 2;
 
 /// A client, and the namespace that its configuration names.
 #[derive(Clone)]
@@ -36,5 +46,29 @@ pub async fn connect(kubeconfig: Option<&Path>, context: Option<&str>) -> anyhow
     };
     config.connect_timeout = Some(CONNECT);
     let namespace = config.default_namespace.clone();
-    Ok(Cluster { client: Client::try_from(config)?, namespace })
+    Ok(Cluster { client: client(config)?, namespace })
+}
+
+/// kube's own client, but for a connector that notices a peer that is gone without a word: a watch on such a connection
+/// would be silent for ever. Behind a proxy there is nothing to probe but the proxy, and kube's own is used.
+fn client(config: Config) -> anyhow::Result<Client> {
+    if config.proxy_url.is_some() {
+        return Ok(Client::try_from(config)?);
+    }
+    let mut connector = HttpConnector::new();
+    connector.enforce_http(false);
+    connector.set_nodelay(true);
+    connector.set_connect_timeout(config.connect_timeout);
+    connector.set_keepalive(Some(PROBE_AFTER));
+    connector.set_keepalive_interval(Some(PROBE_EVERY));
+    connector.set_keepalive_retries(Some(PROBES));
+    let connector = config.rustls_https_connector_with_connector(connector)?;
+    let http = hyper_util::client::legacy::Builder::new(TokioExecutor::new()).build(connector);
+    let service = tower::ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .option_layer(config.auth_layer()?)
+        .layer(config.extra_headers_layer()?)
+        .map_err(tower::BoxError::from)
+        .service(http);
+    Ok(ClientBuilder::new(service, config.default_namespace.clone()).build())
 }

@@ -2,20 +2,23 @@
 //!
 //! The name of an Event is made of what it says, so that saying it again, also by the next leader, makes no second one.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
-use kube::api::{Api, PostParams};
+use kube::api::{Api, Patch, PatchParams, PostParams};
 use ring::digest::{SHA256, digest};
+use serde_json::json;
 
 use super::lease::Leadership;
 use crate::lifecycle::Told;
-use crate::reason::Weight;
+use crate::lifecycle::tally::{Notice, Subject};
+use crate::reason::{Reason, Weight};
 use crate::runtime::clock;
+use crate::spark::ids::PodKey;
 use crate::spark::labels::USHER;
 use crate::telemetry::metrics::Metrics;
 
@@ -32,13 +35,15 @@ pub(super) struct Events {
     client: kube::Client,
     instance: String,
     told: Arc<Mutex<HashSet<String>>>,
+    /// What had been counted before us, by the name of the Event.
+    bases: Arc<Mutex<HashMap<String, u32>>>,
     metrics: Arc<Metrics>,
 }
 
 impl Events {
     pub(super) fn new(client: kube::Client, instance: &str, metrics: Arc<Metrics>) -> Events {
         let instance = instance.chars().take(128).collect();
-        Events { client, instance, told: Arc::default(), metrics }
+        Events { client, instance, told: Arc::default(), bases: Arc::default(), metrics }
     }
 
     /// Says it, unless it was said before. An Event that cannot be written is only logged.
@@ -61,6 +66,72 @@ impl Events {
             Ok(Err(kube::Error::Api(status))) if status.code == 409 || status.code == 403 => {}
             Ok(Err(error)) => tracing::debug!(%error, "an Event could not be written"),
             Err(_) => tracing::debug!("an Event could not be written in time"),
+        }
+    }
+
+    /// Writes how many executors of one driver ended for one cause: an Event that counts. Whether it was written.
+    ///
+    /// An earlier leader may have begun to count: its count is added to ours. Of an Event that is there the API lets only
+    /// the series change.
+    pub(super) async fn notice(&self, _: &Leadership, notice: &Notice) -> bool {
+        let Notice { subject, count, message } = notice;
+        let name = counted_name(subject);
+        let api: Api<Event> = Api::namespaced(self.client.clone(), subject.pod.namespace());
+        let writing = async {
+            let base = self.bases.lock().unwrap_or_else(PoisonError::into_inner).get(&name).copied();
+            let base = match base {
+                Some(base) => base,
+                None => {
+                    let told = Told {
+                        pod: subject.pod.clone(),
+                        uid: subject.uid.clone(),
+                        reason: Reason::ExecutorEnded,
+                        message: message.clone(),
+                    };
+                    let mut event = self.event(name.clone(), &told);
+                    event.action = Some(subject.cause.as_str().to_owned());
+                    let first = match api.create(&PostParams::default(), &event).await {
+                        Ok(_) => Some(0),
+                        Err(kube::Error::Api(status)) if status.code == 409 => None,
+                        Err(error) => return Err(error),
+                    };
+                    let base = match first {
+                        Some(base) => base,
+                        None => {
+                            let there = api.get(&name).await?;
+                            there.series.map_or(1, |series| u32::try_from(series.count).unwrap_or(1))
+                        }
+                    };
+                    let mut bases = self.bases.lock().unwrap_or_else(PoisonError::into_inner);
+                    if bases.len() >= REMEMBERED {
+                        bases.clear();
+                    }
+                    bases.insert(name.clone(), base);
+                    base
+                }
+            };
+            let total = base.saturating_add(*count);
+            if total < 2 {
+                return Ok(()); // The Event itself is the first.
+            }
+            let series = json!({"series": {"count": total, "lastObservedTime": MicroTime(clock::now())}});
+            api.patch(&name, &PatchParams::default(), &Patch::Merge(series)).await.map(|_| ())
+        };
+        match tokio::time::timeout(LIMIT, writing).await {
+            Ok(Ok(())) => {
+                self.metrics.events.with_label_values(&[Reason::ExecutorEnded.as_str()]).inc();
+                true
+            }
+            // The namespace is going, or the Event has gone meanwhile: made anew the next time.
+            Ok(Err(kube::Error::Api(status))) if status.code == 403 || status.code == 404 => {
+                self.bases.lock().unwrap_or_else(PoisonError::into_inner).remove(&name);
+                status.code == 403
+            }
+            Ok(Err(error)) => {
+                tracing::debug!(%error, "an Event could not be written");
+                false
+            }
+            Err(_) => false,
         }
     }
 
@@ -101,12 +172,20 @@ impl Events {
     }
 }
 
-/// `POD.HASH`: at most 253 characters.
 fn name(told: &Told) -> String {
-    let said = format!("{}\0{}\0{}", told.uid, told.reason, told.message);
+    named(&told.pod, &format!("{}\0{}\0{}", told.uid, told.reason, told.message))
+}
+
+/// The same for every leader, so that they count in one Event.
+fn counted_name(subject: &Subject) -> String {
+    named(&subject.pod, &format!("{}\0{}", subject.uid, subject.cause))
+}
+
+/// `POD.HASH`: at most 253 characters.
+fn named(pod: &PodKey, said: &str) -> String {
     let hash: String =
         digest(&SHA256, said.as_bytes()).as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-    format!("{}.{hash}", cut(told.pod.name(), 236).trim_end_matches(['-', '.']))
+    format!("{}.{hash}", cut(pod.name(), 236).trim_end_matches(['-', '.']))
 }
 
 /// At most so many bytes, at a character's edge.
@@ -118,8 +197,6 @@ fn cut(text: &str, most: usize) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reason::Reason;
-    use crate::spark::ids::PodKey;
 
     fn told(name: &str, message: &str) -> Told {
         Told { pod: PodKey::new("ns", name), uid: "u".into(), reason: Reason::GangLowered, message: message.to_owned() }

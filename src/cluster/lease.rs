@@ -10,11 +10,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use futures::StreamExt;
+use futures::stream::BoxStream;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
-use kube::api::{Api, PostParams};
+use kube::api::{Api, PostParams, WatchEvent, WatchParams};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::lifecycle::election::{Held, Observed, Step, may_act_until, step};
 use crate::runtime::{clock, random};
 use crate::spark::labels::USHER;
 use crate::telemetry::metrics::Metrics;
@@ -48,51 +51,17 @@ impl Leadership {
     }
 }
 
-/// What was seen of the lease, and when it was first seen like that.
-#[derive(Clone, Debug, PartialEq)]
-struct Observed {
-    version: String,
-    holder: Option<String>,
-    duration: Duration,
-    transitions: i32,
-    since: Instant,
-}
-
-/// What to do after a look.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Step {
-    /// Nobody has made it yet: make it.
-    Create,
-    /// It is ours, or it is over: write our name.
-    Take {
-        /// How often it changed hands, this time included.
-        transitions: i32,
-        /// Whether it was ours already.
-        ours: bool,
-    },
-    /// Somebody else holds it.
-    Wait,
-}
-
-/// The pure step: what to do about what was seen.
-fn step(seen: Option<&Observed>, identity: &str, now: Instant) -> Step {
-    let Some(seen) = seen else { return Step::Create };
-    match &seen.holder {
-        Some(holder) if holder == identity => Step::Take { transitions: seen.transitions, ours: true },
-        Some(_) if now.saturating_duration_since(seen.since) < seen.duration => Step::Wait,
-        _ => Step::Take { transitions: seen.transitions.saturating_add(1), ours: false },
-    }
-}
-
 /// Takes part in the election until told to stop; `leading` shows whether we lead.
 pub async fn run(
     client: kube::Client,
     election: Election,
     leading: watch::Sender<Option<Arc<Leadership>>>,
+    led: watch::Sender<bool>,
     metrics: Arc<Metrics>,
     stop: CancellationToken,
 ) {
     let api: Api<Lease> = Api::namespaced(client, &election.namespace);
+    let mut news = News { api: api.clone(), name: election.name.clone(), events: None };
     let mut candidate = Candidate { api, election, seen: None };
     let (until, until_seen) = watch::channel(None);
     let mut complained = false;
@@ -101,7 +70,7 @@ pub async fn run(
         match candidate.round().await {
             Ok(true) => {
                 // Others count from when they see the write, which is after it began.
-                until.send_replace(Some(began + candidate.election.duration * 2 / 3));
+                until.send_replace(Some(may_act_until(began, candidate.election.duration)));
                 if leading.borrow().is_none() {
                     tracing::info!(identity = candidate.election.identity, "leading");
                     leading.send_replace(Some(Arc::new(Leadership { until: until_seen.clone() })));
@@ -123,15 +92,26 @@ pub async fn run(
         if until.borrow().is_some_and(|until| until <= clock::instant()) {
             lose(&leading, &until, "the lease could not be renewed in time");
         }
-        metrics.leader.set(i64::from(leading.borrow().is_some()));
-        if stop.run_until_cancelled(tokio::time::sleep(candidate.pause())).await.is_none() {
-            break;
+        let leads = leading.borrow().is_some();
+        metrics.leader.set(i64::from(leads));
+        led.send_replace(!leads && candidate.is_led());
+        let pause = tokio::time::sleep(candidate.pause(leads));
+        let heard = async {
+            if leads {
+                std::future::pending::<()>().await; // We hear ourselves.
+            }
+            news.changed().await;
+        };
+        tokio::select! {
+            () = stop.cancelled() => break,
+            () = pause => {}
+            () = heard => {}
         }
     }
-    let led = leading.borrow().is_some();
+    let leads = leading.borrow().is_some();
     lose(&leading, &until, "stopping");
     metrics.leader.set(0);
-    if led && let Err(error) = candidate.release().await {
+    if leads && let Err(error) = candidate.release().await {
         tracing::warn!(%error, "the lease could not be released; others take over when it is over");
     }
 }
@@ -140,6 +120,40 @@ fn lose(leading: &watch::Sender<Option<Arc<Leadership>>>, until: &watch::Sender<
     until.send_replace(None);
     if leading.send_replace(None).is_some() {
         tracing::warn!(why, "not leading any more");
+    }
+}
+
+/// Changes of the lease as they happen, so that nobody waits for the next look when a leader has let go.
+struct News {
+    api: Api<Lease>,
+    name: String,
+    events: Option<BoxStream<'static, kube::Result<WatchEvent<Lease>>>>,
+}
+
+impl News {
+    /// Waits for a change; for ever where the lease cannot be watched: a look comes soon anyway.
+    async fn changed(&mut self) {
+        loop {
+            if self.events.is_none() {
+                let params = WatchParams::default().fields(&format!("metadata.name={}", self.name));
+                self.events = self.api.watch(&params, "0").await.ok().map(StreamExt::boxed);
+                if self.events.is_none() {
+                    return std::future::pending().await;
+                }
+            }
+            match self.events.as_mut().map(StreamExt::next) {
+                Some(event) => match event.await {
+                    Some(Ok(WatchEvent::Added(_) | WatchEvent::Modified(_) | WatchEvent::Deleted(_))) => return,
+                    Some(Ok(WatchEvent::Bookmark(_))) => {}
+                    Some(Ok(WatchEvent::Error(_)) | Err(_)) | None => {
+                        self.events = None;
+                        // The next look opens it again.
+                        return std::future::pending().await;
+                    }
+                },
+                None => return std::future::pending().await,
+            }
+        }
     }
 }
 
@@ -197,18 +211,15 @@ impl Candidate {
             return;
         };
         let version = lease.metadata.resource_version.clone().unwrap_or_default();
-        if self.seen.as_ref().is_some_and(|seen| seen.version == version) {
-            return;
-        }
         let spec = lease.spec.clone().unwrap_or_default();
         let seconds = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
-        self.seen = Some(Observed {
+        let held = Held {
             version,
             holder: spec.holder_identity.filter(|holder| !holder.is_empty()),
             duration: seconds.map_or(self.election.duration, Duration::from_secs),
             transitions: spec.lease_transitions.unwrap_or_default(),
-            since: now,
-        });
+        };
+        self.seen = Some(Observed::again(self.seen.take(), held, now));
     }
 
     fn lease(&self, found: Option<&Lease>, transitions: i32, acquired: bool) -> Lease {
@@ -259,10 +270,26 @@ impl Candidate {
         }
     }
 
-    /// Until the next round, a fifth more or less so that replicas do not march in step.
-    fn pause(&self) -> Duration {
+    /// Whether somebody else leads.
+    fn is_led(&self) -> bool {
+        let other = self.seen.as_ref().filter(|seen| !seen.is_over(clock::instant()));
+        other.and_then(|seen| seen.held.holder.as_ref()).is_some_and(|holder| *holder != self.election.identity)
+    }
+
+    /// Until the next round, a fifth more or less so that replicas do not march in step; and not past the end of
+    /// somebody else's lease.
+    fn pause(&self, leads: bool) -> Duration {
         let spread = f64::from(clock::now().subsec_nanosecond().unsigned_abs() % 1000) / 1000.0;
-        self.election.period.mul_f64(0.8 + 0.4 * spread)
+        let pause = self.election.period.mul_f64(0.8 + 0.4 * spread);
+        match self.seen.as_ref().filter(|seen| !leads && seen.held.holder.is_some()) {
+            None => pause,
+            Some(seen) => {
+                let left = (seen.since + seen.held.duration).saturating_duration_since(clock::instant());
+                // Once it is over: a moment apart, so that not all of them try at once.
+                let over = Duration::from_millis(20).mul_f64(1.0 + 4.0 * spread);
+                pause.min(left + over)
+            }
+        }
     }
 }
 
@@ -278,27 +305,6 @@ pub fn identity(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn seen(holder: Option<&str>, since: Instant) -> Observed {
-        Observed {
-            version: "7".into(),
-            holder: holder.map(str::to_owned),
-            duration: Duration::from_secs(4),
-            transitions: 2,
-            since,
-        }
-    }
-
-    #[test]
-    fn a_lease_is_taken_when_free_over_or_ours() {
-        let start = clock::instant();
-        let at = |seconds: u64| start + Duration::from_secs(seconds);
-        assert_eq!(step(None, "me", at(0)), Step::Create);
-        assert_eq!(step(Some(&seen(Some("me"), start)), "me", at(9)), Step::Take { transitions: 2, ours: true });
-        assert_eq!(step(Some(&seen(Some("you"), start)), "me", at(3)), Step::Wait);
-        assert_eq!(step(Some(&seen(Some("you"), start)), "me", at(4)), Step::Take { transitions: 3, ours: false });
-        assert_eq!(step(Some(&seen(None, start)), "me", at(0)), Step::Take { transitions: 3, ours: false });
-    }
 
     #[test]
     fn leadership_ends_by_our_own_clock() {

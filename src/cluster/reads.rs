@@ -57,6 +57,13 @@ pub(super) async fn read(client: kube::Client, read: &Read) -> Answer {
                 let found = api.get_opt(conf_map).await?;
                 Ok(found.map(|seen| Answer::Conf(seen.view.map_or(Conf::Unreadable, |view| view.0))))
             }
+            Read::Labelled(pod) => {
+                let pods = resource("", "v1", "Pod", "pods");
+                let api: Api<Seen<Sighting>> = Api::namespaced_with(client, pod.namespace(), &pods);
+                let found = api.get_opt(pod.name()).await?;
+                // One that cannot be read is there all the same; the watch counts it.
+                Ok(found.map(|seen| seen.view.map_or(Answer::Failed, Answer::Sighting)))
+            }
         }
     };
     match tokio::time::timeout(LIMIT, reading).await {

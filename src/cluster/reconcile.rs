@@ -10,15 +10,17 @@ use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use futures::stream::{FuturesUnordered, StreamExt};
+use imbl::Vector;
 use tokio::sync::{mpsc, watch as channel};
 use tokio_util::sync::CancellationToken;
 
 use super::apply::{Applied, Writer};
 use super::lease::Leadership;
 use super::watch::{self, Groups, Sink};
-use super::{discovery, reads};
+use super::{discovery, poll, reads, report};
 use crate::gang;
-use crate::lifecycle::{Answer, Desk, Read, Turn};
+use crate::lifecycle::tally::{Notice, Tally};
+use crate::lifecycle::{Answer, Desk, Exit, Now, Polled, Read, Settings, Standing};
 use crate::policy::Policies;
 use crate::runtime::clock;
 use crate::runtime::supervise::Supervisor;
@@ -44,8 +46,14 @@ pub struct Inputs {
     pub dry_run: channel::Receiver<bool>,
     /// Whether we lead.
     pub leading: channel::Receiver<Option<Arc<Leadership>>>,
+    /// Whether another replica leads.
+    pub led: channel::Receiver<bool>,
     /// Set once the first full picture is there.
     pub complete: channel::Sender<bool>,
+    /// Where the last ends are published.
+    pub exits: Arc<ArcSwap<Vector<Exit>>>,
+    /// How the desk works.
+    pub settings: Settings,
     /// Counters.
     pub metrics: Arc<Metrics>,
 }
@@ -58,14 +66,19 @@ pub fn spawn(inputs: Inputs, supervisor: &mut Supervisor) {
     let stop = supervisor.token().clone();
     macro_rules! watch {
         ($name:literal, $source:expr) => {
-            let watching = watch::run(client.clone(), $source, sink.clone(), stop.clone());
+            let watching = watch::run(client.clone(), $source, false, sink.clone(), stop.clone());
             supervisor.spawn($name, async move {
                 watching.await;
                 Ok(())
             });
         };
     }
-    watch!("watch pods", watch::Pods);
+    let (rewatch, again) = channel::channel(0);
+    let watching = watch::run_pods(client.clone(), again, sink.clone(), stop.clone());
+    supervisor.spawn("watch pods", async move {
+        watching.await;
+        Ok(())
+    });
     watch!("watch namespaces", watch::Namespaces);
     watch!("watch services", watch::Services);
     watch!("watch priority classes", watch::PriorityClasses);
@@ -83,7 +96,7 @@ pub fn spawn(inputs: Inputs, supervisor: &mut Supervisor) {
         Ok(())
     });
     supervisor.spawn("reconcile", async move {
-        Loop::new(inputs).run(received, stop).await;
+        Loop::new(inputs, rewatch).run(received, stop).await;
         Ok(())
     });
 }
@@ -102,7 +115,7 @@ async fn watch_groups(
             match api {
                 Some(api) => {
                     let source = Groups { scheduler: kind, api };
-                    watch::run(client.clone(), source, sink.clone(), stop.clone()).await;
+                    watch::run(client.clone(), source, false, sink.clone(), stop.clone()).await;
                 }
                 None => pending().await,
             }
@@ -128,6 +141,8 @@ async fn watch_groups(
 
 type Reading = Pin<Box<dyn Future<Output = (Read, Answer)> + Send>>;
 type Acting = Pin<Box<dyn Future<Output = (AppKey, Applied)> + Send>>;
+type Telling = Pin<Box<dyn Future<Output = (Notice, bool)> + Send>>;
+type Polling = Pin<Box<dyn Future<Output = Option<Polled>> + Send>>;
 
 struct Loop {
     inputs: Inputs,
@@ -135,20 +150,31 @@ struct Loop {
     desk: Desk,
     reading: FuturesUnordered<Reading>,
     acting: FuturesUnordered<Acting>,
+    telling: FuturesUnordered<Telling>,
+    polling: FuturesUnordered<Polling>,
+    /// Polls that failed in a row.
+    failed_polls: u32,
+    tally: Tally,
+    rewatch: channel::Sender<u64>,
     /// Applications whose actions are on the way.
     busy: Vec<AppKey>,
 }
 
 impl Loop {
-    fn new(inputs: Inputs) -> Loop {
+    fn new(inputs: Inputs, rewatch: channel::Sender<u64>) -> Loop {
         let writer = Writer::new(inputs.client.clone(), &inputs.instance, inputs.metrics.clone());
-        let desk = Desk::new(clock::instant());
+        let desk = Desk::new(clock::instant(), inputs.settings);
         Loop {
             inputs,
             writer,
             desk,
             reading: FuturesUnordered::new(),
             acting: FuturesUnordered::new(),
+            telling: FuturesUnordered::new(),
+            polling: FuturesUnordered::new(),
+            failed_polls: 0,
+            tally: Tally::default(),
+            rewatch,
             busy: Vec::new(),
         }
     }
@@ -163,12 +189,15 @@ impl Loop {
                     if count == 0 {
                         return stop.cancelled().await;
                     }
+                    let now = now();
                     for change in batch.drain(..) {
-                        self.desk.apply(change);
+                        self.desk.apply(change, now);
                     }
                 }
-                Some((read, answer)) = self.reading.next() => self.desk.answered(&read, answer, clock::instant()),
+                Some((read, answer)) = self.reading.next() => self.desk.answered(&read, answer, now()),
                 Some((app, applied)) = self.acting.next() => self.applied(&app, applied),
+                Some((notice, ok)) = self.telling.next() => self.tally.written(&notice, ok, clock::instant()),
+                Some(polled) = self.polling.next() => self.polled(polled),
                 Ok(()) = self.inputs.leading.changed() => self.leadership_changed(),
                 Ok(()) = self.inputs.dry_run.changed() => self.desk.replan(),
                 () = until(wake) => {}
@@ -179,7 +208,7 @@ impl Loop {
 
     fn applied(&mut self, app: &AppKey, applied: Applied) {
         for change in applied.changes {
-            self.desk.written(change);
+            self.desk.written(change, now());
         }
         self.busy.retain(|busy| busy != app);
         self.desk.done(app, applied.failed, applied.wrote, clock::instant());
@@ -188,42 +217,87 @@ impl Loop {
     fn leadership_changed(&mut self) {
         if self.inputs.leading.borrow_and_update().is_none() {
             self.acting.clear();
+            self.telling.clear();
+            self.polling.clear();
+            self.tally.clear();
             for app in std::mem::take(&mut self.busy) {
                 self.desk.done(&app, false, false, clock::instant());
             }
         }
     }
 
+    fn polled(&mut self, polled: Option<Polled>) {
+        self.failed_polls = if polled.is_some() { 0 } else { self.failed_polls.saturating_add(1) };
+        let policies = self.inputs.policies.load_full();
+        self.desk.polled(polled.as_ref(), now(), &policies);
+    }
+
     /// Publishes the picture and starts what is due.
     fn turn(&mut self) -> Option<Instant> {
-        let leadership = self.inputs.leading.borrow().clone();
+        let leadership = self.inputs.leading.borrow().clone().filter(|leadership| leadership.holds());
         let policies = self.inputs.policies.load_full();
-        let Turn { reads, actions, wake } =
-            self.desk.turn(clock::instant(), clock::now(), &policies, leadership.is_some());
+        let now = now();
+        let standing = match &leadership {
+            Some(_) => Standing::Leading,
+            None if *self.inputs.led.borrow() => Standing::Led,
+            None => Standing::Leaderless,
+        };
+        let turn = self.desk.turn(now, &policies, standing);
         self.inputs.snapshot.store(Arc::new(self.desk.snapshot().clone()));
+        self.inputs.exits.store(Arc::new(self.desk.exits().history().clone()));
         self.inputs
             .complete
             .send_if_modified(|complete| !std::mem::replace(complete, self.desk.is_complete()) && *complete);
-        for read in reads {
+        for read in turn.reads {
             let client = self.inputs.client.clone();
             self.reading.push(Box::pin(async move {
                 let answer = reads::read(client, &read).await;
                 (read, answer)
             }));
         }
-        let dry_run = *self.inputs.dry_run.borrow();
-        if let Some(leadership) = leadership {
-            for (app, actions) in actions {
-                let (writer, leadership) = (self.writer.clone(), leadership.clone());
-                self.busy.push(app.clone());
-                self.acting.push(Box::pin(async move {
-                    let applied = writer.apply(&leadership, &app, actions, dry_run).await;
-                    (app, applied)
-                }));
-            }
+        if turn.rewatch {
+            self.inputs.metrics.watch_misses.inc();
+            self.rewatch.send_modify(|count| *count += 1);
         }
-        wake
+        let Some(leadership) = leadership else { return turn.wake };
+        for exit in &turn.exits {
+            report::tell(exit, &self.inputs.metrics);
+            if exit.perhaps_told {
+                continue;
+            }
+            self.tally.count(exit, self.desk.snapshot(), now.at);
+        }
+        let dry_run = *self.inputs.dry_run.borrow();
+        for (app, actions) in turn.actions {
+            let (writer, leadership) = (self.writer.clone(), leadership.clone());
+            self.busy.push(app.clone());
+            self.acting.push(Box::pin(async move {
+                let applied = writer.apply(&leadership, &app, actions, dry_run).await;
+                (app, applied)
+            }));
+        }
+        for notice in self.tally.due(now.at) {
+            let (writer, leadership) = (self.writer.clone(), leadership.clone());
+            self.telling.push(Box::pin(async move {
+                let ok = writer.notice(&leadership, &notice, dry_run).await;
+                (notice, ok)
+            }));
+        }
+        if turn.poll {
+            let (client, snapshot) = (self.inputs.client.clone(), self.inputs.snapshot.clone());
+            let (newest, metrics) = (self.desk.newest().cloned(), self.inputs.metrics.clone());
+            let paged = self.failed_polls >= PAGES_AFTER;
+            self.polling.push(Box::pin(async move { poll::poll(&client, &snapshot, newest, paged, &metrics).await }));
+        }
+        turn.wake.into_iter().chain(self.tally.next(now.at)).min()
     }
+}
+
+/// After so many polls that failed the list is read in pages.
+const PAGES_AFTER: u32 = 2;
+
+fn now() -> Now {
+    Now { at: clock::instant(), wall: clock::now() }
 }
 
 async fn until(wake: Option<Instant>) {

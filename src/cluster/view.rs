@@ -59,11 +59,6 @@ impl<V> Seen<V> {
     pub fn uid(&self) -> &str {
         self.meta.uid.as_deref().unwrap_or_default()
     }
-
-    /// Its place alone.
-    pub fn without_view(self) -> Seen<()> {
-        Seen { meta: self.meta, view: None }
-    }
 }
 
 /// Where an object is, however odd the rest of it.

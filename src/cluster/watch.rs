@@ -5,17 +5,18 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::StreamExt;
 use kube::api::Api;
 use kube::core::ApiResource;
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, watcher as watch};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch as channel};
 use tokio_util::sync::CancellationToken;
 
 use super::view::{PriorityClassView, Seen, ServiceView, View, resource};
-use crate::snapshot::{Change, Group, GroupApi, GroupKey, Namespace, Replaced, Sighting};
+use crate::snapshot::{Change, Group, GroupApi, GroupKey, Namespace, Replaced, ServiceOwner, Sighting};
 use crate::spark::ids::PodKey;
 use crate::spark::labels;
 use crate::telemetry::metrics::Metrics;
@@ -24,6 +25,8 @@ use crate::telemetry::metrics::Metrics;
 pub(super) trait Source: Send + Sync + 'static {
     /// The view of an object.
     type View: View;
+    /// What is kept of it while a list comes in.
+    type Item: Send;
     /// The plural, for metrics and logs.
     fn name(&self) -> &'static str;
     /// What is watched.
@@ -36,14 +39,10 @@ pub(super) trait Source: Send + Sync + 'static {
     fn present(&self, seen: Seen<Self::View>, view: Self::View) -> Change;
     /// An object is gone.
     fn gone(&self, seen: &Seen<Self::View>) -> Change;
+    /// An object of a list.
+    fn item(&self, seen: &Seen<Self::View>, view: Self::View) -> Option<Self::Item>;
     /// All objects, listed anew.
-    fn all(&self, all: Vec<(Seen<()>, Self::View)>) -> Replaced;
-}
-
-impl View for () {
-    fn read(_: &str) -> Option<Self> {
-        Some(())
-    }
+    fn all(&self, all: Vec<Self::Item>) -> Replaced;
 }
 
 /// Where changes go.
@@ -55,20 +54,79 @@ pub(super) struct Sink {
     pub(super) metrics: Arc<Metrics>,
 }
 
-/// Watches until told to stop.
-pub(super) async fn run<S: Source>(client: kube::Client, source: S, sink: Sink, stop: CancellationToken) {
+/// Watches until told to stop. Lists come as a stream (`sendInitialEvents`, Kubernetes 1.32 and newer) where that is
+/// served: the API server then sends objects one by one from its cache instead of building the whole list.
+pub(super) async fn run<S: Source>(
+    client: kube::Client,
+    source: S,
+    mut streaming: bool,
+    sink: Sink,
+    stop: CancellationToken,
+) {
+    while let Ended::NotServed = follow(&client, &source, streaming, &sink, &stop).await {
+        tracing::debug!(resource = source.name(), "streaming lists are not served; lists are read in pages");
+        streaming = false;
+    }
+}
+
+/// Watches pods, the one resource of which there are very many: as a stream where the server is new enough to know the
+/// parameter (older ones ignore it, and would never say that the list is complete), and from the start again whenever
+/// `again` changes, because something was found that the watch should have shown.
+pub(super) async fn run_pods(client: kube::Client, mut again: channel::Receiver<u64>, sink: Sink, stop: CancellationToken) {
+    while !stop.is_cancelled() {
+        let asked = tokio::time::timeout(VERSION_LIMIT, client.apiserver_version()).await;
+        let streaming = asked.is_ok_and(|version| version.is_ok_and(|version| streams_lists(&version.major, &version.minor)));
+        let this = stop.child_token();
+        tokio::select! {
+            () = run(client.clone(), Pods, streaming, sink.clone(), this.clone()) => {}
+            Ok(()) = again.changed() => {
+                tracing::warn!("the watch of pods has missed changes; it is started again");
+                this.cancel();
+            }
+        }
+    }
+}
+
+/// How long the server may take to say its version.
+const VERSION_LIMIT: Duration = Duration::from_secs(5);
+
+/// Whether a server of this version knows `sendInitialEvents` well enough: it is on by default since 1.32.
+fn streams_lists(major: &str, minor: &str) -> bool {
+    let minor = minor.trim_end_matches(|c: char| !c.is_ascii_digit());
+    major == "1" && minor.parse().is_ok_and(|minor: u32| minor >= 32)
+}
+
+/// How a watch ended.
+enum Ended {
+    /// It was told to.
+    Stopped,
+    /// The server does not stream lists.
+    NotServed,
+}
+
+async fn follow<S: Source>(
+    client: &kube::Client,
+    source: &S,
+    streaming: bool,
+    sink: &Sink,
+    stop: &CancellationToken,
+) -> Ended {
     let resource = source.resource();
-    let api: Api<Seen<S::View>> = Api::all_with(client, &resource);
+    let api: Api<Seen<S::View>> = Api::all_with(client.clone(), &resource);
     let mut config = watcher::Config::default();
+    if streaming {
+        config = config.streaming_lists();
+    }
     if let Some(labels) = source.labels() {
         config = config.labels(&labels);
     }
-    let events = watch(api, config).default_backoff().take_until(stop.cancelled_owned());
+    let events = watch(api, config).default_backoff().take_until(stop.cancelled());
     let mut events = std::pin::pin!(events);
     let (mut listing, mut failing) = (Vec::new(), false);
     let name = source.name();
     while let Some(event) = events.next().await {
         let change = match event {
+            Err(error) if streaming && is_refused(&error) => return Ended::NotServed,
             Err(error) => {
                 sink.metrics.watch_errors.with_label_values(&[name]).inc();
                 // 410 is how a watch is told to list anew, and a cut connection how a server restarts: not worth a word
@@ -87,7 +145,7 @@ pub(super) async fn run<S: Source>(client: kube::Client, source: S, sink: Sink, 
             }
             Ok(Event::InitApply(seen)) => {
                 if let Some((seen, view)) = open(seen, name, &sink.metrics) {
-                    listing.push((seen.without_view(), view));
+                    listing.extend(source.item(&seen, view));
                 }
                 continue;
             }
@@ -106,9 +164,15 @@ pub(super) async fn run<S: Source>(client: kube::Client, source: S, sink: Sink, 
         };
         failing = false;
         if sink.changes.send(change).await.is_err() {
-            return; // The writer has stopped.
+            break; // The writer has stopped.
         }
     }
+    Ended::Stopped
+}
+
+/// Whether the server does not take the parameters of a streaming list.
+fn is_refused(error: &watcher::Error) -> bool {
+    matches!(error, watcher::Error::WatchStartFailed(kube::Error::Api(status)) if status.code == 422 || status.code == 400)
 }
 
 /// The view of an object; one that cannot be read is counted and skipped.
@@ -139,11 +203,17 @@ impl fmt::Display for Brief<'_> {
     }
 }
 
+/// The selector of pods with a Spark role.
+pub(super) fn spark_pods() -> String {
+    format!("{} in ({}, {})", labels::ROLE, labels::ROLE_DRIVER, labels::ROLE_EXECUTOR)
+}
+
 /// Pods with a Spark role.
 pub(super) struct Pods;
 
 impl Source for Pods {
     type View = Sighting;
+    type Item = Sighting;
 
     fn name(&self) -> &'static str {
         "pods"
@@ -154,7 +224,7 @@ impl Source for Pods {
     }
 
     fn labels(&self) -> Option<String> {
-        Some(format!("{} in ({}, {})", labels::ROLE, labels::ROLE_DRIVER, labels::ROLE_EXECUTOR))
+        Some(spark_pods())
     }
 
     fn present(&self, _: Seen<Sighting>, view: Sighting) -> Change {
@@ -165,8 +235,12 @@ impl Source for Pods {
         Change::PodGone(PodKey::new(seen.namespace(), seen.name()), seen.uid().into())
     }
 
-    fn all(&self, all: Vec<(Seen<()>, Sighting)>) -> Replaced {
-        Replaced::Pods(all.into_iter().map(|(_, view)| view).collect())
+    fn item(&self, _: &Seen<Sighting>, view: Sighting) -> Option<Sighting> {
+        Some(view)
+    }
+
+    fn all(&self, all: Vec<Sighting>) -> Replaced {
+        Replaced::Pods(all)
     }
 }
 
@@ -175,6 +249,7 @@ pub(super) struct Namespaces;
 
 impl Source for Namespaces {
     type View = Namespace;
+    type Item = (Arc<str>, Namespace);
 
     fn name(&self) -> &'static str {
         "namespaces"
@@ -192,8 +267,12 @@ impl Source for Namespaces {
         Change::NamespaceGone(seen.name().into())
     }
 
-    fn all(&self, all: Vec<(Seen<()>, Namespace)>) -> Replaced {
-        Replaced::Namespaces(all.into_iter().map(|(seen, view)| (seen.name().into(), view)).collect())
+    fn item(&self, seen: &Seen<Namespace>, view: Namespace) -> Option<Self::Item> {
+        Some((seen.name().into(), view))
+    }
+
+    fn all(&self, all: Vec<Self::Item>) -> Replaced {
+        Replaced::Namespaces(all)
     }
 }
 
@@ -202,6 +281,7 @@ pub(super) struct Services;
 
 impl Source for Services {
     type View = ServiceView;
+    type Item = (PodKey, ServiceOwner);
 
     fn name(&self) -> &'static str {
         "services"
@@ -227,10 +307,12 @@ impl Source for Services {
         Change::ServiceGone(PodKey::new(seen.namespace(), seen.name()))
     }
 
-    fn all(&self, all: Vec<(Seen<()>, ServiceView)>) -> Replaced {
-        let owned =
-            all.into_iter().filter_map(|(seen, view)| Some((PodKey::new(seen.namespace(), seen.name()), view.0?)));
-        Replaced::Services(owned.collect())
+    fn item(&self, seen: &Seen<ServiceView>, view: ServiceView) -> Option<Self::Item> {
+        Some((PodKey::new(seen.namespace(), seen.name()), view.0?))
+    }
+
+    fn all(&self, all: Vec<Self::Item>) -> Replaced {
+        Replaced::Services(all)
     }
 }
 
@@ -239,6 +321,7 @@ pub(super) struct PriorityClasses;
 
 impl Source for PriorityClasses {
     type View = PriorityClassView;
+    type Item = Arc<str>;
 
     fn name(&self) -> &'static str {
         "priorityclasses"
@@ -256,8 +339,12 @@ impl Source for PriorityClasses {
         Change::PriorityClassGone(seen.name().into())
     }
 
-    fn all(&self, all: Vec<(Seen<()>, PriorityClassView)>) -> Replaced {
-        Replaced::PriorityClasses(all.into_iter().map(|(seen, _)| seen.name().into()).collect())
+    fn item(&self, seen: &Seen<PriorityClassView>, _: PriorityClassView) -> Option<Arc<str>> {
+        Some(seen.name().into())
+    }
+
+    fn all(&self, all: Vec<Arc<str>>) -> Replaced {
+        Replaced::PriorityClasses(all)
     }
 }
 
@@ -280,6 +367,7 @@ pub(super) fn group_resource(api: &GroupApi) -> ApiResource {
 
 impl Source for Groups {
     type View = Group;
+    type Item = (GroupKey, Group);
 
     fn name(&self) -> &'static str {
         "podgroups"
@@ -301,7 +389,22 @@ impl Source for Groups {
         Change::GroupGone(self.key(seen))
     }
 
-    fn all(&self, all: Vec<(Seen<()>, Group)>) -> Replaced {
-        Replaced::Groups(self.scheduler, all.into_iter().map(|(seen, view)| (self.key(&seen), view)).collect())
+    fn item(&self, seen: &Seen<Group>, view: Group) -> Option<Self::Item> {
+        Some((self.key(seen), view))
+    }
+
+    fn all(&self, all: Vec<Self::Item>) -> Replaced {
+        Replaced::Groups(self.scheduler, all)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_streamed_by_servers_that_know_how() {
+        assert!(streams_lists("1", "32") && streams_lists("1", "36+"));
+        assert!(!streams_lists("1", "31") && !streams_lists("1", "") && !streams_lists("0", "40"));
     }
 }

@@ -8,6 +8,7 @@ use serde::Deserialize;
 
 use super::located::Located;
 use super::span::Span;
+use crate::policy;
 
 /// The whole file.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
@@ -336,13 +337,13 @@ pub struct Lifecycle {
 
 impl Default for Lifecycle {
     fn default() -> Self {
-        Lifecycle {
-            grace: Span::secs(180),
-            finished: Finished::Label,
-            keep_failed: Span::secs(3600),
-            poll: Span::secs(300),
-            dry_run: false,
-        }
+        let policy::Lifecycle { grace, finished, keep_failed, poll } = policy::Lifecycle::default();
+        let finished = match finished {
+            policy::Finished::Report => Finished::Report,
+            policy::Finished::Label => Finished::Label,
+            policy::Finished::Delete => Finished::Delete,
+        };
+        Lifecycle { grace: Span(grace), finished, keep_failed: Span(keep_failed), poll: Span(poll), dry_run: false }
     }
 }
 

@@ -5,18 +5,19 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use kube::core::Selector;
 use serde_saphyr::Location;
 
 use super::file::{
-    ConfigFile, Lifecycle, MembershipFile, MinMemberFile, Operator, OverrideName, PolicyFile, ReplaceFile,
+    ConfigFile, Finished, Lifecycle, MembershipFile, MinMemberFile, Operator, OverrideName, PolicyFile, ReplaceFile,
     SelectorFile, ShapeFile, ValidateMode,
 };
 use super::located::Located;
 use crate::gang::{self, Membership, Shape};
-use crate::policy::{Gang, Match, Pattern, Policies, Policy, Replace, SchedulerChoice, default_overrides};
+use crate::policy::{self, Gang, Match, Pattern, Policies, Policy, Replace, SchedulerChoice, default_overrides};
 use crate::snapshot::Override;
 
 /// A file that was read.
@@ -130,9 +131,12 @@ pub fn from_text(text: &str) -> Result<Config, BadConfig> {
         policies.push(checked);
     }
     warnings.extend(without_effect(&file));
+    if file.lifecycle.poll.0 < SHORTEST_POLL {
+        warnings.push(format!("lifecycle.poll is {:?}: every poll reads the name of each Spark pod in the cluster", file.lifecycle.poll.0));
+    }
     let never = file.creators.never.iter().map(|text| Pattern::new(text)).collect();
     Ok(Config {
-        policies: Arc::new(Policies::new(policies, never)),
+        policies: Arc::new(Policies::new(policies, never).with_lifecycle(lifecycle(&file.lifecycle))),
         settings: Settings { dry_run: file.lifecycle.dry_run },
         warnings,
     })
@@ -333,21 +337,30 @@ fn selector(file: &SelectorFile) -> Result<Selector, String> {
     selector.try_into().map_err(|error: kube::core::ParseExpressionError| error.to_string())
 }
 
+/// Polls that follow each other faster are worth a word.
+const SHORTEST_POLL: Duration = Duration::from_secs(30);
+
+fn lifecycle(file: &Lifecycle) -> policy::Lifecycle {
+    policy::Lifecycle {
+        grace: file.grace.0,
+        finished: match file.finished {
+            Finished::Report => policy::Finished::Report,
+            Finished::Label => policy::Finished::Label,
+            Finished::Delete => policy::Finished::Delete,
+        },
+        keep_failed: file.keep_failed.0,
+        poll: file.poll.0.max(Duration::from_secs(1)),
+    }
+}
+
 /// Keys of the schema whose function is not built yet: they are checked and have no effect, which must be said.
 fn without_effect(file: &ConfigFile) -> Vec<String> {
-    let defaults = Lifecycle::default();
-    let lifecycle = &file.lifecycle;
     let mut keys = Vec::new();
     if file.policies.iter().any(|policy| policy.validate != ValidateMode::default()) {
         keys.push("validate");
     }
     if !file.trusted_writers.is_empty() {
         keys.push("trustedWriters");
-    }
-    if (lifecycle.grace, lifecycle.finished, lifecycle.keep_failed, lifecycle.poll)
-        != (defaults.grace, defaults.finished, defaults.keep_failed, defaults.poll)
-    {
-        keys.push("lifecycle (all but dryRun)");
     }
     if file.recovery.stuck.mode == super::file::Mode::Act {
         keys.push("recovery");

@@ -1,7 +1,9 @@
 //! Reading and writing JSON documents by path, totally: what is not there reads as empty, and writing makes the way.
 
+mod items;
 mod lean;
 
+pub use items::{BadList, Items};
 pub use lean::Lean;
 
 use serde_json::{Map, Value};

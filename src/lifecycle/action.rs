@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::cause::Cause;
 use crate::driver::resolve::How;
 use crate::reason::Reason;
 use crate::snapshot::{GroupApi, GroupKey};
@@ -78,8 +79,32 @@ pub enum Action {
         /// The evidence.
         how: How,
     },
+    /// Label or delete an executor that ended.
+    Finish {
+        /// The executor.
+        executor: PodKey,
+        /// Its uid.
+        uid: Arc<str>,
+        /// The resourceVersion that the plan was made of.
+        version: Arc<str>,
+        /// Which of the two.
+        how: Finish,
+        /// Why it ended.
+        cause: Cause,
+        /// The driver whose end is the reason not to wait; it is looked at again before anything is done.
+        gone: Option<DriverRef>,
+    },
     /// Say something, as an Event and in the log.
     Tell(Told),
+}
+
+/// What becomes of an executor that ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finish {
+    /// The label `spark-exec-inactive`, which Spark itself would write.
+    Label,
+    /// Its end.
+    Delete,
 }
 
 /// Something to be said about an object.
@@ -103,6 +128,8 @@ impl Action {
             Action::PatchGroup { reason, .. } => *reason,
             Action::DeleteGroup { reason, .. } => Some(*reason),
             Action::Adopt { .. } => Some(Reason::Adopted),
+            Action::Finish { how: Finish::Label, .. } => Some(Reason::ExecutorLabelled),
+            Action::Finish { how: Finish::Delete, .. } => Some(Reason::ExecutorDeleted),
             Action::Tell(told) => Some(told.reason),
         }
     }
@@ -114,6 +141,8 @@ impl Action {
             Action::PatchGroup { .. } => "patch-group",
             Action::DeleteGroup { .. } => "delete-group",
             Action::Adopt { .. } => "adopt",
+            Action::Finish { how: Finish::Label, .. } => "label-executor",
+            Action::Finish { how: Finish::Delete, .. } => "delete-executor",
             Action::Tell(_) => "tell",
         }
     }

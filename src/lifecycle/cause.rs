@@ -2,7 +2,7 @@
 //! included, and the framework for every pod that went.
 
 use crate::snapshot::Executor;
-use crate::spark::evidence::{Ended, Evidence, Words};
+use crate::spark::evidence::{ContainerDoing, Ended, Evidence, Words};
 use crate::spark::state::ExecutorPodState;
 
 /// How an executor left the picture, or that it has not.
@@ -145,6 +145,11 @@ pub fn cause(executor: &Executor, left: Left) -> Cause {
     match executor.state {
         ExecutorPodState::Succeeded => Cause::Completed,
         ExecutorPodState::Failed => failed(evidence),
+        // It was deleted because it had ended.
+        _ if evidence.ended_before_deletion() => match evidence.spark().map(|container| &container.state) {
+            Some(ContainerDoing::Ended(ended)) if ended.code == 0 => Cause::Completed,
+            _ => failed(evidence),
+        },
         _ if never_pulled(evidence) => Cause::ImageNeverPulled,
         _ if left == Left::Vanished => Cause::Vanished,
         _ => Cause::Deleted,
@@ -301,6 +306,24 @@ mod tests {
         );
         assert_eq!(cause(&pulling, Left::Deleted), Cause::ImageNeverPulled);
         assert_eq!(cause(&executor("", &ended("spark-kubernetes-executor", 1, "Error")), Left::Deleted), Cause::Error);
+    }
+
+    #[test]
+    fn a_pod_that_was_deleted_because_it_had_ended() {
+        let deleted = |code: i32, finished: &str| {
+            let executor = executor(
+                r#","deletionTimestamp":"2026-11-21T00:01:00Z","deletionGracePeriodSeconds":30"#,
+                &format!(
+                    r#"{{"phase":"Failed","containerStatuses":[{{"name":"spark-kubernetes-executor",
+                    "state":{{"terminated":{{"exitCode":{code},"finishedAt":"{finished}"}}}}}}]}}"#
+                ),
+            );
+            assert_eq!(executor.state, ExecutorPodState::Deleted);
+            cause(&executor, Left::Stays)
+        };
+        assert_eq!(deleted(1, "2026-11-21T00:00:29Z"), Cause::Error);
+        assert_eq!(deleted(0, "2026-11-21T00:00:29Z"), Cause::Completed);
+        assert_eq!(deleted(143, "2026-11-21T00:00:31Z"), Cause::Deleted, "the deletion ended it");
     }
 
     #[test]

@@ -7,6 +7,9 @@
 //! * An application is planned when something about it changed, and all of them once a minute.
 //! * It is planned only by the leader, once pods and namespaces were listed; groups of a scheduler wait until those were
 //!   listed: an empty picture is no reason to act.
+//! * What the watch brings is handed over by the [`Store`] in batches, and so are ends: every replica notes those
+//!   ([`Exits`]), and the leader tells them.
+//! * What a list does not have, or has in another version, is looked at by name before it is believed ([`super::checks`]).
 //! * It is not planned while its earlier actions are on the way, nor before what its plan needs was read once (or could
 //!   not be, three times): a gang is not lowered because we have just started.
 
@@ -14,16 +17,30 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use jiff::Timestamp;
-
+use super::Now;
 use super::action::Action;
+use super::checks::{Checks, Found, Polled};
+use super::election::Standing;
+use super::exits::{Exit, Exits};
+use super::finished;
 use super::memory::Memory;
 use super::plan::plan;
 use super::reads::{Read, interests, is_unknown, outdated};
 use crate::policy::Policies;
-use crate::snapshot::{Change, Conf, DriverPod, Followed, Life, Replaced, Sighting, Snapshot};
-use crate::spark::ids::{AppKey, PodKey};
+use crate::snapshot::{
+    Batch, Calls, Change, Conf, DriverPod, Followed, Life, Replaced, Sighting, Snapshot, Store, SubscriberId,
+};
+use crate::spark::habits::Habits;
+use crate::spark::ids::{AppKey, PodKey, is_newer};
 
+/// How soon what the watch brings is planned again after the last time: a burst of pods is one plan.
+const PLANS: Duration = Duration::from_millis(250);
+/// How often ends are looked at (`spark.kubernetes.executor.eventProcessingInterval`).
+const ENDS: Duration = Duration::from_secs(1);
+/// The first poll of a new leader comes within so long.
+const FIRST_POLL: Duration = Duration::from_secs(30);
+/// A poll that does not come back is given up after this.
+const LONGEST_POLL: Duration = Duration::from_secs(300);
 /// How often everything is planned again although nothing was heard.
 const RESYNC: Duration = Duration::from_secs(60);
 /// How often a pod that is followed by name is read again.
@@ -48,9 +65,26 @@ const SLOWEST: Duration = Duration::from_secs(10);
 /// After so long without an action the count starts anew.
 const QUIET: Duration = Duration::from_secs(30);
 
+/// What is fixed for the life of the process.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// For jitter, so that replicas do not march in step.
+    pub seed: u64,
+    /// Ends that a replica has noted for so long were told by whoever led.
+    pub takeover: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings { seed: 0, takeover: Duration::from_secs(15) }
+    }
+}
+
 /// What a live read answered.
 #[derive(Clone, Debug)]
 pub enum Answer {
+    /// The labelled pod of that name.
+    Sighting(Sighting),
     /// The pod of that name or address.
     Pod(DriverPod),
     /// What the driver's ConfigMap says.
@@ -68,6 +102,12 @@ pub struct Turn {
     pub reads: Vec<Read>,
     /// Actions, by application, in their order.
     pub actions: Vec<(AppKey, Vec<Action>)>,
+    /// Ends to tell. Only the leader gets any.
+    pub exits: Vec<Exit>,
+    /// Whether the full truth is to be read now: [`Desk::polled`] takes it.
+    pub poll: bool,
+    /// Whether the watch of pods has missed something and is to be started again.
+    pub rewatch: bool,
     /// When to ask again even if nothing is heard.
     pub wake: Option<Instant>,
 }
@@ -94,7 +134,20 @@ impl Reading {
 /// See the module's text.
 #[derive(Debug)]
 pub struct Desk {
-    snapshot: Snapshot,
+    settings: Settings,
+    store: Store,
+    /// The store's subscribers: for plans, and for ends.
+    plans: SubscriberId,
+    ends: SubscriberId,
+    exits: Exits,
+    checks: Checks,
+    /// When an application's next grace is over.
+    graces: BTreeMap<AppKey, Instant>,
+    /// When the next poll is due; while one is on the way, when it is given up.
+    poll: Option<Instant>,
+    polls: u64,
+    rewatch: bool,
+    newest: Option<Arc<str>>,
     /// Applications whose reads are to be looked at.
     unread: BTreeSet<AppKey>,
     /// Applications to plan.
@@ -117,9 +170,22 @@ const NAMESPACES: &str = "namespaces";
 
 impl Desk {
     /// An empty desk.
-    pub fn new(now: Instant) -> Desk {
+    pub fn new(now: Instant, settings: Settings) -> Desk {
+        let mut store = Store::default();
+        let plans = store.subscribe(PLANS, Calls::WithNews, now);
+        let ends = store.subscribe(ENDS, Calls::Always, now);
         Desk {
-            snapshot: Snapshot::default(),
+            settings,
+            store,
+            plans,
+            ends,
+            exits: Exits::default(),
+            checks: Checks::default(),
+            graces: BTreeMap::new(),
+            poll: None,
+            polls: 0,
+            rewatch: false,
+            newest: None,
             unread: BTreeSet::new(),
             unplanned: BTreeSet::new(),
             reading: BTreeMap::new(),
@@ -137,63 +203,84 @@ impl Desk {
 
     /// The picture as it is now.
     pub fn snapshot(&self) -> &Snapshot {
-        &self.snapshot
+        self.store.snapshot()
+    }
+
+    /// What was noted of ends.
+    pub fn exits(&self) -> &Exits {
+        &self.exits
+    }
+
+    /// The newest resourceVersion that was seen of any labelled pod: a list must not be older.
+    pub fn newest(&self) -> Option<&Arc<str>> {
+        self.newest.as_ref()
+    }
+
+    fn note_version(&mut self, seen: &Sighting) {
+        let version = seen.version();
+        if self.newest.as_ref().is_none_or(|newest| is_newer(version, newest)) {
+            self.newest = Some(version.clone());
+        }
     }
 
     /// Takes a change in.
-    pub fn apply(&mut self, change: Change) {
+    pub fn apply(&mut self, change: Change, now: Now) {
         match &change {
-            Change::Replaced(Replaced::Pods(_)) => _ = self.listed.insert(PODS),
+            Change::Pod(seen) => self.note_version(seen),
+            Change::Replaced(Replaced::Pods(all)) => {
+                self.listed.insert(PODS);
+                all.iter().for_each(|seen| self.note_version(seen));
+            }
             Change::Replaced(Replaced::Namespaces(_)) => _ = self.listed.insert(NAMESPACES),
-            Change::GroupGone(key) => self.gone[0].extend(self.snapshot.groups.get(key).map(|group| group.uid.clone())),
+            Change::PodGone(_, uid) => _ = self.gone[0].insert(uid.clone()),
+            Change::GroupGone(key) => self.gone[0].extend(self.snapshot().groups.get(key).map(|group| group.uid.clone())),
             Change::Replaced(Replaced::Groups(kind, all)) => {
-                let now: HashSet<&str> = all.iter().map(|(_, group)| &*group.uid).collect();
-                let before = self.snapshot.groups.iter().filter(|(key, _)| key.scheduler == *kind);
-                let left = before.filter(|(_, group)| !now.contains(&*group.uid));
+                let there: HashSet<&str> = all.iter().map(|(_, group)| &*group.uid).collect();
+                let before = self.store.snapshot().groups.iter().filter(|(key, _)| key.scheduler == *kind);
+                let left = before.filter(|(_, group)| !there.contains(&*group.uid));
                 self.gone[0].extend(left.map(|(_, group)| group.uid.clone()));
-                if !self.snapshot.listed.contains(kind) {
+                if !self.snapshot().listed.contains(kind) {
                     self.replan(); // Gangs have waited for this, and an empty list touches none of them.
                 }
             }
             Change::Apis(apis) => {
                 // Of an API that is served no more, or in another version, nothing is known.
                 let changed = |kind: &&'static str| {
-                    let had = self.snapshot.apis.as_ref().and_then(|had| had.get(kind));
+                    let had = self.store.snapshot().apis.as_ref().and_then(|had| had.get(kind));
                     had.is_some() && had != apis.get(kind)
                 };
-                let kinds: Vec<&'static str> = self.snapshot.listed.iter().copied().filter(changed).collect();
+                let kinds: Vec<&'static str> = self.snapshot().listed.iter().copied().filter(changed).collect();
                 for kind in kinds {
-                    let gone = self.snapshot.apply(Change::Replaced(Replaced::Groups(kind, Vec::new())));
-                    self.snapshot.listed.remove(kind);
-                    self.touch(gone);
+                    self.store.apply(Change::Unlisted(kind), now.wall);
                 }
             }
             _ => {}
         }
-        let touched = self.snapshot.apply(change);
-        self.touch(touched);
+        for departed in self.store.apply(change, now.wall) {
+            // The end of one that had ended is no news; a live one may still be there.
+            if departed.executor.state.is_final() {
+                self.store.gone(departed);
+            } else {
+                self.checks.absent(departed, now.at);
+            }
+        }
     }
 
     /// Takes in what the answer to a write told, so that the next plan needs not wait for the watch; unless the watch
     /// has shown something newer since. Versions of one object grow as numbers.
-    pub fn written(&mut self, change: Change) {
-        let newer = |answer: &str, known: &str| match (answer.parse::<u128>(), known.parse::<u128>()) {
-            (Ok(answer), Ok(known)) => answer > known,
-            _ => false,
-        };
+    pub fn written(&mut self, change: Change, now: Now) {
+        let is_gone = |uid: &str| self.gone.iter().any(|gone| gone.contains(uid));
         let news = match &change {
-            Change::Group(key, group) => match self.snapshot.groups.get(key) {
-                Some(known) if known.uid == group.uid => newer(&group.version, &known.version),
-                _ => !self.gone.iter().any(|gone| gone.contains(&group.uid)),
+            Change::Group(key, group) => match self.snapshot().groups.get(key) {
+                Some(known) if known.uid == group.uid => is_newer(&group.version, &known.version),
+                _ => !is_gone(&group.uid),
             },
-            Change::Pod(Sighting::Executor(app, executor)) => {
-                let known = self.snapshot.executor(app.namespace(), &executor.name);
-                known.is_some_and(|(_, known)| known.uid == executor.uid && newer(&executor.version, &known.version))
-            }
+            Change::Pod(Sighting::Executor(_, executor)) => !is_gone(&executor.uid),
+            Change::Pod(Sighting::Driver(_, driver)) => !is_gone(&driver.uid),
             _ => true,
         };
         if news {
-            self.apply(change);
+            self.apply(change, now);
         }
     }
 
@@ -206,14 +293,14 @@ impl Desk {
 
     /// Whether everything that plans rest on was listed.
     pub fn is_complete(&self) -> bool {
-        self.listed.contains(PODS) && self.listed.contains(NAMESPACES) && self.snapshot.apis.is_some()
+        self.listed.contains(PODS) && self.listed.contains(NAMESPACES) && self.snapshot().apis.is_some()
     }
 
     /// Policies changed: everything is planned again.
     pub fn replan(&mut self) {
-        let apps = self.snapshot.apps.keys().cloned();
+        let apps = self.snapshot().apps.keys().cloned();
         let left =
-            self.snapshot.groups.iter().filter_map(|(key, group)| {
+            self.snapshot().groups.iter().filter_map(|(key, group)| {
                 group.selector.as_ref().map(|selector| AppKey::new(&key.namespace, selector))
             });
         let all: Vec<AppKey> = apps.chain(left).collect();
@@ -221,39 +308,118 @@ impl Desk {
     }
 
     /// What is due now.
-    pub fn turn(&mut self, now: Instant, wall: Timestamp, policies: &Policies, leading: bool) -> Turn {
+    pub fn turn(&mut self, now: Now, policies: &Policies, standing: Standing) -> Turn {
+        let leading = standing == Standing::Leading;
         if leading && !self.leading {
             self.replan();
+            self.poll = Some(now.at + self.jitter(policies.lifecycle.poll.min(FIRST_POLL)));
         }
         self.leading = leading;
-        if self.resync <= now {
-            self.resync = now + RESYNC;
+        if self.resync <= now.at {
+            self.resync = now.at + RESYNC;
             self.replan();
         }
         let mut turn = Turn::default();
-        if self.sweep <= now {
-            self.sweep = now + SWEEP;
+        if self.sweep <= now.at {
+            self.sweep = now.at + SWEEP;
             self.gone = [HashSet::new(), std::mem::take(&mut self.gone[0])];
-            self.forget_unwanted(policies);
+            self.forget_unwanted(policies, now);
         }
+        if let Some(batch) = self.store.take(self.plans, now.at) {
+            self.touch(batch.touched);
+            self.store.done(self.plans, now.at);
+        }
+        if let Some(batch) = self.store.take(self.ends, now.at) {
+            self.ended(&batch, now);
+            self.store.done(self.ends, now.at);
+        }
+        turn.exits = self.exits.to_tell(standing, self.settings.takeover, now.at);
         for key in std::mem::take(&mut self.unread) {
-            self.ask(&key, now, policies);
+            self.ask(&key, now.at, policies);
         }
-        self.due_reads(now, &mut turn);
+        self.due_reads(now.at, &mut turn);
         if !leading {
             self.unplanned.clear();
             self.memory.clear();
+            self.graces.clear();
+            self.poll = None;
         } else if self.is_complete() {
-            self.plans(now, wall, policies, &mut turn);
+            let over: Vec<AppKey> = self.graces.iter().filter(|(_, at)| **at <= now.at).map(|(app, _)| app.clone()).collect();
+            for app in over {
+                self.graces.remove(&app);
+                self.unplanned.insert(app);
+            }
+            self.plans(now, policies, &mut turn);
+            if self.poll.is_some_and(|due| due <= now.at) {
+                turn.poll = true;
+                self.poll = Some(now.at + LONGEST_POLL);
+            }
         }
-        turn.wake = self.next_wake(now);
+        turn.rewatch = std::mem::take(&mut self.rewatch);
+        turn.wake = self.next_wake(now.at);
         turn
+    }
+
+    /// Notes ends, and forgets those that are long past.
+    fn ended(&mut self, batch: &Batch, now: Now) {
+        let apps = self.exits.note(batch, now);
+        self.unplanned.extend(apps);
+        self.exits.expire(now.at);
+    }
+
+    /// A tenth more or less. Not random: it need not be.
+    fn jitter(&mut self, span: Duration) -> Duration {
+        self.polls = self.polls.wrapping_add(1);
+        let mixed = (self.settings.seed ^ self.polls).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+        let share = u32::try_from(mixed % 200).unwrap_or_default();
+        span.saturating_mul(900 + share) / 1000
+    }
+
+    /// Takes a poll in; `None` when it failed.
+    pub fn polled(&mut self, polled: Option<&Polled>, now: Now, policies: &Policies) {
+        let next = match polled {
+            Some(_) => policies.lifecycle.poll,
+            None => policies.lifecycle.poll.min(FIRST_POLL),
+        };
+        self.poll = Some(now.at + self.jitter(next));
+        if let Some(polled) = polled.filter(|_| self.is_complete()) {
+            let delta = Habits::default().missing_after.min(policies.lifecycle.poll);
+            self.checks.judge(self.store.snapshot(), polled, delta, now);
+            self.store.refreshed(now.wall);
+        }
+    }
+
+    /// Takes the answer to a look at a labelled pod in.
+    fn checked(&mut self, pod: &PodKey, answer: Answer, now: Now) {
+        let seen = match answer {
+            Answer::Sighting(seen) => Some(seen),
+            Answer::Absent => None,
+            _ => return self.checks.failed(pod, now.at),
+        };
+        let uid = seen.as_ref().map(|seen| seen.uid().clone());
+        match self.checks.answered(pod, uid.as_deref()) {
+            Found::Gone(departed) => {
+                let uid = departed.executor.uid.clone();
+                let known = self.snapshot().executor(pod.namespace(), pod.name()).is_some_and(|(_, known)| known.uid == uid);
+                if known {
+                    self.rewatch = true; // The watch still shows it.
+                    self.store.forget(pod, &uid);
+                }
+                self.gone[0].insert(uid);
+                self.store.gone(departed);
+            }
+            Found::Missed => self.rewatch = true,
+            Found::Nothing => {}
+        }
+        if let Some(seen) = seen {
+            self.written(Change::Pod(seen), now);
+        }
     }
 
     /// Notes what an application wants to know.
     fn ask(&mut self, key: &AppKey, now: Instant, policies: &Policies) {
-        for read in interests(&self.snapshot, key, policies, self.learned(key)) {
-            if !self.reading.contains_key(&read) && !is_unknown(&self.snapshot, &read) {
+        for read in interests(self.store.snapshot(), key, policies, self.learned(key)) {
+            if !self.reading.contains_key(&read) && !is_unknown(self.store.snapshot(), &read) {
                 continue; // The watch shows it.
             }
             let reading = self.reading.entry(read).or_insert_with(|| Reading {
@@ -266,7 +432,7 @@ impl Desk {
             });
             reading.askers.insert(key.clone());
         }
-        for (pod, uid) in outdated(&self.snapshot, key) {
+        for (pod, uid) in outdated(self.store.snapshot(), key) {
             if let Some(reading) = self.reading.get_mut(&Read::Pod(pod)) {
                 reading.askers.insert(key.clone());
                 if reading.checked.insert(uid) {
@@ -281,12 +447,12 @@ impl Desk {
     }
 
     /// Forgets what was read, or could not be, and what nothing rests on any more. One pass over all applications.
-    fn forget_unwanted(&mut self, policies: &Policies) {
-        let apps = self.snapshot.apps.keys();
+    fn forget_unwanted(&mut self, policies: &Policies, now: Now) {
+        let apps = self.snapshot().apps.keys();
         let wanted: HashSet<Read> =
-            apps.flat_map(|key| interests(&self.snapshot, key, policies, self.learned(key))).collect();
+            apps.flat_map(|key| interests(self.store.snapshot(), key, policies, self.learned(key))).collect();
         let mut unfollowed = Vec::new();
-        let apps = &self.snapshot.apps;
+        let apps = &self.store.snapshot().apps;
         self.reading.retain(|read, reading| {
             reading.askers.retain(|app| apps.contains_key(app));
             reading.checked.clear();
@@ -297,7 +463,7 @@ impl Desk {
             keep
         });
         for pod in unfollowed {
-            self.apply(Change::Unfollowed(pod));
+            self.apply(Change::Unfollowed(pod), now);
         }
     }
 
@@ -314,13 +480,15 @@ impl Desk {
             reading.in_flight = true;
             turn.reads.push(read.clone());
         }
+        let checks = self.checks.due(self.store.snapshot(), now, free - turn.reads.len());
+        turn.reads.extend(checks.into_iter().map(Read::Labelled));
     }
 
     fn in_flight(&self) -> usize {
-        self.reading.values().filter(|reading| reading.in_flight).count()
+        self.reading.values().filter(|reading| reading.in_flight).count() + self.checks.in_flight()
     }
 
-    fn plans(&mut self, now: Instant, wall: Timestamp, policies: &Policies, turn: &mut Turn) {
+    fn plans(&mut self, now: Now, policies: &Policies, turn: &mut Turn) {
         let unsettled: BTreeSet<&AppKey> =
             self.reading.values().filter(|reading| !reading.is_settled()).flat_map(|reading| &reading.askers).collect();
         let mut later = Vec::new();
@@ -328,7 +496,7 @@ impl Desk {
             && let Some(key) = self.unplanned.pop_first()
         {
             let not_yet =
-                |held: &HashMap<AppKey, (u32, Instant)>| held.get(&key).is_some_and(|(_, until)| *until > now);
+                |held: &HashMap<AppKey, (u32, Instant)>| held.get(&key).is_some_and(|(_, until)| *until > now.at);
             if self.acting.contains(&key) || not_yet(&self.failures) || not_yet(&self.pace) {
                 later.push(key);
                 continue;
@@ -337,7 +505,12 @@ impl Desk {
                 continue; // The answer touches it again.
             }
             let memory = self.memory.entry(key.clone()).or_default();
-            let actions = plan(&self.snapshot, &key, wall, policies, memory);
+            let mut actions = plan(self.store.snapshot(), &key, now.wall, policies, memory);
+            let due = finished::of(self.store.snapshot(), &key, now, policies, memory, &self.exits);
+            actions.extend(due.actions);
+            if let Some(later) = due.later {
+                self.graces.insert(key.clone(), later);
+            }
             if memory.is_empty() {
                 self.memory.remove(&key);
             }
@@ -352,17 +525,21 @@ impl Desk {
     }
 
     /// Takes the answer to a read in.
-    pub fn answered(&mut self, read: &Read, answer: Answer, now: Instant) {
+    pub fn answered(&mut self, read: &Read, answer: Answer, now: Now) {
+        if let Read::Labelled(pod) = read {
+            return self.checked(pod, answer, now);
+        }
         let Some(reading) = self.reading.get_mut(read) else { return };
         reading.in_flight = false;
+        let picture = self.store.snapshot();
         let askers: Vec<AppKey> = reading.askers.iter().cloned().collect();
         // A driver's ConfigMap is made after its pod (SPARK.md §6.1), so at first there is none.
-        let early = matches!(read, Read::Conf(pod, ..) if self.snapshot.driver_pod(pod.namespace(), pod.name())
+        let early = matches!(read, Read::Conf(pod, ..) if picture.driver_pod(pod.namespace(), pod.name())
             .is_some_and(|driver| driver.life == Life::Pending));
         let failed = matches!(answer, Answer::Failed) || (matches!(answer, Answer::Absent) && early);
         if failed {
             reading.failures = reading.failures.saturating_add(1);
-            reading.due = now + pause(reading.failures);
+            reading.due = now.at + pause(reading.failures);
             if reading.failures == PATIENCE {
                 self.touch(askers);
             }
@@ -370,7 +547,7 @@ impl Desk {
         }
         reading.failures = 0;
         let first = !std::mem::replace(&mut reading.answered, true);
-        reading.due = now + REFRESH;
+        reading.due = now.at + REFRESH;
         let change = match (read, answer) {
             (Read::Pod(pod), Answer::Absent) => Some(Change::Followed(pod.clone(), Followed::Absent, askers.clone())),
             (Read::Pod(pod), Answer::Pod(driver)) => {
@@ -391,7 +568,7 @@ impl Desk {
             // From now on it is read by its name.
             (Read::Address(..), Some(Change::Followed(pod, ..))) => {
                 let askers = askers.iter().cloned().collect();
-                let due = now + REFRESH;
+                let due = now.at + REFRESH;
                 let checked = BTreeSet::new();
                 let reading = Reading { askers, failures: 0, answered: true, in_flight: false, due, checked };
                 self.reading.entry(Read::Pod(pod.clone())).or_insert(reading);
@@ -399,7 +576,7 @@ impl Desk {
             _ => {}
         }
         if let Some(change) = change {
-            self.apply(change);
+            self.apply(change, now);
         }
         if first {
             self.touch(askers);
@@ -438,7 +615,11 @@ impl Desk {
         let held = self.failures.iter().chain(&self.pace).filter(|(key, (_, until))| {
             plans && *until > now && self.unplanned.contains(*key) && !self.acting.contains(*key)
         });
-        reads.chain(held.map(|(_, (_, until))| *until)).chain([self.resync, self.sweep]).min()
+        let checks = self.checks.next().filter(|_| free);
+        let poll = self.poll.filter(|_| plans);
+        let graces = self.graces.values().copied().filter(|_| plans);
+        let others = checks.into_iter().chain(poll).chain(graces).chain(self.store.next(now));
+        reads.chain(held.map(|(_, (_, until))| *until)).chain(others).chain([self.resync, self.sweep]).min()
     }
 }
 

@@ -17,11 +17,13 @@ pub struct Memory {
     pub started: bool,
     /// Since when a group has had no member while nothing is known of its driver.
     pub idle_since: HashMap<GroupKey, Timestamp>,
+    /// It was said that too many executors failed.
+    pub over_limit: bool,
 }
 
 impl Memory {
     /// Whether there is nothing to remember.
     pub fn is_empty(&self) -> bool {
-        self.driver.is_none() && !self.started && self.idle_since.is_empty()
+        self.driver.is_none() && !self.started && self.idle_since.is_empty() && !self.over_limit
     }
 }

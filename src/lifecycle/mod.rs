@@ -7,14 +7,35 @@
 pub mod action;
 mod adopt;
 pub mod cause;
+mod checks;
 pub mod desk;
+pub mod election;
+pub mod exits;
+pub mod finished;
 mod groups;
 pub mod memory;
 mod plan;
 mod reads;
+pub mod tally;
 
-pub use action::{Action, DriverRef, Told};
-pub use desk::{Answer, Desk, Turn};
+use std::time::Instant;
+
+use jiff::Timestamp;
+
+/// The time by both clocks: our own, which only ever goes on, and that of the day, which others compare with theirs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Now {
+    /// For how long something took or may take.
+    pub at: Instant,
+    /// For what is said, and for what the API server said.
+    pub wall: Timestamp,
+}
+
+pub use action::{Action, DriverRef, Finish, Told};
+pub use checks::Polled;
+pub use election::Standing;
+pub use desk::{Answer, Desk, Settings, Turn};
+pub use exits::{Exit, Exits};
 pub(crate) use groups::owner_reference;
 pub use memory::Memory;
 pub use plan::plan;

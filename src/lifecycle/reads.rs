@@ -18,6 +18,8 @@ pub enum Read {
     Address(Arc<str>, Arc<str>),
     /// The ConfigMap of the driver in this pod of this uid.
     Conf(PodKey, Arc<str>, Arc<str>),
+    /// A labelled pod, of which the watch and a list say different things.
+    Labelled(PodKey),
 }
 
 /// What an application's plan would like to know and the snapshot does not have. `learned` is the name of the driver's
@@ -107,7 +109,9 @@ fn conf_of(snapshot: &Snapshot, key: &AppKey, driver: &DriverPod) -> Option<Read
 /// Configurations are read only for gangs, and only where the policy allows it.
 fn reads_conf(app: &App, policies: &Policies) -> bool {
     let seats = app.drivers.iter().map(|driver| &driver.seat).chain(app.first_seat());
-    seats.into_iter().any(|seat| policy_of(seat, policies).is_some_and(|policy| policy.gang.read_spark_conf))
+    // What was never seated, because it was there before us, is no policy's: nothing forbids it.
+    let mut known = seats.into_iter().filter_map(|seat| policy_of(seat, policies)).peekable();
+    known.peek().is_none() || known.any(|policy| policy.gang.read_spark_conf)
 }
 
 /// The policy that gave a seat, if it still exists.

@@ -5,6 +5,7 @@ pub mod overrides;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 pub use matching::{Match, Pattern};
 
@@ -21,6 +22,43 @@ pub struct Policies {
     last: Policy,
     /// Accounts that create pods for others and therefore never become owners.
     creators_never: Vec<Pattern>,
+    /// What is done about executors that ended.
+    pub lifecycle: Lifecycle,
+}
+
+/// What is done about executors that ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lifecycle {
+    /// How long a driver that lives goes first. Never less than twice what it may need to notice by itself.
+    pub grace: Duration,
+    /// What becomes of their pods.
+    pub finished: Finished,
+    /// How long pods are kept whose end the application brought upon itself.
+    pub keep_failed: Duration,
+    /// How often the leader reads the full truth.
+    pub poll: Duration,
+}
+
+impl Default for Lifecycle {
+    fn default() -> Self {
+        Lifecycle {
+            grace: Duration::from_secs(180),
+            finished: Finished::Label,
+            keep_failed: Duration::from_secs(3600),
+            poll: Duration::from_secs(300),
+        }
+    }
+}
+
+/// What becomes of finished executors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finished {
+    /// They are reported.
+    Report,
+    /// They are labelled inactive.
+    Label,
+    /// They are deleted, or labelled where the driver keeps its own.
+    Delete,
 }
 
 /// One policy.
@@ -147,7 +185,12 @@ impl Default for Policies {
 impl Policies {
     /// Completes a list: one policy without conditions is always there, at the end.
     pub fn new(list: Vec<Policy>, creators_never: Vec<Pattern>) -> Policies {
-        Policies { list, last: Policy::fallback(), creators_never }
+        Policies { list, last: Policy::fallback(), creators_never, lifecycle: Lifecycle::default() }
+    }
+
+    /// The same with these settings for executors that ended.
+    pub fn with_lifecycle(self, lifecycle: Lifecycle) -> Policies {
+        Policies { lifecycle, ..self }
     }
 
     /// The first policy that matches a pod.

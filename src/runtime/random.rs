@@ -10,6 +10,13 @@ pub fn hex(bytes: usize) -> String {
     random.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// A number.
+pub fn number() -> u64 {
+    let mut bytes = [0; 8];
+    let _ = SystemRandom::new().fill(&mut bytes);
+    u64::from_le_bytes(bytes)
+}
+
 /// A version 4 UUID.
 pub fn uuid() -> String {
     let hex = hex(16);

@@ -1,12 +1,15 @@
 //! What happened, and how it changes the picture.
 
 use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
 
 use super::app::{App, ExecutorKey};
-use super::facts::{DriverPod, Life, Namespace, ServiceOwner, Sighting};
+use super::facts::{DriverPod, Executor, Life, Namespace, ServiceOwner, Sighting};
 use super::group::{Group, GroupKey, ServedApis};
 use super::{Conf, Followed, Snapshot};
-use crate::spark::ids::{AppKey, PodKey};
+use crate::spark::ids::{AppKey, PodKey, is_newer};
 
 /// One thing that was learned about the cluster.
 #[derive(Clone, Debug)]
@@ -37,6 +40,8 @@ pub enum Change {
     Group(GroupKey, Group),
     /// A PodGroup of ours is gone.
     GroupGone(GroupKey),
+    /// Of the PodGroups of this scheduler type nothing is known any more.
+    Unlisted(&'static str),
     /// Discovery answered.
     Apis(ServedApis),
     /// A list was read anew and replaces what was known, at once.
@@ -58,6 +63,42 @@ pub enum Replaced {
     Groups(&'static str, Vec<(GroupKey, Group)>),
 }
 
+/// What a change did to the picture.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Effect {
+    /// Applications that changed, so that only those are planned again.
+    pub touched: Vec<AppKey>,
+    /// Executors that were seen in a final state for the first time.
+    pub ended: Vec<(AppKey, Arc<Executor>)>,
+    /// Executors whose pods are gone.
+    pub departed: Vec<Departed>,
+}
+
+impl From<Vec<AppKey>> for Effect {
+    fn from(touched: Vec<AppKey>) -> Effect {
+        Effect { touched, ..Effect::default() }
+    }
+}
+
+/// An executor whose pod is gone.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Departed {
+    /// Whose it was.
+    pub app: AppKey,
+    /// As it was seen last.
+    pub executor: Arc<Executor>,
+    /// Whether an event said so; otherwise a list did not have it.
+    pub told: bool,
+    /// For one that a poll did not have: when that was read, and how long an executor must be there to count as missing.
+    pub missing: Option<(Timestamp, Duration)>,
+}
+
+impl Departed {
+    fn of(app: &AppKey, executor: Arc<Executor>, told: bool) -> Departed {
+        Departed { app: app.clone(), executor, told, missing: None }
+    }
+}
+
 /// Where a labelled pod is kept: under which application, and under which key when it is an executor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
@@ -66,11 +107,28 @@ pub(super) struct Place {
 }
 
 impl Snapshot {
-    /// Applies a change. Returns the applications it touched, so that only those are planned again.
-    pub fn apply(&mut self, change: Change) -> Vec<AppKey> {
+    /// Applies a change, and tells what that did.
+    pub fn apply(&mut self, change: Change) -> Effect {
         match change {
             Change::Pod(sighting) => self.see(sighting),
             Change::PodGone(key, uid) => self.lose(&key, &uid),
+            Change::Replaced(Replaced::Pods(all)) => self.replace_pods(all),
+            other => self.apply_beside(other).into(),
+        }
+    }
+
+    /// Every executor that is in a final state.
+    pub(super) fn finals(&self) -> impl Iterator<Item = (AppKey, Arc<Executor>)> + '_ {
+        self.apps.iter().flat_map(|(key, app)| {
+            let ended = app.executors.values().filter(|executor| executor.state.is_final());
+            ended.map(|executor| (key.clone(), executor.clone()))
+        })
+    }
+
+    /// Everything but labelled pods.
+    fn apply_beside(&mut self, change: Change) -> Vec<AppKey> {
+        match change {
+            Change::Pod(_) | Change::PodGone(..) => Vec::new(), // Done above.
             Change::Followed(key, followed, askers) => {
                 if self.follow(key, followed) {
                     askers
@@ -124,6 +182,11 @@ impl Snapshot {
                 self.groups.remove(&key);
                 touched
             }
+            Change::Unlisted(kind) => {
+                let touched = self.replace(Replaced::Groups(kind, Vec::new()));
+                self.listed.remove(kind);
+                touched
+            }
             Change::Apis(apis) => {
                 let news = self.apis.as_deref() != Some(&apis);
                 self.apis = Some(Arc::new(apis));
@@ -133,18 +196,34 @@ impl Snapshot {
         }
     }
 
-    fn see(&mut self, sighting: Sighting) -> Vec<AppKey> {
+    fn see(&mut self, sighting: Sighting) -> Effect {
         let key = sighting.key();
         let (app, executor) = match &sighting {
             Sighting::Driver(app, _) => (app.clone(), None),
             Sighting::Executor(app, executor) => (app.clone(), Some(ExecutorKey::of(executor))),
             // A label was taken off: the pod is none of ours any more.
-            Sighting::Other(..) => return self.remove(&key).into_iter().collect(),
+            Sighting::Other(..) => return self.remove(&key).map_or_else(Effect::default, |(app, _)| vec![app].into()),
         };
+        let mut effect = Effect::from(vec![app.clone()]);
         let place = Place { app: app.clone(), executor };
-        let mut touched = vec![app.clone()];
-        if self.places.get(&key).is_some_and(|old| *old != place) {
-            touched.extend(self.remove(&key).filter(|old| *old != app));
+        let known = self.places.get(&key).and_then(|place| self.executor_at(place)).cloned();
+        if let (Some(known), Sighting::Executor(_, seen)) = (&known, &sighting)
+            && known.uid == seen.uid
+            && is_newer(&known.version, &seen.version)
+        {
+            return Effect::default(); // Old news: a read by name was quicker than the watch.
+        }
+        let was_final = matches!((&known, &sighting), (Some(known), Sighting::Executor(_, seen))
+            if known.uid == seen.uid && known.state.is_final());
+        if let Some(old) = self.places.get(&key).cloned() {
+            let anew = matches!((&known, &sighting), (Some(known), Sighting::Executor(_, seen)) if known.uid != seen.uid);
+            if let (true, Some(known)) = (anew || place.executor.is_none(), known) {
+                // Another pod of the same name: the one before is gone, whether anybody told or not.
+                effect.departed.push(Departed::of(&old.app, known, true));
+            }
+            if old != place {
+                effect.touched.extend(self.remove(&key).map(|(old, _)| old).filter(|old| *old != app));
+            }
         }
         self.unfollow(&key);
         match sighting {
@@ -158,48 +237,54 @@ impl Snapshot {
                 drivers.sort_unstable_by(|a, b| a.name.cmp(&b.name));
             }
             Sighting::Executor(_, mut executor) => {
-                let app = self.app_mut(&app);
-                share(app, &mut executor);
-                app.executors.insert(ExecutorKey::of(&executor), Arc::new(executor));
+                let in_app = self.app_mut(&app);
+                share(in_app, &mut executor);
+                let (at, executor) = (ExecutorKey::of(&executor), Arc::new(executor));
+                if executor.state.is_final() && !was_final {
+                    effect.ended.push((app, executor.clone()));
+                }
+                in_app.executors.insert(at, executor);
             }
             Sighting::Other(..) => {}
         }
         self.places.insert(key, place);
-        touched
+        effect
     }
 
-    fn lose(&mut self, key: &PodKey, uid: &str) -> Vec<AppKey> {
-        let known = self.places.get(key).and_then(|place| {
-            let app = self.apps.get(&place.app)?;
-            match &place.executor {
-                Some(executor) => app.executors.get(executor).map(|executor| executor.uid.clone()),
-                None => app.driver(key.name()).map(|driver| driver.uid.clone()),
-            }
+    fn executor_at(&self, place: &Place) -> Option<&Arc<Executor>> {
+        self.apps.get(&place.app)?.executors.get(place.executor.as_ref()?)
+    }
+
+    fn lose(&mut self, key: &PodKey, uid: &str) -> Effect {
+        let known = self.places.get(key).and_then(|place| match &place.executor {
+            Some(_) => self.executor_at(place).map(|executor| executor.uid.clone()),
+            None => self.apps.get(&place.app)?.driver(key.name()).map(|driver| driver.uid.clone()),
         });
-        match known {
-            Some(known) if *known == *uid => self.remove(key).into_iter().collect(),
-            _ => Vec::new(),
+        if known.is_none_or(|known| *known != *uid) {
+            return Effect::default();
         }
+        let Some((app, executor)) = self.remove(key) else { return Effect::default() };
+        let departed = executor.map(|executor| Departed::of(&app, executor, true));
+        Effect { touched: vec![app], ended: Vec::new(), departed: departed.into_iter().collect() }
     }
 
-    /// Takes a labelled pod out, whatever its uid.
-    fn remove(&mut self, key: &PodKey) -> Option<AppKey> {
+    /// Takes a labelled pod out, whatever its uid, and tells whose it was and, of an executor, what was known.
+    fn remove(&mut self, key: &PodKey) -> Option<(AppKey, Option<Arc<Executor>>)> {
         let place = self.places.remove(key)?;
         let app = self.app_mut(&place.app);
-        match &place.executor {
-            Some(executor) => {
-                app.executors.remove(executor);
-            }
+        let executor = match &place.executor {
+            Some(executor) => app.executors.remove(executor),
             None => {
                 let gone = app.driver(key.name()).cloned();
                 app.drivers.retain(|driver| &*driver.name != key.name());
                 self.forget(key.namespace(), gone, None);
+                None
             }
-        }
+        };
         if self.apps.get(&place.app).is_some_and(|app| app.is_empty()) {
             self.apps.remove(&place.app);
         }
-        Some(place.app)
+        Some((place.app, executor))
     }
 
     /// Keeps what a live read said. Returns whether that is news.
@@ -224,32 +309,60 @@ impl Snapshot {
         }
     }
 
-    fn replace(&mut self, replaced: Replaced) -> Vec<AppKey> {
-        match replaced {
-            Replaced::Pods(sightings) => {
-                let mut touched: Vec<AppKey> = self.apps.keys().cloned().collect();
-                let followed = std::mem::take(&mut self.followed);
-                let confs = std::mem::take(&mut self.confs);
-                self.apps = imbl::OrdMap::new();
-                self.places = imbl::HashMap::new();
-                self.addresses = imbl::HashMap::new();
-                for sighting in sightings {
-                    if !matches!(sighting, Sighting::Other(..)) {
-                        self.see(sighting);
+    /// All labelled pods, listed anew. What was seen in a newer version meanwhile stays as it is.
+    fn replace_pods(&mut self, sightings: Vec<Sighting>) -> Effect {
+        let before = self.clone();
+        let followed = std::mem::take(&mut self.followed);
+        let confs = std::mem::take(&mut self.confs);
+        self.apps = imbl::OrdMap::new();
+        self.places = imbl::HashMap::new();
+        self.addresses = imbl::HashMap::new();
+        let mut effect = Effect::default();
+        for sighting in sightings {
+            let newer = match &sighting {
+                Sighting::Executor(app, seen) => {
+                    let known = before.executor(app.namespace(), &seen.name).map(|(_, known)| known);
+                    let known = known.filter(|known| known.uid == seen.uid);
+                    if let Some(newer) = known.filter(|known| is_newer(&known.version, &seen.version)) {
+                        Sighting::Executor(app.clone(), (**newer).clone())
+                    } else {
+                        sighting
                     }
                 }
-                for (key, followed) in followed {
-                    self.follow(key, followed);
+                Sighting::Driver(..) => sighting,
+                Sighting::Other(..) => continue,
+            };
+            effect.ended.extend(self.see(newer).ended);
+        }
+        effect.ended.retain(|(app, executor)| {
+            let known = before.executor(app.namespace(), &executor.name).map(|(_, known)| known);
+            !known.is_some_and(|known| known.uid == executor.uid && known.state.is_final())
+        });
+        for (key, followed) in followed {
+            self.follow(key, followed);
+        }
+        let labelled = self.apps.values().flat_map(|app| app.drivers.iter().map(|driver| driver.uid.clone()));
+        let followed = self.followed.values().filter_map(present).map(|pod| pod.uid.clone());
+        let uids: std::collections::HashSet<Arc<str>> = labelled.chain(followed).collect();
+        self.confs = confs.into_iter().filter(|(uid, _)| uids.contains(uid)).collect();
+        for (key, app) in &before.apps {
+            for executor in app.executors.values() {
+                let now = self.executor(key.namespace(), &executor.name).map(|(_, now)| &now.uid);
+                if now != Some(&executor.uid) {
+                    // Another uid under the name is proof enough.
+                    effect.departed.push(Departed::of(key, executor.clone(), now.is_some()));
                 }
-                let labelled = self.apps.values().flat_map(|app| app.drivers.iter().map(|driver| driver.uid.clone()));
-                let followed = self.followed.values().filter_map(present).map(|pod| pod.uid.clone());
-                let uids: std::collections::HashSet<Arc<str>> = labelled.chain(followed).collect();
-                self.confs = confs.into_iter().filter(|(uid, _)| uids.contains(uid)).collect();
-                touched.extend(self.apps.keys().cloned());
-                touched.sort_unstable();
-                touched.dedup();
-                touched
             }
+        }
+        effect.touched = before.apps.keys().chain(self.apps.keys()).cloned().collect();
+        effect.touched.sort_unstable();
+        effect.touched.dedup();
+        effect
+    }
+
+    fn replace(&mut self, replaced: Replaced) -> Vec<AppKey> {
+        match replaced {
+            Replaced::Pods(_) => Vec::new(), // Done above.
             Replaced::Namespaces(all) => {
                 self.namespaces = all.into_iter().map(|(name, namespace)| (name, Arc::new(namespace))).collect();
                 Vec::new()

@@ -66,6 +66,11 @@ pub struct Executor {
 }
 
 impl Executor {
+    /// The state as people are told it: what is on its way out does not count as running, however long that takes.
+    pub fn shown_state(&self) -> ExecutorPodState {
+        if self.deleting && self.state.is_live() { ExecutorPodState::Terminating } else { self.state }
+    }
+
     /// Pending or running, and not on its way out.
     pub fn is_live(&self) -> bool {
         self.state.is_live() && !self.inactive && !(self.deleting && self.state == ExecutorPodState::Pending)
@@ -299,6 +304,22 @@ impl Sighting {
             (Role::Executor, Some(app)) => Some(Sighting::Executor(app, Executor::of(pod, keys))),
             (Role::Driver, Some(app)) => Some(Sighting::Driver(app, DriverPod::of(pod, keys))),
             _ => Some(Sighting::Other(PodKey::new(namespace, name), DriverPod::of(pod, keys))),
+        }
+    }
+
+    /// The pod's uid.
+    pub fn uid(&self) -> &Arc<str> {
+        match self {
+            Sighting::Driver(_, pod) | Sighting::Other(_, pod) => &pod.uid,
+            Sighting::Executor(_, pod) => &pod.uid,
+        }
+    }
+
+    /// Its resourceVersion.
+    pub fn version(&self) -> &Arc<str> {
+        match self {
+            Sighting::Driver(_, pod) | Sighting::Other(_, pod) => &pod.version,
+            Sighting::Executor(_, pod) => &pod.version,
         }
     }
 

@@ -11,6 +11,7 @@ mod app;
 mod change;
 mod facts;
 mod group;
+mod store;
 
 use std::sync::Arc;
 
@@ -20,12 +21,13 @@ use crate::spark::conf::AppConf;
 use crate::spark::ids::{AppKey, PodKey};
 
 pub use app::{App, ExecutorKey};
-pub use change::{Change, Replaced};
+pub use change::{Change, Departed, Effect, Replaced};
 pub use facts::{
     DriverPod, Executor, Life, Mark, MarkPlace, Namespace, Override, Overrides, Owner, Seat, SeatKeys, ServiceOwner,
     Sighting, driver_host,
 };
 pub use group::{Group, GroupApi, GroupKey, ServedApis};
+pub use store::{Batch, Calls, Store, SubscriberId};
 
 /// What a live GET of a driver's pod answered.
 #[derive(Clone, Debug, PartialEq)]

@@ -3,6 +3,9 @@
 //! Of the whole file only numbers are kept: credentials live there too (SPARK.md §6.4). Values are a tenant's input, so
 //! an unreadable one counts as not set, which is what makes the size unknown rather than wrong.
 
+use std::time::Duration;
+
+use super::habits::{self, Habits};
 use super::properties;
 use super::quantity::Quantity;
 use super::resources::ResourceList;
@@ -24,6 +27,8 @@ pub struct AppConf {
     /// What one executor of the default profile requests, by Spark's own arithmetic. Sidecars of a pod template are
     /// not in it.
     pub executor: ResourceList,
+    /// How its driver looks after its executors.
+    pub habits: Habits,
 }
 
 /// How the number of executors is decided.
@@ -62,8 +67,10 @@ impl AppConf {
 /// The values of interest as they stood in the file.
 #[derive(Default)]
 struct Raw {
+    habits: Habits,
     instances: Option<u32>,
     dynamic: bool,
+    dynamic_max: Option<u32>,
     dynamic_min: Option<u32>,
     dynamic_initial: Option<u32>,
     batch_size: Option<u32>,
@@ -98,6 +105,7 @@ impl Raw {
         match key {
             "spark.executor.instances" => self.instances = number(),
             "spark.dynamicAllocation.enabled" => self.dynamic = value.eq_ignore_ascii_case("true"),
+            "spark.dynamicAllocation.maxExecutors" => self.dynamic_max = number(),
             "spark.dynamicAllocation.minExecutors" => self.dynamic_min = number(),
             "spark.dynamicAllocation.initialExecutors" => self.dynamic_initial = number(),
             "spark.kubernetes.allocation.batch.size" => self.batch_size = number(),
@@ -114,7 +122,28 @@ impl Raw {
             "spark.kubernetes.resource.type" => self.python = value == "python",
             "spark.executor.cores" => self.cores = value.parse().ok(),
             "spark.kubernetes.executor.request.cores" => self.request_cores = value.parse().ok(),
-            _ => self.keep_device(key, value),
+            _ => {
+                self.keep_habit(key, value);
+                self.keep_device(key, value);
+            }
+        }
+    }
+
+    fn keep_habit(&mut self, key: &str, value: &str) {
+        let time = |default: Duration| habits::time(value).unwrap_or(default);
+        match key {
+            "spark.kubernetes.executor.apiPollingInterval" => {
+                self.habits.polls_every = time(self.habits.polls_every);
+            }
+            "spark.kubernetes.executor.missingPodDetectDelta" => {
+                self.habits.missing_after = time(self.habits.missing_after);
+            }
+            "spark.kubernetes.executor.deleteOnTermination" => {
+                self.habits.deletes = !value.eq_ignore_ascii_case("false");
+            }
+            "spark.executor.maxNumFailures" => self.habits.max_failures = value.parse().ok(),
+            "spark.executor.failuresValidityInterval" => self.habits.failures_expire = habits::time(value),
+            _ => {}
         }
     }
 
@@ -148,7 +177,9 @@ impl Raw {
         } else {
             Allocation::Static { instances: self.instances.unwrap_or(DEFAULT_INSTANCES) }
         };
+        let most = if self.dynamic { self.dynamic_max.unwrap_or(u32::MAX) } else { self.instances.unwrap_or(0) };
         AppConf {
+            habits: Habits { most_executors: most, ..self.habits },
             allocation,
             batch_size: self.batch_size,
             max_pending: self.max_pending,
@@ -290,6 +321,20 @@ mod tests {
         );
         assert_eq!(conf, AppConf { executor: conf.executor.clone(), ..AppConf::default() });
         assert_eq!(conf.executor.to_string(), "1 cpu, 1408Mi memory");
+    }
+
+    #[test]
+    fn habits_of_the_driver() {
+        let of = |text: &str| AppConf::parse(text).habits;
+        assert_eq!(of(""), Habits::default());
+        let set = of("spark.kubernetes.executor.apiPollingInterval=10s\nspark.kubernetes.executor.missingPodDetectDelta=5000\n\
+             spark.kubernetes.executor.deleteOnTermination=FALSE\nspark.executor.maxNumFailures=7\n\
+             spark.executor.failuresValidityInterval=1h\nspark.executor.instances=4");
+        assert_eq!(set.notices_within(), Duration::from_secs(30));
+        assert!(!set.deletes && set.failure_limit() == 7 && set.most_executors == 4);
+        assert_eq!(set.failures_expire, Some(Duration::from_secs(3600)));
+        let dynamic = of("spark.dynamicAllocation.enabled=true\nspark.executor.instances=4");
+        assert_eq!(dynamic.failure_limit(), u32::MAX, "there is no maximum");
     }
 
     #[test]

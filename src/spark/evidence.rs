@@ -54,6 +54,8 @@ pub struct Words {
 pub struct Deletion {
     /// When it was to be over (`metadata.deletionTimestamp`).
     pub until: Option<Timestamp>,
+    /// When it was asked for.
+    pub asked: Option<Timestamp>,
     /// Who has still to let go.
     pub finalizers: Vec<Box<str>>,
     /// The field manager, other than the kubelet, that wrote last, if that was when the deletion was asked for. A hint:
@@ -147,6 +149,16 @@ impl Evidence {
         })
     }
 
+    /// Whether the executor's container had ended before the deletion was asked for.
+    pub fn ended_before_deletion(&self) -> bool {
+        let finished = self.spark().and_then(|container| match &container.state {
+            ContainerDoing::Ended(ended) => ended.finished.as_deref()?.parse::<Timestamp>().ok(),
+            _ => None,
+        });
+        let asked = self.deletion.as_ref().and_then(|deletion| deletion.asked);
+        matches!((finished, asked), (Some(finished), Some(asked)) if finished < asked)
+    }
+
     /// A container that waits for something that may never come.
     pub fn stuck(&self) -> Option<(&ContainerEvidence, &Words)> {
         self.containers.iter().find_map(|container| match &container.state {
@@ -189,16 +201,14 @@ fn container(init: bool, status: &ContainerStatus<'_>) -> ContainerEvidence {
     ContainerEvidence { name: cut(&status.name, MAX_WORD), image: cut(image, MAX_MESSAGE), init, state }
 }
 
-/// The exit code of the executor's container; up to Spark 3.5.3 that of the first that ended (SPARK-49804).
+/// The exit code of the executor's container; before 3.4.4 and 3.5.4 that of the first that ended (SPARK-49804).
 fn exit_code(pod: &Pod<'_>) -> Option<i32> {
-    let mut statuses = pod.status.container_statuses.iter();
-    let status = if SparkVersion::of(pod) < SparkVersion::new(3, 5, 4) {
-        statuses.find(|status| status.terminated().is_some())
-    } else {
-        let name = pod.executor_container();
-        statuses.find(|status| status.name == name)
-    };
-    Some(status?.terminated()?.exit_code)
+    let version = SparkVersion::of(pod);
+    let by_name = version >= SparkVersion::new(3, 5, 4)
+        || (SparkVersion::new(3, 4, 4)..SparkVersion::new(3, 5, 0)).contains(&version);
+    let name = pod.executor_container();
+    let mut ended = pod.status.container_statuses.iter().filter(|status| !by_name || status.name == name);
+    ended.find_map(|status| status.terminated()).map(|terminated| terminated.exit_code)
 }
 
 fn deletion(pod: &Pod<'_>) -> Deletion {
@@ -213,7 +223,7 @@ fn deletion(pod: &Pod<'_>) -> Deletion {
         asked.and_then(|asked| asked.checked_sub(NEAR).ok()).is_some_and(|from| *time >= from)
     });
     let finalizers = metadata.finalizers.iter().flatten().take(MAX_LISTED).map(|name| cut(name, MAX_WORD)).collect();
-    Deletion { until, finalizers, writer: near.map(|(_, manager)| cut(manager, MAX_WORD)) }
+    Deletion { until, asked, finalizers, writer: near.map(|(_, manager)| cut(manager, MAX_WORD)) }
 }
 
 fn words(reason: Option<&Text<'_>>, message: Option<&Text<'_>>) -> Words {
@@ -266,6 +276,8 @@ mod tests {
         };
         assert_eq!(evidence(&pod("3.5.3"), true).unwrap().exit_code, Some(3));
         assert_eq!(evidence(&pod("3.5.4"), true).unwrap().exit_code, Some(52));
+        assert_eq!(evidence(&pod("3.4.4"), true).unwrap().exit_code, Some(52));
+        assert_eq!(evidence(&pod("3.4.3"), true).unwrap().exit_code, Some(3));
         assert_eq!(evidence("{}", true).unwrap().exit_code, None);
     }
 

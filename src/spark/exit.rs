@@ -1,5 +1,6 @@
 //! What Spark's driver says about an executor that ended, byte for byte: `ExecutorPodsLifecycleManager.findExitReason`,
-//! `ExecutorExitCode`-like explanations, and `KubernetesUtils.containersDescription` (Spark 4.3; SPARK.md §4.3 and §7.3).
+//! `describeExitCode` and `KubernetesUtils.containersDescription`. The texts are those of Spark 3.2 to 4.3; older versions
+//! word a failure a little differently.
 
 use std::fmt::Write;
 
@@ -61,9 +62,9 @@ pub fn bounded(code: Option<i32>) -> &'static str {
 }
 
 /// A pod that was deleted (`PodDeleted`).
-pub fn deleted(exec_id: u64) -> SparkView {
+pub fn deleted(exec_id: u64, evidence: &Evidence) -> SparkView {
     SparkView {
-        exit_code: UNKNOWN_EXIT_CODE,
+        exit_code: evidence.exit_code.unwrap_or(UNKNOWN_EXIT_CODE),
         caused_by_app: false,
         message: format!("The executor with id {exec_id} was deleted by a user or the framework."),
     }
@@ -83,7 +84,16 @@ pub fn ended(exec_id: u64, evidence: &Evidence) -> SparkView {
         line("message", &evidence.message),
         containers(evidence, 1)
     );
-    SparkView { exit_code, caused_by_app: true, message }
+    SparkView { exit_code, caused_by_app: true, message: strip_margin(&message) }
+}
+
+/// Scala's `stripMargin`, which Spark applies after it has filled in what the API said: a line that begins with blanks
+/// and a bar loses them.
+fn strip_margin(text: &str) -> String {
+    let lines = text.split_inclusive('\n').map(|line| {
+        line.trim_start_matches(|c| c <= ' ' && c != '\n').strip_prefix('|').unwrap_or(line)
+    });
+    lines.collect()
 }
 
 /// A pod that a poll did not find. Times in milliseconds since 1970.
@@ -178,12 +188,14 @@ mod tests {
 
     #[test]
     fn the_other_texts() {
-        assert_eq!(deleted(3).message, "The executor with id 3 was deleted by a user or the framework.");
+        assert_eq!(deleted(3, &Evidence::default()).message, "The executor with id 3 was deleted by a user or the framework.");
         assert!(missing(3, 1000, 90_000, 30_000).message.starts_with(
             "The executor with ID 3 (registered at 1000 ms) was not found in the cluster at the polling time (90000 ms) \
              which is after the accepted detect delta time (30000 ms) configured by \
              `spark.kubernetes.executor.missingPodDetectDelta`. The executor may"
         ));
+        assert_eq!(deleted(3, &Evidence { exit_code: Some(137), ..Evidence::default() }).exit_code, 137);
+        assert_eq!(strip_margin("a\n  |b\n c|\n\t|\n|d"), "a\nb\n c|\n\nd");
         let nothing = ended(1, &Evidence::default());
         assert!(nothing.message.contains("exit code -1(unexpected).\n\n\n\nThe API gave"), "{:?}", nothing.message);
     }

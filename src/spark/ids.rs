@@ -68,6 +68,14 @@ slash_key!(
     PodKey, name, "The pod's name."
 );
 
+/// Whether a resourceVersion is newer than another of the same resource. They compare as numbers (KEP-5504); where either
+/// is none, nothing is known and the answer is no.
+pub fn is_newer(version: &str, than: &str) -> bool {
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let (version, than) = (version.trim_start_matches('0'), than.trim_start_matches('0'));
+    digits(version) && (digits(than) || than.is_empty()) && (version.len(), version) > (than.len(), than)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -79,5 +87,12 @@ mod tests {
         assert_eq!(app.to_string(), "team-a/spark-1");
         let map: std::collections::BTreeMap<PodKey, u8> = [(PodKey::new("a", "b"), 1)].into();
         assert_eq!(map.get("a/b"), Some(&1));
+    }
+
+    #[test]
+    fn versions_compare_as_numbers() {
+        assert!(is_newer("10", "9") && !is_newer("9", "10") && !is_newer("9", "9"));
+        assert!(is_newer("1", "0") && is_newer("100000000000000000000", "99999999999999999999"));
+        assert!(!is_newer("b", "1") && !is_newer("2", "a") && !is_newer("", ""));
     }
 }

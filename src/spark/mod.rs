@@ -5,6 +5,7 @@
 pub mod conf;
 pub mod evidence;
 pub mod exit;
+pub mod habits;
 pub mod ids;
 pub mod labels;
 pub mod pod;

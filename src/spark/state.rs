@@ -78,7 +78,7 @@ impl ExecutorPodState {
         if is("succeeded") {
             return Self::Succeeded;
         }
-        if is("terminating") {
+        if is("terminating") && version >= DELETION_HAS_A_GRACE {
             return Self::Terminating;
         }
         // A pod that was just created has no phase on some servers; Spark would warn, nobody has looked at it yet.
@@ -108,7 +108,7 @@ impl ExecutorPodState {
 }
 
 /// Before, any deletionTimestamp was the end.
-const DELETION_HAS_A_GRACE: SparkVersion = SparkVersion::new(3, 0, 0);
+const DELETION_HAS_A_GRACE: SparkVersion = SparkVersion::new(3, 1, 0);
 /// Since SPARK-33874 the executor's own container is looked at, by its name.
 const CONTAINER_BY_NAME: SparkVersion = SparkVersion::new(3, 1, 0);
 /// `spark.kubernetes.executor.checkAllContainers` is on by default.
@@ -122,6 +122,12 @@ mod tests {
         ExecutorPodState::of(&Pod::read_whole(json.as_bytes()).unwrap())
     }
 
+    /// The same for a pod that Spark 4.3 made.
+    fn state_4(json: &str) -> ExecutorPodState {
+        let labels = r#"{"metadata":{"labels":{"spark-version":"4.3.0"},"#;
+        state(&json.replacen(r#"{"metadata":{"#, labels, 1))
+    }
+
     #[test]
     fn phases() {
         assert_eq!(state(r#"{"status":{"phase":"Pending"}}"#), ExecutorPodState::Pending);
@@ -129,14 +135,16 @@ mod tests {
         assert_eq!(state(r#"{"status":{"phase":"Running"}}"#), ExecutorPodState::Running);
         assert_eq!(state(r#"{"status":{"phase":"Succeeded"}}"#), ExecutorPodState::Succeeded);
         assert_eq!(state(r#"{"status":{"phase":"Failed"}}"#), ExecutorPodState::Failed);
-        assert_eq!(state(r#"{"status":{"phase":"terminating"}}"#), ExecutorPodState::Terminating);
+        assert_eq!(state(r#"{"status":{"phase":"terminating"}}"#), ExecutorPodState::Unknown, "before 3.1");
+        let labels = r#"{"metadata":{"labels":{"spark-version":"4.3.0"}},"status":{"phase":"Terminating"}}"#;
+        assert_eq!(state(labels), ExecutorPodState::Terminating);
         assert_eq!(state(r#"{"status":{"phase":"Lost"}}"#), ExecutorPodState::Unknown);
     }
 
     #[test]
     fn deletion_of_a_running_pod_keeps_it_running_through_its_grace_period() {
         let with = |phase: &str| {
-            state(&format!(r#"{{"metadata":{{"deletionTimestamp":"t"}},"status":{{"phase":"{phase}"}}}}"#))
+            state_4(&format!(r#"{{"metadata":{{"deletionTimestamp":"t"}},"status":{{"phase":"{phase}"}}}}"#))
         };
         assert_eq!(with("Running"), ExecutorPodState::Running);
         assert_eq!(with("Pending"), ExecutorPodState::Deleted);
@@ -172,7 +180,7 @@ mod tests {
             ))
         };
         assert_eq!(deleting("executor"), ExecutorPodState::Deleted, "Spark 2.4");
-        assert_eq!(deleting("spark-kubernetes-executor"), ExecutorPodState::Running);
+        assert_eq!(deleting("spark-kubernetes-executor"), ExecutorPodState::Deleted, "Spark 3.0");
     }
 
     #[test]

@@ -47,6 +47,10 @@ pub const TABLE: &[(&str, &[&str], &str)] = &[
     ("spark_usher_groups", &["scheduler"], "PodGroups of ours in the snapshot."),
     ("spark_usher_actions_total", &["action", "result"], "What the loop did, and how the API server answered."),
     ("spark_usher_events_total", &["reason"], "Kubernetes Events that were written."),
+    ("spark_usher_executor_exits_total", &["cause", "exit_code"], "Executors that ended, told by the leader."),
+    ("spark_usher_polls_total", &["result"], "Polls of all Spark pods by the leader."),
+    ("spark_usher_poll_bytes_total", &[], "Bytes that polls have read."),
+    ("spark_usher_watch_misses_total", &[], "Changes that a look by name found and the watch had not shown."),
     ("spark_usher_leader", &[], "1 while this replica holds the lease."),
 ];
 
@@ -123,6 +127,14 @@ pub struct Metrics {
     pub actions: IntCounterVec,
     /// Loop.
     pub events: IntCounterVec,
+    /// Ends.
+    pub exits: IntCounterVec,
+    /// Polls.
+    pub polls: IntCounterVec,
+    /// Polls.
+    pub poll_bytes: IntCounter,
+    /// Watches.
+    pub watch_misses: IntCounter,
     /// Loop.
     pub leader: IntGauge,
 }
@@ -137,12 +149,12 @@ impl Metrics {
         let gauges = |name: &str| -> prometheus::Result<IntGaugeVec> {
             register(&registry, IntGaugeVec::new(Opts::new(name, help(name)), labels(name))?)
         };
+        let counter = |name: &str| register(&registry, IntCounter::new(name, help(name))?);
         let gauge = |name: &str| register(&registry, IntGauge::new(name, help(name))?);
         let duration = "spark_usher_admission_duration_seconds";
         let buckets = vec![0.000_025, 0.000_1, 0.000_25, 0.001, 0.005, 0.025, 0.1, 0.5, 1.0, 2.0, 10.0];
         let duration =
             register(&registry, Histogram::with_opts(HistogramOpts::new(duration, help(duration)).buckets(buckets))?)?;
-        let handshake = "spark_usher_tls_handshake_errors_total";
         let not_after = "spark_usher_certificate_not_after_seconds";
         Ok(Metrics {
             requests: counters("spark_usher_admission_requests_total")?,
@@ -153,7 +165,7 @@ impl Metrics {
             in_flight: gauge("spark_usher_admission_in_flight")?,
             driver_found: counters("spark_usher_driver_found_total")?,
             found: std::array::from_fn(|_| OnceLock::new()),
-            handshake_errors: register(&registry, IntCounter::new(handshake, help(handshake))?)?,
+            handshake_errors: counter("spark_usher_tls_handshake_errors_total")?,
             not_after: register(&registry, Gauge::new(not_after, help(not_after))?)?,
             certificate_reloads: counters("spark_usher_certificate_reloads_total")?,
             config_reloads: counters("spark_usher_config_reloads_total")?,
@@ -165,6 +177,10 @@ impl Metrics {
             groups: gauges("spark_usher_groups")?,
             actions: counters("spark_usher_actions_total")?,
             events: counters("spark_usher_events_total")?,
+            exits: counters("spark_usher_executor_exits_total")?,
+            polls: counters("spark_usher_polls_total")?,
+            poll_bytes: counter("spark_usher_poll_bytes_total")?,
+            watch_misses: counter("spark_usher_watch_misses_total")?,
             leader: gauge("spark_usher_leader")?,
             registry,
         })
@@ -195,9 +211,13 @@ impl Metrics {
     /// Counts what is in the snapshot. Done when somebody asks, not with every change.
     pub fn picture(&self, snapshot: &Snapshot) {
         self.applications.set(to_gauge(snapshot.apps.len()));
-        for state in ExecutorPodState::ALL {
-            let executors = snapshot.apps.values().flat_map(|app| app.executors.values());
-            let count = executors.filter(|executor| executor.state == state).count();
+        let mut counts = [0; ExecutorPodState::ALL.len()];
+        for executor in snapshot.apps.values().flat_map(|app| app.executors.values()) {
+            if let Some(count) = counts.get_mut(executor.shown_state() as usize) {
+                *count += 1;
+            }
+        }
+        for (state, count) in ExecutorPodState::ALL.iter().zip(counts) {
             self.executors.with_label_values(&[state.as_str()]).set(to_gauge(count));
         }
         for row in gang::TABLE.iter().filter(|row| !row.apis.is_empty()) {
@@ -243,6 +263,8 @@ mod tests {
             (&metrics.malformed, &["pods"]),
             (&metrics.actions, &["adopt", "ok"]),
             (&metrics.events, &["Adopted"]),
+            (&metrics.exits, &["evicted", "137"]),
+            (&metrics.polls, &["ok"]),
         ] {
             vec.with_label_values(values).inc();
         }
@@ -266,6 +288,7 @@ mod tests {
     fn outcomes_and_operations_are_numbered_as_listed() {
         assert!(Outcome::ALL.iter().enumerate().all(|(i, outcome)| *outcome as usize == i));
         assert!(Operation::ALL.iter().enumerate().all(|(i, operation)| *operation as usize == i));
+        assert!(ExecutorPodState::ALL.iter().enumerate().all(|(i, state)| *state as usize == i));
         assert!(Reason::ALL.iter().enumerate().all(|(i, reason)| *reason as usize == i));
     }
 }

@@ -1,0 +1,135 @@
+//! The poll: the full truth, read by the leader apart from the watch.
+//!
+//! Of each pod only its name, uid and resourceVersion are asked for (`PartialObjectMetadataList`), from the API server's
+//! watch cache where it is as new as what we have seen (`resourceVersionMatch=NotOlderThan`): neither etcd nor the wire
+//! carries a hundred thousand whole pods. Where that does not work the list is read in pages, slowly.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use futures::AsyncBufReadExt as _;
+use kube::api::{ListParams, Request, VersionMatch};
+use serde::Deserialize;
+
+use super::watch;
+use crate::json::Items;
+use crate::lifecycle::Polled;
+use crate::snapshot::Snapshot;
+use crate::telemetry::metrics::Metrics;
+
+/// How long a whole poll may take.
+const LIMIT: Duration = Duration::from_secs(240);
+/// Objects on a page.
+const PAGE: u32 = 500;
+/// The pause between pages.
+const BETWEEN_PAGES: Duration = Duration::from_millis(100);
+
+#[derive(Deserialize)]
+struct Item {
+    metadata: ItemMeta,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ItemMeta {
+    #[serde(default)]
+    namespace: String,
+    name: String,
+    uid: String,
+    resource_version: String,
+}
+
+#[derive(Deserialize)]
+struct Rest {
+    metadata: RestMeta,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RestMeta {
+    resource_version: String,
+    #[serde(default, rename = "continue")]
+    more: Option<String>,
+}
+
+/// Reads the list. `newest` is the newest resourceVersion that was seen of any pod; `paged` asks for pages.
+pub(super) async fn poll(
+    client: &kube::Client,
+    snapshot: &ArcSwap<Snapshot>,
+    newest: Option<Arc<str>>,
+    paged: bool,
+    metrics: &Metrics,
+) -> Option<Polled> {
+    let reading = async {
+        if paged { in_pages(client, snapshot, metrics).await } else { at_once(client, snapshot, newest, metrics).await }
+    };
+    let outcome = match tokio::time::timeout(LIMIT, reading).await {
+        Ok(outcome) => outcome,
+        Err(_) => Err(anyhow::anyhow!("no answer within {LIMIT:?}")),
+    };
+    let result = if outcome.is_ok() { "ok" } else { "failed" };
+    metrics.polls.with_label_values(&[result]).inc();
+    match outcome {
+        Ok(polled) => {
+            tracing::debug!(pods = polled.len(), paged, "polled");
+            Some(polled)
+        }
+        Err(error) => {
+            tracing::warn!(%error, paged, "the poll of all Spark pods failed; tried again");
+            None
+        }
+    }
+}
+
+async fn at_once(
+    client: &kube::Client,
+    snapshot: &ArcSwap<Snapshot>,
+    newest: Option<Arc<str>>,
+    metrics: &Metrics,
+) -> anyhow::Result<Polled> {
+    let version = newest.unwrap_or_else(|| "0".into());
+    let params = ListParams::default().at(&version).matching(VersionMatch::NotOlderThan);
+    let mut polled = Polled::default();
+    let rest = list(client, params, snapshot, &mut polled, metrics).await?;
+    anyhow::ensure!(rest.more.is_none_or(|more| more.is_empty()), "expected the whole list, got a page of it");
+    Ok(polled.complete(&rest.resource_version))
+}
+
+async fn in_pages(client: &kube::Client, snapshot: &ArcSwap<Snapshot>, metrics: &Metrics) -> anyhow::Result<Polled> {
+    let (mut polled, mut page) = (Polled::default(), ListParams::default().limit(PAGE));
+    loop {
+        let rest = list(client, page, snapshot, &mut polled, metrics).await?;
+        match rest.more.filter(|more| !more.is_empty()) {
+            None => return Ok(polled.complete(&rest.resource_version)),
+            Some(more) => page = ListParams::default().limit(PAGE).continue_token(&more),
+        }
+        tokio::time::sleep(BETWEEN_PAGES).await;
+    }
+}
+
+async fn list(
+    client: &kube::Client,
+    params: ListParams,
+    snapshot: &ArcSwap<Snapshot>,
+    polled: &mut Polled,
+    metrics: &Metrics,
+) -> anyhow::Result<RestMeta> {
+    let request = Request::new("/api/v1/pods").list_metadata(&params.labels(&watch::spark_pods()))?;
+    let mut body = std::pin::pin!(client.request_stream(request).await?);
+    let mut items = Items::default();
+    loop {
+        let bytes = body.fill_buf().await?;
+        let length = bytes.len();
+        if length == 0 {
+            break;
+        }
+        let known = snapshot.load();
+        items.feed(bytes, |Item { metadata: pod }: Item| {
+            polled.see(&known, &pod.namespace, &pod.name, &pod.uid, &pod.resource_version);
+        })?;
+        metrics.poll_bytes.inc_by(length as u64);
+        body.consume_unpin(length);
+    }
+    Ok(items.finish::<Rest>()?.metadata)
+}

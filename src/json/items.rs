@@ -1,0 +1,193 @@
+//! The items of a list one by one, as its bytes arrive: a list of a hundred thousand objects is never held whole.
+
+use serde::Deserialize;
+use serde_json::error::Category;
+
+/// Longest text before or after the items, and longest item: more than any API server's object (3 MiB with its overhead).
+const MAX_HELD: usize = 4 << 20;
+
+/// A list that cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum BadList {
+    /// Not JSON, or not of this shape.
+    #[error("expected an object with a list of items: {0}")]
+    Shape(String),
+    /// An item, or what stands beside the items, is larger than anything that an API server stores.
+    #[error("expected items of at most {MAX_HELD} bytes")]
+    TooLong,
+    /// The bytes end within the list.
+    #[error("the list broke off")]
+    BrokenOff,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// Before the opening bracket of `items`.
+    Head,
+    /// Before an item, or the closing bracket.
+    Item,
+    /// Behind the closing bracket.
+    Tail,
+}
+
+/// Takes the bytes of `{…, "items": […], …}` in pieces, and hands out each item.
+#[derive(Debug)]
+pub struct Items {
+    place: Place,
+    held: Vec<u8>,
+    /// Everything but the items.
+    rest: Vec<u8>,
+}
+
+impl Default for Items {
+    fn default() -> Self {
+        Items { place: Place::Head, held: Vec::new(), rest: Vec::new() }
+    }
+}
+
+impl Items {
+    /// Takes the next bytes and calls `each` for every item that they complete.
+    pub fn feed<T>(&mut self, bytes: &[u8], mut each: impl FnMut(T)) -> Result<(), BadList>
+    where
+        T: for<'de> Deserialize<'de>,
+    {
+        self.held.extend_from_slice(bytes);
+        if self.place == Place::Head {
+            let Some(begin) = items_begin(&self.held) else { return self.bounded() };
+            self.rest = self.held.drain(..begin).collect();
+            self.place = Place::Item;
+        }
+        let mut at = 0;
+        while self.place == Place::Item {
+            let left = self.held.get(at..).unwrap_or_default();
+            let skipped = left.iter().take_while(|byte| byte.is_ascii_whitespace() || **byte == b',').count();
+            let left = left.get(skipped..).unwrap_or_default();
+            match left.first() {
+                None => break,
+                Some(b']') => {
+                    at += skipped;
+                    self.place = Place::Tail;
+                }
+                Some(_) => {
+                    let mut items = serde_json::Deserializer::from_slice(left).into_iter::<T>();
+                    match items.next() {
+                        Some(Ok(item)) => each(item),
+                        Some(Err(error)) if error.classify() == Category::Eof => break,
+                        Some(Err(error)) => return Err(BadList::Shape(error.to_string())),
+                        None => break,
+                    }
+                    at += skipped + items.byte_offset();
+                }
+            }
+        }
+        self.held.drain(..at);
+        if self.place == Place::Tail {
+            self.rest.append(&mut self.held);
+        }
+        self.bounded()
+    }
+
+    fn bounded(&self) -> Result<(), BadList> {
+        if self.held.len().max(self.rest.len()) > MAX_HELD { Err(BadList::TooLong) } else { Ok(()) }
+    }
+
+    /// The bytes are over: everything but the items.
+    pub fn finish<T: for<'de> Deserialize<'de>>(self) -> Result<T, BadList> {
+        if self.place != Place::Tail {
+            // Some servers write an empty list as null, or leave it out.
+            return serde_json::from_slice(&self.held).map_err(|_| BadList::BrokenOff);
+        }
+        serde_json::from_slice(&self.rest).map_err(|error| BadList::Shape(error.to_string()))
+    }
+}
+
+/// Behind the bracket that opens the list under the key `items` of the outermost object.
+fn items_begin(bytes: &[u8]) -> Option<usize> {
+    let (mut depth, mut string, mut escaped) = (0usize, None, false);
+    for (at, byte) in bytes.iter().enumerate() {
+        if let Some(begin) = string {
+            match byte {
+                _ if escaped => escaped = false,
+                b'\\' => escaped = true,
+                b'"' => {
+                    string = None;
+                    let key = bytes.get(begin + 1..at) == Some(b"items");
+                    if depth == 1
+                        && key
+                        && let Some(begin) = opens_list(bytes.get(at + 1..).unwrap_or_default())
+                    {
+                        return Some(at + 1 + begin);
+                    }
+                }
+                _ => {}
+            }
+            continue;
+        }
+        match byte {
+            b'"' => string = Some(at),
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    None
+}
+
+/// The length of `: [`.
+fn opens_list(bytes: &[u8]) -> Option<usize> {
+    let solid: Vec<(usize, &u8)> =
+        bytes.iter().enumerate().filter(|(_, byte)| !byte.is_ascii_whitespace()).take(2).collect();
+    match solid.as_slice() {
+        [(_, b':'), (at, b'[')] => Some(at + 1),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    fn read(text: &[u8], piece: usize) -> Result<(Vec<Value>, Value), BadList> {
+        let (mut items, mut all) = (Items::default(), Vec::new());
+        for bytes in text.chunks(piece.max(1)) {
+            items.feed(bytes, |item: Value| all.push(item))?;
+        }
+        Ok((all, items.finish()?))
+    }
+
+    #[test]
+    fn items_come_whole_however_the_bytes_are_cut() {
+        let list = json!({"kind": "PodList", "metadata": {"items": [1], "resourceVersion": "7"},
+            "items": [{"a": "]\"}"}, {"b": [1, {"c": null}]}, 3], "z": "items"});
+        let text = serde_json::to_string(&list).unwrap();
+        let pretty = serde_json::to_string_pretty(&list).unwrap();
+        for piece in 1..text.len() {
+            for text in [&text, &pretty] {
+                let (items, rest) = read(text.as_bytes(), piece).unwrap();
+                assert_eq!(items, *list["items"].as_array().unwrap());
+                assert_eq!((&rest["metadata"], &rest["z"], &rest["items"]), (&list["metadata"], &list["z"], &json!([])));
+            }
+        }
+    }
+
+    #[test]
+    fn lists_that_are_empty_absent_or_broken() {
+        assert_eq!(read(br#"{"items":[],"metadata":{}}"#, 3).unwrap().0, Vec::<Value>::new());
+        assert_eq!(read(br#"{"items":null,"metadata":{"a":1}}"#, 3).unwrap().1["metadata"]["a"], 1);
+        assert!(matches!(read(br#"{"items":[{"a":1},{"b""#, 5), Err(BadList::BrokenOff)));
+        assert!(matches!(read(br#"{"items":[{"a":1}"#, 5), Err(BadList::BrokenOff)));
+        assert!(matches!(read(br#"{"items":[{"a":x}]}"#, 5), Err(BadList::Shape(_))));
+        let long = format!(r#"{{"items":["{}"#, "x".repeat(MAX_HELD + 1));
+        assert!(matches!(read(long.as_bytes(), 1 << 20), Err(BadList::TooLong)));
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(text in any::<Vec<u8>>(), piece in 1usize..9) {
+            let _ = read(&text, piece);
+            let _ = read(&[br#"{"items":["#.as_slice(), &text].concat(), piece);
+        }
+    }
+}

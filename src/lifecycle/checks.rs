@@ -1,0 +1,194 @@
+//! Looking by name: what a list did not have, and what a poll had in another version.
+//!
+//! A list may be older than what was seen, and a watch may have stopped without a word. So nothing is believed gone
+//! because it is absent from a list, and nothing is believed present because the watch once showed it: one GET decides.
+
+use std::collections::{BTreeMap, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jiff::SignedDuration;
+
+use super::Now;
+use super::desk::pause;
+use crate::snapshot::{Departed, Snapshot};
+use crate::spark::ids::{PodKey, is_newer};
+
+/// How long the watch may take to show what a poll has seen already.
+const SETTLE: Duration = Duration::from_secs(2);
+
+/// The full truth, as one poll reads it: which labelled pods there are, and what differs from the picture.
+#[derive(Clone, Debug, Default)]
+pub struct Polled {
+    /// The list's own resourceVersion.
+    version: String,
+    /// Hashes of name and uid of every pod: all that is needed to miss one.
+    present: HashSet<u64>,
+    /// Pods that the picture does not have, or not in this version: name, uid, version.
+    differing: Vec<(PodKey, Arc<str>, Arc<str>)>,
+}
+
+impl Polled {
+    /// Takes one pod in, as the picture is while the list is read.
+    pub fn see(&mut self, snapshot: &Snapshot, namespace: &str, name: &str, uid: &str, version: &str) {
+        self.present.insert(hash(namespace, name, uid));
+        if is_behind(snapshot, namespace, name, uid, version) {
+            self.differing.push((PodKey::new(namespace, name), uid.into(), version.into()));
+        }
+    }
+
+    /// The list is complete; this is its resourceVersion.
+    pub fn complete(mut self, version: &str) -> Polled {
+        self.version = version.to_owned();
+        self
+    }
+
+    /// How many pods there are.
+    pub fn len(&self) -> usize {
+        self.present.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.present.is_empty()
+    }
+}
+
+fn hash(namespace: &str, name: &str, uid: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (namespace, name, uid).hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Why a pod is looked at.
+#[derive(Clone, Debug)]
+enum Why {
+    /// A list did not have it.
+    Absent(Departed),
+    /// A poll had it in a version that the watch has not shown.
+    Behind {
+        uid: Arc<str>,
+        version: Arc<str>,
+    },
+}
+
+#[derive(Debug)]
+struct Check {
+    why: Why,
+    due: Instant,
+    failures: u32,
+    in_flight: bool,
+}
+
+/// What a look found out.
+#[derive(Debug, PartialEq)]
+pub(super) enum Found {
+    /// That executor's pod is gone.
+    Gone(Departed),
+    /// The watch has missed something about a pod that is there.
+    Missed,
+    /// Nothing that was not known.
+    Nothing,
+}
+
+/// See the module's text.
+#[derive(Debug, Default)]
+pub(super) struct Checks {
+    open: BTreeMap<PodKey, Check>,
+}
+
+impl Checks {
+    /// A list did not have an executor that was seen before.
+    pub(super) fn absent(&mut self, departed: Departed, now: Instant) {
+        let pod = PodKey::new(departed.app.namespace(), &departed.executor.name);
+        self.open.insert(pod, Check { why: Why::Absent(departed), due: now, failures: 0, in_flight: false });
+    }
+
+    /// Compares a poll with the picture. `delta` is how long an executor must have been there to count as missing: a
+    /// younger one may be newer than the list (`missingPodDetectDelta`).
+    pub(super) fn judge(
+        &mut self,
+        snapshot: &Snapshot,
+        polled: &Polled,
+        delta: Duration,
+        now: Now,
+    ) {
+        for (key, app) in &snapshot.apps {
+            for executor in app.executors.values() {
+                let there = polled.present.contains(&hash(key.namespace(), &executor.name, &executor.uid));
+                if there {
+                    continue;
+                }
+                let pod = PodKey::new(key.namespace(), &executor.name);
+                let age = executor.created.map_or(SignedDuration::MAX, |created| {
+                    SignedDuration::from_secs(now.wall.as_second().saturating_sub(created))
+                });
+                let young = age <= SignedDuration::try_from(delta).unwrap_or(SignedDuration::MAX);
+                if is_newer(&executor.version, &polled.version) || young || self.open.contains_key(&pod) {
+                    continue;
+                }
+                let (app, executor) = (key.clone(), executor.clone());
+                self.absent(Departed { app, executor, told: false, missing: Some((now.wall, delta)) }, now.at);
+            }
+        }
+        for (pod, uid, version) in &polled.differing {
+            if !is_behind(snapshot, pod.namespace(), pod.name(), uid, version) || self.open.contains_key(pod) {
+                continue;
+            }
+            let why = Why::Behind { uid: uid.clone(), version: version.clone() };
+            self.open.insert(pod.clone(), Check { why, due: now.at + SETTLE, failures: 0, in_flight: false });
+        }
+    }
+
+    /// Pods to look at now, at most so many. What the watch has shown meanwhile needs no look.
+    pub(super) fn due(&mut self, snapshot: &Snapshot, now: Instant, most: usize) -> Vec<PodKey> {
+        self.open.retain(|pod, check| match &check.why {
+            _ if check.in_flight || check.due > now => true,
+            Why::Behind { uid, version } => is_behind(snapshot, pod.namespace(), pod.name(), uid, version),
+            Why::Absent(_) => true,
+        });
+        let due = self.open.iter_mut().filter(|(_, check)| !check.in_flight && check.due <= now).take(most);
+        due.map(|(pod, check)| {
+            check.in_flight = true;
+            pod.clone()
+        })
+        .collect()
+    }
+
+    pub(super) fn in_flight(&self) -> usize {
+        self.open.values().filter(|check| check.in_flight).count()
+    }
+
+    /// When something is due next.
+    pub(super) fn next(&self) -> Option<Instant> {
+        self.open.values().filter(|check| !check.in_flight).map(|check| check.due).min()
+    }
+
+    /// Nobody could be asked: again after a pause.
+    pub(super) fn failed(&mut self, pod: &PodKey, now: Instant) {
+        if let Some(check) = self.open.get_mut(pod) {
+            check.in_flight = false;
+            check.failures = check.failures.saturating_add(1);
+            check.due = now + pause(check.failures);
+        }
+    }
+
+    /// A look answered: the uid of the pod that is there under that name, if one is.
+    pub(super) fn answered(&mut self, pod: &PodKey, there: Option<&str>) -> Found {
+        match self.open.remove(pod).map(|check| check.why) {
+            Some(Why::Absent(departed)) if there != Some(&*departed.executor.uid) => Found::Gone(departed),
+            Some(Why::Absent(_) | Why::Behind { .. }) if there.is_some() => Found::Missed,
+            _ => Found::Nothing,
+        }
+    }
+}
+
+/// Whether the picture of a pod is older than what a poll had.
+fn is_behind(snapshot: &Snapshot, namespace: &str, name: &str, uid: &str, version: &str) -> bool {
+    let differs = |known_uid: &str, known: &str| known_uid != uid || (known != version && !is_newer(known, version));
+    match snapshot.executor(namespace, name) {
+        Some((_, known)) => differs(&known.uid, &known.version),
+        None => snapshot.driver_pod(namespace, name).is_none_or(|known| differs(&known.uid, &known.version)),
+    }
+}

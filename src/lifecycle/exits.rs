@@ -1,0 +1,252 @@
+//! The executors that ended: Spark's `removedExecutorsCache` and `ExecutorFailureTracker` for every application at once.
+//!
+//! An end is noted once a pod (by uid), and told once. Spark forgets an executor three minutes after it was removed and
+//! then removes one whose pod lingers again; here the entry lives as long as its pod and three minutes more, so nothing is
+//! counted twice while it is there to be looked at. Memory is bounded by pods and by the last few ends.
+//!
+//! Every replica keeps these notes from its own watch, so that a grace that began goes on when another replica takes
+//! over. Only the leader tells.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use imbl::Vector;
+use jiff::Timestamp;
+
+use super::Now;
+use super::election::Standing;
+use super::cause::{Cause, Left, by_whom, cause};
+use crate::snapshot::{Batch, Departed, Executor};
+use crate::spark::exit::{self, SparkView};
+use crate::spark::evidence::Evidence;
+use crate::spark::ids::{AppKey, PodKey};
+use crate::spark::state::ExecutorPodState;
+
+/// How long an executor is remembered after its pod is gone (`spark.kubernetes.executor.deletedExecutorsCacheTimeout`).
+pub const REMEMBERED: Duration = Duration::from_secs(180);
+/// How long a replica that does not lead keeps what the leader may have missed: longer than the leader's poll takes to
+/// find it.
+const KEPT_UNTOLD: Duration = Duration::from_secs(600);
+/// How many ends are kept for people to ask about.
+const HISTORY: usize = 2048;
+/// How many failures are counted of one application: far above any limit that is not "never".
+const MOST_FAILURES: usize = 10_000;
+
+/// An end.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Exit {
+    /// Whose executor.
+    pub app: AppKey,
+    /// As it was seen last.
+    pub executor: Arc<Executor>,
+    /// Why.
+    pub cause: Cause,
+    /// How it left the picture.
+    pub left: Left,
+    /// When it was noted.
+    pub at: Timestamp,
+    /// For one that a poll did not find: when that was, and after how long an executor counts as missing.
+    pub missing: Option<(Timestamp, Duration)>,
+    /// The replica that led before has most likely told it.
+    pub perhaps_told: bool,
+}
+
+impl Exit {
+    /// The pod.
+    pub fn pod(&self) -> PodKey {
+        PodKey::new(self.app.namespace(), &self.executor.name)
+    }
+
+    /// What the pod said.
+    pub fn evidence(&self) -> Option<&Evidence> {
+        self.executor.evidence.as_deref()
+    }
+
+    /// What Spark's driver says about it.
+    pub fn spark(&self) -> SparkView {
+        let id = self.executor.exec_id.unwrap_or_default();
+        let nothing = Evidence::default();
+        let evidence = self.evidence().unwrap_or(&nothing);
+        match (self.executor.state, self.left) {
+            (ExecutorPodState::Failed | ExecutorPodState::Succeeded, _) => exit::ended(id, evidence),
+            (_, Left::Vanished) => {
+                let (polled, delta) = self.missing.unwrap_or((self.at, Duration::ZERO));
+                let registered = self.executor.created.unwrap_or_default().saturating_mul(1000);
+                let delta = i64::try_from(delta.as_millis()).unwrap_or(i64::MAX);
+                exit::missing(id, registered, polled.as_millisecond(), delta)
+            }
+            _ => exit::deleted(id, evidence),
+        }
+    }
+
+    /// The exit code, if a container told one.
+    pub fn exit_code(&self) -> Option<i32> {
+        self.evidence()?.exit_code
+    }
+
+    /// What is known beyond the cause, in a line.
+    pub fn detail(&self) -> String {
+        let mut parts = Vec::new();
+        let nothing = Evidence::default();
+        let evidence = self.evidence().unwrap_or(&nothing);
+        if let Some((container, ended)) = evidence.ended().find(|(_, ended)| ended.code != 0) {
+            let reason = ended.reason.as_deref().map_or_else(String::new, |reason| format!(", {reason}"));
+            let explained = exit::explain(ended.code);
+            parts.push(format!("container {} ended with {}{explained}{reason}", container.name, ended.code));
+            parts.extend(ended.message.as_deref().map(str::to_owned));
+        } else if let Some((container, words)) = evidence.stuck() {
+            parts.push(format!("container {} waited: {} {}", container.name, words.reason, words.message));
+        }
+        match (&evidence.reason, &evidence.message) {
+            (Some(reason), Some(message)) => parts.push(format!("{reason}: {message}")),
+            (Some(text), None) | (None, Some(text)) => parts.push(text.to_string()),
+            (None, None) => {}
+        }
+        if self.cause == Cause::Vanished {
+            parts.push("its pod is gone, and no event told so".to_owned());
+        }
+        if self.cause == Cause::Deleted {
+            parts.push(format!("by {}", by_whom(evidence).unwrap_or_else(|| "somebody unknown".to_owned())));
+        } else {
+            parts.extend(evidence.disruption.as_ref().map(|words| format!("{}: {}", words.reason, words.message)));
+        }
+        if let Some(words) = evidence.unscheduled.as_ref().filter(|_| self.executor.node.is_none()) {
+            parts.push(format!("never placed: {}", words.message));
+        }
+        parts.join("; ")
+    }
+}
+
+/// An executor that ended, as long as it is remembered.
+#[derive(Clone, Debug)]
+pub(super) struct Note {
+    /// When we first saw it in a final state, by our own clock.
+    pub(super) since: Instant,
+    /// Why it ended.
+    pub(super) cause: Cause,
+    /// When its pod was gone.
+    gone: Option<Instant>,
+}
+
+#[derive(Debug, Default)]
+struct Roll {
+    notes: HashMap<Arc<str>, Note>,
+    failures: VecDeque<Instant>,
+}
+
+/// See the module's text.
+#[derive(Debug, Default)]
+pub struct Exits {
+    apps: HashMap<AppKey, Roll>,
+    history: Vector<Exit>,
+    untold: VecDeque<(Instant, Exit)>,
+    was_led: bool,
+}
+
+impl Exits {
+    /// Notes what a batch brought. Returns the applications in which something ended.
+    pub fn note(&mut self, batch: &Batch, now: Now) -> Vec<AppKey> {
+        let mut apps = Vec::new();
+        for (app, executor) in batch.ended.values() {
+            // Labelled before we looked: whoever did that has dealt with it.
+            let dealt_with = executor.inactive && !self.apps.get(app).is_some_and(|roll| roll.notes.contains_key(&executor.uid));
+            self.end(app, executor, Left::Stays, now, None, dealt_with);
+            apps.push(app.clone());
+        }
+        for departed in batch.departed.values() {
+            let left = if departed.told { Left::Deleted } else { Left::Vanished };
+            let Departed { app, executor, missing, .. } = departed;
+            self.end(app, executor, left, now, *missing, executor.inactive);
+            if let Some(note) = self.apps.get_mut(app).and_then(|roll| roll.notes.get_mut(&executor.uid)) {
+                note.gone.get_or_insert(now.at);
+            }
+            apps.push(app.clone());
+        }
+        apps.sort_unstable();
+        apps.dedup();
+        apps
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "one caller's loop, written once")]
+    fn end(
+        &mut self,
+        app: &AppKey,
+        executor: &Arc<Executor>,
+        left: Left,
+        now: Now,
+        missing: Option<(Timestamp, Duration)>,
+        dealt_with: bool,
+    ) {
+        let roll = self.apps.entry(app.clone()).or_default();
+        if roll.notes.contains_key(&executor.uid) {
+            return;
+        }
+        let cause = cause(executor, left);
+        roll.notes.insert(executor.uid.clone(), Note { since: now.at, cause, gone: None });
+        if dealt_with {
+            return;
+        }
+        if executor.state == ExecutorPodState::Failed && roll.failures.len() < MOST_FAILURES {
+            roll.failures.push_back(now.at);
+        }
+        let exit = Exit { app: app.clone(), executor: executor.clone(), cause, left, at: now.wall, missing, perhaps_told: false };
+        self.untold.push_back((now.at, exit.clone()));
+        if self.history.len() >= HISTORY {
+            self.history.pop_front();
+        }
+        self.history.push_back(exit);
+    }
+
+    /// What is still to be told. A replica that is led by another keeps what it notes for a while: should that one
+    /// die, it is told again rather than never. What was noted longer than `takeover` ago was most likely told before;
+    /// it says so.
+    pub fn to_tell(&mut self, standing: Standing, takeover: Duration, now: Instant) -> Vec<Exit> {
+        let age = |since: Instant| now.saturating_duration_since(since);
+        let was_led = std::mem::replace(&mut self.was_led, standing == Standing::Led);
+        match standing {
+            Standing::Leaderless => Vec::new(),
+            Standing::Led => {
+                if !was_led {
+                    // Whoever leads now has told nothing yet.
+                    self.untold.iter_mut().for_each(|(since, _)| *since = now);
+                }
+                while self.untold.front().is_some_and(|(since, _)| age(*since) >= KEPT_UNTOLD) {
+                    self.untold.pop_front();
+                }
+                Vec::new()
+            }
+            Standing::Leading => {
+                let all = std::mem::take(&mut self.untold).into_iter();
+                all.map(|(since, exit)| Exit { perhaps_told: age(since) >= takeover && was_led, ..exit }).collect()
+            }
+        }
+    }
+
+    /// Forgets executors that are gone for long enough.
+    pub fn expire(&mut self, now: Instant) {
+        self.apps.retain(|_, roll| {
+            roll.notes.retain(|_, note| {
+                note.gone.is_none_or(|gone| now.saturating_duration_since(gone) < REMEMBERED)
+            });
+            !roll.notes.is_empty()
+        });
+    }
+
+    /// What is noted of an executor.
+    pub(super) fn of(&self, app: &AppKey, uid: &str) -> Option<&Note> {
+        self.apps.get(app)?.notes.get(uid)
+    }
+
+    /// How many executors of an application failed within a time; without one, ever.
+    pub fn failures(&self, app: &AppKey, within: Option<Duration>, now: Instant) -> u32 {
+        let Some(roll) = self.apps.get(app) else { return 0 };
+        let counts = |at: &&Instant| within.is_none_or(|within| now.saturating_duration_since(**at) <= within);
+        u32::try_from(roll.failures.iter().filter(counts).count()).unwrap_or(u32::MAX)
+    }
+
+    /// The last ends, the newest last. Cloning it is cheap.
+    pub fn history(&self) -> &Vector<Exit> {
+        &self.history
+    }
+}

@@ -1,0 +1,192 @@
+//! What becomes of finished executors: nothing, a label, or their end (SPARK.md §4.2, DESIGN "The driver goes first").
+//!
+//! * While the driver lives it goes first: nothing is written before the grace is over. If we were quicker, it would
+//!   never count the failure, and an application that should stop would go on for ever.
+//! * When it is gone nobody else will do it, and it is done at once.
+//! * When nothing is known of it, nothing is done.
+//! * Only pods in a final state are ever touched, by uid and resourceVersion.
+
+use std::time::{Duration, Instant};
+
+use jiff::SignedDuration;
+
+use super::Now;
+use super::action::{Action, DriverRef, Finish, Told};
+use super::exits::Exits;
+use super::memory::Memory;
+use crate::driver::life::{self, DriverLife};
+use crate::policy::{Finished, Lifecycle, Policies};
+use crate::reason::Reason;
+use crate::snapshot::{App, Executor, Snapshot};
+use crate::spark::habits::Habits;
+use crate::spark::ids::{AppKey, PodKey};
+use crate::spark::state::ExecutorPodState;
+
+/// A pod that is still there so long after it was to be gone hangs.
+const HANGS: SignedDuration = SignedDuration::from_secs(60);
+
+/// What is to be done about the finished executors of an application.
+pub(super) fn of(
+    snapshot: &Snapshot,
+    key: &AppKey,
+    now: Now,
+    policies: &Policies,
+    memory: &mut Memory,
+    exits: &Exits,
+) -> Due {
+    let nothing = App::default();
+    let app = snapshot.apps.get(key).map_or(&nothing, |app| &**app);
+    let learned = memory.driver.as_ref().map(|driver| (&*driver.name, &*driver.uid));
+    let driver = life::of(key, app, snapshot, learned);
+    let last_driver = memory.driver.clone().or_else(|| last_driver(app));
+    let view = View {
+        snapshot,
+        key,
+        driver: &driver,
+        last_driver: last_driver.as_ref(),
+        exits,
+        lifecycle: &policies.lifecycle,
+        now,
+    };
+    let mut due = plan(&view);
+    due.actions.extend(too_many_failures(&view, memory));
+    due
+}
+
+/// A driver's pod of which a uid is known, although nothing was learned before.
+fn last_driver(app: &App) -> Option<DriverRef> {
+    let labelled = app.drivers.first().map(|driver| DriverRef { name: driver.name.clone(), uid: driver.uid.clone() });
+    labelled.or_else(|| {
+        let owner = app.executors.values().find_map(|executor| executor.owner.as_ref().filter(|owner| owner.is_pod))?;
+        Some(DriverRef { name: owner.name.clone(), uid: owner.uid.clone() })
+    })
+}
+
+/// Says once when more executors failed than Spark allows (`ExecutorFailureTracker`, exit code 11).
+fn too_many_failures(view: &View<'_>, memory: &mut Memory) -> Option<Action> {
+    let driver = view.driver.pod()?;
+    let habits = view.snapshot.conf(&driver.uid)?.habits;
+    let (failed, limit) = (view.exits.failures(view.key, habits.failures_expire, view.now.at), habits.failure_limit());
+    if failed <= limit || std::mem::replace(&mut memory.over_limit, true) {
+        return None;
+    }
+    Some(Action::Tell(Told {
+        pod: PodKey::new(view.key.namespace(), &driver.name),
+        uid: driver.uid.clone(),
+        reason: Reason::ExecutorFailuresExceeded,
+        message: format!("more than {limit} executors failed; Spark 3.5 and newer give the application up (exit code 11)"),
+    }))
+}
+
+/// What the plan looks at.
+pub struct View<'v> {
+    /// The picture.
+    pub snapshot: &'v Snapshot,
+    /// The application.
+    pub key: &'v AppKey,
+    /// Its driver.
+    pub driver: &'v DriverLife,
+    /// The driver's pod as it was last known, whose end is looked at again before anything is done because of it.
+    pub last_driver: Option<&'v DriverRef>,
+    /// What was noted of its ends.
+    pub exits: &'v Exits,
+    /// Settings.
+    pub lifecycle: &'v Lifecycle,
+    /// The time.
+    pub now: Now,
+}
+
+/// What is to be done now, and when to ask again.
+#[derive(Debug, Default, PartialEq)]
+pub struct Due {
+    /// At most one for each executor.
+    pub actions: Vec<Action>,
+    /// When the next grace is over.
+    pub later: Option<Instant>,
+}
+
+/// Plans for one application.
+pub fn plan(view: &View<'_>) -> Due {
+    let mut due = Due::default();
+    let Some(app) = view.snapshot.apps.get(view.key) else { return due };
+    due.actions.extend(app.executors.values().filter_map(|executor| hangs(view, executor)));
+    let wait = match view.driver {
+        DriverLife::Unknown => return due,
+        DriverLife::Gone => Duration::ZERO,
+        DriverLife::Alive(driver) => {
+            let conf = view.snapshot.conf(&driver.uid).map_or_else(Habits::default, |conf| conf.habits);
+            view.lifecycle.grace.max(conf.notices_within())
+        }
+    };
+    let gone = match (view.driver, view.last_driver) {
+        (DriverLife::Gone, None) => return due, // There is nothing to look at before acting.
+        (DriverLife::Gone, Some(driver)) => Some(driver.clone()),
+        _ => None,
+    };
+    let keeps = driver_keeps(view, app);
+    for executor in app.executors.values() {
+        if !is_finished(executor) || executor.deleting || executor.inactive || executor.skip {
+            continue;
+        }
+        let Some(note) = view.exits.of(view.key, &executor.uid) else { continue };
+        let (how, wait) = match view.lifecycle.finished {
+            Finished::Report => continue,
+            Finished::Delete if !keeps => {
+                // So that people can look.
+                let kept = note.cause.by_app() && note.cause.is_abnormal();
+                (Finish::Delete, if kept { wait.max(view.lifecycle.keep_failed) } else { wait })
+            }
+            Finished::Label | Finished::Delete => (Finish::Label, wait),
+        };
+        let at = note.since + wait;
+        if at <= view.now.at {
+            due.actions.push(Action::Finish {
+                executor: PodKey::new(view.key.namespace(), &executor.name),
+                uid: executor.uid.clone(),
+                version: executor.version.clone(),
+                how,
+                cause: note.cause,
+                gone: gone.clone(),
+            });
+        } else {
+            due.later = Some(due.later.map_or(at, |later| later.min(at)));
+        }
+    }
+    due
+}
+
+/// A pod that was to be gone long ago.
+fn hangs(view: &View<'_>, executor: &Executor) -> Option<Action> {
+    let deletion = executor.evidence.as_ref()?.deletion.as_ref()?;
+    let until = deletion.until?;
+    if view.now.wall.duration_since(until) < HANGS {
+        return None;
+    }
+    let node = executor.node.as_deref().unwrap_or("no node");
+    let held = match &*deletion.finalizers {
+        [] => format!("no finalizer holds it, so its node does: {node}"),
+        all => format!("held by {} (on {node})", all.join(", ")),
+    };
+    Some(Action::Tell(Told {
+        pod: PodKey::new(view.key.namespace(), &executor.name),
+        uid: executor.uid.clone(),
+        reason: Reason::TerminationHangs,
+        message: format!("was to be gone at {until}; {held}"),
+    }))
+}
+
+/// Failed or succeeded. A pod that Spark calls deleted is on its way already.
+fn is_finished(executor: &Executor) -> bool {
+    matches!(executor.state, ExecutorPodState::Failed | ExecutorPodState::Succeeded)
+}
+
+/// Whether the driver keeps its finished executors (`deleteOnTermination=false`): its configuration says so, or it has
+/// labelled one.
+fn driver_keeps(view: &View<'_>, app: &App) -> bool {
+    let by_conf = match view.driver {
+        DriverLife::Alive(driver) => view.snapshot.conf(&driver.uid).is_some_and(|conf| !conf.habits.deletes),
+        DriverLife::Gone | DriverLife::Unknown => false,
+    };
+    let ended = app.drivers.iter().any(|driver| view.snapshot.conf(&driver.uid).is_some_and(|conf| !conf.habits.deletes));
+    by_conf || ended || app.executors.values().any(|executor| executor.inactive && !executor.inactive_by_us)
+}
