@@ -19,7 +19,8 @@
 //!
 //! | module | what it knows |
 //! |---|---|
-//! | [`json`] | JSON documents by path |
+//! | [`plant`] | bugs on purpose, for the simulation; none in a release build |
+//! | [`json`] | JSON documents by path, and lists item by item |
 //! | [`spark`] | Spark's words: labels, pods, states, configuration, sizes |
 //! | [`snapshot`] | one immutable picture of every application |
 //! | [`reason`] | why: one closed enumeration |
@@ -54,6 +55,7 @@ pub mod gang;
 pub mod http;
 pub mod json;
 pub mod lifecycle;
+pub mod plant;
 pub mod policy;
 pub mod reason;
 pub mod runtime;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 /// The modules in their order: each may use itself and those of a lower rank, never those of its own rank or above.
 const RANKS: &[(&str, u32)] = &[
+    ("plant", 0),
     ("json", 0),
     ("spark", 1),
     ("snapshot", 2),

@@ -26,6 +26,7 @@ use super::finished;
 use super::memory::Memory;
 use super::plan::plan;
 use super::reads::{Read, interests, is_unknown, outdated};
+use crate::plant::{self, Bug};
 use crate::policy::Policies;
 use crate::snapshot::{
     Batch, Calls, Change, Conf, DriverPod, Followed, Life, Replaced, Sighting, Snapshot, Store, SubscriberId,
@@ -224,12 +225,20 @@ impl Desk {
     }
 
     /// Takes a change in.
-    pub fn apply(&mut self, change: Change, now: Now) {
-        match &change {
-            Change::Pod(seen) => self.note_version(seen),
+    pub fn apply(&mut self, mut change: Change, now: Now) {
+        match &mut change {
+            // News that was overtaken by the pod's end.
+            Change::Pod(seen) if self.is_gone(seen.uid()) => return,
+            Change::Pod(seen) => {
+                seen.seen_at(now.at);
+                self.note_version(seen);
+            }
             Change::Replaced(Replaced::Pods(all)) => {
                 self.listed.insert(PODS);
-                all.iter().for_each(|seen| self.note_version(seen));
+                for seen in all {
+                    seen.seen_at(now.at);
+                    self.note_version(seen);
+                }
             }
             Change::Replaced(Replaced::Namespaces(_)) => _ = self.listed.insert(NAMESPACES),
             Change::PodGone(_, uid) => _ = self.gone[0].insert(uid.clone()),
@@ -258,7 +267,7 @@ impl Desk {
         }
         for departed in self.store.apply(change, now.wall) {
             // The end of one that had ended is no news; a live one may still be there.
-            if departed.executor.state.is_final() {
+            if departed.executor.state.is_final() || plant::is(Bug::AbsentIsGone) {
                 self.store.gone(departed);
             } else {
                 self.checks.absent(departed, now.at);
@@ -266,17 +275,19 @@ impl Desk {
         }
     }
 
+    /// Whether what has this uid went a moment ago.
+    fn is_gone(&self, uid: &str) -> bool {
+        self.gone.iter().any(|gone| gone.contains(uid))
+    }
+
     /// Takes in what the answer to a write told, so that the next plan needs not wait for the watch; unless the watch
     /// has shown something newer since. Versions of one object grow as numbers.
     pub fn written(&mut self, change: Change, now: Now) {
-        let is_gone = |uid: &str| self.gone.iter().any(|gone| gone.contains(uid));
         let news = match &change {
             Change::Group(key, group) => match self.snapshot().groups.get(key) {
                 Some(known) if known.uid == group.uid => is_newer(&group.version, &known.version),
-                _ => !is_gone(&group.uid),
+                _ => !self.is_gone(&group.uid),
             },
-            Change::Pod(Sighting::Executor(_, executor)) => !is_gone(&executor.uid),
-            Change::Pod(Sighting::Driver(_, driver)) => !is_gone(&driver.uid),
             _ => true,
         };
         if news {
@@ -317,7 +328,9 @@ impl Desk {
         self.leading = leading;
         if self.resync <= now.at {
             self.resync = now.at + RESYNC;
-            self.replan();
+            if !plant::is(Bug::ActionNotRetried) {
+                self.replan();
+            }
         }
         let mut turn = Turn::default();
         if self.sweep <= now.at {
@@ -351,7 +364,7 @@ impl Desk {
             }
             self.plans(now, policies, &mut turn);
             if self.poll.is_some_and(|due| due <= now.at) {
-                turn.poll = true;
+                turn.poll = !plant::is(Bug::NeverPolls);
                 self.poll = Some(now.at + LONGEST_POLL);
             }
         }
@@ -589,7 +602,9 @@ impl Desk {
         if failed {
             let count = self.failures.get(app).map_or(0, |(count, _)| *count).saturating_add(1);
             self.failures.insert(app.clone(), (count, now + pause(count)));
-            self.unplanned.insert(app.clone());
+            if !plant::is(Bug::ActionNotRetried) {
+                self.unplanned.insert(app.clone());
+            }
         } else {
             self.failures.remove(app);
         }

@@ -5,6 +5,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::plant::{self, Bug};
+
 /// What a lease says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
@@ -38,7 +40,8 @@ impl Observed {
 
     /// Whether it has not been renewed in time.
     pub fn is_over(&self, now: Instant) -> bool {
-        now.saturating_duration_since(self.since) >= self.held.duration
+        let early = if plant::is(Bug::LeaseTakenEarly) { self.held.duration * 3 / 4 } else { Duration::ZERO };
+        now.saturating_duration_since(self.since) + early >= self.held.duration
     }
 }
 
@@ -71,6 +74,9 @@ pub fn step(seen: Option<&Observed>, identity: &str, now: Instant) -> Step {
 /// Until when a leader may act after a renewal that began then: well before others may take over, who count from when
 /// they see the write.
 pub fn may_act_until(began: Instant, duration: Duration) -> Instant {
+    if plant::is(Bug::LeaderActsTooLong) {
+        return began + duration * 3 / 2;
+    }
     began + duration * 2 / 3
 }
 

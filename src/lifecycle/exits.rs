@@ -17,6 +17,7 @@ use jiff::Timestamp;
 use super::Now;
 use super::election::Standing;
 use super::cause::{Cause, Left, by_whom, cause};
+use crate::plant::{self, Bug};
 use crate::snapshot::{Batch, Departed, Executor};
 use crate::spark::exit::{self, SparkView};
 use crate::spark::evidence::Evidence;
@@ -206,6 +207,10 @@ impl Exits {
         let was_led = std::mem::replace(&mut self.was_led, standing == Standing::Led);
         match standing {
             Standing::Leaderless => Vec::new(),
+            Standing::Led if plant::is(Bug::FollowerForgets) => {
+                self.untold.clear();
+                Vec::new()
+            }
             Standing::Led => {
                 if !was_led {
                     // Whoever leads now has told nothing yet.
@@ -225,6 +230,9 @@ impl Exits {
 
     /// Forgets executors that are gone for long enough.
     pub fn expire(&mut self, now: Instant) {
+        if plant::is(Bug::CacheForgotten) {
+            self.apps.clear();
+        }
         self.apps.retain(|_, roll| {
             roll.notes.retain(|_, note| {
                 note.gone.is_none_or(|gone| now.saturating_duration_since(gone) < REMEMBERED)

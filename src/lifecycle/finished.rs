@@ -11,10 +11,12 @@ use std::time::{Duration, Instant};
 use jiff::SignedDuration;
 
 use super::Now;
+use super::cause::Cause;
 use super::action::{Action, DriverRef, Finish, Told};
 use super::exits::Exits;
 use super::memory::Memory;
 use crate::driver::life::{self, DriverLife};
+use crate::plant::{self, Bug};
 use crate::policy::{Finished, Lifecycle, Policies};
 use crate::reason::Reason;
 use crate::snapshot::{App, Executor, Snapshot};
@@ -111,8 +113,10 @@ pub fn plan(view: &View<'_>) -> Due {
     let Some(app) = view.snapshot.apps.get(view.key) else { return due };
     due.actions.extend(app.executors.values().filter_map(|executor| hangs(view, executor)));
     let wait = match view.driver {
-        DriverLife::Unknown => return due,
-        DriverLife::Gone => Duration::ZERO,
+        DriverLife::Unknown if !plant::is(Bug::UnknownIsGone) => return due,
+        DriverLife::Gone | DriverLife::Unknown => Duration::ZERO,
+        DriverLife::Alive(_) if plant::is(Bug::NoGrace) => Duration::ZERO,
+        DriverLife::Alive(_) if plant::is(Bug::GraceIgnoresConf) => view.lifecycle.grace,
         DriverLife::Alive(driver) => {
             let conf = view.snapshot.conf(&driver.uid).map_or_else(Habits::default, |conf| conf.habits);
             view.lifecycle.grace.max(conf.notices_within())
@@ -125,27 +129,33 @@ pub fn plan(view: &View<'_>) -> Due {
     };
     let keeps = driver_keeps(view, app);
     for executor in app.executors.values() {
-        if !is_finished(executor) || executor.deleting || executor.inactive || executor.skip {
+        let left_alone = (executor.inactive && !plant::is(Bug::InactiveIgnored)) || (executor.skip && !plant::is(Bug::SkipIgnored));
+        let running = executor.deleting && executor.state == ExecutorPodState::Running && plant::is(Bug::RunningIsFinished);
+        if left_alone || !(running || (is_finished(executor) && !executor.deleting)) {
             continue;
         }
-        let Some(note) = view.exits.of(view.key, &executor.uid) else { continue };
+        let (since, cause) = match view.exits.of(view.key, &executor.uid) {
+            Some(note) => (note.since, note.cause),
+            None if running => (view.now.at, Cause::Deleted),
+            None => continue,
+        };
         let (how, wait) = match view.lifecycle.finished {
             Finished::Report => continue,
-            Finished::Delete if !keeps => {
+            Finished::Delete if !keeps || plant::is(Bug::KeepsIgnored) => {
                 // So that people can look.
-                let kept = note.cause.by_app() && note.cause.is_abnormal();
+                let kept = cause.by_app() && cause.is_abnormal() && !plant::is(Bug::FailedNotKept);
                 (Finish::Delete, if kept { wait.max(view.lifecycle.keep_failed) } else { wait })
             }
             Finished::Label | Finished::Delete => (Finish::Label, wait),
         };
-        let at = note.since + wait;
+        let at = since_or_wall(view, executor, since, wait) + wait;
         if at <= view.now.at {
             due.actions.push(Action::Finish {
                 executor: PodKey::new(view.key.namespace(), &executor.name),
                 uid: executor.uid.clone(),
                 version: executor.version.clone(),
                 how,
-                cause: note.cause,
+                cause,
                 gone: gone.clone(),
             });
         } else {
@@ -173,6 +183,17 @@ fn hangs(view: &View<'_>, executor: &Executor) -> Option<Action> {
         reason: Reason::TerminationHangs,
         message: format!("was to be gone at {until}; {held}"),
     }))
+}
+
+/// When the grace began: by our own clock, whatever the clocks of others say.
+fn since_or_wall(view: &View<'_>, executor: &Executor, since: Instant, wait: Duration) -> Instant {
+    if !plant::is(Bug::GraceByWallClock) {
+        return since;
+    }
+    let finished = executor.evidence.as_ref().and_then(|evidence| evidence.ended().next()?.1.finished.clone());
+    let finished = finished.and_then(|text| text.parse::<jiff::Timestamp>().ok());
+    let over = finished.is_some_and(|at| view.now.wall.duration_since(at).unsigned_abs() >= wait);
+    if over { view.now.at.checked_sub(wait).unwrap_or(since) } else { view.now.at }
 }
 
 /// Failed or succeeded. A pod that Spark calls deleted is on its way already.

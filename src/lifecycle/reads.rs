@@ -37,6 +37,11 @@ pub fn interests(snapshot: &Snapshot, key: &AppKey, policies: &Policies, learned
     if let Some(name) = learned.filter(|_| app.live_driver().is_none()) {
         wanted.push(Read::Pod(PodKey::new(key.namespace(), name)));
     }
+    // Those that ended too, until somebody has dealt with them: whether their driver lives decides what becomes of them.
+    let waiting = |executor: &&Arc<Executor>| executor.state.is_final() && !executor.inactive && !executor.deleting;
+    for executor in app.executors.values().filter(waiting) {
+        wanted.extend(named(key, executor).map(|(pod, _)| Read::Pod(pod)));
+    }
     for executor in app.live() {
         wanted.extend(named(key, executor).map(|(pod, _)| Read::Pod(pod)));
         if executor.owner.is_none()

@@ -9,6 +9,7 @@ use super::app::{App, ExecutorKey};
 use super::facts::{DriverPod, Executor, Life, Namespace, ServiceOwner, Sighting};
 use super::group::{Group, GroupKey, ServedApis};
 use super::{Conf, Followed, Snapshot};
+use crate::plant::{self, Bug};
 use crate::spark::ids::{AppKey, PodKey, is_newer};
 
 /// One thing that was learned about the cluster.
@@ -207,17 +208,18 @@ impl Snapshot {
         let mut effect = Effect::from(vec![app.clone()]);
         let place = Place { app: app.clone(), executor };
         let known = self.places.get(&key).and_then(|place| self.executor_at(place)).cloned();
+        // Old news, also of another pod that had the name before: a read by name was quicker than the watch.
         if let (Some(known), Sighting::Executor(_, seen)) = (&known, &sighting)
-            && known.uid == seen.uid
             && is_newer(&known.version, &seen.version)
+            && !plant::is(Bug::OldNewsBelieved)
         {
-            return Effect::default(); // Old news: a read by name was quicker than the watch.
+            return Effect::default();
         }
         let was_final = matches!((&known, &sighting), (Some(known), Sighting::Executor(_, seen))
             if known.uid == seen.uid && known.state.is_final());
         if let Some(old) = self.places.get(&key).cloned() {
             let anew = matches!((&known, &sighting), (Some(known), Sighting::Executor(_, seen)) if known.uid != seen.uid);
-            if let (true, Some(known)) = (anew || place.executor.is_none(), known) {
+            if let (true, Some(known)) = (anew || place.executor.is_none(), known.clone()) {
                 // Another pod of the same name: the one before is gone, whether anybody told or not.
                 effect.departed.push(Departed::of(&old.app, known, true));
             }
@@ -237,6 +239,9 @@ impl Snapshot {
                 drivers.sort_unstable_by(|a, b| a.name.cmp(&b.name));
             }
             Sighting::Executor(_, mut executor) => {
+                if let Some(known) = known.filter(|known| known.uid == executor.uid) {
+                    executor.first_seen = known.first_seen.or(executor.first_seen);
+                }
                 let in_app = self.app_mut(&app);
                 share(in_app, &mut executor);
                 let (at, executor) = (ExecutorKey::of(&executor), Arc::new(executor));
@@ -260,7 +265,7 @@ impl Snapshot {
             Some(_) => self.executor_at(place).map(|executor| executor.uid.clone()),
             None => self.apps.get(&place.app)?.driver(key.name()).map(|driver| driver.uid.clone()),
         });
-        if known.is_none_or(|known| *known != *uid) {
+        if known.is_none_or(|known| *known != *uid && !plant::is(Bug::GoneByName)) {
             return Effect::default();
         }
         let Some((app, executor)) = self.remove(key) else { return Effect::default() };
@@ -319,15 +324,15 @@ impl Snapshot {
         self.addresses = imbl::HashMap::new();
         let mut effect = Effect::default();
         for sighting in sightings {
-            let newer = match &sighting {
-                Sighting::Executor(app, seen) => {
+            let newer = match sighting {
+                Sighting::Executor(app, mut seen) => {
                     let known = before.executor(app.namespace(), &seen.name).map(|(_, known)| known);
-                    let known = known.filter(|known| known.uid == seen.uid);
-                    if let Some(newer) = known.filter(|known| is_newer(&known.version, &seen.version)) {
-                        Sighting::Executor(app.clone(), (**newer).clone())
-                    } else {
-                        sighting
+                    match known.filter(|known| known.uid == seen.uid) {
+                        Some(known) if is_newer(&known.version, &seen.version) => seen = (**known).clone(),
+                        Some(known) => seen.first_seen = known.first_seen.or(seen.first_seen),
+                        None => {}
                     }
+                    Sighting::Executor(app, seen)
                 }
                 Sighting::Driver(..) => sighting,
                 Sighting::Other(..) => continue,

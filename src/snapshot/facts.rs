@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::spark::evidence::Evidence;
 use crate::spark::ids::{AppKey, PodKey};
@@ -61,6 +62,8 @@ pub struct Executor {
     pub created: Option<i64>,
     /// The node that it was placed on.
     pub node: Option<Arc<str>>,
+    /// Since when we know of it, by our own clock; kept while its uid is the same. Not read from the pod.
+    pub first_seen: Option<Instant>,
     /// What it says about its own trouble, if it has any.
     pub evidence: Option<Arc<Evidence>>,
 }
@@ -307,6 +310,13 @@ impl Sighting {
         }
     }
 
+    /// Notes when it was seen, for whom it is the first time.
+    pub fn seen_at(&mut self, now: Instant) {
+        if let Sighting::Executor(_, executor) = self {
+            executor.first_seen.get_or_insert(now);
+        }
+    }
+
     /// The pod's uid.
     pub fn uid(&self) -> &Arc<str> {
         match self {
@@ -373,6 +383,7 @@ impl Executor {
             inactive_by_us: pod.annotation(labels::ENDED).is_some(),
             created: pod.metadata.creation_timestamp.as_deref().and_then(seconds),
             node: pod.spec.node_name.as_deref().map(Arc::from),
+            first_seen: None,
             evidence: Evidence::of(pod, state.is_final()),
         }
     }

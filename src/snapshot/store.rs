@@ -17,6 +17,7 @@ use jiff::Timestamp;
 use super::change::{Change, Departed, Effect};
 use super::facts::Executor;
 use super::{Replaced, Snapshot};
+use crate::plant::{self, Bug};
 use crate::spark::ids::{AppKey, PodKey};
 
 /// What a subscriber has not been told yet.
@@ -79,10 +80,10 @@ impl Pending {
     /// Earlier news wins: the first final sighting tells why, what follows is the cleaning up.
     fn add(&mut self, effect: &Effect) {
         self.touched.extend(effect.touched.iter().cloned());
-        for (app, executor) in &effect.ended {
+        for (app, executor) in effect.ended.iter().filter(|_| !plant::is(Bug::EndLostInBatch)) {
             self.ended.entry(executor.uid.clone()).or_insert_with(|| (app.clone(), executor.clone()));
         }
-        for departed in &effect.departed {
+        for departed in effect.departed.iter().filter(|_| !plant::is(Bug::DepartureIgnored)) {
             self.departed.insert(departed.executor.uid.clone(), departed.clone());
         }
     }

@@ -1,0 +1,98 @@
+//! Bugs on purpose, so that `tests/simulation.rs` can show that it would find them.
+//!
+//! In a release build there are none: [`is`] is `false` and the code behind it is not compiled in. In a debug build a test
+//! plants one for its own thread.
+
+macro_rules! bugs {
+    ($($(#[doc = $doc:literal])+ $name:ident;)+) => {
+        /// A bug that can be planted.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Bug {
+            $($(#[doc = $doc])+ $name,)+
+        }
+
+        impl Bug {
+            /// All of them.
+            pub const ALL: &'static [Bug] = &[$(Bug::$name,)+];
+        }
+    };
+}
+
+bugs! {
+    /// A deletion is believed by name, whatever the uid.
+    GoneByName;
+    /// An older sighting replaces a newer one.
+    OldNewsBelieved;
+    /// What a list does not have is gone, and nobody looks.
+    AbsentIsGone;
+    /// What a poll has in another version is not read again.
+    PollJudgesPresenceOnly;
+    /// Nobody polls.
+    NeverPolls;
+    /// An executor that ended and went between two batches is not news.
+    EndLostInBatch;
+    /// An executor that went without a final state is not news.
+    DepartureIgnored;
+    /// It is forgotten at once which executors were told.
+    CacheForgotten;
+    /// A failed check of a missing executor is not tried again.
+    CheckNotRetried;
+    /// A failed action is not tried again, not even by the minute.
+    ActionNotRetried;
+    /// There is no grace while the driver lives.
+    NoGrace;
+    /// The application's own intervals do not lengthen the grace.
+    GraceIgnoresConf;
+    /// The grace is counted from the pod's own times by the wall clock.
+    GraceByWallClock;
+    /// Where nothing is known of a driver it counts as gone.
+    UnknownIsGone;
+    /// Executors that run and are being deleted count as finished.
+    RunningIsFinished;
+    /// The driver's habit of keeping finished executors is ignored.
+    KeepsIgnored;
+    /// Failures that the application caused are not kept for people to look at.
+    FailedNotKept;
+    /// Executors that are labelled already are labelled again.
+    InactiveIgnored;
+    /// The annotation that asks to be left alone is ignored.
+    SkipIgnored;
+    /// What a follower noted is dropped.
+    FollowerForgets;
+    /// A lease counts as over a quarter too early.
+    LeaseTakenEarly;
+    /// A leader acts as long as the lease lasts, and half as long again.
+    LeaderActsTooLong;
+    /// Writes of the lease carry no resourceVersion. (Planted in the simulator's API calls.)
+    LeaseUnguarded;
+    /// Writes carry no uid. (Planted in the simulator's API calls.)
+    WriteByName;
+    /// Writes carry no resourceVersion. (Planted in the simulator's API calls.)
+    WriteUnguarded;
+    /// Actions are begun without a look at the leadership. (Planted in the simulator's API calls.)
+    LeadershipNotChecked;
+}
+
+#[cfg(debug_assertions)]
+std::thread_local! {
+    static PLANTED: std::cell::Cell<Option<Bug>> = const { std::cell::Cell::new(None) };
+}
+
+/// Plants a bug for this thread, or takes it out. Without effect in a release build.
+pub fn plant(bug: Option<Bug>) {
+    #[cfg(debug_assertions)]
+    PLANTED.set(bug);
+    #[cfg(not(debug_assertions))]
+    let _ = bug;
+}
+
+/// Whether this bug is planted.
+pub fn is(bug: Bug) -> bool {
+    #[cfg(debug_assertions)]
+    return PLANTED.get() == Some(bug);
+    #[cfg(not(debug_assertions))]
+    {
+        let _ = bug;
+        false
+    }
+}

@@ -1,0 +1,373 @@
+//! A pretend cluster around the pure core: one seed is one history, replayed to the letter.
+//!
+//! The API server loses, duplicates, delays and reorders events, answers lists from the past, refuses, and times out
+//! after it has committed. Replicas crash between any two actions, pause, and two of them may believe to lead. Drivers
+//! clean up by themselves, or do not, or die. After every step the rules are checked; when faults stop, the cluster must
+//! come to rest where the policy wants it.
+
+#![allow(dead_code, unreachable_pub, reason = "a module of one test")]
+
+pub mod rng;
+pub mod truth;
+mod replica;
+mod world;
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::time::{Duration, Instant};
+
+use replica::{Replica, Request};
+use rng::Rng;
+use spark_usher::lifecycle::Now;
+use spark_usher::policy::{Finished, Lifecycle, Policies};
+use truth::{Answered, NAMESPACE, Pod, Role, Truth, wall};
+use world::{App, Kind};
+
+/// The world changes until here,
+const TROUBLE: Duration = Duration::from_secs(240);
+/// and faults happen until here.
+const FAULTS: Duration = Duration::from_secs(300);
+/// Everything has come to rest by here.
+const END: Duration = Duration::from_secs(540);
+/// Nothing is written any more from here on.
+const REST: Duration = Duration::from_secs(500);
+/// More steps than a history of this length has any reason for.
+const MOST_STEPS: u32 = 200_000;
+/// The settings of a history.
+pub const GRACE: Duration = Duration::from_secs(10);
+const KEEP_FAILED: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_secs(20);
+
+/// What was wrong, and when.
+#[derive(Debug)]
+pub struct Violation {
+    pub rule: &'static str,
+    pub at: Duration,
+    pub what: String,
+}
+
+/// Something that happens at a time.
+pub(crate) enum Event {
+    /// The world goes on.
+    World,
+    /// A driver reacts to the end of an executor, by pod and uid.
+    React(String, String),
+    /// A pod that was deleted is gone, by name and uid.
+    Gone(String, String),
+    /// To a replica, if that is still its incarnation.
+    Replica(usize, u32, Request),
+    Crash(usize),
+    Start(usize),
+}
+
+pub struct Sim {
+    pub seed: u64,
+    pub(crate) rng: Rng,
+    pub now: Duration,
+    began: Instant,
+    queue: BinaryHeap<Reverse<(Duration, u64)>>,
+    events: BTreeMap<u64, (Duration, Event)>,
+    sequence: u64,
+    pub truth: Truth,
+    pub(crate) apps: Vec<App>,
+    replicas: Vec<Replica>,
+    pub policies: Policies,
+    violation: Option<Violation>,
+    /// When each executor was told, by uid: the process, and when.
+    told: BTreeMap<String, Vec<((usize, u32), Duration)>>,
+    last_write: Duration,
+    pub trace: Option<Vec<String>>,
+}
+
+impl Sim {
+    pub fn new(seed: u64, traced: bool) -> Sim {
+        let mut rng = Rng::new(seed);
+        let finished = *rng.pick(&[Finished::Label, Finished::Delete, Finished::Delete, Finished::Report]);
+        let lifecycle = Lifecycle { grace: GRACE, finished, keep_failed: KEEP_FAILED, poll: POLL };
+        let replicas = 1 + rng.below(3) as usize;
+        let mut sim = Sim {
+            seed,
+            rng,
+            now: Duration::ZERO,
+            began: Instant::now(),
+            queue: BinaryHeap::new(),
+            events: BTreeMap::new(),
+            sequence: 0,
+            truth: Truth { version: 100, ..Truth::default() },
+            apps: Vec::new(),
+            replicas: Vec::new(),
+            policies: Policies::default().with_lifecycle(lifecycle),
+            violation: None,
+            told: BTreeMap::new(),
+            last_write: Duration::ZERO,
+            trace: traced.then(Vec::new),
+        };
+        sim.say(|| format!("{replicas} replicas, {finished:?}"));
+        sim.populate();
+        for number in 0..replicas {
+            sim.replicas.push(Replica::new(number));
+            sim.after(Duration::ZERO, Event::Start(number));
+        }
+        sim.after(Duration::from_millis(500), Event::World);
+        sim
+    }
+
+    pub(crate) fn say(&mut self, what: impl FnOnce() -> String) {
+        if let Some(trace) = &mut self.trace {
+            trace.push(format!("{:>9.3} {}", self.now.as_secs_f64(), what()));
+        }
+    }
+
+    pub(crate) fn after(&mut self, wait: Duration, event: Event) {
+        self.sequence += 1;
+        let at = self.now + wait;
+        self.queue.push(Reverse((at, self.sequence)));
+        self.events.insert(self.sequence, (at, event));
+    }
+
+    pub(crate) fn trouble(&self) -> bool {
+        self.now < FAULTS
+    }
+
+    pub(crate) fn instant(&self) -> Instant {
+        self.began + self.now
+    }
+
+    /// The time as a replica has it: its clock of the day may be wrong.
+    pub(crate) fn moment(&self, replica: usize) -> Now {
+        let skew = self.replicas[replica].skew;
+        Now { at: self.instant(), wall: wall(self.now) + skew }
+    }
+
+    pub(crate) fn violate(&mut self, rule: &'static str, what: String) {
+        self.say(|| format!("VIOLATION {rule}: {what}"));
+        if self.violation.is_none() {
+            self.violation = Some(Violation { rule, at: self.now, what });
+        }
+    }
+
+    /// Runs to the end, or to the first violation.
+    pub fn run(mut self) -> (Option<Violation>, Vec<String>) {
+        let mut steps = 0;
+        while let Some(Reverse((at, sequence))) = self.queue.pop() {
+            steps += 1;
+            if steps > MOST_STEPS {
+                self.violate("the loop comes to rest", format!("{steps} steps"));
+            }
+            if at > END || self.violation.is_some() {
+                break;
+            }
+            let Some((_, event)) = self.events.remove(&sequence) else { continue };
+            self.now = at;
+            match event {
+                Event::World => self.world(),
+                Event::React(name, uid) => self.react(&name, &uid),
+                Event::Gone(name, uid) => {
+                    if self.truth.pods.get(&name).is_some_and(|pod| pod.uid == uid) {
+                        self.remove(&name);
+                    }
+                }
+                Event::Replica(number, incarnation, request) => self.serve(number, incarnation, request),
+                Event::Crash(number) => self.crash(number),
+                Event::Start(number) => self.start(number),
+            }
+            self.check_leaders();
+        }
+        if self.violation.is_none() {
+            self.now = END;
+            self.check_rest();
+        }
+        (self.violation, self.trace.unwrap_or_default())
+    }
+
+    // ---- rules ----
+
+    /// Two may believe to lead only while one of them was made to.
+    fn check_leaders(&mut self) {
+        let at = self.instant();
+        let leaders: Vec<usize> =
+            self.replicas.iter().filter(|replica| replica.holds(at) && !replica.deluded).map(|r| r.number).collect();
+        if leaders.len() > 1 {
+            self.violate("one leader", format!("{leaders:?} lead"));
+        }
+    }
+
+    /// Before the API server labels or deletes an executor for us.
+    pub(crate) fn check_write(&mut self, pod: &Pod, what: &'static str) {
+        self.last_write = self.now;
+        let app = self.apps[pod.app].clone();
+        let who = format!("{what} {} ({})", pod.name, pod.uid);
+        if !pod.is_finished() {
+            return self.violate("a live executor is never touched", who);
+        }
+        if pod.skip {
+            return self.violate("who asks to be left alone is", who);
+        }
+        if pod.inactive {
+            return self.violate("what was dealt with is left alone", who);
+        }
+        let lives = self.driver_lives(&app);
+        let ended = pod.ended.unwrap_or(self.now);
+        let age = self.now.saturating_sub(ended);
+        match lives {
+            None => return self.violate("nothing is done where nothing is known of the driver", who),
+            Some(true) if age + Duration::from_millis(1) < app.grace() => {
+                return self.violate("the driver goes first", format!("{who} after {age:?} of {:?}", app.grace()));
+            }
+            Some(_) => {}
+        }
+        if what == "delete" {
+            if !app.deletes && lives == Some(true) && app.kind == Kind::Cluster {
+                return self.violate("a driver that keeps its executors keeps them", who);
+            }
+            if pod.code == Some(1) && age + Duration::from_millis(1) < KEEP_FAILED {
+                return self.violate("failures are kept for people", who);
+            }
+            if self.policies.lifecycle.finished != Finished::Delete {
+                return self.violate("the policy decides", who);
+            }
+        } else if self.policies.lifecycle.finished == Finished::Report {
+            return self.violate("the policy decides", who);
+        }
+    }
+
+    /// Whether a driver lives; `None` where nobody could ever know.
+    pub(crate) fn driver_lives(&self, app: &App) -> Option<bool> {
+        if app.kind == Kind::Loose {
+            return None;
+        }
+        let pod = self.truth.pods.get(&app.driver);
+        Some(pod.is_some_and(|pod| pod.uid == app.driver_uid && !pod.is_finished()))
+    }
+
+    pub(crate) fn note_told(&mut self, process: (usize, u32), uid: &str) {
+        if !self.truth.ends.contains_key(uid) {
+            return self.violate("only what ended is told", uid.to_owned());
+        }
+        let now = self.now;
+        let times = self.told.entry(uid.to_owned()).or_default();
+        let again = times.iter().any(|(who, at)| *who == process && now - *at < Duration::from_secs(180));
+        times.push((process, now));
+        self.say(|| format!("r{} tells {uid}", process.0));
+        if again {
+            self.violate("an end is told once", uid.to_owned());
+        }
+    }
+
+    /// Everything is where the policy wants it, and known.
+    fn check_rest(&mut self) {
+        if self.last_write >= REST {
+            let at = self.last_write;
+            return self.violate("the loop comes to rest", format!("a write at {at:?}"));
+        }
+        let at = self.instant();
+        let Some(leader) = self.replicas.iter().position(|replica| replica.holds(at)) else {
+            return self.violate("somebody leads", String::new());
+        };
+        let mut known = BTreeMap::new();
+        let desk = self.replicas[leader].desk.as_ref().unwrap();
+        for app in desk.snapshot().apps.values() {
+            for executor in app.executors.values() {
+                known.insert(executor.name.to_string(), (executor.uid.to_string(), executor.version.to_string()));
+            }
+        }
+        let there = self.truth.pods.values().filter(|pod| pod.role == Role::Executor);
+        let there: BTreeMap<String, (String, String)> =
+            there.map(|pod| (pod.name.clone(), (pod.uid.clone(), pod.version.to_string()))).collect();
+        if known != there {
+            return self.violate("the picture is true", format!("{known:?} instead of {there:?}"));
+        }
+        let left: Vec<Pod> = self.truth.pods.values().filter(|pod| self.is_left(pod)).cloned().collect();
+        if let Some(pod) = left.first() {
+            return self.violate("what ended is dealt with", format!("{pod:?}"));
+        }
+        let seen = self.replicas[leader].seen.clone();
+        for uid in seen {
+            let by_driver = self.truth.log.iter().any(|entry| {
+                entry.uid == uid && entry.pod.as_ref().is_some_and(|pod| pod.by_driver)
+            });
+            if self.truth.ends.contains_key(&uid) && !self.told.contains_key(&uid) && !by_driver {
+                return self.violate("every end is told", uid);
+            }
+        }
+    }
+
+    /// Whether an executor should have been labelled or deleted by now.
+    fn is_left(&self, pod: &Pod) -> bool {
+        let app = &self.apps[pod.app];
+        let done = !pod.is_finished() || pod.skip || pod.inactive || pod.role != Role::Executor || pod.deleting.is_some();
+        if done || self.policies.lifecycle.finished == Finished::Report {
+            return false;
+        }
+        let kept = pod.code == Some(1) && self.policies.lifecycle.finished == Finished::Delete;
+        let wait = match self.driver_lives(app) {
+            None => return false,
+            Some(true) => app.grace(),
+            Some(false) => Duration::ZERO,
+        };
+        let wait = if kept { wait.max(KEEP_FAILED) } else { wait };
+        let known = app.driver_gone.unwrap_or_default().max(pod.ended.unwrap_or_default());
+        self.now.saturating_sub(known) > wait + Duration::from_secs(150)
+    }
+
+    // ---- the pods that change by themselves ----
+
+    pub(crate) fn put(&mut self, pod: Pod) {
+        self.truth.put(pod, self.now);
+        self.publish();
+    }
+
+    pub(crate) fn change(&mut self, name: &str, change: impl FnOnce(&mut Pod)) {
+        self.truth.change(name, self.now, change);
+        self.publish();
+    }
+
+    pub(crate) fn remove(&mut self, name: &str) {
+        self.say(|| format!("{name} is gone"));
+        self.truth.remove(name, self.now);
+        self.publish();
+    }
+
+    pub(crate) fn delete(&mut self, name: &str, grace: Duration) {
+        let uid = self.truth.pods.get(name).map(|pod| pod.uid.clone()).unwrap_or_default();
+        self.say(|| format!("{name} ({uid}) is deleted, grace {grace:?}"));
+        self.truth.delete(name, grace, self.now);
+        if self.truth.pods.contains_key(name) {
+            self.after(grace, Event::Gone(name.to_owned(), uid));
+        }
+        self.publish();
+    }
+
+    /// Performs a write of ours at the API server.
+    pub(crate) fn commit(&mut self, write: &replica::Write) -> Answered {
+        let uid = (!spark_usher::plant::is(spark_usher::plant::Bug::WriteByName)).then_some(write.uid.as_str());
+        let version = (!spark_usher::plant::is(spark_usher::plant::Bug::WriteUnguarded)).then_some(write.version.as_str());
+        let answered = self.truth.check(&write.name, uid, version.filter(|_| uid.is_some()));
+        if answered != Answered::Done {
+            return answered;
+        }
+        let pod = self.truth.pods[&write.name].clone();
+        match write.kind {
+            replica::Kind::Label => {
+                self.check_write(&pod, "label");
+                self.change(&write.name, |pod| {
+                    pod.inactive = true;
+                    pod.by_us = true;
+                });
+            }
+            replica::Kind::Delete => {
+                self.check_write(&pod, "delete");
+                self.delete(&write.name, Duration::from_secs(30));
+            }
+            replica::Kind::Adopt => {
+                let (driver, uid) = (write.driver.clone().unwrap_or_default(), write.driver_uid.clone().unwrap_or_default());
+                self.change(&write.name, |pod| pod.owner = Some((driver, uid)));
+            }
+        }
+        Answered::Done
+    }
+
+    pub(crate) fn namespace() -> &'static str {
+        NAMESPACE
+    }
+}

@@ -1,0 +1,554 @@
+//! A replica: the real desk, and around it what `cluster` does: watches, reads, writes, polls, the lease. All of it by
+//! messages that take their time.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::{Duration, Instant};
+
+use jiff::SignedDuration;
+use spark_usher::lifecycle::election::{Held, Observed, Step, may_act_until, step};
+use spark_usher::lifecycle::{Action, Answer, Desk, Finish, Polled, Read, Settings, Standing};
+use spark_usher::plant::{self, Bug};
+use spark_usher::snapshot::{Change, Conf, Replaced, ServedApis, Sighting};
+use spark_usher::spark::conf::AppConf;
+use spark_usher::spark::ids::{AppKey, PodKey};
+
+use super::truth::{Answered, Lease, NAMESPACE};
+use super::{Event, Sim};
+
+const LEASE: Duration = Duration::from_secs(4);
+
+pub struct Replica {
+    pub number: usize,
+    pub incarnation: u32,
+    pub desk: Option<Desk>,
+    pub skew: SignedDuration,
+    /// Its watch brings nothing until then, without a word.
+    pub deaf_until: Duration,
+    /// The present watch, and what of the log it has brought.
+    stream: u32,
+    position: u64,
+    last_delivery: Duration,
+    lease: Option<Observed>,
+    pub until: Option<Instant>,
+    /// It was made to believe that it leads.
+    pub deluded: bool,
+    paused_until: Duration,
+    woken: Option<Duration>,
+    /// Executors that it has seen, by uid.
+    pub seen: BTreeSet<String>,
+    /// Those in its picture, and their versions.
+    pictured: BTreeMap<String, u64>,
+}
+
+/// A message to a replica, or to the API server on its behalf.
+pub enum Request {
+    /// The watch's list.
+    Listed(u32, u64, Vec<Sighting>),
+    /// An event of the watch.
+    Watched(u32, Change),
+    /// The list that a watch begins with is to be read.
+    List(u32),
+    Wake(Duration),
+    /// A read reaches the API server.
+    Read(Read),
+    Answered(Read, Box<Answer>),
+    /// The next action of an application reaches the API server.
+    Act(AppKey, VecDeque<Action>, Applied),
+    Acted(AppKey, VecDeque<Action>, Applied),
+    Poll,
+    Polled(Option<Polled>),
+    /// A round of the election begins; its read and its write reach the API server.
+    Round,
+    LeaseRead(Instant),
+    LeaseWrite(Instant, Option<u64>, i32),
+    LeaseWritten(Instant, bool),
+}
+
+#[derive(Default)]
+pub struct Applied {
+    changes: Vec<Change>,
+    failed: bool,
+    wrote: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Label,
+    Delete,
+    Adopt,
+}
+
+/// A write with its preconditions.
+pub struct Write {
+    pub kind: Kind,
+    pub name: String,
+    pub uid: String,
+    pub version: String,
+    pub driver: Option<String>,
+    pub driver_uid: Option<String>,
+}
+
+impl Replica {
+    pub fn new(number: usize) -> Replica {
+        Replica {
+            number,
+            incarnation: 0,
+            desk: None,
+            skew: SignedDuration::ZERO,
+            deaf_until: Duration::ZERO,
+            stream: 0,
+            position: 0,
+            last_delivery: Duration::ZERO,
+            lease: None,
+            until: None,
+            deluded: false,
+            paused_until: Duration::ZERO,
+            woken: None,
+            seen: BTreeSet::new(),
+            pictured: BTreeMap::new(),
+        }
+    }
+
+    pub fn holds(&self, now: Instant) -> bool {
+        self.until.is_some_and(|until| now < until)
+    }
+}
+
+impl Sim {
+    fn send(&mut self, number: usize, wait: Duration, request: Request) {
+        let incarnation = self.replicas[number].incarnation;
+        self.after(wait, Event::Replica(number, incarnation, request));
+    }
+
+    /// How long a message takes.
+    fn trip(&mut self) -> Duration {
+        if self.trouble() && self.rng.chance(5) { self.rng.millis(500, 6000) } else { self.rng.millis(1, 40) }
+    }
+
+    fn fault(&mut self, percent: u64) -> bool {
+        self.trouble() && self.rng.chance(percent)
+    }
+
+    pub(super) fn start(&mut self, number: usize) {
+        let settings = Settings { seed: self.seed, ..Settings::default() };
+        let desk = Desk::new(self.instant(), settings);
+        let replica = &mut self.replicas[number];
+        let (incarnation, skew, deaf_until) = (replica.incarnation + 1, replica.skew, replica.deaf_until);
+        *replica = Replica { incarnation, desk: Some(desk), skew, deaf_until, ..Replica::new(number) };
+        self.say(|| format!("r{number} starts"));
+        let moment = self.moment(number);
+        let desk = self.replicas[number].desk.as_mut().unwrap();
+        desk.apply(Change::Apis(ServedApis::default()), moment);
+        desk.apply(Change::Replaced(Replaced::Namespaces(Vec::new())), moment);
+        self.rewatch(number);
+        self.send(number, Duration::ZERO, Request::Round);
+    }
+
+    pub(super) fn crash(&mut self, number: usize) {
+        if self.replicas[number].desk.is_none() {
+            return;
+        }
+        let gracefully = self.rng.chance(30);
+        self.say(|| format!("r{number} {}", if gracefully { "stops" } else { "is killed" }));
+        let me = self.identity(number);
+        if gracefully && self.truth.lease.as_ref().is_some_and(|lease| lease.holder.as_ref() == Some(&me)) {
+            let version = self.truth.next_version();
+            let transitions = self.truth.lease.as_ref().map_or(0, |lease| lease.transitions);
+            self.truth.lease = Some(Lease { version, holder: None, transitions });
+        }
+        let replica = &mut self.replicas[number];
+        replica.desk = None;
+        replica.until = None;
+        replica.incarnation += 1;
+        let wait = self.rng.millis(100, 20_000);
+        self.after(wait, Event::Start(number));
+    }
+
+    fn identity(&self, number: usize) -> String {
+        format!("r{number}.{}", self.replicas[number].incarnation)
+    }
+
+    // ---- the watch ----
+
+    fn rewatch(&mut self, number: usize) {
+        self.replicas[number].stream += 1;
+        let stream = self.replicas[number].stream;
+        let wait = self.trip();
+        self.send(number, wait, Request::List(stream));
+    }
+
+    /// New entries of the log go to whoever watches.
+    pub(super) fn publish(&mut self) {
+        for number in 0..self.replicas.len() {
+            self.pump(number);
+        }
+    }
+
+    fn pump(&mut self, number: usize) {
+        let Replica { position, stream, deaf_until, .. } = self.replicas[number];
+        if self.replicas[number].desk.is_none() || position == 0 {
+            return;
+        }
+        let from = self.truth.log.partition_point(|entry| entry.version <= position);
+        let news: Vec<_> = self.truth.log[from..].to_vec();
+        for entry in news {
+            self.replicas[number].position = entry.version;
+            let Some(sighting) = entry.sighting else { continue };
+            let change = match entry.pod {
+                Some(_) => Change::Pod(sighting),
+                None => Change::PodGone(PodKey::new(NAMESPACE, &entry.name), entry.uid.as_str().into()),
+            };
+            if self.trouble() && (self.now < deaf_until || self.rng.chance(2)) {
+                self.say(|| format!("r{number} misses {} {}", entry.name, entry.version));
+                continue;
+            }
+            let at = self.now + self.trip();
+            let in_order = at.max(self.replicas[number].last_delivery);
+            let at = if self.fault(3) { at } else { in_order };
+            self.replicas[number].last_delivery = in_order;
+            let wait = at - self.now;
+            if self.fault(5) {
+                let again = wait + self.rng.millis(1, 12_000);
+                self.send(number, again, Request::Watched(stream, change.clone()));
+            }
+            self.send(number, wait, Request::Watched(stream, change));
+        }
+        if self.fault(1) {
+            self.say(|| format!("the watch of r{number} breaks off (410)"));
+            self.rewatch(number);
+        }
+    }
+
+    // ---- the desk ----
+
+    fn turn(&mut self, number: usize) {
+        let (moment, at) = (self.moment(number), self.instant());
+        let replica = &self.replicas[number];
+        let led = replica.lease.as_ref().is_some_and(|seen| seen.held.holder.is_some() && !seen.is_over(at));
+        let standing = match (replica.holds(at), led) {
+            (true, _) => Standing::Leading,
+            (false, true) => Standing::Led,
+            (false, false) => Standing::Leaderless,
+        };
+        let policies = self.policies.clone();
+        let Some(desk) = self.replicas[number].desk.as_mut() else { return };
+        let turn = desk.turn(moment, &policies, standing);
+        let process = (number, self.replicas[number].incarnation);
+        for exit in turn.exits {
+            self.note_told(process, &exit.executor.uid.clone());
+        }
+        for read in turn.reads {
+            let wait = self.trip();
+            self.send(number, wait, Request::Read(read));
+        }
+        for (app, actions) in turn.actions {
+            self.act_next(number, app, actions.into(), Applied::default());
+        }
+        if turn.poll {
+            let wait = self.trip();
+            self.send(number, wait, Request::Poll);
+        }
+        if turn.rewatch {
+            self.say(|| format!("r{number} watches anew"));
+            self.rewatch(number);
+        }
+        if let Some(wake) = turn.wake {
+            let wait = wake.saturating_duration_since(at).max(Duration::from_millis(1));
+            let due = self.now + wait;
+            if self.replicas[number].woken.is_none_or(|woken| woken > due || woken <= self.now) {
+                self.replicas[number].woken = Some(due);
+                self.send(number, wait, Request::Wake(due));
+            }
+        }
+    }
+
+    fn see(&mut self, number: usize, change: &Change) {
+        let seen = &mut self.replicas[number].seen;
+        match change {
+            Change::Pod(Sighting::Executor(_, executor)) => _ = seen.insert(executor.uid.to_string()),
+            Change::Replaced(Replaced::Pods(all)) => {
+                for sighting in all {
+                    if let Sighting::Executor(_, executor) = sighting {
+                        seen.insert(executor.uid.to_string());
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// A pod that is in the picture is never replaced by something older.
+    fn check_picture(&mut self, number: usize) {
+        let replica = &mut self.replicas[number];
+        let Some(desk) = &replica.desk else { return };
+        let (mut back, mut pictured) = (None, BTreeMap::new());
+        for executor in desk.snapshot().apps.values().flat_map(|app| app.executors.values()) {
+            let version: u64 = executor.version.parse().unwrap();
+            if let Some(newest) = replica.pictured.get(&*executor.uid).filter(|newest| version < **newest) {
+                back = Some(format!("r{number}: {} from {newest} to {version}", executor.name));
+            }
+            pictured.insert(executor.uid.to_string(), version);
+        }
+        replica.pictured = pictured;
+        if let Some(back) = back {
+            self.violate("the picture never goes back", back);
+        }
+    }
+
+    pub(super) fn serve(&mut self, number: usize, incarnation: u32, request: Request) {
+        let alive = self.replicas[number].incarnation == incarnation && self.replicas[number].desk.is_some();
+        let paused = self.replicas[number].paused_until;
+        if alive && paused > self.now {
+            let wait = paused - self.now;
+            return self.after(wait, Event::Replica(number, incarnation, request));
+        }
+        // What is on the way to the API server arrives, whether its sender lives or not.
+        let on_the_way = matches!(request, Request::Act(..) | Request::LeaseWrite(..));
+        if !alive && !on_the_way {
+            return;
+        }
+        let moment = self.moment(number);
+        match request {
+            Request::List(stream) if stream == self.replicas[number].stream => {
+                let past = if self.fault(10) { self.rng.below(12) } else { 0 };
+                let version = self.truth.version.saturating_sub(past).max(1);
+                let list = self.truth.list_at(version).into_iter().map(|(_, sighting)| sighting).collect();
+                let wait = self.trip();
+                self.send(number, wait, Request::Listed(stream, version, list));
+            }
+            Request::Listed(stream, version, list) if stream == self.replicas[number].stream => {
+                self.say(|| format!("r{number} has listed {} pods at {version}", list.len()));
+                let change = Change::Replaced(Replaced::Pods(list));
+                self.see(number, &change);
+                self.replicas[number].desk.as_mut().unwrap().apply(change, moment);
+                self.check_picture(number);
+                self.replicas[number].position = version;
+                self.replicas[number].last_delivery = self.now;
+                self.pump(number);
+                self.turn(number);
+            }
+            Request::Watched(stream, change) if stream == self.replicas[number].stream => {
+                self.see(number, &change);
+                self.replicas[number].desk.as_mut().unwrap().apply(change, moment);
+                self.check_picture(number);
+                self.turn(number);
+            }
+            Request::List(_) | Request::Listed(..) | Request::Watched(..) => {}
+            Request::Wake(_) => {
+                self.replicas[number].woken = None;
+                self.turn(number);
+            }
+            Request::Read(read) => {
+                let answer = self.answer(&read);
+                let wait = self.trip();
+                self.send(number, wait, Request::Answered(read, Box::new(answer)));
+            }
+            Request::Answered(read, answer) => {
+                if let Answer::Sighting(sighting) = &*answer {
+                    self.see(number, &Change::Pod(sighting.clone()));
+                }
+                self.replicas[number].desk.as_mut().unwrap().answered(&read, *answer, moment);
+                self.turn(number);
+            }
+            Request::Act(app, actions, applied) => self.act(number, incarnation, app, actions, applied),
+            Request::Acted(app, actions, applied) => self.act_next(number, app, actions, applied),
+            Request::Poll => self.poll(number),
+            Request::Polled(polled) => {
+                let policies = self.policies.clone();
+                self.replicas[number].desk.as_mut().unwrap().polled(polled.as_ref(), moment, &policies);
+                self.turn(number);
+            }
+            Request::Round => {
+                if self.fault(1) {
+                    let how_long = self.rng.millis(1000, 10_000);
+                    self.say(|| format!("r{number} is paused for {how_long:?}"));
+                    self.replicas[number].paused_until = self.now + how_long;
+                }
+                let (wait, began) = (self.trip(), self.instant());
+                self.send(number, wait, Request::LeaseRead(began));
+                let next = self.rng.millis(800, 1200);
+                self.send(number, next, Request::Round);
+            }
+            Request::LeaseRead(began) => self.lease_read(number, began),
+            Request::LeaseWrite(began, version, transitions) => {
+                self.lease_write(number, incarnation, began, version, transitions);
+            }
+            Request::LeaseWritten(began, ok) => {
+                let replica = &mut self.replicas[number];
+                if ok {
+                    replica.until = Some(may_act_until(began, LEASE));
+                    replica.deluded = false;
+                } else if !replica.deluded {
+                    replica.until = None;
+                }
+                self.turn(number);
+            }
+        }
+    }
+
+    // ---- reads ----
+
+    fn answer(&mut self, read: &Read) -> Answer {
+        if self.fault(15) {
+            return Answer::Failed;
+        }
+        match read {
+            Read::Pod(key) => match self.truth.pods.get(key.name()) {
+                Some(pod) => Answer::Pod(pod.driver_pod(&self.truth.selectors[pod.app])),
+                None => Answer::Absent,
+            },
+            Read::Labelled(key) => match self.truth.pods.get(key.name()) {
+                Some(pod) => Answer::Sighting(pod.sighting(&self.truth.selectors[pod.app])),
+                None => Answer::Absent,
+            },
+            Read::Conf(_, _, map) => {
+                let number: usize = map.trim_start_matches("conf-").parse().unwrap();
+                Answer::Conf(Conf::Known(AppConf::parse(&self.apps[number].conf()).into()))
+            }
+            Read::Address(..) => Answer::Absent,
+        }
+    }
+
+    fn poll(&mut self, number: usize) {
+        let wait = self.trip();
+        if self.fault(10) {
+            return self.send(number, wait, Request::Polled(None));
+        }
+        let desk = self.replicas[number].desk.as_ref().unwrap();
+        let newest = desk.newest().and_then(|newest| newest.parse::<u64>().ok()).unwrap_or_default();
+        // From the watch cache: not older than what we have seen, but perhaps older than the truth.
+        let past = if self.rng.chance(30) { self.rng.below(8) } else { 0 };
+        let version = self.truth.version.saturating_sub(past).max(newest);
+        let mut polled = Polled::default();
+        for (pod, _) in self.truth.list_at(version) {
+            let snapshot = self.replicas[number].desk.as_ref().unwrap().snapshot();
+            polled.see(snapshot, NAMESPACE, &pod.name, &pod.uid, &pod.version.to_string());
+        }
+        self.send(number, wait, Request::Polled(Some(polled.complete(&version.to_string()))));
+    }
+
+    // ---- writes ----
+
+    fn act_next(&mut self, number: usize, app: AppKey, actions: VecDeque<Action>, mut applied: Applied) {
+        let at = self.instant();
+        let holds = self.replicas[number].holds(at) || plant::is(Bug::LeadershipNotChecked);
+        if actions.is_empty() || !holds {
+            applied.failed |= !actions.is_empty();
+            let moment = self.moment(number);
+            let desk = self.replicas[number].desk.as_mut().unwrap();
+            for change in applied.changes {
+                desk.written(change, moment);
+            }
+            desk.done(&app, applied.failed, applied.wrote, moment.at);
+            return self.turn_later(number);
+        }
+        if !self.replicas[number].holds(at) {
+            return self.violate("who writes leads", format!("r{number}"));
+        }
+        let wait = self.trip();
+        self.send(number, wait, Request::Act(app, actions, applied));
+    }
+
+    fn turn_later(&mut self, number: usize) {
+        let now = self.now;
+        self.send(number, Duration::ZERO, Request::Wake(now));
+    }
+
+    /// The API server performs an action, or does not, or does and nobody hears of it.
+    fn act(&mut self, number: usize, incarnation: u32, app: AppKey, mut actions: VecDeque<Action>, mut applied: Applied) {
+        let Some(action) = actions.pop_front() else { return };
+        let refused = self.fault(20);
+        let unheard = self.fault(5);
+        if refused {
+            applied.failed = true;
+        } else if let Some(write) = self.write_of(&action) {
+            match self.commit(&write) {
+                Answered::Done if unheard => applied.failed = true,
+                Answered::Done => {
+                    applied.wrote = true;
+                    if let Some(pod) = self.truth.pods.get(&write.name).filter(|_| write.kind != Kind::Delete) {
+                        applied.changes.push(Change::Pod(pod.sighting(&self.truth.selectors[pod.app])));
+                    }
+                }
+                Answered::Conflict | Answered::NotFound => {}
+            }
+        }
+        let wait = self.trip();
+        self.after(wait, Event::Replica(number, incarnation, Request::Acted(app, actions, applied)));
+    }
+
+    /// What an action writes; nothing when a look at the driver says that it must not be done.
+    fn write_of(&mut self, action: &Action) -> Option<Write> {
+        match action {
+            Action::Finish { executor, uid, version, how, gone, .. } => {
+                if let Some(driver) = gone {
+                    let found = self.truth.pods.get(&*driver.name);
+                    if found.is_some_and(|pod| pod.uid == *driver.uid && !pod.is_finished()) {
+                        return None;
+                    }
+                }
+                let kind = if *how == Finish::Label { Kind::Label } else { Kind::Delete };
+                self.say(|| format!("{kind:?} {} {uid} {version}", executor.name()));
+                Some(Write {
+                    kind,
+                    name: executor.name().to_owned(),
+                    uid: uid.to_string(),
+                    version: version.to_string(),
+                    driver: None,
+                    driver_uid: None,
+                })
+            }
+            Action::Adopt { executor, uid, version, driver, .. } => Some(Write {
+                kind: Kind::Adopt,
+                name: executor.name().to_owned(),
+                uid: uid.to_string(),
+                version: version.to_string(),
+                driver: Some(driver.name.to_string()),
+                driver_uid: Some(driver.uid.to_string()),
+            }),
+            _ => None,
+        }
+    }
+
+    // ---- the lease ----
+
+    fn lease_read(&mut self, number: usize, began: Instant) {
+        if self.fault(5) {
+            return;
+        }
+        let at = self.instant();
+        let identity = self.identity(number);
+        let held = self.truth.lease.as_ref().map(|lease| Held {
+            version: lease.version.to_string(),
+            holder: lease.holder.clone(),
+            duration: LEASE,
+            transitions: lease.transitions,
+        });
+        let replica = &mut self.replicas[number];
+        replica.lease = held.map(|held| Observed::again(replica.lease.take(), held, at));
+        let step = step(replica.lease.as_ref(), &identity, at);
+        let version = replica.lease.as_ref().and_then(|seen| seen.held.version.parse().ok());
+        let wait = self.trip();
+        match step {
+            Step::Wait => self.send(number, wait, Request::LeaseWritten(began, false)),
+            Step::Create => self.send(number, wait, Request::LeaseWrite(began, None, 0)),
+            Step::Take { transitions, .. } => self.send(number, wait, Request::LeaseWrite(began, version, transitions)),
+        }
+    }
+
+    fn lease_write(&mut self, number: usize, incarnation: u32, began: Instant, version: Option<u64>, transitions: i32) {
+        let identity = format!("r{number}.{incarnation}");
+        let same = self.truth.lease.as_ref().map(|lease| lease.version) == version;
+        let ok = same || plant::is(Bug::LeaseUnguarded);
+        if ok {
+            let version = self.truth.next_version();
+            self.truth.lease = Some(Lease { version, holder: Some(identity), transitions });
+        }
+        let unheard = self.fault(4);
+        let wait = self.trip();
+        if !unheard {
+            self.after(wait, Event::Replica(number, incarnation, Request::LeaseWritten(began, ok)));
+        }
+    }
+}
+

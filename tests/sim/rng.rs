@@ -1,0 +1,39 @@
+//! Randomness out of one number: the same seed is the same history.
+
+use std::time::Duration;
+
+/// SplitMix64.
+#[derive(Clone)]
+pub struct Rng(u64);
+
+impl Rng {
+    pub fn new(seed: u64) -> Rng {
+        Rng(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0x5DEE_CE66_D1CE_4E5B)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    /// Below `most`.
+    pub fn below(&mut self, most: u64) -> u64 {
+        self.next() % most.max(1)
+    }
+
+    /// In so many of a hundred cases.
+    pub fn chance(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+
+    pub fn millis(&mut self, from: u64, to: u64) -> Duration {
+        Duration::from_millis(from + self.below(to - from))
+    }
+
+    pub fn pick<'t, T>(&mut self, all: &'t [T]) -> &'t T {
+        &all[usize::try_from(self.below(all.len() as u64)).unwrap()]
+    }
+}

@@ -1,0 +1,236 @@
+//! What is true: the pods of a pretend cluster, every version that they ever had, and the lease.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+use spark_usher::gang;
+use spark_usher::snapshot::{DriverPod, Sighting};
+use spark_usher::spark::pod::Pod as Facts;
+
+pub const NAMESPACE: &str = "sim";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Labelled.
+    Driver,
+    /// A pod without labels that a client-mode driver runs in.
+    Notebook,
+    Executor,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pod {
+    pub name: String,
+    pub uid: String,
+    pub version: u64,
+    pub role: Role,
+    /// Number of its application.
+    pub app: usize,
+    pub id: u32,
+    pub phase: &'static str,
+    pub code: Option<i32>,
+    pub reason: Option<&'static str>,
+    pub finished: Option<Duration>,
+    /// When the deletion that was asked for is over.
+    pub deleting: Option<Duration>,
+    pub inactive: bool,
+    pub by_us: bool,
+    pub skip: bool,
+    pub owner: Option<(String, String)>,
+    pub created: Duration,
+    /// When it was first in a final state, deletions of pods that do not run included.
+    pub ended: Option<Duration>,
+    /// Its driver labelled it.
+    pub by_driver: bool,
+}
+
+impl Pod {
+    pub fn is_finished(&self) -> bool {
+        matches!(self.phase, "Failed" | "Succeeded")
+    }
+
+    fn json(&self, selector: &str) -> Value {
+        let text = |at: Duration| wall(at).to_string();
+        let mut metadata = json!({
+            "name": self.name, "namespace": NAMESPACE, "uid": self.uid, "resourceVersion": self.version.to_string(),
+            "creationTimestamp": text(self.created), "labels": {}, "annotations": {},
+        });
+        if self.role != Role::Notebook {
+            metadata["labels"]["spark-role"] = if self.role == Role::Driver { "driver" } else { "executor" }.into();
+            metadata["labels"]["spark-app-selector"] = selector.into();
+            metadata["labels"]["spark-version"] = "4.3.0".into();
+        }
+        if self.role == Role::Executor {
+            metadata["labels"]["spark-exec-id"] = self.id.to_string().into();
+        }
+        if self.inactive {
+            metadata["labels"]["spark-exec-inactive"] = "true".into();
+        }
+        if self.by_us {
+            metadata["annotations"]["spark-usher.io/ended"] = "x".into();
+        }
+        if self.skip {
+            metadata["annotations"]["spark-usher.io/skip"] = "true".into();
+        }
+        if let Some(at) = self.deleting {
+            metadata["deletionTimestamp"] = text(at).into();
+            metadata["deletionGracePeriodSeconds"] = 30.into();
+        }
+        if let Some((name, uid)) = &self.owner {
+            metadata["ownerReferences"] =
+                json!([{"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid, "controller": true}]);
+        }
+        let container = if self.role == Role::Executor { "spark-kubernetes-executor" } else { "spark-kubernetes-driver" };
+        let mut status = json!({"phase": self.phase});
+        if let Some(code) = self.code {
+            let finished = text(self.finished.unwrap_or_default());
+            status["containerStatuses"] =
+                json!([{"name": container, "state": {"terminated": {"exitCode": code, "finishedAt": finished}}}]);
+        }
+        if let Some(reason) = self.reason {
+            status["reason"] = reason.into();
+        }
+        let mut spec = json!({"restartPolicy": "Never", "containers": [{"name": container}]});
+        if self.role == Role::Driver {
+            spec["volumes"] = json!([{"name": "spark-conf-volume-driver", "configMap": {"name": format!("conf-{}", self.app)}}]);
+        }
+        json!({"metadata": metadata, "spec": spec, "status": status})
+    }
+
+    pub fn sighting(&self, selector: &str) -> Sighting {
+        let text = self.json(selector).to_string();
+        Sighting::of(&Facts::read_whole(text.as_bytes()).unwrap(), &gang::seat_keys()).unwrap()
+    }
+
+    pub fn driver_pod(&self, selector: &str) -> DriverPod {
+        let text = self.json(selector).to_string();
+        DriverPod::of(&Facts::read_whole(text.as_bytes()).unwrap(), &gang::seat_keys())
+    }
+}
+
+/// The time of day at the beginning, and so long after it.
+pub fn wall(at: Duration) -> Timestamp {
+    Timestamp::from_second(1_800_000_000).unwrap() + SignedDuration::try_from(at).unwrap()
+}
+
+/// One thing that the API server's log holds.
+#[derive(Clone, Debug)]
+pub struct Logged {
+    pub version: u64,
+    pub name: String,
+    /// `None` for a deletion.
+    pub pod: Option<Arc<Pod>>,
+    pub uid: String,
+    /// What its watchers are shown; pods without labels are not.
+    pub sighting: Option<Sighting>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Lease {
+    pub version: u64,
+    pub holder: Option<String>,
+    pub transitions: i32,
+}
+
+#[derive(Default)]
+pub struct Truth {
+    pub version: u64,
+    pub pods: BTreeMap<String, Pod>,
+    pub log: Vec<Logged>,
+    pub lease: Option<Lease>,
+    /// When each executor first was in a final state or gone, by uid.
+    pub ends: BTreeMap<String, Duration>,
+    pub selectors: Vec<String>,
+}
+
+/// How the API server answers a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answered {
+    Done,
+    Conflict,
+    NotFound,
+}
+
+impl Truth {
+    pub fn next_version(&mut self) -> u64 {
+        self.version += 1;
+        self.version
+    }
+
+    /// Stores a pod, new or changed.
+    pub fn put(&mut self, mut pod: Pod, now: Duration) {
+        pod.version = self.next_version();
+        if pod.role == Role::Executor && (pod.is_finished() || (pod.deleting.is_some() && pod.phase == "Pending")) {
+            pod.ended.get_or_insert(now);
+            self.ends.entry(pod.uid.clone()).or_insert(now);
+        }
+        let labelled = pod.role != Role::Notebook;
+        let sighting = labelled.then(|| pod.sighting(&self.selectors[pod.app]));
+        let (name, uid) = (pod.name.clone(), pod.uid.clone());
+        self.log.push(Logged {
+            version: pod.version,
+            name: name.clone(),
+            pod: Some(Arc::new(pod.clone())),
+            uid,
+            sighting,
+        });
+        self.pods.insert(name, pod);
+    }
+
+    /// Takes a pod away.
+    pub fn remove(&mut self, name: &str, now: Duration) {
+        let Some(pod) = self.pods.remove(name) else { return };
+        if pod.role == Role::Executor {
+            self.ends.entry(pod.uid.clone()).or_insert(now);
+        }
+        let version = self.next_version();
+        let labelled = pod.role != Role::Notebook;
+        let sighting = labelled.then(|| pod.sighting(&self.selectors[pod.app]));
+        self.log.push(Logged { version, name: name.to_owned(), pod: None, uid: pod.uid, sighting });
+    }
+
+    pub fn change(&mut self, name: &str, now: Duration, change: impl FnOnce(&mut Pod)) {
+        if let Some(mut pod) = self.pods.get(name).cloned() {
+            change(&mut pod);
+            self.put(pod, now);
+        }
+    }
+
+    /// Labelled pods as they were then.
+    pub fn list_at(&self, version: u64) -> Vec<(Arc<Pod>, Sighting)> {
+        let mut all = BTreeMap::new();
+        for entry in self.log.iter().take_while(|entry| entry.version <= version) {
+            match (&entry.pod, &entry.sighting) {
+                (Some(pod), Some(sighting)) => _ = all.insert(entry.name.clone(), (pod.clone(), sighting.clone())),
+                _ => _ = all.remove(&entry.name),
+            }
+        }
+        all.into_values().collect()
+    }
+
+    /// Asks for a deletion: pods that run stop after a while, others go at once.
+    pub fn delete(&mut self, name: &str, grace: Duration, now: Duration) {
+        match self.pods.get(name) {
+            Some(pod) if pod.phase == "Running" && !grace.is_zero() => {
+                if pod.deleting.is_none() {
+                    self.change(name, now, |pod| pod.deleting = Some(now + grace));
+                }
+            }
+            Some(_) => self.remove(name, now),
+            None => {}
+        }
+    }
+
+    /// Whether a write with these preconditions goes through.
+    pub fn check(&self, name: &str, uid: Option<&str>, version: Option<&str>) -> Answered {
+        match self.pods.get(name) {
+            None => Answered::NotFound,
+            Some(pod) if uid.is_some_and(|uid| uid != pod.uid) => Answered::Conflict,
+            Some(pod) if version.is_some_and(|version| version != pod.version.to_string()) => Answered::Conflict,
+            Some(_) => Answered::Done,
+        }
+    }
+}

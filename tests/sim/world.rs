@@ -1,0 +1,274 @@
+//! What Spark, kubelets and people do, without us.
+
+use std::time::Duration;
+
+use super::truth::{Pod, Role};
+use super::{Event, GRACE, Sim, TROUBLE};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A labelled driver pod with a configuration.
+    Cluster,
+    /// A driver in a notebook's pod, which the executors name as owner.
+    Client,
+    /// A driver somewhere else: nothing is known of it.
+    Loose,
+}
+
+#[derive(Clone, Debug)]
+pub struct App {
+    pub number: usize,
+    pub kind: Kind,
+    pub driver: String,
+    pub driver_uid: String,
+    /// When its driver was gone.
+    pub driver_gone: Option<Duration>,
+    /// `deleteOnTermination`.
+    pub deletes: bool,
+    /// `apiPollingInterval` and `missingPodDetectDelta`, seconds each.
+    pub interval: u64,
+    /// Whether its driver looks after executors that ended.
+    pub reacts: bool,
+    pub next_id: u32,
+}
+
+impl App {
+    pub fn conf(&self) -> String {
+        format!(
+            "spark.kubernetes.executor.apiPollingInterval={0}s\nspark.kubernetes.executor.missingPodDetectDelta={0}s\n\
+             spark.kubernetes.executor.deleteOnTermination={1}\n",
+            self.interval, self.deletes
+        )
+    }
+
+    /// How long its driver goes first.
+    pub fn grace(&self) -> Duration {
+        let seconds = if self.kind == Kind::Cluster { self.interval } else { 30 };
+        GRACE.max(Duration::from_secs(4 * seconds))
+    }
+}
+
+impl Sim {
+    pub(super) fn populate(&mut self) {
+        for number in 0..1 + self.rng.below(3) as usize {
+            let kind = *self.rng.pick(&[Kind::Cluster, Kind::Cluster, Kind::Client, Kind::Loose]);
+            let app = App {
+                number,
+                kind,
+                driver: format!("driver-{number}"),
+                driver_uid: format!("d{number}"),
+                driver_gone: None,
+                deletes: self.rng.chance(70),
+                interval: 1 + self.rng.below(6),
+                reacts: self.rng.chance(50),
+                next_id: 1,
+            };
+            self.say(|| format!("{app:?}"));
+            self.truth.selectors.push(format!("spark-{number}"));
+            if kind != Kind::Loose {
+                let role = if kind == Kind::Cluster { Role::Driver } else { Role::Notebook };
+                let pod = self.pod(&app, app.driver.clone(), app.driver_uid.clone(), role, 0);
+                self.put(Pod { phase: "Running", ..pod });
+            }
+            self.apps.push(app);
+            for _ in 0..1 + self.rng.below(4) {
+                self.create(number);
+            }
+        }
+    }
+
+    fn pod(&self, app: &App, name: String, uid: String, role: Role, id: u32) -> Pod {
+        Pod {
+            name,
+            uid,
+            version: 0,
+            role,
+            app: app.number,
+            id,
+            phase: "Pending",
+            code: None,
+            reason: None,
+            finished: None,
+            deleting: None,
+            inactive: false,
+            by_us: false,
+            skip: false,
+            owner: None,
+            created: self.now,
+            ended: None,
+            by_driver: false,
+        }
+    }
+
+    /// A driver creates an executor; now and then under a name that was there before.
+    fn create(&mut self, number: usize) {
+        let app = self.apps[number].clone();
+        let reused = self.rng.chance(45) && app.next_id > 1;
+        let id = if reused { 1 + self.rng.below(u64::from(app.next_id) - 1) as u32 } else { app.next_id };
+        let name = format!("exec-{number}-{id}");
+        if self.truth.pods.contains_key(&name) {
+            return;
+        }
+        self.apps[number].next_id = app.next_id.max(id + 1);
+        let uid = format!("{name}@{}", self.truth.version);
+        let skip = self.rng.chance(5);
+        let mut pod = Pod { skip, ..self.pod(&app, name.clone(), uid, Role::Executor, id) };
+        if app.kind != Kind::Loose {
+            pod.owner = Some((app.driver.clone(), app.driver_uid.clone()));
+        }
+        self.say(|| format!("{name} is created"));
+        self.put(pod);
+    }
+
+    fn some(&mut self, wanted: impl Fn(&Pod) -> bool) -> Option<String> {
+        let all: Vec<String> =
+            self.truth.pods.values().filter(|pod| wanted(pod)).map(|pod| pod.name.clone()).collect();
+        (!all.is_empty()).then(|| self.rng.pick(&all).clone())
+    }
+
+    pub(super) fn world(&mut self) {
+        if self.now >= TROUBLE {
+            return;
+        }
+        let executor = |pod: &Pod| pod.role == Role::Executor;
+        match self.rng.below(100) {
+            0..25 => {
+                let number = self.rng.below(self.apps.len() as u64) as usize;
+                if self.driver_lives(&self.apps[number]) != Some(false) {
+                    self.create(number);
+                }
+            }
+            25..55 => {
+                if let Some(name) = self.some(|pod| executor(pod) && pod.phase == "Pending" && pod.deleting.is_none()) {
+                    self.change(&name, |pod| pod.phase = "Running");
+                }
+            }
+            55..80 => {
+                if let Some(name) = self.some(|pod| executor(pod) && pod.phase == "Running") {
+                    self.end(&name);
+                }
+            }
+            80..86 => {
+                let forced = self.rng.chance(40);
+                if let Some(name) = self.some(|pod| executor(pod) && pod.deleting.is_none()) {
+                    let grace = if forced { Duration::ZERO } else { self.rng.millis(500, 8000) };
+                    self.delete(&name, grace);
+                }
+            }
+            86..89 => self.driver_dies(),
+            89..92 => {
+                let number = self.rng.below(self.replicas.len() as u64) as usize;
+                self.after(Duration::ZERO, Event::Crash(number));
+            }
+            92..93 => {
+                let number = self.rng.below(self.replicas.len() as u64) as usize;
+                let skew = jiff::SignedDuration::from_secs(self.rng.below(7200) as i64 - 3600);
+                self.say(|| format!("the clock of r{number} is wrong by {skew}"));
+                self.replicas[number].skew = skew;
+            }
+            93..95 => self.delude(),
+            _ => {
+                let number = self.rng.below(self.replicas.len() as u64) as usize;
+                let how_long = self.rng.millis(2000, 30_000);
+                self.say(|| format!("the watch of r{number} is silent for {how_long:?}"));
+                self.replicas[number].deaf_until = self.now + how_long;
+            }
+        }
+        let wait = self.rng.millis(200, 4000);
+        self.after(wait, Event::World);
+    }
+
+    /// An executor's process ends.
+    fn end(&mut self, name: &str) {
+        let (phase, code, reason) = *self.rng.pick(&[
+            ("Failed", Some(1), None),
+            ("Failed", Some(137), None),
+            ("Failed", Some(143), Some("Evicted")),
+            ("Failed", None, Some("OutOfcpu")),
+            ("Succeeded", Some(0), None),
+        ]);
+        let now = self.now;
+        self.say(|| format!("{name} ends: {phase} {code:?} {reason:?}"));
+        self.change(name, |pod| {
+            if pod.deleting.is_none() {
+                (pod.phase, pod.code, pod.reason, pod.finished) = (phase, code, reason, Some(now));
+            }
+        });
+        let Some(pod) = self.truth.pods.get(name).cloned() else { return };
+        let app = self.apps[pod.app].clone();
+        if app.reacts && app.kind != Kind::Loose {
+            // By its watch soon, or by its poll.
+            let within = u64::try_from(app.grace().as_millis()).unwrap() / 2;
+            let wait = self.rng.millis(10, within.max(20));
+            self.after(wait, Event::React(name.to_owned(), pod.uid));
+        }
+    }
+
+    /// A driver deletes or labels its executor.
+    pub(super) fn react(&mut self, name: &str, uid: &str) {
+        let Some(pod) = self.truth.pods.get(name).filter(|pod| pod.uid == uid && pod.is_finished()).cloned() else {
+            return;
+        };
+        let app = self.apps[pod.app].clone();
+        if self.driver_lives(&app) != Some(true) {
+            return;
+        }
+        if app.deletes || app.kind == Kind::Client {
+            self.say(|| format!("its driver deletes {name}"));
+            self.remove(name);
+        } else {
+            self.say(|| format!("its driver labels {name}"));
+            self.change(name, |pod| {
+                pod.inactive = true;
+                pod.by_driver = true;
+            });
+        }
+    }
+
+    fn driver_dies(&mut self) {
+        let number = self.rng.below(self.apps.len() as u64) as usize;
+        let app = self.apps[number].clone();
+        if self.driver_lives(&app) != Some(true) {
+            return;
+        }
+        self.apps[number].driver_gone = Some(self.now);
+        if self.rng.chance(50) {
+            self.say(|| format!("{} fails", app.driver));
+            self.change(&app.driver, |pod| pod.phase = "Failed");
+            return;
+        }
+        self.remove(&app.driver);
+        if self.rng.chance(30) {
+            // Another pod takes the name: a stateful set's, or somebody's next notebook.
+            let role = if app.kind == Kind::Cluster { Role::Driver } else { Role::Notebook };
+            let pod = self.pod(&app, app.driver.clone(), format!("{}-new", app.driver_uid), role, 0);
+            if role == Role::Notebook {
+                self.put(Pod { phase: "Running", ..pod });
+            }
+        }
+        // The garbage collector takes what the driver's pod owned, sooner or later.
+        let owned: Vec<(String, String)> = self
+            .truth
+            .pods
+            .values()
+            .filter(|pod| pod.owner.as_ref().is_some_and(|(_, uid)| *uid == app.driver_uid))
+            .map(|pod| (pod.name.clone(), pod.uid.clone()))
+            .collect();
+        let broken = self.rng.chance(40);
+        for (name, uid) in owned.into_iter().filter(|_| !broken) {
+            let wait = self.rng.millis(500, 20_000);
+            self.after(wait, Event::Gone(name, uid));
+        }
+    }
+
+    /// A replica is made to believe for a while that it leads, whatever the lease says.
+    fn delude(&mut self) {
+        let number = self.rng.below(self.replicas.len() as u64) as usize;
+        let until = self.instant() + self.rng.millis(2000, 15_000);
+        if self.replicas[number].desk.is_some() {
+            self.say(|| format!("r{number} believes that it leads"));
+            self.replicas[number].deluded = true;
+            self.replicas[number].until = Some(until);
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! The loop under fire: thousands of histories of a pretend cluster, each out of one number (`sim`).
+//!
+//! ```text
+//! cargo test --test simulation                                    2,000 histories, and every planted bug
+//! SEEDS=100000 cargo test --release --test simulation histories   a hundred thousand
+//! SEED=1234 cargo test --test simulation one_history -- --nocapture    one of them, line by line
+//! ```
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods,
+    clippy::print_stdout,
+    reason = "a test fails by panicking, and says what it did"
+)]
+
+mod sim;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use sim::{Sim, Violation};
+use spark_usher::plant::{Bug, plant};
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+fn told(seed: u64, violation: &Violation) -> String {
+    let Violation { rule, at, what } = violation;
+    format!("seed {seed}: {rule}, after {at:?}: {what}\nreplay: SEED={seed} cargo test --test simulation one_history -- --nocapture")
+}
+
+#[test]
+fn histories_hold() {
+    let seeds = number("SEEDS").unwrap_or(2000);
+    let (next, failed) = (AtomicU64::new(0), std::sync::Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(2, usize::from) {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= seeds || failed.lock().unwrap().len() >= 5 {
+                        return;
+                    }
+                    if let (Some(violation), _) = Sim::new(seed, false).run() {
+                        failed.lock().unwrap().push(told(seed, &violation));
+                    }
+                }
+            });
+        }
+    });
+    let failed = failed.into_inner().unwrap();
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+    println!("{seeds} histories hold");
+}
+
+#[test]
+fn one_history() {
+    let Some(seed) = number("SEED") else { return };
+    let (violation, trace) = Sim::new(seed, true).run();
+    println!("{}", trace.join("\n"));
+    assert!(violation.is_none(), "{}", told(seed, &violation.unwrap()));
+}
+
+/// So many histories are tried for each bug.
+const ENOUGH: u64 = 400;
+
+#[test]
+fn every_planted_bug_is_found() {
+    if !cfg!(debug_assertions) {
+        println!("SKIPPED: a release build has no planted bugs");
+        return;
+    }
+    let next = AtomicU64::new(0);
+    let missed = std::sync::Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(2, usize::from) {
+            scope.spawn(|| {
+                loop {
+                    let at = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(bug) = Bug::ALL.get(usize::try_from(at).unwrap()) else { return };
+                    plant(Some(*bug));
+                    let found = (0..ENOUGH).find_map(|seed| Some((seed, Sim::new(seed, false).run().0?)));
+                    plant(None);
+                    match &found {
+                        Some((seed, violation)) => println!("{bug:?}: seed {seed}: {}", violation.rule),
+                        None => missed.lock().unwrap().push(*bug),
+                    }
+                }
+            });
+        }
+    });
+    let missed = missed.into_inner().unwrap();
+    assert!(missed.is_empty(), "not found in {ENOUGH} histories: {missed:?}");
+}
