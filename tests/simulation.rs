@@ -65,7 +65,7 @@ fn one_history() {
 }
 
 /// So many histories are tried for each bug.
-const ENOUGH: u64 = 400;
+const ENOUGH: u64 = 1000;
 
 #[test]
 fn every_planted_bug_is_found() {

@@ -326,11 +326,13 @@ impl Snapshot {
         for sighting in sightings {
             let newer = match sighting {
                 Sighting::Executor(app, mut seen) => {
-                    let known = before.executor(app.namespace(), &seen.name).map(|(_, known)| known);
-                    match known.filter(|known| known.uid == seen.uid) {
-                        Some(known) if is_newer(&known.version, &seen.version) => seen = (**known).clone(),
-                        Some(known) => seen.first_seen = known.first_seen.or(seen.first_seen),
-                        None => {}
+                    let mut app = app;
+                    match before.executor(app.namespace(), &seen.name) {
+                        Some((of, known)) if is_newer(&known.version, &seen.version) => {
+                            (app, seen) = (of.clone(), (**known).clone());
+                        }
+                        Some((_, known)) if known.uid == seen.uid => seen.first_seen = known.first_seen.or(seen.first_seen),
+                        _ => {}
                     }
                     Sighting::Executor(app, seen)
                 }
