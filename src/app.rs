@@ -16,7 +16,7 @@ use crate::config::{BadConfig, Config, Reloader};
 use crate::http::limits::Limits;
 use crate::http::server::{self, Deadlines, Ending, Listener};
 use crate::http::webhook::Mutate;
-use crate::http::{admin, webhook};
+use crate::http::{admin, debug, webhook};
 use crate::lifecycle::Settings;
 use crate::policy::Policies;
 use crate::runtime::random;
@@ -65,6 +65,8 @@ pub struct Options {
     pub certificate: CertificateSource,
     /// The policies.
     pub config: ConfigSource,
+    /// Where `/debug/` is; nowhere when there is none.
+    pub debug: Option<SocketAddr>,
     /// How often the policy file and the certificate files are looked at.
     pub look_every: Duration,
     /// How the writing replica is chosen.
@@ -80,6 +82,7 @@ pub struct App {
     leaving: CancellationToken,
     webhook: SocketAddr,
     metrics_address: SocketAddr,
+    debug_address: Option<SocketAddr>,
     counters: Arc<Metrics>,
     snapshot: Arc<ArcSwap<Snapshot>>,
     leading: watch::Receiver<Option<Arc<Leadership>>>,
@@ -112,6 +115,7 @@ impl App {
 
         let snapshot = Arc::new(ArcSwap::from_pointee(Snapshot::default()));
         let ending = Ending { stop: stop.clone(), drain: options.drain };
+        let debug_ending = ending.clone();
         let (secure, plain) = (Listener::bind(options.webhook)?, Listener::bind(options.metrics)?);
         let (webhook, metrics_address) = (secure.address(), plain.address());
         let answer = Arc::new(Mutate { snapshot: snapshot.clone(), policies: policies.clone() });
@@ -126,6 +130,17 @@ impl App {
             Ok(server::serve_plain(plain, routes, Deadlines::default(), ending).await?)
         });
 
+        let exits = Arc::new(ArcSwap::from_pointee(imbl::Vector::new()));
+        let mut debug_address = None;
+        if let Some(debug) = options.debug {
+            let listener = Listener::bind(debug)?;
+            debug_address = Some(listener.address());
+            let routes = debug::router(snapshot.clone(), exits.clone());
+            supervisor.spawn("debug", async move {
+                Ok(server::serve_plain(listener, routes, Deadlines::default(), debug_ending).await?)
+            });
+        }
+
         let (elected, leading) = watch::channel(None);
         let (led, led_seen) = watch::channel(false);
         let leaving = CancellationToken::new();
@@ -133,8 +148,14 @@ impl App {
         // By then another replica leads, has noticed what was left untold, and has told it.
         let settings =
             Settings { seed: random::number(), takeover: options.election.duration * 2 + Duration::from_secs(7) };
-        let electing =
-            lease::run(options.cluster.client.clone(), options.election, elected, led, metrics.clone(), leaving.clone());
+        let electing = lease::run(
+            options.cluster.client.clone(),
+            options.election,
+            elected,
+            led,
+            metrics.clone(),
+            leaving.clone(),
+        );
         let (left, until) = (leaving.clone(), stop.clone());
         supervisor.spawn("lease", async move {
             // Whichever comes first: told to leave, or to stop.
@@ -151,9 +172,8 @@ impl App {
             Ok(())
         });
         let (completed, complete) = watch::channel(false);
-        let exits = Arc::new(ArcSwap::from_pointee(imbl::Vector::new()));
         let inputs = Inputs {
-            exits: exits.clone(),
+            exits,
             settings,
             client: options.cluster.client,
             instance,
@@ -166,7 +186,18 @@ impl App {
             metrics: metrics.clone(),
         };
         reconcile::spawn(inputs, &mut supervisor);
-        Ok(App { supervisor, ready, leaving, webhook, metrics_address, counters: metrics, snapshot, leading, complete })
+        Ok(App {
+            supervisor,
+            ready,
+            leaving,
+            webhook,
+            metrics_address,
+            debug_address,
+            counters: metrics,
+            snapshot,
+            leading,
+            complete,
+        })
     }
 
     /// Where the webhook listens.
@@ -177,6 +208,11 @@ impl App {
     /// Where the metrics are.
     pub fn metrics(&self) -> SocketAddr {
         self.metrics_address
+    }
+
+    /// Where the debug listener is, if there is one.
+    pub fn debug(&self) -> Option<SocketAddr> {
+        self.debug_address
     }
 
     /// What was counted.

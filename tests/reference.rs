@@ -140,14 +140,22 @@ impl Model {
         for (id, seen) in &self.now {
             let finished = matches!(seen.state, State::Failed | State::Succeeded);
             if finished && !seen.inactive && !seen.deleting {
-                if deletes { round.deleted.insert(*id) } else { round.labelled.insert(*id) };
+                if deletes {
+                    round.deleted.insert(*id)
+                } else {
+                    round.labelled.insert(*id)
+                };
             }
         }
         if self.full != self.last_full {
             self.last_full = self.full;
             for (id, registered) in &self.registered {
                 let age = self.full - registered;
-                if !self.now.contains_key(id) && !this_round.contains(id) && age > DELTA.as_secs() as i64 && self.removed.insert(*id) {
+                if !self.now.contains_key(id)
+                    && !this_round.contains(id)
+                    && age > DELTA.as_secs() as i64
+                    && self.removed.insert(*id)
+                {
                     let delta = DELTA.as_millis() as i64;
                     let view = exit::missing(*id, registered * 1000, self.full * 1000, delta);
                     round.removals.insert(*id, parts(view));
@@ -172,8 +180,7 @@ impl Ours {
     fn new(deletes: bool) -> Ours {
         let began = Instant::now();
         let finished = if deletes { Finished::Delete } else { Finished::Label };
-        let lifecycle =
-            Lifecycle { grace: Duration::ZERO, finished, keep_failed: Duration::ZERO, poll: DELTA };
+        let lifecycle = Lifecycle { grace: Duration::ZERO, finished, keep_failed: Duration::ZERO, poll: DELTA };
         let policies = Policies::default().with_lifecycle(lifecycle);
         let mut ours = Ours { desk: Desk::new(began, Settings::default()), began, seconds: 0, policies };
         ours.apply(Change::Apis(ServedApis::default()));

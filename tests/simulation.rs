@@ -29,7 +29,9 @@ fn number(name: &str) -> Option<u64> {
 
 fn told(seed: u64, violation: &Violation) -> String {
     let Violation { rule, at, what } = violation;
-    format!("seed {seed}: {rule}, after {at:?}: {what}\nreplay: SEED={seed} cargo test --test simulation one_history -- --nocapture")
+    format!(
+        "seed {seed}: {rule}, after {at:?}: {what}\nreplay: SEED={seed} cargo test --test simulation one_history -- --nocapture"
+    )
 }
 
 #[test]

@@ -1,12 +1,15 @@
 //! The command line, one file a subcommand. Each prints to a writer and returns an exit code.
 
+mod apps;
 mod config;
 mod demo;
 mod diff;
 mod explain;
 mod input;
+mod look;
 mod sandbox;
 mod serve;
+mod why;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -29,10 +32,23 @@ enum Command {
     Serve(Box<serve::Args>),
     /// What would be done with this pod? Offline: reads a Pod or an AdmissionReview and prints the decision.
     Explain(explain::Args),
+    /// Every Spark application: its driver, its executors by state, how the last of them ended.
+    Apps(apps::Args),
+    /// Why did this executor end, or why does it not start? Of an application: all that is odd about it.
+    Why(why::Args),
     /// Check a policy file, or print its schema.
     Config(config::Args),
     /// An in-memory Kubernetes API on loopback, to point real tools at. It is no cluster.
     Sandbox(sandbox::Args),
+}
+
+/// How an answer looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Output {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
 }
 
 /// A command did what it was asked.
@@ -51,6 +67,8 @@ impl Cli {
             Command::Demo(args) => demo::run(&args, &mut out, &mut err),
             Command::Serve(args) => serve::run(&args, &mut err),
             Command::Explain(args) => explain::run(&args, &mut out, &mut err),
+            Command::Apps(args) => apps::run(&args, &mut out, &mut err),
+            Command::Why(args) => why::run(&args, &mut out, &mut err),
             Command::Config(args) => config::run(&args, &mut out, &mut err),
             Command::Sandbox(args) => sandbox::run(&args, &mut out, &mut err),
         };

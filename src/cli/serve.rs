@@ -27,6 +27,9 @@ pub(super) struct Args {
     /// Where /livez, /readyz and /metrics are, by HTTP.
     #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:8080")]
     metrics_listen: SocketAddr,
+    /// Where /debug/apps and /debug/why are, by HTTP: for `spark-usher apps` and `why`, by kubectl port-forward.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:6060")]
+    debug_listen: SocketAddr,
     /// Serving certificate, PEM, the leaf first. A new content is taken over within 10 s.
     #[arg(long, value_name = "FILE", requires = "tls_key", required_unless_present = "self_made_for")]
     tls_cert: Option<PathBuf>,
@@ -98,6 +101,7 @@ async fn serve(args: &Args) -> anyhow::Result<()> {
         cluster,
         webhook: args.webhook_listen,
         metrics: args.metrics_listen,
+        debug: Some(args.debug_listen),
         certificate: certificate(args)?,
         config: args.config.clone().map_or(ConfigSource::Nothing, ConfigSource::File),
         look_every: LOOK_EVERY,
@@ -105,7 +109,8 @@ async fn serve(args: &Args) -> anyhow::Result<()> {
         drain: Duration::from_secs(args.drain_seconds),
     };
     let mut app = App::start(options).await?;
-    tracing::info!(webhook = %app.webhook(), metrics = %app.metrics(), "serving");
+    let looked_at = app.debug().map(tracing::field::display);
+    tracing::info!(webhook = %app.webhook(), metrics = %app.metrics(), debug = looked_at, "serving");
     tokio::select! {
         error = app.failed() => return Err(error),
         signal = signals.next() => tracing::info!(signal, seconds = args.leave_seconds, "leaving; still serving"),

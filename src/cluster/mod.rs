@@ -8,6 +8,7 @@ pub mod client;
 mod discovery;
 mod events;
 pub mod lease;
+pub mod picture;
 mod poll;
 mod reads;
 pub mod reconcile;

@@ -18,6 +18,8 @@ use crate::lifecycle::Polled;
 use crate::snapshot::Snapshot;
 use crate::telemetry::metrics::Metrics;
 
+/// How long the answer, and each piece of it, may take to come: a connection that is dead without a word is left.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a whole poll may take.
 const LIMIT: Duration = Duration::from_secs(240);
 /// Objects on a page.
@@ -116,10 +118,12 @@ async fn list(
     metrics: &Metrics,
 ) -> anyhow::Result<RestMeta> {
     let request = Request::new("/api/v1/pods").list_metadata(&params.labels(&watch::spark_pods()))?;
-    let mut body = std::pin::pin!(client.request_stream(request).await?);
+    let silent = || anyhow::anyhow!("nothing came for {PATIENCE:?}");
+    let answered = tokio::time::timeout(PATIENCE, client.request_stream(request)).await.map_err(|_| silent())?;
+    let mut body = std::pin::pin!(answered?);
     let mut items = Items::default();
     loop {
-        let bytes = body.fill_buf().await?;
+        let bytes = tokio::time::timeout(PATIENCE, body.fill_buf()).await.map_err(|_| silent())??;
         let length = bytes.len();
         if length == 0 {
             break;

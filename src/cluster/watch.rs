@@ -72,10 +72,16 @@ pub(super) async fn run<S: Source>(
 /// Watches pods, the one resource of which there are very many: as a stream where the server is new enough to know the
 /// parameter (older ones ignore it, and would never say that the list is complete), and from the start again whenever
 /// `again` changes, because something was found that the watch should have shown.
-pub(super) async fn run_pods(client: kube::Client, mut again: channel::Receiver<u64>, sink: Sink, stop: CancellationToken) {
+pub(super) async fn run_pods(
+    client: kube::Client,
+    mut again: channel::Receiver<u64>,
+    sink: Sink,
+    stop: CancellationToken,
+) {
     while !stop.is_cancelled() {
         let asked = tokio::time::timeout(VERSION_LIMIT, client.apiserver_version()).await;
-        let streaming = asked.is_ok_and(|version| version.is_ok_and(|version| streams_lists(&version.major, &version.minor)));
+        let streaming =
+            asked.is_ok_and(|version| version.is_ok_and(|version| streams_lists(&version.major, &version.minor)));
         let this = stop.child_token();
         tokio::select! {
             () = run(client.clone(), Pods, streaming, sink.clone(), this.clone()) => {}

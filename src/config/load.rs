@@ -132,7 +132,10 @@ pub fn from_text(text: &str) -> Result<Config, BadConfig> {
     }
     warnings.extend(without_effect(&file));
     if file.lifecycle.poll.0 < SHORTEST_POLL {
-        warnings.push(format!("lifecycle.poll is {:?}: every poll reads the name of each Spark pod in the cluster", file.lifecycle.poll.0));
+        warnings.push(format!(
+            "lifecycle.poll is {:?}: every poll reads the name of each Spark pod in the cluster",
+            file.lifecycle.poll.0
+        ));
     }
     let never = file.creators.never.iter().map(|text| Pattern::new(text)).collect();
     Ok(Config {

@@ -167,7 +167,10 @@ mod tests {
             for text in [&text, &pretty] {
                 let (items, rest) = read(text.as_bytes(), piece).unwrap();
                 assert_eq!(items, *list["items"].as_array().unwrap());
-                assert_eq!((&rest["metadata"], &rest["z"], &rest["items"]), (&list["metadata"], &list["z"], &json!([])));
+                assert_eq!(
+                    (&rest["metadata"], &rest["z"], &rest["items"]),
+                    (&list["metadata"], &list["z"], &json!([]))
+                );
             }
         }
     }

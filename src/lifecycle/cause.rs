@@ -273,13 +273,18 @@ mod tests {
 
     #[test]
     fn what_others_did() {
-        let failed = |reason: &str, message: &str| of(&format!(r#"{{"phase":"Failed","reason":"{reason}","message":"{message}"}}"#));
+        let failed = |reason: &str, message: &str| {
+            of(&format!(r#"{{"phase":"Failed","reason":"{reason}","message":"{message}"}}"#))
+        };
         assert_eq!(failed("Evicted", "The node was low on resource: memory."), Cause::Evicted);
         assert_eq!(failed("OutOfcpu", ""), Cause::AdmissionRefused);
         assert_eq!(failed("NodeAffinity", ""), Cause::AdmissionRefused);
         assert_eq!(failed("Preempting", ""), Cause::Preempted);
         assert_eq!(failed("NodeLost", ""), Cause::NodeLost);
-        assert_eq!(failed("Terminated", "Pod was terminated in response to imminent node shutdown."), Cause::NodeShutdown);
+        assert_eq!(
+            failed("Terminated", "Pod was terminated in response to imminent node shutdown."),
+            Cause::NodeShutdown
+        );
         assert_eq!(failed("DeadlineExceeded", ""), Cause::DeadlineExceeded);
         let disrupted = |reason: &str, message: &str| {
             of(&format!(

@@ -66,10 +66,7 @@ enum Why {
     /// A list did not have it.
     Absent(Departed),
     /// A poll had it in a version that the watch has not shown.
-    Behind {
-        uid: Arc<str>,
-        version: Arc<str>,
-    },
+    Behind { uid: Arc<str>, version: Arc<str> },
 }
 
 #[derive(Debug)]
@@ -106,13 +103,7 @@ impl Checks {
 
     /// Compares a poll with the picture. `delta` is how long an executor must have been there to count as missing: a
     /// younger one may be newer than the list (`missingPodDetectDelta`).
-    pub(super) fn judge(
-        &mut self,
-        snapshot: &Snapshot,
-        polled: &Polled,
-        delta: Duration,
-        now: Now,
-    ) {
+    pub(super) fn judge(&mut self, snapshot: &Snapshot, polled: &Polled, delta: Duration, now: Now) {
         for (key, app) in &snapshot.apps {
             for executor in app.executors.values() {
                 let there = polled.present.contains(&hash(key.namespace(), &executor.name, &executor.uid));
@@ -133,7 +124,10 @@ impl Checks {
             }
         }
         for (pod, uid, version) in &polled.differing {
-            if plant::is(Bug::PollJudgesPresenceOnly) || !is_behind(snapshot, pod.namespace(), pod.name(), uid, version) || self.open.contains_key(pod) {
+            if plant::is(Bug::PollJudgesPresenceOnly)
+                || !is_behind(snapshot, pod.namespace(), pod.name(), uid, version)
+                || self.open.contains_key(pod)
+            {
                 continue;
             }
             let why = Why::Behind { uid: uid.clone(), version: version.clone() };

@@ -242,7 +242,9 @@ impl Desk {
             }
             Change::Replaced(Replaced::Namespaces(_)) => _ = self.listed.insert(NAMESPACES),
             Change::PodGone(_, uid) => _ = self.gone[0].insert(uid.clone()),
-            Change::GroupGone(key) => self.gone[0].extend(self.snapshot().groups.get(key).map(|group| group.uid.clone())),
+            Change::GroupGone(key) => {
+                self.gone[0].extend(self.snapshot().groups.get(key).map(|group| group.uid.clone()))
+            }
             Change::Replaced(Replaced::Groups(kind, all)) => {
                 let there: HashSet<&str> = all.iter().map(|(_, group)| &*group.uid).collect();
                 let before = self.store.snapshot().groups.iter().filter(|(key, _)| key.scheduler == *kind);
@@ -357,7 +359,8 @@ impl Desk {
             self.graces.clear();
             self.poll = None;
         } else if self.is_complete() {
-            let over: Vec<AppKey> = self.graces.iter().filter(|(_, at)| **at <= now.at).map(|(app, _)| app.clone()).collect();
+            let over: Vec<AppKey> =
+                self.graces.iter().filter(|(_, at)| **at <= now.at).map(|(app, _)| app.clone()).collect();
             for app in over {
                 self.graces.remove(&app);
                 self.unplanned.insert(app);
@@ -413,7 +416,8 @@ impl Desk {
         match self.checks.answered(pod, uid.as_deref()) {
             Found::Gone(departed) => {
                 let uid = departed.executor.uid.clone();
-                let known = self.snapshot().executor(pod.namespace(), pod.name()).is_some_and(|(_, known)| known.uid == uid);
+                let known =
+                    self.snapshot().executor(pod.namespace(), pod.name()).is_some_and(|(_, known)| known.uid == uid);
                 if known {
                     self.rewatch = true; // The watch still shows it.
                     self.store.forget(pod, &uid);

@@ -15,12 +15,12 @@ use imbl::Vector;
 use jiff::Timestamp;
 
 use super::Now;
-use super::election::Standing;
 use super::cause::{Cause, Left, by_whom, cause};
+use super::election::Standing;
 use crate::plant::{self, Bug};
 use crate::snapshot::{Batch, Departed, Executor};
-use crate::spark::exit::{self, SparkView};
 use crate::spark::evidence::Evidence;
+use crate::spark::exit::{self, SparkView};
 use crate::spark::ids::{AppKey, PodKey};
 use crate::spark::state::ExecutorPodState;
 
@@ -151,7 +151,8 @@ impl Exits {
         let mut apps = Vec::new();
         for (app, executor) in batch.ended.values() {
             // Labelled before we looked: whoever did that has dealt with it.
-            let dealt_with = executor.inactive && !self.apps.get(app).is_some_and(|roll| roll.notes.contains_key(&executor.uid));
+            let dealt_with =
+                executor.inactive && !self.apps.get(app).is_some_and(|roll| roll.notes.contains_key(&executor.uid));
             self.end(app, executor, Left::Stays, now, None, dealt_with);
             apps.push(app.clone());
         }
@@ -191,7 +192,15 @@ impl Exits {
         if executor.state == ExecutorPodState::Failed && roll.failures.len() < MOST_FAILURES {
             roll.failures.push_back(now.at);
         }
-        let exit = Exit { app: app.clone(), executor: executor.clone(), cause, left, at: now.wall, missing, perhaps_told: false };
+        let exit = Exit {
+            app: app.clone(),
+            executor: executor.clone(),
+            cause,
+            left,
+            at: now.wall,
+            missing,
+            perhaps_told: false,
+        };
         self.untold.push_back((now.at, exit.clone()));
         if self.history.len() >= HISTORY {
             self.history.pop_front();
@@ -234,9 +243,7 @@ impl Exits {
             self.apps.clear();
         }
         self.apps.retain(|_, roll| {
-            roll.notes.retain(|_, note| {
-                note.gone.is_none_or(|gone| now.saturating_duration_since(gone) < REMEMBERED)
-            });
+            roll.notes.retain(|_, note| note.gone.is_none_or(|gone| now.saturating_duration_since(gone) < REMEMBERED));
             !roll.notes.is_empty()
         });
     }

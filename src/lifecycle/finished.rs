@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use jiff::SignedDuration;
 
 use super::Now;
-use super::cause::Cause;
 use super::action::{Action, DriverRef, Finish, Told};
+use super::cause::Cause;
 use super::exits::Exits;
 use super::memory::Memory;
 use crate::driver::life::{self, DriverLife};
@@ -76,7 +76,9 @@ fn too_many_failures(view: &View<'_>, memory: &mut Memory) -> Option<Action> {
         pod: PodKey::new(view.key.namespace(), &driver.name),
         uid: driver.uid.clone(),
         reason: Reason::ExecutorFailuresExceeded,
-        message: format!("more than {limit} executors failed; Spark 3.5 and newer give the application up (exit code 11)"),
+        message: format!(
+            "more than {limit} executors failed; Spark 3.5 and newer give the application up (exit code 11)"
+        ),
     }))
 }
 
@@ -129,8 +131,10 @@ pub fn plan(view: &View<'_>) -> Due {
     };
     let keeps = driver_keeps(view, app);
     for executor in app.executors.values() {
-        let left_alone = (executor.inactive && !plant::is(Bug::InactiveIgnored)) || (executor.skip && !plant::is(Bug::SkipIgnored));
-        let running = executor.deleting && executor.state == ExecutorPodState::Running && plant::is(Bug::RunningIsFinished);
+        let left_alone =
+            (executor.inactive && !plant::is(Bug::InactiveIgnored)) || (executor.skip && !plant::is(Bug::SkipIgnored));
+        let running =
+            executor.deleting && executor.state == ExecutorPodState::Running && plant::is(Bug::RunningIsFinished);
         if left_alone || !(running || (is_finished(executor) && !executor.deleting)) {
             continue;
         }
@@ -208,6 +212,7 @@ fn driver_keeps(view: &View<'_>, app: &App) -> bool {
         DriverLife::Alive(driver) => view.snapshot.conf(&driver.uid).is_some_and(|conf| !conf.habits.deletes),
         DriverLife::Gone | DriverLife::Unknown => false,
     };
-    let ended = app.drivers.iter().any(|driver| view.snapshot.conf(&driver.uid).is_some_and(|conf| !conf.habits.deletes));
+    let ended =
+        app.drivers.iter().any(|driver| view.snapshot.conf(&driver.uid).is_some_and(|conf| !conf.habits.deletes));
     by_conf || ended || app.executors.values().any(|executor| executor.inactive && !executor.inactive_by_us)
 }

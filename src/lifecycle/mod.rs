@@ -16,6 +16,7 @@ mod groups;
 pub mod memory;
 mod plan;
 mod reads;
+pub mod report;
 pub mod tally;
 
 use std::time::Instant;
@@ -33,8 +34,8 @@ pub struct Now {
 
 pub use action::{Action, DriverRef, Finish, Told};
 pub use checks::Polled;
-pub use election::Standing;
 pub use desk::{Answer, Desk, Settings, Turn};
+pub use election::Standing;
 pub use exits::{Exit, Exits};
 pub(crate) use groups::owner_reference;
 pub use memory::Memory;

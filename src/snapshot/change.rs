@@ -218,7 +218,8 @@ impl Snapshot {
         let was_final = matches!((&known, &sighting), (Some(known), Sighting::Executor(_, seen))
             if known.uid == seen.uid && known.state.is_final());
         if let Some(old) = self.places.get(&key).cloned() {
-            let anew = matches!((&known, &sighting), (Some(known), Sighting::Executor(_, seen)) if known.uid != seen.uid);
+            let anew =
+                matches!((&known, &sighting), (Some(known), Sighting::Executor(_, seen)) if known.uid != seen.uid);
             if let (true, Some(known)) = (anew || place.executor.is_none(), known.clone()) {
                 // Another pod of the same name: the one before is gone, whether anybody told or not.
                 effect.departed.push(Departed::of(&old.app, known, true));
@@ -331,7 +332,9 @@ impl Snapshot {
                         Some((of, known)) if is_newer(&known.version, &seen.version) => {
                             (app, seen) = (of.clone(), (**known).clone());
                         }
-                        Some((_, known)) if known.uid == seen.uid => seen.first_seen = known.first_seen.or(seen.first_seen),
+                        Some((_, known)) if known.uid == seen.uid => {
+                            seen.first_seen = known.first_seen.or(seen.first_seen)
+                        }
                         _ => {}
                     }
                     Sighting::Executor(app, seen)

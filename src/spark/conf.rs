@@ -327,9 +327,11 @@ mod tests {
     fn habits_of_the_driver() {
         let of = |text: &str| AppConf::parse(text).habits;
         assert_eq!(of(""), Habits::default());
-        let set = of("spark.kubernetes.executor.apiPollingInterval=10s\nspark.kubernetes.executor.missingPodDetectDelta=5000\n\
+        let set = of(
+            "spark.kubernetes.executor.apiPollingInterval=10s\nspark.kubernetes.executor.missingPodDetectDelta=5000\n\
              spark.kubernetes.executor.deleteOnTermination=FALSE\nspark.executor.maxNumFailures=7\n\
-             spark.executor.failuresValidityInterval=1h\nspark.executor.instances=4");
+             spark.executor.failuresValidityInterval=1h\nspark.executor.instances=4",
+        );
         assert_eq!(set.notices_within(), Duration::from_secs(30));
         assert!(!set.deletes && set.failure_limit() == 7 && set.most_executors == 4);
         assert_eq!(set.failures_expire, Some(Duration::from_secs(3600)));

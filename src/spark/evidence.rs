@@ -111,14 +111,16 @@ impl Evidence {
         let status = &pod.status;
         let deleting = pod.metadata.deletion_timestamp.is_some();
         let condition = |kind: &str, value: &str| {
-            let found = status.conditions.iter().find(|condition| condition.kind == kind && condition.status == value)?;
+            let found =
+                status.conditions.iter().find(|condition| condition.kind == kind && condition.status == value)?;
             Some(words(found.reason.as_ref(), found.message.as_ref()))
         };
         let disruption = condition("DisruptionTarget", "True");
         let unscheduled = condition("PodScheduled", "False");
         let all = || status.init_container_statuses.iter().chain(&status.container_statuses);
         let stuck = all().any(|container| waits(container).is_some_and(|waiting| !is_usual(waiting)));
-        if !(is_final || deleting || stuck || disruption.is_some() || unscheduled.is_some() || status.reason.is_some()) {
+        if !(is_final || deleting || stuck || disruption.is_some() || unscheduled.is_some() || status.reason.is_some())
+        {
             return None;
         }
         let init = status.init_container_statuses.iter().map(|container| (true, container));
@@ -217,11 +219,11 @@ fn deletion(pod: &Pod<'_>) -> Deletion {
     let grace = SignedDuration::from_secs(metadata.deletion_grace_period_seconds.unwrap_or_default().max(0));
     let asked = until.and_then(|until| until.checked_sub(grace).ok());
     let writers = metadata.managed_fields.iter().flatten().filter(|writer| writer.manager != "kubelet");
-    let dated = writers.filter_map(|writer| Some((writer.time.as_deref()?.parse::<Timestamp>().ok()?, &writer.manager)));
+    let dated =
+        writers.filter_map(|writer| Some((writer.time.as_deref()?.parse::<Timestamp>().ok()?, &writer.manager)));
     let last = dated.max_by_key(|(time, _)| *time);
-    let near = last.filter(|(time, _)| {
-        asked.and_then(|asked| asked.checked_sub(NEAR).ok()).is_some_and(|from| *time >= from)
-    });
+    let near =
+        last.filter(|(time, _)| asked.and_then(|asked| asked.checked_sub(NEAR).ok()).is_some_and(|from| *time >= from));
     let finalizers = metadata.finalizers.iter().flatten().take(MAX_LISTED).map(|name| cut(name, MAX_WORD)).collect();
     Deletion { until, asked, finalizers, writer: near.map(|(_, manager)| cut(manager, MAX_WORD)) }
 }
@@ -250,7 +252,10 @@ mod tests {
             "state":{"waiting":{"reason":"ContainerCreating"}}}]}}"#;
         assert_eq!(evidence(starting, false), None);
         assert!(evidence(starting, true).is_some());
-        assert_eq!(evidence(r#"{"status":{"phase":"Running","conditions":[{"type":"Ready","status":"True"}]}}"#, false), None);
+        assert_eq!(
+            evidence(r#"{"status":{"phase":"Running","conditions":[{"type":"Ready","status":"True"}]}}"#, false),
+            None
+        );
     }
 
     #[test]

@@ -90,9 +90,9 @@ pub fn ended(exec_id: u64, evidence: &Evidence) -> SparkView {
 /// Scala's `stripMargin`, which Spark applies after it has filled in what the API said: a line that begins with blanks
 /// and a bar loses them.
 fn strip_margin(text: &str) -> String {
-    let lines = text.split_inclusive('\n').map(|line| {
-        line.trim_start_matches(|c| c <= ' ' && c != '\n').strip_prefix('|').unwrap_or(line)
-    });
+    let lines = text
+        .split_inclusive('\n')
+        .map(|line| line.trim_start_matches(|c| c <= ' ' && c != '\n').strip_prefix('|').unwrap_or(line));
     lines.collect()
 }
 
@@ -188,7 +188,10 @@ mod tests {
 
     #[test]
     fn the_other_texts() {
-        assert_eq!(deleted(3, &Evidence::default()).message, "The executor with id 3 was deleted by a user or the framework.");
+        assert_eq!(
+            deleted(3, &Evidence::default()).message,
+            "The executor with id 3 was deleted by a user or the framework."
+        );
         assert!(missing(3, 1000, 90_000, 30_000).message.starts_with(
             "The executor with ID 3 (registered at 1000 ms) was not found in the cluster at the polling time (90000 ms) \
              which is after the accepted detect delta time (30000 ms) configured by \

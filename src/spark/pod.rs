@@ -241,7 +241,8 @@ impl<'a> Pod<'a> {
         if self.container_names().any(|name| name == labels::EXECUTOR_CONTAINER) {
             return labels::EXECUTOR_CONTAINER;
         }
-        let ours = self.containers().iter().find(|container| container.driver_url.is_some());
+        let alone = self.containers().first().filter(|_| self.containers().len() == 1);
+        let ours = self.containers().iter().find(|container| container.driver_url.is_some()).or(alone);
         ours.map_or(labels::EXECUTOR_CONTAINER, |container| container.name.as_str())
     }
 
@@ -454,7 +455,9 @@ impl<'de: 'a, 'a> Deserialize<'de> for DriverUrl<'a> {
 }
 
 /// Go writes an absent list as null now and then.
-pub(super) fn null_is_empty<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Vec<T>, D::Error> {
+pub(super) fn null_is_empty<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<Vec<T>, D::Error> {
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 

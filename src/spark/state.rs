@@ -24,15 +24,8 @@ pub enum ExecutorPodState {
 
 impl ExecutorPodState {
     /// All states, in their order.
-    pub const ALL: [ExecutorPodState; 7] = [
-        Self::Pending,
-        Self::Running,
-        Self::Succeeded,
-        Self::Failed,
-        Self::Terminating,
-        Self::Deleted,
-        Self::Unknown,
-    ];
+    pub const ALL: [ExecutorPodState; 7] =
+        [Self::Pending, Self::Running, Self::Succeeded, Self::Failed, Self::Terminating, Self::Deleted, Self::Unknown];
 
     /// The word for metrics and people.
     pub fn as_str(self) -> &'static str {

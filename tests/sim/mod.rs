@@ -7,9 +7,9 @@
 
 #![allow(dead_code, unreachable_pub, reason = "a module of one test")]
 
+mod replica;
 pub mod rng;
 pub mod truth;
-mod replica;
 mod world;
 
 use std::cmp::Reverse;
@@ -283,9 +283,11 @@ impl Sim {
         }
         let seen = self.replicas[leader].seen.clone();
         for uid in seen {
-            let by_driver = self.truth.log.iter().any(|entry| {
-                entry.uid == uid && entry.pod.as_ref().is_some_and(|pod| pod.by_driver)
-            });
+            let by_driver = self
+                .truth
+                .log
+                .iter()
+                .any(|entry| entry.uid == uid && entry.pod.as_ref().is_some_and(|pod| pod.by_driver));
             if self.truth.ends.contains_key(&uid) && !self.told.contains_key(&uid) && !by_driver {
                 return self.violate("every end is told", uid);
             }
@@ -295,7 +297,8 @@ impl Sim {
     /// Whether an executor should have been labelled or deleted by now.
     fn is_left(&self, pod: &Pod) -> bool {
         let app = &self.apps[pod.app];
-        let done = !pod.is_finished() || pod.skip || pod.inactive || pod.role != Role::Executor || pod.deleting.is_some();
+        let done =
+            !pod.is_finished() || pod.skip || pod.inactive || pod.role != Role::Executor || pod.deleting.is_some();
         if done || self.policies.lifecycle.finished == Finished::Report {
             return false;
         }
@@ -341,7 +344,8 @@ impl Sim {
     /// Performs a write of ours at the API server.
     pub(crate) fn commit(&mut self, write: &replica::Write) -> Answered {
         let uid = (!spark_usher::plant::is(spark_usher::plant::Bug::WriteByName)).then_some(write.uid.as_str());
-        let version = (!spark_usher::plant::is(spark_usher::plant::Bug::WriteUnguarded)).then_some(write.version.as_str());
+        let version =
+            (!spark_usher::plant::is(spark_usher::plant::Bug::WriteUnguarded)).then_some(write.version.as_str());
         let answered = self.truth.check(&write.name, uid, version.filter(|_| uid.is_some()));
         if answered != Answered::Done {
             return answered;
@@ -360,7 +364,8 @@ impl Sim {
                 self.delete(&write.name, Duration::from_secs(30));
             }
             replica::Kind::Adopt => {
-                let (driver, uid) = (write.driver.clone().unwrap_or_default(), write.driver_uid.clone().unwrap_or_default());
+                let (driver, uid) =
+                    (write.driver.clone().unwrap_or_default(), write.driver_uid.clone().unwrap_or_default());
                 self.change(&write.name, |pod| pod.owner = Some((driver, uid)));
             }
         }

@@ -455,7 +455,14 @@ impl Sim {
     }
 
     /// The API server performs an action, or does not, or does and nobody hears of it.
-    fn act(&mut self, number: usize, incarnation: u32, app: AppKey, mut actions: VecDeque<Action>, mut applied: Applied) {
+    fn act(
+        &mut self,
+        number: usize,
+        incarnation: u32,
+        app: AppKey,
+        mut actions: VecDeque<Action>,
+        mut applied: Applied,
+    ) {
         let Some(action) = actions.pop_front() else { return };
         let refused = self.fault(30);
         let unheard = self.fault(5);
@@ -551,4 +558,3 @@ impl Sim {
         }
     }
 }
-

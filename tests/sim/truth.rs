@@ -83,7 +83,8 @@ impl Pod {
             metadata["ownerReferences"] =
                 json!([{"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid, "controller": true}]);
         }
-        let container = if self.role == Role::Executor { "spark-kubernetes-executor" } else { "spark-kubernetes-driver" };
+        let container =
+            if self.role == Role::Executor { "spark-kubernetes-executor" } else { "spark-kubernetes-driver" };
         let mut status = json!({"phase": self.phase});
         if let Some(code) = self.code {
             let finished = text(self.finished.unwrap_or_default());
@@ -95,7 +96,8 @@ impl Pod {
         }
         let mut spec = json!({"restartPolicy": "Never", "containers": [{"name": container}]});
         if self.role == Role::Driver {
-            spec["volumes"] = json!([{"name": "spark-conf-volume-driver", "configMap": {"name": format!("conf-{}", self.app)}}]);
+            spec["volumes"] =
+                json!([{"name": "spark-conf-volume-driver", "configMap": {"name": format!("conf-{}", self.app)}}]);
         }
         json!({"metadata": metadata, "spec": spec, "status": status})
     }

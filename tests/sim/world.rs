@@ -121,8 +121,7 @@ impl Sim {
     }
 
     fn some(&mut self, wanted: impl Fn(&Pod) -> bool) -> Option<String> {
-        let all: Vec<String> =
-            self.truth.pods.values().filter(|pod| wanted(pod)).map(|pod| pod.name.clone()).collect();
+        let all: Vec<String> = self.truth.pods.values().filter(|pod| wanted(pod)).map(|pod| pod.name.clone()).collect();
         (!all.is_empty()).then(|| self.rng.pick(&all).clone())
     }
 

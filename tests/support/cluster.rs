@@ -127,6 +127,19 @@ impl Cluster {
         matches!(self.kind, Kind::Real(_))
     }
 
+    /// A kubeconfig for an administrator.
+    pub fn kubeconfig(&self) -> String {
+        match &self.kind {
+            Kind::Sandbox(sandbox) => sandbox.kubeconfig(),
+            Kind::Real(real) => real.kubeconfig(),
+        }
+    }
+
+    /// A folder of this test's own.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
     /// The sandbox, where it is one.
     pub fn sandbox(&self) -> Option<&Sandbox> {
         match &self.kind {
@@ -339,6 +352,7 @@ impl Cluster {
             cluster: Connection { client: self.client.clone(), namespace: self.namespace.clone() },
             webhook: free,
             metrics: free,
+            debug: Some(free),
             certificate: CertificateSource::Given(
                 load(pair.certificate.as_bytes(), pair.key.as_bytes(), clock::now()).unwrap(),
             ),

@@ -162,6 +162,7 @@ async fn usher(sandbox: &Sandbox, admin: &kube::Client, stories: &[Story]) -> an
         cluster: Cluster { client: sandbox.client(sandbox.admin_token())?, namespace: "default".to_owned() },
         webhook: free,
         metrics: free,
+        debug: Some(free),
         certificate: CertificateSource::Given(certificate),
         config: ConfigSource::Given(Box::new(config)),
         look_every: Duration::from_secs(10),

@@ -1,0 +1,292 @@
+//! The lifecycle manager end to end: spark-usher as processes, killed, deaf, and with three replicas.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a test fails by panicking, and prints its figures"
+)]
+
+#[path = "support/cluster.rs"]
+mod cluster;
+#[path = "support/process.rs"]
+mod process;
+mod support;
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use cluster::{Cluster, eventually};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::events::v1::Event;
+use kube::ResourceExt;
+use kube::api::{Api, ListParams, Patch, PatchParams};
+use process::{Process, Relay, get};
+use serde_json::{Value, json};
+use support::*;
+
+async fn ended(cluster: &Cluster, pod: &str, code: i32, reason: &str) {
+    let status = json!({"status": {"phase": if code == 0 { "Succeeded" } else { "Failed" }, "containerStatuses": [{
+        "name": "main", "image": "spark", "imageID": "", "ready": false, "restartCount": 0,
+        "state": {"terminated": {"exitCode": code, "reason": reason}}}]}});
+    cluster.pods().patch_status(pod, &PatchParams::default(), &Patch::Strategic(&status)).await.unwrap();
+}
+
+/// Executors of an application whose driver's pod has failed; nobody will clear them up.
+async fn leftovers(cluster: &Cluster, count: u32) {
+    cluster.pod_by(&cluster.client, &pod("nb-driver").driver_of(APP)).await;
+    cluster.phase("nb-driver", "Running").await;
+    for id in 1..=count {
+        cluster.pod_by(&cluster.client, &executor(id)).await;
+        ended(cluster, &format!("nb-exec-{id}"), 137, "Error").await;
+    }
+    cluster.phase("nb-driver", "Failed").await;
+}
+
+async fn executors(cluster: &Cluster) -> Vec<Pod> {
+    cluster.pods().list(&ListParams::default().labels("spark-role=executor")).await.unwrap().items
+}
+
+async fn exits(replica: &Process) -> Vec<Value> {
+    let apps = replica.debug("/debug/apps").await;
+    apps.as_array().unwrap().iter().flat_map(|app| app["exits"].as_array().unwrap().clone()).collect()
+}
+
+async fn holder(cluster: &Cluster) -> Option<String> {
+    let leases: Api<Lease> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
+    leases.get_opt("spark-usher").await.unwrap()?.spec?.holder_identity
+}
+
+fn leader(replicas: &[Process]) -> Option<usize> {
+    replicas.iter().position(Process::leads)
+}
+
+const DELETE: &str = "lifecycle: {finished: delete, poll: 5s}";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn three_replicas_and_the_leader_is_killed_in_the_middle_of_a_batch() {
+    let cluster = Cluster::start().await;
+    let kubeconfig = cluster.kubeconfig();
+    let mut replicas: Vec<Process> =
+        (0..3).map(|n| Process::start(&cluster, &format!("r{n}"), DELETE, &kubeconfig)).collect();
+    eventually("somebody leads", async || leader(&replicas).is_some()).await;
+    let first = leader(&replicas).unwrap();
+    leftovers(&cluster, 60).await;
+    eventually("some are deleted", async || executors(&cluster).await.len() < 58).await;
+    let before = holder(&cluster).await;
+    let killed = Instant::now();
+    let mut dead = replicas.remove(first);
+    dead.kill();
+    let left = executors(&cluster).await.len();
+    let mut took_over = None;
+    eventually("the rest is deleted by another", async || {
+        if took_over.is_none() && holder(&cluster).await != before {
+            took_over = Some(killed.elapsed());
+        }
+        executors(&cluster).await.is_empty()
+    })
+    .await;
+    let took_over = took_over.unwrap_or_else(|| killed.elapsed());
+    println!(
+        "killed with {left} of 60 left; another leads after {took_over:?} (limit 5 s), all gone after {:?}",
+        killed.elapsed()
+    );
+    assert!(took_over < Duration::from_secs(8), "{took_over:?}");
+    // Every end was told by somebody, and by nobody twice.
+    eventually("every end is told", async || {
+        let mut told = std::collections::BTreeSet::new();
+        for replica in replicas.iter().chain([&dead]) {
+            let lines = replica.said("executor ended");
+            let pods: std::collections::BTreeSet<String> = lines.iter().map(|line| line["pod"].to_string()).collect();
+            assert_eq!(lines.len(), pods.len(), "twice by one");
+            told.extend(pods);
+        }
+        told.len() == 60
+    })
+    .await;
+    // A graceful end hands over at once.
+    let first = leader(&replicas).unwrap();
+    let before = holder(&cluster).await;
+    let begin = Instant::now();
+    replicas[first].terminate();
+    while holder(&cluster).await.is_none_or(|holder| Some(&holder) == before.as_ref()) {
+        assert!(begin.elapsed() < Duration::from_secs(10), "{}", replicas[1 - first].log());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    println!("after SIGTERM another leads within {:?} (limit 300 ms)", begin.elapsed());
+    assert!(begin.elapsed() < Duration::from_secs(2));
+}
+
+/// Through a relay, which needs plain HTTP: the sandbox has it.
+async fn behind_a_relay(cluster: &Cluster, config: &str) -> Option<(Relay, Process)> {
+    let Some(sandbox) = cluster.sandbox() else {
+        eprintln!("SKIPPED: a real API server's watches are encrypted, and cannot be silenced on the way");
+        return None;
+    };
+    let to = sandbox.http_url().trim_start_matches("http://").trim_end_matches('/').parse().unwrap();
+    let relay = Relay::start(to).await;
+    let replica = Process::start(cluster, "one", config, &relay.kubeconfig());
+    eventually("it leads", async || replica.leads()).await;
+    Some((relay, replica))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_swallowed_deletion_is_found_by_the_poll() {
+    let cluster = Cluster::start().await;
+    let Some((relay, replica)) = behind_a_relay(&cluster, DELETE).await else { return };
+    cluster.pod_by(&cluster.client, &executor(1)).await;
+    cluster.phase("nb-exec-1", "Running").await;
+    eventually("it is seen", async || replica.debug("/debug/apps").await[0]["executors"]["running"] == 1).await;
+    relay.swallow(true);
+    cluster.kill("nb-exec-1").await;
+    let gone = Instant::now();
+    eventually("it is missed", async || !exits(&replica).await.is_empty()).await;
+    let after = gone.elapsed();
+    assert!(relay.swallowed.load(Ordering::SeqCst), "the watch was not told");
+    let exit = exits(&replica).await.remove(0);
+    assert_eq!(exit["cause"], "vanished", "{exit}");
+    assert_eq!(exit["spark"]["causedByApp"], false);
+    assert!(exit["spark"]["message"].as_str().unwrap().contains("was not found in the cluster at the polling time"));
+    println!("vanished, and told after {after:?} (limit: poll 5 s + delta 5 s)");
+    assert!(after < Duration::from_secs(14), "{after:?}");
+    let metrics = get(replica.metrics, "/metrics").await;
+    assert!(metrics.contains("spark_usher_executor_exits_total{cause=\"vanished\",exit_code=\"none\"} 1"), "{metrics}");
+    assert!(metrics.contains("spark_usher_watch_misses_total 1"));
+    let polled = metrics.lines().find(|line| line.starts_with("spark_usher_poll_bytes_total")).unwrap();
+    assert!(!polled.ends_with(" 0"), "{polled}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_that_falls_silent_is_noticed_and_started_again() {
+    let cluster = Cluster::start().await;
+    let Some((relay, replica)) = behind_a_relay(&cluster, DELETE).await else { return };
+    cluster.pod_by(&cluster.client, &executor(1)).await;
+    cluster.phase("nb-exec-1", "Running").await;
+    eventually("it is seen", async || replica.debug("/debug/apps").await[0]["executors"]["running"] == 1).await;
+    relay.silence();
+    ended(&cluster, "nb-exec-1", 1, "Error").await;
+    let begin = Instant::now();
+    eventually("its end is seen all the same", async || !exits(&replica).await.is_empty()).await;
+    println!("a silent watch: an end is told after {:?} (poll 5 s)", begin.elapsed());
+    assert_eq!(exits(&replica).await[0]["cause"], "error");
+    // A new watch brings news within a second.
+    eventually("it is watched anew", async || {
+        !replica.said("the watch of pods has missed changes; it is started again").is_empty()
+    })
+    .await;
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    cluster.pod_by(&cluster.client, &executor(2)).await;
+    let begin = Instant::now();
+    eventually("what comes next is seen", async || replica.debug("/debug/apps").await[0]["executors"]["pending"] == 1)
+        .await;
+    let visible = begin.elapsed();
+    println!("an event is visible to /debug/apps after {visible:?} (limit 1 s)");
+    assert!(visible < Duration::from_secs(3), "{visible:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ends_are_told_in_every_way_and_the_driver_goes_first() {
+    let cluster = Cluster::start().await;
+    let config = "lifecycle: {finished: label, grace: 1s, poll: 5s}";
+    let replica = Process::start(&cluster, "one", config, &cluster.kubeconfig());
+    cluster.pod_by(&cluster.client, &pod("nb-driver").driver_of(APP).conf_map("conf")).await;
+    let conf =
+        "spark.kubernetes.executor.apiPollingInterval=1s\nspark.kubernetes.executor.missingPodDetectDelta=500ms\n";
+    cluster
+        .make(json!({"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "conf", "namespace": cluster.namespace}, "data": {"spark.properties": conf}}))
+        .await;
+    cluster.phase("nb-driver", "Running").await;
+    for id in 1..=4 {
+        cluster.pod_by(&cluster.client, &executor(id).label("spark-version", "4.3.0").driver_url("d")).await;
+        cluster.phase(&format!("nb-exec-{id}"), "Running").await;
+    }
+    eventually("they run", async || replica.debug("/debug/apps").await[0]["executors"]["running"] == 4).await;
+    let begin = Instant::now();
+    ended(&cluster, "nb-exec-1", 137, "OOMKilled").await;
+    ended(&cluster, "nb-exec-2", 137, "OOMKilled").await;
+    ended(&cluster, "nb-exec-3", 0, "Completed").await;
+    cluster.kill("nb-exec-4").await;
+    eventually("they are known to have ended", async || exits(&replica).await.len() == 4).await;
+    let causes: Vec<String> = exits(&replica)
+        .await
+        .iter()
+        .map(|exit| format!("{} {}", exit["pod"], exit["cause"]).replace('"', ""))
+        .collect();
+    for wanted in ["nb-exec-1 oom-killed", "nb-exec-2 oom-killed", "nb-exec-3 completed", "nb-exec-4 deleted"] {
+        assert!(causes.contains(&wanted.to_owned()), "{causes:?}");
+    }
+    assert_eq!(replica.said("executor ended").len(), 4);
+    let metrics = get(replica.metrics, "/metrics").await;
+    assert!(
+        metrics.contains("spark_usher_executor_exits_total{cause=\"oom-killed\",exit_code=\"137\"} 2"),
+        "{metrics}"
+    );
+
+    // The driver first: it notices within (1 s + 500 ms) and has twice that.
+    let label = async |name: &str| {
+        let pod = cluster.pods().get(name).await.unwrap();
+        (pod.labels().get("spark-exec-inactive").cloned(), pod.annotations().get("spark-usher.io/ended").cloned())
+    };
+    assert_eq!(label("nb-exec-1").await, (None, None));
+    eventually("they are labelled", async || {
+        label("nb-exec-3").await.0.is_some() && label("nb-exec-2").await.0.is_some()
+    })
+    .await;
+    assert!(begin.elapsed() >= Duration::from_secs(3), "{:?}", begin.elapsed());
+    assert_eq!(label("nb-exec-1").await, (Some("true".into()), Some("oom-killed".into())));
+
+    // One Event a driver and cause, which counts; none for what is normal.
+    let events: Api<Event> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
+    eventually("the Event counts two", async || {
+        let all = events.list(&ListParams::default()).await.unwrap().items;
+        let ours: Vec<_> = all.iter().filter(|event| event.reason.as_deref() == Some("ExecutorEnded")).collect();
+        assert!(ours.len() <= 1, "{ours:?}");
+        ours.first().is_some_and(|event| {
+            assert_eq!(event.regarding.as_ref().unwrap().name.as_deref(), Some("nb-driver"));
+            assert_eq!(event.action.as_deref(), Some("oom-killed"));
+            event.series.as_ref().is_some_and(|series| series.count == 2)
+        })
+    })
+    .await;
+
+    // The same by the command line: through the debug listener, and from the API server alone.
+    let ask = |args: &[&str]| {
+        let out = std::process::Command::new(env!("CARGO_BIN_EXE_spark-usher")).args(args).output().unwrap();
+        (out.status.code(), String::from_utf8(out.stdout).unwrap(), String::from_utf8(out.stderr).unwrap())
+    };
+    let debug = format!("http://{}", replica.debug);
+    let (code, text, error) = ask(&["why", "nb-exec-4", "--debug", &debug]);
+    assert_eq!(code, Some(0), "{error}");
+    assert!(text.contains("cause     deleted: Its pod was deleted."), "{text}");
+    let kubeconfig = cluster.folder().join("one.kubeconfig").display().to_string();
+    let (code, text, error) = ask(&["why", "nb-exec-1", "--kubeconfig", &kubeconfig]);
+    assert_eq!(code, Some(0), "{error}");
+    assert!(text.contains("labelled inactive by spark-usher"), "{text}");
+    let (code, _, error) = ask(&["why", "nb-exec-4", "--kubeconfig", &kubeconfig]);
+    assert_eq!(code, Some(1));
+    assert!(error.contains("nothing is known of nb-exec-4"), "{error}");
+    let (_, text, error) = ask(&["apps", "--kubeconfig", &kubeconfig, "--namespace", &cluster.namespace]);
+    assert!(text.contains("nb-driver (alive)") && text.contains(APP), "{text}{error}");
+    let (_, text, _) = ask(&["apps", "-o", "json", "--debug", &debug]);
+    assert_eq!(serde_json::from_str::<Value>(&text).unwrap()[0]["driver"]["life"], "alive");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dry_run_says_what_it_would_do_and_does_nothing() {
+    let cluster = Cluster::start().await;
+    let config = "lifecycle: {finished: delete, dryRun: true}";
+    let replica = Process::start(&cluster, "one", config, &cluster.kubeconfig());
+    leftovers(&cluster, 2).await;
+    eventually("it says so", async || {
+        replica.said("would be done").iter().any(|line| line["action"] == "delete-executor")
+    })
+    .await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(executors(&cluster).await.len(), 2);
+}

@@ -1,0 +1,212 @@
+//! spark-usher as a process of its own, to kill; and a way to the API server that can fall silent.
+
+#![allow(dead_code, unreachable_pub, clippy::disallowed_methods, reason = "each test file uses its part of it")]
+
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::cluster::Cluster;
+
+/// A replica.
+pub struct Process {
+    child: Child,
+    lines: Arc<Mutex<Vec<Value>>>,
+    pub debug: SocketAddr,
+    pub metrics: SocketAddr,
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Process {
+    /// Starts `spark-usher serve` with this policy file, for this kubeconfig; returns when it serves.
+    pub fn start(cluster: &Cluster, name: &str, config: &str, kubeconfig: &str) -> Process {
+        let at = |file: &str| cluster.folder().join(format!("{name}.{file}")).display().to_string();
+        std::fs::write(at("yaml"), config).unwrap();
+        std::fs::write(at("kubeconfig"), kubeconfig).unwrap();
+        let any = "127.0.0.1:0";
+        let mut child = Command::new(env!("CARGO_BIN_EXE_spark-usher"))
+            .args(["serve", "--config", &at("yaml"), "--kubeconfig", &at("kubeconfig"), "--identity", name])
+            .args(["--namespace", &cluster.namespace, "--self-made-for", "localhost", "--ca-out", &at("ca")])
+            .args(["--webhook-listen", any, "--metrics-listen", any, "--debug-listen", any])
+            .args([
+                "--log-format",
+                "json",
+                "--log",
+                "info,spark_usher=debug",
+                "--leave-seconds",
+                "1",
+                "--drain-seconds",
+                "1",
+            ])
+            .stderr(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let (heard, stderr) = (lines.clone(), child.stderr.take().unwrap());
+        std::thread::spawn(move || {
+            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                let line = serde_json::from_str(&line).unwrap_or(Value::String(line));
+                heard.lock().unwrap().push(line);
+            }
+        });
+        let begin = Instant::now();
+        let serving = loop {
+            let said = lines.lock().unwrap().iter().find(|line: &&Value| line["message"] == "serving").cloned();
+            match said {
+                Some(said) => break said,
+                None if begin.elapsed() > Duration::from_secs(20) => {
+                    panic!("it does not serve: {:?}", lines.lock().unwrap())
+                }
+                None => std::thread::sleep(Duration::from_millis(10)),
+            }
+        };
+        let address = |key: &str| serving[key].as_str().unwrap().parse().unwrap();
+        Process { debug: address("debug"), metrics: address("metrics"), child, lines }
+    }
+
+    /// Lines of its log with this message.
+    pub fn said(&self, message: &str) -> Vec<Value> {
+        self.lines.lock().unwrap().iter().filter(|line| line["message"] == message).cloned().collect()
+    }
+
+    /// Its whole log, for when something went wrong.
+    pub fn log(&self) -> String {
+        self.lines.lock().unwrap().iter().map(|line| format!("{line}\n")).collect()
+    }
+
+    pub fn leads(&self) -> bool {
+        let lines = self.lines.lock().unwrap();
+        let last =
+            lines.iter().rev().find(|line| line["message"] == "leading" || line["message"] == "not leading any more");
+        last.is_some_and(|line| line["message"] == "leading")
+    }
+
+    /// SIGKILL.
+    pub fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// SIGTERM.
+    pub fn terminate(&self) {
+        let done = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status().unwrap();
+        assert!(done.success());
+    }
+
+    /// A GET on the debug listener.
+    pub async fn debug(&self, path: &str) -> Value {
+        serde_json::from_str(&get(self.debug, path).await).unwrap()
+    }
+}
+
+/// A GET, and the body of its answer.
+pub async fn get(address: SocketAddr, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let request = format!("GET {path} HTTP/1.0\r\nhost: x\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer.split_once("\r\n\r\n").unwrap().1.to_owned()
+}
+
+/// A relay in front of the API server's plain port that can swallow what watches of pods bring, without closing them.
+pub struct Relay {
+    pub address: SocketAddr,
+    /// Connections made before this one are silent.
+    silent_before: Arc<AtomicU64>,
+    accepted: Arc<AtomicU64>,
+    swallow: Arc<AtomicBool>,
+    pub swallowed: Arc<AtomicBool>,
+}
+
+impl Relay {
+    pub async fn start(to: SocketAddr) -> Relay {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let relay = Relay {
+            address: listener.local_addr().unwrap(),
+            silent_before: Arc::default(),
+            accepted: Arc::default(),
+            swallow: Arc::default(),
+            swallowed: Arc::default(),
+        };
+        let (silent, accepted) = (relay.silent_before.clone(), relay.accepted.clone());
+        let (swallow, swallowed) = (relay.swallow.clone(), relay.swallowed.clone());
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let number = accepted.fetch_add(1, Ordering::SeqCst);
+                let (silent, swallow, swallowed) = (silent.clone(), swallow.clone(), swallowed.clone());
+                tokio::spawn(async move {
+                    let Ok(server) = TcpStream::connect(to).await else { return };
+                    let (mut from_client, mut to_client) = client.into_split();
+                    let (mut from_server, mut to_server) = server.into_split();
+                    let watches = Arc::new(AtomicBool::new(false));
+                    let noted = watches.clone();
+                    tokio::spawn(async move {
+                        let mut buffer = vec![0; 64 << 10];
+                        while let Ok(count @ 1..) = from_client.read(&mut buffer).await {
+                            let text = String::from_utf8_lossy(&buffer[..count]);
+                            noted
+                                .store(text.contains("/api/v1/pods?") && text.contains("watch=true"), Ordering::SeqCst);
+                            if to_server.write_all(&buffer[..count]).await.is_err() {
+                                return;
+                            }
+                        }
+                    });
+                    let mut buffer = vec![0; 1 << 20];
+                    while let Ok(count @ 1..) = from_server.read(&mut buffer).await {
+                        let pods = watches.load(Ordering::SeqCst);
+                        let deleted = || buffer[..count].windows(9).any(|bytes| bytes == b"\"DELETED\"");
+                        if pods && number < silent.load(Ordering::SeqCst) {
+                            // It stays silent for good: what comes next would not fit to what was left out.
+                            std::future::pending::<()>().await;
+                        }
+                        if pods && swallow.load(Ordering::SeqCst) && deleted() {
+                            swallowed.store(true, Ordering::SeqCst);
+                            continue;
+                        }
+                        if to_client.write_all(&buffer[..count]).await.is_err() {
+                            return;
+                        }
+                    }
+                });
+            }
+        });
+        relay
+    }
+
+    /// Watches of pods that are open now bring nothing any more, and stay open.
+    pub fn silence(&self) {
+        self.silent_before.store(self.accepted.load(Ordering::SeqCst), Ordering::SeqCst);
+    }
+
+    /// Deletions are swallowed.
+    pub fn swallow(&self, swallow: bool) {
+        self.swallow.store(swallow, Ordering::SeqCst);
+    }
+
+    /// A kubeconfig that goes through it.
+    pub fn kubeconfig(&self) -> String {
+        let server = format!("http://{}", self.address);
+        serde_json::json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "clusters": [{"name": "c", "cluster": {"server": server}}],
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u", "namespace": "default"}}],
+            "users": [{"name": "u", "user": {}}],
+        })
+        .to_string()
+    }
+}
