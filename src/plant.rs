@@ -74,7 +74,7 @@ bugs! {
 }
 
 #[cfg(debug_assertions)]
-std::thread_local! {
+thread_local! {
     static PLANTED: std::cell::Cell<Option<Bug>> = const { std::cell::Cell::new(None) };
 }
 

@@ -1,0 +1,431 @@
+//! What becomes of executors that ended, as the desk decides it: told once, left to their driver first, then labelled or
+//! deleted; and what hangs is told.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use jiff::{SignedDuration, Timestamp};
+use spark_usher::lifecycle::cause::Cause;
+use spark_usher::lifecycle::exits::REMEMBERED;
+use spark_usher::lifecycle::tally::Tally;
+use spark_usher::lifecycle::{Action, Answer, Desk, Exit, Finish, Now, Polled, Read, Settings, Standing, Turn};
+use spark_usher::policy::{Finished, Lifecycle, Policies};
+use spark_usher::reason::Reason;
+use spark_usher::snapshot::{Change, Conf, DriverPod, Replaced, ServedApis, Sighting};
+use spark_usher::spark::conf::AppConf;
+use spark_usher::spark::ids::{AppKey, PodKey};
+use support::*;
+
+struct Office {
+    desk: Desk,
+    at: Instant,
+    since: Duration,
+    policies: Policies,
+    standing: Standing,
+}
+
+impl Office {
+    fn open(finished: Finished) -> Office {
+        let lifecycle = Lifecycle { finished, ..Lifecycle::default() };
+        let policies = Policies::default().with_lifecycle(lifecycle);
+        let at = Instant::now();
+        let desk = Desk::new(at, Settings::default());
+        let mut office = Office { desk, at, since: Duration::ZERO, policies, standing: Standing::Leading };
+        office.apply(Change::Apis(ServedApis::default()));
+        office.apply(Change::Replaced(Replaced::Namespaces(Vec::new())));
+        office.apply(Change::Replaced(Replaced::Pods(Vec::new())));
+        office
+    }
+
+    fn now(&self) -> Now {
+        let wall = Timestamp::from_second(1_800_000_000).unwrap() + SignedDuration::try_from(self.since).unwrap();
+        Now { at: self.at + self.since, wall }
+    }
+
+    fn apply(&mut self, change: Change) {
+        let now = self.now();
+        self.desk.apply(change, now);
+    }
+
+    fn see(&mut self, pod: &PodBuilder) {
+        self.apply(Change::Pod(pod.sighting()));
+    }
+
+    fn lose(&mut self, name: &str, uid: &str) {
+        self.apply(Change::PodGone(PodKey::new("default", name), uid.into()));
+    }
+
+    fn after(&mut self, seconds: u64) -> Turn {
+        self.since += Duration::from_secs(seconds);
+        let now = self.now();
+        let mut turn = self.desk.turn(now, &self.policies, self.standing);
+        for (app, _) in &turn.actions {
+            self.desk.done(app, false, false, now.at);
+        }
+        for read in std::mem::take(&mut turn.reads) {
+            if let Read::Pod(_) = &read {
+                self.desk.answered(&read, Answer::Absent, now);
+            } else {
+                turn.reads.push(read);
+            }
+        }
+        turn
+    }
+
+    /// Every action within so many seconds, one turn a second.
+    fn within(&mut self, seconds: u64) -> Vec<(u64, Action)> {
+        let begin = self.since;
+        let mut all = Vec::new();
+        for _ in 0..seconds {
+            let turn = self.after(1);
+            let at = (self.since - begin).as_secs();
+            all.extend(turn.actions.into_iter().flat_map(|(_, actions)| actions).map(|action| (at, action)));
+        }
+        all
+    }
+
+    fn conf(&mut self, text: &str) {
+        let conf = Conf::Known(AppConf::parse(text).into());
+        self.apply(Change::Conf(PodKey::new("default", "nb-driver"), DRIVER_UID.into(), conf, Vec::new()));
+    }
+}
+
+fn running(id: u32) -> PodBuilder {
+    executor(id).label("spark-version", "4.3.0").stored(&format!("e{id}")).phase("Running").owned_by("Pod", "nb-driver", DRIVER_UID)
+}
+
+fn version(mut pod: PodBuilder, version: u32) -> PodBuilder {
+    pod.0["metadata"]["resourceVersion"] = version.to_string().into();
+    pod
+}
+
+fn failed(id: u32, code: i32) -> PodBuilder {
+    let mut pod = version(running(id), 5).phase("Failed");
+    pod.0["status"]["containerStatuses"] =
+        serde_json::json!([{"name": "main", "state": {"terminated": {"exitCode": code, "reason": "Error"}}}]);
+    pod
+}
+
+fn first_of(actions: &[(u64, Action)], wanted: Reason) -> Option<u64> {
+    actions.iter().find(|(_, action)| action.reason() == Some(wanted)).map(|(at, _)| *at)
+}
+
+#[test]
+fn the_driver_goes_first_and_then_they_are_labelled() {
+    let mut office = Office::open(Finished::Label);
+    office.see(&driver());
+    office.see(&running(1));
+    office.after(1);
+    office.see(&failed(1, 1));
+    let actions = office.within(200);
+    assert_eq!(first_of(&actions, Reason::ExecutorLabelled), Some(181), "noted after one second, then the grace");
+    assert!(actions.iter().all(|(_, action)| matches!(action, Action::Finish { how: Finish::Label, gone: None, .. })));
+}
+
+#[test]
+fn the_applications_own_intervals_lengthen_the_grace_and_never_shorten_it() {
+    for (conf, at) in [
+        ("spark.kubernetes.executor.apiPollingInterval=5min\nspark.kubernetes.executor.missingPodDetectDelta=0", 601),
+        ("spark.kubernetes.executor.apiPollingInterval=1s\nspark.kubernetes.executor.missingPodDetectDelta=1s", 181),
+    ] {
+        let mut office = Office::open(Finished::Label);
+        office.see(&driver());
+        office.conf(conf);
+        office.see(&failed(1, 1));
+        let actions = office.within(700);
+        assert_eq!(first_of(&actions, Reason::ExecutorLabelled), Some(at));
+    }
+}
+
+#[test]
+fn when_the_driver_is_gone_it_is_done_at_once_and_failures_are_kept_for_people() {
+    let mut office = Office::open(Finished::Delete);
+    office.see(&driver().phase("Failed"));
+    office.see(&failed(1, 1));
+    office.see(&version(running(2), 5).phase("Succeeded"));
+    let actions = office.within(4000);
+    let deleted = |name: &str| {
+        actions.iter().find(|(_, action)| matches!(action, Action::Finish { executor, .. } if executor.name() == name)).map(|(at, _)| *at)
+    };
+    assert_eq!(deleted("nb-exec-2"), Some(1), "nobody else will");
+    assert_eq!(deleted("nb-exec-1"), Some(3601), "an hour, because the application broke it");
+    let (_, action) = actions.iter().find(|(_, action)| action.reason() == Some(Reason::ExecutorDeleted)).unwrap();
+    let Action::Finish { gone: Some(driver), cause: Cause::Completed, .. } = action else { panic!("{action:?}") };
+    assert_eq!(&*driver.uid, DRIVER_UID, "which is looked at again before anything is done");
+}
+
+#[test]
+fn an_unlabelled_driver_that_is_gone_is_known_by_the_owner_of_what_ended() {
+    let mut office = Office::open(Finished::Delete);
+    office.see(&failed(1, 137));
+    let actions = office.within(10);
+    assert!(first_of(&actions, Reason::ExecutorDeleted).is_some_and(|at| at <= 3), "{actions:?}");
+}
+
+#[test]
+fn where_nothing_is_known_of_a_driver_nothing_is_done() {
+    let mut office = Office::open(Finished::Delete);
+    let mut orphan = failed(1, 137);
+    orphan.0["metadata"].as_object_mut().unwrap().remove("ownerReferences");
+    office.see(&orphan);
+    let mut told = 0;
+    for _ in 0..1000 {
+        let turn = office.after(1);
+        told += turn.exits.len();
+        assert!(turn.actions.is_empty());
+    }
+    assert_eq!(told, 1, "but it is told");
+}
+
+#[test]
+fn who_keeps_its_executors_keeps_them() {
+    // It says so, or it has labelled one.
+    for by_conf in [true, false] {
+        let mut office = Office::open(Finished::Delete);
+        office.see(&driver());
+        if by_conf {
+            office.conf("spark.kubernetes.executor.deleteOnTermination=false");
+        } else {
+            office.see(&failed(9, 0).label("spark-exec-inactive", "true"));
+        }
+        office.see(&failed(1, 137));
+        let actions = office.within(300);
+        assert_eq!(first_of(&actions, Reason::ExecutorDeleted), None);
+        assert_eq!(first_of(&actions, Reason::ExecutorLabelled), Some(181));
+    }
+}
+
+#[test]
+fn reported_labelled_skipped_and_dying_executors_are_left_alone() {
+    let mut office = Office::open(Finished::Report);
+    office.see(&driver().phase("Failed"));
+    office.see(&failed(1, 137));
+    assert!(office.within(300).is_empty());
+    let mut office = Office::open(Finished::Delete);
+    office.see(&driver().phase("Failed"));
+    office.see(&failed(1, 137).label("spark-exec-inactive", "true"));
+    office.see(&failed(2, 137).annotation("spark-usher.io/skip", "true"));
+    office.see(&running(3));
+    assert!(office.within(300).is_empty());
+}
+
+#[test]
+fn an_end_is_told_once_however_long_its_pod_stays_and_again_when_another_has_the_name() {
+    let mut office = Office::open(Finished::Report);
+    office.see(&driver());
+    office.see(&failed(1, 137));
+    let mut told = 0;
+    for second in 0..1000 {
+        told += office.after(1).exits.len();
+        if second % 100 == 0 {
+            office.see(&version(failed(1, 137), 6 + second));
+        }
+    }
+    assert_eq!(told, 1);
+    office.lose("nb-exec-1", "e1");
+    assert_eq!(office.after(1).exits.len(), 0);
+    let mut another = version(running(1), 2000);
+    another.0["metadata"]["uid"] = "other".into();
+    office.see(&another);
+    office.lose("nb-exec-1", "other");
+    let exits = office.after(1).exits;
+    assert_eq!(exits.iter().map(|exit| exit.cause).collect::<Vec<_>>(), [Cause::Deleted]);
+    // Long after its end the same uid would be news again: there is no such thing, but memory is bounded.
+    office.after(REMEMBERED.as_secs() + 2);
+    assert_eq!(office.desk.exits().failures(&AppKey::new("default", APP), None, office.now().at), 0);
+}
+
+#[test]
+fn a_follower_keeps_what_the_leader_may_have_missed_and_says_when_it_was_most_likely_told() {
+    let mut office = Office::open(Finished::Report);
+    office.standing = Standing::Led;
+    office.see(&driver());
+    office.see(&failed(1, 137));
+    assert!(office.after(1).exits.is_empty());
+    office.after(60);
+    office.see(&failed(2, 137));
+    assert!(office.after(1).exits.is_empty());
+    office.standing = Standing::Leading;
+    let told: Vec<_> = office.after(1).exits.iter().map(|exit| (exit.executor.exec_id.unwrap(), exit.perhaps_told)).collect();
+    assert_eq!(told, [(1, true), (2, false)]);
+    // Nobody leads: nothing grows old.
+    let mut office = Office::open(Finished::Report);
+    office.standing = Standing::Leaderless;
+    office.see(&failed(1, 137));
+    office.after(500);
+    office.standing = Standing::Leading;
+    assert!(!office.after(1).exits[0].perhaps_told);
+}
+
+#[test]
+fn a_pod_that_hangs_in_terminating_is_told_with_its_finalizers() {
+    let mut office = Office::open(Finished::Label);
+    office.see(&driver());
+    let mut pod = running(1).spec("nodeName", "node-7");
+    pod.0["metadata"]["deletionTimestamp"] = office.now().wall.to_string().into();
+    pod.0["metadata"]["finalizers"] = serde_json::json!(["example.com/hold"]);
+    office.see(&pod);
+    let actions = office.within(130);
+    let at = first_of(&actions, Reason::TerminationHangs).unwrap();
+    assert!((60..=121).contains(&at), "{at}");
+    let told = actions.iter().find_map(|(_, action)| match action {
+        Action::Tell(told) if told.reason == Reason::TerminationHangs => Some(told.message.clone()),
+        _ => None,
+    });
+    assert!(told.unwrap().contains("held by example.com/hold (on node-7)"));
+}
+
+#[test]
+fn too_many_failures_are_told_once() {
+    let mut office = Office::open(Finished::Label);
+    office.see(&driver());
+    office.conf("spark.executor.instances=1\nspark.executor.failuresValidityInterval=1h");
+    for id in 1..=5 {
+        office.see(&failed(id, 1));
+    }
+    let actions = office.within(200);
+    let told = actions.iter().filter(|(_, action)| action.reason() == Some(Reason::ExecutorFailuresExceeded)).count();
+    assert_eq!(told, 1, "five, and three are allowed");
+    let app = AppKey::new("default", APP);
+    assert_eq!(office.desk.exits().failures(&app, Some(Duration::from_secs(3600)), office.now().at), 5);
+    assert_eq!(office.desk.exits().failures(&app, Some(Duration::from_secs(10)), office.now().at), 0);
+}
+
+#[test]
+fn a_poll_finds_what_is_missing_and_what_the_watch_has_not_shown() {
+    let mut office = Office::open(Finished::Report);
+    office.see(&driver());
+    office.see(&running(1));
+    office.see(&running(2));
+    office.after(60);
+    office.see(&version(running(3), 50));
+    let mut polled = Polled::default();
+    polled.see(office.desk.snapshot(), "default", "nb-driver", DRIVER_UID, "1");
+    polled.see(office.desk.snapshot(), "default", "nb-exec-2", "e2", "7");
+    let now = office.now();
+    office.desk.polled(Some(&polled.complete("40")), now, &office.policies.clone());
+    let labelled = |name: &str| Read::Labelled(PodKey::new("default", name));
+    assert_eq!(office.after(0).reads, [labelled("nb-exec-1")], "at once; 3 is newer than the list");
+    assert_eq!(office.after(3).reads, [labelled("nb-exec-2")], "which the watch may still show");
+    let now = office.now();
+    office.desk.answered(&labelled("nb-exec-2"), Answer::Sighting(version(failed(2, 1), 7).sighting()), now);
+    office.desk.answered(&labelled("nb-exec-1"), Answer::Failed, now);
+    let turn = office.after(1);
+    assert!(turn.rewatch, "it has missed something");
+    assert_eq!(turn.exits.iter().map(|exit| exit.cause).collect::<Vec<_>>(), [Cause::Error]);
+    assert_eq!(turn.reads, [labelled("nb-exec-1")], "tried again");
+    let now = office.now();
+    office.desk.answered(&labelled("nb-exec-1"), Answer::Absent, now);
+    let exits = office.after(1).exits;
+    assert_eq!(exits.iter().map(|exit| exit.cause).collect::<Vec<_>>(), [Cause::Vanished]);
+    assert!(office.desk.snapshot().executor("default", "nb-exec-1").is_none());
+    assert!(exits[0].spark().message.contains("(30000 ms)"), "{}", exits[0].spark().message);
+}
+
+#[test]
+fn polls_are_the_leaders_and_follow_the_policy() {
+    let mut office = Office::open(Finished::Report);
+    let polls = |office: &mut Office, seconds: u64| {
+        let mut at = Vec::new();
+        for _ in 0..seconds {
+            if office.after(1).poll {
+                at.push(office.since.as_secs());
+                let now = office.now();
+                office.desk.polled(Some(&Polled::default()), now, &office.policies.clone());
+            }
+        }
+        at
+    };
+    let at = polls(&mut office, 1000);
+    assert!(at[0] <= 34 && (at[1] - at[0]).abs_diff(300) <= 31 && (at[2] - at[1]).abs_diff(300) <= 31, "{at:?}");
+    office.standing = Standing::Led;
+    assert!(polls(&mut office, 1000).is_empty());
+}
+
+#[test]
+fn events_count_and_are_not_more_than_a_namespace_can_bear() {
+    let mut office = Office::open(Finished::Report);
+    office.see(&driver());
+    let mut exits: Vec<Exit> = Vec::new();
+    for id in 1..=30 {
+        office.see(&failed(id, 137));
+    }
+    office.see(&version(running(40), 5).phase("Succeeded"));
+    exits.extend(office.after(1).exits);
+    let (mut tally, mut now) = (Tally::default(), office.now().at);
+    for exit in &exits {
+        tally.count(exit, office.desk.snapshot(), now);
+    }
+    let first = tally.due(now);
+    assert_eq!(first.len(), 1, "one driver, one cause; what is normal is none");
+    assert_eq!((first[0].count, first[0].subject.pod.name()), (30, "nb-driver"));
+    assert!(tally.due(now).is_empty(), "it is on the way");
+    tally.written(&first[0], true, now);
+    assert!(tally.due(now).is_empty() && tally.next(now).is_none());
+    tally.count(&exits[0], office.desk.snapshot(), now);
+    assert!(tally.due(now).is_empty(), "not every one is a write");
+    now += Duration::from_secs(6);
+    assert_eq!(tally.due(now)[0].count, 31);
+    // Drivers of which nothing is known: an Event each, but only so many.
+    let mut tally = Tally::default();
+    for exit in &exits {
+        let mut lonely = (*exit.executor).clone();
+        lonely.owner = None;
+        let exit = Exit { executor: lonely.into(), app: AppKey::new("default", "another"), ..exit.clone() };
+        tally.count(&exit, office.desk.snapshot(), now);
+    }
+    assert_eq!(tally.due(now).len(), 10);
+    assert_eq!(tally.due(now + Duration::from_secs(10)).len(), 2);
+}
+
+#[test]
+fn an_answer_that_was_overtaken_by_the_end_raises_nobody() {
+    let mut office = Office::open(Finished::Report);
+    office.see(&running(1));
+    office.lose("nb-exec-1", "e1");
+    office.see(&version(running(1), 9));
+    assert!(office.desk.snapshot().executor("default", "nb-exec-1").is_none());
+    // A pod that followed it under the same name is not ended by what is said of the first.
+    let mut next = version(running(1), 12);
+    next.0["metadata"]["uid"] = "next".into();
+    office.see(&next);
+    office.see(&version(failed(1, 1), 10));
+    office.lose("nb-exec-1", "e1");
+    assert_eq!(&*office.desk.snapshot().executor("default", "nb-exec-1").unwrap().1.uid, "next");
+    assert_eq!(office.after(1).exits.len(), 1);
+}
+
+#[test]
+fn a_driver_without_labels_that_lives_is_alive() {
+    let mut office = Office::open(Finished::Delete);
+    office.see(&failed(1, 137));
+    let lives = |read: &Read, desk: &mut Desk, now: Now| {
+        let pod = pod("nb-driver").stored(DRIVER_UID).phase("Running").sighting();
+        let Sighting::Other(_, pod) = pod else { panic!() };
+        let pod: DriverPod = pod;
+        desk.answered(read, Answer::Pod(pod), now);
+    };
+    let mut acted = None;
+    for second in 1..300 {
+        office.since += Duration::from_secs(1);
+        let now = office.now();
+        let turn = office.desk.turn(now, &office.policies, Standing::Leading);
+        for read in &turn.reads {
+            lives(read, &mut office.desk, now);
+        }
+        if !turn.actions.is_empty() {
+            acted.get_or_insert(second);
+        }
+    }
+    assert_eq!(acted, Some(181));
+}
