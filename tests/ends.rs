@@ -73,10 +73,10 @@ impl Office {
             self.desk.done(app, false, false, now.at);
         }
         for read in std::mem::take(&mut turn.reads) {
-            if let Read::Pod(_) = &read {
-                self.desk.answered(&read, Answer::Absent, now);
-            } else {
-                turn.reads.push(read);
+            match &read {
+                Read::Pod(_) => self.desk.answered(&read, Answer::Absent, now),
+                Read::Conf(..) => self.desk.answered(&read, Answer::Conf(Conf::Unreadable), now),
+                _ => turn.reads.push(read),
             }
         }
         turn
@@ -101,7 +101,11 @@ impl Office {
 }
 
 fn running(id: u32) -> PodBuilder {
-    executor(id).label("spark-version", "4.3.0").stored(&format!("e{id}")).phase("Running").owned_by("Pod", "nb-driver", DRIVER_UID)
+    executor(id).label("spark-version", "4.3.0").stored(&format!("e{id}")).phase("Running").owned_by(
+        "Pod",
+        "nb-driver",
+        DRIVER_UID,
+    )
 }
 
 fn version(mut pod: PodBuilder, version: u32) -> PodBuilder {
@@ -155,7 +159,10 @@ fn when_the_driver_is_gone_it_is_done_at_once_and_failures_are_kept_for_people()
     office.see(&version(running(2), 5).phase("Succeeded"));
     let actions = office.within(4000);
     let deleted = |name: &str| {
-        actions.iter().find(|(_, action)| matches!(action, Action::Finish { executor, .. } if executor.name() == name)).map(|(at, _)| *at)
+        actions
+            .iter()
+            .find(|(_, action)| matches!(action, Action::Finish { executor, .. } if executor.name() == name))
+            .map(|(at, _)| *at)
     };
     assert_eq!(deleted("nb-exec-2"), Some(1), "nobody else will");
     assert_eq!(deleted("nb-exec-1"), Some(3601), "an hour, because the application broke it");
@@ -242,6 +249,13 @@ fn an_end_is_told_once_however_long_its_pod_stays_and_again_when_another_has_the
     assert_eq!(exits.iter().map(|exit| exit.cause).collect::<Vec<_>>(), [Cause::Deleted]);
     // Long after its end the same uid would be news again: there is no such thing, but memory is bounded.
     office.after(REMEMBERED.as_secs() + 2);
+    assert_eq!(
+        office.desk.exits().failures(&AppKey::new("default", APP), None, office.now().at),
+        1,
+        "it counts for ever"
+    );
+    office.lose("nb-driver", DRIVER_UID);
+    office.after(REMEMBERED.as_secs() + 2);
     assert_eq!(office.desk.exits().failures(&AppKey::new("default", APP), None, office.now().at), 0);
 }
 
@@ -250,13 +264,17 @@ fn a_follower_keeps_what_the_leader_may_have_missed_and_says_when_it_was_most_li
     let mut office = Office::open(Finished::Report);
     office.standing = Standing::Led;
     office.see(&driver());
+    office.see(&running(1));
+    office.see(&running(2));
+    office.after(10);
     office.see(&failed(1, 137));
     assert!(office.after(1).exits.is_empty());
     office.after(60);
     office.see(&failed(2, 137));
     assert!(office.after(1).exits.is_empty());
     office.standing = Standing::Leading;
-    let told: Vec<_> = office.after(1).exits.iter().map(|exit| (exit.executor.exec_id.unwrap(), exit.perhaps_told)).collect();
+    let told: Vec<_> =
+        office.after(1).exits.iter().map(|exit| (exit.executor.exec_id.unwrap(), exit.perhaps_told)).collect();
     assert_eq!(told, [(1, true), (2, false)]);
     // Nobody leads: nothing grows old.
     let mut office = Office::open(Finished::Report);
@@ -428,4 +446,91 @@ fn a_driver_without_labels_that_lives_is_alive() {
         }
     }
     assert_eq!(acted, Some(181));
+}
+
+/// Spark 4 calls an executor failed when a companion fails; its own container may run on (`checkAllContainers=false`).
+#[test]
+fn an_executor_whose_companion_failed_is_told_and_left_alone_while_it_runs() {
+    let mut office = Office::open(Finished::Delete);
+    office.see(&driver().phase("Failed"));
+    let mut pod = version(running(1).driver_url("d"), 5);
+    pod.0["spec"]["containers"].as_array_mut().unwrap().push(serde_json::json!({"name": "sidecar"}));
+    pod.0["status"]["containerStatuses"] = serde_json::json!([{"name": "sidecar", "state": {"terminated": {"exitCode": 1}}}, {"name": "main", "state": {"running": {}}}]);
+    office.see(&pod);
+    assert_eq!(office.after(1).exits.iter().map(|exit| exit.cause).collect::<Vec<_>>(), [Cause::CompanionFailed]);
+    assert!(office.within(4000).is_empty(), "its own container runs");
+    office.see(&version(pod, 6).phase("Failed"));
+    assert!(first_of(&office.within(10), Reason::ExecutorDeleted).is_some());
+}
+
+/// Executors of the statefulset and deployment allocators are started again in place.
+#[test]
+fn a_container_that_is_started_again_is_no_leftover_and_its_next_end_is_news() {
+    let mut office = Office::open(Finished::Delete);
+    office.see(&driver());
+    let crashed = |at: u32| {
+        let mut pod = version(running(1), at).spec("restartPolicy", "Always");
+        pod.0["status"]["containerStatuses"] =
+            serde_json::json!([{"name": "main", "state": {"terminated": {"exitCode": 137, "reason": "Error"}}}]);
+        pod
+    };
+    let mut told = 0;
+    for round in 0..5 {
+        office.see(&crashed(10 + 2 * round));
+        told += office.after(1).exits.len();
+        assert!(office.within(100).is_empty());
+        office.see(&version(running(1), 11 + 2 * round).spec("restartPolicy", "Always"));
+        assert!(office.within(400).is_empty());
+    }
+    assert_eq!(told, 5);
+}
+
+#[test]
+fn a_tenants_numbers_cannot_break_the_clock() {
+    let mut office = Office::open(Finished::Label);
+    office.see(&driver());
+    office.conf("spark.kubernetes.executor.apiPollingInterval=100000000000000d\nspark.kubernetes.executor.missingPodDetectDelta=1d");
+    office.see(&failed(1, 1));
+    assert!(office.within(100).is_empty());
+}
+
+#[test]
+fn executors_of_a_driver_that_came_back_under_its_name_are_looked_at_anew() {
+    let mut office = Office::open(Finished::Delete);
+    office.see(&failed(1, 137).owned_by("Pod", "nb-0", "a"));
+    office.after(1);
+    office.after(1);
+    // Its name was free for a moment; now another pod has it, and an executor of its own has failed.
+    office.see(&version(failed(2, 137), 9).owned_by("Pod", "nb-0", "b"));
+    office.since += Duration::from_secs(1);
+    let now = office.now();
+    let turn = office.desk.turn(now, &office.policies, Standing::Leading);
+    assert!(turn.reads.contains(&Read::Pod(PodKey::new("default", "nb-0"))), "{:?}", turn.reads);
+    let touched = turn.actions.iter().flat_map(|(_, actions)| actions);
+    for action in touched {
+        let Action::Finish { executor, gone, .. } = action else { continue };
+        assert_eq!(executor.name(), "nb-exec-1");
+        assert_eq!(gone.as_ref().map(|driver| &*driver.uid), Some("a"), "each executor's own driver is looked at");
+    }
+}
+
+#[test]
+fn a_configuration_that_cannot_be_read_deletes_nobody() {
+    let mut office = Office::open(Finished::Delete);
+    office.see(&driver().conf_map("conf").phase("Failed"));
+    office.see(&failed(1, 137));
+    let actions = office.within(300);
+    assert_eq!(first_of(&actions, Reason::ExecutorDeleted), None);
+    assert!(first_of(&actions, Reason::ExecutorLabelled).is_some());
+}
+
+#[test]
+fn what_had_ended_before_we_came_was_told_by_whoever_led() {
+    let mut office = Office::open(Finished::Report);
+    office.standing = Standing::Led;
+    office.see(&failed(1, 137));
+    office.after(1);
+    office.standing = Standing::Leading;
+    let exits = office.after(1).exits;
+    assert!(exits[0].was_over && exits[0].perhaps_told);
 }

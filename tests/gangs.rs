@@ -153,7 +153,8 @@ impl Cluster {
                 let id: u32 = executor.name().rsplit('-').next().unwrap().parse().unwrap();
                 let (_, known) = self.snapshot.executor("default", executor.name()).unwrap();
                 let mut known = (**known).clone();
-                known.owner = Some(spark_usher::snapshot::Owner { is_pod: true, name: driver.name, uid: driver.uid });
+                let owner = spark_usher::snapshot::Owner { is_pod: true, name: driver.name, uid: driver.uid };
+                known.owner = Some(owner.into());
                 assert_eq!(known.exec_id, Some(u64::from(id)));
                 self.snapshot.apply(Change::Pod(Sighting::Executor(self.app.clone(), known)));
             }

@@ -362,7 +362,10 @@ proptest! {
                 Op::Label(id) => {
                     let final_ = matches!(phase(&world, id).as_deref(), Some("Failed" | "Succeeded"));
                     if final_ {
-                        world.change(id, &mut model, &mut ours, |pod| pod.label("spark-exec-inactive", "true"));
+                        // By us: a driver that labels one keeps them all.
+                        world.change(id, &mut model, &mut ours, |pod| {
+                            pod.label("spark-exec-inactive", "true").annotation("spark-usher.io/ended", "error")
+                        });
                     }
                 }
                 Op::Go(id) => {

@@ -189,6 +189,10 @@ impl Writer {
         };
         match outcome {
             Ok(change) => Ok(Ended::Done(change)),
+            // Then it is gone, whether the watch has told or not.
+            Err(error) if has_code(&error, 404) => {
+                Ok(Ended::Stale(Some(Change::PodGone(executor.clone(), uid.into()))))
+            }
             Err(error) => stale(error, None),
         }
     }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
+use futures::FutureExt;
 use futures::stream::{FuturesUnordered, StreamExt};
 use imbl::Vector;
 use tokio::sync::{mpsc, watch as channel};
@@ -202,6 +203,10 @@ impl Loop {
                 Ok(()) = self.inputs.dry_run.changed() => self.desk.replan(),
                 () = until(wake) => {}
             }
+            // One turn for all answers that are there.
+            while let Some(Some((read, answer))) = self.reading.next().now_or_never() {
+                self.desk.answered(&read, answer, now());
+            }
             wake = self.turn();
         }
     }
@@ -227,7 +232,13 @@ impl Loop {
     }
 
     fn polled(&mut self, polled: Option<Polled>) {
-        self.failed_polls = if polled.is_some() { 0 } else { self.failed_polls.saturating_add(1) };
+        self.failed_polls = match polled {
+            // Where only pages work they are asked for from now on, and the whole list now and then.
+            Some(_) if self.failed_polls >= PAGES_AFTER && self.failed_polls < PAGES_UNTIL => self.failed_polls + 1,
+            Some(_) => 0,
+            None if self.failed_polls >= PAGES_UNTIL => PAGES_AFTER,
+            None => self.failed_polls + 1,
+        };
         let policies = self.inputs.policies.load_full();
         self.desk.polled(polled.as_ref(), now(), &policies);
     }
@@ -286,7 +297,7 @@ impl Loop {
         if turn.poll {
             let (client, snapshot) = (self.inputs.client.clone(), self.inputs.snapshot.clone());
             let (newest, metrics) = (self.desk.newest().cloned(), self.inputs.metrics.clone());
-            let paged = self.failed_polls >= PAGES_AFTER;
+            let paged = (PAGES_AFTER..PAGES_UNTIL).contains(&self.failed_polls);
             self.polling.push(Box::pin(async move { poll::poll(&client, &snapshot, newest, paged, &metrics).await }));
         }
         turn.wake.into_iter().chain(self.tally.next(now.at)).min()
@@ -295,6 +306,8 @@ impl Loop {
 
 /// After so many polls that failed the list is read in pages.
 const PAGES_AFTER: u32 = 2;
+/// And so many polls later the whole list is tried again.
+const PAGES_UNTIL: u32 = 14;
 
 fn now() -> Now {
     Now { at: clock::instant(), wall: clock::now() }

@@ -209,9 +209,9 @@ impl fmt::Display for Brief<'_> {
     }
 }
 
-/// The selector of pods with a Spark role.
+/// The selector of pods with a Spark role in an application.
 pub(super) fn spark_pods() -> String {
-    format!("{} in ({}, {})", labels::ROLE, labels::ROLE_DRIVER, labels::ROLE_EXECUTOR)
+    format!("{} in ({}, {}), {}", labels::ROLE, labels::ROLE_DRIVER, labels::ROLE_EXECUTOR, labels::APP_SELECTOR)
 }
 
 /// Pods with a Spark role.

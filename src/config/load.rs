@@ -343,16 +343,19 @@ fn selector(file: &SelectorFile) -> Result<Selector, String> {
 /// Polls that follow each other faster are worth a word.
 const SHORTEST_POLL: Duration = Duration::from_secs(30);
 
+/// Longer than anything that anybody means.
+const LONGEST: Duration = Duration::from_secs(366 * 86_400);
+
 fn lifecycle(file: &Lifecycle) -> policy::Lifecycle {
     policy::Lifecycle {
-        grace: file.grace.0,
+        grace: file.grace.0.min(LONGEST),
         finished: match file.finished {
             Finished::Report => policy::Finished::Report,
             Finished::Label => policy::Finished::Label,
             Finished::Delete => policy::Finished::Delete,
         },
-        keep_failed: file.keep_failed.0,
-        poll: file.poll.0.max(Duration::from_secs(1)),
+        keep_failed: file.keep_failed.0.min(LONGEST),
+        poll: file.poll.0.clamp(Duration::from_secs(1), LONGEST),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::snapshot::{App, DriverPod, Followed, Life, Snapshot};
+use crate::snapshot::{App, DriverPod, Executor, Followed, Life, Snapshot};
 use crate::spark::ids::{AppKey, PodKey};
 
 /// Three answers; on the third nothing is ever deleted.
@@ -32,16 +32,22 @@ pub fn of(key: &AppKey, app: &App, snapshot: &Snapshot, learned: Option<(&str, &
     if let Some(driver) = app.live_driver() {
         return DriverLife::Alive(driver.clone());
     }
-    let mut answer = if app.drivers.is_empty() { DriverLife::Unknown } else { DriverLife::Gone };
-    let owners = app.executors.values().filter_map(|executor| executor.owner.as_ref()).filter(|owner| owner.is_pod);
+    let (mut gone, mut unknown) = (!app.drivers.is_empty(), false);
+    // Owners of what was dealt with are followed by nobody, and say nothing about the others.
+    let counts = |executor: &&Arc<Executor>| {
+        executor.is_live() || (executor.state.is_final() && !executor.inactive && !executor.deleting)
+    };
+    let owners = app.executors.values().filter(counts).filter_map(|executor| executor.owner.as_ref());
+    let owners = owners.filter(|owner| owner.is_pod);
     for (name, uid) in owners.map(|owner| (&*owner.name, &*owner.uid)).chain(learned) {
         match judge(key.namespace(), name, uid, snapshot) {
             alive @ DriverLife::Alive(_) => return alive,
-            DriverLife::Gone => answer = DriverLife::Gone,
-            DriverLife::Unknown => {}
+            DriverLife::Gone => gone = true,
+            DriverLife::Unknown => unknown = true,
         }
     }
-    answer
+    // One of whom nothing is known yet may be alive.
+    if gone && !unknown { DriverLife::Gone } else { DriverLife::Unknown }
 }
 
 /// Answers for one pod by name and the uid that was learned.

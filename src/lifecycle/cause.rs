@@ -144,6 +144,8 @@ pub fn cause(executor: &Executor, left: Left) -> Cause {
     }
     match executor.state {
         ExecutorPodState::Succeeded => Cause::Completed,
+        // Its container ended because it was deleted.
+        ExecutorPodState::Failed if evidence.deletion.is_some() && !evidence.ended_before_deletion() => Cause::Deleted,
         ExecutorPodState::Failed => failed(evidence),
         // It was deleted because it had ended.
         _ if evidence.ended_before_deletion() => match evidence.spark().map(|container| &container.state) {

@@ -92,13 +92,16 @@ pub(super) enum Found {
 #[derive(Debug, Default)]
 pub(super) struct Checks {
     open: BTreeMap<PodKey, Check>,
+    in_flight: usize,
 }
 
 impl Checks {
     /// A list did not have an executor that was seen before.
     pub(super) fn absent(&mut self, departed: Departed, now: Instant) {
         let pod = PodKey::new(departed.app.namespace(), &departed.executor.name);
-        self.open.insert(pod, Check { why: Why::Absent(departed), due: now, failures: 0, in_flight: false });
+        let check = Check { why: Why::Absent(departed), due: now, failures: 0, in_flight: false };
+        let before = self.open.insert(pod, check);
+        self.in_flight -= usize::from(before.is_some_and(|check| check.in_flight));
     }
 
     /// Compares a poll with the picture. `delta` is how long an executor must have been there to count as missing: a
@@ -143,15 +146,17 @@ impl Checks {
             Why::Absent(_) => true,
         });
         let due = self.open.iter_mut().filter(|(_, check)| !check.in_flight && check.due <= now).take(most);
-        due.map(|(pod, check)| {
+        let due = due.map(|(pod, check)| {
             check.in_flight = true;
             pod.clone()
-        })
-        .collect()
+        });
+        let due: Vec<PodKey> = due.collect();
+        self.in_flight += due.len();
+        due
     }
 
     pub(super) fn in_flight(&self) -> usize {
-        self.open.values().filter(|check| check.in_flight).count()
+        self.in_flight
     }
 
     /// When something is due next.
@@ -162,18 +167,25 @@ impl Checks {
     /// Nobody could be asked: again after a pause.
     pub(super) fn failed(&mut self, pod: &PodKey, now: Instant) {
         if plant::is(Bug::CheckNotRetried) {
-            self.open.remove(pod);
+            self.answered(&Snapshot::default(), pod, None);
         }
         if let Some(check) = self.open.get_mut(pod) {
+            self.in_flight -= usize::from(check.in_flight);
             check.in_flight = false;
             check.failures = check.failures.saturating_add(1);
             check.due = now + pause(check.failures);
         }
     }
 
-    /// A look answered: the uid of the pod that is there under that name, if one is.
-    pub(super) fn answered(&mut self, pod: &PodKey, there: Option<&str>) -> Found {
-        match self.open.remove(pod).map(|check| check.why) {
+    /// A look answered: the uid of the labelled pod that is there under that name, if one is.
+    pub(super) fn answered(&mut self, snapshot: &Snapshot, pod: &PodKey, there: Option<&str>) -> Found {
+        let check = self.open.remove(pod);
+        self.in_flight -= usize::from(check.as_ref().is_some_and(|check| check.in_flight));
+        match check.map(|check| check.why) {
+            // The watch has shown it while we looked.
+            Some(Why::Behind { uid, version }) if !is_behind(snapshot, pod.namespace(), pod.name(), &uid, &version) => {
+                Found::Nothing
+            }
             Some(Why::Absent(departed)) if there != Some(&*departed.executor.uid) => Found::Gone(departed),
             Some(Why::Absent(_) | Why::Behind { .. }) if there.is_some() => Found::Missed,
             _ => Found::Nothing,

@@ -234,6 +234,8 @@ impl Desk {
                 self.note_version(seen);
             }
             Change::Replaced(Replaced::Pods(all)) => {
+                // After a restore of etcd versions begin anew.
+                self.newest = None;
                 self.listed.insert(PODS);
                 for seen in all {
                     seen.seen_at(now.at);
@@ -380,7 +382,7 @@ impl Desk {
     fn ended(&mut self, batch: &Batch, now: Now) {
         let apps = self.exits.note(batch, now);
         self.unplanned.extend(apps);
-        self.exits.expire(now.at);
+        self.exits.expire(self.store.snapshot(), now.at);
     }
 
     /// A tenth more or less. Not random: it need not be.
@@ -412,8 +414,10 @@ impl Desk {
             Answer::Absent => None,
             _ => return self.checks.failed(pod, now.at),
         };
-        let uid = seen.as_ref().map(|seen| seen.uid().clone());
-        match self.checks.answered(pod, uid.as_deref()) {
+        // A pod without an application is none of ours.
+        let ours = seen.as_ref().filter(|seen| !matches!(seen, Sighting::Other(..)));
+        let uid = ours.map(|seen| seen.uid().clone());
+        match self.checks.answered(self.store.snapshot(), pod, uid.as_deref()) {
             Found::Gone(departed) => {
                 let uid = departed.executor.uid.clone();
                 let known =

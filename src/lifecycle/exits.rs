@@ -18,7 +18,7 @@ use super::Now;
 use super::cause::{Cause, Left, by_whom, cause};
 use super::election::Standing;
 use crate::plant::{self, Bug};
-use crate::snapshot::{Batch, Departed, Executor};
+use crate::snapshot::{Batch, Departed, Executor, Snapshot};
 use crate::spark::evidence::Evidence;
 use crate::spark::exit::{self, SparkView};
 use crate::spark::ids::{AppKey, PodKey};
@@ -31,6 +31,10 @@ pub const REMEMBERED: Duration = Duration::from_secs(180);
 const KEPT_UNTOLD: Duration = Duration::from_secs(600);
 /// How many ends are kept for people to ask about.
 const HISTORY: usize = 2048;
+/// An executor that ended so shortly after we first saw it had most likely ended before.
+const JUST_SEEN: Duration = Duration::from_secs(2);
+/// More than so many untold ends are not kept: nobody has led for a long time.
+const MOST_UNTOLD: usize = 20_000;
 /// How many failures are counted of one application: far above any limit that is not "never".
 const MOST_FAILURES: usize = 10_000;
 
@@ -49,6 +53,8 @@ pub struct Exit {
     pub at: Timestamp,
     /// For one that a poll did not find: when that was, and after how long an executor counts as missing.
     pub missing: Option<(Timestamp, Duration)>,
+    /// It had ended before we ever saw it.
+    pub was_over: bool,
     /// The replica that led before has most likely told it.
     pub perhaps_told: bool,
 }
@@ -142,7 +148,8 @@ pub struct Exits {
     apps: HashMap<AppKey, Roll>,
     history: Vector<Exit>,
     untold: VecDeque<(Instant, Exit)>,
-    was_led: bool,
+    /// When another replica was last seen to lead.
+    last_led: Option<Instant>,
 }
 
 impl Exits {
@@ -155,6 +162,17 @@ impl Exits {
                 executor.inactive && !self.apps.get(app).is_some_and(|roll| roll.notes.contains_key(&executor.uid));
             self.end(app, executor, Left::Stays, now, None, dealt_with);
             apps.push(app.clone());
+        }
+        for (uid, app) in &batch.revived {
+            let Some(roll) = self.apps.get_mut(app) else { continue };
+            // Its container was started anew; should that end too, it is another end, with a grace of its own.
+            let ended_again = batch.snapshot.apps.get(app).is_some_and(|app| {
+                app.executors.values().any(|executor| executor.uid == *uid && executor.state.is_final())
+            });
+            match roll.notes.get_mut(uid) {
+                Some(note) if ended_again => note.since = now.at,
+                _ => _ = roll.notes.remove(uid),
+            }
         }
         for departed in batch.departed.values() {
             let left = if departed.told { Left::Deleted } else { Left::Vanished };
@@ -181,7 +199,8 @@ impl Exits {
         dealt_with: bool,
     ) {
         let roll = self.apps.entry(app.clone()).or_default();
-        if roll.notes.contains_key(&executor.uid) {
+        if let Some(note) = roll.notes.get_mut(&executor.uid) {
+            note.gone = None; // A list from the past has brought it back; it will go again.
             return;
         }
         let cause = cause(executor, left);
@@ -189,8 +208,16 @@ impl Exits {
         if dealt_with {
             return;
         }
-        if executor.state == ExecutorPodState::Failed && roll.failures.len() < MOST_FAILURES {
+        if executor.state == ExecutorPodState::Failed {
+            if roll.failures.len() >= MOST_FAILURES {
+                roll.failures.pop_front();
+            }
             roll.failures.push_back(now.at);
+        }
+        let was_over = left == Left::Stays
+            && executor.first_seen.is_none_or(|seen| now.at.saturating_duration_since(seen) < JUST_SEEN);
+        if self.untold.len() >= MOST_UNTOLD {
+            self.untold.pop_front();
         }
         let exit = Exit {
             app: app.clone(),
@@ -199,6 +226,7 @@ impl Exits {
             left,
             at: now.wall,
             missing,
+            was_over,
             perhaps_told: false,
         };
         self.untold.push_back((now.at, exit.clone()));
@@ -213,7 +241,6 @@ impl Exits {
     /// it says so.
     pub fn to_tell(&mut self, standing: Standing, takeover: Duration, now: Instant) -> Vec<Exit> {
         let age = |since: Instant| now.saturating_duration_since(since);
-        let was_led = std::mem::replace(&mut self.was_led, standing == Standing::Led);
         match standing {
             Standing::Leaderless => Vec::new(),
             Standing::Led if plant::is(Bug::FollowerForgets) => {
@@ -221,10 +248,7 @@ impl Exits {
                 Vec::new()
             }
             Standing::Led => {
-                if !was_led {
-                    // Whoever leads now has told nothing yet.
-                    self.untold.iter_mut().for_each(|(since, _)| *since = now);
-                }
+                self.last_led = Some(now);
                 while self.untold.front().is_some_and(|(since, _)| age(*since) >= KEPT_UNTOLD) {
                     self.untold.pop_front();
                 }
@@ -232,19 +256,25 @@ impl Exits {
             }
             Standing::Leading => {
                 let all = std::mem::take(&mut self.untold).into_iter();
-                all.map(|(since, exit)| Exit { perhaps_told: age(since) >= takeover && was_led, ..exit }).collect()
+                let led = self.last_led;
+                // It was told if somebody led for long enough after we noted it; or if it was over when we came, and
+                // somebody led before us.
+                let told = |since: Instant, exit: &Exit| {
+                    led.is_some_and(|led| exit.was_over || led.saturating_duration_since(since) >= takeover)
+                };
+                all.map(|(since, exit)| Exit { perhaps_told: told(since, &exit), ..exit }).collect()
             }
         }
     }
 
-    /// Forgets executors that are gone for long enough.
-    pub fn expire(&mut self, now: Instant) {
+    /// Forgets executors that are gone for long enough, and with its application what is counted of it.
+    pub fn expire(&mut self, snapshot: &Snapshot, now: Instant) {
         if plant::is(Bug::CacheForgotten) {
             self.apps.clear();
         }
-        self.apps.retain(|_, roll| {
+        self.apps.retain(|app, roll| {
             roll.notes.retain(|_, note| note.gone.is_none_or(|gone| now.saturating_duration_since(gone) < REMEMBERED));
-            !roll.notes.is_empty()
+            !roll.notes.is_empty() || snapshot.apps.contains_key(app)
         });
     }
 

@@ -16,10 +16,11 @@ use super::cause::Cause;
 use super::exits::Exits;
 use super::memory::Memory;
 use crate::driver::life::{self, DriverLife};
+use crate::driver::resolve;
 use crate::plant::{self, Bug};
 use crate::policy::{Finished, Lifecycle, Policies};
 use crate::reason::Reason;
-use crate::snapshot::{App, Executor, Snapshot};
+use crate::snapshot::{App, DriverPod, Executor, Snapshot};
 use crate::spark::habits::Habits;
 use crate::spark::ids::{AppKey, PodKey};
 use crate::spark::state::ExecutorPodState;
@@ -55,13 +56,17 @@ pub(super) fn of(
     due
 }
 
+/// The pod that owns an executor.
+fn own_driver(executor: &Executor) -> Option<DriverRef> {
+    // A tenant writes owners; what is no name must not become part of a URL.
+    let owner = executor.owner.as_ref().filter(|owner| owner.is_pod && resolve::is_pod_name(&owner.name))?;
+    Some(DriverRef { name: owner.name.clone(), uid: owner.uid.clone() })
+}
+
 /// A driver's pod of which a uid is known, although nothing was learned before.
 fn last_driver(app: &App) -> Option<DriverRef> {
     let labelled = app.drivers.first().map(|driver| DriverRef { name: driver.name.clone(), uid: driver.uid.clone() });
-    labelled.or_else(|| {
-        let owner = app.executors.values().find_map(|executor| executor.owner.as_ref().filter(|owner| owner.is_pod))?;
-        Some(DriverRef { name: owner.name.clone(), uid: owner.uid.clone() })
-    })
+    labelled.or_else(|| app.executors.values().find_map(|executor| own_driver(executor)))
 }
 
 /// Says once when more executors failed than Spark allows (`ExecutorFailureTracker`, exit code 11).
@@ -145,14 +150,14 @@ pub fn plan(view: &View<'_>) -> Due {
         };
         let (how, wait) = match view.lifecycle.finished {
             Finished::Report => continue,
-            Finished::Delete if !keeps || plant::is(Bug::KeepsIgnored) => {
+            Finished::Delete if !keeps => {
                 // So that people can look.
                 let kept = cause.by_app() && cause.is_abnormal() && !plant::is(Bug::FailedNotKept);
                 (Finish::Delete, if kept { wait.max(view.lifecycle.keep_failed) } else { wait })
             }
             Finished::Label | Finished::Delete => (Finish::Label, wait),
         };
-        let at = since_or_wall(view, executor, since, wait) + wait;
+        let Some(at) = since_or_wall(view, executor, since, wait).checked_add(wait) else { continue };
         if at <= view.now.at {
             due.actions.push(Action::Finish {
                 executor: PodKey::new(view.key.namespace(), &executor.name),
@@ -160,7 +165,7 @@ pub fn plan(view: &View<'_>) -> Due {
                 version: executor.version.clone(),
                 how,
                 cause,
-                gone: gone.clone(),
+                gone: gone.as_ref().map(|last| own_driver(executor).unwrap_or_else(|| last.clone())),
             });
         } else {
             due.later = Some(due.later.map_or(at, |later| later.min(at)));
@@ -200,19 +205,22 @@ fn since_or_wall(view: &View<'_>, executor: &Executor, since: Instant, wait: Dur
     if over { view.now.at.checked_sub(wait).unwrap_or(since) } else { view.now.at }
 }
 
-/// Failed or succeeded. A pod that Spark calls deleted is on its way already.
+/// Failed or succeeded, and for good. A pod that Spark calls deleted is on its way already.
 fn is_finished(executor: &Executor) -> bool {
-    matches!(executor.state, ExecutorPodState::Failed | ExecutorPodState::Succeeded)
+    executor.is_over && matches!(executor.state, ExecutorPodState::Failed | ExecutorPodState::Succeeded)
 }
 
-/// Whether the driver keeps its finished executors (`deleteOnTermination=false`): its configuration says so, or it has
-/// labelled one.
+/// Whether the driver keeps its finished executors (`deleteOnTermination=false`): its configuration says so, or cannot be
+/// read although there is one, or it has labelled one.
 fn driver_keeps(view: &View<'_>, app: &App) -> bool {
-    let by_conf = match view.driver {
-        DriverLife::Alive(driver) => view.snapshot.conf(&driver.uid).is_some_and(|conf| !conf.habits.deletes),
-        DriverLife::Gone | DriverLife::Unknown => false,
+    if plant::is(Bug::KeepsIgnored) {
+        return false;
+    }
+    let keeps = |driver: &DriverPod| match view.snapshot.conf(&driver.uid) {
+        Some(conf) => !conf.habits.deletes,
+        None => driver.conf_map.is_some(),
     };
-    let ended =
-        app.drivers.iter().any(|driver| view.snapshot.conf(&driver.uid).is_some_and(|conf| !conf.habits.deletes));
-    by_conf || ended || app.executors.values().any(|executor| executor.inactive && !executor.inactive_by_us)
+    view.driver.pod().is_some_and(|driver| keeps(driver))
+        || app.drivers.iter().any(|driver| keeps(driver))
+        || app.executors.values().any(|executor| executor.inactive && !executor.inactive_by_us)
 }

@@ -37,9 +37,7 @@ pub fn interests(snapshot: &Snapshot, key: &AppKey, policies: &Policies, learned
     if let Some(name) = learned.filter(|_| app.live_driver().is_none()) {
         wanted.push(Read::Pod(PodKey::new(key.namespace(), name)));
     }
-    // Those that ended too, until somebody has dealt with them: whether their driver lives decides what becomes of them.
-    let waiting = |executor: &&Arc<Executor>| executor.state.is_final() && !executor.inactive && !executor.deleting;
-    for executor in app.executors.values().filter(waiting) {
+    for executor in waiting(app) {
         wanted.extend(named(key, executor).map(|(pod, _)| Read::Pod(pod)));
     }
     for executor in app.live() {
@@ -61,7 +59,8 @@ pub fn interests(snapshot: &Snapshot, key: &AppKey, policies: &Policies, learned
             Read::Pod(pod) => followed(snapshot, pod),
             _ => None,
         });
-        let drivers: Vec<Arc<DriverPod>> = app.live_driver().cloned().into_iter().chain(followed).collect();
+        // Of one that has ended too: it says whether finished executors are kept.
+        let drivers: Vec<Arc<DriverPod>> = app.drivers.iter().cloned().chain(followed).collect();
         wanted.extend(drivers.iter().filter_map(|driver| conf_of(snapshot, key, driver)));
         wanted.sort_unstable();
         wanted.dedup();
@@ -69,13 +68,22 @@ pub fn interests(snapshot: &Snapshot, key: &AppKey, policies: &Policies, learned
     wanted
 }
 
+/// Executors that ended, until somebody has dealt with them: whether their driver lives decides what becomes of them.
+fn waiting(app: &App) -> impl Iterator<Item = &Arc<Executor>> {
+    app.executors.values().filter(|executor| executor.state.is_final() && !executor.inactive && !executor.deleting)
+}
+
 /// Followed pods that an application's executors know under another uid than the one that was read: the pod may have
 /// been made anew since.
 pub(super) fn outdated(snapshot: &Snapshot, key: &AppKey) -> Vec<(PodKey, Arc<str>)> {
     let Some(app) = snapshot.apps.get(key) else { return Vec::new() };
-    let named = app.live().flat_map(|executor| named(key, executor));
-    let mut other: Vec<_> =
-        named.filter(|(pod, uid)| followed(snapshot, pod).is_some_and(|known| known.uid != *uid)).collect();
+    let named = app.live().chain(waiting(app)).flat_map(|executor| named(key, executor));
+    let differs = |(pod, uid): &(PodKey, Arc<str>)| match snapshot.followed.get(pod) {
+        Some(Followed::Present(known)) => known.uid != *uid,
+        Some(Followed::Absent) => true,
+        None => false,
+    };
+    let mut other: Vec<_> = named.filter(differs).collect();
     other.sort_unstable();
     other.dedup();
     other

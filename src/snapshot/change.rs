@@ -1,5 +1,6 @@
 //! What happened, and how it changes the picture.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use super::group::{Group, GroupKey, ServedApis};
 use super::{Conf, Followed, Snapshot};
 use crate::plant::{self, Bug};
 use crate::spark::ids::{AppKey, PodKey, is_newer};
+use crate::spark::state::ExecutorPodState;
 
 /// One thing that was learned about the cluster.
 #[derive(Clone, Debug)]
@@ -71,6 +73,8 @@ pub struct Effect {
     pub touched: Vec<AppKey>,
     /// Executors that were seen in a final state for the first time.
     pub ended: Vec<(AppKey, Arc<Executor>)>,
+    /// Executors, by uid, that run again after a final state: their container was started anew.
+    pub revived: Vec<(AppKey, Arc<str>)>,
     /// Executors whose pods are gone.
     pub departed: Vec<Departed>,
 }
@@ -100,11 +104,19 @@ impl Departed {
     }
 }
 
-/// Where a labelled pod is kept: under which application, and under which key when it is an executor.
+/// Where a labelled pod is kept: under which application, and under which number when it is an executor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) app: AppKey,
-    pub(super) executor: Option<ExecutorKey>,
+    pub(super) executor: Option<u64>,
+}
+
+/// The number under which a pod's place is kept. Two names of one number would hide one of the two pods from look-ups by
+/// name until the next list; with a hash of 64 bits nobody will see that.
+pub(super) fn place_of(namespace: &str, name: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (namespace, name).hash(&mut hasher);
+    hasher.finish()
 }
 
 impl Snapshot {
@@ -198,92 +210,131 @@ impl Snapshot {
     }
 
     fn see(&mut self, sighting: Sighting) -> Effect {
-        let key = sighting.key();
-        let (app, executor) = match &sighting {
-            Sighting::Driver(app, _) => (app.clone(), None),
-            Sighting::Executor(app, executor) => (app.clone(), Some(ExecutorKey::of(executor))),
+        match sighting {
+            Sighting::Driver(app, driver) => self.see_driver(app, driver),
+            Sighting::Executor(app, executor) => self.see_executor(app, executor),
             // A label was taken off: the pod is none of ours any more.
-            Sighting::Other(..) => return self.remove(&key).map_or_else(Effect::default, |(app, _)| vec![app].into()),
-        };
+            Sighting::Other(key, _) => {
+                self.remove(key.namespace(), key.name()).map_or_else(Effect::default, |(app, _)| vec![app].into())
+            }
+        }
+    }
+
+    fn see_driver(&mut self, app: AppKey, driver: DriverPod) -> Effect {
+        let at = place_of(app.namespace(), &driver.name);
         let mut effect = Effect::from(vec![app.clone()]);
-        let place = Place { app: app.clone(), executor };
-        let known = self.places.get(&key).and_then(|place| self.executor_at(place)).cloned();
+        let place = Place { app: app.clone(), executor: None };
+        if self.places.get(&at).is_some_and(|old| *old != place)
+            && let Some((old, executor)) = self.remove(app.namespace(), &driver.name)
+        {
+            effect.departed.extend(executor.map(|executor| Departed::of(&old, executor, true)));
+            effect.touched.extend(Some(old).filter(|old| *old != app));
+        }
+        self.unfollow_named(app.namespace(), &driver.name);
+        let old = self.apps.get(&app).and_then(|app| app.driver(&driver.name)).cloned();
+        self.forget(app.namespace(), old, Some(&driver.uid));
+        self.keep_address(app.namespace(), &driver);
+        let drivers = &mut self.app_mut(&app).drivers;
+        drivers.retain(|known| known.name != driver.name);
+        drivers.push(Arc::new(driver));
+        drivers.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        self.places.insert(at, place);
+        effect
+    }
+
+    fn see_executor(&mut self, app: AppKey, mut executor: Executor) -> Effect {
+        let at = place_of(app.namespace(), &executor.name);
+        let key = ExecutorKey::of(&executor);
+        let old = self.places.get(&at);
+        let moved = old.is_some_and(|old| old.app != app || old.executor != Some(key.id));
+        let known = old.and_then(|old| {
+            let at = ExecutorKey { id: old.executor?, name: key.name.clone() };
+            self.apps.get(&old.app)?.executors.get(&at)
+        });
+        let known = known.cloned();
         // Old news, also of another pod that had the name before: a read by name was quicker than the watch.
-        if let (Some(known), Sighting::Executor(_, seen)) = (&known, &sighting)
-            && is_newer(&known.version, &seen.version)
+        if known.as_ref().is_some_and(|known| is_newer(&known.version, &executor.version))
             && !plant::is(Bug::OldNewsBelieved)
         {
             return Effect::default();
         }
-        let was_final = matches!((&known, &sighting), (Some(known), Sighting::Executor(_, seen))
-            if known.uid == seen.uid && known.state.is_final());
-        if let Some(old) = self.places.get(&key).cloned() {
-            let anew =
-                matches!((&known, &sighting), (Some(known), Sighting::Executor(_, seen)) if known.uid != seen.uid);
-            if let (true, Some(known)) = (anew || place.executor.is_none(), known.clone()) {
-                // Another pod of the same name: the one before is gone, whether anybody told or not.
-                effect.departed.push(Departed::of(&old.app, known, true));
-            }
-            if old != place {
-                effect.touched.extend(self.remove(&key).map(|(old, _)| old).filter(|old| *old != app));
-            }
+        let mut effect = Effect::from(vec![app.clone()]);
+        let (same, before): (Vec<_>, Vec<_>) = known.into_iter().partition(|known| known.uid == executor.uid);
+        // Another pod of the same name: the one before is gone, whether anybody told or not.
+        let old_app = old.map(|old| old.app.clone());
+        effect.departed.extend(before.into_iter().zip(&old_app).map(|(known, app)| Departed::of(app, known, true)));
+        let is_new = old_app.is_none();
+        if moved {
+            effect
+                .touched
+                .extend(self.remove(app.namespace(), &executor.name).map(|(old, _)| old).filter(|old| *old != app));
         }
-        self.unfollow(&key);
-        match sighting {
-            Sighting::Driver(_, driver) => {
-                let old = self.apps.get(&app).and_then(|app| app.driver(&driver.name)).cloned();
-                self.forget(app.namespace(), old, Some(&driver.uid));
-                self.keep_address(app.namespace(), &driver);
-                let drivers = &mut self.app_mut(&app).drivers;
-                drivers.retain(|known| known.name != driver.name);
-                drivers.push(Arc::new(driver));
-                drivers.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-            }
-            Sighting::Executor(_, mut executor) => {
-                if let Some(known) = known.filter(|known| known.uid == executor.uid) {
-                    executor.first_seen = known.first_seen.or(executor.first_seen);
-                }
-                let in_app = self.app_mut(&app);
-                share(in_app, &mut executor);
-                let (at, executor) = (ExecutorKey::of(&executor), Arc::new(executor));
-                if executor.state.is_final() && !was_final {
-                    effect.ended.push((app, executor.clone()));
-                }
-                in_app.executors.insert(at, executor);
-            }
-            Sighting::Other(..) => {}
+        if is_new {
+            self.unfollow_named(app.namespace(), &executor.name);
         }
-        self.places.insert(key, place);
+        executor.node = executor.node.take().map(|node| self.node(node));
+        let in_app = self.app_mut(&app);
+        let known = same.first();
+        match known.or_else(|| in_app.executors.values().next()) {
+            Some(alike) => share(alike, &mut executor),
+            None => {}
+        }
+        if let Some(known) = known {
+            executor.first_seen = known.first_seen.or(executor.first_seen);
+        }
+        if known.is_some_and(|known| revives(known, &executor)) {
+            effect.revived.push((app.clone(), executor.uid.clone()));
+        }
+        let executor = Arc::new(executor);
+        if executor.state.is_final() && !known.is_some_and(|known| known.state.is_final()) {
+            effect.ended.push((app.clone(), executor.clone()));
+        }
+        let id = key.id;
+        in_app.executors.insert(key, executor);
+        if is_new || moved {
+            self.places.insert(at, Place { app, executor: Some(id) });
+        }
         effect
     }
 
-    fn executor_at(&self, place: &Place) -> Option<&Arc<Executor>> {
-        self.apps.get(&place.app)?.executors.get(place.executor.as_ref()?)
+    /// The one text of a node's name.
+    fn node(&mut self, name: Arc<str>) -> Arc<str> {
+        match self.nodes.get_key_value(&name) {
+            Some((known, ())) => known.clone(),
+            None => {
+                self.nodes.insert(name.clone(), ());
+                name
+            }
+        }
     }
 
     fn lose(&mut self, key: &PodKey, uid: &str) -> Effect {
-        let known = self.places.get(key).and_then(|place| match &place.executor {
-            Some(_) => self.executor_at(place).map(|executor| executor.uid.clone()),
-            None => self.apps.get(&place.app)?.driver(key.name()).map(|driver| driver.uid.clone()),
-        });
+        let (namespace, name) = (key.namespace(), key.name());
+        let known = match self.executor(namespace, name) {
+            Some((_, executor)) => Some(executor.uid.clone()),
+            None => {
+                let place = self.places.get(&place_of(namespace, name));
+                place.and_then(|place| Some(self.apps.get(&place.app)?.driver(name)?.uid.clone()))
+            }
+        };
         if known.is_none_or(|known| *known != *uid && !plant::is(Bug::GoneByName)) {
             return Effect::default();
         }
-        let Some((app, executor)) = self.remove(key) else { return Effect::default() };
+        let Some((app, executor)) = self.remove(namespace, name) else { return Effect::default() };
         let departed = executor.map(|executor| Departed::of(&app, executor, true));
-        Effect { touched: vec![app], ended: Vec::new(), departed: departed.into_iter().collect() }
+        Effect { touched: vec![app], departed: departed.into_iter().collect(), ..Effect::default() }
     }
 
     /// Takes a labelled pod out, whatever its uid, and tells whose it was and, of an executor, what was known.
-    fn remove(&mut self, key: &PodKey) -> Option<(AppKey, Option<Arc<Executor>>)> {
-        let place = self.places.remove(key)?;
+    fn remove(&mut self, namespace: &str, name: &str) -> Option<(AppKey, Option<Arc<Executor>>)> {
+        let place = self.places.remove(&place_of(namespace, name))?;
         let app = self.app_mut(&place.app);
-        let executor = match &place.executor {
-            Some(executor) => app.executors.remove(executor),
+        let executor = match place.executor {
+            Some(id) => app.executors.remove(&ExecutorKey { id, name: name.into() }),
             None => {
-                let gone = app.driver(key.name()).cloned();
-                app.drivers.retain(|driver| &*driver.name != key.name());
-                self.forget(key.namespace(), gone, None);
+                let gone = app.driver(name).cloned();
+                app.drivers.retain(|driver| &*driver.name != name);
+                self.forget(namespace, gone, None);
                 None
             }
         };
@@ -296,7 +347,9 @@ impl Snapshot {
     /// Keeps what a live read said. Returns whether that is news.
     fn follow(&mut self, key: PodKey, followed: Followed) -> bool {
         // Of a labelled pod the watch tells more, and sooner.
-        if self.places.contains_key(&key) || self.followed.get(&key) == Some(&followed) {
+        if self.places.contains_key(&place_of(key.namespace(), key.name()))
+            || self.followed.get(&key) == Some(&followed)
+        {
             return false;
         }
         let old = self.followed.get(&key).and_then(present).cloned();
@@ -307,6 +360,12 @@ impl Snapshot {
         }
         self.followed.insert(key, followed);
         true
+    }
+
+    fn unfollow_named(&mut self, namespace: &str, name: &str) {
+        if !self.followed.is_empty() {
+            self.unfollow(&PodKey::new(namespace, name));
+        }
     }
 
     fn unfollow(&mut self, key: &PodKey) {
@@ -321,7 +380,8 @@ impl Snapshot {
         let followed = std::mem::take(&mut self.followed);
         let confs = std::mem::take(&mut self.confs);
         self.apps = imbl::OrdMap::new();
-        self.places = imbl::HashMap::new();
+        self.places = imbl::OrdMap::new();
+        self.nodes = imbl::HashMap::new();
         self.addresses = imbl::HashMap::new();
         let mut effect = Effect::default();
         for sighting in sightings {
@@ -343,6 +403,14 @@ impl Snapshot {
                 Sighting::Other(..) => continue,
             };
             effect.ended.extend(self.see(newer).ended);
+        }
+        for (key, app) in &self.apps {
+            for executor in app.executors.values().filter(|executor| executor.state.is_live()) {
+                let known = before.executor(key.namespace(), &executor.name).map(|(_, known)| known);
+                if known.is_some_and(|known| known.uid == executor.uid && revives(known, executor)) {
+                    effect.revived.push((key.clone(), executor.uid.clone()));
+                }
+            }
         }
         effect.ended.retain(|(app, executor)| {
             let known = before.executor(app.namespace(), &executor.name).map(|(_, known)| known);
@@ -429,16 +497,32 @@ impl Snapshot {
     }
 }
 
-/// Executors of one application are alike: they share their seat and their requests.
-fn share(app: &App, executor: &mut super::Executor) {
-    if let Some(sibling) = app.executors.values().next() {
-        if *sibling.seat == *executor.seat {
-            executor.seat = sibling.seat.clone();
-        }
-        if *sibling.requests == *executor.requests {
-            executor.requests = sibling.requests.clone();
+/// Whether a container that had ended was started anew (`restartPolicy: Always`). A pod that is over, or was deleted, stays
+/// so whatever it says next.
+fn revives(known: &Executor, now: &Executor) -> bool {
+    let ended = matches!(known.state, ExecutorPodState::Failed | ExecutorPodState::Succeeded);
+    ended && !known.is_over && now.state.is_live() && !now.deleting
+}
+
+/// Executors of one application are alike, and one is like itself a moment ago: what is equal is kept once.
+fn share(alike: &Executor, executor: &mut Executor) {
+    fn same<T: PartialEq + ?Sized>(known: &Arc<T>, new: &mut Arc<T>) {
+        if **known == **new {
+            *new = known.clone();
         }
     }
+    fn both<T: PartialEq + ?Sized>(known: Option<&Arc<T>>, new: Option<&mut Arc<T>>) {
+        if let (Some(known), Some(new)) = (known, new) {
+            same(known, new);
+        }
+    }
+    same(&alike.name, &mut executor.name);
+    same(&alike.uid, &mut executor.uid);
+    same(&alike.seat, &mut executor.seat);
+    same(&alike.requests, &mut executor.requests);
+    both(alike.owner.as_ref(), executor.owner.as_mut());
+    both(alike.driver_host.as_ref(), executor.driver_host.as_mut());
+    both(alike.note.as_ref(), executor.note.as_mut());
 }
 
 fn present(followed: &Followed) -> Option<&Arc<DriverPod>> {

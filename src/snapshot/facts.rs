@@ -45,7 +45,7 @@ pub struct Executor {
     /// Labelled inactive: counted nowhere.
     pub inactive: bool,
     /// The controlling owner.
-    pub owner: Option<Owner>,
+    pub owner: Option<Arc<Owner>>,
     /// How it is scheduled and grouped.
     pub seat: Arc<Seat>,
     /// What it requests.
@@ -56,6 +56,9 @@ pub struct Executor {
     pub note: Option<Arc<str>>,
     /// Asked to be left alone.
     pub skip: bool,
+    /// Whether it has ended for good: its phase says so, or its own container has ended and is never started again.
+    /// Spark calls an executor failed also when only a companion has, or when its container is about to start again.
+    pub is_over: bool,
     /// Labelled inactive by us.
     pub inactive_by_us: bool,
     /// When the pod was created, in seconds since 1970.
@@ -347,6 +350,15 @@ fn shared(text: Option<&str>) -> Arc<str> {
     text.unwrap_or_default().into()
 }
 
+/// See [`Executor::is_over`].
+fn is_over(pod: &Pod<'_>) -> bool {
+    let phase = pod.status.phase.as_deref().unwrap_or_default();
+    let name = pod.executor_container();
+    let ended =
+        || pod.status.container_statuses.iter().any(|status| status.name == name && status.terminated().is_some());
+    matches!(phase, "Succeeded" | "Failed") || (pod.spec.restart_policy.as_deref() == Some("Never") && ended())
+}
+
 fn seconds(time: &str) -> Option<i64> {
     time.parse::<jiff::Timestamp>().ok().map(jiff::Timestamp::as_second)
 }
@@ -370,16 +382,19 @@ impl Executor {
             state,
             deleting: pod.metadata.deletion_timestamp.is_some(),
             inactive: pod.label(labels::INACTIVE) == Some("true"),
-            owner: pod.controller().map(|owner| Owner {
-                is_pod: owner.is_pod(),
-                name: shared(Some(&owner.name)),
-                uid: shared(Some(&owner.uid)),
+            owner: pod.controller().map(|owner| {
+                Arc::new(Owner {
+                    is_pod: owner.is_pod(),
+                    name: shared(Some(&owner.name)),
+                    uid: shared(Some(&owner.uid)),
+                })
             }),
             seat: Arc::new(keys.seat_of(pod)),
             requests: Arc::new(resources::of_pod(&body)),
             driver_host: driver_url.and_then(driver_host).map(Arc::from),
             note: pod.annotation(labels::DRIVER).filter(|note| note.len() <= MAX_MARK).map(Arc::from),
             skip: pod.annotation(labels::SKIP) == Some("true"),
+            is_over: is_over(pod),
             inactive_by_us: pod.annotation(labels::ENDED).is_some(),
             created: pod.metadata.creation_timestamp.as_deref().and_then(seconds),
             node: pod.spec.node_name.as_deref().map(Arc::from),

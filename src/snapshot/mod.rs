@@ -68,8 +68,10 @@ pub struct Snapshot {
     pub listed: imbl::OrdSet<&'static str>,
     /// PodGroup APIs that the cluster serves; `None` until discovery answered.
     pub apis: Option<Arc<ServedApis>>,
-    /// Where each labelled pod is kept.
-    places: HashMap<PodKey, change::Place>,
+    /// Where each labelled pod is kept, by [`change::place_of`]: a hundred thousand names are not kept twice.
+    places: OrdMap<u64, change::Place>,
+    /// Names of nodes, each once.
+    nodes: HashMap<Arc<str>, ()>,
     /// Pods of drivers by `namespace/ip`; pods on the host's network are not in it.
     addresses: HashMap<PodKey, Arc<str>>,
 }
@@ -83,10 +85,10 @@ impl Snapshot {
 
     /// A pod that drives, or may drive, an application: labelled or followed. `None` when nothing is known of it.
     pub fn driver_pod(&self, namespace: &str, name: &str) -> Option<&Arc<DriverPod>> {
-        let key = [namespace, "/", name].concat();
-        if let Some(place) = self.places.get(key.as_str()) {
+        if let Some(place) = self.places.get(&change::place_of(namespace, name)) {
             return self.apps.get(place.app.as_str())?.driver(name);
         }
+        let key = [namespace, "/", name].concat();
         match self.followed.get(key.as_str()) {
             Some(Followed::Present(pod)) => Some(pod),
             Some(Followed::Absent) | None => None,
@@ -95,9 +97,10 @@ impl Snapshot {
 
     /// The executor of that name, if that pod is one.
     pub fn executor(&self, namespace: &str, name: &str) -> Option<(&AppKey, &Arc<Executor>)> {
-        let place = self.places.get([namespace, "/", name].concat().as_str())?;
+        let place = self.places.get(&change::place_of(namespace, name))?;
         let (key, app) = self.apps.get_key_value(place.app.as_str())?;
-        Some((key, app.executors.get(place.executor.as_ref()?)?))
+        let at = ExecutorKey { id: place.executor?, name: name.into() };
+        Some((key, app.executors.get(&at)?))
     }
 
     /// The driver's pod that has this address in this namespace.

@@ -31,6 +31,8 @@ pub struct Batch {
     pub touched: BTreeSet<AppKey>,
     /// Executors, by uid, as they were when they were first seen in a final state.
     pub ended: BTreeMap<Arc<str>, (AppKey, Arc<Executor>)>,
+    /// Executors, by uid, that run again after a final state.
+    pub revived: BTreeMap<Arc<str>, AppKey>,
     /// Executors, by uid, whose pods are gone.
     pub departed: BTreeMap<Arc<str>, Departed>,
 }
@@ -69,6 +71,7 @@ struct Subscriber {
 struct Pending {
     touched: BTreeSet<AppKey>,
     ended: BTreeMap<Arc<str>, (AppKey, Arc<Executor>)>,
+    revived: BTreeMap<Arc<str>, AppKey>,
     departed: BTreeMap<Arc<str>, Departed>,
 }
 
@@ -83,6 +86,7 @@ impl Pending {
         for (app, executor) in effect.ended.iter().filter(|_| !plant::is(Bug::EndLostInBatch)) {
             self.ended.entry(executor.uid.clone()).or_insert_with(|| (app.clone(), executor.clone()));
         }
+        self.revived.extend(effect.revived.iter().map(|(app, uid)| (uid.clone(), app.clone())));
         for departed in effect.departed.iter().filter(|_| !plant::is(Bug::DepartureIgnored)) {
             self.departed.insert(departed.executor.uid.clone(), departed.clone());
         }
@@ -150,7 +154,7 @@ impl Store {
     /// An executor's pod is gone for certain.
     pub fn gone(&mut self, departed: Departed) {
         let touched = vec![departed.app.clone()];
-        self.tell(&Effect { touched, ended: Vec::new(), departed: vec![departed] });
+        self.tell(&Effect { touched, departed: vec![departed], ..Effect::default() });
     }
 
     fn tell(&mut self, effect: &Effect) {
@@ -176,8 +180,8 @@ impl Store {
         subscriber.running = true;
         // A notification that comes while it runs counts for the next time: none is lost.
         subscriber.notified = false;
-        let Pending { touched, ended, departed } = std::mem::take(&mut subscriber.pending);
-        Some(Batch { snapshot: self.snapshot.clone(), full: self.full, touched, ended, departed })
+        let Pending { touched, ended, revived, departed } = std::mem::take(&mut subscriber.pending);
+        Some(Batch { snapshot: self.snapshot.clone(), full: self.full, touched, ended, revived, departed })
     }
 
     /// A subscriber has worked its batch off. The next is due an interval later.
@@ -193,12 +197,14 @@ impl Store {
         self.done(id, now);
         let Some(subscriber) = self.subscribers.get_mut(id.0) else { return };
         let later = std::mem::take(&mut subscriber.pending);
-        subscriber.pending = Pending { touched: batch.touched, ended: batch.ended, departed: batch.departed };
-        let Pending { touched, ended, departed } = later;
+        let Batch { touched, ended, revived, departed, .. } = batch;
+        subscriber.pending = Pending { touched, ended, revived, departed };
+        let Pending { touched, ended, revived, departed } = later;
         subscriber.pending.touched.extend(touched);
         for (uid, end) in ended {
             subscriber.pending.ended.entry(uid).or_insert(end);
         }
+        subscriber.pending.revived.extend(revived);
         subscriber.pending.departed.extend(departed);
     }
 

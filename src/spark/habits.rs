@@ -44,6 +44,9 @@ impl Habits {
     }
 }
 
+/// A tenant writes these: longer times are cut.
+const LONGEST: Duration = Duration::from_secs(86_400);
+
 /// A time as Spark writes it (`JavaUtils.timeStringAs`); without a unit it is in milliseconds, as these keys are.
 pub(super) fn time(text: &str) -> Option<Duration> {
     let text = text.trim().to_ascii_lowercase();
@@ -51,7 +54,7 @@ pub(super) fn time(text: &str) -> Option<Duration> {
     let (number, unit) = text.split_at_checked(digits)?;
     let number: u64 = number.parse().ok()?;
     let seconds = |each: u64| number.checked_mul(each).map(Duration::from_secs);
-    match unit {
+    let time = match unit {
         "us" => Some(Duration::from_micros(number)),
         "" | "ms" => Some(Duration::from_millis(number)),
         "s" => seconds(1),
@@ -59,7 +62,8 @@ pub(super) fn time(text: &str) -> Option<Duration> {
         "h" => seconds(3600),
         "d" => seconds(86_400),
         _ => None,
-    }
+    };
+    time.map(|time| time.min(LONGEST))
 }
 
 #[cfg(test)]
@@ -72,6 +76,7 @@ mod tests {
         assert_eq!(time(" 2MIN "), Some(Duration::from_secs(120)));
         assert_eq!(time("500"), Some(Duration::from_millis(500)));
         assert_eq!(time("1d"), Some(Duration::from_secs(86_400)));
+        assert_eq!(time("100000000000000d"), Some(LONGEST), "bounded");
         for bad in ["", "s", "1.5s", "-1s", "1y", "99999999999999999999h", "999999999999999999h"] {
             assert_eq!(time(bad), None, "{bad}");
         }

@@ -477,7 +477,11 @@ impl Sim {
                         applied.changes.push(Change::Pod(pod.sighting(&self.truth.selectors[pod.app])));
                     }
                 }
-                Answered::Conflict | Answered::NotFound => {}
+                Answered::NotFound => {
+                    let pod = PodKey::new(NAMESPACE, &write.name);
+                    applied.changes.push(Change::PodGone(pod, write.uid.as_str().into()));
+                }
+                Answered::Conflict => {}
             }
         }
         let wait = self.trip();
