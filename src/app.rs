@@ -44,7 +44,7 @@ pub enum CertificateSource {
 /// Where the policies come from.
 #[derive(Clone, Debug)]
 pub enum ConfigSource {
-    /// None: every executor gets its owner, and nothing else changes.
+    /// None: every executor gets its owner, and finished ones that their driver leaves are labelled.
     Nothing,
     /// A file, which is looked at again and again.
     File(PathBuf),
@@ -253,7 +253,9 @@ impl App {
 async fn first_config(source: ConfigSource, every: Duration) -> anyhow::Result<(Config, Option<Reloader>)> {
     let path = match source {
         ConfigSource::Nothing => {
-            tracing::info!("no policy file: every executor gets its owner, and nothing else changes");
+            tracing::info!(
+                "no policy file: executors get their owner, finished ones that are left are labelled, nothing else changes"
+            );
             return Ok((Config::default(), None));
         }
         ConfigSource::Given(config) => return Ok((*config, None)),

@@ -4,6 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
+use spark_usher::lifecycle::cause::Cause;
 use spark_usher::reason::{Place, Reason};
 use spark_usher::telemetry::metrics::TABLE;
 
@@ -97,4 +98,16 @@ fn the_readmes_table_of_metrics_is_the_codes() {
         table += &format!("| `{name}` | {} | {help} |\n", labels.join(", "));
     }
     check("metrics", &table);
+}
+
+#[test]
+fn the_readmes_table_of_causes_is_the_codes() {
+    let mut table =
+        String::from("| cause | the application's doing | told by an Event | what it says |\n|---|---|---|---|\n");
+    let yes = |yes: bool| if yes { "yes" } else { "no" };
+    for cause in Cause::ALL {
+        let (by_app, abnormal) = (yes(cause.by_app()), yes(cause.is_abnormal()));
+        table += &format!("| `{cause}` | {by_app} | {abnormal} | {} |\n", cause.text());
+    }
+    check("causes", &table);
 }

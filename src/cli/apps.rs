@@ -74,7 +74,7 @@ fn table(apps: &[AppReport], out: &mut dyn Write) -> io::Result<()> {
     }
     for row in &rows {
         let line: Vec<String> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
-        writeln!(out, "{}", line.join("  ").trim_end())?;
+        writeln!(out, "{}", super::plain(line.join("  ").trim_end()))?;
     }
     Ok(())
 }

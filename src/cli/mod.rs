@@ -51,6 +51,11 @@ enum Output {
     Json,
 }
 
+/// What pods say is a tenant's text: nothing of it may steer a terminal.
+fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() && c != '\n' && c != '\t' { '\u{fffd}' } else { c }).collect()
+}
+
 /// A command did what it was asked.
 pub(crate) const OK: u8 = 0;
 /// The answer is no, or something failed on the way.

@@ -18,7 +18,8 @@ use crate::tls::load::load;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Policy file; without one every executor gets its owner, and nothing else changes. Looked at again every 10 s.
+    /// Policy file; without one every executor gets its owner, and finished ones that their driver leaves are labelled.
+    /// Looked at again every 10 s.
     #[arg(long, value_name = "FILE", env = "SPARK_USHER_CONFIG")]
     config: Option<PathBuf>,
     /// Where API servers reach the webhook, by HTTPS.

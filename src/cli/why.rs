@@ -43,7 +43,9 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::
         };
         writeln!(err, "nothing is known of {}: no Spark pod and no application has that name; {hint}", args.name)?;
     } else {
-        tell(&found, out)?;
+        let mut text = Vec::new();
+        tell(&found, &mut text)?;
+        out.write_all(super::plain(&String::from_utf8_lossy(&text)).as_bytes())?;
     }
     Ok(if found.is_empty() { super::FAILED } else { super::OK })
 }

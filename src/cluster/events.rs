@@ -122,10 +122,15 @@ impl Events {
                 self.metrics.events.with_label_values(&[Reason::ExecutorEnded.as_str()]).inc();
                 true
             }
-            // The namespace is going, or the Event has gone meanwhile: made anew the next time.
-            Ok(Err(kube::Error::Api(status))) if status.code == 403 || status.code == 404 => {
+            // The Event has gone meanwhile: made anew the next time.
+            Ok(Err(kube::Error::Api(status))) if status.code == 404 => {
                 self.bases.lock().unwrap_or_else(PoisonError::into_inner).remove(&name);
-                status.code == 403
+                false
+            }
+            // The namespace is going, or we may not: trying again and again would not help.
+            Ok(Err(kube::Error::Api(status))) if status.code == 403 => {
+                tracing::info!(message = status.message, "an Event may not be written");
+                true
             }
             Ok(Err(error)) => {
                 tracing::debug!(%error, "an Event could not be written");
