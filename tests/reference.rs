@@ -313,7 +313,7 @@ impl World {
                 evidence: executor.evidence.clone(),
                 inactive: executor.inactive,
                 deleting: executor.deleting,
-                registered: executor.created.unwrap(),
+                registered: executor.created.unwrap().get(),
             },
         );
         ours.apply(Change::Pod(pod.sighting()));

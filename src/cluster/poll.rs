@@ -4,7 +4,6 @@
 //! watch cache where it is as new as what we have seen (`resourceVersionMatch=NotOlderThan`): neither etcd nor the wire
 //! carries a hundred thousand whole pods. Where that does not work the list is read in pages, slowly.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -59,7 +58,7 @@ struct RestMeta {
 pub(super) async fn poll(
     client: &kube::Client,
     snapshot: &ArcSwap<Snapshot>,
-    newest: Option<Arc<str>>,
+    newest: Option<String>,
     paged: bool,
     metrics: &Metrics,
 ) -> Option<Polled> {
@@ -87,10 +86,10 @@ pub(super) async fn poll(
 async fn at_once(
     client: &kube::Client,
     snapshot: &ArcSwap<Snapshot>,
-    newest: Option<Arc<str>>,
+    newest: Option<String>,
     metrics: &Metrics,
 ) -> anyhow::Result<Polled> {
-    let version = newest.unwrap_or_else(|| "0".into());
+    let version = newest.unwrap_or_else(|| "0".to_owned());
     let params = ListParams::default().at(&version).matching(VersionMatch::NotOlderThan);
     let mut polled = Polled::default();
     let rest = list(client, params, snapshot, &mut polled, metrics).await?;

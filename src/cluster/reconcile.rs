@@ -296,7 +296,7 @@ impl Loop {
         }
         if turn.poll {
             let (client, snapshot) = (self.inputs.client.clone(), self.inputs.snapshot.clone());
-            let (newest, metrics) = (self.desk.newest().cloned(), self.inputs.metrics.clone());
+            let (newest, metrics) = (self.desk.newest().map(str::to_owned), self.inputs.metrics.clone());
             let paged = (PAGES_AFTER..PAGES_UNTIL).contains(&self.failed_polls);
             self.polling.push(Box::pin(async move { poll::poll(&client, &snapshot, newest, paged, &metrics).await }));
         }

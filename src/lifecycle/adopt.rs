@@ -41,7 +41,7 @@ fn adopt(view: &View<'_>, executor: &Executor) -> Option<Action> {
         DriverLife::Alive(driver) => Some(Action::Adopt {
             executor: pod.clone(),
             uid: executor.uid.clone(),
-            version: executor.version.clone(),
+            version: executor.version.as_str().into(),
             driver: DriverRef { name: driver.name.clone(), uid: driver.uid.clone() },
             how: found.how,
         }),

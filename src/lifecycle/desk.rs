@@ -17,6 +17,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use smol_str::SmolStr;
+
 use super::Now;
 use super::action::Action;
 use super::checks::{Checks, Found, Polled};
@@ -148,7 +150,7 @@ pub struct Desk {
     poll: Option<Instant>,
     polls: u64,
     rewatch: bool,
-    newest: Option<Arc<str>>,
+    newest: Option<SmolStr>,
     /// Applications whose reads are to be looked at.
     unread: BTreeSet<AppKey>,
     /// Applications to plan.
@@ -213,8 +215,8 @@ impl Desk {
     }
 
     /// The newest resourceVersion that was seen of any labelled pod: a list must not be older.
-    pub fn newest(&self) -> Option<&Arc<str>> {
-        self.newest.as_ref()
+    pub fn newest(&self) -> Option<&str> {
+        self.newest.as_deref()
     }
 
     fn note_version(&mut self, seen: &Sighting) {

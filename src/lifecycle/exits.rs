@@ -8,6 +8,7 @@
 //! over. Only the leader tells.
 
 use std::collections::{HashMap, VecDeque};
+use std::num::NonZeroI64;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -79,7 +80,7 @@ impl Exit {
             (ExecutorPodState::Failed | ExecutorPodState::Succeeded, _) => exit::ended(id, evidence),
             (_, Left::Vanished) => {
                 let (polled, delta) = self.missing.unwrap_or((self.at, Duration::ZERO));
-                let registered = self.executor.created.unwrap_or_default().saturating_mul(1000);
+                let registered = self.executor.created.map_or(0, NonZeroI64::get).saturating_mul(1000);
                 let delta = i64::try_from(delta.as_millis()).unwrap_or(i64::MAX);
                 exit::missing(id, registered, polled.as_millisecond(), delta)
             }

@@ -162,7 +162,7 @@ pub fn plan(view: &View<'_>) -> Due {
             due.actions.push(Action::Finish {
                 executor: PodKey::new(view.key.namespace(), &executor.name),
                 uid: executor.uid.clone(),
-                version: executor.version.clone(),
+                version: executor.version.as_str().into(),
                 how,
                 cause,
                 gone: gone.as_ref().map(|last| own_driver(executor).unwrap_or_else(|| last.clone())),

@@ -1,6 +1,7 @@
 //! What happened, and how it changes the picture.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -108,7 +109,18 @@ impl Departed {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) app: AppKey,
-    pub(super) executor: Option<u64>,
+    /// One more than the number, and the largest for one without.
+    executor: Option<NonZeroU64>,
+}
+
+impl Place {
+    fn of(app: AppKey, executor: Option<u64>) -> Place {
+        Place { app, executor: executor.and_then(|id| NonZeroU64::new(id.saturating_add(1))) }
+    }
+
+    pub(super) fn id(&self) -> Option<u64> {
+        self.executor.map(|number| if number == NonZeroU64::MAX { u64::MAX } else { number.get() - 1 })
+    }
 }
 
 /// The number under which a pod's place is kept. Two names of one number would hide one of the two pods from look-ups by
@@ -223,7 +235,7 @@ impl Snapshot {
     fn see_driver(&mut self, app: AppKey, driver: DriverPod) -> Effect {
         let at = place_of(app.namespace(), &driver.name);
         let mut effect = Effect::from(vec![app.clone()]);
-        let place = Place { app: app.clone(), executor: None };
+        let place = Place::of(app.clone(), None);
         if self.places.get(&at).is_some_and(|old| *old != place)
             && let Some((old, executor)) = self.remove(app.namespace(), &driver.name)
         {
@@ -246,9 +258,9 @@ impl Snapshot {
         let at = place_of(app.namespace(), &executor.name);
         let key = ExecutorKey::of(&executor);
         let old = self.places.get(&at);
-        let moved = old.is_some_and(|old| old.app != app || old.executor != Some(key.id));
+        let moved = old.is_some_and(|old| old.app != app || old.id() != Some(key.id));
         let known = old.and_then(|old| {
-            let at = ExecutorKey { id: old.executor?, name: key.name.clone() };
+            let at = ExecutorKey { id: old.id()?, name: key.name.clone() };
             self.apps.get(&old.app)?.executors.get(&at)
         });
         let known = known.cloned();
@@ -292,7 +304,7 @@ impl Snapshot {
         let id = key.id;
         in_app.executors.insert(key, executor);
         if is_new || moved {
-            self.places.insert(at, Place { app, executor: Some(id) });
+            self.places.insert(at, Place::of(app, Some(id)));
         }
         effect
     }
@@ -329,7 +341,7 @@ impl Snapshot {
     fn remove(&mut self, namespace: &str, name: &str) -> Option<(AppKey, Option<Arc<Executor>>)> {
         let place = self.places.remove(&place_of(namespace, name))?;
         let app = self.app_mut(&place.app);
-        let executor = match place.executor {
+        let executor = match place.id() {
             Some(id) => app.executors.remove(&ExecutorKey { id, name: name.into() }),
             None => {
                 let gone = app.driver(name).cloned();

@@ -1,8 +1,11 @@
 //! What the snapshot keeps of each object: a few facts, shared where they repeat.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroI64;
 use std::sync::Arc;
 use std::time::Instant;
+
+use smol_str::SmolStr;
 
 use crate::spark::evidence::Evidence;
 use crate::spark::ids::{AppKey, PodKey};
@@ -31,7 +34,7 @@ pub struct Executor {
     /// Pod uid.
     pub uid: Arc<str>,
     /// resourceVersion of this sighting.
-    pub version: Arc<str>,
+    pub version: SmolStr,
     /// The number behind `spark-exec-id`; `None` for statefulset and deployment allocators.
     pub exec_id: Option<u64>,
     /// Whether it runs the default resource profile.
@@ -62,7 +65,7 @@ pub struct Executor {
     /// Labelled inactive by us.
     pub inactive_by_us: bool,
     /// When the pod was created, in seconds since 1970.
-    pub created: Option<i64>,
+    pub created: Option<NonZeroI64>,
     /// The node that it was placed on.
     pub node: Option<Arc<str>>,
     /// Since when we know of it, by our own clock; kept while its uid is the same. Not read from the pod.
@@ -113,7 +116,7 @@ pub struct DriverPod {
     /// Pod uid.
     pub uid: Arc<str>,
     /// resourceVersion of this sighting.
-    pub version: Arc<str>,
+    pub version: SmolStr,
     /// The app selector on its labels, if any.
     pub selector: Option<Arc<str>>,
     /// Whether the pod is an executor itself (and so drives nothing).
@@ -329,7 +332,7 @@ impl Sighting {
     }
 
     /// Its resourceVersion.
-    pub fn version(&self) -> &Arc<str> {
+    pub fn version(&self) -> &SmolStr {
         match self {
             Sighting::Driver(_, pod) | Sighting::Other(_, pod) => &pod.version,
             Sighting::Executor(_, pod) => &pod.version,
@@ -375,8 +378,8 @@ impl Executor {
         Executor {
             name: shared(pod.metadata.name.as_deref()),
             uid: shared(pod.metadata.uid.as_deref()),
-            version: shared(pod.metadata.resource_version.as_deref()),
-            exec_id: pod.label(labels::EXEC_ID).and_then(|id| id.parse().ok()),
+            version: pod.metadata.resource_version.as_deref().unwrap_or_default().into(),
+            exec_id: pod.label(labels::EXEC_ID).and_then(|id| id.parse::<u32>().ok()).map(u64::from),
             default_profile: pod.default_profile(),
             knows_profiles: pod.label(labels::PROFILE_ID).is_some(),
             state,
@@ -396,7 +399,7 @@ impl Executor {
             skip: pod.annotation(labels::SKIP) == Some("true"),
             is_over: is_over(pod),
             inactive_by_us: pod.annotation(labels::ENDED).is_some(),
-            created: pod.metadata.creation_timestamp.as_deref().and_then(seconds),
+            created: pod.metadata.creation_timestamp.as_deref().and_then(seconds).and_then(NonZeroI64::new),
             node: pod.spec.node_name.as_deref().map(Arc::from),
             first_seen: None,
             evidence: Evidence::of(pod, state.is_final()),
@@ -410,7 +413,7 @@ impl DriverPod {
         DriverPod {
             name: shared(pod.metadata.name.as_deref()),
             uid: shared(pod.metadata.uid.as_deref()),
-            version: shared(pod.metadata.resource_version.as_deref()),
+            version: pod.metadata.resource_version.as_deref().unwrap_or_default().into(),
             selector: pod.app_selector().map(Arc::from),
             is_executor: pod.role() == Role::Executor,
             life: life(pod),

@@ -99,7 +99,7 @@ impl Snapshot {
     pub fn executor(&self, namespace: &str, name: &str) -> Option<(&AppKey, &Arc<Executor>)> {
         let place = self.places.get(&change::place_of(namespace, name))?;
         let (key, app) = self.apps.get_key_value(place.app.as_str())?;
-        let at = ExecutorKey { id: place.executor?, name: name.into() };
+        let at = ExecutorKey { id: place.id()?, name: name.into() };
         Some((key, app.executors.get(&at)?))
     }
 
