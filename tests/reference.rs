@@ -11,6 +11,8 @@
     clippy::panic,
     clippy::indexing_slicing,
     clippy::disallowed_methods,
+    clippy::collapsible_match,
+    clippy::collapsible_if,
     reason = "a test fails by panicking"
 )]
 

@@ -9,7 +9,7 @@
 //!   listed: an empty picture is no reason to act.
 //! * What the watch brings is handed over by the [`Store`] in batches, and so are ends: every replica notes those
 //!   ([`Exits`]), and the leader tells them.
-//! * What a list does not have, or has in another version, is looked at by name before it is believed ([`super::checks`]).
+//! * What a list does not have, or has in another version, is looked at by name before it is believed (`checks`).
 //! * It is not planned while its earlier actions are on the way, nor before what its plan needs was read once (or could
 //!   not be, three times): a gang is not lowered because we have just started.
 

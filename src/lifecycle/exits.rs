@@ -189,7 +189,6 @@ impl Exits {
         apps
     }
 
-    #[expect(clippy::too_many_arguments, reason = "one caller's loop, written once")]
     fn end(
         &mut self,
         app: &AppKey,

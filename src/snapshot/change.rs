@@ -287,9 +287,8 @@ impl Snapshot {
         executor.node = executor.node.take().map(|node| self.node(node));
         let in_app = self.app_mut(&app);
         let known = same.first();
-        match known.or_else(|| in_app.executors.values().next()) {
-            Some(alike) => share(alike, &mut executor),
-            None => {}
+        if let Some(alike) = known.or_else(|| in_app.executors.values().next()) {
+            share(alike, &mut executor);
         }
         if let Some(known) = known {
             executor.first_seen = known.first_seen.or(executor.first_seen);

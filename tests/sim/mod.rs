@@ -60,6 +60,9 @@ pub(crate) enum Event {
     Start(usize),
 }
 
+/// A replica, and which of its lives.
+type Process = (usize, u32);
+
 pub struct Sim {
     pub seed: u64,
     pub(crate) rng: Rng,
@@ -74,7 +77,7 @@ pub struct Sim {
     pub policies: Policies,
     violation: Option<Violation>,
     /// When each executor was told, by uid: the process, and when.
-    told: BTreeMap<String, Vec<((usize, u32), Duration)>>,
+    told: BTreeMap<String, Vec<(Process, Duration)>>,
     last_write: Duration,
     pub trace: Option<Vec<String>>,
 }
@@ -224,10 +227,10 @@ impl Sim {
                 return self.violate("failures are kept for people", who);
             }
             if self.policies.lifecycle.finished != Finished::Delete {
-                return self.violate("the policy decides", who);
+                self.violate("the policy decides", who);
             }
         } else if self.policies.lifecycle.finished == Finished::Report {
-            return self.violate("the policy decides", who);
+            self.violate("the policy decides", who);
         }
     }
 
@@ -240,7 +243,7 @@ impl Sim {
         Some(pod.is_some_and(|pod| pod.uid == app.driver_uid && !pod.is_finished()))
     }
 
-    pub(crate) fn note_told(&mut self, process: (usize, u32), uid: &str) {
+    pub(crate) fn note_told(&mut self, process: Process, uid: &str) {
         if !self.truth.ends.contains_key(uid) {
             return self.violate("only what ended is told", uid.to_owned());
         }

@@ -217,9 +217,8 @@ impl Truth {
     pub fn delete(&mut self, name: &str, grace: Duration, now: Duration) {
         match self.pods.get(name) {
             Some(pod) if pod.phase == "Running" && !grace.is_zero() => {
-                if pod.deleting.is_none() {
-                    self.change(name, now, |pod| pod.deleting = Some(now + grace));
-                }
+                let until = pod.deleting.unwrap_or(now + grace);
+                self.change(name, now, |pod| pod.deleting = Some(until));
             }
             Some(_) => self.remove(name, now),
             None => {}
