@@ -128,11 +128,13 @@ async fn follow<S: Source>(
     }
     let events = watch(api, config).default_backoff().take_until(stop.cancelled());
     let mut events = std::pin::pin!(events);
-    let (mut listing, mut failing) = (Vec::new(), false);
+    let (mut listing, mut failing, mut listed) = (Vec::new(), false, false);
     let name = source.name();
     while let Some(event) = events.next().await {
         let change = match event {
-            Err(error) if streaming && is_refused(&error) => return Ended::NotServed,
+            // It is refused outright, or fails again and again before it has brought a single list: an API server on an
+            // older etcd answers 500 to every one.
+            Err(error) if streaming && !listed && (is_refused(&error) || failing) => return Ended::NotServed,
             Err(error) => {
                 sink.metrics.watch_errors.with_label_values(&[name]).inc();
                 // 410 is how a watch is told to list anew, and a cut connection how a server restarts: not worth a word
@@ -155,7 +157,10 @@ async fn follow<S: Source>(
                 }
                 continue;
             }
-            Ok(Event::InitDone) => Change::Replaced(source.all(std::mem::take(&mut listing))),
+            Ok(Event::InitDone) => {
+                listed = true;
+                Change::Replaced(source.all(std::mem::take(&mut listing)))
+            }
             Ok(Event::Apply(seen)) => {
                 sink.metrics.watch_events.with_label_values(&[name]).inc();
                 match open(seen, name, &sink.metrics) {
