@@ -1,5 +1,5 @@
 //! spark-usher: checks Apache Spark's executors in as they are created on Kubernetes, seats them in their gang, and
-//! gives them to their driver.
+//! gives them to their driver, and knows what became of each.
 //!
 //! # The two roads
 //!
@@ -7,8 +7,10 @@
 //! Road A  admission   bytes ─ http::webhook ─▶ admission::request ─┐
 //!                                                                 ├▶ admission::decide ─▶ Decision ─▶ admission::patch ─▶ response bytes
 //!                                      Arc<Snapshot> (lock-free) ──┘
-//! Road B  lifecycle   watch ─ cluster ─▶ snapshot::Change ─▶ Snapshot::apply ─▶ publish Arc<Snapshot>
+//! Road B  lifecycle   watch, looks ─ cluster ─▶ snapshot::Change ─▶ Snapshot::apply ─▶ publish Arc<Snapshot>
+//!                       ├▶ snapshot::Store ─ batches ─▶ lifecycle::Exits ─▶ told once: log, metric, Event, `why`
 //!                       └▶ lifecycle::plan(&Snapshot, app, …) ─▶ Vec<Action> ─▶ cluster::apply ─▶ API call ─▶ (seen again by the watch)
+//!                     poll (leader) ─▶ what differs ─▶ looks by name
 //! ```
 //!
 //! The roads meet only in [`snapshot`], and a pod enters both through one door: [`spark::pod`].
@@ -22,7 +24,7 @@
 //! | [`plant`] | bugs on purpose, for the simulation; none in a release build |
 //! | [`json`] | JSON documents by path, and lists item by item |
 //! | [`spark`] | Spark's words: labels, pods, states, configuration, sizes |
-//! | [`snapshot`] | one immutable picture of every application |
+//! | [`snapshot`] | one immutable picture of every application, and the store that hands its changes to subscribers |
 //! | [`reason`] | why: one closed enumeration |
 //! | [`gang`] | what each scheduler wants on the wire; how large a gang is and what it is called |
 //! | [`policy`] | validated settings, and which annotations count |
@@ -39,7 +41,7 @@
 //! | [`telemetry`] | logs and metrics |
 //! | [`tls`] | certificates |
 //! | [`config`] | the policy file |
-//! | [`http`] | the webhook's endpoint, and the port for probes and metrics |
+//! | [`http`] | the webhook's endpoint, the port for probes and metrics, the port for people |
 //! | [`cluster`] | the API server: watches, reads, guarded writes, the lease (it and `http` never meet) |
 //! | [`sandbox`] | an in-memory Kubernetes API |
 //! | [`app`] | the only place that knows everybody |
