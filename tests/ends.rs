@@ -534,3 +534,35 @@ fn what_had_ended_before_we_came_was_told_by_whoever_led() {
     let exits = office.after(1).exits;
     assert!(exits[0].was_over && exits[0].perhaps_told);
 }
+
+#[test]
+fn a_driver_whose_deletion_nobody_told_is_missed_by_the_poll_and_waited_for_no_longer() {
+    let mut office = Office::open(Finished::Delete);
+    office.see(&driver());
+    office.see(&failed(1, 137));
+    office.after(1);
+    let mut polled = Polled::default();
+    polled.see(office.desk.snapshot(), "default", "nb-exec-1", "e1", "5");
+    let now = office.now();
+    office.desk.polled(Some(&polled.complete("40")), now, &office.policies.clone());
+    let look = Read::Labelled(PodKey::new("default", "nb-driver"));
+    assert_eq!(office.after(1).reads, std::slice::from_ref(&look));
+    let now = office.now();
+    office.desk.answered(&look, Answer::Absent, now);
+    let turn = office.after(1);
+    assert!(turn.rewatch, "the watch has missed it");
+    assert!(office.desk.snapshot().driver_pod("default", "nb-driver").is_none_or(|pod| pod.uid != DRIVER_UID.into()));
+    // The executor names it as its owner, and it is gone: nobody needs to be waited for.
+    assert!(first_of(&office.within(5), Reason::ExecutorDeleted).is_some());
+}
+
+#[test]
+fn an_older_sighting_of_a_driver_brings_nobody_back_to_life() {
+    let mut office = Office::open(Finished::Delete);
+    office.see(&version(driver(), 9).phase("Failed"));
+    office.see(&version(driver(), 5));
+    let app = office.desk.snapshot().app("default", APP).unwrap().clone();
+    assert!(app.live_driver().is_none());
+    office.apply(Change::Replaced(Replaced::Pods(vec![version(driver(), 7).sighting()])));
+    assert!(office.desk.snapshot().app("default", APP).unwrap().live_driver().is_none());
+}

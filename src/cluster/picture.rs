@@ -1,6 +1,6 @@
 //! One look at the cluster, for the command line: the picture that the loop would have just after its start.
 
-use std::time::Instant;
+use std::time::Duration;
 
 use imbl::Vector;
 use kube::api::{Api, ListParams};
@@ -62,8 +62,7 @@ async fn follow(client: &kube::Client, store: &mut Store, now: Now) {
 }
 
 fn ends(store: &mut Store, now: Now) -> Vector<Exit> {
-    let never: Instant = now.at;
-    let all = store.subscribe(std::time::Duration::ZERO, Calls::WithNews, never);
+    let all = store.subscribe(Duration::ZERO, Calls::WithNews, now.at);
     let mut exits = Exits::default();
     if let Some(batch) = store.take(all, now.at) {
         exits.note(&batch, now);

@@ -65,6 +65,8 @@ fn hash(namespace: &str, name: &str, uid: &str) -> u64 {
 enum Why {
     /// A list did not have it.
     Absent(Departed),
+    /// A poll did not have this labelled driver, by its uid.
+    NoDriver(Arc<str>),
     /// A poll had it in a version that the watch has not shown.
     Behind { uid: Arc<str>, version: Arc<str> },
 }
@@ -82,6 +84,8 @@ struct Check {
 pub(super) enum Found {
     /// That executor's pod is gone.
     Gone(Departed),
+    /// That driver's pod, by its uid, is gone.
+    DriverGone(Arc<str>),
     /// The watch has missed something about a pod that is there.
     Missed,
     /// Nothing that was not known.
@@ -99,8 +103,11 @@ impl Checks {
     /// A list did not have an executor that was seen before.
     pub(super) fn absent(&mut self, departed: Departed, now: Instant) {
         let pod = PodKey::new(departed.app.namespace(), &departed.executor.name);
-        let check = Check { why: Why::Absent(departed), due: now, failures: 0, in_flight: false };
-        let before = self.open.insert(pod, check);
+        self.open(pod, Why::Absent(departed), now);
+    }
+
+    fn open(&mut self, pod: PodKey, why: Why, due: Instant) {
+        let before = self.open.insert(pod, Check { why, due, failures: 0, in_flight: false });
         self.in_flight -= usize::from(before.is_some_and(|check| check.in_flight));
     }
 
@@ -109,21 +116,19 @@ impl Checks {
     pub(super) fn judge(&mut self, snapshot: &Snapshot, polled: &Polled, delta: Duration, now: Now) {
         for (key, app) in &snapshot.apps {
             for executor in app.executors.values() {
-                let there = polled.present.contains(&hash(key.namespace(), &executor.name, &executor.uid));
-                if there {
-                    continue;
-                }
-                let pod = PodKey::new(key.namespace(), &executor.name);
                 // By our own clock: the day's may be wrong by hours, and then nobody would ever be missed.
                 let young = executor.first_seen.is_some_and(|seen| now.at.saturating_duration_since(seen) <= delta);
-                if self.open.contains_key(&pod) {
-                    continue;
-                }
-                if is_newer(&executor.version, &polled.version) || young {
+                if young || !self.misses(polled, key.namespace(), &executor.name, &executor.uid, &executor.version) {
                     continue;
                 }
                 let (app, executor) = (key.clone(), executor.clone());
                 self.absent(Departed { app, executor, told: false, missing: Some((now.wall, delta)) }, now.at);
+            }
+            // One that is believed to live would be waited for, for ever.
+            for driver in &app.drivers {
+                if self.misses(polled, key.namespace(), &driver.name, &driver.uid, &driver.version) {
+                    self.open(PodKey::new(key.namespace(), &driver.name), Why::NoDriver(driver.uid.clone()), now.at);
+                }
             }
         }
         for (pod, uid, version) in &polled.differing {
@@ -134,8 +139,15 @@ impl Checks {
                 continue;
             }
             let why = Why::Behind { uid: uid.clone(), version: version.clone() };
-            self.open.insert(pod.clone(), Check { why, due: now.at + SETTLE, failures: 0, in_flight: false });
+            self.open(pod.clone(), why, now.at + SETTLE);
         }
+    }
+
+    /// Whether a poll should have had a pod, did not, and nobody looks at it yet.
+    fn misses(&self, polled: &Polled, namespace: &str, name: &str, uid: &str, version: &str) -> bool {
+        !polled.present.contains(&hash(namespace, name, uid))
+            && !is_newer(version, &polled.version)
+            && !self.open.contains_key(&PodKey::new(namespace, name))
     }
 
     /// Pods to look at now, at most so many. What the watch has shown meanwhile needs no look.
@@ -143,7 +155,7 @@ impl Checks {
         self.open.retain(|pod, check| match &check.why {
             _ if check.in_flight || check.due > now => true,
             Why::Behind { uid, version } => is_behind(snapshot, pod.namespace(), pod.name(), uid, version),
-            Why::Absent(_) => true,
+            Why::Absent(_) | Why::NoDriver(_) => true,
         });
         let due = self.open.iter_mut().filter(|(_, check)| !check.in_flight && check.due <= now).take(most);
         let due = due.map(|(pod, check)| {
@@ -187,7 +199,8 @@ impl Checks {
                 Found::Nothing
             }
             Some(Why::Absent(departed)) if there != Some(&*departed.executor.uid) => Found::Gone(departed),
-            Some(Why::Absent(_) | Why::Behind { .. }) if there.is_some() => Found::Missed,
+            Some(Why::NoDriver(uid)) if there != Some(&*uid) => Found::DriverGone(uid),
+            Some(_) if there.is_some() => Found::Missed,
             _ => Found::Nothing,
         }
     }

@@ -164,7 +164,7 @@ pub struct Desk {
     leading: bool,
     resync: Instant,
     sweep: Instant,
-    /// Uids of groups that went since the last sweep but one: an answer to a write may come after their end.
+    /// Uids of pods and groups that went since the last sweep but one: an answer, or an event, may come after their end.
     gone: [HashSet<Arc<str>>; 2],
 }
 
@@ -430,6 +430,10 @@ impl Desk {
                 }
                 self.gone[0].insert(uid);
                 self.store.gone(departed);
+            }
+            Found::DriverGone(uid) => {
+                self.rewatch = true;
+                self.apply(Change::PodGone(pod.clone(), uid), now);
             }
             Found::Missed => self.rewatch = true,
             Found::Nothing => {}

@@ -158,10 +158,7 @@ impl Exits {
     pub fn note(&mut self, batch: &Batch, now: Now) -> Vec<AppKey> {
         let mut apps = Vec::new();
         for (app, executor) in batch.ended.values() {
-            // Labelled before we looked: whoever did that has dealt with it.
-            let dealt_with =
-                executor.inactive && !self.apps.get(app).is_some_and(|roll| roll.notes.contains_key(&executor.uid));
-            self.end(app, executor, Left::Stays, now, None, dealt_with);
+            self.end(app, executor, Left::Stays, now, None);
             apps.push(app.clone());
         }
         for (uid, app) in &batch.revived {
@@ -178,7 +175,7 @@ impl Exits {
         for departed in batch.departed.values() {
             let left = if departed.told { Left::Deleted } else { Left::Vanished };
             let Departed { app, executor, missing, .. } = departed;
-            self.end(app, executor, left, now, *missing, executor.inactive);
+            self.end(app, executor, left, now, *missing);
             if let Some(note) = self.apps.get_mut(app).and_then(|roll| roll.notes.get_mut(&executor.uid)) {
                 note.gone.get_or_insert(now.at);
             }
@@ -196,7 +193,6 @@ impl Exits {
         left: Left,
         now: Now,
         missing: Option<(Timestamp, Duration)>,
-        dealt_with: bool,
     ) {
         let roll = self.apps.entry(app.clone()).or_default();
         if let Some(note) = roll.notes.get_mut(&executor.uid) {
@@ -205,8 +201,8 @@ impl Exits {
         }
         let cause = cause(executor, left);
         roll.notes.insert(executor.uid.clone(), Note { since: now.at, cause, gone: None });
-        if dealt_with {
-            return;
+        if executor.inactive {
+            return; // Labelled before we looked: whoever did that has dealt with it.
         }
         if executor.state == ExecutorPodState::Failed {
             if roll.failures.len() >= MOST_FAILURES {

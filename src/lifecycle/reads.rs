@@ -37,12 +37,10 @@ pub fn interests(snapshot: &Snapshot, key: &AppKey, policies: &Policies, learned
     if let Some(name) = learned.filter(|_| app.live_driver().is_none()) {
         wanted.push(Read::Pod(PodKey::new(key.namespace(), name)));
     }
-    for executor in waiting(app) {
+    for executor in undecided(app) {
         wanted.extend(named(key, executor).map(|(pod, _)| Read::Pod(pod)));
-    }
-    for executor in app.live() {
-        wanted.extend(named(key, executor).map(|(pod, _)| Read::Pod(pod)));
-        if executor.owner.is_none()
+        if executor.is_live()
+            && executor.owner.is_none()
             && app.live_driver().is_none()
             && let Some(host) = executor.driver_host.as_ref().filter(|host| host.parse::<IpAddr>().is_ok())
         {
@@ -68,16 +66,17 @@ pub fn interests(snapshot: &Snapshot, key: &AppKey, policies: &Policies, learned
     wanted
 }
 
-/// Executors that ended, until somebody has dealt with them: whether their driver lives decides what becomes of them.
-fn waiting(app: &App) -> impl Iterator<Item = &Arc<Executor>> {
-    app.executors.values().filter(|executor| executor.state.is_final() && !executor.inactive && !executor.deleting)
+/// Executors for which it matters whether their driver lives: those that live, and those that ended and that nobody has
+/// dealt with.
+fn undecided(app: &App) -> impl Iterator<Item = &Arc<Executor>> {
+    app.executors.values().filter(|executor| executor.is_live() || executor.is_uncleared())
 }
 
 /// Followed pods that an application's executors know under another uid than the one that was read: the pod may have
 /// been made anew since.
 pub(super) fn outdated(snapshot: &Snapshot, key: &AppKey) -> Vec<(PodKey, Arc<str>)> {
     let Some(app) = snapshot.apps.get(key) else { return Vec::new() };
-    let named = app.live().chain(waiting(app)).flat_map(|executor| named(key, executor));
+    let named = undecided(app).flat_map(|executor| named(key, executor));
     let differs = |(pod, uid): &(PodKey, Arc<str>)| match snapshot.followed.get(pod) {
         Some(Followed::Present(known)) => known.uid != *uid,
         Some(Followed::Absent) => true,

@@ -233,6 +233,11 @@ impl Snapshot {
     }
 
     fn see_driver(&mut self, app: AppKey, driver: DriverPod) -> Effect {
+        // Old news: a read by name was quicker than the watch.
+        let known = self.labelled_driver(app.namespace(), &driver.name);
+        if known.is_some_and(|(_, known)| is_newer(&known.version, &driver.version)) {
+            return Effect::default();
+        }
         let at = place_of(app.namespace(), &driver.name);
         let mut effect = Effect::from(vec![app.clone()]);
         let place = Place::of(app.clone(), None);
@@ -308,6 +313,12 @@ impl Snapshot {
         effect
     }
 
+    /// The labelled driver of that name, and its application.
+    fn labelled_driver(&self, namespace: &str, name: &str) -> Option<(&AppKey, &Arc<DriverPod>)> {
+        let place = self.places.get(&place_of(namespace, name))?;
+        Some((&place.app, self.apps.get(&place.app)?.driver(name)?))
+    }
+
     /// The one text of a node's name.
     fn node(&mut self, name: Arc<str>) -> Arc<str> {
         match self.nodes.get_key_value(&name) {
@@ -323,10 +334,7 @@ impl Snapshot {
         let (namespace, name) = (key.namespace(), key.name());
         let known = match self.executor(namespace, name) {
             Some((_, executor)) => Some(executor.uid.clone()),
-            None => {
-                let place = self.places.get(&place_of(namespace, name));
-                place.and_then(|place| Some(self.apps.get(&place.app)?.driver(name)?.uid.clone()))
-            }
+            None => self.labelled_driver(namespace, name).map(|(_, driver)| driver.uid.clone()),
         };
         if known.is_none_or(|known| *known != *uid && !plant::is(Bug::GoneByName)) {
             return Effect::default();
@@ -410,7 +418,12 @@ impl Snapshot {
                     }
                     Sighting::Executor(app, seen)
                 }
-                Sighting::Driver(..) => sighting,
+                Sighting::Driver(app, seen) => match before.labelled_driver(app.namespace(), &seen.name) {
+                    Some((of, known)) if is_newer(&known.version, &seen.version) => {
+                        Sighting::Driver(of.clone(), (**known).clone())
+                    }
+                    _ => Sighting::Driver(app, seen),
+                },
                 Sighting::Other(..) => continue,
             };
             effect.ended.extend(self.see(newer).ended);

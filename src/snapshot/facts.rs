@@ -80,6 +80,11 @@ impl Executor {
         if self.deleting && self.state.is_live() { ExecutorPodState::Terminating } else { self.state }
     }
 
+    /// In a final state, and nobody has dealt with it yet.
+    pub fn is_uncleared(&self) -> bool {
+        self.state.is_final() && !self.inactive && !self.deleting
+    }
+
     /// Pending or running, and not on its way out.
     pub fn is_live(&self) -> bool {
         self.state.is_live() && !self.inactive && !(self.deleting && self.state == ExecutorPodState::Pending)

@@ -273,8 +273,11 @@ impl Sim {
             for executor in app.executors.values() {
                 known.insert(executor.name.to_string(), (executor.uid.to_string(), executor.version.to_string()));
             }
+            for driver in &app.drivers {
+                known.insert(driver.name.to_string(), (driver.uid.to_string(), driver.version.to_string()));
+            }
         }
-        let there = self.truth.pods.values().filter(|pod| pod.role == Role::Executor);
+        let there = self.truth.pods.values().filter(|pod| pod.role != Role::Notebook);
         let there: BTreeMap<String, (String, String)> =
             there.map(|pod| (pod.name.clone(), (pod.uid.clone(), pod.version.to_string()))).collect();
         if known != there {

@@ -126,9 +126,9 @@ pub async fn get(address: SocketAddr, path: &str) -> String {
 /// A relay in front of the API server's plain port that can swallow what watches of pods bring, without closing them.
 pub struct Relay {
     pub address: SocketAddr,
-    /// Connections made before this one are silent.
+    /// Watches opened before this one are silent.
     silent_before: Arc<AtomicU64>,
-    accepted: Arc<AtomicU64>,
+    opened: Arc<AtomicU64>,
     swallow: Arc<AtomicBool>,
     pub swallowed: Arc<AtomicBool>,
 }
@@ -139,28 +139,31 @@ impl Relay {
         let relay = Relay {
             address: listener.local_addr().unwrap(),
             silent_before: Arc::default(),
-            accepted: Arc::default(),
+            opened: Arc::new(AtomicU64::new(1)),
             swallow: Arc::default(),
             swallowed: Arc::default(),
         };
-        let (silent, accepted) = (relay.silent_before.clone(), relay.accepted.clone());
+        let (silent, opened) = (relay.silent_before.clone(), relay.opened.clone());
         let (swallow, swallowed) = (relay.swallow.clone(), relay.swallowed.clone());
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
-                let number = accepted.fetch_add(1, Ordering::SeqCst);
-                let (silent, swallow, swallowed) = (silent.clone(), swallow.clone(), swallowed.clone());
+                let (silent, opened) = (silent.clone(), opened.clone());
+                let (swallow, swallowed) = (swallow.clone(), swallowed.clone());
                 tokio::spawn(async move {
                     let Ok(server) = TcpStream::connect(to).await else { return };
                     let (mut from_client, mut to_client) = client.into_split();
                     let (mut from_server, mut to_server) = server.into_split();
-                    let watches = Arc::new(AtomicBool::new(false));
-                    let noted = watches.clone();
+                    // The number of the watch of pods that this connection carries now, 0 if it carries something else:
+                    // a client may use one connection for a watch and later for another.
+                    let watch = Arc::new(AtomicU64::new(0));
+                    let carried = watch.clone();
                     tokio::spawn(async move {
                         let mut buffer = vec![0; 64 << 10];
                         while let Ok(count @ 1..) = from_client.read(&mut buffer).await {
                             let text = String::from_utf8_lossy(&buffer[..count]);
-                            noted
-                                .store(text.contains("/api/v1/pods?") && text.contains("watch=true"), Ordering::SeqCst);
+                            let of_pods = text.contains("/api/v1/pods?") && text.contains("watch=true");
+                            let number = if of_pods { opened.fetch_add(1, Ordering::SeqCst) } else { 0 };
+                            carried.store(number, Ordering::SeqCst);
                             if to_server.write_all(&buffer[..count]).await.is_err() {
                                 return;
                             }
@@ -168,9 +171,10 @@ impl Relay {
                     });
                     let mut buffer = vec![0; 1 << 20];
                     while let Ok(count @ 1..) = from_server.read(&mut buffer).await {
-                        let pods = watches.load(Ordering::SeqCst);
+                        let watch = watch.load(Ordering::SeqCst);
+                        let pods = watch > 0;
                         let deleted = || buffer[..count].windows(9).any(|bytes| bytes == b"\"DELETED\"");
-                        if pods && number < silent.load(Ordering::SeqCst) {
+                        if pods && watch < silent.load(Ordering::SeqCst) {
                             // It stays silent for good: what comes next would not fit to what was left out.
                             std::future::pending::<()>().await;
                         }
@@ -190,7 +194,7 @@ impl Relay {
 
     /// Watches of pods that are open now bring nothing any more, and stay open.
     pub fn silence(&self) {
-        self.silent_before.store(self.accepted.load(Ordering::SeqCst), Ordering::SeqCst);
+        self.silent_before.store(self.opened.load(Ordering::SeqCst), Ordering::SeqCst);
     }
 
     /// Deletions are swallowed.
