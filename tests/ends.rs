@@ -398,7 +398,7 @@ fn events_count_and_are_not_more_than_a_namespace_can_bear() {
     let mut tally = Tally::default();
     for exit in &exits {
         let mut lonely = (*exit.executor).clone();
-        lonely.owner = None;
+        std::sync::Arc::make_mut(&mut lonely.template).owner = None;
         let exit = Exit { executor: lonely.into(), app: AppKey::new("default", "another"), ..exit.clone() };
         tally.count(&exit, office.desk.snapshot(), now);
     }

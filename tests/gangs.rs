@@ -154,7 +154,7 @@ impl Cluster {
                 let (_, known) = self.snapshot.executor("default", executor.name()).unwrap();
                 let mut known = (**known).clone();
                 let owner = spark_usher::snapshot::Owner { is_pod: true, name: driver.name, uid: driver.uid };
-                known.owner = Some(owner.into());
+                Arc::make_mut(&mut known.template).owner = Some(owner);
                 assert_eq!(known.exec_id, Some(u64::from(id)));
                 self.snapshot.apply(Change::Pod(Sighting::Executor(self.app.clone(), known)));
             }
@@ -547,7 +547,7 @@ fn an_executor_that_came_without_an_owner_is_adopted_by_its_labelled_driver() {
     let mut cluster = Cluster::new(policy("none"));
     cluster.driver("").see(&executor(1).stored("e1").phase("Running")).settle();
     let (_, adopted) = cluster.snapshot.executor("default", "nb-exec-1").unwrap();
-    assert_eq!(adopted.owner.as_ref().unwrap().uid.as_ref(), DRIVER_UID);
+    assert_eq!(adopted.template.owner.as_ref().unwrap().uid.as_ref(), DRIVER_UID);
     assert!(cluster.said(Reason::Adopted));
 }
 

@@ -22,8 +22,11 @@ use support::*;
 fn picture(snapshot: &Snapshot) -> BTreeMap<String, (Vec<String>, Vec<String>)> {
     let app = |app: &spark_usher::snapshot::App| {
         let drivers = app.drivers.iter().map(|d| format!("{} {} {:?}", d.name, d.uid, d.life)).collect();
-        let executors =
-            app.executors.values().map(|e| format!("{} {} {:?} {:?}", e.name, e.uid, e.state, e.owner)).collect();
+        let executors = app
+            .executors
+            .values()
+            .map(|e| format!("{} {} {:?} {:?}", e.name, e.uid, e.state, e.template.owner))
+            .collect();
         (drivers, executors)
     };
     snapshot.apps.iter().map(|(key, value)| (key.to_string(), app(value))).collect()
@@ -133,7 +136,7 @@ fn executors_of_one_application_share_what_repeats() {
     let snapshot = seen(&[executor(1).stored("a"), executor(2).stored("b")]);
     let app = snapshot.app("default", APP).unwrap();
     let all: Vec<_> = app.executors.values().collect();
-    assert!(Arc::ptr_eq(&all[0].seat, &all[1].seat) && Arc::ptr_eq(&all[0].requests, &all[1].requests));
+    assert!(Arc::ptr_eq(&all[0].template, &all[1].template));
 }
 
 #[test]

@@ -35,7 +35,7 @@ pub fn of(key: &AppKey, app: &App, snapshot: &Snapshot, learned: Option<(&str, &
     let (mut gone, mut unknown) = (!app.drivers.is_empty(), false);
     // Owners of what was dealt with are followed by nobody, and say nothing about the others.
     let counts = |executor: &&Arc<Executor>| executor.is_live() || executor.is_uncleared();
-    let owners = app.executors.values().filter(counts).filter_map(|executor| executor.owner.as_ref());
+    let owners = app.executors.values().filter(counts).filter_map(|executor| executor.template.owner.as_ref());
     let owners = owners.filter(|owner| owner.is_pod);
     for (name, uid) in owners.map(|owner| (&*owner.name, &*owner.uid)).chain(learned) {
         match judge(key.namespace(), name, uid, snapshot) {

@@ -244,9 +244,9 @@ pub fn resolve_later<'a>(
     namespace: &str,
     snapshot: &Snapshot,
 ) -> Option<FoundDriver<'a>> {
-    from_app_selector(app)
-        .or_else(|| executor.note.as_deref().and_then(read_note))
-        .or_else(|| executor.driver_host.as_deref().and_then(|host| from_driver_host(host, namespace, snapshot)))
+    from_app_selector(app).or_else(|| executor.template.note.as_deref().and_then(read_note)).or_else(|| {
+        executor.template.driver_host.as_deref().and_then(|host| from_driver_host(host, namespace, snapshot))
+    })
 }
 
 /// Our note of weaker evidence, `how/name/uid`. Anybody may write an annotation: it is a hint where to look, no more.

@@ -12,16 +12,15 @@ use crate::spark::ids::PodKey;
 use crate::spark::labels;
 
 pub(super) fn plan(view: &View<'_>) -> Vec<Action> {
-    let foreign = |executor: &Executor| executor.note.as_deref() == Some(labels::FOREIGN);
-    let orphans = view
-        .app
-        .live()
-        .filter(|executor| executor.owner.is_none() && !executor.deleting && !executor.skip && !foreign(executor));
+    let foreign = |executor: &Executor| executor.template.note.as_deref() == Some(labels::FOREIGN);
+    let orphans = view.app.live().filter(|executor| {
+        executor.template.owner.is_none() && !executor.deleting && !executor.template.skip && !foreign(executor)
+    });
     orphans.filter_map(|executor| adopt(view, executor)).collect()
 }
 
 fn adopt(view: &View<'_>, executor: &Executor) -> Option<Action> {
-    if owner_would_regroup(&executor.seat) {
+    if owner_would_regroup(&executor.template.seat) {
         return None;
     }
     let namespace = view.key.namespace();

@@ -59,7 +59,7 @@ pub(super) fn of(
 /// The pod that owns an executor.
 fn own_driver(executor: &Executor) -> Option<DriverRef> {
     // A tenant writes owners; what is no name must not become part of a URL.
-    let owner = executor.owner.as_ref().filter(|owner| owner.is_pod && resolve::is_pod_name(&owner.name))?;
+    let owner = executor.template.owner.as_ref().filter(|owner| owner.is_pod && resolve::is_pod_name(&owner.name))?;
     Some(DriverRef { name: owner.name.clone(), uid: owner.uid.clone() })
 }
 
@@ -136,8 +136,8 @@ pub fn plan(view: &View<'_>) -> Due {
     };
     let keeps = driver_keeps(view, app);
     for executor in app.executors.values() {
-        let left_alone =
-            (executor.inactive && !plant::is(Bug::InactiveIgnored)) || (executor.skip && !plant::is(Bug::SkipIgnored));
+        let left_alone = (executor.inactive && !plant::is(Bug::InactiveIgnored))
+            || (executor.template.skip && !plant::is(Bug::SkipIgnored));
         let running =
             executor.deleting && executor.state == ExecutorPodState::Running && plant::is(Bug::RunningIsFinished);
         if left_alone || !(running || (is_finished(executor) && !executor.deleting)) {

@@ -65,10 +65,14 @@ fn named<'v>(view: &View<'v>) -> BTreeMap<GroupKey, Named<'v>> {
         all.insert(key, Named { row, members: Vec::new(), with_driver: true, seat: &driver.seat });
     }
     for executor in view.app.live() {
-        if let Some((key, row)) = group_of(view, &executor.seat) {
+        if let Some((key, row)) = group_of(view, &executor.template.seat) {
             let entry = all.entry(key);
-            let group =
-                entry.or_insert_with(|| Named { row, members: Vec::new(), with_driver: false, seat: &executor.seat });
+            let group = entry.or_insert_with(|| Named {
+                row,
+                members: Vec::new(),
+                with_driver: false,
+                seat: &executor.template.seat,
+            });
             group.members.push(executor);
         }
     }
@@ -275,14 +279,14 @@ fn wish(
     memory: &Memory,
 ) -> Wish {
     let effective = effective(view, named.seat);
-    let counted: Vec<&Arc<Executor>> = view.app.live().filter(|executor| executor.default_profile).collect();
-    let members: Vec<&&Arc<Executor>> = named.members.iter().filter(|member| member.default_profile).collect();
+    let counted: Vec<&Arc<Executor>> = view.app.live().filter(|executor| executor.template.default_profile).collect();
+    let members: Vec<&&Arc<Executor>> = named.members.iter().filter(|member| member.template.default_profile).collect();
     let conf = view.driver.pod().and_then(|driver| view.snapshot.conf(&driver.uid));
     let facts = SizeFacts {
         conf,
         requested: effective.min_member,
         started: memory.started || present.is_some_and(|group| group.started),
-        waves_must_run: counted.iter().any(|executor| !executor.knows_profiles),
+        waves_must_run: counted.iter().any(|executor| !executor.template.knows_profiles),
         created: view.app.executors.keys().filter(|key| key.id != u64::MAX).map(|key| key.id).max().map_or(0, to_u32),
         live: to_u32(counted.len() as u64),
     };
@@ -292,7 +296,7 @@ fn wish(
     let sizes = facts.sizes();
     let (live, seated) = (facts.live, to_u32(members.len() as u64));
     let each = members.iter().fold(ResourceList::default(), |mut each, member| {
-        each.raise(&member.requests);
+        each.raise(&member.template.requests);
         each
     });
     let (min_member, min_resources) = if named.with_driver {
@@ -312,7 +316,7 @@ fn wish(
         queue: queue.or(effective.queue),
         priority_class: members
             .first()
-            .map_or(&named.seat.priority_class, |member| &member.seat.priority_class)
+            .map_or(&named.seat.priority_class, |member| &member.template.seat.priority_class)
             .clone(),
     };
     Wish { spec, sizes, live, seated, started, clamped: sizes.is_some_and(|sizes| sizes.clamped) }
@@ -345,7 +349,7 @@ fn with_driver(view: &View<'_>, effective: &Effective, each: ResourceList, sizes
 /// Whether as many executors as it started with have run: now, or since.
 fn has_started(view: &View<'_>, facts: &SizeFacts<'_>) -> bool {
     let ran = |executor: &&Arc<Executor>| {
-        executor.default_profile
+        executor.template.default_profile
             && matches!(
                 executor.state,
                 ExecutorPodState::Running | ExecutorPodState::Succeeded | ExecutorPodState::Failed

@@ -40,9 +40,9 @@ pub fn interests(snapshot: &Snapshot, key: &AppKey, policies: &Policies, learned
     for executor in undecided(app) {
         wanted.extend(named(key, executor).map(|(pod, _)| Read::Pod(pod)));
         if executor.is_live()
-            && executor.owner.is_none()
+            && executor.template.owner.is_none()
             && app.live_driver().is_none()
-            && let Some(host) = executor.driver_host.as_ref().filter(|host| host.parse::<IpAddr>().is_ok())
+            && let Some(host) = executor.template.driver_host.as_ref().filter(|host| host.parse::<IpAddr>().is_ok())
         {
             wanted.push(match snapshot.driver_at(key.namespace(), host) {
                 Some(driver) => Read::Pod(PodKey::new(key.namespace(), &driver.name)),
@@ -91,11 +91,12 @@ pub(super) fn outdated(snapshot: &Snapshot, key: &AppKey) -> Vec<(PodKey, Arc<st
 /// Pods that an executor names, with the uid under which it knows them: its owner, and our note.
 fn named(key: &AppKey, executor: &Executor) -> impl Iterator<Item = (PodKey, Arc<str>)> {
     let namespace = key.namespace();
-    let owner = executor.owner.as_ref().filter(|owner| owner.is_pod);
+    let owner = executor.template.owner.as_ref().filter(|owner| owner.is_pod);
     // A tenant writes owners; what is no name must not become part of a URL.
     let owner = owner.filter(|owner| resolve::is_pod_name(&owner.name));
     let owner = owner.map(|owner| (PodKey::new(namespace, &owner.name), owner.uid.clone()));
-    let note = executor.note.as_deref().filter(|_| executor.owner.is_none()).and_then(resolve::read_note);
+    let note =
+        executor.template.note.as_deref().filter(|_| executor.template.owner.is_none()).and_then(resolve::read_note);
     owner.into_iter().chain(note.map(|found| (PodKey::new(namespace, &found.name), found.uid.as_str().into())))
 }
 

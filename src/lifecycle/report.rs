@@ -172,7 +172,8 @@ fn report(snapshot: &Snapshot, key: &AppKey, app: &App, exits: &[&Exit]) -> AppR
 }
 
 fn driver(snapshot: &Snapshot, key: &AppKey, app: &App) -> DriverReport {
-    let owner = || app.executors.values().find_map(|executor| executor.owner.as_ref().filter(|owner| owner.is_pod));
+    let owner =
+        || app.executors.values().find_map(|executor| executor.template.owner.as_ref().filter(|owner| owner.is_pod));
     let named =
         || app.drivers.first().map(|driver| driver.name.to_string()).or_else(|| Some(owner()?.name.to_string()));
     match life::of(key, app, snapshot, None) {
@@ -228,7 +229,11 @@ fn why_so(executor: &Executor) -> Option<String> {
 }
 
 fn scheduler(executor: &Executor) -> &str {
-    if executor.seat.scheduler_name.is_empty() { "the scheduler" } else { &executor.seat.scheduler_name }
+    if executor.template.seat.scheduler_name.is_empty() {
+        "the scheduler"
+    } else {
+        &executor.template.seat.scheduler_name
+    }
 }
 
 fn exit_report(exit: &Exit) -> ExitReport {

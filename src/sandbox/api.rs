@@ -206,6 +206,15 @@ pub(super) fn present(resource: &Resource, stored: &Stored) -> Value {
     in_version(resource, stored.value())
 }
 
+/// The same as text: as it is kept, where it was written in that version.
+pub(super) fn present_text(resource: &Resource, stored: &Stored) -> String {
+    let types = format!(r#"{{"apiVersion":"{}","kind":"{}","#, resource.api_version(), resource.kind);
+    if stored.text.starts_with(&types) && resource.group != "events.k8s.io" {
+        return stored.text.to_string();
+    }
+    present(resource, stored).to_string()
+}
+
 pub(super) fn in_version(resource: &Resource, mut object: Value) -> Value {
     if resource.group == "events.k8s.io" {
         object = events::to_events_v1(object);

@@ -14,7 +14,7 @@ use futures::{Stream, StreamExt};
 use serde_json::{Value, json};
 use tokio::sync::watch::Receiver;
 
-use super::api::{Api, in_version, present};
+use super::api::{Api, in_version, present, present_text};
 use super::error::{ApiError, Result};
 use super::request::{Request, Shape};
 use super::selector::Filter;
@@ -25,6 +25,8 @@ use crate::runtime::clock;
 
 /// Without `timeoutSeconds`: as long as API servers keep a watch at least.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30 * 60);
+/// Bytes that are gathered before they are sent.
+const CHUNK: usize = 64 << 10;
 /// Marks the bookmark that ends the initial events.
 const INITIAL_END: &str = "k8s.io/initial-events-end";
 
@@ -40,14 +42,23 @@ pub(super) async fn upgrade(parts: &mut axum::http::request::Parts) -> Option<We
 /// Starts a watch.
 pub(super) fn watch(api: &Arc<Api>, request: &Request, upgrade: Option<WebSocketUpgrade>) -> Result<Response> {
     let watcher = Watcher::new(api, request)?;
-    let frames = futures::stream::unfold(watcher, |mut watcher| async move {
-        let frame = watcher.next().await?;
-        Some((frame, watcher))
-    });
     if let Some(upgrade) = upgrade {
+        let frames = futures::stream::unfold(watcher, |mut watcher| async move {
+            let frame = watcher.next().await?;
+            Some((frame, watcher))
+        });
         return Ok(upgrade.on_upgrade(move |socket| pump(socket, frames)).into_response());
     }
-    let lines = frames.map(|frame| Ok::<_, std::convert::Infallible>(frame + "\n"));
+    let lines = futures::stream::unfold(watcher, |mut watcher| async move {
+        let mut lines = watcher.next().await? + "\n";
+        // What is there already goes out together: a list of thousands would be as many small writes.
+        while lines.len() < CHUNK
+            && let Some(frame) = watcher.waiting()
+        {
+            lines.extend([frame.as_str(), "\n"]);
+        }
+        Some((Ok::<_, std::convert::Infallible>(lines), watcher))
+    });
     let mut response = Response::new(Body::from_stream(lines));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     Ok(response)
@@ -73,6 +84,13 @@ async fn pump(mut socket: WebSocket, frames: impl Stream<Item = String>) {
     let _ = socket.send(Message::Close(None)).await;
 }
 
+/// An event that is to be sent.
+enum Frame {
+    Text(String),
+    /// An object that was there when the watch began: it becomes text when it is its turn.
+    Initial(Arc<Stored>),
+}
+
 /// One client's view of a collection.
 struct Watcher {
     api: Arc<Api>,
@@ -81,7 +99,7 @@ struct Watcher {
     news: Receiver<u64>,
     /// Everything up to this revision was sent.
     position: u64,
-    queue: VecDeque<String>,
+    queue: VecDeque<Frame>,
     end: Instant,
     bookmarks: bool,
     next_bookmark: Instant,
@@ -132,19 +150,29 @@ impl Watcher {
         self.position = revision;
         let shown: Vec<Arc<Stored>> = all.into_iter().filter(|object| self.filter.matches(object)).collect();
         for object in shown {
-            let frame = self.frame("ADDED", present(&self.request.resource, &object));
-            self.queue.push_back(frame);
+            self.queue.push_back(Frame::Initial(object));
         }
         if streaming_list {
             let frame = self.bookmark(true);
-            self.queue.push_back(frame);
+            self.queue.push_back(Frame::Text(frame));
         }
+    }
+
+    /// The next event, if there is one already.
+    fn waiting(&mut self) -> Option<String> {
+        Some(match self.queue.pop_front()? {
+            Frame::Text(text) => text,
+            Frame::Initial(object) if self.request.shape == Shape::Object => {
+                format!(r#"{{"type":"ADDED","object":{}}}"#, present_text(&self.request.resource, &object))
+            }
+            Frame::Initial(object) => self.frame("ADDED", present(&self.request.resource, &object)),
+        })
     }
 
     /// The next event, when there is one.
     async fn next(&mut self) -> Option<String> {
         loop {
-            if let Some(frame) = self.queue.pop_front() {
+            if let Some(frame) = self.waiting() {
                 return Some(frame);
             }
             if self.over {
@@ -163,7 +191,7 @@ impl Watcher {
                     for change in changes {
                         self.position = self.position.max(change.revision);
                         if let Some(frame) = self.see(&change) {
-                            self.queue.push_back(frame);
+                            self.queue.push_back(Frame::Text(frame));
                         }
                     }
                 }
@@ -184,7 +212,7 @@ impl Watcher {
             Err(_) => {
                 self.next_bookmark = clock::instant() + self.api.bookmarks;
                 let frame = self.bookmark(false);
-                self.queue.push_back(frame);
+                self.queue.push_back(Frame::Text(frame));
                 true
             }
         }

@@ -51,8 +51,11 @@ impl App {
 
     /// What the first executor of the default profile that we seated got; later ones get the same.
     pub fn first_seat(&self) -> Option<&Arc<Seat>> {
-        let seated = self.executors.values().find(|executor| executor.default_profile && executor.seat.by.is_some());
-        seated.map(|executor| &executor.seat)
+        let seated = self
+            .executors
+            .values()
+            .find(|executor| executor.template.default_profile && executor.template.seat.by.is_some());
+        seated.map(|executor| &executor.template.seat)
     }
 
     /// Whether nothing is left of it.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::app::{App, ExecutorKey};
-use super::facts::{DriverPod, Executor, Life, Namespace, ServiceOwner, Sighting};
+use super::facts::{DriverPod, Executor, Life, Namespace, ServiceOwner, Sighting, Template};
 use super::group::{Group, GroupKey, ServedApis};
 use super::{Conf, Followed, Snapshot};
 use crate::plant::{self, Bug};
@@ -262,54 +262,55 @@ impl Snapshot {
     fn see_executor(&mut self, app: AppKey, mut executor: Executor) -> Effect {
         let at = place_of(app.namespace(), &executor.name);
         let key = ExecutorKey::of(&executor);
-        let old = self.places.get(&at);
-        let moved = old.is_some_and(|old| old.app != app || old.id() != Some(key.id));
-        let known = old.and_then(|old| {
+        let old = self.places.get(&at).cloned();
+        let moved = old.as_ref().is_some_and(|old| old.app != app || old.id() != Some(key.id));
+        let known = old.as_ref().and_then(|old| {
             let at = ExecutorKey { id: old.id()?, name: key.name.clone() };
-            self.apps.get(&old.app)?.executors.get(&at)
+            self.apps.get(&old.app)?.executors.get(&at).cloned()
         });
-        let known = known.cloned();
         // Old news, also of another pod that had the name before: a read by name was quicker than the watch.
         if known.as_ref().is_some_and(|known| is_newer(&known.version, &executor.version))
             && !plant::is(Bug::OldNewsBelieved)
         {
             return Effect::default();
         }
+        // The one text of the application's name, if it is known.
+        let app = old.as_ref().filter(|_| !moved).map_or(app, |old| old.app.clone());
         let mut effect = Effect::from(vec![app.clone()]);
-        let (same, before): (Vec<_>, Vec<_>) = known.into_iter().partition(|known| known.uid == executor.uid);
+        let (known, before) = match known {
+            Some(known) if known.uid == executor.uid => (Some(known), None),
+            other => (None, other),
+        };
         // Another pod of the same name: the one before is gone, whether anybody told or not.
-        let old_app = old.map(|old| old.app.clone());
-        effect.departed.extend(before.into_iter().zip(&old_app).map(|(known, app)| Departed::of(app, known, true)));
-        let is_new = old_app.is_none();
+        effect.departed.extend(before.zip(old.as_ref()).map(|(gone, old)| Departed::of(&old.app, gone, true)));
         if moved {
             effect
                 .touched
                 .extend(self.remove(app.namespace(), &executor.name).map(|(old, _)| old).filter(|old| *old != app));
         }
-        if is_new {
+        if old.is_none() {
             self.unfollow_named(app.namespace(), &executor.name);
         }
         executor.node = executor.node.take().map(|node| self.node(node));
-        let in_app = self.app_mut(&app);
-        let known = same.first();
-        if let Some(alike) = known.or_else(|| in_app.executors.values().next()) {
-            share(alike, &mut executor);
-        }
-        if let Some(known) = known {
+        if let Some(known) = &known {
             executor.first_seen = known.first_seen.or(executor.first_seen);
+            // Equal, and so kept once.
+            (executor.name, executor.uid) = (known.name.clone(), known.uid.clone());
+            if revives(known, &executor) {
+                effect.revived.push((app.clone(), executor.uid.clone()));
+            }
         }
-        if known.is_some_and(|known| revives(known, &executor)) {
-            effect.revived.push((app.clone(), executor.uid.clone()));
+        let in_app = self.app_mut(&app);
+        if let Some(alike) = alike(known.as_ref(), in_app, &executor.template) {
+            executor.template = alike;
         }
+        let ends = executor.state.is_final() && !known.is_some_and(|known| known.state.is_final());
         let executor = Arc::new(executor);
-        if executor.state.is_final() && !known.is_some_and(|known| known.state.is_final()) {
-            effect.ended.push((app.clone(), executor.clone()));
+        in_app.executors.insert(ExecutorKey { name: executor.name.clone(), ..key }, executor.clone());
+        if old.is_none() || moved {
+            self.places.insert(at, Place::of(app.clone(), Some(key.id)));
         }
-        let id = key.id;
-        in_app.executors.insert(key, executor);
-        if is_new || moved {
-            self.places.insert(at, Place::of(app, Some(id)));
-        }
+        effect.ended.extend(ends.then_some((app, executor)));
         effect
     }
 
@@ -528,25 +529,12 @@ fn revives(known: &Executor, now: &Executor) -> bool {
     ended && !known.is_over && now.state.is_live() && !now.deleting
 }
 
-/// Executors of one application are alike, and one is like itself a moment ago: what is equal is kept once.
-fn share(alike: &Executor, executor: &mut Executor) {
-    fn same<T: PartialEq + ?Sized>(known: &Arc<T>, new: &mut Arc<T>) {
-        if **known == **new {
-            *new = known.clone();
-        }
-    }
-    fn both<T: PartialEq + ?Sized>(known: Option<&Arc<T>>, new: Option<&mut Arc<T>>) {
-        if let (Some(known), Some(new)) = (known, new) {
-            same(known, new);
-        }
-    }
-    same(&alike.name, &mut executor.name);
-    same(&alike.uid, &mut executor.uid);
-    same(&alike.seat, &mut executor.seat);
-    same(&alike.requests, &mut executor.requests);
-    both(alike.owner.as_ref(), executor.owner.as_mut());
-    both(alike.driver_host.as_ref(), executor.driver_host.as_mut());
-    both(alike.note.as_ref(), executor.note.as_mut());
+/// The template, kept already, that is equal to one just read.
+fn alike(known: Option<&Arc<Executor>>, app: &App, template: &Template) -> Option<Arc<Template>> {
+    // A profile's executors are made together: the first and the last are likely to have what a new one has.
+    let others = [app.executors.get_min(), app.executors.get_max()].into_iter().flatten().map(|(_, other)| other);
+    let kept = known.into_iter().chain(others).map(|executor| &executor.template);
+    kept.into_iter().find(|kept| ***kept == *template).cloned()
 }
 
 fn present(followed: &Followed) -> Option<&Arc<DriverPod>> {

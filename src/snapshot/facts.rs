@@ -37,28 +37,14 @@ pub struct Executor {
     pub version: SmolStr,
     /// The number behind `spark-exec-id`; `None` for statefulset and deployment allocators.
     pub exec_id: Option<u64>,
-    /// Whether it runs the default resource profile.
-    pub default_profile: bool,
-    /// Whether the resource profile label is there at all: Spark 3.0 and older do not write it.
-    pub knows_profiles: bool,
     /// Spark's state of it.
     pub state: ExecutorPodState,
     /// Whether a deletion was asked for.
     pub deleting: bool,
     /// Labelled inactive: counted nowhere.
     pub inactive: bool,
-    /// The controlling owner.
-    pub owner: Option<Arc<Owner>>,
-    /// How it is scheduled and grouped.
-    pub seat: Arc<Seat>,
-    /// What it requests.
-    pub requests: Arc<ResourceList>,
-    /// Host of `SPARK_DRIVER_URL`: a Service's name or an address.
-    pub driver_host: Option<Arc<str>>,
-    /// Our note of weaker evidence, `how/name/uid`.
-    pub note: Option<Arc<str>>,
-    /// Asked to be left alone.
-    pub skip: bool,
+    /// What it has in common with its application's others.
+    pub template: Arc<Template>,
     /// Whether it has ended for good: its phase says so, or its own container has ended and is never started again.
     /// Spark calls an executor failed also when only a companion has, or when its container is about to start again.
     pub is_over: bool,
@@ -72,6 +58,27 @@ pub struct Executor {
     pub first_seen: Option<Instant>,
     /// What it says about its own trouble, if it has any.
     pub evidence: Option<Arc<Evidence>>,
+}
+
+/// What executors of one application and resource profile have in common, so that it is kept once for all of them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Template {
+    /// Whether they run the default resource profile.
+    pub default_profile: bool,
+    /// Whether the resource profile label is there at all: Spark 3.0 and older do not write it.
+    pub knows_profiles: bool,
+    /// Asked to be left alone.
+    pub skip: bool,
+    /// The controlling owner.
+    pub owner: Option<Owner>,
+    /// Host of `SPARK_DRIVER_URL`: a Service's name or an address.
+    pub driver_host: Option<Arc<str>>,
+    /// Our note of weaker evidence, `how/name/uid`.
+    pub note: Option<Arc<str>>,
+    /// How they are scheduled and grouped.
+    pub seat: Arc<Seat>,
+    /// What each requests.
+    pub requests: ResourceList,
 }
 
 impl Executor {
@@ -375,33 +382,39 @@ fn workload(pod: &Pod<'_>) -> ResourceList {
     resources::of_pod(&pod.body.read().unwrap_or_default())
 }
 
+impl Template {
+    fn of(pod: &Pod<'_>, keys: &SeatKeys) -> Template {
+        let body: Workload<'_> = pod.body.read().unwrap_or_default();
+        let driver_url = body.containers.iter().find_map(|container| container.driver_url.as_deref());
+        Template {
+            default_profile: pod.default_profile(),
+            knows_profiles: pod.label(labels::PROFILE_ID).is_some(),
+            skip: pod.annotation(labels::SKIP) == Some("true"),
+            owner: pod.controller().map(|owner| Owner {
+                is_pod: owner.is_pod(),
+                name: shared(Some(&owner.name)),
+                uid: shared(Some(&owner.uid)),
+            }),
+            driver_host: driver_url.and_then(driver_host).map(Arc::from),
+            note: pod.annotation(labels::DRIVER).filter(|note| note.len() <= MAX_MARK).map(Arc::from),
+            seat: Arc::new(keys.seat_of(pod)),
+            requests: resources::of_pod(&body),
+        }
+    }
+}
+
 impl Executor {
     fn of(pod: &Pod<'_>, keys: &SeatKeys) -> Executor {
-        let body: Workload<'_> = pod.body.read().unwrap_or_default();
         let state = ExecutorPodState::of(pod);
-        let driver_url = body.containers.iter().find_map(|container| container.driver_url.as_deref());
         Executor {
             name: shared(pod.metadata.name.as_deref()),
             uid: shared(pod.metadata.uid.as_deref()),
             version: pod.metadata.resource_version.as_deref().unwrap_or_default().into(),
             exec_id: pod.label(labels::EXEC_ID).and_then(|id| id.parse::<u32>().ok()).map(u64::from),
-            default_profile: pod.default_profile(),
-            knows_profiles: pod.label(labels::PROFILE_ID).is_some(),
             state,
             deleting: pod.metadata.deletion_timestamp.is_some(),
             inactive: pod.label(labels::INACTIVE) == Some("true"),
-            owner: pod.controller().map(|owner| {
-                Arc::new(Owner {
-                    is_pod: owner.is_pod(),
-                    name: shared(Some(&owner.name)),
-                    uid: shared(Some(&owner.uid)),
-                })
-            }),
-            seat: Arc::new(keys.seat_of(pod)),
-            requests: Arc::new(resources::of_pod(&body)),
-            driver_host: driver_url.and_then(driver_host).map(Arc::from),
-            note: pod.annotation(labels::DRIVER).filter(|note| note.len() <= MAX_MARK).map(Arc::from),
-            skip: pod.annotation(labels::SKIP) == Some("true"),
+            template: Arc::new(Template::of(pod, keys)),
             is_over: is_over(pod),
             inactive_by_us: pod.annotation(labels::ENDED).is_some(),
             created: pod.metadata.creation_timestamp.as_deref().and_then(seconds).and_then(NonZeroI64::new),

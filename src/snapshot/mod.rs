@@ -24,7 +24,7 @@ pub use app::{App, ExecutorKey};
 pub use change::{Change, Departed, Effect, Replaced};
 pub use facts::{
     DriverPod, Executor, Life, Mark, MarkPlace, Namespace, Override, Overrides, Owner, Seat, SeatKeys, ServiceOwner,
-    Sighting, driver_host,
+    Sighting, Template, driver_host,
 };
 pub use group::{Group, GroupApi, GroupKey, ServedApis};
 pub use store::{Batch, Calls, Store, SubscriberId};

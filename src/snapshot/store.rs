@@ -42,6 +42,18 @@ impl Batch {
     pub fn is_empty(&self) -> bool {
         self.touched.is_empty() && self.ended.is_empty() && self.departed.is_empty()
     }
+
+    /// Earlier news wins: the first final sighting tells why, what follows is the cleaning up.
+    fn add(&mut self, effect: &Effect) {
+        self.touched.extend(effect.touched.iter().cloned());
+        for (app, executor) in effect.ended.iter().filter(|_| !plant::is(Bug::EndLostInBatch)) {
+            self.ended.entry(executor.uid.clone()).or_insert_with(|| (app.clone(), executor.clone()));
+        }
+        self.revived.extend(effect.revived.iter().map(|(app, uid)| (uid.clone(), app.clone())));
+        for departed in effect.departed.iter().filter(|_| !plant::is(Bug::DepartureIgnored)) {
+            self.departed.insert(departed.executor.uid.clone(), departed.clone());
+        }
+    }
 }
 
 /// When a subscriber is called.
@@ -64,33 +76,8 @@ struct Subscriber {
     next: Instant,
     notified: bool,
     running: bool,
-    pending: Pending,
-}
-
-#[derive(Debug, Default)]
-struct Pending {
-    touched: BTreeSet<AppKey>,
-    ended: BTreeMap<Arc<str>, (AppKey, Arc<Executor>)>,
-    revived: BTreeMap<Arc<str>, AppKey>,
-    departed: BTreeMap<Arc<str>, Departed>,
-}
-
-impl Pending {
-    fn is_empty(&self) -> bool {
-        self.touched.is_empty() && self.ended.is_empty() && self.departed.is_empty()
-    }
-
-    /// Earlier news wins: the first final sighting tells why, what follows is the cleaning up.
-    fn add(&mut self, effect: &Effect) {
-        self.touched.extend(effect.touched.iter().cloned());
-        for (app, executor) in effect.ended.iter().filter(|_| !plant::is(Bug::EndLostInBatch)) {
-            self.ended.entry(executor.uid.clone()).or_insert_with(|| (app.clone(), executor.clone()));
-        }
-        self.revived.extend(effect.revived.iter().map(|(app, uid)| (uid.clone(), app.clone())));
-        for departed in effect.departed.iter().filter(|_| !plant::is(Bug::DepartureIgnored)) {
-            self.departed.insert(departed.executor.uid.clone(), departed.clone());
-        }
-    }
+    /// What came since its last batch; the picture is put in when it is taken.
+    pending: Batch,
 }
 
 /// See the module's text.
@@ -120,7 +107,7 @@ impl Store {
             ended: self.snapshot.finals().collect(),
             ..Effect::default()
         };
-        let mut pending = Pending::default();
+        let mut pending = Batch::default();
         pending.add(&all);
         self.subscribers.push(Subscriber { interval, calls, next: now, notified: true, running: false, pending });
         SubscriberId(self.subscribers.len() - 1)
@@ -180,8 +167,8 @@ impl Store {
         subscriber.running = true;
         // A notification that comes while it runs counts for the next time: none is lost.
         subscriber.notified = false;
-        let Pending { touched, ended, revived, departed } = std::mem::take(&mut subscriber.pending);
-        Some(Batch { snapshot: self.snapshot.clone(), full: self.full, touched, ended, revived, departed })
+        let news = std::mem::take(&mut subscriber.pending);
+        Some(Batch { snapshot: self.snapshot.clone(), full: self.full, ..news })
     }
 
     /// A subscriber has worked its batch off. The next is due an interval later.
@@ -196,16 +183,14 @@ impl Store {
     pub fn failed(&mut self, id: SubscriberId, batch: Batch, now: Instant) {
         self.done(id, now);
         let Some(subscriber) = self.subscribers.get_mut(id.0) else { return };
-        let later = std::mem::take(&mut subscriber.pending);
-        let Batch { touched, ended, revived, departed, .. } = batch;
-        subscriber.pending = Pending { touched, ended, revived, departed };
-        let Pending { touched, ended, revived, departed } = later;
-        subscriber.pending.touched.extend(touched);
-        for (uid, end) in ended {
-            subscriber.pending.ended.entry(uid).or_insert(end);
+        let later = std::mem::replace(&mut subscriber.pending, Batch { snapshot: Snapshot::default(), ..batch });
+        let before = &mut subscriber.pending;
+        before.touched.extend(later.touched);
+        for (uid, end) in later.ended {
+            before.ended.entry(uid).or_insert(end);
         }
-        subscriber.pending.revived.extend(revived);
-        subscriber.pending.departed.extend(departed);
+        before.revived.extend(later.revived);
+        before.departed.extend(later.departed);
     }
 
     /// When somebody is due next; `None` when only news can make it so.
@@ -222,7 +207,7 @@ impl Store {
     pub fn stop(&mut self) {
         self.stopped = true;
         for subscriber in &mut self.subscribers {
-            subscriber.pending = Pending::default();
+            subscriber.pending = Batch::default();
         }
     }
 }

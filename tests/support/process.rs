@@ -33,11 +33,18 @@ impl Drop for Process {
 impl Process {
     /// Starts `spark-usher serve` with this policy file, for this kubeconfig; returns when it serves.
     pub fn start(cluster: &Cluster, name: &str, config: &str, kubeconfig: &str) -> Process {
+        Process::start_by(&[], cluster, name, config, kubeconfig)
+    }
+
+    /// The same, started by another program that gives way to it, as `taskset` does.
+    pub fn start_by(launcher: &[&str], cluster: &Cluster, name: &str, config: &str, kubeconfig: &str) -> Process {
         let at = |file: &str| cluster.folder().join(format!("{name}.{file}")).display().to_string();
         std::fs::write(at("yaml"), config).unwrap();
         std::fs::write(at("kubeconfig"), kubeconfig).unwrap();
         let any = "127.0.0.1:0";
-        let mut child = Command::new(env!("CARGO_BIN_EXE_spark-usher"))
+        let words: Vec<&str> = launcher.iter().copied().chain([env!("CARGO_BIN_EXE_spark-usher")]).collect();
+        let mut child = Command::new(words[0])
+            .args(&words[1..])
             .args(["serve", "--config", &at("yaml"), "--kubeconfig", &at("kubeconfig"), "--identity", name])
             .args(["--namespace", &cluster.namespace, "--self-made-for", "localhost", "--ca-out", &at("ca")])
             .args(["--webhook-listen", any, "--metrics-listen", any, "--debug-listen", any])
@@ -93,6 +100,10 @@ impl Process {
         let last =
             lines.iter().rev().find(|line| line["message"] == "leading" || line["message"] == "not leading any more");
         last.is_some_and(|line| line["message"] == "leading")
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     /// SIGKILL.
