@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use serde_json::Value;
+use smol_str::format_smolstr;
 use spark_usher::gang;
 use spark_usher::lifecycle::{Desk, Now, Settings, Standing};
 use spark_usher::policy::Policies;
@@ -29,6 +30,8 @@ use spark_usher::snapshot::{Calls, Change, Replaced, ServedApis, Sighting, Store
 use spark_usher::spark::pod::Pod;
 
 const EXECUTORS: usize = 100_000;
+/// How long events are fed, as fast as they are taken.
+const FEED: Duration = Duration::from_secs(5);
 
 /// Bytes of memory that this process has.
 fn rss() -> f64 {
@@ -83,28 +86,49 @@ impl Recorded {
     }
 }
 
-struct Rng(u64);
-
-impl Rng {
-    fn below(&mut self, most: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % most as u64) as usize
-    }
+/// The trace of `spark_store/SparkStore.java`: executors drawn uniformly, each Pending, then Running and Failed by turns
+/// (or Running and Pending, so that none ends). All pods are read beforehand, here as there.
+struct Trace {
+    pods: Vec<[Sighting; 3]>,
+    now: Vec<u8>,
+    ends: bool,
+    random: u64,
+    version: usize,
 }
 
-const PHASES: [&str; 3] = ["Pending", "Running", "Failed"];
+const PENDING: u8 = 0;
+const RUNNING: u8 = 1;
+const FAILED: u8 = 2;
 
-/// A trace of events that are ready to be applied.
-fn trace(recorded: &Recorded, apps: usize, events: usize, begin: usize) -> Vec<Change> {
-    let mut rng = Rng(0x9E37_79B9 + begin as u64);
-    (0..events)
-        .map(|event| {
-            let number = rng.below(EXECUTORS);
-            Change::Pod(recorded.sighting(number, apps, PHASES[event % 3], begin + event + 1))
-        })
-        .collect()
+impl Trace {
+    fn new(recorded: &Recorded, apps: usize, ends: bool) -> Trace {
+        let pod = |number| ["Pending", "Running", "Failed"].map(|phase| recorded.sighting(number, apps, phase, 0));
+        let pods = (0..EXECUTORS).map(pod).collect();
+        Trace { pods, now: vec![PENDING; EXECUTORS], ends, random: 88_172_645_463_325_252, version: 0 }
+    }
+
+    fn beginning(&self) -> Change {
+        Change::Replaced(Replaced::Pods(self.pods.iter().map(|pod| pod[0].clone()).collect()))
+    }
+
+    fn next(&mut self) -> Change {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        let number = (self.random % EXECUTORS as u64) as usize;
+        let next = match self.now[number] {
+            RUNNING if self.ends => FAILED,
+            RUNNING => PENDING,
+            _ => RUNNING,
+        };
+        self.now[number] = next;
+        let mut sighting = self.pods[number][usize::from(next)].clone();
+        self.version += 1;
+        if let Sighting::Executor(_, executor) = &mut sighting {
+            executor.version = format_smolstr!("{}", 1_000_000 + self.version);
+        }
+        Change::Pod(sighting)
+    }
 }
 
 fn memory(recorded: &Recorded) {
@@ -121,118 +145,149 @@ fn memory(recorded: &Recorded) {
     black_box(&store);
 }
 
+/// Feeds the store as fast as it takes events, beside a subscriber with Spark's interval of a second.
 fn events(recorded: &Recorded, apps: usize, stalled: bool) -> f64 {
+    let mut trace = Trace::new(recorded, apps, true);
     let mut store = Store::default();
-    let all = (0..EXECUTORS).map(|number| recorded.sighting(number, apps, "Running", 0)).collect();
-    store.apply(Change::Replaced(Replaced::Pods(all)), Timestamp::UNIX_EPOCH);
-    let mut now = Instant::now();
-    let id = store.subscribe(Duration::from_secs(1), Calls::WithNews, now);
-    let first = store.take(id, now);
+    store.apply(trace.beginning(), Timestamp::UNIX_EPOCH);
+    let begin = Instant::now();
+    let id = store.subscribe(Duration::from_secs(1), Calls::WithNews, begin);
+    drop(store.take(id, begin));
     if !stalled {
-        drop(first);
-        store.done(id, now);
+        store.done(id, begin);
     }
-    let (mut took, mut done, before) = (Duration::ZERO, 0, rss());
-    let mut grown = 0.0;
-    for round in 0..10 {
-        let changes = trace(recorded, apps, 50_000, round * 50_000);
-        let begun = rss();
-        let begin = Instant::now();
-        for change in changes {
-            store.apply(change, Timestamp::UNIX_EPOCH);
-            done += 1;
+    let (mut events, mut half) = (0, 0.0);
+    let took = loop {
+        for _ in 0..256 {
+            store.apply(trace.next(), Timestamp::UNIX_EPOCH);
         }
-        // A second of the clock has gone by: whoever keeps up is called.
-        now += Duration::from_secs(1);
+        events += 256;
+        let now = Instant::now();
         if let Some(batch) = store.take(id, now) {
             black_box(&batch);
             store.done(id, now);
         }
-        took += begin.elapsed();
-        grown = rss() - begun;
-    }
-    let each = took.as_nanos() as f64 / f64::from(done);
+        if half == 0.0 && now > begin + FEED / 2 {
+            half = rss();
+        }
+        if now > begin + FEED {
+            break now - begin;
+        }
+    };
+    let each = took.as_nanos() as f64 / f64::from(events);
     let kind = if stalled { "stalls  " } else { "keeps up" };
-    let _ = before;
     println!(
-        "store: {apps:>6} applications, a subscriber that {kind}: {each:>5.0} ns an event, {:>9.0} events/s, {:>4.0} bytes an event in the last round",
+        "store: {apps:>6} applications, a subscriber that {kind}: {each:>5.0} ns an event, {:>9.0} events/s, {:>4.1} bytes an event in the second half",
         1e9 / each,
-        grown.max(0.0) / 50_000.0
+        (rss() - half).max(0.0) / f64::from(events / 2)
     );
     1e9 / each
 }
 
-/// The whole desk at a thousand events a second.
-fn desk(recorded: &Recorded, apps: usize) {
-    let began = Instant::now();
-    let wall = Timestamp::UNIX_EPOCH;
-    let mut desk = Desk::new(began, Settings::default());
-    let at = |since: Duration| Now { at: began + since, wall };
-    let policies = Policies::default();
-    desk.apply(Change::Apis(ServedApis::default()), at(Duration::ZERO));
-    desk.apply(Change::Replaced(Replaced::Namespaces(Vec::new())), at(Duration::ZERO));
-    let all = (0..EXECUTORS).map(|number| recorded.sighting(number, apps, "Running", 0)).collect();
-    desk.apply(Change::Replaced(Replaced::Pods(all)), at(Duration::ZERO));
-    let mut since = Duration::ZERO;
-    let turn = |desk: &mut Desk, since: Duration| {
-        let turn = desk.turn(at(since), &policies, Standing::Leading);
-        for read in turn.reads {
-            desk.answered(&read, spark_usher::lifecycle::Answer::Absent, at(since));
+/// Feeds the whole desk as fast as it takes events: ends, plans, reads, as the loop drives it.
+fn dealt(recorded: &Recorded, apps: usize) -> f64 {
+    let mut trace = Trace::new(recorded, apps, false);
+    let mut room = Room::open(trace.beginning());
+    let (begin, mut events, mut turned) = (Instant::now(), 0, Instant::now());
+    let took = loop {
+        for _ in 0..256 {
+            room.desk.apply(trace.next(), room.at(begin.elapsed()));
         }
-        for (app, _) in turn.actions {
-            desk.done(&app, false, false, began + since);
+        events += 256;
+        if turned.elapsed() > Duration::from_millis(50) {
+            room.turn(begin.elapsed());
+            turned = Instant::now();
+        }
+        if begin.elapsed() > FEED {
+            room.turn(begin.elapsed());
+            break begin.elapsed();
         }
     };
+    let rate = f64::from(events) / took.as_secs_f64();
+    println!("desk:  {apps:>6} applications, as fast as it can: {rate:>9.0} events/s");
+    rate
+}
+
+/// A desk with what it needs to work.
+struct Room {
+    desk: Desk,
+    began: Instant,
+    policies: Policies,
+}
+
+impl Room {
+    fn open(pods: Change) -> Room {
+        let began = Instant::now();
+        let room = Room { desk: Desk::new(began, Settings::default()), began, policies: Policies::default() };
+        let mut room = room;
+        let now = room.at(Duration::ZERO);
+        room.desk.apply(Change::Apis(ServedApis::default()), now);
+        room.desk.apply(Change::Replaced(Replaced::Namespaces(Vec::new())), now);
+        room.desk.apply(pods, now);
+        room
+    }
+
+    fn at(&self, since: Duration) -> Now {
+        Now { at: self.began + since, wall: Timestamp::UNIX_EPOCH }
+    }
+
+    fn turn(&mut self, since: Duration) {
+        let turn = self.desk.turn(self.at(since), &self.policies, Standing::Leading);
+        for read in turn.reads {
+            self.desk.answered(&read, spark_usher::lifecycle::Answer::Absent, self.at(since));
+        }
+        for (app, _) in turn.actions {
+            self.desk.done(&app, false, false, self.began + since);
+        }
+    }
+}
+
+/// The whole desk at a thousand events a second.
+fn desk(recorded: &Recorded, apps: usize) {
+    let mut trace = Trace::new(recorded, apps, true);
+    let mut room = Room::open(trace.beginning());
+    let mut since = Duration::ZERO;
     for _ in 0..200 {
         since += Duration::from_millis(50);
-        turn(&mut desk, since);
+        room.turn(since);
     }
     let seconds = 10;
-    let changes = trace(recorded, apps, seconds * 1000, 0);
-    let begin = Instant::now();
-    let mut worst = Duration::ZERO;
-    for (count, change) in changes.into_iter().enumerate() {
+    let (begin, mut worst) = (Instant::now(), Duration::ZERO);
+    for count in 0..seconds * 1000 {
         since += Duration::from_millis(1);
-        desk.apply(change, at(since));
+        room.desk.apply(trace.next(), room.at(since));
         if count % 10 == 9 {
             let begin = Instant::now();
-            turn(&mut desk, since);
+            room.turn(since);
             worst = worst.max(begin.elapsed());
         }
     }
-    let share = begin.elapsed().as_secs_f64() / seconds as f64;
+    let share = begin.elapsed().as_secs_f64() / f64::from(seconds);
     println!(
         "desk:  {apps:>6} applications, 1,000 events a second: {:>5.1} % of a core, the longest turn {worst:?}",
         share * 100.0
     );
 }
 
-fn peer(apps: usize, ours: f64) {
+/// Spark's own, on the same trace.
+fn peer(apps: usize, subscriber: &str, what: &str, ours: f64) {
     let Ok(jars) = std::env::var("SPARK_JARS") else {
         println!("peer: SKIPPED: set SPARK_JARS to the folder with Spark's jars (pip download pyspark, deps/jars)");
         return;
     };
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/spark_store/spark_store.py");
+    let (executors, apps_text) = (EXECUTORS.to_string(), apps.to_string());
     let out = std::process::Command::new("python3")
-        .args([
-            script,
-            "--jars",
-            &jars,
-            "--executors",
-            "100000",
-            "--apps",
-            &apps.to_string(),
-            "--subscriber",
-            "keeping-up",
-        ])
+        .args([script, "--jars", &jars, "--executors", &executors, "--apps", &apps_text, "--subscriber", subscriber])
         .output()
         .unwrap();
     for line in String::from_utf8_lossy(&out.stdout).lines() {
         let Ok(row) = serde_json::from_str::<Value>(line) else { continue };
         if let Some(theirs) = row["events_per_second"].as_f64() {
             println!(
-                "peer:  {apps:>6} applications, {}: {theirs:>9.0} events/s; ours {:.1} times that",
-                row["peer"],
+                "peer:  {apps:>6} applications, {}'s {what}: {theirs:>9.0} events/s, {:.0} bytes an event; ours {:.1} times that",
+                row["peer"].as_str().unwrap(),
+                row["bytes_per_event"].as_f64().unwrap(),
                 ours / theirs
             );
         }
@@ -253,10 +308,13 @@ fn main() {
         desk(&recorded, apps);
     }
     for apps in [1, 1000, 10_000] {
-        let ours = events(&recorded, apps, false);
-        events(&recorded, apps, true);
+        let keeps_up = events(&recorded, apps, false);
+        let stalls = events(&recorded, apps, true);
+        let dealt = dealt(&recorded, apps);
         if apps <= 1000 {
-            peer(apps, ours);
+            peer(apps, "keeping-up", "store", keeps_up);
+            peer(apps, "stalled", "store with a subscriber that stalls", stalls);
+            peer(apps, "manager", "store with its lifecycle manager", dealt);
         }
     }
 }

@@ -1,5 +1,7 @@
 import io.fabric8.kubernetes.api.model.*;
 import java.lang.management.*;
+import java.lang.reflect.InvocationTargetException;
+import java.lang.reflect.Method;
 import java.util.*;
 import java.util.concurrent.*;
 import java.util.concurrent.atomic.*;
@@ -20,8 +22,12 @@ import scala.runtime.BoxedUnit;
  * construct it. One JVM runs one case: a case then sees neither the heap nor the JIT profile
  * that another case left behind.
  *
- * Arguments are key=value: executors, apps, stalled, seconds, max_events (stalled only: what is
- * buffered must fit the heap), interval_ms, warmup_seconds, seed.
+ * With manager=true the subscriber of each store is Spark's ExecutorPodsLifecycleManager, which is
+ * what the store is for, and no executor ends: its removal would need a driver and a cluster.
+ *
+ * Arguments are key=value: executors, apps, stalled, manager, seconds, max_events (what is
+ * buffered must fit the heap; with a subscriber that keeps up only with manager), interval_ms,
+ * warmup_seconds, seed.
  */
 public class SparkStore {
   static final int PENDING = 0, RUNNING = 1, FAILED = 2;
@@ -37,7 +43,7 @@ public class SparkStore {
     final CountDownLatch firstCall = new CountDownLatch(1);
     final CountDownLatch release = new CountDownLatch(1);
 
-    Stores(int apps, boolean stalled, long intervalMs) {
+    Stores(int apps, boolean stalled, boolean manager, long intervalMs) throws Exception {
       // KubernetesClusterManager gives each driver's store this pool of two daemon threads. A
       // driver is one process; with many apps in this JVM they share one pool instead of
       // having 2 x apps threads. When stalled, two callbacks hold both threads and the other
@@ -54,9 +60,29 @@ public class SparkStore {
       };
       stores = new ExecutorPodsSnapshotsStoreImpl[apps];
       SparkConf conf = new SparkConf(false);
+      Method onNewSnapshots = ExecutorPodsLifecycleManager.class.getDeclaredMethod(
+          "onNewSnapshots", KubernetesClusterSchedulerBackend.class, Seq.class);
+      onNewSnapshots.setAccessible(true);
       for (int a = 0; a < apps; a++) {
         stores[a] = new ExecutorPodsSnapshotsStoreImpl(pool, new SystemClock(), conf);
-        stores[a].addSubscriber(intervalMs, callback);
+        if (!manager) {
+          stores[a].addSubscriber(intervalMs, callback);
+          continue;
+        }
+        ExecutorPodsLifecycleManager m =
+            new ExecutorPodsLifecycleManager(conf, null, stores[a], new SystemClock());
+        stores[a].addSubscriber(intervalMs, snapshots -> {
+          try {
+            onNewSnapshots.invoke(m, null, snapshots);
+          } catch (InvocationTargetException e) {
+            // After a full list it asks the driver which executors it has, and here is none. By
+            // then all snapshots of the batch have been dealt with.
+            if (!(e.getCause() instanceof NullPointerException)) throw new RuntimeException(e);
+          } catch (IllegalAccessException e) {
+            throw new RuntimeException(e);
+          }
+          return callback.apply(snapshots);
+        });
       }
     }
 
@@ -84,7 +110,7 @@ public class SparkStore {
     }
 
     void awaitDelivered(long expected) throws InterruptedException {
-      long deadline = System.nanoTime() + 20_000_000_000L;
+      long deadline = System.nanoTime() + 40_000_000_000L;
       while (delivered.get() < expected && System.nanoTime() < deadline) Thread.sleep(10);
       if (delivered.get() != expected)
         throw new IllegalStateException(delivered.get() + " snapshots delivered, not " + expected);
@@ -98,7 +124,7 @@ public class SparkStore {
    * Feeds events until the time or the count runs out. The executor is drawn uniformly, and
    * executor e belongs to app e % apps, so the app is uniform too.
    */
-  static Fed feed(Stores s, Pod[][] pods, double seconds, long maxEvents, long seed) {
+  static Fed feed(Stores s, Pod[][] pods, boolean ends, double seconds, long maxEvents, long seed) {
     int n = pods.length, apps = s.stores.length;
     byte[] phases = new byte[n]; // all PENDING, as replaceAll() left them
     long x = seed, events = 0;
@@ -108,8 +134,8 @@ public class SparkStore {
       for (int i = 0; i < 256; i++) { // the clock is read once per 256 events
         x ^= x << 13; x ^= x >>> 7; x ^= x << 17; // xorshift64: deterministic and nearly free
         int e = (int) Math.floorMod(x, (long) n);
-        // Pending -> Running -> Failed (exit code 137) -> Running -> ...
-        byte next = (byte) (phases[e] == RUNNING ? FAILED : RUNNING);
+        // Pending -> Running -> Failed (exit code 137) -> Running -> ..., or Pending for Failed
+        byte next = (byte) (phases[e] != RUNNING ? RUNNING : ends ? FAILED : PENDING);
         phases[e] = next;
         s.stores[e % apps].updatePod(pods[e][next]);
       }
@@ -183,6 +209,7 @@ public class SparkStore {
     int executors = Integer.parseInt(opt.getOrDefault("executors", "10000"));
     int apps = Integer.parseInt(opt.getOrDefault("apps", "1"));
     boolean stalled = Boolean.parseBoolean(opt.getOrDefault("stalled", "false"));
+    boolean manager = Boolean.parseBoolean(opt.getOrDefault("manager", "false"));
     double seconds = Double.parseDouble(opt.getOrDefault("seconds", "5"));
     double warmup = Double.parseDouble(opt.getOrDefault("warmup_seconds", "3"));
     long maxEvents = Long.parseLong(opt.getOrDefault("max_events", "2000000"));
@@ -207,24 +234,27 @@ public class SparkStore {
     // Warm-up on stores of its own with the same trace, so the JIT has compiled the path. It
     // always drains, and often: what it leaves must not crowd the heap of the measured run.
     if (warmup > 0) {
-      Stores w = new Stores(apps, false, 100);
+      long warmEvents = manager ? maxEvents : Long.MAX_VALUE;
+      Stores w = new Stores(apps, false, manager, 100);
       w.replaceAll(pods);
-      w.awaitDelivered(w.expected(feed(w, pods, warmup, Long.MAX_VALUE, seed).events));
+      w.awaitDelivered(w.expected(feed(w, pods, !manager, warmup, warmEvents, seed).events));
       w.pool.shutdownNow();
       w.pool.awaitTermination(10, TimeUnit.SECONDS);
     }
 
-    Stores s = new Stores(apps, stalled, intervalMs);
+    Stores s = new Stores(apps, stalled, manager, intervalMs);
     s.firstCall.await(); // from here on a stalled subscriber is stuck in its callback
     long r0 = System.nanoTime();
     s.replaceAll(pods);
     double replaceSeconds = (System.nanoTime() - r0) / 1e9;
     long heapBefore = usedAfterGc();
     long gc0 = gcMillis();
-    Fed fed = feed(s, pods, seconds, stalled ? maxEvents : Long.MAX_VALUE, seed);
+    long begun = System.nanoTime();
+    Fed fed = feed(s, pods, !manager, seconds, stalled || manager ? maxEvents : Long.MAX_VALUE, seed);
     double gcSeconds = (gcMillis() - gc0) / 1e3;
     // Kept up: the last interval is drained first, so what is left is the store's own state.
     if (!stalled) s.awaitDelivered(s.expected(fed.events));
+    double dealtSeconds = (System.nanoTime() - begun) / 1e9;
     long heapAfter = usedAfterGc();
 
     s.release.countDown();
@@ -233,13 +263,13 @@ public class SparkStore {
     s.pool.shutdownNow();
     double wall = fed.wallNanos / 1e9;
     System.out.printf(Locale.ROOT, "{\"peer\":\"spark-%s\",\"apps\":%d,\"executors\":%d,"
-            + "\"events\":%d,\"stalled\":%b,\"seconds\":%.3f,\"events_per_second\":%.0f,"
+            + "\"events\":%d,\"stalled\":%b,\"manager\":%b,\"seconds\":%.3f,\"events_per_second\":%.0f,"
             + "\"bytes_per_event\":%.1f,\"heap_before\":%d,\"heap_after\":%d,"
             + "\"feeder_cpu_seconds\":%.3f,\"gc_seconds\":%.3f,\"replace_seconds\":%.4f,"
             + "\"largest_batch\":%d,\"pod_bytes\":%d,\"interval_ms\":%d,\"java\":\"%s\","
             + "\"collector\":\"%s\",\"heap_max\":%d,\"verified\":true}%n",
         org.apache.spark.package$.MODULE$.SPARK_VERSION(), apps, executors, fed.events, stalled,
-        wall, fed.events / wall, (double) (heapAfter - heapBefore) / fed.events, heapBefore,
+        manager, manager ? dealtSeconds : wall, fed.events / (manager ? dealtSeconds : wall), (double) (heapAfter - heapBefore) / fed.events, heapBefore,
         heapAfter, fed.cpuNanos / 1e9, gcSeconds, replaceSeconds, s.largestBatch.get(), podBytes,
         intervalMs, Runtime.version(),
         ManagementFactory.getGarbageCollectorMXBeans().get(0).getName(),

@@ -109,9 +109,12 @@ def compile_java(jars, out):
     )
 
 
-def run_case(args, jars, out, executors, apps, stalled):
+def run_case(args, jars, out, executors, apps, subscriber):
     # Up to 32 executors, Scala's map is a single node and a snapshot small: more of them fit.
     max_events = args.max_events or (4_000_000 if executors <= 32 * apps else 2_000_000)
+    if subscriber == "manager" and not args.max_events:
+        # It looks at every executor of every snapshot: events that some seconds suffice for.
+        max_events = min(max_events, 256 * max(2, 200_000 * apps // executors))
     command = [
         "java",
         # One heap size, touched beforehand: else the first pass over fresh pages, which the
@@ -121,7 +124,8 @@ def run_case(args, jars, out, executors, apps, stalled):
         *args.java_opt,
         "-cp", f"{out}{os.pathsep}{jars}/*",
         "SparkStore",
-        f"executors={executors}", f"apps={apps}", f"stalled={str(stalled).lower()}",
+        f"executors={executors}", f"apps={apps}", f"stalled={str(subscriber == 'stalled').lower()}",
+        f"manager={str(subscriber == 'manager').lower()}",
         f"seconds={args.seconds}", f"max_events={max_events}",
         f"interval_ms={args.interval_ms}", f"warmup_seconds={args.warmup}",
     ]
@@ -144,7 +148,8 @@ def main():
                    help="where the download and the compiled class are kept")
     p.add_argument("--executors", type=numbers, default=[10_000, 100_000], help="comma-separated")
     p.add_argument("--apps", type=numbers, default=[1, 1000], help="comma-separated")
-    p.add_argument("--subscriber", choices=["both", "keeping-up", "stalled"], default="both")
+    p.add_argument("--subscriber", choices=["both", "keeping-up", "stalled", "manager"],
+                   default="both", help="manager: Spark's own ExecutorPodsLifecycleManager")
     p.add_argument("--seconds", type=float, default=5, help="of feeding, per case")
     p.add_argument("--warmup", type=float, default=3, help="seconds of JIT warm-up, per case")
     p.add_argument("--max-events", type=int,
@@ -168,18 +173,18 @@ def main():
     compile_java(jars, out)
 
     failed = False
-    subscribers = {"both": [False, True], "keeping-up": [False], "stalled": [True]}
+    subscribers = ["keeping-up", "stalled"] if args.subscriber == "both" else [args.subscriber]
     for _ in range(args.repeat):
         for executors in args.executors:
             for apps in args.apps:
-                for stalled in subscribers[args.subscriber]:
+                for subscriber in subscribers:
                     try:
-                        result = run_case(args, jars, out, executors, apps, stalled)
+                        result = run_case(args, jars, out, executors, apps, subscriber)
                     except (RuntimeError, ValueError, IndexError,
                             subprocess.TimeoutExpired) as error:
                         failed = True
                         result = {"peer": "spark", "apps": apps, "executors": executors,
-                                  "stalled": stalled, "error": str(error)}
+                                  "subscriber": subscriber, "error": str(error)}
                     print(json.dumps(result), flush=True)
     sys.exit(1 if failed else 0)
 

@@ -63,7 +63,10 @@ pub(super) async fn poll(
     metrics: &Metrics,
 ) -> Option<Polled> {
     let reading = async {
-        if paged { in_pages(client, snapshot, metrics).await } else { at_once(client, snapshot, newest, metrics).await }
+        match paged {
+            true => in_pages(client, snapshot, PAGE, metrics).await,
+            false => at_once(client, snapshot, newest, metrics).await,
+        }
     };
     let outcome = match tokio::time::timeout(LIMIT, reading).await {
         Ok(outcome) => outcome,
@@ -97,13 +100,18 @@ async fn at_once(
     Ok(polled.complete(&rest.resource_version))
 }
 
-async fn in_pages(client: &kube::Client, snapshot: &ArcSwap<Snapshot>, metrics: &Metrics) -> anyhow::Result<Polled> {
-    let (mut polled, mut page) = (Polled::default(), ListParams::default().limit(PAGE));
+async fn in_pages(
+    client: &kube::Client,
+    snapshot: &ArcSwap<Snapshot>,
+    most: u32,
+    metrics: &Metrics,
+) -> anyhow::Result<Polled> {
+    let (mut polled, mut page) = (Polled::default(), ListParams::default().limit(most));
     loop {
         let rest = list(client, page, snapshot, &mut polled, metrics).await?;
         match rest.more.filter(|more| !more.is_empty()) {
             None => return Ok(polled.complete(&rest.resource_version)),
-            Some(more) => page = ListParams::default().limit(PAGE).continue_token(&more),
+            Some(more) => page = ListParams::default().limit(most).continue_token(&more),
         }
         tokio::time::sleep(BETWEEN_PAGES).await;
     }
@@ -135,4 +143,81 @@ async fn list(
         body.consume_unpin(length);
     }
     Ok(items.finish::<Rest>()?.metadata)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use bytes::Bytes;
+    use http_body_util::Full;
+    use hyper::{Request, Response};
+    use kube::client::Body;
+
+    use super::*;
+
+    fn item(number: usize) -> String {
+        format!(
+            r#"{{"metadata":{{"namespace":"a","name":"e-{number}","uid":"u{number}","resourceVersion":"{number}"}}}}"#
+        )
+    }
+
+    /// An API server of seven pods that answers as it is asked, and notes what that was.
+    fn server() -> (kube::Client, Arc<Mutex<Vec<String>>>) {
+        let asked = Arc::<Mutex<Vec<String>>>::default();
+        let noted = asked.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let query = request.uri().query().unwrap_or_default().to_owned();
+            let value = |key: &str| {
+                let pair = query.split('&').find_map(|pair| pair.strip_prefix(key)?.strip_prefix('='));
+                pair.and_then(|value| value.parse::<usize>().ok())
+            };
+            let (first, limit) = (value("continue").unwrap_or(0), value("limit").unwrap_or(7));
+            let end = (first + limit).min(7);
+            let items: Vec<String> = (first..end).map(item).collect();
+            let more = if end < 7 { format!(r#","continue":"{end}""#) } else { String::new() };
+            let text = format!(
+                r#"{{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","items":[{}],"metadata":{{"resourceVersion":"40"{more}}}}}"#,
+                items.join(",")
+            );
+            if let Ok(mut noted) = noted.lock() {
+                noted.push(query);
+            }
+            async move { Ok::<_, std::convert::Infallible>(Response::new(Full::new(Bytes::from(text)))) }
+        });
+        (kube::Client::new(service, "default"), asked)
+    }
+
+    #[tokio::test]
+    async fn a_list_in_pages_is_as_whole_as_one_at_once() {
+        let (client, asked) = server();
+        let (snapshot, metrics) = (ArcSwap::default(), Metrics::new().unwrap());
+        let whole = at_once(&client, &snapshot, Some("12".into()), &metrics).await.unwrap();
+        assert_eq!(whole.len(), 7);
+        let asked_once = std::mem::take(&mut *asked.lock().unwrap());
+        assert_eq!(asked_once.len(), 1);
+        assert!(asked_once[0].contains("resourceVersion=12&resourceVersionMatch=NotOlderThan"), "{asked_once:?}");
+        let read = metrics.poll_bytes.get();
+        assert!(read > 400);
+
+        let paged = in_pages(&client, &snapshot, 3, &metrics).await.unwrap();
+        assert_eq!(paged.len(), 7);
+        assert!((0..7).all(|number| paged.has("a", &format!("e-{number}"), &format!("u{number}"))));
+        let asked: Vec<String> = asked.lock().unwrap().clone();
+        assert_eq!(asked.len(), 3);
+        // The first page is of the newest state: it names no version.
+        assert!(asked.iter().all(|query| query.contains("limit=3") && !query.contains("resourceVersion")), "{asked:?}");
+        assert!(metrics.poll_bytes.get() > 2 * read);
+    }
+
+    #[tokio::test]
+    async fn a_page_where_the_whole_list_was_expected_is_no_truth() {
+        let service = tower::service_fn(|_: Request<Body>| async {
+            let text = r#"{"items":[],"metadata":{"resourceVersion":"40","continue":"x"}}"#;
+            Ok::<_, std::convert::Infallible>(Response::new(Full::new(Bytes::from(text))))
+        });
+        let client = kube::Client::new(service, "default");
+        let refused = at_once(&client, &ArcSwap::default(), None, &Metrics::new().unwrap()).await;
+        assert!(refused.unwrap_err().to_string().contains("expected the whole list"));
+    }
 }

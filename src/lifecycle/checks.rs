@@ -52,6 +52,11 @@ impl Polled {
     pub fn is_empty(&self) -> bool {
         self.present.is_empty()
     }
+
+    /// Whether it had this pod.
+    pub fn has(&self, namespace: &str, name: &str, uid: &str) -> bool {
+        self.present.contains(&hash(namespace, name, uid))
+    }
 }
 
 fn hash(namespace: &str, name: &str, uid: &str) -> u64 {
@@ -145,7 +150,7 @@ impl Checks {
 
     /// Whether a poll should have had a pod, did not, and nobody looks at it yet.
     fn misses(&self, polled: &Polled, namespace: &str, name: &str, uid: &str, version: &str) -> bool {
-        !polled.present.contains(&hash(namespace, name, uid))
+        !polled.has(namespace, name, uid)
             && !is_newer(version, &polled.version)
             && !self.open.contains_key(&PodKey::new(namespace, name))
     }
