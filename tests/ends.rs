@@ -566,3 +566,39 @@ fn an_older_sighting_of_a_driver_brings_nobody_back_to_life() {
     office.apply(Change::Replaced(Replaced::Pods(vec![version(driver(), 7).sighting()])));
     assert!(office.desk.snapshot().app("default", APP).unwrap().live_driver().is_none());
 }
+
+#[test]
+fn a_deletion_tells_how_a_pod_was_that_nobody_had_seen_end() {
+    let mut office = Office::open(Finished::Label);
+    office.see(&driver());
+    office.see(&running(1));
+    office.after(1);
+    // The watch missed the end of the one and the whole of the other; the deletions carry how they were last.
+    office.apply(Change::PodDeleted(version(failed(1, 52), 8).sighting()));
+    office.apply(Change::PodDeleted(version(failed(2, 137), 9).sighting()));
+    let exits = office.after(2).exits;
+    let told: Vec<(String, Cause, Option<i32>)> =
+        exits.iter().map(|exit| (exit.executor.name.to_string(), exit.cause, exit.exit_code())).collect();
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert!(told.contains(&("nb-exec-1".into(), Cause::JvmOom, Some(52))), "{told:?}");
+    assert!(told.contains(&("nb-exec-2".into(), Cause::Killed, Some(137))), "{told:?}");
+    let app = office.desk.snapshot().app("default", APP).unwrap().clone();
+    assert!(app.executors.is_empty());
+    // What comes late of it brings it back no more, and the deletion of another pod of that name ends nobody.
+    office.see(&version(running(1), 7));
+    office.see(&version(running(3), 12));
+    office.apply(Change::PodDeleted(version(executor(3).stored("another"), 11).sighting()));
+    assert!(office.after(2).exits.is_empty());
+    assert_eq!(office.desk.snapshot().app("default", APP).unwrap().executors.len(), 1);
+}
+
+#[test]
+fn a_list_from_the_past_brings_nobody_back() {
+    let mut office = Office::open(Finished::Label);
+    office.see(&driver());
+    office.see(&failed(1, 137));
+    office.after(1);
+    office.lose("nb-exec-1", "e1");
+    office.apply(Change::Replaced(Replaced::Pods(vec![driver().sighting(), running(1).sighting()])));
+    assert!(office.desk.snapshot().app("default", APP).unwrap().executors.is_empty());
+}

@@ -37,7 +37,7 @@ pub(super) trait Source: Send + Sync + 'static {
     }
     /// An object was added or modified.
     fn present(&self, seen: Seen<Self::View>, view: Self::View) -> Change;
-    /// An object is gone.
+    /// An object is gone; its view, where it can be read, is how it was last.
     fn gone(&self, seen: &Seen<Self::View>) -> Change;
     /// An object of a list.
     fn item(&self, seen: &Seen<Self::View>, view: Self::View) -> Option<Self::Item>;
@@ -243,7 +243,10 @@ impl Source for Pods {
     }
 
     fn gone(&self, seen: &Seen<Sighting>) -> Change {
-        Change::PodGone(PodKey::new(seen.namespace(), seen.name()), seen.uid().into())
+        match &seen.view {
+            Some(view) => Change::PodDeleted(view.clone()),
+            None => Change::PodGone(PodKey::new(seen.namespace(), seen.name()), seen.uid().into()),
+        }
     }
 
     fn item(&self, _: &Seen<Sighting>, view: Sighting) -> Option<Sighting> {

@@ -230,12 +230,14 @@ impl Desk {
     pub fn apply(&mut self, mut change: Change, now: Now) {
         match &mut change {
             // News that was overtaken by the pod's end.
-            Change::Pod(seen) if self.is_gone(seen.uid()) => return,
+            Change::Pod(seen) | Change::PodDeleted(seen) if self.is_gone(seen.uid()) => return,
             Change::Pod(seen) => {
                 seen.seen_at(now.at);
                 self.note_version(seen);
             }
             Change::Replaced(Replaced::Pods(all)) => {
+                // A list from the past brings nobody back.
+                all.retain(|seen| !self.is_gone(seen.uid()));
                 // After a restore of etcd versions begin anew.
                 self.newest = None;
                 self.listed.insert(PODS);
@@ -246,6 +248,11 @@ impl Desk {
             }
             Change::Replaced(Replaced::Namespaces(_)) => _ = self.listed.insert(NAMESPACES),
             Change::PodGone(_, uid) => _ = self.gone[0].insert(uid.clone()),
+            Change::PodDeleted(seen) => {
+                seen.seen_at(now.at);
+                self.note_version(seen);
+                self.gone[0].insert(seen.uid().clone());
+            }
             Change::GroupGone(key) => {
                 self.gone[0].extend(self.snapshot().groups.get(key).map(|group| group.uid.clone()))
             }

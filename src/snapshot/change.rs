@@ -22,6 +22,8 @@ pub enum Change {
     Pod(Sighting),
     /// A labelled pod is gone. With another uid than the one kept it is old news.
     PodGone(PodKey, Arc<str>),
+    /// A labelled pod was deleted, and this is how it was last: what it says may never have been seen, nor the pod.
+    PodDeleted(Sighting),
     /// A pod was read by name, for the applications that asked for it.
     Followed(PodKey, Followed, Vec<AppKey>),
     /// Nobody names this pod any more.
@@ -137,6 +139,14 @@ impl Snapshot {
         match change {
             Change::Pod(sighting) => self.see(sighting),
             Change::PodGone(key, uid) => self.lose(&key, &uid),
+            Change::PodDeleted(sighting) => {
+                let (key, uid) = (sighting.key(), sighting.uid().clone());
+                let Effect { touched, ended, revived, departed } = self.see(sighting);
+                let mut effect = self.lose(&key, &uid);
+                effect.touched.extend(touched);
+                effect.departed.extend(departed);
+                Effect { ended, revived, ..effect }
+            }
             Change::Replaced(Replaced::Pods(all)) => self.replace_pods(all),
             other => self.apply_beside(other).into(),
         }
@@ -153,7 +163,7 @@ impl Snapshot {
     /// Everything but labelled pods.
     fn apply_beside(&mut self, change: Change) -> Vec<AppKey> {
         match change {
-            Change::Pod(_) | Change::PodGone(..) => Vec::new(), // Done above.
+            Change::Pod(_) | Change::PodGone(..) | Change::PodDeleted(_) => Vec::new(), // Done above.
             Change::Followed(key, followed, askers) => {
                 if self.follow(key, followed) {
                     askers

@@ -196,7 +196,7 @@ impl Sim {
             let Some(sighting) = entry.sighting else { continue };
             let change = match entry.pod {
                 Some(_) => Change::Pod(sighting),
-                None => Change::PodGone(PodKey::new(NAMESPACE, &entry.name), entry.uid.as_str().into()),
+                None => Change::PodDeleted(sighting),
             };
             if self.trouble() && (self.now < deaf_until || self.rng.chance(2)) {
                 self.say(|| format!("r{number} misses {} {}", entry.name, entry.version));
@@ -265,7 +265,9 @@ impl Sim {
     fn see(&mut self, number: usize, change: &Change) {
         let seen = &mut self.replicas[number].seen;
         match change {
-            Change::Pod(Sighting::Executor(_, executor)) => _ = seen.insert(executor.uid.to_string()),
+            Change::Pod(Sighting::Executor(_, executor)) | Change::PodDeleted(Sighting::Executor(_, executor)) => {
+                seen.insert(executor.uid.to_string());
+            }
             Change::Replaced(Replaced::Pods(all)) => {
                 for sighting in all {
                     if let Sighting::Executor(_, executor) = sighting {

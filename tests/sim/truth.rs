@@ -184,11 +184,12 @@ impl Truth {
 
     /// Takes a pod away.
     pub fn remove(&mut self, name: &str, now: Duration) {
-        let Some(pod) = self.pods.remove(name) else { return };
+        let Some(mut pod) = self.pods.remove(name) else { return };
         if pod.role == Role::Executor {
             self.ends.entry(pod.uid.clone()).or_insert(now);
         }
         let version = self.next_version();
+        pod.version = version;
         let labelled = pod.role != Role::Notebook;
         let sighting = labelled.then(|| pod.sighting(&self.selectors[pod.app]));
         self.log.push(Logged { version, name: name.to_owned(), pod: None, uid: pod.uid, sighting });
