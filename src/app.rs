@@ -17,7 +17,7 @@ use crate::http::limits::Limits;
 use crate::http::server::{self, Deadlines, Ending, Listener};
 use crate::http::webhook::Mutate;
 use crate::http::{admin, debug, webhook};
-use crate::lifecycle::Settings;
+use crate::lifecycle::{Settings, Standing};
 use crate::policy::Policies;
 use crate::runtime::random;
 use crate::runtime::ready::Readiness;
@@ -131,18 +131,21 @@ impl App {
         });
 
         let exits = Arc::new(ArcSwap::from_pointee(imbl::Vector::new()));
+        let (elected, leading) = watch::channel(None);
+        let (led, led_seen) = watch::channel(false);
         let mut debug_address = None;
         if let Some(debug) = options.debug {
             let listener = Listener::bind(debug)?;
             debug_address = Some(listener.address());
-            let routes = debug::router(snapshot.clone(), exits.clone());
+            let routes = debug::router(debug::Shown {
+                snapshot: snapshot.clone(),
+                exits: exits.clone(),
+                standing: standing(leading.clone(), led_seen.clone()),
+            });
             supervisor.spawn("debug", async move {
                 Ok(server::serve_plain(listener, routes, Deadlines::default(), debug_ending).await?)
             });
         }
-
-        let (elected, leading) = watch::channel(None);
-        let (led, led_seen) = watch::channel(false);
         let leaving = CancellationToken::new();
         let instance = options.election.identity.clone();
         // By then another replica leads, has noticed what was left untold, and has told it.
@@ -248,6 +251,13 @@ impl App {
         self.leave();
         self.supervisor.stop().await
     }
+}
+
+fn standing(
+    leading: watch::Receiver<Option<Arc<Leadership>>>,
+    led: watch::Receiver<bool>,
+) -> Arc<dyn Fn() -> Standing + Send + Sync> {
+    Arc::new(move || Standing::of(leading.borrow().is_some(), *led.borrow()))
 }
 
 async fn first_config(source: ConfigSource, every: Duration) -> anyhow::Result<(Config, Option<Reloader>)> {

@@ -268,9 +268,42 @@ async fn ends_are_told_in_every_way_and_the_driver_goes_first() {
     assert_eq!(code, Some(1));
     assert!(error.contains("nothing is known of nb-exec-4"), "{error}");
     let (_, text, error) = ask(&["apps", "--kubeconfig", &kubeconfig, "--namespace", &cluster.namespace]);
-    assert!(text.contains("nb-driver (alive)") && text.contains(APP), "{text}{error}");
-    let (_, text, _) = ask(&["apps", "-o", "json", "--debug", &debug]);
+    assert!(text.contains("nb-driver (running)") && text.contains(APP), "{text}{error}");
+    let (_, text, _) = ask(&["apps", "-A", "-o", "json", "--debug", &debug]);
     assert_eq!(serde_json::from_str::<Value>(&text).unwrap()[0]["driver"]["life"], "alive");
+    let (_, text, error) = ask(&["why", APP, "--debug", &debug]);
+    assert!(text.contains("  driver    nb-driver (running)"), "{text}{error}");
+    assert!(text.contains("  ended     1 completed, 1 deleted, 2 oom-killed"), "{text}");
+    // One that ended and is still there is told once.
+    let (_, text, _) = ask(&["why", "pod/nb-exec-1", "--debug", &debug]);
+    assert_eq!(text.matches("nb-exec-1").count(), 1, "{text}");
+    assert!(text.contains("cause     oom-killed") && text.contains("state     failed"), "{text}");
+
+    // Whatever goes wrong says what was expected, and of whom.
+    let said = |args: &[&str], words: &[&str]| {
+        let (code, text, error) = ask(args);
+        assert_ne!(code, Some(0), "{args:?}: {text}");
+        for word in words {
+            assert!(error.contains(word), "{args:?}: {error}");
+        }
+        assert!(!error.contains("Status {"), "{args:?}: {error}");
+    };
+    let mut stray = pod("stray").label("spark-role", "driver");
+    stray.0["metadata"]["namespace"] = cluster.namespace.clone().into();
+    cluster.pod_by(&cluster.client, &stray).await;
+    let of = ["--kubeconfig", &kubeconfig];
+    said(&["why", "stray", of[0], of[1]], &["is there, but has no label spark-app-selector"]);
+    said(&["why", "nb-exec-4", "-n", "other", "--debug", &debug], &["in namespace other"]);
+    said(&["apps", "-n", "No Such", "--debug", &debug], &["expected a namespace"]);
+    let metrics = format!("http://{}", replica.metrics);
+    said(&["apps", "--debug", &metrics], &["404", "expected spark-usher's debug listener (port 6060"]);
+    said(&["apps", "--debug", "http://127.0.0.1:1"], &["refused", "is kubectl port-forward running?"]);
+    let nobody = cluster.folder().join("nobody.kubeconfig").display().to_string();
+    std::fs::write(&nobody, cluster.kubeconfig().replace("admin-token", "wrong").replace("127.0.0.1", "127.0.0.2"))
+        .unwrap();
+    said(&["apps", "--kubeconfig", &nobody], &["127.0.0.2"]);
+    let (code, text, _) = ask(&["apps", "-n", "other", "--debug", &debug]);
+    assert_eq!((code, &*text), (Some(0), "no Spark applications in namespace other\n"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -2,8 +2,9 @@
 
 use std::io::{self, Write};
 
-use super::look::Source;
+use super::look::{Found, Source};
 use crate::lifecycle::report::{self, AppReport};
+use crate::runtime::clock;
 use crate::spark::state::ExecutorPodState;
 
 #[derive(Debug, clap::Args)]
@@ -18,11 +19,17 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<u8> {
     let namespace = args.source.namespace.as_deref();
     let query = format!("/debug/apps?{}", args.source.namespace_query().trim_start_matches('&'));
-    let asked = super::block_on(args.source.ask(&query, |snapshot, exits| report::apps(snapshot, exits, namespace)));
-    match asked {
-        Ok(apps) => {
+    let own = |snapshot: &_, exits: &_| report::apps(snapshot, exits, namespace, clock::now());
+    match super::block_on(args.source.ask(&query, own)) {
+        Ok(Found { answer: apps, caution }) => {
+            if let Some(caution) = caution {
+                writeln!(err, "caution: {caution}")?;
+            }
             match args.output {
                 super::Output::Json => writeln!(out, "{}", serde_json::to_string_pretty(&apps)?)?,
+                super::Output::Text if apps.is_empty() => {
+                    writeln!(out, "no Spark applications{}", args.source.place())?
+                }
                 super::Output::Text => table(&apps, out)?,
             }
             Ok(super::OK)
@@ -31,42 +38,43 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::
     }
 }
 
-const HEAD: [&str; 9] =
-    ["NAMESPACE", "APP", "DRIVER", "PENDING", "RUNNING", "ENDING", "FAILED", "SUCCEEDED", "LAST END"];
+const HEAD: [&str; 10] =
+    ["NAMESPACE", "APP", "DRIVER", "PENDING", "RUNNING", "ENDING", "FAILED", "SUCCEEDED", "UNKNOWN", "LAST END"];
 
 fn table(apps: &[AppReport], out: &mut dyn Write) -> io::Result<()> {
-    if apps.is_empty() {
-        return writeln!(out, "no Spark applications");
-    }
-    let count = |app: &AppReport, states: &[ExecutorPodState]| {
-        states
-            .iter()
-            .map(|state| app.executors.get(state.as_str()).copied().unwrap_or_default())
-            .sum::<usize>()
-            .to_string()
-    };
+    let now = clock::now();
     let rows = apps.iter().map(|app| {
+        let count = |states: &[ExecutorPodState]| {
+            let counts = states.iter().map(|state| app.executors.get(state.as_str()).copied().unwrap_or_default());
+            counts.sum::<usize>().to_string()
+        };
         let driver = match &app.driver.pod {
-            Some(pod) => format!("{pod} ({})", app.driver.life),
+            Some(pod) => format!("{pod} ({})", super::why::driver_state(&app.driver)),
             None => app.driver.life.clone(),
         };
         let last =
-            app.exits.first().map_or_else(String::new, |exit| format!("{} {} {}", exit.at, exit.pod, exit.cause));
-        use ExecutorPodState::{Deleted, Failed, Pending, Running, Succeeded, Terminating};
+            app.exits.first().map(|exit| format!("{} {} {}", super::why::ago(&exit.at, now), exit.pod, exit.cause));
+        use ExecutorPodState::{Deleted, Failed, Pending, Running, Succeeded, Terminating, Unknown};
         [
             app.namespace.clone(),
             app.app.clone(),
             driver,
-            count(app, &[Pending]),
-            count(app, &[Running]),
-            count(app, &[Terminating, Deleted]),
-            count(app, &[Failed]),
-            count(app, &[Succeeded]),
-            last,
+            count(&[Pending]),
+            count(&[Running]),
+            count(&[Terminating, Deleted]),
+            count(&[Failed]),
+            count(&[Succeeded]),
+            count(&[Unknown]),
+            last.unwrap_or_default(),
         ]
     });
-    let rows: Vec<[String; 9]> = [HEAD.map(str::to_owned)].into_iter().chain(rows).collect();
-    let mut widths = [0; 9];
+    let mut rows: Vec<Vec<String>> = [HEAD.map(str::to_owned)].into_iter().chain(rows).map(Vec::from).collect();
+    // Rare enough not to take a column from everybody.
+    let unknown = HEAD.len() - 2;
+    if rows.iter().skip(1).all(|row| row.get(unknown).is_some_and(|count| count == "0")) {
+        rows.iter_mut().for_each(|row| _ = row.remove(unknown));
+    }
+    let mut widths = [0; HEAD.len()];
     for row in &rows {
         for (width, cell) in widths.iter_mut().zip(row) {
             *width = (*width).max(cell.chars().count());

@@ -11,12 +11,16 @@ use hyper_util::rt::TokioExecutor;
 use imbl::Vector;
 use serde::de::DeserializeOwned;
 
+use crate::cluster::client::Brief;
 use crate::cluster::{client, picture};
+use crate::http::debug;
 use crate::lifecycle::Exit;
 use crate::snapshot::Snapshot;
 
-/// How long either may take.
-const LIMIT: Duration = Duration::from_secs(60);
+/// How long a debug listener, or an API server's first answer, may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long all of it may take.
+const LIMIT: Duration = Duration::from_secs(120);
 /// The longest answer.
 const MAX_ANSWER: usize = 256 << 20;
 
@@ -33,9 +37,31 @@ pub(super) struct Source {
     #[arg(long)]
     pub(super) context: Option<String>,
     /// One namespace instead of all.
-    #[arg(long, short, value_name = "NAMESPACE")]
+    #[arg(long, short, value_name = "NAMESPACE", value_parser = namespace)]
     pub(super) namespace: Option<String>,
+    /// All namespaces, as without --namespace.
+    #[arg(long, short = 'A', conflicts_with = "namespace")]
+    all_namespaces: bool,
 }
+
+fn namespace(text: &str) -> Result<String, String> {
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    if !text.is_empty() && text.len() <= 63 && text.chars().all(plain) {
+        return Ok(text.to_owned());
+    }
+    Err("expected a namespace: lower-case letters, digits and '-', at most 63".to_owned())
+}
+
+/// What was found.
+pub(super) struct Found<T> {
+    /// The answer.
+    pub(super) answer: T,
+    /// What is to be known of whoever answered.
+    pub(super) caution: Option<&'static str>,
+}
+
+const MAY_BE_OLD: &str = "this replica neither leads nor sees who does: the API server may be out of its reach, and what \
+                          it shows may be old";
 
 impl Source {
     /// What there is: the answer of a running spark-usher, or a picture of what the API server has.
@@ -43,19 +69,41 @@ impl Source {
         &self,
         path_and_query: &str,
         own: impl FnOnce(&Snapshot, &Vector<Exit>) -> T,
-    ) -> anyhow::Result<T> {
-        let asking = async {
-            if let Some(debug) = &self.debug {
-                return get(debug, path_and_query).await.with_context(|| format!("--debug {debug}"));
-            }
-            let cluster = client::connect(self.kubeconfig.as_deref(), self.context.as_deref()).await?;
-            let (snapshot, exits) = picture::take(&cluster.client, self.namespace.as_deref()).await?;
-            Ok(own(&snapshot, &exits))
-        };
-        match tokio::time::timeout(LIMIT, asking).await {
-            Ok(outcome) => outcome,
-            Err(_) => bail!("no answer within {LIMIT:?}"),
+    ) -> anyhow::Result<Found<T>> {
+        if let Some(debug) = &self.debug {
+            return match tokio::time::timeout(PATIENCE, get(debug, path_and_query)).await {
+                Ok(outcome) => outcome.with_context(|| format!("--debug {debug}")),
+                Err(_) => bail!("--debug {debug}: no answer within {PATIENCE:?}"),
+            };
         }
+        let cluster = self.reach().await?;
+        match tokio::time::timeout(LIMIT, picture::take(&cluster.client, self.namespace.as_deref())).await {
+            Ok(Ok((snapshot, exits))) => Ok(Found { answer: own(&snapshot, &exits), caution: None }),
+            Ok(Err(error)) => bail!("{}: {}", cluster.server, Brief(&error)),
+            Err(_) => bail!("{}: the list of pods did not end within {LIMIT:?}", cluster.server),
+        }
+    }
+
+    /// Where a pod of that name is that belongs to no application, and what it lacks.
+    pub(super) async fn stray(&self, name: &str) -> anyhow::Result<Option<String>> {
+        let cluster = self.reach().await?;
+        let stray = picture::stray(&cluster.client, self.namespace.as_deref(), name).await;
+        stray.map_err(|error| anyhow::anyhow!("{}: {}", cluster.server, Brief(&error)))
+    }
+
+    /// A client for an API server that answers.
+    async fn reach(&self) -> anyhow::Result<client::Cluster> {
+        let cluster = client::connect(self.kubeconfig.as_deref(), self.context.as_deref()).await?;
+        match tokio::time::timeout(PATIENCE, cluster.client.apiserver_version()).await {
+            Ok(Ok(_)) => Ok(cluster),
+            Ok(Err(error)) => bail!("{}: {}", cluster.server, Brief(&error)),
+            Err(_) => bail!("{}: no answer within {PATIENCE:?}", cluster.server),
+        }
+    }
+
+    /// ` in namespace …`, or nothing.
+    pub(super) fn place(&self) -> String {
+        self.namespace.as_ref().map_or_else(String::new, |namespace| format!(" in namespace {namespace}"))
     }
 
     /// `&namespace=…`, or nothing.
@@ -64,19 +112,27 @@ impl Source {
     }
 }
 
-async fn get<T: DeserializeOwned>(base: &Uri, path_and_query: &str) -> anyhow::Result<T> {
+async fn get<T: DeserializeOwned>(base: &Uri, path_and_query: &str) -> anyhow::Result<Found<T>> {
     let (Some("http"), Some(authority)) = (base.scheme_str(), base.authority()) else {
         bail!("expected a URL such as http://127.0.0.1:6060");
     };
     let uri: Uri = format!("http://{authority}{path_and_query}").parse()?;
     let client = Client::builder(TokioExecutor::new()).build_http::<Empty<bytes::Bytes>>();
-    let response = client.get(uri).await?;
+    let response = client.get(uri).await.map_err(|error| {
+        anyhow::anyhow!("{}; expected spark-usher's debug listener: is kubectl port-forward running?", Brief(&error))
+    })?;
     let status = response.status();
+    let standing = response.headers().get(debug::STANDING).cloned();
     let body =
         Limited::new(response.into_body(), MAX_ANSWER).collect().await.map_err(|error| anyhow::anyhow!(error))?;
     let body = body.to_bytes();
-    if !status.is_success() {
-        bail!("{status}: {}", String::from_utf8_lossy(&body).trim());
-    }
-    serde_json::from_slice(&body).context("expected the answer of spark-usher's debug listener")
+    let Some(standing) = standing.filter(|_| status.is_success()) else {
+        let said = String::from_utf8_lossy(&body);
+        let said = said.trim().chars().take(200).collect::<String>();
+        bail!(
+            "{status} {said}: expected spark-usher's debug listener (port 6060 unless --debug-listen says otherwise)"
+        );
+    };
+    let answer = serde_json::from_slice(&body).context("expected the answer of spark-usher's debug listener")?;
+    Ok(Found { answer, caution: (standing == "leaderless").then_some(MAY_BE_OLD) })
 }

@@ -1,9 +1,13 @@
 //! `spark-usher why POD|APP`: why an executor ended, hangs or does not start; of an application, all that is odd about it.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-use super::look::Source;
-use crate::lifecycle::report::{self, AppReport, ExecutorReport, ExitReport, WhyReport};
+use jiff::Timestamp;
+
+use super::look::{Found, Source};
+use crate::lifecycle::report::{self, AppReport, DriverReport, ExecutorReport, ExitReport, Of, WhyReport};
+use crate::runtime::clock;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -18,6 +22,7 @@ pub(super) struct Args {
 }
 
 fn name(text: &str) -> Result<String, String> {
+    let text = text.strip_prefix("pod/").or_else(|| text.strip_prefix("pods/")).unwrap_or(text);
     let plain = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
     if !text.is_empty() && text.len() <= 253 && text.chars().all(plain) {
         return Ok(text.to_owned());
@@ -28,45 +33,82 @@ fn name(text: &str) -> Result<String, String> {
 pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<u8> {
     let namespace = args.source.namespace.as_deref();
     let query = format!("/debug/why?name={}{}", args.name, args.source.namespace_query());
-    let asked = args.source.ask(&query, |snapshot, exits| report::why(snapshot, exits, &args.name, namespace));
-    let found = match super::block_on(asked) {
+    let own = |snapshot: &_, exits: &_| report::why(snapshot, exits, &args.name, namespace, clock::now());
+    let Found { answer: found, caution } = match super::block_on(args.source.ask(&query, own)) {
         Ok(found) => found,
         Err(error) => return super::failed(err, &error),
     };
+    if let Some(caution) = caution {
+        writeln!(err, "caution: {caution}")?;
+    }
     if args.output == super::Output::Json {
         writeln!(out, "{}", serde_json::to_string_pretty(&found)?)?;
     } else if found.is_empty() {
-        let hint = if args.source.debug.is_some() {
-            "it may have ended too long ago, or another replica leads"
-        } else {
-            "its pod may be gone: ask a running spark-usher by --debug"
-        };
-        writeln!(err, "nothing is known of {}: no Spark pod and no application has that name; {hint}", args.name)?;
+        writeln!(err, "{}", super::plain(&nothing(args)))?;
     } else {
         let mut text = Vec::new();
-        tell(&found, &mut text)?;
+        tell(&found, clock::now(), &mut text)?;
         out.write_all(super::plain(&String::from_utf8_lossy(&text)).as_bytes())?;
     }
     Ok(if found.is_empty() { super::FAILED } else { super::OK })
 }
 
-fn tell(found: &WhyReport, out: &mut dyn Write) -> io::Result<()> {
-    for (app, executor) in &found.executors {
+/// Why nothing was found.
+fn nothing(args: &Args) -> String {
+    let hint = if args.source.debug.is_some() {
+        "it may have ended too long ago, or before this replica started".to_owned()
+    } else {
+        match super::block_on(args.source.stray(&args.name)) {
+            Ok(Some(stray)) => return format!("nothing is known of {}: {stray}", args.name),
+            Ok(None) => "its pod may be gone: a running spark-usher remembers it (--debug)".to_owned(),
+            Err(error) => format!("{error:#}"),
+        }
+    };
+    let place = args.source.place();
+    format!("nothing is known of {}: no Spark pod and no application{place} has that name; {hint}", args.name)
+}
+
+fn tell(found: &WhyReport, now: Timestamp, out: &mut dyn Write) -> io::Result<()> {
+    for Of { app, what: executor } in &found.executors {
         writeln!(out, "{}  executor {} of {app}", executor.pod, number(executor.id))?;
         present(executor, out)?;
+        // One that ended and is still there is told once.
+        for exit in found.exits.iter().filter(|exit| exit.what.uid == executor.uid) {
+            writeln!(out, "  ended     {}", when(&exit.what.at, now))?;
+            ended(&exit.what, false, out)?;
+        }
     }
-    for (app, exit) in &found.exits {
-        writeln!(out, "{}  executor {} of {app}, ended {}", exit.pod, number(exit.id), exit.at)?;
-        ended(exit, out)?;
+    let is_there = |uid: &str| found.executors.iter().any(|executor| executor.what.uid == uid);
+    for Of { app, what: exit } in found.exits.iter().filter(|exit| !is_there(&exit.what.uid)) {
+        writeln!(out, "{}  executor {} of {app}; its pod is gone", exit.pod, number(exit.id))?;
+        writeln!(out, "  ended     {}", when(&exit.at, now))?;
+        ended(exit, true, out)?;
     }
     for app in &found.apps {
-        application(app, out)?;
+        application(app, now, out)?;
     }
     Ok(())
 }
 
 fn number(id: Option<u64>) -> String {
     id.map_or_else(|| "without a number".to_owned(), |id| id.to_string())
+}
+
+fn when(time: &str, now: Timestamp) -> String {
+    format!("{time}, {}", ago(time, now))
+}
+
+/// How long ago a time was: `3m ago`.
+pub(super) fn ago(time: &str, now: Timestamp) -> String {
+    let Ok(time) = time.parse::<Timestamp>() else { return time.to_owned() };
+    let seconds = now.duration_since(time).as_secs().max(0);
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86400);
+    match () {
+        () if days >= 2 => format!("{days}d ago"),
+        () if hours >= 2 => format!("{hours}h ago"),
+        () if minutes >= 2 => format!("{minutes}m ago"),
+        () => format!("{seconds}s ago"),
+    }
 }
 
 fn present(executor: &ExecutorReport, out: &mut dyn Write) -> io::Result<()> {
@@ -80,30 +122,64 @@ fn present(executor: &ExecutorReport, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-fn ended(exit: &ExitReport, out: &mut dyn Write) -> io::Result<()> {
+fn ended(exit: &ExitReport, with_node: bool, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "  cause     {}: {}", exit.cause, exit.text)?;
     if !exit.detail.is_empty() {
         writeln!(out, "  detail    {}", exit.detail)?;
     }
-    if let Some(node) = &exit.node {
+    if let Some(node) = exit.node.as_ref().filter(|_| with_node) {
         writeln!(out, "  node      {node}")?;
     }
     let blame = |by_app: bool| if by_app { "the application's own doing" } else { "not the application's doing" };
-    writeln!(out, "  blame     {}; Spark says: {}", blame(exit.by_app), blame(exit.spark.caused_by_app))?;
-    writeln!(out, "  Spark     {}", exit.spark.message.trim().replace('\n', "\n            "))
+    let counts = if exit.spark.caused_by_app { "counts" } else { "does not count" };
+    let but = if exit.by_app == exit.spark.caused_by_app { "and" } else { "but" };
+    writeln!(out, "  blame     {}, {but} Spark {counts} it as the application's own", blame(exit.by_app))?;
+    let lines = exit.spark.message.lines().map(str::trim_end).filter(|line| !line.is_empty());
+    writeln!(out, "  Spark     {}", lines.collect::<Vec<_>>().join("\n            "))
 }
 
-fn application(app: &AppReport, out: &mut dyn Write) -> io::Result<()> {
+/// How a driver is, in a word or two.
+pub(super) fn driver_state(driver: &DriverReport) -> &str {
+    match &driver.state {
+        Some(state) => state,
+        None if driver.life == "gone" => "gone: no such pod",
+        None => &driver.life,
+    }
+}
+
+fn application(app: &AppReport, now: Timestamp, out: &mut dyn Write) -> io::Result<()> {
     let driver = app.driver.pod.as_deref().unwrap_or("no pod is known");
+    let node = app.driver.node.as_ref().map_or_else(String::new, |node| format!(" on {node}"));
+    let why = app.driver.why.as_ref().map_or_else(String::new, |why| format!(": {why}"));
     writeln!(out, "{}/{}", app.namespace, app.app)?;
-    writeln!(out, "  driver    {driver} ({})", app.driver.life)?;
-    let counts: Vec<String> = app.executors.iter().map(|(state, count)| format!("{count} {state}")).collect();
-    writeln!(out, "  executors {}", if counts.is_empty() { "none".to_owned() } else { counts.join(", ") })?;
+    writeln!(out, "  driver    {driver} ({}){node}{why}", driver_state(&app.driver))?;
+    let counts = |counts: &BTreeMap<String, usize>| {
+        let all: Vec<String> = counts.iter().map(|(what, count)| format!("{count} {what}")).collect();
+        if all.is_empty() { "none".to_owned() } else { all.join(", ") }
+    };
+    writeln!(out, "  executors {}", counts(&app.executors))?;
     for executor in &app.troubled {
-        writeln!(out, "  {}  {}: {}", executor.pod, executor.state, executor.why.as_deref().unwrap_or_default())?;
+        writeln!(
+            out,
+            "    {}  {}{}",
+            executor.pod,
+            executor.state,
+            colon(executor.why.as_deref().unwrap_or_default())
+        )?;
+    }
+    let all: usize = app.ended.values().sum();
+    if all > 0 {
+        writeln!(out, "  ended     {}", counts(&app.ended))?;
     }
     for exit in &app.exits {
-        writeln!(out, "  {}  {}  {}: {}", exit.at, exit.pod, exit.cause, exit.detail)?;
+        writeln!(out, "    {}  {}  {}{}", when(&exit.at, now), exit.pod, exit.cause, colon(&exit.detail))?;
+    }
+    if all > app.exits.len() {
+        writeln!(out, "    … and {} more", all - app.exits.len())?;
     }
     Ok(())
+}
+
+fn colon(text: &str) -> String {
+    if text.is_empty() { String::new() } else { format!(": {text}") }
 }

@@ -1,5 +1,6 @@
 //! Finding the API server.
 
+use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -20,6 +21,25 @@ const PROBE_EVERY: Duration = Duration::from_secs(2);
 /// and given up after so many probes without an answer: eight seconds in all.
 const PROBES: u32 = 2;
 
+/// What went wrong, in a line: the API server's own words, or the last cause.
+#[derive(Debug)]
+pub struct Brief<'e>(pub &'e (dyn std::error::Error + 'static));
+
+impl fmt::Display for Brief<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut error = self.0;
+        loop {
+            if let Some(kube::Error::Api(status)) = error.downcast_ref() {
+                return write!(f, "{} ({})", status.message, status.code);
+            }
+            match error.source() {
+                Some(source) => error = source,
+                None => return write!(f, "{error}"),
+            }
+        }
+    }
+}
+
 /// A client, and the namespace that its configuration names.
 #[derive(Clone)]
 pub struct Cluster {
@@ -27,6 +47,8 @@ pub struct Cluster {
     pub client: Client,
     /// The pod's own namespace, or that of the kubeconfig's context.
     pub namespace: String,
+    /// The API server's address, for what people are told.
+    pub server: String,
 }
 
 /// Reads the kubeconfig at this path, else what the environment offers: the kubeconfig that `KUBECONFIG` or the home
@@ -45,8 +67,8 @@ pub async fn connect(kubeconfig: Option<&Path>, context: Option<&str>) -> anyhow
         )?,
     };
     config.connect_timeout = Some(CONNECT);
-    let namespace = config.default_namespace.clone();
-    Ok(Cluster { client: client(config)?, namespace })
+    let (namespace, server) = (config.default_namespace.clone(), config.cluster_url.to_string());
+    Ok(Cluster { client: client(config)?, namespace, server })
 }
 
 /// kube's own client, but for a connector that notices a peer that is gone without a word: a watch on such a connection

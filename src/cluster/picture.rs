@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use imbl::Vector;
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
 use kube::api::{Api, ListParams};
+use kube::core::PartialObjectMeta;
 
 use super::view::{Seen, resource};
 use super::{reads, watch};
@@ -11,6 +14,7 @@ use crate::lifecycle::{self, Answer, Exit, Exits, Now, Read};
 use crate::policy::Policies;
 use crate::runtime::clock;
 use crate::snapshot::{Calls, Change, Followed, Replaced, Sighting, Snapshot, Store};
+use crate::spark::labels;
 
 /// Pods on a page.
 const PAGE: u32 = 500;
@@ -18,7 +22,7 @@ const PAGE: u32 = 500;
 const FOLLOWED: usize = 200;
 
 /// Reads every Spark pod of the cluster, or of one namespace, and the ends that those pods still tell.
-pub async fn take(client: &kube::Client, namespace: Option<&str>) -> anyhow::Result<(Snapshot, Vector<Exit>)> {
+pub async fn take(client: &kube::Client, namespace: Option<&str>) -> kube::Result<(Snapshot, Vector<Exit>)> {
     let pods = resource("", "v1", "Pod", "pods");
     let api: Api<Seen<Sighting>> = match namespace {
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, &pods),
@@ -40,6 +44,21 @@ pub async fn take(client: &kube::Client, namespace: Option<&str>) -> anyhow::Res
     follow(client, &mut store, now).await;
     let exits = ends(&mut store, now);
     Ok((store.snapshot().clone(), exits))
+}
+
+/// A pod of that name that is none of an application's: where it is, and what it lacks.
+pub async fn stray(client: &kube::Client, namespace: Option<&str>, name: &str) -> kube::Result<Option<String>> {
+    let api: Api<PartialObjectMeta<Pod>> = match namespace {
+        Some(namespace) => Api::namespaced(client.clone(), namespace),
+        None => Api::all(client.clone()),
+    };
+    let found = api.list_metadata(&ListParams::default().fields(&format!("metadata.name={name}")).limit(1)).await?;
+    Ok(found.items.first().map(|pod| {
+        let lacks: Vec<&str> =
+            [labels::ROLE, labels::APP_SELECTOR].into_iter().filter(|key| !pod.labels().contains_key(*key)).collect();
+        let namespace = pod.namespace().unwrap_or_default();
+        format!("pod {namespace}/{name} is there, but has no label {}", lacks.join(" and no label "))
+    }))
 }
 
 /// Drivers without labels, as the executors name them.

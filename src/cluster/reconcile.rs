@@ -248,11 +248,7 @@ impl Loop {
         let leadership = self.inputs.leading.borrow().clone().filter(|leadership| leadership.holds());
         let policies = self.inputs.policies.load_full();
         let now = now();
-        let standing = match &leadership {
-            Some(_) => Standing::Leading,
-            None if *self.inputs.led.borrow() => Standing::Led,
-            None => Standing::Leaderless,
-        };
+        let standing = Standing::of(leadership.is_some(), *self.inputs.led.borrow());
         let turn = self.desk.turn(now, &policies, standing);
         self.inputs.snapshot.store(Arc::new(self.desk.snapshot().clone()));
         self.inputs.exits.store(Arc::new(self.desk.exits().history().clone()));

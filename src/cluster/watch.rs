@@ -3,7 +3,6 @@
 //! kube's watcher restarts after errors with a growing pause, lists again after 410, and gives up on connections that
 //! are silent for longer than the server would be. Nothing here ends before it is told to.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +14,7 @@ use kube::runtime::{WatchStreamExt, watcher as watch};
 use tokio::sync::{mpsc, watch as channel};
 use tokio_util::sync::CancellationToken;
 
+use super::client::Brief;
 use super::view::{PriorityClassView, Seen, ServiceView, View, resource};
 use crate::snapshot::{Change, Group, GroupApi, GroupKey, Namespace, Replaced, ServiceOwner, Sighting};
 use crate::spark::ids::PodKey;
@@ -194,24 +194,6 @@ fn open<V: View>(mut seen: Seen<V>, resource: &'static str, metrics: &Metrics) -
         return None;
     };
     Some((seen, view))
-}
-
-/// What went wrong, in a line: the API server's own words, or the last cause.
-struct Brief<'e>(&'e watcher::Error);
-
-impl fmt::Display for Brief<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut error: &dyn std::error::Error = self.0;
-        loop {
-            if let Some(kube::Error::Api(status)) = error.downcast_ref() {
-                return write!(f, "{} ({})", status.message, status.code);
-            }
-            match error.source() {
-                Some(source) => error = source,
-                None => return write!(f, "{error}"),
-            }
-        }
-    }
 }
 
 /// The selector of pods with a Spark role in an application.

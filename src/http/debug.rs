@@ -14,19 +14,28 @@ use axum::routing::get;
 use imbl::Vector;
 use serde::{Deserialize, Serialize};
 
-use crate::lifecycle::Exit;
-use crate::lifecycle::report;
+use crate::lifecycle::{Exit, Standing, report};
+use crate::runtime::clock;
 use crate::snapshot::Snapshot;
 
+/// Tells how the replica that answers stands: `leading`, `led`, or `leaderless`, when nobody leads or the API server is out
+/// of its reach, and what it shows may be old.
+pub const STANDING: &str = "spark-usher-standing";
+
+/// What is shown.
 #[derive(Clone)]
-struct Debug {
-    snapshot: Arc<ArcSwap<Snapshot>>,
-    exits: Arc<ArcSwap<Vector<Exit>>>,
+pub struct Shown {
+    /// The present picture.
+    pub snapshot: Arc<ArcSwap<Snapshot>>,
+    /// The last ends.
+    pub exits: Arc<ArcSwap<Vector<Exit>>>,
+    /// How this replica stands.
+    pub standing: Arc<dyn Fn() -> Standing + Send + Sync>,
 }
 
 /// The routes of the debug port.
-pub fn router(snapshot: Arc<ArcSwap<Snapshot>>, exits: Arc<ArcSwap<Vector<Exit>>>) -> Router {
-    Router::new().route("/debug/apps", get(apps)).route("/debug/why", get(why)).with_state(Debug { snapshot, exits })
+pub fn router(shown: Shown) -> Router {
+    Router::new().route("/debug/apps", get(apps)).route("/debug/why", get(why)).with_state(shown)
 }
 
 #[derive(Deserialize)]
@@ -34,8 +43,9 @@ struct Apps {
     namespace: Option<String>,
 }
 
-async fn apps(State(debug): State<Debug>, Query(query): Query<Apps>) -> Response {
-    json(&report::apps(&debug.snapshot.load(), &debug.exits.load(), query.namespace.as_deref()))
+async fn apps(State(shown): State<Shown>, Query(query): Query<Apps>) -> Response {
+    let (snapshot, exits) = (shown.snapshot.load(), shown.exits.load());
+    json(&shown, &report::apps(&snapshot, &exits, query.namespace.as_deref(), clock::now()))
 }
 
 #[derive(Deserialize)]
@@ -44,21 +54,28 @@ struct Why {
     namespace: Option<String>,
 }
 
-async fn why(State(debug): State<Debug>, query: Result<Query<Why>, QueryRejection>) -> Response {
+async fn why(State(shown): State<Shown>, query: Result<Query<Why>, QueryRejection>) -> Response {
     let Ok(Query(query)) = query else {
         return (StatusCode::BAD_REQUEST, "expected ?name=POD or ?name=APP, and perhaps &namespace=NAMESPACE\n")
             .into_response();
     };
-    let snapshot = debug.snapshot.load();
-    json(&report::why(&snapshot, &debug.exits.load(), &query.name, query.namespace.as_deref()))
+    let (snapshot, exits) = (shown.snapshot.load(), shown.exits.load());
+    json(&shown, &report::why(&snapshot, &exits, &query.name, query.namespace.as_deref(), clock::now()))
 }
 
-fn json(value: &impl Serialize) -> Response {
+fn json(shown: &Shown, value: &impl Serialize) -> Response {
     match serde_json::to_vec_pretty(value) {
         Ok(mut text) => {
             text.push(b'\n');
             let mut response = text.into_response();
-            response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            let standing = match (shown.standing)() {
+                Standing::Leading => "leading",
+                Standing::Led => "led",
+                Standing::Leaderless => "leaderless",
+            };
+            let headers = response.headers_mut();
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            headers.insert(STANDING, HeaderValue::from_static(standing));
             response
         }
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),

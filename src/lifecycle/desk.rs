@@ -230,7 +230,8 @@ impl Desk {
     pub fn apply(&mut self, mut change: Change, now: Now) {
         match &mut change {
             // News that was overtaken by the pod's end.
-            Change::Pod(seen) | Change::PodDeleted(seen) if self.is_gone(seen.uid()) => return,
+            Change::Pod(seen) if self.is_gone(seen.uid()) => return,
+            Change::PodDeleted(seen) if self.is_gone(seen.uid()) && !plant::is(Bug::GoneByName) => return,
             Change::Pod(seen) => {
                 seen.seen_at(now.at);
                 self.note_version(seen);

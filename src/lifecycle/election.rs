@@ -91,6 +91,17 @@ pub enum Standing {
     Leaderless,
 }
 
+impl Standing {
+    /// Whether we lead, and whether another replica is seen to.
+    pub fn of(leads: bool, is_led: bool) -> Standing {
+        match (leads, is_led) {
+            (true, _) => Standing::Leading,
+            (false, true) => Standing::Led,
+            (false, false) => Standing::Leaderless,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

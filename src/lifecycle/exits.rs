@@ -52,6 +52,8 @@ pub struct Exit {
     pub left: Left,
     /// When it was noted.
     pub at: Timestamp,
+    /// Whether the driver's pod that owned it was gone by then.
+    pub driver_gone: bool,
     /// For one that a poll did not find: when that was, and after how long an executor counts as missing.
     pub missing: Option<(Timestamp, Duration)>,
     /// It had ended before we ever saw it.
@@ -88,6 +90,11 @@ impl Exit {
         }
     }
 
+    /// When it ended, as far as the pod told; else when it was noted.
+    pub fn ended_at(&self) -> Timestamp {
+        self.evidence().and_then(Evidence::ended_at).map_or(self.at, |ended| ended.min(self.at))
+    }
+
     /// The exit code, if a container told one.
     pub fn exit_code(&self) -> Option<i32> {
         self.evidence()?.exit_code
@@ -95,27 +102,20 @@ impl Exit {
 
     /// What is known beyond the cause, in a line.
     pub fn detail(&self) -> String {
-        let mut parts = Vec::new();
         let nothing = Evidence::default();
         let evidence = self.evidence().unwrap_or(&nothing);
-        if let Some((container, ended)) = evidence.ended().find(|(_, ended)| ended.code != 0) {
-            let reason = ended.reason.as_deref().map_or_else(String::new, |reason| format!(", {reason}"));
-            let explained = exit::explain(ended.code);
-            parts.push(format!("container {} ended with {}{explained}{reason}", container.name, ended.code));
-            parts.extend(ended.message.as_deref().map(str::to_owned));
-        } else if let Some((container, words)) = evidence.stuck() {
-            parts.push(format!("container {} waited: {} {}", container.name, words.reason, words.message));
-        }
-        match (&evidence.reason, &evidence.message) {
-            (Some(reason), Some(message)) => parts.push(format!("{reason}: {message}")),
-            (Some(text), None) | (None, Some(text)) => parts.push(text.to_string()),
-            (None, None) => {}
-        }
+        let mut parts = evidence.words_of_end();
         if self.cause == Cause::Vanished {
             parts.push("its pod is gone, and no event told so".to_owned());
         }
         if self.cause == Cause::Deleted {
-            parts.push(format!("by {}", by_whom(evidence).unwrap_or_else(|| "somebody unknown".to_owned())));
+            let who = by_whom(evidence).unwrap_or_else(|| {
+                match self.executor.template.owner.as_ref().filter(|_| self.driver_gone) {
+                    Some(owner) => format!("the garbage collector, most likely: its driver {} is gone", owner.name),
+                    None => "somebody unknown".to_owned(),
+                }
+            });
+            parts.push(format!("by {who}"));
         } else {
             parts.extend(evidence.disruption.as_ref().map(|words| format!("{}: {}", words.reason, words.message)));
         }
@@ -158,7 +158,7 @@ impl Exits {
     pub fn note(&mut self, batch: &Batch, now: Now) -> Vec<AppKey> {
         let mut apps = Vec::new();
         for (app, executor) in batch.ended.values() {
-            self.end(app, executor, Left::Stays, now, None);
+            self.end(app, executor, Left::Stays, now, None, false);
             apps.push(app.clone());
         }
         for (uid, app) in &batch.revived {
@@ -175,7 +175,7 @@ impl Exits {
         for departed in batch.departed.values() {
             let left = if departed.told { Left::Deleted } else { Left::Vanished };
             let Departed { app, executor, missing, .. } = departed;
-            self.end(app, executor, left, now, *missing);
+            self.end(app, executor, left, now, *missing, driver_is_gone(&batch.snapshot, app, executor));
             if let Some(note) = self.apps.get_mut(app).and_then(|roll| roll.notes.get_mut(&executor.uid)) {
                 note.gone.get_or_insert(now.at);
             }
@@ -193,6 +193,7 @@ impl Exits {
         left: Left,
         now: Now,
         missing: Option<(Timestamp, Duration)>,
+        driver_gone: bool,
     ) {
         let roll = self.apps.entry(app.clone()).or_default();
         if let Some(note) = roll.notes.get_mut(&executor.uid) {
@@ -201,10 +202,9 @@ impl Exits {
         }
         let cause = cause(executor, left);
         roll.notes.insert(executor.uid.clone(), Note { since: now.at, cause, gone: None });
-        if executor.inactive {
-            return; // Labelled before we looked: whoever did that has dealt with it.
-        }
-        if executor.state == ExecutorPodState::Failed {
+        // Labelled before we looked: whoever did that has dealt with it, and it is kept only for those who ask.
+        let dealt_with = executor.inactive;
+        if executor.state == ExecutorPodState::Failed && !dealt_with {
             if roll.failures.len() >= MOST_FAILURES {
                 roll.failures.pop_front();
             }
@@ -212,20 +212,23 @@ impl Exits {
         }
         let was_over = left == Left::Stays
             && executor.first_seen.is_none_or(|seen| now.at.saturating_duration_since(seen) < JUST_SEEN);
-        if self.untold.len() >= MOST_UNTOLD {
-            self.untold.pop_front();
-        }
         let exit = Exit {
             app: app.clone(),
             executor: executor.clone(),
             cause,
             left,
             at: now.wall,
+            driver_gone,
             missing,
             was_over,
             perhaps_told: false,
         };
-        self.untold.push_back((now.at, exit.clone()));
+        if !dealt_with {
+            if self.untold.len() >= MOST_UNTOLD {
+                self.untold.pop_front();
+            }
+            self.untold.push_back((now.at, exit.clone()));
+        }
         if self.history.len() >= HISTORY {
             self.history.pop_front();
         }
@@ -290,4 +293,13 @@ impl Exits {
     pub fn history(&self) -> &Vector<Exit> {
         &self.history
     }
+}
+
+/// Whether the driver's pod that owned an executor is there no more. Labelled drivers are in the picture, and the others
+/// are followed as long as an executor names them.
+fn driver_is_gone(snapshot: &Snapshot, app: &AppKey, executor: &Executor) -> bool {
+    let owner = executor.template.owner.as_ref().filter(|owner| owner.is_pod);
+    owner.is_some_and(|owner| {
+        snapshot.driver_pod(app.namespace(), &owner.name).is_none_or(|driver| driver.uid != owner.uid)
+    })
 }

@@ -3,14 +3,16 @@
 //! The same shapes on the wire and at both ends; times are RFC 3339.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use imbl::Vector;
+use jiff::{Timestamp, Unit};
 use serde::{Deserialize, Serialize};
 
 use super::exits::Exit;
 use crate::driver::life::{self, DriverLife};
-use crate::snapshot::{App, Executor, Life, Snapshot};
-use crate::spark::evidence::Evidence;
+use crate::snapshot::{App, DriverPod, Executor, Life, Snapshot};
+use crate::spark::evidence::{Evidence, Words};
 use crate::spark::ids::AppKey;
 use crate::spark::state::ExecutorPodState;
 
@@ -33,7 +35,9 @@ pub struct AppReport {
     pub executors: BTreeMap<String, usize>,
     /// Executors that are there and in trouble, at most 20.
     pub troubled: Vec<ExecutorReport>,
-    /// How its last executors ended, the newest first, at most 10.
+    /// How many of its executors ended why, as far as it is remembered.
+    pub ended: BTreeMap<String, usize>,
+    /// How its last executors ended, at most 10, the newest first: abnormal ends before ordinary ones, if there are more.
     pub exits: Vec<ExitReport>,
 }
 
@@ -41,10 +45,16 @@ pub struct AppReport {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DriverReport {
-    /// `alive`, `gone` or `unknown`.
+    /// `alive`, `gone` or `unknown`: whether anybody drives.
     pub life: String,
     /// Its pod, if one is known.
     pub pod: Option<String>,
+    /// How far that pod is: `pending`, `running`, `succeeded`, `failed`, `terminating`; nothing when it is not there.
+    pub state: Option<String>,
+    /// Its node.
+    pub node: Option<String>,
+    /// Why it is as it is, where anything says so.
+    pub why: Option<String>,
 }
 
 /// An executor that is there.
@@ -53,6 +63,8 @@ pub struct DriverReport {
 pub struct ExecutorReport {
     /// Its pod.
     pub pod: String,
+    /// Its uid.
+    pub uid: String,
     /// `spark-exec-id`.
     pub id: Option<u64>,
     /// Its state.
@@ -75,14 +87,18 @@ pub struct ExitReport {
     pub id: Option<u64>,
     /// Its node.
     pub node: Option<String>,
-    /// When it was noted.
+    /// When it ended, as far as its pod told; else when that was noticed.
     pub at: String,
+    /// When it was noticed.
+    pub noticed: String,
     /// Our cause.
     pub cause: String,
     /// The cause in a sentence.
     pub text: String,
     /// What is known beyond the cause.
     pub detail: String,
+    /// Whether it is more than the ordinary end of an executor.
+    pub is_abnormal: bool,
     /// Whether the application brought it upon itself.
     pub by_app: bool,
     /// The exit code, if a container told one.
@@ -109,10 +125,21 @@ pub struct SparkReport {
 pub struct WhyReport {
     /// Applications of that selector, or with a driver's pod of that name.
     pub apps: Vec<AppReport>,
-    /// Executors of that name that are there, with their application.
-    pub executors: Vec<(String, ExecutorReport)>,
-    /// Ends of executors of that name, with their application, the newest first.
-    pub exits: Vec<(String, ExitReport)>,
+    /// Executors of that name that are there.
+    pub executors: Vec<Of<ExecutorReport>>,
+    /// Ends of executors of that name, the newest first.
+    pub exits: Vec<Of<ExitReport>>,
+}
+
+/// Something of an application.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Of<T> {
+    /// Its namespace and app selector, `namespace/selector`.
+    pub app: String,
+    /// What it is.
+    #[serde(flatten)]
+    pub what: T,
 }
 
 impl WhyReport {
@@ -123,101 +150,189 @@ impl WhyReport {
 }
 
 /// Every application, or those of one namespace.
-pub fn apps(snapshot: &Snapshot, exits: &Vector<Exit>, namespace: Option<&str>) -> Vec<AppReport> {
+pub fn apps(snapshot: &Snapshot, exits: &Vector<Exit>, namespace: Option<&str>, now: Timestamp) -> Vec<AppReport> {
+    reports(snapshot, exits, now, |key, _, _| namespace.is_none_or(|namespace| key.namespace() == namespace))
+}
+
+/// What a name stands for: a pod, an application, or a driver.
+pub fn why(
+    snapshot: &Snapshot,
+    exits: &Vector<Exit>,
+    name: &str,
+    namespace: Option<&str>,
+    now: Timestamp,
+) -> WhyReport {
+    let wanted = |key: &AppKey| namespace.is_none_or(|namespace| key.namespace() == namespace);
+    let executors = snapshot.apps.iter().filter(|(key, _)| wanted(key)).flat_map(|(key, app)| {
+        let named = app.executors.values().filter(|executor| &*executor.name == name);
+        let gone = life::of(key, app, snapshot, None) == DriverLife::Gone;
+        named.map(move |executor| Of { app: key.to_string(), what: executor_report(executor, gone, now) })
+    });
+    let mut ended: Vec<&Exit> = exits.iter().filter(|exit| wanted(&exit.app) && &*exit.executor.name == name).collect();
+    ended.sort_by_key(|exit| std::cmp::Reverse(exit.ended_at()));
+    WhyReport {
+        executors: executors.collect(),
+        exits: ended.into_iter().map(|exit| Of { app: exit.app.to_string(), what: exit_report(exit) }).collect(),
+        apps: reports(snapshot, exits, now, |key, app, ends| {
+            wanted(key) && (key.selector() == name || driver_name(app, ends) == Some(name))
+        }),
+    }
+}
+
+/// Reports of the applications that are wanted, those of which only ends are left among them.
+fn reports(
+    snapshot: &Snapshot,
+    exits: &Vector<Exit>,
+    now: Timestamp,
+    wanted: impl Fn(&AppKey, &App, &[&Exit]) -> bool,
+) -> Vec<AppReport> {
     let mut ends: BTreeMap<&AppKey, Vec<&Exit>> = BTreeMap::new();
     for exit in exits {
         ends.entry(&exit.app).or_default().push(exit);
     }
-    let wanted = |key: &AppKey| namespace.is_none_or(|namespace| key.namespace() == namespace);
     let nothing = App::default();
     let there = snapshot.apps.iter().map(|(key, app)| (key, &**app));
-    // Applications of which only ends are left.
     let left = ends.keys().filter(|key| !snapshot.apps.contains_key(**key)).map(|key| (*key, &nothing));
-    let mut all: Vec<_> = there.chain(left).filter(|(key, _)| wanted(key)).collect();
-    all.sort_by_key(|(key, _)| *key);
-    all.into_iter().map(|(key, app)| report(snapshot, key, app, ends.get(key).map_or(&[], Vec::as_slice))).collect()
+    let all = there.chain(left).map(|(key, app)| (key, app, ends.get(key).map_or(&[][..], Vec::as_slice)));
+    let mut all: Vec<_> = all.filter(|(key, app, ends)| wanted(key, app, ends)).collect();
+    all.sort_by_key(|(key, ..)| *key);
+    all.into_iter().map(|(key, app, ends)| report(snapshot, key, app, ends, now)).collect()
 }
 
-/// What a name stands for: a pod, an application, or a driver.
-pub fn why(snapshot: &Snapshot, exits: &Vector<Exit>, name: &str, namespace: Option<&str>) -> WhyReport {
-    let wanted = |key: &AppKey| namespace.is_none_or(|namespace| key.namespace() == namespace);
-    let ours = |app: &AppReport| app.app == name || app.driver.pod.as_deref() == Some(name);
-    let executors = snapshot.apps.iter().filter(|(key, _)| wanted(key)).flat_map(|(key, app)| {
-        let named = app.executors.values().filter(|executor| &*executor.name == name);
-        named.map(|executor| (key.to_string(), executor_report(executor)))
-    });
-    let ended = exits.iter().rev().filter(|exit| wanted(&exit.app) && &*exit.executor.name == name);
-    WhyReport {
-        executors: executors.collect(),
-        exits: ended.map(|exit| (exit.app.to_string(), exit_report(exit))).collect(),
-        apps: apps(snapshot, exits, namespace).into_iter().filter(ours).collect(),
-    }
-}
-
-fn report(snapshot: &Snapshot, key: &AppKey, app: &App, exits: &[&Exit]) -> AppReport {
+fn report(snapshot: &Snapshot, key: &AppKey, app: &App, exits: &[&Exit], now: Timestamp) -> AppReport {
     let mut executors = BTreeMap::new();
     for executor in app.executors.values() {
         *executors.entry(executor.shown_state().as_str().to_owned()).or_default() += 1;
     }
-    let in_trouble = |executor: &&std::sync::Arc<Executor>| !executor.state.is_final() && executor.evidence.is_some();
+    let mut ended = BTreeMap::new();
+    for exit in exits {
+        *ended.entry(exit.cause.as_str().to_owned()).or_default() += 1;
+    }
+    let life = life::of(key, app, snapshot, None);
+    let gone = life == DriverLife::Gone;
+    let in_trouble = |executor: &&Arc<Executor>| {
+        let left_alone = gone && executor.is_live();
+        !executor.state.is_final()
+            && (executor.evidence.is_some() || left_alone || executor.state == ExecutorPodState::Unknown)
+    };
     let troubled = app.executors.values().filter(in_trouble).take(TROUBLED);
+    let mut last = exits.to_vec();
+    last.sort_by_key(|exit| std::cmp::Reverse((exit.cause.is_abnormal(), exit.ended_at())));
+    last.truncate(LAST);
+    last.sort_by_key(|exit| std::cmp::Reverse(exit.ended_at()));
     AppReport {
         namespace: key.namespace().to_owned(),
         app: key.selector().to_owned(),
-        driver: driver(snapshot, key, app),
+        driver: driver(snapshot, key, app, exits, &life),
         executors,
-        troubled: troubled.map(|executor| executor_report(executor)).collect(),
-        exits: exits.iter().rev().take(LAST).map(|exit| exit_report(exit)).collect(),
+        troubled: troubled.map(|executor| executor_report(executor, gone, now)).collect(),
+        ended,
+        exits: last.into_iter().map(exit_report).collect(),
     }
 }
 
-fn driver(snapshot: &Snapshot, key: &AppKey, app: &App) -> DriverReport {
-    let owner =
-        || app.executors.values().find_map(|executor| executor.template.owner.as_ref().filter(|owner| owner.is_pod));
-    let named =
-        || app.drivers.first().map(|driver| driver.name.to_string()).or_else(|| Some(owner()?.name.to_string()));
-    match life::of(key, app, snapshot, None) {
-        DriverLife::Alive(pod) => {
-            let life = if pod.life == Life::Pending { "pending" } else { "alive" };
-            DriverReport { life: life.to_owned(), pod: Some(pod.name.to_string()) }
-        }
-        DriverLife::Gone => DriverReport { life: "gone".to_owned(), pod: named() },
-        DriverLife::Unknown => DriverReport { life: "unknown".to_owned(), pod: named() },
+/// The driver's pod, by its label, or as an executor names it, also one that is gone.
+fn driver_name<'a>(app: &'a App, exits: &[&'a Exit]) -> Option<&'a str> {
+    fn owner(executor: &Executor) -> Option<&str> {
+        executor.template.owner.as_ref().filter(|owner| owner.is_pod).map(|owner| &*owner.name)
+    }
+    let labelled = app.live_driver().or_else(|| app.drivers.first()).map(|driver| &*driver.name);
+    let named = || app.executors.values().find_map(|executor| owner(executor));
+    labelled.or_else(named).or_else(|| exits.iter().rev().find_map(|exit| owner(&exit.executor)))
+}
+
+fn driver(snapshot: &Snapshot, key: &AppKey, app: &App, exits: &[&Exit], life: &DriverLife) -> DriverReport {
+    let name = match life {
+        DriverLife::Alive(pod) => Some(pod.name.to_string()),
+        DriverLife::Gone | DriverLife::Unknown => driver_name(app, exits).map(str::to_owned),
+    };
+    let pod = name.as_ref().and_then(|name| snapshot.driver_pod(key.namespace(), name));
+    let life = match life {
+        DriverLife::Alive(_) => "alive",
+        DriverLife::Gone => "gone",
+        DriverLife::Unknown => "unknown",
+    };
+    DriverReport {
+        life: life.to_owned(),
+        state: pod.map(|pod| driver_state(pod).to_owned()),
+        node: pod.and_then(|pod| pod.node.as_deref()).map(str::to_owned),
+        why: pod.and_then(|pod| driver_why(pod)),
+        pod: name,
     }
 }
 
-fn executor_report(executor: &Executor) -> ExecutorReport {
+fn driver_state(pod: &DriverPod) -> &'static str {
+    match pod.life {
+        Life::Ended if pod.has_failed => "failed",
+        Life::Ended => "succeeded",
+        _ if pod.deleting => "terminating",
+        Life::Pending => "pending",
+        Life::Running => "running",
+    }
+}
+
+fn driver_why(pod: &DriverPod) -> Option<String> {
+    let evidence = pod.evidence.as_deref()?;
+    let mut parts = if pod.life == Life::Ended { evidence.words_of_end() } else { Vec::new() };
+    if pod.life != Life::Ended {
+        parts.extend(evidence.words_of_wait());
+        parts.extend(evidence.unscheduled.as_ref().filter(|_| pod.node.is_none()).map(no_node));
+    }
+    parts.extend(evidence.disruption.as_ref().map(|words| format!("{}: {}", words.reason, words.message)));
+    let at = evidence.ended_at().filter(|_| pod.life == Life::Ended && !parts.is_empty());
+    parts.extend(at.map(|at| format!("at {}", shown(at))));
+    (!parts.is_empty()).then(|| parts.join("; "))
+}
+
+fn no_node(words: &Words) -> String {
+    format!("has no node: {}", words.message)
+}
+
+/// A time for people: seconds are enough.
+fn shown(time: Timestamp) -> String {
+    time.round(Unit::Second).unwrap_or(time).to_string()
+}
+
+fn executor_report(executor: &Executor, driver_gone: bool, now: Timestamp) -> ExecutorReport {
     ExecutorReport {
         pod: executor.name.to_string(),
+        uid: executor.uid.to_string(),
         id: executor.exec_id,
         state: executor.shown_state().as_str().to_owned(),
         node: executor.node.as_deref().map(str::to_owned),
-        why: why_so(executor),
+        why: why_so(executor, driver_gone, now),
     }
 }
 
 /// Why an executor that is there is as it is.
-fn why_so(executor: &Executor) -> Option<String> {
+fn why_so(executor: &Executor, driver_gone: bool, now: Timestamp) -> Option<String> {
     let nothing = Evidence::default();
     let evidence = executor.evidence.as_deref().unwrap_or(&nothing);
     let mut parts = Vec::new();
+    if driver_gone && executor.is_live() {
+        parts.push("is left alone: its driver is gone".to_owned());
+    }
     if let Some(deletion) = &evidence.deletion {
-        let until = deletion.until.map_or_else(String::new, |until| format!(" and was to be gone at {until}"));
+        let until = deletion.until.map_or_else(String::new, |until| {
+            let tense = if until < now { "was" } else { "is" };
+            format!(" and {tense} to be gone by {}", shown(until))
+        });
         parts.push(format!("is being deleted{until}"));
         if !deletion.finalizers.is_empty() {
             parts.push(format!("held by {}", deletion.finalizers.join(", ")));
         }
         parts.extend(super::cause::by_whom(evidence).map(|who| format!("by {who}")));
     }
-    if let Some((container, words)) = evidence.stuck() {
-        parts.push(format!("container {} waits: {} {}", container.name, words.reason, words.message));
-    }
-    if let Some(words) = evidence.unscheduled.as_ref().filter(|_| executor.node.is_none()) {
-        parts.push(format!("has no node: {}", words.message));
+    if !executor.state.is_final() {
+        parts.extend(evidence.words_of_wait());
+        parts.extend(evidence.unscheduled.as_ref().filter(|_| executor.node.is_none()).map(no_node));
     }
     if executor.inactive {
         let who = if executor.inactive_by_us { "spark-usher" } else { "its driver" };
         parts.push(format!("was labelled inactive by {who}"));
+    }
+    if executor.state == ExecutorPodState::Unknown {
+        parts.push("its phase is Unknown: its node does not answer".to_owned());
     }
     if parts.is_empty() && executor.state == ExecutorPodState::Pending {
         parts.push(match &executor.node {
@@ -243,10 +358,12 @@ fn exit_report(exit: &Exit) -> ExitReport {
         uid: exit.executor.uid.to_string(),
         id: exit.executor.exec_id,
         node: exit.executor.node.as_deref().map(str::to_owned),
-        at: exit.at.to_string(),
+        at: shown(exit.ended_at()),
+        noticed: shown(exit.at),
         cause: exit.cause.as_str().to_owned(),
         text: exit.cause.text().to_owned(),
         detail: exit.detail(),
+        is_abnormal: exit.cause.is_abnormal(),
         by_app: exit.cause.by_app(),
         exit_code: exit.exit_code(),
         spark: SparkReport { exit_code: spark.exit_code, caused_by_app: spark.caused_by_app, message: spark.message },

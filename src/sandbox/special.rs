@@ -113,6 +113,7 @@ pub(super) fn bind(api: &Api, key: &super::store::Key, node: &str) -> Result<()>
 
 async fn eviction(api: &Arc<Api>, request: &Request, warnings: &mut Warnings) -> Result<(StatusCode, Value)> {
     let body = parse_body(&request.body)?;
+    disrupt(api, request)?;
     let options = at(&body, &["deleteOptions"]).cloned().unwrap_or_else(|| json!({}));
     let delete = Request { verb: Verb::Delete, sub: None, body: options.to_string().into(), ..request.clone() };
     super::delete::one(api, &delete, warnings).await?;
@@ -120,6 +121,21 @@ async fn eviction(api: &Arc<Api>, request: &Request, warnings: &mut Warnings) ->
         StatusCode::CREATED,
         json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}),
     ))
+}
+
+/// The condition that tells who took an evicted pod away.
+fn disrupt(api: &Api, request: &Request) -> Result<()> {
+    let Some(pods) = api.registry.find("", "v1", "pods") else { return Err(ApiError::no_such_resource()) };
+    let key = request.key();
+    let found = api.store.get(&pods.collection(), &key).ok_or_else(|| ApiError::not_found("pods", &key.1))?;
+    let mut pod = found.value();
+    let conditions = list_mut(&mut pod, &["status", "conditions"]);
+    conditions.retain(|condition| text(condition, &["type"]) != "DisruptionTarget");
+    conditions.push(json!({
+        "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI",
+        "message": "Eviction API: evicting", "lastTransitionTime": clock::now().to_string(),
+    }));
+    api.store.replace(&pods, &found, pod).map(|_| ())
 }
 
 /// The last step of a namespace's deletion.

@@ -135,6 +135,12 @@ pub struct DriverPod {
     pub is_executor: bool,
     /// How far it is.
     pub life: Life,
+    /// Whether its phase is Failed, or its own container ended with another code than 0.
+    pub has_failed: bool,
+    /// The node that it was placed on.
+    pub node: Option<Arc<str>>,
+    /// What it says about its own trouble, if it has any, or about its end.
+    pub evidence: Option<Arc<Evidence>>,
     /// Whether a deletion was asked for.
     pub deleting: bool,
     /// Its service account.
@@ -435,6 +441,9 @@ impl DriverPod {
             selector: pod.app_selector().map(Arc::from),
             is_executor: pod.role() == Role::Executor,
             life: life(pod),
+            has_failed: has_failed(pod),
+            node: pod.spec.node_name.as_deref().map(Arc::from),
+            evidence: Evidence::of(pod, life(pod) == Life::Ended),
             deleting: pod.metadata.deletion_timestamp.is_some(),
             service_account: pod.spec.service_account_name.as_deref().map(Arc::from),
             address: pod.status.pod_ip.as_deref().filter(|_| !pod.spec.host_network).map(Arc::from),
@@ -461,6 +470,12 @@ fn life(pod: &Pod<'_>) -> Life {
         }
         _ => Life::Pending,
     }
+}
+
+fn has_failed(pod: &Pod<'_>) -> bool {
+    let own = pod.status.container_statuses.iter().find(|status| status.name == labels::DRIVER_CONTAINER);
+    let code = own.and_then(|status| status.terminated()).map(|ended| ended.exit_code);
+    pod.status.phase.as_deref() == Some("Failed") || code.is_some_and(|code| code != 0)
 }
 
 /// The host of `spark://CoarseGrainedScheduler@HOST:PORT`; brackets of an IPv6 address are taken off.

@@ -5,7 +5,10 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::exit;
+use super::labels;
 use super::pod::Pod;
+use super::role::Role;
 use super::status::{ContainerStatus, Waiting};
 use super::text::Text;
 use super::version::SparkVersion;
@@ -32,7 +35,7 @@ pub struct Evidence {
     pub unscheduled: Option<Words>,
     /// What the containers did, in the kubelet's order; init containers first.
     pub containers: Vec<ContainerEvidence>,
-    /// Name of the container that runs the executor.
+    /// Name of the container that runs the executor, or the driver.
     pub spark_container: Box<str>,
     /// Exit code as Spark tells it (`ExecutorPodsLifecycleManager.findExitCode`); `None` where it would say -1.
     pub exit_code: Option<i32>,
@@ -131,13 +134,13 @@ impl Evidence {
             disruption,
             unscheduled,
             containers: init.chain(main).take(MAX_LISTED).map(|(init, status)| container(init, status)).collect(),
-            spark_container: cut(pod.executor_container(), MAX_WORD),
+            spark_container: cut(spark_container(pod), MAX_WORD),
             exit_code: exit_code(pod),
             deletion: deleting.then(|| deletion(pod)),
         }))
     }
 
-    /// The container that runs the executor.
+    /// The container that runs the executor, or the driver.
     pub fn spark(&self) -> Option<&ContainerEvidence> {
         self.containers.iter().find(|container| !container.init && container.name == self.spark_container)
     }
@@ -161,6 +164,43 @@ impl Evidence {
         matches!((finished, asked), (Some(finished), Some(asked)) if finished < asked)
     }
 
+    /// When the pod ended, as far as it tells: when the executor's container did, else the last that did, else when its
+    /// deletion was asked for.
+    pub fn ended_at(&self) -> Option<Timestamp> {
+        let finished = |ended: &Ended| ended.finished.as_deref()?.parse::<Timestamp>().ok();
+        let own = self.spark().and_then(|container| match &container.state {
+            ContainerDoing::Ended(ended) => finished(ended),
+            _ => None,
+        });
+        let last = || self.ended().filter_map(|(_, ended)| finished(ended)).max();
+        own.or_else(last).or_else(|| self.deletion.as_ref()?.asked)
+    }
+
+    /// What containers and node say of an end, a part each.
+    pub fn words_of_end(&self) -> Vec<String> {
+        let mut parts = Vec::new();
+        if let Some((container, ended)) = self.ended().find(|(_, ended)| ended.code != 0) {
+            let reason = ended.reason.as_deref().map_or_else(String::new, |reason| format!(", {reason}"));
+            let explained = exit::explain(ended.code);
+            parts.push(format!("container {} ended with {}{explained}{reason}", container.name, ended.code));
+            parts.extend(ended.message.as_deref().map(str::to_owned));
+        } else {
+            parts.extend(self.words_of_wait());
+        }
+        match (&self.reason, &self.message) {
+            (Some(reason), Some(message)) => parts.push(format!("{reason}: {message}")),
+            (Some(text), None) | (None, Some(text)) => parts.push(text.to_string()),
+            (None, None) => {}
+        }
+        parts
+    }
+
+    /// What a container waits for that may never come.
+    pub fn words_of_wait(&self) -> Option<String> {
+        let (container, words) = self.stuck()?;
+        Some(format!("container {} waits: {} {}", container.name, words.reason, words.message).trim_end().to_owned())
+    }
+
     /// A container that waits for something that may never come.
     pub fn stuck(&self) -> Option<(&ContainerEvidence, &Words)> {
         self.containers.iter().find_map(|container| match &container.state {
@@ -168,6 +208,10 @@ impl Evidence {
             _ => None,
         })
     }
+}
+
+fn spark_container<'p>(pod: &'p Pod<'_>) -> &'p str {
+    if pod.role() == Role::Driver { labels::DRIVER_CONTAINER } else { pod.executor_container() }
 }
 
 fn waits<'s, 'a>(status: &'s ContainerStatus<'a>) -> Option<&'s Waiting<'a>> {

@@ -10,7 +10,7 @@ use spark_usher::lifecycle::{Action, Answer, Desk, Finish, Polled, Read, Setting
 use spark_usher::plant::{self, Bug};
 use spark_usher::snapshot::{Change, Conf, Replaced, ServedApis, Sighting};
 use spark_usher::spark::conf::AppConf;
-use spark_usher::spark::ids::{AppKey, PodKey};
+use spark_usher::spark::ids::{AppKey, PodKey, is_newer};
 
 use super::truth::{Answered, Lease, NAMESPACE};
 use super::{Event, Sim};
@@ -263,18 +263,20 @@ impl Sim {
     }
 
     fn see(&mut self, number: usize, change: &Change) {
-        let seen = &mut self.replicas[number].seen;
+        let replica = &mut self.replicas[number];
+        let snapshot = replica.desk.as_ref().map(|desk| desk.snapshot().clone()).unwrap_or_default();
+        let mut see = |sighting: &Sighting| {
+            let Sighting::Executor(_, executor) = sighting else { return };
+            // A list or an event from the past, when the next pod of that name is known: its end may be long ago, and
+            // while nobody watched.
+            let next = snapshot.executor(NAMESPACE, &executor.name).map(|(_, next)| next);
+            if !next.is_some_and(|next| next.uid != executor.uid && is_newer(&next.version, &executor.version)) {
+                replica.seen.insert(executor.uid.to_string());
+            }
+        };
         match change {
-            Change::Pod(Sighting::Executor(_, executor)) | Change::PodDeleted(Sighting::Executor(_, executor)) => {
-                seen.insert(executor.uid.to_string());
-            }
-            Change::Replaced(Replaced::Pods(all)) => {
-                for sighting in all {
-                    if let Sighting::Executor(_, executor) = sighting {
-                        seen.insert(executor.uid.to_string());
-                    }
-                }
-            }
+            Change::Pod(sighting) | Change::PodDeleted(sighting) => see(sighting),
+            Change::Replaced(Replaced::Pods(all)) => all.iter().for_each(see),
             _ => {}
         }
     }

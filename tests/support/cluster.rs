@@ -349,7 +349,11 @@ impl Cluster {
         let free = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
         let duration = Duration::from_secs(3);
         App::start(AppOptions {
-            cluster: Connection { client: self.client.clone(), namespace: self.namespace.clone() },
+            cluster: Connection {
+                client: self.client.clone(),
+                namespace: self.namespace.clone(),
+                server: String::new(),
+            },
             webhook: free,
             metrics: free,
             debug: Some(free),

@@ -159,7 +159,11 @@ async fn usher(sandbox: &Sandbox, admin: &kube::Client, stories: &[Story]) -> an
     let config = config::from_text(POLICY).context("the demo's policy")?;
     let duration = Duration::from_secs(4);
     let app = App::start(Options {
-        cluster: Cluster { client: sandbox.client(sandbox.admin_token())?, namespace: "default".to_owned() },
+        cluster: Cluster {
+            client: sandbox.client(sandbox.admin_token())?,
+            namespace: "default".to_owned(),
+            server: String::new(),
+        },
         webhook: free,
         metrics: free,
         debug: Some(free),
