@@ -62,7 +62,7 @@ pub async fn run(
 ) {
     let api: Api<Lease> = Api::namespaced(client, &election.namespace);
     let mut news = News { api: api.clone(), name: election.name.clone(), events: None };
-    let mut candidate = Candidate { api, election, seen: None };
+    let mut candidate = Candidate { api, election, seen: None, ours: None };
     let (until, until_seen) = watch::channel(None);
     let mut complained = false;
     loop {
@@ -161,6 +161,9 @@ struct Candidate {
     api: Api<Lease>,
     election: Election,
     seen: Option<Observed>,
+    /// The lease as we wrote it last. Unless somebody writes in between, one request renews it: its resourceVersion is
+    /// looked at by the API server.
+    ours: Option<Lease>,
 }
 
 impl Candidate {
@@ -182,7 +185,10 @@ impl Candidate {
     }
 
     async fn attempt(&mut self) -> kube::Result<bool> {
-        let found = self.api.get_opt(&self.election.name).await?;
+        let found = match self.ours.take() {
+            Some(lease) => Some(lease),
+            None => self.api.get_opt(&self.election.name).await?,
+        };
         self.observe(found.as_ref(), clock::instant());
         match step(self.seen.as_ref(), &self.election.identity, clock::instant()) {
             Step::Wait => Ok(false),
@@ -201,7 +207,9 @@ impl Candidate {
     }
 
     fn written(&mut self, outcome: kube::Result<Lease>) -> kube::Result<bool> {
-        self.observe(Some(&outcome?), clock::instant());
+        let lease = outcome?;
+        self.observe(Some(&lease), clock::instant());
+        self.ours = Some(lease);
         Ok(true)
     }
 
@@ -293,8 +301,9 @@ impl Candidate {
     }
 }
 
+/// Somebody wrote the lease, or deleted it.
 fn is_conflict(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.code == 409)
+    matches!(error, kube::Error::Api(status) if matches!(status.code, 404 | 409))
 }
 
 /// An identity that is unique over restarts: the pod's name and a random end.
@@ -315,6 +324,90 @@ mod tests {
         assert!(leadership.holds());
         until.send_replace(Some(clock::instant()));
         assert!(!leadership.holds());
+    }
+
+    /// An API server of one lease, and what was asked of it.
+    #[derive(Default)]
+    struct Server {
+        lease: Option<serde_json::Value>,
+        version: u64,
+        asked: Vec<String>,
+    }
+
+    impl Server {
+        fn answer(&mut self, method: &str, body: &[u8]) -> (u16, serde_json::Value) {
+            self.asked.push(method.to_owned());
+            let refused = |code: u16| {
+                let reason = if code == 404 { "NotFound" } else { "Conflict" };
+                (code, serde_json::json!({"kind": "Status", "status": "Failure", "reason": reason, "code": code}))
+            };
+            let sent: Option<serde_json::Value> = serde_json::from_slice(body).ok();
+            match (method, sent, &self.lease) {
+                ("GET", _, Some(lease)) => return (200, lease.clone()),
+                ("POST", Some(sent), None) => self.lease = Some(sent),
+                ("PUT", Some(sent), Some(lease)) => {
+                    if sent["metadata"]["resourceVersion"] != lease["metadata"]["resourceVersion"] {
+                        return refused(409);
+                    }
+                    self.lease = Some(sent);
+                }
+                _ => return refused(404),
+            }
+            self.version += 1;
+            let lease = self.lease.get_or_insert_default();
+            lease["metadata"]["resourceVersion"] = self.version.to_string().into();
+            (200, lease.clone())
+        }
+    }
+
+    #[tokio::test]
+    async fn one_request_renews_a_lease_that_nobody_else_wrote() {
+        use std::sync::Mutex;
+
+        use http_body_util::{BodyExt, Full};
+
+        let server = Arc::new(Mutex::new(Server::default()));
+        let serving = server.clone();
+        let service = tower::service_fn(move |request: hyper::Request<kube::client::Body>| {
+            let serving = serving.clone();
+            async move {
+                let method = request.method().to_string();
+                let body = request.into_body().collect().await.unwrap().to_bytes();
+                let (code, answer) = serving.lock().unwrap().answer(&method, &body);
+                let body = Full::new(bytes::Bytes::from(answer.to_string()));
+                let response = hyper::Response::builder().status(code).body(body);
+                Ok::<_, std::convert::Infallible>(response.unwrap())
+            }
+        });
+        let election = Election {
+            namespace: "n".into(),
+            name: "l".into(),
+            identity: "we".into(),
+            duration: Duration::from_secs(4),
+            period: Duration::from_secs(1),
+        };
+        let api = Api::namespaced(kube::Client::new(service, "n"), "n");
+        let mut candidate = Candidate { api, election, seen: None, ours: None };
+        let asked = || std::mem::take(&mut server.lock().unwrap().asked).join(" ");
+        assert!(candidate.round().await.unwrap());
+        assert_eq!(asked(), "GET POST");
+        assert!(candidate.round().await.unwrap() && candidate.round().await.unwrap());
+        assert_eq!(asked(), "PUT PUT");
+        // Somebody labels it: it is looked at again, and is still ours.
+        server.lock().unwrap().lease.as_mut().unwrap()["metadata"]["resourceVersion"] = "77".into();
+        server.lock().unwrap().version = 77;
+        assert!(candidate.round().await.unwrap());
+        assert_eq!(asked(), "PUT GET PUT");
+        // Somebody deletes it.
+        server.lock().unwrap().lease = None;
+        assert!(candidate.round().await.unwrap());
+        assert_eq!(asked(), "PUT GET POST");
+        // Somebody takes it: it is theirs.
+        server.lock().unwrap().lease.as_mut().unwrap()["spec"]["holderIdentity"] = "they".into();
+        server.lock().unwrap().lease.as_mut().unwrap()["metadata"]["resourceVersion"] = "99".into();
+        assert!(!candidate.round().await.unwrap());
+        assert_eq!(asked(), "PUT GET");
+        assert!(candidate.is_led());
     }
 
     #[test]

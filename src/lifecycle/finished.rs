@@ -105,6 +105,9 @@ pub struct View<'v> {
     pub now: Now,
 }
 
+/// So many pods of an application that hang in Terminating are told of.
+const MOST_HANGING: usize = 3;
+
 /// What is to be done now, and when to ask again.
 #[derive(Debug, Default, PartialEq)]
 pub struct Due {
@@ -118,7 +121,8 @@ pub struct Due {
 pub fn plan(view: &View<'_>) -> Due {
     let mut due = Due::default();
     let Some(app) = view.snapshot.apps.get(view.key) else { return due };
-    due.actions.extend(app.executors.values().filter_map(|executor| hangs(view, executor)));
+    // A few name the trouble: a node that is lost leaves hundreds behind, and `why` shows them all.
+    due.actions.extend(app.executors.values().filter_map(|executor| hangs(view, executor)).take(MOST_HANGING));
     let wait = match view.driver {
         DriverLife::Unknown if !plant::is(Bug::UnknownIsGone) => return due,
         DriverLife::Gone | DriverLife::Unknown => Duration::ZERO,
