@@ -270,14 +270,21 @@ impl Snapshot {
     }
 
     fn see_executor(&mut self, app: AppKey, mut executor: Executor) -> Effect {
-        let at = place_of(app.namespace(), &executor.name);
         let key = ExecutorKey::of(&executor);
-        let old = self.places.get(&at).cloned();
-        let moved = old.as_ref().is_some_and(|old| old.app != app || old.id() != Some(key.id));
-        let known = old.as_ref().and_then(|old| {
-            let at = ExecutorKey { id: old.id()?, name: key.name.clone() };
-            self.apps.get(&old.app)?.executors.get(&at).cloned()
-        });
+        // Nearly always it is where it says; who is not may be new, or elsewhere.
+        let here = self.apps.get_key_value(&app).and_then(|(app, known)| Some((app, known.executors.get(&key)?)));
+        let (old, known) = match here {
+            Some((app, known)) => (Some(Place::of(app.clone(), Some(key.id))), Some(known.clone())),
+            None => {
+                let old = self.places.get(&place_of(app.namespace(), &executor.name)).cloned();
+                let known = old.as_ref().and_then(|old| {
+                    let at = ExecutorKey { id: old.id()?, name: key.name.clone() };
+                    self.apps.get(&old.app)?.executors.get(&at).cloned()
+                });
+                (old, known)
+            }
+        };
+        let moved = here.is_none() && old.as_ref().is_some_and(|old| old.app != app || old.id() != Some(key.id));
         // Old news, also of another pod that had the name before: a read by name was quicker than the watch.
         if known.as_ref().is_some_and(|known| is_newer(&known.version, &executor.version))
             && !plant::is(Bug::OldNewsBelieved)
@@ -318,6 +325,7 @@ impl Snapshot {
         let executor = Arc::new(executor);
         in_app.executors.insert(ExecutorKey { name: executor.name.clone(), ..key }, executor.clone());
         if old.is_none() || moved {
+            let at = place_of(app.namespace(), &executor.name);
             self.places.insert(at, Place::of(app.clone(), Some(key.id)));
         }
         effect.ended.extend(ends.then_some((app, executor)));
