@@ -8,10 +8,10 @@
 //! applications that changed, and apart from that each executor's first sighting in a final state and its departure.
 //! Memory is bounded by pods, and no transition into a final state is ever lost, however long a subscriber sleeps.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use indexmap::{IndexMap, IndexSet};
 use jiff::Timestamp;
 
 use super::change::{Change, Departed, Effect};
@@ -28,13 +28,13 @@ pub struct Batch {
     /// When the newest full list was read; `None` before the first.
     pub full: Option<Timestamp>,
     /// Applications that changed.
-    pub touched: BTreeSet<AppKey>,
+    pub touched: IndexSet<AppKey>,
     /// Executors, by uid, as they were when they were first seen in a final state.
-    pub ended: BTreeMap<Arc<str>, (AppKey, Arc<Executor>)>,
+    pub ended: IndexMap<Arc<str>, (AppKey, Arc<Executor>)>,
     /// Executors, by uid, that run again after a final state.
-    pub revived: BTreeMap<Arc<str>, AppKey>,
+    pub revived: IndexMap<Arc<str>, AppKey>,
     /// Executors, by uid, whose pods are gone.
-    pub departed: BTreeMap<Arc<str>, Departed>,
+    pub departed: IndexMap<Arc<str>, Departed>,
 }
 
 impl Batch {
