@@ -292,7 +292,7 @@ async fn ends_are_told_in_every_way_and_the_driver_goes_first() {
     stray.0["metadata"]["namespace"] = cluster.namespace.clone().into();
     cluster.pod_by(&cluster.client, &stray).await;
     let of = ["--kubeconfig", &kubeconfig];
-    said(&["why", "stray", of[0], of[1]], &["is there, but has no label spark-app-selector"]);
+    said(&["why", "stray", of[0], of[1]], &["is there, but it has no label spark-app-selector"]);
     said(&["why", "nb-exec-4", "-n", "other", "--debug", &debug], &["in namespace other"]);
     said(&["apps", "-n", "No Such", "--debug", &debug], &["expected a namespace"]);
     let metrics = format!("http://{}", replica.metrics);

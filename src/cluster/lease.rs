@@ -171,14 +171,15 @@ impl Candidate {
     async fn round(&mut self) -> kube::Result<bool> {
         let limit = self.election.duration / 2;
         let attempts = async {
-            // A conflict means that somebody wrote in between: look again at once.
+            // A conflict means that somebody wrote in between, or deleted what was ours: look again at once.
+            let renews = self.ours.is_some();
             match self.attempt().await {
-                Err(error) if is_conflict(&error) => self.attempt().await,
+                Err(error) if is(&error, 409) || (renews && is(&error, 404)) => self.attempt().await,
                 outcome => outcome,
             }
         };
         match tokio::time::timeout(limit, attempts).await {
-            Ok(Err(error)) if is_conflict(&error) => Ok(false),
+            Ok(Err(error)) if is(&error, 409) => Ok(false),
             Ok(outcome) => outcome,
             Err(_) => Err(kube::Error::Service(format!("no answer within {limit:?}").into())),
         }
@@ -301,9 +302,8 @@ impl Candidate {
     }
 }
 
-/// Somebody wrote the lease, or deleted it.
-fn is_conflict(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if matches!(status.code, 404 | 409))
+fn is(error: &kube::Error, code: u16) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == code)
 }
 
 /// An identity that is unique over restarts: the pod's name and a random end.

@@ -57,7 +57,13 @@ pub async fn stray(client: &kube::Client, namespace: Option<&str>, name: &str) -
         let lacks: Vec<&str> =
             [labels::ROLE, labels::APP_SELECTOR].into_iter().filter(|key| !pod.labels().contains_key(*key)).collect();
         let namespace = pod.namespace().unwrap_or_default();
-        format!("pod {namespace}/{name} is there, but has no label {}", lacks.join(" and no label "))
+        let what = match &*lacks {
+            [] => {
+                format!("its label {} is neither {} nor {}", labels::ROLE, labels::ROLE_DRIVER, labels::ROLE_EXECUTOR)
+            }
+            lacks => format!("it has no label {}", lacks.join(" and no label ")),
+        };
+        format!("pod {namespace}/{name} is there, but {what}")
     }))
 }
 
