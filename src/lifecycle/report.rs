@@ -174,7 +174,7 @@ pub fn why(
         executors: executors.collect(),
         exits: ended.into_iter().map(|exit| Of { app: exit.app.to_string(), what: exit_report(exit) }).collect(),
         apps: reports(snapshot, exits, now, |key, app, ends| {
-            wanted(key) && (key.selector() == name || driver_name(app, ends) == Some(name))
+            wanted(key) && (key.selector() == name || driver_names(app, ends).any(|driver| driver == name))
         }),
     }
 }
@@ -231,20 +231,20 @@ fn report(snapshot: &Snapshot, key: &AppKey, app: &App, exits: &[&Exit], now: Ti
     }
 }
 
-/// The driver's pod, by its label, or as an executor names it, also one that is gone.
-fn driver_name<'a>(app: &'a App, exits: &[&'a Exit]) -> Option<&'a str> {
+/// Drivers' pods, by their label or as executors name them, also those that are gone; the likeliest first.
+fn driver_names<'a>(app: &'a App, exits: &'a [&'a Exit]) -> impl Iterator<Item = &'a str> {
     fn owner(executor: &Executor) -> Option<&str> {
         executor.template.owner.as_ref().filter(|owner| owner.is_pod).map(|owner| &*owner.name)
     }
-    let labelled = app.live_driver().or_else(|| app.drivers.first()).map(|driver| &*driver.name);
-    let named = || app.executors.values().find_map(|executor| owner(executor));
-    labelled.or_else(named).or_else(|| exits.iter().rev().find_map(|exit| owner(&exit.executor)))
+    let labelled = app.live_driver().into_iter().chain(&app.drivers).map(|driver| &*driver.name);
+    let named = app.executors.values().filter_map(|executor| owner(executor));
+    labelled.chain(named).chain(exits.iter().rev().filter_map(|exit| owner(&exit.executor)))
 }
 
 fn driver(snapshot: &Snapshot, key: &AppKey, app: &App, exits: &[&Exit], life: &DriverLife) -> DriverReport {
     let name = match life {
         DriverLife::Alive(pod) => Some(pod.name.to_string()),
-        DriverLife::Gone | DriverLife::Unknown => driver_name(app, exits).map(str::to_owned),
+        DriverLife::Gone | DriverLife::Unknown => driver_names(app, exits).next().map(str::to_owned),
     };
     let pod = name.as_ref().and_then(|name| snapshot.driver_pod(key.namespace(), name));
     let life = match life {
@@ -275,7 +275,7 @@ fn driver_why(pod: &DriverPod) -> Option<String> {
     let evidence = pod.evidence.as_deref()?;
     let mut parts = if pod.life == Life::Ended { evidence.words_of_end() } else { Vec::new() };
     if pod.life != Life::Ended {
-        parts.extend(evidence.words_of_wait());
+        parts.extend(evidence.words_of_wait("waits"));
         parts.extend(evidence.unscheduled.as_ref().filter(|_| pod.node.is_none()).map(no_node));
     }
     parts.extend(evidence.disruption.as_ref().map(|words| format!("{}: {}", words.reason, words.message)));
@@ -324,7 +324,7 @@ fn why_so(executor: &Executor, driver_gone: bool, now: Timestamp) -> Option<Stri
         parts.extend(super::cause::by_whom(evidence).map(|who| format!("by {who}")));
     }
     if !executor.state.is_final() {
-        parts.extend(evidence.words_of_wait());
+        parts.extend(evidence.words_of_wait("waits"));
         parts.extend(evidence.unscheduled.as_ref().filter(|_| executor.node.is_none()).map(no_node));
     }
     if executor.inactive {

@@ -185,7 +185,7 @@ impl Evidence {
             parts.push(format!("container {} ended with {}{explained}{reason}", container.name, ended.code));
             parts.extend(ended.message.as_deref().map(str::to_owned));
         } else {
-            parts.extend(self.words_of_wait());
+            parts.extend(self.words_of_wait("waited"));
         }
         match (&self.reason, &self.message) {
             (Some(reason), Some(message)) => parts.push(format!("{reason}: {message}")),
@@ -195,10 +195,10 @@ impl Evidence {
         parts
     }
 
-    /// What a container waits for that may never come.
-    pub fn words_of_wait(&self) -> Option<String> {
+    /// What a container `waits`, or `waited`, for that may never come.
+    pub fn words_of_wait(&self, verb: &str) -> Option<String> {
         let (container, words) = self.stuck()?;
-        Some(format!("container {} waits: {} {}", container.name, words.reason, words.message).trim_end().to_owned())
+        Some(format!("container {} {verb}: {} {}", container.name, words.reason, words.message).trim_end().to_owned())
     }
 
     /// A container that waits for something that may never come.
