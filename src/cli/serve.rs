@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 
 use crate::app::{App, CertificateSource, ConfigSource, Options};
+use crate::cluster::certificates::Managed;
 use crate::cluster::client;
 use crate::cluster::lease::{self, Election};
 use crate::runtime::shutdown::Signals;
@@ -15,6 +16,7 @@ use crate::runtime::{clock, files};
 use crate::telemetry::log;
 use crate::tls::ca::Authority;
 use crate::tls::load::load;
+use crate::tls::rotation::{self, Lives};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -31,8 +33,22 @@ pub(super) struct Args {
     /// Where /debug/apps and /debug/why are, by HTTP: for `spark-usher apps` and `why`, by kubectl port-forward.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:6060")]
     debug_listen: SocketAddr,
-    /// Serving certificate, PEM, the leaf first. A new content is taken over within 10 s.
-    #[arg(long, value_name = "FILE", requires = "tls_key", required_unless_present = "self_made_for")]
+    /// Keep the serving certificate in this Secret of our namespace: the leader makes it, renews it, and writes its CA
+    /// into the webhook configurations; nobody else has to.
+    #[arg(long, value_name = "NAME", requires = "tls_names", conflicts_with_all = ["tls_cert", "self_made_for"],
+        required_unless_present_any = ["tls_cert", "self_made_for"])]
+    tls_secret: Option<String>,
+    /// What that certificate is for: the Service's DNS names, such as spark-usher.spark-usher.svc.
+    #[arg(long, value_name = "NAME", value_delimiter = ',', requires = "tls_secret")]
+    tls_names: Vec<String>,
+    /// MutatingWebhookConfiguration whose caBundle is kept.
+    #[arg(long, value_name = "NAME", requires = "tls_secret")]
+    mutating_configuration: Option<String>,
+    /// ValidatingWebhookConfiguration whose caBundle is kept.
+    #[arg(long, value_name = "NAME", requires = "tls_secret")]
+    validating_configuration: Option<String>,
+    /// Serving certificate, PEM, the leaf first, in a file that somebody renews. A new content is taken over within 10 s.
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
     /// Its private key, PEM.
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
@@ -92,7 +108,7 @@ async fn serve(args: &Args) -> anyhow::Result<()> {
     let namespace = args.namespace.clone().unwrap_or_else(|| cluster.namespace.clone());
     let duration = Duration::from_secs(args.lease_seconds);
     let election = Election {
-        namespace,
+        namespace: namespace.clone(),
         name: args.lease.clone(),
         identity: lease::identity(&args.identity),
         duration,
@@ -103,7 +119,7 @@ async fn serve(args: &Args) -> anyhow::Result<()> {
         webhook: args.webhook_listen,
         metrics: args.metrics_listen,
         debug: Some(args.debug_listen),
-        certificate: certificate(args)?,
+        certificate: certificate(args, &namespace)?,
         config: args.config.clone().map_or(ConfigSource::Nothing, ConfigSource::File),
         look_every: LOOK_EVERY,
         election,
@@ -127,15 +143,26 @@ async fn serve(args: &Args) -> anyhow::Result<()> {
     }
 }
 
-fn certificate(args: &Args) -> anyhow::Result<CertificateSource> {
+fn certificate(args: &Args, namespace: &str) -> anyhow::Result<CertificateSource> {
+    if let Some(secret) = &args.tls_secret {
+        return Ok(CertificateSource::Managed(Managed {
+            secret: (namespace.to_owned(), secret.clone()),
+            names: args.tls_names.clone(),
+            mutating: args.mutating_configuration.clone(),
+            validating: args.validating_configuration.clone(),
+            lives: Lives::default(),
+            every: LOOK_EVERY,
+        }));
+    }
     if let (Some(certificate), Some(key)) = (&args.tls_cert, &args.tls_key) {
         return Ok(CertificateSource::Files { certificate: certificate.clone(), key: key.clone() });
     }
-    ensure!(!args.self_made_for.is_empty(), "expected --tls-cert and --tls-key, or --self-made-for");
+    ensure!(
+        !args.self_made_for.is_empty(),
+        "expected --tls-secret and --tls-names, --tls-cert and --tls-key, or --self-made-for"
+    );
     let authority = Authority::new("spark-usher", clock::now()).context("cannot make a CA")?;
-    let (addresses, names): (Vec<&str>, Vec<&str>) =
-        args.self_made_for.iter().map(String::as_str).partition(|name| name.parse::<std::net::IpAddr>().is_ok());
-    let addresses: Vec<_> = addresses.iter().filter_map(|address| address.parse().ok()).collect();
+    let (names, addresses) = rotation::split(&args.self_made_for);
     let pair = authority.serve(&names, &addresses).context("--self-made-for")?;
     if let Some(path) = &args.ca_out {
         files::write(path, authority.pem(), 0o644).with_context(|| format!("--ca-out {}", path.display()))?;

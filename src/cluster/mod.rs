@@ -4,6 +4,7 @@
 //! only the lease task hands out.
 
 pub mod apply;
+pub mod certificates;
 pub mod client;
 mod discovery;
 mod events;

@@ -1,20 +1,62 @@
-//! Self-made certificates, for the sandbox and for a webhook on loopback: a CA and a serving certificate, ECDSA P-256.
+//! Self-made certificates, ECDSA P-256: authorities, and what they sign.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use jiff::tz::TimeZone;
-use jiff::{Timestamp, ToSpan};
+use jiff::{SignedDuration, Timestamp, ToSpan};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, SanType,
+    KeyUsagePurpose, PublicKeyData, SanType,
 };
 
-/// A certificate authority that exists only in this process.
+/// What is made is valid from so long before it is made: clocks differ.
+pub(super) const BACKDATE: SignedDuration = SignedDuration::from_mins(5);
+
+/// From when to when something is valid. X.509 knows whole seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Validity {
+    /// The first moment.
+    pub from: Timestamp,
+    /// The last one.
+    pub until: Timestamp,
+}
+
+impl Validity {
+    /// From a little before `now` until so long after it, in whole seconds.
+    pub(super) fn lasting(now: Timestamp, life: Duration) -> Validity {
+        let end = SignedDuration::try_from(life).ok().and_then(|life| now.checked_add(life).ok());
+        let from = now.checked_sub(BACKDATE).unwrap_or(now);
+        Validity { from: whole(from), until: whole(end.unwrap_or(Timestamp::MAX)) }
+    }
+
+    /// When it was made: what is made begins a little earlier.
+    pub(super) fn made(&self) -> Timestamp {
+        self.from.checked_add(BACKDATE).unwrap_or(self.from)
+    }
+
+    /// Whether two thirds of its life are over.
+    pub(super) fn is_due(&self, now: Timestamp) -> bool {
+        let life = self.until.duration_since(self.made());
+        now.duration_since(self.made()) * 3 >= life * 2
+    }
+
+    /// Whether it holds now.
+    pub(super) fn holds(&self, now: Timestamp) -> bool {
+        self.from <= now && now < self.until
+    }
+}
+
+fn whole(at: Timestamp) -> Timestamp {
+    Timestamp::from_second(at.as_second()).unwrap_or(at)
+}
+
+/// A certificate authority with its key.
 #[derive(Debug)]
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pem: String,
-    now: Timestamp,
+    validity: Validity,
 }
 
 /// A certificate with its key, both PEM.
@@ -29,14 +71,23 @@ pub struct Pair {
 impl Authority {
     /// A new authority. What it makes is valid from the day before `now` for a year.
     pub fn new(name: &str, now: Timestamp) -> Result<Authority, rcgen::Error> {
+        let today = now.to_zoned(TimeZone::UTC).date();
+        let midnight = |date: jiff::civil::Date| date.to_zoned(TimeZone::UTC).map_or(now, |zoned| zoned.timestamp());
+        let (yesterday, next_year) = (today.saturating_sub(1.day()), today.saturating_add(1.year()));
+        Authority::valid(name, Validity { from: midnight(yesterday), until: midnight(next_year) })
+    }
+
+    /// A new authority, valid so long.
+    pub fn valid(name: &str, validity: Validity) -> Result<Authority, rcgen::Error> {
         let key = KeyPair::generate()?;
-        let mut params = valid_for_a_year(now);
-        params.distinguished_name = common_name(name);
-        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-        params.key_usages =
-            vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
+        let params = authority_params(name, validity, 1);
         let pem = params.self_signed(&key)?.pem();
-        Ok(Authority { issuer: Issuer::new(params, key), pem, now })
+        Ok(Authority { issuer: Issuer::new(params, key), pem, validity })
+    }
+
+    /// One that was made before.
+    pub(super) fn read(certificate: &str, key: KeyPair, validity: Validity) -> Result<Authority, rcgen::Error> {
+        Ok(Authority { issuer: Issuer::from_ca_cert_pem(certificate, key)?, pem: certificate.to_owned(), validity })
     }
 
     /// The authority's certificate, PEM: a caBundle.
@@ -44,13 +95,31 @@ impl Authority {
         &self.pem
     }
 
-    /// A serving certificate for these DNS names and addresses.
+    /// Its private key, PEM.
+    pub fn key_pem(&self) -> String {
+        self.issuer.key().serialize_pem()
+    }
+
+    /// When it holds.
+    pub(super) fn validity(&self) -> Validity {
+        self.validity
+    }
+
+    /// A serving certificate for these DNS names and addresses, as long as the authority.
     pub fn serve(&self, names: &[&str], addresses: &[IpAddr]) -> Result<Pair, rcgen::Error> {
-        let mut params = valid_for_a_year(self.now);
+        self.serve_until(names, addresses, self.validity)
+    }
+
+    /// A serving certificate for these DNS names and addresses.
+    pub(super) fn serve_until(
+        &self,
+        names: &[&str],
+        addresses: &[IpAddr],
+        validity: Validity,
+    ) -> Result<Pair, rcgen::Error> {
         // Another name than the authority's: OpenSSL takes a certificate that names itself as issuer for self-signed.
         let address = addresses.first().map(ToString::to_string);
-        let name = names.first().copied().or(address.as_deref()).unwrap_or("webhook");
-        params.distinguished_name = common_name(name);
+        let mut params = params(names.first().copied().or(address.as_deref()).unwrap_or("webhook"), validity);
         for name in names {
             params.subject_alt_names.push(SanType::DnsName((*name).try_into()?));
         }
@@ -62,21 +131,39 @@ impl Authority {
         let certificate = params.signed_by(&key, &self.issuer)?;
         Ok(Pair { certificate: certificate.pem(), key: key.serialize_pem() })
     }
+
+    /// A certificate for another authority's name and key, signed by this one: who trusts only this one can then verify
+    /// what the other signs. PEM.
+    pub(super) fn vouch(&self, name: &str, other: &Authority) -> Result<String, rcgen::Error> {
+        let mut params = authority_params(name, self.validity, 0);
+        params.use_authority_key_identifier_extension = true;
+        Ok(params.signed_by(other.issuer.key(), &self.issuer)?.pem())
+    }
 }
 
-fn common_name(name: &str) -> DistinguishedName {
-    let mut distinguished = DistinguishedName::new();
-    distinguished.push(DnType::CommonName, name);
-    distinguished
+/// The public key of a pair, as a certificate carries it (SubjectPublicKeyInfo, DER).
+pub(super) fn public(key: &KeyPair) -> Vec<u8> {
+    key.subject_public_key_info()
 }
 
-fn valid_for_a_year(now: Timestamp) -> CertificateParams {
-    let today = now.to_zoned(TimeZone::UTC).date();
-    let day = |date: jiff::civil::Date| {
-        rcgen::date_time_ymd(i32::from(date.year()), date.month().unsigned_abs(), date.day().unsigned_abs())
+fn authority_params(name: &str, validity: Validity, below: u8) -> CertificateParams {
+    let mut params = params(name, validity);
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(below));
+    params.key_usages =
+        vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
+    params
+}
+
+fn params(name: &str, validity: Validity) -> CertificateParams {
+    let epoch = rcgen::date_time_ymd(1970, 1, 1);
+    let at = |moment: Timestamp| {
+        let seconds = u64::try_from(moment.as_second()).unwrap_or_default();
+        epoch + Duration::from_secs(seconds)
     };
     let mut params = CertificateParams::default();
-    params.not_before = day(today.saturating_sub(1.day()));
-    params.not_after = day(today.saturating_add(1.year()));
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.not_before = at(validity.from);
+    params.not_after = at(validity.until);
     params
 }

@@ -2,6 +2,7 @@
 
 pub mod ca;
 pub mod load;
+pub mod rotation;
 pub mod serving;
 
 /// Makes ring the process's TLS provider. Called once, first thing in `main` and in tests.

@@ -4,8 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
-use jiff::Timestamp;
+use arc_swap::ArcSwapOption;
 use rustls::ServerConfig;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
@@ -15,24 +14,20 @@ use super::load::{BadCertificate, Certificate, load};
 use crate::runtime::clock;
 use crate::runtime::files::Watched;
 
-/// The certificate that is served now. New handshakes take a new one at once; live connections keep theirs.
-#[derive(Debug)]
-pub struct Serving(ArcSwap<Certificate>);
+/// The certificate that is served now; none as long as there is none, and handshakes fail. New handshakes take a new one
+/// at once; live connections keep theirs.
+#[derive(Debug, Default)]
+pub struct Serving(ArcSwapOption<Certificate>);
 
 impl Serving {
     /// Serves this one first.
     pub fn new(certificate: Certificate) -> Arc<Serving> {
-        Arc::new(Serving(ArcSwap::from_pointee(certificate)))
+        Arc::new(Serving(ArcSwapOption::from_pointee(certificate)))
     }
 
     /// Serves this one from now on.
     pub fn replace(&self, certificate: Certificate) {
-        self.0.store(Arc::new(certificate));
-    }
-
-    /// When the present one ends.
-    pub fn not_after(&self) -> Timestamp {
-        self.0.load().not_after
+        self.0.store(Some(Arc::new(certificate)));
     }
 
     /// A server configuration that always serves the present one: TLS 1.2 and 1.3, HTTP/1.1 for API servers (which use
@@ -48,7 +43,7 @@ impl Serving {
 
 impl ResolvesServerCert for Serving {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(self.0.load().key.clone())
+        self.0.load().as_ref().map(|certificate| certificate.key.clone())
     }
 }
 
@@ -84,25 +79,17 @@ impl Files {
         }
     }
 
-    /// Replaces what is served whenever the files change; a bad pair is refused and the last good one stays. `told` hears
-    /// of each change.
-    pub async fn run(
-        mut self,
-        serving: Arc<Serving>,
-        stop: CancellationToken,
-        mut told: impl FnMut(Result<Timestamp, BadFiles>) + Send,
-    ) {
+    /// Tells of each change, until told to stop: a new certificate, or why it cannot be served.
+    pub async fn run(mut self, stop: CancellationToken, mut told: impl FnMut(Result<Certificate, BadFiles>) + Send) {
         let mut unreadable = false;
         while stop.run_until_cancelled(tokio::time::sleep(self.every)).await.is_some() {
             match self.look().await {
                 Ok(None) => unreadable = false,
+                Err(BadFiles::Unreadable(_)) if unreadable => {}
                 Ok(Some(certificate)) => {
                     unreadable = false;
-                    let not_after = certificate.not_after;
-                    serving.replace(certificate);
-                    told(Ok(not_after));
+                    told(Ok(certificate));
                 }
-                Err(BadFiles::Unreadable(_)) if unreadable => {}
                 Err(error) => {
                     unreadable = matches!(error, BadFiles::Unreadable(_));
                     told(Err(error));

@@ -1,5 +1,7 @@
 //! The only place that knows everybody: builds the parts, starts them, and waits.
 
+mod certificate;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,6 +10,9 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+
+use certificate::Around;
+pub use certificate::CertificateSource;
 
 use crate::cluster::client::Cluster;
 use crate::cluster::lease::{self, Election, Leadership};
@@ -24,22 +29,6 @@ use crate::runtime::ready::Readiness;
 use crate::runtime::supervise::Supervisor;
 use crate::snapshot::Snapshot;
 use crate::telemetry::metrics::Metrics;
-use crate::tls::load::Certificate;
-use crate::tls::serving::{Files, Serving};
-
-/// Where the serving certificate comes from.
-#[derive(Clone, Debug)]
-pub enum CertificateSource {
-    /// Files that somebody renews.
-    Files {
-        /// Chain, PEM, the leaf first.
-        certificate: PathBuf,
-        /// Private key, PEM.
-        key: PathBuf,
-    },
-    /// This one, for the life of the process.
-    Given(Certificate),
-}
 
 /// Where the policies come from.
 #[derive(Clone, Debug)]
@@ -110,8 +99,16 @@ impl App {
             });
         }
 
-        let serving = first_certificate(options.certificate, options.look_every, &metrics, &mut supervisor).await?;
-        certificate_there.open();
+        let (elected, leading) = watch::channel(None);
+        let around = Around {
+            client: options.cluster.client.clone(),
+            leading: leading.clone(),
+            every: options.look_every,
+            metrics: &metrics,
+            supervisor: &mut supervisor,
+            there: certificate_there,
+        };
+        let serving = certificate::serve(options.certificate, around).await?;
 
         let snapshot = Arc::new(ArcSwap::from_pointee(Snapshot::default()));
         let ending = Ending { stop: stop.clone(), drain: options.drain };
@@ -131,7 +128,6 @@ impl App {
         });
 
         let exits = Arc::new(ArcSwap::from_pointee(imbl::Vector::new()));
-        let (elected, leading) = watch::channel(None);
         let (led, led_seen) = watch::channel(false);
         let mut debug_address = None;
         if let Some(debug) = options.debug {
@@ -310,48 +306,4 @@ fn take_over(
         }
     };
     metrics.config_reloads.with_label_values(&[result]).inc();
-}
-
-async fn first_certificate(
-    source: CertificateSource,
-    every: Duration,
-    metrics: &Arc<Metrics>,
-    supervisor: &mut Supervisor,
-) -> anyhow::Result<Arc<Serving>> {
-    #[expect(clippy::cast_precision_loss, reason = "seconds since 1970 fit a float's 53 bits")]
-    let set = |metrics: &Metrics, not_after: jiff::Timestamp| metrics.not_after.set(not_after.as_second() as f64);
-    match source {
-        CertificateSource::Given(certificate) => {
-            set(metrics, certificate.not_after);
-            Ok(Serving::new(certificate))
-        }
-        CertificateSource::Files { certificate, key } => {
-            let shown = format!("{} and {}", certificate.display(), key.display());
-            let mut files = Files::new(certificate, key, every);
-            let first = files.first().await.map_err(|error| anyhow::anyhow!("{shown}: {error}"))?;
-            let serving = Serving::new(first);
-            set(metrics, serving.not_after());
-            let (served, metrics, stop) = (serving.clone(), metrics.clone(), supervisor.token().clone());
-            supervisor.spawn("certificate files", async move {
-                let told = |outcome: Result<jiff::Timestamp, _>| {
-                    let result = match outcome {
-                        Ok(not_after) => {
-                            set(&metrics, not_after);
-                            tracing::info!(%not_after, "serving certificate replaced");
-                            "ok"
-                        }
-                        Err(error) => {
-                            let error: crate::tls::serving::BadFiles = error;
-                            tracing::error!(%error, files = shown, "the new serving certificate is refused; the old one stays");
-                            "refused"
-                        }
-                    };
-                    metrics.certificate_reloads.with_label_values(&[result]).inc();
-                };
-                files.run(served, stop, told).await;
-                Ok(())
-            });
-            Ok(serving)
-        }
-    }
 }

@@ -1,0 +1,103 @@
+//! Where the serving certificate comes from, and its replacement while we serve.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::sync::watch;
+
+use crate::cluster::certificates::{self, Managed};
+use crate::cluster::lease::Leadership;
+use crate::runtime::ready::Latch;
+use crate::runtime::supervise::Supervisor;
+use crate::telemetry::metrics::Metrics;
+use crate::tls::load::Certificate;
+use crate::tls::serving::{Files, Serving};
+
+/// Where the serving certificate comes from.
+#[derive(Clone, Debug)]
+pub enum CertificateSource {
+    /// A Secret that the leader fills and renews.
+    Managed(Managed),
+    /// Files that somebody renews.
+    Files {
+        /// Chain, PEM, the leaf first.
+        certificate: PathBuf,
+        /// Private key, PEM.
+        key: PathBuf,
+    },
+    /// This one, for the life of the process.
+    Given(Certificate),
+}
+
+/// What a certificate works with.
+pub(super) struct Around<'a> {
+    pub(super) client: kube::Client,
+    pub(super) leading: watch::Receiver<Option<Arc<Leadership>>>,
+    /// How often files are looked at.
+    pub(super) every: Duration,
+    pub(super) metrics: &'a Arc<Metrics>,
+    pub(super) supervisor: &'a mut Supervisor,
+    /// Opened once there is a certificate to serve.
+    pub(super) there: Latch,
+}
+
+/// Starts serving certificates of this source. Files must be right from the start; a managed one may come later.
+pub(super) async fn serve(source: CertificateSource, around: Around<'_>) -> anyhow::Result<Arc<Serving>> {
+    let Around { client, leading, every, metrics, supervisor, there } = around;
+    let (serving, metrics, stop) = (Arc::new(Serving::default()), metrics.clone(), supervisor.token().clone());
+    let served = serving.clone();
+    let take = move |certificate: Certificate| {
+        #[expect(clippy::cast_precision_loss, reason = "seconds since 1970 fit a float's 53 bits")]
+        metrics.not_after.set(certificate.not_after.as_second() as f64);
+        served.replace(certificate);
+        there.open();
+    };
+    let counted = around.metrics.clone();
+    match source {
+        CertificateSource::Given(certificate) => take(certificate),
+        CertificateSource::Files { certificate, key } => {
+            let shown = format!("{} and {}", certificate.display(), key.display());
+            let mut files = Files::new(certificate, key, every);
+            take(files.first().await.map_err(|error| anyhow::anyhow!("{shown}: {error}"))?);
+            supervisor.spawn("certificate files", async move {
+                files.run(stop, |outcome| told(outcome, &shown, &counted, &take)).await;
+                Ok(())
+            });
+        }
+        CertificateSource::Managed(managed) => {
+            let shown = format!("secret {}/{}", managed.secret.0, managed.secret.1);
+            let kept = certificates::run(client, managed, leading, counted.clone(), stop, move |outcome| {
+                told(outcome, &shown, &counted, &take);
+            });
+            supervisor.spawn("certificates", async move {
+                kept.await;
+                Ok(())
+            });
+        }
+    }
+    Ok(serving)
+}
+
+/// Takes a new certificate over, or keeps the old one.
+fn told<E: std::fmt::Display>(
+    outcome: Result<Certificate, E>,
+    shown: &str,
+    metrics: &Metrics,
+    take: &impl Fn(Certificate),
+) {
+    let result = match outcome {
+        Ok(certificate) => {
+            let not_after: Timestamp = certificate.not_after;
+            take(certificate);
+            tracing::info!(%not_after, from = shown, "serving certificate taken over");
+            "ok"
+        }
+        Err(error) => {
+            tracing::error!(%error, from = shown, "the new serving certificate is refused; the old one stays");
+            "refused"
+        }
+    };
+    metrics.certificate_reloads.with_label_values(&[result]).inc();
+}

@@ -1,0 +1,304 @@
+//! Certificates that never expire on anyone: what to make next, from what is kept, the names, and the time.
+//!
+//! An API server verifies us by the caBundle of a webhook's configuration, which it takes over some time after we wrote
+//! it; a replica serves a new certificate some time after the leader made it. No step may need two of them to change at
+//! the same moment. So a new authority is *announced* first (it is in the bundle and signs nothing), *takes over* once
+//! the bundle is published and has settled, and the old one is *dropped* after everybody serves what the new one signed.
+//! When it takes over, the old one vouches for it (a cross-signed certificate in the chain), so that also an API server
+//! that has only the old bundle verifies what is served. One step at a time: a crash between two is as good as none.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use rcgen::KeyPair;
+use rustls::RootCertStore;
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::ServerCertVerifier;
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::X509Certificate;
+
+use super::ca::{Authority, Validity, public};
+use super::load::load;
+
+/// How long things live.
+#[derive(Clone, Copy, Debug)]
+pub struct Lives {
+    /// An authority. The next one is announced at two thirds of it.
+    pub authority: Duration,
+    /// A serving certificate. It is renewed at two thirds of it.
+    pub leaf: Duration,
+    /// How long an announced authority waits before it signs, and an old one after the new one signed.
+    pub settle: Duration,
+}
+
+impl Default for Lives {
+    fn default() -> Self {
+        const DAY: u64 = 24 * 3600;
+        Lives {
+            authority: Duration::from_secs(365 * DAY),
+            leaf: Duration::from_secs(30 * DAY),
+            settle: Duration::from_secs(3600),
+        }
+    }
+}
+
+/// What is kept, all PEM; empty where there is nothing.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Kept {
+    /// The authorities to trust: a caBundle.
+    pub bundle: String,
+    /// The key of the authority that signs.
+    pub key: String,
+    /// The key of the one that was announced.
+    pub next_key: String,
+    /// The serving certificate, and what vouches for its authority.
+    pub chain: String,
+    /// The serving certificate's key.
+    pub chain_key: String,
+}
+
+impl std::fmt::Debug for Kept {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Kept").finish_non_exhaustive() // Keys are not for logs.
+    }
+}
+
+/// What a step was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// There was nothing: an authority and a serving certificate were made.
+    First,
+    /// What was kept could not be used: all was made anew.
+    Anew,
+    /// The next authority was made and is to be published.
+    Announced,
+    /// It signs now.
+    TookOver,
+    /// The serving certificate was renewed, or made for other names.
+    Renewed,
+    /// Old authorities are not trusted any more.
+    Dropped,
+}
+
+impl Step {
+    /// For the log.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Step::First => "first",
+            Step::Anew => "made anew: what was kept could not be used",
+            Step::Announced => "next CA announced",
+            Step::TookOver => "next CA took over",
+            Step::Renewed => "serving certificate renewed",
+            Step::Dropped => "old CA dropped",
+        }
+    }
+}
+
+/// The next step, if one is due. `published` is whether every configuration has the bundle that is kept; `name` is for a
+/// new authority, and must be a new one each time.
+pub fn next(
+    kept: &Kept,
+    names: &[String],
+    published: bool,
+    name: &str,
+    now: Timestamp,
+    lives: Lives,
+) -> Result<Option<(Kept, Step)>, rcgen::Error> {
+    let roots = roots(&kept.bundle, now);
+    let current = authority(&roots, &kept.key);
+    let next = authority(&roots, &kept.next_key);
+    let leaf = leaf(kept, names, &roots, now);
+    let maker = Maker { names, now, lives };
+    let step = match (current, next, leaf) {
+        (None, None, None) => {
+            let step = if *kept == Kept::default() { Step::First } else { Step::Anew };
+            let fresh = maker.authority(name)?;
+            let pair = maker.leaf(&fresh)?;
+            let bundle = fresh.pem().to_owned();
+            let (chain, chain_key) = (pair.certificate, pair.key);
+            (Kept { bundle, key: fresh.key_pem(), next_key: String::new(), chain, chain_key }, step)
+        }
+        // Nothing that could be used before, or all of it settled: the announced one signs.
+        (current, Some(next), leaf)
+            if (current.is_none() && leaf.is_none())
+                || (published && has_passed(next.validity().made(), lives.settle, now)) =>
+        {
+            let mut pair = maker.leaf(&next)?;
+            if let Some(current) = &current {
+                pair.certificate.push_str(&current.vouch(&common_name(next.pem()), &next)?);
+            }
+            let (bundle, key) = (kept.bundle.clone(), next.key_pem());
+            let (chain, chain_key) = (pair.certificate, pair.key);
+            (Kept { bundle, key, next_key: String::new(), chain, chain_key }, Step::TookOver)
+        }
+        (current, None, leaf) if leaf.is_some() && current.as_ref().is_none_or(|ca| ca.validity().is_due(now)) => {
+            let next = maker.authority(name)?;
+            let bundle = roots.iter().map(|root| root.pem.as_str()).chain([next.pem()]).collect();
+            (Kept { bundle, next_key: next.key_pem(), ..kept.clone() }, Step::Announced)
+        }
+        (Some(current), _, leaf) if leaf.is_none_or(|leaf| maker.would_gain(leaf, &current)) => {
+            let mut pair = maker.leaf(&current)?;
+            for cross in certificates(&kept.chain).skip(1) {
+                if validity(&cross).is_some_and(|validity| validity.holds(now)) {
+                    pair.certificate.push_str(&to_pem(&cross));
+                }
+            }
+            (Kept { chain: pair.certificate, chain_key: pair.key, ..kept.clone() }, Step::Renewed)
+        }
+        (Some(current), next, Some(leaf))
+            if has_passed(leaf.made(), lives.settle, now)
+                && roots.len() > 1 + usize::from(next.is_some())
+                && verifies(&kept.chain, names, &[current.pem()], now) =>
+        {
+            let bundle = [Some(&current), next.as_ref()].into_iter().flatten().map(Authority::pem).collect();
+            let chain = certificates(&kept.chain).take(1).map(|leaf| to_pem(&leaf)).collect();
+            (Kept { bundle, chain, ..kept.clone() }, Step::Dropped)
+        }
+        _ => return Ok(None),
+    };
+    Ok(Some(step))
+}
+
+/// An authority that may be trusted now.
+struct Root {
+    pem: String,
+    key: Vec<u8>,
+    validity: Validity,
+}
+
+struct Maker<'m> {
+    names: &'m [String],
+    now: Timestamp,
+    lives: Lives,
+}
+
+impl Maker<'_> {
+    fn authority(&self, name: &str) -> Result<Authority, rcgen::Error> {
+        Authority::valid(name, Validity::lasting(self.now, self.lives.authority))
+    }
+
+    fn leaf(&self, signer: &Authority) -> Result<super::ca::Pair, rcgen::Error> {
+        let (names, addresses) = split(self.names);
+        signer.serve_until(&names, &addresses, self.leaf_validity(signer))
+    }
+
+    /// Never longer than its authority.
+    fn leaf_validity(&self, signer: &Authority) -> Validity {
+        let validity = Validity::lasting(self.now, self.lives.leaf);
+        Validity { until: validity.until.min(signer.validity().until), ..validity }
+    }
+
+    /// Whether a leaf is due, and a new one would live longer: near the end of its authority it would not.
+    fn would_gain(&self, leaf: Validity, signer: &Authority) -> bool {
+        leaf.is_due(self.now) && self.leaf_validity(signer).until > leaf.until
+    }
+}
+
+/// DNS names, and addresses.
+pub fn split(names: &[String]) -> (Vec<&str>, Vec<IpAddr>) {
+    let dns = names.iter().map(String::as_str).filter(|name| name.parse::<IpAddr>().is_err()).collect();
+    (dns, names.iter().filter_map(|name| name.parse().ok()).collect())
+}
+
+fn has_passed(since: Timestamp, wait: Duration, now: Timestamp) -> bool {
+    SignedDuration::try_from(wait).is_ok_and(|wait| now.duration_since(since) >= wait)
+}
+
+/// The certificates in a text; what is none is skipped.
+fn certificates(text: &str) -> impl Iterator<Item = CertificateDer<'static>> {
+    CertificateDer::pem_slice_iter(text.as_bytes()).filter_map(Result::ok).collect::<Vec<_>>().into_iter()
+}
+
+fn to_pem(certificate: &CertificateDer<'_>) -> String {
+    let config = pem::EncodeConfig::new().set_line_ending(pem::LineEnding::LF);
+    pem::encode_config(&pem::Pem::new("CERTIFICATE", certificate.to_vec()), config)
+}
+
+fn parse<'c>(certificate: &'c CertificateDer<'_>) -> Option<X509Certificate<'c>> {
+    x509_parser::parse_x509_certificate(certificate).ok().map(|(_, parsed)| parsed)
+}
+
+fn validity(certificate: &CertificateDer<'_>) -> Option<Validity> {
+    let parsed = parse(certificate)?;
+    let at = |time: x509_parser::time::ASN1Time| Timestamp::from_second(time.timestamp()).ok();
+    Some(Validity { from: at(parsed.validity().not_before)?, until: at(parsed.validity().not_after)? })
+}
+
+/// The authorities of a bundle that hold now.
+fn roots(bundle: &str, now: Timestamp) -> Vec<Root> {
+    let read = |certificate: CertificateDer<'_>| {
+        let validity = validity(&certificate).filter(|validity| validity.holds(now))?;
+        let key = parse(&certificate)?.public_key().raw.to_vec();
+        Some(Root { pem: to_pem(&certificate), key, validity })
+    };
+    certificates(bundle).filter_map(read).collect()
+}
+
+/// The authority that a key belongs to.
+fn authority(roots: &[Root], key: &str) -> Option<Authority> {
+    let key = KeyPair::from_pem(key).ok()?;
+    let public = public(&key);
+    let root = roots.iter().find(|root| root.key == public)?;
+    Authority::read(&root.pem, key, root.validity).ok()
+}
+
+fn common_name(pem: &str) -> String {
+    let name = |certificate: CertificateDer<'_>| {
+        let parsed = parse(&certificate)?;
+        let name = parsed.subject().iter_common_name().next()?.as_str().ok()?;
+        Some(name.to_owned())
+    };
+    certificates(pem).next().and_then(name).unwrap_or_default()
+}
+
+/// When the serving certificate holds, if it can be served now: for exactly these names, with its key, and verified by
+/// the bundle.
+fn leaf(kept: &Kept, names: &[String], roots: &[Root], now: Timestamp) -> Option<Validity> {
+    load(kept.chain.as_bytes(), kept.chain_key.as_bytes(), now).ok()?;
+    let leaf = certificates(&kept.chain).next()?;
+    let roots: Vec<&str> = roots.iter().map(|root| root.pem.as_str()).collect();
+    let fits = names_of(&leaf)? == sorted(names) && verifies(&kept.chain, names, &roots, now);
+    fits.then(|| validity(&leaf)).flatten()
+}
+
+/// Whether who trusts only these authorities would accept this chain for these names.
+pub fn verifies(chain: &str, names: &[String], roots: &[&str], now: Timestamp) -> bool {
+    let mut store = RootCertStore::empty();
+    store.add_parsable_certificates(roots.iter().flat_map(|root| certificates(root)));
+    let chain: Vec<_> = certificates(chain).collect();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let Ok(verifier) = WebPkiServerVerifier::builder_with_provider(Arc::new(store), provider).build() else {
+        return false;
+    };
+    let Some((leaf, above)) = chain.split_first() else { return false };
+    let Ok(seconds) = u64::try_from(now.as_second()) else { return false };
+    let now = UnixTime::since_unix_epoch(Duration::from_secs(seconds));
+    names.iter().all(|name| {
+        ServerName::try_from(name.as_str())
+            .is_ok_and(|name| verifier.verify_server_cert(leaf, above, &name, &[], now).is_ok())
+    })
+}
+
+fn names_of(leaf: &CertificateDer<'_>) -> Option<Vec<String>> {
+    let parsed = parse(leaf)?;
+    let names = parsed.subject_alternative_name().ok()??.value.general_names.iter();
+    let text = |name: &GeneralName<'_>| match name {
+        GeneralName::DNSName(name) => Some((*name).to_owned()),
+        GeneralName::IPAddress(octets) => match octets.len() {
+            4 => <[u8; 4]>::try_from(*octets).ok().map(|octets| IpAddr::from(octets).to_string()),
+            _ => <[u8; 16]>::try_from(*octets).ok().map(|octets| IpAddr::from(octets).to_string()),
+        },
+        _ => None,
+    };
+    Some(sorted(&names.filter_map(text).collect::<Vec<_>>()))
+}
+
+fn sorted(names: &[String]) -> Vec<String> {
+    let mut names = names.to_vec();
+    names.sort();
+    names
+}

@@ -1,0 +1,228 @@
+//! Rotation of self-managed certificates, played through years in memory: whoever is late never sees a failed review.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use spark_usher::tls::load::load;
+use spark_usher::tls::rotation::{Kept, Lives, Step, next, verifies};
+
+const START: Timestamp = Timestamp::constant(1_790_000_000, 0);
+const HOUR: u64 = 3600;
+
+fn names() -> Vec<String> {
+    vec!["spark-usher.ns.svc".to_owned(), "spark-usher.ns.svc.cluster.local".to_owned(), "127.0.0.1".to_owned()]
+}
+
+fn lives() -> Lives {
+    Lives {
+        authority: Duration::from_secs(90 * 24 * HOUR),
+        leaf: Duration::from_secs(12 * 24 * HOUR),
+        settle: Duration::from_secs(6 * HOUR),
+    }
+}
+
+/// The Secret, the configurations and the clock.
+struct Story {
+    kept: Kept,
+    now: Timestamp,
+    made: u32,
+}
+
+impl Story {
+    fn begun() -> Story {
+        let mut story = Story { kept: Kept::default(), now: START, made: 0 };
+        assert_eq!(story.step(false), Some(Step::First));
+        assert_eq!(story.step(true), None, "nothing is due");
+        story
+    }
+
+    fn step_for(&mut self, names: &[String], published: bool) -> Option<Step> {
+        self.made += 1;
+        let name = format!("spark-usher {}", self.made);
+        let (kept, step) = next(&self.kept, names, published, &name, self.now, lives()).unwrap()?;
+        self.kept = kept;
+        Some(step)
+    }
+
+    fn step(&mut self, published: bool) -> Option<Step> {
+        self.step_for(&names(), published)
+    }
+
+    fn wait(&mut self, hours: u64) {
+        self.now += SignedDuration::from_hours(i64::try_from(hours).unwrap());
+    }
+
+    fn is_served(&self) -> bool {
+        load(self.kept.chain.as_bytes(), self.kept.chain_key.as_bytes(), self.now).is_ok()
+            && verifies(&self.kept.chain, &names(), &[&self.kept.bundle], self.now)
+    }
+
+    /// Until the next authority is announced.
+    fn announced() -> Story {
+        let mut story = Story::begun();
+        while story.step(true) != Some(Step::Announced) {
+            story.wait(24);
+        }
+        story
+    }
+}
+
+fn count(bundle: &str) -> usize {
+    bundle.matches("BEGIN CERTIFICATE").count()
+}
+
+#[test]
+fn the_first_certificate_is_for_the_names_and_verified_by_the_bundle() {
+    let story = Story::begun();
+    assert!(story.is_served());
+    assert_eq!(count(&story.kept.bundle), 1);
+    assert!(!verifies(&story.kept.chain, &["other.ns.svc".to_owned()], &[&story.kept.bundle], START));
+    assert!(!format!("{:?}", story.kept).contains("PRIVATE"), "keys are not for logs");
+}
+
+/// Three years in steps of two hours. API servers may have a bundle, and replicas serve a chain, that is up to four hours
+/// old: every one of the combinations verifies, always.
+#[test]
+fn nobody_who_is_late_ever_fails() {
+    let mut story = Story::begun();
+    let (mut bundles, mut chains) = (VecDeque::new(), VecDeque::new());
+    let (mut steps, mut tried) = (Vec::new(), Vec::new());
+    for turn in 0..3 * 365 * 12 {
+        // A pair that verified does so the same day again.
+        if turn % 12 == 0 {
+            tried.clear();
+        }
+        while let Some(step) = story.step(true) {
+            steps.push(step);
+        }
+        bundles.push_front(story.kept.bundle.clone());
+        chains.push_front(story.kept.chain.clone());
+        bundles.truncate(3);
+        chains.truncate(3);
+        for (bundle, chain) in bundles.iter().flat_map(|bundle| chains.iter().map(move |chain| (bundle, chain))) {
+            let pair = (bundle.clone(), chain.clone());
+            if !tried.contains(&pair) {
+                assert!(verifies(chain, &names(), &[bundle], story.now), "at {} after {steps:?}", story.now);
+                tried.push(pair);
+            }
+        }
+        story.wait(2);
+    }
+    let took_over = steps.iter().filter(|step| **step == Step::TookOver).count();
+    let renewed = steps.iter().filter(|step| **step == Step::Renewed).count();
+    assert!((17..=19).contains(&took_over), "{took_over}: one in 60 days");
+    assert!((100..=140).contains(&renewed), "{renewed}: one in 8 days");
+    assert!(!steps.contains(&Step::Anew) && steps.contains(&Step::Dropped));
+    assert!(count(&story.kept.bundle) <= 2, "bundles do not grow");
+}
+
+#[test]
+fn an_api_server_that_has_only_the_old_bundle_or_only_the_new_one_verifies() {
+    let mut story = Story::announced();
+    let both = story.kept.bundle.clone();
+    let (old, new) = both.split_at(both.find("-----END CERTIFICATE-----\n").unwrap() + 26);
+    story.wait(7);
+    assert_eq!(story.step(true), Some(Step::TookOver));
+    assert_eq!(count(&story.kept.chain), 2, "the old authority vouches for the new one");
+    for trusted in [old, new, &both] {
+        assert!(verifies(&story.kept.chain, &names(), &[trusted], story.now));
+    }
+    story.wait(7);
+    assert_eq!(story.step(true), Some(Step::Dropped));
+    assert_eq!((story.kept.bundle.as_str(), count(&story.kept.chain)), (new, 1));
+    assert!(story.is_served());
+    assert!(!verifies(&story.kept.chain, &names(), &[old], story.now));
+}
+
+#[test]
+fn an_authority_signs_nothing_before_it_is_published_and_settled() {
+    let mut story = Story::announced();
+    assert_eq!(story.step(true), None, "not settled");
+    story.wait(48);
+    while let Some(step) = story.step(false) {
+        assert_eq!(step, Step::Renewed, "not published");
+    }
+    assert_eq!(story.step(true), Some(Step::TookOver));
+}
+
+#[test]
+fn near_the_end_of_an_unpublished_rotation_there_is_no_flood_and_no_gap() {
+    let mut story = Story::announced();
+    let mut steps = Vec::new();
+    for _ in 0..40 * 24 {
+        story.wait(1);
+        steps.extend(story.step(false));
+        assert!(story.is_served(), "{steps:?}");
+    }
+    assert_eq!(steps.iter().filter(|step| **step == Step::TookOver).count(), 1, "rather unpublished than expired");
+    assert!(steps.len() < 12, "{steps:?}");
+}
+
+#[test]
+fn other_names_and_broken_pairs_are_made_anew_by_the_same_authority() {
+    let mut story = Story::begun();
+    let bundle = story.kept.bundle.clone();
+    let renamed = vec!["renamed.ns.svc".to_owned()];
+    assert_eq!(story.step_for(&renamed, true), Some(Step::Renewed));
+    assert!(verifies(&story.kept.chain, &renamed, &[&bundle], story.now));
+    assert_eq!(story.step(true), Some(Step::Renewed));
+
+    story.kept.chain_key = Story::begun().kept.chain_key;
+    assert_eq!(story.step(true), Some(Step::Renewed), "key and certificate do not belong together");
+    story.kept.chain.truncate(100);
+    assert_eq!(story.step(true), Some(Step::Renewed), "torn");
+    story.kept.chain = Story::begun().kept.chain;
+    story.kept.chain_key.clear();
+    assert_eq!(story.step(true), Some(Step::Renewed), "somebody else's");
+    assert_eq!(story.kept.bundle, bundle);
+    assert!(story.is_served());
+}
+
+#[test]
+fn a_lost_key_is_replaced_without_a_gap() {
+    let mut story = Story::begun();
+    let before = story.kept.chain.clone();
+    story.kept.key.clear();
+    assert_eq!(story.step(true), Some(Step::Announced));
+    assert_eq!(story.kept.chain, before, "the old one serves until the new authority is settled");
+    story.wait(7);
+    assert_eq!(story.step(true), Some(Step::TookOver));
+    assert!(story.is_served());
+    story.wait(7);
+    assert_eq!(story.step(true), Some(Step::Dropped));
+
+    let mut story = Story::announced();
+    story.kept.next_key.clear();
+    assert_eq!(story.step(true), Some(Step::Announced), "another next one");
+    assert!(story.is_served());
+}
+
+#[test]
+fn what_cannot_be_used_at_all_is_made_anew() {
+    for spoil in [
+        |kept: &mut Kept| *kept = Kept { bundle: "junk".to_owned(), ..Kept::default() },
+        |kept: &mut Kept| kept.bundle.clear(),
+        |kept: &mut Kept| {
+            kept.key.clear();
+            kept.chain.clear();
+        },
+    ] {
+        let mut story = Story::begun();
+        spoil(&mut story.kept);
+        assert_eq!(story.step(false), Some(Step::Anew));
+        assert!(story.is_served());
+    }
+    let mut story = Story::begun();
+    story.wait(91 * 24);
+    assert_eq!(story.step(true), Some(Step::Anew), "we slept until all had expired");
+    assert!(story.is_served());
+}
