@@ -60,7 +60,7 @@ fn serve(
     let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = listener.address();
     let (config, metrics) = (Arc::new(serving.config()), metrics.clone());
-    let ending = Ending { stop: stop.clone(), drain: Duration::ZERO };
+    let ending = Ending { leaving: stop.clone(), stop: stop.clone(), drain: Duration::ZERO };
     let thread = std::thread::Builder::new().name(name.to_owned());
     let serving = move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

@@ -111,7 +111,8 @@ impl App {
         let serving = certificate::serve(options.certificate, around).await?;
 
         let snapshot = Arc::new(ArcSwap::from_pointee(Snapshot::default()));
-        let ending = Ending { stop: stop.clone(), drain: options.drain };
+        let leaving = CancellationToken::new();
+        let ending = Ending { leaving: leaving.clone(), stop: stop.clone(), drain: options.drain };
         let debug_ending = ending.clone();
         let (secure, plain) = (Listener::bind(options.webhook)?, Listener::bind(options.metrics)?);
         let (webhook, metrics_address) = (secure.address(), plain.address());
@@ -142,7 +143,6 @@ impl App {
                 Ok(server::serve_plain(listener, routes, Deadlines::default(), debug_ending).await?)
             });
         }
-        let leaving = CancellationToken::new();
         let instance = options.election.identity.clone();
         // By then another replica leads, has noticed what was left untold, and has told it.
         let settings =

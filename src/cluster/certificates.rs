@@ -26,7 +26,7 @@ use crate::runtime::{clock, random};
 use crate::spark::labels;
 use crate::telemetry::metrics::Metrics;
 use crate::tls::load::{BadCertificate, Certificate, load};
-use crate::tls::rotation::{self, Kept, Lives};
+use crate::tls::rotation::{self, Kept, Lives, Step};
 
 /// How long a round may take.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -108,47 +108,76 @@ struct Keeper {
     metrics: Arc<Metrics>,
     /// Whether it was told that a configuration cannot be kept.
     told: bool,
+    /// What was kept when it was last whole.
+    whole: Option<Kept>,
 }
 
 impl Keeper {
     fn new(client: kube::Client, managed: Managed, metrics: Arc<Metrics>) -> Keeper {
         let secrets = Api::namespaced(client.clone(), &managed.secret.0);
-        Keeper { managed, secrets, client, metrics, told: false }
+        Keeper { managed, secrets, client, metrics, told: false, whole: None }
     }
 
     /// One look, and the writes that are due if we lead. What the Secret has then.
     async fn round(&mut self, leadership: Option<&Leadership>) -> kube::Result<Option<Kept>> {
         let mut secret = self.secrets.get_opt(&self.managed.secret.1).await?;
-        let Some(leadership) = leadership else { return Ok(secret.as_ref().map(read)) };
-        for _ in 0..MOST_STEPS {
-            let kept = secret.as_ref().map(read).unwrap_or_default();
-            let published = !kept.bundle.is_empty() && self.publish(leadership, &kept.bundle).await;
-            let name = format!("spark-usher {}", random::hex(4));
-            let (lives, names) = (self.managed.lives, &self.managed.names);
-            let next = rotation::next(&kept, names, published, &name, clock::now(), lives)
-                .map_err(|error| kube::Error::Service(format!("a certificate cannot be made: {error}").into()))?;
-            let Some((kept, step)) = next else { break };
-            if !leadership.holds() {
-                break;
-            }
-            match self.write(leadership, secret.as_ref(), &kept).await {
-                Ok(written) => {
-                    self.count("certificate", "ok");
-                    tracing::info!(step = step.as_str(), secret = self.managed.secret.1, "certificates written");
-                    secret = Some(written);
-                }
-                // Somebody wrote in between: looked at again the next time.
-                Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {
-                    self.count("certificate", "stale");
-                    return Ok(None);
-                }
-                Err(error) => {
-                    self.count("certificate", "failed");
-                    return Err(error);
+        if let Some(leadership) = leadership {
+            for _ in 0..MOST_STEPS {
+                let kept = secret.as_ref().map(read).unwrap_or_default();
+                let published = !kept.bundle.is_empty() && self.publish(leadership, &kept.bundle).await;
+                let next = self.next(&kept, published, secret.is_some());
+                let next = next
+                    .map_err(|error| kube::Error::Service(format!("a certificate cannot be made: {error}").into()))?;
+                let Some((kept, what)) = next.filter(|_| leadership.holds()) else { break };
+                match self.write(leadership, secret.as_ref(), &kept).await {
+                    Ok(written) => {
+                        self.count("certificate", "ok");
+                        tracing::info!(what, secret = self.managed.secret.1, "certificates written");
+                        secret = Some(written);
+                    }
+                    // Somebody wrote in between: looked at again the next time.
+                    Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {
+                        self.count("certificate", "stale");
+                        return Ok(None);
+                    }
+                    Err(error) => {
+                        self.count("certificate", "failed");
+                        return Err(error);
+                    }
                 }
             }
         }
-        Ok(secret.as_ref().map(read))
+        let kept = secret.as_ref().map(read);
+        if let Some(kept) = kept.as_ref().filter(|kept| rotation::is_whole(kept, &self.managed.names, clock::now())) {
+            self.whole = Some(kept.clone());
+        }
+        Ok(kept)
+    }
+
+    /// What is to be kept next, and why.
+    ///
+    /// A Secret that somebody emptied (a GitOps tool that thinks it is its own) gets back what it had. One that somebody
+    /// deleted is taken for the wish to have new keys: there will be, without a gap.
+    fn next(&self, kept: &Kept, published: bool, exists: bool) -> Result<Option<(Kept, &'static str)>, rcgen::Error> {
+        let next = |kept: &Kept, published| {
+            let name = format!("spark-usher {}", random::hex(4));
+            rotation::next(kept, &self.managed.names, published, &name, clock::now(), self.managed.lives)
+        };
+        let found = next(kept, published)?;
+        let Some((_, Step::First | Step::Anew)) = &found else {
+            return Ok(found.map(|(kept, step)| (kept, step.as_str())));
+        };
+        let whole = self.whole.as_ref().filter(|whole| rotation::is_whole(whole, &self.managed.names, clock::now()));
+        if let Some(whole) = whole {
+            if exists {
+                return Ok(Some((whole.clone(), "put back: the secret had lost what it kept")));
+            }
+            let forgotten = Kept { key: String::new(), next_key: String::new(), ..whole.clone() };
+            if let Some((kept, Step::Announced)) = next(&forgotten, published)? {
+                return Ok(Some((kept, "the secret was deleted: next CA announced")));
+            }
+        }
+        Ok(found.map(|(kept, step)| (kept, step.as_str())))
     }
 
     async fn write(&self, _: &Leadership, found: Option<&Secret>, kept: &Kept) -> kube::Result<Secret> {

@@ -9,6 +9,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
+use axum::http::HeaderValue;
+use axum::http::header::CONNECTION;
 use axum_server::Handle;
 use axum_server::accept::Accept;
 use hyper_util::rt::TokioTimer;
@@ -50,6 +52,10 @@ impl Listener {
 /// How a listener ends: it stops accepting, lets requests finish for this long, and closes.
 #[derive(Clone, Debug)]
 pub struct Ending {
+    /// When the end is near. From then on an HTTP/1 answer says that its connection ends with it: Go never sends a POST
+    /// again when an idle connection was closed under it, so connections in use end by agreement, before the others are
+    /// closed. (HTTP/2 has GOAWAY for that.)
+    pub leaving: CancellationToken,
     /// When it ends.
     pub stop: CancellationToken,
     /// How long requests may take to finish.
@@ -65,13 +71,14 @@ pub async fn serve_tls(
     metrics: Arc<Metrics>,
     ending: Ending,
 ) -> io::Result<()> {
-    let acceptor = Tls { acceptor: TlsAcceptor::from(config), deadlines, metrics };
+    let acceptor = Tls { acceptor: TlsAcceptor::from(config), deadlines, metrics, leaving: ending.leaving.clone() };
     serve(listener, acceptor, routes, ending).await
 }
 
 /// Serves HTTP until told to stop.
 pub async fn serve_plain(listener: Listener, routes: Router, deadlines: Deadlines, ending: Ending) -> io::Result<()> {
-    serve(listener, Plain { deadlines }, routes, ending).await
+    let acceptor = Plain { deadlines, leaving: ending.leaving.clone() };
+    serve(listener, acceptor, routes, ending).await
 }
 
 async fn serve<A>(listener: Listener, acceptor: A, routes: Router, ending: Ending) -> io::Result<()>
@@ -108,6 +115,7 @@ struct Tls {
     acceptor: TlsAcceptor,
     deadlines: Deadlines,
     metrics: Arc<Metrics>,
+    leaving: CancellationToken,
 }
 
 type Accepting<S> = Pin<Box<dyn Future<Output = io::Result<(S, Counted<Router>)>> + Send>>;
@@ -118,7 +126,7 @@ impl Accept<TcpStream, Router> for Tls {
     type Future = Accepting<Self::Stream>;
 
     fn accept(&self, stream: TcpStream, service: Router) -> Self::Future {
-        let Tls { acceptor, deadlines, metrics } = self.clone();
+        let Tls { acceptor, deadlines, metrics, leaving } = self.clone();
         Box::pin(async move {
             stream.set_nodelay(true)?;
             let handshake = tokio::time::timeout(deadlines.handshake, acceptor.accept(stream)).await;
@@ -135,7 +143,8 @@ impl Accept<TcpStream, Router> for Tls {
             };
             let heads = stream.get_ref().1.alpn_protocol() != Some(b"h2");
             let busy = Busy::default();
-            Ok((Box::pin(Timed::new(stream, deadlines, busy.clone(), heads)), Counted { service, busy }))
+            let leaving = heads.then_some(leaving);
+            Ok((Box::pin(Timed::new(stream, deadlines, busy.clone(), heads)), Counted { service, busy, leaving }))
         })
     }
 }
@@ -144,6 +153,7 @@ impl Accept<TcpStream, Router> for Tls {
 #[derive(Clone)]
 struct Plain {
     deadlines: Deadlines,
+    leaving: CancellationToken,
 }
 
 impl Accept<TcpStream, Router> for Plain {
@@ -152,25 +162,28 @@ impl Accept<TcpStream, Router> for Plain {
     type Future = Accepting<Self::Stream>;
 
     fn accept(&self, stream: TcpStream, service: Router) -> Self::Future {
-        let deadlines = self.deadlines;
+        let Plain { deadlines, leaving } = self.clone();
         Box::pin(async move {
             stream.set_nodelay(true)?;
             let busy = Busy::default();
-            Ok((Box::pin(Timed::new(stream, deadlines, busy.clone(), true)), Counted { service, busy }))
+            let leaving = Some(leaving);
+            Ok((Box::pin(Timed::new(stream, deadlines, busy.clone(), true)), Counted { service, busy, leaving }))
         })
     }
 }
 
-/// Tells the connection while one of its requests is being answered.
+/// Tells the connection while one of its requests is being answered, and the client when the connection is to end.
 #[derive(Clone, Debug)]
 pub(super) struct Counted<S> {
     service: S,
     busy: Busy,
+    /// Where the protocol has a header for it.
+    leaving: Option<CancellationToken>,
 }
 
 impl<S, R> Service<R> for Counted<S>
 where
-    S: Service<R>,
+    S: Service<R, Response = axum::response::Response>,
     S::Future: Send + 'static,
 {
     type Response = S::Response;
@@ -183,11 +196,15 @@ where
 
     fn call(&mut self, request: R) -> Self::Future {
         let guard = self.busy.begin();
+        let leaving = self.leaving.clone();
         let answering = self.service.call(request);
         Box::pin(async move {
-            let answer = answering.await;
+            let mut answer = answering.await?;
+            if leaving.is_some_and(|leaving| leaving.is_cancelled()) {
+                answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
             drop(guard);
-            answer
+            Ok(answer)
         })
     }
 }

@@ -113,7 +113,11 @@ impl Sandbox {
         let (plain, secure) = (Listener::bind(options.http)?, Listener::bind(options.https)?);
         let (http, https) = (plain.address(), secure.address());
         let mut supervisor = Supervisor::default();
-        let ending = Ending { stop: supervisor.token().clone(), drain: Duration::from_millis(100) };
+        let ending = Ending {
+            leaving: supervisor.token().clone(),
+            stop: supervisor.token().clone(),
+            drain: Duration::from_millis(100),
+        };
         let routes = |trusts: bool| Router::new().fallback(api::serve).with_state(Door { api: api.clone(), trusts });
         let (open, closed, also) = (routes(true), routes(false), ending.clone());
         supervisor.spawn("sandbox http", async move { Ok(server::serve_plain(plain, open, DEADLINES, also).await?) });

@@ -149,8 +149,7 @@ pub(super) fn public(key: &KeyPair) -> Vec<u8> {
 fn authority_params(name: &str, validity: Validity, below: u8) -> CertificateParams {
     let mut params = params(name, validity);
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(below));
-    params.key_usages =
-        vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
     params
 }
 

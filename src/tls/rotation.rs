@@ -163,6 +163,12 @@ pub fn next(
     Ok(Some(step))
 }
 
+/// Whether a serving certificate for these names and the key of its authority are there.
+pub fn is_whole(kept: &Kept, names: &[String], now: Timestamp) -> bool {
+    let roots = roots(&kept.bundle, now);
+    authority(&roots, &kept.key).is_some() && leaf(kept, names, &roots, now).is_some()
+}
+
 /// An authority that may be trusted now.
 struct Root {
     pem: String,

@@ -341,11 +341,17 @@ impl Cluster {
 
     /// One more replica, whose webhook nobody calls.
     pub async fn usher_named(&self, config: &str, name: &str) -> App {
-        let path = self.folder.path().join(format!("{name}.yaml"));
-        std::fs::write(&path, config).unwrap();
         let authority = Authority::new(name, clock::now()).unwrap();
         std::fs::write(self.folder.path().join(format!("{name}.ca")), authority.pem()).unwrap();
         let pair = authority.serve(&["localhost"], &[Ipv4Addr::LOCALHOST.into()]).unwrap();
+        let loaded = load(pair.certificate.as_bytes(), pair.key.as_bytes(), clock::now()).unwrap();
+        self.usher_with(config, name, CertificateSource::Given(loaded)).await
+    }
+
+    /// One more replica, which serves a certificate of this source.
+    pub async fn usher_with(&self, config: &str, name: &str, certificate: CertificateSource) -> App {
+        let path = self.folder.path().join(format!("{name}.yaml"));
+        std::fs::write(&path, config).unwrap();
         let free = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
         let duration = Duration::from_secs(3);
         App::start(AppOptions {
@@ -357,9 +363,7 @@ impl Cluster {
             webhook: free,
             metrics: free,
             debug: Some(free),
-            certificate: CertificateSource::Given(
-                load(pair.certificate.as_bytes(), pair.key.as_bytes(), clock::now()).unwrap(),
-            ),
+            certificate,
             config: ConfigSource::File(path),
             look_every: Duration::from_millis(100),
             election: Election {

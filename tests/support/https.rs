@@ -67,7 +67,7 @@ impl Setup {
         let address = listener.address();
         let stop = CancellationToken::new();
         let routes = webhook::router(answer, self.limits, metrics.clone());
-        let ending = Ending { stop: stop.clone(), drain: Duration::from_secs(5) };
+        let ending = Ending { leaving: stop.clone(), stop: stop.clone(), drain: Duration::from_secs(5) };
         let config = Arc::new(serving.config());
         let served = tokio::spawn(server::serve_tls(listener, config, routes, self.deadlines, metrics.clone(), ending));
         Endpoint { address, authority, metrics, serving, snapshot, stop, served }

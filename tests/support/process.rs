@@ -21,6 +21,7 @@ pub struct Process {
     lines: Arc<Mutex<Vec<Value>>>,
     pub debug: SocketAddr,
     pub metrics: SocketAddr,
+    pub webhook: SocketAddr,
 }
 
 impl Drop for Process {
@@ -38,6 +39,20 @@ impl Process {
 
     /// The same, started by another program that gives way to it, as `taskset` does.
     pub fn start_by(launcher: &[&str], cluster: &Cluster, name: &str, config: &str, kubeconfig: &str) -> Process {
+        let ca = cluster.folder().join(format!("{name}.ca")).display().to_string();
+        let certificate = ["--self-made-for", "localhost", "--ca-out", &ca];
+        Process::start_serving(&certificate, launcher, cluster, name, config, kubeconfig)
+    }
+
+    /// The same, with the certificate that these arguments name.
+    pub fn start_serving(
+        certificate: &[&str],
+        launcher: &[&str],
+        cluster: &Cluster,
+        name: &str,
+        config: &str,
+        kubeconfig: &str,
+    ) -> Process {
         let at = |file: &str| cluster.folder().join(format!("{name}.{file}")).display().to_string();
         std::fs::write(at("yaml"), config).unwrap();
         std::fs::write(at("kubeconfig"), kubeconfig).unwrap();
@@ -46,7 +61,8 @@ impl Process {
         let mut child = Command::new(words[0])
             .args(&words[1..])
             .args(["serve", "--config", &at("yaml"), "--kubeconfig", &at("kubeconfig"), "--identity", name])
-            .args(["--namespace", &cluster.namespace, "--self-made-for", "localhost", "--ca-out", &at("ca")])
+            .args(["--namespace", &cluster.namespace])
+            .args(certificate)
             .args(["--webhook-listen", any, "--metrics-listen", any, "--debug-listen", any])
             .args([
                 "--log-format",
@@ -82,7 +98,8 @@ impl Process {
             }
         };
         let address = |key: &str| serving[key].as_str().unwrap().parse().unwrap();
-        Process { debug: address("debug"), metrics: address("metrics"), child, lines }
+        let (debug, metrics, webhook) = (address("debug"), address("metrics"), address("webhook"));
+        Process { debug, metrics, webhook, child, lines }
     }
 
     /// Lines of its log with this message.
@@ -110,6 +127,20 @@ impl Process {
     pub fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
+    }
+
+    /// Waits for its end; whether that was a good one.
+    pub fn wait(&mut self) -> bool {
+        self.child.wait().unwrap().success()
+    }
+
+    /// Whether its /readyz says yes.
+    pub async fn is_ready(&self) -> bool {
+        let Ok(mut stream) = TcpStream::connect(self.metrics).await else { return false };
+        let mut answer = String::new();
+        let asked = stream.write_all(b"GET /readyz HTTP/1.0\r\nhost: x\r\n\r\n").await;
+        let read = stream.read_to_string(&mut answer).await;
+        asked.is_ok() && read.is_ok() && answer.starts_with("HTTP/1.0 200")
     }
 
     /// SIGTERM.

@@ -1,0 +1,380 @@
+//! Certificates while we serve: rotated, swapped in files, emptied and deleted, and replicas that come and go. No review
+//! may fail in any of it.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods,
+    clippy::print_stdout,
+    reason = "a test fails by panicking, and prints its figures"
+)]
+
+#[path = "support/caller.rs"]
+mod caller;
+#[path = "support/cluster.rs"]
+mod cluster;
+#[path = "support/process.rs"]
+mod process;
+mod support;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use caller::{Caller, Replicas};
+use cluster::{Cluster, eventually};
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use process::Process;
+use serde_json::json;
+use spark_usher::app::{App, CertificateSource};
+use spark_usher::cluster::certificates::Managed;
+use spark_usher::cluster::registration;
+use spark_usher::runtime::clock;
+use spark_usher::tls::ca::Authority;
+use spark_usher::tls::rotation::{Lives, verifies};
+use support::*;
+
+const SECRET: &str = "spark-usher-tls";
+
+fn names() -> Vec<String> {
+    vec!["localhost".to_owned(), "127.0.0.1".to_owned()]
+}
+
+fn managed(cluster: &Cluster, lives: Lives) -> CertificateSource {
+    CertificateSource::Managed(Managed {
+        secret: (cluster.namespace.clone(), SECRET.to_owned()),
+        names: names(),
+        mutating: Some(registration::NAME.to_owned()),
+        validating: None,
+        lives,
+        every: Duration::from_millis(100),
+    })
+}
+
+fn configurations(cluster: &Cluster) -> Api<MutatingWebhookConfiguration> {
+    Api::all(cluster.client.clone())
+}
+
+/// Registers a replica without a caBundle, fail-closed, so that a review that fails is an error that is seen.
+async fn register(cluster: &Cluster, app: &App) {
+    let url = format!("https://127.0.0.1:{}/mutate", app.webhook().port());
+    let mut object = registration::mutating(&url, "", &[&cluster.namespace]);
+    object["webhooks"][0]["failurePolicy"] = "Fail".into();
+    object["webhooks"][0]["timeoutSeconds"] = 10.into();
+    object["webhooks"][0]["clientConfig"].as_object_mut().unwrap().remove("caBundle");
+    configurations(cluster).create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
+}
+
+/// An executor that is only asked for: whether the webhook saw it, or the API server's error.
+async fn try_pod(cluster: &Cluster) -> Result<bool, String> {
+    let params = PostParams { dry_run: true, ..PostParams::default() };
+    let mut pod = executor(7).namespace(&cluster.namespace).0;
+    for key in ["priority", "preemptionPolicy"] {
+        pod["spec"].as_object_mut().unwrap().remove(key);
+    }
+    let pod = serde_json::from_value(pod).unwrap();
+    let made = cluster.pods().create(&params, &pod).await.map_err(|error| error.to_string())?;
+    Ok(made.metadata.annotations.unwrap_or_default().contains_key("spark-usher.io/by"))
+}
+
+async fn kept(cluster: &Cluster) -> BTreeMap<String, String> {
+    let secrets: Api<Secret> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
+    let data = secrets.get_opt(SECRET).await.unwrap().and_then(|secret| secret.data).unwrap_or_default();
+    data.into_iter().map(|(key, bytes)| (key, String::from_utf8(bytes.0).unwrap())).collect()
+}
+
+async fn bundle(cluster: &Cluster) -> String {
+    let configuration = configurations(cluster).get(registration::NAME).await.unwrap();
+    let bytes = configuration.webhooks.unwrap()[0].client_config.ca_bundle.clone().unwrap_or_default().0;
+    String::from_utf8(bytes).unwrap()
+}
+
+fn count(bundle: &str) -> usize {
+    bundle.matches("BEGIN CERTIFICATE").count()
+}
+
+/// Creates pods without pause until told to stop; how many there were.
+fn constantly(cluster: &Arc<Cluster>, stop: &Arc<AtomicBool>) -> tokio::task::JoinHandle<usize> {
+    let (cluster, stop) = (cluster.clone(), stop.clone());
+    tokio::spawn(async move {
+        let mut reviews = 0;
+        while !stop.load(Ordering::SeqCst) {
+            assert_eq!(try_pod(&cluster).await, Ok(true), "after {reviews} reviews");
+            reviews += 1;
+        }
+        reviews
+    })
+}
+
+const POLICY: &str = "policies: [{name: batch, scheduler: {type: volcano}}]";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_authority_and_its_successor_under_constant_reviews() {
+    let cluster = Arc::new(Cluster::start().await);
+    let lives =
+        Lives { authority: Duration::from_secs(15), leaf: Duration::from_secs(9), settle: Duration::from_secs(2) };
+    let one = cluster.usher_with(POLICY, "one", managed(&cluster, lives)).await;
+    let two = cluster.usher_with(POLICY, "two", managed(&cluster, lives)).await;
+    register(&cluster, &one).await;
+    eventually("the webhook is called", async || try_pod(&cluster).await == Ok(true)).await;
+
+    let stop = Arc::new(AtomicBool::new(false));
+    let creating = constantly(&cluster, &stop);
+    let review = Bytes::from(serde_json::to_vec(&recorded("client-mode/exec-1.mutate.create")).unwrap());
+    let replicas = Replicas::default();
+    replicas.set(vec![one.webhook(), two.webhook()]);
+    let old = kept(&cluster).await["ca.crt"].clone();
+    assert_eq!(count(&old), 1);
+    eventually("the next CA is in the bundle", async || count(&bundle(&cluster).await) == 2).await;
+    let both = bundle(&cluster).await;
+    let new = both.replace(&old, "");
+    // Before, and after it took over, and until the old one is dropped: with only the old bundle, with both, and, as soon
+    // as somebody can have only that, with only the new one.
+    let mut rounds = 0;
+    while count(&kept(&cluster).await["ca.crt"]) == 2 {
+        let took_over = count(&kept(&cluster).await["tls.crt"]) == 2;
+        // Both replicas look every 100 ms.
+        tokio::time::sleep(Duration::from_millis(400)).await;
+        let trusted = if took_over { vec![&old, &both, &new] } else { vec![&old, &both] };
+        for bundle in trusted {
+            for _ in 0..2 {
+                // A new client each time, and so a new handshake.
+                let failed = Caller::new(bundle, "localhost", &replicas).must(&review).await;
+                // Once it is dropped nobody may have the old one any more.
+                let dropped = count(&kept(&cluster).await["ca.crt"]) == 1;
+                assert!(failed.is_none() || (dropped && bundle == &old), "{failed:?}");
+            }
+        }
+        rounds += usize::from(took_over);
+    }
+    assert!(rounds > 0, "nobody was asked between taking over and dropping");
+    eventually("only the new CA is in the configuration", async || bundle(&cluster).await == new).await;
+    stop.store(true, Ordering::SeqCst);
+    println!("a whole rotation: {} pods created, none failed", creating.await.unwrap());
+    let (chain, now) = (kept(&cluster).await["tls.crt"].clone(), clock::now());
+    assert!(verifies(&chain, &names(), &[&new], now) && !verifies(&chain, &names(), &[&old], now));
+    one.stop().await.unwrap();
+    two.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_secret_that_is_emptied_is_put_back_and_one_that_is_deleted_is_made_anew_without_a_gap() {
+    let cluster = Arc::new(Cluster::start().await);
+    let lives = Lives { settle: Duration::from_secs(2), ..Lives::default() };
+    let app = cluster.usher_with(POLICY, "one", managed(&cluster, lives)).await;
+    register(&cluster, &app).await;
+    eventually("the webhook is called", async || try_pod(&cluster).await == Ok(true)).await;
+    let stop = Arc::new(AtomicBool::new(false));
+    let creating = constantly(&cluster, &stop);
+
+    let secrets: Api<Secret> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
+    let before = kept(&cluster).await;
+    let secret = secrets.get(SECRET).await.unwrap();
+    assert_eq!(secret.type_.as_deref(), Some("kubernetes.io/tls"));
+    let empty = json!({"data": {"ca.crt": "", "ca.key": "", "tls.crt": "", "tls.key": ""}});
+    secrets.patch(SECRET, &PatchParams::default(), &Patch::Merge(&empty)).await.unwrap();
+    eventually("it is put back", async || kept(&cluster).await == before).await;
+
+    // As an upgrade by a tool that renders the configuration anew does it.
+    let wiped = json!([{"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}]);
+    let wiped: json_patch::Patch = serde_json::from_value(wiped).unwrap();
+    stop.store(true, Ordering::SeqCst);
+    println!("{} pods created, none failed", creating.await.unwrap());
+    let patch = Patch::<()>::Json(wiped);
+    configurations(&cluster).patch(registration::NAME, &PatchParams::default(), &patch).await.unwrap();
+    eventually("the caBundle is back", async || bundle(&cluster).await == before["ca.crt"]).await;
+    eventually("the webhook is called", async || try_pod(&cluster).await == Ok(true)).await;
+
+    stop.store(false, Ordering::SeqCst);
+    let creating = constantly(&cluster, &stop);
+    secrets.delete(SECRET, &DeleteParams::default()).await.unwrap();
+    eventually("another CA took over alone", async || {
+        let kept = kept(&cluster).await;
+        kept.get("ca.crt").is_some_and(|bundle| count(bundle) == 1 && *bundle != before["ca.crt"])
+    })
+    .await;
+    stop.store(true, Ordering::SeqCst);
+    println!("{} pods created, none failed", creating.await.unwrap());
+    app.stop().await.unwrap();
+}
+
+/// kubelet's dance: a new folder, a new `..data` link, one rename; the files themselves are links through `..data`.
+fn swap(root: &Path, n: usize, certificate: &str, key: &str) {
+    let folder = root.join(format!("..{n}"));
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::write(folder.join("tls.crt"), certificate).unwrap();
+    std::fs::write(folder.join("tls.key"), key).unwrap();
+    std::os::unix::fs::symlink(format!("..{n}"), root.join("..data_tmp")).unwrap();
+    std::fs::rename(root.join("..data_tmp"), root.join("..data")).unwrap();
+    if let Some(old) = n.checked_sub(1) {
+        std::fs::remove_dir_all(root.join(format!("..{old}"))).unwrap();
+    }
+}
+
+/// The certificate that a new handshake is given.
+async fn served(address: std::net::SocketAddr, bundle: &str) -> Vec<u8> {
+    use rustls_pki_types::pem::PemObject;
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add_parsable_certificates(
+        rustls_pki_types::CertificateDer::pem_slice_iter(bundle.as_bytes()).map(Result::unwrap),
+    );
+    let config = rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+    let stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
+    let stream = connector.connect("localhost".try_into().unwrap(), stream).await.unwrap();
+    stream.get_ref().1.peer_certificates().unwrap()[0].to_vec()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_hundred_swaps_of_mounted_files_under_load() {
+    use rustls_pki_types::CertificateDer;
+    use rustls_pki_types::pem::PemObject;
+    let cluster = Cluster::start().await;
+    let root = cluster.folder().join("mounted");
+    std::fs::create_dir(&root).unwrap();
+    let authority = Authority::new("files", clock::now()).unwrap();
+    let pair = || authority.serve(&["localhost"], &[]).unwrap();
+    let expired = {
+        let old = clock::now() - jiff::SignedDuration::from_hours(24 * 400);
+        Authority::new("old", old).unwrap().serve(&["localhost"], &[]).unwrap()
+    };
+    let first = pair();
+    swap(&root, 0, &first.certificate, &first.key);
+    for file in ["tls.crt", "tls.key"] {
+        std::os::unix::fs::symlink(format!("..data/{file}"), root.join(file)).unwrap();
+    }
+    let source = CertificateSource::Files { certificate: root.join("tls.crt"), key: root.join("tls.key") };
+    let app = cluster.usher_with(POLICY, "one", source).await;
+
+    let review = Bytes::from(serde_json::to_vec(&recorded("client-mode/exec-1.mutate.create")).unwrap());
+    let (stop, reviews) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let replicas = Replicas::default();
+    replicas.set(vec![app.webhook()]);
+    let load = |fresh: bool| {
+        let (stop, reviews, review) = (stop.clone(), reviews.clone(), review.clone());
+        let (bundle, replicas) = (authority.pem().to_owned(), replicas.clone());
+        tokio::spawn(async move {
+            let mut caller = Caller::new(&bundle, "localhost", &replicas);
+            while !stop.load(Ordering::SeqCst) {
+                if fresh {
+                    caller = Caller::new(&bundle, "localhost", &replicas);
+                }
+                assert_eq!(caller.must(&review).await, None);
+                reviews.fetch_add(1, Ordering::SeqCst);
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        })
+    };
+    let loads = [load(false), load(false), load(true)];
+
+    let mut last = first.certificate.clone();
+    let mut slowest = Duration::ZERO;
+    for n in 1..=200 {
+        if n % 10 == 0 {
+            let (good, other) = (pair(), pair());
+            let torn = &good.certificate[..good.certificate.len() / 2];
+            let (certificate, key) = match n / 10 % 4 {
+                0 => (torn, good.key.as_str()),
+                1 => (good.certificate.as_str(), &good.key[..good.key.len() / 2]),
+                2 => (good.certificate.as_str(), other.key.as_str()),
+                _ => (expired.certificate.as_str(), expired.key.as_str()),
+            };
+            let refusals = |app: &App| app.counters().certificate_reloads.with_label_values(&["refused"]).get();
+            let before = refusals(&app);
+            swap(&root, n, certificate, key);
+            eventually("it is refused", async || refusals(&app) > before).await;
+        } else {
+            let new = pair();
+            swap(&root, n, &new.certificate, &new.key);
+            last = new.certificate;
+            let begin = Instant::now();
+            let der = CertificateDer::from_pem_slice(last.as_bytes()).unwrap();
+            while served(app.webhook(), authority.pem()).await != der.to_vec() {
+                assert!(begin.elapsed() < Duration::from_secs(60), "swap {n} is not served");
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            slowest = slowest.max(begin.elapsed());
+        }
+        let der = CertificateDer::from_pem_slice(last.as_bytes()).unwrap();
+        assert_eq!(served(app.webhook(), authority.pem()).await, der.to_vec(), "the last good one serves");
+    }
+    stop.store(true, Ordering::SeqCst);
+    for load in loads {
+        load.await.unwrap();
+    }
+    println!(
+        "200 swaps, {} reviews, none failed; the slowest new certificate was served after {slowest:?} (looked at every 100 ms)",
+        reviews.load(Ordering::SeqCst)
+    );
+    app.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rolling_restart_under_five_hundred_reviews_a_second() {
+    let cluster = Cluster::start().await;
+    let kubeconfig = cluster.kubeconfig();
+    let certificate = ["--tls-secret", SECRET, "--tls-names", "localhost"];
+    let start = |name: &str| Process::start_serving(&certificate, &[], &cluster, name, POLICY, &kubeconfig);
+    let mut running = vec![start("r0"), start("r1")];
+    for process in &running {
+        eventually("it is ready", async || process.is_ready().await).await;
+    }
+    let bundle = kept(&cluster).await["ca.crt"].clone();
+    let replicas = Replicas::default();
+    let serving = |running: &[Process]| running.iter().map(|process| process.webhook).collect::<Vec<_>>();
+    replicas.set(serving(&running));
+
+    let review = Bytes::from(serde_json::to_vec(&recorded("client-mode/exec-1.mutate.create")).unwrap());
+    let caller = Caller::new(&bundle, "localhost", &replicas);
+    let (stop, sent) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let failed = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let offering = {
+        let (stop, sent, failed) = (stop.clone(), sent.clone(), failed.clone());
+        tokio::spawn(async move {
+            // An open loop: the next review does not wait for the last.
+            let mut tick = tokio::time::interval(Duration::from_millis(2));
+            let mut open = tokio::task::JoinSet::new();
+            while !stop.load(Ordering::SeqCst) {
+                tick.tick().await;
+                let (caller, review, failed) = (caller.clone(), review.clone(), failed.clone());
+                sent.fetch_add(1, Ordering::SeqCst);
+                open.spawn(async move {
+                    if let Some(error) = caller.must(&review).await {
+                        failed.lock().unwrap().push(error);
+                    }
+                });
+                while open.try_join_next().is_some() {}
+            }
+            while open.join_next().await.is_some() {}
+        })
+    };
+    let begin = Instant::now();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    for n in 0..2 {
+        // As a Deployment does it: one more, and when it is ready one less.
+        let new = start(&format!("new{n}"));
+        eventually("it is ready", async || new.is_ready().await).await;
+        running.push(new);
+        replicas.set(serving(&running));
+        let mut old = running.remove(0);
+        old.terminate();
+        // A kubelet tells the API server at once, and the Services of all nodes follow a little later.
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        replicas.set(serving(&running));
+        assert!(old.wait(), "{}", old.log());
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    stop.store(true, Ordering::SeqCst);
+    offering.await.unwrap();
+    let (sent, took) = (sent.load(Ordering::SeqCst), begin.elapsed());
+    let failed = failed.lock().unwrap();
+    println!("a rolling restart of 2 replicas in {took:?}: {sent} reviews, {} failed", failed.len());
+    assert!(failed.is_empty(), "{} of {sent}: {:?}", failed.len(), failed.iter().take(5).collect::<Vec<_>>());
+}
