@@ -148,13 +148,13 @@ fn main() {
     let serving = Serving::new(load(pair.certificate.as_bytes(), pair.key.as_bytes(), clock::now()).unwrap());
     let metrics = Arc::new(Metrics::new().unwrap());
     let stop = CancellationToken::new();
-    let mutate = Mutate {
+    let mutate = Arc::new(Mutate {
         snapshot: Arc::new(ArcSwap::from_pointee(Snapshot::default())),
         policies: Arc::new(ArcSwap::new(config::from_text(POLICY).unwrap().policies)),
-    };
+    });
     let ours = serve(
         "webhook",
-        webhook::router(Arc::new(mutate), Limits::default(), metrics.clone()),
+        webhook::router(mutate.clone(), mutate, Limits::default(), metrics.clone()),
         &serving,
         &metrics,
         &stop,

@@ -123,6 +123,22 @@ reasons! {
         NoAppSelector = Undecided;
         /// A policy selects by namespace labels, and the namespace has not been seen yet.
         NamespaceUnknown = Undecided;
+        /// Validated: nothing to object to.
+        Valid = Fine;
+        /// Validated: the executor claims another driver than the pod that created it.
+        OwnerNotCreator = Warning;
+        /// Validated: the owners of an existing pod were changed by somebody who may not.
+        OwnerChanged = Warning;
+        /// Validated: gang, queue or our marks of an existing pod were changed by somebody who may not.
+        SeatChanged = Warning;
+        /// Validated: role or application of an existing pod were changed by somebody who may not.
+        ApplicationChanged = Warning;
+        /// Validated: the pod lacks its owner, scheduler or gang; the mutating webhook was away, or somebody undid it.
+        NotSeated = Warning;
+        /// Validated: the pod asks for nodes that another scheduler places alone.
+        OtherScheduler = Warning;
+        /// Validated: the pod names a queue that its namespace may not use.
+        QueueNotAllowed = Warning;
     }
     Http {
         /// The body is no AdmissionReview of admission.k8s.io/v1.

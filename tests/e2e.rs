@@ -349,3 +349,49 @@ async fn an_api_server_that_is_away_ends_nothing() {
     assert!(error.starts_with("caution: this replica neither leads nor sees who does"), "{error}");
     app.stop().await.unwrap();
 }
+
+#[tokio::test]
+async fn validation_refuses_what_was_not_seated_and_what_may_not_be_changed() {
+    let cluster = Cluster::start().await;
+    let app = cluster
+        .usher("policies: [{name: batch, scheduler: {type: volcano}, validate: Enforce, queues: [team-a]}]")
+        .await;
+    let driver = cluster.pod_by(&cluster.client, &running_driver()).await;
+    cluster.phase("nb-driver", "Running").await;
+    let by_driver = cluster.client_of_pod(&driver).await;
+    let pods: Api<Pod> = Api::namespaced(by_driver.clone(), &cluster.namespace);
+    let made = cluster.pod_by(&by_driver, &executor(1)).await;
+    assert_eq!(owner(&made), Some(("nb-driver".into(), driver.uid().unwrap())));
+
+    let change = async |patch: Value| {
+        let patched = pods.patch("nb-exec-1", &PatchParams::default(), &Patch::Merge(&patch)).await;
+        patched.map(|_| ()).map_err(|error| error.to_string())
+    };
+    let refused = change(json!({"metadata": {"ownerReferences": null}})).await.unwrap_err();
+    assert!(refused.contains("OwnerChanged") && refused.contains("denied the request"), "{refused}");
+    let theirs = json!({"metadata": {"annotations": {"scheduling.k8s.io/group-name": "theirs"}}});
+    assert!(change(theirs.clone()).await.unwrap_err().contains("SeatChanged"));
+    let queue = json!({"metadata": {"annotations": {"scheduling.volcano.sh/queue-name": "gold"}}});
+    assert!(change(queue).await.unwrap_err().contains("QueueNotAllowed"));
+    assert_eq!(change(json!({"metadata": {"labels": {"spark-exec-inactive": "true"}}})).await, Ok(()), "Spark's own");
+    // An administrator may, and so may the status.
+    cluster.pods().patch("nb-exec-1", &PatchParams::default(), &Patch::Merge(&theirs)).await.unwrap();
+    cluster.phase("nb-exec-1", "Running").await;
+
+    // While the mutating webhook is away, what should have been seated is told.
+    cluster.unregister().await;
+    eventually("an executor that is not seated is refused", async || {
+        let mut pod = executor(2).namespace(&cluster.namespace).0;
+        for key in ["priority", "preemptionPolicy"] {
+            pod["spec"].as_object_mut().unwrap().remove(key);
+        }
+        let pod = serde_json::from_value(pod).unwrap();
+        let params = kube::api::PostParams { dry_run: true, ..Default::default() };
+        pods.create(&params, &pod).await.is_err_and(|error| error.to_string().contains("NotSeated"))
+    })
+    .await;
+    let count = app.counters().render().unwrap();
+    let count = String::from_utf8(count).unwrap();
+    assert!(count.contains(r#"outcome="refused",reason="NotSeated",webhook="validate""#), "{count}");
+    app.stop().await.unwrap();
+}

@@ -78,7 +78,11 @@ fn json_has_every_key_for_every_recorded_review() {
         let path = fixture_path(&format!("reviews/spark-4.3.0/{name}.json"));
         let explained = json_of(&["--config", config.to_str().unwrap(), "-f", path.to_str().unwrap()], "");
         let keys: Vec<&str> = explained.as_object().unwrap().keys().map(String::as_str).collect();
-        assert_eq!(keys, ["allowed", "driver", "object", "patch", "policy", "reason", "warnings"], "{name}");
+        assert_eq!(
+            keys,
+            ["allowed", "driver", "object", "patch", "policy", "reason", "violations", "warnings"],
+            "{name}"
+        );
         assert_eq!(explained["allowed"], true);
         let mut object = review["request"]["object"].clone();
         let patch: json_patch::Patch = serde_json::from_value(explained["patch"].clone()).unwrap();
@@ -277,17 +281,14 @@ fn a_bad_policy_file_is_refused_with_line_key_and_expectation() {
 
 #[test]
 fn what_is_odd_but_usable_is_a_warning() {
-    let output = usher(
-        &["config", "check", "-"],
-        "policies:\n- name: all\n- name: never\n  validate: Enforce\ntrustedWriters: [x]\n",
-    );
+    let output = usher(&["config", "check", "-"], "policies:\n- name: all\n- name: never\nnodes: {avoid: true}\n");
     assert_eq!(code(&output), 0);
     assert!(
         err(&output).contains("policies[1] (never) is never reached: all before it matches every pod"),
         "{}",
         err(&output)
     );
-    assert!(err(&output).contains("validate is checked but has no effect"), "{}", err(&output));
+    assert!(err(&output).contains("nodes is checked but has no effect"), "{}", err(&output));
 }
 
 #[test]

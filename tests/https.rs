@@ -70,7 +70,7 @@ async fn what_is_no_review_is_a_400_that_says_what_was_expected() {
         assert_eq!(status, StatusCode::BAD_REQUEST, "{body}");
         assert!(text.starts_with(b"expected "), "{text:?}");
     }
-    with_metrics(&endpoint, "reason=\"BadReview\"} 4");
+    with_metrics(&endpoint, "reason=\"BadReview\",webhook=\"mutate\"} 4");
 }
 
 #[tokio::test]
@@ -83,7 +83,7 @@ async fn other_content_types_paths_and_methods() {
     };
     assert_eq!(status("/mutate", "application/yaml").await, StatusCode::UNSUPPORTED_MEDIA_TYPE);
     let counted = String::from_utf8(endpoint.metrics.render().unwrap()).unwrap();
-    assert!(counted.contains(r#"outcome="failed",reason="WrongContentType"} 1"#), "{counted}");
+    assert!(counted.contains(r#"outcome="failed",reason="WrongContentType",webhook="mutate"} 1"#), "{counted}");
     assert_eq!(status("/mutate", "application/json; charset=utf-8").await, StatusCode::OK);
     assert_eq!(status("/nothing", "application/json").await, StatusCode::NOT_FOUND);
     let mut stream = endpoint.connect().await;
@@ -119,7 +119,7 @@ async fn seven_mebibytes_are_read_and_more_is_a_413() {
     }
     stream.read_exact(&mut answer).await.unwrap();
     assert!(answer.starts_with(b"HTTP/1.1 413"), "{answer:?}");
-    with_metrics(&endpoint, "reason=\"TooLarge\"} 2");
+    with_metrics(&endpoint, "reason=\"TooLarge\",webhook=\"mutate\"} 2");
 }
 
 #[tokio::test]
@@ -176,7 +176,7 @@ async fn a_panic_is_a_500_for_that_review_alone() {
         StatusCode::INTERNAL_SERVER_ERROR
     );
     assert_eq!(endpoint.send(&client, "/mutate", "application/json", "{}").await.status(), StatusCode::OK);
-    with_metrics(&endpoint, "reason=\"Panicked\"} 1");
+    with_metrics(&endpoint, "reason=\"Panicked\",webhook=\"mutate\"} 1");
 }
 
 #[tokio::test]
@@ -189,7 +189,7 @@ async fn work_stops_at_the_deadline_of_the_url() {
     stream.read_exact(&mut answer).await.unwrap();
     assert!(answer.starts_with(b"HTTP/1.1 504"), "{answer:?}");
     assert!((1..4).contains(&start.elapsed().as_secs()), "{:?}", start.elapsed());
-    with_metrics(&endpoint, "reason=\"DeadlineExceeded\"} 1");
+    with_metrics(&endpoint, "reason=\"DeadlineExceeded\",webhook=\"mutate\"} 1");
 }
 
 const SHORT: Deadlines = Deadlines {
@@ -294,5 +294,5 @@ async fn refusals_are_answers() {
     assert_eq!(status, StatusCode::OK);
     let answer: Value = serde_json::from_slice(&body).unwrap();
     assert_eq!(answer["response"]["allowed"], json!(false));
-    with_metrics(&endpoint, "outcome=\"refused\",reason=\"NoCreator\"} 1");
+    with_metrics(&endpoint, "outcome=\"refused\",reason=\"NoCreator\",webhook=\"mutate\"} 1");
 }

@@ -15,6 +15,7 @@ use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 use spark_usher::gang::{Membership, TABLE};
 use spark_usher::policy::{Policies, Replace};
+use spark_usher::reason::Reason;
 use spark_usher::snapshot::{Override, Snapshot};
 use support::*;
 
@@ -202,6 +203,9 @@ proptest! {
         again["request"]["object"] = first.object.clone();
         let second = answer(&again, &snapshot, &policies);
         prop_assert_eq!(second.patch, json!([]));
+        // And whoever judges the result finds that nothing is missing.
+        let reasons = judge(&again, &snapshot, &policies).decision.reasons;
+        prop_assert!(!reasons.contains(&Reason::NotSeated), "{:?}", reasons);
         let is_ours = matches!(object["metadata"]["labels"]["spark-role"].as_str(), Some("driver" | "executor"));
         if !is_ours {
             prop_assert_eq!(first.object, object);
@@ -211,8 +215,16 @@ proptest! {
     #[test]
     fn bytes_that_are_no_review_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), cut in 0usize..4000) {
         let (snapshot, policies) = (Snapshot::default(), only(policy("volcano")));
+        let judge = |bytes: &[u8]| {
+            let lean = spark_usher::admission::lean_for_judging(bytes);
+            if let Ok(review) = spark_usher::admission::request::parse(&lean) {
+                let _ = spark_usher::admission::judge(&review, &snapshot, &policies, None);
+            }
+        };
+        judge(&bytes);
         let _ = spark_usher::admission::answer(&spark_usher::admission::lean(&bytes), &snapshot, &policies);
         let whole = serde_json::to_vec(&executor(1).created_by("admin")).unwrap();
+        judge(&whole[..cut.min(whole.len())]);
         let _ = spark_usher::admission::answer(&spark_usher::admission::lean(&whole[..cut.min(whole.len())]), &snapshot, &policies);
     }
 }

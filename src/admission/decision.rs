@@ -1,6 +1,7 @@
 //! What was decided about one review.
 
 use crate::driver::resolve::FoundDriver;
+use crate::policy::Validate;
 use crate::reason::{Reason, Weight};
 
 use super::mutation::Mutation;
@@ -20,12 +21,22 @@ pub struct Decision<'a> {
     pub driver: Option<FoundDriver<'a>>,
     /// What is to change; only what is not so already.
     pub mutations: Vec<Mutation>,
+    /// For a judgement: what is done about what was found.
+    pub judged: Option<Validate>,
 }
 
 impl<'a> Decision<'a> {
     /// Allowed as it is.
     pub fn pass(reason: Reason) -> Decision<'a> {
-        Decision { allowed: true, reason, notes: Vec::new(), policy: None, driver: None, mutations: Vec::new() }
+        Decision {
+            allowed: true,
+            reason,
+            notes: Vec::new(),
+            policy: None,
+            driver: None,
+            mutations: Vec::new(),
+            judged: None,
+        }
     }
 
     /// Adds a reason and its sentence. The weightiest becomes the decision's.
@@ -36,10 +47,14 @@ impl<'a> Decision<'a> {
         self.notes.push((reason, sentence));
     }
 
-    /// Refuses what could not be decided, when the policy is strict. This is the one place that decides between open
-    /// and closed.
+    /// Refuses what could not be decided, when the policy is strict, and what was found, when it enforces. This is the
+    /// one place that decides between open and closed.
     pub fn close_if(&mut self, strict: bool) {
-        if strict && self.reason.weight() == Weight::Undecided {
+        let closed = match self.judged {
+            None => strict && self.reason.weight() == Weight::Undecided,
+            Some(mode) => mode == Validate::Enforce && !self.notes.is_empty(),
+        };
+        if closed {
             self.allowed = false;
             self.mutations.clear();
         }
@@ -47,7 +62,8 @@ impl<'a> Decision<'a> {
 
     /// Sentences for the client: what was left undone and what to do about it.
     pub fn warnings(&self) -> impl Iterator<Item = String> {
-        self.notes.iter().filter(|(reason, _)| reason.weight() >= Weight::Warning).map(|(_, text)| warning(text))
+        let heard = self.notes.iter().filter(|_| self.judged != Some(Validate::Audit));
+        heard.filter(|(reason, _)| reason.weight() >= Weight::Warning).map(|(_, text)| warning(text))
     }
 }
 

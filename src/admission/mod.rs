@@ -2,7 +2,7 @@
 //! the snapshot, so it is the same under reinvocation and dry run, and no API call is on the way.
 //!
 //! [`request`] reads, [`decide`](mod@decide) decides, [`mutation`] is what is to change, [`patch`] says it as RFC 6902,
-//! [`response`] writes the answer.
+//! [`response`] writes the answer. [`validate`] judges what became of a pod, and changes of it.
 
 pub mod decide;
 pub mod decision;
@@ -11,11 +11,13 @@ pub mod patch;
 pub mod request;
 pub mod response;
 mod seat;
+pub mod validate;
 
 pub use decide::decide;
 pub use decision::Decision;
 pub use mutation::Mutation;
-pub use request::{BadReview, Operation, Review, lean};
+pub use request::{BadReview, Operation, Review, lean, lean_for_judging};
+pub use validate::judge;
 
 use crate::json::Lean;
 use crate::policy::Policies;

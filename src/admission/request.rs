@@ -75,6 +75,8 @@ pub struct Review<'a> {
     pub requester: Requester<'a>,
     /// The object; absent in a deletion.
     pub pod: Option<Pod<'a>>,
+    /// The object as it was, in an update that is to be validated.
+    pub old: Option<Pod<'a>>,
 }
 
 #[derive(Deserialize)]
@@ -104,6 +106,8 @@ struct RequestWire<'a, O> {
     #[serde(default)]
     user_info: UserInfo<'a>,
     object: Option<O>,
+    #[serde(default)]
+    old_object: Option<O>,
 }
 
 #[derive(Deserialize)]
@@ -120,6 +124,8 @@ struct GroupResource<'a> {
 struct UserInfo<'a> {
     #[serde(borrow, default)]
     username: Text<'a>,
+    #[serde(default)]
+    groups: Option<Vec<Text<'a>>>,
     #[serde(default)]
     extra: Option<Extra<'a>>,
 }
@@ -146,12 +152,20 @@ const DROPPED: &[&str] = &[
     "options",
     "groups",
 ];
+/// What no judgement of a final state or of a change looks at.
+const DROPPED_JUDGING: &[&str] =
+    &["managedFields", "volumes", "status", "tolerations", "requestKind", "requestResource", "options"];
 /// What is looked at only now and then.
 const KEPT: &[&str] = &["containers", "initContainers"];
 
 /// A review's bytes without what no decision looks at.
 pub fn lean(body: &[u8]) -> Lean<'_> {
     Lean::of(body, DROPPED, KEPT)
+}
+
+/// The same for [`judge`](super::judge): what an object was, who asks in which groups, and where the pod may run stay.
+pub fn lean_for_judging(body: &[u8]) -> Lean<'_> {
+    Lean::of(body, DROPPED_JUDGING, KEPT)
 }
 
 /// Reads a review.
@@ -171,10 +185,7 @@ pub fn parse<'a>(lean: &'a Lean<'a>) -> Result<Review<'a>, BadReview> {
     }
 }
 
-fn review<'a, O>(
-    wire: ReviewWire<'a, O>,
-    pod: impl FnOnce(Option<O>) -> Option<Pod<'a>>,
-) -> Result<Review<'a>, BadReview> {
+fn review<'a, O>(wire: ReviewWire<'a, O>, pod: impl Fn(Option<O>) -> Option<Pod<'a>>) -> Result<Review<'a>, BadReview> {
     if wire.kind != "AdmissionReview" || wire.api_version != "admission.k8s.io/v1" {
         let cut = |text: Text<'_>| text.chars().take(64).collect();
         return Err(BadReview::Kind { kind: cut(wire.kind), version: cut(wire.api_version) });
@@ -199,10 +210,12 @@ fn review<'a, O>(
         namespace: request.namespace.unwrap_or_default(),
         requester: Requester {
             username: request.user_info.username,
+            groups: request.user_info.groups.unwrap_or_default(),
             pod_names: extra.pod_names.unwrap_or_default(),
             pod_uids: extra.pod_uids.unwrap_or_default(),
         },
         pod: pod(request.object),
+        old: pod(request.old_object),
     })
 }
 

@@ -51,12 +51,22 @@ pub fn refusal(decision: &Decision<'_>) -> String {
         .cloned()
         .unwrap_or_else(|| (decision.reason, decision.reason.text().to_owned()));
     let policy = decision.policy.unwrap_or("default");
+    if decision.judged.is_some() {
+        let all: Vec<&str> = decision.notes.iter().map(|(_, sentence)| sentence.as_str()).collect();
+        return format!("spark-usher: {} ({}; policy {policy} enforces)", all.join("; "), reasons(decision));
+    }
     format!("spark-usher: {sentence} ({}; policy {policy} is strict)", decision.reason)
+}
+
+/// The reasons of what was found.
+fn reasons(decision: &Decision<'_>) -> String {
+    let names: Vec<&str> = decision.notes.iter().map(|(reason, _)| reason.as_str()).collect();
+    names.join(", ")
 }
 
 /// Audit annotations; the API server prefixes the keys with the webhook's name. Pods that are none of ours leave none.
 fn audit(out: &mut Vec<u8>, decision: &Decision<'_>) {
-    if matches!(decision.reason, Reason::NotAPod | Reason::NotCreate | Reason::NotSpark) {
+    if matches!(decision.reason, Reason::NotAPod | Reason::NotCreate | Reason::NotSpark | Reason::Valid) {
         return;
     }
     out.extend_from_slice(br#","auditAnnotations":{"reason":""#);
@@ -69,6 +79,13 @@ fn audit(out: &mut Vec<u8>, decision: &Decision<'_>) {
     if let Some(driver) = &decision.driver {
         out.extend_from_slice(br#","driver":"#);
         json_string(out, &crate::driver::resolve::write_note(driver));
+    }
+    if decision.judged.is_some() {
+        out.extend_from_slice(br#","violations":"#);
+        json_string(out, &reasons(decision));
+        out.extend_from_slice(br#","message":"#);
+        let all: Vec<&str> = decision.notes.iter().map(|(_, sentence)| sentence.as_str()).collect();
+        json_string(out, &all.join("; "));
     }
     out.push(b'}');
 }

@@ -7,20 +7,21 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use certificate::Around;
 pub use certificate::CertificateSource;
 
+use crate::cluster::account;
 use crate::cluster::client::Cluster;
 use crate::cluster::lease::{self, Election, Leadership};
 use crate::cluster::reconcile::{self, Inputs};
 use crate::config::{BadConfig, Config, Reloader};
 use crate::http::limits::Limits;
 use crate::http::server::{self, Deadlines, Ending, Listener};
-use crate::http::webhook::Mutate;
+use crate::http::webhook::{Mutate, Validate};
 use crate::http::{admin, debug, webhook};
 use crate::lifecycle::{Settings, Standing};
 use crate::policy::Policies;
@@ -116,8 +117,15 @@ impl App {
         let debug_ending = ending.clone();
         let (secure, plain) = (Listener::bind(options.webhook)?, Listener::bind(options.metrics)?);
         let (webhook, metrics_address) = (secure.address(), plain.address());
-        let answer = Arc::new(Mutate { snapshot: snapshot.clone(), policies: policies.clone() });
-        let routes = webhook::router(answer, Limits::default(), metrics.clone());
+        let mutate = Arc::new(Mutate { snapshot: snapshot.clone(), policies: policies.clone() });
+        let own = Arc::new(ArcSwapOption::empty());
+        let asking = account::run(options.cluster.client.clone(), own.clone(), stop.clone());
+        supervisor.spawn("own account", async move {
+            asking.await;
+            Ok(())
+        });
+        let validate = Arc::new(Validate { snapshot: snapshot.clone(), policies: policies.clone(), own });
+        let routes = webhook::router(mutate, validate, Limits::default(), metrics.clone());
         let (tls, counted, end) = (Arc::new(serving.config()), metrics.clone(), ending.clone());
         supervisor.spawn("webhook", async move {
             Ok(server::serve_tls(secure, tls, routes, Deadlines::default(), counted, end).await?)

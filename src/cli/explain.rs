@@ -10,6 +10,7 @@ use crate::admission::{self, Decision};
 use crate::config::{self, Config};
 use crate::gang;
 use crate::json;
+use crate::policy::Validate;
 use crate::snapshot::{Change, Conf, Namespace, Overrides, ServiceOwner, Sighting, Snapshot};
 use crate::spark::conf::AppConf;
 use crate::spark::ids::PodKey;
@@ -83,6 +84,9 @@ struct Explained {
     object: Value,
     /// Who was taken for the creator of a bare Pod.
     creator: Option<String>,
+    /// What validation finds in the result, and what it does about that.
+    violations: Vec<(String, String)>,
+    mode: Option<Validate>,
 }
 
 fn explain(args: &Args) -> Result<Explained, String> {
@@ -104,7 +108,9 @@ fn explain(args: &Args) -> Result<Explained, String> {
     let read = admission::request::parse(&lean).map_err(|error| format!("{}: {error}", args.file.display()))?;
     let decision = admission::decide(&read, &snapshot, &config.policies);
     let object = review.pointer("/request/object").cloned().unwrap_or(Value::Null);
-    Explained::new(&decision, &read, object, creator)
+    let mut explained = Explained::new(&decision, &read, object, creator)?;
+    explained.judge(review, &snapshot, &config)?;
+    Ok(explained)
 }
 
 impl Explained {
@@ -139,7 +145,31 @@ impl Explained {
             before,
             object,
             creator,
+            violations: Vec::new(),
+            mode: None,
         })
+    }
+
+    /// What validation says of the result: of the pod after the patch, or of the change.
+    fn judge(&mut self, mut review: Value, snapshot: &Snapshot, config: &Config) -> Result<(), String> {
+        if !self.allowed {
+            return Ok(());
+        }
+        json::set(&mut review, &["request", "object"], self.object.clone());
+        let body = serde_json::to_vec(&review).map_err(|error| error.to_string())?;
+        let lean = admission::lean_for_judging(&body);
+        let read = admission::request::parse(&lean).map_err(|error| error.to_string())?;
+        let judged = admission::judge(&read, snapshot, &config.policies, None);
+        self.violations = judged.notes.iter().map(|(reason, text)| (reason.to_string(), text.clone())).collect();
+        self.mode = judged.judged.filter(|_| !judged.notes.is_empty());
+        self.warnings.extend(judged.warnings().filter(|_| judged.allowed));
+        if !judged.allowed {
+            (self.allowed, self.reason) = (false, judged.reason);
+        }
+        if self.policy.is_none() {
+            self.policy = judged.policy.map(str::to_owned);
+        }
+        Ok(())
     }
 
     /// All keys always present.
@@ -151,6 +181,7 @@ impl Explained {
         json!({
             "allowed": self.allowed, "reason": self.reason.as_str(), "policy": self.policy, "driver": driver,
             "patch": self.patch, "warnings": self.warnings, "object": self.object,
+            "violations": self.violations.iter().map(|(reason, message)| json!({"reason": reason, "message": message})).collect::<Vec<_>>(),
         })
     }
 
@@ -179,6 +210,14 @@ impl Explained {
         }
         for (reason, text) in &self.notes {
             writeln!(out, "{:<9}{reason}: {text}", "note")?;
+        }
+        let mode = match self.mode {
+            Some(Validate::Enforce) => "refused",
+            Some(Validate::Warn) => "warned",
+            _ => "audited",
+        };
+        for (reason, text) in &self.violations {
+            writeln!(out, "{mode:<9}{reason}: {text}")?;
         }
         let changes = super::diff::changes(&self.before, &self.patch);
         if changes.is_empty() {

@@ -3,6 +3,7 @@
 //! [`reconcile`] is the only writer of the snapshot; every replica runs it. Writes need a [`lease::Leadership`], which
 //! only the lease task hands out.
 
+pub mod account;
 pub mod apply;
 pub mod certificates;
 pub mod client;

@@ -1,4 +1,4 @@
-//! Our MutatingWebhookConfiguration, as the demo and the tests register it. (The chart has its own, with more knobs.)
+//! Our webhook configurations, as the demo and the tests register them. (The chart has its own, with more knobs.)
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -6,12 +6,34 @@ use serde_json::{Value, json};
 
 use crate::spark::labels;
 
-/// The name of the configuration and of its webhook: API servers call them in the order of names, and Kueue and YuniKorn
-/// should see what we set.
+/// The name of the mutating configuration: API servers call them in the order of names, and Kueue and YuniKorn should see
+/// what we set.
 pub const NAME: &str = "00-spark-usher";
+/// The name of the validating one. They are all called at once.
+pub const VALIDATING_NAME: &str = "spark-usher";
 
 /// A configuration that sends the creation of Spark's pods to this URL. `namespaces` bounds it to those; empty means all.
 pub fn mutating(url: &str, ca_pem: &str, namespaces: &[&str]) -> Value {
+    let mut webhook = webhook("mutate.spark-usher.io", url, ca_pem, namespaces, &["CREATE"]);
+    // So that we see what others changed after us.
+    crate::json::set(&mut webhook, &["reinvocationPolicy"], "IfNeeded");
+    configuration("MutatingWebhookConfiguration", NAME, webhook)
+}
+
+/// A configuration that has the final state of Spark's pods, and changes of them, judged by this URL.
+pub fn validating(url: &str, ca_pem: &str, namespaces: &[&str]) -> Value {
+    let webhook = webhook("validate.spark-usher.io", url, ca_pem, namespaces, &["CREATE", "UPDATE"]);
+    configuration("ValidatingWebhookConfiguration", VALIDATING_NAME, webhook)
+}
+
+fn configuration(kind: &str, name: &str, webhook: Value) -> Value {
+    json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": name},
+        "webhooks": [webhook],
+    })
+}
+
+fn webhook(name: &str, url: &str, ca_pem: &str, namespaces: &[&str], operations: &[&str]) -> Value {
     let mut selector = vec![json!({
         "key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system"],
     })];
@@ -19,25 +41,19 @@ pub fn mutating(url: &str, ca_pem: &str, namespaces: &[&str]) -> Value {
         selector.push(json!({"key": "kubernetes.io/metadata.name", "operator": "In", "values": namespaces}));
     }
     json!({
-        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
-        "metadata": {"name": NAME},
-        "webhooks": [{
-            "name": "mutate.spark-usher.io",
-            "admissionReviewVersions": ["v1"],
-            "sideEffects": "None",
-            "failurePolicy": "Ignore",
-            "timeoutSeconds": 2,
-            // So that we see what others changed after us.
-            "reinvocationPolicy": "IfNeeded",
-            "matchPolicy": "Equivalent",
-            "objectSelector": {"matchExpressions": [{
-                "key": labels::ROLE, "operator": "In", "values": [labels::ROLE_DRIVER, labels::ROLE_EXECUTOR],
-            }]},
-            "namespaceSelector": {"matchExpressions": selector},
-            "rules": [{
-                "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"], "scope": "Namespaced",
-            }],
-            "clientConfig": {"url": url, "caBundle": STANDARD.encode(ca_pem)},
+        "name": name,
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+        "failurePolicy": "Ignore",
+        "timeoutSeconds": 2,
+        "matchPolicy": "Equivalent",
+        "objectSelector": {"matchExpressions": [{
+            "key": labels::ROLE, "operator": "In", "values": [labels::ROLE_DRIVER, labels::ROLE_EXECUTOR],
+        }]},
+        "namespaceSelector": {"matchExpressions": selector},
+        "rules": [{
+            "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": operations, "scope": "Namespaced",
         }],
+        "clientConfig": {"url": url, "caBundle": STANDARD.encode(ca_pem)},
     })
 }

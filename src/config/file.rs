@@ -57,6 +57,13 @@ pub struct PolicyFile {
     /// What validating admission does about violations.
     #[serde(default)]
     pub validate: ValidateMode,
+    /// Queues that its pods may name, with * and ?, beside its own; none means any.
+    #[serde(default)]
+    pub queues: Option<Vec<String>>,
+    /// Labels of the nodes that this policy's scheduler places alone. A Spark pod that asks for them and names another
+    /// scheduler is told: two schedulers on one node promise the same room twice (OutOfcpu).
+    #[serde(default)]
+    pub node_pool: BTreeMap<String, String>,
     /// Refuse executors for which it cannot be decided whose they are.
     #[serde(default)]
     pub strict: bool,

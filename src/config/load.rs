@@ -17,7 +17,9 @@ use super::file::{
 };
 use super::located::Located;
 use crate::gang::{self, Membership, Shape};
-use crate::policy::{self, Gang, Match, Pattern, Policies, Policy, Replace, SchedulerChoice, default_overrides};
+use crate::policy::{
+    self, Gang, Match, Pattern, Policies, Policy, Replace, SchedulerChoice, Validate, default_overrides,
+};
 use crate::snapshot::Override;
 
 /// A file that was read.
@@ -137,9 +139,12 @@ pub fn from_text(text: &str) -> Result<Config, BadConfig> {
             file.lifecycle.poll.0
         ));
     }
+    let trusted = file.trusted_writers.iter().map(|text| Pattern::new(text)).collect();
     let never = file.creators.never.iter().map(|text| Pattern::new(text)).collect();
     Ok(Config {
-        policies: Arc::new(Policies::new(policies, never).with_lifecycle(lifecycle(&file.lifecycle))),
+        policies: Arc::new(
+            Policies::new(policies, never).with_lifecycle(lifecycle(&file.lifecycle)).with_trusted_writers(trusted),
+        ),
         settings: Settings { dry_run: file.lifecycle.dry_run },
         warnings,
     })
@@ -297,6 +302,13 @@ fn check(text: &str, at: &str, file: &PolicyFile) -> Result<Policy, BadConfig> {
             .as_ref()
             .map_or_else(default_overrides, |list| list.iter().map(override_of).collect()),
         strict: file.strict,
+        validate: match file.validate {
+            ValidateMode::Audit => Validate::Audit,
+            ValidateMode::Warn => Validate::Warn,
+            ValidateMode::Enforce => Validate::Enforce,
+        },
+        queues: file.queues.as_ref().map(|queues| queues.iter().map(|text| Pattern::new(text)).collect()),
+        node_pool: file.node_pool.clone(),
     })
 }
 
@@ -362,12 +374,6 @@ fn lifecycle(file: &Lifecycle) -> policy::Lifecycle {
 /// Keys of the schema whose function is not built yet: they are checked and have no effect, which must be said.
 fn without_effect(file: &ConfigFile) -> Vec<String> {
     let mut keys = Vec::new();
-    if file.policies.iter().any(|policy| policy.validate != ValidateMode::default()) {
-        keys.push("validate");
-    }
-    if !file.trusted_writers.is_empty() {
-        keys.push("trustedWriters");
-    }
     if file.recovery.stuck.mode == super::file::Mode::Act {
         keys.push("recovery");
     }

@@ -67,6 +67,8 @@ pub struct FoundDriver<'a> {
 pub struct Requester<'a> {
     /// `userInfo.username`.
     pub username: Text<'a>,
+    /// `userInfo.groups`, in a review that is to be validated.
+    pub groups: Vec<Text<'a>>,
     /// `userInfo.extra["authentication.kubernetes.io/pod-name"]`.
     pub pod_names: Vec<Text<'a>>,
     /// `userInfo.extra["authentication.kubernetes.io/pod-uid"]`.
@@ -128,7 +130,7 @@ pub fn resolve<'a>(
 
 /// The authenticated creator, by the review and the policy alone: the same on every replica.
 pub fn creator<'a>(requester: &Requester<'a>, namespace: &str, policies: &Policies) -> Result<FoundDriver<'a>, Reason> {
-    let Requester { username, pod_names, pod_uids } = requester;
+    let Requester { username, pod_names, pod_uids, .. } = requester;
     if pod_names.is_empty() && pod_uids.is_empty() {
         return Err(Reason::NoCreator);
     }
@@ -209,12 +211,11 @@ fn found<'a>(how: How, driver: &DriverPod) -> FoundDriver<'a> {
     FoundDriver { how, name: driver.name.to_string().into(), uid: driver.uid.to_string().into() }
 }
 
-/// Whether the application's driver is known and the requester is neither that pod, nor its service account, nor a
-/// workload controller.
+/// Whether the application's driver is known and the requester is neither its service account nor a workload
+/// controller. (The driver's own token is one of its account; who claims its pod under another name is no driver.)
 fn is_foreign(app: &App, requester: &Requester<'_>, namespace: &str) -> bool {
     let Some(driver) = app.live_driver() else { return false };
-    let is_driver = matches!(requester.pod_uids.as_slice(), [uid] if **uid == *driver.uid);
-    !is_driver && !is_account(driver, requester, namespace) && !is_workload_controller(&requester.username)
+    !is_account(driver, requester, namespace) && !is_workload_controller(&requester.username)
 }
 
 fn is_account(driver: &DriverPod, requester: &Requester<'_>, namespace: &str) -> bool {

@@ -212,9 +212,14 @@ impl GangScheduler {
     }
 }
 
+/// The keys of all schedulers.
+pub fn keys() -> impl Iterator<Item = (MarkPlace, &'static str)> {
+    TABLE.iter().flat_map(|row| row.keys())
+}
+
 /// The keys of all schedulers, for the snapshot.
 pub fn seat_keys() -> SeatKeys {
-    SeatKeys::new(TABLE.iter().flat_map(|row| row.keys()))
+    SeatKeys::new(keys())
 }
 
 /// Whether a value may stand in a label: at most 63 characters, alphanumeric at both ends, `-_.` between; or empty.

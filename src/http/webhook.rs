@@ -1,4 +1,4 @@
-//! `POST /mutate`: what API servers call.
+//! `POST /mutate` and `POST /validate`: what API servers call.
 
 use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -21,13 +21,13 @@ use http_body_util::BodyExt;
 use hyper::body::Body as _;
 
 use super::limits::{Limits, MAX_BODY, Room};
-use crate::admission::{self, Operation};
+use crate::admission::{self, BadReview, Decision, Operation, Review};
 use crate::driver::resolve::How;
 use crate::policy::Policies;
 use crate::reason::Reason;
 use crate::runtime::clock;
 use crate::snapshot::Snapshot;
-use crate::telemetry::metrics::{Metrics, Outcome};
+use crate::telemetry::metrics::{Hook, Metrics, Outcome};
 
 /// Without `?timeout=`: the API server's own default.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -72,17 +72,37 @@ impl Answer for Mutate {
         let lean = admission::lean(body);
         let review = match admission::request::parse(&lean) {
             Ok(review) => review,
-            Err(bad) => {
-                return Answered {
-                    body: Err(bad.to_string()),
-                    operation: Operation::Other,
-                    outcome: Outcome::Failed,
-                    reason: Reason::BadReview,
-                    how: None,
-                };
-            }
+            Err(bad) => return Answered::bad(&bad),
         };
-        let decision = admission::decide(&review, &snapshot, &policies);
+        Answered::with(&review, &admission::decide(&review, &snapshot, &policies))
+    }
+}
+
+/// Answers validating reviews from the present snapshot and policies.
+#[derive(Debug)]
+pub struct Validate {
+    /// The picture.
+    pub snapshot: Arc<ArcSwap<Snapshot>>,
+    /// The policies.
+    pub policies: Arc<ArcSwap<Policies>>,
+    /// The account that we write with.
+    pub own: Arc<ArcSwapOption<String>>,
+}
+
+impl Answer for Validate {
+    fn answer(&self, body: &[u8]) -> Answered {
+        let (snapshot, policies, own) = (self.snapshot.load(), self.policies.load(), self.own.load());
+        let own = own.as_ref().map(|own| own.as_str());
+        let lean = admission::lean_for_judging(body);
+        match admission::request::parse(&lean) {
+            Ok(review) => Answered::with(&review, &admission::judge(&review, &snapshot, &policies, own)),
+            Err(bad) => Answered::bad(&bad),
+        }
+    }
+}
+
+impl Answered {
+    fn with(review: &Review<'_>, decision: &Decision<'_>) -> Answered {
         let outcome = match (decision.allowed, decision.mutations.is_empty()) {
             (false, _) => Outcome::Refused,
             (true, true) => Outcome::Allowed,
@@ -91,14 +111,24 @@ impl Answer for Mutate {
         tracing::debug!(
             uid = %review.uid, namespace = %review.namespace, name = review.name.as_deref().unwrap_or_default(),
             reason = %decision.reason, allowed = decision.allowed, mutations = decision.mutations.len(),
-            "reviewed"
+            judged = ?decision.judged, "reviewed"
         );
         Answered {
-            body: Ok(admission::response::write(&review, &decision)),
+            body: Ok(admission::response::write(review, decision)),
             operation: review.operation,
             outcome,
             reason: decision.reason,
             how: decision.driver.as_ref().map(|driver| driver.how),
+        }
+    }
+
+    fn bad(bad: &BadReview) -> Answered {
+        Answered {
+            body: Err(bad.to_string()),
+            operation: Operation::Other,
+            outcome: Outcome::Failed,
+            reason: Reason::BadReview,
+            how: None,
         }
     }
 }
@@ -106,37 +136,42 @@ impl Answer for Mutate {
 /// Everything that the route needs.
 #[derive(Clone)]
 struct Webhook {
+    hook: Hook,
     answer: Arc<dyn Answer>,
     limits: Limits,
     metrics: Arc<Metrics>,
 }
 
-/// The webhook's routes.
-pub fn router(answer: Arc<dyn Answer>, limits: Limits, metrics: Arc<Metrics>) -> Router {
+/// The webhook's routes: who answers a creation, and who judges what became of it. They share their limits.
+pub fn router(mutate: Arc<dyn Answer>, validate: Arc<dyn Answer>, limits: Limits, metrics: Arc<Metrics>) -> Router {
     let wrong_method =
-        |State(webhook): State<Webhook>, request| elsewhere(webhook, request, StatusCode::METHOD_NOT_ALLOWED);
-    let wrong_path = |State(webhook): State<Webhook>, request| elsewhere(webhook, request, StatusCode::NOT_FOUND);
-    Router::new().route("/mutate", post(mutate).fallback(wrong_method)).fallback(wrong_path).with_state(Webhook {
-        answer,
-        limits,
-        metrics,
-    })
+        |State(webhook): State<Webhook>, request| elsewhere(webhook.limits, request, StatusCode::METHOD_NOT_ALLOWED);
+    let elsewhere_limits = limits.clone();
+    let wrong_path = move |request| elsewhere(elsewhere_limits.clone(), request, StatusCode::NOT_FOUND);
+    let route = |hook, answer| {
+        let webhook = Webhook { hook, answer, limits: limits.clone(), metrics: metrics.clone() };
+        post(review).fallback(wrong_method).with_state(webhook)
+    };
+    Router::new()
+        .route("/mutate", route(Hook::Mutate, mutate))
+        .route("/validate", route(Hook::Validate, validate))
+        .fallback(wrong_path)
 }
 
 /// Answers what nobody asks for. The body is read first: an HTTP/2 client may take an early answer for a broken stream.
-async fn elsewhere(webhook: Webhook, request: Request, status: StatusCode) -> Response {
+async fn elsewhere(limits: Limits, request: Request, status: StatusCode) -> Response {
     let asked = format!("{} {}", request.method(), request.uri().path());
-    let mut room = webhook.limits.enter();
+    let mut room = limits.enter();
     let _ = tokio::time::timeout(MAX_READING, read(request.into_body(), &mut room)).await;
-    text(status, format!("expected POST /mutate, found {}\n", asked.chars().take(100).collect::<String>()))
+    text(status, format!("expected POST /mutate or /validate, found {}\n", asked.chars().take(100).collect::<String>()))
 }
 
-async fn mutate(State(webhook): State<Webhook>, request: Request) -> Result<Response, Infallible> {
+async fn review(State(webhook): State<Webhook>, request: Request) -> Result<Response, Infallible> {
     let start = clock::instant();
     let deadline = deadline(request.uri().query());
     let _in_flight = InFlight::new(&webhook.metrics);
     let refused = |status, reason, message: String| {
-        webhook.metrics.count(Operation::Other, Outcome::Failed, reason);
+        webhook.metrics.count(webhook.hook, Operation::Other, Outcome::Failed, reason);
         Ok(text(status, message))
     };
     let headers = request.headers();
@@ -165,7 +200,7 @@ async fn mutate(State(webhook): State<Webhook>, request: Request) -> Result<Resp
         Ok(Err(Unread::Overload)) => {
             let mut response = text(StatusCode::TOO_MANY_REQUESTS, "too many reviews at once; try again".to_owned());
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
-            webhook.metrics.count(Operation::Other, Outcome::Failed, Reason::Overloaded);
+            webhook.metrics.count(webhook.hook, Operation::Other, Outcome::Failed, Reason::Overloaded);
             return Ok(response);
         }
         Ok(Err(Unread::BrokeOff)) => {
@@ -183,8 +218,8 @@ async fn mutate(State(webhook): State<Webhook>, request: Request) -> Result<Resp
         );
     };
     let Answered { body, operation, outcome, reason, how } = answered;
-    webhook.metrics.count(operation, outcome, reason);
-    webhook.metrics.time(start.elapsed());
+    webhook.metrics.count(webhook.hook, operation, outcome, reason);
+    webhook.metrics.time(webhook.hook, start.elapsed());
     if let Some(how) = how {
         webhook.metrics.count_driver(how);
     }

@@ -3,7 +3,7 @@
 pub mod matching;
 pub mod overrides;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +22,8 @@ pub struct Policies {
     last: Policy,
     /// Accounts that create pods for others and therefore never become owners.
     creators_never: Vec<Pattern>,
+    /// Accounts that may change gang keys and owners of existing pods.
+    trusted_writers: Vec<Pattern>,
     /// What is done about executors that ended.
     pub lifecycle: Lifecycle,
 }
@@ -82,6 +84,24 @@ pub struct Policy {
     pub overrides: BTreeSet<Override>,
     /// Whether what cannot be decided is refused.
     pub strict: bool,
+    /// What validating admission does about what it finds.
+    pub validate: Validate,
+    /// The queues that pods may name; `None` means any.
+    pub queues: Option<Vec<Pattern>>,
+    /// Labels of the nodes that this policy's scheduler places alone; none when there are no such nodes.
+    pub node_pool: BTreeMap<String, String>,
+}
+
+/// What validating admission does about what it finds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Validate {
+    /// It says so in the audit log.
+    #[default]
+    Audit,
+    /// It warns the client too.
+    Warn,
+    /// It refuses.
+    Enforce,
 }
 
 /// Which scheduler, under which name.
@@ -167,6 +187,9 @@ impl Policy {
             },
             overrides: default_overrides(),
             strict: false,
+            validate: Validate::default(),
+            queues: None,
+            node_pool: BTreeMap::new(),
         }
     }
 }
@@ -185,12 +208,23 @@ impl Default for Policies {
 impl Policies {
     /// Completes a list: one policy without conditions is always there, at the end.
     pub fn new(list: Vec<Policy>, creators_never: Vec<Pattern>) -> Policies {
-        Policies { list, last: Policy::fallback(), creators_never, lifecycle: Lifecycle::default() }
+        Policies {
+            list,
+            last: Policy::fallback(),
+            creators_never,
+            trusted_writers: Vec::new(),
+            lifecycle: Lifecycle::default(),
+        }
     }
 
     /// The same with these settings for executors that ended.
     pub fn with_lifecycle(self, lifecycle: Lifecycle) -> Policies {
         Policies { lifecycle, ..self }
+    }
+
+    /// The same with these accounts that may change gang keys and owners of existing pods.
+    pub fn with_trusted_writers(self, trusted_writers: Vec<Pattern>) -> Policies {
+        Policies { trusted_writers, ..self }
     }
 
     /// The first policy that matches a pod.
@@ -213,6 +247,11 @@ impl Policies {
     /// All policies in order.
     pub fn iter(&self) -> impl Iterator<Item = &Policy> {
         self.list.iter().chain([&self.last])
+    }
+
+    /// Whether this account may change gang keys and owners of existing pods.
+    pub fn is_trusted_writer(&self, username: &str) -> bool {
+        self.trusted_writers.iter().any(|pattern| pattern.matches(username))
     }
 
     /// Whether pods of this account never become owners.

@@ -117,6 +117,10 @@ pub struct Spec<'a> {
     pub service_account_name: Option<Text<'a>>,
     /// `spec.nodeName`.
     pub node_name: Option<Text<'a>>,
+    /// `spec.nodeSelector`.
+    pub node_selector: Option<Entries<'a>>,
+    /// `spec.affinity` as raw JSON; only from a review.
+    pub affinity: Option<&'a str>,
     /// `spec.hostNetwork`: the pod's IP is its node's.
     pub host_network: bool,
     /// `spec.restartPolicy`.
@@ -269,7 +273,8 @@ impl<'de: 'a, 'a> Deserialize<'de> for Pod<'a> {
         let raw = |value: Option<&'a RawValue>| value.map(RawValue::get);
         let body =
             Body::Raw([raw(spec.containers), raw(spec.init_containers), raw(spec.overhead), raw(spec.resources)]);
-        Ok(Pod { metadata, spec: spec.common(None), body, status: Status::default() })
+        let affinity = raw(spec.affinity);
+        Ok(Pod { metadata, spec: Spec { affinity, ..spec.common(None) }, body, status: Status::default() })
     }
 }
 
@@ -328,6 +333,7 @@ macro_rules! spec_wire {
             scheduling_group: Option<SchedulingGroup<'a>>,
             service_account_name: Option<Text<'a>>,
             node_name: Option<Text<'a>>,
+            node_selector: Option<Entries<'a>>,
             host_network: Option<bool>,
             restart_policy: Option<Text<'a>>,
             $($(#[serde(deserialize_with = $with)])? $field: $kind,)*
@@ -343,6 +349,8 @@ macro_rules! spec_wire {
                     scheduling_group: self.scheduling_group.map(|group| group.pod_group_name.unwrap_or_default()),
                     service_account_name: self.service_account_name,
                     node_name: self.node_name,
+                    node_selector: self.node_selector,
+                    affinity: None,
                     host_network: self.host_network.unwrap_or_default(),
                     restart_policy: self.restart_policy,
                     conf_map,
@@ -353,6 +361,7 @@ macro_rules! spec_wire {
 }
 
 spec_wire!(ReviewedSpec {
+    affinity: Option<&'a RawValue>;
     containers: Option<&'a RawValue>;
     init_containers: Option<&'a RawValue>;
     overhead: Option<&'a RawValue>;

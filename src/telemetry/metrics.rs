@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use prometheus::core::Collector;
 use prometheus::{
-    Encoder, Gauge, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
-    TextEncoder,
+    Encoder, Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
+    Registry, TextEncoder,
 };
 
 use crate::admission::Operation;
@@ -21,10 +21,10 @@ use crate::spark::state::ExecutorPodState;
 pub const TABLE: &[(&str, &[&str], &str)] = &[
     (
         "spark_usher_admission_requests_total",
-        &["operation", "outcome", "reason"],
-        "Reviews by what was asked, what came of it and why.",
+        &["webhook", "operation", "outcome", "reason"],
+        "Reviews by webhook, what was asked, what came of it and why.",
     ),
-    ("spark_usher_admission_duration_seconds", &[], "From the first byte of a review's body to its answer."),
+    ("spark_usher_admission_duration_seconds", &["webhook"], "From the first byte of a review's body to its answer."),
     ("spark_usher_admission_in_flight", &[], "Reviews that are being answered."),
     ("spark_usher_driver_found_total", &["how"], "Executors admitted, by the evidence that told their driver."),
     (
@@ -62,6 +62,26 @@ fn labels(name: &str) -> &'static [&'static str] {
     TABLE.iter().find(|(known, ..)| *known == name).map_or(&[], |(_, labels, _)| labels)
 }
 
+/// Which of the two webhooks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hook {
+    /// `/mutate`.
+    Mutate,
+    /// `/validate`.
+    Validate,
+}
+
+impl Hook {
+    const ALL: [Hook; 2] = [Hook::Mutate, Hook::Validate];
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Hook::Mutate => "mutate",
+            Hook::Validate => "validate",
+        }
+    }
+}
+
 /// What came of a review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -93,10 +113,10 @@ impl Outcome {
 pub struct Metrics {
     registry: Registry,
     requests: IntCounterVec,
-    /// The counters of `requests` by operation, outcome and reason, so that a review costs no look-up of labels.
+    /// The counters of `requests` by webhook, operation, outcome and reason, so that a review costs no look-up of labels.
     known: Vec<OnceLock<IntCounter>>,
-    /// Latency.
-    pub duration: Histogram,
+    /// Latency, by webhook.
+    durations: [Histogram; Hook::ALL.len()],
     /// In flight.
     pub in_flight: IntGauge,
     /// By evidence.
@@ -153,15 +173,15 @@ impl Metrics {
         let gauge = |name: &str| register(&registry, IntGauge::new(name, help(name))?);
         let duration = "spark_usher_admission_duration_seconds";
         let buckets = vec![0.000_025, 0.000_1, 0.000_25, 0.001, 0.005, 0.025, 0.1, 0.5, 1.0, 2.0, 10.0];
-        let duration =
-            register(&registry, Histogram::with_opts(HistogramOpts::new(duration, help(duration)).buckets(buckets))?)?;
+        let opts = HistogramOpts::new(duration, help(duration)).buckets(buckets);
+        let durations = register(&registry, HistogramVec::new(opts, labels(duration))?)?;
         let not_after = "spark_usher_certificate_not_after_seconds";
         Ok(Metrics {
             requests: counters("spark_usher_admission_requests_total")?,
-            known: (0..Operation::ALL.len() * Outcome::ALL.len() * Reason::ALL.len())
+            known: (0..Hook::ALL.len() * Operation::ALL.len() * Outcome::ALL.len() * Reason::ALL.len())
                 .map(|_| OnceLock::new())
                 .collect(),
-            duration,
+            durations: Hook::ALL.map(|hook| durations.with_label_values(&[hook.as_str()])),
             in_flight: gauge("spark_usher_admission_in_flight")?,
             driver_found: counters("spark_usher_driver_found_total")?,
             found: std::array::from_fn(|_| OnceLock::new()),
@@ -187,9 +207,10 @@ impl Metrics {
     }
 
     /// Counts a review.
-    pub fn count(&self, operation: Operation, outcome: Outcome, reason: Reason) {
-        let at = (operation as usize * Outcome::ALL.len() + outcome as usize) * Reason::ALL.len() + reason as usize;
-        let values = [operation.as_str(), outcome.as_str(), reason.as_str()];
+    pub fn count(&self, hook: Hook, operation: Operation, outcome: Outcome, reason: Reason) {
+        let at = hook as usize * Operation::ALL.len() + operation as usize;
+        let at = (at * Outcome::ALL.len() + outcome as usize) * Reason::ALL.len() + reason as usize;
+        let values = [hook.as_str(), operation.as_str(), outcome.as_str(), reason.as_str()];
         match self.known.get(at) {
             Some(known) => known.get_or_init(|| self.requests.with_label_values(&values)).inc(),
             None => self.requests.with_label_values(&values).inc(),
@@ -204,8 +225,10 @@ impl Metrics {
     }
 
     /// Times an answer.
-    pub fn time(&self, took: Duration) {
-        self.duration.observe(took.as_secs_f64());
+    pub fn time(&self, hook: Hook, took: Duration) {
+        if let Some(duration) = self.durations.get(hook as usize) {
+            duration.observe(took.as_secs_f64());
+        }
     }
 
     /// Counts what is in the snapshot. Done when somebody asks, not with every change.
@@ -250,10 +273,10 @@ mod tests {
     #[test]
     fn every_metric_of_the_table_is_registered_with_its_labels() {
         let metrics = Metrics::new().unwrap();
-        metrics.count(Operation::Create, Outcome::Patched, Reason::Seated);
-        metrics.count(Operation::Create, Outcome::Patched, Reason::Seated);
-        metrics.count(Operation::Update, Outcome::Allowed, Reason::NotCreate);
-        metrics.time(Duration::from_micros(30));
+        metrics.count(Hook::Mutate, Operation::Create, Outcome::Patched, Reason::Seated);
+        metrics.count(Hook::Mutate, Operation::Create, Outcome::Patched, Reason::Seated);
+        metrics.count(Hook::Mutate, Operation::Update, Outcome::Allowed, Reason::NotCreate);
+        metrics.time(Hook::Validate, Duration::from_micros(30));
         for (vec, values) in [
             (&metrics.driver_found, &["creator"][..]),
             (&metrics.certificate_reloads, &["ok"]),
@@ -280,13 +303,14 @@ mod tests {
                 );
             }
         }
-        let line = "spark_usher_admission_requests_total{operation=\"create\",outcome=\"patched\",reason=\"Seated\"} 2";
+        let line = "spark_usher_admission_requests_total{operation=\"create\",outcome=\"patched\",reason=\"Seated\",webhook=\"mutate\"} 2";
         assert!(text.contains(line), "{text}");
     }
 
     #[test]
     fn outcomes_and_operations_are_numbered_as_listed() {
         assert!(Outcome::ALL.iter().enumerate().all(|(i, outcome)| *outcome as usize == i));
+        assert!(Hook::ALL.iter().enumerate().all(|(i, hook)| *hook as usize == i));
         assert!(Operation::ALL.iter().enumerate().all(|(i, operation)| *operation as usize == i));
         assert!(ExecutorPodState::ALL.iter().enumerate().all(|(i, state)| *state as usize == i));
         assert!(Reason::ALL.iter().enumerate().all(|(i, reason)| *reason as usize == i));

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
+use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{Namespace, Pod, ServiceAccount};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -330,10 +330,13 @@ impl Cluster {
         let object = registration::mutating(&url, &ca, &names);
         let api: Api<MutatingWebhookConfiguration> = Api::all(self.client.clone());
         api.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
+        let object = registration::validating(&url.replace("/mutate", "/validate"), &ca, &names);
+        let api: Api<ValidatingWebhookConfiguration> = Api::all(self.client.clone());
+        api.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
         self.registered().await;
     }
 
-    /// Takes the webhook's registration away.
+    /// Takes the mutating webhook's registration away.
     pub async fn unregister(&self) {
         let api: Api<MutatingWebhookConfiguration> = Api::all(self.client.clone());
         api.delete(registration::NAME, &DeleteParams::default()).await.unwrap();

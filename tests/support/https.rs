@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use axum::http::{Request, Response, StatusCode};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
@@ -18,7 +18,7 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use spark_usher::http::limits::Limits;
 use spark_usher::http::server::{self, Deadlines, Ending, Listener};
-use spark_usher::http::webhook::{self, Answer, Mutate};
+use spark_usher::http::webhook::{self, Answer, Mutate, Validate};
 use spark_usher::policy::Policies;
 use spark_usher::runtime::clock;
 use spark_usher::snapshot::Snapshot;
@@ -61,12 +61,18 @@ impl Setup {
         let serving = Serving::new(load(pair.certificate.as_bytes(), pair.key.as_bytes(), clock::now()).unwrap());
         let metrics = Arc::new(Metrics::new().unwrap());
         let snapshot = Arc::new(ArcSwap::from_pointee(Snapshot::default()));
-        let mutate = Mutate { snapshot: snapshot.clone(), policies: Arc::new(ArcSwap::from_pointee(self.policies)) };
+        let policies = Arc::new(ArcSwap::from_pointee(self.policies));
+        let mutate = Mutate { snapshot: snapshot.clone(), policies: policies.clone() };
         let answer = self.answer.unwrap_or_else(|| Arc::new(mutate));
         let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = listener.address();
         let stop = CancellationToken::new();
-        let routes = webhook::router(answer, self.limits, metrics.clone());
+        let validate = Arc::new(Validate {
+            snapshot: snapshot.clone(),
+            policies: policies.clone(),
+            own: Arc::new(ArcSwapOption::from_pointee("system:serviceaccount:spark-usher:spark-usher".to_owned())),
+        });
+        let routes = webhook::router(answer, validate, self.limits, metrics.clone());
         let ending = Ending { leaving: stop.clone(), stop: stop.clone(), drain: Duration::from_secs(5) };
         let config = Arc::new(serving.config());
         let served = tokio::spawn(server::serve_tls(listener, config, routes, self.deadlines, metrics.clone(), ending));

@@ -325,3 +325,27 @@ pub fn all_recorded() -> Vec<(String, Value)> {
     assert!(all.len() >= 19, "recorded reviews are missing");
     all
 }
+
+/// The account that we write with, in tests.
+pub const OWN: &str = "system:serviceaccount:spark-usher:spark-usher";
+
+/// Judges a review as `/validate` does.
+pub fn judge(review: &Value, snapshot: &Snapshot, policies: &Policies) -> Outcome {
+    let body = serde_json::to_vec(review).unwrap();
+    let lean = admission::lean_for_judging(&body);
+    let review = admission::request::parse(&lean).unwrap();
+    let decision = admission::judge(&review, snapshot, policies, Some(OWN));
+    let answer: Value = serde_json::from_slice(&admission::response::write(&review, &decision)).unwrap();
+    let response = answer["response"].clone();
+    assert!(response.get("patch").is_none(), "a validating webhook may not patch");
+    assert_eq!(response["allowed"], decision.allowed);
+    Outcome { decision: (&decision).into(), response, patch: json!([]), object: Value::Null }
+}
+
+/// The review of a change from `old` to `new`.
+pub fn update(old: &PodBuilder, new: &PodBuilder, user_info: Value) -> Value {
+    let mut review = review(&new.0, user_info);
+    review["request"]["operation"] = "UPDATE".into();
+    review["request"]["oldObject"] = old.0.clone();
+    review
+}

@@ -1,0 +1,290 @@
+//! Validating admission: is what is about to be stored as it should be, and may who changes a pod change that?
+//!
+//! A creation is judged in its final state, after every mutating webhook, ours included: where ours was away (it fails
+//! open) or somebody undid it, this says so. Of an update only the *change* is judged, and only of what our decisions
+//! and the schedulers' rest on: owners, gang keys, marks, role and application.
+
+use std::fmt::Write;
+
+use serde::Deserialize;
+
+use super::decide::decide;
+use super::decision::Decision;
+use super::mutation::Mutation;
+use super::request::{Operation, Review};
+use crate::driver::resolve::{self, FoundDriver, Requester};
+use crate::gang::{self, GangScheduler, GroupKeyPlace};
+use crate::policy::{Chosen, DEFAULT_SCHEDULER, Policies, Policy};
+use crate::reason::Reason;
+use crate::snapshot::{MarkPlace, Snapshot};
+use crate::spark::labels;
+use crate::spark::pod::{OwnerReference, Pod};
+use crate::spark::role::Role;
+
+/// Judges. `own` is the account that we write with.
+pub fn judge<'a>(review: &Review<'a>, snapshot: &Snapshot, policies: &'a Policies, own: Option<&str>) -> Decision<'a> {
+    if !review.is_pod {
+        return Decision::pass(Reason::NotAPod);
+    }
+    let (pod, old) = match (&review.pod, &review.old, review.operation) {
+        (Some(pod), _, Operation::Create) => (pod, None),
+        (Some(pod), Some(old), Operation::Update) => (pod, Some(old)),
+        _ => return Decision::pass(Reason::NotCreate),
+    };
+    // Who takes the labels off a pod does not take it out of sight.
+    let was = old.unwrap_or(pod);
+    if pod.role() == Role::Other && was.role() == Role::Other {
+        return Decision::pass(Reason::NotSpark);
+    }
+    let known = snapshot.namespace(&review.namespace).map(|namespace| &**namespace);
+    let Chosen::Policy(policy) = policies.choose(&review.namespace, known, was) else {
+        // Nothing can be said before the namespace was seen.
+        return Decision::pass(Reason::Valid);
+    };
+    let mut decision = Decision::pass(Reason::Valid);
+    decision.policy = Some(&policy.name);
+    match old {
+        None => {
+            created(review, pod, snapshot, policies, &mut decision);
+            scheduler(pod, policies, &mut decision);
+            queue(review, pod, None, policy, &mut decision);
+        }
+        Some(old) => {
+            if !is_trusted(&review.requester, policies, own) {
+                changed(review, old, pod, &mut decision);
+                queue(review, pod, Some(old), policy, &mut decision);
+            }
+        }
+    }
+    decision.judged = Some(policy.validate);
+    decision.close_if(policy.strict);
+    decision
+}
+
+/// Who may change everything: the controllers of the cluster (the garbage collector strips owners itself), its
+/// scheduler, its masters, we, and whom the policy file names.
+fn is_trusted(requester: &Requester<'_>, policies: &Policies, own: Option<&str>) -> bool {
+    const CONTROL_PLANE: [&str; 3] = ["system:kube-controller-manager", "system:kube-scheduler", "system:apiserver"];
+    let username = requester.username.as_str();
+    CONTROL_PLANE.contains(&username)
+        || username.starts_with("system:serviceaccount:kube-system:")
+        || requester.groups.iter().any(|group| *group == "system:masters")
+        || own == Some(username)
+        || policies.is_trusted_writer(username)
+}
+
+/// A new pod, in its final state.
+fn created(review: &Review<'_>, pod: &Pod<'_>, snapshot: &Snapshot, policies: &Policies, decision: &mut Decision<'_>) {
+    let should = decide(review, snapshot, policies);
+    if pod.role() == Role::Executor {
+        if let Some(owner) = resolve::from_owner_reference(pod)
+            && let Some(but) = objection(review, pod, &owner, snapshot, policies)
+        {
+            decision.note(
+                Reason::OwnerNotCreator,
+                format!(
+                    "the executor names pod {} as its driver, but {but}: leave the ownerReference to Spark or spark-usher",
+                    owner.name
+                ),
+            );
+        }
+        if let Some((_, sentence)) = should.notes.iter().find(|(reason, _)| *reason == Reason::ForeignCreator) {
+            decision.note(Reason::ForeignCreator, sentence.clone());
+        }
+    }
+    let lacks: Vec<&str> = should.mutations.iter().filter_map(lacking).collect();
+    if !lacks.is_empty() {
+        decision.note(
+            Reason::NotSeated,
+            format!(
+                "the pod lacks {}: the mutating webhook of spark-usher did not answer, or something undid what it set",
+                lacks.join(", ")
+            ),
+        );
+    }
+}
+
+/// What speaks against a claimed driver. Who is no pod proves nothing.
+fn objection(
+    review: &Review<'_>,
+    pod: &Pod<'_>,
+    owner: &FoundDriver<'_>,
+    snapshot: &Snapshot,
+    policies: &Policies,
+) -> Option<String> {
+    match resolve::creator(&review.requester, &review.namespace, policies) {
+        Ok(creator) if creator.uid != owner.uid => return Some(format!("pod {} created it", creator.name)),
+        // A pod, but none of this namespace, or not a single one: in no case the one that is named.
+        Err(Reason::CreatorElsewhere | Reason::CreatorAmbiguous) => {
+            return Some(format!("{} created it", review.requester.username));
+        }
+        Ok(_) | Err(_) => {}
+    }
+    let known = snapshot.driver_pod(&review.namespace, &owner.name).filter(|known| *known.uid == *owner.uid)?;
+    let selector = known.selector.as_deref()?;
+    (Some(selector) != pod.app_selector()).then(|| format!("that drives {selector}"))
+}
+
+/// What a pod must not go without, in words.
+fn lacking(mutation: &Mutation) -> Option<&'static str> {
+    match mutation {
+        Mutation::SchedulerName(_) => Some("its schedulerName"),
+        Mutation::Owner { .. } => Some("its driver as owner"),
+        Mutation::SchedulingGroup(_) => Some("its gang"),
+        Mutation::Mark(place, key, _) => {
+            let is_key = |row: &&GangScheduler| row.group_key == GroupKeyPlace::Mark(*place, key);
+            gang::TABLE.iter().any(is_key).then_some("its gang")
+        }
+        Mutation::PriorityClass(_) | Mutation::Unmark(_) => None,
+    }
+}
+
+/// A change by somebody who is not trusted with it.
+fn changed(review: &Review<'_>, old: &Pod<'_>, pod: &Pod<'_>, decision: &mut Decision<'_>) {
+    let who = &review.requester.username;
+    let may = "an account that may is named in trustedWriters";
+    let identity = [labels::ROLE, labels::APP_SELECTOR].into_iter().filter(|key| old.label(key) != pod.label(key));
+    if let Some(keys) = listed(identity) {
+        decision.note(
+            Reason::ApplicationChanged,
+            format!("{who} changed {keys}, which says whose executor this is: {may}"),
+        );
+    }
+    if owners(old) != owners(pod) {
+        decision.note(
+            Reason::OwnerChanged,
+            format!("{who} changed the ownerReferences, by which the pod ends with its driver: {may}"),
+        );
+    }
+    let marks = gang::keys().chain([labels::BY, labels::DRIVER].map(|key| (MarkPlace::Annotation, key)));
+    let group = (old.spec.scheduling_group != pod.spec.scheduling_group).then_some("schedulingGroup");
+    let marks = marks.filter(|(place, key)| mark(old, *place, key) != mark(pod, *place, key)).map(|(_, key)| key);
+    if let Some(keys) = listed(marks.chain(group)) {
+        decision.note(Reason::SeatChanged, format!("{who} changed {keys}, by which the pod is scheduled: {may}"));
+    }
+}
+
+fn listed<'k>(keys: impl Iterator<Item = &'k str>) -> Option<String> {
+    let mut keys: Vec<&str> = keys.collect();
+    keys.sort_unstable();
+    keys.dedup();
+    (!keys.is_empty()).then(|| keys.join(", "))
+}
+
+fn mark<'p>(pod: &'p Pod<'_>, place: MarkPlace, key: &str) -> Option<&'p str> {
+    match place {
+        MarkPlace::Label => pod.label(key),
+        MarkPlace::Annotation => pod.annotation(key),
+    }
+}
+
+/// The owners, in whatever order they stand.
+fn owners<'p, 'a>(pod: &'p Pod<'a>) -> Vec<&'p OwnerReference<'a>> {
+    let mut owners: Vec<_> = pod.metadata.owner_references.iter().flatten().collect();
+    owners.sort_by(|a, b| a.uid.cmp(&b.uid));
+    owners
+}
+
+/// A pod that asks for the nodes of one policy by another scheduler. (Who places it cannot change later.)
+fn scheduler(pod: &Pod<'_>, policies: &Policies, decision: &mut Decision<'_>) {
+    let present = pod.spec.scheduler_name.as_deref().unwrap_or(DEFAULT_SCHEDULER);
+    for policy in policies.iter().filter(|policy| !policy.node_pool.is_empty()) {
+        let wanted = policy.scheduler.name.as_deref().unwrap_or(DEFAULT_SCHEDULER);
+        if present != wanted && asks_for(pod, policy) {
+            let mut pool = String::new();
+            for (key, value) in &policy.node_pool {
+                let comma = if pool.is_empty() { "" } else { "," };
+                // Writing to a string does not fail.
+                let _ = write!(pool, "{comma}{key}={value}");
+            }
+            decision.note(
+                Reason::OtherScheduler,
+                format!(
+                    "the pod asks for nodes with {pool}, which {wanted} places alone, but names {present}: two schedulers promise the same room (OutOfcpu)"
+                ),
+            );
+        }
+    }
+}
+
+/// Whether a pod can run on no other nodes than those of a policy's pool.
+fn asks_for(pod: &Pod<'_>, policy: &Policy) -> bool {
+    let selected =
+        |key: &str, value: &str| pod.spec.node_selector.as_ref().and_then(|selector| selector.get(key)) == Some(value);
+    if policy.node_pool.iter().all(|(key, value)| selected(key, value)) {
+        return true;
+    }
+    let affinity = pod.spec.affinity.and_then(|raw| serde_json::from_str::<Affinity>(raw).ok()).unwrap_or_default();
+    let required = affinity.node_affinity.unwrap_or_default().required.unwrap_or_default();
+    // Terms are alternatives: each must demand what the selector does not.
+    let terms = &required.node_selector_terms;
+    !terms.is_empty()
+        && terms.iter().all(|term| {
+            policy.node_pool.iter().all(|(key, value)| {
+                selected(key, value)
+                    || term.match_expressions.iter().any(|wanted| {
+                        wanted.key == *key && wanted.operator == "In" && wanted.values == [value.as_str()]
+                    })
+            })
+        })
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Affinity {
+    node_affinity: Option<NodeAffinity>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct NodeAffinity {
+    #[serde(rename = "requiredDuringSchedulingIgnoredDuringExecution")]
+    required: Option<NodeSelector>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct NodeSelector {
+    node_selector_terms: Vec<NodeSelectorTerm>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct NodeSelectorTerm {
+    match_expressions: Vec<NodeSelectorRequirement>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct NodeSelectorRequirement {
+    key: String,
+    operator: String,
+    values: Vec<String>,
+}
+
+/// A queue that the policy does not list, named to a scheduler that would listen.
+fn queue(review: &Review<'_>, pod: &Pod<'_>, old: Option<&Pod<'_>>, policy: &Policy, decision: &mut Decision<'_>) {
+    let Some(queues) = &policy.queues else { return };
+    let present = pod.spec.scheduler_name.as_deref().unwrap_or(DEFAULT_SCHEDULER);
+    for row in gang::TABLE {
+        let own = row.kind == policy.scheduler.row.kind;
+        let listens = match row.default_name {
+            // Kueue listens whatever the scheduler is.
+            None => true,
+            Some(name) => name == present || (own && policy.scheduler.name.as_deref() == Some(present)),
+        };
+        let Some((place, key)) = row.queue_key.filter(|_| listens) else { continue };
+        let Some(queue) = mark(pod, place, key).filter(|queue| !queue.is_empty()) else { continue };
+        let was_there = old.is_some_and(|old| mark(old, place, key) == Some(queue));
+        let allowed = policy.queue.as_deref() == Some(queue) || queues.iter().any(|pattern| pattern.matches(queue));
+        if !was_there && !allowed {
+            decision.note(
+                Reason::QueueNotAllowed,
+                format!(
+                    "queue {queue} ({key}) is not one that policy {} lets namespace {} use: name another, or ask for it in queues",
+                    policy.name, review.namespace
+                ),
+            );
+        }
+    }
+}

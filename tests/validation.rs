@@ -1,0 +1,284 @@
+//! Validating admission: final states and changes, by every reason, in every mode.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use serde_json::{Value, json};
+use spark_usher::policy::{Pattern, Policies, Policy, Validate};
+use spark_usher::reason::Reason;
+use spark_usher::snapshot::Snapshot;
+use support::*;
+
+fn policies(validate: Validate) -> Policies {
+    let policy = Policy {
+        validate,
+        queue: Some("analytics".into()),
+        queues: Some(vec![Pattern::new("team-*")]),
+        node_pool: [("pool".to_owned(), "spark".to_owned())].into(),
+        ..policy("volcano")
+    };
+    only(policy).with_trusted_writers(vec![Pattern::new("system:serviceaccount:volcano-system:*")])
+}
+
+/// As our mutating webhook leaves it: owned and seated.
+fn seated(id: u32) -> PodBuilder {
+    let outcome = by_driver(&executor(id), &Snapshot::default(), &policies(Validate::Audit));
+    PodBuilder(outcome.object)
+}
+
+/// The review of a creation by the driver's pod.
+fn created(pod: &PodBuilder) -> Value {
+    pod.created_by_pod("nb-driver", DRIVER_UID)
+}
+
+fn tenant() -> Value {
+    by_pod("default", "spark", "nb-driver", DRIVER_UID)
+}
+
+fn person() -> Value {
+    json!({"username": "eve", "groups": ["developers", "system:authenticated"]})
+}
+
+/// What was found.
+fn found(review: &Value, snapshot: &Snapshot) -> Vec<Reason> {
+    let mut reasons = judge(review, snapshot, &policies(Validate::Audit)).decision.reasons;
+    reasons.pop();
+    reasons
+}
+
+#[test]
+fn what_our_own_webhook_made_is_valid() {
+    let outcome = judge(&created(&seated(1)), &Snapshot::default(), &policies(Validate::Enforce));
+    assert_eq!((outcome.decision.allowed, outcome.decision.reason), (true, Reason::Valid));
+    assert!(outcome.response.get("auditAnnotations").is_none() && outcome.response.get("warnings").is_none());
+    let driver = by_driver(&pod("nb-driver").driver_of(APP), &Snapshot::default(), &policies(Validate::Audit)).object;
+    assert_eq!(found(&review(&driver, person()), &Snapshot::default()), []);
+}
+
+#[test]
+fn every_recorded_review_is_valid_once_our_webhook_has_answered_it() {
+    let policies = policies(Validate::Enforce);
+    for (name, mut review) in all_recorded() {
+        let operation = review["request"]["operation"].as_str().unwrap().to_owned();
+        if operation == "CREATE" {
+            review["request"]["object"] = answer(&review, &Snapshot::default(), &policies).object;
+        }
+        let outcome = judge(&review, &Snapshot::default(), &policies);
+        let expected = match operation.as_str() {
+            "CREATE" | "UPDATE" if name != "client-mode-driver-pod-named/driver.mutate.create" => Reason::Valid,
+            "CREATE" => Reason::NotSpark, // A notebook.
+            _ => Reason::NotCreate,
+        };
+        assert_eq!((outcome.decision.reason, outcome.decision.allowed), (expected, true), "{name}: {outcome:?}");
+    }
+}
+
+#[test]
+fn the_three_modes() {
+    let bare = created(&executor(1));
+    let audit = judge(&bare, &Snapshot::default(), &policies(Validate::Audit));
+    assert!(audit.decision.allowed && audit.response.get("warnings").is_none());
+    let annotations = &audit.response["auditAnnotations"];
+    assert_eq!(annotations["reason"], "NotSeated");
+    assert_eq!(annotations["violations"], "NotSeated");
+    assert_eq!(annotations["policy"], "batch");
+    assert!(annotations["message"].as_str().unwrap().contains("its schedulerName"), "{annotations}");
+
+    let warn = judge(&bare, &Snapshot::default(), &policies(Validate::Warn));
+    let warnings = warn.response["warnings"].as_array().unwrap();
+    assert!(warn.decision.allowed && warnings.len() == 1);
+    assert!(warnings[0].as_str().unwrap().starts_with("spark-usher: the pod lacks"), "{warnings:?}");
+
+    let enforce = judge(&bare, &Snapshot::default(), &policies(Validate::Enforce));
+    let message = enforce.response["status"]["message"].as_str().unwrap();
+    assert_eq!((enforce.decision.allowed, &enforce.response["status"]["code"]), (false, &json!(403)));
+    assert!(
+        message.starts_with("spark-usher: the pod lacks") && message.ends_with("(NotSeated; policy batch enforces)")
+    );
+}
+
+#[test]
+fn a_final_state_that_lacks_something_is_not_seated() {
+    let lacks = |pod: &PodBuilder| {
+        let outcome = judge(&created(pod), &Snapshot::default(), &policies(Validate::Audit));
+        assert_eq!(outcome.decision.reason, Reason::NotSeated, "{outcome:?}");
+        outcome.response["auditAnnotations"]["message"].as_str().unwrap().to_owned()
+    };
+    let nothing = lacks(&executor(1));
+    for what in ["its schedulerName", "its driver as owner", "its gang"] {
+        assert!(nothing.contains(what), "{nothing}");
+    }
+    // A webhook after ours set it back.
+    let undone = lacks(&seated(1).spec("schedulerName", "default-scheduler"));
+    assert!(undone.contains("schedulerName") && !undone.contains("owner"), "{undone}");
+    let mut orphan = seated(1);
+    orphan.0["metadata"].as_object_mut().unwrap().remove("ownerReferences");
+    assert!(lacks(&orphan).contains("owner"));
+    // What could not be decided at all is not missing.
+    let by_hand = answer(&executor(1).created_by("eve"), &Snapshot::default(), &policies(Validate::Audit)).object;
+    assert_eq!(found(&review(&by_hand, person()), &Snapshot::default()), []);
+    assert_eq!(found(&created(&executor(1).label("spark-role", "other")), &Snapshot::default()), []);
+}
+
+#[test]
+fn an_executor_that_claims_another_driver() {
+    let claims = seated(1).owned_by("Pod", "other-driver", "11111111-2222-3333-4444-555555555555");
+    assert_eq!(found(&created(&claims), &Snapshot::default()), [Reason::OwnerNotCreator]);
+    let same_name = seated(1).owned_by("Pod", "nb-driver", "11111111-2222-3333-4444-555555555555");
+    assert_eq!(found(&created(&same_name), &Snapshot::default()), [Reason::OwnerNotCreator]);
+    let template = seated(1).owned_by("StatefulSet", "set", "11111111-2222-3333-4444-555555555555");
+    assert_eq!(found(&created(&template), &Snapshot::default()), [], "a controller of pods is no driver");
+    // Nothing is known against whom no pod's token speaks for.
+    assert_eq!(found(&review(&claims.0, person()), &Snapshot::default()), []);
+    let never = only_never(policy("none"), &["system:serviceaccount:default:spark"]);
+    let outcome = judge(&created(&executor(1).owned_by("Pod", "x", "1-1")), &Snapshot::default(), &never);
+    assert_eq!(outcome.decision.reason, Reason::Valid, "creators.never make pods for others");
+}
+
+#[test]
+fn a_stranger_among_the_executors_of_a_known_driver() {
+    let snapshot = seen(&[driver()]);
+    assert_eq!(found(&review(&executor(1).0, person()), &snapshot), [Reason::ForeignCreator]);
+    assert_eq!(found(&created(&seated(1)), &snapshot), []);
+}
+
+#[test]
+fn who_may_change_owners_and_seats() {
+    let old = seated(1).stored("e-1");
+    let mut stripped = old.clone();
+    stripped.0["metadata"].as_object_mut().unwrap().remove("ownerReferences");
+    let taken = old.clone().owned_by("Pod", "other", "9-9");
+    let regrouped = old.clone().annotation("scheduling.k8s.io/group-name", "theirs");
+    let unmarked = old.clone().annotation("spark-usher.io/by", "batch/none");
+    let noted = old.clone().annotation("spark-usher.io/driver", "app-selector/x/1-1");
+    let renamed = old.clone().label("spark-app-selector", "spark-other");
+    let hidden = old.clone().without_label("spark-role");
+    let gated = old.clone().spec("schedulingGroup", json!({"podGroupName": "theirs"}));
+    let cases = [
+        (&stripped, Reason::OwnerChanged),
+        (&taken, Reason::OwnerChanged),
+        (&regrouped, Reason::SeatChanged),
+        (&unmarked, Reason::SeatChanged),
+        (&noted, Reason::SeatChanged),
+        (&gated, Reason::SeatChanged),
+        (&renamed, Reason::ApplicationChanged),
+        (&hidden, Reason::ApplicationChanged),
+    ];
+    for (new, reason) in cases {
+        for who in [tenant(), person()] {
+            assert_eq!(found(&update(&old, new, who), &Snapshot::default()), [reason]);
+        }
+        for who in [
+            "system:serviceaccount:kube-system:generic-garbage-collector",
+            "system:kube-controller-manager",
+            "system:kube-scheduler",
+            "system:serviceaccount:volcano-system:volcano-controllers",
+            OWN,
+        ] {
+            let who = json!({"username": who, "groups": ["system:authenticated"]});
+            assert_eq!(found(&update(&old, new, who), &Snapshot::default()), [], "{reason}");
+        }
+        let master = json!({"username": "root", "groups": ["system:masters", "system:authenticated"]});
+        assert_eq!(found(&update(&old, new, master), &Snapshot::default()), []);
+    }
+    let outcome = judge(&update(&old, &regrouped, person()), &Snapshot::default(), &policies(Validate::Enforce));
+    let message = outcome.response["status"]["message"].as_str().unwrap();
+    assert!(message.contains("eve changed scheduling.k8s.io/group-name"), "{message}");
+    assert!(message.contains("trustedWriters"), "what to do: {message}");
+}
+
+#[test]
+fn only_a_change_is_judged() {
+    // Never seated: what it lacks is not the business of who labels it now.
+    let old = executor(1).stored("e-1");
+    assert_eq!(
+        found(&update(&old, &old.clone().label("spark-exec-inactive", "true"), tenant()), &Snapshot::default()),
+        []
+    );
+    let old = seated(1).stored("e-1");
+    assert_eq!(found(&update(&old, &old.clone().annotation("note", "x"), tenant()), &Snapshot::default()), []);
+    // The order of owners says nothing.
+    let owner = |uid: &str| json!({"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": uid});
+    let (mut one, mut two) = (old.clone(), old);
+    one.0["metadata"]["ownerReferences"] = json!([owner("1"), owner("2")]);
+    two.0["metadata"]["ownerReferences"] = json!([owner("2"), owner("1")]);
+    assert_eq!(found(&update(&one, &two, tenant()), &Snapshot::default()), []);
+    let mut status = update(&one, &two.owned_by("Pod", "x", "9-9"), tenant());
+    status["request"]["subResource"] = "status".into();
+    assert_eq!(judge(&status, &Snapshot::default(), &policies(Validate::Enforce)).decision.reason, Reason::NotAPod);
+    let mut deletion = created(&seated(1));
+    deletion["request"]["operation"] = "DELETE".into();
+    assert_eq!(judge(&deletion, &Snapshot::default(), &policies(Validate::Enforce)).decision.reason, Reason::NotCreate);
+}
+
+#[test]
+fn two_schedulers_on_one_pool_of_nodes() {
+    let elsewhere = |pod: PodBuilder| found(&review(&pod.0, person()), &Snapshot::default());
+    let other = || {
+        // Placed by somebody else, and the policy respects that.
+        executor(1).spec("schedulerName", "yunikorn")
+    };
+    assert_eq!(elsewhere(other()), [], "it may run anywhere");
+    let on_pool = other().spec("nodeSelector", json!({"pool": "spark", "disk": "ssd"}));
+    assert_eq!(elsewhere(on_pool), [Reason::OtherScheduler]);
+    assert_eq!(elsewhere(other().spec("nodeSelector", json!({"pool": "web"}))), []);
+    let affinity = |terms: Value| {
+        other().spec(
+            "affinity",
+            json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}),
+        )
+    };
+    let term = |values: Value| json!({"matchExpressions": [{"key": "pool", "operator": "In", "values": values}]});
+    assert_eq!(elsewhere(affinity(json!([term(json!(["spark"]))]))), [Reason::OtherScheduler]);
+    assert_eq!(elsewhere(affinity(json!([term(json!(["spark", "web"]))]))), [], "it may run elsewhere too");
+    assert_eq!(elsewhere(affinity(json!([term(json!(["spark"])), {"matchExpressions": []}]))), [], "alternatives");
+    let rightly = seated(1).spec("nodeSelector", json!({"pool": "spark"}));
+    assert_eq!(found(&created(&rightly), &Snapshot::default()), []);
+    let message = judge(
+        &review(&other().spec("nodeSelector", json!({"pool": "spark"})).0, person()),
+        &Snapshot::default(),
+        &policies(Validate::Warn),
+    );
+    let message = message.response["warnings"][0].as_str().unwrap().to_owned();
+    assert!(message.contains("pool=spark") && message.contains("volcano") && message.contains("yunikorn"), "{message}");
+    assert!(message.chars().count() <= 256);
+}
+
+#[test]
+fn queues_that_a_namespace_may_not_use() {
+    let in_queue = |queue: &str| seated(1).annotation("scheduling.volcano.sh/queue-name", queue);
+    assert_eq!(found(&created(&in_queue("team-a")), &Snapshot::default()), []);
+    assert_eq!(found(&created(&in_queue("analytics")), &Snapshot::default()), [], "the policy's own");
+    assert_eq!(found(&created(&in_queue("gold")), &Snapshot::default()), [Reason::QueueNotAllowed]);
+    // Who bypasses our scheduler for another that has queues too.
+    let kueue = seated(1).label("kueue.x-k8s.io/queue-name", "gold");
+    assert_eq!(found(&created(&kueue), &Snapshot::default()), [Reason::QueueNotAllowed]);
+    let deaf = seated(1).label("queue", "gold");
+    assert_eq!(found(&created(&deaf), &Snapshot::default()), [], "a label that its scheduler does not read");
+    let (old, new) = (in_queue("team-a").stored("e-1"), in_queue("gold").stored("e-1"));
+    assert_eq!(
+        found(&update(&old, &new, tenant()), &Snapshot::default()),
+        [Reason::SeatChanged, Reason::QueueNotAllowed]
+    );
+    let kept = new.clone().annotation("note", "x");
+    assert_eq!(found(&update(&new, &kept, tenant()), &Snapshot::default()), [], "it was there");
+    let open = only(Policy { queues: None, ..policy("volcano") });
+    assert_eq!(judge(&created(&in_queue("gold")), &Snapshot::default(), &open).decision.reason, Reason::Valid);
+}
+
+#[test]
+fn nothing_is_said_of_a_namespace_that_was_not_seen() {
+    let policies =
+        only(Policy { validate: Validate::Enforce, matches: namespaces_with("env", "prod"), ..policy("volcano") });
+    assert!(judge(&created(&executor(1)), &Snapshot::default(), &policies).decision.allowed);
+    let mut snapshot = Snapshot::default();
+    see_namespace(&mut snapshot, "default", &[("env", "prod")], &[]);
+    assert!(!judge(&created(&executor(1)), &snapshot, &policies).decision.allowed);
+}
