@@ -288,6 +288,7 @@ fn an_answer_that_comes_after_the_end_of_what_it_tells_raises_no_dead() {
         selector: Some(APP.into()),
         owner: None,
         started: false,
+        created: None,
         deleting: false,
         spec: serde_json::json!({"minMember": 2}),
     };

@@ -129,6 +129,7 @@ impl Cluster {
                     selector: Some(app.selector().into()),
                     owner: owner.map(|owner| owner.uid),
                     started,
+                    created: None,
                     deleting: false,
                     spec,
                 };
@@ -510,6 +511,7 @@ fn groups_of_another_application_are_not_touched() {
         selector: Some("spark-other".into()),
         owner: None,
         started: false,
+        created: None,
         deleting: false,
         spec: json!({"minMember": 7}),
     };
@@ -530,6 +532,7 @@ fn a_relist_of_one_schedulers_groups_leaves_the_others() {
         selector: Some(APP.into()),
         owner: None,
         started: false,
+        created: None,
         deleting: false,
         spec: json!({}),
     };

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use spark_usher::lifecycle::cause::Cause;
 use spark_usher::reason::{Place, Reason};
-use spark_usher::telemetry::metrics::TABLE;
+use spark_usher::telemetry::metrics::{LABELS, TABLE};
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
@@ -98,6 +98,11 @@ fn the_readmes_table_of_metrics_is_the_codes() {
         table += &format!("| `{name}` | {} | {help} |\n", labels.join(", "));
     }
     check("metrics", &table);
+    let mut table = String::from("| label | values |\n|---|---|\n");
+    for (label, values) in LABELS {
+        table += &format!("| `{label}` | {values} |\n");
+    }
+    check("labels", &table);
 }
 
 #[test]

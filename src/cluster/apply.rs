@@ -17,6 +17,7 @@ use crate::lifecycle::cause::Cause;
 use crate::lifecycle::tally::Notice;
 use crate::lifecycle::{Action, DriverRef, Finish, Told, owner_reference};
 use crate::reason::Reason;
+use crate::runtime::clock;
 use crate::snapshot::{Change, Followed, Group, GroupApi, GroupKey, Life, Sighting};
 use crate::spark::ids::{AppKey, PodKey};
 use crate::spark::labels;
@@ -270,11 +271,23 @@ impl Writer {
         patch: &Value,
     ) -> kube::Result<Ended> {
         let groups: Api<DynamicObject> = self.objects(&key.namespace, &group_resource(api));
+        let starts = crate::json::text(patch, &["metadata", "annotations", labels::STARTED]) == "true";
         let patch = Patch::Merge(guarded(patch, uid, version));
         match groups.patch(&key.name, &patch_params(), &patch).await {
-            Ok(changed) => Ok(Ended::Done(group_change(key, &changed))),
+            Ok(changed) => {
+                if starts {
+                    self.time_start(&changed);
+                }
+                Ok(Ended::Done(group_change(key, &changed)))
+            }
             Err(error) => stale(error, Some(key)),
         }
+    }
+
+    /// How long a gang has taken until all of it ran.
+    fn time_start(&self, group: &DynamicObject) {
+        let Some(created) = &group.metadata.creation_timestamp else { return };
+        self.metrics.gang_start.observe(clock::now().duration_since(created.0).as_secs_f64().max(0.0));
     }
 
     async fn delete_group(&self, key: &GroupKey, api: &GroupApi, (uid, version): (&str, &str)) -> kube::Result<Ended> {

@@ -12,6 +12,7 @@ use kube::api::{ListParams, Request, VersionMatch};
 use serde::Deserialize;
 
 use super::watch;
+use crate::runtime::clock;
 use crate::json::Items;
 use crate::lifecycle::Polled;
 use crate::snapshot::Snapshot;
@@ -74,6 +75,10 @@ pub(super) async fn poll(
     };
     let result = if outcome.is_ok() { "ok" } else { "failed" };
     metrics.polls.with_label_values(&[result]).inc();
+    if outcome.is_ok() {
+        #[expect(clippy::cast_precision_loss, reason = "seconds since 1970 fit a float's 53 bits")]
+        metrics.poll_success.set(clock::now().as_second() as f64);
+    }
     match outcome {
         Ok(polled) => {
             tracing::debug!(pods = polled.len(), paged, "polled");

@@ -25,8 +25,9 @@ use crate::lifecycle::{Answer, Desk, Exit, Now, Polled, Read, Settings, Standing
 use crate::policy::Policies;
 use crate::runtime::clock;
 use crate::runtime::supervise::Supervisor;
-use crate::snapshot::{Change, ServedApis, Snapshot};
+use crate::snapshot::{Change, ServedApis, Sighting, Snapshot};
 use crate::spark::ids::AppKey;
+use crate::spark::state::ExecutorPodState;
 use crate::telemetry::metrics::Metrics;
 
 /// How many changes may wait for the writer: a watch that is faster waits, and the API server's buffer with it.
@@ -192,6 +193,7 @@ impl Loop {
                     }
                     let now = now();
                     for change in batch.drain(..) {
+                        self.watch_lag(&change, now);
                         self.desk.apply(change, now);
                     }
                 }
@@ -208,6 +210,17 @@ impl Loop {
                 self.desk.answered(&read, answer, now());
             }
             wake = self.turn();
+        }
+    }
+
+    /// How late the watch shows an executor that was created just now.
+    fn watch_lag(&self, change: &Change, now: Now) {
+        let Change::Pod(Sighting::Executor(app, executor)) = change else { return };
+        let age = executor.created.map(|created| now.wall.as_second() - created.get());
+        let Some(age) = age.filter(|_| executor.state == ExecutorPodState::Pending) else { return };
+        if self.desk.snapshot().executor(app.namespace(), &executor.name).is_none() {
+            #[expect(clippy::cast_precision_loss, reason = "an age in seconds fits a float's 53 bits")]
+            self.inputs.metrics.watch_lag.observe(age.max(0) as f64);
         }
     }
 

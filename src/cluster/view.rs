@@ -139,6 +139,7 @@ impl View for Sighting {
 struct Meta {
     uid: Option<String>,
     resource_version: Option<String>,
+    creation_timestamp: Option<jiff::Timestamp>,
     deletion_timestamp: Option<serde::de::IgnoredAny>,
     labels: Option<BTreeMap<String, String>>,
     annotations: Option<BTreeMap<String, String>>,
@@ -216,6 +217,7 @@ impl View for Group {
             selector: entry(&metadata.labels, labels::APP_SELECTOR).map(Arc::from),
             owner: owner_pod(json).map(|(_, uid)| uid),
             started: entry(&metadata.annotations, labels::STARTED).as_deref() == Some("true"),
+            created: metadata.creation_timestamp.map(jiff::Timestamp::as_second),
             deleting: metadata.deletion_timestamp.is_some(),
             spec: spec.map_or(Some(Value::Null), |raw| serde_json::from_str(raw.get()).ok())?,
         })

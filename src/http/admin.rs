@@ -10,6 +10,7 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
+use crate::runtime::clock;
 use crate::runtime::ready::Readiness;
 use crate::snapshot::Snapshot;
 use crate::telemetry::metrics::Metrics;
@@ -39,7 +40,7 @@ async fn readyz(State(admin): State<Admin>) -> Response {
 }
 
 async fn metrics_page(State(admin): State<Admin>) -> Response {
-    admin.metrics.picture(&admin.snapshot.load());
+    admin.metrics.picture(&admin.snapshot.load(), clock::now());
     match admin.metrics.render() {
         Ok(text) => {
             let mut response = text.into_response();

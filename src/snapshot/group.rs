@@ -60,6 +60,8 @@ pub struct Group {
     pub owner: Option<Arc<str>>,
     /// Whether the whole gang has run once (annotation [`crate::spark::labels::STARTED`]).
     pub started: bool,
+    /// When it was made, in seconds since 1970.
+    pub created: Option<i64>,
     /// Whether a deletion was asked for.
     pub deleting: bool,
     /// `spec` as it stands.

@@ -48,6 +48,8 @@ pub const DRIVER: &str = "spark-usher.io/driver";
 pub const FOREIGN: &str = "foreign-creator";
 /// Annotation written on a pod that we seated: `policy/scheduler-type`. On a PodGroup: `started` once the gang ran.
 pub const BY: &str = "spark-usher.io/by";
+/// Value of [`BY`] on a pod that the fallback policy placed; the webhook decides about it anew.
+pub const BY_FALLBACK: &str = "fallback";
 /// Annotation written on our PodGroups once the whole gang has run: from then on a dynamic application may shrink.
 pub const STARTED: &str = "spark-usher.io/started";
 /// Annotation written with [`INACTIVE`] on an executor that we labelled: why it ended. An executor that carries the label

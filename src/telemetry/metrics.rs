@@ -12,10 +12,7 @@ use prometheus::{
 
 use crate::admission::Operation;
 use crate::driver::resolve::How;
-use crate::gang;
 use crate::reason::Reason;
-use crate::snapshot::Snapshot;
-use crate::spark::state::ExecutorPodState;
 
 /// Name, labels, help.
 pub const TABLE: &[(&str, &[&str], &str)] = &[
@@ -40,18 +37,63 @@ pub const TABLE: &[(&str, &[&str], &str)] = &[
     ),
     ("spark_usher_config_reloads_total", &["result"], "Changes of the policy file that were taken over or refused."),
     ("spark_usher_watch_events_total", &["resource"], "Changes that the watches brought."),
+    (
+        "spark_usher_watch_lag_seconds",
+        &[],
+        "From the creation of an executor to the moment when the watch showed it; creations are dated in whole seconds.",
+    ),
     ("spark_usher_watch_errors_total", &["resource"], "Watches that failed and were started again."),
     ("spark_usher_malformed_objects_total", &["resource"], "Objects that could not be read and were skipped."),
     ("spark_usher_applications", &[], "Applications in the snapshot."),
     ("spark_usher_executors", &["state"], "Executors in the snapshot by their state."),
     ("spark_usher_groups", &["scheduler"], "PodGroups of ours in the snapshot."),
+    ("spark_usher_gangs", &["state"], "PodGroups of ours that wait for their executors, and that have started."),
+    ("spark_usher_gang_waiting_seconds", &[], "How long the gang waits that has waited longest; 0 when none does."),
+    ("spark_usher_gang_start_seconds", &[], "From a gang's PodGroup to the moment when all of it ran, told by the leader."),
+    (
+        "spark_usher_drivers_without_executors",
+        &[],
+        "Running drivers that want executors, as far as is known, and have none pending or running.",
+    ),
+    (
+        "spark_usher_fallback_pods",
+        &[],
+        "Executors that only the fallback policy placed: the webhook did not answer when they were created.",
+    ),
     ("spark_usher_actions_total", &["action", "result"], "What the loop did, and how the API server answered."),
     ("spark_usher_events_total", &["reason"], "Kubernetes Events that were written."),
     ("spark_usher_executor_exits_total", &["cause", "exit_code"], "Executors that ended, told by the leader."),
     ("spark_usher_polls_total", &["result"], "Polls of all Spark pods by the leader."),
+    (
+        "spark_usher_poll_success_seconds",
+        &[],
+        "When the last poll of all Spark pods by this replica succeeded, in seconds since 1970.",
+    ),
     ("spark_usher_poll_bytes_total", &[], "Bytes that polls have read."),
     ("spark_usher_watch_misses_total", &[], "Changes that a look by name found and the watch had not shown."),
     ("spark_usher_leader", &[], "1 while this replica holds the lease."),
+];
+
+/// The values that each label may have.
+pub const LABELS: &[(&str, &str)] = &[
+    ("webhook", "`mutate`, `validate`"),
+    ("operation", "`create`, `update`, `delete`, `other`"),
+    ("outcome", "`allowed`, `patched`, `refused`, `failed`"),
+    ("reason", "see [Reasons](#reasons)"),
+    ("how", "`creator`, `owner-reference`, `app-selector`, `driver-url`"),
+    ("resource", "`pods`, `namespaces`, `services`, `priorityclasses`, `podgroups`"),
+    (
+        "state",
+        "of executors `pending`, `running`, `succeeded`, `failed`, `terminating`, `deleted`, `unknown`; of gangs `waiting`, `started`",
+    ),
+    ("scheduler", "`kube-batch`, `volcano`, `coscheduling`, `koordinator`, `native`"),
+    (
+        "action",
+        "`create-group`, `patch-group`, `delete-group`, `adopt`, `label-executor`, `delete-executor`, `certificate`, `ca-bundle`",
+    ),
+    ("result", "`ok`, `failed`, `refused`, `stale` (somebody else was faster; done again from what is there now), `dry-run`"),
+    ("cause", "see the causes in [How it works](#how-it-works)"),
+    ("exit_code", "the codes that Spark, the JVM and shells use; `other`, and `none` where no container ended"),
 ];
 
 fn help(name: &str) -> String {
@@ -137,12 +179,24 @@ pub struct Metrics {
     pub watch_errors: IntCounterVec,
     /// Skipped objects.
     pub malformed: IntCounterVec,
+    /// Watches.
+    pub watch_lag: Histogram,
     /// Snapshot.
-    pub applications: IntGauge,
+    pub(super) applications: IntGauge,
     /// Snapshot.
-    pub executors: IntGaugeVec,
+    pub(super) executors: IntGaugeVec,
     /// Snapshot.
-    pub groups: IntGaugeVec,
+    pub(super) groups: IntGaugeVec,
+    /// Snapshot.
+    pub(super) gangs: IntGaugeVec,
+    /// Snapshot.
+    pub(super) gang_waiting: Gauge,
+    /// Snapshot.
+    pub(super) idle_drivers: IntGauge,
+    /// Snapshot.
+    pub(super) fallback: IntGauge,
+    /// Gangs.
+    pub gang_start: Histogram,
     /// Loop.
     pub actions: IntCounterVec,
     /// Loop.
@@ -151,6 +205,8 @@ pub struct Metrics {
     pub exits: IntCounterVec,
     /// Polls.
     pub polls: IntCounterVec,
+    /// Polls.
+    pub poll_success: Gauge,
     /// Polls.
     pub poll_bytes: IntCounter,
     /// Watches.
@@ -175,7 +231,11 @@ impl Metrics {
         let buckets = vec![0.000_025, 0.000_1, 0.000_25, 0.001, 0.005, 0.025, 0.1, 0.5, 1.0, 2.0, 10.0];
         let opts = HistogramOpts::new(duration, help(duration)).buckets(buckets);
         let durations = register(&registry, HistogramVec::new(opts, labels(duration))?)?;
-        let not_after = "spark_usher_certificate_not_after_seconds";
+        let histogram = |name: &str, buckets: &[f64]| {
+            let opts = HistogramOpts::new(name, help(name)).buckets(buckets.to_vec());
+            register(&registry, Histogram::with_opts(opts)?)
+        };
+        let float = |name: &str| register(&registry, Gauge::new(name, help(name))?);
         Ok(Metrics {
             requests: counters("spark_usher_admission_requests_total")?,
             known: (0..Hook::ALL.len() * Operation::ALL.len() * Outcome::ALL.len() * Reason::ALL.len())
@@ -186,12 +246,22 @@ impl Metrics {
             driver_found: counters("spark_usher_driver_found_total")?,
             found: std::array::from_fn(|_| OnceLock::new()),
             handshake_errors: counter("spark_usher_tls_handshake_errors_total")?,
-            not_after: register(&registry, Gauge::new(not_after, help(not_after))?)?,
+            not_after: float("spark_usher_certificate_not_after_seconds")?,
             certificate_reloads: counters("spark_usher_certificate_reloads_total")?,
             config_reloads: counters("spark_usher_config_reloads_total")?,
             watch_events: counters("spark_usher_watch_events_total")?,
             watch_errors: counters("spark_usher_watch_errors_total")?,
             malformed: counters("spark_usher_malformed_objects_total")?,
+            watch_lag: histogram("spark_usher_watch_lag_seconds", &[1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0])?,
+            gangs: gauges("spark_usher_gangs")?,
+            gang_waiting: float("spark_usher_gang_waiting_seconds")?,
+            gang_start: histogram(
+                "spark_usher_gang_start_seconds",
+                &[1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0],
+            )?,
+            idle_drivers: gauge("spark_usher_drivers_without_executors")?,
+            fallback: gauge("spark_usher_fallback_pods")?,
+            poll_success: float("spark_usher_poll_success_seconds")?,
             applications: gauge("spark_usher_applications")?,
             executors: gauges("spark_usher_executors")?,
             groups: gauges("spark_usher_groups")?,
@@ -231,34 +301,12 @@ impl Metrics {
         }
     }
 
-    /// Counts what is in the snapshot. Done when somebody asks, not with every change.
-    pub fn picture(&self, snapshot: &Snapshot) {
-        self.applications.set(to_gauge(snapshot.apps.len()));
-        let mut counts = [0; ExecutorPodState::ALL.len()];
-        for executor in snapshot.apps.values().flat_map(|app| app.executors.values()) {
-            if let Some(count) = counts.get_mut(executor.shown_state() as usize) {
-                *count += 1;
-            }
-        }
-        for (state, count) in ExecutorPodState::ALL.iter().zip(counts) {
-            self.executors.with_label_values(&[state.as_str()]).set(to_gauge(count));
-        }
-        for row in gang::TABLE.iter().filter(|row| !row.apis.is_empty()) {
-            let count = snapshot.groups.keys().filter(|key| key.scheduler == row.kind).count();
-            self.groups.with_label_values(&[row.kind]).set(to_gauge(count));
-        }
-    }
-
     /// The exposition format.
     pub fn render(&self) -> prometheus::Result<Vec<u8>> {
         let mut out = Vec::new();
         TextEncoder::new().encode(&self.registry.gather(), &mut out)?;
         Ok(out)
     }
-}
-
-fn to_gauge(count: usize) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 fn register<C: Collector + Clone + 'static>(registry: &Registry, collector: C) -> prometheus::Result<C> {
@@ -293,6 +341,7 @@ mod tests {
         }
         metrics.executors.with_label_values(&["running"]).set(1);
         metrics.groups.with_label_values(&["volcano"]).set(1);
+        metrics.gangs.with_label_values(&["waiting"]).set(1);
         let text = String::from_utf8(metrics.render().unwrap()).unwrap();
         for (name, labels, help) in TABLE {
             assert!(text.contains(&format!("# HELP {name} {help}")), "{name}");
@@ -308,11 +357,30 @@ mod tests {
     }
 
     #[test]
+    fn every_label_has_its_values_listed() {
+        let listed = |label: &str| LABELS.iter().find(|(known, _)| *known == label).unwrap().1;
+        for label in TABLE.iter().flat_map(|(_, labels, _)| *labels) {
+            assert!(!listed(label).is_empty(), "{label}");
+        }
+        let all = |label: &str, values: Vec<&str>| {
+            for value in values {
+                assert!(listed(label).contains(&format!("`{value}`")), "{label} {value}");
+            }
+        };
+        all("webhook", Hook::ALL.map(Hook::as_str).into());
+        all("operation", Operation::ALL.map(Operation::as_str).into());
+        all("outcome", Outcome::ALL.map(Outcome::as_str).into());
+        all("how", How::ALL.map(How::as_str).into());
+        all("state", crate::spark::state::ExecutorPodState::ALL.map(|state| state.as_str()).into());
+        let with_groups = crate::gang::TABLE.iter().filter(|row| !row.apis.is_empty());
+        all("scheduler", with_groups.map(|row| row.kind).collect());
+    }
+
+    #[test]
     fn outcomes_and_operations_are_numbered_as_listed() {
         assert!(Outcome::ALL.iter().enumerate().all(|(i, outcome)| *outcome as usize == i));
         assert!(Hook::ALL.iter().enumerate().all(|(i, hook)| *hook as usize == i));
         assert!(Operation::ALL.iter().enumerate().all(|(i, operation)| *operation as usize == i));
-        assert!(ExecutorPodState::ALL.iter().enumerate().all(|(i, state)| *state as usize == i));
         assert!(Reason::ALL.iter().enumerate().all(|(i, reason)| *reason as usize == i));
     }
 }
