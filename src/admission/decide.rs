@@ -5,7 +5,7 @@ use super::request::{Operation, Review};
 use super::seat;
 use crate::driver::resolve::{self, How, Ownership, Resolution};
 use crate::policy::overrides::{self, Effective, Source};
-use crate::policy::{Chosen, Policies, Policy};
+use crate::policy::{Chosen, DEFAULT_SCHEDULER, Policies, Policy};
 use crate::reason::Reason;
 use crate::snapshot::{DriverPod, MarkPlace, Overrides, Snapshot};
 use crate::spark::labels;
@@ -47,9 +47,40 @@ pub fn decide<'a>(review: &Review<'a>, snapshot: &Snapshot, policies: &'a Polici
         (false, _) => executor(&question, policies),
     };
     decision.policy = Some(&policy.name);
+    if question.is_fallback() && !unknown {
+        redecide(&mut decision);
+    }
     decision.mutations.retain(|mutation| !mutation.is_done(pod));
     decision.close_if(policy.strict);
     decision
+}
+
+/// What the fallback policy did is not what the pod's creator wanted: where nothing else was decided it is undone, and the
+/// mark goes in any case.
+fn redecide(decision: &mut Decision<'_>) {
+    let placed = decision.mutations.iter().any(|mutation| matches!(mutation, Mutation::SchedulerName(_)));
+    if !placed {
+        decision.mutations.push(Mutation::SchedulerName(DEFAULT_SCHEDULER.to_owned()));
+    }
+    let marked = decision.mutations.iter().any(|mutation| match mutation {
+        Mutation::Unmark(key) | Mutation::Mark(_, key, _) => *key == labels::BY,
+        _ => false,
+    });
+    if !marked {
+        decision.mutations.push(Mutation::Unmark(labels::BY));
+    }
+}
+
+impl Question<'_, '_> {
+    /// Whether the fallback policy placed this pod.
+    fn is_fallback(&self) -> bool {
+        self.pod.annotation(labels::BY) == Some(labels::BY_FALLBACK)
+    }
+
+    /// The scheduler that whoever made the pod named; the fallback policy sets it only where that was none.
+    pub(super) fn scheduler_name(&self) -> Option<&str> {
+        if self.is_fallback() { None } else { self.pod.spec.scheduler_name.as_deref() }
+    }
 }
 
 /// A policy that selects by namespace labels cannot be judged before the namespace was seen; another one must not step

@@ -6,6 +6,7 @@
 
 pub mod decide;
 pub mod decision;
+pub mod fallback;
 pub mod mutation;
 pub mod patch;
 pub mod request;

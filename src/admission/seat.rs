@@ -57,7 +57,7 @@ pub(super) fn executor(
         priority(question, policy.executor_class.as_deref(), decision);
         return Seated { owner_would_regroup: regroups(question, None, decision) };
     }
-    if !choice.takes(pod.spec.scheduler_name.as_deref()) {
+    if !choice.takes(question.scheduler_name()) {
         return keep_scheduler(question, decision);
     }
     decision.reason = Reason::Seated;
@@ -123,7 +123,7 @@ pub(super) fn driver(question: &Question<'_, '_>, effective: &Effective, decisio
         priority(question, policy.driver_class.as_deref(), decision);
         return;
     }
-    if !effective.scheduler.takes(pod.spec.scheduler_name.as_deref()) {
+    if !effective.scheduler.takes(question.scheduler_name()) {
         keep_scheduler(question, decision);
         return;
     }
@@ -164,7 +164,7 @@ pub(super) fn driver(question: &Question<'_, '_>, effective: &Effective, decisio
 
 /// Another scheduler was chosen for this pod and the policy respects that: nothing of its seat is touched.
 fn keep_scheduler(question: &Question<'_, '_>, decision: &mut Decision<'_>) -> Seated {
-    let present = question.pod.spec.scheduler_name.as_deref().unwrap_or_default();
+    let present = question.scheduler_name().unwrap_or_default();
     decision.note(
         Reason::SchedulerKept,
         format!("the pod names scheduler {present}, which policy {} keeps (replace: default)", question.policy.name),
@@ -176,7 +176,7 @@ fn keep_scheduler(question: &Question<'_, '_>, decision: &mut Decision<'_>) -> S
 /// Whether an owner would change the group that the pod falls into: on a scheduler that groups by owner, without a key.
 /// `name` is the scheduler that the pod is given; otherwise it keeps its own.
 fn regroups(question: &Question<'_, '_>, name: Option<&str>, decision: &Decision<'_>) -> bool {
-    let name = name.or(question.pod.spec.scheduler_name.as_deref()).unwrap_or(DEFAULT_SCHEDULER);
+    let name = name.or(question.scheduler_name()).unwrap_or(DEFAULT_SCHEDULER);
     let choice = &question.policy.scheduler;
     let by_owner = gang::TABLE.iter().find(|row| {
         row.groups_by_owner

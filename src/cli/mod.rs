@@ -4,9 +4,11 @@ mod apps;
 mod config;
 mod demo;
 mod diff;
+mod doctor;
 mod explain;
 mod input;
 mod look;
+mod policy;
 mod sandbox;
 mod serve;
 mod why;
@@ -36,8 +38,12 @@ enum Command {
     Apps(apps::Args),
     /// Why did this executor end, or why does it not start? Of an application: all that is odd about it.
     Why(why::Args),
+    /// Is the installation well? Webhook, certificate, rights, schedulers, selectors, each with what to do.
+    Doctor(doctor::Args),
     /// Check a policy file, or print its schema.
     Config(config::Args),
+    /// Print the MutatingAdmissionPolicy that gives executors their owner while the webhook is away.
+    Policy(policy::Args),
     /// An in-memory Kubernetes API on loopback, to point real tools at. It is no cluster.
     Sandbox(sandbox::Args),
 }
@@ -75,6 +81,8 @@ impl Cli {
             Command::Apps(args) => apps::run(&args, &mut out, &mut err),
             Command::Why(args) => why::run(&args, &mut out, &mut err),
             Command::Config(args) => config::run(&args, &mut out, &mut err),
+            Command::Doctor(args) => doctor::run(&args, &mut out, &mut err),
+            Command::Policy(args) => policy::run(&args, &mut out, &mut err),
             Command::Sandbox(args) => sandbox::run(&args, &mut out, &mut err),
         };
         match code.and_then(|code| out.flush().map(|()| code)) {

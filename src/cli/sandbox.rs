@@ -31,6 +31,9 @@ pub(super) struct Args {
     /// Leave pods pending: no pretend scheduler (which honours gangs) and no pretend kubelet.
     #[arg(long)]
     no_run: bool,
+    /// Let service accounts do only what RBAC lets them.
+    #[arg(long)]
+    rbac: bool,
     /// Where to write the kubeconfig.
     #[arg(long, value_name = "FILE", default_value = "sandbox.kubeconfig")]
     kubeconfig: PathBuf,
@@ -62,6 +65,7 @@ async fn serve(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
         nodes: args.nodes,
         node_size: args.node_size,
         run_pods: !args.no_run,
+        authorize: args.rbac,
         ..Options::default()
     })?;
     write_kubeconfig(&args.kubeconfig, &sandbox.kubeconfig())?;

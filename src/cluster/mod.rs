@@ -16,5 +16,6 @@ mod reads;
 pub mod reconcile;
 pub mod registration;
 mod report;
+pub mod rights;
 pub mod view;
 mod watch;

@@ -12,9 +12,9 @@ use kube::api::{ListParams, Request, VersionMatch};
 use serde::Deserialize;
 
 use super::watch;
-use crate::runtime::clock;
 use crate::json::Items;
 use crate::lifecycle::Polled;
+use crate::runtime::clock;
 use crate::snapshot::Snapshot;
 use crate::telemetry::metrics::Metrics;
 

@@ -18,6 +18,11 @@ impl Pattern {
         Pattern(WildMatch::new(text))
     }
 
+    /// The text that it was made of.
+    pub fn text(&self) -> String {
+        self.0.pattern()
+    }
+
     /// Whether a name matches.
     pub fn matches(&self, name: &str) -> bool {
         self.0.matches(name)

@@ -239,6 +239,16 @@ impl Policies {
         Chosen::Policy(&self.last)
     }
 
+    /// The policies of the file, without the one that is always there.
+    pub fn listed(&self) -> &[Policy] {
+        &self.list
+    }
+
+    /// The accounts whose pods never become owners, as the file has them.
+    pub fn creators_never(&self) -> impl Iterator<Item = String> {
+        self.creators_never.iter().map(Pattern::text)
+    }
+
     /// The policy of that name.
     pub fn named(&self, name: &str) -> Option<&Policy> {
         self.iter().find(|policy| &*policy.name == name)

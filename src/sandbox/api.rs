@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::auth::{self, Tokens, User};
 use super::error::{ApiError, Result};
+use super::rbac::{self, Used};
 use super::request::{Request, Shape, Verb};
 use super::resource::{Registry, Resource};
 use super::selector::Filter;
@@ -36,6 +37,10 @@ pub(super) struct Api {
     pub(super) minor: u32,
     /// How often watches get a bookmark.
     pub(super) bookmarks: Duration,
+    /// Whether service accounts may do only what RBAC lets them.
+    pub(super) authorize: bool,
+    /// What service accounts have done.
+    pub(super) used: Used,
 }
 
 /// One listener's view: whether it trusts who comes without a token.
@@ -65,6 +70,8 @@ async fn answer(door: &Door, request: HttpRequest) -> Result<Response> {
     }
     match parts.uri.path() {
         "/healthz" | "/livez" | "/readyz" => return Ok(plain(StatusCode::OK, "ok", "text/plain")),
+        // Ours, not Kubernetes': what service accounts have done, to see what a role needs.
+        "/sandbox/used" if door.trusts => return Ok(respond(StatusCode::OK, &json!(api.used.all()))),
         _ => {}
     }
     let user = auth::user(&parts.headers, &api.tokens, &api.store, door.trusts, clock::now())?;
@@ -84,6 +91,12 @@ async fn answer(door: &Door, request: HttpRequest) -> Result<Response> {
         name = request.name.as_deref().unwrap_or_default(), sub = request.sub.as_deref().unwrap_or_default(), user = request.user.username,
         "request"
     );
+    let wish = request.wish();
+    if api.authorize && !rbac::allows(api, &request.user, &wish) {
+        let why = wish.refusal(&request.user);
+        return Err(ApiError::forbidden(&request.resource.qualified(), wish.name.unwrap_or_default(), &why));
+    }
+    api.used.note(&request.user, &wish);
     if request.verb == Verb::Watch {
         return watch::watch(api, &request, upgrade);
     }

@@ -28,7 +28,8 @@ impl ApiError {
     }
 
     pub(super) fn forbidden(kind: &str, name: &str, why: &str) -> Self {
-        let message = format!("{kind} {name:?} is forbidden: {why}");
+        let named = if name.is_empty() { String::new() } else { format!(" {name:?}") };
+        let message = format!("{kind}{named} is forbidden: {why}");
         Self::new(403, "Forbidden", message, json!({"name": name, "kind": kind}))
     }
 

@@ -20,6 +20,8 @@ mod kubelet;
 mod openapi;
 mod patch;
 mod plugins;
+mod protobuf;
+mod rbac;
 mod request;
 mod resource;
 mod scheduler;

@@ -8,6 +8,7 @@ use bytes::Bytes;
 
 use super::auth::User;
 use super::error::{ApiError, Result};
+use super::rbac::Wish;
 use super::resource::{Registry, Resource};
 use super::store::Key;
 
@@ -49,7 +50,36 @@ pub(super) struct Request {
     pub(super) query: Vec<(String, String)>,
 }
 
+impl Verb {
+    /// The word in a role's rules.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Verb::Get => "get",
+            Verb::List => "list",
+            Verb::Watch => "watch",
+            Verb::Create => "create",
+            Verb::Update => "update",
+            Verb::Patch => "patch",
+            Verb::Delete => "delete",
+            Verb::DeleteCollection => "deletecollection",
+        }
+    }
+}
+
 impl Request {
+    /// What RBAC is asked. A watch of one object by `metadata.name` is one of that name.
+    pub(super) fn wish(&self) -> Wish<'_> {
+        let by_field = self.param("fieldSelector").and_then(|fields| fields.strip_prefix("metadata.name="));
+        Wish {
+            verb: self.verb.as_str(),
+            group: &self.resource.group,
+            resource: &self.resource.plural,
+            sub: self.sub.as_deref(),
+            namespace: self.namespace.as_deref(),
+            name: self.name.as_deref().or(by_field.filter(|name| !name.contains(','))),
+        }
+    }
+
     pub(super) fn parse(
         registry: &Registry,
         method: &Method,
@@ -92,9 +122,13 @@ impl Request {
         };
         let header =
             |name: header::HeaderName| headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or_default().to_owned();
-        let content_type = header(header::CONTENT_TYPE).split(';').next().unwrap_or_default().trim().to_owned();
-        // Protobuf is not spoken here; clients that try it first fall back to JSON when they are told.
-        if content_type.contains("protobuf") || content_type.contains("cbor") {
+        let mut content_type = header(header::CONTENT_TYPE).split(';').next().unwrap_or_default().trim().to_owned();
+        let mut body = body;
+        if content_type.contains("protobuf") {
+            let object = super::protobuf::to_json(&body, &content_type)?;
+            body = if object.is_null() { Bytes::new() } else { object.to_string().into() };
+            content_type = "application/json".to_owned();
+        } else if content_type.contains("cbor") {
             return Err(ApiError::unsupported_media_type(&content_type));
         }
         Ok(Request {

@@ -11,6 +11,7 @@ use serde_json::json;
 
 use super::api::{self, Api, Door};
 use super::auth::Tokens;
+use super::rbac::Used;
 use super::resource::Registry;
 use super::store::Store;
 use super::webhook::Webhooks;
@@ -53,6 +54,8 @@ pub struct Options {
     pub run_pods: bool,
     /// How often watches get a bookmark.
     pub bookmarks: Duration,
+    /// Whether service accounts may do only what RBAC lets them.
+    pub authorize: bool,
 }
 
 impl Default for Options {
@@ -66,6 +69,7 @@ impl Default for Options {
             node_size: (16, 64),
             run_pods: true,
             bookmarks: Duration::from_secs(60),
+            authorize: false,
         }
     }
 }
@@ -104,6 +108,8 @@ impl Sandbox {
             webhooks: Webhooks::default(),
             minor,
             bookmarks: options.bookmarks,
+            authorize: options.authorize,
+            used: Used::default(),
         });
         furnish(&api, options);
         let authority = Authority::new("spark-usher sandbox", clock::now()).context("cannot make a CA")?;
@@ -198,6 +204,11 @@ impl Sandbox {
         config.auth_info.token = Some(token.to_owned().into());
         config.auth_info.impersonate = user;
         Ok(kube::Client::try_from(config)?)
+    }
+
+    /// What service accounts have done: `account verb resource.group/subresource`.
+    pub fn used(&self) -> Vec<String> {
+        self.api.used.all()
     }
 
     /// Forgets the changes that watches could still ask for: older ones get a 410.

@@ -9,6 +9,7 @@ use super::api::{Api, Warnings, present};
 use super::auth::User;
 use super::error::{ApiError, Result};
 use super::patch::parse_body;
+use super::rbac::{self, Wish};
 use super::request::{Request, Verb};
 use crate::json::{at, list, list_mut, set, text};
 use crate::runtime::clock;
@@ -155,7 +156,7 @@ fn finalize(api: &Api, request: &Request) -> Result<(StatusCode, Value)> {
     Ok((StatusCode::OK, value))
 }
 
-/// Reviews of identity and access. Whoever is authenticated may do anything here.
+/// Reviews of identity and access. Unless RBAC is enforced whoever is authenticated may do anything.
 pub(super) fn review(api: &Api, request: &Request) -> Result<Value> {
     if request.verb != Verb::Create {
         return Err(ApiError::method_not_allowed());
@@ -173,7 +174,20 @@ pub(super) fn review(api: &Api, request: &Request) -> Result<Value> {
                 Err(_) => json!({"authenticated": false, "error": "invalid bearer token"}),
             }
         }
-        _ => json!({"allowed": true, "reason": "the sandbox has no authorization"}),
+        "selfsubjectaccessreviews" if api.authorize => {
+            let asked = |key: &str| text(&body, &["spec", "resourceAttributes", key]);
+            let some = |key: &str| Some(asked(key)).filter(|value| !value.is_empty());
+            let wish = Wish {
+                verb: asked("verb"),
+                group: asked("group"),
+                resource: asked("resource"),
+                sub: some("subresource"),
+                namespace: some("namespace"),
+                name: some("name"),
+            };
+            json!({"allowed": rbac::allows(api, &request.user, &wish)})
+        }
+        _ => json!({"allowed": true, "reason": "the sandbox enforces no authorization (--rbac)"}),
     };
     set(&mut body, &["status"], status);
     set(&mut body, &["kind"], request.resource.kind.clone());

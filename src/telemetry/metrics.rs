@@ -49,7 +49,11 @@ pub const TABLE: &[(&str, &[&str], &str)] = &[
     ("spark_usher_groups", &["scheduler"], "PodGroups of ours in the snapshot."),
     ("spark_usher_gangs", &["state"], "PodGroups of ours that wait for their executors, and that have started."),
     ("spark_usher_gang_waiting_seconds", &[], "How long the gang waits that has waited longest; 0 when none does."),
-    ("spark_usher_gang_start_seconds", &[], "From a gang's PodGroup to the moment when all of it ran, told by the leader."),
+    (
+        "spark_usher_gang_start_seconds",
+        &[],
+        "From a gang's PodGroup to the moment when all of it ran, told by the leader.",
+    ),
     (
         "spark_usher_drivers_without_executors",
         &[],
@@ -91,7 +95,10 @@ pub const LABELS: &[(&str, &str)] = &[
         "action",
         "`create-group`, `patch-group`, `delete-group`, `adopt`, `label-executor`, `delete-executor`, `certificate`, `ca-bundle`",
     ),
-    ("result", "`ok`, `failed`, `refused`, `stale` (somebody else was faster; done again from what is there now), `dry-run`"),
+    (
+        "result",
+        "`ok`, `failed`, `refused`, `stale` (somebody else was faster; done again from what is there now), `dry-run`",
+    ),
     ("cause", "see the causes in [How it works](#how-it-works)"),
     ("exit_code", "the codes that Spark, the JVM and shells use; `other`, and `none` where no container ended"),
 ];

@@ -1,0 +1,27 @@
+# syntax=docker/dockerfile:1
+# spark-usher as an image: one static binary and the CA roots, nothing else; not root.
+#   docker build -t spark-usher .
+# Base images are pinned by version here, and by digest by whoever publishes (docker buildx imagetools inspect).
+
+FROM rust:1.95.0-alpine3.22 AS build
+# ring compiles a little C.
+# hadolint ignore=DL3018
+RUN apk add --no-cache build-base ca-certificates
+WORKDIR /src
+COPY Cargo.toml Cargo.lock rust-toolchain.toml ./
+COPY benches benches
+COPY src src
+# The demo plays recorded reviews.
+COPY tests/fixtures tests/fixtures
+RUN --mount=type=cache,target=/usr/local/cargo/registry --mount=type=cache,target=/src/target \
+    cargo build --release --locked --bin spark-usher && cp target/release/spark-usher /spark-usher
+
+FROM scratch
+LABEL org.opencontainers.image.title="spark-usher" \
+      org.opencontainers.image.description="Admission webhook and reconcile loop for Apache Spark's executors on Kubernetes" \
+      org.opencontainers.image.licenses="Apache-2.0"
+COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
+COPY --from=build /spark-usher /spark-usher
+USER 65532:65532
+EXPOSE 8443 8080
+ENTRYPOINT ["/spark-usher"]

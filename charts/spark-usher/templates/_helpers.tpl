@@ -1,0 +1,124 @@
+{{- define "spark-usher.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
+{{- end }}
+
+{{- define "spark-usher.fullname" -}}
+{{- if .Values.fullnameOverride }}
+{{- .Values.fullnameOverride | trunc 53 | trimSuffix "-" }}
+{{- else }}
+{{- $name := include "spark-usher.name" . }}
+{{- if contains $name .Release.Name }}
+{{- .Release.Name | trunc 53 | trimSuffix "-" }}
+{{- else }}
+{{- printf "%s-%s" .Release.Name $name | trunc 53 | trimSuffix "-" }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "spark-usher.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "spark-usher.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "spark-usher.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{ include "spark-usher.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "spark-usher.serviceAccountName" -}}
+{{- if .Values.serviceAccount.create }}
+{{- default (include "spark-usher.fullname" .) .Values.serviceAccount.name }}
+{{- else }}
+{{- default "default" .Values.serviceAccount.name }}
+{{- end }}
+{{- end }}
+
+{{- define "spark-usher.image" -}}
+{{- $repository := .Values.image.repository }}
+{{- if .Values.image.registry }}
+{{- $repository = printf "%s/%s" .Values.image.registry $repository }}
+{{- end }}
+{{- if .Values.image.digest }}
+{{- printf "%s@%s" $repository .Values.image.digest }}
+{{- else }}
+{{- printf "%s:%s" $repository (default .Chart.AppVersion .Values.image.tag) }}
+{{- end }}
+{{- end }}
+
+{{- define "spark-usher.secretName" -}}
+{{- default (printf "%s-tls" (include "spark-usher.fullname" .)) .Values.certificates.secretName }}
+{{- end }}
+
+{{/* The name of the validating configuration: they are all called at once, so it needs no place in an order. */}}
+{{- define "spark-usher.validatingName" -}}
+{{- include "spark-usher.fullname" . }}
+{{- end }}
+
+{{- define "spark-usher.configMapName" -}}
+{{- default (printf "%s-policy" (include "spark-usher.fullname" .)) .Values.existingConfigMap }}
+{{- end }}
+
+{{/* What both configurations of webhooks have in common. */}}
+{{- define "spark-usher.webhook" -}}
+admissionReviewVersions: [v1]
+sideEffects: None
+matchPolicy: Equivalent
+failurePolicy: {{ .hook.failurePolicy }}
+timeoutSeconds: {{ .hook.timeoutSeconds }}
+objectSelector:
+  matchExpressions:
+    - {key: spark-role, operator: In, values: [driver, executor]}
+namespaceSelector:
+  matchExpressions:
+    {{- include "spark-usher.namespaces" .root | nindent 4 }}
+{{- with .hook.matchConditions }}
+matchConditions:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+clientConfig:
+  service:
+    name: {{ include "spark-usher.fullname" .root }}
+    namespace: {{ .root.Release.Namespace }}
+    path: {{ .path }}
+    port: {{ .root.Values.webhook.servicePort }}
+  {{- if eq .root.Values.certificates.source "secret" }}
+  caBundle: {{ required "certificates.caBundle: expected the CA of your certificate, PEM (source: secret)" .root.Values.certificates.caBundle | b64enc | quote }}
+  {{- end }}
+{{- end }}
+
+{{/* Requirements on the labels of namespaces. A webhook in its own way could not start again. */}}
+{{- define "spark-usher.namespaces" -}}
+- key: kubernetes.io/metadata.name
+  operator: NotIn
+  values: {{ append .Values.webhook.excludedNamespaces .Release.Namespace | uniq | toJson }}
+{{- with .Values.webhook.namespaces }}
+- key: kubernetes.io/metadata.name
+  operator: In
+  values: {{ toJson . }}
+{{- end }}
+{{- with .Values.webhook.namespaceSelector }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "spark-usher.webhookAnnotations" -}}
+{{- $annotations := dict }}
+{{- if eq .root.Values.certificates.source "certManager" }}
+{{- $_ := set $annotations "cert-manager.io/inject-ca-from" (printf "%s/%s" .root.Release.Namespace (include "spark-usher.fullname" .root)) }}
+{{- end }}
+{{- $annotations = merge $annotations .hook.annotations }}
+{{- with $annotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* A name with * and ? as a regular expression. */}}
+{{- define "spark-usher.regex" -}}
+^{{ regexReplaceAll "([^A-Za-z0-9_:/ *?-])" . "[${1}]" | replace "*" ".*" | replace "?" "." }}$
+{{- end }}

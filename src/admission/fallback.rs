@@ -1,0 +1,242 @@
+//! The fallback: MutatingAdmissionPolicies (`admissionregistration.k8s.io/v1`, Kubernetes 1.36 and newer) that the API
+//! server evaluates by itself, so that executors get their owner also while the webhook is away.
+//!
+//! They run *before* every webhook, also when all is well. So the one decides by the very rule of
+//! [`resolve::creator`](crate::driver::resolve::creator) and nothing else, and what the other does (the scheduler, never
+//! a gang) it marks, and the webhook decides a marked pod anew. The chart has the same texts as templates
+//! (`tests/chart.py` compares).
+
+use serde_json::{Value, json};
+
+use crate::gang::{self, GroupKeyPlace, Shape};
+use crate::policy::{DEFAULT_SCHEDULER, Policies, Policy};
+use crate::snapshot::{MarkPlace, Override};
+use crate::spark::labels;
+
+/// What is asked for.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// The first part of the objects' names.
+    pub name: String,
+    /// Namespaces that are left alone.
+    pub excluded: Vec<String>,
+    /// Whether schedulerName is set too.
+    pub scheduler: bool,
+}
+
+/// Why there can be no fallback that the webhook would agree with.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// Volcano without gangs.
+    #[error(
+        "policy {0} has executors placed by Volcano without a gang: there an owner would put them into their driver's own group, which the webhook avoids and a fallback cannot"
+    )]
+    NoGang(String),
+    /// `scheduler` with several policies, or none.
+    #[error(
+        "the fallback cannot choose among {0} policies: expected exactly one policy to set schedulerName without the webhook"
+    )]
+    Policies(usize),
+    /// `scheduler` with a policy that names none.
+    #[error("policy {0} sets no schedulerName: expected a scheduler.type that has one, or scheduler.name")]
+    NoScheduler(String),
+    /// `scheduler` with Volcano.
+    #[error(
+        "policy {0} is of Volcano: an executor that the fallback places there without its gang falls into its driver's own group"
+    )]
+    Volcano(String),
+}
+
+/// The manifests: each policy with its binding.
+pub fn manifests(policies: &Policies, wanted: &Wanted) -> Result<Vec<Value>, Refused> {
+    let all: Vec<&Policy> = policies.listed().iter().collect();
+    let regroups = |policy: &&&Policy| policy.scheduler.row.groups_by_owner;
+    if let Some(policy) = all.iter().filter(regroups).find(|policy| policy.gang.shape == Shape::Pods) {
+        return Err(Refused::NoGang(policy.name.to_string()));
+    }
+    let mut out = policy(&wanted.name, wanted, &[labels::ROLE_EXECUTOR], &owner_conditions(policies), &[OWNER_PATCH]);
+    if wanted.scheduler {
+        let [one] = all.as_slice() else { return Err(Refused::Policies(all.len())) };
+        let name = one.scheduler.name.as_deref().ok_or_else(|| Refused::NoScheduler(one.name.to_string()))?;
+        if one.scheduler.row.groups_by_owner {
+            return Err(Refused::Volcano(one.name.to_string()));
+        }
+        let patches = scheduler_patches(name);
+        let patches: Vec<&str> = patches.iter().map(String::as_str).collect();
+        let conditions = scheduler_conditions(one);
+        let roles = [labels::ROLE_DRIVER, labels::ROLE_EXECUTOR];
+        let mut second = policy(&format!("{}-scheduler", wanted.name), wanted, &roles, &conditions, &patches);
+        if let (Some(first), Some(selected)) = (second.first_mut(), selectors(one)) {
+            let (namespaces, pods) = selected;
+            for (path, more) in [("namespaceSelector", namespaces), ("objectSelector", pods)] {
+                let pointer = format!("/spec/matchConstraints/{path}/matchExpressions");
+                if let Some(Value::Array(there)) = first.pointer_mut(&pointer) {
+                    there.extend(more);
+                }
+            }
+        }
+        out.append(&mut second);
+    }
+    Ok(out)
+}
+
+/// The owner of an executor: the pod that created it.
+const OWNER: &str = r#"{"apiVersion": dyn("v1"), "kind": dyn("Pod"), "name": dyn(request.userInfo.extra["authentication.kubernetes.io/pod-name"][0]), "uid": dyn(request.userInfo.extra["authentication.kubernetes.io/pod-uid"][0]), "controller": dyn(true)}"#;
+const OWNER_PATCH: &str = r#"has(object.metadata.ownerReferences) ? [JSONPatch{op: "add", path: "/metadata/ownerReferences/-", value: variables.owner}] : [JSONPatch{op: "add", path: "/metadata/ownerReferences", value: [variables.owner]}]"#;
+
+/// By whom and of what an owner is set: name and expression.
+fn owner_conditions(policies: &Policies) -> Vec<(String, String)> {
+    let condition = |name: &str, expression: &str| (name.to_owned(), expression.to_owned());
+    let mut out = vec![
+        condition(
+            "executor-of-an-application",
+            r#"has(object.metadata.labels) && "spark-app-selector" in object.metadata.labels && object.metadata.labels["spark-app-selector"] != """#,
+        ),
+        condition(
+            "without-a-controller",
+            "!has(object.metadata.ownerReferences) || object.metadata.ownerReferences.all(owner, !has(owner.controller) || !owner.controller)",
+        ),
+        condition(
+            "by-an-account-of-the-namespace",
+            r#"request.userInfo.username.startsWith("system:serviceaccount:" + request.namespace + ":") && request.userInfo.username != "system:serviceaccount:" + request.namespace + ":""#,
+        ),
+        condition(
+            "by-one-pod",
+            r#"has(request.userInfo.extra) && ["authentication.kubernetes.io/pod-name", "authentication.kubernetes.io/pod-uid"].all(key, key in request.userInfo.extra && request.userInfo.extra[key].size() == 1) && request.userInfo.extra["authentication.kubernetes.io/pod-name"][0].matches("^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$") && request.userInfo.extra["authentication.kubernetes.io/pod-uid"][0].matches("^[A-Za-z0-9-]{1,128}$")"#,
+        ),
+    ];
+    // Volcano groups a pod without a key by its owner: an executor would fall into its driver's own group.
+    for row in gang::TABLE.iter().filter(|row| row.groups_by_owner) {
+        let own = policies.listed().iter().filter(|policy| policy.scheduler.row.kind == row.kind);
+        let mut names: Vec<&str> =
+            row.default_name.into_iter().chain(own.filter_map(|policy| policy.scheduler.name.as_deref())).collect();
+        names.sort_unstable();
+        names.dedup();
+        if let GroupKeyPlace::Mark(MarkPlace::Annotation, key) = row.group_key {
+            out.push((
+                format!("no-{}-without-a-gang", row.kind),
+                format!(
+                    r#"!has(object.spec.schedulerName) || !(object.spec.schedulerName in {}) || (has(object.metadata.annotations) && "{key}" in object.metadata.annotations && object.metadata.annotations["{key}"] != "")"#,
+                    json!(names)
+                ),
+            ));
+        }
+    }
+    if policies.listed().iter().any(|policy| policy.overrides.contains(&Override::Skip)) {
+        out.push((
+            "not-to-be-skipped".to_owned(),
+            format!(r#"!has(object.metadata.annotations) || !("{0}" in object.metadata.annotations)"#, labels::SKIP),
+        ));
+    }
+    for (number, pattern) in policies.creators_never().enumerate() {
+        out.push((
+            format!("creators-never-{number}"),
+            format!("!request.userInfo.username.matches({})", json!(regex(&pattern))),
+        ));
+    }
+    out
+}
+
+/// Of which pods the scheduler is set.
+fn scheduler_conditions(policy: &Policy) -> Vec<(String, String)> {
+    // Also where the policy replaces whatever it finds: that could not be undone.
+    let mut out = vec![(
+        "not-placed-by-another".to_owned(),
+        format!(r#"!has(object.spec.schedulerName) || object.spec.schedulerName in ["", "{DEFAULT_SCHEDULER}"]"#),
+    )];
+    if !policy.matches.namespaces.is_empty() {
+        let any: Vec<String> = policy.matches.namespaces.iter().map(|pattern| regex(&pattern.text())).collect();
+        let any: Vec<String> = any.iter().map(|regex| format!("request.namespace.matches({})", json!(regex))).collect();
+        out.push(("in-a-namespace-of-the-policy".to_owned(), any.join(" || ")));
+    }
+    out
+}
+
+fn scheduler_patches(name: &str) -> [String; 2] {
+    [
+        format!(r#"[JSONPatch{{op: "add", path: "/spec/schedulerName", value: {}}}]"#, json!(name)),
+        format!(
+            r#"has(object.metadata.annotations) ? [JSONPatch{{op: "add", path: "/metadata/annotations/" + jsonpatch.escapeKey("{by}"), value: "{fallback}"}}] : [JSONPatch{{op: "add", path: "/metadata/annotations", value: {{"{by}": "{fallback}"}}}}]"#,
+            by = labels::BY,
+            fallback = labels::BY_FALLBACK
+        ),
+    ]
+}
+
+/// What a policy selects by labels: of namespaces, and of pods.
+fn selectors(policy: &Policy) -> Option<(Vec<Value>, Vec<Value>)> {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+    let expressions = |selector: &Option<kube::core::Selector>| {
+        let selector = selector.clone().map(LabelSelector::from).unwrap_or_default();
+        let equal = selector.match_labels.unwrap_or_default().into_iter();
+        let equal = equal.map(|(key, value)| json!({"key": key, "operator": "In", "values": [value]}));
+        let more = selector.match_expressions.unwrap_or_default();
+        let more = more.into_iter().filter_map(|requirement| serde_json::to_value(requirement).ok());
+        equal.chain(more).collect::<Vec<_>>()
+    };
+    Some((expressions(&policy.matches.namespace_selector), expressions(&policy.matches.pod_selector)))
+}
+
+/// One policy and its binding.
+fn policy(
+    name: &str,
+    wanted: &Wanted,
+    roles: &[&str],
+    conditions: &[(String, String)],
+    patches: &[&str],
+) -> Vec<Value> {
+    let conditions: Vec<Value> =
+        conditions.iter().map(|(name, expression)| json!({"name": name, "expression": expression})).collect();
+    let mutations: Vec<Value> = patches
+        .iter()
+        .map(|expression| json!({"patchType": "JSONPatch", "jsonPatch": {"expression": expression}}))
+        .collect();
+    let mut spec = json!({
+        // What cannot be evaluated changes nothing.
+        "failurePolicy": "Ignore",
+        "reinvocationPolicy": "Never",
+        "matchConstraints": {
+            "matchPolicy": "Equivalent",
+            "namespaceSelector": {"matchExpressions": [
+                {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": wanted.excluded},
+            ]},
+            "objectSelector": {"matchExpressions": [{"key": labels::ROLE, "operator": "In", "values": roles}]},
+            "resourceRules": [
+                {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]},
+            ],
+        },
+        "matchConditions": conditions,
+        "mutations": mutations,
+    });
+    if patches.iter().any(|patch| patch.contains("variables.owner")) {
+        crate::json::set(&mut spec, &["variables"], json!([{"name": "owner", "expression": OWNER}]));
+    }
+    let object = |kind: &str, spec: Value| json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": name}, "spec": spec});
+    vec![object("MutatingAdmissionPolicy", spec), object("MutatingAdmissionPolicyBinding", json!({"policyName": name}))]
+}
+
+/// A name with `*` and `?` as a regular expression (RE2).
+fn regex(pattern: &str) -> String {
+    let mut out = String::from("^");
+    for c in pattern.chars() {
+        match c {
+            '*' => out.push_str(".*"),
+            '?' => out.push('.'),
+            c if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | ':' | '/' | ' ') => out.push(c),
+            c => out.extend(['[', c, ']']),
+        }
+    }
+    out.push('$');
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn globs_become_regular_expressions() {
+        assert_eq!(regex("system:serviceaccount:vcluster-*:*"), "^system:serviceaccount:vcluster-.*:.*$");
+        assert_eq!(regex("a.b?c+"), "^a[.]b.c[+]$");
+    }
+}

@@ -1,0 +1,494 @@
+//! What the facts mean: each check a few lines of the report, and what to do.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::core::{Selector, SelectorExt};
+use serde_json::Value;
+
+use super::Finding;
+use super::gather::{Facts, Found, argument, name_of};
+use crate::config;
+use crate::gang;
+use crate::json::{at, entries, list, text};
+use crate::policy::Policies;
+use crate::spark::labels;
+use crate::tls::load::load;
+use crate::tls::rotation::verifies;
+
+const MUTATE: &str = "mutate.spark-usher.io";
+const VALIDATE: &str = "validate.spark-usher.io";
+/// Managers of fields by which Spark's own client is known (`fabric8`), and parts of the cluster that write into pods.
+const USUAL_MANAGERS: &[&str] = &[
+    "fabric8-kubernetes-client",
+    "okhttp",
+    "java",
+    "kubectl",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "kubelet",
+    labels::USHER,
+    "spark-submit",
+    "unknown",
+    "Mozilla",
+];
+
+/// All checks, in the order in which a person would look.
+pub(super) fn examine(facts: &Facts) -> Vec<Finding> {
+    let mut out = vec![version(facts)];
+    let policies = policy(facts, &mut out);
+    deployment(facts, &mut out);
+    let ours = configured(facts, &mut out);
+    if let Some((_, webhook)) = &ours {
+        certificate(facts, webhook, &mut out);
+        endpoints(facts, webhook, &mut out);
+        selectors(facts, webhook, &mut out);
+    }
+    trial(facts, ours.as_ref().map(|(_, webhook)| webhook), &mut out);
+    rights(facts, policies.as_ref(), &mut out);
+    schedulers(facts, policies.as_ref(), &mut out);
+    mesh(facts, &mut out);
+    if let Some((name, webhook)) = &ours {
+        others(facts, name, webhook, &mut out);
+    }
+    volcano(facts, policies.as_ref(), &mut out);
+    creators(facts, &mut out);
+    out
+}
+
+/// The value, or a warning that it cannot be told.
+fn told<'f, T>(found: &'f Found<T>, what: &str, out: &mut Vec<Finding>) -> Option<&'f T> {
+    match found {
+        Ok(found) => Some(found),
+        Err(error) => {
+            out.push(Finding::warning(format!("{what} cannot be read: {error}"), "run it as somebody who may"));
+            None
+        }
+    }
+}
+
+fn version(facts: &Facts) -> Finding {
+    let (major, minor) = facts.version;
+    let what = format!("Kubernetes {major}.{minor}");
+    if (major, minor) < (1, 30) {
+        return Finding::warning(
+            what,
+            "spark-usher is made for 1.30 and newer: matchConditions of webhooks are alpha before",
+        );
+    }
+    Finding::ok(what)
+}
+
+fn policy(facts: &Facts, out: &mut Vec<Finding>) -> Option<Policies> {
+    let text = told(&facts.policy, "the policy file's ConfigMap", out)?;
+    let Some(text) = text else {
+        out.push(Finding::ok("no policy file: executors get their owner, nothing else changes"));
+        return Some(Policies::default());
+    };
+    match config::from_text(text) {
+        Ok(config) => {
+            for warning in &config.warnings {
+                out.push(Finding::warning(format!("policy file: {warning}"), "spark-usher config check"));
+            }
+            let count = config.policies.listed().len();
+            out.push(Finding::ok(format!("the policy file can be used; policies: {count}")));
+            Some((*config.policies).clone())
+        }
+        Err(error) => {
+            let what = format!("the policy file cannot be used; running replicas keep the old one: {error}");
+            out.push(Finding::failed(what, "correct it; spark-usher config check FILE"));
+            None
+        }
+    }
+}
+
+fn deployment(facts: &Facts, out: &mut Vec<Finding>) {
+    let Some(all) = told(&facts.deployments, "the Deployment", out) else { return };
+    let Some(deployment) = all.first() else {
+        let what =
+            format!("no Deployment labelled app.kubernetes.io/name={} in namespace {}", labels::USHER, facts.namespace);
+        out.push(Finding::failed(what, "helm install, or say where it is: --namespace"));
+        return;
+    };
+    let number = |path: &[&str]| at(deployment, path).and_then(Value::as_u64).unwrap_or_default();
+    let (wanted, ready) = (number(&["spec", "replicas"]), number(&["status", "readyReplicas"]));
+    let running = facts.pods.as_ref().map_or(0, |pods| pods.iter().filter(|pod| is_ready(pod)).count() as u64);
+    // The Deployment's status is its controller's word; its pods speak for themselves.
+    let ready = ready.max(running);
+    let what = format!("{ready} of {wanted} replicas are ready");
+    out.push(match (wanted, ready) {
+        (_, 0) if at(deployment, &["status"]).is_none() => {
+            Finding::warning(what, "nobody has reported on this Deployment yet")
+        }
+        (_, 0) => Finding::failed(what, "kubectl describe pods and their logs; /readyz names what is missing"),
+        (1, _) => {
+            Finding::warning(what, "with one replica every restart lets executors through as they are: replicas: 2")
+        }
+        (wanted, ready) if ready < wanted => Finding::warning(what, "kubectl describe pods, and their logs"),
+        _ => Finding::ok(what),
+    });
+    let Some(lease) = told(&facts.lease, "the Lease", out) else { return };
+    let renewed = lease.as_ref().and_then(|lease| text(lease, &["spec", "renewTime"]).parse::<Timestamp>().ok());
+    let holder = lease.as_ref().map(|lease| text(lease, &["spec", "holderIdentity"])).unwrap_or_default();
+    out.push(match renewed {
+        Some(renewed) if !holder.is_empty() && facts.now.duration_since(renewed).as_secs() < 60 => {
+            Finding::ok(format!("{holder} leads"))
+        }
+        _ => Finding::failed(
+            "no replica leads: no PodGroup is made and no end is told",
+            "look for \"the lease cannot be read or written\" in the log; mostly a right is missing",
+        ),
+    });
+}
+
+fn is_ready(pod: &Value) -> bool {
+    list(pod, &["status", "conditions"])
+        .iter()
+        .any(|condition| text(condition, &["type"]) == "Ready" && text(condition, &["status"]) == "True")
+}
+
+/// The configuration of that webhook, by the webhook's name: the configuration's own is a matter of values.
+fn find(configurations: &[Value], webhook: &str) -> Option<(String, Value)> {
+    configurations.iter().find_map(|configuration| {
+        let found = list(configuration, &["webhooks"]).iter().find(|hook| text(hook, &["name"]) == webhook)?;
+        Some((name_of(configuration), found.clone()))
+    })
+}
+
+fn configured(facts: &Facts, out: &mut Vec<Finding>) -> Option<(String, Value)> {
+    if let Some(validating) = told(&facts.validating, "validating webhooks", out) {
+        out.push(match find(validating, VALIDATE) {
+            Some((name, _)) => Finding::ok(format!("the validating webhook is registered ({name})")),
+            None => Finding::warning(
+                "the validating webhook is not registered: nothing tells when the mutating one is passed by",
+                "webhook.validating.enabled: true",
+            ),
+        });
+    }
+    let mutating = told(&facts.mutating, "mutating webhooks", out)?;
+    let Some((name, webhook)) = find(mutating, MUTATE) else {
+        out.push(Finding::failed("the mutating webhook is not registered: no executor is shaped", "helm install"));
+        return None;
+    };
+    out.push(Finding::ok(format!("the mutating webhook is registered ({name})")));
+    let seconds = at(&webhook, &["timeoutSeconds"]).and_then(Value::as_u64).unwrap_or(10);
+    if seconds > 5 {
+        out.push(Finding::warning(
+            format!("its timeout is {seconds} s: while it is away every Spark pod waits for so long"),
+            "webhook.mutating.timeoutSeconds: 2",
+        ));
+    }
+    if text(&webhook, &["failurePolicy"]) == "Fail" {
+        out.push(Finding::warning(
+            "its failurePolicy is Fail: while it is away no Spark pod can be created",
+            "webhook.mutating.failurePolicy: Ignore, and validate: Enforce where nothing may pass unseated",
+        ));
+    }
+    Some((name, webhook))
+}
+
+/// Whether what is served is what API servers trust.
+fn certificate(facts: &Facts, webhook: &Value, out: &mut Vec<Finding>) {
+    let bundle = STANDARD.decode(text(webhook, &["clientConfig", "caBundle"])).unwrap_or_default();
+    let bundle = String::from_utf8_lossy(&bundle).into_owned();
+    if bundle.is_empty() {
+        out.push(Finding::failed(
+            "the configuration has no caBundle: API servers trust nobody",
+            "the leader writes it within seconds (its log says why not); cert-manager's CA injector with certManager",
+        ));
+        return;
+    }
+    let Some(secret) = told(&facts.secret, "the Secret of the serving certificate", out) else { return };
+    let Some(secret) = secret else {
+        out.push(Finding::failed("the Secret of the serving certificate is not there", "look at the leader's log"));
+        return;
+    };
+    let data = |key: &str| STANDARD.decode(text(secret, &["data", key])).unwrap_or_default();
+    let (chain, key) = (data("tls.crt"), data("tls.key"));
+    let loaded = match load(&chain, &key, facts.now) {
+        Ok(loaded) => loaded,
+        Err(error) => {
+            out.push(Finding::failed(format!("the Secret's certificate cannot be served: {error}"), "certs/README.md"));
+            return;
+        }
+    };
+    let service = |key: &str| text(webhook, &["clientConfig", "service", key]);
+    let name = format!("{}.{}.svc", service("name"), service("namespace"));
+    let chain = String::from_utf8_lossy(&chain);
+    if !verifies(&chain, std::slice::from_ref(&name), &[&bundle], facts.now) {
+        out.push(Finding::failed(
+            format!("the caBundle does not vouch for the serving certificate for {name}: every review fails open"),
+            "the leader puts it right within seconds (its log says why not); with your own files: certificates.caBundle",
+        ));
+        return;
+    }
+    let days = loaded.not_after.duration_since(facts.now).as_hours() / 24;
+    out.push(if days < 5 {
+        Finding::warning(
+            format!("the serving certificate ends in {days} days"),
+            "it should have been renewed: see the log",
+        )
+    } else {
+        Finding::ok(format!("the caBundle vouches for the serving certificate, which lasts {days} days"))
+    });
+}
+
+fn endpoints(facts: &Facts, webhook: &Value, out: &mut Vec<Finding>) {
+    let service = text(webhook, &["clientConfig", "service", "name"]);
+    if service.is_empty() {
+        out.push(Finding::ok(format!("API servers call {}", text(webhook, &["clientConfig", "url"]))));
+        return;
+    }
+    let Some(slices) = told(&facts.slices, "the Service's EndpointSlices", out) else { return };
+    let own = slices.iter().filter(|slice| {
+        entries(slice, &["metadata", "labels"])
+            .any(|(key, value)| key == "kubernetes.io/service-name" && value == service)
+    });
+    let ready = own
+        .flat_map(|slice| list(slice, &["endpoints"]))
+        .filter(|endpoint| at(endpoint, &["conditions", "ready"]).and_then(Value::as_bool) != Some(false));
+    match ready.count() {
+        0 => out.push(Finding::failed(
+            format!("Service {service} has no ready endpoint: no review is answered"),
+            "kubectl describe pods; /readyz names what is missing",
+        )),
+        count => out.push(Finding::ok(format!("Service {service} has {count} ready endpoints"))),
+    }
+}
+
+fn selector(value: Option<&Value>) -> Selector {
+    let selector = value.and_then(|value| serde_json::from_value::<LabelSelector>(value.clone()).ok());
+    selector.and_then(|selector| Selector::try_from(selector).ok()).unwrap_or_default()
+}
+
+fn labels_of(object: &Value) -> BTreeMap<String, String> {
+    entries(object, &["metadata", "labels"]).map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+}
+
+/// Whether the webhook's selectors let Spark's pods through.
+fn selectors(facts: &Facts, webhook: &Value, out: &mut Vec<Finding>) {
+    let objects = selector(webhook.get("objectSelector"));
+    for role in [labels::ROLE_DRIVER, labels::ROLE_EXECUTOR] {
+        let spark = [(labels::ROLE, role), (labels::APP_SELECTOR, "spark-0")];
+        let spark: BTreeMap<String, String> = spark.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+        if !objects.matches(&spark) {
+            out.push(Finding::failed(
+                format!("the webhook's objectSelector leaves out pods with the labels that Spark gives {role}s"),
+                "expected spark-role in (driver, executor)",
+            ));
+        }
+    }
+    let (Some(pods), Some(all)) =
+        (told(&facts.spark_pods, "Spark pods", out), told(&facts.namespaces, "namespaces", out))
+    else {
+        return;
+    };
+    let wanted = selector(webhook.get("namespaceSelector"));
+    let seen: BTreeSet<&str> = pods.iter().map(|pod| text(pod, &["metadata", "namespace"])).collect();
+    let left_out: Vec<&str> = all
+        .iter()
+        .filter(|namespace| !wanted.matches(&labels_of(namespace)))
+        .map(|namespace| text(namespace, &["metadata", "name"]))
+        .filter(|name| seen.contains(name))
+        .collect();
+    out.push(match (seen.len(), left_out.as_slice()) {
+        (_, [_, ..]) => Finding::warning(
+            format!("Spark pods run in namespaces that the webhook leaves out: {}", left_out.join(", ")),
+            "webhook.namespaces and webhook.namespaceSelector",
+        ),
+        (0, _) => Finding::ok("no Spark pod runs now; the selectors let the labels of Spark's pods through"),
+        (count, _) => Finding::ok(format!("the selectors let the Spark pods of {count} namespaces through")),
+    });
+}
+
+/// Whether the API server reaches the webhook.
+fn trial(facts: &Facts, webhook: Option<&Value>, out: &mut Vec<Finding>) {
+    let namespace = &facts.try_in;
+    let known = facts.namespaces.as_ref().ok().and_then(|all| all.iter().find(|one| name_of(one) == **namespace));
+    if let (Some(known), Some(webhook)) = (known, webhook)
+        && !selector(webhook.get("namespaceSelector")).matches(&labels_of(known))
+    {
+        let what = format!("namespace {namespace} is left out by the webhook, so that it cannot be tried there");
+        out.push(Finding::warning(what, "--try-in NAMESPACE"));
+        return;
+    }
+    match &facts.trial {
+        Ok(trial) => {
+            let marked =
+                entries(&trial.pod, &["metadata", "annotations"]).any(|(key, _)| key.starts_with(labels::PREFIX));
+            let heard = trial.warnings.iter().any(|warning| warning.contains("spark-usher"));
+            out.push(if marked || heard {
+                Finding::ok(format!("an executor asked for in {namespace} (dry run) came back through the webhook"))
+            } else {
+                Finding::failed(
+                    format!("an executor asked for in {namespace} (dry run) came back as it was sent: the API server did not reach the webhook"),
+                    "a firewall between API servers and nodes (private clusters must open the webhook's port), a NetworkPolicy, \
+                     pods that API servers cannot reach (hostNetwork: true), or an annotation that has pods skipped",
+                )
+            });
+        }
+        Err(error) => out.push(Finding::warning(
+            format!("an executor cannot be asked for in {namespace}: {error}"),
+            "--try-in NAMESPACE, where you may create pods",
+        )),
+    }
+}
+
+fn rights(facts: &Facts, policies: Option<&Policies>, out: &mut Vec<Finding>) {
+    use crate::cluster::rights::When;
+    use crate::policy::Finished;
+    let Some(all) = told(&facts.rights, "the rights of its account", out) else { return };
+    let deployment = facts.deployments.as_ref().ok().and_then(|all| all.first());
+    let pod = deployment.and_then(|deployment| at(deployment, &["spec", "template", "spec"]));
+    let managed = pod.is_some_and(|pod| argument(pod, "--tls-secret").is_some());
+    let lacking = all.iter().filter(|(right, _, given)| {
+        let needed = match right.when {
+            When::Always => true,
+            When::Deleting => policies.is_some_and(|policies| policies.lifecycle.finished == Finished::Delete),
+            When::Managed => managed,
+            When::ReadingConf => policies.is_none_or(|all| all.iter().any(|policy| policy.gang.read_spark_conf)),
+        };
+        // Of a scheduler that is not there nothing is needed.
+        let served = facts.served.as_ref().map_or(true, |served| {
+            right.group.is_empty() || served.iter().any(|version| version.split('/').next() == Some(right.group))
+        });
+        needed && served && !given
+    });
+    let lacking: Vec<String> = lacking
+        .map(|(right, verb, _)| {
+            let dot = if right.group.is_empty() { "" } else { "." };
+            format!("{verb} {}{dot}{} ({})", right.resource, right.group, right.why)
+        })
+        .collect();
+    out.push(if lacking.is_empty() {
+        Finding::ok("its account may do what it has to")
+    } else {
+        let what = format!("its account may not: {}", lacking.join("; "));
+        Finding::failed(what, "rbac.create: true, or a role by spark-usher doctor --rights")
+    });
+}
+
+fn schedulers(facts: &Facts, policies: Option<&Policies>, out: &mut Vec<Finding>) {
+    let (Some(policies), Some(served)) = (policies, told(&facts.served, "the APIs that are served", out)) else {
+        return;
+    };
+    for policy in policies.listed() {
+        let row = policy.scheduler.row;
+        if row.apis.is_empty() || policy.gang.shape == gang::Shape::Pods {
+            continue;
+        }
+        let there = row.apis.iter().find(|api| served.contains(&api.api_version()));
+        out.push(match there {
+            Some(api) => Finding::ok(format!(
+                "policy {}: PodGroups of {} are served ({})",
+                policy.name,
+                row.kind,
+                api.api_version()
+            )),
+            None => Finding::failed(
+                format!(
+                    "policy {}: the cluster serves no PodGroups of {}: its gangs never start",
+                    policy.name, row.kind
+                ),
+                "install the scheduler with its CRDs, or another scheduler.type",
+            ),
+        });
+    }
+}
+
+fn mesh(facts: &Facts, out: &mut Vec<Finding>) {
+    let Ok(pods) = &facts.pods else { return };
+    let names = pods.iter().flat_map(|pod| {
+        list(pod, &["spec", "containers"])
+            .iter()
+            .chain(list(pod, &["spec", "initContainers"]))
+            .map(|one| text(one, &["name"]))
+    });
+    let found: BTreeSet<&str> =
+        names.filter(|name| matches!(*name, "istio-proxy" | "linkerd-proxy" | "kuma-sidecar")).collect();
+    out.push(if found.is_empty() {
+        Finding::ok("no service mesh is in the way")
+    } else {
+        let what = format!(
+            "a service mesh is in its pods ({}): it may break the TLS of API servers",
+            Vec::from_iter(found).join(", ")
+        );
+        Finding::warning(what, "leave its namespace or its pods out of the mesh")
+    });
+}
+
+/// Whether a webhook of a configuration is called for new pods.
+fn touches_pods(webhook: &Value) -> bool {
+    let has = |rule: &Value, key: &str, wanted: &str| {
+        list(rule, &[key]).iter().filter_map(Value::as_str).any(|value| value == "*" || value == wanted)
+    };
+    list(webhook, &["rules"])
+        .iter()
+        .any(|rule| has(rule, "apiGroups", "") && has(rule, "resources", "pods") && has(rule, "operations", "CREATE"))
+}
+
+/// Who else changes pods, before and after us.
+fn others(facts: &Facts, own: &str, webhook: &Value, out: &mut Vec<Finding>) {
+    let Ok(all) = &facts.mutating else { return };
+    let names = all.iter().filter(|one| list(one, &["webhooks"]).iter().any(touches_pods)).map(name_of);
+    let (before, after): (Vec<String>, Vec<String>) =
+        names.filter(|name| name != own).partition(|name| name.as_str() < own);
+    let again = text(webhook, &["reinvocationPolicy"]) == "IfNeeded";
+    if !before.is_empty() {
+        out.push(Finding::ok(format!("these change pods before us: {}", before.join(", "))));
+    }
+    if after.is_empty() {
+        return;
+    }
+    let what = format!("these change pods after us: {}", after.join(", "));
+    out.push(if again {
+        Finding::ok(format!("{what}; we are called again when they do"))
+    } else {
+        Finding::warning(format!("{what}, and we do not see it"), "webhook.mutating.reinvocationPolicy: IfNeeded")
+    });
+}
+
+/// Volcano of the 1.9 era refuses pods whose group does not exist yet.
+fn volcano(facts: &Facts, policies: Option<&Policies>, out: &mut Vec<Finding>) {
+    let uses = policies.is_some_and(|all| all.listed().iter().any(|policy| policy.scheduler.row.kind == "volcano"));
+    let Ok(validating) = &facts.validating else { return };
+    let refuses = validating.iter().find(|configuration| {
+        name_of(configuration).contains("volcano") && list(configuration, &["webhooks"]).iter().any(touches_pods)
+    });
+    if let Some(refuses) = refuses.filter(|_| uses) {
+        out.push(Finding::warning(
+            format!(
+                "Volcano validates new pods ({}): it refuses executors whose PodGroup is not there yet",
+                name_of(refuses)
+            ),
+            "take /pods/validate out of Volcano's --enabled-admission; without that, client mode does not work",
+        ));
+    }
+}
+
+/// Who creates executors that is not Spark: a pod that creates them for others must not become their owner.
+fn creators(facts: &Facts, out: &mut Vec<Finding>) {
+    let Ok(pods) = &facts.spark_pods else { return };
+    let mut strange: BTreeMap<&str, (usize, &str)> = BTreeMap::new();
+    for pod in pods.iter().filter(|pod| text(pod, &["metadata", "labels", labels::ROLE]) == labels::ROLE_EXECUTOR) {
+        let created = list(pod, &["metadata", "managedFields"]).iter().find(|entry| {
+            at(entry, &["fieldsV1", "f:metadata", "f:labels"]).is_some() && text(entry, &["subresource"]).is_empty()
+        });
+        let Some(manager) = created.map(|entry| text(entry, &["manager"])).filter(|manager| !manager.is_empty()) else {
+            continue;
+        };
+        if !USUAL_MANAGERS.iter().any(|usual| manager.starts_with(usual)) {
+            let seen = strange.entry(manager).or_insert((0, text(pod, &["metadata", "name"])));
+            seen.0 += 1;
+        }
+    }
+    for (manager, (count, example)) in strange {
+        out.push(Finding::warning(
+            format!("{count} executors were written by {manager} (such as {example}), which is no Spark driver"),
+            "if it makes pods for others (vcluster, Liqo, an operator), name its account in creators.never",
+        ));
+    }
+}

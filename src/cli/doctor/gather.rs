@@ -1,0 +1,221 @@
+//! What the doctor looks at, asked of the API server. What it may not see is an error in its place, not the end.
+
+use http_body_util::BodyExt;
+use hyper::Request;
+use jiff::Timestamp;
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
+use kube::api::{Api, ListParams, PostParams};
+use kube::core::DynamicObject;
+use kube::{Client, ResourceExt};
+use serde_json::{Value, json};
+
+use crate::cluster::client::Brief;
+use crate::cluster::rights::{self, Named, Right, Scope};
+use crate::cluster::view::resource;
+use crate::json::{list, text};
+use crate::spark::labels;
+
+/// So many Spark pods are looked at, at most.
+const MOST_PODS: u32 = 500;
+
+/// What was found, or why it cannot be told.
+pub(super) type Found<T> = Result<T, String>;
+
+/// Everything that the doctor looks at.
+#[derive(Clone, Debug)]
+pub(super) struct Facts {
+    pub(super) now: Timestamp,
+    pub(super) namespace: String,
+    pub(super) try_in: String,
+    /// The API server's version.
+    pub(super) version: (u32, u32),
+    pub(super) mutating: Found<Vec<Value>>,
+    pub(super) validating: Found<Vec<Value>>,
+    pub(super) namespaces: Found<Vec<Value>>,
+    pub(super) deployments: Found<Vec<Value>>,
+    pub(super) pods: Found<Vec<Value>>,
+    pub(super) slices: Found<Vec<Value>>,
+    pub(super) lease: Found<Option<Value>>,
+    pub(super) secret: Found<Option<Value>>,
+    /// The policy file, out of its ConfigMap.
+    pub(super) policy: Found<Option<String>>,
+    /// `group/version` of every API that is served.
+    pub(super) served: Found<Vec<String>>,
+    /// Rights and verbs, and whether they are given.
+    pub(super) rights: Found<Vec<(Right, &'static str, bool)>>,
+    pub(super) spark_pods: Found<Vec<Value>>,
+    pub(super) trial: Found<Trial>,
+}
+
+/// What came of asking for an executor.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Trial {
+    pub(super) warnings: Vec<String>,
+    pub(super) pod: Value,
+}
+
+/// Asks for all of it. Only an API server that does not answer is an error.
+pub(super) async fn gather(client: &Client, namespace: &str, try_in: &str, now: Timestamp) -> kube::Result<Facts> {
+    let info = client.apiserver_version().await?;
+    let number = |text: &str| text.trim_end_matches(|c: char| !c.is_ascii_digit()).parse().unwrap_or_default();
+    let admission = |kind, plural| resource("admissionregistration.k8s.io", "v1", kind, plural);
+    let all = async |api: kube::core::ApiResource, within: Option<&str>, labels: &str| -> Found<Vec<Value>> {
+        let api: Api<DynamicObject> = match within {
+            Some(namespace) => Api::namespaced_with(client.clone(), namespace, &api),
+            None => Api::all_with(client.clone(), &api),
+        };
+        let params = ListParams::default().labels(labels).limit(MOST_PODS);
+        let found = api.list(&params).await.map_err(|error| Brief(&error).to_string())?;
+        Ok(found.items.into_iter().filter_map(|object| serde_json::to_value(object).ok()).collect())
+    };
+    let named = format!("app.kubernetes.io/name={}", labels::USHER);
+    let deployments = all(resource("apps", "v1", "Deployment", "deployments"), Some(namespace), &named).await;
+    let deployment = deployments.as_ref().ok().and_then(|all| all.first()).cloned().unwrap_or_default();
+    let pod = deployment.pointer("/spec/template/spec").cloned().unwrap_or_default();
+    let arg = |name: &str| argument(&pod, name);
+    let one = async |api: kube::core::ApiResource, name: Option<String>| -> Found<Option<Value>> {
+        let Some(name) = name else { return Ok(None) };
+        let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &api);
+        let found = api.get_opt(&name).await.map_err(|error| Brief(&error).to_string())?;
+        Ok(found.and_then(|object| serde_json::to_value(object).ok()))
+    };
+    let volume = |key: &str, name: &str| {
+        let volumes = list(&pod, &["volumes"]).iter().filter_map(|volume| volume.get(key)).next();
+        volume_name(volumes, name)
+    };
+    let secret = arg("--tls-secret").or_else(|| volume("secret", "secretName"));
+    let policy = one(resource("", "v1", "ConfigMap", "configmaps"), volume("configMap", "name")).await;
+    let policy = policy.map(|map| map.map(|map| text(&map, &["data", "policy.yaml"]).to_owned()));
+    let account = text(&pod, &["serviceAccountName"]);
+    let lease = arg("--lease").unwrap_or_else(|| labels::USHER.to_owned());
+    Ok(Facts {
+        now,
+        namespace: namespace.to_owned(),
+        try_in: try_in.to_owned(),
+        version: (number(&info.major), number(&info.minor)),
+        mutating: all(admission("MutatingWebhookConfiguration", "mutatingwebhookconfigurations"), None, "").await,
+        validating: all(admission("ValidatingWebhookConfiguration", "validatingwebhookconfigurations"), None, "").await,
+        namespaces: all(resource("", "v1", "Namespace", "namespaces"), None, "").await,
+        pods: all(resource("", "v1", "Pod", "pods"), Some(namespace), &named).await,
+        slices: all(resource("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices"), Some(namespace), "").await,
+        lease: one(resource("coordination.k8s.io", "v1", "Lease", "leases"), Some(lease.clone())).await,
+        served: served(client).await.map_err(|error| Brief(&error).to_string()),
+        rights: may(client, namespace, account, &lease, secret.as_deref())
+            .await
+            .map_err(|error| Brief(&error).to_string()),
+        secret: one(resource("", "v1", "Secret", "secrets"), secret).await,
+        policy,
+        spark_pods: all(resource("", "v1", "Pod", "pods"), None, labels::ROLE).await,
+        trial: trial(client, try_in).await,
+        deployments,
+    })
+}
+
+fn volume_name(volume: Option<&Value>, key: &str) -> Option<String> {
+    volume.map(|volume| text(volume, &[key]).to_owned()).filter(|name| !name.is_empty())
+}
+
+/// The value of `--name=value` among the arguments of a pod's containers.
+pub(super) fn argument(pod: &Value, name: &str) -> Option<String> {
+    let args = list(pod, &["containers"]).iter().flat_map(|container| list(container, &["args"]));
+    let found = args.filter_map(Value::as_str).find_map(|arg| arg.strip_prefix(name)?.strip_prefix('='));
+    found.map(str::to_owned)
+}
+
+async fn served(client: &Client) -> kube::Result<Vec<String>> {
+    let groups = client.list_api_groups().await?;
+    let versions = groups.groups.into_iter().flat_map(|group| group.versions);
+    Ok(versions.map(|version| version.group_version).collect())
+}
+
+/// What the account may, of all that it must.
+async fn may(
+    client: &Client,
+    namespace: &str,
+    account: &str,
+    lease: &str,
+    secret: Option<&str>,
+) -> kube::Result<Vec<(Right, &'static str, bool)>> {
+    let api: Api<SubjectAccessReview> = Api::all(client.clone());
+    let mut out = Vec::new();
+    for right in rights::all() {
+        for verb in right.verbs {
+            let name = match right.named {
+                Named::Lease => Some(lease.to_owned()),
+                Named::Secret => secret.map(str::to_owned),
+                Named::Any | Named::Configuration => None,
+            };
+            let asked = SubjectAccessReview {
+                spec: SubjectAccessReviewSpec {
+                    user: Some(format!("system:serviceaccount:{namespace}:{account}")),
+                    groups: Some(vec![
+                        "system:serviceaccounts".to_owned(),
+                        format!("system:serviceaccounts:{namespace}"),
+                        "system:authenticated".to_owned(),
+                    ]),
+                    resource_attributes: Some(ResourceAttributes {
+                        group: Some(right.group.to_owned()),
+                        resource: Some(right.resource.to_owned()),
+                        verb: Some((*verb).to_owned()),
+                        namespace: (right.scope == Scope::Own).then(|| namespace.to_owned()),
+                        name,
+                        ..ResourceAttributes::default()
+                    }),
+                    ..SubjectAccessReviewSpec::default()
+                },
+                ..SubjectAccessReview::default()
+            };
+            // By what name the configurations go is a matter of the chart's values.
+            if right.named == Named::Configuration {
+                continue;
+            }
+            let answer = api.create(&PostParams::default(), &asked).await?;
+            out.push((right, *verb, answer.status.is_some_and(|status| status.allowed)));
+        }
+    }
+    Ok(out)
+}
+
+/// Asks for an executor that is never made.
+async fn trial(client: &Client, namespace: &str) -> Found<Trial> {
+    let name = format!("spark-usher-doctor-{}", crate::runtime::random::hex(4));
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "labels": {
+            labels::ROLE: labels::ROLE_EXECUTOR, labels::APP_SELECTOR: format!("spark-{name}"),
+            labels::EXEC_ID: "1", labels::PROFILE_ID: "0",
+        }},
+        "spec": {
+            "restartPolicy": "Never",
+            // As a namespace of the restricted standard wants it.
+            "securityContext": {"runAsNonRoot": true, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}},
+            "containers": [{
+                "name": labels::EXECUTOR_CONTAINER, "image": "spark",
+                "resources": {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "1", "memory": "1Gi"}},
+                "securityContext": {"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}},
+            }],
+        },
+    });
+    let asking = async {
+        let request = Request::post(format!("/api/v1/namespaces/{namespace}/pods?dryRun=All"))
+            .header("content-type", "application/json")
+            .body(kube::client::Body::from(pod.to_string().into_bytes()))
+            .map_err(|error| error.to_string())?;
+        let response = client.send(request).await.map_err(|error| Brief(&error).to_string())?;
+        let (parts, body) = response.into_parts();
+        let warnings = parts.headers.get_all("warning").iter().filter_map(|value| value.to_str().ok());
+        let warnings = warnings.map(|text| text.trim_start_matches("299 - ").trim_matches('"').to_owned()).collect();
+        let body = body.collect().await.map_err(|error| error.to_string())?.to_bytes();
+        let pod: Value = serde_json::from_slice(&body).map_err(|error| error.to_string())?;
+        if !parts.status.is_success() {
+            return Err(text(&pod, &["message"]).to_owned());
+        }
+        Ok(Trial { warnings, pod })
+    };
+    asking.await
+}
+
+/// The name of an object, for a line of the report.
+pub(super) fn name_of(object: &Value) -> String {
+    serde_json::from_value::<DynamicObject>(object.clone()).map_or_else(|_| String::new(), |object| object.name_any())
+}

