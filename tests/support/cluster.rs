@@ -332,6 +332,8 @@ impl Cluster {
         api.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
         let object = registration::validating(&url.replace("/mutate", "/validate"), &ca, &names);
         let api: Api<ValidatingWebhookConfiguration> = Api::all(self.client.clone());
+        // It stays when the mutating one is taken away.
+        let _ = api.delete(registration::VALIDATING_NAME, &DeleteParams::default()).await;
         api.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
         self.registered().await;
     }

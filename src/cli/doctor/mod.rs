@@ -2,6 +2,8 @@
 
 mod checks;
 mod gather;
+#[cfg(test)]
+mod tests;
 
 use std::io::{self, Write};
 use std::path::PathBuf;

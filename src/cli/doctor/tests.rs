@@ -1,0 +1,221 @@
+//! The doctor's verdicts, each by the facts that make it.
+
+use serde_json::json;
+
+use super::Grade;
+use super::checks::examine;
+use super::gather::{Facts, Trial};
+use super::*;
+use crate::tls::ca::Authority;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use jiff::Timestamp;
+
+const NOW: Timestamp = Timestamp::constant(1_790_000_000, 0);
+const POLICY: &str = "policies: [{name: batch, scheduler: {type: volcano}}]";
+
+fn webhook(name: &str, bundle: &str) -> Value {
+    json!({
+        "name": name, "failurePolicy": "Ignore", "timeoutSeconds": 2, "reinvocationPolicy": "IfNeeded",
+        "objectSelector": {"matchExpressions": [{"key": "spark-role", "operator": "In", "values": ["driver", "executor"]}]},
+        "namespaceSelector": {"matchExpressions": [
+            {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system", "spark-usher"]},
+        ]},
+        "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}],
+        "clientConfig": {"caBundle": STANDARD.encode(bundle), "service": {"name": "spark-usher", "namespace": "spark-usher"}},
+    })
+}
+
+fn configuration(name: &str, webhook: &Value) -> Value {
+    json!({"metadata": {"name": name}, "webhooks": [webhook]})
+}
+
+fn secret(authority: &Authority) -> Value {
+    let pair = authority.serve(&["spark-usher.spark-usher.svc"], &[]).unwrap();
+    json!({"data": {"tls.crt": STANDARD.encode(pair.certificate), "tls.key": STANDARD.encode(pair.key)}})
+}
+
+/// An installation in which all is well.
+fn well() -> Facts {
+    let authority = Authority::new("ours", NOW).unwrap();
+    let namespace = |name: &str| json!({"metadata": {"name": name, "labels": {"kubernetes.io/metadata.name": name}}});
+    let executor = json!({"metadata": {"name": "exec-1", "namespace": "team-a", "labels": {"spark-role": "executor"},
+        "managedFields": [{"manager": "fabric8-kubernetes-client", "fieldsV1": {"f:metadata": {"f:labels": {}}}}]}});
+    Facts {
+        now: NOW,
+        namespace: "spark-usher".into(),
+        try_in: "team-a".into(),
+        version: (1, 36),
+        mutating: Ok(vec![configuration("00-spark-usher", &webhook("mutate.spark-usher.io", authority.pem()))]),
+        validating: Ok(vec![configuration("spark-usher", &webhook("validate.spark-usher.io", authority.pem()))]),
+        namespaces: Ok(["spark-usher", "kube-system", "team-a"].map(namespace).into()),
+        deployments: Ok(vec![json!({
+            "spec": {"replicas": 2, "template": {"spec": {"containers": [{"args": ["serve", "--tls-secret=spark-usher-tls"]}]}}},
+            "status": {"readyReplicas": 2},
+        })]),
+        pods: Ok(vec![json!({"spec": {"containers": [{"name": "spark-usher"}]}})]),
+        slices: Ok(vec![json!({
+            "metadata": {"labels": {"kubernetes.io/service-name": "spark-usher"}},
+            "endpoints": [{"conditions": {"ready": true}}, {"conditions": {"ready": false}}],
+        })]),
+        lease: Ok(Some(json!({"spec": {"holderIdentity": "spark-usher-1_ab", "renewTime": NOW.to_string()}}))),
+        secret: Ok(Some(secret(&authority))),
+        policy: Ok(Some(POLICY.into())),
+        served: Ok(vec!["scheduling.volcano.sh/v1beta1".into(), "events.k8s.io/v1".into()]),
+        rights: Ok(rights::all().into_iter().map(|right| (right, "get", true)).collect()),
+        spark_pods: Ok(vec![executor]),
+        trial: Ok(Trial {
+            warnings: vec!["spark-usher: no pod created this executor".into()],
+            pod: json!({"metadata": {"annotations": {}}}),
+        }),
+    }
+}
+
+/// The line that is not ok, which must be the only one.
+fn odd(facts: &Facts) -> (Grade, String) {
+    let all = examine(facts);
+    let mut odd: Vec<_> = all.into_iter().filter(|finding| finding.grade != Grade::Ok).collect();
+    assert_eq!(odd.len(), 1, "{odd:#?}");
+    let Finding { grade, what, fix } = odd.remove(0);
+    assert!(!fix.is_empty(), "{what}: and what is to be done?");
+    (grade, what)
+}
+
+fn failed(facts: &Facts, words: &str) {
+    let (grade, what) = odd(facts);
+    assert!(grade == Grade::Failed && what.contains(words), "{grade:?} {what}");
+}
+
+fn warned(facts: &Facts, words: &str) {
+    let (grade, what) = odd(facts);
+    assert!(grade == Grade::Warning && what.contains(words), "{grade:?} {what}");
+}
+
+#[test]
+fn all_is_well() {
+    let all = examine(&well());
+    assert!(all.iter().all(|finding| finding.grade == Grade::Ok && finding.fix.is_empty()), "{all:#?}");
+    assert!(all.len() >= 12, "{all:#?}");
+}
+
+#[test]
+fn the_webhook_and_its_certificate() {
+    let other = Authority::new("theirs", NOW).unwrap();
+    let with = |change: &dyn Fn(&mut Value)| {
+        let mut facts = well();
+        change(&mut facts.mutating.as_mut().unwrap()[0]["webhooks"][0]);
+        facts
+    };
+    let mut facts = well();
+    facts.mutating = Ok(Vec::new());
+    failed(&facts, "the mutating webhook is not registered");
+    let mut facts = well();
+    facts.validating = Ok(Vec::new());
+    warned(&facts, "the validating webhook is not registered");
+    failed(&with(&|hook| hook["clientConfig"]["caBundle"] = Value::Null), "no caBundle");
+    failed(&with(&|hook| hook["clientConfig"]["caBundle"] = STANDARD.encode(other.pem()).into()), "does not vouch");
+    failed(&with(&|hook| hook["clientConfig"]["service"]["namespace"] = "renamed".into()), "does not vouch");
+    let mut facts = well();
+    facts.secret = Ok(Some(secret(&other)));
+    failed(&facts, "does not vouch");
+    facts.secret = Ok(None);
+    failed(&facts, "is not there");
+    facts.secret = Ok(Some(json!({"data": {}})));
+    failed(&facts, "cannot be served");
+    facts.secret = Err("secrets is forbidden".into());
+    warned(&facts, "secrets is forbidden");
+    let mut facts = well();
+    facts.now = NOW + jiff::SignedDuration::from_hours(24 * 362);
+    facts.lease = Ok(Some(json!({"spec": {"holderIdentity": "x", "renewTime": facts.now.to_string()}})));
+    warned(&facts, "ends in 2 days");
+    warned(&with(&|hook| hook["timeoutSeconds"] = 10.into()), "timeout is 10 s");
+    warned(&with(&|hook| hook["failurePolicy"] = "Fail".into()), "failurePolicy is Fail");
+    let mut facts = well();
+    facts.slices = Ok(Vec::new());
+    failed(&facts, "no ready endpoint");
+}
+
+#[test]
+fn whether_it_is_reached() {
+    let mut facts = well();
+    facts.trial = Ok(Trial::default());
+    failed(&facts, "did not reach the webhook");
+    facts.trial = Ok(Trial {
+        warnings: vec![],
+        pod: json!({"metadata": {"annotations": {"spark-usher.io/by": "batch/volcano"}}}),
+    });
+    assert!(examine(&facts).iter().all(|finding| finding.grade == Grade::Ok));
+    facts.trial = Err("pods is forbidden".into());
+    warned(&facts, "pods is forbidden");
+    facts.try_in = "kube-system".into();
+    warned(&facts, "left out by the webhook");
+    let mut facts = well();
+    facts.mutating.as_mut().unwrap()[0]["webhooks"][0]["objectSelector"]["matchExpressions"][0]["values"] =
+        json!(["executor"]);
+    failed(&facts, "leaves out pods with the labels that Spark gives drivers");
+    let mut facts = well();
+    let mut system = facts.spark_pods.clone().unwrap();
+    system[0]["metadata"]["namespace"] = "kube-system".into();
+    facts.spark_pods.as_mut().unwrap().extend(system);
+    warned(&facts, "leaves out: kube-system");
+    let mut facts = well();
+    facts.pods = Ok(vec![json!({"spec": {"containers": [{"name": "spark-usher"}, {"name": "istio-proxy"}]}})]);
+    warned(&facts, "istio-proxy");
+}
+
+#[test]
+fn who_runs_leads_and_may() {
+    let mut facts = well();
+    facts.deployments = Ok(Vec::new());
+    failed(&facts, "no Deployment");
+    let mut facts = well();
+    facts.deployments.as_mut().unwrap()[0]["status"]["readyReplicas"] = 1.into();
+    warned(&facts, "1 of 2 replicas");
+    facts.deployments.as_mut().unwrap()[0]["spec"]["replicas"] = 1.into();
+    warned(&facts, "1 of 1 replicas");
+    facts.deployments.as_mut().unwrap()[0]["status"]["readyReplicas"] = 0.into();
+    failed(&facts, "0 of 1 replicas");
+    let mut facts = well();
+    facts.lease = Ok(Some(json!({"spec": {"holderIdentity": "x", "renewTime": "2020-01-01T00:00:00Z"}})));
+    failed(&facts, "no replica leads");
+    let mut facts = well();
+    for (right, _, given) in facts.rights.as_mut().unwrap() {
+        // Neither is needed: nothing is deleted, and no such scheduler is served.
+        *given = !(right.verbs == ["delete"] || right.group == "scheduling.x-k8s.io");
+    }
+    assert!(examine(&facts).iter().all(|finding| finding.grade == Grade::Ok));
+    for (right, _, given) in facts.rights.as_mut().unwrap() {
+        *given &= right.resource != "configmaps";
+    }
+    failed(&facts, "get configmaps (read how many executors an application wants)");
+    facts.policy = Ok(Some("policies: [{name: a, gang: {readSparkConf: false}}]".into()));
+    // The built-in policy behind it reads.
+    failed(&facts, "get configmaps");
+    let mut facts = well();
+    facts.version = (1, 28);
+    warned(&facts, "Kubernetes 1.28");
+}
+
+#[test]
+fn schedulers_policies_and_others() {
+    let mut facts = well();
+    facts.served = Ok(vec!["events.k8s.io/v1".into()]);
+    failed(&facts, "serves no PodGroups of volcano");
+    let mut facts = well();
+    facts.policy = Ok(Some("policies: [{name: a, scheduler: {type: slurm}}]".into()));
+    failed(&facts, "unknown scheduler type");
+    facts.policy = Ok(None);
+    assert!(examine(&facts).iter().all(|finding| finding.grade == Grade::Ok));
+    let pods = webhook("validatepod.volcano.sh", "");
+    let mut facts = well();
+    facts.validating.as_mut().unwrap().push(configuration("volcano-admission-service-pods-validate", &pods));
+    warned(&facts, "refuses executors whose PodGroup is not there yet");
+    let mut facts = well();
+    facts.mutating.as_mut().unwrap().push(configuration("zz-other", &webhook("other", "")));
+    assert!(examine(&facts).iter().any(|finding| finding.what.contains("after us: zz-other; we are called again")));
+    facts.mutating.as_mut().unwrap()[0]["webhooks"][0]["reinvocationPolicy"] = "Never".into();
+    warned(&facts, "and we do not see it");
+    let mut facts = well();
+    facts.spark_pods.as_mut().unwrap()[0]["metadata"]["managedFields"][0]["manager"] = "vcluster-syncer".into();
+    warned(&facts, "1 executors were written by vcluster-syncer");
+}
