@@ -125,6 +125,8 @@ reasons! {
         NamespaceUnknown = Undecided;
         /// Validated: nothing to object to.
         Valid = Fine;
+        /// Validated: owner, gang or application of an existing pod were changed by somebody who may.
+        TrustedWriter = Fine;
         /// Validated: the executor claims another driver than the pod that created it.
         OwnerNotCreator = Warning;
         /// Validated: the owners of an existing pod were changed by somebody who may not.

@@ -28,7 +28,7 @@ MAP = "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy"
 MATRIX = {
     "defaults": ({}, ["failurePolicy: Ignore", "name: 00-spark-usher", "readOnlyRootFilesystem: true"]),
     "one replica, plain": (
-        {"replicas": 1, "podDisruptionBudget": {"enabled": False}, "networkPolicy": {"enabled": False}, "priorityClassName": "system-cluster-critical", "hostUsers": False},
+        {"replicas": 1, "networkPolicy": {"enabled": False}, "priorityClassName": "system-cluster-critical", "hostUsers": False},
         ["replicas: 1", "priorityClassName: system-cluster-critical", "hostUsers: false"],
     ),
     "everything on": (
@@ -49,6 +49,12 @@ MATRIX = {
             "affinity": {"nodeAffinity": {}},
             "extraArgs": ["--log=debug"],
             "extraEnv": [{"name": "A", "value": "b"}],
+            "extraVolumes": [{"name": "x", "emptyDir": {}}],
+            "extraVolumeMounts": [{"name": "x", "mountPath": "/x"}],
+            "deploymentAnnotations": {"g": "h"},
+            "serviceAnnotations": {"i": "j"},
+            "podDisruptionBudget": {"maxUnavailable": 1},
+            "webhook": {"namespaces": ["team-a"], "namespaceSelector": [{"key": "spark", "operator": "Exists"}]},
             "hostNetwork": True,
             "runtimeClassName": "gvisor",
             "serviceAccount": {"annotations": {"e": "f"}},
@@ -90,6 +96,10 @@ WRONG = {
     "a timeout that Kubernetes refuses": ({"webhook": {"mutating": {"timeoutSeconds": 31}}}, "maximum"),
     "own files without a CA": ({"certificates": {"source": "secret", "secretName": "mine"}}, "certificates.caBundle"),
     "the host's network without its users": ({"hostNetwork": True, "hostUsers": False}, "hostUsers"),
+    "a glob where Kubernetes has none": ({"webhook": {"namespaces": ["team-*"]}}, "does not match pattern"),
+    "a domain with a dot at its end": ({"clusterDomain": "cluster.local."}, "does not match pattern"),
+    "one port for two": ({"metrics": {"port": 8443}}, "expected two ports"),
+    "a fallback that does not know the policies": ({"existingConfigMap": "theirs", "fallbackPolicy": {"enabled": True}}, "does not know the policy file"),
     "a fallback that has to choose": ({"fallbackPolicy": {"enabled": True, "scheduler": True}}, "cannot choose among 0 policies"),
     "a fallback that would regroup": (
         {"fallbackPolicy": {"enabled": True}, "config": {"policies": [{"name": "a", "scheduler": {"type": "volcano"}, "gang": {"enabled": False}}]}},
@@ -101,6 +111,7 @@ FALLBACKS = [
     ({}, False),
     ({"creators": {"never": ["system:serviceaccount:vc-*:*", "a.b?c+"]}}, False),
     ({"policies": [{"name": "v", "scheduler": {"type": "volcano", "name": "mine"}}, {"name": "w", "overrides": ["skip", "queue"]}]}, False),
+    ({"policies": [{"name": "s", "scheduler": {"type": "kai"}, "queue": "q", "overrides": ["skip"]}], "creators": {"never": ["x^y]", "a\\b"]}}, True),
     ({"policies": [{"name": "y", "scheduler": {"type": "yunikorn"}, "queue": "q"}]}, True),
     ({"policies": [{"name": "k", "scheduler": {"type": "kai", "name": "kai"}, "queue": "q", "match": {
         "namespaces": ["team-*", "x.y"],
@@ -212,7 +223,7 @@ def values_schema(usher):
     config.pop("$schema", None)
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     free = {"commonLabels", "podAnnotations", "podLabels", "nodeSelector", "affinity", "resources", "podSecurityContext", "securityContext",
-            "strategy", "annotations", "labels", "issuerRef"}
+            "strategy", "annotations", "labels", "issuerRef", "deploymentAnnotations", "serviceAnnotations"}
     known = {
         "config": config,
         "image.pullPolicy": {"enum": ["Always", "IfNotPresent", "Never"]},
@@ -225,6 +236,11 @@ def values_schema(usher):
         "certificates.source": {"enum": ["selfManaged", "certManager", "secret"]},
         "log.format": {"enum": ["text", "json"]},
         "leaderElection.leaseSeconds": {"type": "integer", "minimum": 2, "maximum": 300},
+        "shutdown.leaveSeconds": {"type": "integer", "minimum": 0},
+        "shutdown.drainSeconds": {"type": "integer", "minimum": 0},
+        "podDisruptionBudget.maxUnavailable": {"type": ["integer", "string", "null"]},
+        "webhook.namespaces": {"type": "array", "items": {"type": "string", "pattern": "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"}},
+        "clusterDomain": {"type": "string", "pattern": "^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$"},
     }
     for kind in ("mutating", "validating"):
         known[f"webhook.{kind}.failurePolicy"] = {"enum": ["Ignore", "Fail"]}
@@ -272,7 +288,7 @@ def rendered(helm):
                 fail(f"{name}: {wanted!r} is not in what is rendered:\n{text}")
         seen = set()
         for document in documents:
-            key = (document["kind"], document["metadata"]["name"])
+            key = (document["kind"], document["metadata"].get("namespace"), document["metadata"]["name"])
             if key in seen:
                 fail(f"{name}: {key} twice")
             seen.add(key)
@@ -454,7 +470,9 @@ def installed(helm, kubectl_program, usher, folder, table):
             "listenAddress": "127.0.0.1",
             "webhook": {"port": ports[0]},
             "metrics": {"port": ports[1]},
-            "extraArgs": ["--debug-listen=127.0.0.1:0"],
+            "debugListen": "127.0.0.1:0",
+            # Wins over the chart's own.
+            "extraArgs": ["--log=debug"],
             "tests": {"namespace": "team-a"},
             "config": {"policies": [{"name": "batch", "match": {"namespaces": ["team-*"]}, "scheduler": {"type": "volcano"}, "queue": "analytics"}],
                        "lifecycle": {"finished": "delete", "keepFailed": "0s", "grace": "0s", "poll": "5s"}},
@@ -509,15 +527,20 @@ def installed(helm, kubectl_program, usher, folder, table):
         secret = sandbox.request("GET", f"/api/v1/namespaces/{NAMESPACE}/secrets/spark-usher-tls")
         assert "meta.helm.sh/release-name" not in secret["metadata"].get("annotations", {}), "the chart owns the Secret"
         used = used_rights(sandbox)
+        second.terminate()
+        assert second.wait(30) == 0, (folder / "log-2").read_text()
+        for number in (1, 2):
+            assert not said(number, "is forbidden"), (folder / f"log-{number}").read_text()
+        kubectl("delete", "clusterrolebinding", "spark-usher")
+        sick = subprocess.run([usher, "doctor", "--kubeconfig", sandbox.kubeconfig, "-n", NAMESPACE, "--try-in", "team-a"], capture_output=True, text=True, timeout=60)
+        if sick.returncode != 1 or "its account may not: get pods" not in sick.stdout:
+            fail(f"doctor, without a role: exit {sick.returncode}\n{sick.stdout}{sick.stderr}")
+        ok("the doctor sees what the account lacks")
         helm("uninstall", "spark-usher", *to)
         for kind in ("mutating", "validating"):
             left = sandbox.request("GET", f"/apis/admissionregistration.k8s.io/v1/{kind}webhookconfigurations")["items"]
             assert not left, left
         ok("helm uninstall leaves no webhook behind")
-        second.terminate()
-        assert second.wait(30) == 0, (folder / "log-2").read_text()
-        for number in (1, 2):
-            assert not said(number, "is forbidden"), (folder / f"log-{number}").read_text()
         idle = sorted(f"{verb} {what}" for verb, what in needed(table) - used)
         if idle:
             fail(f"rights that nothing used, and that a role should not have: {idle}")

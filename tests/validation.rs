@@ -72,6 +72,8 @@ fn every_recorded_review_is_valid_once_our_webhook_has_answered_it() {
         }
         let outcome = judge(&review, &Snapshot::default(), &policies);
         let expected = match operation.as_str() {
+            // The administrator annotated and labelled with our own keys.
+            "UPDATE" if outcome.decision.reason == Reason::TrustedWriter => Reason::TrustedWriter,
             "CREATE" | "UPDATE" if name != "client-mode-driver-pod-named/driver.mutate.create" => Reason::Valid,
             "CREATE" => Reason::NotSpark, // A notebook.
             _ => Reason::NotCreate,
@@ -237,8 +239,15 @@ fn two_schedulers_on_one_pool_of_nodes() {
     };
     let term = |values: Value| json!({"matchExpressions": [{"key": "pool", "operator": "In", "values": values}]});
     assert_eq!(elsewhere(affinity(json!([term(json!(["spark"]))]))), [Reason::OtherScheduler]);
-    assert_eq!(elsewhere(affinity(json!([term(json!(["spark", "web"]))]))), [], "it may run elsewhere too");
-    assert_eq!(elsewhere(affinity(json!([term(json!(["spark"])), {"matchExpressions": []}]))), [], "alternatives");
+    assert_eq!(elsewhere(affinity(json!([term(json!(["web", "spark"]))]))), [Reason::OtherScheduler], "among others");
+    let exists = json!([{"matchExpressions": [{"key": "pool", "operator": "Exists"}]}]);
+    assert_eq!(elsewhere(affinity(exists)), [Reason::OtherScheduler]);
+    assert_eq!(elsewhere(affinity(json!([term(json!(["web"])), term(json!(["spark"]))]))), [Reason::OtherScheduler]);
+    assert_eq!(elsewhere(affinity(json!([term(json!(["web"]))]))), []);
+    // Behind a scheduling gate a pod may still be sent elsewhere.
+    let (old, new) = (other().stored("e-1"), other().stored("e-1").spec("nodeSelector", json!({"pool": "spark"})));
+    assert_eq!(found(&update(&old, &new, tenant()), &Snapshot::default()), [Reason::OtherScheduler]);
+    assert_eq!(found(&update(&new, &new.clone().label("a", "b"), tenant()), &Snapshot::default()), [], "it was so");
     let rightly = seated(1).spec("nodeSelector", json!({"pool": "spark"}));
     assert_eq!(found(&created(&rightly), &Snapshot::default()), []);
     let message = judge(
@@ -260,6 +269,23 @@ fn queues_that_a_namespace_may_not_use() {
     // Who bypasses our scheduler for another that has queues too.
     let kueue = seated(1).label("kueue.x-k8s.io/queue-name", "gold");
     assert_eq!(found(&created(&kueue), &Snapshot::default()), [Reason::QueueNotAllowed]);
+    let yunikorn = only(Policy {
+        queues: Some(vec![Pattern::new("root.a")]),
+        queue: Some("root.a".into()),
+        scheduler: spark_usher::policy::SchedulerChoice {
+            name: Some("yk-2".into()),
+            ..spark_usher::policy::SchedulerChoice::of(spark_usher::gang::GangScheduler::of_kind("yunikorn").unwrap())
+        },
+        ..policy("yunikorn")
+    });
+    // Whatever key its scheduler looks at, and whatever it is called.
+    for pod in
+        [executor(1).label("queue", "root.gold"), executor(1).annotation("yunikorn.apache.org/queue", "root.gold")]
+    {
+        let pod = pod.spec("schedulerName", "yk-2");
+        let reasons = judge(&review(&pod.0, person()), &Snapshot::default(), &yunikorn).decision.reasons;
+        assert!(reasons.contains(&Reason::QueueNotAllowed), "{reasons:?}");
+    }
     let deaf = seated(1).label("queue", "gold");
     assert_eq!(found(&created(&deaf), &Snapshot::default()), [], "a label that its scheduler does not read");
     let (old, new) = (in_queue("team-a").stored("e-1"), in_queue("gold").stored("e-1"));
@@ -271,6 +297,82 @@ fn queues_that_a_namespace_may_not_use() {
     assert_eq!(found(&update(&new, &kept, tenant()), &Snapshot::default()), [], "it was there");
     let open = only(Policy { queues: None, ..policy("volcano") });
     assert_eq!(judge(&created(&in_queue("gold")), &Snapshot::default(), &open).decision.reason, Reason::Valid);
+}
+
+#[test]
+fn who_chooses_another_policy_by_a_label_chooses_no_milder_one() {
+    let strict = Policy {
+        validate: Validate::Enforce,
+        matches: spark_usher::policy::Match {
+            pod_selector: Some([("team".to_owned(), "a".to_owned())].into_iter().collect()),
+            ..spark_usher::policy::Match::everything()
+        },
+        ..policy("volcano")
+    };
+    let policies = only(strict);
+    let old = executor(1).label("team", "a").stored("e-1");
+    let taken = |pod: &PodBuilder| pod.clone().owned_by("Pod", "other", "9-9");
+    for (old, new) in [
+        (old.clone(), taken(&old).label("team", "b")),
+        (old.clone().label("team", "b"), taken(&old)),
+        (old.clone(), taken(&old)),
+    ] {
+        assert!(!judge(&update(&old, &new, tenant()), &Snapshot::default(), &policies).decision.allowed);
+    }
+}
+
+#[test]
+fn who_is_trusted_is_told_as_that_and_may_create_for_others() {
+    let old = seated(1).stored("e-1");
+    let moved = old.clone().annotation("scheduling.k8s.io/group-name", "theirs");
+    let who = json!({"username": "carol", "groups": ["kubeadm:cluster-admins", "system:authenticated"]});
+    let trusting = only(Policy { validate: Validate::Enforce, ..policy("volcano") })
+        .with_trusted_writers(vec![Pattern::new("kubeadm:cluster-admins"), Pattern::new("oidc:*")]);
+    let outcome = judge(&update(&old, &moved, who), &Snapshot::default(), &trusting);
+    assert_eq!((outcome.decision.allowed, outcome.decision.reason), (true, Reason::TrustedWriter));
+    assert_eq!(outcome.response["auditAnnotations"]["reason"], "TrustedWriter");
+    // A driver with credentials of its own.
+    let by_alice = review(&seated(2).0, json!({"username": "oidc:alice", "groups": ["system:authenticated"]}));
+    assert!(judge(&by_alice, &seen(&[driver()]), &trusting).decision.allowed);
+    let by_bob = review(&seated(2).0, json!({"username": "bob", "groups": ["system:authenticated"]}));
+    assert_eq!(judge(&by_bob, &seen(&[driver()]), &trusting).decision.reason, Reason::ForeignCreator);
+}
+
+#[test]
+fn labels_do_not_speak_against_what_the_api_server_vouches_for() {
+    // Somebody has labelled a pod as the driver of an application that is not its own.
+    let squatter = pod("squatter").driver_of(APP).stored("55555555-0000-0000-0000-000000000001").phase("Running");
+    let snapshot = seen(&[squatter.spec("serviceAccountName", "default")]);
+    let owned = executor(1).owned_by("Pod", "nb-driver", DRIVER_UID);
+    assert_eq!(found(&created(&owned), &snapshot), [], "its authenticated creator is its owner");
+    assert_eq!(found(&created(&executor(1)), &snapshot), [], "a pod of this namespace that drives nothing else");
+    // An application id of the user's own: executors carry another selector than the driver.
+    let other = executor(1).executor_of("spark-mine", 1).owned_by("Pod", "nb-driver", DRIVER_UID);
+    let reasons = found(&created(&other), &seen(&[driver()]));
+    assert!(!reasons.contains(&Reason::OwnerNotCreator), "{reasons:?}");
+}
+
+#[test]
+fn what_another_policy_file_seated_is_not_refused_at_once() {
+    let policies = policies(Validate::Enforce);
+    let body = serde_json::to_vec(&created(&executor(1))).unwrap();
+    let lean = spark_usher::admission::lean_for_judging(&body);
+    let review = spark_usher::admission::request::parse(&lean).unwrap();
+    let snapshot = Snapshot::default();
+    let bench = |settled| spark_usher::admission::Bench { snapshot: &snapshot, own: None, settled };
+    let new = spark_usher::admission::judge(&review, &policies, bench(false));
+    assert!(new.allowed && new.warnings().count() == 1, "{new:?}");
+    assert!(!spark_usher::admission::judge(&review, &policies, bench(true)).allowed);
+}
+
+#[test]
+fn messages_quote_little_and_nothing_that_steers() {
+    let loud = seated(1).annotation("scheduling.volcano.sh/queue-name", &format!("\u{1b}[2J\n{}", "q".repeat(250_000)));
+    let outcome = judge(&created(&loud), &Snapshot::default(), &policies(Validate::Enforce));
+    for text in [&outcome.response["status"]["message"], &outcome.response["auditAnnotations"]["message"]] {
+        let text = text.as_str().unwrap();
+        assert!(text.len() < 1200 && !text.contains(|c: char| c.is_control()), "{text:?}");
+    }
 }
 
 #[test]

@@ -29,7 +29,7 @@ pub struct Wanted {
 pub enum Refused {
     /// Volcano without gangs.
     #[error(
-        "policy {0} has executors placed by Volcano without a gang: there an owner would put them into their driver's own group, which the webhook avoids and a fallback cannot"
+        "policy {0} has executors placed by Volcano without a gang, or may have by an annotation: there an owner would put them into their driver's own group, which the webhook avoids and a fallback cannot"
     )]
     NoGang(String),
     /// `scheduler` with several policies, or none.
@@ -50,7 +50,9 @@ pub enum Refused {
 /// The manifests: each policy with its binding.
 pub fn manifests(policies: &Policies, wanted: &Wanted) -> Result<Vec<Value>, Refused> {
     let all: Vec<&Policy> = policies.listed().iter().collect();
-    let regroups = |policy: &&&Policy| policy.scheduler.row.groups_by_owner;
+    // By its type, or by an annotation that may choose it.
+    let regroups =
+        |policy: &&&Policy| policy.scheduler.row.groups_by_owner || policy.overrides.contains(&Override::Scheduler);
     if let Some(policy) = all.iter().filter(regroups).find(|policy| policy.gang.shape == Shape::Pods) {
         return Err(Refused::NoGang(policy.name.to_string()));
     }
@@ -122,12 +124,7 @@ fn owner_conditions(policies: &Policies) -> Vec<(String, String)> {
             ));
         }
     }
-    if policies.listed().iter().any(|policy| policy.overrides.contains(&Override::Skip)) {
-        out.push((
-            "not-to-be-skipped".to_owned(),
-            format!(r#"!has(object.metadata.annotations) || !("{0}" in object.metadata.annotations)"#, labels::SKIP),
-        ));
-    }
+    out.extend(not_skipped(policies.listed()));
     for (number, pattern) in policies.creators_never().enumerate() {
         out.push((
             format!("creators-never-{number}"),
@@ -137,6 +134,14 @@ fn owner_conditions(policies: &Policies) -> Vec<(String, String)> {
     out
 }
 
+/// Pods that ask to be left alone, where some policy lets them.
+fn not_skipped(policies: &[Policy]) -> Option<(String, String)> {
+    let skips = policies.iter().any(|policy| policy.overrides.contains(&Override::Skip));
+    let condition =
+        format!(r#"!has(object.metadata.annotations) || !("{0}" in object.metadata.annotations)"#, labels::SKIP);
+    skips.then(|| ("not-to-be-skipped".to_owned(), condition))
+}
+
 /// Of which pods the scheduler is set.
 fn scheduler_conditions(policy: &Policy) -> Vec<(String, String)> {
     // Also where the policy replaces whatever it finds: that could not be undone.
@@ -144,6 +149,7 @@ fn scheduler_conditions(policy: &Policy) -> Vec<(String, String)> {
         "not-placed-by-another".to_owned(),
         format!(r#"!has(object.spec.schedulerName) || object.spec.schedulerName in ["", "{DEFAULT_SCHEDULER}"]"#),
     )];
+    out.extend(not_skipped(std::slice::from_ref(policy)));
     if !policy.matches.namespaces.is_empty() {
         let any: Vec<String> = policy.matches.namespaces.iter().map(|pattern| regex(&pattern.text())).collect();
         let any: Vec<String> = any.iter().map(|regex| format!("request.namespace.matches({})", json!(regex))).collect();
@@ -223,7 +229,7 @@ fn regex(pattern: &str) -> String {
             '*' => out.push_str(".*"),
             '?' => out.push('.'),
             c if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | ':' | '/' | ' ') => out.push(c),
-            c => out.extend(['[', c, ']']),
+            c => out.extend(['\\', c]),
         }
     }
     out.push('$');
@@ -237,6 +243,7 @@ mod tests {
     #[test]
     fn globs_become_regular_expressions() {
         assert_eq!(regex("system:serviceaccount:vcluster-*:*"), "^system:serviceaccount:vcluster-.*:.*$");
-        assert_eq!(regex("a.b?c+"), "^a[.]b.c[+]$");
+        assert_eq!(regex("a.b?c+"), r"^a\.b.c\+$");
+        assert_eq!(regex(r"a^b\]"), r"^a\^b\\\]$");
     }
 }

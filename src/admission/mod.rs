@@ -18,7 +18,7 @@ pub use decide::decide;
 pub use decision::Decision;
 pub use mutation::Mutation;
 pub use request::{BadReview, Operation, Review, lean, lean_for_judging};
-pub use validate::judge;
+pub use validate::{Bench, judge};
 
 use crate::json::Lean;
 use crate::policy::Policies;

@@ -53,9 +53,15 @@ pub fn refusal(decision: &Decision<'_>) -> String {
     let policy = decision.policy.unwrap_or("default");
     if decision.judged.is_some() {
         let all: Vec<&str> = decision.notes.iter().map(|(_, sentence)| sentence.as_str()).collect();
-        return format!("spark-usher: {} ({}; policy {policy} enforces)", all.join("; "), reasons(decision));
+        return format!("spark-usher: {} ({}; policy {policy} enforces)", bounded(&all.join("; ")), reasons(decision));
     }
-    format!("spark-usher: {sentence} ({}; policy {policy} is strict)", decision.reason)
+    format!("spark-usher: {} ({}; policy {policy} is strict)", bounded(&sentence), decision.reason)
+}
+
+/// Sentences may quote what tenants wrote: an answer, and the audit log with every retry, must not grow with it.
+fn bounded(text: &str) -> String {
+    const MOST: usize = 1024;
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MOST).collect()
 }
 
 /// The reasons of what was found.
@@ -80,12 +86,12 @@ fn audit(out: &mut Vec<u8>, decision: &Decision<'_>) {
         out.extend_from_slice(br#","driver":"#);
         json_string(out, &crate::driver::resolve::write_note(driver));
     }
-    if decision.judged.is_some() {
+    if decision.judged.is_some() && !decision.notes.is_empty() {
         out.extend_from_slice(br#","violations":"#);
         json_string(out, &reasons(decision));
         out.extend_from_slice(br#","message":"#);
         let all: Vec<&str> = decision.notes.iter().map(|(_, sentence)| sentence.as_str()).collect();
-        json_string(out, &all.join("; "));
+        json_string(out, &bounded(&all.join("; ")));
     }
     out.push(b'}');
 }

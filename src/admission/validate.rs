@@ -14,15 +14,28 @@ use super::mutation::Mutation;
 use super::request::{Operation, Review};
 use crate::driver::resolve::{self, FoundDriver, Requester};
 use crate::gang::{self, GangScheduler, GroupKeyPlace};
-use crate::policy::{Chosen, DEFAULT_SCHEDULER, Policies, Policy};
+use crate::policy::{Chosen, DEFAULT_SCHEDULER, Policies, Policy, Validate};
 use crate::reason::Reason;
 use crate::snapshot::{MarkPlace, Snapshot};
 use crate::spark::labels;
 use crate::spark::pod::{OwnerReference, Pod};
 use crate::spark::role::Role;
 
-/// Judges. `own` is the account that we write with.
-pub fn judge<'a>(review: &Review<'a>, snapshot: &Snapshot, policies: &'a Policies, own: Option<&str>) -> Decision<'a> {
+/// What a judgement rests on beside the review.
+#[derive(Clone, Copy, Debug)]
+pub struct Bench<'b> {
+    /// The picture.
+    pub snapshot: &'b Snapshot,
+    /// The account that we write with.
+    pub own: Option<&'b str>,
+    /// Whether the policies have been the same for a while. Replicas take a new policy file over a minute or two apart: what
+    /// one of them seated by the old one, another must not refuse by the new one.
+    pub settled: bool,
+}
+
+/// Judges.
+pub fn judge<'a>(review: &Review<'a>, policies: &'a Policies, bench: Bench<'_>) -> Decision<'a> {
+    let Bench { snapshot, own, settled } = bench;
     if !review.is_pod {
         return Decision::pass(Reason::NotAPod);
     }
@@ -37,28 +50,45 @@ pub fn judge<'a>(review: &Review<'a>, snapshot: &Snapshot, policies: &'a Policie
         return Decision::pass(Reason::NotSpark);
     }
     let known = snapshot.namespace(&review.namespace).map(|namespace| &**namespace);
-    let Chosen::Policy(policy) = policies.choose(&review.namespace, known, was) else {
+    let chosen = |pod: &Pod<'_>| policies.choose(&review.namespace, known, pod);
+    let (Chosen::Policy(policy), Chosen::Policy(next)) = (chosen(was), chosen(pod)) else {
         // Nothing can be said before the namespace was seen.
         return Decision::pass(Reason::Valid);
     };
     let mut decision = Decision::pass(Reason::Valid);
     decision.policy = Some(&policy.name);
+    let trusted = is_trusted(&review.requester, policies, own);
     match old {
         None => {
-            created(review, pod, snapshot, policies, &mut decision);
+            created(review, pod, snapshot, policies, trusted, &mut decision);
             scheduler(pod, policies, &mut decision);
-            queue(review, pod, None, policy, &mut decision);
+            queue(review, pod, None, policy, policies, &mut decision);
         }
         Some(old) => {
-            if !is_trusted(&review.requester, policies, own) {
-                changed(review, old, pod, &mut decision);
-                queue(review, pod, Some(old), policy, &mut decision);
+            changed(review, old, pod, &mut decision);
+            if trusted {
+                decision.trust(Reason::TrustedWriter);
+            } else {
+                queue(review, pod, Some(old), policy, policies, &mut decision);
+                if places(old) != places(pod) {
+                    // A pod behind a scheduling gate may still be sent elsewhere.
+                    scheduler(pod, policies, &mut decision);
+                }
             }
         }
     }
-    decision.judged = Some(policy.validate);
+    // Who changes the labels that choose the policy does not choose a milder one.
+    let mode = policy.validate.max(next.validate);
+    let only_seat = decision.notes.iter().all(|(reason, _)| *reason == Reason::NotSeated);
+    decision.judged = Some(if only_seat && !settled { mode.min(Validate::Warn) } else { mode });
     decision.close_if(policy.strict);
     decision
+}
+
+/// Where a pod wants to run.
+fn places<'p>(pod: &'p Pod<'_>) -> (Vec<(&'p str, &'p str)>, Option<&'p str>) {
+    let selector = pod.spec.node_selector.as_ref().map(|selector| selector.iter().collect()).unwrap_or_default();
+    (selector, pod.spec.affinity)
 }
 
 /// Who may change everything: the controllers of the cluster (the garbage collector strips owners itself), its
@@ -68,15 +98,22 @@ fn is_trusted(requester: &Requester<'_>, policies: &Policies, own: Option<&str>)
     let username = requester.username.as_str();
     CONTROL_PLANE.contains(&username)
         || username.starts_with("system:serviceaccount:kube-system:")
-        || requester.groups.iter().any(|group| *group == "system:masters")
+        || requester.groups.iter().any(|group| *group == "system:masters" || policies.is_trusted_writer(group))
         || own == Some(username)
         || policies.is_trusted_writer(username)
 }
 
 /// A new pod, in its final state.
-fn created(review: &Review<'_>, pod: &Pod<'_>, snapshot: &Snapshot, policies: &Policies, decision: &mut Decision<'_>) {
+fn created(
+    review: &Review<'_>,
+    pod: &Pod<'_>,
+    snapshot: &Snapshot,
+    policies: &Policies,
+    trusted: bool,
+    decision: &mut Decision<'_>,
+) {
     let should = decide(review, snapshot, policies);
-    if pod.role() == Role::Executor {
+    if pod.role() == Role::Executor && !trusted {
         if let Some(owner) = resolve::from_owner_reference(pod)
             && let Some(but) = objection(review, pod, &owner, snapshot, policies)
         {
@@ -84,11 +121,15 @@ fn created(review: &Review<'_>, pod: &Pod<'_>, snapshot: &Snapshot, policies: &P
                 Reason::OwnerNotCreator,
                 format!(
                     "the executor names pod {} as its driver, but {but}: leave the ownerReference to Spark or spark-usher",
-                    owner.name
+                    shown(&owner.name)
                 ),
             );
         }
-        if let Some((_, sentence)) = should.notes.iter().find(|(reason, _)| *reason == Reason::ForeignCreator) {
+        // Labels alone do not speak against a pod that the API server vouches for: anybody could label a driver to have
+        // another one's executors refused. Such a one has got no seat, which the mutating webhook told.
+        if let Some((_, sentence)) = should.notes.iter().find(|(reason, _)| *reason == Reason::ForeignCreator)
+            && !is_plausible(review, snapshot, policies)
+        {
             decision.note(Reason::ForeignCreator, sentence.clone());
         }
     }
@@ -113,17 +154,41 @@ fn objection(
     policies: &Policies,
 ) -> Option<String> {
     match resolve::creator(&review.requester, &review.namespace, policies) {
-        Ok(creator) if creator.uid != owner.uid => return Some(format!("pod {} created it", creator.name)),
+        // Proven; what its labels say does not count against that.
+        Ok(creator) if creator.uid == owner.uid => return None,
+        Ok(creator) => return Some(format!("pod {} created it", shown(&creator.name))),
         // A pod, but none of this namespace, or not a single one: in no case the one that is named.
         Err(Reason::CreatorElsewhere | Reason::CreatorAmbiguous) => {
-            return Some(format!("{} created it", review.requester.username));
+            return Some(format!("{} created it", shown(&review.requester.username)));
         }
-        Ok(_) | Err(_) => {}
+        Err(_) => {}
     }
     let known = snapshot.driver_pod(&review.namespace, &owner.name).filter(|known| *known.uid == *owner.uid)?;
     let selector = known.selector.as_deref()?;
-    (Some(selector) != pod.app_selector()).then(|| format!("that drives {selector}"))
+    (Some(selector) != pod.app_selector()).then(|| format!("that drives {}", shown(selector)))
 }
+
+/// Whether the authenticated creator may be a driver: a pod of this namespace that is no executor and drives no other
+/// application.
+fn is_plausible(review: &Review<'_>, snapshot: &Snapshot, policies: &Policies) -> bool {
+    let Ok(creator) = resolve::creator(&review.requester, &review.namespace, policies) else { return false };
+    let is = |uid: &str| *uid == *creator.uid;
+    let executes = snapshot.executor(&review.namespace, &creator.name).is_some_and(|(_, known)| is(&known.uid));
+    let known = snapshot.driver_pod(&review.namespace, &creator.name).filter(|known| is(&known.uid));
+    !executes && known.is_none_or(|known| !known.is_executor && known.selector.is_none())
+}
+
+/// A tenant's text in a sentence: short, and nothing that steers a terminal.
+fn shown(text: &str) -> String {
+    let plain = text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c });
+    if text.chars().count() <= MAX_SHOWN {
+        return plain.collect();
+    }
+    plain.take(MAX_SHOWN - 1).chain(['…']).collect()
+}
+
+/// The longest text of a tenant in a sentence.
+const MAX_SHOWN: usize = 80;
 
 /// What a pod must not go without, in words.
 fn lacking(mutation: &Mutation) -> Option<&'static str> {
@@ -141,7 +206,7 @@ fn lacking(mutation: &Mutation) -> Option<&'static str> {
 
 /// A change by somebody who is not trusted with it.
 fn changed(review: &Review<'_>, old: &Pod<'_>, pod: &Pod<'_>, decision: &mut Decision<'_>) {
-    let who = &review.requester.username;
+    let who = shown(&review.requester.username);
     let may = "an account that may is named in trustedWriters";
     let identity = [labels::ROLE, labels::APP_SELECTOR].into_iter().filter(|key| old.label(key) != pod.label(key));
     if let Some(keys) = listed(identity) {
@@ -188,9 +253,15 @@ fn owners<'p, 'a>(pod: &'p Pod<'a>) -> Vec<&'p OwnerReference<'a>> {
 /// A pod that asks for the nodes of one policy by another scheduler. (Who places it cannot change later.)
 fn scheduler(pod: &Pod<'_>, policies: &Policies, decision: &mut Decision<'_>) {
     let present = pod.spec.scheduler_name.as_deref().unwrap_or(DEFAULT_SCHEDULER);
+    let mut affinity = None;
     for policy in policies.iter().filter(|policy| !policy.node_pool.is_empty()) {
         let wanted = policy.scheduler.name.as_deref().unwrap_or(DEFAULT_SCHEDULER);
-        if present != wanted && asks_for(pod, policy) {
+        if present == wanted {
+            continue;
+        }
+        // Read once, however many policies ask.
+        let affinity = affinity.get_or_insert_with(|| required_nodes(pod));
+        if asks_for(pod, affinity, policy) {
             let mut pool = String::new();
             for (key, value) in &policy.node_pool {
                 let comma = if pool.is_empty() { "" } else { "," };
@@ -200,33 +271,37 @@ fn scheduler(pod: &Pod<'_>, policies: &Policies, decision: &mut Decision<'_>) {
             decision.note(
                 Reason::OtherScheduler,
                 format!(
-                    "the pod asks for nodes with {pool}, which {wanted} places alone, but names {present}: two schedulers promise the same room (OutOfcpu)"
+                    "the pod asks for nodes with {pool}, which {wanted} places alone, but names {}: two schedulers promise the same room (OutOfcpu)",
+                    shown(present)
                 ),
             );
         }
     }
 }
 
-/// Whether a pod can run on no other nodes than those of a policy's pool.
-fn asks_for(pod: &Pod<'_>, policy: &Policy) -> bool {
+fn required_nodes(pod: &Pod<'_>) -> Vec<NodeSelectorTerm> {
+    let raw = pod.spec.affinity.filter(|raw| raw.contains("nodeAffinity"));
+    let affinity = raw.and_then(|raw| serde_json::from_str::<Affinity>(raw).ok()).unwrap_or_default();
+    affinity.node_affinity.unwrap_or_default().required.unwrap_or_default().node_selector_terms
+}
+
+/// Whether a pod names the nodes of a policy's pool, alone or among others. One that names no nodes does not: what keeps it
+/// away is the nodes' taint.
+fn asks_for(pod: &Pod<'_>, terms: &[NodeSelectorTerm], policy: &Policy) -> bool {
     let selected =
         |key: &str, value: &str| pod.spec.node_selector.as_ref().and_then(|selector| selector.get(key)) == Some(value);
     if policy.node_pool.iter().all(|(key, value)| selected(key, value)) {
         return true;
     }
-    let affinity = pod.spec.affinity.and_then(|raw| serde_json::from_str::<Affinity>(raw).ok()).unwrap_or_default();
-    let required = affinity.node_affinity.unwrap_or_default().required.unwrap_or_default();
-    // Terms are alternatives: each must demand what the selector does not.
-    let terms = &required.node_selector_terms;
-    !terms.is_empty()
-        && terms.iter().all(|term| {
-            policy.node_pool.iter().all(|(key, value)| {
-                selected(key, value)
-                    || term.match_expressions.iter().any(|wanted| {
-                        wanted.key == *key && wanted.operator == "In" && wanted.values == [value.as_str()]
-                    })
-            })
+    // Terms are alternatives, and any may be the one.
+    terms.iter().any(|term| {
+        policy.node_pool.iter().all(|(key, value)| {
+            selected(key, value)
+                || term.match_expressions.iter().filter(|wanted| wanted.key == *key).any(|wanted| {
+                    wanted.operator == "Exists" || (wanted.operator == "In" && wanted.values.contains(value))
+                })
         })
+    })
 }
 
 #[derive(Default, Deserialize)]
@@ -263,28 +338,38 @@ struct NodeSelectorRequirement {
 }
 
 /// A queue that the policy does not list, named to a scheduler that would listen.
-fn queue(review: &Review<'_>, pod: &Pod<'_>, old: Option<&Pod<'_>>, policy: &Policy, decision: &mut Decision<'_>) {
+fn queue(
+    review: &Review<'_>,
+    pod: &Pod<'_>,
+    old: Option<&Pod<'_>>,
+    policy: &Policy,
+    policies: &Policies,
+    decision: &mut Decision<'_>,
+) {
     let Some(queues) = &policy.queues else { return };
     let present = pod.spec.scheduler_name.as_deref().unwrap_or(DEFAULT_SCHEDULER);
     for row in gang::TABLE {
-        let own = row.kind == policy.scheduler.row.kind;
-        let listens = match row.default_name {
-            // Kueue listens whatever the scheduler is.
-            None => true,
-            Some(name) => name == present || (own && policy.scheduler.name.as_deref() == Some(present)),
-        };
-        let Some((place, key)) = row.queue_key.filter(|_| listens) else { continue };
-        let Some(queue) = mark(pod, place, key).filter(|queue| !queue.is_empty()) else { continue };
-        let was_there = old.is_some_and(|old| mark(old, place, key) == Some(queue));
-        let allowed = policy.queue.as_deref() == Some(queue) || queues.iter().any(|pattern| pattern.matches(queue));
-        if !was_there && !allowed {
-            decision.note(
-                Reason::QueueNotAllowed,
-                format!(
-                    "queue {queue} ({key}) is not one that policy {} lets namespace {} use: name another, or ask for it in queues",
-                    policy.name, review.namespace
-                ),
-            );
+        // Any policy may call a scheduler of this type by another name.
+        let named = policies
+            .iter()
+            .any(|policy| policy.scheduler.row.kind == row.kind && policy.scheduler.name.as_deref() == Some(present));
+        // Kueue listens whatever the scheduler is.
+        if !(named || row.default_name.is_none_or(|name| name == present)) {
+            continue;
+        }
+        for (place, key) in row.queue_keys() {
+            let Some(queue) = mark(pod, place, key).filter(|queue| !queue.is_empty()) else { continue };
+            let was_there = old.is_some_and(|old| mark(old, place, key) == Some(queue));
+            let allowed = policy.queue.as_deref() == Some(queue) || queues.iter().any(|pattern| pattern.matches(queue));
+            if !was_there && !allowed {
+                decision.note(
+                    Reason::QueueNotAllowed,
+                    format!(
+                        "queue {} ({key}) is not one that policy {} lets namespace {} use: name another, or ask for it in queues",
+                        shown(queue), policy.name, review.namespace
+                    ),
+                );
+            }
         }
     }
 }

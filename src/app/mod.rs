@@ -5,7 +5,7 @@ mod certificate;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::sync::watch;
@@ -25,9 +25,9 @@ use crate::http::webhook::{Mutate, Validate};
 use crate::http::{admin, debug, webhook};
 use crate::lifecycle::{Settings, Standing};
 use crate::policy::Policies;
-use crate::runtime::random;
 use crate::runtime::ready::Readiness;
 use crate::runtime::supervise::Supervisor;
+use crate::runtime::{clock, random};
 use crate::snapshot::Snapshot;
 use crate::telemetry::metrics::Metrics;
 
@@ -90,12 +90,15 @@ impl App {
 
         let (config, reloader) = first_config(options.config, options.look_every).await?;
         let policies = Arc::new(ArcSwap::new(config.policies.clone()));
+        metrics.poll_interval.set(config.policies.lifecycle.poll.as_secs_f64());
         let (dry_run, dry_run_seen) = watch::channel(config.settings.dry_run);
+        let changed = Arc::new(ArcSwapOption::empty());
         if let Some(reloader) = reloader {
-            let (policies, metrics, stop) = (policies.clone(), metrics.clone(), stop.clone());
+            let (policies, seen) = (policies.clone(), changed.clone());
+            let (metrics, stop) = (metrics.clone(), stop.clone());
             let shown = reloader.path();
             supervisor.spawn("policy file", async move {
-                reloader.run(stop, |outcome| take_over(outcome, &shown, &policies, &dry_run, &metrics)).await;
+                reloader.run(stop, |outcome| take_over(outcome, &shown, (&policies, &seen), &dry_run, &metrics)).await;
                 Ok(())
             });
         }
@@ -124,7 +127,7 @@ impl App {
             asking.await;
             Ok(())
         });
-        let validate = Arc::new(Validate { snapshot: snapshot.clone(), policies: policies.clone(), own });
+        let validate = Arc::new(Validate { snapshot: snapshot.clone(), policies: policies.clone(), own, changed });
         let routes = webhook::router(mutate, validate, Limits::default(), metrics.clone());
         let (tls, counted, end) = (Arc::new(serving.config()), metrics.clone(), ending.clone());
         supervisor.spawn("webhook", async move {
@@ -282,7 +285,7 @@ async fn first_config(source: ConfigSource, every: Duration) -> anyhow::Result<(
         BadConfig::Wrong(_) => anyhow::anyhow!("{shown}: {error}"),
     })?;
     warn(&config);
-    tracing::info!(file = shown, policies = config.policies.iter().count(), "policy file read");
+    tracing::info!(file = shown, policies = config.policies.listed().len(), "policy file read");
     Ok((config, Some(reloader)))
 }
 
@@ -296,15 +299,17 @@ fn warn(config: &Config) {
 fn take_over(
     outcome: Result<Config, BadConfig>,
     shown: &str,
-    policies: &ArcSwap<Policies>,
+    (policies, changed): (&ArcSwap<Policies>, &ArcSwapOption<Instant>),
     dry_run: &watch::Sender<bool>,
     metrics: &Metrics,
 ) {
     let result = match outcome {
         Ok(config) => {
             warn(&config);
-            tracing::info!(policies = config.policies.iter().count(), "policy file taken over");
+            tracing::info!(policies = config.policies.listed().len(), "policy file taken over");
+            metrics.poll_interval.set(config.policies.lifecycle.poll.as_secs_f64());
             policies.store(config.policies);
+            changed.store(Some(Arc::new(clock::instant())));
             dry_run.send_replace(config.settings.dry_run);
             "ok"
         }

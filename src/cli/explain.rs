@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use crate::admission::{self, Decision};
+use crate::admission::{self, Bench, Decision, Operation};
 use crate::config::{self, Config};
 use crate::gang;
 use crate::json;
@@ -159,12 +159,12 @@ impl Explained {
         let body = serde_json::to_vec(&review).map_err(|error| error.to_string())?;
         let lean = admission::lean_for_judging(&body);
         let read = admission::request::parse(&lean).map_err(|error| error.to_string())?;
-        let judged = admission::judge(&read, snapshot, &config.policies, None);
+        let judged = admission::judge(&read, &config.policies, Bench { snapshot, own: None, settled: true });
         self.violations = judged.notes.iter().map(|(reason, text)| (reason.to_string(), text.clone())).collect();
         self.mode = judged.judged.filter(|_| !judged.notes.is_empty());
         self.warnings.extend(judged.warnings().filter(|_| judged.allowed));
-        if !judged.allowed {
-            (self.allowed, self.reason) = (false, judged.reason);
+        if !judged.allowed || read.operation == Operation::Update {
+            (self.allowed, self.reason) = (judged.allowed, judged.reason);
         }
         if self.policy.is_none() {
             self.policy = judged.policy.map(str::to_owned);
@@ -209,7 +209,7 @@ impl Explained {
             None => writeln!(out, "{:<9}{}", "driver", self.no_driver())?,
         }
         for (reason, text) in &self.notes {
-            writeln!(out, "{:<9}{reason}: {text}", "note")?;
+            writeln!(out, "{:<9}{reason}: {}", "note", super::plain(text))?;
         }
         let mode = match self.mode {
             Some(Validate::Enforce) => "refused",
@@ -217,14 +217,14 @@ impl Explained {
             _ => "audited",
         };
         for (reason, text) in &self.violations {
-            writeln!(out, "{mode:<9}{reason}: {text}")?;
+            writeln!(out, "{mode:<9}{reason}: {}", super::plain(text))?;
         }
         let changes = super::diff::changes(&self.before, &self.patch);
         if changes.is_empty() {
             writeln!(out, "{:<9}none", "changes")?;
         }
         for (i, change) in changes.iter().enumerate() {
-            writeln!(out, "{:<9}{change}", if i == 0 { "changes" } else { "" })?;
+            writeln!(out, "{:<9}{}", if i == 0 { "changes" } else { "" }, super::plain(&change.to_string()))?;
         }
         Ok(())
     }

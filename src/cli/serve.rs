@@ -19,6 +19,7 @@ use crate::tls::load::load;
 use crate::tls::rotation::{self, Lives};
 
 #[derive(Debug, clap::Args)]
+#[command(args_override_self = true)] // Who adds arguments to a chart's overrides them.
 pub(super) struct Args {
     /// Policy file; without one every executor gets its owner, and finished ones that their driver leaves are labelled.
     /// Looked at again every 10 s.
@@ -35,8 +36,7 @@ pub(super) struct Args {
     debug_listen: SocketAddr,
     /// Keep the serving certificate in this Secret of our namespace: the leader makes it, renews it, and writes its CA
     /// into the webhook configurations; nobody else has to.
-    #[arg(long, value_name = "NAME", requires = "tls_names", conflicts_with_all = ["tls_cert", "self_made_for"],
-        required_unless_present_any = ["tls_cert", "self_made_for"])]
+    #[arg(long, value_name = "NAME", requires = "tls_names", conflicts_with_all = ["tls_cert", "self_made_for"])]
     tls_secret: Option<String>,
     /// What that certificate is for: the Service's DNS names, such as spark-usher.spark-usher.svc.
     #[arg(long, value_name = "NAME", value_delimiter = ',', requires = "tls_secret")]
@@ -147,7 +147,7 @@ fn certificate(args: &Args, namespace: &str) -> anyhow::Result<CertificateSource
     if let Some(secret) = &args.tls_secret {
         return Ok(CertificateSource::Managed(Managed {
             secret: (namespace.to_owned(), secret.clone()),
-            names: args.tls_names.clone(),
+            names: rotation::checked_names(&args.tls_names).map_err(|error| anyhow::anyhow!("--tls-names: {error}"))?,
             mutating: args.mutating_configuration.clone(),
             validating: args.validating_configuration.clone(),
             lives: Lives::default(),
@@ -162,7 +162,9 @@ fn certificate(args: &Args, namespace: &str) -> anyhow::Result<CertificateSource
         "expected --tls-secret and --tls-names, --tls-cert and --tls-key, or --self-made-for"
     );
     let authority = Authority::new("spark-usher", clock::now()).context("cannot make a CA")?;
-    let (names, addresses) = rotation::split(&args.self_made_for);
+    let names =
+        rotation::checked_names(&args.self_made_for).map_err(|error| anyhow::anyhow!("--self-made-for: {error}"))?;
+    let (names, addresses) = rotation::split(&names);
     let pair = authority.serve(&names, &addresses).context("--self-made-for")?;
     if let Some(path) = &args.ca_out {
         files::write(path, authority.pem(), 0o644).with_context(|| format!("--ca-out {}", path.display()))?;

@@ -66,8 +66,13 @@ pub async fn run(
     mut leading: watch::Receiver<Option<Arc<Leadership>>>,
     metrics: Arc<Metrics>,
     stop: CancellationToken,
-    mut taken: impl FnMut(Result<Certificate, BadCertificate>) + Send,
+    mut taken: impl FnMut(Result<Certificate, Unfit>) + Send,
 ) {
+    if managed.mutating.is_none() && managed.validating.is_none() {
+        tracing::warn!(
+            "no configuration of webhooks is named (--mutating-configuration, --validating-configuration): nobody's caBundle is kept"
+        );
+    }
     let mut keeper = Keeper::new(client, managed, metrics);
     let (mut seen, mut serves, mut complained) = (None, false, false);
     loop {
@@ -78,7 +83,7 @@ pub async fn run(
             Ok(kept) => {
                 complained = false;
                 if let Some(kept) = kept.filter(|kept| seen.as_ref() != Some(kept)) {
-                    let loaded = load(kept.chain.as_bytes(), kept.chain_key.as_bytes(), clock::now());
+                    let loaded = servable(&kept, &keeper.managed.names);
                     serves |= loaded.is_ok();
                     taken(loaded);
                     seen = Some(kept);
@@ -101,6 +106,28 @@ pub async fn run(
     }
 }
 
+/// The serving certificate, if API servers that trust the kept bundle accept it for our names: what somebody else put
+/// there is the leader's to replace and nobody's to serve.
+fn servable(kept: &Kept, names: &[String]) -> Result<Certificate, Unfit> {
+    let now = clock::now();
+    let certificate = load(kept.chain.as_bytes(), kept.chain_key.as_bytes(), now)?;
+    if !rotation::verifies(&kept.chain, names, &[&kept.bundle], now) {
+        return Err(Unfit::Untrusted(names.join(", ")));
+    }
+    Ok(certificate)
+}
+
+/// What cannot be served out of the Secret.
+#[derive(Debug, thiserror::Error)]
+pub enum Unfit {
+    /// The pair is wrong.
+    #[error("{0}")]
+    Bad(#[from] BadCertificate),
+    /// It is no certificate of our authority for our names.
+    #[error("the secret's ca.crt does not vouch for its tls.crt for {0}")]
+    Untrusted(String),
+}
+
 struct Keeper {
     managed: Managed,
     secrets: Api<Secret>,
@@ -108,6 +135,8 @@ struct Keeper {
     metrics: Arc<Metrics>,
     /// Whether it was told that a configuration cannot be kept.
     told: bool,
+    /// Whether it was told that a configuration is not there.
+    missed: bool,
     /// What was kept when it was last whole.
     whole: Option<Kept>,
 }
@@ -115,7 +144,7 @@ struct Keeper {
 impl Keeper {
     fn new(client: kube::Client, managed: Managed, metrics: Arc<Metrics>) -> Keeper {
         let secrets = Api::namespaced(client.clone(), &managed.secret.0);
-        Keeper { managed, secrets, client, metrics, told: false, whole: None }
+        Keeper { managed, secrets, client, metrics, told: false, missed: false, whole: None }
     }
 
     /// One look, and the writes that are due if we lead. What the Secret has then.
@@ -129,10 +158,20 @@ impl Keeper {
                 let next = next
                     .map_err(|error| kube::Error::Service(format!("a certificate cannot be made: {error}").into()))?;
                 let Some((kept, what)) = next.filter(|_| leadership.holds()) else { break };
+                // Nothing is written that would have to be written again at once, for ever.
+                let names = &self.managed.names;
+                if !rotation::verifies(&kept.chain, names, &[&kept.bundle], clock::now()) {
+                    let names = names.join(", ");
+                    return Err(kube::Error::Service(format!("no certificate for {names} would be accepted").into()));
+                }
                 match self.write(leadership, secret.as_ref(), &kept).await {
                     Ok(written) => {
                         self.count("certificate", "ok");
                         tracing::info!(what, secret = self.managed.secret.1, "certificates written");
+                        if secret.is_none() {
+                            // What was deleted on purpose is not put back later.
+                            self.whole = None;
+                        }
                         secret = Some(written);
                     }
                     // Somebody wrote in between: looked at again the next time.
@@ -156,18 +195,19 @@ impl Keeper {
 
     /// What is to be kept next, and why.
     ///
-    /// A Secret that somebody emptied (a GitOps tool that thinks it is its own) gets back what it had. One that somebody
-    /// deleted is taken for the wish to have new keys: there will be, without a gap.
+    /// A Secret that somebody emptied or spoilt (a GitOps tool that thinks it is its own) gets back what it had. One that
+    /// somebody deleted is taken for the wish to have new keys: there will be, without a gap.
     fn next(&self, kept: &Kept, published: bool, exists: bool) -> Result<Option<(Kept, &'static str)>, rcgen::Error> {
         let next = |kept: &Kept, published| {
             let name = format!("spark-usher {}", random::hex(4));
             rotation::next(kept, &self.managed.names, published, &name, clock::now(), self.managed.lives)
         };
+        let is_whole = |kept: &Kept| rotation::is_whole(kept, &self.managed.names, clock::now());
         let found = next(kept, published)?;
-        let Some((_, Step::First | Step::Anew)) = &found else {
+        if is_whole(kept) {
             return Ok(found.map(|(kept, step)| (kept, step.as_str())));
-        };
-        let whole = self.whole.as_ref().filter(|whole| rotation::is_whole(whole, &self.managed.names, clock::now()));
+        }
+        let whole = self.whole.as_ref().filter(|whole| is_whole(whole));
         if let Some(whole) = whole {
             if exists {
                 return Ok(Some((whole.clone(), "put back: the secret had lost what it kept")));
@@ -214,13 +254,13 @@ impl Keeper {
     async fn publish(&mut self, leadership: &Leadership, bundle: &str) -> bool {
         let mut all = true;
         for (kind, plural, name) in [
-            ("MutatingWebhookConfiguration", "mutatingwebhookconfigurations", &self.managed.mutating),
-            ("ValidatingWebhookConfiguration", "validatingwebhookconfigurations", &self.managed.validating),
+            ("MutatingWebhookConfiguration", "mutatingwebhookconfigurations", self.managed.mutating.clone()),
+            ("ValidatingWebhookConfiguration", "validatingwebhookconfigurations", self.managed.validating.clone()),
         ] {
             let Some(name) = name else { continue };
             let api = resource("admissionregistration.k8s.io", "v1", kind, plural);
             let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &api);
-            match self.publish_in(leadership, &api, name, bundle).await {
+            match self.publish_in(leadership, &api, &name, bundle).await {
                 Ok(Some(result)) => {
                     self.count("ca-bundle", result);
                     tracing::info!(configuration = name, kind, result, "caBundle written");
@@ -242,14 +282,23 @@ impl Keeper {
 
     /// What came of a write; nothing where there was nothing to write.
     async fn publish_in(
-        &self,
+        &mut self,
         leadership: &Leadership,
         api: &Api<DynamicObject>,
         name: &str,
         bundle: &str,
     ) -> kube::Result<Option<&'static str>> {
         // One that is not installed trusts nobody, and nobody waits for it.
-        let Some(found) = api.get_opt(name).await? else { return Ok(None) };
+        let Some(found) = api.get_opt(name).await? else {
+            if !std::mem::replace(&mut self.missed, true) {
+                tracing::warn!(
+                    configuration = name,
+                    "there is no such configuration of webhooks, and so no caBundle to keep"
+                );
+            }
+            return Ok(None);
+        };
+        self.missed = false;
         let version = found.metadata.resource_version.clone().unwrap_or_default();
         let operations = bundle_patch(&found.data, &version, &STANDARD.encode(bundle));
         if operations.is_empty() {
@@ -263,9 +312,13 @@ impl Keeper {
         let params = PatchParams { field_manager: Some(labels::USHER.to_owned()), ..PatchParams::default() };
         match api.patch(name, &params, &Patch::<()>::Json(patch)).await {
             Ok(_) => Ok(Some("ok")),
-            // Changed or gone in between (a failed test is 422).
-            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409 | 422) => Ok(Some("stale")),
-            Err(error) => Err(error),
+            // Changed or gone in between.
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(Some("stale")),
+            // A test that failed is 422, and so is what an admission policy denies.
+            Err(error) => match api.get_opt(name).await? {
+                Some(now) if now.metadata.resource_version.as_deref() == Some(&version) => Err(error),
+                _ => Ok(Some("stale")),
+            },
         }
     }
 

@@ -17,6 +17,7 @@ use kube::api::{Api, PostParams, WatchEvent, WatchParams};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::client::Brief;
 use crate::lifecycle::election::{Held, Observed, Step, may_act_until, step};
 use crate::runtime::{clock, random};
 use crate::spark::labels::USHER;
@@ -84,7 +85,7 @@ pub async fn run(
             Err(error) => {
                 if !complained {
                     let (namespace, name) = (&candidate.election.namespace, &candidate.election.name);
-                    tracing::warn!(%error, lease = format!("{namespace}/{name}"), "the lease cannot be read or written");
+                    tracing::warn!(error = %Brief(&error), lease = format!("{namespace}/{name}"), "the lease cannot be read or written");
                     complained = true;
                 }
             }
@@ -112,7 +113,7 @@ pub async fn run(
     lose(&leading, &until, "stopping");
     metrics.leader.set(0);
     if leads && let Err(error) = candidate.release().await {
-        tracing::warn!(%error, "the lease could not be released; others take over when it is over");
+        tracing::warn!(error = %Brief(&error), "the lease could not be released; others take over when it is over");
     }
 }
 

@@ -19,7 +19,8 @@ pub struct ConfigFile {
     pub policies: Vec<PolicyFile>,
     /// Who may become an executor's owner.
     pub creators: Creators,
-    /// Accounts that may change gang keys and owners of existing pods; names with * and ?.
+    /// Accounts and groups that may change gang keys and owners of existing pods, and create executors for others; names
+    /// with * and ?.
     pub trusted_writers: Vec<String>,
     /// What the loop does about executors that ended.
     pub lifecycle: Lifecycle,
@@ -367,7 +368,7 @@ pub enum Finished {
 }
 
 /// Recovery rules.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Recovery {
     /// Executors that are pending for too long.
@@ -375,7 +376,7 @@ pub struct Recovery {
 }
 
 /// One recovery rule.
-#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Rule {
     /// off, warn or act.
@@ -447,7 +448,7 @@ impl JsonSchema for Budget {
 }
 
 /// Nodes that break executors.
-#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Nodes {
     /// Within which time failures count.

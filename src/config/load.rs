@@ -12,8 +12,8 @@ use kube::core::Selector;
 use serde_saphyr::Location;
 
 use super::file::{
-    ConfigFile, Finished, Lifecycle, MembershipFile, MinMemberFile, Operator, OverrideName, PolicyFile, ReplaceFile,
-    SelectorFile, ShapeFile, ValidateMode,
+    ConfigFile, Finished, Lifecycle, MembershipFile, MinMemberFile, Nodes, Operator, OverrideName, PolicyFile,
+    Recovery, ReplaceFile, SelectorFile, ShapeFile, ValidateMode,
 };
 use super::located::Located;
 use crate::gang::{self, Membership, Shape};
@@ -130,9 +130,27 @@ pub fn from_text(text: &str) -> Result<Config, BadConfig> {
             warnings
                 .push(format!("{at} ({}) is never reached: {} before it matches every pod", checked.name, all.name));
         }
+        if checked.queue.is_some() && checked.scheduler.row.queue_key.is_none() {
+            warnings.push(format!("{at}.queue has no effect: {} knows no queues", checked.scheduler.row.kind));
+        }
         policies.push(checked);
     }
     warnings.extend(without_effect(&file));
+    for (key, names) in [("trustedWriters", &file.trusted_writers), ("creators.never", &file.creators.never)] {
+        if names.iter().any(String::is_empty) {
+            return Err(wrong(text, Location::UNKNOWN, key, "an empty name: expected names with * and ?".to_owned()));
+        }
+        if names.iter().any(|name| name == "*") {
+            warnings.push(format!("{key} has *: that is everybody"));
+        }
+    }
+    if file.trusted_writers.is_empty() && file.policies.iter().any(|policy| policy.validate == ValidateMode::Enforce) {
+        warnings.push(
+            "validate: Enforce with no trustedWriters: schedulers' controllers and administrators that are not \
+             system:masters are refused changes of gangs and owners"
+                .to_owned(),
+        );
+    }
     if file.lifecycle.poll.0 < SHORTEST_POLL {
         warnings.push(format!(
             "lifecycle.poll is {:?}: every poll reads the name of each Spark pod in the cluster",
@@ -211,6 +229,17 @@ fn check(text: &str, at: &str, file: &PolicyFile) -> Result<Policy, BadConfig> {
         if let Some(class) = class {
             subdomain(class).map_err(|why| refuse(class.at(), &format!("priorityClass.{key}"), why))?;
         }
+    }
+    for (key, value) in &file.node_pool {
+        let (prefix, name) = key.rsplit_once('/').unwrap_or(("", key));
+        let sound = !name.is_empty() && gang::is_label_value(name) && (prefix.is_empty() || subdomain(prefix).is_ok());
+        if !sound || !gang::is_label_value(value) {
+            let why = format!("{key}={value}: expected a label of nodes, such as pool: spark");
+            return Err(refuse(file.name.at(), "nodePool", why));
+        }
+    }
+    if file.queues.as_ref().is_some_and(|queues| queues.iter().any(String::is_empty)) {
+        return Err(refuse(file.name.at(), "queues", "an empty name: expected queues with * and ?".to_owned()));
     }
     let label_queue = matches!(row.queue_key, Some((crate::snapshot::MarkPlace::Label, _)));
     match &file.queue {
@@ -374,10 +403,10 @@ fn lifecycle(file: &Lifecycle) -> policy::Lifecycle {
 /// Keys of the schema whose function is not built yet: they are checked and have no effect, which must be said.
 fn without_effect(file: &ConfigFile) -> Vec<String> {
     let mut keys = Vec::new();
-    if file.recovery.stuck.mode == super::file::Mode::Act {
+    if file.recovery != Recovery::default() {
         keys.push("recovery");
     }
-    if file.nodes.avoid {
+    if file.nodes != Nodes::default() {
         keys.push("nodes");
     }
     keys.into_iter().map(|key| format!("{key} is checked but has no effect in this version")).collect()

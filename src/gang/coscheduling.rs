@@ -14,6 +14,7 @@ pub(super) static COSCHEDULING: GangScheduler = GangScheduler {
     shapes: &[Shape::Executors],
     group_key: GroupKeyPlace::Mark(MarkPlace::Label, "scheduling.x-k8s.io/pod-group"),
     queue_key: None,
+    more_queue_keys: &[],
     queue_required: false,
     more_keys: &[],
     extra_member_harmless: true,

@@ -10,6 +10,7 @@ pub(super) static KAI: GangScheduler = GangScheduler {
     shapes: &[Shape::Pods],
     group_key: GroupKeyPlace::None,
     queue_key: Some((MarkPlace::Label, "kai.scheduler/queue")),
+    more_queue_keys: &[(MarkPlace::Label, "runai/queue")],
     queue_required: false,
     more_keys: &[],
     extra_member_harmless: true,

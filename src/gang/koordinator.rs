@@ -16,6 +16,7 @@ pub(super) static KOORDINATOR: GangScheduler = GangScheduler {
     shapes: &[Shape::Executors],
     group_key: GroupKeyPlace::Mark(MarkPlace::Label, "pod-group.scheduling.sigs.k8s.io"),
     queue_key: Some((MarkPlace::Label, "quota.scheduling.koordinator.sh/name")),
+    more_queue_keys: &[],
     queue_required: false,
     more_keys: &[(MarkPlace::Annotation, NAME), (MarkPlace::Annotation, MIN_AVAILABLE)],
     extra_member_harmless: true,

@@ -14,6 +14,7 @@ pub(super) static KUBE_BATCH: GangScheduler = GangScheduler {
     group_key: GroupKeyPlace::Mark(MarkPlace::Annotation, "scheduling.k8s.io/group-name"),
     // The queue stands in the group.
     queue_key: None,
+    more_queue_keys: &[],
     queue_required: false,
     more_keys: &[],
     extra_member_harmless: true,

@@ -17,6 +17,7 @@ pub(super) static KUEUE: GangScheduler = GangScheduler {
     shapes: &[Shape::Pods, Shape::Executors],
     group_key: GroupKeyPlace::Mark(MarkPlace::Label, "kueue.x-k8s.io/pod-group-name"),
     queue_key: Some((MarkPlace::Label, "kueue.x-k8s.io/queue-name")),
+    more_queue_keys: &[],
     queue_required: true,
     more_keys: &[(MarkPlace::Label, MANAGED), (MarkPlace::Annotation, PARENT), (MarkPlace::Annotation, TOTAL)],
     extra_member_harmless: false,

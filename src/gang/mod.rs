@@ -57,6 +57,8 @@ pub struct GangScheduler {
     pub group_key: GroupKeyPlace,
     /// Where a pod names its queue.
     pub queue_key: Option<(MarkPlace, &'static str)>,
+    /// Where else its scheduler looks for the queue.
+    pub more_queue_keys: &'static [(MarkPlace, &'static str)],
     /// Whether a queue has to be given.
     pub queue_required: bool,
     /// Whether the priority class of the gang's members stands in the group too.
@@ -203,7 +205,12 @@ impl GangScheduler {
             GroupKeyPlace::Mark(place, key) => Some((place, key)),
             GroupKeyPlace::None | GroupKeyPlace::SchedulingGroup => None,
         };
-        group.into_iter().chain(self.queue_key).chain(self.more_keys.iter().copied())
+        group.into_iter().chain(self.queue_keys()).chain(self.more_keys.iter().copied())
+    }
+
+    /// Everywhere a queue may be named to this scheduler.
+    pub fn queue_keys(&self) -> impl Iterator<Item = (MarkPlace, &'static str)> {
+        self.queue_key.into_iter().chain(self.more_queue_keys.iter().copied())
     }
 
     /// Whether this is one of the keys that the scheduler reads.

@@ -15,6 +15,7 @@ pub(super) static NATIVE: GangScheduler = GangScheduler {
     shapes: &[Shape::Executors],
     group_key: GroupKeyPlace::SchedulingGroup,
     queue_key: None,
+    more_queue_keys: &[],
     queue_required: false,
     more_keys: &[],
     extra_member_harmless: true,

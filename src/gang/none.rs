@@ -9,6 +9,7 @@ pub static NONE: GangScheduler = GangScheduler {
     shapes: &[Shape::Pods],
     group_key: GroupKeyPlace::None,
     queue_key: None,
+    more_queue_keys: &[],
     queue_required: false,
     more_keys: &[],
     extra_member_harmless: true,

@@ -23,6 +23,7 @@ pub(super) static VOLCANO: GangScheduler = GangScheduler {
     shapes: &[Shape::Executors, Shape::App],
     group_key: GroupKeyPlace::Mark(MarkPlace::Annotation, "scheduling.k8s.io/group-name"),
     queue_key: Some((MarkPlace::Annotation, QUEUE)),
+    more_queue_keys: &[],
     queue_required: false,
     more_keys: &[(MarkPlace::Annotation, TASK_SPEC)],
     extra_member_harmless: true,

@@ -22,6 +22,7 @@ pub(super) static YUNIKORN: GangScheduler = GangScheduler {
     shapes: &[Shape::Executors],
     group_key: GroupKeyPlace::None,
     queue_key: Some((MarkPlace::Label, QUEUE)),
+    more_queue_keys: &[(MarkPlace::Annotation, QUEUE), (MarkPlace::Label, "queue")],
     queue_required: false,
     more_keys: &[(MarkPlace::Annotation, TASK_GROUP), (MarkPlace::Annotation, TASK_GROUPS)],
     extra_member_harmless: false,

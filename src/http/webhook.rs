@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use axum::Router;
@@ -21,7 +21,7 @@ use http_body_util::BodyExt;
 use hyper::body::Body as _;
 
 use super::limits::{Limits, MAX_BODY, Room};
-use crate::admission::{self, BadReview, Decision, Operation, Review};
+use crate::admission::{self, BadReview, Bench, Decision, Operation, Review};
 use crate::driver::resolve::How;
 use crate::policy::Policies;
 use crate::reason::Reason;
@@ -87,6 +87,18 @@ pub struct Validate {
     pub policies: Arc<ArcSwap<Policies>>,
     /// The account that we write with.
     pub own: Arc<ArcSwapOption<String>>,
+    /// When the policies changed last, if they did.
+    pub changed: Arc<ArcSwapOption<Instant>>,
+}
+
+/// By then every replica has the same policies: kubelets bring a ConfigMap to all nodes within a minute or two.
+const SETTLE: Duration = Duration::from_secs(300);
+
+impl Validate {
+    fn is_settled(&self) -> bool {
+        let changed = self.changed.load();
+        changed.as_ref().is_none_or(|changed| clock::instant().duration_since(**changed) >= SETTLE)
+    }
 }
 
 impl Answer for Validate {
@@ -95,7 +107,10 @@ impl Answer for Validate {
         let own = own.as_ref().map(|own| own.as_str());
         let lean = admission::lean_for_judging(body);
         match admission::request::parse(&lean) {
-            Ok(review) => Answered::with(&review, &admission::judge(&review, &snapshot, &policies, own)),
+            Ok(review) => {
+                let bench = Bench { snapshot: &snapshot, own, settled: self.is_settled() };
+                Answered::with(&review, &admission::judge(&review, &policies, bench))
+            }
             Err(bad) => Answered::bad(&bad),
         }
     }

@@ -93,7 +93,7 @@ pub struct Policy {
 }
 
 /// What validating admission does about what it finds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Validate {
     /// It says so in the audit log.
     #[default]
@@ -259,9 +259,9 @@ impl Policies {
         self.list.iter().chain([&self.last])
     }
 
-    /// Whether this account may change gang keys and owners of existing pods.
-    pub fn is_trusted_writer(&self, username: &str) -> bool {
-        self.trusted_writers.iter().any(|pattern| pattern.matches(username))
+    /// Whether this account, or a group of it, may change gang keys and owners of existing pods.
+    pub fn is_trusted_writer(&self, name: &str) -> bool {
+        self.trusted_writers.iter().any(|pattern| pattern.matches(name))
     }
 
     /// Whether pods of this account never become owners.

@@ -174,7 +174,7 @@ pub(super) fn review(api: &Api, request: &Request) -> Result<Value> {
                 Err(_) => json!({"authenticated": false, "error": "invalid bearer token"}),
             }
         }
-        "selfsubjectaccessreviews" if api.authorize => {
+        "selfsubjectaccessreviews" | "subjectaccessreviews" | "localsubjectaccessreviews" if api.authorize => {
             let asked = |key: &str| text(&body, &["spec", "resourceAttributes", key]);
             let some = |key: &str| Some(asked(key)).filter(|value| !value.is_empty());
             let wish = Wish {
@@ -185,7 +185,15 @@ pub(super) fn review(api: &Api, request: &Request) -> Result<Value> {
                 namespace: some("namespace"),
                 name: some("name"),
             };
-            json!({"allowed": rbac::allows(api, &request.user, &wish)})
+            let own = request.resource.plural.starts_with("self");
+            let groups = list(&body, &["spec", "groups"]).iter().filter_map(Value::as_str).map(str::to_owned);
+            let other = User {
+                username: text(&body, &["spec", "user"]).to_owned(),
+                uid: String::new(),
+                groups: groups.collect(),
+                extra: std::collections::BTreeMap::new(),
+            };
+            json!({"allowed": rbac::allows(api, if own { &request.user } else { &other }, &wish)})
         }
         _ => json!({"allowed": true, "reason": "the sandbox enforces no authorization (--rbac)"}),
     };

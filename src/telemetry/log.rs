@@ -19,6 +19,15 @@ pub enum Format {
 pub fn init(filter: &str, format: Format) -> anyhow::Result<()> {
     // The client's own lines repeat what the watches say, without saying for what.
     let given = filter;
+    // A word that is no level would be taken for a module of that name, and all else be silent.
+    let levels = ["off", "error", "warn", "info", "debug", "trace"];
+    let known = |directive: &str| directive.contains('=') || levels.contains(&directive.to_ascii_lowercase().as_str());
+    let modules = |directive: &str| directive.contains("::") || directive.starts_with("spark_usher");
+    if let Some(wrong) = filter.split(',').map(str::trim).find(|directive| !known(directive) && !modules(directive)) {
+        anyhow::bail!(
+            "--log {given}: {wrong:?} is no level; expected off, error, warn, info, debug, trace or directives such as info,spark_usher=debug"
+        );
+    }
     let filter = EnvFilter::try_new(format!("kube_client=off,kube_runtime=off,{given}"))
         .map_err(|error| anyhow::anyhow!("--log {given}: {error}; expected error, warn, info, debug, trace or directives such as info,spark_usher=debug"))?;
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);

@@ -12,6 +12,7 @@ use prometheus::{
 
 use crate::admission::Operation;
 use crate::driver::resolve::How;
+use crate::lifecycle::cause::Cause;
 use crate::reason::Reason;
 
 /// Name, labels, help.
@@ -73,9 +74,22 @@ pub const TABLE: &[(&str, &[&str], &str)] = &[
         &[],
         "When the last poll of all Spark pods by this replica succeeded, in seconds since 1970.",
     ),
+    ("spark_usher_poll_interval_seconds", &[], "How often the leader is to poll (`lifecycle.poll`)."),
     ("spark_usher_poll_bytes_total", &[], "Bytes that polls have read."),
     ("spark_usher_watch_misses_total", &[], "Changes that a look by name found and the watch had not shown."),
     ("spark_usher_leader", &[], "1 while this replica holds the lease."),
+];
+
+/// What the loop does.
+const ACTIONS: [&str; 8] = [
+    "create-group",
+    "patch-group",
+    "delete-group",
+    "adopt",
+    "label-executor",
+    "delete-executor",
+    "certificate",
+    "ca-bundle",
 ];
 
 /// The values that each label may have.
@@ -215,6 +229,8 @@ pub struct Metrics {
     /// Polls.
     pub poll_success: Gauge,
     /// Polls.
+    pub poll_interval: Gauge,
+    /// Polls.
     pub poll_bytes: IntCounter,
     /// Watches.
     pub watch_misses: IntCounter,
@@ -243,7 +259,7 @@ impl Metrics {
             register(&registry, Histogram::with_opts(opts)?)
         };
         let float = |name: &str| register(&registry, Gauge::new(name, help(name))?);
-        Ok(Metrics {
+        let metrics = Metrics {
             requests: counters("spark_usher_admission_requests_total")?,
             known: (0..Hook::ALL.len() * Operation::ALL.len() * Outcome::ALL.len() * Reason::ALL.len())
                 .map(|_| OnceLock::new())
@@ -269,6 +285,7 @@ impl Metrics {
             idle_drivers: gauge("spark_usher_drivers_without_executors")?,
             fallback: gauge("spark_usher_fallback_pods")?,
             poll_success: float("spark_usher_poll_success_seconds")?,
+            poll_interval: float("spark_usher_poll_interval_seconds")?,
             applications: gauge("spark_usher_applications")?,
             executors: gauges("spark_usher_executors")?,
             groups: gauges("spark_usher_groups")?,
@@ -280,7 +297,30 @@ impl Metrics {
             watch_misses: counter("spark_usher_watch_misses_total")?,
             leader: gauge("spark_usher_leader")?,
             registry,
-        })
+        };
+        metrics.from_the_start();
+        Ok(metrics)
+    }
+
+    /// Counters on which alerts rest are there before their first event: an increase from nothing to 1 is none to
+    /// Prometheus.
+    fn from_the_start(&self) {
+        for result in ["ok", "refused"] {
+            self.certificate_reloads.with_label_values(&[result]);
+            self.config_reloads.with_label_values(&[result]);
+        }
+        for action in ACTIONS {
+            for result in ["ok", "failed"] {
+                self.actions.with_label_values(&[action, result]);
+            }
+        }
+        for cause in Cause::ALL {
+            self.exits.with_label_values(&[cause.as_str(), "none"]);
+        }
+        for outcome in [Outcome::Allowed, Outcome::Refused] {
+            let values = [Hook::Validate.as_str(), "create", outcome.as_str(), Reason::NotSeated.as_str()];
+            self.requests.with_label_values(&values);
+        }
     }
 
     /// Counts a review.
@@ -379,6 +419,7 @@ mod tests {
         all("outcome", Outcome::ALL.map(Outcome::as_str).into());
         all("how", How::ALL.map(How::as_str).into());
         all("state", crate::spark::state::ExecutorPodState::ALL.map(|state| state.as_str()).into());
+        all("action", ACTIONS.into());
         let with_groups = crate::gang::TABLE.iter().filter(|row| !row.apis.is_empty());
         all("scheduler", with_groups.map(|row| row.kind).collect());
     }

@@ -204,6 +204,31 @@ impl Maker<'_> {
     }
 }
 
+/// Names as they stand on a certificate: addresses in their usual form, DNS names without the dot at their end. What no
+/// API server could call is an error.
+pub fn checked_names(names: &[String]) -> Result<Vec<String>, String> {
+    let mut out = Vec::new();
+    for name in names {
+        let plain = name.trim().trim_end_matches('.').to_ascii_lowercase();
+        let name = match plain.parse::<IpAddr>() {
+            Ok(address) => address.to_string(),
+            Err(_) if plain.contains('*') || ServerName::try_from(plain.as_str()).is_err() => {
+                return Err(format!(
+                    "{name:?} is no name of a server: expected DNS names or addresses, such as spark-usher.spark-usher.svc"
+                ));
+            }
+            Err(_) => plain,
+        };
+        if !out.contains(&name) {
+            out.push(name);
+        }
+    }
+    if out.is_empty() {
+        return Err("expected at least one name, such as spark-usher.spark-usher.svc".to_owned());
+    }
+    Ok(out)
+}
+
 /// DNS names, and addresses.
 pub fn split(names: &[String]) -> (Vec<&str>, Vec<IpAddr>) {
     let dns = names.iter().map(String::as_str).filter(|name| name.parse::<IpAddr>().is_err()).collect();
@@ -234,10 +259,11 @@ fn validity(certificate: &CertificateDer<'_>) -> Option<Validity> {
     Some(Validity { from: at(parsed.validity().not_before)?, until: at(parsed.validity().not_after)? })
 }
 
-/// The authorities of a bundle that hold now.
+/// The authorities of a bundle that have not ended. One that has not begun yet was made by a clock ahead of ours: that is
+/// no reason to forget it.
 fn roots(bundle: &str, now: Timestamp) -> Vec<Root> {
     let read = |certificate: CertificateDer<'_>| {
-        let validity = validity(&certificate).filter(|validity| validity.holds(now))?;
+        let validity = validity(&certificate).filter(|validity| now < validity.until)?;
         let key = parse(&certificate)?.public_key().raw.to_vec();
         Some(Root { pem: to_pem(&certificate), key, validity })
     };

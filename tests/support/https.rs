@@ -70,6 +70,7 @@ impl Setup {
         let validate = Arc::new(Validate {
             snapshot: snapshot.clone(),
             policies: policies.clone(),
+            changed: Arc::default(),
             own: Arc::new(ArcSwapOption::from_pointee("system:serviceaccount:spark-usher:spark-usher".to_owned())),
         });
         let routes = webhook::router(answer, validate, self.limits, metrics.clone());

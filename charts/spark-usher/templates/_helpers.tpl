@@ -120,5 +120,5 @@ annotations:
 
 {{/* A name with * and ? as a regular expression. */}}
 {{- define "spark-usher.regex" -}}
-^{{ regexReplaceAll "([^A-Za-z0-9_:/ *?-])" . "[${1}]" | replace "*" ".*" | replace "?" "." }}$
+^{{ regexReplaceAll "([^A-Za-z0-9_:/ *?-])" . "\\${1}" | replace "*" ".*" | replace "?" "." }}$
 {{- end }}

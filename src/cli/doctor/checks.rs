@@ -10,7 +10,7 @@ use kube::core::{Selector, SelectorExt};
 use serde_json::Value;
 
 use super::Finding;
-use super::gather::{Facts, Found, argument, name_of};
+use super::gather::{Facts, Found, Policy as PolicyFile, argument, name_of};
 use crate::config;
 use crate::gang;
 use crate::json::{at, entries, list, text};
@@ -39,13 +39,19 @@ const USUAL_MANAGERS: &[&str] = &[
 /// All checks, in the order in which a person would look.
 pub(super) fn examine(facts: &Facts) -> Vec<Finding> {
     let mut out = vec![version(facts)];
-    let policies = policy(facts, &mut out);
-    deployment(facts, &mut out);
     let ours = configured(facts, &mut out);
+    if !deployment(facts, ours.as_ref().map(|(_, webhook)| webhook), &mut out) {
+        // Nothing else can be told of what is not here.
+        return out;
+    }
+    let policies = policy(facts, &mut out);
     if let Some((_, webhook)) = &ours {
-        certificate(facts, webhook, &mut out);
+        certificate(facts, "mutating", webhook, &mut out);
         endpoints(facts, webhook, &mut out);
         selectors(facts, webhook, &mut out);
+    }
+    if let Some((_, webhook)) = facts.validating.as_ref().ok().and_then(|all| find(all, VALIDATE)) {
+        certificate(facts, "validating", &webhook, &mut out);
     }
     trial(facts, ours.as_ref().map(|(_, webhook)| webhook), &mut out);
     rights(facts, policies.as_ref(), &mut out);
@@ -83,10 +89,17 @@ fn version(facts: &Facts) -> Finding {
 }
 
 fn policy(facts: &Facts, out: &mut Vec<Finding>) -> Option<Policies> {
-    let text = told(&facts.policy, "the policy file's ConfigMap", out)?;
-    let Some(text) = text else {
-        out.push(Finding::ok("no policy file: executors get their owner, nothing else changes"));
-        return Some(Policies::default());
+    let text = match told(&facts.policy, "the policy file's ConfigMap", out)? {
+        PolicyFile::Text(text) => text,
+        PolicyFile::None => {
+            out.push(Finding::ok("no policy file: executors get their owner, nothing else changes"));
+            return Some(Policies::default());
+        }
+        PolicyFile::Missing(what) => {
+            let what = format!("the policy file is gone: {what} is not there, and no replica can start again");
+            out.push(Finding::failed(what, "helm upgrade, or existingConfigMap with the key policy.yaml"));
+            return None;
+        }
     };
     match config::from_text(text) {
         Ok(config) => {
@@ -105,13 +118,18 @@ fn policy(facts: &Facts, out: &mut Vec<Finding>) -> Option<Policies> {
     }
 }
 
-fn deployment(facts: &Facts, out: &mut Vec<Finding>) {
-    let Some(all) = told(&facts.deployments, "the Deployment", out) else { return };
+/// Whether it is here at all.
+fn deployment(facts: &Facts, webhook: Option<&Value>, out: &mut Vec<Finding>) -> bool {
+    let Some(all) = told(&facts.deployments, "the Deployment", out) else { return true };
     let Some(deployment) = all.first() else {
-        let what =
-            format!("no Deployment labelled app.kubernetes.io/name={} in namespace {}", labels::USHER, facts.namespace);
-        out.push(Finding::failed(what, "helm install, or say where it is: --namespace"));
-        return;
+        let what = format!("no Deployment of spark-usher in namespace {}", facts.namespace);
+        let elsewhere = webhook.map(|webhook| text(webhook, &["clientConfig", "service", "namespace"]));
+        let fix = match elsewhere.filter(|elsewhere| !elsewhere.is_empty() && **elsewhere != facts.namespace) {
+            Some(elsewhere) => format!("the webhook's Service is in {elsewhere}: --namespace {elsewhere}"),
+            None => "helm install, or say where it is: --namespace".to_owned(),
+        };
+        out.push(Finding::failed(what, fix));
+        return false;
     };
     let number = |path: &[&str]| at(deployment, path).and_then(Value::as_u64).unwrap_or_default();
     let (wanted, ready) = (number(&["spec", "replicas"]), number(&["status", "readyReplicas"]));
@@ -130,18 +148,20 @@ fn deployment(facts: &Facts, out: &mut Vec<Finding>) {
         (wanted, ready) if ready < wanted => Finding::warning(what, "kubectl describe pods, and their logs"),
         _ => Finding::ok(what),
     });
-    let Some(lease) = told(&facts.lease, "the Lease", out) else { return };
+    let Some(lease) = told(&facts.lease, "the Lease", out) else { return true };
+    let seconds = lease.as_ref().and_then(|lease| at(lease, &["spec", "leaseDurationSeconds"])?.as_i64()).unwrap_or(4);
     let renewed = lease.as_ref().and_then(|lease| text(lease, &["spec", "renewTime"]).parse::<Timestamp>().ok());
     let holder = lease.as_ref().map(|lease| text(lease, &["spec", "holderIdentity"])).unwrap_or_default();
     out.push(match renewed {
-        Some(renewed) if !holder.is_empty() && facts.now.duration_since(renewed).as_secs() < 60 => {
+        Some(renewed) if !holder.is_empty() && facts.now.duration_since(renewed).as_secs() < 10 + 2 * seconds => {
             Finding::ok(format!("{holder} leads"))
         }
         _ => Finding::failed(
             "no replica leads: no PodGroup is made and no end is told",
-            "look for \"the lease cannot be read or written\" in the log; mostly a right is missing",
+            "look for \"the lease cannot be read or written\" in the log; a right is missing, or clocks differ",
         ),
     });
+    true
 }
 
 fn is_ready(pod: &Value) -> bool {
@@ -191,13 +211,14 @@ fn configured(facts: &Facts, out: &mut Vec<Finding>) -> Option<(String, Value)> 
 }
 
 /// Whether what is served is what API servers trust.
-fn certificate(facts: &Facts, webhook: &Value, out: &mut Vec<Finding>) {
+fn certificate(facts: &Facts, kind: &str, webhook: &Value, out: &mut Vec<Finding>) {
     let bundle = STANDARD.decode(text(webhook, &["clientConfig", "caBundle"])).unwrap_or_default();
     let bundle = String::from_utf8_lossy(&bundle).into_owned();
     if bundle.is_empty() {
         out.push(Finding::failed(
-            "the configuration has no caBundle: API servers trust nobody",
-            "the leader writes it within seconds (its log says why not); cert-manager's CA injector with certManager",
+            format!("the {kind} webhook has no caBundle: API servers trust nobody"),
+            "the leader writes it within seconds where --mutating-configuration and --validating-configuration name it \
+             (its log says why not); with certManager the CA injector does",
         ));
         return;
     }
@@ -220,7 +241,9 @@ fn certificate(facts: &Facts, webhook: &Value, out: &mut Vec<Finding>) {
     let chain = String::from_utf8_lossy(&chain);
     if !verifies(&chain, std::slice::from_ref(&name), &[&bundle], facts.now) {
         out.push(Finding::failed(
-            format!("the caBundle does not vouch for the serving certificate for {name}: every review fails open"),
+            format!(
+                "the caBundle of the {kind} webhook does not vouch for the serving certificate for {name}: no review is answered"
+            ),
             "the leader puts it right within seconds (its log says why not); with your own files: certificates.caBundle",
         ));
         return;
@@ -232,7 +255,9 @@ fn certificate(facts: &Facts, webhook: &Value, out: &mut Vec<Finding>) {
             "it should have been renewed: see the log",
         )
     } else {
-        Finding::ok(format!("the caBundle vouches for the serving certificate, which lasts {days} days"))
+        Finding::ok(format!(
+            "the caBundle of the {kind} webhook vouches for the serving certificate, which lasts {days} days"
+        ))
     });
 }
 
@@ -317,11 +342,19 @@ fn trial(facts: &Facts, webhook: Option<&Value>, out: &mut Vec<Finding>) {
     }
     match &facts.trial {
         Ok(trial) => {
-            let marked =
-                entries(&trial.pod, &["metadata", "annotations"]).any(|(key, _)| key.starts_with(labels::PREFIX));
-            let heard = trial.warnings.iter().any(|warning| warning.contains("spark-usher"));
+            // The fallback policy's mark, and the validating webhook's word that the other one was away, prove nothing.
+            let marked = entries(&trial.pod, &["metadata", "annotations"])
+                .any(|(key, value)| key.starts_with(labels::PREFIX) && value != labels::BY_FALLBACK);
+            let heard = trial
+                .warnings
+                .iter()
+                .any(|warning| warning.contains("spark-usher: ") && !warning.contains("the pod lacks"));
+            let known = out.iter().any(|finding| finding.grade == super::Grade::Failed);
             out.push(if marked || heard {
                 Finding::ok(format!("an executor asked for in {namespace} (dry run) came back through the webhook"))
+            } else if known {
+                let what = format!("an executor asked for in {namespace} (dry run) came back as it was sent");
+                Finding::failed(what, "what failed above")
             } else {
                 Finding::failed(
                     format!("an executor asked for in {namespace} (dry run) came back as it was sent: the API server did not reach the webhook"),

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::cluster::client::Brief;
 use crate::cluster::rights::{self, Named, Right, Scope};
 use crate::cluster::view::resource;
-use crate::json::{list, text};
+use crate::json::{at, entries, list, text};
 use crate::spark::labels;
 
 /// So many Spark pods are looked at, at most.
@@ -38,13 +38,24 @@ pub(super) struct Facts {
     pub(super) lease: Found<Option<Value>>,
     pub(super) secret: Found<Option<Value>>,
     /// The policy file, out of its ConfigMap.
-    pub(super) policy: Found<Option<String>>,
+    pub(super) policy: Found<Policy>,
     /// `group/version` of every API that is served.
     pub(super) served: Found<Vec<String>>,
     /// Rights and verbs, and whether they are given.
     pub(super) rights: Found<Vec<(Right, &'static str, bool)>>,
     pub(super) spark_pods: Found<Vec<Value>>,
     pub(super) trial: Found<Trial>,
+}
+
+/// The policy file of an installation.
+#[derive(Clone, Debug)]
+pub(super) enum Policy {
+    /// It has none.
+    None,
+    /// It has this one.
+    Text(String),
+    /// It should have one, and this is not there.
+    Missing(String),
 }
 
 /// What came of asking for an executor.
@@ -68,8 +79,8 @@ pub(super) async fn gather(client: &Client, namespace: &str, try_in: &str, now: 
         let found = api.list(&params).await.map_err(|error| Brief(&error).to_string())?;
         Ok(found.items.into_iter().filter_map(|object| serde_json::to_value(object).ok()).collect())
     };
-    let named = format!("app.kubernetes.io/name={}", labels::USHER);
-    let deployments = all(resource("apps", "v1", "Deployment", "deployments"), Some(namespace), &named).await;
+    let deployments = all(resource("apps", "v1", "Deployment", "deployments"), Some(namespace), "").await;
+    let deployments = deployments.map(|all| all.into_iter().filter(serves).collect::<Vec<_>>());
     let deployment = deployments.as_ref().ok().and_then(|all| all.first()).cloned().unwrap_or_default();
     let pod = deployment.pointer("/spec/template/spec").cloned().unwrap_or_default();
     let arg = |name: &str| argument(&pod, name);
@@ -84,8 +95,19 @@ pub(super) async fn gather(client: &Client, namespace: &str, try_in: &str, now: 
         volume_name(volumes, name)
     };
     let secret = arg("--tls-secret").or_else(|| volume("secret", "secretName"));
-    let policy = one(resource("", "v1", "ConfigMap", "configmaps"), volume("configMap", "name")).await;
-    let policy = policy.map(|map| map.map(|map| text(&map, &["data", "policy.yaml"]).to_owned()));
+    let file = arg("--config").and_then(|path| path.rsplit('/').next().map(str::to_owned));
+    let map = volume("configMap", "name").filter(|_| file.is_some());
+    let policy = one(resource("", "v1", "ConfigMap", "configmaps"), map.clone()).await;
+    let policy = match (policy, map, file) {
+        (Ok(None), Some(map), _) => Ok(Policy::Missing(format!("ConfigMap {map}"))),
+        (Ok(Some(found)), Some(map), Some(file)) => Ok(match at(&found, &["data", &file]).and_then(Value::as_str) {
+            Some(text) => Policy::Text(text.to_owned()),
+            None => Policy::Missing(format!("the key {file} of ConfigMap {map}")),
+        }),
+        (found, ..) => found.map(|_| Policy::None),
+    };
+    let own = entries(&deployment, &["spec", "selector", "matchLabels"]).map(|(key, value)| format!("{key}={value}"));
+    let own = own.collect::<Vec<_>>().join(",");
     let account = text(&pod, &["serviceAccountName"]);
     let lease = arg("--lease").unwrap_or_else(|| labels::USHER.to_owned());
     Ok(Facts {
@@ -96,18 +118,34 @@ pub(super) async fn gather(client: &Client, namespace: &str, try_in: &str, now: 
         mutating: all(admission("MutatingWebhookConfiguration", "mutatingwebhookconfigurations"), None, "").await,
         validating: all(admission("ValidatingWebhookConfiguration", "validatingwebhookconfigurations"), None, "").await,
         namespaces: all(resource("", "v1", "Namespace", "namespaces"), None, "").await,
-        pods: all(resource("", "v1", "Pod", "pods"), Some(namespace), &named).await,
+        pods: all(resource("", "v1", "Pod", "pods"), Some(namespace), &own).await,
         slices: all(resource("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices"), Some(namespace), "").await,
         lease: one(resource("coordination.k8s.io", "v1", "Lease", "leases"), Some(lease.clone())).await,
         served: served(client).await.map_err(|error| Brief(&error).to_string()),
-        rights: may(client, namespace, account, &lease, secret.as_deref())
-            .await
-            .map_err(|error| Brief(&error).to_string()),
+        rights: may(
+            client,
+            namespace,
+            account,
+            &lease,
+            secret.as_deref(),
+            (arg("--mutating-configuration").as_deref(), arg("--validating-configuration").as_deref()),
+        )
+        .await
+        .map_err(|error| Brief(&error).to_string()),
         secret: one(resource("", "v1", "Secret", "secrets"), secret).await,
         policy,
         spark_pods: all(resource("", "v1", "Pod", "pods"), None, labels::ROLE).await,
         trial: trial(client, try_in).await,
         deployments,
+    })
+}
+
+/// Whether a Deployment is one of ours, whatever it is called: a container of it is told to serve.
+fn serves(deployment: &Value) -> bool {
+    let pod = at(deployment, &["spec", "template", "spec"]).unwrap_or(&Value::Null);
+    list(pod, &["containers"]).iter().any(|container| {
+        let args = list(container, &["args"]);
+        args.first().and_then(Value::as_str) == Some("serve") && argument(pod, "--webhook-listen").is_some()
     })
 }
 
@@ -135,6 +173,7 @@ async fn may(
     account: &str,
     lease: &str,
     secret: Option<&str>,
+    (mutating, validating): (Option<&str>, Option<&str>),
 ) -> kube::Result<Vec<(Right, &'static str, bool)>> {
     let api: Api<SubjectAccessReview> = Api::all(client.clone());
     let mut out = Vec::new();
@@ -143,8 +182,13 @@ async fn may(
             let name = match right.named {
                 Named::Lease => Some(lease.to_owned()),
                 Named::Secret => secret.map(str::to_owned),
-                Named::Any | Named::Configuration => None,
+                Named::Configuration if right.resource.starts_with("mutating") => mutating.map(str::to_owned),
+                Named::Configuration => validating.map(str::to_owned),
+                Named::Any => None,
             };
+            if right.named == Named::Configuration && name.is_none() {
+                continue; // None is kept.
+            }
             let asked = SubjectAccessReview {
                 spec: SubjectAccessReviewSpec {
                     user: Some(format!("system:serviceaccount:{namespace}:{account}")),
@@ -165,10 +209,6 @@ async fn may(
                 },
                 ..SubjectAccessReview::default()
             };
-            // By what name the configurations go is a matter of the chart's values.
-            if right.named == Named::Configuration {
-                continue;
-            }
             let answer = api.create(&PostParams::default(), &asked).await?;
             out.push((right, *verb, answer.status.is_some_and(|status| status.allowed)));
         }

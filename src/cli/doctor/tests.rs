@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::Grade;
 use super::checks::examine;
-use super::gather::{Facts, Trial};
+use super::gather::{Facts, Policy, Trial};
 use super::*;
 use crate::tls::ca::Authority;
 use base64::Engine;
@@ -60,7 +60,7 @@ fn well() -> Facts {
         })]),
         lease: Ok(Some(json!({"spec": {"holderIdentity": "spark-usher-1_ab", "renewTime": NOW.to_string()}}))),
         secret: Ok(Some(secret(&authority))),
-        policy: Ok(Some(POLICY.into())),
+        policy: Ok(Policy::Text(POLICY.into())),
         served: Ok(vec!["scheduling.volcano.sh/v1beta1".into(), "events.k8s.io/v1".into()]),
         rights: Ok(rights::all().into_iter().map(|right| (right, "get", true)).collect()),
         spark_pods: Ok(vec![executor]),
@@ -75,6 +75,8 @@ fn well() -> Facts {
 fn odd(facts: &Facts) -> (Grade, String) {
     let all = examine(facts);
     let mut odd: Vec<_> = all.into_iter().filter(|finding| finding.grade != Grade::Ok).collect();
+    // What is wrong with the Secret is wrong for both webhooks.
+    odd.dedup_by_key(|finding| finding.what.replace("validating", "mutating"));
     assert_eq!(odd.len(), 1, "{odd:#?}");
     let Finding { grade, what, fix } = odd.remove(0);
     assert!(!fix.is_empty(), "{what}: and what is to be done?");
@@ -113,6 +115,10 @@ fn the_webhook_and_its_certificate() {
     facts.validating = Ok(Vec::new());
     warned(&facts, "the validating webhook is not registered");
     failed(&with(&|hook| hook["clientConfig"]["caBundle"] = Value::Null), "no caBundle");
+    let mut facts = well();
+    let bundle = STANDARD.encode(other.pem());
+    facts.validating.as_mut().unwrap()[0]["webhooks"][0]["clientConfig"]["caBundle"] = bundle.into();
+    failed(&facts, "of the validating webhook does not vouch");
     failed(&with(&|hook| hook["clientConfig"]["caBundle"] = STANDARD.encode(other.pem()).into()), "does not vouch");
     failed(&with(&|hook| hook["clientConfig"]["service"]["namespace"] = "renamed".into()), "does not vouch");
     let mut facts = well();
@@ -145,6 +151,10 @@ fn whether_it_is_reached() {
         pod: json!({"metadata": {"annotations": {"spark-usher.io/by": "batch/volcano"}}}),
     });
     assert!(examine(&facts).iter().all(|finding| finding.grade == Grade::Ok));
+    let fallback = json!({"metadata": {"annotations": {"spark-usher.io/by": "fallback"}}});
+    let away = vec!["spark-usher: the pod lacks its schedulerName".to_owned()];
+    facts.trial = Ok(Trial { warnings: away, pod: fallback });
+    failed(&facts, "did not reach the webhook");
     facts.trial = Err("pods is forbidden".into());
     warned(&facts, "pods is forbidden");
     facts.try_in = "kube-system".into();
@@ -168,6 +178,8 @@ fn who_runs_leads_and_may() {
     let mut facts = well();
     facts.deployments = Ok(Vec::new());
     failed(&facts, "no Deployment");
+    facts.namespace = "nope".into();
+    assert!(examine(&facts).iter().any(|finding| finding.fix.ends_with("--namespace spark-usher")));
     let mut facts = well();
     facts.deployments.as_mut().unwrap()[0]["status"]["readyReplicas"] = 1.into();
     warned(&facts, "1 of 2 replicas");
@@ -188,7 +200,7 @@ fn who_runs_leads_and_may() {
         *given &= right.resource != "configmaps";
     }
     failed(&facts, "get configmaps (read how many executors an application wants)");
-    facts.policy = Ok(Some("policies: [{name: a, gang: {readSparkConf: false}}]".into()));
+    facts.policy = Ok(Policy::Text("policies: [{name: a, gang: {readSparkConf: false}}]".into()));
     // The built-in policy behind it reads.
     failed(&facts, "get configmaps");
     let mut facts = well();
@@ -202,9 +214,11 @@ fn schedulers_policies_and_others() {
     facts.served = Ok(vec!["events.k8s.io/v1".into()]);
     failed(&facts, "serves no PodGroups of volcano");
     let mut facts = well();
-    facts.policy = Ok(Some("policies: [{name: a, scheduler: {type: slurm}}]".into()));
+    facts.policy = Ok(Policy::Text("policies: [{name: a, scheduler: {type: slurm}}]".into()));
     failed(&facts, "unknown scheduler type");
-    facts.policy = Ok(None);
+    facts.policy = Ok(Policy::Missing("ConfigMap p".into()));
+    failed(&facts, "ConfigMap p is not there");
+    facts.policy = Ok(Policy::None);
     assert!(examine(&facts).iter().all(|finding| finding.grade == Grade::Ok));
     let pods = webhook("validatepod.volcano.sh", "");
     let mut facts = well();
