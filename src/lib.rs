@@ -6,7 +6,7 @@
 //! ```text
 //! Road A  admission   bytes ─ http::webhook ─▶ admission::request ─┐
 //!                                                                 ├▶ admission::decide ─▶ Decision ─▶ admission::patch ─▶ response bytes
-//!                                      Arc<Snapshot> (lock-free) ──┘
+//!                                      Arc<Snapshot> (lock-free) ──┘            └▶ again, on the final state: admission::judge
 //! Road B  lifecycle   watch, looks ─ cluster ─▶ snapshot::Change ─▶ Snapshot::apply ─▶ publish Arc<Snapshot>
 //!                       ├▶ snapshot::Store ─ batches ─▶ lifecycle::Exits ─▶ told once: log, metric, Event, `why`
 //!                       └▶ lifecycle::plan(&Snapshot, app, …) ─▶ Vec<Action> ─▶ cluster::apply ─▶ API call ─▶ (seen again by the watch)
@@ -29,7 +29,7 @@
 //! | [`gang`] | what each scheduler wants on the wire; how large a gang is and what it is called |
 //! | [`policy`] | validated settings, and which annotations count |
 //! | [`driver`] | whose executor is this? |
-//! | [`admission`] | road A |
+//! | [`admission`] | road A: what is changed, what is objected to, and the policies that stand in while we are away |
 //! | [`lifecycle`] | road B: the plan |
 //!
 //! Everything down to here is the core: sync, total, deterministic. No clock, no environment, no network, no log:
@@ -39,10 +39,10 @@
 //! |---|---|
 //! | [`runtime`] | clocks, randomness, readiness, shutdown, supervised tasks, files that change |
 //! | [`telemetry`] | logs and metrics |
-//! | [`tls`] | certificates |
+//! | [`tls`] | certificates: made, read, served, and their rotation |
 //! | [`config`] | the policy file |
 //! | [`http`] | the webhook's endpoint, the port for probes and metrics, the port for people |
-//! | [`cluster`] | the API server: watches, reads, guarded writes, the lease (it and `http` never meet) |
+//! | [`cluster`] | the API server: watches, reads, guarded writes, the lease, our certificates (it and `http` never meet) |
 //! | [`sandbox`] | an in-memory Kubernetes API |
 //! | [`app`] | the only place that knows everybody |
 //! | [`cli`] | the commands |

@@ -298,13 +298,13 @@ impl Metrics {
             leader: gauge("spark_usher_leader")?,
             registry,
         };
-        metrics.from_the_start();
+        metrics.begin_at_zero();
         Ok(metrics)
     }
 
     /// Counters on which alerts rest are there before their first event: an increase from nothing to 1 is none to
     /// Prometheus.
-    fn from_the_start(&self) {
+    fn begin_at_zero(&self) {
         for result in ["ok", "refused"] {
             self.certificate_reloads.with_label_values(&[result]);
             self.config_reloads.with_label_values(&[result]);
