@@ -192,6 +192,24 @@ async fn a_secret_that_is_emptied_is_put_back_and_one_that_is_deleted_is_made_an
     eventually("the caBundle is back", async || bundle(&cluster).await == before["ca.crt"]).await;
     eventually("the webhook is called", async || try_pod(&cluster).await == Ok(true)).await;
 
+    // Somebody else's pair is served by nobody, and replaced by what was there.
+    let foreign =
+        Authority::new("foreign", clock::now()).unwrap().serve(&["localhost"], &["127.0.0.1".parse().unwrap()]);
+    let foreign = foreign.unwrap();
+    let refusals = || app.counters().certificate_reloads.with_label_values(&["refused"]).get();
+    let told = refusals();
+    use base64::Engine;
+    let encode = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
+    let patch = json!({"data": {"tls.crt": encode(&foreign.certificate), "tls.key": encode(&foreign.key)}});
+    let patched = secrets.patch(SECRET, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+    eventually("it is put back", async || {
+        let now = secrets.get(SECRET).await.unwrap();
+        now.metadata.resource_version != patched.metadata.resource_version && kept(&cluster).await == before
+    })
+    .await;
+    println!("a foreign pair: {} refusals", refusals() - told);
+    assert_eq!(try_pod(&cluster).await, Ok(true));
+
     stop.store(false, Ordering::SeqCst);
     let creating = constantly(&cluster, &stop);
     secrets.delete(SECRET, &DeleteParams::default()).await.unwrap();

@@ -74,7 +74,7 @@ pub async fn run(
         );
     }
     let mut keeper = Keeper::new(client, managed, metrics);
-    let (mut seen, mut serves, mut complained) = (None, false, false);
+    let (mut seen, mut refused, mut serves, mut complained) = (None, None, false, false);
     loop {
         let leadership = leading.borrow_and_update().clone();
         let round = tokio::time::timeout(LIMIT, keeper.round(leadership.as_deref()));
@@ -83,10 +83,18 @@ pub async fn run(
             Ok(kept) => {
                 complained = false;
                 if let Some(kept) = kept.filter(|kept| seen.as_ref() != Some(kept)) {
-                    let loaded = servable(&kept, &keeper.managed.names);
-                    serves |= loaded.is_ok();
-                    taken(loaded);
-                    seen = Some(kept);
+                    match servable(&kept, &keeper.managed.names) {
+                        Ok(certificate) => {
+                            (seen, refused, serves) = (Some(kept), None, true);
+                            taken(Ok(certificate));
+                        }
+                        // Told once, and tried again: it may only not have begun yet.
+                        Err(error) if refused.as_ref() != Some(&kept) => {
+                            refused = Some(kept);
+                            taken(Err(error));
+                        }
+                        Err(_) => {}
+                    }
                 }
             }
             Err(error) => {
@@ -168,10 +176,6 @@ impl Keeper {
                     Ok(written) => {
                         self.count("certificate", "ok");
                         tracing::info!(what, secret = self.managed.secret.1, "certificates written");
-                        if secret.is_none() {
-                            // What was deleted on purpose is not put back later.
-                            self.whole = None;
-                        }
                         secret = Some(written);
                     }
                     // Somebody wrote in between: looked at again the next time.
@@ -187,8 +191,9 @@ impl Keeper {
             }
         }
         let kept = secret.as_ref().map(read);
-        if let Some(kept) = kept.as_ref().filter(|kept| rotation::is_whole(kept, &self.managed.names, clock::now())) {
-            self.whole = Some(kept.clone());
+        if let Some(kept) = kept.as_ref().filter(|kept| rotation::is_sound(kept, &self.managed.names, clock::now())) {
+            // A key that was deleted on purpose is not put back later, by whomever leads then.
+            self.whole = rotation::is_whole(kept, &self.managed.names, clock::now()).then(|| kept.clone());
         }
         Ok(kept)
     }
@@ -204,7 +209,7 @@ impl Keeper {
         };
         let is_whole = |kept: &Kept| rotation::is_whole(kept, &self.managed.names, clock::now());
         let found = next(kept, published)?;
-        if is_whole(kept) {
+        if rotation::is_sound(kept, &self.managed.names, clock::now()) {
             return Ok(found.map(|(kept, step)| (kept, step.as_str())));
         }
         let whole = self.whole.as_ref().filter(|whole| is_whole(whole));

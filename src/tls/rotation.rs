@@ -169,6 +169,14 @@ pub fn is_whole(kept: &Kept, names: &[String], now: Timestamp) -> bool {
     authority(&roots, &kept.key).is_some() && leaf(kept, names, &roots, now).is_some()
 }
 
+/// Whether a serving certificate for these names is there, and the key of an authority that signs or is about to: that is
+/// how a Secret looks in every step of a rotation.
+pub fn is_sound(kept: &Kept, names: &[String], now: Timestamp) -> bool {
+    let roots = roots(&kept.bundle, now);
+    let signs = [&kept.key, &kept.next_key].into_iter().any(|key| authority(&roots, key).is_some());
+    signs && leaf(kept, names, &roots, now).is_some()
+}
+
 /// An authority that may be trusted now.
 struct Root {
     pem: String,
