@@ -1,5 +1,4 @@
-//! Certificates while we serve: rotated, swapped in files, emptied and deleted, and replicas that come and go. No review
-//! may fail in any of it.
+//! Certificates while we serve: rotated, swapped in files, emptied and deleted. No review may fail in any of it.
 
 #![allow(
     clippy::unwrap_used,
@@ -15,8 +14,6 @@
 mod caller;
 #[path = "support/cluster.rs"]
 mod cluster;
-#[path = "support/process.rs"]
-mod process;
 mod support;
 
 use std::collections::BTreeMap;
@@ -31,7 +28,6 @@ use cluster::{Cluster, eventually};
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
-use process::Process;
 use serde_json::json;
 use spark_usher::app::{App, CertificateSource};
 use spark_usher::cluster::certificates::Managed;
@@ -332,67 +328,4 @@ async fn two_hundred_swaps_of_mounted_files_under_load() {
         reviews.load(Ordering::SeqCst)
     );
     app.stop().await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_rolling_restart_under_five_hundred_reviews_a_second() {
-    let cluster = Cluster::start().await;
-    let kubeconfig = cluster.kubeconfig();
-    let certificate = ["--tls-secret", SECRET, "--tls-names", "localhost"];
-    let start = |name: &str| Process::start_serving(&certificate, &[], &cluster, name, POLICY, &kubeconfig);
-    let mut running = vec![start("r0"), start("r1")];
-    for process in &running {
-        eventually("it is ready", async || process.is_ready().await).await;
-    }
-    let bundle = kept(&cluster).await["ca.crt"].clone();
-    let replicas = Replicas::default();
-    let serving = |running: &[Process]| running.iter().map(|process| process.webhook).collect::<Vec<_>>();
-    replicas.set(serving(&running));
-
-    let review = Bytes::from(serde_json::to_vec(&recorded("client-mode/exec-1.mutate.create")).unwrap());
-    let caller = Caller::new(&bundle, "localhost", &replicas);
-    let (stop, sent) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-    let failed = Arc::new(std::sync::Mutex::new(Vec::new()));
-    let offering = {
-        let (stop, sent, failed) = (stop.clone(), sent.clone(), failed.clone());
-        tokio::spawn(async move {
-            // An open loop: the next review does not wait for the last.
-            let mut tick = tokio::time::interval(Duration::from_millis(2));
-            let mut open = tokio::task::JoinSet::new();
-            while !stop.load(Ordering::SeqCst) {
-                tick.tick().await;
-                let (caller, review, failed) = (caller.clone(), review.clone(), failed.clone());
-                sent.fetch_add(1, Ordering::SeqCst);
-                open.spawn(async move {
-                    if let Some(error) = caller.must(&review).await {
-                        failed.lock().unwrap().push(error);
-                    }
-                });
-                while open.try_join_next().is_some() {}
-            }
-            while open.join_next().await.is_some() {}
-        })
-    };
-    let begin = Instant::now();
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    for n in 0..2 {
-        // As a Deployment does it: one more, and when it is ready one less.
-        let new = start(&format!("new{n}"));
-        eventually("it is ready", async || new.is_ready().await).await;
-        running.push(new);
-        replicas.set(serving(&running));
-        let mut old = running.remove(0);
-        old.terminate();
-        // A kubelet tells the API server at once, and the Services of all nodes follow a little later.
-        tokio::time::sleep(Duration::from_millis(300)).await;
-        replicas.set(serving(&running));
-        assert!(old.wait(), "{}", old.log());
-    }
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    stop.store(true, Ordering::SeqCst);
-    offering.await.unwrap();
-    let (sent, took) = (sent.load(Ordering::SeqCst), begin.elapsed());
-    let failed = failed.lock().unwrap();
-    println!("a rolling restart of 2 replicas in {took:?}: {sent} reviews, {} failed", failed.len());
-    assert!(failed.is_empty(), "{} of {sent}: {:?}", failed.len(), failed.iter().take(5).collect::<Vec<_>>());
 }

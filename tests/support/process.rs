@@ -62,7 +62,6 @@ impl Process {
             .args(&words[1..])
             .args(["serve", "--config", &at("yaml"), "--kubeconfig", &at("kubeconfig"), "--identity", name])
             .args(["--namespace", &cluster.namespace])
-            .args(certificate)
             .args(["--webhook-listen", any, "--metrics-listen", any, "--debug-listen", any])
             .args([
                 "--log-format",
@@ -74,6 +73,8 @@ impl Process {
                 "--drain-seconds",
                 "1",
             ])
+            // Whoever starts it may say otherwise.
+            .args(certificate)
             .stderr(Stdio::piped())
             .stdout(Stdio::null())
             .spawn()

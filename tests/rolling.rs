@@ -1,0 +1,102 @@
+//! A rolling restart under load. A file of its own, so that nothing runs beside it.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods,
+    clippy::print_stdout,
+    reason = "a test fails by panicking, and prints its figures"
+)]
+
+#[path = "support/caller.rs"]
+mod caller;
+#[path = "support/cluster.rs"]
+mod cluster;
+#[path = "support/process.rs"]
+mod process;
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use caller::{Caller, Replicas};
+use cluster::{Cluster, eventually};
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::Api;
+use process::Process;
+use support::*;
+
+const SECRET: &str = "spark-usher-tls";
+const POLICY: &str = "policies: [{name: batch, scheduler: {type: volcano}}]";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rolling_restart_under_five_hundred_reviews_a_second() {
+    let cluster = Cluster::start().await;
+    let kubeconfig = cluster.kubeconfig();
+    // The default times: with less, a machine that is busy otherwise does not get to its requests before the end.
+    let times = ["--leave-seconds", "5", "--drain-seconds", "10"];
+    let certificate = ["--tls-secret", SECRET, "--tls-names", "localhost"];
+    let certificate: Vec<&str> = certificate.into_iter().chain(times).collect();
+    let start = |name: &str| Process::start_serving(&certificate, &[], &cluster, name, POLICY, &kubeconfig);
+    let mut running = vec![start("r0"), start("r1")];
+    for process in &running {
+        eventually("it is ready", async || process.is_ready().await).await;
+    }
+    let secrets: Api<Secret> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
+    let bundle = secrets.get(SECRET).await.unwrap().data.unwrap()["ca.crt"].0.clone();
+    let bundle = String::from_utf8(bundle).unwrap();
+    let replicas = Replicas::default();
+    let serving = |running: &[Process]| running.iter().map(|process| process.webhook).collect::<Vec<_>>();
+    replicas.set(serving(&running));
+
+    let review = Bytes::from(serde_json::to_vec(&recorded("client-mode/exec-1.mutate.create")).unwrap());
+    let caller = Caller::new(&bundle, "localhost", &replicas);
+    let (stop, sent) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let failed = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let offering = {
+        let (stop, sent, failed) = (stop.clone(), sent.clone(), failed.clone());
+        tokio::spawn(async move {
+            // An open loop: the next review does not wait for the last.
+            let mut tick = tokio::time::interval(Duration::from_millis(2));
+            let mut open = tokio::task::JoinSet::new();
+            while !stop.load(Ordering::SeqCst) {
+                tick.tick().await;
+                let (caller, review, failed) = (caller.clone(), review.clone(), failed.clone());
+                sent.fetch_add(1, Ordering::SeqCst);
+                open.spawn(async move {
+                    if let Some(error) = caller.must(&review).await {
+                        failed.lock().unwrap().push(error);
+                    }
+                });
+                while open.try_join_next().is_some() {}
+            }
+            while open.join_next().await.is_some() {}
+        })
+    };
+    let begin = Instant::now();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    for n in 0..2 {
+        // As a Deployment does it: one more, and when it is ready one less.
+        let new = start(&format!("new{n}"));
+        eventually("it is ready", async || new.is_ready().await).await;
+        running.push(new);
+        replicas.set(serving(&running));
+        let mut old = running.remove(0);
+        old.terminate();
+        // A kubelet tells the API server at once, and the Services of all nodes follow a little later.
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        replicas.set(serving(&running));
+        assert!(old.wait(), "{}", old.log());
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    stop.store(true, Ordering::SeqCst);
+    offering.await.unwrap();
+    let (sent, took) = (sent.load(Ordering::SeqCst), begin.elapsed());
+    let failed = failed.lock().unwrap();
+    println!("a rolling restart of 2 replicas in {took:?}: {sent} reviews, {} failed", failed.len());
+    assert!(failed.is_empty(), "{} of {sent}: {:?}", failed.len(), failed.iter().take(5).collect::<Vec<_>>());
+}
