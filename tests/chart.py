@@ -111,6 +111,7 @@ FALLBACKS = [
     ({}, False),
     ({"creators": {"never": ["system:serviceaccount:vc-*:*", "a.b?c+"]}}, False),
     ({"policies": [{"name": "v", "scheduler": {"type": "volcano", "name": "mine"}}, {"name": "w", "overrides": ["skip", "queue"]}]}, False),
+    ({"policies": [{"name": "q", "scheduler": {"type": "kueue"}, "queue": "q", "gang": {"shape": "executors"}, "overrides": ["scheduler"]}]}, False),
     ({"policies": [{"name": "s", "scheduler": {"type": "kai"}, "queue": "q", "overrides": ["skip"]}], "creators": {"never": ["x^y]", "a\\b"]}}, True),
     ({"policies": [{"name": "y", "scheduler": {"type": "yunikorn"}, "queue": "q"}]}, True),
     ({"policies": [{"name": "k", "scheduler": {"type": "kai", "name": "kai"}, "queue": "q", "match": {
