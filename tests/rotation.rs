@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use spark_usher::tls::load::load;
-use spark_usher::tls::rotation::{Kept, Lives, Step, next, verifies};
+use spark_usher::tls::rotation::{Kept, Lives, Step, checked_names, is_sound, is_whole, next, verifies};
 
 const START: Timestamp = Timestamp::constant(1_790_000_000, 0);
 const HOUR: u64 = 3600;
@@ -225,4 +225,42 @@ fn what_cannot_be_used_at_all_is_made_anew() {
     story.wait(91 * 24);
     assert_eq!(story.step(true), Some(Step::Anew), "we slept until all had expired");
     assert!(story.is_served());
+}
+
+#[test]
+fn a_clock_that_is_behind_forgets_no_authority() {
+    let mut story = Story::begun();
+    let bundle = story.kept.bundle.clone();
+    story.now -= SignedDuration::from_hours(2);
+    // The leaf has not begun by this clock; the authority is as good as it was.
+    assert_eq!(story.step(true), Some(Step::Renewed));
+    assert_eq!(story.kept.bundle, bundle);
+    assert!(story.is_served());
+}
+
+#[test]
+fn a_deletion_that_is_under_way_is_sound_and_not_whole() {
+    let mut story = Story::begun();
+    assert!(is_whole(&story.kept, &names(), story.now) && is_sound(&story.kept, &names(), story.now));
+    story.kept.key.clear();
+    assert!(!is_sound(&story.kept, &names(), story.now), "nobody could sign");
+    assert_eq!(story.step(true), Some(Step::Announced));
+    assert!(is_sound(&story.kept, &names(), story.now) && !is_whole(&story.kept, &names(), story.now));
+    assert!(!is_sound(&story.kept, &["other.ns.svc".to_owned()], story.now));
+}
+
+#[test]
+fn names_of_servers_are_made_plain_or_refused() {
+    let checked = |names: &[&str]| checked_names(&names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
+    let plain = checked(&["A.ns.svc", "a.ns.svc.cluster.local.", "0:0:0:0:0:0:0:1", "::1"]).unwrap();
+    assert_eq!(plain, ["a.ns.svc", "a.ns.svc.cluster.local", "::1"]);
+    for bad in [&["*.ns.svc"][..], &["a b"], &[""], &[], &["a..b"], &[&"x".repeat(64)]] {
+        assert!(checked(bad).unwrap_err().contains("spark-usher.spark-usher.svc"), "{bad:?}");
+    }
+    // Whatever passes can be served, and is not made again at once.
+    for name in ["::1", "10.0.0.1", "a.ns.svc.cluster.local."] {
+        let names = checked(&[name]).unwrap();
+        let (kept, _) = next(&Kept::default(), &names, false, "a", START, lives()).unwrap().unwrap();
+        assert!(next(&kept, &names, true, "b", START, lives()).unwrap().is_none(), "{name}");
+    }
 }

@@ -68,8 +68,8 @@ pub fn manifests(policies: &Policies, wanted: &Wanted) -> Result<Vec<Value>, Ref
         let conditions = scheduler_conditions(one);
         let roles = [labels::ROLE_DRIVER, labels::ROLE_EXECUTOR];
         let mut second = policy(&format!("{}-scheduler", wanted.name), wanted, &roles, &conditions, &patches);
-        if let (Some(first), Some(selected)) = (second.first_mut(), selectors(one)) {
-            let (namespaces, pods) = selected;
+        if let Some(first) = second.first_mut() {
+            let (namespaces, pods) = selectors(one);
             for (path, more) in [("namespaceSelector", namespaces), ("objectSelector", pods)] {
                 let pointer = format!("/spec/matchConstraints/{path}/matchExpressions");
                 if let Some(Value::Array(there)) = first.pointer_mut(&pointer) {
@@ -170,7 +170,7 @@ fn scheduler_patches(name: &str) -> [String; 2] {
 }
 
 /// What a policy selects by labels: of namespaces, and of pods.
-fn selectors(policy: &Policy) -> Option<(Vec<Value>, Vec<Value>)> {
+fn selectors(policy: &Policy) -> (Vec<Value>, Vec<Value>) {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
     let expressions = |selector: &Option<kube::core::Selector>| {
         let selector = selector.clone().map(LabelSelector::from).unwrap_or_default();
@@ -180,7 +180,7 @@ fn selectors(policy: &Policy) -> Option<(Vec<Value>, Vec<Value>)> {
         let more = more.into_iter().filter_map(|requirement| serde_json::to_value(requirement).ok());
         equal.chain(more).collect::<Vec<_>>()
     };
-    Some((expressions(&policy.matches.namespace_selector), expressions(&policy.matches.pod_selector)))
+    (expressions(&policy.matches.namespace_selector), expressions(&policy.matches.pod_selector))
 }
 
 /// One policy and its binding.

@@ -39,3 +39,18 @@ pub fn init(filter: &str, format: Format) -> anyhow::Result<()> {
     let _ = started;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_that_is_no_level_is_refused() {
+        for wrong in ["debugg", "info,verbose", "a=b=c"] {
+            assert!(init(wrong, Format::Text).unwrap_err().to_string().contains("expected"), "{wrong}");
+        }
+        for right in ["info", "WARN", "off", "info,spark_usher=debug", "spark_usher::cluster", "hyper=warn,error"] {
+            init(right, Format::Text).unwrap();
+        }
+    }
+}

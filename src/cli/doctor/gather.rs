@@ -70,12 +70,14 @@ pub(super) async fn gather(client: &Client, namespace: &str, try_in: &str, now: 
     let info = client.apiserver_version().await?;
     let number = |text: &str| text.trim_end_matches(|c: char| !c.is_ascii_digit()).parse().unwrap_or_default();
     let admission = |kind, plural| resource("admissionregistration.k8s.io", "v1", kind, plural);
-    let all = async |api: kube::core::ApiResource, within: Option<&str>, labels: &str| -> Found<Vec<Value>> {
+    let all = async |api: kube::core::ApiResource, within: Option<&str>, selector: &str| -> Found<Vec<Value>> {
         let api: Api<DynamicObject> = match within {
             Some(namespace) => Api::namespaced_with(client.clone(), namespace, &api),
             None => Api::all_with(client.clone(), &api),
         };
-        let params = ListParams::default().labels(labels).limit(MOST_PODS);
+        // Of Spark pods a part tells enough; of everything else all is wanted.
+        let params = ListParams::default().labels(selector);
+        let params = if selector == labels::ROLE { params.limit(MOST_PODS) } else { params };
         let found = api.list(&params).await.map_err(|error| Brief(&error).to_string())?;
         Ok(found.items.into_iter().filter_map(|object| serde_json::to_value(object).ok()).collect())
     };
@@ -153,11 +155,11 @@ fn volume_name(volume: Option<&Value>, key: &str) -> Option<String> {
     volume.map(|volume| text(volume, &[key]).to_owned()).filter(|name| !name.is_empty())
 }
 
-/// The value of `--name=value` among the arguments of a pod's containers.
+/// The value of `--name=value` among the arguments of a pod's containers: of several the last, as `serve` takes it.
 pub(super) fn argument(pod: &Value, name: &str) -> Option<String> {
     let args = list(pod, &["containers"]).iter().flat_map(|container| list(container, &["args"]));
-    let found = args.filter_map(Value::as_str).find_map(|arg| arg.strip_prefix(name)?.strip_prefix('='));
-    found.map(str::to_owned)
+    let found = args.filter_map(Value::as_str).filter_map(|arg| arg.strip_prefix(name)?.strip_prefix('='));
+    found.last().map(str::to_owned)
 }
 
 async fn served(client: &Client) -> kube::Result<Vec<String>> {

@@ -209,6 +209,13 @@ fn who_runs_leads_and_may() {
 }
 
 #[test]
+fn of_arguments_that_stand_twice_the_last_counts() {
+    let pod = json!({"containers": [{"args": ["serve", "--lease=a", "--log=info"]}, {"args": ["--lease=b"]}]});
+    assert_eq!(super::gather::argument(&pod, "--lease").as_deref(), Some("b"));
+    assert_eq!(super::gather::argument(&pod, "--leas"), None);
+}
+
+#[test]
 fn schedulers_policies_and_others() {
     let mut facts = well();
     facts.served = Ok(vec!["events.k8s.io/v1".into()]);
