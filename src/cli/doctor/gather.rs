@@ -158,8 +158,8 @@ fn volume_name(volume: Option<&Value>, key: &str) -> Option<String> {
 /// The value of `--name=value` among the arguments of a pod's containers: of several the last, as `serve` takes it.
 pub(super) fn argument(pod: &Value, name: &str) -> Option<String> {
     let args = list(pod, &["containers"]).iter().flat_map(|container| list(container, &["args"]));
-    let found = args.filter_map(Value::as_str).filter_map(|arg| arg.strip_prefix(name)?.strip_prefix('='));
-    found.last().map(str::to_owned)
+    let mut found = args.filter_map(Value::as_str).filter_map(|arg| arg.strip_prefix(name)?.strip_prefix('='));
+    found.next_back().map(str::to_owned)
 }
 
 async fn served(client: &Client) -> kube::Result<Vec<String>> {
