@@ -82,7 +82,7 @@ impl Recorded {
             .replace("@node", &format!("ip-10-1-{}-{}.ec2.internal", number % 200, number % 7))
             .replace("@phase", phase)
             .replace("\"@state\"", state);
-        Sighting::of(&Pod::read_whole(text.as_bytes()).unwrap(), &gang::seat_keys()).unwrap()
+        Sighting::of(&Pod::read_whole(text.as_bytes()).unwrap(), gang::seat_keys()).unwrap()
     }
 }
 

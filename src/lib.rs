@@ -24,6 +24,7 @@
 //! | [`plant`] | bugs on purpose, for the simulation; none in a release build |
 //! | [`json`] | JSON documents by path, and lists item by item |
 //! | [`spark`] | Spark's words: labels, pods, states, configuration, sizes |
+//! | [`signature`] | what proves that our webhook decided about a pod |
 //! | [`snapshot`] | one immutable picture of every application, and the store that hands its changes to subscribers |
 //! | [`reason`] | why: one closed enumeration |
 //! | [`gang`] | what each scheduler wants on the wire; how large a gang is and what it is called |
@@ -62,6 +63,7 @@ pub mod policy;
 pub mod reason;
 pub mod runtime;
 pub mod sandbox;
+pub mod signature;
 pub mod snapshot;
 pub mod spark;
 pub mod telemetry;

@@ -117,7 +117,7 @@ reasons! {
         CreatorIsExecutor = Undecided;
         /// The creator belongs to another application.
         CreatorOfOtherApplication = Undecided;
-        /// The application's driver is known and somebody else created this executor.
+        /// The executor names as its owner a driver that runs under another account than its creator's.
         ForeignCreator = Undecided;
         /// An executor without the label spark-app-selector belongs to no application.
         NoAppSelector = Undecided;

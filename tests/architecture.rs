@@ -9,6 +9,7 @@ const RANKS: &[(&str, u32)] = &[
     ("plant", 0),
     ("json", 0),
     ("spark", 1),
+    ("signature", 1),
     ("snapshot", 2),
     ("reason", 3),
     ("gang", 4),

@@ -209,7 +209,7 @@ fn a_gang_that_is_already_named_stays_and_is_not_ours() {
 
 #[test]
 fn an_application_sits_where_its_first_executor_sits() {
-    let snapshot = cold();
+    let snapshot = signing();
     let mut old = policy("volcano");
     old.queue = Some("old".into());
     old.scheduler.name = Some("volcano-a".into());
@@ -234,7 +234,8 @@ fn an_application_sits_where_its_first_executor_sits() {
 fn numbers_on_the_pod_stay_what_the_first_executor_got() {
     let mut policy = policy("koordinator");
     policy.gang.membership = Membership::Annotations;
-    let mut snapshot = seen(&[driver().annotation("spark-usher.io/min-member", "4")]);
+    let mut snapshot = signing();
+    see(&mut snapshot, &driver().annotation("spark-usher.io/min-member", "4"));
     let first = by_driver(&executor(1), &snapshot, &only(policy.clone()));
     assert_eq!(annotations(&first)["gang.scheduling.koordinator.sh/min-available"], "4");
     see(&mut snapshot, &PodBuilder(first.object).stored("e1"));
@@ -421,28 +422,49 @@ fn what_the_snapshot_knows_against_a_creator() {
     assert_eq!(by("nb-exec-1", "e2", &siblings).decision.reason, Reason::Owned, "a new pod of the same name");
     let other = seen(&[pod("other").driver_of("spark-other").stored("o1").phase("Running")]);
     assert_eq!(by("other", "o1", &other).decision.reason, Reason::CreatorOfOtherApplication);
-    let known = seen(&[driver()]);
-    let outcome = by("sidekick", "s1", &known);
-    assert_eq!(outcome.decision.reason, Reason::CreatorNotDriver, "same account, other pod");
+    // Whoever made the driver, and makes its executors too, is a syncer or an operator: it ends without ending those.
+    let mut known = signing();
+    let made = answer(&pod("nb-driver").driver_of(APP).created_by_pod("operator", "o1"), &known, &none());
+    see(&mut known, &PodBuilder(made.object).stored(DRIVER_UID).phase("Running"));
+    let outcome = by("operator", "o1", &known);
+    assert_eq!(outcome.decision.reason, Reason::CreatorNotDriver);
     assert_eq!(outcome.decision.how, Some("app-selector"));
     assert!(!has_owner(&outcome));
     assert_eq!(by("nb-driver", DRIVER_UID, &known).decision.reason, Reason::Owned);
+    let claimed = seen(&[driver()]);
+    assert_eq!(by("notebook", "n1", &claimed).decision.reason, Reason::Owned, "anybody can label a driver");
 }
 
 #[test]
-fn a_stranger_gets_neither_owner_nor_seat_in_an_application_whose_driver_is_known() {
+fn a_stranger_comes_into_no_gang_of_a_driver_that_it_only_names() {
     let known = seen(&[driver()]);
-    for outcome in [
-        answer(&executor(1).created_by("admin"), &known, &volcano()),
-        answer(&review(&executor(1).0, by_pod("default", "eve", "nb-driver", "wrong")), &known, &volcano()),
-    ] {
-        assert_eq!(outcome.decision.reason, Reason::ForeignCreator);
-        assert_eq!(outcome.object["spec"], executor(1).0["spec"]);
-        assert!(!has_owner(&outcome));
-        // Nothing but a word to the loop, which sees the same labels later.
-        let noted = json!({"spark-usher.io/driver": "foreign-creator"});
-        assert_eq!(outcome.object["metadata"]["annotations"], noted);
-    }
+    let claims = executor(1).owned_by("Pod", "nb-driver", DRIVER_UID);
+    let outcome = answer(&claims.created_by("admin"), &known, &volcano());
+    assert_eq!(outcome.decision.reason, Reason::ForeignCreator);
+    assert_eq!(outcome.object["spec"], claims.0["spec"]);
+    // Nothing but a word to the loop, which sees the same labels later.
+    assert_eq!(outcome.object["metadata"]["annotations"], json!({"spark-usher.io/driver": "foreign-creator"}));
+    // By its label alone it is an application of its own.
+    let outcome = answer(&executor(1).created_by("admin"), &known, &volcano());
+    assert_eq!(outcome.decision.reason, Reason::NoCreator);
+    assert!(!has_owner(&outcome));
+    let theirs = format!("nb-driver-{APP8}");
+    assert_ne!(annotations(&outcome)["scheduling.k8s.io/group-name"], theirs);
+    assert_ne!(annotations(&outcome)["scheduling.k8s.io/group-name"], APP8, "nor that of another user");
+    let outcome = answer(&review(&executor(1).0, by_pod("default", "eve", "eves", "e-1")), &known, &volcano());
+    assert_eq!(outcome.object["metadata"]["ownerReferences"][0]["uid"], "e-1");
+    assert_eq!(annotations(&outcome)["scheduling.k8s.io/group-name"], format!("eves-{APP8}"));
+    let statefulset = claims.created_by("system:serviceaccount:kube-system:statefulset-controller");
+    let outcome = answer(&statefulset, &known, &volcano());
+    assert_eq!(outcome.decision.reason, Reason::Seated, "a workload controller is no stranger");
+    let syncer = only_never(policy("volcano"), &["admin"]);
+    let outcome = answer(&claims.created_by("admin"), &known, &syncer);
+    assert_eq!(outcome.decision.reason, Reason::Seated, "nor is who creates pods for others");
+}
+
+#[test]
+fn a_workload_controllers_executors_are_seated() {
+    let known = seen(&[driver()]);
     let statefulset = answer(
         &executor(1)
             .owned_by("StatefulSet", "s", "su")
@@ -451,8 +473,6 @@ fn a_stranger_gets_neither_owner_nor_seat_in_an_application_whose_driver_is_know
         &volcano(),
     );
     assert_eq!(statefulset.decision.reason, Reason::Seated, "a workload controller is no stranger");
-    let gone = seen(&[driver().phase("Failed")]);
-    assert_eq!(answer(&executor(1).created_by("admin"), &gone, &volcano()).decision.reason, Reason::NoCreator);
 }
 
 #[test]
@@ -461,7 +481,12 @@ fn weaker_evidence_is_noted_for_the_loop() {
     let legacy = json!({"username": "system:serviceaccount:default:spark"});
     let known = seen(&[driver().ip("10.0.0.7")]);
     let outcome = answer(&review(&executor(1).0, legacy.clone()), &known, &volcano());
-    assert_eq!(note(&outcome), Some(format!("app-selector/nb-driver/{DRIVER_UID}")));
+    assert_eq!(note(&outcome), None, "anybody can label a driver");
+    let mut made = signing();
+    let by_same = answer(&review(&pod("nb-driver").driver_of(APP).0, legacy.clone()), &made, &volcano());
+    see(&mut made, &PodBuilder(by_same.object).stored(DRIVER_UID).phase("Running"));
+    let outcome = answer(&review(&executor(1).0, legacy.clone()), &made, &volcano());
+    assert_eq!(note(&outcome), Some(format!("app-selector/nb-driver/{DRIVER_UID}")), "made by the same user");
     assert_eq!(outcome.decision.how, Some("app-selector"));
     assert!(!has_owner(&outcome));
     let elsewhere = pod("x-exec-1").executor_of("spark-x", 1).driver_url("10.0.0.7");

@@ -133,16 +133,17 @@ async fn an_executor_whose_creator_is_not_known_is_adopted_after_a_live_look() {
     let mut app = cluster.usher(VOLCANO).await;
     app.settled().await;
     let driver = driver_with(&cluster, "spark.executor.instances=2\n").await;
-    eventually("the driver is known", async || {
-        app.snapshot().app(&cluster.namespace, APP).is_some_and(|app| app.live_driver().is_some())
+    cluster.run_at("nb-driver", "10.200.7.7").await;
+    eventually("the driver's address is known", async || {
+        app.snapshot().driver_at(&cluster.namespace, "10.200.7.7").is_some()
     })
     .await;
     // A token of the driver's account that is bound to no pod, as of a Secret.
     let unbound = cluster.client_bound("spark", None).await;
-    let made = cluster.pod_by(&unbound, &executor(1)).await;
+    let made = cluster.pod_by(&unbound, &executor(1).driver_url("10.200.7.7")).await;
     assert_eq!(owner(&made), None);
     let note = made.annotations()["spark-usher.io/driver"].clone();
-    assert_eq!(note, format!("app-selector/nb-driver/{}", driver.uid().unwrap()));
+    assert_eq!(note, format!("driver-url/nb-driver/{}", driver.uid().unwrap()));
     assert_eq!(value(&made)["spec"]["schedulerName"], "volcano");
     eventually("it is adopted", async || {
         let pod = cluster.pods().get("nb-exec-1").await.unwrap();
@@ -156,9 +157,10 @@ async fn an_executor_whose_creator_is_not_known_is_adopted_after_a_live_look() {
 async fn executors_that_came_while_the_webhook_was_down_are_adopted() {
     let cluster = Cluster::start().await;
     let driver = driver_with(&cluster, "").await;
+    cluster.run_at("nb-driver", "10.200.7.7").await;
     let by_driver = cluster.client_of_pod(&driver).await;
     for id in 1..=2 {
-        assert_eq!(owner(&cluster.pod_by(&by_driver, &executor(id)).await), None);
+        assert_eq!(owner(&cluster.pod_by(&by_driver, &executor(id).driver_url("10.200.7.7")).await), None);
     }
     let app = cluster.usher_named("policies: [{name: own, scheduler: {type: none}}]", "one").await;
     eventually("they are adopted", async || {
@@ -269,7 +271,7 @@ async fn a_policy_file_is_taken_over_while_it_runs_and_a_bad_one_is_not() {
 }
 
 #[tokio::test]
-async fn a_foreign_creator_gets_no_owner_and_no_seat() {
+async fn a_stranger_that_claims_an_application_keeps_to_itself() {
     let cluster = Cluster::start().await;
     let mut app = cluster.usher(VOLCANO).await;
     app.settled().await;
@@ -288,10 +290,15 @@ async fn a_foreign_creator_gets_no_owner_and_no_seat() {
     cluster.allow("mallory").await;
     let by_stranger = cluster.client_of_account("mallory", &stranger).await;
     let made = cluster.pod_by(&by_stranger, &executor(1)).await;
-    assert_eq!(owner(&made), None);
+    assert_eq!(owner(&made), Some(("stranger".into(), stranger.uid().unwrap())));
+    assert_eq!(made.annotations()["scheduling.k8s.io/group-name"], format!("stranger-{APP8}"));
+    // Who is no pod and names the driver as its owner comes into no gang.
+    let unbound = cluster.client_bound("mallory", None).await;
+    let driver = cluster.pods().get("nb-driver").await.unwrap();
+    let claims = executor(2).owned_by("Pod", "nb-driver", &driver.uid().unwrap());
+    let made = cluster.pod_by(&unbound, &claims).await;
+    assert_eq!(made.annotations()["spark-usher.io/driver"], "foreign-creator");
     assert_eq!(value(&made)["spec"]["schedulerName"], "default-scheduler");
-    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
-    assert_eq!(owner(&cluster.pods().get("nb-exec-1").await.unwrap()), None, "and nobody adopts it later");
     app.stop().await.unwrap();
 }
 

@@ -338,7 +338,7 @@ fn a_bare_executor_is_taken_to_be_created_by_its_driver_unless_somebody_else_is_
         out(&text)
     );
     let by_admin = json_of(&[&args[..], &["--as", "admin"]].concat(), &executor);
-    assert_eq!(by_admin["reason"], "ForeignCreator");
+    assert_eq!(by_admin["reason"], "NoCreator");
     let review = recorded("client-mode/exec-1.mutate.create").to_string();
     let both = usher(&["explain", "-f", "-", "--as", "admin"], &review);
     assert_eq!(code(&both), 2);

@@ -546,20 +546,29 @@ fn a_relist_of_one_schedulers_groups_leaves_the_others() {
 // ---- adopted ----
 
 #[test]
-fn an_executor_that_came_without_an_owner_is_adopted_by_its_labelled_driver() {
+fn an_executor_that_came_without_an_owner_is_adopted_by_the_driver_that_it_calls() {
     let mut cluster = Cluster::new(policy("none"));
-    cluster.driver("").see(&executor(1).stored("e1").phase("Running")).settle();
+    let orphan = executor(1).driver_url("10.0.0.7").stored("e1").phase("Running");
+    cluster.see(&driver().ip("10.0.0.7")).see(&orphan).settle();
     let (_, adopted) = cluster.snapshot.executor("default", "nb-exec-1").unwrap();
     assert_eq!(adopted.template.owner.as_ref().unwrap().uid.as_ref(), DRIVER_UID);
     assert!(cluster.said(Reason::Adopted));
 }
 
 #[test]
+fn nobody_is_adopted_by_who_only_carries_the_label() {
+    let mut cluster = Cluster::new(policy("none"));
+    let orphan = executor(1).driver_url("10.0.0.9").stored("e1").phase("Running");
+    cluster.see(&driver().ip("10.0.0.7")).see(&orphan).settle();
+    assert!(!cluster.said(Reason::Adopted));
+}
+
+#[test]
 fn nobody_is_adopted_by_a_driver_that_does_not_run_or_into_a_volcano_group() {
-    let orphan = executor(1).stored("e1").phase("Pending");
+    let orphan = executor(1).driver_url("10.0.0.7").stored("e1").phase("Pending");
     let refused = |driver: &PodBuilder, orphan: &PodBuilder| {
         let mut cluster = Cluster::new(policy("none"));
-        cluster.see(driver).see(orphan).settle();
+        cluster.see(&driver.clone().ip("10.0.0.7")).see(orphan).settle();
         assert!(!cluster.said(Reason::Adopted));
         cluster.said(Reason::AdoptionRefused)
     };
@@ -567,7 +576,7 @@ fn nobody_is_adopted_by_a_driver_that_does_not_run_or_into_a_volcano_group() {
     assert!(!refused(&driver().deleting(), &orphan));
     assert!(!refused(&driver(), &orphan.clone().spec("schedulerName", "volcano")));
     assert!(!refused(&driver(), &orphan.clone().annotation("spark-usher.io/skip", "true")));
-    let noted = orphan.annotation("spark-usher.io/driver", "driver-url/nb-driver/old-uid");
+    let noted = executor(1).annotation("spark-usher.io/driver", "driver-url/nb-driver/old-uid").stored("e1");
     assert!(
         refused(&pod("nb-driver").driver_of("spark-other").stored("new-uid").phase("Running"), &noted),
         "another uid by now"
@@ -580,11 +589,11 @@ fn a_note_leads_to_a_followed_driver() {
     let noted = executor(1).annotation("spark-usher.io/driver", "driver-url/notebook/n1").stored("e1").phase("Running");
     cluster.see(&noted).settle();
     assert!(cluster.reasons.is_empty(), "nothing before the pod was read");
-    let wanted = reads(&cluster.snapshot, &cluster.app, &cluster.policies, None);
+    let wanted = reads(&cluster.snapshot, &cluster.app, &cluster.policies, &[]);
     assert_eq!(wanted, [Read::Pod(PodKey::new("default", "notebook"))]);
     let notebook = pod("notebook").stored("n1").phase("Running");
     cluster.snapshot.apply(Change::Followed(PodKey::new("default", "notebook"), followed(&notebook), vec![]));
-    assert!(reads(&cluster.snapshot, &cluster.app, &cluster.policies, None).is_empty());
+    assert!(reads(&cluster.snapshot, &cluster.app, &cluster.policies, &[]).is_empty());
     cluster.settle();
     assert!(cluster.said(Reason::Adopted));
     let foreign = pod("notebook").label("spark-app-selector", "spark-x").stored("n1").phase("Running");
@@ -619,10 +628,10 @@ fn configurations_and_unlabelled_drivers_are_read_once() {
             .phase("Running"),
     );
     let pod_key = PodKey::new("default", "nb-driver");
-    let wanted = reads(&cluster.snapshot, &cluster.app, &cluster.policies, None);
+    let wanted = reads(&cluster.snapshot, &cluster.app, &cluster.policies, &[]);
     assert_eq!(wanted, [Read::Conf(pod_key.clone(), DRIVER_UID.into(), "the-map".into())]);
     cluster.snapshot.apply(Change::Conf(pod_key, DRIVER_UID.into(), Conf::Unreadable, vec![]));
-    assert!(reads(&cluster.snapshot, &cluster.app, &cluster.policies, None).is_empty());
+    assert!(reads(&cluster.snapshot, &cluster.app, &cluster.policies, &[]).is_empty());
     let mut off = policy("volcano");
     off.gang.read_spark_conf = false;
     let mut cluster = Cluster::new(off);
@@ -633,21 +642,21 @@ fn configurations_and_unlabelled_drivers_are_read_once() {
             .stored(DRIVER_UID)
             .phase("Running"),
     );
-    assert!(reads(&cluster.snapshot, &cluster.app, &cluster.policies, None).is_empty());
+    assert!(reads(&cluster.snapshot, &cluster.app, &cluster.policies, &[]).is_empty());
 }
 
 #[test]
 fn an_address_is_looked_up_when_nothing_else_tells() {
     let mut cluster = Cluster::new(policy("none"));
     cluster.see(&executor(1).driver_url("10.1.2.3").stored("e1").phase("Running"));
-    let wanted = reads(&cluster.snapshot, &cluster.app, &cluster.policies, None);
+    let wanted = reads(&cluster.snapshot, &cluster.app, &cluster.policies, &[]);
     assert_eq!(wanted, [Read::Address("default".into(), "10.1.2.3".into())]);
     let notebook = pod("notebook").stored("n1").phase("Running").ip("10.1.2.3");
     cluster.snapshot.apply(Change::Followed(PodKey::new("default", "notebook"), followed(&notebook), vec![]));
-    assert!(reads(&cluster.snapshot, &cluster.app, &cluster.policies, None).is_empty());
+    assert!(reads(&cluster.snapshot, &cluster.app, &cluster.policies, &[]).is_empty());
     cluster.settle();
     assert!(cluster.said(Reason::Adopted));
-    let followed = interests(&cluster.snapshot, &cluster.app, &cluster.policies, None);
+    let followed = interests(&cluster.snapshot, &cluster.app, &cluster.policies, &[]);
     assert_eq!(followed, [Read::Pod(PodKey::new("default", "notebook"))], "as long as an executor names it");
 }
 

@@ -39,10 +39,11 @@ async fn ended(cluster: &Cluster, pod: &str, code: i32, reason: &str) {
 
 /// Executors of an application whose driver's pod has failed; nobody will clear them up.
 async fn leftovers(cluster: &Cluster, count: u32) {
-    cluster.pod_by(&cluster.client, &pod("nb-driver").driver_of(APP)).await;
+    let driver = cluster.pod_by(&cluster.client, &pod("nb-driver").driver_of(APP)).await;
     cluster.phase("nb-driver", "Running").await;
     for id in 1..=count {
-        cluster.pod_by(&cluster.client, &executor(id)).await;
+        let owned = executor(id).owned_by("Pod", "nb-driver", &driver.uid().unwrap());
+        cluster.pod_by(&cluster.client, &owned).await;
         ended(cluster, &format!("nb-exec-{id}"), 137, "Error").await;
     }
     cluster.phase("nb-driver", "Failed").await;

@@ -147,7 +147,8 @@ fn an_executor_that_claims_another_driver() {
 #[test]
 fn a_stranger_among_the_executors_of_a_known_driver() {
     let snapshot = seen(&[driver()]);
-    assert_eq!(found(&review(&executor(1).0, person()), &snapshot), [Reason::ForeignCreator]);
+    let claims = seated(1).owned_by("Pod", "nb-driver", DRIVER_UID);
+    assert_eq!(found(&review(&claims.0, person()), &snapshot), [Reason::ForeignCreator]);
     assert_eq!(found(&created(&seated(1)), &snapshot), []);
 }
 
@@ -344,8 +345,10 @@ fn labels_do_not_speak_against_what_the_api_server_vouches_for() {
     let squatter = pod("squatter").driver_of(APP).stored("55555555-0000-0000-0000-000000000001").phase("Running");
     let snapshot = seen(&[squatter.spec("serviceAccountName", "default")]);
     let owned = executor(1).owned_by("Pod", "nb-driver", DRIVER_UID);
-    assert_eq!(found(&created(&owned), &snapshot), [], "its authenticated creator is its owner");
-    assert_eq!(found(&created(&executor(1)), &snapshot), [], "a pod of this namespace that drives nothing else");
+    let lacks_a_seat = [Reason::NotSeated];
+    assert_eq!(found(&created(&owned), &snapshot), lacks_a_seat, "its authenticated creator is its owner");
+    assert_eq!(found(&created(&executor(1)), &snapshot), lacks_a_seat, "a pod that drives nothing else");
+    assert_eq!(found(&created(&seated(1)), &snapshot), []);
     // An application id of the user's own: executors carry another selector than the driver.
     let other = executor(1).executor_of("spark-mine", 1).owned_by("Pod", "nb-driver", DRIVER_UID);
     let reasons = found(&created(&other), &seen(&[driver()]));

@@ -2,8 +2,9 @@
 
 use super::decision::Decision;
 use super::request::{Operation, Review};
-use super::seat;
+use super::{seat, sign};
 use crate::driver::resolve::{self, How, Ownership, Resolution};
+use crate::gang;
 use crate::policy::overrides::{self, Effective, Source};
 use crate::policy::{Chosen, DEFAULT_SCHEDULER, Policies, Policy};
 use crate::reason::Reason;
@@ -43,13 +44,14 @@ pub fn decide<'a>(review: &Review<'a>, snapshot: &Snapshot, policies: &'a Polici
     let question = Question { review, pod, policy, snapshot };
     let mut decision = match (unknown, role) {
         (true, _) => namespace_unknown(&question),
-        (false, Role::Driver) => driver(&question),
+        (false, Role::Driver) => driver(&question, policies),
         (false, _) => executor(&question, policies),
     };
     decision.policy = Some(&policy.name);
     if question.is_fallback() && !unknown {
         redecide(&mut decision);
     }
+    sign::complete(&question, &mut decision);
     decision.mutations.retain(|mutation| !mutation.is_done(pod));
     decision.close_if(policy.strict);
     decision
@@ -73,7 +75,7 @@ fn redecide(decision: &mut Decision<'_>) {
 
 impl Question<'_, '_> {
     /// Whether the fallback policy placed this pod.
-    fn is_fallback(&self) -> bool {
+    pub(super) fn is_fallback(&self) -> bool {
         self.pod.annotation(labels::BY) == Some(labels::BY_FALLBACK)
     }
 
@@ -99,21 +101,25 @@ fn namespace_unknown<'a>(question: &Question<'_, 'a>) -> Decision<'a> {
 
 /// A driver is placed as the policy says. It never joins the executors' gang, which would wait for executors that only
 /// the driver can create.
-fn driver<'a>(question: &Question<'_, 'a>) -> Decision<'a> {
+fn driver<'a>(question: &Question<'_, 'a>, policies: &Policies) -> Decision<'a> {
     let own = Overrides::read(|key| question.pod.annotation(key));
     let effective = hear(question, &Overrides::default(), &own);
     if effective.skip {
         return Decision::pass(Reason::Skipped);
     }
     let mut decision = Decision::pass(Reason::DriverPlaced);
-    seat::driver(question, &effective, &mut decision);
+    let requester = &question.review.requester;
+    let creator = resolve::creator(requester, &question.review.namespace, policies).ok();
+    let creator = resolve::signing_creator(requester, creator.as_ref(), question.pod);
+    decision.signs = Some(creator);
+    seat::driver(question, &effective, creator, &mut decision);
     add_notes(&mut decision, effective);
     decision
 }
 
 fn executor<'a>(question: &Question<'_, 'a>, policies: &Policies) -> Decision<'a> {
     let Question { review, pod, snapshot, .. } = question;
-    let Some(selector) = pod.app_selector() else {
+    if pod.app_selector().is_none() {
         let mut decision = Decision::pass(Reason::NotSpark);
         decision.note(
             Reason::NoAppSelector,
@@ -123,9 +129,9 @@ fn executor<'a>(question: &Question<'_, 'a>, policies: &Policies) -> Decision<'a
             ),
         );
         return decision;
-    };
+    }
     let resolution = resolve::resolve(&review.requester, &review.namespace, pod, snapshot, policies);
-    let driver_pod = driver_pod(question, &resolution, selector);
+    let driver_pod = driver_pod(question, &resolution);
     let own = Overrides::read(|key| pod.annotation(key));
     let none = Overrides::default();
     let effective = hear(question, &own, driver_pod.map_or(&none, |driver| &driver.overrides));
@@ -136,6 +142,8 @@ fn executor<'a>(question: &Question<'_, 'a>, policies: &Policies) -> Decision<'a
         return foreign(question, resolution);
     }
     let mut decision = Decision::pass(Reason::Owned);
+    // Without a scheduler of ours nothing rests on who created it.
+    decision.signs = Some(resolution.creator).filter(|_| effective.scheduler.row.kind != gang::NONE.kind);
     let seated = seat::executor(question, &effective, &resolution, driver_pod, &mut decision);
     own_executor(question, &resolution, seated, &mut decision);
     note_driver(&resolution, &mut decision);
@@ -145,13 +153,10 @@ fn executor<'a>(question: &Question<'_, 'a>, policies: &Policies) -> Decision<'a
 }
 
 /// The pod that drives, as far as the snapshot knows it: for annotations of ours and the application's size.
-fn driver_pod<'s>(question: &Question<'s, '_>, resolution: &Resolution<'_>, selector: &str) -> Option<&'s DriverPod> {
-    let namespace = &question.review.namespace;
-    match &resolution.driver {
-        Some(found) => question.snapshot.driver_pod(namespace, &found.name).filter(|known| *known.uid == *found.uid),
-        None => question.snapshot.app(namespace, selector).and_then(|app| app.live_driver()),
-    }
-    .map(|driver| &**driver)
+fn driver_pod<'s>(question: &Question<'s, '_>, resolution: &Resolution<'_>) -> Option<&'s DriverPod> {
+    let found = resolution.driver.as_ref()?;
+    let known = question.snapshot.driver_pod(&question.review.namespace, &found.name);
+    known.filter(|known| *known.uid == *found.uid).map(|driver| &**driver)
 }
 
 fn foreign<'a>(question: &Question<'_, '_>, resolution: Resolution<'a>) -> Decision<'a> {
@@ -159,10 +164,11 @@ fn foreign<'a>(question: &Question<'_, '_>, resolution: Resolution<'a>) -> Decis
     decision.note(
         Reason::ForeignCreator,
         format!(
-            "{} created an executor of an application whose driver is another pod; it gets neither owner nor gang",
+            "{} created an executor that names a driver of another account as its owner; it gets no gang",
             question.review.requester.username
         ),
     );
+    decision.signs = Some(resolution.creator);
     // The loop sees the same labels as for any executor; this tells it that they were a stranger's to write.
     decision.mutations.push(Mutation::Mark(MarkPlace::Annotation, labels::DRIVER, labels::FOREIGN.to_owned()));
     decision.driver = resolution.driver;

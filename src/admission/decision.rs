@@ -3,6 +3,7 @@
 use crate::driver::resolve::FoundDriver;
 use crate::policy::Validate;
 use crate::reason::{Reason, Weight};
+use crate::signature::Creator;
 
 use super::mutation::Mutation;
 
@@ -23,6 +24,8 @@ pub struct Decision<'a> {
     pub mutations: Vec<Mutation>,
     /// For a judgement: what is done about what was found.
     pub judged: Option<Validate>,
+    /// The creator that the pod's signature is to name, if it gets one.
+    pub signs: Option<Creator>,
 }
 
 impl<'a> Decision<'a> {
@@ -36,6 +39,7 @@ impl<'a> Decision<'a> {
             driver: None,
             mutations: Vec::new(),
             judged: None,
+            signs: None,
         }
     }
 

@@ -12,6 +12,7 @@ pub mod patch;
 pub mod request;
 pub mod response;
 mod seat;
+mod sign;
 pub mod validate;
 
 pub use decide::decide;

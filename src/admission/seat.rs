@@ -3,6 +3,8 @@
 use super::decide::Question;
 use super::decision::Decision;
 use super::mutation::Mutation;
+use super::sign;
+use super::validate::shown;
 use crate::driver::resolve::Resolution;
 use crate::gang::size::SizeFacts;
 use crate::gang::{self, Ask, GangScheduler, GroupKeyPlace, Marks, Numbers, Shape};
@@ -10,6 +12,7 @@ use crate::policy::overrides::Effective;
 use crate::policy::{DEFAULT_SCHEDULER, SchedulerChoice};
 use crate::reason::Reason;
 use crate::snapshot::{DriverPod, MarkPlace, Seat};
+use crate::signature::Creator;
 use crate::spark::labels;
 use crate::spark::resources;
 
@@ -31,8 +34,8 @@ pub(super) fn executor(
     let Question { pod, policy, snapshot, review, .. } = question;
     let selector = pod.app_selector().unwrap_or_default();
     let app = snapshot.app(&review.namespace, selector);
-    // What the first seated executor got, the later ones get too, also after the policy has changed.
-    let first = app.and_then(|app| app.first_seat()).and_then(|seat| {
+    // What its creator's first executor got, the later ones get too, also after the policy has changed.
+    let first = app.and_then(|app| app.first_seat(resolution.creator)).and_then(|seat| {
         let (_, kind) = seat.given_by()?;
         Some((&**seat, GangScheduler::of_kind(kind)?))
     });
@@ -63,9 +66,9 @@ pub(super) fn executor(
     decision.reason = Reason::Seated;
     let group = first
         .and_then(|(seat, row)| row.group_key.of_seat(seat).map(str::to_owned))
-        .unwrap_or_else(|| policy.gang.name.render(resolution.name_from_review.as_deref(), selector));
+        .unwrap_or_else(|| group_name(question, resolution, selector));
     let numbers = numbers(question, effective, row, shape, driver, decision);
-    let with_driver = app.and_then(|app| app.live_driver()).is_some_and(|driver| {
+    let with_driver = driver.filter(|driver| driver.selector.as_deref() == Some(selector)).is_some_and(|driver| {
         Some(&*driver.seat.scheduler_name) == choice.name.as_deref() || row.default_name.is_none()
     });
     let ask = Ask {
@@ -86,10 +89,8 @@ pub(super) fn executor(
         decision.mutations.push(Mutation::SchedulerName(name.to_string()));
     }
     set_queue(row, queue.as_deref(), decision);
-    let mut ours = true;
-    if shape != Shape::Pods && !marks.no_group_key && (counted || row.extra_member_harmless) {
-        ours = join(question, row, &group, decision);
-    }
+    let joins = shape != Shape::Pods && !marks.no_group_key && (counted || row.extra_member_harmless);
+    let ours = join(question, row, Some(&*group).filter(|_| joins), &mut marks, resolution.creator, decision);
     if marks.size_unknown {
         decision.note(Reason::GangSizeUnknown, size_unknown(row));
     }
@@ -115,7 +116,12 @@ pub(super) fn executor(
 }
 
 /// Places a driver: scheduler, queue, priority class, and what its scheduler wants of the first pod.
-pub(super) fn driver(question: &Question<'_, '_>, effective: &Effective, decision: &mut Decision<'_>) {
+pub(super) fn driver(
+    question: &Question<'_, '_>,
+    effective: &Effective,
+    creator: Creator,
+    decision: &mut Decision<'_>,
+) {
     let Question { pod, policy, .. } = question;
     let row = effective.scheduler.row;
     if row.kind == gang::NONE.kind {
@@ -144,14 +150,11 @@ pub(super) fn driver(question: &Question<'_, '_>, effective: &Effective, decisio
     };
     let mut marks = Marks::default();
     (row.driver)(&ask, &mut marks);
-    let mut ours = true;
-    if effective.shape == Shape::App
-        && let Some(selector) = pod.app_selector()
-    {
+    let group = pod.app_selector().filter(|_| effective.shape == Shape::App).map(|selector| {
         let name = pod.metadata.name.as_deref().or(question.review.name.as_deref());
-        let group = policy.gang.name.render(name, selector);
-        ours = join(question, row, &group, decision);
-    }
+        policy.gang.name.render(name, selector)
+    });
+    let ours = join(question, row, group.as_deref(), &mut marks, creator, decision);
     if marks.size_unknown {
         decision.note(Reason::GangSizeUnknown, size_unknown(row));
     }
@@ -188,27 +191,61 @@ fn regroups(question: &Question<'_, '_>, name: Option<&str>, decision: &Decision
     })
 }
 
-/// Names the gang, unless the pod names one already. Returns whether the seat is ours.
-fn join(question: &Question<'_, '_>, row: &GangScheduler, group: &str, decision: &mut Decision<'_>) -> bool {
-    match row.group_key.of_pod(question.pod) {
-        Some(present) if present != group => {
-            decision.note(
-                Reason::AlreadySeated,
-                format!("the pod already names gang {present}, which stays; spark-usher does not manage that group"),
-            );
-            false
-        }
-        _ => {
-            match row.group_key {
-                GroupKeyPlace::None => {}
-                GroupKeyPlace::Mark(place, key) => {
-                    decision.mutations.push(Mutation::Mark(place, key, group.to_owned()))
-                }
-                GroupKeyPlace::SchedulingGroup => decision.mutations.push(Mutation::SchedulingGroup(group.to_owned())),
-            }
-            true
+/// The gang's name. Who is no authenticated pod and names no driver gets a name of its own: another one that claims the
+/// same application must not come into its gang.
+fn group_name(question: &Question<'_, '_>, resolution: &Resolution<'_>, selector: &str) -> String {
+    let template = &question.policy.gang.name;
+    let salt = match (&resolution.name_from_review, question.pod.controller()) {
+        (Some(driver), _) => return template.render(Some(driver), selector),
+        (None, Some(owner)) => &*owner.uid,
+        (None, None) => &*question.review.requester.username,
+    };
+    template.render(None, &[selector, "\n", salt].concat())
+}
+
+/// Names the gang, all of it or nothing: where the pod already carries a gang key or a number that is not what we would
+/// set, it is its owner's gang, and nothing of it is touched. Returns whether the gang is ours.
+fn join(
+    question: &Question<'_, '_>,
+    row: &GangScheduler,
+    group: Option<&str>,
+    marks: &mut Marks,
+    creator: Creator,
+    decision: &mut Decision<'_>,
+) -> bool {
+    if let Some(sentence) = theirs(question, row, group, marks)
+        && !sign::is_signed(question, creator)
+    {
+        decision.note(Reason::AlreadySeated, sentence);
+        marks.set.retain(|(place, key, _)| !row.gang_keys.contains(&(*place, *key)));
+        (marks.size_unknown, marks.not_fixed) = (false, false);
+        return false;
+    }
+    if let Some(group) = group {
+        match row.group_key {
+            GroupKeyPlace::None => {}
+            GroupKeyPlace::Mark(place, key) => decision.mutations.push(Mutation::Mark(place, key, group.to_owned())),
+            GroupKeyPlace::SchedulingGroup => decision.mutations.push(Mutation::SchedulingGroup(group.to_owned())),
         }
     }
+    true
+}
+
+/// What the pod carries of a gang that is not ours, in words.
+fn theirs(question: &Question<'_, '_>, row: &GangScheduler, group: Option<&str>, marks: &Marks) -> Option<String> {
+    if let Some(present) = row.group_key.of_pod(question.pod).filter(|present| Some(*present) != group) {
+        return Some(format!(
+            "the pod already names gang {}, which stays; spark-usher does not manage that group",
+            shown(present)
+        ));
+    }
+    let ours = |place, key| marks.set.iter().find(|(p, k, _)| (*p, *k) == (place, key)).map(|(_, _, value)| &**value);
+    let mut keys = row.gang_keys.iter().copied();
+    let (_, key) = keys.find(|(place, key)| {
+        let present = place.value(question.pod, key).filter(|value| !value.is_empty());
+        present.is_some() && present != ours(*place, *key)
+    })?;
+    Some(format!("the pod already carries {key}, which stays; spark-usher does not manage that gang"))
 }
 
 fn is_group_key(mutation: &Mutation, place: GroupKeyPlace) -> bool {

@@ -125,11 +125,7 @@ fn created(
                 ),
             );
         }
-        // Labels alone do not speak against a pod that the API server vouches for: anybody could label a driver to have
-        // another one's executors refused. Such a one has got no seat, which the mutating webhook told.
-        if let Some((_, sentence)) = should.notes.iter().find(|(reason, _)| *reason == Reason::ForeignCreator)
-            && !is_plausible(review, snapshot, policies)
-        {
+        if let Some((_, sentence)) = should.notes.iter().find(|(reason, _)| *reason == Reason::ForeignCreator) {
             decision.note(Reason::ForeignCreator, sentence.clone());
         }
     }
@@ -168,18 +164,8 @@ fn objection(
     (Some(selector) != pod.app_selector()).then(|| format!("that drives {}", shown(selector)))
 }
 
-/// Whether the authenticated creator may be a driver: a pod of this namespace that is no executor and drives no other
-/// application.
-fn is_plausible(review: &Review<'_>, snapshot: &Snapshot, policies: &Policies) -> bool {
-    let Ok(creator) = resolve::creator(&review.requester, &review.namespace, policies) else { return false };
-    let is = |uid: &str| *uid == *creator.uid;
-    let executes = snapshot.executor(&review.namespace, &creator.name).is_some_and(|(_, known)| is(&known.uid));
-    let known = snapshot.driver_pod(&review.namespace, &creator.name).filter(|known| is(&known.uid));
-    !executes && known.is_none_or(|known| !known.is_executor && known.selector.is_none())
-}
-
 /// A tenant's text in a sentence: short, and nothing that steers a terminal.
-fn shown(text: &str) -> String {
+pub(super) fn shown(text: &str) -> String {
     let plain = text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c });
     if text.chars().count() <= MAX_SHOWN {
         return plain.collect();
@@ -221,9 +207,9 @@ fn changed(review: &Review<'_>, old: &Pod<'_>, pod: &Pod<'_>, decision: &mut Dec
             format!("{who} changed the ownerReferences, by which the pod ends with its driver: {may}"),
         );
     }
-    let marks = gang::keys().chain([labels::BY, labels::DRIVER].map(|key| (MarkPlace::Annotation, key)));
+    let marks = gang::keys().chain([labels::BY, labels::DRIVER, labels::SIGNATURE].map(|key| (MarkPlace::Annotation, key)));
     let group = (old.spec.scheduling_group != pod.spec.scheduling_group).then_some("schedulingGroup");
-    let marks = marks.filter(|(place, key)| mark(old, *place, key) != mark(pod, *place, key)).map(|(_, key)| key);
+    let marks = marks.filter(|(place, key)| place.value(old, key) != place.value(pod, key)).map(|(_, key)| key);
     if let Some(keys) = listed(marks.chain(group)) {
         decision.note(Reason::SeatChanged, format!("{who} changed {keys}, by which the pod is scheduled: {may}"));
     }
@@ -234,13 +220,6 @@ fn listed<'k>(keys: impl Iterator<Item = &'k str>) -> Option<String> {
     keys.sort_unstable();
     keys.dedup();
     (!keys.is_empty()).then(|| keys.join(", "))
-}
-
-fn mark<'p>(pod: &'p Pod<'_>, place: MarkPlace, key: &str) -> Option<&'p str> {
-    match place {
-        MarkPlace::Label => pod.label(key),
-        MarkPlace::Annotation => pod.annotation(key),
-    }
 }
 
 /// The owners, in whatever order they stand.
@@ -358,8 +337,8 @@ fn queue(
             continue;
         }
         for (place, key) in row.queue_keys() {
-            let Some(queue) = mark(pod, place, key).filter(|queue| !queue.is_empty()) else { continue };
-            let was_there = old.is_some_and(|old| mark(old, place, key) == Some(queue));
+            let Some(queue) = place.value(pod, key).filter(|queue| !queue.is_empty()) else { continue };
+            let was_there = old.is_some_and(|old| place.value(old, key) == Some(queue));
             let allowed = policy.queue.as_deref() == Some(queue) || queues.iter().any(|pattern| pattern.matches(queue));
             if !was_there && !allowed {
                 decision.note(

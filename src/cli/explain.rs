@@ -364,6 +364,6 @@ fn sight(object: &Value, namespace: &str) -> Result<Sighting, String> {
     let text = object.to_string();
     let pod = Pod::read_whole(text.as_bytes()).map_err(|error| format!("a Pod cannot be read: {error}"))?;
     let name = pod.metadata.name.as_deref().unwrap_or("(no name)");
-    Sighting::of(&pod, &gang::seat_keys())
+    Sighting::of(&pod, gang::seat_keys())
         .ok_or_else(|| format!("Pod {name} is no object of a cluster: expected metadata.name and metadata.uid"))
 }

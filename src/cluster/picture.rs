@@ -71,7 +71,7 @@ pub async fn stray(client: &kube::Client, namespace: Option<&str>, name: &str) -
 async fn follow(client: &kube::Client, store: &mut Store, now: Now) {
     let policies = Policies::default();
     let keys: Vec<_> = store.snapshot().apps.keys().cloned().collect();
-    let wanted = keys.iter().flat_map(|key| lifecycle::reads(store.snapshot(), key, &policies, None));
+    let wanted = keys.iter().flat_map(|key| lifecycle::reads(store.snapshot(), key, &policies, &[]));
     let mut wanted: Vec<Read> = wanted.filter(|read| matches!(read, Read::Pod(_))).collect();
     wanted.sort_unstable();
     wanted.dedup();

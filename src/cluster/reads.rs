@@ -23,7 +23,7 @@ impl View for AnyPod {
         use crate::spark::pod::Pod;
         let pod = Pod::read_whole(json.as_bytes()).ok()?;
         Sighting::read(json)?; // Only what has a name, a namespace and a uid.
-        Some(AnyPod(DriverPod::of(&pod, super::view::seat_keys())))
+        Some(AnyPod(DriverPod::of(&pod, crate::gang::seat_keys())))
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::ApiResource;
@@ -14,7 +14,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::gang;
-use crate::snapshot::{Group, Namespace, Overrides, SeatKeys, ServiceOwner, Sighting};
+use crate::snapshot::{Group, Namespace, Overrides, ServiceOwner, Sighting};
 use crate::spark::labels;
 use crate::spark::pod::{OwnerReference, Pod};
 
@@ -120,16 +120,9 @@ impl<V: View> kube::Resource for Seen<V> {
     }
 }
 
-static SEAT_KEYS: LazyLock<SeatKeys> = LazyLock::new(gang::seat_keys);
-
-/// The keys that gang schedulers read.
-pub(super) fn seat_keys() -> &'static SeatKeys {
-    &SEAT_KEYS
-}
-
 impl View for Sighting {
     fn read(json: &str) -> Option<Self> {
-        Sighting::of(&Pod::read_whole(json.as_bytes()).ok()?, &SEAT_KEYS)
+        Sighting::of(&Pod::read_whole(json.as_bytes()).ok()?, gang::seat_keys())
     }
 }
 

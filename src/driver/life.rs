@@ -1,8 +1,14 @@
 //! Does the driver of an application still live? (DESIGN "Driver life".)
+//!
+//! Executors of one application and one creator are a *crew*: anybody can claim another's application by a label, so what
+//! is decided for executors of one creator never rests on pods of another. Mostly an application has one crew.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::snapshot::{App, DriverPod, Executor, Followed, Life, Snapshot};
+use super::resolve;
+use crate::signature::Creator;
+use crate::snapshot::{App, DriverPod, Executor, Followed, Life, Snapshot, Template};
 use crate::spark::ids::{AppKey, PodKey};
 
 /// Three answers; on the third nothing is ever deleted.
@@ -26,26 +32,122 @@ impl DriverLife {
     }
 }
 
-/// Answers for an application. A labelled driver tells by itself; one without labels is known by the executors that it
-/// owns, and was read by name; `learned` is the name and uid that were known before.
-pub fn of(key: &AppKey, app: &App, snapshot: &Snapshot, learned: Option<(&str, &str)>) -> DriverLife {
-    if let Some(driver) = app.live_driver() {
-        return DriverLife::Alive(driver.clone());
+/// Executors of an application that one creator made, and its driver.
+#[derive(Debug)]
+pub struct Crew<'s> {
+    /// Who made them; `None` for executors that nobody owns and no signature speaks for.
+    pub creator: Option<Creator>,
+    /// The executors; none of a labelled driver that has not created any.
+    pub executors: Vec<&'s Arc<Executor>>,
+    /// Whether their driver lives.
+    pub driver: DriverLife,
+}
+
+/// The crews of an application, and those of `also`, of which nothing may be left but a PodGroup. `learned` is the name and
+/// uid of a creator's driver as it was known before.
+pub fn crews<'s>(
+    key: &AppKey,
+    app: &'s App,
+    snapshot: &Snapshot,
+    also: impl Iterator<Item = Creator>,
+    learned: impl Fn(Option<Creator>) -> Option<(Arc<str>, Arc<str>)>,
+) -> Vec<Crew<'s>> {
+    let mut by_creator: BTreeMap<Option<Creator>, Vec<&Arc<Executor>>> = BTreeMap::new();
+    // Executors of a crew share their template: who made them is computed once.
+    let mut last: Option<(&Arc<Template>, bool, Option<Creator>)> = None;
+    for executor in app.executors.values() {
+        let same = last.filter(|(template, proven, _)| {
+            Arc::ptr_eq(template, &executor.template) && *proven == executor.is_proven
+        });
+        let creator = same.map_or_else(|| executor.counts_to(), |(_, _, creator)| creator);
+        last = Some((&executor.template, executor.is_proven, creator));
+        by_creator.entry(creator).or_default().push(executor);
     }
-    let (mut gone, mut unknown) = (!app.drivers.is_empty(), false);
+    for driver in &app.drivers {
+        by_creator.entry(Some(Creator::of_uid(&driver.uid))).or_default();
+    }
+    for creator in also {
+        by_creator.entry(Some(creator)).or_default();
+    }
+    let crew = |(creator, executors): (_, Vec<_>)| {
+        let driver = life_of_crew(key, app, snapshot, creator, &executors, learned(creator));
+        Crew { creator, executors, driver }
+    };
+    by_creator.into_iter().map(crew).collect()
+}
+
+/// Whether the driver of a creator's executors lives.
+fn life_of_crew(
+    key: &AppKey,
+    app: &App,
+    snapshot: &Snapshot,
+    creator: Option<Creator>,
+    executors: &[&Arc<Executor>],
+    learned: Option<(Arc<str>, Arc<str>)>,
+) -> DriverLife {
+    let (mut gone, mut unknown) = (false, false);
+    let own = app.drivers.iter().filter(|driver| creator == Some(Creator::of_uid(&driver.uid)));
+    for driver in own {
+        if driver.life != Life::Ended && !driver.deleting {
+            return DriverLife::Alive(driver.clone());
+        }
+        gone = true;
+    }
     // Owners of what was dealt with are followed by nobody, and say nothing about the others.
-    let counts = |executor: &&Arc<Executor>| executor.is_live() || executor.is_uncleared();
-    let owners = app.executors.values().filter(counts).filter_map(|executor| executor.template.owner.as_ref());
-    let owners = owners.filter(|owner| owner.is_pod);
-    for (name, uid) in owners.map(|owner| (&*owner.name, &*owner.uid)).chain(learned) {
+    let counts = |executor: &&&Arc<Executor>| executor.is_live() || executor.is_uncleared();
+    let mut judged: Option<(&str, &str)> = None;
+    let owners = executors.iter().filter(counts).filter_map(|executor| executor.template.owner.as_ref());
+    let owners = owners.filter(|owner| owner.is_pod).map(|owner| (&*owner.name, &*owner.uid));
+    for (name, uid) in owners.chain(learned.as_ref().map(|(name, uid)| (&**name, &**uid))) {
+        if judged.replace((name, uid)) == Some((name, uid)) {
+            continue;
+        }
         match judge(key.namespace(), name, uid, snapshot) {
             alive @ DriverLife::Alive(_) => return alive,
             DriverLife::Gone => gone = true,
             DriverLife::Unknown => unknown = true,
         }
     }
-    // One of whom nothing is known yet may be alive.
-    if gone && !unknown { DriverLife::Gone } else { DriverLife::Unknown }
+    if gone {
+        // One of whom nothing is known yet may be alive.
+        return if unknown { DriverLife::Unknown } else { DriverLife::Gone };
+    }
+    if unknown {
+        return DriverLife::Unknown;
+    }
+    without_owner(key, app, snapshot, creator, executors).map_or(DriverLife::Unknown, DriverLife::Alive)
+}
+
+/// The driver of executors that no pod owns, if it lives: their own address of it, or a labelled one of the same maker.
+/// That it ended proves nothing about them.
+fn without_owner(
+    key: &AppKey,
+    app: &App,
+    snapshot: &Snapshot,
+    creator: Option<Creator>,
+    executors: &[&Arc<Executor>],
+) -> Option<Arc<DriverPod>> {
+    let hosts = executors.iter().filter(|executor| executor.is_live() || executor.is_uncleared());
+    let host = hosts.filter_map(|executor| executor.template.driver_host.as_deref()).next();
+    let by_host = host.and_then(|host| resolve::from_driver_host(host, key.namespace(), snapshot));
+    let by_host = by_host.map(|found| judge(key.namespace(), &found.name, &found.uid, snapshot));
+    if let Some(DriverLife::Alive(driver)) = by_host {
+        return Some(driver);
+    }
+    let driver = app.live_driver()?;
+    let maker = driver.signature.filter(|_| driver.is_proven).map(|signature| signature.creator());
+    // Of executors that nothing speaks for, the labelled driver is the likeliest; nothing is ever deleted for it.
+    (creator.is_none() || maker == creator).then(|| driver.clone())
+}
+
+/// Answers for an application as a whole, for people: alive when the driver of any crew is.
+pub fn of(key: &AppKey, app: &App, snapshot: &Snapshot) -> DriverLife {
+    let mut lives: Vec<DriverLife> = crews(key, app, snapshot, std::iter::empty(), |_| None).into_iter().map(|crew| crew.driver).collect();
+    if let Some(alive) = lives.iter().position(|life| matches!(life, DriverLife::Alive(_))) {
+        return lives.swap_remove(alive);
+    }
+    let all_gone = !lives.is_empty() && lives.iter().all(|life| *life == DriverLife::Gone);
+    if all_gone { DriverLife::Gone } else { DriverLife::Unknown }
 }
 
 /// Answers for one pod by name and the uid that was learned.

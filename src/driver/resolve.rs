@@ -3,12 +3,17 @@
 //! Ask the API server, not the pod: a driver in the cluster creates its executors with its bound service-account token,
 //! so the review says which pod that was. Only that evidence makes an owner at admission; labels and addresses are a
 //! tenant's to write, and a wrong uid is lethal: the garbage collector deletes the executor.
+//!
+//! What others wrote on their pods decides nothing about an executor: not its labels, by which anybody can claim to be its
+//! driver or its sibling. What counts is the review, the creator's own pod, what the executor itself claims, and pods of
+//! which our signature proves that the same creator made them.
 
 use std::fmt;
 
 use crate::policy::Policies;
 use crate::reason::Reason;
-use crate::snapshot::{App, DriverPod, Executor, Snapshot};
+use crate::signature::Creator;
+use crate::snapshot::{App, DriverPod, Executor, Life, Snapshot};
 use crate::spark::pod::Pod;
 use crate::spark::text::Text;
 
@@ -93,10 +98,12 @@ pub struct Resolution<'a> {
     pub driver: Option<FoundDriver<'a>>,
     /// What becomes of the owner.
     pub ownership: Ownership,
-    /// The application's driver is known and the requester has nothing to do with it.
+    /// The executor names as its owner a driver with which the requester has nothing to do.
     pub foreign: bool,
     /// For the gang's name: the driver as the review alone tells it, the same on every replica.
     pub name_from_review: Option<Text<'a>>,
+    /// Who created the executor, for the signature: what its first executor got, only its own later ones get.
+    pub creator: Creator,
 }
 
 /// Answers for an executor under review.
@@ -109,6 +116,7 @@ pub fn resolve<'a>(
 ) -> Resolution<'a> {
     let app = pod.app_selector().and_then(|selector| snapshot.app(namespace, selector));
     let creator = creator(requester, namespace, policies);
+    let signs = signing_creator(requester, creator.as_ref().ok(), pod);
     let vetoed = creator.as_ref().map_err(|reason| *reason).and_then(|creator| veto(creator, namespace, pod, snapshot));
     let owner = from_owner_reference(pod);
     let name_from_review =
@@ -118,14 +126,28 @@ pub fn resolve<'a>(
         (None, Ok(())) => Ownership::Creator,
         (None, Err(reason)) => Ownership::Withheld(reason),
     };
+    let mut foreign_driver = false;
     let driver = match (creator, vetoed) {
         (Ok(creator), Ok(())) => Some(creator),
-        _ => owner
-            .or_else(|| app.and_then(|app| from_app_selector(app)))
-            .or_else(|| from_driver_url(pod, namespace, snapshot)),
+        (creator, _) => {
+            let foreign = owner.as_ref().filter(|_| creator.is_err());
+            foreign_driver = foreign.is_some_and(|owner| is_foreign(owner, requester, namespace, snapshot, policies));
+            owner
+                .or_else(|| from_driver_url(pod, namespace, snapshot))
+                .or_else(|| app.and_then(|app| made_by(app, signs)).map(|driver| found(How::AppSelector, driver)))
+        }
     };
-    let foreign = app.is_some_and(|app| is_foreign(app, requester, namespace));
-    Resolution { driver, ownership, foreign, name_from_review }
+    Resolution { driver, ownership, foreign: foreign_driver, name_from_review, creator: signs }
+}
+
+/// The creator that a signature names: the authenticated pod; else the user, and the controlling owner that it sent.
+pub fn signing_creator(requester: &Requester<'_>, pod: Option<&FoundDriver<'_>>, object: &Pod<'_>) -> Creator {
+    match (pod, object.controller()) {
+        (Some(pod), _) => Creator::of_uid(&pod.uid),
+        // The controllers of workloads create for everybody, under one name.
+        (None, Some(owner)) => Creator::of_user(&[&*requester.username, "\n", &*owner.uid].concat()),
+        (None, None) => Creator::of_user(&requester.username),
+    }
 }
 
 /// The authenticated creator, by the review and the policy alone: the same on every replica.
@@ -165,22 +187,27 @@ fn veto(creator: &FoundDriver<'_>, namespace: &str, pod: &Pod<'_>, snapshot: &Sn
             return Err(Reason::CreatorOfOtherApplication);
         }
     }
+    // A pod that creates drivers and their executors for others (a syncer, an operator) ends without ending those.
     let app = pod.app_selector().and_then(|selector| snapshot.app(namespace, selector));
-    match app.and_then(|app| app.live_driver()) {
+    match app.and_then(|app| made_by(app, Creator::of_uid(&creator.uid))) {
         Some(driver) if *driver.uid != *creator.uid => Err(Reason::CreatorNotDriver),
         _ => Ok(()),
     }
+}
+
+/// A labelled driver that lives and that, as our signature proves, this creator made.
+fn made_by(app: &App, creator: Creator) -> Option<&DriverPod> {
+    let made = |driver: &&std::sync::Arc<DriverPod>| {
+        let signed = driver.signature.filter(|_| driver.is_proven).map(|signature| signature.creator());
+        signed == Some(creator) && driver.life != Life::Ended && !driver.deleting
+    };
+    app.drivers.iter().find(made).map(|driver| &**driver)
 }
 
 /// A pod that already owns the executor.
 pub fn from_owner_reference<'a>(pod: &Pod<'a>) -> Option<FoundDriver<'a>> {
     let owner = pod.controller().filter(|owner| owner.is_pod())?;
     Some(FoundDriver { how: How::OwnerReference, name: owner.name.clone(), uid: owner.uid.clone() })
-}
-
-/// The labelled driver of the same application.
-pub fn from_app_selector<'a>(app: &App) -> Option<FoundDriver<'a>> {
-    app.live_driver().map(|driver| found(How::AppSelector, driver))
 }
 
 /// The driver behind `SPARK_DRIVER_URL`.
@@ -211,11 +238,22 @@ fn found<'a>(how: How, driver: &DriverPod) -> FoundDriver<'a> {
     FoundDriver { how, name: driver.name.to_string().into(), uid: driver.uid.to_string().into() }
 }
 
-/// Whether the application's driver is known and the requester is neither its service account nor a workload
-/// controller. (The driver's own token is one of its account; who claims its pod under another name is no driver.)
-fn is_foreign(app: &App, requester: &Requester<'_>, namespace: &str) -> bool {
-    let Some(driver) = app.live_driver() else { return false };
-    !is_account(driver, requester, namespace) && !is_workload_controller(&requester.username)
+/// Whether the driver that an executor names as its owner runs under another account than the requester's. Workload
+/// controllers, and accounts that create pods for others, name whom they create for. Only for a requester that is no
+/// authenticated pod: such a one is judged by its own.
+pub fn is_foreign(
+    owner: &FoundDriver<'_>,
+    requester: &Requester<'_>,
+    namespace: &str,
+    snapshot: &Snapshot,
+    policies: &Policies,
+) -> bool {
+    // By its name: a gang is called after it, and another uid under it is either a lie or a driver made anew.
+    snapshot.driver_pod(namespace, &owner.name).is_some_and(|driver| {
+        !is_account(driver, requester, namespace)
+            && !is_workload_controller(&requester.username)
+            && !policies.never_owns(&requester.username)
+    })
 }
 
 fn is_account(driver: &DriverPod, requester: &Requester<'_>, namespace: &str) -> bool {
@@ -238,16 +276,11 @@ fn is_workload_controller(username: &str) -> bool {
 }
 
 /// Evidence for an executor that is already in the cluster, for the loop: weaker than a creator, so the driver's pod is
-/// read live before anything is written.
-pub fn resolve_later<'a>(
-    app: &App,
-    executor: &Executor,
-    namespace: &str,
-    snapshot: &Snapshot,
-) -> Option<FoundDriver<'a>> {
-    from_app_selector(app).or_else(|| executor.template.note.as_deref().and_then(read_note)).or_else(|| {
-        executor.template.driver_host.as_deref().and_then(|host| from_driver_host(host, namespace, snapshot))
-    })
+/// read live before anything is written. A label is no evidence: who claims to drive an application could take its
+/// executors with it.
+pub fn resolve_later<'a>(executor: &Executor, namespace: &str, snapshot: &Snapshot) -> Option<FoundDriver<'a>> {
+    let by_host = executor.template.driver_host.as_deref().and_then(|host| from_driver_host(host, namespace, snapshot));
+    by_host.or_else(|| executor.template.note.as_deref().and_then(read_note))
 }
 
 /// Our note of weaker evidence, `how/name/uid`. Anybody may write an annotation: it is a hint where to look, no more.

@@ -17,7 +17,9 @@ pub(super) static COSCHEDULING: GangScheduler = GangScheduler {
     more_queue_keys: &[],
     queue_required: false,
     more_keys: &[],
+    gang_keys: &[],
     extra_member_harmless: true,
+    auto_group_prefix: None,
     groups_by_owner: false,
     apis: &[GroupApi {
         group: "scheduling.x-k8s.io",

@@ -9,6 +9,9 @@ use crate::snapshot::{GroupApi, MarkPlace};
 
 const NAME: &str = "gang.scheduling.koordinator.sh/name";
 const MIN_AVAILABLE: &str = "gang.scheduling.koordinator.sh/min-available";
+/// Written by users alone.
+const TOTAL_NUMBER: &str = "gang.scheduling.koordinator.sh/total-number";
+const GROUPS: &str = "gang.scheduling.koordinator.sh/groups";
 
 pub(super) static KOORDINATOR: GangScheduler = GangScheduler {
     kind: "koordinator",
@@ -19,7 +22,14 @@ pub(super) static KOORDINATOR: GangScheduler = GangScheduler {
     more_queue_keys: &[],
     queue_required: false,
     more_keys: &[(MarkPlace::Annotation, NAME), (MarkPlace::Annotation, MIN_AVAILABLE)],
+    gang_keys: &[
+        (MarkPlace::Annotation, NAME),
+        (MarkPlace::Annotation, MIN_AVAILABLE),
+        (MarkPlace::Annotation, TOTAL_NUMBER),
+        (MarkPlace::Annotation, GROUPS),
+    ],
     extra_member_harmless: true,
+    auto_group_prefix: None,
     groups_by_owner: false,
     apis: &[GroupApi {
         group: "scheduling.sigs.k8s.io",

@@ -20,6 +20,8 @@ pub mod size;
 mod volcano;
 mod yunikorn;
 
+use std::sync::LazyLock;
+
 use serde_json::Value;
 
 pub use group::GroupSpec;
@@ -61,10 +63,15 @@ pub struct GangScheduler {
     pub more_queue_keys: &'static [(MarkPlace, &'static str)],
     /// Whether a queue has to be given.
     pub queue_required: bool,
-    /// Whether the priority class of the gang's members stands in the group too.
+    /// What else we may write on a pod.
     pub more_keys: &'static [(MarkPlace, &'static str)],
+    /// Beside the group key, what makes a pod a member of a gang, or says how large that is. A pod that carries one of them
+    /// with another value than ours is in a gang of its owner's.
+    pub gang_keys: &'static [(MarkPlace, &'static str)],
     /// Whether an executor of another resource profile may carry the gang key although the gang does not count it.
     pub extra_member_harmless: bool,
+    /// How the names begin of groups that the scheduler makes by itself and writes onto pods; a uid follows.
+    pub auto_group_prefix: Option<&'static str>,
     /// Whether an owner without a gang key would put an executor into its driver's group.
     pub groups_by_owner: bool,
     /// PodGroup APIs, the preferred first; empty when the scheduler has none or makes its own.
@@ -128,8 +135,7 @@ impl GroupKeyPlace {
     pub fn of_pod<'p>(&self, pod: &'p Pod<'_>) -> Option<&'p str> {
         let value = match self {
             GroupKeyPlace::None => None,
-            GroupKeyPlace::Mark(MarkPlace::Label, key) => pod.label(key),
-            GroupKeyPlace::Mark(MarkPlace::Annotation, key) => pod.annotation(key),
+            GroupKeyPlace::Mark(place, key) => place.value(pod, key),
             GroupKeyPlace::SchedulingGroup => pod.spec.scheduling_group.as_deref(),
         };
         value.filter(|name| !name.is_empty())
@@ -201,11 +207,16 @@ impl GangScheduler {
 
     /// Every label and annotation that this scheduler reads from a pod.
     fn keys(&self) -> impl Iterator<Item = (MarkPlace, &'static str)> {
+        self.own_keys().chain(self.more_queue_keys.iter().copied())
+    }
+
+    /// Every label and annotation that we may write for this scheduler.
+    fn own_keys(&self) -> impl Iterator<Item = (MarkPlace, &'static str)> {
         let group = match self.group_key {
             GroupKeyPlace::Mark(place, key) => Some((place, key)),
             GroupKeyPlace::None | GroupKeyPlace::SchedulingGroup => None,
         };
-        group.into_iter().chain(self.queue_keys()).chain(self.more_keys.iter().copied())
+        group.into_iter().chain(self.queue_key).chain(self.more_keys.iter().copied())
     }
 
     /// Everywhere a queue may be named to this scheduler.
@@ -224,9 +235,11 @@ pub fn keys() -> impl Iterator<Item = (MarkPlace, &'static str)> {
     TABLE.iter().flat_map(|row| row.keys())
 }
 
-/// The keys of all schedulers, for the snapshot.
-pub fn seat_keys() -> SeatKeys {
-    SeatKeys::new(keys())
+/// The keys that we may write for any scheduler: what the snapshot keeps of a pod, and what a signature covers.
+pub fn seat_keys() -> &'static SeatKeys {
+    static KEYS: LazyLock<SeatKeys> =
+        LazyLock::new(|| SeatKeys::new(TABLE.iter().flat_map(|row| row.own_keys())));
+    &KEYS
 }
 
 /// Whether a value may stand in a label: at most 63 characters, alphanumeric at both ends, `-_.` between; or empty.

@@ -26,7 +26,9 @@ pub(super) static VOLCANO: GangScheduler = GangScheduler {
     more_queue_keys: &[],
     queue_required: false,
     more_keys: &[(MarkPlace::Annotation, TASK_SPEC)],
+    gang_keys: &[(MarkPlace::Annotation, TASK_SPEC)],
     extra_member_harmless: true,
+    auto_group_prefix: Some("podgroup-"),
     groups_by_owner: true,
     apis: &[GroupApi {
         group: "scheduling.volcano.sh",

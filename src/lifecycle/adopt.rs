@@ -24,7 +24,7 @@ fn adopt(view: &View<'_>, executor: &Executor) -> Option<Action> {
         return None;
     }
     let namespace = view.key.namespace();
-    let found = resolve::resolve_later(view.app, executor, namespace, view.snapshot)?;
+    let found = resolve::resolve_later(executor, namespace, view.snapshot)?;
     let pod = PodKey::new(namespace, &executor.name);
     let refuse = |why: &str| {
         let message = format!("not adopted by {} ({}): {why}", found.name, found.how);

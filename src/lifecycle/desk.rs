@@ -453,7 +453,7 @@ impl Desk {
 
     /// Notes what an application wants to know.
     fn ask(&mut self, key: &AppKey, now: Instant, policies: &Policies) {
-        for read in interests(self.store.snapshot(), key, policies, self.learned(key)) {
+        for read in interests(self.store.snapshot(), key, policies, &self.learned(key)) {
             if !self.reading.contains_key(&read) && !is_unknown(self.store.snapshot(), &read) {
                 continue; // The watch shows it.
             }
@@ -477,15 +477,16 @@ impl Desk {
         }
     }
 
-    fn learned(&self, key: &AppKey) -> Option<&str> {
-        self.memory.get(key)?.driver.as_ref().map(|driver| &*driver.name)
+    fn learned(&self, key: &AppKey) -> Vec<&str> {
+        let crews = self.memory.get(key).into_iter().flat_map(|memory| memory.crews.values());
+        crews.filter_map(|crew| crew.driver.as_ref()).map(|driver| &*driver.name).collect()
     }
 
     /// Forgets what was read, or could not be, and what nothing rests on any more. One pass over all applications.
     fn forget_unwanted(&mut self, policies: &Policies, now: Now) {
         let apps = self.snapshot().apps.keys();
         let wanted: HashSet<Read> =
-            apps.flat_map(|key| interests(self.store.snapshot(), key, policies, self.learned(key))).collect();
+            apps.flat_map(|key| interests(self.store.snapshot(), key, policies, &self.learned(key))).collect();
         let mut unfollowed = Vec::new();
         let apps = &self.store.snapshot().apps;
         self.reading.retain(|read, reading| {

@@ -15,11 +15,12 @@ use super::action::{Action, DriverRef, Finish, Told};
 use super::cause::Cause;
 use super::exits::Exits;
 use super::memory::Memory;
-use crate::driver::life::{self, DriverLife};
+use crate::driver::life::{self, Crew, DriverLife};
 use crate::driver::resolve;
 use crate::plant::{self, Bug};
 use crate::policy::{Finished, Lifecycle, Policies};
 use crate::reason::Reason;
+use crate::signature::Creator;
 use crate::snapshot::{App, DriverPod, Executor, Snapshot};
 use crate::spark::habits::Habits;
 use crate::spark::ids::{AppKey, PodKey};
@@ -37,22 +38,28 @@ pub(super) fn of(
     memory: &mut Memory,
     exits: &Exits,
 ) -> Due {
-    let nothing = App::default();
-    let app = snapshot.apps.get(key).map_or(&nothing, |app| &**app);
-    let learned = memory.driver.as_ref().map(|driver| (&*driver.name, &*driver.uid));
-    let driver = life::of(key, app, snapshot, learned);
-    let last_driver = memory.driver.clone().or_else(|| last_driver(app));
-    let view = View {
-        snapshot,
-        key,
-        driver: &driver,
-        last_driver: last_driver.as_ref(),
-        exits,
-        lifecycle: &policies.lifecycle,
-        now,
-    };
-    let mut due = plan(&view);
-    due.actions.extend(too_many_failures(&view, memory));
+    let mut due = Due::default();
+    let Some(app) = snapshot.apps.get(key) else { return due };
+    // A few name the trouble: a node that is lost leaves hundreds behind, and `why` shows them all.
+    due.actions.extend(app.executors.values().filter_map(|executor| hangs(key, executor, now)).take(MOST_HANGING));
+    for crew in life::crews(key, app, snapshot, std::iter::empty(), |creator| memory.learned(creator)) {
+        let learned = memory.crews.get(&crew.creator).and_then(|memory| memory.driver.clone());
+        let last_driver = learned.or_else(|| last_driver(app, &crew));
+        let view = View {
+            snapshot,
+            key,
+            app,
+            crew: &crew,
+            last_driver: last_driver.as_ref(),
+            exits,
+            lifecycle: &policies.lifecycle,
+            now,
+        };
+        let of_crew = plan(&view);
+        due.actions.extend(of_crew.actions);
+        due.later = due.later.into_iter().chain(of_crew.later).min();
+        due.actions.extend(too_many_failures(&view, memory));
+    }
     due
 }
 
@@ -64,14 +71,15 @@ fn own_driver(executor: &Executor) -> Option<DriverRef> {
 }
 
 /// A driver's pod of which a uid is known, although nothing was learned before.
-fn last_driver(app: &App) -> Option<DriverRef> {
-    let labelled = app.drivers.first().map(|driver| DriverRef { name: driver.name.clone(), uid: driver.uid.clone() });
-    labelled.or_else(|| app.executors.values().find_map(|executor| own_driver(executor)))
+fn last_driver(app: &App, crew: &Crew<'_>) -> Option<DriverRef> {
+    let own = app.drivers.iter().find(|driver| crew.creator == Some(Creator::of_uid(&driver.uid)));
+    let labelled = own.map(|driver| DriverRef { name: driver.name.clone(), uid: driver.uid.clone() });
+    labelled.or_else(|| crew.executors.iter().find_map(|executor| own_driver(executor)))
 }
 
 /// Says once when more executors failed than Spark allows (`ExecutorFailureTracker`, exit code 11).
 fn too_many_failures(view: &View<'_>, memory: &mut Memory) -> Option<Action> {
-    let driver = view.driver.pod()?;
+    let driver = view.crew.driver.pod()?;
     let habits = view.snapshot.conf(&driver.uid)?.habits;
     let (failed, limit) = (view.exits.failures(view.key, habits.failures_expire, view.now.at), habits.failure_limit());
     if failed <= limit || std::mem::replace(&mut memory.over_limit, true) {
@@ -91,10 +99,12 @@ fn too_many_failures(view: &View<'_>, memory: &mut Memory) -> Option<Action> {
 pub struct View<'v> {
     /// The picture.
     pub snapshot: &'v Snapshot,
-    /// The application.
+    /// The application's key.
     pub key: &'v AppKey,
-    /// Its driver.
-    pub driver: &'v DriverLife,
+    /// The application.
+    pub app: &'v App,
+    /// The executors of one creator, and their driver.
+    pub crew: &'v Crew<'v>,
     /// The driver's pod as it was last known, whose end is looked at again before anything is done because of it.
     pub last_driver: Option<&'v DriverRef>,
     /// What was noted of its ends.
@@ -120,10 +130,7 @@ pub struct Due {
 /// Plans for one application.
 pub fn plan(view: &View<'_>) -> Due {
     let mut due = Due::default();
-    let Some(app) = view.snapshot.apps.get(view.key) else { return due };
-    // A few name the trouble: a node that is lost leaves hundreds behind, and `why` shows them all.
-    due.actions.extend(app.executors.values().filter_map(|executor| hangs(view, executor)).take(MOST_HANGING));
-    let wait = match view.driver {
+    let wait = match &view.crew.driver {
         DriverLife::Unknown if !plant::is(Bug::UnknownIsGone) => return due,
         DriverLife::Gone | DriverLife::Unknown => Duration::ZERO,
         DriverLife::Alive(_) if plant::is(Bug::NoGrace) => Duration::ZERO,
@@ -133,13 +140,13 @@ pub fn plan(view: &View<'_>) -> Due {
             view.lifecycle.grace.max(conf.notices_within())
         }
     };
-    let gone = match (view.driver, view.last_driver) {
+    let gone = match (&view.crew.driver, view.last_driver) {
         (DriverLife::Gone, None) => return due, // There is nothing to look at before acting.
         (DriverLife::Gone, Some(driver)) => Some(driver.clone()),
         _ => None,
     };
-    let keeps = driver_keeps(view, app);
-    for executor in app.executors.values() {
+    let keeps = driver_keeps(view);
+    for executor in &view.crew.executors {
         let left_alone = (executor.inactive && !plant::is(Bug::InactiveIgnored))
             || (executor.template.skip && !plant::is(Bug::SkipIgnored));
         let running =
@@ -179,10 +186,10 @@ pub fn plan(view: &View<'_>) -> Due {
 }
 
 /// A pod that was to be gone long ago.
-fn hangs(view: &View<'_>, executor: &Executor) -> Option<Action> {
+fn hangs(key: &AppKey, executor: &Executor, now: Now) -> Option<Action> {
     let deletion = executor.evidence.as_ref()?.deletion.as_ref()?;
     let until = deletion.until?;
-    if view.now.wall.duration_since(until) < HANGS {
+    if now.wall.duration_since(until) < HANGS {
         return None;
     }
     let node = executor.node.as_deref().unwrap_or("no node");
@@ -191,7 +198,7 @@ fn hangs(view: &View<'_>, executor: &Executor) -> Option<Action> {
         all => format!("held by {} (on {node})", all.join(", ")),
     };
     Some(Action::Tell(Told {
-        pod: PodKey::new(view.key.namespace(), &executor.name),
+        pod: PodKey::new(key.namespace(), &executor.name),
         uid: executor.uid.clone(),
         reason: Reason::TerminationHangs,
         message: format!("was to be gone at {until}; {held}"),
@@ -216,7 +223,7 @@ fn is_finished(executor: &Executor) -> bool {
 
 /// Whether the driver keeps its finished executors (`deleteOnTermination=false`): its configuration says so, or cannot be
 /// read although there is one, or it has labelled one.
-fn driver_keeps(view: &View<'_>, app: &App) -> bool {
+fn driver_keeps(view: &View<'_>) -> bool {
     if plant::is(Bug::KeepsIgnored) {
         return false;
     }
@@ -224,7 +231,8 @@ fn driver_keeps(view: &View<'_>, app: &App) -> bool {
         Some(conf) => !conf.habits.deletes,
         None => driver.conf_map.is_some(),
     };
-    view.driver.pod().is_some_and(|driver| keeps(driver))
-        || app.drivers.iter().any(|driver| keeps(driver))
-        || app.executors.values().any(|executor| executor.inactive && !executor.inactive_by_us)
+    let own = |driver: &&std::sync::Arc<DriverPod>| view.crew.creator == Some(Creator::of_uid(&driver.uid));
+    view.crew.driver.pod().is_some_and(|driver| keeps(driver))
+        || view.app.drivers.iter().filter(own).any(|driver| keeps(driver))
+        || view.crew.executors.iter().any(|executor| executor.inactive && !executor.inactive_by_us)
 }

@@ -10,14 +10,15 @@ use super::action::{Action, DriverRef, Told};
 use super::memory::Memory;
 use super::plan::View;
 use super::reads::policy_of;
-use crate::driver::life::DriverLife;
+use crate::driver::life::{Crew, DriverLife};
 use crate::driver::resolve;
 use crate::gang::size::{self, SizeFacts, Sizes};
 use crate::gang::{GangScheduler, GroupSpec, group};
 use crate::policy::overrides::{self, Effective, Source};
 use crate::policy::{Policy, default_overrides};
 use crate::reason::Reason;
-use crate::snapshot::{Executor, Group, GroupApi, GroupKey, Overrides, Seat};
+use crate::signature::Creator;
+use crate::snapshot::{Executor, Group, GroupApi, GroupKey, Life, Overrides, Seat};
 use crate::spark::ids::PodKey;
 use crate::spark::labels;
 use crate::spark::resources::ResourceList;
@@ -29,22 +30,26 @@ const IDLE: SignedDuration = SignedDuration::from_mins(10);
 /// A group that pods name.
 struct Named<'v> {
     row: &'static GangScheduler,
-    /// Live executors that carry its key.
+    /// The executors of one creator, and their driver: the group is made for those.
+    crew: &'v Crew<'v>,
+    /// Live executors of the crew that carry its key.
     members: Vec<&'v Arc<Executor>>,
     /// Whether the driver carries it too (Volcano's `app` shape).
     with_driver: bool,
     /// The seat that speaks for the group: queue, priority class, policy.
     seat: &'v Seat,
+    /// Whether a signature proves that seat.
+    is_proven: bool,
 }
 
 pub(super) fn plan(view: &View<'_>, memory: &mut Memory) -> Vec<Action> {
-    let named = named(view);
     let present: BTreeMap<&GroupKey, &Arc<Group>> = view.groups().collect();
+    let named = named(view, &present);
     memory.idle_since.retain(|key, _| present.contains_key(key) && !named.contains_key(key));
     let mut actions = Vec::new();
-    // Executors that outlive their driver for a moment start nothing together any more.
-    if !matches!(view.driver, DriverLife::Gone) {
-        for (key, wanted) in &named {
+    for (key, wanted) in &named {
+        // Executors that outlive their driver for a moment start nothing together any more.
+        if wanted.crew.driver != DriverLife::Gone {
             actions.extend(keep(view, key, wanted, present.get(key).copied(), memory));
         }
     }
@@ -56,30 +61,73 @@ pub(super) fn plan(view: &View<'_>, memory: &mut Memory) -> Vec<Action> {
     actions
 }
 
-/// The groups that live pods of this application name and that are ours to make.
-fn named<'v>(view: &View<'v>) -> BTreeMap<GroupKey, Named<'v>> {
+/// The groups that live pods of this application name and that are ours to make. Where executors of two creators name one,
+/// it is for those whose driver owns it, else for those that come first.
+fn named<'v>(view: &View<'v>, present: &BTreeMap<&GroupKey, &Arc<Group>>) -> BTreeMap<GroupKey, Named<'v>> {
     let mut all: BTreeMap<GroupKey, Named<'v>> = BTreeMap::new();
-    if let Some(driver) = view.app.live_driver()
-        && let Some((key, row)) = group_of(view, &driver.seat)
-    {
-        all.insert(key, Named { row, members: Vec::new(), with_driver: true, seat: &driver.seat });
-    }
-    for executor in view.app.live() {
-        if let Some((key, row)) = group_of(view, &executor.template.seat) {
-            let entry = all.entry(key);
-            let group = entry.or_insert_with(|| Named {
-                row,
-                members: Vec::new(),
-                with_driver: false,
-                seat: &executor.template.seat,
-            });
-            group.members.push(executor);
+    for crew in view.crews {
+        for (key, named) in named_by(view, crew) {
+            let owner = present.get(&key).and_then(|group| group.owner.as_deref()).map(Creator::of_uid);
+            if owner.is_some_and(|owner| crew.creator == Some(owner)) || !all.contains_key(&key) {
+                all.insert(key, named);
+            }
         }
     }
     all
 }
 
-/// The group that a seat of ours names, where the scheduler has group objects.
+/// The groups that live pods of one crew name.
+fn named_by<'v>(view: &View<'v>, crew: &'v Crew<'v>) -> BTreeMap<GroupKey, Named<'v>> {
+    let mut all: BTreeMap<GroupKey, Named<'v>> = BTreeMap::new();
+    let drivers = view.app.drivers.iter().filter(|driver| crew.creator == Some(Creator::of_uid(&driver.uid)));
+    for driver in drivers.filter(|driver| driver.life != Life::Ended && !driver.deleting) {
+        // A scheduler's controllers write group keys onto drivers too: only the one that we would give counts.
+        if let Some((key, row)) = group_of(view, &driver.seat)
+            && is_rendered(view, &driver.seat, &key.name, Some(&driver.name))
+        {
+            let (members, seat) = (Vec::new(), &*driver.seat);
+            all.insert(key, Named { row, crew, members, with_driver: true, seat, is_proven: false });
+        }
+    }
+    for executor in crew.executors.iter().filter(|executor| executor.is_live()) {
+        if let Some((key, row)) = group_of_executor(view, executor) {
+            let (seat, is_proven) = (&*executor.template.seat, executor.is_proven);
+            let new = || Named { row, crew, members: Vec::new(), with_driver: false, seat, is_proven };
+            let group = all.entry(key).or_insert_with(new);
+            group.members.push(executor);
+            // What is proven speaks for the group before what only says so.
+            if is_proven && !group.is_proven && !group.with_driver {
+                (group.seat, group.is_proven) = (seat, true);
+            }
+        }
+    }
+    all
+}
+
+/// The group that an executor names, where that key is ours: our signature says so, or it is the very one that the webhook
+/// would have given. (The signature is missing where a replica did not have the key yet.)
+fn group_of_executor(view: &View<'_>, executor: &Executor) -> Option<(GroupKey, &'static GangScheduler)> {
+    let seat = &executor.template.seat;
+    let (key, row) = group_of(view, seat)?;
+    let owner = executor.template.owner.as_ref();
+    // Volcano names its own groups after the owner, and writes them onto pods.
+    let automatic = |uid: &str| row.auto_group_prefix.is_some_and(|prefix| key.name.strip_prefix(prefix) == Some(uid));
+    let unsigned = || {
+        view.snapshot.signing_key().is_none() && !owner.is_some_and(|owner| automatic(&owner.uid))
+            && !automatic(&executor.uid)
+    };
+    let driver = owner.filter(|owner| owner.is_pod).map(|owner| &*owner.name);
+    let ours = executor.is_proven || is_rendered(view, seat, &key.name, driver) || unsigned();
+    ours.then_some((key, row))
+}
+
+/// Whether a group has the name that the policy of a seat gives.
+fn is_rendered(view: &View<'_>, seat: &Seat, name: &str, driver: Option<&str>) -> bool {
+    let policy = policy_of(seat, view.policies);
+    policy.is_some_and(|policy| policy.gang.name.render(driver, view.key.selector()) == name)
+}
+
+/// The group that a marked seat names, where the scheduler has group objects.
 fn group_of(view: &View<'_>, seat: &Seat) -> Option<(GroupKey, &'static GangScheduler)> {
     let (_, kind) = seat.given_by()?;
     let row = GangScheduler::of_kind(kind).filter(|row| !row.apis.is_empty())?;
@@ -126,7 +174,9 @@ fn keep(
         return actions; // It may be there already.
     }
     let wish = wish(view, key, named, api, present, memory);
-    memory.started |= wish.started;
+    if wish.started {
+        memory.crews.entry(named.crew.creator).or_default().started = true;
+    }
     if wish.sizes.is_none() {
         let message = format!(
             "gang {}: how many executors the application wants is not known, so they do not wait for each other; set {} on the driver",
@@ -145,7 +195,8 @@ fn keep(
         actions.extend(tell(view, named, Reason::MinMemberClamped, message));
     }
     let spec = (named.row.spec)(&wish.spec, api);
-    let owner = view.driver.pod().map(|pod| DriverRef { name: pod.name.clone(), uid: pod.uid.clone() });
+    let driver = named.crew.driver.pod();
+    let owner = driver.map(|pod| DriverRef { name: pod.name.clone(), uid: pod.uid.clone() });
     match present {
         None => actions.push(Action::CreateGroup {
             key: key.clone(),
@@ -237,9 +288,11 @@ fn correct(
 /// again, but asking for no room.
 fn release(view: &View<'_>, key: &GroupKey, group: &Group, memory: &mut Memory) -> Vec<Action> {
     let Some(api) = view.snapshot.apis.as_ref().and_then(|apis| apis.get(key.scheduler)) else { return Vec::new() };
-    let idle = match view.driver {
+    let owner = group.owner.as_deref().map(Creator::of_uid);
+    let life = view.crews.iter().find(|crew| owner.is_some() && crew.creator == owner).map(|crew| &crew.driver);
+    let idle = match life.unwrap_or(&DriverLife::Unknown) {
         DriverLife::Gone => true,
-        DriverLife::Alive(driver) => group.owner.as_ref().is_some_and(|owner| *owner != driver.uid),
+        DriverLife::Alive(_) => false,
         DriverLife::Unknown => {
             let since = memory.idle_since.entry(key.clone()).or_insert(view.now);
             view.now.duration_since(*since) >= IDLE
@@ -278,19 +331,26 @@ fn wish(
     present: Option<&Arc<Group>>,
     memory: &Memory,
 ) -> Wish {
-    let effective = effective(view, named.seat);
-    let counted: Vec<&Arc<Executor>> = view.app.live().filter(|executor| executor.template.default_profile).collect();
+    let effective = effective(view, named);
+    // Who nobody speaks for may be anybody's: were such a one not counted, the gang could wait for it for ever.
+    let unclaimed = view.crews.iter().filter(|crew| crew.creator.is_none() && named.crew.creator.is_some());
+    let all = || named.crew.executors.iter().chain(unclaimed.clone().flat_map(|crew| &crew.executors)).copied();
+    let is_counted = |executor: &&Arc<Executor>| {
+        executor.template.default_profile && executor.template.note.as_deref() != Some(labels::FOREIGN)
+    };
+    let counted: Vec<&Arc<Executor>> = all().filter(|executor| executor.is_live()).filter(is_counted).collect();
     let members: Vec<&&Arc<Executor>> = named.members.iter().filter(|member| member.template.default_profile).collect();
-    let conf = view.driver.pod().and_then(|driver| view.snapshot.conf(&driver.uid));
+    let conf = named.crew.driver.pod().and_then(|driver| view.snapshot.conf(&driver.uid));
+    let remembered = memory.crews.get(&named.crew.creator).is_some_and(|memory| memory.started);
     let facts = SizeFacts {
         conf,
         requested: effective.min_member,
-        started: memory.started || present.is_some_and(|group| group.started),
+        started: remembered || present.is_some_and(|group| group.started),
         waves_must_run: counted.iter().any(|executor| !executor.template.knows_profiles),
-        created: view.app.executors.keys().filter(|key| key.id != u64::MAX).map(|key| key.id).max().map_or(0, to_u32),
+        created: all().filter_map(|executor| executor.exec_id).max().map_or(0, to_u32),
         live: to_u32(counted.len() as u64),
     };
-    let started = facts.started || has_started(view, &facts);
+    let started = facts.started || has_started(all().filter(is_counted), &facts);
     // A count that cannot be changed later must hold for a dynamic application at its smallest.
     let facts = SizeFacts { started: started || !api.count_mutable, ..facts };
     let sizes = facts.sizes();
@@ -300,43 +360,57 @@ fn wish(
         each
     });
     let (min_member, min_resources) = if named.with_driver {
-        (1, with_driver(view, &effective, each, sizes))
+        (1, with_driver(view, named, &effective, each, sizes))
     } else {
-        let count = size::min_member(sizes, live, seated, expects_more(view, key));
+        let count = size::min_member(sizes, live, seated, expects_more(view, key, named));
         (count, each.times(count))
     };
     // What the webhook wrote counts when the group is made; later a tenant may have changed the pod.
     let given = present.and_then(|group| group.spec.get("queue")?.as_str()).map(Arc::from);
-    let queue =
-        given.or_else(|| named.row.queue_key.and_then(|(place, key)| named.seat.mark(place, key)).map(Arc::from));
+    let marked = || named.row.queue_key.and_then(|(place, key)| named.seat.mark(place, key)).map(Arc::from);
+    let queue = given.or_else(|| if speaks(view, named) { marked() } else { None });
     let spec = GroupSpec {
         name: key.name.clone(),
         min_member,
         min_resources,
         queue: queue.or(effective.queue),
         priority_class: members
-            .first()
+            .iter()
+            .find(|member| member.is_proven || !named.is_proven)
             .map_or(&named.seat.priority_class, |member| &member.template.seat.priority_class)
             .clone(),
     };
     Wish { spec, sizes, live, seated, started, clamped: sizes.is_some_and(|sizes| sizes.clamped) }
 }
 
+/// Whether the queue on a group's pods is believed: our signature says so, or nothing is signed here. Of others the policy
+/// decides.
+fn speaks(view: &View<'_>, named: &Named<'_>) -> bool {
+    named.is_proven || view.snapshot.signing_key().is_none()
+}
+
 /// The annotations of the driver and its namespace, under the policy that seated the group.
-fn effective(view: &View<'_>, seat: &Seat) -> Effective {
+fn effective(view: &View<'_>, named: &Named<'_>) -> Effective {
     // A policy that is gone since steers nothing; facts about the application still count.
     let fallback = Policy { overrides: default_overrides(), ..Policy::fallback() };
-    let policy = policy_of(seat, view.policies).unwrap_or(&fallback);
+    let policy = policy_of(named.seat, view.policies).unwrap_or(&fallback);
     let none = Overrides::default();
-    let driver = view.driver.pod().map_or(&none, |driver| &driver.overrides);
+    let driver = named.crew.driver.pod().map_or(&none, |driver| &driver.overrides);
     let namespace = view.snapshot.namespace(view.key.namespace()).map_or(&none, |namespace| &namespace.overrides);
     overrides::hear(policy, [(Source::Pod, &none), (Source::Driver, driver), (Source::Namespace, namespace)])
 }
 
 /// Room for the driver and for as many executors as start together (Volcano's gate at the queue).
-fn with_driver(view: &View<'_>, effective: &Effective, each: ResourceList, sizes: Option<Sizes>) -> ResourceList {
-    let mut total = view.driver.pod().map(|driver| driver.requests.clone()).unwrap_or_default();
-    let conf = view.driver.pod().and_then(|driver| view.snapshot.conf(&driver.uid));
+fn with_driver(
+    view: &View<'_>,
+    named: &Named<'_>,
+    effective: &Effective,
+    each: ResourceList,
+    sizes: Option<Sizes>,
+) -> ResourceList {
+    let driver = named.crew.driver.pod();
+    let mut total = driver.map(|driver| driver.requests.clone()).unwrap_or_default();
+    let conf = driver.and_then(|driver| view.snapshot.conf(&driver.uid));
     let each = if each.is_empty() {
         effective.executor_resources.clone().or_else(|| conf.map(|conf| conf.executor.clone())).unwrap_or_default()
     } else {
@@ -347,21 +421,23 @@ fn with_driver(view: &View<'_>, effective: &Effective, each: ResourceList, sizes
 }
 
 /// Whether as many executors as it started with have run: now, or since.
-fn has_started(view: &View<'_>, facts: &SizeFacts<'_>) -> bool {
+fn has_started<'e>(executors: impl Iterator<Item = &'e Arc<Executor>>, facts: &SizeFacts<'_>) -> bool {
     let ran = |executor: &&Arc<Executor>| {
-        executor.template.default_profile
-            && matches!(
-                executor.state,
-                ExecutorPodState::Running | ExecutorPodState::Succeeded | ExecutorPodState::Failed
-            )
+        matches!(
+            executor.state,
+            ExecutorPodState::Running | ExecutorPodState::Succeeded | ExecutorPodState::Failed
+        )
     };
-    let ran = to_u32(view.app.executors.values().filter(ran).count() as u64);
+    let ran = to_u32(executors.filter(ran).count() as u64);
     facts.sizes().is_some_and(|sizes| ran >= sizes.wanted)
 }
 
-/// Whether executors that are still to come will name this group: it is the one that the first executor names.
-fn expects_more(view: &View<'_>, key: &GroupKey) -> bool {
-    let first = view.app.first_seat().and_then(|seat| group_of(view, seat));
+/// Whether executors that are still to come will name this group: it is the one that the crew's first executor names.
+fn expects_more(view: &View<'_>, key: &GroupKey, named: &Named<'_>) -> bool {
+    let placed = |executor: &&&Arc<Executor>| {
+        executor.template.default_profile && executor.template.seat.by.is_some() && (executor.is_proven || !named.is_proven)
+    };
+    let first = named.crew.executors.iter().find(placed).and_then(|executor| group_of_executor(view, executor));
     first.is_none_or(|(first, _)| first == *key)
 }
 
@@ -381,7 +457,7 @@ fn lowered(key: &GroupKey, have: u32, wish: &Wish) -> String {
 
 /// Says something about the gang: on its driver's pod, else on its first executor.
 fn tell(view: &View<'_>, named: &Named<'_>, reason: Reason, message: String) -> Option<Action> {
-    let driver = view.driver.pod().map(|pod| (pod.name.clone(), pod.uid.clone()));
+    let driver = named.crew.driver.pod().map(|pod| (pod.name.clone(), pod.uid.clone()));
     let first = || named.members.first().map(|member| (member.name.clone(), member.uid.clone()));
     let (name, uid) = driver.or_else(first)?;
     let pod = PodKey::new(view.key.namespace(), &name);

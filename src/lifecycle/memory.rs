@@ -1,29 +1,56 @@
 //! What the loop remembers between two plans of one application. All of it can be lost: a restart costs a delay, never
 //! a wrong action.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 
 use super::action::DriverRef;
+use crate::driver::life::Crew;
+use crate::signature::Creator;
 use crate::snapshot::GroupKey;
 
 /// Memory of one application.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
-    /// The driver as it was last known: a uid that was learned once.
-    pub driver: Option<DriverRef>,
-    /// As many executors as it started with have run once. Also kept on the group, which survives us.
-    pub started: bool,
+    /// What is remembered of each creator of its executors.
+    pub crews: BTreeMap<Option<Creator>, CrewMemory>,
     /// Since when a group has had no member while nothing is known of its driver.
     pub idle_since: HashMap<GroupKey, Timestamp>,
     /// It was said that too many executors failed.
     pub over_limit: bool,
 }
 
+/// Memory of one creator's executors.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CrewMemory {
+    /// The driver as it was last known: a uid that was learned once.
+    pub driver: Option<DriverRef>,
+    /// As many executors as it started with have run once. Also kept on the group, which survives us.
+    pub started: bool,
+}
+
 impl Memory {
     /// Whether there is nothing to remember.
     pub fn is_empty(&self) -> bool {
-        self.driver.is_none() && !self.started && self.idle_since.is_empty() && !self.over_limit
+        self.crews.is_empty() && self.idle_since.is_empty() && !self.over_limit
+    }
+
+    /// The driver of a creator's executors as it was last known: its pod's name and uid.
+    pub fn learned(&self, creator: Option<Creator>) -> Option<(Arc<str>, Arc<str>)> {
+        let driver = self.crews.get(&creator)?.driver.as_ref()?;
+        Some((driver.name.clone(), driver.uid.clone()))
+    }
+
+    /// Notes the drivers that live, and forgets creators of whom nothing is left.
+    pub(super) fn learn(&mut self, crews: &[Crew<'_>]) {
+        self.crews.retain(|creator, _| crews.iter().any(|crew| crew.creator == *creator));
+        for crew in crews {
+            if let Some(pod) = crew.driver.pod() {
+                let driver = DriverRef { name: pod.name.clone(), uid: pod.uid.clone() };
+                self.crews.entry(crew.creator).or_default().driver = Some(driver);
+            }
+        }
     }
 }

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::action::{Action, DriverRef};
+use super::action::Action;
 use super::memory::Memory;
 use super::{adopt, groups};
-use crate::driver::life;
+use crate::driver::life::{self, Crew};
 use crate::policy::Policies;
+use crate::signature::Creator;
 use crate::snapshot::{App, Group, GroupKey, Snapshot};
 use crate::spark::ids::AppKey;
 
@@ -22,11 +23,10 @@ pub fn plan(
 ) -> Vec<Action> {
     let nothing = App::default();
     let app = snapshot.apps.get(key).map_or(&nothing, |app| &**app);
-    let driver = life::of(key, app, snapshot, memory.driver.as_ref().map(|driver| (&*driver.name, &*driver.uid)));
-    if let Some(pod) = driver.pod() {
-        memory.driver = Some(DriverRef { name: pod.name.clone(), uid: pod.uid.clone() });
-    }
-    let view = View { snapshot, key, app, driver: &driver, policies, now };
+    let owners = groups_of(snapshot, key).filter_map(|(_, group)| group.owner.as_deref()).map(Creator::of_uid);
+    let crews = life::crews(key, app, snapshot, owners, |creator| memory.learned(creator));
+    memory.learn(&crews);
+    let view = View { snapshot, key, app, crews: &crews, policies, now };
     // Gangs first: they make pods start, and must not wait for a thousand adoptions.
     let mut actions = groups::plan(&view, memory);
     actions.extend(adopt::plan(&view));
@@ -41,7 +41,7 @@ pub(super) struct View<'v> {
     pub(super) snapshot: &'v Snapshot,
     pub(super) key: &'v AppKey,
     pub(super) app: &'v App,
-    pub(super) driver: &'v life::DriverLife,
+    pub(super) crews: &'v [Crew<'v>],
     pub(super) policies: &'v Policies,
     pub(super) now: Timestamp,
 }
@@ -49,12 +49,17 @@ pub(super) struct View<'v> {
 impl<'v> View<'v> {
     /// Groups of ours that were made for this application.
     pub(super) fn groups(&self) -> impl Iterator<Item = (&'v GroupKey, &'v Arc<Group>)> + use<'v> {
-        let (namespace, selector) = (self.key.namespace(), self.key.selector());
-        let from = GroupKey { namespace: namespace.into(), name: "".into(), scheduler: "" };
-        self.snapshot
-            .groups
-            .range(from..)
-            .take_while(move |(key, _)| *key.namespace == *namespace)
-            .filter(move |(_, group)| group.selector.as_deref() == Some(selector))
+        groups_of(self.snapshot, self.key)
     }
+}
+
+/// Groups of ours that were made for an application.
+fn groups_of<'v>(snapshot: &'v Snapshot, key: &'v AppKey) -> impl Iterator<Item = (&'v GroupKey, &'v Arc<Group>)> {
+    let (namespace, selector) = (key.namespace(), key.selector());
+    let from = GroupKey { namespace: namespace.into(), name: "".into(), scheduler: "" };
+    snapshot
+        .groups
+        .range(from..)
+        .take_while(move |(key, _)| *key.namespace == *namespace)
+        .filter(move |(_, group)| group.selector.as_deref() == Some(selector))
 }

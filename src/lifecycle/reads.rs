@@ -22,26 +22,24 @@ pub enum Read {
     Labelled(PodKey),
 }
 
-/// What an application's plan would like to know and the snapshot does not have. `learned` is the name of the driver's
-/// pod as it was last known.
-pub fn reads(snapshot: &Snapshot, key: &AppKey, policies: &Policies, learned: Option<&str>) -> Vec<Read> {
+/// What an application's plan would like to know and the snapshot does not have. `learned` are the names of its drivers'
+/// pods as they were last known.
+pub fn reads(snapshot: &Snapshot, key: &AppKey, policies: &Policies, learned: &[&str]) -> Vec<Read> {
     let mut wanted = interests(snapshot, key, policies, learned);
     wanted.retain(|read| is_unknown(snapshot, read));
     wanted
 }
 
 /// Everything read by name that an application's plan rests on, known or not.
-pub fn interests(snapshot: &Snapshot, key: &AppKey, policies: &Policies, learned: Option<&str>) -> Vec<Read> {
+pub fn interests(snapshot: &Snapshot, key: &AppKey, policies: &Policies, learned: &[&str]) -> Vec<Read> {
     let Some(app) = snapshot.apps.get(key) else { return Vec::new() };
-    let mut wanted = Vec::new();
-    if let Some(name) = learned.filter(|_| app.live_driver().is_none()) {
-        wanted.push(Read::Pod(PodKey::new(key.namespace(), name)));
-    }
+    // What the watch shows needs not be read.
+    let unlabelled = learned.iter().filter(|name| app.driver(name).is_none());
+    let mut wanted: Vec<Read> = unlabelled.map(|name| Read::Pod(PodKey::new(key.namespace(), name))).collect();
     for executor in undecided(app) {
         wanted.extend(named(key, executor).map(|(pod, _)| Read::Pod(pod)));
         if executor.is_live()
             && executor.template.owner.is_none()
-            && app.live_driver().is_none()
             && let Some(host) = executor.template.driver_host.as_ref().filter(|host| host.parse::<IpAddr>().is_ok())
         {
             wanted.push(match snapshot.driver_at(key.namespace(), host) {
@@ -121,7 +119,8 @@ fn conf_of(snapshot: &Snapshot, key: &AppKey, driver: &DriverPod) -> Option<Read
 
 /// Configurations are read only for gangs, and only where the policy allows it.
 fn reads_conf(app: &App, policies: &Policies) -> bool {
-    let seats = app.drivers.iter().map(|driver| &driver.seat).chain(app.first_seat());
+    let placed = app.executors.values().map(|executor| &executor.template.seat).find(|seat| seat.by.is_some());
+    let seats = app.drivers.iter().map(|driver| &driver.seat).chain(placed);
     // What was never seated, because it was there before us, is no policy's: nothing forbids it.
     let mut known = seats.into_iter().filter_map(|seat| policy_of(seat, policies)).peekable();
     known.peek().is_none() || known.any(|policy| policy.gang.read_spark_conf)

@@ -165,7 +165,7 @@ pub fn why(
     let wanted = |key: &AppKey| namespace.is_none_or(|namespace| key.namespace() == namespace);
     let executors = snapshot.apps.iter().filter(|(key, _)| wanted(key)).flat_map(|(key, app)| {
         let named = app.executors.values().filter(|executor| &*executor.name == name);
-        let gone = life::of(key, app, snapshot, None) == DriverLife::Gone;
+        let gone = life::of(key, app, snapshot) == DriverLife::Gone;
         named.map(move |executor| Of { app: key.to_string(), what: executor_report(executor, gone, now) })
     });
     let mut ended: Vec<&Exit> = exits.iter().filter(|exit| wanted(&exit.app) && &*exit.executor.name == name).collect();
@@ -208,7 +208,7 @@ fn report(snapshot: &Snapshot, key: &AppKey, app: &App, exits: &[&Exit], now: Ti
     for exit in exits {
         *ended.entry(exit.cause.as_str().to_owned()).or_default() += 1;
     }
-    let life = life::of(key, app, snapshot, None);
+    let life = life::of(key, app, snapshot);
     let gone = life == DriverLife::Gone;
     let in_trouble = |executor: &&Arc<Executor>| {
         let left_alone = gone && executor.is_live();

@@ -134,14 +134,14 @@ impl Tally {
     }
 }
 
-/// The driver's pod where one is known, else the executor's.
+/// The pod that owns it, else the labelled driver's, else the executor's own.
 fn subject(exit: &Exit, snapshot: &Snapshot) -> Subject {
     let labelled = snapshot.apps.get(&exit.app).and_then(|app| app.live_driver().or_else(|| app.drivers.first()));
     let labelled = labelled.map(|driver| (driver.name.clone(), driver.uid.clone()));
     let owner = exit.executor.template.owner.as_ref().filter(|owner| owner.is_pod && resolve::is_pod_name(&owner.name));
     let owner = || owner.map(|owner| (owner.name.clone(), owner.uid.clone()));
     let own = || (exit.executor.name.clone(), exit.executor.uid.clone());
-    let (name, uid) = labelled.or_else(owner).unwrap_or_else(own);
+    let (name, uid) = owner().or(labelled).unwrap_or_else(own);
     Subject { pod: PodKey::new(exit.app.namespace(), &name), uid, cause: exit.cause }
 }
 

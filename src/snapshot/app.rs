@@ -5,6 +5,7 @@ use std::sync::Arc;
 use imbl::OrdMap;
 
 use super::facts::{DriverPod, Executor, Life, Seat};
+use crate::signature::Creator;
 
 /// Executors in the order in which Spark made them: by number, then by name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -49,13 +50,15 @@ impl App {
         self.executors.values().filter(|executor| executor.is_live())
     }
 
-    /// What the first executor of the default profile that we seated got; later ones get the same.
-    pub fn first_seat(&self) -> Option<&Arc<Seat>> {
-        let seated = self
-            .executors
-            .values()
-            .find(|executor| executor.template.default_profile && executor.template.seat.by.is_some());
-        seated.map(|executor| &executor.template.seat)
+    /// What the first executor of the default profile that this creator made, and that we placed, got; its later ones get
+    /// the same. Only what our signature proves counts: labels and annotations are anybody's to write.
+    pub fn first_seat(&self, creator: Creator) -> Option<&Arc<Seat>> {
+        let placed = |executor: &&Arc<Executor>| {
+            executor.creator() == Some(creator)
+                && executor.template.default_profile
+                && executor.template.seat.by.is_some()
+        };
+        self.executors.values().find(placed).map(|executor| &executor.template.seat)
     }
 
     /// Whether nothing is left of it.

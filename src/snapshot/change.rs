@@ -8,10 +8,13 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::app::{App, ExecutorKey};
-use super::facts::{DriverPod, Executor, Life, Namespace, ServiceOwner, Sighting, Template};
+use super::facts::{
+    DriverPod, Executor, Life, Namespace, ServiceOwner, Sighting, Template, proves_driver, proves_executor,
+};
 use super::group::{Group, GroupKey, ServedApis};
 use super::{Conf, Followed, Snapshot};
 use crate::plant::{self, Bug};
+use crate::signature::Key;
 use crate::spark::ids::{AppKey, PodKey, is_newer};
 use crate::spark::state::ExecutorPodState;
 
@@ -50,6 +53,8 @@ pub enum Change {
     Unlisted(&'static str),
     /// Discovery answered.
     Apis(ServedApis),
+    /// What our webhook's signatures are made and verified with.
+    SigningKey(Key),
     /// A list was read anew and replaces what was known, at once.
     Replaced(Replaced),
 }
@@ -227,8 +232,44 @@ impl Snapshot {
                 self.apis = Some(Arc::new(apis));
                 if news { self.apps.keys().cloned().collect() } else { Vec::new() }
             }
+            Change::SigningKey(key) => self.rekey(key),
             Change::Replaced(replaced) => self.replace(replaced),
         }
+    }
+
+    /// Verifies every signature anew.
+    fn rekey(&mut self, key: Key) -> Vec<AppKey> {
+        self.signing_key = Some(key);
+        let mut touched = Vec::new();
+        for (app, before) in self.apps.clone() {
+            let mut now = App::clone(&before);
+            for driver in &mut now.drivers {
+                let is_proven = self.is_proven_driver(&app, driver);
+                if driver.is_proven != is_proven {
+                    Arc::make_mut(driver).is_proven = is_proven;
+                }
+            }
+            for executor in before.executors.values() {
+                let is_proven = self.is_proven_executor(&app, &executor.template);
+                if executor.is_proven != is_proven {
+                    let executor = Executor { is_proven, ..Executor::clone(executor) };
+                    now.executors.insert(ExecutorKey::of(&executor), Arc::new(executor));
+                }
+            }
+            if now != *before {
+                self.apps.insert(app.clone(), Arc::new(now));
+                touched.push(app);
+            }
+        }
+        touched
+    }
+
+    fn is_proven_driver(&self, app: &AppKey, driver: &DriverPod) -> bool {
+        self.signing_key.as_ref().is_some_and(|key| proves_driver(key, app, driver))
+    }
+
+    fn is_proven_executor(&self, app: &AppKey, template: &Template) -> bool {
+        self.signing_key.as_ref().is_some_and(|key| proves_executor(key, app, template))
     }
 
     fn see(&mut self, sighting: Sighting) -> Effect {
@@ -242,7 +283,8 @@ impl Snapshot {
         }
     }
 
-    fn see_driver(&mut self, app: AppKey, driver: DriverPod) -> Effect {
+    fn see_driver(&mut self, app: AppKey, mut driver: DriverPod) -> Effect {
+        driver.is_proven = self.is_proven_driver(&app, &driver);
         // Old news: a read by name was quicker than the watch.
         let known = self.labelled_driver(app.namespace(), &driver.name);
         if known.is_some_and(|(_, known)| is_newer(&known.version, &driver.version)) {
@@ -317,10 +359,12 @@ impl Snapshot {
                 effect.revived.push((app.clone(), executor.uid.clone()));
             }
         }
-        let in_app = self.app_mut(&app);
-        if let Some(alike) = alike(known.as_ref(), in_app, &executor.template) {
-            executor.template = alike;
+        // One that comes from another application was verified for that one.
+        match alike(known.as_ref().filter(|_| !moved), self.apps.get(&app), &executor.template) {
+            Some(alike) => (executor.template, executor.is_proven) = alike,
+            None => executor.is_proven = self.is_proven_executor(&app, &executor.template),
         }
+        let in_app = self.app_mut(&app);
         let ends = executor.state.is_final() && !known.is_some_and(|known| known.state.is_final());
         let executor = Arc::new(executor);
         in_app.executors.insert(ExecutorKey { name: executor.name.clone(), ..key }, executor.clone());
@@ -547,12 +591,17 @@ fn revives(known: &Executor, now: &Executor) -> bool {
     ended && !known.is_over && now.state.is_live() && !now.deleting
 }
 
-/// The template, kept already, that is equal to one just read.
-fn alike(known: Option<&Arc<Executor>>, app: &App, template: &Template) -> Option<Arc<Template>> {
+/// The template, kept already, that is equal to one just read, and whether its signature was found to be ours.
+fn alike(
+    known: Option<&Arc<Executor>>,
+    app: Option<&Arc<App>>,
+    template: &Template,
+) -> Option<(Arc<Template>, bool)> {
     // A profile's executors are made together: the first and the last are likely to have what a new one has.
-    let others = [app.executors.get_min(), app.executors.get_max()].into_iter().flatten().map(|(_, other)| other);
-    let kept = known.into_iter().chain(others).map(|executor| &executor.template);
-    kept.into_iter().find(|kept| ***kept == *template).cloned()
+    let others = app.into_iter().flat_map(|app| [app.executors.get_min(), app.executors.get_max()]).flatten();
+    let kept = known.into_iter().chain(others.map(|(_, other)| other));
+    let alike = kept.into_iter().find(|kept| *kept.template == *template)?;
+    Some((alike.template.clone(), alike.is_proven))
 }
 
 fn present(followed: &Followed) -> Option<&Arc<DriverPod>> {

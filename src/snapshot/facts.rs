@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use smol_str::SmolStr;
 
+use crate::signature::{Creator, Key, Signature, Signer};
 use crate::spark::evidence::Evidence;
 use crate::spark::ids::{AppKey, PodKey};
 use crate::spark::labels;
@@ -50,6 +51,8 @@ pub struct Executor {
     pub is_over: bool,
     /// Labelled inactive by us.
     pub inactive_by_us: bool,
+    /// Whether our webhook's signature proves its creator and its placement. The snapshot, which has the key, decides.
+    pub is_proven: bool,
     /// When the pod was created, in seconds since 1970.
     pub created: Option<NonZeroI64>,
     /// The node that it was placed on.
@@ -73,7 +76,7 @@ pub struct Template {
     pub owner: Option<Owner>,
     /// Host of `SPARK_DRIVER_URL`: a Service's name or an address.
     pub driver_host: Option<Arc<str>>,
-    /// Our note of weaker evidence, `how/name/uid`.
+    /// Our note of weaker evidence, `how/name/uid`; a tenant can write it too.
     pub note: Option<Arc<str>>,
     /// How they are scheduled and grouped.
     pub seat: Arc<Seat>,
@@ -82,6 +85,19 @@ pub struct Template {
 }
 
 impl Executor {
+    /// Who created it, if that is proven.
+    pub fn creator(&self) -> Option<Creator> {
+        self.template.seat.signature.filter(|_| self.is_proven).map(|signature| signature.creator())
+    }
+
+    /// The creator by which it counts to a gang: the proven one, else the object that it names as its controlling owner.
+    /// A proven user says less than an owner: drivers whose tokens name no pod are users too.
+    pub fn counts_to(&self) -> Option<Creator> {
+        let proven = self.creator();
+        let owner = || self.template.owner.as_ref().map(|owner| Creator::of_uid(&owner.uid));
+        proven.filter(|creator| creator.is_object()).or_else(owner).or(proven)
+    }
+
     /// The state as people are told it: what is on its way out does not count as running, however long that takes.
     pub fn shown_state(&self) -> ExecutorPodState {
         if self.deleting && self.state.is_live() { ExecutorPodState::Terminating } else { self.state }
@@ -151,6 +167,10 @@ pub struct DriverPod {
     pub conf_map: Option<Arc<str>>,
     /// Annotations of ours.
     pub overrides: Overrides,
+    /// Who created it, as our webhook's signature claims.
+    pub signature: Option<Signature>,
+    /// Whether that signature is ours. The snapshot, which has the key, decides; a pod that was read by name has none.
+    pub is_proven: bool,
     /// What it requests.
     pub requests: ResourceList,
     /// How it is scheduled and grouped.
@@ -166,8 +186,11 @@ pub struct Seat {
     pub priority_class: Option<Arc<str>>,
     /// `spec.schedulingGroup.podGroupName`.
     pub scheduling_group: Option<Arc<str>>,
-    /// Our mark `policy/scheduler-type`: this seat was given by us.
+    /// The mark `policy/scheduler-type` of what our webhook placed. A tenant can write it too: see
+    /// [`Executor::is_proven`].
     pub by: Option<Arc<str>>,
+    /// The signature over creator and placement, not verified yet.
+    pub signature: Option<Signature>,
     /// Labels and annotations that some gang scheduler reads.
     pub marks: Vec<Mark>,
 }
@@ -178,10 +201,65 @@ impl Seat {
         self.marks.iter().find(|mark| mark.place == place && mark.key == key).map(|mark| &*mark.value)
     }
 
+    /// Covers the placement with a signature: [`SeatKeys::cover`] does the same with a pod under review.
+    fn cover(&self, signer: &mut Signer) {
+        signer.optional(self.by.as_deref());
+        signer.field(&self.scheduler_name);
+        signer.optional(self.priority_class.as_deref());
+        signer.optional(self.scheduling_group.as_deref());
+        for mark in &self.marks {
+            cover_mark(signer, mark.place, mark.key, &mark.value);
+        }
+    }
+
     /// The policy and the scheduler type of our mark.
     pub fn given_by(&self) -> Option<(&str, &str)> {
         self.by.as_deref()?.split_once('/')
     }
+}
+
+fn cover_mark(signer: &mut Signer, place: MarkPlace, key: &str, value: &str) {
+    signer.optional((place == MarkPlace::Label).then_some(key));
+    signer.optional((place == MarkPlace::Annotation).then_some(key));
+    signer.field(value);
+}
+
+/// Whether an executor's signature is ours.
+pub(super) fn proves_executor(key: &Key, app: &AppKey, template: &Template) -> bool {
+    let Some(signature) = &template.seat.signature else { return false };
+    let mut signer = Signer::new(key, app.namespace(), app.selector(), signature.creator());
+    signer.field(labels::ROLE_EXECUTOR);
+    signer.optional(template.note.as_deref());
+    template.seat.cover(&mut signer);
+    signature.verifies(&signer.sign())
+}
+
+/// Whether a driver's signature is ours.
+pub(super) fn proves_driver(key: &Key, app: &AppKey, driver: &DriverPod) -> bool {
+    let Some(signature) = &driver.signature else { return false };
+    signature.verifies(&sign_driver(key, app.namespace(), app.selector(), signature.creator()))
+}
+
+/// The signature of a driver. It covers no placement: schedulers write their own marks onto drivers.
+pub fn sign_driver(key: &Key, namespace: &str, selector: &str, creator: Creator) -> Signature {
+    let mut signer = Signer::new(key, namespace, selector, creator);
+    signer.field(labels::ROLE_DRIVER);
+    signer.sign()
+}
+
+/// What an executor under review will say of its placement once it is patched.
+#[derive(Debug)]
+pub struct Placed<'p> {
+    /// Our note of weaker evidence.
+    pub note: Option<&'p str>,
+    /// Our mark.
+    pub by: Option<&'p str>,
+    /// `spec.schedulerName`.
+    pub scheduler_name: &'p str,
+    /// `spec.priorityClassName`.
+    pub priority_class: Option<&'p str>,
+    /// `spec.schedulingGroup.podGroupName`.
+    pub scheduling_group: Option<&'p str>,
 }
 
 /// A label or an annotation.
@@ -191,6 +269,16 @@ pub enum MarkPlace {
     Label,
     /// `metadata.annotations`.
     Annotation,
+}
+
+impl MarkPlace {
+    /// The value of a pod's label or annotation.
+    pub fn value<'p>(self, pod: &'p Pod<'_>, key: &str) -> Option<&'p str> {
+        match self {
+            MarkPlace::Label => pod.label(key),
+            MarkPlace::Annotation => pod.annotation(key),
+        }
+    }
 }
 
 /// One key that a gang scheduler reads, and its value.
@@ -220,21 +308,40 @@ impl SeatKeys {
     /// A pod's seat.
     pub fn seat_of(&self, pod: &Pod<'_>) -> Seat {
         let shared = |text: &str| Arc::<str>::from(text);
-        let value = |place: MarkPlace, key: &str| match place {
-            MarkPlace::Label => pod.label(key),
-            MarkPlace::Annotation => pod.annotation(key),
-        };
         let marks = self.0.iter().filter_map(|(place, key)| {
-            let value = value(*place, key).filter(|value| value.len() <= MAX_MARK)?;
+            let value = place.value(pod, key).filter(|value| value.len() <= MAX_MARK)?;
             Some(Mark { place: *place, key, value: shared(value) })
         });
+        let name = |name: Option<&str>| name.filter(|name| name.len() <= MAX_NAME).map(shared);
         Seat {
-            scheduler_name: shared(pod.spec.scheduler_name.as_deref().unwrap_or_default()),
-            priority_class: pod.spec.priority_class_name.as_deref().map(shared),
-            scheduling_group: pod.spec.scheduling_group.as_deref().filter(|name| !name.is_empty()).map(shared),
-            by: pod.annotation(labels::BY).map(shared),
+            scheduler_name: name(pod.spec.scheduler_name.as_deref()).unwrap_or_default(),
+            priority_class: name(pod.spec.priority_class_name.as_deref()),
+            scheduling_group: name(pod.spec.scheduling_group.as_deref().filter(|name| !name.is_empty())),
+            by: pod.annotation(labels::BY).filter(|by| by.len() <= MAX_BY).map(shared),
+            signature: pod.annotation(labels::SIGNATURE).and_then(Signature::parse),
             marks: marks.collect(),
         }
+    }
+
+    /// The signature of an executor as it will be: `placed`, and what `mark` says of each key that schedulers read.
+    pub fn sign_executor<'p>(
+        &self,
+        mut signer: Signer,
+        placed: &Placed<'p>,
+        mark: impl Fn(MarkPlace, &'static str) -> Option<&'p str>,
+    ) -> Signature {
+        signer.field(labels::ROLE_EXECUTOR);
+        signer.optional(placed.note);
+        signer.optional(placed.by);
+        signer.field(placed.scheduler_name);
+        signer.optional(placed.priority_class);
+        signer.optional(placed.scheduling_group);
+        for (place, key) in &self.0 {
+            if let Some(value) = mark(*place, key).filter(|value| value.len() <= MAX_MARK) {
+                cover_mark(&mut signer, *place, key, value);
+            }
+        }
+        signer.sign()
     }
 }
 
@@ -275,8 +382,18 @@ impl Override {
     }
 }
 
-/// Longest value of a scheduler's key, or of our note, that is kept: task groups are the longest.
+/// Longest value of a scheduler's key that is kept: task groups are the longest.
 const MAX_MARK: usize = 2048;
+/// Longest name that is kept: a DNS subdomain. What is longer names no object.
+const MAX_NAME: usize = 253;
+/// Longest address that is kept: IPv6 has 39 characters, and 45 with an IPv4 address in it.
+const MAX_ADDRESS: usize = 45;
+/// Longest uid that is kept.
+const MAX_UID: usize = 128;
+/// Longest `policy/scheduler-type`: a policy's name has at most 40 characters.
+const MAX_BY: usize = 64;
+/// Longest note `how/name/uid` that is kept.
+const MAX_NOTE: usize = MAX_NAME + MAX_UID + 32;
 /// Longest annotation value that is kept: long enough for a resource list, short enough for a hundred thousand pods.
 const MAX_OVERRIDE: usize = 1024;
 
@@ -367,6 +484,11 @@ impl Sighting {
     }
 }
 
+/// At most so many bytes of a tenant's text. What is cut equals no real name and no real uid.
+fn bounded(text: &str, most: usize) -> Arc<str> {
+    text.get(..text.floor_char_boundary(most)).unwrap_or_default().into()
+}
+
 fn shared(text: Option<&str>) -> Arc<str> {
     text.unwrap_or_default().into()
 }
@@ -398,11 +520,11 @@ impl Template {
             skip: pod.annotation(labels::SKIP) == Some("true"),
             owner: pod.controller().map(|owner| Owner {
                 is_pod: owner.is_pod(),
-                name: shared(Some(&owner.name)),
-                uid: shared(Some(&owner.uid)),
+                name: bounded(&owner.name, MAX_NAME + 1),
+                uid: bounded(&owner.uid, MAX_UID + 1),
             }),
             driver_host: driver_url.and_then(driver_host).map(Arc::from),
-            note: pod.annotation(labels::DRIVER).filter(|note| note.len() <= MAX_MARK).map(Arc::from),
+            note: pod.annotation(labels::DRIVER).filter(|note| note.len() <= MAX_NOTE).map(Arc::from),
             seat: Arc::new(keys.seat_of(pod)),
             requests: resources::of_pod(&body),
         }
@@ -423,8 +545,9 @@ impl Executor {
             template: Arc::new(Template::of(pod, keys)),
             is_over: is_over(pod),
             inactive_by_us: pod.annotation(labels::ENDED).is_some(),
+            is_proven: false,
             created: pod.metadata.creation_timestamp.as_deref().and_then(seconds).and_then(NonZeroI64::new),
-            node: pod.spec.node_name.as_deref().map(Arc::from),
+            node: pod.spec.node_name.as_deref().map(|name| bounded(name, MAX_NAME)),
             first_seen: None,
             evidence: Evidence::of(pod, state.is_final()),
         }
@@ -442,13 +565,15 @@ impl DriverPod {
             is_executor: pod.role() == Role::Executor,
             life: life(pod),
             has_failed: has_failed(pod),
-            node: pod.spec.node_name.as_deref().map(Arc::from),
+            node: pod.spec.node_name.as_deref().map(|name| bounded(name, MAX_NAME)),
             evidence: Evidence::of(pod, life(pod) == Life::Ended),
             deleting: pod.metadata.deletion_timestamp.is_some(),
-            service_account: pod.spec.service_account_name.as_deref().map(Arc::from),
-            address: pod.status.pod_ip.as_deref().filter(|_| !pod.spec.host_network).map(Arc::from),
-            conf_map: pod.spec.conf_map.as_deref().map(Arc::from),
+            service_account: pod.spec.service_account_name.as_deref().map(|name| bounded(name, MAX_NAME)),
+            address: pod.status.pod_ip.as_deref().filter(|ip| !pod.spec.host_network && ip.len() <= MAX_ADDRESS).map(Arc::from),
+            conf_map: pod.spec.conf_map.as_deref().map(|name| bounded(name, MAX_NAME + 1)),
             overrides: Overrides::read(|key| pod.annotation(key)),
+            signature: pod.annotation(labels::SIGNATURE).and_then(Signature::parse),
+            is_proven: false,
             requests: workload(pod),
             seat: Arc::new(keys.seat_of(pod)),
         }

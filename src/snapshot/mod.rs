@@ -17,14 +17,15 @@ use std::sync::Arc;
 
 use imbl::{HashMap, OrdMap};
 
+use crate::signature::Key;
 use crate::spark::conf::AppConf;
 use crate::spark::ids::{AppKey, PodKey};
 
 pub use app::{App, ExecutorKey};
 pub use change::{Change, Departed, Effect, Replaced};
 pub use facts::{
-    DriverPod, Executor, Life, Mark, MarkPlace, Namespace, Override, Overrides, Owner, Seat, SeatKeys, ServiceOwner,
-    Sighting, Template, driver_host,
+    DriverPod, Executor, Life, Mark, MarkPlace, Namespace, Override, Overrides, Owner, Placed, Seat, SeatKeys,
+    ServiceOwner, Sighting, Template, driver_host, sign_driver,
 };
 pub use group::{Group, GroupApi, GroupKey, ServedApis};
 pub use store::{Batch, Calls, Store, SubscriberId};
@@ -68,6 +69,8 @@ pub struct Snapshot {
     pub listed: imbl::OrdSet<&'static str>,
     /// PodGroup APIs that the cluster serves; `None` until discovery answered.
     pub apis: Option<Arc<ServedApis>>,
+    /// What our webhook's signatures are made and verified with; `None` while it is not known.
+    signing_key: Option<Key>,
     /// Where each labelled pod is kept, by [`change::place_of`]: a hundred thousand names are not kept twice.
     places: OrdMap<u64, change::Place>,
     /// Names of nodes, each once.
@@ -77,6 +80,11 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    /// What our webhook signs with, if it is known.
+    pub fn signing_key(&self) -> Option<&Key> {
+        self.signing_key.as_ref()
+    }
+
     /// An application by namespace and app selector.
     pub fn app(&self, namespace: &str, selector: &str) -> Option<&Arc<App>> {
         let key = [namespace, "/", selector].concat();

@@ -50,6 +50,9 @@ pub const FOREIGN: &str = "foreign-creator";
 pub const BY: &str = "spark-usher.io/by";
 /// Value of [`BY`] on a pod that the fallback policy placed; the webhook decides about it anew.
 pub const BY_FALLBACK: &str = "fallback";
+/// Annotation written on drivers and executors: proves who created them and how our webhook placed them
+/// ([`crate::signature`]).
+pub const SIGNATURE: &str = "spark-usher.io/signature";
 /// Annotation written on our PodGroups once the whole gang has run: from then on a dynamic application may shrink.
 pub const STARTED: &str = "spark-usher.io/started";
 /// Annotation written with [`INACTIVE`] on an executor that we labelled: why it ended. An executor that carries the label

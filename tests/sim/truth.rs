@@ -104,12 +104,12 @@ impl Pod {
 
     pub fn sighting(&self, selector: &str) -> Sighting {
         let text = self.json(selector).to_string();
-        Sighting::of(&Facts::read_whole(text.as_bytes()).unwrap(), &gang::seat_keys()).unwrap()
+        Sighting::of(&Facts::read_whole(text.as_bytes()).unwrap(), gang::seat_keys()).unwrap()
     }
 
     pub fn driver_pod(&self, selector: &str) -> DriverPod {
         let text = self.json(selector).to_string();
-        DriverPod::of(&Facts::read_whole(text.as_bytes()).unwrap(), &gang::seat_keys())
+        DriverPod::of(&Facts::read_whole(text.as_bytes()).unwrap(), gang::seat_keys())
     }
 }
 

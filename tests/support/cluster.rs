@@ -275,6 +275,12 @@ impl Cluster {
         self.pods().patch_status(pod, &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
     }
 
+    /// Runs a pod at an address.
+    pub async fn run_at(&self, pod: &str, address: &str) {
+        let status = json!({"status": {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]}});
+        self.pods().patch_status(pod, &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
+    }
+
     /// Deletes a pod at once.
     pub async fn kill(&self, pod: &str) {
         self.pods().delete(pod, &DeleteParams::default().grace_period(0)).await.unwrap();

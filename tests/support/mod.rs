@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use spark_usher::admission::{self, Decision};
 use spark_usher::gang;
 use spark_usher::policy::{Match, Pattern, Policies, Policy, SchedulerChoice};
+use spark_usher::signature::{Key, SECRET_LEN};
 use spark_usher::snapshot::{Change, Namespace, Overrides, Sighting, Snapshot};
 use spark_usher::spark::pod::Pod;
 
@@ -142,7 +143,7 @@ impl PodBuilder {
 
     pub fn sighting(&self) -> Sighting {
         let text = self.0.to_string();
-        Sighting::of(&Pod::read_whole(text.as_bytes()).unwrap(), &gang::seat_keys()).unwrap()
+        Sighting::of(&Pod::read_whole(text.as_bytes()).unwrap(), gang::seat_keys()).unwrap()
     }
 }
 
@@ -172,6 +173,18 @@ pub fn review(object: &Value, user_info: Value) -> Value {
             "options": {"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"}
         }
     })
+}
+
+/// What is signed with in tests.
+pub fn signing_key() -> Key {
+    Key::new(&[7; SECRET_LEN])
+}
+
+/// An empty snapshot whose replica signs what it places.
+pub fn signing() -> Snapshot {
+    let mut snapshot = Snapshot::default();
+    snapshot.apply(Change::SigningKey(signing_key()));
+    snapshot
 }
 
 /// A snapshot that has seen these pods.

@@ -1,0 +1,96 @@
+//! Signs what was decided about a pod, and takes marks off that are not ours.
+
+use super::decide::Question;
+use super::decision::Decision;
+use super::mutation::Mutation;
+use crate::gang;
+use crate::signature::{Creator, Signature, Signer};
+use crate::snapshot::{MarkPlace, Placed, sign_driver};
+use crate::spark::labels;
+use crate::spark::pod::Pod;
+use crate::spark::role::Role;
+
+/// Completes a decision: what we placed is signed, and where we placed nothing no mark of ours stays.
+pub(super) fn complete(question: &Question<'_, '_>, decision: &mut Decision<'_>) {
+    let marks_placement = decision.mutations.iter().any(|mutation| is_of(mutation, labels::BY));
+    // What the fallback policy placed stays marked until a replica that knows the namespace decides.
+    if !marks_placement && !question.is_fallback() {
+        decision.mutations.push(Mutation::Unmark(labels::BY));
+    }
+    if !decision.mutations.iter().any(|mutation| is_of(mutation, labels::DRIVER)) {
+        decision.mutations.push(Mutation::Unmark(labels::DRIVER));
+    }
+    decision.mutations.push(match signature(question, decision) {
+        Some(signature) => Mutation::Mark(MarkPlace::Annotation, labels::SIGNATURE, signature.to_string()),
+        None => Mutation::Unmark(labels::SIGNATURE),
+    });
+}
+
+fn is_of(mutation: &Mutation, annotation: &str) -> bool {
+    match mutation {
+        Mutation::Unmark(key) | Mutation::Mark(MarkPlace::Annotation, key, _) => *key == annotation,
+        _ => false,
+    }
+}
+
+fn signature(question: &Question<'_, '_>, decision: &Decision<'_>) -> Option<Signature> {
+    let (key, creator) = (question.snapshot.signing_key()?, decision.signs?);
+    let (namespace, selector) = (&*question.review.namespace, question.pod.app_selector()?);
+    match question.pod.role() {
+        Role::Driver => Some(sign_driver(key, namespace, selector, creator)),
+        Role::Executor => {
+            let signer = Signer::new(key, namespace, selector, creator);
+            Some(sign_executor(signer, question.pod, &decision.mutations))
+        }
+        Role::Other => None,
+    }
+}
+
+/// Whether a pod under review carries our signature over its placement as it stands: we decided about it before, and
+/// are asked again because another webhook changed something else.
+pub(super) fn is_signed(question: &Question<'_, '_>, creator: Creator) -> bool {
+    let present = question.pod.annotation(labels::SIGNATURE).and_then(Signature::parse);
+    let (Some(present), Some(key), Some(selector)) =
+        (present, question.snapshot.signing_key(), question.pod.app_selector())
+    else {
+        return false;
+    };
+    let signer = Signer::new(key, &question.review.namespace, selector, creator);
+    question.pod.annotation(labels::BY).is_some() && present.verifies(&sign_executor(signer, question.pod, &[]))
+}
+
+/// Signs the placement that a pod has after these mutations.
+fn sign_executor<'p>(signer: Signer, pod: &'p Pod<'_>, mutations: &'p [Mutation]) -> Signature {
+    // A later mutation of a key wins, as it does in the patch.
+    let annotation = |annotation: &str| {
+        let last = mutations.iter().rev().find(|mutation| is_of(mutation, annotation));
+        match last {
+            Some(Mutation::Mark(_, _, value)) => Some(value.as_str()),
+            Some(_) => None,
+            None => pod.annotation(annotation),
+        }
+    };
+    let name = |name: Option<&'p str>| name.filter(|name| !name.is_empty());
+    let mut placed = Placed {
+        note: annotation(labels::DRIVER),
+        by: annotation(labels::BY),
+        scheduler_name: pod.spec.scheduler_name.as_deref().unwrap_or_default(),
+        priority_class: pod.spec.priority_class_name.as_deref(),
+        scheduling_group: name(pod.spec.scheduling_group.as_deref()),
+    };
+    for mutation in mutations {
+        match mutation {
+            Mutation::SchedulerName(name) => placed.scheduler_name = name,
+            Mutation::PriorityClass(class) => placed.priority_class = Some(class),
+            Mutation::SchedulingGroup(group) => placed.scheduling_group = Some(group),
+            Mutation::Mark(..) | Mutation::Unmark(_) | Mutation::Owner { .. } => {}
+        }
+    }
+    gang::seat_keys().sign_executor(signer, &placed, |place, key| {
+        let set = mutations.iter().rev().find_map(|mutation| match mutation {
+            Mutation::Mark(at, set, value) if *at == place && *set == key => Some(value.as_str()),
+            _ => None,
+        });
+        set.or_else(|| place.value(pod, key))
+    })
+}

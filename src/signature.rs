@@ -1,0 +1,238 @@
+//! Signatures of what our webhook decided about a pod.
+//!
+//! Labels and annotations are the tenant's to write, so nothing that a pod says about itself proves who created it or
+//! who placed it. The webhook knows both from the review and writes them down as the annotation
+//! [`labels::SIGNATURE`](crate::spark::labels::SIGNATURE), keyed with a secret that only replicas of spark-usher have. A
+//! signature that somebody copies says about the copy what it said about the original: it covers the namespace, the
+//! application, the creator and the placement.
+
+use std::fmt;
+
+use ring::digest::{SHA256, digest};
+use ring::hmac;
+
+/// Length of a [`Key`]'s secret in bytes: what HMAC-SHA256 asks for (RFC 2104, section 3).
+pub const SECRET_LEN: usize = 32;
+
+/// Version of the format. Signatures of another version prove nothing.
+const VERSION: &str = "v1";
+/// Separates these signatures from other uses of the same secret.
+const DOMAIN: &[u8] = b"spark-usher.io/signature v1";
+/// Bytes of the HMAC that are kept: 128 bits.
+const MAC_LEN: usize = 16;
+
+/// The key that replicas sign with. Its secret is never printed.
+#[derive(Clone)]
+pub struct Key(hmac::Key);
+
+impl Key {
+    /// A key of this secret.
+    pub fn new(secret: &[u8; SECRET_LEN]) -> Key {
+        Key(hmac::Key::new(hmac::HMAC_SHA256, secret))
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Key(..)")
+    }
+}
+
+/// Who created a pod: a digest of the creating pod's uid, or of a user name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Creator {
+    is_pod: bool,
+    digest: [u8; 8],
+}
+
+impl Creator {
+    /// The pod, StatefulSet or Deployment of this uid.
+    pub fn of_uid(uid: &str) -> Creator {
+        Creator { is_pod: true, digest: short_digest(uid) }
+    }
+
+    /// The user of this name.
+    pub fn of_user(username: &str) -> Creator {
+        Creator { is_pod: false, digest: short_digest(username) }
+    }
+
+    /// Whether it is an object of the cluster, and not a user.
+    pub fn is_object(self) -> bool {
+        self.is_pod
+    }
+}
+
+fn short_digest(text: &str) -> [u8; 8] {
+    let whole = digest(&SHA256, text.as_bytes());
+    whole.as_ref().first_chunk().copied().unwrap_or_default()
+}
+
+/// A signature as it stands on a pod. Reading one proves nothing; see [`Signature::verifies`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Signature {
+    creator: Creator,
+    mac: [u8; MAC_LEN],
+}
+
+/// What a signature covers beside its creator. The edges of fields cannot be moved: each goes in with its length.
+#[derive(Debug)]
+pub struct Signer {
+    context: hmac::Context,
+    creator: Creator,
+}
+
+impl Signer {
+    /// Begins a signature over a pod of this application that this creator made.
+    pub fn new(key: &Key, namespace: &str, selector: &str, creator: Creator) -> Signer {
+        let mut context = hmac::Context::with_key(&key.0);
+        context.update(DOMAIN);
+        context.update(&[u8::from(creator.is_pod)]);
+        context.update(&creator.digest);
+        let mut signer = Signer { context, creator };
+        signer.field(namespace);
+        signer.field(selector);
+        signer
+    }
+
+    /// Covers one more text.
+    pub fn field(&mut self, text: &str) {
+        // A text of 4 GiB fits no pod.
+        let length = u32::try_from(text.len()).unwrap_or(u32::MAX);
+        self.context.update(&length.to_le_bytes());
+        self.context.update(text.as_bytes());
+    }
+
+    /// Covers a text that may be absent, which is not the same as empty.
+    pub fn optional(&mut self, text: Option<&str>) {
+        self.context.update(&[u8::from(text.is_some())]);
+        self.field(text.unwrap_or_default());
+    }
+
+    /// The signature over all that was covered.
+    pub fn sign(self) -> Signature {
+        let tag = self.context.sign();
+        Signature { creator: self.creator, mac: tag.as_ref().first_chunk().copied().unwrap_or_default() }
+    }
+}
+
+impl Signature {
+    /// The creator that it claims.
+    pub fn creator(&self) -> Creator {
+        self.creator
+    }
+
+    /// Whether this is the signature that `expected` was computed to be. Compares in constant time: who can try
+    /// signatures must not learn how much of one was right.
+    pub fn verifies(&self, expected: &Signature) -> bool {
+        let differing = self.mac.iter().zip(expected.mac).fold(0, |differing, (a, b)| differing | (a ^ b));
+        self.creator == expected.creator && std::hint::black_box(differing) == 0
+    }
+
+    /// Reads what [`Signature`]'s `Display` writes; anything else is no signature.
+    pub fn parse(text: &str) -> Option<Signature> {
+        let mut parts = text.split('.');
+        if parts.next() != Some(VERSION) {
+            return None;
+        }
+        let is_pod = match parts.next()? {
+            "o" => true,
+            "u" => false,
+            _ => return None,
+        };
+        let creator = Creator { is_pod, digest: hex(parts.next()?)? };
+        let mac = hex(parts.next()?)?;
+        parts.next().is_none().then_some(Signature { creator, mac })
+    }
+}
+
+/// `v1.o.` (an object) or `v1.u.` (a user), the creator and the code in lower-case hexadecimal.
+impl fmt::Display for Signature {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{VERSION}.{}.", if self.creator.is_pod { "o" } else { "u" })?;
+        self.creator.digest.iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
+        f.write_str(".")?;
+        self.mac.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+fn hex<const N: usize>(text: &str) -> Option<[u8; N]> {
+    let digit = |byte: u8| match byte {
+        b'0'..=b'9' => Some(byte - b'0'),
+        b'a'..=b'f' => Some(byte - b'a' + 10),
+        _ => None,
+    };
+    let mut out = [0; N];
+    let (pairs, rest) = text.as_bytes().as_chunks::<2>();
+    if pairs.len() != N || !rest.is_empty() {
+        return None;
+    }
+    for (byte, [high, low]) in out.iter_mut().zip(pairs) {
+        *byte = digit(*high)? << 4 | digit(*low)?;
+    }
+    Some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn key(byte: u8) -> Key {
+        Key::new(&[byte; SECRET_LEN])
+    }
+
+    fn signed(key: &Key, namespace: &str, selector: &str, creator: Creator, fields: &[Option<&str>]) -> Signature {
+        let mut signer = Signer::new(key, namespace, selector, creator);
+        fields.iter().for_each(|field| signer.optional(*field));
+        signer.sign()
+    }
+
+    #[test]
+    fn everything_that_is_covered_changes_the_signature() {
+        let pod = Creator::of_uid("u");
+        let base = signed(&key(1), "n", "a", pod, &[Some("x"), None]);
+        assert!(base.verifies(&signed(&key(1), "n", "a", pod, &[Some("x"), None])));
+        for other in [
+            signed(&key(2), "n", "a", pod, &[Some("x"), None]),
+            signed(&key(1), "m", "a", pod, &[Some("x"), None]),
+            signed(&key(1), "n", "b", pod, &[Some("x"), None]),
+            signed(&key(1), "n", "a", Creator::of_uid("v"), &[Some("x"), None]),
+            signed(&key(1), "n", "a", Creator::of_user("u"), &[Some("x"), None]),
+            signed(&key(1), "n", "a", pod, &[Some("y"), None]),
+            signed(&key(1), "n", "a", pod, &[Some("x"), Some("")]),
+            signed(&key(1), "n", "a", pod, &[None, Some("x")]),
+            signed(&key(1), "na", "", pod, &[Some("x"), None]),
+        ] {
+            assert!(!base.verifies(&other) && !other.verifies(&base));
+        }
+    }
+
+    #[test]
+    fn a_key_does_not_print_its_secret() {
+        assert_eq!(format!("{:?}", key(7)), "Key(..)");
+    }
+
+    #[test]
+    fn other_texts_are_no_signatures() {
+        let good = signed(&key(1), "n", "a", Creator::of_user("eve"), &[]).to_string();
+        assert!(good.starts_with("v1.u.") && good.len() == 5 + 16 + 1 + 32);
+        let upper = good.to_uppercase();
+        let tests = ["", "v1", "v1.u", "v2.u.00.00", upper.as_str(), &good[..good.len() - 1]];
+        for text in tests.into_iter().map(str::to_owned).chain([format!("{good}.x"), good.replace(".u.", ".x.")]) {
+            assert_eq!(Signature::parse(&text), None, "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_signature_is_read_as_it_was_written(secret: [u8; SECRET_LEN], namespace: String, selector: String, uid: String) {
+            let signature = signed(&Key::new(&secret), &namespace, &selector, Creator::of_uid(&uid), &[]);
+            prop_assert_eq!(Signature::parse(&signature.to_string()), Some(signature));
+        }
+
+        #[test]
+        fn no_text_makes_reading_panic(text: String) {
+            let _ = Signature::parse(&text);
+        }
+    }
+}
