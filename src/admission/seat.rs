@@ -41,12 +41,13 @@ pub(super) fn executor(
     });
     let (choice, shape, queue) = match first {
         Some((seat, row)) => {
-            let name = Some(&seat.scheduler_name).filter(|_| row.default_name.is_some()).cloned();
-            let choice = SchedulerChoice {
-                row,
-                name: name.or_else(|| effective.scheduler.name.clone()),
-                replace: effective.scheduler.replace,
+            // Where the scheduler has no name of its own, pods keep theirs; that of another policy's scheduler is not meant.
+            let same_kind = effective.scheduler.row.kind == row.kind;
+            let name = match row.default_name {
+                Some(_) => Some(seat.scheduler_name.clone()),
+                None => effective.scheduler.name.clone().filter(|_| same_kind),
             };
+            let choice = SchedulerChoice { row, name, replace: effective.scheduler.replace };
             let queue = row.queue_key.and_then(|(place, key)| seat.mark(place, key));
             let shape = if effective.scheduler.row.kind == row.kind { effective.shape } else { row.default_shape() };
             (choice, shape, queue.map(str::to_owned).or_else(|| effective.queue.as_deref().map(str::to_owned)))

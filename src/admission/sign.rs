@@ -72,6 +72,7 @@ fn sign_executor<'p>(signer: Signer, pod: &'p Pod<'_>, mutations: &'p [Mutation]
     };
     let name = |name: Option<&'p str>| name.filter(|name| !name.is_empty());
     let mut placed = Placed {
+        default_profile: pod.default_profile(),
         note: annotation(labels::DRIVER),
         by: annotation(labels::BY),
         scheduler_name: pod.spec.scheduler_name.as_deref().unwrap_or_default(),

@@ -18,6 +18,7 @@ use crate::cluster::account;
 use crate::cluster::client::Cluster;
 use crate::cluster::lease::{self, Election, Leadership};
 use crate::cluster::reconcile::{self, Inputs};
+use crate::cluster::signing::SigningSecret;
 use crate::config::{BadConfig, Config, Reloader};
 use crate::http::limits::Limits;
 use crate::http::server::{self, Deadlines, Ending, Listener};
@@ -55,6 +56,8 @@ pub struct Options {
     pub certificate: CertificateSource,
     /// The policies.
     pub config: ConfigSource,
+    /// Where the key is kept that placements are signed with; without one they are not.
+    pub signing: Option<SigningSecret>,
     /// Where `/debug/` is; nowhere when there is none.
     pub debug: Option<SocketAddr>,
     /// How often the policy file and the certificate files are looked at.
@@ -87,6 +90,7 @@ impl App {
         let metrics = Arc::new(Metrics::new()?);
         let mut ready = Readiness::default();
         let (certificate_there, listening) = (ready.needs("certificate"), ready.needs("listener"));
+        let signing = options.signing.map(|secret| (secret, ready.needs("signing key")));
 
         let (config, reloader) = first_config(options.config, options.look_every).await?;
         let policies = Arc::new(ArcSwap::new(config.policies.clone()));
@@ -184,6 +188,7 @@ impl App {
         let (completed, complete) = watch::channel(false);
         let inputs = Inputs {
             exits,
+            signing,
             settings,
             client: options.cluster.client,
             instance,

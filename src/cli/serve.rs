@@ -11,6 +11,7 @@ use crate::app::{App, CertificateSource, ConfigSource, Options};
 use crate::cluster::certificates::Managed;
 use crate::cluster::client;
 use crate::cluster::lease::{self, Election};
+use crate::cluster::signing::SigningSecret;
 use crate::runtime::shutdown::Signals;
 use crate::runtime::{clock, files};
 use crate::telemetry::log;
@@ -59,6 +60,10 @@ pub(super) struct Args {
     /// Where the CA of a self-made certificate is written, for the caBundle of the webhook's configuration.
     #[arg(long, value_name = "FILE", requires = "self_made_for")]
     ca_out: Option<PathBuf>,
+    /// Keep the key that placements are signed with in this Secret of our namespace: the leader makes it. Without it a
+    /// policy that changes moves running applications, for nothing that a pod says about itself is believed.
+    #[arg(long, value_name = "NAME")]
+    signing_secret: Option<String>,
     /// kubeconfig; without it $KUBECONFIG, ~/.kube/config, or the pod that it runs in.
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
@@ -120,6 +125,7 @@ async fn serve(args: &Args) -> anyhow::Result<()> {
         metrics: args.metrics_listen,
         debug: Some(args.debug_listen),
         certificate: certificate(args, &namespace)?,
+        signing: args.signing_secret.clone().map(|name| SigningSecret { namespace: namespace.clone(), name }),
         config: args.config.clone().map_or(ConfigSource::Nothing, ConfigSource::File),
         look_every: LOOK_EVERY,
         election,

@@ -17,5 +17,6 @@ pub mod reconcile;
 pub mod registration;
 mod report;
 pub mod rights;
+pub mod signing;
 pub mod view;
 mod watch;

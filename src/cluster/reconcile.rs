@@ -18,12 +18,14 @@ use tokio_util::sync::CancellationToken;
 use super::apply::{Applied, Writer};
 use super::lease::Leadership;
 use super::watch::{self, Groups, Sink};
+use super::signing::{self, SigningSecret};
 use super::{discovery, poll, reads, report};
 use crate::gang;
 use crate::lifecycle::tally::{Notice, Tally};
 use crate::lifecycle::{Answer, Desk, Exit, Now, Polled, Read, Settings, Standing};
 use crate::policy::Policies;
 use crate::runtime::clock;
+use crate::runtime::ready::Latch;
 use crate::runtime::supervise::Supervisor;
 use crate::snapshot::{Change, ServedApis, Sighting, Snapshot};
 use crate::spark::ids::AppKey;
@@ -54,6 +56,8 @@ pub struct Inputs {
     pub complete: channel::Sender<bool>,
     /// Where the last ends are published.
     pub exits: Arc<ArcSwap<Vector<Exit>>>,
+    /// Where the key of our signatures is kept, and what waits for it; nothing is signed without.
+    pub signing: Option<(SigningSecret, Latch)>,
     /// How the desk works.
     pub settings: Settings,
     /// Counters.
@@ -74,6 +78,14 @@ pub fn spawn(inputs: Inputs, supervisor: &mut Supervisor) {
                 Ok(())
             });
         };
+    }
+    if let Some((secret, ready)) = inputs.signing.clone() {
+        let (leading, changes) = (inputs.leading.clone(), sink.changes.clone());
+        let keeping = signing::run(client.clone(), secret, leading, changes, ready, stop.clone());
+        supervisor.spawn("signing key", async move {
+            keeping.await;
+            Ok(())
+        });
     }
     let (rewatch, again) = channel::channel(0);
     let watching = watch::run_pods(client.clone(), again, sink.clone(), stop.clone());

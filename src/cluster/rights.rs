@@ -21,6 +21,8 @@ pub enum Named {
     Lease,
     /// The Secret with our certificates.
     Secret,
+    /// The Secret with the key of our signatures.
+    SigningSecret,
     /// Our configurations of webhooks.
     Configuration,
 }
@@ -105,7 +107,18 @@ const RIGHTS: &[Right] = &[
         (Scope::Own, Named::Lease, When::Always),
         "choose one replica that writes",
     ),
-    right(("", "secrets"), &["create"], (Scope::Own, Named::Any, When::Managed), "keep certificates"),
+    right(
+        ("", "secrets"),
+        &["create"],
+        (Scope::Own, Named::Any, When::Always),
+        "keep the key that placements are signed with, and certificates",
+    ),
+    right(
+        ("", "secrets"),
+        &["get", "update"],
+        (Scope::Own, Named::SigningSecret, When::Always),
+        "keep the key that placements are signed with",
+    ),
     right(("", "secrets"), &["get", "update"], (Scope::Own, Named::Secret, When::Managed), "keep certificates"),
     right(
         ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"),

@@ -10,6 +10,13 @@ pub fn hex(bytes: usize) -> String {
     random.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// Random bytes.
+pub fn bytes<const N: usize>() -> [u8; N] {
+    let mut random = [0; N];
+    let _ = SystemRandom::new().fill(&mut random);
+    random
+}
+
 /// A number.
 pub fn number() -> u64 {
     let mut bytes = [0; 8];

@@ -218,6 +218,11 @@ impl Seat {
     }
 }
 
+/// Executors of other profiles are placed otherwise, and must not pass for those of the default one.
+fn profile(is_default: bool) -> &'static str {
+    if is_default { "default" } else { "other" }
+}
+
 fn cover_mark(signer: &mut Signer, place: MarkPlace, key: &str, value: &str) {
     signer.optional((place == MarkPlace::Label).then_some(key));
     signer.optional((place == MarkPlace::Annotation).then_some(key));
@@ -229,6 +234,7 @@ pub(super) fn proves_executor(key: &Key, app: &AppKey, template: &Template) -> b
     let Some(signature) = &template.seat.signature else { return false };
     let mut signer = Signer::new(key, app.namespace(), app.selector(), signature.creator());
     signer.field(labels::ROLE_EXECUTOR);
+    signer.field(profile(template.default_profile));
     signer.optional(template.note.as_deref());
     template.seat.cover(&mut signer);
     signature.verifies(&signer.sign())
@@ -250,6 +256,8 @@ pub fn sign_driver(key: &Key, namespace: &str, selector: &str, creator: Creator)
 /// What an executor under review will say of its placement once it is patched.
 #[derive(Debug)]
 pub struct Placed<'p> {
+    /// Whether it runs the default resource profile.
+    pub default_profile: bool,
     /// Our note of weaker evidence.
     pub note: Option<&'p str>,
     /// Our mark.
@@ -331,6 +339,7 @@ impl SeatKeys {
         mark: impl Fn(MarkPlace, &'static str) -> Option<&'p str>,
     ) -> Signature {
         signer.field(labels::ROLE_EXECUTOR);
+        signer.field(profile(placed.default_profile));
         signer.optional(placed.note);
         signer.optional(placed.by);
         signer.field(placed.scheduler_name);

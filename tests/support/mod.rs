@@ -18,7 +18,7 @@ pub const APP8: &str = "f33e32ff";
 pub const DRIVER_UID: &str = "97f9289d-6793-4b51-9af9-6ecaba99803d";
 
 /// A pod under construction.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct PodBuilder(pub Value);
 
 /// A pod as the API server shows it at admission: defaulted, with the Priority plugin's work done.

@@ -61,7 +61,7 @@ impl Process {
         let mut child = Command::new(words[0])
             .args(&words[1..])
             .args(["serve", "--config", &at("yaml"), "--kubeconfig", &at("kubeconfig"), "--identity", name])
-            .args(["--namespace", &cluster.namespace])
+            .args(["--namespace", &cluster.namespace, "--signing-secret", "spark-usher-signing"])
             .args(["--webhook-listen", any, "--metrics-listen", any, "--debug-listen", any])
             .args([
                 "--log-format",

@@ -21,6 +21,7 @@ use self::story::Story;
 use self::tell::{Played, Side};
 use crate::app::{App, CertificateSource, ConfigSource, Options};
 use crate::cluster::client::Cluster;
+use crate::cluster::signing::SigningSecret;
 use crate::cluster::lease::{self, Election};
 use crate::cluster::registration;
 use crate::cluster::view::resource;
@@ -169,6 +170,7 @@ async fn usher(sandbox: &Sandbox, admin: &kube::Client, stories: &[Story]) -> an
         debug: Some(free),
         certificate: CertificateSource::Given(certificate),
         config: ConfigSource::Given(Box::new(config)),
+        signing: Some(SigningSecret { namespace: "default".to_owned(), name: "spark-usher-signing".to_owned() }),
         look_every: Duration::from_secs(10),
         election: Election {
             namespace: "default".to_owned(),

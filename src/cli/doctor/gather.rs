@@ -129,7 +129,7 @@ pub(super) async fn gather(client: &Client, namespace: &str, try_in: &str, now: 
             namespace,
             account,
             &lease,
-            secret.as_deref(),
+            (secret.as_deref(), arg("--signing-secret").as_deref()),
             (arg("--mutating-configuration").as_deref(), arg("--validating-configuration").as_deref()),
         )
         .await
@@ -174,7 +174,7 @@ async fn may(
     namespace: &str,
     account: &str,
     lease: &str,
-    secret: Option<&str>,
+    (secret, signing): (Option<&str>, Option<&str>),
     (mutating, validating): (Option<&str>, Option<&str>),
 ) -> kube::Result<Vec<(Right, &'static str, bool)>> {
     let api: Api<SubjectAccessReview> = Api::all(client.clone());
@@ -184,6 +184,7 @@ async fn may(
             let name = match right.named {
                 Named::Lease => Some(lease.to_owned()),
                 Named::Secret => secret.map(str::to_owned),
+                Named::SigningSecret => signing.map(str::to_owned),
                 Named::Configuration if right.resource.starts_with("mutating") => mutating.map(str::to_owned),
                 Named::Configuration => validating.map(str::to_owned),
                 Named::Any => None,

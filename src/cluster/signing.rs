@@ -1,0 +1,161 @@
+//! The key of our signatures, kept in a Secret of our own namespace: made by the leader, read by every replica.
+//!
+//! A Secret that is deleted or spoilt gets the key back that the leader has. A new key that somebody puts there on purpose
+//! is taken over: what was signed with the old one proves nothing from then on.
+
+use std::time::Duration;
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{Api, PostParams};
+use std::sync::Arc;
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+
+use super::client::Brief;
+use super::lease::Leadership;
+use crate::runtime::ready::Latch;
+use crate::runtime::{clock, random};
+use crate::signature::{Key, SECRET_LEN};
+use crate::snapshot::Change;
+use crate::spark::labels;
+
+/// How long one look may take.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+/// How soon it is tried again while there is no key.
+const SOON: Duration = Duration::from_millis(500);
+/// How often the Secret is read once there is one.
+const POLL_INTERVAL: Duration = Duration::from_secs(10);
+/// A replica that cannot read the Secret for so long is ready without it: what it places is not signed.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// The Secret's entry: 32 random bytes.
+const ENTRY: &str = "signing.key";
+
+/// Where the key is kept.
+#[derive(Clone, Debug)]
+pub struct SigningSecret {
+    /// The Secret's namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+type Secretly = [u8; SECRET_LEN];
+
+/// Reads the key, and keeps it in its Secret while this replica leads, until told to stop. `ready` is opened once the key
+/// was handed over.
+pub async fn run(
+    client: kube::Client,
+    secret: SigningSecret,
+    mut leading: watch::Receiver<Option<Arc<Leadership>>>,
+    changes: mpsc::Sender<Change>,
+    ready: Latch,
+    stop: CancellationToken,
+) {
+    let keeper = Keeper { api: Api::namespaced(client, &secret.namespace), name: secret.name };
+    let begin = clock::instant();
+    let (mut known, mut complained) = (None, false);
+    loop {
+        let leadership = leading.borrow_and_update().clone();
+        let round = tokio::time::timeout(REQUEST_TIMEOUT, keeper.round(leadership.as_deref(), known)).await;
+        match round.unwrap_or_else(|_| Err(kube::Error::Service("no answer in time".into()))) {
+            Ok(found) => {
+                complained = false;
+                if let Some(found) = found.filter(|found| known.as_ref() != Some(found)) {
+                    if known.replace(found).is_some() {
+                        tracing::warn!(secret = keeper.name, "the signing key has changed: earlier signatures prove nothing");
+                    }
+                    if changes.send(Change::SigningKey(Key::new(&found))).await.is_err() {
+                        return stop.cancelled().await;
+                    }
+                    ready.open();
+                }
+            }
+            Err(error) if !complained => {
+                complained = true;
+                tracing::warn!(error = %Brief(&error), secret = keeper.name, "the signing key cannot be read or written; tried again");
+            }
+            Err(_) => {}
+        }
+        if known.is_none() && !ready.is_open() && clock::instant().duration_since(begin) >= PATIENCE {
+            tracing::error!(
+                secret = keeper.name,
+                "no signing key: what this replica places is not signed, and a policy that changes moves running applications"
+            );
+            ready.open();
+        }
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(if known.is_some() { POLL_INTERVAL } else { SOON }) => {}
+            Ok(()) = leading.changed() => {}
+        }
+    }
+}
+
+struct Keeper {
+    api: Api<Secret>,
+    name: String,
+}
+
+impl Keeper {
+    /// The key that the Secret has, or has now because we lead and wrote it.
+    async fn round(&self, leadership: Option<&Leadership>, known: Option<Secretly>) -> kube::Result<Option<Secretly>> {
+        let found = self.api.get_opt(&self.name).await?;
+        if let Some(secret) = found.as_ref().and_then(read) {
+            return Ok(Some(secret));
+        }
+        let Some(leadership) = leadership.filter(|leadership| leadership.holds()) else { return Ok(None) };
+        match self.write(leadership, found, known.unwrap_or_else(random::bytes)).await {
+            Ok(written) => {
+                tracing::info!(secret = self.name, "signing key written");
+                Ok(read(&written))
+            }
+            // Somebody wrote in between: read again the next time.
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn write(&self, _: &Leadership, found: Option<Secret>, key: Secretly) -> kube::Result<Secret> {
+        let exists = found.is_some();
+        let mut secret = found.unwrap_or_else(|| Secret {
+            metadata: ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() },
+            ..Secret::default()
+        });
+        secret.metadata.managed_fields = None;
+        let marks = secret.metadata.labels.get_or_insert_default();
+        marks.insert(labels::MANAGED_BY.to_owned(), labels::USHER.to_owned());
+        secret.data.get_or_insert_default().insert(ENTRY.to_owned(), ByteString(key.to_vec()));
+        let params = PostParams { field_manager: Some(labels::USHER.to_owned()), ..PostParams::default() };
+        if exists {
+            // The resourceVersion that we read goes with it.
+            self.api.replace(&self.name, &params, &secret).await
+        } else {
+            self.api.create(&params, &secret).await
+        }
+    }
+}
+
+/// The key in a Secret; `None` where there is none, or something else.
+fn read(secret: &Secret) -> Option<Secretly> {
+    let bytes = &secret.data.as_ref()?.get(ENTRY)?.0;
+    bytes.as_slice().try_into().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_key_of_the_right_length_is_one() {
+        let with = |bytes: &[u8]| Secret {
+            data: Some([(ENTRY.to_owned(), ByteString(bytes.to_vec()))].into()),
+            ..Secret::default()
+        };
+        assert_eq!(read(&with(&[7; SECRET_LEN])), Some([7; SECRET_LEN]));
+        for secret in [Secret::default(), with(&[]), with(&[7; 31]), with(&[7; 33])] {
+            assert_eq!(read(&secret), None);
+        }
+    }
+}
