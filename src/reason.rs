@@ -145,8 +145,8 @@ reasons! {
     Http {
         /// The body is no AdmissionReview of admission.k8s.io/v1.
         BadReview = Warning;
-        /// The body is larger than 7 MiB.
-        TooLarge = Warning;
+        /// The review is larger than 20 MiB, or a map in it than any pod's: the strictest policy that could match decides.
+        TooLarge = Undecided;
         /// The content type is not application/json.
         WrongContentType = Warning;
         /// Too many reviews at once; the API server is asked to try again.

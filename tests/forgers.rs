@@ -62,7 +62,8 @@ fn victim(labelled: bool, executors: u32, policies: &Policies) -> Snapshot {
 }
 
 fn value() -> impl Strategy<Value = String> {
-    const FIXED: &[&str] = &["vip", "evil-group", "x/volcano", "batch/none", "batch/yunikorn", "fallback", "7", "true", "team-a"];
+    const FIXED: &[&str] =
+        &["vip", "evil-group", "x/volcano", "batch/none", "batch/yunikorn", "fallback", "7", "true", "team-a"];
     prop_oneof![
         proptest::sample::select(FIXED).prop_map(|text: &str| text.to_owned()),
         Just(format!("app-selector/evil/{DRIVER_UID}")),
@@ -291,10 +292,20 @@ fn seen_signing(pods: &[PodBuilder]) -> Snapshot {
 #[test]
 fn a_users_own_gang_is_kept_whole() {
     let own: [(&str, PodBuilder); 6] = [
-        ("kueue", executor(1).label("kueue.x-k8s.io/pod-group-name", "mine").annotation("kueue.x-k8s.io/pod-group-total-count", "7")),
+        (
+            "kueue",
+            executor(1)
+                .label("kueue.x-k8s.io/pod-group-name", "mine")
+                .annotation("kueue.x-k8s.io/pod-group-total-count", "7"),
+        ),
         ("kueue", executor(1).annotation("kueue.x-k8s.io/pod-group-total-count", "7")),
         ("yunikorn", executor(1).annotation("yunikorn.apache.org/task-groups", "[{\"name\":\"mine\"}]")),
-        ("koordinator", executor(1).annotation("gang.scheduling.koordinator.sh/name", "mine").annotation("gang.scheduling.koordinator.sh/min-available", "9")),
+        (
+            "koordinator",
+            executor(1)
+                .annotation("gang.scheduling.koordinator.sh/name", "mine")
+                .annotation("gang.scheduling.koordinator.sh/min-available", "9"),
+        ),
         ("koordinator", executor(1).annotation("gang.scheduling.koordinator.sh/total-number", "9")),
         ("volcano", executor(1).annotation("volcano.sh/task-spec", "mine")),
     ];
@@ -302,7 +313,12 @@ fn a_users_own_gang_is_kept_whole() {
         let policies = policies(kind, "lq");
         let snapshot = {
             let mut snapshot = signing();
-            see(&mut snapshot, &driver().annotation("spark-usher.io/min-member", "3").annotation("spark-usher.io/executor-resources", "{\"cpu\":\"1\"}"));
+            see(
+                &mut snapshot,
+                &driver()
+                    .annotation("spark-usher.io/min-member", "3")
+                    .annotation("spark-usher.io/executor-resources", "{\"cpu\":\"1\"}"),
+            );
             snapshot
         };
         let outcome = by_driver(&pod, &snapshot, &policies);

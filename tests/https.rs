@@ -21,9 +21,10 @@ use axum::http::StatusCode;
 use https::{Endpoint, Setup};
 use serde_json::{Value, json};
 use spark_usher::admission::Operation;
-use spark_usher::http::limits::{Limits, MAX_BODY};
+use spark_usher::http::limits::Limits;
 use spark_usher::http::server::Deadlines;
 use spark_usher::http::webhook::{Answer, Answered};
+use spark_usher::policy::{Pattern, Policies, Policy, Validate};
 use spark_usher::reason::Reason;
 use spark_usher::snapshot::Snapshot;
 use spark_usher::telemetry::metrics::Outcome;
@@ -93,33 +94,84 @@ async fn other_content_types_paths_and_methods() {
     assert!(answer.starts_with("HTTP/1.1 405"), "{answer}");
 }
 
+/// An update of an executor whose object takes this many bytes of JSON, and does what an enforcing policy refuses.
+fn update_of(bytes: usize, username: &str) -> Vec<u8> {
+    let old = executor(1).label("spark-app-selector", "spark-old");
+    let user = json!({"username": username, "groups": ["developers"]});
+    let mut review = update(&old, &executor(1), user);
+    // As Go writes it: six bytes for one.
+    review["request"]["object"]["spec"]["padding"] = "@".into();
+    let text = review.to_string();
+    // The order of an API server: who asks stands before the object.
+    let order = ["uid", "kind", "resource", "name", "namespace", "operation", "userInfo", "object", "oldObject"];
+    let request: Value = serde_json::from_str(&text).unwrap();
+    let fields: Vec<String> = order.iter().map(|key| format!("\"{key}\":{}", request["request"][key])).collect();
+    let text = format!(
+        "{{\"kind\":\"AdmissionReview\",\"apiVersion\":\"admission.k8s.io/v1\",\"request\":{{{}}}}}",
+        fields.join(",")
+    );
+    text.replace('@', &"\\u003c".repeat(bytes / 6)).into_bytes()
+}
+
+fn enforcing() -> Policies {
+    let policy = Policy { validate: Validate::Enforce, ..policy("volcano") };
+    only(policy).with_trusted_writers(vec![Pattern::new("system:serviceaccount:volcano-system:*")])
+}
+
 #[tokio::test]
-async fn seven_mebibytes_are_read_and_more_is_a_413() {
-    let endpoint = Setup::default().start();
-    let mut large = recorded("client-mode/exec-1.mutate.create");
-    large["request"]["object"]["spec"]["padding"] = "x".repeat(6 << 20).into();
-    let large = serde_json::to_vec(&large).unwrap();
-    assert!(large.len() < MAX_BODY);
-    assert_eq!(endpoint.post(large).await.0, StatusCode::OK);
-    assert_eq!(endpoint.post(vec![b' '; MAX_BODY + 1]).await.0, StatusCode::PAYLOAD_TOO_LARGE);
-    // Without a length it is told while it is read.
-    let mut stream = endpoint.connect().await;
-    stream
-        .write_all(
-            b"POST /mutate HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n",
-        )
-        .await
-        .unwrap();
-    let chunk = [b"100000\r\n".as_slice(), &[b' '; 0x100000], b"\r\n"].concat();
-    let mut answer = [0; 16];
-    for _ in 0..9 {
-        if stream.write_all(&chunk).await.is_err() {
-            break;
-        }
+async fn no_size_gets_a_change_past_a_policy_that_enforces() {
+    let endpoint = Setup { policies: enforcing(), ..Setup::default() }.start();
+    for bytes in [0, 3 << 20, 7 << 20, 12 << 20, 19 << 20, 21 << 20, 40 << 20] {
+        let verdict = async |username: &str| {
+            let (status, answer) = endpoint.post_to("/validate", update_of(bytes, username)).await;
+            assert_eq!(status, StatusCode::OK, "{bytes} bytes");
+            let answer: Value = serde_json::from_slice(&answer).unwrap();
+            assert!(answer["response"]["uid"].is_string());
+            answer["response"]["allowed"].as_bool().unwrap()
+        };
+        assert!(!verdict("eve").await, "{bytes} bytes");
+        assert!(verdict("system:serviceaccount:volcano-system:scheduler").await, "{bytes} bytes: a trusted writer");
     }
-    stream.read_exact(&mut answer).await.unwrap();
-    assert!(answer.starts_with(b"HTTP/1.1 413"), "{answer:?}");
-    with_metrics(&endpoint, "reason=\"TooLarge\",webhook=\"mutate\"} 2");
+    with_metrics(&endpoint, "reason=\"TooLarge\",webhook=\"validate\"} 2");
+    // Also of a body that does not say how long it is.
+    let mut stream = endpoint.connect().await;
+    let head =
+        "POST /validate HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n";
+    stream.write_all(head.as_bytes()).await.unwrap();
+    for chunk in update_of(24 << 20, "eve").chunks(1 << 20) {
+        stream.write_all(format!("{:x}\r\n", chunk.len()).as_bytes()).await.unwrap();
+        stream.write_all(chunk).await.unwrap();
+        stream.write_all(b"\r\n").await.unwrap();
+    }
+    stream.write_all(b"0\r\n\r\n").await.unwrap();
+    let mut answer = vec![0; 2048];
+    let read = stream.read(&mut answer).await.unwrap();
+    let answer = String::from_utf8_lossy(&answer[..read]).into_owned();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+}
+
+#[tokio::test]
+async fn no_number_of_labels_or_owners_gets_a_pod_past_a_policy_that_enforces() {
+    let endpoint = Setup { policies: enforcing(), ..Setup::default() }.start();
+    let labels: serde_json::Map<_, _> = (0..560_000).map(|n| (format!("a{n}"), "".into())).collect();
+    let mut many_labels = executor(1);
+    many_labels.0["metadata"]["labels"].as_object_mut().unwrap().extend(labels);
+    let mut many_owners = executor(1);
+    many_owners.0["metadata"]["ownerReferences"] = vec![json!({}); 2_000_000].into();
+    let mut many_choices = executor(1);
+    many_choices.0["spec"]["nodeSelector"] = (0..2_000).map(|n| (format!("a{n}"), "".to_owned())).collect();
+    for pod in [many_labels, many_owners, many_choices] {
+        let body = serde_json::to_vec(&pod.created_by("eve")).unwrap();
+        let (status, answer) = endpoint.post_to("/validate", body.clone()).await;
+        assert_eq!(status, StatusCode::OK);
+        let answer: Value = serde_json::from_slice(&answer).unwrap();
+        assert_eq!(answer["response"]["allowed"], false);
+        // Nothing is changed on it either; a policy that is not strict lets it through here.
+        let (status, answer) = endpoint.post_to("/mutate", body).await;
+        let answer: Value = serde_json::from_slice(&answer).unwrap();
+        assert_eq!((status, &answer["response"]["allowed"]), (StatusCode::OK, &true.into()));
+        assert!(answer["response"].get("patch").is_none());
+    }
 }
 
 #[tokio::test]

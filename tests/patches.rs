@@ -219,7 +219,7 @@ proptest! {
         let judge = |bytes: &[u8]| {
             let lean = spark_usher::admission::lean_for_judging(bytes);
             if let Ok(review) = spark_usher::admission::request::parse(&lean) {
-                let _ = spark_usher::admission::judge(&review, &policies, spark_usher::admission::Bench { snapshot: &snapshot, own: None, settled: true });
+                let _ = spark_usher::admission::judge(&review, &policies, spark_usher::admission::Bench { snapshot: &snapshot, own: None, settled: true, listed: true });
             }
         };
         judge(&bytes);

@@ -362,7 +362,7 @@ fn what_another_policy_file_seated_is_not_refused_at_once() {
     let lean = spark_usher::admission::lean_for_judging(&body);
     let review = spark_usher::admission::request::parse(&lean).unwrap();
     let snapshot = Snapshot::default();
-    let bench = |settled| spark_usher::admission::Bench { snapshot: &snapshot, own: None, settled };
+    let bench = |settled| spark_usher::admission::Bench { snapshot: &snapshot, own: None, settled, listed: true };
     let new = spark_usher::admission::judge(&review, &policies, bench(false));
     assert!(new.allowed && new.warnings().count() == 1, "{new:?}");
     assert!(!spark_usher::admission::judge(&review, &policies, bench(true)).allowed);
@@ -379,10 +379,23 @@ fn messages_quote_little_and_nothing_that_steers() {
 }
 
 #[test]
-fn nothing_is_said_of_a_namespace_that_was_not_seen() {
-    let policies =
-        only(Policy { validate: Validate::Enforce, matches: namespaces_with("env", "prod"), ..policy("volcano") });
-    assert!(judge(&created(&executor(1)), &Snapshot::default(), &policies).decision.allowed);
+fn a_namespace_that_was_not_seen_is_warned_of_until_namespaces_were_listed() {
+    let policies = only(Policy {
+        validate: Validate::Enforce,
+        matches: namespaces_with("env", "prod"),
+        queues: Some(vec![]),
+        ..policy("volcano")
+    });
+    let review = created(&seated(1).annotation("scheduling.volcano.sh/queue-name", "vip"));
+    let body = serde_json::to_vec(&review).unwrap();
+    let lean = spark_usher::admission::lean_for_judging(&body);
+    let review = spark_usher::admission::request::parse(&lean).unwrap();
+    let snapshot = Snapshot::default();
+    let bench = |listed| spark_usher::admission::Bench { snapshot: &snapshot, own: None, settled: true, listed };
+    let young = spark_usher::admission::judge(&review, &policies, bench(false));
+    assert!(young.allowed && young.warnings().count() == 1, "{young:?}");
+    let refused = spark_usher::admission::judge(&review, &policies, bench(true));
+    assert!(!refused.allowed, "a namespace that is made a moment before its pods is no way around");
     let mut snapshot = Snapshot::default();
     see_namespace(&mut snapshot, "default", &[("env", "prod")], &[]);
     assert!(!judge(&created(&executor(1)), &snapshot, &policies).decision.allowed);

@@ -180,7 +180,10 @@ fn selectors(policy: &Policy) -> (Vec<Value>, Vec<Value>) {
         let more = more.into_iter().filter_map(|requirement| serde_json::to_value(requirement).ok());
         equal.chain(more).collect::<Vec<_>>()
     };
-    (expressions(&policy.matches.namespace_selector), expressions(&policy.matches.pod_selector))
+    (
+        expressions(&policy.matches.namespace_selector),
+        expressions(&policy.matches.pod_selector.as_ref().map(|selector| selector.selector())),
+    )
 }
 
 /// One policy and its binding.

@@ -7,6 +7,7 @@
 pub mod decide;
 pub mod decision;
 pub mod fallback;
+pub mod head;
 pub mod mutation;
 pub mod patch;
 pub mod request;

@@ -9,7 +9,7 @@ use serde::de::IgnoredAny;
 use crate::driver::resolve::Requester;
 use crate::json::Lean;
 use crate::spark::pod::Pod;
-use crate::spark::text::Text;
+use crate::spark::text::{Text, bounded, is_too_many};
 
 /// What is no review that could be answered: the reply is a 400, not an answer.
 #[derive(Debug, thiserror::Error)]
@@ -25,6 +25,9 @@ pub enum BadReview {
         /// The version that was found.
         version: String,
     },
+    /// It has a list or a map that is longer than any pod's; its head can be read.
+    #[error("the review has a list or a map that is longer than any pod's: {0}")]
+    TooMany(serde_json::Error),
     /// Without these there is nothing to answer.
     #[error("expected an AdmissionReview with request.uid")]
     NoRequest,
@@ -110,8 +113,8 @@ struct RequestWire<'a, O> {
     old_object: Option<O>,
 }
 
-#[derive(Deserialize)]
-struct GroupResource<'a> {
+#[derive(Default, Deserialize)]
+pub(super) struct GroupResource<'a> {
     #[serde(borrow, default)]
     group: Text<'a>,
     #[serde(default)]
@@ -120,11 +123,18 @@ struct GroupResource<'a> {
     resource: Text<'a>,
 }
 
+impl GroupResource<'_> {
+    /// Whether these are pods.
+    pub(super) fn is_pods(&self) -> bool {
+        self.group.is_empty() && self.version == "v1" && self.resource == "pods"
+    }
+}
+
 #[derive(Default, Deserialize)]
-struct UserInfo<'a> {
+pub(super) struct UserInfo<'a> {
     #[serde(borrow, default)]
     username: Text<'a>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "bounded")]
     groups: Option<Vec<Text<'a>>>,
     #[serde(default)]
     extra: Option<Extra<'a>>,
@@ -133,10 +143,22 @@ struct UserInfo<'a> {
 /// Other extras (credential-id, node-name) do not decide.
 #[derive(Default, Deserialize)]
 struct Extra<'a> {
-    #[serde(borrow, default, rename = "authentication.kubernetes.io/pod-name")]
+    #[serde(borrow, default, rename = "authentication.kubernetes.io/pod-name", deserialize_with = "bounded")]
     pod_names: Option<Vec<Text<'a>>>,
-    #[serde(default, rename = "authentication.kubernetes.io/pod-uid")]
+    #[serde(default, rename = "authentication.kubernetes.io/pod-uid", deserialize_with = "bounded")]
     pod_uids: Option<Vec<Text<'a>>>,
+}
+
+impl<'a> From<UserInfo<'a>> for Requester<'a> {
+    fn from(user: UserInfo<'a>) -> Requester<'a> {
+        let extra = user.extra.unwrap_or_default();
+        Requester {
+            username: user.username,
+            groups: user.groups.unwrap_or_default(),
+            pod_names: extra.pod_names.unwrap_or_default(),
+            pod_uids: extra.pod_uids.unwrap_or_default(),
+        }
+    }
 }
 
 /// What no decision looks at: four fifths of a review.
@@ -175,12 +197,18 @@ pub fn parse<'a>(lean: &'a Lean<'a>) -> Result<Review<'a>, BadReview> {
         Ok(wire) => review(wire, |pod| pod.map(|pod| pod.with_parts(|span| lean.part(span)))),
         // The object may be of another kind whose spec looks nothing like a pod's; then it is not ours to judge.
         Err(error) => {
+            if is_too_many(&error) {
+                return Err(BadReview::TooMany(error));
+            }
             let wire = serde_json::from_slice::<ReviewWire<'_, IgnoredAny>>(body).map_err(|_| error)?;
             let other = review(wire, |_| None)?;
             if !other.is_pod {
                 return Ok(other);
             }
-            Err(serde_json::from_slice::<ReviewWire<'_, Pod<'_>>>(body).err().map_or(BadReview::NoRequest, Into::into))
+            let error = serde_json::from_slice::<ReviewWire<'_, Pod<'_>>>(body).err();
+            Err(error.map_or(BadReview::NoRequest, |error| {
+                if is_too_many(&error) { BadReview::TooMany(error) } else { error.into() }
+            }))
         }
     }
 }
@@ -191,32 +219,27 @@ fn review<'a, O>(wire: ReviewWire<'a, O>, pod: impl Fn(Option<O>) -> Option<Pod<
         return Err(BadReview::Kind { kind: cut(wire.kind), version: cut(wire.api_version) });
     }
     let request = wire.request.filter(|request| !request.uid.is_empty()).ok_or(BadReview::NoRequest)?;
-    let is_pod = request
-        .resource
-        .is_some_and(|about| about.group.is_empty() && about.version == "v1" && about.resource == "pods")
-        && request.sub_resource.is_none_or(|sub| sub.is_empty());
-    let operation = match &*request.operation {
+    let is_pod =
+        request.resource.is_some_and(|about| about.is_pods()) && request.sub_resource.is_none_or(|sub| sub.is_empty());
+    Ok(Review {
+        uid: request.uid,
+        operation: operation_of(&request.operation),
+        is_pod,
+        name: request.name.filter(|name| !name.is_empty()),
+        namespace: request.namespace.unwrap_or_default(),
+        requester: request.user_info.into(),
+        pod: pod(request.object),
+        old: pod(request.old_object),
+    })
+}
+
+pub(super) fn operation_of(text: &str) -> Operation {
+    match text {
         "CREATE" => Operation::Create,
         "UPDATE" => Operation::Update,
         "DELETE" => Operation::Delete,
         _ => Operation::Other,
-    };
-    let extra = request.user_info.extra.unwrap_or_default();
-    Ok(Review {
-        uid: request.uid,
-        operation,
-        is_pod,
-        name: request.name.filter(|name| !name.is_empty()),
-        namespace: request.namespace.unwrap_or_default(),
-        requester: Requester {
-            username: request.user_info.username,
-            groups: request.user_info.groups.unwrap_or_default(),
-            pod_names: extra.pod_names.unwrap_or_default(),
-            pod_uids: extra.pod_uids.unwrap_or_default(),
-        },
-        pod: pod(request.object),
-        old: pod(request.old_object),
-    })
+    }
 }
 
 #[cfg(test)]

@@ -11,8 +11,8 @@ use crate::gang::{self, Ask, GangScheduler, GroupKeyPlace, Marks, Numbers, Shape
 use crate::policy::overrides::Effective;
 use crate::policy::{DEFAULT_SCHEDULER, SchedulerChoice};
 use crate::reason::Reason;
-use crate::snapshot::{DriverPod, MarkPlace, Seat};
 use crate::signature::Creator;
+use crate::snapshot::{DriverPod, MarkPlace, Seat};
 use crate::spark::labels;
 use crate::spark::resources;
 

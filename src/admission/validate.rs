@@ -14,12 +14,13 @@ use super::mutation::Mutation;
 use super::request::{Operation, Review};
 use crate::driver::resolve::{self, FoundDriver, Requester};
 use crate::gang::{self, GangScheduler, GroupKeyPlace};
-use crate::policy::{Chosen, DEFAULT_SCHEDULER, Policies, Policy, Validate};
+use crate::policy::{DEFAULT_SCHEDULER, Policies, Policy, Validate};
 use crate::reason::Reason;
 use crate::snapshot::{MarkPlace, Snapshot};
 use crate::spark::labels;
 use crate::spark::pod::{OwnerReference, Pod};
 use crate::spark::role::Role;
+use crate::spark::text::{bounded, is_too_many};
 
 /// What a judgement rests on beside the review.
 #[derive(Clone, Copy, Debug)]
@@ -31,11 +32,13 @@ pub struct Bench<'b> {
     /// Whether the policies have been the same for a while. Replicas take a new policy file over a minute or two apart: what
     /// one of them seated by the old one, another must not refuse by the new one.
     pub settled: bool,
+    /// Whether the namespaces were listed. Before, one that is not known may be selected by its labels all the same.
+    pub listed: bool,
 }
 
 /// Judges.
 pub fn judge<'a>(review: &Review<'a>, policies: &'a Policies, bench: Bench<'_>) -> Decision<'a> {
-    let Bench { snapshot, own, settled } = bench;
+    let Bench { snapshot, own, settled, listed } = bench;
     if !review.is_pod {
         return Decision::pass(Reason::NotAPod);
     }
@@ -51,10 +54,9 @@ pub fn judge<'a>(review: &Review<'a>, policies: &'a Policies, bench: Bench<'_>) 
     }
     let known = snapshot.namespace(&review.namespace).map(|namespace| &**namespace);
     let chosen = |pod: &Pod<'_>| policies.choose(&review.namespace, known, pod);
-    let (Chosen::Policy(policy), Chosen::Policy(next)) = (chosen(was), chosen(pod)) else {
-        // Nothing can be said before the namespace was seen.
-        return Decision::pass(Reason::Valid);
-    };
+    // One that selects by the labels of a namespace that was not seen is taken to match.
+    let (policy, before) = (chosen(was).policy(), chosen(was).is_certain());
+    let (next, after) = (chosen(pod).policy(), chosen(pod).is_certain());
     let mut decision = Decision::pass(Reason::Valid);
     decision.policy = Some(&policy.name);
     let trusted = is_trusted(&review.requester, policies, own);
@@ -80,7 +82,8 @@ pub fn judge<'a>(review: &Review<'a>, policies: &'a Policies, bench: Bench<'_>) 
     // Who changes the labels that choose the policy does not choose a milder one.
     let mode = policy.validate.max(next.validate);
     let only_seat = decision.notes.iter().all(|(reason, _)| *reason == Reason::NotSeated);
-    decision.judged = Some(if only_seat && !settled { mode.min(Validate::Warn) } else { mode });
+    let young = (only_seat && !settled) || (!(before && after) && !listed);
+    decision.judged = Some(if young { mode.min(Validate::Warn) } else { mode });
     decision.close_if(policy.strict);
     decision
 }
@@ -93,7 +96,7 @@ fn places<'p>(pod: &'p Pod<'_>) -> (Vec<(&'p str, &'p str)>, Option<&'p str>) {
 
 /// Who may change everything: the controllers of the cluster (the garbage collector strips owners itself), its
 /// scheduler, its masters, we, and whom the policy file names.
-fn is_trusted(requester: &Requester<'_>, policies: &Policies, own: Option<&str>) -> bool {
+pub(super) fn is_trusted(requester: &Requester<'_>, policies: &Policies, own: Option<&str>) -> bool {
     const CONTROL_PLANE: [&str; 3] = ["system:kube-controller-manager", "system:kube-scheduler", "system:apiserver"];
     let username = requester.username.as_str();
     CONTROL_PLANE.contains(&username)
@@ -207,7 +210,8 @@ fn changed(review: &Review<'_>, old: &Pod<'_>, pod: &Pod<'_>, decision: &mut Dec
             format!("{who} changed the ownerReferences, by which the pod ends with its driver: {may}"),
         );
     }
-    let marks = gang::keys().chain([labels::BY, labels::DRIVER, labels::SIGNATURE].map(|key| (MarkPlace::Annotation, key)));
+    let marks =
+        gang::keys().chain([labels::BY, labels::DRIVER, labels::SIGNATURE].map(|key| (MarkPlace::Annotation, key)));
     let group = (old.spec.scheduling_group != pod.spec.scheduling_group).then_some("schedulingGroup");
     let marks = marks.filter(|(place, key)| place.value(old, key) != place.value(pod, key)).map(|(_, key)| key);
     if let Some(keys) = listed(marks.chain(group)) {
@@ -239,7 +243,13 @@ fn scheduler(pod: &Pod<'_>, policies: &Policies, decision: &mut Decision<'_>) {
             continue;
         }
         // Read once, however many policies ask.
-        let affinity = affinity.get_or_insert_with(|| required_nodes(pod));
+        let Some(affinity) = affinity.get_or_insert_with(|| required_nodes(pod)) else {
+            decision.note(
+                Reason::TooLarge,
+                "the pod's node affinity has more terms than any pod's: make it smaller".to_owned(),
+            );
+            return;
+        };
         if asks_for(pod, affinity, policy) {
             let mut pool = String::new();
             for (key, value) in &policy.node_pool {
@@ -258,10 +268,16 @@ fn scheduler(pod: &Pod<'_>, policies: &Policies, decision: &mut Decision<'_>) {
     }
 }
 
-fn required_nodes(pod: &Pod<'_>) -> Vec<NodeSelectorTerm> {
+/// The terms of a pod's required node affinity; `None` where it is too long to be read.
+fn required_nodes(pod: &Pod<'_>) -> Option<Vec<NodeSelectorTerm>> {
     let raw = pod.spec.affinity.filter(|raw| raw.contains("nodeAffinity"));
-    let affinity = raw.and_then(|raw| serde_json::from_str::<Affinity>(raw).ok()).unwrap_or_default();
-    affinity.node_affinity.unwrap_or_default().required.unwrap_or_default().node_selector_terms
+    let affinity = match raw.map(serde_json::from_str::<Affinity>) {
+        Some(Err(error)) if is_too_many(&error) => return None,
+        affinity => affinity.and_then(Result::ok).unwrap_or_default(),
+    };
+    Some(
+        affinity.node_affinity.unwrap_or_default().required.unwrap_or_default().node_selector_terms.unwrap_or_default(),
+    )
 }
 
 /// Whether a pod names the nodes of a policy's pool, alone or among others. One that names no nodes does not: what keeps it
@@ -276,8 +292,9 @@ fn asks_for(pod: &Pod<'_>, terms: &[NodeSelectorTerm], policy: &Policy) -> bool 
     terms.iter().any(|term| {
         policy.node_pool.iter().all(|(key, value)| {
             selected(key, value)
-                || term.match_expressions.iter().filter(|wanted| wanted.key == *key).any(|wanted| {
-                    wanted.operator == "Exists" || (wanted.operator == "In" && wanted.values.contains(value))
+                || term.match_expressions.iter().flatten().filter(|wanted| wanted.key == *key).any(|wanted| {
+                    let values = wanted.values.as_deref().unwrap_or_default();
+                    wanted.operator == "Exists" || (wanted.operator == "In" && values.contains(value))
                 })
         })
     })
@@ -299,13 +316,15 @@ struct NodeAffinity {
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct NodeSelector {
-    node_selector_terms: Vec<NodeSelectorTerm>,
+    #[serde(deserialize_with = "bounded")]
+    node_selector_terms: Option<Vec<NodeSelectorTerm>>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct NodeSelectorTerm {
-    match_expressions: Vec<NodeSelectorRequirement>,
+    #[serde(deserialize_with = "bounded")]
+    match_expressions: Option<Vec<NodeSelectorRequirement>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -313,7 +332,8 @@ struct NodeSelectorTerm {
 struct NodeSelectorRequirement {
     key: String,
     operator: String,
-    values: Vec<String>,
+    #[serde(deserialize_with = "bounded")]
+    values: Option<Vec<String>>,
 }
 
 /// A queue that the policy does not list, named to a scheduler that would listen.

@@ -97,7 +97,10 @@ impl App {
         metrics.poll_interval.set(config.policies.lifecycle.poll.as_secs_f64());
         let (dry_run, dry_run_seen) = watch::channel(config.settings.dry_run);
         let changed = Arc::new(ArcSwapOption::empty());
+        let (completed, complete) = watch::channel(false);
         if let Some(reloader) = reloader {
+            // The others may still have the file before.
+            changed.store(Some(Arc::new(clock::instant())));
             let (policies, seen) = (policies.clone(), changed.clone());
             let (metrics, stop) = (metrics.clone(), stop.clone());
             let shown = reloader.path();
@@ -131,7 +134,13 @@ impl App {
             asking.await;
             Ok(())
         });
-        let validate = Arc::new(Validate { snapshot: snapshot.clone(), policies: policies.clone(), own, changed });
+        let validate = Arc::new(Validate {
+            snapshot: snapshot.clone(),
+            policies: policies.clone(),
+            own,
+            changed,
+            complete: complete.clone(),
+        });
         let routes = webhook::router(mutate, validate, Limits::default(), metrics.clone());
         let (tls, counted, end) = (Arc::new(serving.config()), metrics.clone(), ending.clone());
         supervisor.spawn("webhook", async move {
@@ -185,7 +194,6 @@ impl App {
             until.cancelled().await;
             Ok(())
         });
-        let (completed, complete) = watch::channel(false);
         let inputs = Inputs {
             exits,
             signing,

@@ -159,7 +159,8 @@ impl Explained {
         let body = serde_json::to_vec(&review).map_err(|error| error.to_string())?;
         let lean = admission::lean_for_judging(&body);
         let read = admission::request::parse(&lean).map_err(|error| error.to_string())?;
-        let judged = admission::judge(&read, &config.policies, Bench { snapshot, own: None, settled: true });
+        let judged =
+            admission::judge(&read, &config.policies, Bench { snapshot, own: None, settled: true, listed: false });
         self.violations = judged.notes.iter().map(|(reason, text)| (reason.to_string(), text.clone())).collect();
         self.mode = judged.judged.filter(|_| !judged.notes.is_empty());
         self.warnings.extend(judged.warnings().filter(|_| judged.allowed));

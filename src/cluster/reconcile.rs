@@ -17,8 +17,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::apply::{Applied, Writer};
 use super::lease::Leadership;
-use super::watch::{self, Groups, Sink};
 use super::signing::{self, SigningSecret};
+use super::watch::{self, Groups, Sink};
 use super::{discovery, poll, reads, report};
 use crate::gang;
 use crate::lifecycle::tally::{Notice, Tally};

@@ -64,7 +64,10 @@ pub async fn run(
                 complained = false;
                 if let Some(found) = found.filter(|found| known.as_ref() != Some(found)) {
                     if known.replace(found).is_some() {
-                        tracing::warn!(secret = keeper.name, "the signing key has changed: earlier signatures prove nothing");
+                        tracing::warn!(
+                            secret = keeper.name,
+                            "the signing key has changed: earlier signatures prove nothing"
+                        );
                     }
                     if changes.send(Change::SigningKey(Key::new(&found))).await.is_err() {
                         return stop.cancelled().await;

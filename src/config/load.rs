@@ -303,7 +303,7 @@ fn check(text: &str, at: &str, file: &PolicyFile) -> Result<Policy, BadConfig> {
         matches: Match {
             namespaces: file.matches.namespaces.iter().map(|text| Pattern::new(text)).collect(),
             namespace_selector: selector(&file.matches.namespace_selector, "match.namespaceSelector")?,
-            pod_selector: selector(&file.matches.pod_selector, "match.podSelector")?,
+            pod_selector: selector(&file.matches.pod_selector, "match.podSelector")?.map(Into::into),
         },
         scheduler: SchedulerChoice {
             row,

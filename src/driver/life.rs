@@ -56,9 +56,8 @@ pub fn crews<'s>(
     // Executors of a crew share their template: who made them is computed once.
     let mut last: Option<(&Arc<Template>, bool, Option<Creator>)> = None;
     for executor in app.executors.values() {
-        let same = last.filter(|(template, proven, _)| {
-            Arc::ptr_eq(template, &executor.template) && *proven == executor.is_proven
-        });
+        let same = last
+            .filter(|(template, proven, _)| Arc::ptr_eq(template, &executor.template) && *proven == executor.is_proven);
         let creator = same.map_or_else(|| executor.counts_to(), |(_, _, creator)| creator);
         last = Some((&executor.template, executor.is_proven, creator));
         by_creator.entry(creator).or_default().push(executor);
@@ -142,7 +141,8 @@ fn without_owner(
 
 /// Answers for an application as a whole, for people: alive when the driver of any crew is.
 pub fn of(key: &AppKey, app: &App, snapshot: &Snapshot) -> DriverLife {
-    let mut lives: Vec<DriverLife> = crews(key, app, snapshot, std::iter::empty(), |_| None).into_iter().map(|crew| crew.driver).collect();
+    let mut lives: Vec<DriverLife> =
+        crews(key, app, snapshot, std::iter::empty(), |_| None).into_iter().map(|crew| crew.driver).collect();
     if let Some(alive) = lives.iter().position(|life| matches!(life, DriverLife::Alive(_))) {
         return lives.swap_remove(alive);
     }

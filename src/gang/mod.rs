@@ -237,8 +237,7 @@ pub fn keys() -> impl Iterator<Item = (MarkPlace, &'static str)> {
 
 /// The keys that we may write for any scheduler: what the snapshot keeps of a pod, and what a signature covers.
 pub fn seat_keys() -> &'static SeatKeys {
-    static KEYS: LazyLock<SeatKeys> =
-        LazyLock::new(|| SeatKeys::new(TABLE.iter().flat_map(|row| row.own_keys())));
+    static KEYS: LazyLock<SeatKeys> = LazyLock::new(|| SeatKeys::new(TABLE.iter().flat_map(|row| row.own_keys())));
     &KEYS
 }
 

@@ -6,8 +6,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The largest review: an update carries the object twice, 3 MiB each, and an envelope. controller-runtime takes 7 MiB.
-pub const MAX_BODY: usize = 7 << 20;
+/// The largest review that is read whole. etcd stores objects of 1.5 MiB (`--max-request-bytes`), Go writes one byte as six
+/// in JSON (`<` as `\u003c`), and an update carries the object twice: 18 MiB and an envelope.
+pub const MAX_BODY: usize = 20 << 20;
 
 /// A bound on the bytes of bodies in memory.
 #[derive(Clone, Debug)]
@@ -24,7 +25,7 @@ pub struct Room {
 }
 
 impl Default for Limits {
-    /// 64 MiB: six thousand reviews of 10 kB, or nine of the largest.
+    /// 64 MiB: six thousand reviews of 10 kB, or three of the largest.
     fn default() -> Self {
         Limits::new(64 << 20)
     }
@@ -43,6 +44,13 @@ impl Limits {
 }
 
 impl Room {
+    /// Gives back what is above so many bytes.
+    pub fn shrink(&mut self, bytes: usize) {
+        let freed = self.bytes.saturating_sub(bytes);
+        self.limits.held.fetch_sub(freed, Ordering::Relaxed);
+        self.bytes -= freed;
+    }
+
     /// Room for so many bytes more. `false` is overload.
     pub fn grow(&mut self, bytes: usize) -> bool {
         let held = self.limits.held.fetch_add(bytes, Ordering::Relaxed);

@@ -19,8 +19,10 @@ use bytes::{Bytes, BytesMut};
 use futures::poll;
 use http_body_util::BodyExt;
 use hyper::body::Body as _;
+use tokio::sync::watch;
 
 use super::limits::{Limits, MAX_BODY, Room};
+use crate::admission::head::HEAD_LEN;
 use crate::admission::{self, BadReview, Bench, Decision, Operation, Review};
 use crate::driver::resolve::How;
 use crate::policy::Policies;
@@ -40,6 +42,11 @@ const MAX_TIMEOUT: Duration = Duration::from_secs(30);
 pub trait Answer: Send + Sync + 'static {
     /// The bytes of the answer, and what to count.
     fn answer(&self, body: &[u8]) -> Answered;
+
+    /// The same for a review that is too large, of which only the first bytes are there.
+    fn too_large(&self, head: &[u8]) -> Answered {
+        self.answer(head)
+    }
 }
 
 /// An answer and what to count.
@@ -72,9 +79,20 @@ impl Answer for Mutate {
         let lean = admission::lean(body);
         let review = match admission::request::parse(&lean) {
             Ok(review) => review,
+            Err(BadReview::TooMany(_)) => return self.too_large(body),
             Err(bad) => return Answered::bad(&bad),
         };
         Answered::with(&review, &admission::decide(&review, &snapshot, &policies))
+    }
+
+    fn too_large(&self, head: &[u8]) -> Answered {
+        let (snapshot, policies) = (self.snapshot.load(), self.policies.load());
+        // The answer does not rest on who we are, nor on how long we have been here.
+        let bench = Bench { snapshot: &snapshot, own: None, settled: true, listed: true };
+        match admission::head::parse(head) {
+            Ok(review) => Answered::with(&review, &admission::head::mutate(&review, &policies, bench)),
+            Err(bad) => Answered::bad(&bad),
+        }
     }
 }
 
@@ -87,8 +105,10 @@ pub struct Validate {
     pub policies: Arc<ArcSwap<Policies>>,
     /// The account that we write with.
     pub own: Arc<ArcSwapOption<String>>,
-    /// When the policies changed last, if they did.
+    /// When the policies changed last: when they were first read, if they never did since. `None` when they are fixed.
     pub changed: Arc<ArcSwapOption<Instant>>,
+    /// Whether everything that decisions rest on was listed once.
+    pub complete: watch::Receiver<bool>,
 }
 
 /// By then every replica has the same policies: kubelets bring a ConfigMap to all nodes within a minute or two.
@@ -99,6 +119,10 @@ impl Validate {
         let changed = self.changed.load();
         changed.as_ref().is_none_or(|changed| clock::instant().duration_since(**changed) >= SETTLE)
     }
+
+    fn is_listed(&self) -> bool {
+        *self.complete.borrow()
+    }
 }
 
 impl Answer for Validate {
@@ -108,9 +132,20 @@ impl Answer for Validate {
         let lean = admission::lean_for_judging(body);
         match admission::request::parse(&lean) {
             Ok(review) => {
-                let bench = Bench { snapshot: &snapshot, own, settled: self.is_settled() };
+                let bench = Bench { snapshot: &snapshot, own, settled: self.is_settled(), listed: self.is_listed() };
                 Answered::with(&review, &admission::judge(&review, &policies, bench))
             }
+            Err(BadReview::TooMany(_)) => self.too_large(body),
+            Err(bad) => Answered::bad(&bad),
+        }
+    }
+
+    fn too_large(&self, head: &[u8]) -> Answered {
+        let (snapshot, policies, own) = (self.snapshot.load(), self.policies.load(), self.own.load());
+        let own = own.as_ref().map(|own| own.as_str());
+        let bench = Bench { snapshot: &snapshot, own, settled: self.is_settled(), listed: self.is_listed() };
+        match admission::head::parse(head) {
+            Ok(review) => Answered::with(&review, &admission::head::judge(&review, &policies, bench)),
             Err(bad) => Answered::bad(&bad),
         }
     }
@@ -177,7 +212,7 @@ pub fn router(mutate: Arc<dyn Answer>, validate: Arc<dyn Answer>, limits: Limits
 async fn elsewhere(limits: Limits, request: Request, status: StatusCode) -> Response {
     let asked = format!("{} {}", request.method(), request.uri().path());
     let mut room = limits.enter();
-    let _ = tokio::time::timeout(MAX_READING, read(request.into_body(), &mut room)).await;
+    let _ = tokio::time::timeout(MAX_READING, read(request.into_body(), HEAD_LEN, &mut room)).await;
     text(status, format!("expected POST /mutate or /validate, found {}\n", asked.chars().take(100).collect::<String>()))
 }
 
@@ -195,12 +230,9 @@ async fn review(State(webhook): State<Webhook>, request: Request) -> Result<Resp
         let message = format!("expected content type application/json, found {found}");
         return refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, Reason::WrongContentType, message);
     }
-    let length = content_length(headers);
-    if length.is_some_and(|length| length > MAX_BODY as u64) {
-        return refused(StatusCode::PAYLOAD_TOO_LARGE, Reason::TooLarge, too_large());
-    }
+    let most = if content_length(headers).is_some_and(|length| length > MAX_BODY as u64) { HEAD_LEN } else { MAX_BODY };
     let mut room = webhook.limits.enter();
-    let mut reading = pin!(read(request.into_body(), &mut room));
+    let mut reading = pin!(read(request.into_body(), most, &mut room));
     // Mostly the body is there with its head, and no timer is needed.
     let read = match poll!(&mut reading) {
         Poll::Ready(read) => Ok(read),
@@ -211,7 +243,6 @@ async fn review(State(webhook): State<Webhook>, request: Request) -> Result<Resp
             let message = "the deadline passed before the review was read".to_owned();
             return refused(StatusCode::GATEWAY_TIMEOUT, Reason::DeadlineExceeded, message);
         }
-        Ok(Err(Unread::TooLong)) => return refused(StatusCode::PAYLOAD_TOO_LARGE, Reason::TooLarge, too_large()),
         Ok(Err(Unread::Overload)) => {
             let mut response = text(StatusCode::TOO_MANY_REQUESTS, "too many reviews at once; try again".to_owned());
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
@@ -224,8 +255,12 @@ async fn review(State(webhook): State<Webhook>, request: Request) -> Result<Resp
         Ok(Ok(body)) => body,
     };
     // The decision takes microseconds and never waits; a panic in it is a 500 for this review alone.
-    let Ok(answered) = catch_unwind(AssertUnwindSafe(|| webhook.answer.answer(&body))) else {
-        tracing::error!(bytes = body.len(), "a bug: the review could not be answered");
+    let answer = AssertUnwindSafe(|| match &body {
+        Read::Whole(body) => webhook.answer.answer(body),
+        Read::Head(head) => webhook.answer.too_large(head),
+    });
+    let Ok(answered) = catch_unwind(answer) else {
+        tracing::error!("a bug: the review could not be answered");
         return refused(
             StatusCode::INTERNAL_SERVER_ERROR,
             Reason::Panicked,
@@ -248,24 +283,41 @@ async fn review(State(webhook): State<Webhook>, request: Request) -> Result<Resp
     })
 }
 
+/// A body as far as it was kept.
+enum Read {
+    /// All of it.
+    Whole(Bytes),
+    /// The first bytes of one that is too long; the rest was read and dropped, for a client that is cut off in the middle of
+    /// its request sees no answer.
+    Head(Bytes),
+}
+
 /// Why a body could not be read.
 enum Unread {
-    /// It is longer than it may be.
-    TooLong,
     /// There is no room for it now.
     Overload,
     /// It broke off.
     BrokeOff,
 }
 
-/// Reads a body whole.
-async fn read(mut body: Body, room: &mut Room) -> Result<Bytes, Unread> {
+/// Reads a body whole, or the head of one that is longer than `most`.
+async fn read(mut body: Body, most: usize, room: &mut Room) -> Result<Read, Unread> {
     // A review mostly comes in one or two frames.
     let (mut first, mut all) = (Bytes::new(), BytesMut::new());
     while let Some(frame) = body.frame().await {
-        let Ok(data) = frame.map_err(|_| Unread::BrokeOff)?.into_data() else { continue };
-        if first.len() + all.len() + data.len() > MAX_BODY {
-            return Err(Unread::TooLong);
+        let Ok(mut data) = frame.map_err(|_| Unread::BrokeOff)?.into_data() else { continue };
+        if first.len() + all.len() + data.len() > most {
+            let mut head = BytesMut::with_capacity(HEAD_LEN);
+            for part in [&first[..], &all[..], &data[..]] {
+                let free = HEAD_LEN - head.len();
+                head.extend_from_slice(part.get(..free).unwrap_or(part));
+            }
+            drop((std::mem::take(&mut first), std::mem::take(&mut all), std::mem::take(&mut data)));
+            room.shrink(head.len());
+            while let Some(frame) = body.frame().await {
+                frame.map_err(|_| Unread::BrokeOff)?;
+            }
+            return Ok(Read::Head(head.freeze()));
         }
         if !room.grow(data.len()) {
             return Err(Unread::Overload);
@@ -280,7 +332,7 @@ async fn read(mut body: Body, room: &mut Room) -> Result<Bytes, Unread> {
             all.extend_from_slice(&data);
         }
     }
-    Ok(if all.is_empty() { first } else { all.freeze() })
+    Ok(Read::Whole(if all.is_empty() { first } else { all.freeze() }))
 }
 
 fn text(status: StatusCode, message: String) -> Response {
@@ -288,10 +340,6 @@ fn text(status: StatusCode, message: String) -> Response {
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     response
-}
-
-fn too_large() -> String {
-    format!("the review is larger than {MAX_BODY} bytes")
 }
 
 fn is_json(headers: &HeaderMap) -> bool {

@@ -113,7 +113,8 @@ fn group_of_executor(view: &View<'_>, executor: &Executor) -> Option<(GroupKey, 
     // Volcano names its own groups after the owner, and writes them onto pods.
     let automatic = |uid: &str| row.auto_group_prefix.is_some_and(|prefix| key.name.strip_prefix(prefix) == Some(uid));
     let unsigned = || {
-        view.snapshot.signing_key().is_none() && !owner.is_some_and(|owner| automatic(&owner.uid))
+        view.snapshot.signing_key().is_none()
+            && !owner.is_some_and(|owner| automatic(&owner.uid))
             && !automatic(&executor.uid)
     };
     let driver = owner.filter(|owner| owner.is_pod).map(|owner| &*owner.name);
@@ -423,10 +424,7 @@ fn with_driver(
 /// Whether as many executors as it started with have run: now, or since.
 fn has_started<'e>(executors: impl Iterator<Item = &'e Arc<Executor>>, facts: &SizeFacts<'_>) -> bool {
     let ran = |executor: &&Arc<Executor>| {
-        matches!(
-            executor.state,
-            ExecutorPodState::Running | ExecutorPodState::Succeeded | ExecutorPodState::Failed
-        )
+        matches!(executor.state, ExecutorPodState::Running | ExecutorPodState::Succeeded | ExecutorPodState::Failed)
     };
     let ran = to_u32(executors.filter(ran).count() as u64);
     facts.sizes().is_some_and(|sizes| ran >= sizes.wanted)
@@ -435,7 +433,9 @@ fn has_started<'e>(executors: impl Iterator<Item = &'e Arc<Executor>>, facts: &S
 /// Whether executors that are still to come will name this group: it is the one that the crew's first executor names.
 fn expects_more(view: &View<'_>, key: &GroupKey, named: &Named<'_>) -> bool {
     let placed = |executor: &&&Arc<Executor>| {
-        executor.template.default_profile && executor.template.seat.by.is_some() && (executor.is_proven || !named.is_proven)
+        executor.template.default_profile
+            && executor.template.seat.by.is_some()
+            && (executor.is_proven || !named.is_proven)
     };
     let first = named.crew.executors.iter().find(placed).and_then(|executor| group_of_executor(view, executor));
     first.is_none_or(|(first, _)| first == *key)

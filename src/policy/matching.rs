@@ -1,8 +1,6 @@
 //! Which pods a policy is for.
 
-use std::collections::BTreeMap;
-
-use kube::core::{Selector, SelectorExt};
+use kube::core::{Expression, Selector, SelectorExt};
 use wildmatch::WildMatch;
 
 use crate::snapshot::Namespace;
@@ -37,7 +35,50 @@ pub struct Match {
     /// Labels of the namespace.
     pub namespace_selector: Option<Selector>,
     /// Labels of the pod.
-    pub pod_selector: Option<Selector>,
+    pub pod_selector: Option<PodSelector>,
+}
+
+/// A label selector that looks at a pod's labels where they are, without a map of them all.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PodSelector(Vec<Expression>);
+
+impl PodSelector {
+    /// The selector that it was made of.
+    pub fn selector(&self) -> Selector {
+        let mut selector = Selector::default();
+        selector.extend(self.0.iter().cloned());
+        selector
+    }
+
+    /// Whether it selects every pod.
+    pub fn selects_all(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether it selects a pod with these labels.
+    pub fn selects(&self, labels: Option<&Entries<'_>>) -> bool {
+        let value = |key: &str| labels.and_then(|labels| labels.get(key));
+        self.0.iter().all(|expression| match expression {
+            Expression::In(key, values) => value(key).is_some_and(|value| values.contains(value)),
+            Expression::NotIn(key, values) => value(key).is_none_or(|value| !values.contains(value)),
+            Expression::Equal(key, wanted) => value(key) == Some(wanted),
+            Expression::NotEqual(key, wanted) => value(key) != Some(wanted),
+            Expression::Exists(key) => value(key).is_some(),
+            Expression::DoesNotExist(key) => value(key).is_none(),
+        })
+    }
+}
+
+impl From<Selector> for PodSelector {
+    fn from(selector: Selector) -> PodSelector {
+        PodSelector(selector.into_iter().collect())
+    }
+}
+
+impl FromIterator<(String, String)> for PodSelector {
+    fn from_iter<T: IntoIterator<Item = (String, String)>>(labels: T) -> PodSelector {
+        labels.into_iter().collect::<Selector>().into()
+    }
 }
 
 impl Match {
@@ -49,26 +90,73 @@ impl Match {
     /// Whether there is no condition: policies after this one are never reached.
     pub fn is_everything(&self) -> bool {
         let all = |selector: &Option<Selector>| selector.as_ref().is_none_or(Selector::selects_all);
-        self.namespaces.is_empty() && all(&self.namespace_selector) && all(&self.pod_selector)
+        self.namespaces.is_empty() && all(&self.namespace_selector) && self.selects_all_pods()
     }
 
     /// Whether a pod matches. `None` when only the namespace's labels could tell and they are not known yet.
     pub fn judge(&self, namespace: &str, known: Option<&Namespace>, labels: Option<&Entries<'_>>) -> Option<bool> {
-        if !self.namespaces.is_empty() && !self.namespaces.iter().any(|pattern| pattern.matches(namespace)) {
+        if self.names(namespace) && self.pod_selector.as_ref().is_some_and(|selector| !selector.selects(labels)) {
             return Some(false);
         }
-        if let Some(selector) = self.pod_selector.as_ref().filter(|selector| !selector.selects_all()) {
-            let labels: BTreeMap<String, String> = labels
-                .into_iter()
-                .flat_map(|labels| labels.iter().map(|(key, value)| (key.to_owned(), value.to_owned())))
-                .collect();
-            if !selector.matches(&labels) {
-                return Some(false);
-            }
+        self.of_namespace(namespace, known)
+    }
+
+    /// Whether it selects pods by nothing but their namespace.
+    pub fn selects_all_pods(&self) -> bool {
+        self.pod_selector.as_ref().is_none_or(PodSelector::selects_all)
+    }
+
+    fn names(&self, namespace: &str) -> bool {
+        self.namespaces.is_empty() || self.namespaces.iter().any(|pattern| pattern.matches(namespace))
+    }
+
+    /// Whether a namespace matches, whatever the pod. `None` when only its labels could tell and they are not known yet.
+    pub fn of_namespace(&self, namespace: &str, known: Option<&Namespace>) -> Option<bool> {
+        if !self.names(namespace) {
+            return Some(false);
         }
         match self.namespace_selector.as_ref().filter(|selector| !selector.selects_all()) {
             Some(selector) => Some(selector.matches(&known?.labels)),
             None => Some(true),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::{BTreeMap, BTreeSet};
+
+    fn expression() -> impl Strategy<Value = Expression> {
+        let text = || "[ab]{0,2}";
+        let values = || proptest::collection::btree_set("[ab]{0,2}", 0..3);
+        let set =
+            |make: fn(String, BTreeSet<String>) -> Expression| (text(), values()).prop_map(move |(k, v)| make(k, v));
+        let pair = |make: fn(String, String) -> Expression| (text(), text()).prop_map(move |(k, v)| make(k, v));
+        prop_oneof![
+            set(Expression::In),
+            set(Expression::NotIn),
+            pair(Expression::Equal),
+            pair(Expression::NotEqual),
+            text().prop_map(Expression::Exists),
+            text().prop_map(Expression::DoesNotExist),
+        ]
+    }
+
+    proptest! {
+        /// The same as kube's own selector says of a map.
+        #[test]
+        fn pods_are_selected_as_kube_selects_them(expressions in proptest::collection::vec(expression(), 0..4),
+                                                  labels in proptest::collection::btree_map("[ab]{0,2}", "[ab]{0,2}", 0..4)) {
+            let mut selector = Selector::default();
+            selector.extend(expressions);
+            let entries: Entries<'_> = labels.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+            let ours = PodSelector::from(selector.clone());
+            let labels: BTreeMap<String, String> = labels.clone();
+            prop_assert_eq!(ours.selects(Some(&entries)), selector.matches(&labels));
+            prop_assert_eq!(ours.selector(), selector.clone());
+            prop_assert_eq!(ours.selects(None), selector.matches(&BTreeMap::new()));
         }
     }
 }

@@ -148,6 +148,20 @@ pub enum Chosen<'p> {
     NamespaceUnknown(&'p Policy),
 }
 
+impl<'p> Chosen<'p> {
+    /// The policy that matches, or that may.
+    pub fn policy(self) -> &'p Policy {
+        match self {
+            Chosen::Policy(policy) | Chosen::NamespaceUnknown(policy) => policy,
+        }
+    }
+
+    /// Whether it matches for certain.
+    pub fn is_certain(self) -> bool {
+        matches!(self, Chosen::Policy(_))
+    }
+}
+
 impl SchedulerChoice {
     /// A row under its own name.
     pub fn of(row: &'static GangScheduler) -> SchedulerChoice {
@@ -237,6 +251,19 @@ impl Policies {
             }
         }
         Chosen::Policy(&self.last)
+    }
+
+    /// Every policy that may be the first to match some pod of a namespace.
+    pub fn possible(&self, namespace: &str, known: Option<&Namespace>) -> impl Iterator<Item = &Policy> {
+        let mut reached = true;
+        let verdict = move |policy: &Policy| policy.matches.of_namespace(namespace, known);
+        let certain = |policy: &Policy| policy.matches.selects_all_pods();
+        self.iter().filter_map(move |policy| {
+            let matches = verdict(policy);
+            let possible = reached && matches != Some(false);
+            reached &= !(matches == Some(true) && certain(policy));
+            possible.then_some(policy)
+        })
     }
 
     /// The policies of the file, without the one that is always there.

@@ -592,11 +592,7 @@ fn revives(known: &Executor, now: &Executor) -> bool {
 }
 
 /// The template, kept already, that is equal to one just read, and whether its signature was found to be ours.
-fn alike(
-    known: Option<&Arc<Executor>>,
-    app: Option<&Arc<App>>,
-    template: &Template,
-) -> Option<(Arc<Template>, bool)> {
+fn alike(known: Option<&Arc<Executor>>, app: Option<&Arc<App>>, template: &Template) -> Option<(Arc<Template>, bool)> {
     // A profile's executors are made together: the first and the last are likely to have what a new one has.
     let others = app.into_iter().flat_map(|app| [app.executors.get_min(), app.executors.get_max()]).flatten();
     let kept = known.into_iter().chain(others.map(|(_, other)| other));

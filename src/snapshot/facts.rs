@@ -578,7 +578,12 @@ impl DriverPod {
             evidence: Evidence::of(pod, life(pod) == Life::Ended),
             deleting: pod.metadata.deletion_timestamp.is_some(),
             service_account: pod.spec.service_account_name.as_deref().map(|name| bounded(name, MAX_NAME)),
-            address: pod.status.pod_ip.as_deref().filter(|ip| !pod.spec.host_network && ip.len() <= MAX_ADDRESS).map(Arc::from),
+            address: pod
+                .status
+                .pod_ip
+                .as_deref()
+                .filter(|ip| !pod.spec.host_network && ip.len() <= MAX_ADDRESS)
+                .map(Arc::from),
             conf_map: pod.spec.conf_map.as_deref().map(|name| bounded(name, MAX_NAME + 1)),
             overrides: Overrides::read(|key| pod.annotation(key)),
             signature: pod.annotation(labels::SIGNATURE).and_then(Signature::parse),

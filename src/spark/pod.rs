@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 use super::labels;
 use super::role::Role;
 pub use super::status::{ContainerStatus, Status};
-use super::text::{Entries, Text};
+use super::text::{Entries, FEW, FewEntries, Text, bounded, bounded_to};
 
 /// The facts of a pod.
 #[derive(Clone, Debug, Default)]
@@ -60,15 +60,17 @@ pub struct Metadata<'a> {
     /// How long the deletion gives the containers.
     pub deletion_grace_period_seconds: Option<i64>,
     /// Who has to let go before the object is really gone.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "bounded")]
     pub finalizers: Option<Vec<Text<'a>>>,
     /// Labels; `None` when the document has no such map (a patch then has to add the whole).
     pub labels: Option<Entries<'a>>,
     /// Annotations; `None` when the document has no such map.
     pub annotations: Option<Entries<'a>>,
     /// Owners; `None` when the document has no such list.
+    #[serde(default, deserialize_with = "bounded")]
     pub owner_references: Option<Vec<OwnerReference<'a>>>,
     /// Who wrote when; a review comes without.
+    #[serde(default, deserialize_with = "bounded")]
     pub managed_fields: Option<Vec<Writer<'a>>>,
 }
 
@@ -150,12 +152,22 @@ impl<'a> Body<'a> {
         match self {
             Body::Read(workload) => Some(workload.clone()),
             Body::Raw([containers, init_containers, overhead, resources]) => Some(Workload {
-                containers: parse(*containers)?,
-                init_containers: parse(*init_containers)?,
-                overhead: parse(*overhead)?,
-                requests: parse::<Option<PodResources<'a>>>(*resources)?.and_then(|r| r.requests),
+                containers: parse::<Containers<'a>>(*containers)?.0,
+                init_containers: parse::<Containers<'a>>(*init_containers)?.0,
+                overhead: parse::<Option<FewEntries<'a>>>(*overhead)?.map(|entries| entries.0),
+                requests: parse::<Option<PodResources<'a>>>(*resources)?.and_then(|r| r.requests).map(|few| few.0),
             }),
         }
+    }
+}
+
+/// A list of containers alone.
+#[derive(Default)]
+struct Containers<'a>(Vec<Container<'a>>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Containers<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        few(deserializer).map(Containers)
     }
 }
 
@@ -168,10 +180,10 @@ fn parse<'a, T: Deserialize<'a> + Default>(raw: Option<&'a str>) -> Option<T> {
 #[serde(rename_all = "camelCase")]
 pub struct Workload<'a> {
     /// `spec.containers`.
-    #[serde(borrow, default, deserialize_with = "null_is_empty")]
+    #[serde(borrow, default, deserialize_with = "few")]
     pub containers: Vec<Container<'a>>,
     /// `spec.initContainers`, native sidecars included.
-    #[serde(default, deserialize_with = "null_is_empty")]
+    #[serde(default, deserialize_with = "few")]
     pub init_containers: Vec<Container<'a>>,
     /// `spec.overhead`.
     #[serde(default)]
@@ -289,7 +301,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for WholePod<'a> {
             containers: std::mem::take(&mut spec.containers),
             init_containers: std::mem::take(&mut spec.init_containers),
             overhead: spec.overhead.take(),
-            requests: spec.resources.take().and_then(|resources| resources.requests),
+            requests: spec.resources.take().and_then(|resources| resources.requests).map(|few| few.0),
         };
         let conf_map = std::mem::take(&mut spec.volumes)
             .into_iter()
@@ -369,8 +381,8 @@ spec_wire!(ReviewedSpec {
 });
 
 spec_wire!(WholeSpec {
-    containers: Vec<Container<'a>>, via "null_is_empty";
-    init_containers: Vec<Container<'a>>, via "null_is_empty";
+    containers: Vec<Container<'a>>, via "few";
+    init_containers: Vec<Container<'a>>, via "few";
     overhead: Option<Entries<'a>>;
     resources: Option<PodResources<'a>>;
     volumes: Vec<Volume<'a>>, via "null_is_empty";
@@ -386,8 +398,8 @@ struct SchedulingGroup<'a> {
 #[derive(Default, serde::Deserialize)]
 struct PodResources<'a> {
     #[serde(borrow)]
-    requests: Option<Entries<'a>>,
-    limits: Option<Entries<'a>>,
+    requests: Option<FewEntries<'a>>,
+    limits: Option<FewEntries<'a>>,
 }
 
 #[derive(serde::Deserialize)]
@@ -423,6 +435,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Container<'a> {
         let wire = ContainerWire::deserialize(deserializer)?;
         let PodResources { requests, limits } = wire.resources.unwrap_or_default();
         let restarts_always = wire.restart_policy.is_some_and(|policy| policy == "Always");
+        let (requests, limits) = (requests.map(|few| few.0), limits.map(|few| few.0));
         Ok(Container { name: wire.name, requests, limits, restarts_always, driver_url: wire.env.0 })
     }
 }
@@ -463,15 +476,20 @@ impl<'de: 'a, 'a> Deserialize<'de> for DriverUrl<'a> {
     }
 }
 
+/// A list of containers.
+fn few<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Vec<T>, D::Error> {
+    Ok(bounded_to::<FEW, D, T>(deserializer)?.unwrap_or_default())
+}
+
 /// Go writes an absent list as null now and then.
 pub(super) fn null_is_empty<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     deserializer: D,
 ) -> Result<Vec<T>, D::Error> {
-    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+    Ok(bounded(deserializer)?.unwrap_or_default())
 }
 
 fn pod_requests<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Entries<'a>>, D::Error> {
-    Ok(Option::<PodResources<'a>>::deserialize(deserializer)?.and_then(|resources| resources.requests))
+    Ok(Option::<PodResources<'a>>::deserialize(deserializer)?.and_then(|resources| resources.requests).map(|few| few.0))
 }
 
 #[cfg(test)]

@@ -2,9 +2,61 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::marker::PhantomData;
 use std::ops::Deref;
 
-use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+
+/// Most entries of a map, or items of a list, that are read: more than any pod has. What is longer is an error that
+/// [`is_too_many`] knows, so that a small document cannot become a large one in memory.
+const MAX_ITEMS: usize = 1024;
+/// Most containers of a pod, and most resources of a container: read into structures that are larger than their text.
+pub const FEW: usize = 64;
+/// What such an error says.
+const TOO_MANY: &str = "more items than any pod has";
+
+/// Whether a document could not be read because of a list or a map that is too long.
+pub fn is_too_many(error: &serde_json::Error) -> bool {
+    error.is_data() && error.to_string().starts_with(TOO_MANY)
+}
+
+/// Reads a list of bounded length; null is none.
+pub fn bounded<'de, D, T>(deserializer: D) -> Result<Option<Vec<T>>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    bounded_to::<MAX_ITEMS, D, T>(deserializer)
+}
+
+/// Reads a list of at most so many items; null is none.
+pub fn bounded_to<'de, const MOST: usize, D, T>(deserializer: D) -> Result<Option<Vec<T>>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    struct ListVisitor<const MOST: usize, T>(PhantomData<T>);
+    impl<'de, const MOST: usize, T: Deserialize<'de>> Visitor<'de> for ListVisitor<MOST, T> {
+        type Value = Option<Vec<T>>;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a list")
+        }
+        fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
+            Ok(None)
+        }
+        fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+            let mut list = Vec::new();
+            while let Some(item) = seq.next_element()? {
+                if list.len() == MOST {
+                    return Err(A::Error::custom(TOO_MANY));
+                }
+                list.push(item);
+            }
+            Ok(Some(list))
+        }
+    }
+    deserializer.deserialize_any(ListVisitor::<MOST, T>(PhantomData))
+}
 
 /// A string out of a JSON document. Borrowed unless it contained an escape sequence or came from a reader.
 ///
@@ -156,22 +208,39 @@ impl<'a> FromIterator<(&'a str, &'a str)> for Entries<'a> {
 
 impl<'de: 'a, 'a> Deserialize<'de> for Entries<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct EntriesVisitor;
-        impl<'de> Visitor<'de> for EntriesVisitor {
-            type Value = Entries<'de>;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a map of strings")
+        deserializer.deserialize_map(EntriesVisitor { most: MAX_ITEMS })
+    }
+}
+
+struct EntriesVisitor {
+    most: usize,
+}
+
+impl<'de> Visitor<'de> for EntriesVisitor {
+    type Value = Entries<'de>;
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a map of strings")
+    }
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries<'de>, A::Error> {
+        let mut entries = Vec::with_capacity(8);
+        // Go decodes a null as the empty string.
+        while let Some((key, value)) = map.next_entry::<Text<'de>, Option<Scalar<'de>>>()? {
+            if entries.len() == self.most {
+                return Err(A::Error::custom(TOO_MANY));
             }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries<'de>, A::Error> {
-                let mut entries = Vec::with_capacity(8);
-                // Go decodes a null as the empty string.
-                while let Some((key, value)) = map.next_entry::<Text<'de>, Option<Scalar<'de>>>()? {
-                    entries.push((key, value.map(|value| value.0).unwrap_or_default()));
-                }
-                Ok(Entries(entries))
-            }
+            entries.push((key, value.map(|value| value.0).unwrap_or_default()));
         }
-        deserializer.deserialize_map(EntriesVisitor)
+        Ok(Entries(entries))
+    }
+}
+
+/// A map of strings with few entries, such as a container's requests.
+#[derive(Clone, Debug, Default)]
+pub struct FewEntries<'a>(pub Entries<'a>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for FewEntries<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(EntriesVisitor { most: FEW }).map(FewEntries)
     }
 }
 

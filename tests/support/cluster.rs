@@ -377,10 +377,7 @@ impl Cluster {
             debug: Some(free),
             certificate,
             config: ConfigSource::File(path),
-            signing: Some(SigningSecret {
-                namespace: self.namespace.clone(),
-                name: "spark-usher-signing".into(),
-            }),
+            signing: Some(SigningSecret { namespace: self.namespace.clone(), name: "spark-usher-signing".into() }),
             look_every: Duration::from_millis(100),
             election: Election {
                 namespace: self.namespace.clone(),

@@ -71,6 +71,7 @@ impl Setup {
             snapshot: snapshot.clone(),
             policies: policies.clone(),
             changed: Arc::default(),
+            complete: tokio::sync::watch::channel(true).1,
             own: Arc::new(ArcSwapOption::from_pointee("system:serviceaccount:spark-usher:spark-usher".to_owned())),
         });
         let routes = webhook::router(answer, validate, self.limits, metrics.clone());
@@ -102,8 +103,11 @@ impl Endpoint {
 
     /// Posts JSON to `/mutate` over HTTP/1.1.
     pub async fn post(&self, body: impl Into<Bytes>) -> (StatusCode, Bytes) {
-        let (parts, body) =
-            self.send(&self.client(false), "/mutate?timeout=10s", "application/json", body).await.into_parts();
+        self.post_to("/mutate?timeout=10s", body).await
+    }
+
+    pub async fn post_to(&self, path: &str, body: impl Into<Bytes>) -> (StatusCode, Bytes) {
+        let (parts, body) = self.send(&self.client(false), path, "application/json", body).await.into_parts();
         (parts.status, body)
     }
 

@@ -347,7 +347,8 @@ pub fn judge(review: &Value, snapshot: &Snapshot, policies: &Policies) -> Outcom
     let body = serde_json::to_vec(review).unwrap();
     let lean = admission::lean_for_judging(&body);
     let review = admission::request::parse(&lean).unwrap();
-    let decision = admission::judge(&review, policies, admission::Bench { snapshot, own: Some(OWN), settled: true });
+    let decision =
+        admission::judge(&review, policies, admission::Bench { snapshot, own: Some(OWN), settled: true, listed: true });
     let answer: Value = serde_json::from_slice(&admission::response::write(&review, &decision)).unwrap();
     let response = answer["response"].clone();
     assert!(response.get("patch").is_none(), "a validating webhook may not patch");

@@ -1,0 +1,240 @@
+//! Reviews of which only the head is read, because the object is larger than anything that a cluster stores, or has a list
+//! that is longer than any pod's.
+//!
+//! An API server writes who asks, and in which namespace, before the object (`k8s.io/api/admission/v1`, the order of the
+//! fields of `AdmissionRequest`). That is enough to say what the strictest policy that could match would say: a pod must
+//! not pass a policy by its size.
+
+use std::fmt;
+
+use serde::Deserializer;
+use serde::de::{DeserializeSeed, Error, IgnoredAny, MapAccess, Visitor};
+
+use super::decision::Decision;
+use super::request::{BadReview, GroupResource, Operation, Review, UserInfo, operation_of};
+use super::validate::{Bench, is_trusted};
+use crate::driver::resolve::Requester;
+use crate::policy::{Policies, Validate};
+use crate::reason::Reason;
+use crate::spark::text::Text;
+
+/// How much of a review is kept to read its head: more than an API server lets a token and its groups take.
+pub const HEAD_LEN: usize = 256 << 10;
+
+/// Reads a review's head: all but the objects. The bytes may end anywhere behind it.
+pub fn parse(bytes: &[u8]) -> Result<Review<'_>, BadReview> {
+    let mut head = Head::default();
+    let mut deserializer = serde_json::Deserializer::from_slice(bytes);
+    let outcome = ReviewSeed(&mut head).deserialize(&mut deserializer);
+    if !head.complete {
+        outcome?;
+    }
+    if head.kind != "AdmissionReview" || head.version != "admission.k8s.io/v1" {
+        let cut = |text: &str| text.chars().take(64).collect();
+        return Err(BadReview::Kind { kind: cut(&head.kind), version: cut(&head.version) });
+    }
+    if head.uid.is_empty() {
+        return Err(BadReview::NoRequest);
+    }
+    let (user, extra) = (head.user_info, head.resource.unwrap_or_default());
+    Ok(Review {
+        uid: head.uid,
+        operation: operation_of(&head.operation),
+        is_pod: extra.is_pods() && head.sub_resource.is_none_or(|sub| sub.is_empty()),
+        name: head.name.filter(|name| !name.is_empty()),
+        namespace: head.namespace.unwrap_or_default(),
+        requester: Requester::from(user),
+        pod: None,
+        old: None,
+    })
+}
+
+/// What a mutating webhook answers without having seen the object: nothing is changed, and a strict policy refuses.
+pub fn mutate<'a>(review: &Review<'_>, policies: &'a Policies, bench: Bench<'_>) -> Decision<'a> {
+    decide(review, policies, bench, false)
+}
+
+/// What a validating webhook answers without having seen the object: who is trusted passes, and of all others the strictest
+/// policy that could match decides.
+pub fn judge<'a>(review: &Review<'_>, policies: &'a Policies, bench: Bench<'_>) -> Decision<'a> {
+    decide(review, policies, bench, true)
+}
+
+fn decide<'a>(review: &Review<'_>, policies: &'a Policies, bench: Bench<'_>, judges: bool) -> Decision<'a> {
+    if !review.is_pod {
+        return Decision::pass(Reason::NotAPod);
+    }
+    let is_decided = match review.operation {
+        Operation::Create => true,
+        Operation::Update => judges,
+        Operation::Delete | Operation::Other => false,
+    };
+    if !is_decided {
+        return Decision::pass(Reason::NotCreate);
+    }
+    if judges && is_trusted(&review.requester, policies, bench.own) {
+        return Decision::pass(Reason::TrustedWriter);
+    }
+    let known = bench.snapshot.namespace(&review.namespace).map(|namespace| &**namespace);
+    let mut decision = Decision::pass(Reason::NotSpark);
+    let (mut mode, mut strict) = (Validate::Audit, false);
+    for policy in policies.possible(&review.namespace, known) {
+        let unknown = !bench.listed && policy.matches.of_namespace(&review.namespace, known).is_none();
+        let validate = if unknown { policy.validate.min(Validate::Warn) } else { policy.validate };
+        // The one that is named is the strictest.
+        if decision.policy.is_none() || validate > mode || (policy.strict && !strict) {
+            decision.policy = Some(&policy.name);
+        }
+        mode = mode.max(validate);
+        strict |= policy.strict;
+    }
+    decision.note(
+        Reason::TooLarge,
+        "the review is too large to be read, or has more labels, annotations or owners than any pod: make the pod smaller"
+            .to_owned(),
+    );
+    decision.judged = judges.then_some(mode);
+    decision.close_if(strict);
+    decision
+}
+
+#[derive(Default)]
+struct Head<'a> {
+    kind: Text<'a>,
+    version: Text<'a>,
+    uid: Text<'a>,
+    resource: Option<GroupResource<'a>>,
+    sub_resource: Option<Text<'a>>,
+    name: Option<Text<'a>>,
+    namespace: Option<Text<'a>>,
+    operation: Text<'a>,
+    user_info: UserInfo<'a>,
+    /// Whether the object was reached, behind everything that counts.
+    complete: bool,
+}
+
+struct ReviewSeed<'h, 'a>(&'h mut Head<'a>);
+
+impl<'de> DeserializeSeed<'de> for ReviewSeed<'_, 'de> {
+    type Value = ();
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for ReviewSeed<'_, 'de> {
+    type Value = ();
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an AdmissionReview")
+    }
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(key) = map.next_key::<Text<'de>>()? {
+            match key.as_str() {
+                "kind" => self.0.kind = map.next_value()?,
+                "apiVersion" => self.0.version = map.next_value()?,
+                "request" => map.next_value_seed(RequestSeed(self.0))?,
+                _ => _ = map.next_value::<IgnoredAny>()?,
+            }
+        }
+        Ok(())
+    }
+}
+
+struct RequestSeed<'h, 'a>(&'h mut Head<'a>);
+
+impl<'de> DeserializeSeed<'de> for RequestSeed<'_, 'de> {
+    type Value = ();
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for RequestSeed<'_, 'de> {
+    type Value = ();
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an AdmissionRequest")
+    }
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let head = self.0;
+        while let Some(key) = map.next_key::<Text<'de>>()? {
+            match key.as_str() {
+                "uid" => head.uid = map.next_value()?,
+                "resource" => head.resource = map.next_value()?,
+                "subResource" => head.sub_resource = map.next_value()?,
+                "name" => head.name = map.next_value()?,
+                "namespace" => head.namespace = map.next_value()?,
+                "operation" => head.operation = map.next_value()?,
+                "userInfo" => head.user_info = map.next_value()?,
+                // Whoever writes in another order than an API server has the objects skipped, where they are there.
+                "object" | "oldObject" if !head.uid.is_empty() && !head.operation.is_empty() => {
+                    head.complete = true;
+                    return Err(A::Error::custom("the head ends here"));
+                }
+                _ => _ = map.next_value::<IgnoredAny>()?,
+            }
+        }
+        head.complete = true;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::{Match, Pattern, Policy};
+    use crate::snapshot::Snapshot;
+    use serde_json::json;
+
+    const HEAD: &str = r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"u",
+        "resource":{"group":"","version":"v1","resource":"pods"},"namespace":"team-a","operation":"CREATE",
+        "userInfo":{"username":"eve","groups":["g"]},"object":{"metadata":{"labels":{"a":"#;
+
+    #[test]
+    fn a_review_that_breaks_off_in_its_object_has_a_head() {
+        let review = parse(HEAD.as_bytes()).unwrap();
+        assert_eq!((&*review.uid, &*review.namespace, &*review.requester.username), ("u", "team-a", "eve"));
+        assert!(review.is_pod && review.operation == Operation::Create && review.pod.is_none());
+        for end in 0..HEAD.find("object").unwrap() - 1 {
+            assert!(parse(&HEAD.as_bytes()[..end]).is_err(), "cut at {end}");
+        }
+        let other = HEAD.replace("admission.k8s.io/v1", "admission.k8s.io/v1beta1");
+        assert!(matches!(parse(other.as_bytes()), Err(BadReview::Kind { .. })));
+        let whole = HEAD.replace("\"u\"", "\"\"") + "1}}}}}";
+        assert!(matches!(parse(whole.as_bytes()), Err(BadReview::NoRequest)));
+    }
+
+    #[test]
+    fn the_head_of_a_whole_review_says_the_same() {
+        let whole = json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1",
+            "request": {"uid": "u", "subResource": "status", "operation": "DELETE"}});
+        let text = whole.to_string();
+        let review = parse(text.as_bytes()).unwrap();
+        assert!(!review.is_pod && review.operation == Operation::Delete);
+    }
+
+    #[test]
+    fn the_strictest_policy_that_could_match_decides() {
+        let review = parse(HEAD.as_bytes()).unwrap();
+        let snapshot = Snapshot::default();
+        let bench = Bench { snapshot: &snapshot, own: Some("us"), settled: true, listed: true };
+        let gold = Match {
+            pod_selector: Some([("tier".to_owned(), "gold".to_owned())].into_iter().collect()),
+            ..Match::everything()
+        };
+        let named = |name: &str| Match { namespaces: vec![Pattern::new(name)], ..Match::everything() };
+        let policy = |matches, validate, strict| Policy { matches, validate, strict, ..Policy::fallback() };
+        let allowed = |list: Vec<Policy>| {
+            let policies = Policies::new(list, Vec::new());
+            (judge(&review, &policies, bench).allowed, mutate(&review, &policies, bench).allowed)
+        };
+        assert_eq!(allowed(vec![]), (true, true));
+        assert_eq!(allowed(vec![policy(gold.clone(), Validate::Enforce, false)]), (false, true), "it may be gold");
+        assert_eq!(allowed(vec![policy(gold.clone(), Validate::Audit, true)]), (true, false));
+        assert_eq!(allowed(vec![policy(named("other"), Validate::Enforce, true)]), (true, true), "another namespace");
+        let reached = vec![policy(named("team-*"), Validate::Warn, false), policy(gold, Validate::Enforce, true)];
+        assert_eq!(allowed(reached), (true, true), "nothing behind a policy that matches for certain");
+        let trusted = Policies::new(vec![policy(named("team-*"), Validate::Enforce, false)], Vec::new())
+            .with_trusted_writers(vec![Pattern::new("eve")]);
+        assert!(judge(&review, &trusted, bench).allowed);
+    }
+}
