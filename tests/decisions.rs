@@ -352,6 +352,32 @@ fn a_driver_on_volcano_joins_the_app_group_and_never_the_executors() {
 }
 
 #[test]
+fn a_driver_without_a_name_yet_and_its_executors_share_one_group() {
+    let mut policy = policy("volcano");
+    policy.gang.shape = Shape::App;
+    let mut unnamed = pod("").driver_of(APP);
+    unnamed.0["metadata"]["generateName"] = "job-".into();
+    unnamed.0["metadata"].as_object_mut().unwrap().remove("name");
+    let made = by_driver(&unnamed, &cold(), &only(policy.clone()));
+    let group = annotations(&made)["scheduling.k8s.io/group-name"].clone();
+    assert_eq!(group, APP8);
+    let known = seen(&[PodBuilder(made.object).named("job-x7k2p").stored("j1").phase("Running")]);
+    let outcome = answer(&executor(1).created_by_pod("job-x7k2p", "j1"), &known, &only(policy));
+    assert_eq!(annotations(&outcome)["scheduling.k8s.io/group-name"], group);
+}
+
+#[test]
+fn on_kai_no_owner_brings_the_drivers_workload_into_the_group() {
+    let owned = |kind| driver().owned_by(kind, "w", "w1");
+    let outcome = |driver: &PodBuilder, kind| by_driver(&executor(1), &seen(&[driver.clone()]), &only(policy(kind)));
+    let withheld = outcome(&owned("StatefulSet"), "kai");
+    assert_eq!(withheld.decision.reason, Reason::OwnerWithheld);
+    assert!(!has_owner(&withheld));
+    assert!(has_owner(&outcome(&driver(), "kai")));
+    assert!(has_owner(&outcome(&owned("StatefulSet"), "coscheduling")));
+}
+
+#[test]
 fn a_driver_on_yunikorn_announces_its_executors_when_it_knows_them() {
     let outcome = by_driver(&driver(), &cold(), &only(policy("yunikorn")));
     assert_eq!(outcome.decision.reason, Reason::GangSizeUnknown);

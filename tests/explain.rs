@@ -213,7 +213,7 @@ fn a_bad_policy_file_is_refused_with_line_key_and_expectation() {
             "expected one of default, always",
         ),
         (
-            "policies:\n- name: a\n  scheduler: {name: A_b}",
+            "policies:\n- name: a\n  scheduler: {type: volcano, name: A_b}",
             3,
             "policies[0].scheduler.name",
             "a letter or digit at both ends",
@@ -289,6 +289,23 @@ fn what_is_odd_but_usable_is_a_warning() {
         err(&output)
     );
     assert!(err(&output).contains("nodes is checked but has no effect"), "{}", err(&output));
+}
+
+#[test]
+fn a_scheduler_needs_its_type_and_writers_default_to_the_schedulers() {
+    let refused = "policies: [{name: a, scheduler: {name: x}}]";
+    let (_folder, path) = file("policy.yaml", refused);
+    let output = usher(&["config", "check", path.to_str().unwrap()], "");
+    assert_eq!(code(&output), 1, "{}", err(&output));
+    assert!(err(&output).contains("scheduler.type"), "{}", err(&output));
+    let writer = "system:serviceaccount:volcano-system:volcano-controllers";
+    let trusts = |text: &str| spark_usher::config::from_text(text).unwrap().policies.is_trusted_writer(writer);
+    assert!(trusts("policies: [{name: a, scheduler: {type: volcano}}]"));
+    assert!(!trusts("policies: [{name: a, scheduler: {type: native}}]"));
+    assert!(
+        !trusts("policies: [{name: a, scheduler: {type: volcano}}]\ntrustedWriters: []"),
+        "nobody but who is named"
+    );
 }
 
 #[test]

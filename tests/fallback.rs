@@ -136,14 +136,17 @@ fn what_the_webhook_could_decide_otherwise_is_refused_or_left_alone() {
         policy
     };
     assert_eq!(manifests(&only(no_gang()), &wanted(false)).unwrap_err(), Refused::NoGang("batch".into()));
-    let two = Policies::new(vec![policy("yunikorn"), Policy { name: "b".into(), ..policy("kai") }], Vec::new());
+    let two =
+        Policies::new(vec![policy("yunikorn"), Policy { name: "b".into(), ..policy("coscheduling") }], Vec::new());
+    assert_eq!(manifests(&only(policy("kai")), &wanted(false)).unwrap_err(), Refused::TopOwner("batch".into()));
     assert_eq!(manifests(&two, &wanted(true)).unwrap_err(), Refused::Policies(2));
     assert_eq!(manifests(&Policies::default(), &wanted(true)).unwrap_err(), Refused::Policies(0));
     assert_eq!(manifests(&only(policy("kueue")), &wanted(true)).unwrap_err(), Refused::NoScheduler("batch".into()));
     assert_eq!(manifests(&volcano(), &wanted(true)).unwrap_err(), Refused::Volcano("batch".into()));
     assert_eq!(manifests(&two, &wanted(false)).unwrap().len(), 2);
 
-    let skipping = Policies::new(vec![Policy { overrides: [Override::Skip].into(), ..policy("kai") }], Vec::new());
+    let skipping =
+        Policies::new(vec![Policy { overrides: [Override::Skip].into(), ..policy("coscheduling") }], Vec::new());
     let policy = &manifests(&skipping, &wanted(false)).unwrap()[0];
     let sent = |pod: PodBuilder| pod.created_by_pod("nb-driver", DRIVER_UID);
     assert_eq!(owner(policy, &sent(executor(1).annotation("spark-usher.io/skip", "true"))), None);

@@ -461,6 +461,68 @@ fn a_count_that_cannot_change_holds_at_the_smallest_and_a_stuck_gang_is_told() {
 // ---- let go ----
 
 #[test]
+fn an_explicit_count_is_honoured_where_it_cannot_change_and_told_when_it_cannot_be_met() {
+    let mut cluster = Cluster::new(policy("native"));
+    let row = GangScheduler::of_kind("native").unwrap();
+    let fixed = row.apis.iter().position(|api| !api.count_mutable).unwrap();
+    cluster.snapshot.apply(Change::Apis(serving(row, fixed)));
+    // A client-mode driver: nobody knows its configuration.
+    cluster.see(&driver().annotation("spark-usher.io/min-member", "3"));
+    cluster.executor(1, "Pending").settle();
+    assert_eq!(cluster.count(), 3);
+    cluster.executor(2, "Running").executor(3, "Running").executor(1, "Running").settle();
+    assert!(!cluster.said(Reason::GangCannotStart));
+    cluster.lose(1).lose(2).executor(3, "Failed").executor(4, "Pending").settle();
+    assert!(cluster.said(Reason::GangCannotStart));
+}
+
+#[test]
+fn a_schedulers_own_key_on_the_driver_makes_no_group() {
+    let mut cluster = Cluster::volcano();
+    let uid = DRIVER_UID;
+    // As Volcano's controller leaves it.
+    let driver = driver()
+        .annotation("spark-usher.io/by", "batch/volcano")
+        .annotation("scheduling.k8s.io/group-name", &format!("podgroup-{uid}"))
+        .spec("schedulerName", "volcano");
+    cluster.see(&driver).settle();
+    assert!(cluster.groups().is_empty() && cluster.reasons.is_empty(), "{:?}", cluster.reasons);
+    let executor = executor(1)
+        .owned_by("Pod", "nb-driver", uid)
+        .annotation("spark-usher.io/by", "batch/volcano")
+        .annotation("scheduling.k8s.io/group-name", &format!("podgroup-{uid}"))
+        .spec("schedulerName", "volcano");
+    cluster.see(&executor.stored("e1").phase("Pending")).settle();
+    assert!(cluster.groups().is_empty());
+}
+
+#[test]
+fn a_squatter_neither_shrinks_the_gang_nor_owns_it_nor_ends_it() {
+    let mut cluster = Cluster::volcano();
+    cluster.snapshot.apply(Change::SigningKey(signing_key()));
+    cluster.driver("spark.executor.instances=3");
+    cluster.executor(1, "Pending").settle();
+    assert_eq!(cluster.count(), 3);
+    let group = cluster.groups();
+    // Its own driver under the victim's application, and executors that claim to be the victim's.
+    let evil = pod("evil").driver_of(APP).stored("evil-uid").spec("serviceAccountName", "evil").phase("Running");
+    cluster.see(&evil);
+    for id in 0..3 {
+        let forged = pod(&format!("evil-{id}")).executor_of(APP, 60 + id).owned_by("Pod", "evil", "evil-uid");
+        let forged = forged
+            .annotation("spark-usher.io/by", "batch/volcano")
+            .annotation("scheduling.k8s.io/group-name", &format!("nb-driver-{APP8}"))
+            .spec("schedulerName", "volcano");
+        cluster.see(&forged.stored(&format!("x{id}")).phase("Running"));
+    }
+    cluster.settle();
+    assert_eq!(cluster.groups(), group);
+    // It ends, and so do its executors; the victim's are as they were.
+    cluster.see(&evil.phase("Failed")).settle();
+    assert_eq!(cluster.groups(), group);
+}
+
+#[test]
 fn a_group_goes_with_its_driver_and_stays_while_executors_run() {
     let mut cluster = Cluster::volcano();
     cluster.driver("spark.executor.instances=1").executor(1, "Running").settle();

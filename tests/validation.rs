@@ -198,6 +198,23 @@ fn who_may_change_owners_and_seats() {
 }
 
 #[test]
+fn a_change_by_the_status_is_judged_as_a_change() {
+    let old = seated(1);
+    let new = old.clone().annotation("scheduling.k8s.io/group-name", "mine");
+    let mut review = update(&old, &new, person());
+    review["request"]["subResource"] = "status".into();
+    assert_eq!(found(&review, &Snapshot::default()), [Reason::SeatChanged]);
+    let unchanged = {
+        let mut review = update(&old, &old.clone().phase("Running"), person());
+        review["request"]["subResource"] = "status".into();
+        review
+    };
+    assert_eq!(found(&unchanged, &Snapshot::default()), []);
+    review["request"]["subResource"] = "binding".into();
+    assert_eq!(judge(&review, &Snapshot::default(), &policies(Validate::Enforce)).decision.reason, Reason::NotAPod);
+}
+
+#[test]
 fn only_a_change_is_judged() {
     // Never seated: what it lacks is not the business of who labels it now.
     let old = executor(1).stored("e-1");
@@ -213,9 +230,6 @@ fn only_a_change_is_judged() {
     one.0["metadata"]["ownerReferences"] = json!([owner("1"), owner("2")]);
     two.0["metadata"]["ownerReferences"] = json!([owner("2"), owner("1")]);
     assert_eq!(found(&update(&one, &two, tenant()), &Snapshot::default()), []);
-    let mut status = update(&one, &two.owned_by("Pod", "x", "9-9"), tenant());
-    status["request"]["subResource"] = "status".into();
-    assert_eq!(judge(&status, &Snapshot::default(), &policies(Validate::Enforce)).decision.reason, Reason::NotAPod);
     let mut deletion = created(&seated(1));
     deletion["request"]["operation"] = "DELETE".into();
     assert_eq!(judge(&deletion, &Snapshot::default(), &policies(Validate::Enforce)).decision.reason, Reason::NotCreate);

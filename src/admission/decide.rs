@@ -186,7 +186,10 @@ fn own_executor(
         (Ownership::AsSent, _) => {}
         (Ownership::Creator, Some(driver)) if seated.owner_would_regroup => decision.note(
             Reason::OwnerWithheld,
-            format!("the executor gets no ownerReference to {}: without a gang key, Volcano would count it to its driver's own group", driver.name),
+            format!(
+                "the executor gets no ownerReference to {}: its scheduler would count it to its driver's own group",
+                driver.name
+            ),
         ),
         (Ownership::Creator, Some(driver)) => {
             decision.mutations.push(Mutation::Owner { name: driver.name.to_string(), uid: driver.uid.to_string() });

@@ -32,6 +32,11 @@ pub enum Refused {
         "policy {0} has executors placed by Volcano without a gang, or may have by an annotation: there an owner would put them into their driver's own group, which the webhook avoids and a fallback cannot"
     )]
     NoGang(String),
+    /// A scheduler that groups by the topmost owner.
+    #[error(
+        "policy {0} is of a scheduler that groups pods by their topmost owner: where a workload owns the driver the webhook withholds the owner, and a fallback cannot know"
+    )]
+    TopOwner(String),
     /// `scheduler` with several policies, or none.
     #[error(
         "the fallback cannot choose among {0} policies: expected exactly one policy to set schedulerName without the webhook"
@@ -55,6 +60,9 @@ pub fn manifests(policies: &Policies, wanted: &Wanted) -> Result<Vec<Value>, Ref
         |policy: &&&Policy| policy.scheduler.row.groups_by_owner || policy.overrides.contains(&Override::Scheduler);
     if let Some(policy) = all.iter().filter(regroups).find(|policy| policy.gang.shape == Shape::Pods) {
         return Err(Refused::NoGang(policy.name.to_string()));
+    }
+    if let Some(policy) = all.iter().find(|policy| policy.scheduler.row.groups_by_top_owner) {
+        return Err(Refused::TopOwner(policy.name.to_string()));
     }
     let mut out = policy(&wanted.name, wanted, &[labels::ROLE_EXECUTOR], &owner_conditions(policies), &[OWNER_PATCH]);
     if wanted.scheduler {

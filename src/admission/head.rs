@@ -36,14 +36,15 @@ pub fn parse(bytes: &[u8]) -> Result<Review<'_>, BadReview> {
     if head.uid.is_empty() {
         return Err(BadReview::NoRequest);
     }
-    let (user, extra) = (head.user_info, head.resource.unwrap_or_default());
+    let of_pods = head.resource.is_some_and(|about| about.is_pods());
     Ok(Review {
         uid: head.uid,
         operation: operation_of(&head.operation),
-        is_pod: extra.is_pods() && head.sub_resource.is_none_or(|sub| sub.is_empty()),
+        is_pod: of_pods && head.sub_resource.as_ref().is_none_or(|sub| sub.is_empty()),
+        is_status: of_pods && head.sub_resource.is_some_and(|sub| sub == "status"),
         name: head.name.filter(|name| !name.is_empty()),
         namespace: head.namespace.unwrap_or_default(),
-        requester: Requester::from(user),
+        requester: Requester::from(head.user_info),
         pod: None,
         old: None,
     })
@@ -61,7 +62,7 @@ pub fn judge<'a>(review: &Review<'_>, policies: &'a Policies, bench: Bench<'_>) 
 }
 
 fn decide<'a>(review: &Review<'_>, policies: &'a Policies, bench: Bench<'_>, judges: bool) -> Decision<'a> {
-    if !review.is_pod {
+    if !review.is_pod && !(judges && review.is_status) {
         return Decision::pass(Reason::NotAPod);
     }
     let is_decided = match review.operation {

@@ -70,6 +70,8 @@ pub struct Review<'a> {
     pub operation: Operation,
     /// Whether it is about pods themselves, not about another kind or a subresource.
     pub is_pod: bool,
+    /// Whether it is about the subresource `status` of a pod, by which labels and annotations can be changed too.
+    pub is_status: bool,
     /// The object's name; may be empty for a creation.
     pub name: Option<Text<'a>>,
     /// The object's namespace.
@@ -219,12 +221,14 @@ fn review<'a, O>(wire: ReviewWire<'a, O>, pod: impl Fn(Option<O>) -> Option<Pod<
         return Err(BadReview::Kind { kind: cut(wire.kind), version: cut(wire.api_version) });
     }
     let request = wire.request.filter(|request| !request.uid.is_empty()).ok_or(BadReview::NoRequest)?;
-    let is_pod =
-        request.resource.is_some_and(|about| about.is_pods()) && request.sub_resource.is_none_or(|sub| sub.is_empty());
+    let of_pods = request.resource.is_some_and(|about| about.is_pods());
+    let is_pod = of_pods && request.sub_resource.as_ref().is_none_or(|sub| sub.is_empty());
+    let is_status = of_pods && request.sub_resource.is_some_and(|sub| sub == "status");
     Ok(Review {
         uid: request.uid,
         operation: operation_of(&request.operation),
         is_pod,
+        is_status,
         name: request.name.filter(|name| !name.is_empty()),
         namespace: request.namespace.unwrap_or_default(),
         requester: request.user_info.into(),

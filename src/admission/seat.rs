@@ -67,6 +67,7 @@ pub(super) fn executor(
     decision.reason = Reason::Seated;
     let group = first
         .and_then(|(seat, row)| row.group_key.of_seat(seat).map(str::to_owned))
+        .or_else(|| drivers_group(question, row, shape, driver, selector))
         .unwrap_or_else(|| group_name(question, resolution, selector));
     let numbers = numbers(question, effective, row, shape, driver, decision);
     let with_driver = driver.filter(|driver| driver.selector.as_deref() == Some(selector)).is_some_and(|driver| {
@@ -113,7 +114,9 @@ pub(super) fn executor(
     mark_ours(question, row, ours, decision);
     let class = first.and_then(|(seat, _)| seat.priority_class.as_deref().filter(|_| policy.executor_class.is_some()));
     priority(question, class.or(policy.executor_class.as_deref()), decision);
-    Seated { owner_would_regroup: regroups(question, choice.name.as_deref(), decision) }
+    // The driver's workload would become the group of its executors too.
+    let by_top_owner = row.groups_by_top_owner && driver.is_some_and(|driver| driver.has_workload);
+    Seated { owner_would_regroup: by_top_owner || regroups(question, choice.name.as_deref(), decision) }
 }
 
 /// Places a driver: scheduler, queue, priority class, and what its scheduler wants of the first pod.
@@ -202,6 +205,19 @@ fn group_name(question: &Question<'_, '_>, resolution: &Resolution<'_>, selector
         (None, None) => &*question.review.requester.username,
     };
     template.render(None, &[selector, "\n", salt].concat())
+}
+
+/// The group that the driver was given before it had a name (`generateName`), which its executors share.
+fn drivers_group(
+    question: &Question<'_, '_>,
+    row: &GangScheduler,
+    shape: Shape,
+    driver: Option<&DriverPod>,
+    selector: &str,
+) -> Option<String> {
+    let present = row.group_key.of_seat(&driver.filter(|_| shape == Shape::App)?.seat)?;
+    let unnamed = question.policy.gang.name.render(None, selector);
+    (present == unnamed).then_some(unnamed)
 }
 
 /// Names the gang, all of it or nothing: where the pod already carries a gang key or a number that is not what we would

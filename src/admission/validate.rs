@@ -39,7 +39,7 @@ pub struct Bench<'b> {
 /// Judges.
 pub fn judge<'a>(review: &Review<'a>, policies: &'a Policies, bench: Bench<'_>) -> Decision<'a> {
     let Bench { snapshot, own, settled, listed } = bench;
-    if !review.is_pod {
+    if !review.is_pod && !(review.is_status && review.operation == Operation::Update) {
         return Decision::pass(Reason::NotAPod);
     }
     let (pod, old) = match (&review.pod, &review.old, review.operation) {

@@ -22,7 +22,12 @@ pub fn mutating(url: &str, ca_pem: &str, namespaces: &[&str]) -> Value {
 
 /// A configuration that has the final state of Spark's pods, and changes of them, judged by this URL.
 pub fn validating(url: &str, ca_pem: &str, namespaces: &[&str]) -> Value {
-    let webhook = webhook("validate.spark-usher.io", url, ca_pem, namespaces, &["CREATE", "UPDATE"]);
+    let mut webhook = webhook("validate.spark-usher.io", url, ca_pem, namespaces, &["CREATE", "UPDATE"]);
+    // By the status, too, labels and annotations can be changed.
+    if let Some(rules) = webhook.get_mut("rules").and_then(Value::as_array_mut) {
+        rules.push(json!({"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods/status"],
+            "operations": ["UPDATE"], "scope": "Namespaced"}));
+    }
     configuration("ValidatingWebhookConfiguration", VALIDATING_NAME, webhook)
 }
 

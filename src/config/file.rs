@@ -20,8 +20,8 @@ pub struct ConfigFile {
     /// Who may become an executor's owner.
     pub creators: Creators,
     /// Accounts and groups that may change gang keys and owners of existing pods, and create executors for others; names
-    /// with * and ?.
-    pub trusted_writers: Vec<String>,
+    /// with * and ?. Without the key: the accounts of the schedulers that the policies use, as their charts name them.
+    pub trusted_writers: Option<Vec<String>>,
     /// What the loop does about executors that ended.
     pub lifecycle: Lifecycle,
     /// Recovery of executors that never start, hang or are left over.
@@ -125,7 +125,7 @@ pub struct SchedulerFile {
     /// The scheduler's wire format: none (ownership only), kube-batch, volcano, yunikorn, coscheduling, koordinator,
     /// kueue, kai or native.
     #[serde(rename = "type")]
-    pub kind: SchedulerType,
+    pub kind: Option<SchedulerType>,
     /// schedulerName, unless it is the type's own.
     pub name: Option<Located<String>>,
     /// Which scheduler names on a pod are replaced.

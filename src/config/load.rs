@@ -136,7 +136,11 @@ pub fn from_text(text: &str) -> Result<Config, BadConfig> {
         policies.push(checked);
     }
     warnings.extend(without_effect(&file));
-    for (key, names) in [("trustedWriters", &file.trusted_writers), ("creators.never", &file.creators.never)] {
+    let writers = match &file.trusted_writers {
+        Some(named) => named.clone(),
+        None => accounts_of(&policies),
+    };
+    for (key, names) in [("trustedWriters", &writers), ("creators.never", &file.creators.never)] {
         if names.iter().any(String::is_empty) {
             return Err(wrong(text, Location::UNKNOWN, key, "an empty name: expected names with * and ?".to_owned()));
         }
@@ -144,7 +148,7 @@ pub fn from_text(text: &str) -> Result<Config, BadConfig> {
             warnings.push(format!("{key} has *: that is everybody"));
         }
     }
-    if file.trusted_writers.is_empty() && file.policies.iter().any(|policy| policy.validate == ValidateMode::Enforce) {
+    if writers.is_empty() && file.policies.iter().any(|policy| policy.validate == ValidateMode::Enforce) {
         warnings.push(
             "validate: Enforce with no trustedWriters: schedulers' controllers and administrators that are not \
              system:masters are refused changes of gangs and owners"
@@ -157,7 +161,7 @@ pub fn from_text(text: &str) -> Result<Config, BadConfig> {
             file.lifecycle.poll.0
         ));
     }
-    let trusted = file.trusted_writers.iter().map(|text| Pattern::new(text)).collect();
+    let trusted = writers.iter().map(|text| Pattern::new(text)).collect();
     let never = file.creators.never.iter().map(|text| Pattern::new(text)).collect();
     Ok(Config {
         policies: Arc::new(
@@ -166,6 +170,13 @@ pub fn from_text(text: &str) -> Result<Config, BadConfig> {
         settings: Settings { dry_run: file.lifecycle.dry_run },
         warnings,
     })
+}
+
+/// The accounts of the schedulers that the policies use.
+fn accounts_of(policies: &[Policy]) -> Vec<String> {
+    let all = policies.iter().flat_map(|policy| policy.scheduler.row.accounts);
+    let all: BTreeSet<String> = all.map(|account| (*account).to_owned()).collect();
+    all.into_iter().collect()
 }
 
 fn parse(text: &str) -> Result<ConfigFile, BadConfig> {
@@ -221,7 +232,11 @@ fn check(text: &str, at: &str, file: &PolicyFile) -> Result<Policy, BadConfig> {
     if name.is_empty() || name.len() > 40 || !name.bytes().all(plain) {
         return Err(refuse(file.name.at(), "name", format!("{name:?}: expected 1 to 40 characters of a-z, 0-9 and -")));
     }
-    let row = file.scheduler.kind.0;
+    if let (Some(name), None) = (&file.scheduler.name, &file.scheduler.kind) {
+        let why = "a name without scheduler.type, which would have no effect: expected both".to_owned();
+        return Err(refuse(name.at(), "scheduler.name", why));
+    }
+    let row = file.scheduler.kind.unwrap_or_default().0;
     if let Some(name) = &file.scheduler.name {
         subdomain(name).map_err(|why| refuse(name.at(), "scheduler.name", why))?;
     }

@@ -20,6 +20,8 @@ pub(super) static COSCHEDULING: GangScheduler = GangScheduler {
     gang_keys: &[],
     extra_member_harmless: true,
     auto_group_prefix: None,
+    accounts: &["system:serviceaccount:scheduler-plugins:*"],
+    groups_by_top_owner: false,
     groups_by_owner: false,
     apis: &[GroupApi {
         group: "scheduling.x-k8s.io",

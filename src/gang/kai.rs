@@ -16,6 +16,8 @@ pub(super) static KAI: GangScheduler = GangScheduler {
     gang_keys: &[],
     extra_member_harmless: true,
     auto_group_prefix: None,
+    accounts: &["system:serviceaccount:kai-scheduler:*"],
+    groups_by_top_owner: true,
     groups_by_owner: false,
     apis: &[],
     executor: nothing,

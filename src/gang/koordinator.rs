@@ -30,6 +30,8 @@ pub(super) static KOORDINATOR: GangScheduler = GangScheduler {
     ],
     extra_member_harmless: true,
     auto_group_prefix: None,
+    accounts: &["system:serviceaccount:koordinator-system:*"],
+    groups_by_top_owner: false,
     groups_by_owner: false,
     apis: &[GroupApi {
         group: "scheduling.sigs.k8s.io",

@@ -20,6 +20,8 @@ pub(super) static KUBE_BATCH: GangScheduler = GangScheduler {
     gang_keys: &[],
     extra_member_harmless: true,
     auto_group_prefix: None,
+    accounts: &[],
+    groups_by_top_owner: false,
     groups_by_owner: false,
     apis: &[api("scheduling.sigs.dev", "v1alpha2"), api("scheduling.incubator.k8s.io", "v1alpha1")],
     executor: nothing,

@@ -72,6 +72,10 @@ pub struct GangScheduler {
     pub extra_member_harmless: bool,
     /// How the names begin of groups that the scheduler makes by itself and writes onto pods; a uid follows.
     pub auto_group_prefix: Option<&'static str>,
+    /// Accounts of its controllers, with * and ?, where its own installation puts them.
+    pub accounts: &'static [&'static str],
+    /// Whether it groups a pod by its topmost owner, so that an owner may change the group.
+    pub groups_by_top_owner: bool,
     /// Whether an owner without a gang key would put an executor into its driver's group.
     pub groups_by_owner: bool,
     /// PodGroup APIs, the preferred first; empty when the scheduler has none or makes its own.

@@ -21,6 +21,8 @@ pub(super) static NATIVE: GangScheduler = GangScheduler {
     gang_keys: &[],
     extra_member_harmless: true,
     auto_group_prefix: None,
+    accounts: &[],
+    groups_by_top_owner: false,
     groups_by_owner: false,
     apis: &[api("v1beta1", true), api("v1alpha2", false)],
     executor: nothing,

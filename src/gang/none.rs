@@ -15,6 +15,8 @@ pub static NONE: GangScheduler = GangScheduler {
     gang_keys: &[],
     extra_member_harmless: true,
     auto_group_prefix: None,
+    accounts: &[],
+    groups_by_top_owner: false,
     groups_by_owner: false,
     apis: &[],
     executor: nothing,

@@ -29,6 +29,8 @@ pub(super) static VOLCANO: GangScheduler = GangScheduler {
     gang_keys: &[(MarkPlace::Annotation, TASK_SPEC)],
     extra_member_harmless: true,
     auto_group_prefix: Some("podgroup-"),
+    accounts: &["system:serviceaccount:volcano-system:*"],
+    groups_by_top_owner: false,
     groups_by_owner: true,
     apis: &[GroupApi {
         group: "scheduling.volcano.sh",

@@ -28,6 +28,8 @@ pub(super) static YUNIKORN: GangScheduler = GangScheduler {
     gang_keys: &[(MarkPlace::Annotation, TASK_GROUP), (MarkPlace::Annotation, TASK_GROUPS)],
     extra_member_harmless: false,
     auto_group_prefix: None,
+    accounts: &["system:serviceaccount:yunikorn:*"],
+    groups_by_top_owner: false,
     groups_by_owner: false,
     apis: &[],
     executor,

@@ -37,6 +37,7 @@ fn adopt(view: &View<'_>, executor: &Executor) -> Option<Action> {
         DriverLife::Alive(driver) if driver.selector.as_deref().is_some_and(|other| other != view.key.selector()) => {
             Some(refuse("that pod drives another application"))
         }
+        DriverLife::Alive(driver) if driver.has_workload && groups_by_top_owner(&executor.template.seat) => None,
         DriverLife::Alive(driver) => Some(Action::Adopt {
             executor: pod.clone(),
             uid: executor.uid.clone(),
@@ -45,6 +46,14 @@ fn adopt(view: &View<'_>, executor: &Executor) -> Option<Action> {
             how: found.how,
         }),
     }
+}
+
+/// On KAI the workload that owns a driver would become the group of its executors too.
+fn groups_by_top_owner(seat: &Seat) -> bool {
+    let kind = seat.given_by().map(|(_, kind)| kind);
+    gang::TABLE.iter().any(|row| {
+        row.groups_by_top_owner && (row.default_name == Some(&*seat.scheduler_name) || kind == Some(row.kind))
+    })
 }
 
 /// On Volcano an owner without a gang key would move the executor into its driver's own group.

@@ -58,6 +58,10 @@ const APPS_AT_ONCE: usize = 16;
 const PATIENCE: u32 = 3;
 /// The first pause after a failure; each further one is twice as long, up to [`LONGEST_PAUSE`].
 const PAUSE: Duration = Duration::from_millis(500);
+/// So often what is absent is awaited by growing pauses: about two minutes.
+const SOON_GIVEN_UP: u32 = 9;
+/// And from then on it is looked for this often.
+const RARELY: Duration = Duration::from_secs(600);
 /// The longest pause after a failure.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
@@ -569,13 +573,14 @@ impl Desk {
         reading.in_flight = false;
         let picture = self.store.snapshot();
         let askers: Vec<AppKey> = reading.askers.iter().cloned().collect();
-        // A driver's ConfigMap is made after its pod (SPARK.md §6.1), so at first there is none.
-        let early = matches!(read, Read::Conf(pod, ..) if picture.driver_pod(pod.namespace(), pod.name())
-            .is_some_and(|driver| driver.life == Life::Pending));
-        let failed = matches!(answer, Answer::Failed) || (matches!(answer, Answer::Absent) && early);
+        // A driver's ConfigMap is made after its pod, and may come after the driver runs. One that has ended gets none.
+        let awaited = matches!(read, Read::Conf(pod, ..) if picture.driver_pod(pod.namespace(), pod.name())
+            .is_some_and(|driver| driver.life != Life::Ended));
+        let failed = matches!(answer, Answer::Failed) || (matches!(answer, Answer::Absent) && awaited);
         if failed {
             reading.failures = reading.failures.saturating_add(1);
-            reading.due = now.at + pause(reading.failures);
+            let long = matches!(answer, Answer::Absent) && reading.failures > SOON_GIVEN_UP;
+            reading.due = now.at + if long { RARELY } else { pause(reading.failures) };
             if reading.failures == PATIENCE {
                 self.touch(askers);
             }

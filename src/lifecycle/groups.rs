@@ -83,7 +83,7 @@ fn named_by<'v>(view: &View<'v>, crew: &'v Crew<'v>) -> BTreeMap<GroupKey, Named
     for driver in drivers.filter(|driver| driver.life != Life::Ended && !driver.deleting) {
         // A scheduler's controllers write group keys onto drivers too: only the one that we would give counts.
         if let Some((key, row)) = group_of(view, &driver.seat)
-            && is_rendered(view, &driver.seat, &key.name, Some(&driver.name))
+            && [Some(&*driver.name), None].iter().any(|name| is_rendered(view, &driver.seat, &key.name, *name))
         {
             let (members, seat) = (Vec::new(), &*driver.seat);
             all.insert(key, Named { row, crew, members, with_driver: true, seat, is_proven: false });
@@ -352,8 +352,10 @@ fn wish(
         live: to_u32(counted.len() as u64),
     };
     let started = facts.started || has_started(all().filter(is_counted), &facts);
-    // A count that cannot be changed later must hold for a dynamic application at its smallest.
-    let facts = SizeFacts { started: started || !api.count_mutable, ..facts };
+    // A count that cannot be changed later must hold for a dynamic application at its smallest, unless somebody has asked
+    // for one: then an Event says when it can no longer be met.
+    let smallest = !api.count_mutable && effective.min_member.is_none();
+    let facts = SizeFacts { started: started || smallest, ..facts };
     let sizes = facts.sizes();
     let (live, seated) = (facts.live, to_u32(members.len() as u64));
     let each = members.iter().fold(ResourceList::default(), |mut each, member| {

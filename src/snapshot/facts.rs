@@ -167,6 +167,8 @@ pub struct DriverPod {
     pub conf_map: Option<Arc<str>>,
     /// Annotations of ours.
     pub overrides: Overrides,
+    /// Whether a controller of workloads owns it: a StatefulSet, a Job …
+    pub has_workload: bool,
     /// Who created it, as our webhook's signature claims.
     pub signature: Option<Signature>,
     /// Whether that signature is ours. The snapshot, which has the key, decides; a pod that was read by name has none.
@@ -586,6 +588,7 @@ impl DriverPod {
                 .map(Arc::from),
             conf_map: pod.spec.conf_map.as_deref().map(|name| bounded(name, MAX_NAME + 1)),
             overrides: Overrides::read(|key| pod.annotation(key)),
+            has_workload: pod.controller().is_some_and(|owner| !owner.is_pod()),
             signature: pod.annotation(labels::SIGNATURE).and_then(Signature::parse),
             is_proven: false,
             requests: workload(pod),
