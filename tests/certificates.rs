@@ -14,10 +14,11 @@
 mod caller;
 #[path = "support/cluster.rs"]
 mod cluster;
+#[path = "support/mounted.rs"]
+mod mounted;
 mod support;
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -28,6 +29,7 @@ use cluster::{Cluster, eventually};
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use mounted::{Mounted, served};
 use serde_json::json;
 use spark_usher::app::{App, CertificateSource};
 use spark_usher::cluster::certificates::Managed;
@@ -219,40 +221,11 @@ async fn a_secret_that_is_emptied_is_put_back_and_one_that_is_deleted_is_made_an
     app.stop().await.unwrap();
 }
 
-/// kubelet's dance: a new folder, a new `..data` link, one rename; the files themselves are links through `..data`.
-fn swap(root: &Path, n: usize, certificate: &str, key: &str) {
-    let folder = root.join(format!("..{n}"));
-    std::fs::create_dir(&folder).unwrap();
-    std::fs::write(folder.join("tls.crt"), certificate).unwrap();
-    std::fs::write(folder.join("tls.key"), key).unwrap();
-    std::os::unix::fs::symlink(format!("..{n}"), root.join("..data_tmp")).unwrap();
-    std::fs::rename(root.join("..data_tmp"), root.join("..data")).unwrap();
-    if let Some(old) = n.checked_sub(1) {
-        std::fs::remove_dir_all(root.join(format!("..{old}"))).unwrap();
-    }
-}
-
-/// The certificate that a new handshake is given.
-async fn served(address: std::net::SocketAddr, bundle: &str) -> Vec<u8> {
-    use rustls_pki_types::pem::PemObject;
-    let mut roots = rustls::RootCertStore::empty();
-    roots.add_parsable_certificates(
-        rustls_pki_types::CertificateDer::pem_slice_iter(bundle.as_bytes()).map(Result::unwrap),
-    );
-    let config = rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
-    let stream = tokio::net::TcpStream::connect(address).await.unwrap();
-    let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
-    let stream = connector.connect("localhost".try_into().unwrap(), stream).await.unwrap();
-    stream.get_ref().1.peer_certificates().unwrap()[0].to_vec()
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn two_hundred_swaps_of_mounted_files_under_load() {
     use rustls_pki_types::CertificateDer;
     use rustls_pki_types::pem::PemObject;
     let cluster = Cluster::start().await;
-    let root = cluster.folder().join("mounted");
-    std::fs::create_dir(&root).unwrap();
     let authority = Authority::new("files", clock::now()).unwrap();
     let pair = || authority.serve(&["localhost"], &[]).unwrap();
     let expired = {
@@ -260,12 +233,8 @@ async fn two_hundred_swaps_of_mounted_files_under_load() {
         Authority::new("old", old).unwrap().serve(&["localhost"], &[]).unwrap()
     };
     let first = pair();
-    swap(&root, 0, &first.certificate, &first.key);
-    for file in ["tls.crt", "tls.key"] {
-        std::os::unix::fs::symlink(format!("..data/{file}"), root.join(file)).unwrap();
-    }
-    let source = CertificateSource::Files { certificate: root.join("tls.crt"), key: root.join("tls.key") };
-    let app = cluster.usher_with(POLICY, "one", source).await;
+    let mut mounted = Mounted::new(cluster.folder().join("mounted"), &first.certificate, &first.key);
+    let app = cluster.usher_with(POLICY, "one", mounted.source()).await;
 
     let review = Bytes::from(serde_json::to_vec(&recorded("client-mode/exec-1.mutate.create")).unwrap());
     let (stop, reviews) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
@@ -302,22 +271,26 @@ async fn two_hundred_swaps_of_mounted_files_under_load() {
             };
             let refusals = |app: &App| app.counters().certificate_reloads.with_label_values(&["refused"]).get();
             let before = refusals(&app);
-            swap(&root, n, certificate, key);
+            mounted.update(certificate, key);
             eventually("it is refused", async || refusals(&app) > before).await;
         } else {
             let new = pair();
-            swap(&root, n, &new.certificate, &new.key);
+            mounted.update(&new.certificate, &new.key);
             last = new.certificate;
             let begin = Instant::now();
             let der = CertificateDer::from_pem_slice(last.as_bytes()).unwrap();
-            while served(app.webhook(), authority.pem()).await != der.to_vec() {
+            while served(app.webhook(), authority.pem(), "localhost").await.unwrap() != der.to_vec() {
                 assert!(begin.elapsed() < Duration::from_secs(60), "swap {n} is not served");
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
             slowest = slowest.max(begin.elapsed());
         }
         let der = CertificateDer::from_pem_slice(last.as_bytes()).unwrap();
-        assert_eq!(served(app.webhook(), authority.pem()).await, der.to_vec(), "the last good one serves");
+        assert_eq!(
+            served(app.webhook(), authority.pem(), "localhost").await.unwrap(),
+            der.to_vec(),
+            "the last good one serves"
+        );
     }
     stop.store(true, Ordering::SeqCst);
     for load in loads {

@@ -67,7 +67,7 @@ MATRIX = {
                      "mutating": {"failurePolicy": "Fail", "timeoutSeconds": 5}, "validating": {"matchConditions": []}}},
         ["failurePolicy: Fail", "timeoutSeconds: 5", '["team-a"]'],
     ),
-    "cert-manager, its own issuer": ({"certificates": {"source": "certManager"}}, ["kind: Issuer", "cert-manager.io/inject-ca-from: usher-system/spark-usher"]),
+    "cert-manager, its own issuer": ({"certificates": {"source": "certManager"}}, ["kind: Issuer", "isCA: true", "cert-manager.io/inject-ca-from: usher-system/spark-usher"]),
     "cert-manager, an issuer": (
         {"certificates": {"source": "certManager", "certManager": {"issuerRef": {"name": "ca", "kind": "ClusterIssuer"}}}},
         ["kind: ClusterIssuer"],
@@ -96,6 +96,7 @@ WRONG = {
     "a timeout that Kubernetes refuses": ({"webhook": {"mutating": {"timeoutSeconds": 31}}}, "maximum"),
     "own files without a CA": ({"certificates": {"source": "secret", "secretName": "mine"}}, "certificates.caBundle"),
     "the host's network without its users": ({"hostNetwork": True, "hostUsers": False}, "hostUsers"),
+    "a serving certificate that may outlive its root": ({"certificates": {"source": "certManager", "certManager": {"duration": "29201h"}}}, "expected at most 29200h"),
     "a glob where Kubernetes has none": ({"webhook": {"namespaces": ["team-*"]}}, "does not match pattern"),
     "a domain with a dot at its end": ({"clusterDomain": "cluster.local."}, "does not match pattern"),
     "one port for two": ({"metrics": {"port": 8443}}, "expected two ports"),
@@ -315,6 +316,73 @@ def rendered(helm):
     if "MutatingAdmissionPolicy" in text:
         fail("a MutatingAdmissionPolicy for a cluster that serves none")
     ok("no MutatingAdmissionPolicy where none is served")
+
+
+def cert_manager(helm):
+    """What cert-manager is asked for: a root whose key stays, an Issuer that signs with it, and a leaf that it signs; with an
+    issuerRef the leaf alone."""
+
+    def objects(values, source="certManager"):
+        _, documents = helm.template({**values, "certificates": {"source": source, **values.get("certificates", {})}})
+        foreign = [document for document in documents if document["apiVersion"] == "cert-manager.io/v1"]
+        assert all(document["metadata"]["namespace"] == NAMESPACE for document in foreign), foreign
+        return {(document["kind"], document["metadata"]["name"]): document["spec"] for document in foreign}, documents
+
+    def leaf(name, secret, issuer):
+        return {
+            "secretName": secret, "duration": "2160h", "renewBefore": "720h",
+            "privateKey": {"algorithm": "ECDSA", "size": 256, "rotationPolicy": "Always"},
+            "usages": ["server auth", "digital signature"],
+            "dnsNames": [f"{name}.{NAMESPACE}.svc", f"{name}.{NAMESPACE}.svc.cluster.local"], "issuerRef": issuer,
+        }
+
+    def compare(what, values, wanted, name, secret):
+        found, documents = objects(values)
+        if found != wanted:
+            fail(f"cert-manager, {what}: expected\n{yaml.safe_dump(wanted)}\nbut found\n{yaml.safe_dump(found)}")
+        for document in documents:
+            # cainjector copies ca.crt of this Certificate's Secret, so it must be the one that is served.
+            if document["kind"].endswith("WebhookConfiguration"):
+                annotations = document["metadata"]["annotations"]
+                assert annotations == {"cert-manager.io/inject-ca-from": f"{NAMESPACE}/{name}"}, annotations
+                assert all("caBundle" not in webhook["clientConfig"] for webhook in document["webhooks"]), document
+            # The root's key is for cert-manager alone.
+            if document["kind"] == "Deployment":
+                secrets = [volume["secret"]["secretName"] for volume in document["spec"]["template"]["spec"]["volumes"] if "secret" in volume]
+                assert secrets == [secret], secrets
+        ok(f"cert-manager, {what}")
+
+    def own_ca(name, secret):
+        return {
+            ("Issuer", f"{name}-self-signed"): {"selfSigned": {}},
+            ("Certificate", f"{name}-ca"): {
+                "isCA": True, "commonName": f"{name}-ca", "secretName": f"{secret}-ca", "duration": "87600h", "renewBefore": "29200h",
+                "privateKey": {"algorithm": "ECDSA", "size": 256, "rotationPolicy": "Never"}, "usages": ["cert sign", "crl sign"],
+                "issuerRef": {"name": f"{name}-self-signed", "kind": "Issuer", "group": "cert-manager.io"},
+            },
+            ("Issuer", f"{name}-ca"): {"ca": {"secretName": f"{secret}-ca"}},
+            ("Certificate", name): leaf(name, secret, {"name": f"{name}-ca", "kind": "Issuer"}),
+        }
+
+    compare("a CA of its own", {}, own_ca("spark-usher", "spark-usher-tls"), "spark-usher", "spark-usher-tls")
+    long = "u" * 70
+    named = {"fullnameOverride": long, "certificates": {"secretName": "mine"}}
+    compare("with other names", named, own_ca(long[:53], "mine"), long[:53], "mine")
+    # X.509 allows 64 characters.
+    assert len(f"{long[:53]}-ca") <= 64
+    reference = {"name": "ca", "kind": "ClusterIssuer", "group": "example.com"}
+    given = {"certificates": {"certManager": {"issuerRef": reference}}}
+    alone = {("Certificate", "spark-usher"): leaf("spark-usher", "spark-usher-tls", reference)}
+    compare("a given issuer signs the leaf alone", given, alone, "spark-usher", "spark-usher-tls")
+    # How long it lives is the given issuer's to say.
+    given["certificates"]["certManager"]["duration"] = "43800h"
+    alone["Certificate", "spark-usher"]["duration"] = "43800h"
+    compare("a given issuer, five years", given, alone, "spark-usher", "spark-usher-tls")
+    for source, more in (("selfManaged", {}), ("secret", {"secretName": "mine", "caBundle": "PEM"})):
+        found, _ = objects({"certificates": more}, source)
+        if found:
+            fail(f"certificates.source {source}: cert-manager is asked for {sorted(found)}")
+    ok("cert-manager is asked for nothing where certificates come from elsewhere")
 
 
 def fallback_is_the_codes(helm, usher, scratch):
@@ -737,6 +805,7 @@ def main():
         generated(CHART / "values.schema.json", values_schema(usher), options.update)
         generated(CHART / "files/fallback.json", fallback_texts(usher, folder), options.update)
         rendered(helm)
+        cert_manager(helm)
         fallback_is_the_codes(helm, usher, folder)
         table = rights_are_the_codes(helm, usher)
         installed(helm, kubectl, usher, folder, table)

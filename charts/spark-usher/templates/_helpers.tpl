@@ -54,6 +54,11 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- default (printf "%s-tls" (include "spark-usher.fullname" .)) .Values.certificates.secretName }}
 {{- end }}
 
+{{/* The root Certificate, its subject, and the Issuer that signs with it, where cert-manager is given no issuerRef. */}}
+{{- define "spark-usher.authorityName" -}}
+{{- include "spark-usher.fullname" . }}-ca
+{{- end }}
+
 {{/* The name of the validating configuration: they are all called at once, so it needs no place in an order. */}}
 {{- define "spark-usher.validatingName" -}}
 {{- include "spark-usher.fullname" . }}
