@@ -292,6 +292,24 @@ fn what_is_odd_but_usable_is_a_warning() {
 }
 
 #[test]
+fn a_queue_that_reaches_nobody_is_a_warning() {
+    let check = |rest: &str| {
+        let output =
+            usher(&["config", "check", "-"], &format!("policies: [{{name: a, queue: q, scheduler: {{{rest}}}]"));
+        assert_eq!(code(&output), 0, "{rest}");
+        err(&output).to_owned()
+    };
+    assert!(check("type: coscheduling}").contains("policies[0].queue has no effect: coscheduling knows no queues"));
+    let alone = check("type: kube-batch}, gang: {enabled: false}");
+    assert!(alone.contains("kube-batch reads the queue from the PodGroup, and this policy makes no gangs"), "{alone}");
+    // Its PodGroups have one.
+    for kind in ["kube-batch", "volcano"] {
+        let said = check(&format!("type: {kind}}}"));
+        assert!(!said.contains("queue"), "{kind}: {said}");
+    }
+}
+
+#[test]
 fn the_schema_describes_the_file() {
     let output = usher(&["config", "schema"], "");
     let schema: Value = serde_json::from_str(out(&output)).unwrap();
