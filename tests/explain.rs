@@ -306,6 +306,21 @@ fn a_scheduler_needs_its_type_and_writers_default_to_the_schedulers() {
         !trusts("policies: [{name: a, scheduler: {type: volcano}}]\ntrustedWriters: []"),
         "nobody but who is named"
     );
+fn a_queue_that_reaches_nobody_is_a_warning() {
+    let check = |rest: &str| {
+        let output =
+            usher(&["config", "check", "-"], &format!("policies: [{{name: a, queue: q, scheduler: {{{rest}}}]"));
+        assert_eq!(code(&output), 0, "{rest}");
+        err(&output).to_owned()
+    };
+    assert!(check("type: coscheduling}").contains("policies[0].queue has no effect: coscheduling knows no queues"));
+    let alone = check("type: kube-batch}, gang: {enabled: false}");
+    assert!(alone.contains("kube-batch reads the queue from the PodGroup, and this policy makes no gangs"), "{alone}");
+    // Its PodGroups have one.
+    for kind in ["kube-batch", "volcano"] {
+        let said = check(&format!("type: {kind}}}"));
+        assert!(!said.contains("queue"), "{kind}: {said}");
+    }
 }
 
 #[test]

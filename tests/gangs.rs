@@ -227,6 +227,15 @@ fn a_group_is_made_for_the_executors_that_name_it() {
 }
 
 #[test]
+fn kube_batch_gets_the_queue_in_the_group() {
+    let mut policy = policy("kube-batch");
+    policy.queue = Some("analytics".into());
+    let mut cluster = Cluster::new(policy);
+    cluster.driver("spark.executor.instances=3").executor(1, "Pending").settle();
+    assert_eq!(cluster.groups()[&format!("nb-driver-{APP8}")], json!({"minMember": 3, "queue": "analytics"}));
+}
+
+#[test]
 fn min_resources_are_real_requests_with_sidecars_and_devices() {
     let mut cluster = Cluster::volcano();
     cluster.driver("spark.executor.instances=2");

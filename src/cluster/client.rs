@@ -8,7 +8,7 @@ use anyhow::Context;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use kube::client::{ClientBuilder, ConfigExt};
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 
 /// How long a connection may take to be made.
@@ -53,7 +53,7 @@ pub struct Cluster {
 
 /// Reads the kubeconfig at this path, else what the environment offers: the kubeconfig that `KUBECONFIG` or the home
 /// folder holds, else the service account of the pod that we run in.
-pub async fn connect(kubeconfig: Option<&Path>, context: Option<&str>) -> anyhow::Result<Cluster> {
+pub async fn configure(kubeconfig: Option<&Path>, context: Option<&str>) -> anyhow::Result<Config> {
     let options = KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
     let mut config = match kubeconfig {
         Some(path) => {
@@ -67,8 +67,25 @@ pub async fn connect(kubeconfig: Option<&Path>, context: Option<&str>) -> anyhow
         )?,
     };
     config.connect_timeout = Some(CONNECT);
+    Ok(config)
+}
+
+/// A client for what [`configure`] finds.
+pub async fn connect(kubeconfig: Option<&Path>, context: Option<&str>) -> anyhow::Result<Cluster> {
+    of(configure(kubeconfig, context).await?)
+}
+
+/// A client for a configuration.
+pub fn of(config: Config) -> anyhow::Result<Cluster> {
     let (namespace, server) = (config.default_namespace.clone(), config.cluster_url.to_string());
     Ok(Cluster { client: client(config)?, namespace, server })
+}
+
+/// A client of the same API server that authenticates with this token and with nothing else.
+pub fn by_token(config: &Config, token: String) -> anyhow::Result<Client> {
+    let mut config = config.clone();
+    config.auth_info = AuthInfo { token: Some(token.into()), ..AuthInfo::default() };
+    client(config)
 }
 
 /// kube's own client, but for a connector that notices a peer that is gone without a word: a watch on such a connection

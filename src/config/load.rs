@@ -130,8 +130,13 @@ pub fn from_text(text: &str) -> Result<Config, BadConfig> {
             warnings
                 .push(format!("{at} ({}) is never reached: {} before it matches every pod", checked.name, all.name));
         }
-        if checked.queue.is_some() && checked.scheduler.row.queue_key.is_none() {
-            warnings.push(format!("{at}.queue has no effect: {} knows no queues", checked.scheduler.row.kind));
+        if checked.queue.is_some() && !checked.scheduler.row.takes_queue(checked.gang.shape) {
+            let kind = checked.scheduler.row.kind;
+            let why = match checked.scheduler.row.takes_queue(Shape::Executors) {
+                true => format!("{kind} reads the queue from the PodGroup, and this policy makes no gangs"),
+                false => format!("{kind} knows no queues"),
+            };
+            warnings.push(format!("{at}.queue has no effect: {why}"));
         }
         policies.push(checked);
     }

@@ -228,6 +228,19 @@ impl GangScheduler {
         self.queue_key.into_iter().chain(self.more_queue_keys.iter().copied())
     }
 
+    /// Whether a queue reaches this scheduler from a gang of this shape: by a key on the pods, or in their PodGroup.
+    pub fn takes_queue(&self, shape: Shape) -> bool {
+        let probe = GroupSpec {
+            name: "group".into(),
+            min_member: 1,
+            min_resources: ResourceList::default(),
+            queue: Some("queue".into()),
+            priority_class: None,
+        };
+        let in_group = |api: &GroupApi| (self.spec)(&probe, api).get("queue").is_some();
+        self.queue_key.is_some() || (shape != Shape::Pods && self.apis.iter().any(in_group))
+    }
+
     /// Whether this is one of the keys that the scheduler reads.
     pub fn reads(&self, place: MarkPlace, key: &str) -> bool {
         self.keys().any(|(p, k)| p == place && k == key)
@@ -296,6 +309,14 @@ mod tests {
         }
         assert!(std::ptr::eq(GangScheduler::of_kind("volcano").unwrap(), &volcano::VOLCANO));
         assert!(GangScheduler::of_kind("Volcano").is_none());
+    }
+
+    #[test]
+    fn queues_reach_schedulers_by_pod_or_by_group() {
+        let with = |shape| TABLE.iter().filter(move |row| row.takes_queue(shape)).map(|row| row.kind);
+        let executors: Vec<&str> = with(Shape::Executors).collect();
+        assert_eq!(executors, ["kube-batch", "volcano", "yunikorn", "koordinator", "kueue", "kai"]);
+        assert!(!with(Shape::Pods).any(|kind| kind == "kube-batch"), "without a PodGroup nothing carries it");
     }
 
     #[test]

@@ -41,6 +41,21 @@ pub(super) async fn run(api: Arc<Api>, stop: CancellationToken) {
     }
 }
 
+/// What a node has left, and what it is labelled.
+#[derive(Clone)]
+struct Node {
+    free: ResourceList,
+    labels: Vec<(String, String)>,
+}
+
+impl Node {
+    /// Whether it has the labels that a pod selects nodes by.
+    fn is_selected(&self, pod: &Value) -> bool {
+        let has = |(key, value)| self.labels.iter().any(|(k, v)| (k.as_str(), v.as_str()) == (key, value));
+        entries(pod, &["spec", "nodeSelector"]).all(has)
+    }
+}
+
 struct Candidate {
     stored: Arc<Stored>,
     pod: Value,
@@ -60,7 +75,7 @@ enum Gang {
 /// One look at all pods.
 fn pass(api: &Api) {
     let (pods, _) = api.store.list(&core("pods"), None, None);
-    let (mut nodes, mut bound, mut pending) = (free_nodes(api), Vec::new(), Vec::new());
+    let (mut nodes, mut bound, mut pending) = (nodes_of(api), Vec::new(), Vec::new());
     for stored in pods {
         let pod = stored.value();
         let ended = matches!(text(&pod, &["status", "phase"]), "Succeeded" | "Failed");
@@ -72,8 +87,8 @@ fn pass(api: &Api) {
         let deleting = at(&pod, &["metadata", "deletionTimestamp"]).is_some();
         let candidate = Candidate { stored, pod, requests };
         if !node.is_empty() {
-            if let Some(free) = nodes.get_mut(&node) {
-                take(free, &candidate.requests);
+            if let Some(node) = nodes.get_mut(&node) {
+                take(&mut node.free, &candidate.requests);
             }
             if !deleting {
                 bound.push(candidate);
@@ -112,15 +127,16 @@ fn pass(api: &Api) {
 }
 
 /// Places pods: so many at once or none, the others as they fit.
-fn place(api: &Api, nodes: &mut BTreeMap<String, ResourceList>, pods: Vec<Candidate>, at_once: usize) {
+fn place(api: &Api, nodes: &mut BTreeMap<String, Node>, pods: Vec<Candidate>, at_once: usize) {
     let (mut trial, mut plan) = (nodes.clone(), Vec::new());
     for candidate in &pods {
-        let fitting = trial.iter_mut().find(|(_, free)| fits(free, &candidate.requests));
-        if let Some((name, free)) = fitting {
-            take(free, &candidate.requests);
+        let mut selected = trial.iter_mut().filter(|(_, node)| node.is_selected(&candidate.pod));
+        if let Some((name, node)) = selected.find(|(_, node)| fits(&node.free, &candidate.requests)) {
+            take(&mut node.free, &candidate.requests);
             plan.push((candidate.stored.clone(), name.clone()));
         } else {
-            tell(api, &candidate.stored, &format!("0/{} nodes are available: insufficient room", nodes.len()));
+            let why = format!("0/{} nodes are available: insufficient room, or other labels", nodes.len());
+            tell(api, &candidate.stored, &why);
         }
     }
     if plan.len() < at_once {
@@ -202,7 +218,7 @@ fn requests(stored: &Stored) -> ResourceList {
     list
 }
 
-fn free_nodes(api: &Api) -> BTreeMap<String, ResourceList> {
+fn nodes_of(api: &Api) -> BTreeMap<String, Node> {
     let (nodes, _) = api.store.list(&core("nodes"), None, None);
     let schedulable = nodes.iter().map(|node| (node.key.1.clone(), node.value()));
     let schedulable = schedulable.filter(|(_, node)| at(node, &["spec", "unschedulable"]) != Some(&Value::Bool(true)));
@@ -212,7 +228,9 @@ fn free_nodes(api: &Api) -> BTreeMap<String, ResourceList> {
             for (resource, amount) in entries(&node, &["status", "allocatable"]) {
                 free.set(resource, amount.parse().unwrap_or(Quantity::ZERO));
             }
-            (name, free)
+            let labels = entries(&node, &["metadata", "labels"]).map(|(key, value)| (key.to_owned(), value.to_owned()));
+            let labels = labels.collect();
+            (name, Node { free, labels })
         })
         .collect()
 }
@@ -230,9 +248,9 @@ fn take(free: &mut ResourceList, taken: &ResourceList) {
 }
 
 /// Whether the nodes together have this room, as a gate at a queue asks.
-fn fits_somewhere(nodes: &BTreeMap<String, ResourceList>, room: &ResourceList) -> bool {
+fn fits_somewhere(nodes: &BTreeMap<String, Node>, room: &ResourceList) -> bool {
     let mut all = ResourceList::default();
-    nodes.values().for_each(|free| all.add(free));
+    nodes.values().for_each(|node| all.add(&node.free));
     fits(&all, room)
 }
 

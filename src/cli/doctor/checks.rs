@@ -14,8 +14,10 @@ use super::gather::{Facts, Found, Policy as PolicyFile, argument, name_of};
 use crate::config;
 use crate::gang;
 use crate::json::{at, entries, list, text};
-use crate::policy::Policies;
+use crate::policy::{Chosen, Policies, Policy};
+use crate::snapshot::Namespace;
 use crate::spark::labels;
+use crate::spark::pod::Pod;
 use crate::tls::load::load;
 use crate::tls::rotation::verifies;
 
@@ -61,6 +63,8 @@ pub(super) fn examine(facts: &Facts) -> Vec<Finding> {
         others(facts, name, webhook, &mut out);
     }
     volcano(facts, policies.as_ref(), &mut out);
+    koordinator(policies.as_ref(), &mut out);
+    kai(facts, policies.as_ref(), &mut out);
     creators(facts, &mut out);
     out
 }
@@ -484,20 +488,97 @@ fn others(facts: &Facts, own: &str, webhook: &Value, out: &mut Vec<Finding>) {
     });
 }
 
-/// Volcano of the 1.9 era refuses pods whose group does not exist yet.
+/// Volcano's webhook for new pods: the name of its configuration, and the webhook.
+pub(super) fn volcano_validates(validating: &[Value]) -> Option<(String, &Value)> {
+    validating.iter().filter(|configuration| name_of(configuration).contains("volcano")).find_map(|configuration| {
+        let webhook = list(configuration, &["webhooks"]).iter().find(|webhook| touches_pods(webhook))?;
+        Some((name_of(configuration), webhook))
+    })
+}
+
+/// The first and the last version of Volcano whose webhook refuses pods whose PodGroup does not exist.
+const VOLCANO_REFUSES: [(u32, u32, u32); 2] = [(1, 9, 1), (1, 11, 2)];
+
+/// The version in the tag of an image of Volcano's own (`vc-webhook-manager:v1.9.1`).
+fn volcano_version(image: &str) -> Option<(u32, u32, u32)> {
+    let (repository, tag) = image.split('@').next()?.rsplit_once(':')?;
+    repository.rsplit('/').next().filter(|name| name.starts_with("vc-"))?;
+    let mut parts = tag.strip_prefix('v').unwrap_or(tag).split('.');
+    let (major, minor, patch) = (parts.next()?, parts.next()?, parts.next()?);
+    let patch: String = patch.chars().take_while(char::is_ascii_digit).collect();
+    Some((major.parse().ok()?, minor.parse().ok()?, patch.parse().ok()?))
+}
+
+/// Some versions of Volcano refuse pods whose PodGroup does not exist yet, and spark-usher makes it after the first executor.
 fn volcano(facts: &Facts, policies: Option<&Policies>, out: &mut Vec<Finding>) {
     let uses = policies.is_some_and(|all| all.listed().iter().any(|policy| policy.scheduler.row.kind == "volcano"));
     let Ok(validating) = &facts.validating else { return };
-    let refuses = validating.iter().find(|configuration| {
-        name_of(configuration).contains("volcano") && list(configuration, &["webhooks"]).iter().any(touches_pods)
+    let Some((name, _)) = volcano_validates(validating).filter(|_| uses) else { return };
+    let images = facts.volcano_images.as_deref().unwrap_or_default();
+    let versions: BTreeSet<(u32, u32, u32)> = images.iter().filter_map(|image| volcano_version(image)).collect();
+    let [first, last] = VOLCANO_REFUSES;
+    let shown = |(major, minor, patch): (u32, u32, u32)| format!("v{major}.{minor}.{patch}");
+    let refuses = versions.iter().find(|version| (first..=last).contains(*version));
+    out.push(match (refuses, versions.first()) {
+        (Some(version), _) => Finding::failed(
+            format!(
+                "Volcano {} validates new pods ({name}): it refuses executors whose PodGroup does not exist yet, so no gang starts",
+                shown(*version)
+            ),
+            "Volcano v1.12.0 or newer, or take /pods/validate out of its --enabled-admission",
+        ),
+        (None, Some(version)) => {
+            Finding::ok(format!("Volcano {} validates new pods ({name}), with or without a PodGroup", shown(*version)))
+        }
+        (None, None) => Finding::warning(
+            format!(
+                "Volcano validates new pods ({name}) and its version is not known: {} to {} refuse executors whose PodGroup does \
+                 not exist yet",
+                shown(first),
+                shown(last)
+            ),
+            "with such a version: a newer one, or take /pods/validate out of Volcano's --enabled-admission",
+        ),
     });
-    if let Some(refuses) = refuses.filter(|_| uses) {
+}
+
+/// What Koordinator does with a PodGroup's minResources.
+fn koordinator(policies: Option<&Policies>, out: &mut Vec<Finding>) {
+    let all = policies.map(Policies::listed).unwrap_or_default();
+    let gangs = |policy: &&Policy| policy.scheduler.row.kind == "koordinator" && policy.gang.shape != gang::Shape::Pods;
+    for policy in all.iter().filter(gangs) {
+        out.push(Finding::ok(format!(
+            "policy {}: Koordinator counts a gang's members and ignores minResources, which therefore reserves nothing",
+            policy.name
+        )));
+    }
+}
+
+/// KAI groups pods by the topmost owner: where that is no pod, Spark's labels do not decide.
+fn kai(facts: &Facts, policies: Option<&Policies>, out: &mut Vec<Finding>) {
+    let (Some(policies), Ok(pods)) = (policies, &facts.spark_pods) else { return };
+    let mut found: BTreeMap<&str, (usize, String)> = BTreeMap::new();
+    for pod in pods.iter().filter(|pod| text(pod, &["metadata", "labels", labels::ROLE]) == labels::ROLE_DRIVER) {
+        let mut owners = list(pod, &["metadata", "ownerReferences"]).iter();
+        let Some(owner) = owners.find(|owner| at(owner, &["controller"]) == Some(&Value::Bool(true))) else { continue };
+        let namespace = text(pod, &["metadata", "namespace"]);
+        let known = facts.namespaces.as_ref().ok().and_then(|all| all.iter().find(|one| name_of(one) == namespace));
+        let known = known.map(|known| Namespace { labels: labels_of(known), ..Namespace::default() });
+        let json = pod.to_string();
+        let Ok(read) = Pod::read_whole(json.as_bytes()) else { continue };
+        let Chosen::Policy(policy) = policies.choose(namespace, known.as_ref(), &read) else { continue };
+        if policy.scheduler.row.kind == "kai" && text(owner, &["kind"]) != "Pod" {
+            let example = format!("{namespace}/{}", text(pod, &["metadata", "name"]));
+            found.entry(text(owner, &["kind"])).or_insert((0, example)).0 += 1;
+        }
+    }
+    for (kind, (count, example)) in found {
         out.push(Finding::warning(
             format!(
-                "Volcano validates new pods ({}): it refuses executors whose PodGroup is not there yet",
-                name_of(refuses)
+                "{count} drivers that KAI schedules are controlled by a {kind} (such as {example}): KAI groups by the topmost \
+                 owner, so the {kind} and not the Spark application decides the gang and the queue"
             ),
-            "take /pods/validate out of Volcano's --enabled-admission; without that, client mode does not work",
+            format!("create drivers without such an owner, or set kai.scheduler/queue on the {kind}"),
         ));
     }
 }

@@ -31,6 +31,8 @@ pub(super) struct Facts {
     pub(super) version: (u32, u32),
     pub(super) mutating: Found<Vec<Value>>,
     pub(super) validating: Found<Vec<Value>>,
+    /// Images in the namespace from which Volcano validates pods; none where it does not.
+    pub(super) volcano_images: Found<Vec<String>>,
     pub(super) namespaces: Found<Vec<Value>>,
     pub(super) deployments: Found<Vec<Value>>,
     pub(super) pods: Found<Vec<Value>>,
@@ -86,28 +88,16 @@ pub(super) async fn gather(client: &Client, namespace: &str, try_in: &str, now: 
     let deployment = deployments.as_ref().ok().and_then(|all| all.first()).cloned().unwrap_or_default();
     let pod = deployment.pointer("/spec/template/spec").cloned().unwrap_or_default();
     let arg = |name: &str| argument(&pod, name);
+    let validating = admission("ValidatingWebhookConfiguration", "validatingwebhookconfigurations");
+    let validating = all(validating, None, "").await;
     let one = async |api: kube::core::ApiResource, name: Option<String>| -> Found<Option<Value>> {
         let Some(name) = name else { return Ok(None) };
         let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &api);
         let found = api.get_opt(&name).await.map_err(|error| Brief(&error).to_string())?;
         Ok(found.and_then(|object| serde_json::to_value(object).ok()))
     };
-    let volume = |key: &str, name: &str| {
-        let volumes = list(&pod, &["volumes"]).iter().filter_map(|volume| volume.get(key)).next();
-        volume_name(volumes, name)
-    };
-    let secret = arg("--tls-secret").or_else(|| volume("secret", "secretName"));
-    let file = arg("--config").and_then(|path| path.rsplit('/').next().map(str::to_owned));
-    let map = volume("configMap", "name").filter(|_| file.is_some());
-    let policy = one(resource("", "v1", "ConfigMap", "configmaps"), map.clone()).await;
-    let policy = match (policy, map, file) {
-        (Ok(None), Some(map), _) => Ok(Policy::Missing(format!("ConfigMap {map}"))),
-        (Ok(Some(found)), Some(map), Some(file)) => Ok(match at(&found, &["data", &file]).and_then(Value::as_str) {
-            Some(text) => Policy::Text(text.to_owned()),
-            None => Policy::Missing(format!("the key {file} of ConfigMap {map}")),
-        }),
-        (found, ..) => found.map(|_| Policy::None),
-    };
+    let secret = arg("--tls-secret").or_else(|| volume(&pod, "secret", "secretName"));
+    let policy = policy_file(client, namespace, &pod).await;
     let own = entries(&deployment, &["spec", "selector", "matchLabels"]).map(|(key, value)| format!("{key}={value}"));
     let own = own.collect::<Vec<_>>().join(",");
     let account = text(&pod, &["serviceAccountName"]);
@@ -118,7 +108,8 @@ pub(super) async fn gather(client: &Client, namespace: &str, try_in: &str, now: 
         try_in: try_in.to_owned(),
         version: (number(&info.major), number(&info.minor)),
         mutating: all(admission("MutatingWebhookConfiguration", "mutatingwebhookconfigurations"), None, "").await,
-        validating: all(admission("ValidatingWebhookConfiguration", "validatingwebhookconfigurations"), None, "").await,
+        volcano_images: volcano_images(client, &validating).await,
+        validating,
         namespaces: all(resource("", "v1", "Namespace", "namespaces"), None, "").await,
         pods: all(resource("", "v1", "Pod", "pods"), Some(namespace), &own).await,
         slices: all(resource("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices"), Some(namespace), "").await,
@@ -142,6 +133,18 @@ pub(super) async fn gather(client: &Client, namespace: &str, try_in: &str, now: 
     })
 }
 
+/// The images of the Deployments beside Volcano's webhook: their tags say which version it is.
+async fn volcano_images(client: &Client, validating: &Found<Vec<Value>>) -> Found<Vec<String>> {
+    let found = validating.as_ref().ok().and_then(|all| super::checks::volcano_validates(all));
+    let namespace = found.and_then(|(_, webhook)| at(webhook, &["clientConfig", "service", "namespace"])?.as_str());
+    let Some(namespace) = namespace else { return Ok(Vec::new()) };
+    let api: Api<DynamicObject> =
+        Api::namespaced_with(client.clone(), namespace, &resource("apps", "v1", "Deployment", "deployments"));
+    let all = api.list(&ListParams::default()).await.map_err(|error| Brief(&error).to_string())?;
+    let containers = all.items.iter().flat_map(|one| list(&one.data, &["spec", "template", "spec", "containers"]));
+    Ok(containers.map(|container| text(container, &["image"]).to_owned()).collect())
+}
+
 /// Whether a Deployment is one of ours, whatever it is called: a container of it is told to serve.
 fn serves(deployment: &Value) -> bool {
     let pod = at(deployment, &["spec", "template", "spec"]).unwrap_or(&Value::Null);
@@ -151,8 +154,36 @@ fn serves(deployment: &Value) -> bool {
     })
 }
 
-fn volume_name(volume: Option<&Value>, key: &str) -> Option<String> {
-    volume.map(|volume| text(volume, &[key]).to_owned()).filter(|name| !name.is_empty())
+/// The name that the first volume of this kind refers to.
+fn volume(pod: &Value, kind: &str, key: &str) -> Option<String> {
+    let found = list(pod, &["volumes"]).iter().find_map(|volume| volume.get(kind))?;
+    Some(text(found, &[key]).to_owned()).filter(|name| !name.is_empty())
+}
+
+/// The policy file of an installation, whose pods look like this.
+async fn policy_file(client: &Client, namespace: &str, pod: &Value) -> Found<Policy> {
+    let file = argument(pod, "--config").and_then(|path| path.rsplit('/').next().map(str::to_owned));
+    let (Some(map), Some(file)) = (volume(pod, "configMap", "name"), file) else { return Ok(Policy::None) };
+    let maps: Api<DynamicObject> =
+        Api::namespaced_with(client.clone(), namespace, &resource("", "v1", "ConfigMap", "configmaps"));
+    let Some(found) = maps.get_opt(&map).await.map_err(|error| Brief(&error).to_string())? else {
+        return Ok(Policy::Missing(format!("ConfigMap {map}")));
+    };
+    Ok(match at(&found.data, &["data", &file]).and_then(Value::as_str) {
+        Some(text) => Policy::Text(text.to_owned()),
+        None => Policy::Missing(format!("the key {file} of ConfigMap {map}")),
+    })
+}
+
+/// The policy file of the installation in this namespace; `None` when nothing is installed there.
+pub(super) async fn installed_policy(client: &Client, namespace: &str) -> Found<Option<Policy>> {
+    let api: Api<DynamicObject> =
+        Api::namespaced_with(client.clone(), namespace, &resource("apps", "v1", "Deployment", "deployments"));
+    let all = api.list(&ListParams::default()).await.map_err(|error| Brief(&error).to_string())?;
+    let mut all = all.items.into_iter().filter_map(|object| serde_json::to_value(object).ok());
+    let Some(deployment) = all.find(serves) else { return Ok(None) };
+    let pod = deployment.pointer("/spec/template/spec").cloned().unwrap_or_default();
+    policy_file(client, namespace, &pod).await.map(Some)
 }
 
 /// The value of `--name=value` among the arguments of a pod's containers: of several the last, as `serve` takes it.
@@ -162,7 +193,7 @@ pub(super) fn argument(pod: &Value, name: &str) -> Option<String> {
     found.next_back().map(str::to_owned)
 }
 
-async fn served(client: &Client) -> kube::Result<Vec<String>> {
+pub(super) async fn served(client: &Client) -> kube::Result<Vec<String>> {
     let groups = client.list_api_groups().await?;
     let versions = groups.groups.into_iter().flat_map(|group| group.versions);
     Ok(versions.map(|version| version.group_version).collect())

@@ -1,6 +1,8 @@
-//! `spark-usher doctor`: is the installation well? Run by a person with a kubeconfig; it writes nothing.
+//! `spark-usher doctor`: is the installation well? Run by a person with a kubeconfig. It writes nothing, unless gangs are to be
+//! tried out (`--gang`).
 
 mod checks;
+mod gang;
 mod gather;
 #[cfg(test)]
 mod tests;
@@ -36,6 +38,8 @@ pub(super) struct Args {
     /// Print what its account must be allowed, and what for, and ask no cluster.
     #[arg(long)]
     rights: bool,
+    #[command(flatten)]
+    gang: gang::Args,
 }
 
 /// How a check went.
@@ -80,12 +84,29 @@ impl Finding {
     fn failed(what: impl Into<String>, fix: impl Into<String>) -> Finding {
         Finding { grade: Grade::Failed, what: what.into(), fix: fix.into() }
     }
+
+    fn to_json(&self) -> Value {
+        json!({"result": self.grade.as_str(), "what": self.what, "fix": self.fix})
+    }
+}
+
+fn print(findings: &[Finding], out: &mut dyn Write) -> io::Result<()> {
+    for finding in findings {
+        writeln!(out, "{:<8} {}", finding.grade.as_str(), super::plain(&finding.what))?;
+        if !finding.fix.is_empty() {
+            writeln!(out, "{:<8} → {}", "", super::plain(&finding.fix))?;
+        }
+    }
+    out.flush()
 }
 
 pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<u8> {
     if args.rights {
         print_rights(args.output, out)?;
         return Ok(super::OK);
+    }
+    if let Some(namespace) = args.gang.namespace() {
+        return gang::run(args, namespace, out, err);
     }
     let examined = super::block_on(async {
         let cluster = client::connect(args.kubeconfig.as_deref(), args.context.as_deref()).await?;
@@ -100,19 +121,9 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::
     };
     match args.output {
         Output::Json => {
-            let list = findings
-                .iter()
-                .map(|finding| json!({"result": finding.grade.as_str(), "what": finding.what, "fix": finding.fix}));
-            writeln!(out, "{:#}", Value::Array(list.collect()))?;
+            writeln!(out, "{:#}", Value::Array(findings.iter().map(Finding::to_json).collect()))?;
         }
-        Output::Text => {
-            for finding in &findings {
-                writeln!(out, "{:<8} {}", finding.grade.as_str(), super::plain(&finding.what))?;
-                if !finding.fix.is_empty() {
-                    writeln!(out, "{:<8} → {}", "", super::plain(&finding.fix))?;
-                }
-            }
-        }
+        Output::Text => print(&findings, out)?,
     }
     let worst = findings.iter().map(|finding| finding.grade).max();
     Ok(if worst == Some(Grade::Failed) { super::FAILED } else { super::OK })

@@ -48,6 +48,7 @@ fn well() -> Facts {
         version: (1, 36),
         mutating: Ok(vec![configuration("00-spark-usher", &webhook("mutate.spark-usher.io", authority.pem()))]),
         validating: Ok(vec![configuration("spark-usher", &webhook("validate.spark-usher.io", authority.pem()))]),
+        volcano_images: Ok(Vec::new()),
         namespaces: Ok(["spark-usher", "kube-system", "team-a"].map(namespace).into()),
         deployments: Ok(vec![json!({
             "spec": {"replicas": 2, "template": {"spec": {"containers": [{"args": ["serve", "--tls-secret=spark-usher-tls"]}]}}},
@@ -216,6 +217,32 @@ fn of_arguments_that_stand_twice_the_last_counts() {
 }
 
 #[test]
+fn what_a_policys_scheduler_does_not_do_is_told() {
+    let mut facts = well();
+    facts.served.as_mut().unwrap().push("scheduling.sigs.k8s.io/v1alpha1".into());
+    facts.policy = Ok(Policy::Text("policies: [{name: k, scheduler: {type: koordinator}}]".into()));
+    let all = examine(&facts);
+    let told = all.iter().find(|finding| finding.what.contains("ignores minResources")).unwrap();
+    assert!(told.grade == Grade::Ok && told.what.starts_with("policy k: "), "{told:?}");
+    assert!(!examine(&well()).iter().any(|finding| finding.what.contains("ignores minResources")));
+}
+
+#[test]
+fn drivers_under_kai_that_something_else_controls() {
+    let driver = |namespace: &str, kind: &str| {
+        json!({"metadata": {"name": "d", "namespace": namespace, "labels": {"spark-role": "driver", "spark-app-selector": "s"},
+            "ownerReferences": [{"kind": kind, "name": "o", "uid": "u", "controller": true, "apiVersion": "v1"}]}})
+    };
+    let mut facts = well();
+    let policy = "policies: [{name: k, match: {namespaces: [team-a]}, scheduler: {type: kai}}]";
+    facts.policy = Ok(Policy::Text(policy.into()));
+    facts.spark_pods.as_mut().unwrap().extend([driver("team-a", "Pod"), driver("team-b", "Job")]);
+    assert!(examine(&facts).iter().all(|finding| finding.grade == Grade::Ok), "a pod, and another policy's");
+    facts.spark_pods.as_mut().unwrap().push(driver("team-a", "Job"));
+    warned(&facts, "1 drivers that KAI schedules are controlled by a Job (such as team-a/d)");
+}
+
+#[test]
 fn schedulers_policies_and_others() {
     let mut facts = well();
     facts.served = Ok(vec!["events.k8s.io/v1".into()]);
@@ -230,7 +257,20 @@ fn schedulers_policies_and_others() {
     let pods = webhook("validatepod.volcano.sh", "");
     let mut facts = well();
     facts.validating.as_mut().unwrap().push(configuration("volcano-admission-service-pods-validate", &pods));
-    warned(&facts, "refuses executors whose PodGroup is not there yet");
+    warned(&facts, "v1.9.1 to v1.11.2 refuse executors whose PodGroup does not exist yet");
+    let with = |facts: &Facts, image: &str| {
+        let images = ["docker.io/library/redis:v1.10.0".to_owned(), image.to_owned()];
+        Facts { volcano_images: Ok(images.into()), ..facts.clone() }
+    };
+    for image in
+        ["docker.io/volcanosh/vc-webhook-manager:v1.9.1", "r:5000/vc-controller-manager:1.11.2-alpine@sha256:ab"]
+    {
+        failed(&with(&facts, image), "refuses executors whose PodGroup does not exist yet, so no gang starts");
+    }
+    for image in ["volcanosh/vc-webhook-manager:v1.12.0", "volcanosh/vc-webhook-manager:v1.9.0"] {
+        assert!(examine(&with(&facts, image)).iter().all(|finding| finding.grade == Grade::Ok), "{image}");
+    }
+    warned(&with(&facts, "volcanosh/vc-webhook-manager:latest"), "its version is not known");
     let mut facts = well();
     facts.mutating.as_mut().unwrap().push(configuration("zz-other", &webhook("other", "")));
     assert!(examine(&facts).iter().any(|finding| finding.what.contains("after us: zz-other; we are called again")));

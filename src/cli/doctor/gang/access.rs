@@ -1,0 +1,130 @@
+//! What the doctor's own user must be allowed, asked before anything is made.
+
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
+use kube::Client;
+use kube::api::{Api, PostParams};
+
+use super::super::Finding;
+use crate::cluster::client::Brief;
+use crate::gang::GangScheduler;
+
+/// A right: verbs on a resource of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Need {
+    group: &'static str,
+    resource: &'static str,
+    sub: Option<&'static str>,
+    verb: &'static str,
+    everywhere: bool,
+}
+
+impl Need {
+    const fn of(resource: &'static str, verb: &'static str) -> Need {
+        Need { group: "", resource, sub: None, verb, everywhere: false }
+    }
+
+    fn shown(&self) -> String {
+        let Need { group, resource, sub, verb, everywhere } = self;
+        let sub = sub.map(|sub| format!("/{sub}")).unwrap_or_default();
+        let dot = if group.is_empty() { "" } else { "." };
+        format!("{verb} {resource}{dot}{group}{sub}{}", if *everywhere { " in all namespaces" } else { "" })
+    }
+}
+
+/// What a run cannot do without.
+const NEEDS: [Need; 8] = [
+    Need::of("pods", "create"),
+    Need::of("pods", "list"),
+    Need::of("pods", "patch"),
+    Need::of("pods", "delete"),
+    Need::of("configmaps", "create"),
+    Need::of("configmaps", "list"),
+    Need::of("configmaps", "delete"),
+    Need { sub: Some("token"), ..Need::of("serviceaccounts", "create") },
+];
+/// What one scenario, room for two of three, needs beside.
+const ROOM: [Need; 2] =
+    [Need { everywhere: true, ..Need::of("nodes", "list") }, Need { everywhere: true, ..Need::of("pods", "list") }];
+
+fn groups(row: &GangScheduler, served: &[String]) -> Vec<Need> {
+    let api = row.apis.iter().find(|api| served.contains(&api.api_version()));
+    let verbs = ["get", "delete"];
+    api.into_iter().flat_map(|api| verbs.map(|verb| Need { group: api.group, ..Need::of(api.plural, verb) })).collect()
+}
+
+/// Asks for all of it. `row` is the scheduler of the policy, once that is known.
+pub(super) async fn check(
+    client: &Client,
+    namespace: &str,
+    scheduler: Option<(&GangScheduler, &[String])>,
+) -> Vec<Finding> {
+    let mut out = Vec::new();
+    let needs = match scheduler {
+        None => NEEDS.to_vec(),
+        Some((row, served)) => groups(row, served),
+    };
+    let lacking = lacking(client, namespace, &needs).await;
+    match lacking {
+        Err(error) => out.push(Finding::warning(format!("your rights cannot be asked for: {error}"), "the run tells")),
+        Ok(lacking) if !lacking.is_empty() => out.push(Finding::failed(
+            format!("you may not: {}", lacking.join(", ")),
+            "a role in this namespace, such as admin, with these verbs",
+        )),
+        Ok(_) if scheduler.is_none() => {
+            match self::lacking(client, namespace, &ROOM).await {
+                Ok(lacking) if !lacking.is_empty() => out.push(Finding::warning(
+                    format!("you may not: {}: room for two of three cannot be tried", lacking.join(", ")),
+                    "a ClusterRole with these verbs, such as view with nodes",
+                )),
+                _ => out.push(Finding::ok("you may do all that is needed")),
+            };
+        }
+        Ok(_) => {}
+    }
+    out
+}
+
+async fn lacking(client: &Client, namespace: &str, needs: &[Need]) -> Result<Vec<String>, String> {
+    let api: Api<SelfSubjectAccessReview> = Api::all(client.clone());
+    let mut lacking = Vec::new();
+    for need in needs {
+        let asked = SelfSubjectAccessReview {
+            spec: SelfSubjectAccessReviewSpec {
+                resource_attributes: Some(ResourceAttributes {
+                    group: Some(need.group.to_owned()),
+                    resource: Some(need.resource.to_owned()),
+                    subresource: need.sub.map(str::to_owned),
+                    verb: Some(need.verb.to_owned()),
+                    namespace: (!need.everywhere).then(|| namespace.to_owned()),
+                    ..ResourceAttributes::default()
+                }),
+                ..SelfSubjectAccessReviewSpec::default()
+            },
+            ..SelfSubjectAccessReview::default()
+        };
+        let answer = api.create(&PostParams::default(), &asked).await.map_err(|error| Brief(&error).to_string())?;
+        if !answer.status.is_some_and(|status| status.allowed) {
+            lacking.push(need.shown());
+        }
+    }
+    Ok(lacking)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rights_are_named_as_kubectl_names_them() {
+        let shown: Vec<String> = NEEDS.iter().chain(&ROOM).map(Need::shown).collect();
+        assert!(shown.contains(&"create serviceaccounts/token".to_owned()), "{shown:?}");
+        assert!(shown.contains(&"list nodes in all namespaces".to_owned()), "{shown:?}");
+        let row = GangScheduler::of_kind("volcano").unwrap();
+        let of = |served: &str| groups(row, &[served.to_owned()]).iter().map(Need::shown).collect::<Vec<_>>();
+        assert_eq!(
+            of("scheduling.volcano.sh/v1beta1"),
+            ["get podgroups.scheduling.volcano.sh", "delete podgroups.scheduling.volcano.sh"]
+        );
+        assert!(of("v1").is_empty());
+    }
+}

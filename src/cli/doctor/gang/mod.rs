@@ -1,0 +1,203 @@
+//! `spark-usher doctor --gang NAMESPACE`: pause pods and their group on the live cluster, through the real webhook, and what the
+//! scheduler makes of them.
+//!
+//! A driver's pod is created by the doctor's user, and executors with a token that is bound to that pod, as Spark does: the
+//! webhook knows an executor's driver by who creates it. Everything carries the labels of its run and is deleted at the end, after
+//! an error or a signal, too.
+
+mod access;
+mod objects;
+mod plan;
+mod prepare;
+mod room;
+mod scenarios;
+mod sight;
+mod stage;
+mod table;
+
+use std::cell::RefCell;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use serde_json::{Value, json};
+
+use super::{Finding, Grade};
+use crate::cli::{FAILED, OK, Output};
+use crate::cluster::client;
+use crate::gang::GangScheduler;
+use crate::runtime::random;
+use crate::runtime::shutdown::Signals;
+
+use plan::{Scenario, Setup};
+use prepare::{Asked, prepare};
+use stage::Stage;
+use table::{Row, Verdict};
+
+#[derive(Debug, clap::Args)]
+#[group(skip)]
+pub(super) struct Args {
+    /// Try gangs out: create pause pods in this namespace under its policy, through the webhook, print what the scheduler
+    /// does with them, and delete them.
+    #[arg(long, value_name = "NAMESPACE", conflicts_with = "rights")]
+    gang: Option<String>,
+    /// With --gang: image of the pods.
+    #[arg(long, value_name = "IMAGE", default_value = "registry.k8s.io/pause:3.10", requires = "gang")]
+    image: String,
+    /// With --gang: how long each step may take.
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = time, requires = "gang")]
+    timeout: Duration,
+    /// With --gang: for how long executors must be seen waiting.
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = time, requires = "gang")]
+    wait: Duration,
+    /// With --gang: the account that Spark's drivers run as in that namespace; it must be allowed to create pods.
+    #[arg(long, value_name = "NAME", default_value = "spark", requires = "gang")]
+    service_account: String,
+    /// With --gang: the policy file, instead of the installation's own.
+    #[arg(long, value_name = "FILE", requires = "gang")]
+    config: Option<PathBuf>,
+}
+
+impl Args {
+    pub(super) fn namespace(&self) -> Option<&str> {
+        self.gang.as_deref()
+    }
+}
+
+/// Namespaces of the cluster itself, where nothing is tried.
+const SYSTEM: [&str; 3] = ["kube-system", "kube-public", "kube-node-lease"];
+
+fn time(text: &str) -> Result<Duration, String> {
+    let parsed = text.parse::<SignedDuration>().ok().and_then(|time| Duration::try_from(time).ok());
+    parsed.filter(|time| !time.is_zero()).ok_or_else(|| "expected a time such as 60s or 2m".to_owned())
+}
+
+/// What came of a run.
+#[derive(Default)]
+struct Report {
+    findings: Vec<Finding>,
+    rows: Vec<Row>,
+    setup: Option<Value>,
+    /// How it ended: everything was removed, or what is left.
+    end: Vec<Finding>,
+}
+
+pub(super) fn run(all: &super::Args, namespace: &str, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<u8> {
+    if SYSTEM.contains(&namespace) || namespace == all.namespace {
+        let why = if namespace == all.namespace { "spark-usher itself runs there" } else { "it is the cluster's own" };
+        let error = anyhow::anyhow!("--gang {namespace}: {why}; expected a namespace in which Spark runs");
+        return crate::cli::failed(err, &error);
+    }
+    let mut report = Report::default();
+    // Text is printed row by row, JSON at the end.
+    let done = match all.output {
+        Output::Text => crate::cli::block_on(examine(all, namespace, &mut report, out)),
+        Output::Json => crate::cli::block_on(examine(all, namespace, &mut report, &mut io::sink())),
+    };
+    if all.output == Output::Json {
+        writeln!(out, "{:#}", report.to_json(namespace))?;
+    }
+    if let Err(error) = done {
+        return crate::cli::failed(err, &error);
+    }
+    let failed = report.findings.iter().chain(&report.end).any(|finding| finding.grade == Grade::Failed)
+        || report.rows.iter().any(|row| row.verdict == Verdict::Failed);
+    Ok(if failed { FAILED } else { OK })
+}
+
+async fn examine(all: &super::Args, namespace: &str, report: &mut Report, out: &mut dyn Write) -> anyhow::Result<()> {
+    let args = &all.gang;
+    let mut signals = Signals::listen()?;
+    let config = client::configure(all.kubeconfig.as_deref(), all.context.as_deref()).await?;
+    let mut stage = Stage {
+        client: client::of(config.clone())?.client,
+        config,
+        setup: Setup::of("", &crate::gang::NONE, None, &[]),
+        namespace: namespace.to_owned(),
+        run: random::hex(4),
+        image: args.image.clone(),
+        account: args.service_account.clone(),
+        timeout: args.timeout,
+        wait: args.wait,
+        groups: RefCell::default(),
+    };
+    let asked = Asked {
+        client: &stage.client,
+        namespace,
+        installed: &all.namespace,
+        config: args.config.as_deref(),
+        app: &stage.app(0, None),
+    };
+    let prepared = tokio::select! {
+        prepared = prepare(&asked, async |pod: &Value| stage.rehearse(pod).await) => prepared,
+        signal = signals.next() => anyhow::bail!("interrupted by {signal}; nothing was created"),
+    };
+    report.findings = prepared.findings;
+    super::print(&report.findings, out)?;
+    let Some(setup) = prepared.setup else { return Ok(()) };
+    stage.setup = setup;
+    report.setup = Some(stage.described());
+    writeln!(out, "run {}: pods of ServiceAccount {} in namespace {namespace}\n", stage.run, stage.account)?;
+    let played = tokio::select! {
+        played = play(&stage, &mut report.rows, out) => played.map(|()| None),
+        signal = signals.next() => Ok(Some(signal)),
+    };
+    if let Ok(Some(signal)) = &played {
+        let during = Scenario::ALL.get(report.rows.len()).map_or("the end", |scenario| scenario.name());
+        report.end.push(Finding::failed(format!("interrupted by {signal} during: {during}"), ""));
+    }
+    // After every kind of end, a closed pipe included, the run's objects are deleted.
+    let left = tokio::select! {
+        left = stage.clear(None) => left,
+        signal = signals.next() => vec![format!("what could not be removed before {signal}")],
+    };
+    report.end.push(if left.is_empty() {
+        Finding::ok("everything that was created is deleted")
+    } else {
+        let what = format!("left in namespace {namespace}: {}", left.join(", "));
+        Finding::failed(what, objects::removal(namespace, Some(&stage.run)))
+    });
+    played?;
+    writeln!(out)?;
+    super::print(&report.end, out)?;
+    Ok(())
+}
+
+/// Plays all scenarios, one after the other.
+async fn play(stage: &Stage, rows: &mut Vec<Row>, out: &mut dyn Write) -> io::Result<()> {
+    table::head(out)?;
+    let mut others = true;
+    for (number, scenario) in Scenario::ALL.into_iter().enumerate() {
+        let row = if others {
+            let (row, more) = stage.play(scenario, number + 1).await;
+            others = more;
+            row
+        } else {
+            let why = "the driver of an earlier scenario got no node".to_owned();
+            Row { scenario: scenario.name(), verdict: Verdict::Skipped, seen: Vec::new(), why, fix: String::new() }
+        };
+        row.print(out)?;
+        rows.push(row);
+    }
+    Ok(())
+}
+
+impl Stage {
+    fn described(&self) -> Value {
+        let Setup { policy, row, api, shape, .. } = &self.setup;
+        let GangScheduler { kind, .. } = row;
+        json!({"run": self.run, "policy": policy, "scheduler": kind, "shape": shape.as_str(),
+            "podGroups": api.map(|api| api.api_version())})
+    }
+}
+
+impl Report {
+    fn to_json(&self, namespace: &str) -> Value {
+        json!({
+            "namespace": namespace, "setup": self.setup,
+            "checks": self.findings.iter().chain(&self.end).map(Finding::to_json).collect::<Vec<_>>(),
+            "scenarios": self.rows.iter().map(Row::to_json).collect::<Vec<_>>(),
+        })
+    }
+}

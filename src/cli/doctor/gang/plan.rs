@@ -1,0 +1,250 @@
+//! Which scenarios a namespace's policy and its scheduler can show, and what is expected of each.
+
+use std::collections::BTreeMap;
+
+use crate::gang::{GangScheduler, GroupKeyPlace, Membership, Shape};
+use crate::policy::Policy;
+use crate::policy::overrides::Effective;
+use crate::snapshot::{GroupApi, Override};
+use crate::spark::labels;
+
+/// Members of every gang here.
+pub(super) const MEMBERS: u32 = 3;
+
+/// What is tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scenario {
+    /// Two executors wait, the third starts all.
+    Together,
+    /// The PodGroup is made after its pods.
+    Late,
+    /// Two of three wait, and the count is lowered to two.
+    Lowered,
+    /// Two of three fit: none may start.
+    Room,
+    /// The driver is deleted.
+    Driver,
+}
+
+impl Scenario {
+    pub(super) const ALL: [Scenario; 5] =
+        [Scenario::Together, Scenario::Late, Scenario::Lowered, Scenario::Room, Scenario::Driver];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Scenario::Together => "two wait, the third starts all",
+            Scenario::Late => "the group comes late",
+            Scenario::Lowered => "the group is lowered",
+            Scenario::Room => "room for two of three",
+            Scenario::Driver => "the driver is deleted",
+        }
+    }
+}
+
+/// The policy of the namespace, as far as it matters here.
+#[derive(Clone, Debug)]
+pub(super) struct Setup {
+    pub(super) policy: String,
+    pub(super) row: &'static GangScheduler,
+    /// The PodGroup API that the cluster serves.
+    pub(super) api: Option<&'static GroupApi>,
+    pub(super) shape: Shape,
+    pub(super) membership: Membership,
+    /// Whether a gang of [`MEMBERS`] can be asked for, or why not.
+    pub(super) sized: Result<(), String>,
+    /// Whether its count can be lowered from the driver, or why not.
+    pub(super) lowers: Result<(), String>,
+    pub(super) node_pool: BTreeMap<String, String>,
+}
+
+impl Setup {
+    /// What the webhook placed a driver by. `known` is that policy in the file, and what it makes of the driver's annotations.
+    pub(super) fn of(
+        policy: &str,
+        row: &'static GangScheduler,
+        known: Option<(&Policy, &Effective)>,
+        served: &[String],
+    ) -> Setup {
+        let (sized, lowers) = match known {
+            Some((known, effective)) => (sized(known, effective), lowers(known)),
+            // Nothing is known against it.
+            None => (Ok(()), Ok(())),
+        };
+        Setup {
+            policy: policy.to_owned(),
+            row,
+            api: row.apis.iter().find(|api| served.contains(&api.api_version())),
+            shape: known.map_or(row.default_shape(), |(_, effective)| effective.shape),
+            membership: known.map_or(Membership::PodGroup, |(known, _)| known.gang.membership),
+            sized,
+            lowers,
+            node_pool: known.map(|(known, _)| known.node_pool.clone()).unwrap_or_default(),
+        }
+    }
+
+    /// Whether spark-usher makes a PodGroup for the executors.
+    pub(super) fn has_group(&self) -> bool {
+        !self.row.apis.is_empty() && self.membership == Membership::PodGroup && self.shape == Shape::Executors
+    }
+
+    /// Whether executors carry the gang's size themselves, which the webhook must know when they are created.
+    pub(super) fn numbers_on_pods(&self) -> bool {
+        self.shape == Shape::Executors && !self.has_group() && self.row.group_key != GroupKeyPlace::None
+    }
+
+    /// Whether a scenario can be shown here, or why not.
+    pub(super) fn applies(&self, scenario: Scenario) -> Result<(), String> {
+        if scenario == Scenario::Driver {
+            return Ok(());
+        }
+        let kind = self.row.kind;
+        match (self.shape, kind) {
+            (Shape::Pods, "kai") => {
+                return Err("KAI's pod grouper makes the groups itself, with a minimum of one member".to_owned());
+            }
+            (Shape::Pods, "kueue") => {
+                return Err(format!(
+                    "policy {} has Kueue admit each pod for itself (gang.shape: executors makes a group of a fixed size)",
+                    self.policy
+                ));
+            }
+            (Shape::Pods, _) => return Err(format!("policy {} makes no gangs", self.policy)),
+            (Shape::App, _) => {
+                return Err("gang.shape: app is a gate at the queue: executors do not wait for each other".to_owned());
+            }
+            (Shape::Executors, "yunikorn") => {
+                return Err("YuniKorn reserves room by placeholders; executors then replace them one by one".to_owned());
+            }
+            (Shape::Executors, _) => {}
+        }
+        self.sized.clone()?;
+        match scenario {
+            Scenario::Late | Scenario::Lowered if self.row.apis.is_empty() => {
+                Err(format!("{kind} has no PodGroup that spark-usher makes"))
+            }
+            Scenario::Late | Scenario::Lowered if !self.has_group() => {
+                Err("gang.membership: annotations: the count is on the pods, there is no PodGroup".to_owned())
+            }
+            Scenario::Lowered if self.api.is_some_and(|api| !api.count_mutable) => Err(format!(
+                "the count of a PodGroup of {} cannot be changed",
+                self.api.map(GroupApi::api_version).unwrap_or_default()
+            )),
+            Scenario::Lowered => self.lowers.clone(),
+            Scenario::Room if kind == "kueue" => Err("Kueue admits by quota, not by what the nodes have".to_owned()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Where to look when gangs do not hold on this scheduler.
+    pub(super) fn gang_plugin(&self) -> &'static str {
+        match self.row.kind {
+            "volcano" | "kube-batch" => "the gang plugin in the scheduler's configuration (tiers, plugins)",
+            "coscheduling" => "the Coscheduling plugin in the profile of KubeSchedulerConfiguration",
+            "koordinator" => "the Coscheduling plugin of koord-scheduler",
+            "native" => "the feature gates GenericWorkload and GangScheduling of kube-apiserver and kube-scheduler",
+            "kueue" => {
+                "the pod integration in Kueue's configuration, and the order of webhooks (spark-usher before Kueue)"
+            }
+            _ => "the scheduler's configuration",
+        }
+    }
+}
+
+/// Whether the doctor's driver, which asks for [`MEMBERS`] by annotation and by its configuration, gets a gang of that size.
+fn sized(policy: &Policy, effective: &Effective) -> Result<(), String> {
+    let name = &policy.name;
+    match (effective.min_member, policy.gang.read_spark_conf) {
+        (Some(count), _) if count == MEMBERS => Ok(()),
+        (None, true) => Ok(()),
+        // The configuration caps what the policy asks for.
+        (Some(count), true) if count > MEMBERS => Ok(()),
+        (Some(count), _) => Err(format!(
+            "policy {name} asks for gangs of {count}, and does not allow the override min-member: expected {MEMBERS}"
+        )),
+        (None, false) => Err(format!(
+            "policy {name} neither allows the override min-member ({}) nor reads Spark's configuration: no gang's size is known",
+            labels::MIN_MEMBER
+        )),
+    }
+}
+
+fn lowers(policy: &Policy) -> Result<(), String> {
+    if policy.overrides.contains(&Override::MinMember) {
+        return Ok(());
+    }
+    Err(format!(
+        "policy {} does not allow the override min-member ({}), by which the doctor lowers the group",
+        policy.name,
+        labels::MIN_MEMBER
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config;
+    use crate::policy::overrides::{Source, hear};
+    use crate::snapshot::Overrides;
+
+    fn setup(policy: &str, served: &str) -> Setup {
+        let config = config::from_text(&format!("policies: [{{name: p, {policy}}}]")).unwrap();
+        let policy = &config.policies.listed()[0];
+        let driver = Overrides::read(|key| (key == labels::MIN_MEMBER).then_some("3"));
+        let none = Overrides::default();
+        let effective = hear(policy, [(Source::Pod, &none), (Source::Driver, &driver), (Source::Namespace, &none)]);
+        Setup::of("p", policy.scheduler.row, Some((policy, &effective)), &[served.to_owned()])
+    }
+
+    fn applicable(setup: &Setup) -> Vec<Scenario> {
+        Scenario::ALL.into_iter().filter(|scenario| setup.applies(*scenario).is_ok()).collect()
+    }
+
+    #[test]
+    fn schedulers_with_podgroups_show_all_five() {
+        for (kind, served) in [
+            ("volcano", "scheduling.volcano.sh/v1beta1"),
+            ("kube-batch", "scheduling.incubator.k8s.io/v1alpha1"),
+            ("coscheduling", "scheduling.x-k8s.io/v1alpha1"),
+            ("koordinator", "scheduling.sigs.k8s.io/v1alpha1"),
+            ("native", "scheduling.k8s.io/v1beta1"),
+        ] {
+            let setup = setup(&format!("scheduler: {{type: {kind}}}"), served);
+            assert_eq!(applicable(&setup), Scenario::ALL, "{kind}");
+            assert!(setup.has_group(), "{kind}");
+        }
+    }
+
+    #[test]
+    fn the_others_show_what_they_have() {
+        let only_driver = [
+            "scheduler: {type: yunikorn}",
+            "scheduler: {type: kai}",
+            "scheduler: {type: kueue}, queue: q",
+            "scheduler: {type: volcano}, gang: {enabled: false}",
+            "scheduler: {type: volcano}, gang: {shape: app}",
+        ];
+        for policy in only_driver {
+            assert_eq!(applicable(&setup(policy, "scheduling.volcano.sh/v1beta1")), [Scenario::Driver], "{policy}");
+        }
+        let fixed = setup("scheduler: {type: kueue}, queue: q, gang: {shape: executors}", "");
+        assert_eq!(applicable(&fixed), [Scenario::Together, Scenario::Driver]);
+        assert!(fixed.numbers_on_pods() && !fixed.has_group());
+        let annotations = setup("scheduler: {type: koordinator}, gang: {membership: annotations}", "");
+        assert_eq!(applicable(&annotations), [Scenario::Together, Scenario::Room, Scenario::Driver]);
+        let old = setup("scheduler: {type: native}", "scheduling.k8s.io/v1alpha2");
+        assert!(old.applies(Scenario::Lowered).unwrap_err().contains("scheduling.k8s.io/v1alpha2 cannot be changed"));
+    }
+
+    #[test]
+    fn a_policy_without_the_override_reports_it() {
+        let with =
+            |rest: &str| setup(&format!("scheduler: {{type: volcano}}, {rest}"), "scheduling.volcano.sh/v1beta1");
+        let closed = with("overrides: []");
+        assert!(closed.applies(Scenario::Together).is_ok(), "the configuration tells the size");
+        assert!(closed.applies(Scenario::Lowered).unwrap_err().contains("does not allow the override min-member"));
+        let blind = with("overrides: [], gang: {readSparkConf: false}");
+        assert!(blind.applies(Scenario::Together).unwrap_err().contains("no gang's size is known"));
+        let two = with("overrides: [], gang: {minMember: 2}");
+        assert!(two.applies(Scenario::Together).unwrap_err().contains("gangs of 2"));
+    }
+}

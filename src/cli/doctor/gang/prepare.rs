@@ -1,0 +1,250 @@
+//! What must hold before anything is made: the namespace, the rights, the policy, and that the webhook answers.
+
+use std::path::Path;
+
+use kube::api::{Api, DynamicObject, ListParams};
+use kube::{Client, ResourceExt};
+use serde_json::Value;
+
+use super::super::Finding;
+use super::super::gather::{self, Policy as PolicyFile};
+use super::objects::{self, App};
+use super::plan::Setup;
+use super::stage::Stop;
+use super::{access, sight};
+use crate::cluster::client::Brief;
+use crate::cluster::view::resource;
+use crate::config;
+use crate::gang::{self, GangScheduler};
+use crate::policy::overrides::{self, Effective, Source};
+use crate::policy::{Chosen, Policies, Policy};
+use crate::snapshot::{Namespace, Overrides};
+use crate::spark::pod::Pod;
+
+/// What was found out, and whether there is anything to play.
+pub(super) struct Prepared {
+    pub(super) findings: Vec<Finding>,
+    /// Nothing is played without it: the policy makes no gangs, or something failed.
+    pub(super) setup: Option<Setup>,
+}
+
+pub(super) struct Asked<'a> {
+    pub(super) client: &'a Client,
+    pub(super) namespace: &'a str,
+    /// Where spark-usher is installed.
+    pub(super) installed: &'a str,
+    pub(super) config: Option<&'a Path>,
+    pub(super) app: &'a App,
+}
+
+/// Checks. `rehearse` creates a pod by dry run.
+pub(super) async fn prepare(asked: &Asked<'_>, rehearse: impl AsyncFn(&Value) -> Result<Value, Stop>) -> Prepared {
+    let mut findings = Vec::new();
+    let setup = look(asked, rehearse, &mut findings).await.ok();
+    Prepared { findings, setup }
+}
+
+/// The end of the preparation: what was found says why.
+struct Enough;
+
+async fn look(
+    asked: &Asked<'_>,
+    rehearse: impl AsyncFn(&Value) -> Result<Value, Stop>,
+    out: &mut Vec<Finding>,
+) -> Result<Setup, Enough> {
+    let Asked { client, namespace, .. } = asked;
+    let known = namespace_of(asked, out).await?;
+    let rights = access::check(client, namespace, None).await;
+    let lacks = rights.iter().any(|finding| finding.grade == super::super::Grade::Failed);
+    out.extend(rights);
+    if lacks {
+        return Err(Enough);
+    }
+    leftovers(asked, out).await;
+    let file = policies(asked, out).await?;
+    let driver = asked.app.driver();
+    let annotation = |key: &str| crate::json::at(&driver, &["metadata", "annotations", key]).and_then(Value::as_str);
+    let of_driver = Overrides::read(annotation);
+    let chosen = file.as_ref().and_then(|policies| choose(policies, namespace, &known, &driver));
+    let chosen = chosen.map(|policy| (policy, hear(policy, &of_driver, &known.overrides)));
+    let pod = rehearse(&driver).await.map_err(|stop| out.push(unrehearsed(stop, asked))).map_err(|()| Enough)?;
+    let (policy, row) = placed(&pod, chosen.as_ref(), asked, out)?;
+    let served = match gather::served(client).await {
+        Ok(served) => served,
+        Err(error) => {
+            out.push(Finding::failed(format!("the APIs that are served cannot be read: {}", Brief(&error)), ""));
+            return Err(Enough);
+        }
+    };
+    let agrees =
+        chosen.as_ref().filter(|(known, effective)| *known.name == *policy && effective.scheduler.row.kind == row.kind);
+    let setup = Setup::of(&policy, row, agrees.map(|(policy, effective)| (*policy, effective)), &served);
+    if setup.has_group() && setup.api.is_none() {
+        let what = format!("policy {policy}: the cluster serves no PodGroups of {}: its gangs never start", row.kind);
+        out.push(Finding::failed(what, "install the scheduler with its CRDs, or another scheduler.type"));
+        return Err(Enough);
+    }
+    let rights = access::check(client, namespace, Some((row, &served))).await;
+    let lacks = rights.iter().any(|finding| finding.grade == super::super::Grade::Failed);
+    out.extend(rights);
+    if lacks { Err(Enough) } else { Ok(setup) }
+}
+
+fn object(client: &Client, namespace: Option<&str>, kind: &str, plural: &str) -> Api<DynamicObject> {
+    let resource = resource("", "v1", kind, plural);
+    match namespace {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+        None => Api::all_with(client.clone(), &resource),
+    }
+}
+
+/// The namespace as policies see it.
+async fn namespace_of(asked: &Asked<'_>, out: &mut Vec<Finding>) -> Result<Namespace, Enough> {
+    let Asked { client, namespace, app, .. } = asked;
+    let known = match object(client, None, "Namespace", "namespaces").get_opt(namespace).await {
+        Ok(Some(found)) => Namespace {
+            labels: found.labels().clone(),
+            overrides: Overrides::read(|key| found.annotations().get(key).map(String::as_str)),
+        },
+        Ok(None) => {
+            out.push(Finding::failed(format!("namespace {namespace} does not exist"), "--gang NAMESPACE"));
+            return Err(Enough);
+        }
+        Err(error) => {
+            let what = format!("namespace {namespace} cannot be read: {}; its labels are not known", Brief(&error));
+            out.push(Finding::warning(what, "the right to get namespaces"));
+            Namespace::default()
+        }
+    };
+    // Without the right to read it, the creation of the driver reports a missing account.
+    if let Ok(None) = object(client, Some(namespace), "ServiceAccount", "serviceaccounts").get_opt(&app.account).await {
+        let what = format!("namespace {namespace} has no ServiceAccount {}", app.account);
+        out.push(Finding::failed(what, "--service-account NAME: the account that Spark's drivers run as there"));
+        return Err(Enough);
+    }
+    Ok(known)
+}
+
+/// Objects of an earlier run.
+async fn leftovers(asked: &Asked<'_>, out: &mut Vec<Finding>) {
+    let mut left = Vec::new();
+    for (kind, plural) in [("Pod", "pods"), ("ConfigMap", "configmaps")] {
+        let params = ListParams::default().labels(&objects::selector(None));
+        if let Ok(all) = object(asked.client, Some(asked.namespace), kind, plural).list(&params).await {
+            left.extend(all.items.iter().map(|one| format!("{}/{}", kind.to_lowercase(), one.name_any())));
+        }
+    }
+    if !left.is_empty() {
+        out.push(Finding::warning(
+            format!("left by a run that was ended, unless another one is under way: {}", left.join(", ")),
+            objects::removal(asked.namespace, None),
+        ));
+    }
+}
+
+/// The policy file; `None` when it cannot be known, which the webhook's answer makes up for.
+async fn policies(asked: &Asked<'_>, out: &mut Vec<Finding>) -> Result<Option<Policies>, Enough> {
+    let read = match asked.config {
+        Some(path) => config::from_path(path).map_err(|error| format!("{}: {error}", path.display())),
+        None => match gather::installed_policy(asked.client, asked.installed).await {
+            Ok(Some(PolicyFile::Text(text))) => config::from_text(&text).map_err(|error| error.to_string()),
+            Ok(Some(PolicyFile::None)) => Ok(config::Config::default()),
+            other => {
+                let why = match other {
+                    Ok(Some(PolicyFile::Missing(what))) => format!("{what} is not there"),
+                    Err(error) => error,
+                    _ => format!("no Deployment of spark-usher in namespace {}", asked.installed),
+                };
+                let what = format!(
+                    "the policy file is not known: {why}; policy and scheduler are taken from the webhook's answer"
+                );
+                out.push(Finding::warning(what, "--namespace RELEASE, or --config FILE"));
+                return Ok(None);
+            }
+        },
+    };
+    match read {
+        Ok(config) => Ok(Some((*config.policies).clone())),
+        Err(error) => {
+            out.push(Finding::failed(
+                format!("the policy file cannot be used: {error}"),
+                "spark-usher config check FILE",
+            ));
+            Err(Enough)
+        }
+    }
+}
+
+fn choose<'p>(policies: &'p Policies, namespace: &str, known: &Namespace, driver: &Value) -> Option<&'p Policy> {
+    let text = driver.to_string();
+    let pod = Pod::read_whole(text.as_bytes()).ok()?;
+    match policies.choose(namespace, Some(known), &pod) {
+        Chosen::Policy(policy) | Chosen::NamespaceUnknown(policy) => Some(policy),
+    }
+}
+
+fn hear(policy: &Policy, driver: &Overrides, namespace: &Overrides) -> Effective {
+    let none = Overrides::default();
+    overrides::hear(policy, [(Source::Pod, &none), (Source::Driver, driver), (Source::Namespace, namespace)])
+}
+
+fn unrehearsed(stop: Stop, asked: &Asked<'_>) -> Finding {
+    let (why, fix) = match stop {
+        Stop::Failed { why, fix } | Stop::NoDriver { why, fix } => (why, fix),
+        Stop::Skipped(why) => (why, String::new()),
+    };
+    let fix = if fix.is_empty() {
+        format!("a namespace in which pods can be created: --gang {}", asked.namespace)
+    } else {
+        fix
+    };
+    Finding::failed(why, fix)
+}
+
+/// The policy and the scheduler by which the webhook placed the driver.
+fn placed(
+    pod: &Value,
+    chosen: Option<&(&Policy, Effective)>,
+    asked: &Asked<'_>,
+    out: &mut Vec<Finding>,
+) -> Result<(String, &'static GangScheduler), Enough> {
+    const CURE: &str = "spark-usher doctor --try-in NAMESPACE says whether the API server reaches it";
+    if let Some((policy, kind)) = sight::placed_by(pod)
+        && let Some(row) = GangScheduler::of_kind(kind)
+    {
+        if let Some((known, effective)) = chosen
+            && (*known.name != *policy || effective.scheduler.row.kind != kind)
+        {
+            let what = format!(
+                "the webhook placed a driver by policy {policy} ({kind}), the policy file says {} ({})",
+                known.name, effective.scheduler.row.kind
+            );
+            out.push(Finding::warning(
+                what,
+                "replicas that could not take the latest file: their log, or --config FILE",
+            ));
+        }
+        out.push(Finding::ok(format!("the webhook places drivers by policy {policy} ({kind})")));
+        return Ok((policy.to_owned(), row));
+    }
+    out.push(match chosen {
+        Some((policy, effective)) if effective.scheduler.row.kind == gang::NONE.kind => {
+            Finding::ok(format!("no gang under policy {}: its scheduler type is none", policy.name))
+        }
+        Some((policy, effective)) => Finding::failed(
+            format!(
+                "a driver in {} came back without the scheduler of policy {} ({}): the webhook did not place it",
+                asked.namespace, policy.name, effective.scheduler.row.kind
+            ),
+            CURE,
+        ),
+        None => Finding::failed(
+            format!(
+                "a driver in {} came back unplaced: its policy has scheduler type none, or the webhook did not answer",
+                asked.namespace
+            ),
+            CURE,
+        ),
+    });
+    Err(Enough)
+}

@@ -1,0 +1,142 @@
+//! Where two executors fit and a third does not: one node, and a request that follows from what it has left.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::json::{at, list, text};
+use crate::spark::pod::{Body, Pod};
+use crate::spark::quantity::Quantity;
+use crate::spark::resources;
+
+/// Label of nodes by which a pod names one.
+pub(super) const HOSTNAME: &str = "kubernetes.io/hostname";
+
+/// The least that a node must have left, in thousandths of a processor: below it a request would vanish among others'.
+const LEAST: u64 = 240;
+
+/// A node and a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Room {
+    pub(super) node: String,
+    /// Thousandths of a processor for each executor.
+    pub(super) cpu: u64,
+}
+
+/// Picks the node with most room. `priority` is that of the executors, unless they evict nobody: pods of a lower one would be
+/// evicted to make room, so a node that has such pods is left alone.
+pub(super) fn pick(
+    nodes: &[Value],
+    pods: &[Value],
+    pool: &BTreeMap<String, String>,
+    priority: Option<i64>,
+) -> Result<Room, String> {
+    let (mut best, mut evicting) = (None::<(u64, String)>, 0);
+    let usable = nodes.iter().filter(|node| is_usable(node, pool));
+    for node in usable {
+        let name = text(node, &["metadata", "name"]);
+        let here = || pods.iter().filter(move |pod| text(pod, &["spec", "nodeName"]) == name && !is_over(pod));
+        let of = |pod: &Value| at(pod, &["spec", "priority"]).and_then(Value::as_i64).unwrap_or(0);
+        if priority.is_some_and(|priority| here().any(|pod| of(pod) < priority)) {
+            evicting += 1;
+            continue;
+        }
+        let allocatable = text(node, &["status", "allocatable", "cpu"]).parse().unwrap_or(Quantity::ZERO);
+        let free = here().fold(allocatable, |free, pod| free.minus(cpu_of(pod)));
+        let free = u64::try_from(free.times(1000).whole_units()).unwrap_or(0);
+        if best.as_ref().is_none_or(|(most, _)| free > *most) {
+            best = Some((free, text(node, &["metadata", "labels", HOSTNAME]).to_owned()));
+        }
+    }
+    match best {
+        // Two take five sixths of it, three would need a quarter more than it has.
+        Some((free, node)) if free >= LEAST => Ok(Room { node, cpu: free * 5 / 12 }),
+        Some((free, _)) => Err(format!("no node has more than {free}m processor left: expected {LEAST}m at least")),
+        None if evicting > 0 => Err(format!(
+            "{evicting} nodes run pods of a lower priority than the executors, which could be evicted: none is taken"
+        )),
+        None => Err(format!("no node is ready, free of taints, of the policy's nodePool and labelled {HOSTNAME}")),
+    }
+}
+
+fn is_usable(node: &Value, pool: &BTreeMap<String, String>) -> bool {
+    let label = |key: &str| text(node, &["metadata", "labels", key]);
+    let repels = |taint: &&Value| matches!(text(taint, &["effect"]), "NoSchedule" | "NoExecute");
+    let mut conditions = list(node, &["status", "conditions"]).iter();
+    !label(HOSTNAME).is_empty()
+        && pool.iter().all(|(key, value)| label(key) == value)
+        && at(node, &["spec", "unschedulable"]) != Some(&Value::Bool(true))
+        && !list(node, &["spec", "taints"]).iter().any(|taint| repels(&taint))
+        && conditions.all(|one| text(one, &["type"]) != "Ready" || text(one, &["status"]) == "True")
+}
+
+fn is_over(pod: &Value) -> bool {
+    matches!(text(pod, &["status", "phase"]), "Succeeded" | "Failed")
+}
+
+fn cpu_of(pod: &Value) -> Quantity {
+    let text = pod.to_string();
+    let Ok(pod) = Pod::read_whole(text.as_bytes()) else { return Quantity::ZERO };
+    match &pod.body {
+        Body::Read(workload) => resources::of_pod(workload).get("cpu").unwrap_or(Quantity::ZERO),
+        Body::Raw(_) => Quantity::ZERO,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn node(name: &str, cpu: &str) -> Value {
+        json!({"metadata": {"name": name, "labels": {HOSTNAME: format!("{name}.local"), "pool": "spark"}},
+            "status": {"allocatable": {"cpu": cpu}, "conditions": [{"type": "Ready", "status": "True"}]}})
+    }
+
+    fn pod(node: &str, cpu: &str, priority: i64) -> Value {
+        json!({"metadata": {"name": "p", "namespace": "n", "uid": "u"}, "status": {"phase": "Running"},
+            "spec": {"nodeName": node, "priority": priority, "containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]}})
+    }
+
+    fn none() -> BTreeMap<String, String> {
+        BTreeMap::new()
+    }
+
+    #[test]
+    fn two_fit_and_three_do_not() {
+        let nodes = [node("a", "4"), node("b", "3")];
+        let pods = [pod("a", "2", 0), pod("b", "600m", 0)];
+        let room = pick(&nodes, &pods, &none(), Some(0)).unwrap();
+        assert_eq!(room, Room { node: "b.local".into(), cpu: 1000 });
+        assert!(2 * room.cpu < 2400 && 3 * room.cpu > 2400);
+    }
+
+    #[test]
+    fn pods_that_ended_take_no_room() {
+        let mut ended = pod("a", "3", 0);
+        ended["status"]["phase"] = "Succeeded".into();
+        assert_eq!(pick(&[node("a", "2400m")], &[ended], &none(), Some(0)).unwrap().cpu, 1000);
+    }
+
+    #[test]
+    fn nodes_that_cannot_be_used_are_named() {
+        let pool = BTreeMap::from([("pool".to_owned(), "gpu".to_owned())]);
+        assert!(pick(&[node("a", "4")], &[], &pool, None).unwrap_err().contains("nodePool"));
+        let mut tainted = node("a", "4");
+        tainted["spec"]["taints"] = json!([{"key": "x", "effect": "NoSchedule"}]);
+        let mut away = node("b", "4");
+        away["status"]["conditions"][0]["status"] = "Unknown".into();
+        let mut closed = node("c", "4");
+        closed["spec"]["unschedulable"] = true.into();
+        assert!(pick(&[tainted, away, closed], &[], &none(), None).is_err());
+        assert!(pick(&[node("a", "200m")], &[], &none(), None).unwrap_err().contains("expected 240m"));
+    }
+
+    #[test]
+    fn nobody_is_evicted() {
+        let pods = [pod("a", "1", -10)];
+        assert!(pick(&[node("a", "4")], &pods, &none(), Some(0)).unwrap_err().contains("evicted"));
+        assert!(pick(&[node("a", "4")], &pods, &none(), None).is_ok(), "preemptionPolicy: Never");
+        assert!(pick(&[node("a", "4")], &pods, &none(), Some(-10)).is_ok());
+    }
+}

@@ -1,0 +1,209 @@
+//! One look at an application: its pods and its PodGroup, and what they say.
+
+use serde_json::Value;
+
+use super::plan::Setup;
+use crate::gang::{GroupKeyPlace, Membership, Shape};
+use crate::json::{at, entries, list, text};
+use crate::snapshot::MarkPlace;
+use crate::spark::labels;
+
+/// One look.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Sight {
+    pub(super) pods: Vec<Value>,
+    pub(super) group: Option<Value>,
+}
+
+/// Whether a pod has a place on a node.
+pub(super) fn is_bound(pod: &Value) -> bool {
+    !text(pod, &["spec", "nodeName"]).is_empty()
+        || scheduled(pod).is_some_and(|condition| text(condition, &["status"]) == "True")
+}
+
+fn scheduled(pod: &Value) -> Option<&Value> {
+    list(pod, &["status", "conditions"]).iter().find(|condition| text(condition, &["type"]) == "PodScheduled")
+}
+
+/// Whether an object is on its way out.
+pub(super) fn is_going(object: &Value) -> bool {
+    at(object, &["metadata", "deletionTimestamp"]).is_some()
+}
+
+pub(super) fn name(object: &Value) -> &str {
+    text(object, &["metadata", "name"])
+}
+
+pub(super) fn uid(object: &Value) -> &str {
+    text(object, &["metadata", "uid"])
+}
+
+fn is_running(pod: &Value) -> bool {
+    text(pod, &["status", "phase"]) == "Running"
+}
+
+fn role(pod: &Value) -> &str {
+    text(pod, &["metadata", "labels", labels::ROLE])
+}
+
+impl Sight {
+    pub(super) fn driver(&self) -> Option<&Value> {
+        self.pods.iter().find(|pod| role(pod) == labels::ROLE_DRIVER)
+    }
+
+    pub(super) fn executors(&self) -> impl Iterator<Item = &Value> {
+        self.pods.iter().filter(|pod| role(pod) == labels::ROLE_EXECUTOR)
+    }
+
+    /// How many executors have a place.
+    pub(super) fn bound(&self) -> usize {
+        self.executors().filter(|pod| is_bound(pod)).count()
+    }
+
+    /// How many executors run.
+    pub(super) fn running(&self) -> usize {
+        self.executors().filter(|pod| is_running(pod)).count()
+    }
+
+    /// Whether somebody runs pods here: the driver does.
+    pub(super) fn has_kubelet(&self) -> bool {
+        self.driver().is_some_and(is_running)
+    }
+
+    /// The count in the PodGroup, in whichever scheduler's words.
+    pub(super) fn count(&self) -> Option<u64> {
+        let spec = at(self.group.as_ref()?, &["spec"])?;
+        spec.get("minMember").or_else(|| spec.pointer("/schedulingPolicy/gang/minCount"))?.as_u64()
+    }
+
+    /// What schedulers say about the pods that wait, once each.
+    pub(super) fn waits(&self) -> String {
+        let mut said: Vec<String> = Vec::new();
+        for pod in self.pods.iter().filter(|pod| !is_bound(pod)) {
+            let gates = list(pod, &["spec", "schedulingGates"]).iter().map(|gate| text(gate, &["name"]));
+            let gates = gates.collect::<Vec<_>>().join(", ");
+            let message = scheduled(pod).map(|condition| text(condition, &["message"])).unwrap_or_default();
+            let line = match (gates.is_empty(), message.is_empty()) {
+                (false, _) => format!("pods are held by the scheduling gate {gates}"),
+                (true, false) => format!("{} reports: {message}", text(pod, &["spec", "schedulerName"])),
+                (true, true) => {
+                    format!("{} reports nothing about {}", text(pod, &["spec", "schedulerName"]), name(pod))
+                }
+            };
+            if !said.contains(&line) && said.len() < 3 {
+                said.push(line);
+            }
+        }
+        said.join("; ")
+    }
+}
+
+/// The policy and the scheduler type by which the webhook placed a pod.
+pub(super) fn placed_by(pod: &Value) -> Option<(&str, &str)> {
+    text(pod, &["metadata", "annotations", labels::BY]).split_once('/')
+}
+
+/// The gang that a pod names to its scheduler.
+pub(super) fn group_of<'p>(setup: &Setup, pod: &'p Value) -> Option<&'p str> {
+    let name = match setup.row.group_key {
+        GroupKeyPlace::None => "",
+        GroupKeyPlace::Mark(MarkPlace::Label, key) => text(pod, &["metadata", "labels", key]),
+        GroupKeyPlace::Mark(MarkPlace::Annotation, key) => text(pod, &["metadata", "annotations", key]),
+        GroupKeyPlace::SchedulingGroup => text(pod, &["spec", "schedulingGroup", "podGroupName"]),
+    };
+    Some(name).filter(|name| !name.is_empty())
+}
+
+/// Whether an executor came back as the policy says, or what is missing.
+pub(super) fn check_placed(setup: &Setup, pod: &Value) -> Result<(), String> {
+    match placed_by(pod) {
+        Some((policy, kind)) if policy == setup.policy && kind == setup.row.kind => {}
+        Some((policy, kind)) => {
+            return Err(format!(
+                "executor {} was placed by policy {policy} ({kind}), its driver by {} ({})",
+                name(pod),
+                setup.policy,
+                setup.row.kind
+            ));
+        }
+        None => {
+            return Err(format!("executor {} came back without a scheduler: the webhook did not place it", name(pod)));
+        }
+    }
+    let names_group = setup.shape == Shape::Executors && setup.membership == Membership::PodGroup;
+    if names_group && setup.row.group_key != GroupKeyPlace::None && group_of(setup, pod).is_none() {
+        let native = setup.row.group_key == GroupKeyPlace::SchedulingGroup;
+        let hint = if native { " (the API server drops spec.schedulingGroup without its feature gates)" } else { "" };
+        return Err(format!("executor {} names no gang{hint}", name(pod)));
+    }
+    Ok(())
+}
+
+/// Whether a pod says how large its gang is, where the scheduler reads that from pods.
+pub(super) fn is_sized(setup: &Setup, pod: &Value) -> bool {
+    match setup.membership {
+        Membership::PodGroup => group_of(setup, pod).is_some(),
+        Membership::Annotations => setup.row.more_keys.iter().all(|(place, key)| {
+            let map = if *place == MarkPlace::Label { "labels" } else { "annotations" };
+            at(pod, &["metadata", map, key]).is_some()
+        }),
+    }
+}
+
+/// Whether the driver of this uid is the controlling owner.
+pub(super) fn is_owned_by(pod: &Value, driver: &str) -> bool {
+    list(pod, &["metadata", "ownerReferences"]).iter().any(|owner| text(owner, &["uid"]) == driver)
+}
+
+/// Annotations that spark-usher wrote onto a pod, for a line of the report.
+pub(super) fn notes(pod: &Value) -> String {
+    let ours = entries(pod, &["metadata", "annotations"]).filter(|(key, _)| key.starts_with(labels::PREFIX));
+    ours.map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gang::GangScheduler;
+    use serde_json::json;
+
+    fn setup(kind: &str) -> Setup {
+        let row = GangScheduler::of_kind(kind).unwrap();
+        Setup::of("p", row, None, &row.apis.iter().map(|api| api.api_version()).collect::<Vec<_>>())
+    }
+
+    fn executor(by: &str) -> Value {
+        json!({"metadata": {"name": "e", "labels": {"spark-role": "executor"}, "annotations": {"spark-usher.io/by": by}},
+            "spec": {"schedulerName": "volcano"}})
+    }
+
+    #[test]
+    fn what_is_missing_from_an_executor_is_named() {
+        let mut pod = executor("p/volcano");
+        let of = |pod: &Value| check_placed(&setup("volcano"), pod).unwrap_err();
+        assert_eq!(of(&pod), "executor e names no gang");
+        pod["metadata"]["annotations"]["scheduling.k8s.io/group-name"] = "g".into();
+        assert!(check_placed(&setup("volcano"), &pod).is_ok());
+        assert!(of(&executor("q/volcano")).contains("was placed by policy q"));
+        assert!(of(&executor("")).contains("the webhook did not place it"));
+        assert!(check_placed(&setup("native"), &executor("p/native")).unwrap_err().contains("feature gates"));
+        assert!(check_placed(&setup("kai"), &executor("p/kai")).is_ok());
+        assert!(check_placed(&setup("yunikorn"), &executor("p/yunikorn")).is_ok());
+    }
+
+    #[test]
+    fn the_count_in_both_words_and_why_pods_wait() {
+        let mut sight = Sight { pods: vec![executor("p/volcano")], group: Some(json!({"spec": {"minMember": 3}})) };
+        assert_eq!(sight.count(), Some(3));
+        assert_eq!(sight.waits(), "volcano reports nothing about e");
+        sight.group = Some(json!({"spec": {"schedulingPolicy": {"gang": {"minCount": 2}}}}));
+        assert_eq!(sight.count(), Some(2));
+        sight.pods[0]["status"]["conditions"] =
+            json!([{"type": "PodScheduled", "status": "False", "message": "1 of 3"}]);
+        assert_eq!(sight.waits(), "volcano reports: 1 of 3");
+        sight.pods[0]["spec"]["schedulingGates"] = json!([{"name": "kueue.x-k8s.io/admission"}]);
+        assert_eq!(sight.waits(), "pods are held by the scheduling gate kueue.x-k8s.io/admission");
+        sight.pods[0]["spec"]["nodeName"] = "n".into();
+        assert_eq!((sight.waits().as_str(), sight.bound()), ("", 1));
+    }
+}

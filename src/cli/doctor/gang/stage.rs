@@ -1,0 +1,430 @@
+//! The thin edge: creates the pods, looks at them, removes them.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::ServiceAccount;
+use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::{Client, Config};
+use serde_json::{Value, json};
+
+use super::objects::{self, App};
+use super::plan::Setup;
+use super::room::{self, Room};
+use super::sight::{self, Sight};
+use super::table::Seen;
+use crate::cluster::client::{Brief, by_token};
+use crate::cluster::view::resource;
+use crate::json::{at, text};
+use crate::runtime::clock;
+use crate::spark::labels;
+
+/// How often the cluster is looked at.
+const LOOK: Duration = Duration::from_millis(100);
+/// How long one request may take.
+const REQUEST: Duration = Duration::from_secs(15);
+/// So many looks in a row may fail.
+const FAILURES: u32 = 20;
+/// How long the removal of what was made may take.
+const REMOVAL: Duration = Duration::from_secs(30);
+/// How long the owner's death and spark-usher may take to remove a PodGroup before the doctor does.
+const COLLECTED: Duration = Duration::from_secs(5);
+/// How long pods that are bound may take to run, where somebody runs pods.
+const START: Duration = Duration::from_secs(10);
+
+/// Why a scenario did not end well.
+#[derive(Debug)]
+pub(super) enum Stop {
+    /// The gang did not do what it should.
+    Failed { why: String, fix: String },
+    /// The driver got no place: nothing else can be tried.
+    NoDriver { why: String, fix: String },
+    /// It cannot be tried on this cluster.
+    Skipped(String),
+}
+
+impl Stop {
+    pub(super) fn failed(why: impl Into<String>, fix: impl Into<String>) -> Stop {
+        Stop::Failed { why: why.into(), fix: fix.into() }
+    }
+}
+
+/// What came of waiting.
+pub(super) enum Reached {
+    /// It holds, after so long.
+    Yes(Sight, Duration),
+    /// It did not hold in time.
+    No(Sight),
+}
+
+/// A run of the doctor.
+pub(super) struct Stage {
+    pub(super) client: Client,
+    pub(super) config: Config,
+    pub(super) setup: Setup,
+    pub(super) namespace: String,
+    pub(super) run: String,
+    pub(super) image: String,
+    pub(super) account: String,
+    /// How long a step may take.
+    pub(super) timeout: Duration,
+    /// For how long pods must still wait.
+    pub(super) wait: Duration,
+    /// PodGroups that the pods named.
+    pub(super) groups: RefCell<BTreeSet<String>>,
+}
+
+/// An application whose driver has a place.
+pub(super) struct Played {
+    pub(super) app: App,
+    /// With the driver's own token, as Spark creates executors.
+    client: Client,
+    pub(super) driver: String,
+    group: RefCell<Option<String>>,
+}
+
+impl Played {
+    pub(super) fn group(&self) -> String {
+        self.group.borrow().clone().unwrap_or_default()
+    }
+}
+
+/// One request: the operation and the API server's own words when it fails.
+async fn call<T>(what: &str, request: impl Future<Output = kube::Result<T>>) -> Result<T, Stop> {
+    match tokio::time::timeout(REQUEST, request).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(error)) => Err(Stop::failed(format!("cannot {what}: {}", Brief(&error)), cure(&error))),
+        Err(_) => Err(Stop::failed(format!("cannot {what}: no answer within {} s", REQUEST.as_secs()), "")),
+    }
+}
+
+fn cure(error: &kube::Error) -> &'static str {
+    match error {
+        kube::Error::Api(status) if status.code == 403 => "a right, a quota or an admission policy of the namespace",
+        _ => "",
+    }
+}
+
+fn value(object: DynamicObject) -> Value {
+    serde_json::to_value(object).unwrap_or(Value::Null)
+}
+
+impl Stage {
+    fn api(&self, client: &Client, kind: &str, plural: &str) -> Api<DynamicObject> {
+        Api::namespaced_with(client.clone(), &self.namespace, &resource("", "v1", kind, plural))
+    }
+
+    fn pods(&self) -> Api<DynamicObject> {
+        self.api(&self.client, "Pod", "pods")
+    }
+
+    fn podgroups(&self) -> Option<Api<DynamicObject>> {
+        let api = self.setup.api.filter(|_| self.setup.has_group())?;
+        let resource = resource(api.group, api.version, api.kind, api.plural);
+        Some(Api::namespaced_with(self.client.clone(), &self.namespace, &resource))
+    }
+
+    /// An application that has not begun.
+    pub(super) fn app(&self, number: usize, room: Option<&Room>) -> App {
+        App {
+            run: self.run.clone(),
+            namespace: self.namespace.clone(),
+            name: format!("doctor-{}-{number}", self.run),
+            image: self.image.clone(),
+            account: self.account.clone(),
+            cpu: room.map_or(objects::TINY_CPU, |room| room.cpu),
+            node: room.map(|room| room.node.clone()),
+        }
+    }
+
+    /// Creates the configuration and the driver, and waits for its place.
+    pub(super) async fn start(&self, app: App, seen: &mut Vec<Seen>) -> Result<Played, Stop> {
+        let maps = self.api(&self.client, "ConfigMap", "configmaps");
+        create(&maps, "create a ConfigMap", &app.config_map(), false).await?;
+        let from = clock::instant();
+        let driver = create(&self.pods(), "create the driver's pod", &app.driver(), false).await?;
+        if sight::placed_by(&driver) != Some((&self.setup.policy, self.setup.row.kind)) {
+            let why = format!("the driver came back with {:?} of spark-usher", sight::notes(&driver));
+            return Err(Stop::failed(
+                why,
+                "the webhook did not answer, or replicas have different policies: spark-usher doctor",
+            ));
+        }
+        let driver = sight::uid(&driver).to_owned();
+        let client = self.token(&app, &driver).await?;
+        let played = Played { app, client, driver, group: RefCell::default() };
+        match self.until(&played, from, |sight| sight.driver().is_some_and(sight::is_bound)).await? {
+            Reached::Yes(_, took) => seen.push(Seen { what: "the driver is bound".into(), took: Some(took) }),
+            Reached::No(sight) => {
+                let why = format!("the driver got no node in {} s: {}", self.timeout.as_secs(), sight.waits());
+                let fix = "is that scheduler running, and is there room? kubectl describe pod, and the scheduler's log";
+                return Err(Stop::NoDriver { why, fix: fix.to_owned() });
+            }
+        }
+        if self.setup.numbers_on_pods() {
+            self.size_is_known(&played, from, seen).await?;
+        }
+        Ok(played)
+    }
+
+    /// Waits until the webhook knows how large the gang is: spark-usher reads a driver's configuration a moment after the driver
+    /// is there, and real drivers take longer than that to create executors.
+    async fn size_is_known(&self, played: &Played, from: Instant, seen: &mut Vec<Seen>) -> Result<(), Stop> {
+        let pods = self.api(&played.client, "Pod", "pods");
+        loop {
+            let pod = create(&pods, "create an executor (dry run)", &played.app.executor(1), true).await?;
+            let took = clock::instant().duration_since(from);
+            if sight::is_sized(&self.setup, &pod) {
+                seen.push(Seen { what: "the webhook knows the gang's size".into(), took: Some(took) });
+                return Ok(());
+            }
+            if took >= self.timeout {
+                let why = format!(
+                    "the webhook does not write the gang's size onto executors {} s after their driver was created",
+                    self.timeout.as_secs()
+                );
+                return Err(Stop::failed(
+                    why,
+                    "gang.readSparkConf, the override min-member, and the right to get configmaps",
+                ));
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// A client with a token that is bound to the driver's pod, as the one that kubelet mounts into it.
+    async fn token(&self, app: &App, driver: &str) -> Result<Client, Stop> {
+        let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), &self.namespace);
+        let request = TokenRequest {
+            spec: Some(TokenRequestSpec {
+                bound_object_ref: Some(BoundObjectReference {
+                    api_version: Some("v1".to_owned()),
+                    kind: Some("Pod".to_owned()),
+                    name: Some(app.driver_name()),
+                    uid: Some(driver.to_owned()),
+                }),
+                expiration_seconds: Some(3600),
+                ..TokenRequestSpec::default()
+            }),
+            ..TokenRequest::default()
+        };
+        let what = format!("get a token of ServiceAccount {}", self.account);
+        let params = PostParams::default();
+        let issued = call(&what, accounts.create_token_request(&self.account, &params, &request)).await?;
+        let token = issued.status.and_then(|status| status.token);
+        let token = token.ok_or_else(|| Stop::failed(format!("cannot {what}: the answer has none"), ""))?;
+        by_token(&self.config, token).map_err(|error| Stop::failed(format!("{error:#}"), ""))
+    }
+
+    /// Creates an executor as the driver does.
+    pub(super) async fn executor(&self, played: &Played, id: u32) -> Result<(), Stop> {
+        let pods = self.api(&played.client, "Pod", "pods");
+        let what = format!("create an executor as the driver (ServiceAccount {})", self.account);
+        let made = create(&pods, &what, &played.app.executor(id), false).await;
+        let made = made.map_err(|stop| match stop {
+            Stop::Failed { why, fix } if !fix.is_empty() => {
+                Stop::failed(why, format!("{fix}; --service-account names the account that Spark's drivers run as"))
+            }
+            other => other,
+        })?;
+        if let Some(group) = sight::group_of(&self.setup, &made).filter(|_| self.setup.has_group()) {
+            *played.group.borrow_mut() = Some(group.to_owned());
+            self.groups.borrow_mut().insert(group.to_owned());
+        }
+        let fix = "the webhook did not answer, or replicas have different policies: spark-usher doctor";
+        sight::check_placed(&self.setup, &made).map_err(|why| Stop::failed(why, fix))
+    }
+
+    /// An object as it would be stored; nothing is made.
+    pub(super) async fn rehearse(&self, pod: &Value) -> Result<Value, Stop> {
+        create(&self.pods(), "create a pod (dry run)", pod, true).await
+    }
+
+    /// Where two executors fit and three do not.
+    pub(super) async fn room(&self, app: &App) -> Result<Room, Stop> {
+        let pod = self.rehearse(&app.executor(1)).await?;
+        let never = text(&pod, &["spec", "preemptionPolicy"]) == "Never";
+        let priority = at(&pod, &["spec", "priority"]).and_then(Value::as_i64).unwrap_or(0);
+        let all = async |kind: &str, plural: &str| {
+            let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource("", "v1", kind, plural));
+            let found = call(&format!("list all {plural}"), api.list(&ListParams::default())).await;
+            let found = found.map_err(|stop| match stop {
+                Stop::Failed { why, .. } => Stop::Skipped(format!("{why}: what the nodes have left is not known")),
+                other => other,
+            })?;
+            Ok::<Vec<Value>, Stop>(found.items.into_iter().map(value).collect())
+        };
+        let (nodes, pods) = (all("Node", "nodes").await?, all("Pod", "pods").await?);
+        room::pick(&nodes, &pods, &self.setup.node_pool, (!never).then_some(priority)).map_err(Stop::Skipped)
+    }
+
+    /// Sets how many executors the driver asks for.
+    pub(super) async fn lower(&self, played: &Played, count: u32) -> Result<(), Stop> {
+        let patch = json!({"metadata": {"annotations": {labels::MIN_MEMBER: count.to_string()}}});
+        let (pods, name, params) = (self.pods(), played.app.driver_name(), PatchParams::default());
+        call("annotate the driver", pods.patch(&name, &params, &Patch::Merge(&patch))).await.map(|_| ())
+    }
+
+    /// Deletes the driver at once.
+    pub(super) async fn end_driver(&self, played: &Played) -> Result<(), Stop> {
+        let pods = self.pods();
+        call("delete the driver", pods.delete(&played.app.driver_name(), &at_once(&played.driver))).await.map(|_| ())
+    }
+
+    async fn look(&self, played: &Played) -> Result<Sight, Stop> {
+        let selector = format!("{},{}={}", objects::selector(Some(&self.run)), labels::APP_SELECTOR, played.app.name);
+        let pods = self.pods();
+        let pods = call("list pods", pods.list(&ListParams::default().labels(&selector))).await?;
+        let group = played.group.borrow().clone();
+        let group = match (self.podgroups(), group) {
+            (Some(api), Some(group)) => call("get the PodGroup", api.get_opt(&group)).await?,
+            _ => None,
+        };
+        Ok(Sight { pods: pods.items.into_iter().map(value).collect(), group: group.map(value) })
+    }
+
+    /// Looks until something holds, and for how long that took since `from`.
+    pub(super) async fn until(
+        &self,
+        played: &Played,
+        from: Instant,
+        done: impl Fn(&Sight) -> bool,
+    ) -> Result<Reached, Stop> {
+        self.until_within(played, from, self.timeout, done).await
+    }
+
+    /// The same for pods that are bound and only have to be started.
+    pub(super) async fn until_started(
+        &self,
+        played: &Played,
+        from: Instant,
+        done: impl Fn(&Sight) -> bool,
+    ) -> Result<Reached, Stop> {
+        self.until_within(played, from, self.timeout.min(START), done).await
+    }
+
+    async fn until_within(
+        &self,
+        played: &Played,
+        from: Instant,
+        within: Duration,
+        done: impl Fn(&Sight) -> bool,
+    ) -> Result<Reached, Stop> {
+        let (begin, mut failures) = (clock::instant(), 0);
+        loop {
+            match self.look(played).await {
+                Ok(sight) if done(&sight) => return Ok(Reached::Yes(sight, clock::instant().duration_since(from))),
+                Ok(sight) if clock::instant().duration_since(begin) >= within => return Ok(Reached::No(sight)),
+                Ok(_) => failures = 0,
+                Err(stop) if failures >= FAILURES => return Err(stop),
+                Err(_) => failures += 1,
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Makes sure that something does not come about for a while.
+    pub(super) async fn hold(
+        &self,
+        played: &Played,
+        broken: impl Fn(&Sight) -> bool,
+    ) -> Result<Result<Duration, Sight>, Stop> {
+        let from = clock::instant();
+        Ok(match self.until_within(played, from, self.wait, broken).await? {
+            Reached::Yes(sight, _) => Err(sight),
+            Reached::No(_) => Ok(clock::instant().duration_since(from)),
+        })
+    }
+
+    /// Removes everything of this run, or of one application of it. Returns what is left when the time is over.
+    pub(super) async fn clear(&self, app: Option<&str>) -> Vec<String> {
+        let mut selector = objects::selector(Some(&self.run));
+        if let Some(app) = app {
+            selector.push_str(&format!(",{}={app}", labels::APP_SELECTOR));
+        }
+        let begin = clock::instant();
+        let late = || clock::instant().duration_since(begin) >= REMOVAL;
+        let mut quiet = 0;
+        loop {
+            let left = self.remove(&selector).await;
+            // A creation that was under way when the run was interrupted may arrive a moment later.
+            quiet = if left.is_empty() { quiet + 1 } else { 0 };
+            if quiet == 2 {
+                break;
+            }
+            if late() {
+                return left;
+            }
+            tokio::time::sleep(LOOK * 3).await;
+        }
+        let gone = clock::instant();
+        loop {
+            let overdue = clock::instant().duration_since(gone) >= COLLECTED;
+            let left = self.remove_groups(overdue).await;
+            if left.is_empty() || late() {
+                return left;
+            }
+            tokio::time::sleep(LOOK * 3).await;
+        }
+    }
+
+    /// Deletes what is there, each by its uid. Returns what was there.
+    async fn remove(&self, selector: &str) -> Vec<String> {
+        let mut found = Vec::new();
+        for (kind, plural) in [("Pod", "pods"), ("ConfigMap", "configmaps")] {
+            let api = self.api(&self.client, kind, plural);
+            match call("list", api.list(&ListParams::default().labels(selector))).await {
+                Ok(all) => {
+                    for object in all.items.into_iter().map(value) {
+                        let name = sight::name(&object);
+                        // What is already gone needs no deletion; the next list shows the rest.
+                        let _ = call("delete", api.delete(name, &at_once(sight::uid(&object)))).await;
+                        found.push(format!("{}/{name}", kind.to_lowercase()));
+                    }
+                }
+                Err(_) => found.push(format!("{plural} (they cannot be listed)")),
+            }
+        }
+        found
+    }
+
+    /// Looks after the PodGroups that the pods named. Those that nobody removed in time are deleted where they are spark-usher's.
+    async fn remove_groups(&self, overdue: bool) -> Vec<String> {
+        let Some(api) = self.podgroups() else { return Vec::new() };
+        let names: Vec<String> = self.groups.borrow().iter().cloned().collect();
+        let mut left = Vec::new();
+        for name in names {
+            match call("get", api.get_opt(&name)).await {
+                Ok(None) => {
+                    self.groups.borrow_mut().remove(&name);
+                }
+                Ok(Some(group)) => {
+                    let group = value(group);
+                    let ours = text(&group, &["metadata", "labels", labels::MANAGED_BY]) == labels::USHER;
+                    if overdue && ours && !sight::is_going(&group) {
+                        let _ = call("delete", api.delete(&name, &at_once(sight::uid(&group)))).await;
+                    }
+                    left.push(format!("podgroup/{name}"));
+                }
+                Err(_) => left.push(format!("podgroup/{name} (it cannot be read)")),
+            }
+        }
+        left
+    }
+}
+
+/// Creates an object, or only rehearses it.
+async fn create(api: &Api<DynamicObject>, what: &str, object: &Value, dry_run: bool) -> Result<Value, Stop> {
+    let object: DynamicObject =
+        serde_json::from_value(object.clone()).map_err(|error| Stop::failed(format!("cannot {what}: {error}"), ""))?;
+    let params = PostParams { dry_run, ..PostParams::default() };
+    call(what, api.create(&params, &object)).await.map(value)
+}
+
+/// Exactly this object, without a grace period: pause pods have nothing to end.
+fn at_once(uid: &str) -> DeleteParams {
+    let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
+    DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background().grace_period(0) }
+}
