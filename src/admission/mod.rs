@@ -4,6 +4,7 @@
 //! [`request`] reads, [`decide`](mod@decide) decides, [`mutation`] is what is to change, [`patch`] says it as RFC 6902,
 //! [`response`] writes the answer. [`validate`] judges what became of a pod, and changes of it.
 
+mod cel;
 pub mod decide;
 pub mod decision;
 pub mod fallback;
@@ -13,6 +14,7 @@ pub mod request;
 pub mod response;
 mod seat;
 pub mod validate;
+pub mod validating_policy;
 
 pub use decide::decide;
 pub use decision::Decision;
