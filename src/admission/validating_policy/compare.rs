@@ -49,7 +49,8 @@ fn contains(found: &Value, wanted: &Value) -> bool {
 /// Whether a spec has one of the fields by which an object applies to less than ours: a binding's matchResources and
 /// paramRef, a policy's paramKind and excludeResourceRules.
 fn narrows(spec: &Value) -> bool {
-    let has = |path: &[&str]| at(spec, path).is_some_and(|value| !matches!(value, Value::Array(list) if list.is_empty()));
+    let has =
+        |path: &[&str]| at(spec, path).is_some_and(|value| !matches!(value, Value::Array(list) if list.is_empty()));
     let resources = at(spec, &["matchResources"]).into_iter();
     let bounds = ["namespaceSelector", "objectSelector", "resourceRules", "excludeResourceRules"];
     let bounded = |resources: &Value| {

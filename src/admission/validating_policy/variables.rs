@@ -14,7 +14,7 @@ use crate::spark::labels;
 
 /// The longest text that a pattern is matched against: the cost of a match grows with it. Names of queues are shorter.
 const MAX_MATCHED: usize = 4096;
-/// So many owners are compared regardless of their order; more only in order.
+/// So many owners are compared regardless of their order; more only as they stand, which costs little.
 const MAX_OWNERS: usize = 256;
 const POD_NAME: &str = "authentication.kubernetes.io/pod-name";
 const POD_UID: &str = "authentication.kubernetes.io/pod-uid";
@@ -71,14 +71,22 @@ pub(super) fn variables(policies: &Policies, all: &[&Policy], index: usize, want
         add(
             name,
             format!(
-                r#"request.operation == "UPDATE" && has({object}.metadata.ownerReferences) ? {object}.metadata.ownerReferences.map(owner, [owner.apiVersion, owner.kind, owner.name, owner.uid, dyn(has(owner.controller) ? (owner.controller ? "true" : "false") : "")]) : []"#
+                r#"request.operation == "UPDATE" && has({object}.metadata.ownerReferences) ? {object}.metadata.ownerReferences : []"#
+            ),
+        );
+    }
+    for (name, owners) in [("ownerFields", "variables.owners"), ("oldOwnerFields", "variables.oldOwners")] {
+        add(
+            name,
+            format!(
+                r#"{owners}.size() <= {MAX_OWNERS} ? {owners}.map(owner, [owner.apiVersion, owner.kind, owner.name, owner.uid, dyn(has(owner.controller) ? (owner.controller ? "true" : "false") : "")]) : []"#
             ),
         );
     }
     add(
         "sameOwners",
         format!(
-            "variables.owners == variables.oldOwners || variables.owners.size() == variables.oldOwners.size() && variables.owners.size() <= {MAX_OWNERS} && variables.owners.all(owner, owner in variables.oldOwners) && variables.oldOwners.all(owner, owner in variables.owners)"
+            "variables.owners == variables.oldOwners || variables.owners.size() == variables.oldOwners.size() && variables.owners.size() <= {MAX_OWNERS} && variables.ownerFields.all(owner, owner in variables.oldOwnerFields) && variables.oldOwnerFields.all(owner, owner in variables.ownerFields)"
         ),
     );
     for (name, object) in [("group", "object"), ("oldGroup", "oldObject")] {
@@ -115,10 +123,7 @@ pub(super) fn variables(policies: &Policies, all: &[&Policy], index: usize, want
 
 /// Short and printable text of a tenant, or what stands for it in a message.
 fn shown(text: &str, exists: &str, otherwise: &str) -> String {
-    format!(
-        r#"{exists} && {text}.size() <= 253 && {text}.matches("^[ -~]+$") ? string({text}) : {}"#,
-        quote(otherwise)
-    )
+    format!(r#"{exists} && {text}.size() <= 253 && {text}.matches("^[ -~]+$") ? string({text}) : {}"#, quote(otherwise))
 }
 
 /// Who may change everything, as in [`judge`](super::judge).
@@ -140,10 +145,7 @@ fn trusted(policies: &Policies, account: &str) -> String {
 /// The keys of a constant list whose entries an update changed.
 fn changed(keys: &[&str], new: &str, old: &str) -> String {
     let (new, old) = (format!("variables.{new}"), format!("variables.{old}"));
-    format!(
-        "{}.filter(key, (key in {new}) != (key in {old}) || key in {new} && {new}[key] != {old}[key])",
-        json!(keys)
-    )
+    format!("{}.filter(key, (key in {new}) != (key in {old}) || key in {new} && {new}[key] != {old}[key])", json!(keys))
 }
 
 /// The queues that a pod newly names to its scheduler, and those of them that its policy does not allow.
