@@ -81,7 +81,7 @@ pub fn manifests(policies: &Policies, wanted: &Wanted) -> Result<Vec<Value>, Ref
         for (kind, spec) in [(KIND, spec), (BINDING, binding)] {
             out.push(json!({
                 "apiVersion": "admissionregistration.k8s.io/v1", "kind": kind,
-                "metadata": {"name": name, "annotations": {labels::POLICY_HASH: hash}}, "spec": spec,
+                "metadata": {"name": name, "annotations": {labels::POLICY_HASH: hash, labels::POLICY_SET: wanted.name}}, "spec": spec,
             }));
         }
     }

@@ -2,6 +2,7 @@
 
 mod checks;
 mod gather;
+mod policies;
 #[cfg(test)]
 mod tests;
 
