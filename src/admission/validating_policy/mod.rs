@@ -8,7 +8,7 @@
 //!
 //! The `failurePolicy` is `Fail`. With `Ignore`, whoever makes an expression fail passes. So every expression is total:
 //! each optional field is tested, loops run over constant lists of keys, and patterns are matched against bounded text
-//! only. What is left is a pod that exceeds the API server's cost limit, with some hundred thousand owners. In a binding
+//! only. What is left is a pod with more than a hundred thousand owners, which exceeds the cost limit. In a binding
 //! with `[Warn, Audit]` an error warns, too.
 
 mod choice;

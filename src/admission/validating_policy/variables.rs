@@ -126,7 +126,7 @@ fn shown(text: &str, exists: &str, otherwise: &str) -> String {
     format!(r#"{exists} && {text}.size() <= 253 && {text}.matches("^[ -~]+$") ? string({text}) : {}"#, quote(otherwise))
 }
 
-/// Who may change everything, as in [`judge`](super::judge).
+/// Who may change everything, as in [`judge`](crate::admission::judge).
 fn trusted(policies: &Policies, account: &str) -> String {
     let names = json!(["system:kube-controller-manager", "system:kube-scheduler", "system:apiserver", account]);
     let mut any = vec![
