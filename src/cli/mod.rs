@@ -42,7 +42,8 @@ enum Command {
     Doctor(doctor::Args),
     /// Check a policy file, or print its schema.
     Config(config::Args),
-    /// Print the MutatingAdmissionPolicy that gives executors their owner while the webhook is away.
+    /// Print admission policies that the API server evaluates itself: one that gives executors their owner while the webhook
+    /// is away, or (--validating) those that deny without it.
     Policy(policy::Args),
     /// An in-memory Kubernetes API on loopback, to point real tools at. It is no cluster.
     Sandbox(sandbox::Args),

@@ -1,24 +1,33 @@
-//! `spark-usher policy`: the MutatingAdmissionPolicies that stand in for the webhook while it is away.
+//! `spark-usher policy`: admission policies that the API server evaluates itself: MutatingAdmissionPolicies that stand in
+//! for the webhook while it is away, or ValidatingAdmissionPolicies that deny without it.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::admission::fallback::{self, Wanted};
+use crate::admission::{fallback, validating_policy};
 use crate::config::{self, Config};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The policy file: whose pods never own (creators.never), and which scheduler.
+    /// The policy file.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Print ValidatingAdmissionPolicies, one for each policy of the file, instead of the fallback policy.
+    #[arg(long, requires = "account", conflicts_with = "scheduler")]
+    validating: bool,
+    /// With --validating: the user name of spark-usher's own account, such as
+    /// system:serviceaccount:spark-usher:spark-usher.
+    #[arg(long, value_name = "USER", requires = "validating")]
+    account: Option<String>,
     /// Set schedulerName too, never the gang: for a file with one policy, not of Volcano.
     #[arg(long)]
     scheduler: bool,
-    /// Name of the policy and its binding.
-    #[arg(long, default_value = "spark-usher-fallback")]
-    name: String,
+    /// Name of the fallback policy and its binding [default: spark-usher-fallback]; with --validating the first part of
+    /// the names [default: spark-usher].
+    #[arg(long)]
+    name: Option<String>,
     /// Namespaces to leave alone.
     #[arg(long, value_name = "NAMESPACE", value_delimiter = ',', default_value = "kube-system")]
     exclude: Vec<String>,
@@ -46,14 +55,14 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::
             }
         },
     };
-    let wanted = Wanted { name: args.name.clone(), excluded: args.exclude.clone(), scheduler: args.scheduler };
-    match fallback::manifests(&config.policies, &wanted) {
+    match manifests(args, &config) {
         Ok(manifests) if args.output == Output::Json => {
             writeln!(out, "{:#}", json!({"apiVersion": "v1", "kind": "List", "items": manifests}))?;
             Ok(super::OK)
         }
         Ok(manifests) => {
-            writeln!(out, "# For Kubernetes 1.36 and newer: spark-usher policy | kubectl apply -f -")?;
+            let (version, flags) = if args.validating { ("1.30", " --validating …") } else { ("1.36", "") };
+            writeln!(out, "# For Kubernetes {version} and newer: spark-usher policy{flags} | kubectl apply -f -")?;
             for manifest in manifests {
                 let text = serde_saphyr::to_string(&manifest).map_err(io::Error::other)?;
                 write!(out, "---\n{text}")?;
@@ -65,4 +74,22 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::
             Ok(super::FAILED)
         }
     }
+}
+
+fn manifests(args: &Args, config: &Config) -> Result<Vec<Value>, String> {
+    let name = |default: &str| args.name.clone().unwrap_or_else(|| default.to_owned());
+    if args.validating {
+        let wanted = validating_policy::Wanted {
+            name: name("spark-usher"),
+            namespaces: validating_policy::without(&args.exclude),
+            account: args.account.clone().unwrap_or_default(),
+        };
+        return validating_policy::manifests(&config.policies, &wanted).map_err(|refused| refused.to_string());
+    }
+    let wanted = fallback::Wanted {
+        name: name("spark-usher-fallback"),
+        excluded: args.exclude.clone(),
+        scheduler: args.scheduler,
+    };
+    fallback::manifests(&config.policies, &wanted).map_err(|refused| refused.to_string())
 }

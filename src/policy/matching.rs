@@ -101,6 +101,11 @@ impl Match {
         self.of_namespace(namespace, known)
     }
 
+    /// The selector of pods' labels, for those who print it.
+    pub fn selector_of_pods(&self) -> Option<Selector> {
+        self.pod_selector.as_ref().map(PodSelector::selector)
+    }
+
     /// Whether it selects pods by nothing but their namespace.
     pub fn selects_all_pods(&self) -> bool {
         self.pod_selector.as_ref().is_none_or(PodSelector::selects_all)

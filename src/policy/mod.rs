@@ -276,6 +276,11 @@ impl Policies {
         self.creators_never.iter().map(Pattern::text)
     }
 
+    /// The accounts and groups that may change gang keys and owners of existing pods, as the file has them.
+    pub fn trusted_writers(&self) -> impl Iterator<Item = String> {
+        self.trusted_writers.iter().map(Pattern::text)
+    }
+
     /// The policy of that name.
     pub fn named(&self, name: &str) -> Option<&Policy> {
         self.iter().find(|policy| &*policy.name == name)

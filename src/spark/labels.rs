@@ -58,6 +58,10 @@ pub const STARTED: &str = "spark-usher.io/started";
 /// Annotation written with [`INACTIVE`] on an executor that we labelled: why it ended. An executor that carries the label
 /// without it was labelled by its driver, which keeps its finished executors.
 pub const ENDED: &str = "spark-usher.io/ended";
+/// Annotation on our ValidatingAdmissionPolicies and bindings: the hash of what the policy file makes of them.
+pub const POLICY_HASH: &str = "spark-usher.io/policy-hash";
+/// Annotation on the same: the first part of their names, which tells the objects of one installation.
+pub const POLICY_SET: &str = "spark-usher.io/policy-set";
 /// Label on objects that we made; we change and delete only those.
 pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 /// Our value of [`MANAGED_BY`], the field manager of our writes, and the component of our Events.

@@ -122,8 +122,3 @@ annotations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
-
-{{/* A name with * and ? as a regular expression. */}}
-{{- define "spark-usher.regex" -}}
-^{{ regexReplaceAll "([^A-Za-z0-9_:/ *?-])" . "\\${1}" | replace "*" ".*" | replace "?" "." }}$
-{{- end }}

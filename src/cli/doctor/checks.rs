@@ -55,6 +55,7 @@ pub(super) fn examine(facts: &Facts) -> Vec<Finding> {
     if let Some((_, webhook)) = facts.validating.as_ref().ok().and_then(|all| find(all, VALIDATE)) {
         certificate(facts, "validating", &webhook, &mut out);
     }
+    super::policies::examine(facts, policies.as_ref(), &mut out);
     trial(facts, ours.as_ref().map(|(_, webhook)| webhook), &mut out);
     rights(facts, policies.as_ref(), &mut out);
     schedulers(facts, policies.as_ref(), &mut out);
@@ -70,7 +71,7 @@ pub(super) fn examine(facts: &Facts) -> Vec<Finding> {
 }
 
 /// The value, or a warning that it cannot be told.
-fn told<'f, T>(found: &'f Found<T>, what: &str, out: &mut Vec<Finding>) -> Option<&'f T> {
+pub(super) fn told<'f, T>(found: &'f Found<T>, what: &str, out: &mut Vec<Finding>) -> Option<&'f T> {
     match found {
         Ok(found) => Some(found),
         Err(error) => {

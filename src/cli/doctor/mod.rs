@@ -4,6 +4,7 @@
 mod checks;
 mod gang;
 mod gather;
+mod policies;
 #[cfg(test)]
 mod tests;
 

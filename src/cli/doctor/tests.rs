@@ -49,6 +49,8 @@ fn well() -> Facts {
         mutating: Ok(vec![configuration("00-spark-usher", &webhook("mutate.spark-usher.io", authority.pem()))]),
         validating: Ok(vec![configuration("spark-usher", &webhook("validate.spark-usher.io", authority.pem()))]),
         volcano_images: Ok(Vec::new()),
+        policy_objects: Ok(Vec::new()),
+        account: "system:serviceaccount:spark-usher:spark-usher".into(),
         namespaces: Ok(["spark-usher", "kube-system", "team-a"].map(namespace).into()),
         deployments: Ok(vec![json!({
             "spec": {"replicas": 2, "template": {"spec": {"containers": [{"args": ["serve", "--tls-secret=spark-usher-tls"]}]}}},
@@ -240,6 +242,37 @@ fn drivers_under_kai_that_something_else_controls() {
     assert!(examine(&facts).iter().all(|finding| finding.grade == Grade::Ok), "a pod, and another policy's");
     facts.spark_pods.as_mut().unwrap().push(driver("team-a", "Job"));
     warned(&facts, "1 drivers that KAI schedules are controlled by a Job (such as team-a/d)");
+}
+
+#[test]
+fn validating_policies_are_those_of_the_file() {
+    use crate::admission::validating_policy::{Wanted, manifests, without};
+    let made = |account: &str, file: &str| {
+        let policies = crate::config::from_text(file).unwrap().policies;
+        let namespaces = without(&["kube-system".into(), "spark-usher".into()]);
+        manifests(&policies, &Wanted { name: "spark-usher".into(), namespaces, account: account.into() }).unwrap()
+    };
+    let account = well().account;
+    let mut facts = well();
+    facts.policy_objects = Ok(made(&account, POLICY));
+    let all = examine(&facts);
+    assert!(all.iter().any(|finding| finding.what.contains("(spark-usher) are those of the policy file")), "{all:#?}");
+    assert!(all.iter().all(|finding| finding.grade == Grade::Ok), "{all:#?}");
+    facts.policy = Ok(Policy::Text(POLICY.replace("}}", "}, validate: Warn}")));
+    warned(&facts, "ValidatingAdmissionPolicy spark-usher-batch.spark-usher.io was made from another policy file");
+    facts.policy = Ok(Policy::Text(POLICY.replace("batch", "other")));
+    warned(&facts, "ValidatingAdmissionPolicy spark-usher-batch.spark-usher.io is of no policy of the file");
+    let mut facts = well();
+    facts.policy_objects = Ok(made(&account, POLICY));
+    facts.policy_objects.as_mut().unwrap()[1]["spec"]["validationActions"] = json!(["Warn"]);
+    warned(&facts, "ValidatingAdmissionPolicyBinding spark-usher-batch.spark-usher.io was changed since it was made");
+    facts.policy_objects = Ok(made("system:serviceaccount:elsewhere:spark-usher", POLICY));
+    warned(&facts, "do not trust system:serviceaccount:spark-usher:spark-usher");
+    facts.policy_objects = Err("validatingadmissionpolicies is forbidden".into());
+    warned(&facts, "validatingadmissionpolicies is forbidden");
+    let mut facts = well();
+    facts.policy = Ok(Policy::Text(POLICY.replace("}}", "}, validate: Enforce}")));
+    assert!(examine(&facts).iter().any(|finding| finding.what.contains("holds while a replica answers")));
 }
 
 #[test]

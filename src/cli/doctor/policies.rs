@@ -1,0 +1,62 @@
+//! Whether the ValidatingAdmissionPolicies in the cluster are those of the policy file.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::Finding;
+use super::checks::told;
+use super::gather::Facts;
+use crate::admission::validating_policy::{KIND, Wanted, differences, manifests, namespaces_of};
+use crate::json::text;
+use crate::policy::{Policies, Validate};
+use crate::spark::labels;
+
+const UPDATE: &str = "helm upgrade with validatingPolicy.enabled, or spark-usher policy --validating | kubectl apply -f -, and delete those of \
+                      no policy";
+
+pub(super) fn examine(facts: &Facts, policies: Option<&Policies>, out: &mut Vec<Finding>) {
+    let (Some(policies), Some(live)) = (policies, told(&facts.policy_objects, "ValidatingAdmissionPolicies", out))
+    else {
+        return;
+    };
+    let set = |object: &Value| text(object, &["metadata", "annotations", labels::POLICY_SET]).to_owned();
+    let sets: BTreeSet<String> = live.iter().map(set).collect();
+    if sets.is_empty() {
+        if policies.iter().any(|policy| policy.validate == Validate::Enforce) {
+            out.push(Finding::ok(
+                "validate: Enforce holds while a replica answers; with validatingPolicy.enabled it holds without",
+            ));
+        }
+        return;
+    }
+    // Several installations may each have a set of their own, which trusts their account.
+    let account = Value::from(facts.account.as_str()).to_string();
+    let trusts = |object: &Value| {
+        let variables = crate::json::list(object, &["spec", "variables"]).iter();
+        variables
+            .filter(|variable| text(variable, &["name"]) == "trusted")
+            .any(|variable| text(variable, &["expression"]).contains(&account))
+    };
+    let ours: BTreeSet<String> = live.iter().filter(|object| trusts(object)).map(set).collect();
+    if ours.is_empty() {
+        let names = Vec::from_iter(sets).join(", ");
+        out.push(Finding::warning(
+            format!("ValidatingAdmissionPolicies ({names}) do not trust {}: they deny what the loop writes", facts.account),
+            "spark-usher policy --validating --account USER with that user name, unless they are of another installation",
+        ));
+    }
+    for name in ours {
+        let live: Vec<Value> = live.iter().filter(|object| set(object) == name).cloned().collect();
+        let namespaces = live.iter().find(|object| text(object, &["kind"]) == KIND).map(namespaces_of);
+        let wanted =
+            Wanted { name: name.clone(), namespaces: namespaces.unwrap_or_default(), account: facts.account.clone() };
+        out.push(match manifests(policies, &wanted).map(|wanted| differences(&live, &wanted)) {
+            Ok(differences) if differences.is_empty() => {
+                Finding::ok(format!("the ValidatingAdmissionPolicies ({name}) are those of the policy file"))
+            }
+            Ok(differences) => Finding::warning(differences.join("; "), UPDATE),
+            Err(refused) => Finding::warning(format!("ValidatingAdmissionPolicies ({name}): {refused}"), UPDATE),
+        });
+    }
+}
