@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 
-use crate::app::{App, CertificateSource, ConfigSource, Options};
+use crate::app::{App, CertificateSource, ClientCa, ConfigSource, Options};
 use crate::cluster::certificates::Managed;
 use crate::cluster::client;
 use crate::cluster::lease::{self, Election};
+use crate::http::capacity::Capacities;
 use crate::runtime::shutdown::Signals;
-use crate::runtime::{clock, files};
+use crate::runtime::{clock, descriptors, files};
 use crate::telemetry::log;
 use crate::tls::ca::Authority;
 use crate::tls::load::load;
@@ -59,6 +60,17 @@ pub(super) struct Args {
     /// Where the CA of a self-made certificate is written, for the caBundle of the webhook's configuration.
     #[arg(long, value_name = "FILE", requires = "self_made_for")]
     ca_out: Option<PathBuf>,
+    /// CAs (PEM) of API servers' client certificates: only clients with a certificate of theirs may call the webhook. A new
+    /// content is taken over within 10 s. API servers show one where their AdmissionConfiguration says so.
+    #[arg(long, value_name = "FILE")]
+    client_ca: Option<PathBuf>,
+    /// Names of which a client's certificate has to bear one, as common name or alternative name (DNS, URI, email).
+    #[arg(long, value_name = "NAME", value_delimiter = ',', requires = "client_ca")]
+    client_name: Vec<String>,
+    /// How many connections the webhook holds; fewer where there are not enough file descriptors. When all are taken,
+    /// those that completed no review make room.
+    #[arg(long, value_name = "COUNT", default_value_t = Capacities::WEBHOOK, value_parser = connections)]
+    max_connections: usize,
     /// kubeconfig; without it $KUBECONFIG, ~/.kube/config, or the pod that it runs in.
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
@@ -91,6 +103,13 @@ pub(super) struct Args {
     log_format: log::Format,
 }
 
+/// API servers keep 25 connections each, for each path.
+const FEWEST: usize = 64;
+
+fn connections(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|count| *count >= FEWEST).ok_or_else(|| format!("expected a number of at least {FEWEST}"))
+}
+
 /// How often files are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
@@ -114,17 +133,28 @@ async fn serve(args: &Args) -> anyhow::Result<()> {
         duration,
         period: duration / 4,
     };
+    let descriptors = descriptors::raise();
+    let capacities = Capacities::within(descriptors, args.max_connections);
     let options = Options {
         cluster,
         webhook: args.webhook_listen,
         metrics: args.metrics_listen,
         debug: Some(args.debug_listen),
         certificate: certificate(args, &namespace)?,
+        client_ca: args.client_ca.clone().map(|file| ClientCa { file, names: args.client_name.clone() }),
+        capacities,
         config: args.config.clone().map_or(ConfigSource::Nothing, ConfigSource::File),
         look_every: LOOK_EVERY,
         election,
         drain: Duration::from_secs(args.drain_seconds),
     };
+    tracing::info!(
+        descriptors,
+        webhook = capacities.webhook.most,
+        metrics = capacities.metrics.most,
+        debug = capacities.debug.most,
+        "room for connections"
+    );
     let mut app = App::start(options).await?;
     let looked_at = app.debug().map(tracing::field::display);
     tracing::info!(webhook = %app.webhook(), metrics = %app.metrics(), debug = looked_at, "serving");

@@ -176,7 +176,7 @@ pub fn router(mutate: Arc<dyn Answer>, validate: Arc<dyn Answer>, limits: Limits
 /// Answers what nobody asks for. The body is read first: an HTTP/2 client may take an early answer for a broken stream.
 async fn elsewhere(limits: Limits, request: Request, status: StatusCode) -> Response {
     let asked = format!("{} {}", request.method(), request.uri().path());
-    let mut room = limits.enter();
+    let mut room = limits.enter(request.extensions());
     let _ = tokio::time::timeout(MAX_READING, read(request.into_body(), &mut room)).await;
     text(status, format!("expected POST /mutate or /validate, found {}\n", asked.chars().take(100).collect::<String>()))
 }
@@ -199,7 +199,7 @@ async fn review(State(webhook): State<Webhook>, request: Request) -> Result<Resp
     if length.is_some_and(|length| length > MAX_BODY as u64) {
         return refused(StatusCode::PAYLOAD_TOO_LARGE, Reason::TooLarge, too_large());
     }
-    let mut room = webhook.limits.enter();
+    let mut room = webhook.limits.enter(request.extensions());
     let mut reading = pin!(read(request.into_body(), &mut room));
     // Mostly the body is there with its head, and no timer is needed.
     let read = match poll!(&mut reading) {
@@ -262,7 +262,7 @@ enum Unread {
 async fn read(mut body: Body, room: &mut Room) -> Result<Bytes, Unread> {
     // A review mostly comes in one or two frames.
     let (mut first, mut all) = (Bytes::new(), BytesMut::new());
-    while let Some(frame) = body.frame().await {
+    while let Some(frame) = room.wait(body.frame()).await.ok_or(Unread::Overload)? {
         let Ok(data) = frame.map_err(|_| Unread::BrokeOff)?.into_data() else { continue };
         if first.len() + all.len() + data.len() > MAX_BODY {
             return Err(Unread::TooLong);

@@ -22,6 +22,7 @@ use spark_usher::app::{App, CertificateSource, ConfigSource, Options as AppOptio
 use spark_usher::cluster::client::Cluster as Connection;
 use spark_usher::cluster::lease::Election;
 use spark_usher::cluster::registration;
+use spark_usher::http::capacity::Capacities;
 use spark_usher::runtime::clock;
 use spark_usher::sandbox::{Options, Sandbox};
 use spark_usher::tls::ca::Authority;
@@ -369,6 +370,8 @@ impl Cluster {
             metrics: free,
             debug: Some(free),
             certificate,
+            client_ca: None,
+            capacities: Capacities::default(),
             config: ConfigSource::File(path),
             look_every: Duration::from_millis(100),
             election: Election {

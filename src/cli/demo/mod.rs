@@ -26,6 +26,7 @@ use crate::cluster::registration;
 use crate::cluster::view::resource;
 use crate::config;
 use crate::driver::resolve::How;
+use crate::http::capacity::Capacities;
 use crate::runtime::clock;
 use crate::runtime::shutdown::Signals;
 use crate::sandbox::{self, Sandbox};
@@ -168,6 +169,8 @@ async fn usher(sandbox: &Sandbox, admin: &kube::Client, stories: &[Story]) -> an
         metrics: free,
         debug: Some(free),
         certificate: CertificateSource::Given(certificate),
+        client_ca: None,
+        capacities: Capacities::default(),
         config: ConfigSource::Given(Box::new(config)),
         look_every: Duration::from_secs(10),
         election: Election {
