@@ -3,7 +3,7 @@
 
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -13,8 +13,8 @@ use axum::Router;
 use axum::http::header::CONNECTION;
 use axum::http::{HeaderValue, StatusCode};
 use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -85,7 +85,10 @@ pub async fn serve_tls(
     metrics: Arc<Metrics>,
     ending: Ending,
 ) -> io::Result<()> {
-    serve(listener, Tls { acceptor: TlsAcceptor::from(config), deadlines, metrics }, routes, deadlines, ending).await
+    let mut only_http1 = rustls::ServerConfig::clone(&config);
+    only_http1.alpn_protocols.retain(|protocol| protocol == b"http/1.1");
+    let (near, far) = (TlsAcceptor::from(config), TlsAcceptor::from(Arc::new(only_http1)));
+    serve(listener, Tls { near, far, deadlines, metrics }, routes, deadlines, ending).await
 }
 
 /// Serves HTTP until told to stop.
@@ -103,11 +106,12 @@ async fn serve<T: Transport>(
     let Listener { socket, address, capacity, metrics } = listener;
     let socket = tokio::net::TcpListener::from_std(socket)?;
     let connections = Connections::new(capacity, metrics);
-    let mut builder = Builder::new(TokioExecutor::new());
     // Deadlines of heads and of idleness are the connection's (see `conn`); hyper's own start too early.
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(64 << 10);
-    builder.http2().timer(TokioTimer::new()).max_concurrent_streams(250).max_header_list_size(64 << 10);
-    let parts = Arc::new(Parts { transport, routes, deadlines, connections, builder, ending: ending.clone() });
+    let mut http1 = http1::Builder::new();
+    http1.timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(64 << 10);
+    let mut http2 = http2::Builder::new(TokioExecutor::new());
+    http2.timer(TokioTimer::new()).max_concurrent_streams(250).max_header_list_size(64 << 10);
+    let parts = Arc::new(Parts { transport, routes, deadlines, connections, http1, http2, ending: ending.clone() });
     let mut accepting = Accepting::new(address);
     let mut open = JoinSet::new();
     loop {
@@ -148,7 +152,8 @@ struct Parts<T> {
     routes: Router,
     deadlines: Deadlines,
     connections: Connections,
-    builder: Builder<TokioExecutor>,
+    http1: http1::Builder,
+    http2: http2::Builder<TokioExecutor>,
     ending: Ending,
 }
 
@@ -169,17 +174,29 @@ impl<T: Transport> Parts<T> {
         if stream.set_nodelay(true).is_err() {
             return;
         }
-        let Some((stream, heads)) = self.transport.open(stream).await else { return };
-        let timed = Box::pin(Timed::new(stream, self.deadlines, link.busy.clone(), heads));
+        let Some((stream, protocol)) = self.transport.open(stream, link.peer()).await else { return };
+        let http1 = protocol == Protocol::Http1;
+        let timed = Box::pin(Timed::new(stream, self.deadlines, link.busy.clone(), http1));
         let service = Counted {
             service: self.routes.clone(),
             connections: self.connections.clone(),
             link: link.clone(),
             leaving: self.ending.leaving.clone(),
-            http1: heads,
+            http1,
         };
-        let serving =
-            self.builder.serve_connection_with_upgrades(TokioIo::new(timed), TowerToHyperService::new(service));
+        let (stream, service) = (TokioIo::new(timed), TowerToHyperService::new(service));
+        if http1 {
+            let serving = self.http1.serve_connection(stream, service).with_upgrades();
+            self.to_its_end(link, serving, http1::UpgradeableConnection::graceful_shutdown).await;
+        } else {
+            // On the heap: as part of every connection it would be there for those that speak HTTP/1.
+            let serving = Box::pin(self.http2.serve_connection(stream, service));
+            self.to_its_end(link, serving, |serving| serving.get_mut().as_mut().graceful_shutdown()).await;
+        }
+    }
+
+    /// Serves until the peer ends it, or until it is told to finish what was asked.
+    async fn to_its_end<C: Future>(&self, link: &Link, serving: C, finish: fn(Pin<&mut C>)) {
         let mut serving = pin!(serving);
         tokio::select! {
             biased;
@@ -188,17 +205,25 @@ impl<T: Transport> Parts<T> {
             () = self.ending.stop.cancelled() => {}
             () = link.last.notified() => {}
         }
-        serving.as_mut().graceful_shutdown();
+        finish(serving.as_mut());
         let _ = serving.await;
     }
+}
+
+/// What is spoken on a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Protocol {
+    /// Its heads have a deadline of their own, and a header that ends a connection.
+    Http1,
+    Http2,
 }
 
 /// What is spoken below HTTP.
 trait Transport: Send + Sync + 'static {
     type Stream: AsyncRead + AsyncWrite + Send + 'static;
 
-    /// The stream, and whether it carries HTTP/1, whose heads have a deadline of their own. `None` when nothing came of it.
-    fn open(&self, stream: TcpStream) -> impl Future<Output = Option<(Self::Stream, bool)>> + Send;
+    /// The stream and what is spoken on it; `None` when nothing came of it.
+    fn open(&self, stream: TcpStream, peer: IpAddr) -> impl Future<Output = Option<(Self::Stream, Protocol)>> + Send;
 }
 
 struct Plain;
@@ -206,13 +231,17 @@ struct Plain;
 impl Transport for Plain {
     type Stream = TcpStream;
 
-    async fn open(&self, stream: TcpStream) -> Option<(TcpStream, bool)> {
-        Some((stream, true))
+    async fn open(&self, stream: TcpStream, _: IpAddr) -> Option<(TcpStream, Protocol)> {
+        Some((stream, Protocol::Http1))
     }
 }
 
 struct Tls {
-    acceptor: TlsAcceptor,
+    /// For peers on this machine.
+    near: TlsAcceptor,
+    /// For all others. API servers use HTTP/2 for webhooks on loopback only, and one connection of it can hold the answers
+    /// to 250 requests that nobody reads.
+    far: TlsAcceptor,
     deadlines: Deadlines,
     metrics: Arc<Metrics>,
 }
@@ -220,13 +249,14 @@ struct Tls {
 impl Transport for Tls {
     type Stream = tokio_rustls::server::TlsStream<TcpStream>;
 
-    async fn open(&self, stream: TcpStream) -> Option<(Self::Stream, bool)> {
+    async fn open(&self, stream: TcpStream, peer: IpAddr) -> Option<(Self::Stream, Protocol)> {
+        let acceptor = if peer.is_loopback() { &self.near } else { &self.far };
         // On the heap: as part of every connection it would be there as long as the connection.
-        let handshake = Box::pin(self.acceptor.accept(stream));
+        let handshake = Box::pin(acceptor.accept(stream));
         let error = match tokio::time::timeout(self.deadlines.handshake, handshake).await {
             Ok(Ok(stream)) => {
-                let heads = stream.get_ref().1.alpn_protocol() != Some(b"h2");
-                return Some((stream, heads));
+                let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+                return Some((stream, if http2 { Protocol::Http2 } else { Protocol::Http1 }));
             }
             Ok(Err(error)) => error,
             Err(_) => io::Error::new(io::ErrorKind::TimedOut, "it took too long"),
