@@ -21,8 +21,12 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use axum::http::Request;
+use bytes::Bytes;
 use cluster::{Cluster, eventually};
+use http_body_util::{BodyExt, Full};
 use https::{Endpoint, Setup, client_certificate};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use process::{Process, get};
 use spark_usher::http::capacity::Capacity;
 use spark_usher::http::limits::Limits;
@@ -206,6 +210,30 @@ async fn who_sends_a_review_on_each_connection_does_not_keep_others_out() {
         let head = review(&mut new).await.unwrap();
         assert!(head.starts_with("HTTP/1.1 200") && !head.contains("connection: close"), "{head}");
     }
+}
+
+#[tokio::test]
+async fn over_http2_too_an_answer_ends_a_connection_beyond_the_share() {
+    let endpoint = Setup { capacity: Some(Capacity::of_reviews(8)), ..Setup::default() }.start();
+    let mut held = Vec::new();
+    for _ in 0..6 {
+        let mut stream = from(&endpoint, ATTACKER).await.unwrap();
+        review(&mut stream).await.unwrap();
+        held.push(stream);
+    }
+    let (ca, address) = (endpoint.authority.pem(), endpoint.address);
+    let stream = https::connect_speaking(b"h2", ca, address, ATTACKER, None).await.unwrap();
+    let (mut sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+    let connection = tokio::spawn(connection);
+    let body = serde_json::to_vec(&recorded("client-mode/exec-1.mutate.create")).unwrap();
+    let request = Request::post("https://localhost/mutate").header("content-type", "application/json");
+    let answer = sender.send_request(request.body(Full::new(Bytes::from(body))).unwrap()).await.unwrap();
+    assert_eq!(answer.status(), 200);
+    assert!(answer.into_body().collect().await.unwrap().to_bytes().starts_with(b"{"), "it is answered whole");
+    let ended = tokio::time::timeout(Duration::from_secs(60), connection).await;
+    assert!(ended.is_ok(), "and told to go away");
+    drop(held);
 }
 
 async fn showing(endpoint: &Endpoint, certificate: Option<&Pair>) -> io::Result<String> {

@@ -85,10 +85,7 @@ pub async fn serve_tls(
     metrics: Arc<Metrics>,
     ending: Ending,
 ) -> io::Result<()> {
-    let mut only_http1 = rustls::ServerConfig::clone(&config);
-    only_http1.alpn_protocols.retain(|protocol| protocol == b"http/1.1");
-    let (near, far) = (TlsAcceptor::from(config), TlsAcceptor::from(Arc::new(only_http1)));
-    serve(listener, Tls { near, far, deadlines, metrics }, routes, deadlines, ending).await
+    serve(listener, Tls::new(config, deadlines, metrics), routes, deadlines, ending).await
 }
 
 /// Serves HTTP until told to stop.
@@ -246,13 +243,24 @@ struct Tls {
     metrics: Arc<Metrics>,
 }
 
+impl Tls {
+    fn new(config: Arc<rustls::ServerConfig>, deadlines: Deadlines, metrics: Arc<Metrics>) -> Tls {
+        let mut only_http1 = rustls::ServerConfig::clone(&config);
+        only_http1.alpn_protocols.retain(|protocol| protocol == b"http/1.1");
+        Tls { near: config.into(), far: Arc::new(only_http1).into(), deadlines, metrics }
+    }
+
+    fn acceptor(&self, peer: IpAddr) -> &TlsAcceptor {
+        if peer.is_loopback() { &self.near } else { &self.far }
+    }
+}
+
 impl Transport for Tls {
     type Stream = tokio_rustls::server::TlsStream<TcpStream>;
 
     async fn open(&self, stream: TcpStream, peer: IpAddr) -> Option<(Self::Stream, Protocol)> {
-        let acceptor = if peer.is_loopback() { &self.near } else { &self.far };
         // On the heap: as part of every connection it would be there as long as the connection.
-        let handshake = Box::pin(acceptor.accept(stream));
+        let handshake = Box::pin(self.acceptor(peer).accept(stream));
         let error = match tokio::time::timeout(self.deadlines.handshake, handshake).await {
             Ok(Ok(stream)) => {
                 let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
@@ -307,5 +315,25 @@ impl Service<hyper::Request<Incoming>> for Counted {
             drop(guard);
             Ok(answer)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tls::serving::Serving;
+
+    #[test]
+    fn http2_is_offered_to_peers_on_this_machine_alone() {
+        crate::tls::install_provider();
+        let config = Arc::new(Arc::new(Serving::default()).config());
+        let tls = Tls::new(config, Deadlines::default(), Arc::new(Metrics::new().unwrap()));
+        let offered = |peer: &str| tls.acceptor(peer.parse().unwrap()).config().alpn_protocols.clone();
+        for near in ["127.0.0.1", "127.0.0.2", "::1"] {
+            assert_eq!(offered(near), [b"h2".to_vec(), b"http/1.1".to_vec()], "{near}");
+        }
+        for far in ["10.0.0.1", "fd00::1", "169.254.0.1"] {
+            assert_eq!(offered(far), [b"http/1.1".to_vec()], "{far}");
+        }
     }
 }

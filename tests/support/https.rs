@@ -76,6 +76,17 @@ pub async fn connect(
     from: IpAddr,
     certificate: Option<&Pair>,
 ) -> std::io::Result<TlsStream<TcpStream>> {
+    connect_speaking(b"http/1.1", ca, to, from, certificate).await
+}
+
+/// The same with this protocol.
+pub async fn connect_speaking(
+    protocol: &[u8],
+    ca: &str,
+    to: SocketAddr,
+    from: IpAddr,
+    certificate: Option<&Pair>,
+) -> std::io::Result<TlsStream<TcpStream>> {
     let mut roots = rustls::RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(ca.as_bytes()).unwrap()).unwrap();
     let config = rustls::ClientConfig::builder().with_root_certificates(roots);
@@ -86,7 +97,7 @@ pub async fn connect(
             config.with_client_auth_cert(chain, PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).unwrap()).unwrap()
         }
     };
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    config.alpn_protocols = vec![protocol.to_vec()];
     let socket = TcpSocket::new_v4()?;
     socket.bind(SocketAddr::new(from, 0))?;
     // Little is taken without being read.
