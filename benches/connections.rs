@@ -21,9 +21,8 @@
 mod cluster;
 #[path = "../tests/support/process.rs"]
 mod process;
-mod recording {
-    include!("support/mod.rs");
-}
+#[path = "support/mod.rs"]
+mod recording;
 #[path = "../tests/support/mod.rs"]
 mod support;
 
@@ -38,6 +37,7 @@ use process::{Process, get};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use spark_usher::runtime::descriptors;
+use support::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio_rustls::TlsConnector;

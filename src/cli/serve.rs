@@ -60,15 +60,16 @@ pub(super) struct Args {
     /// Where the CA of a self-made certificate is written, for the caBundle of the webhook's configuration.
     #[arg(long, value_name = "FILE", requires = "self_made_for")]
     ca_out: Option<PathBuf>,
-    /// CAs (PEM) of API servers' client certificates: only clients with a certificate of theirs may call the webhook. A new
-    /// content is taken over within 10 s. API servers show one where their AdmissionConfiguration says so.
+    /// CA bundle (PEM) for client certificates: the webhook accepts only clients with a certificate signed by it. A changed
+    /// file is reloaded within 10 s. API servers send a certificate if their AdmissionConfiguration names one.
     #[arg(long, value_name = "FILE")]
     client_ca: Option<PathBuf>,
-    /// Names of which a client's certificate has to bear one, as common name or alternative name (DNS, URI, email).
+    /// Accepted client names: the certificate must contain one of them as common name or subject alternative name (DNS, URI,
+    /// email).
     #[arg(long, value_name = "NAME", value_delimiter = ',', requires = "client_ca")]
     client_name: Vec<String>,
-    /// How many connections the webhook holds; fewer where there are not enough file descriptors. When all are taken,
-    /// those that completed no review make room.
+    /// Maximum number of connections to the webhook, further limited by the number of file descriptors. At the maximum,
+    /// connections that completed no review are closed first.
     #[arg(long, value_name = "COUNT", default_value_t = Capacities::WEBHOOK, value_parser = connections)]
     max_connections: usize,
     /// kubeconfig; without it $KUBECONFIG, ~/.kube/config, or the pod that it runs in.

@@ -33,19 +33,19 @@ pub const TABLE: &[(&str, &[&str], &str)] = &[
     (
         "spark_usher_client_certificates_refused_total",
         &[],
-        "Handshakes that failed because a client had no certificate of the client CA (`--client-ca`, `--client-name`).",
+        "Handshakes without an accepted client certificate (`--client-ca`, `--client-name`).",
     ),
     ("spark_usher_connections", &["listener"], "Open connections."),
-    ("spark_usher_connections_evicted_total", &["listener"], "Connections that were closed to make room for others."),
+    ("spark_usher_connections_evicted_total", &["listener"], "Connections closed to make room for new ones."),
     (
         "spark_usher_connections_refused_total",
         &["listener"],
-        "Connections that found no room, because every open one had answered a review within 90 seconds.",
+        "New connections closed because every open one had answered a review within 90 seconds.",
     ),
     (
         "spark_usher_accept_errors_total",
         &["listener"],
-        "Errors in accepting connections, such as a lack of file descriptors.",
+        "Errors while accepting connections, such as too many open files.",
     ),
     ("spark_usher_certificate_not_after_seconds", &[], "When the serving certificate ends, in seconds since 1970."),
     (
