@@ -1,4 +1,4 @@
-//! Reviews beside 10,000 connections that idle or trickle, and beside 2,300 bodies that stall: how long an answer takes,
+//! Reviews while 10,000 clients open connections that idle or trickle (of which the webhook holds as many as its cap says), and beside 2,300 bodies that stall: how long an answer takes,
 //! and what `spark-usher serve` has of memory.
 //!
 //!     cargo bench --bench connections
@@ -215,7 +215,7 @@ async fn run() {
     let counted = get(server.metrics, "/metrics").await;
     let line = "spark_usher_connections{listener=\"webhook\"} ";
     let open = counted.lines().find_map(|found| found.strip_prefix(line)).unwrap();
-    println!("{open} connections are open after {:.1} s", begin.elapsed().as_secs_f64());
+    println!("of 10,000 connections {open} are held after {:.1} s", begin.elapsed().as_secs_f64());
     measured("10,000 that idle or trickle").await;
     stop.store(true, Ordering::Relaxed);
     trickling.shutdown().await;

@@ -61,8 +61,8 @@ pub struct Capacities {
 }
 
 impl Capacities {
-    /// The webhook's default: API servers keep 25 idle connections each, for each path.
-    pub const WEBHOOK: usize = 10_240;
+    /// The webhook's default, about 100 MiB of memory: API servers keep 25 idle connections each, for each path.
+    pub const WEBHOOK: usize = 3_072;
 
     /// What fits into so many file descriptors, and no more than `most` for the webhook. A part is kept back for files,
     /// for the listeners themselves and for our own connections to the API server.
