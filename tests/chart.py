@@ -88,6 +88,13 @@ MATRIX = {
     ),
     "a digest and no registry": ({"image": {"registry": "", "digest": "sha256:" + "0" * 64}}, ["image: spark-usher/spark-usher@sha256:0"]),
     "accounts for drivers": ({"spark": {"namespaces": ["team-a", "team-b"]}}, ["namespace: team-b", "deletecollection"]),
+    "known callers alone": (
+        {"webhook": {"maxConnections": 1024, "clientCA": {"secretName": "callers", "key": "tls.crt", "names": ["kube-apiserver", "other"]}},
+         "networkPolicy": {"webhookFrom": [{"ipBlock": {"cidr": "10.0.0.0/28"}}]}},
+        ["--client-ca=/etc/spark-usher-client-ca/ca.crt", "--client-name=kube-apiserver,other", "--max-connections=1024", "secretName: callers",
+         '"key":"tls.crt"', "cidr: 10.0.0.0/28"],
+    ),
+    "known callers by a ConfigMap": ({"webhook": {"clientCA": {"configMapName": "callers"}}}, ["configMap: {name: callers", "--client-ca="]),
     "without validation": ({"webhook": {"validating": {"enabled": False}}}, ["kind: MutatingWebhookConfiguration"]),
 }
 WRONG = {
@@ -100,6 +107,9 @@ WRONG = {
     "the host's network without its users": ({"hostNetwork": True, "hostUsers": False}, "hostUsers"),
     "a serving certificate that may outlive its root": ({"certificates": {"source": "certManager", "certManager": {"duration": "29201h"}}}, "expected at most 29200h"),
     "a glob where Kubernetes has none": ({"webhook": {"namespaces": ["team-*"]}}, "does not match pattern"),
+    "a client CA from two places": ({"webhook": {"clientCA": {"secretName": "a", "configMapName": "b"}}}, "expected secretName or configMapName"),
+    "names without a client CA": ({"webhook": {"clientCA": {"names": ["a"]}}}, "webhook.clientCA.names has no effect"),
+    "too few connections": ({"webhook": {"maxConnections": 10}}, "minimum"),
     "a domain with a dot at its end": ({"clusterDomain": "cluster.local."}, "does not match pattern"),
     "one port for two": ({"metrics": {"port": 8443}}, "expected two ports"),
     "a fallback that does not know the policies": ({"existingConfigMap": "theirs", "fallbackPolicy": {"enabled": True}}, "does not know the policy file"),
@@ -258,6 +268,7 @@ def values_schema(usher):
         "replicas": {"type": "integer", "minimum": 1},
         "revisionHistoryLimit": {"type": "integer", "minimum": 0},
         "podDisruptionBudget.minAvailable": {"type": ["integer", "string"]},
+        "webhook.maxConnections": {"type": "integer", "minimum": 64},
         "hostUsers": {"type": ["boolean", "null"]},
         "certificates.source": {"enum": ["selfManaged", "certManager", "secret"]},
         "log.format": {"enum": ["text", "json"]},

@@ -248,6 +248,7 @@ const SHORT: Deadlines = Deadlines {
     handshake: Duration::from_millis(300),
     head: Duration::from_millis(300),
     idle: Duration::from_millis(3000),
+    write: Duration::from_millis(3000),
 };
 
 async fn one_request(stream: &mut (impl AsyncReadExt + AsyncWriteExt + Unpin)) -> std::io::Result<()> {

@@ -1,4 +1,4 @@
-//! Where the serving certificate comes from, and its replacement while we serve.
+//! Where the serving certificate and the client CA come from, and their replacement while we serve.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use crate::cluster::lease::Leadership;
 use crate::runtime::ready::Latch;
 use crate::runtime::supervise::Supervisor;
 use crate::telemetry::metrics::Metrics;
+use crate::tls::clients::{BadClientCa, ClientCaFile, Clients};
 use crate::tls::load::Certificate;
 use crate::tls::serving::{Files, Serving};
 
@@ -29,6 +30,47 @@ pub enum CertificateSource {
     },
     /// This one, for the life of the process.
     Given(Certificate),
+}
+
+/// Who may call the webhook.
+#[derive(Clone, Debug)]
+pub struct ClientCa {
+    /// The CAs that sign API servers' client certificates, PEM, in a file that somebody renews.
+    pub file: PathBuf,
+    /// The names of which a certificate has to bear one; any when there are none.
+    pub names: Vec<String>,
+}
+
+/// Lets in only clients of this CA, and follows its file. The file must be right from the start.
+pub(super) async fn clients(
+    source: Option<ClientCa>,
+    every: Duration,
+    metrics: &Arc<Metrics>,
+    supervisor: &mut Supervisor,
+) -> anyhow::Result<Option<Arc<Clients>>> {
+    let Some(ClientCa { file, names }) = source else { return Ok(None) };
+    let shown = file.display().to_string();
+    let mut file = ClientCaFile::new(file, every);
+    let clients = file.first(names).await.map_err(|error| anyhow::anyhow!("--client-ca {shown}: {error}"))?;
+    let (followed, metrics, stop) = (clients.clone(), metrics.clone(), supervisor.token().clone());
+    supervisor.spawn("client CA", async move {
+        let told = |outcome: Result<(), BadClientCa>| {
+            let result = match outcome {
+                Ok(()) => {
+                    tracing::info!(from = shown, "client CA taken over");
+                    "ok"
+                }
+                Err(error) => {
+                    tracing::error!(%error, from = shown, "the new client CA is refused; the old one stays");
+                    "refused"
+                }
+            };
+            metrics.certificate_reloads.with_label_values(&[result]).inc();
+        };
+        file.run(followed, stop, told).await;
+        Ok(())
+    });
+    Ok(Some(clients))
 }
 
 /// What a certificate works with.

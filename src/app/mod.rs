@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use certificate::Around;
-pub use certificate::CertificateSource;
+pub use certificate::{CertificateSource, ClientCa};
 
 use crate::cluster::account;
 use crate::cluster::client::Cluster;
@@ -20,6 +20,7 @@ use crate::cluster::lease::{self, Election, Leadership};
 use crate::cluster::reconcile::{self, Inputs};
 use crate::cluster::signing::SigningSecret;
 use crate::config::{BadConfig, Config, Reloader};
+use crate::http::capacity::Capacities;
 use crate::http::limits::Limits;
 use crate::http::server::{self, Deadlines, Ending, Listener};
 use crate::http::webhook::{Mutate, Validate};
@@ -54,6 +55,10 @@ pub struct Options {
     pub metrics: SocketAddr,
     /// The serving certificate.
     pub certificate: CertificateSource,
+    /// Who may call the webhook; everybody when there is none.
+    pub client_ca: Option<ClientCa>,
+    /// How many connections the listeners hold.
+    pub capacities: Capacities,
     /// The policies.
     pub config: ConfigSource,
     /// Where the key is kept that placements are signed with; without one they are not.
@@ -120,12 +125,15 @@ impl App {
             there: certificate_there,
         };
         let serving = certificate::serve(options.certificate, around).await?;
+        let clients = certificate::clients(options.client_ca, options.look_every, &metrics, &mut supervisor).await?;
 
         let snapshot = Arc::new(ArcSwap::from_pointee(Snapshot::default()));
         let leaving = CancellationToken::new();
         let ending = Ending { leaving: leaving.clone(), stop: stop.clone(), drain: options.drain };
         let debug_ending = ending.clone();
-        let (secure, plain) = (Listener::bind(options.webhook)?, Listener::bind(options.metrics)?);
+        let Capacities { webhook: of_webhook, metrics: of_metrics, debug: of_debug } = options.capacities;
+        let secure = Listener::bind(options.webhook)?.limited(of_webhook, metrics.listener("webhook"));
+        let plain = Listener::bind(options.metrics)?.limited(of_metrics, metrics.listener("metrics"));
         let (webhook, metrics_address) = (secure.address(), plain.address());
         let mutate = Arc::new(Mutate { snapshot: snapshot.clone(), policies: policies.clone() });
         let own = Arc::new(ArcSwapOption::empty());
@@ -142,7 +150,7 @@ impl App {
             complete: complete.clone(),
         });
         let routes = webhook::router(mutate, validate, Limits::default(), metrics.clone());
-        let (tls, counted, end) = (Arc::new(serving.config()), metrics.clone(), ending.clone());
+        let (tls, counted, end) = (Arc::new(serving.config_for(clients)), metrics.clone(), ending.clone());
         supervisor.spawn("webhook", async move {
             Ok(server::serve_tls(secure, tls, routes, Deadlines::default(), counted, end).await?)
         });
@@ -156,7 +164,7 @@ impl App {
         let (led, led_seen) = watch::channel(false);
         let mut debug_address = None;
         if let Some(debug) = options.debug {
-            let listener = Listener::bind(debug)?;
+            let listener = Listener::bind(debug)?.limited(of_debug, metrics.listener("debug"));
             debug_address = Some(listener.address());
             let routes = debug::router(debug::Shown {
                 snapshot: snapshot.clone(),

@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 
-use crate::app::{App, CertificateSource, ConfigSource, Options};
+use crate::app::{App, CertificateSource, ClientCa, ConfigSource, Options};
 use crate::cluster::certificates::Managed;
 use crate::cluster::client;
 use crate::cluster::lease::{self, Election};
 use crate::cluster::signing::SigningSecret;
+use crate::http::capacity::Capacities;
 use crate::runtime::shutdown::Signals;
-use crate::runtime::{clock, files};
+use crate::runtime::{clock, descriptors, files};
 use crate::telemetry::log;
 use crate::tls::ca::Authority;
 use crate::tls::load::load;
@@ -64,6 +65,18 @@ pub(super) struct Args {
     /// policy that changes moves running applications, for nothing that a pod says about itself is believed.
     #[arg(long, value_name = "NAME")]
     signing_secret: Option<String>,
+    /// CA bundle (PEM) for client certificates: the webhook accepts only clients with a certificate signed by it. A changed
+    /// file is reloaded within 10 s. API servers send a certificate if their AdmissionConfiguration names one.
+    #[arg(long, value_name = "FILE")]
+    client_ca: Option<PathBuf>,
+    /// Accepted client names: the certificate must contain one of them as common name or subject alternative name (DNS, URI,
+    /// email).
+    #[arg(long, value_name = "NAME", value_delimiter = ',', requires = "client_ca")]
+    client_name: Vec<String>,
+    /// Maximum number of connections to the webhook, further limited by the number of file descriptors. At the maximum,
+    /// connections that completed no review are closed first.
+    #[arg(long, value_name = "COUNT", default_value_t = Capacities::WEBHOOK, value_parser = connections)]
+    max_connections: usize,
     /// kubeconfig; without it $KUBECONFIG, ~/.kube/config, or the pod that it runs in.
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
@@ -96,6 +109,13 @@ pub(super) struct Args {
     log_format: log::Format,
 }
 
+/// API servers keep 25 connections each, for each path.
+const FEWEST: usize = 64;
+
+fn connections(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|count| *count >= FEWEST).ok_or_else(|| format!("expected a number of at least {FEWEST}"))
+}
+
 /// How often files are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
@@ -119,6 +139,8 @@ async fn serve(args: &Args) -> anyhow::Result<()> {
         duration,
         period: duration / 4,
     };
+    let descriptors = descriptors::raise();
+    let capacities = Capacities::within(descriptors, args.max_connections);
     let options = Options {
         cluster,
         webhook: args.webhook_listen,
@@ -126,11 +148,20 @@ async fn serve(args: &Args) -> anyhow::Result<()> {
         debug: Some(args.debug_listen),
         certificate: certificate(args, &namespace)?,
         signing: args.signing_secret.clone().map(|name| SigningSecret { namespace: namespace.clone(), name }),
+        client_ca: args.client_ca.clone().map(|file| ClientCa { file, names: args.client_name.clone() }),
+        capacities,
         config: args.config.clone().map_or(ConfigSource::Nothing, ConfigSource::File),
         look_every: LOOK_EVERY,
         election,
         drain: Duration::from_secs(args.drain_seconds),
     };
+    tracing::info!(
+        descriptors,
+        webhook = capacities.webhook.most,
+        metrics = capacities.metrics.most,
+        debug = capacities.debug.most,
+        "room for connections"
+    );
     let mut app = App::start(options).await?;
     let looked_at = app.debug().map(tracing::field::display);
     tracing::info!(webhook = %app.webhook(), metrics = %app.metrics(), debug = looked_at, "serving");

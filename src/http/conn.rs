@@ -23,11 +23,18 @@ pub struct Deadlines {
     pub head: Duration,
     /// Without a request.
     pub idle: Duration,
+    /// From the moment when the peer takes no more of an answer to the moment when it has taken all of it.
+    pub write: Duration,
 }
 
 impl Default for Deadlines {
     fn default() -> Self {
-        Deadlines { handshake: Duration::from_secs(10), head: Duration::from_secs(10), idle: Duration::from_secs(180) }
+        Deadlines {
+            handshake: Duration::from_secs(10),
+            head: Duration::from_secs(10),
+            idle: Duration::from_secs(180),
+            write: Duration::from_secs(10),
+        }
     }
 }
 
@@ -49,7 +56,7 @@ impl Busy {
         BusyGuard(self.0.clone())
     }
 
-    fn is_busy(&self) -> bool {
+    pub(super) fn is_busy(&self) -> bool {
         self.0.now.load(Ordering::Acquire) > 0
     }
 
@@ -83,14 +90,31 @@ pin_project_lite::pin_project! {
         heads: bool,
         was_busy: bool,
         answered: usize,
+        // Runs while the peer does not take what is written.
+        stuck: Option<Pin<Box<Sleep>>>,
     }
 }
 
 impl<S> Timed<S> {
     pub(super) fn new(stream: S, deadlines: Deadlines, busy: Busy, heads: bool) -> Self {
         let timer = tokio::time::sleep(deadlines.idle);
-        Timed { stream, timer, deadlines, busy, in_head: false, heads, was_busy: false, answered: 0 }
+        Timed { stream, timer, deadlines, busy, in_head: false, heads, was_busy: false, answered: 0, stuck: None }
     }
+}
+
+/// What came of a write, a flush or a shutdown, unless the peer has not taken it for too long.
+fn within<T>(
+    stuck: &mut Option<Pin<Box<Sleep>>>,
+    deadline: Duration,
+    polled: Poll<io::Result<T>>,
+    cx: &mut Context<'_>,
+) -> Poll<io::Result<T>> {
+    if polled.is_ready() {
+        return polled;
+    }
+    let timer = stuck.get_or_insert_with(|| Box::pin(tokio::time::sleep(deadline)));
+    ready!(timer.as_mut().poll(cx));
+    Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
 }
 
 impl<S: AsyncRead> AsyncRead for Timed<S> {
@@ -135,20 +159,32 @@ fn after(duration: Duration) -> Instant {
 
 impl<S: AsyncWrite> AsyncWrite for Timed<S> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        self.project().stream.poll_write(cx, buf)
+        let this = self.project();
+        let polled = this.stream.poll_write(cx, buf);
+        within(this.stuck, this.deadlines.write, polled, cx)
     }
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.project().stream.poll_flush(cx)
+        let this = self.project();
+        let polled = this.stream.poll_flush(cx);
+        if polled.is_ready() {
+            // All of it is taken; a little now and then would not be enough.
+            *this.stuck = None;
+        }
+        within(this.stuck, this.deadlines.write, polled, cx)
     }
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.project().stream.poll_shutdown(cx)
+        let this = self.project();
+        let polled = this.stream.poll_shutdown(cx);
+        within(this.stuck, this.deadlines.write, polled, cx)
     }
     fn poll_write_vectored(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.project().stream.poll_write_vectored(cx, bufs)
+        let this = self.project();
+        let polled = this.stream.poll_write_vectored(cx, bufs);
+        within(this.stuck, this.deadlines.write, polled, cx)
     }
     fn is_write_vectored(&self) -> bool {
         self.stream.is_write_vectored()
@@ -160,8 +196,12 @@ mod tests {
     use super::*;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-    const SHORT: Deadlines =
-        Deadlines { handshake: Duration::from_secs(10), head: Duration::from_secs(10), idle: Duration::from_secs(180) };
+    const SHORT: Deadlines = Deadlines {
+        handshake: Duration::from_secs(10),
+        head: Duration::from_secs(10),
+        idle: Duration::from_secs(180),
+        write: Duration::from_secs(10),
+    };
 
     #[tokio::test(start_paused = true)]
     async fn an_idle_connection_outlives_gos_pool_and_ends_after_three_minutes() {
@@ -236,6 +276,53 @@ mod tests {
             tokio::time::sleep(Duration::from_secs(100)).await;
             client.write_u8(1).await.unwrap();
             assert_eq!(timed.read_u8().await.unwrap(), 1);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_nobody_takes_ends_after_ten_seconds() {
+        let (_client, server) = tokio::io::duplex(64);
+        let mut timed = Box::pin(Timed::new(server, SHORT, Busy::default(), true));
+        let start = after(Duration::ZERO);
+        let error = timed.write_all(&[0; 65]).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert_eq!(start.elapsed().as_secs(), 10);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn taking_a_byte_now_and_then_is_not_enough() {
+        let (mut client, server) = tokio::io::duplex(64);
+        let mut timed = Box::pin(Timed::new(server, SHORT, Busy::default(), true));
+        let start = after(Duration::ZERO);
+        let drip = async {
+            loop {
+                tokio::time::sleep(Duration::from_secs(3)).await;
+                if client.read_u8().await.is_err() {
+                    std::future::pending::<()>().await;
+                }
+            }
+        };
+        tokio::select! {
+            () = drip => unreachable!(),
+            ended = timed.write_all(&[0; 1000]) => assert!(ended.is_err()),
+        }
+        assert_eq!(start.elapsed().as_secs(), 10);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_is_taken_in_the_end_starts_anew() {
+        let (mut client, server) = tokio::io::duplex(64);
+        let mut timed = Box::pin(Timed::new(server, SHORT, Busy::default(), true));
+        for _ in 0..3 {
+            let take = async {
+                tokio::time::sleep(Duration::from_secs(8)).await;
+                client.read_exact(&mut [0; 100]).await.unwrap();
+            };
+            let write = async {
+                timed.write_all(&[0; 100]).await.unwrap();
+                timed.flush().await.unwrap();
+            };
+            tokio::join!(take, write);
         }
     }
 }

@@ -2,9 +2,24 @@
 //! (WEBHOOKS.md, finding 5), so shedding load is an answer, and cutting a connection is not.
 //!
 //! Bytes are charged as they arrive: whoever announces a large body and sends nothing takes no room from others.
+//!
+//! When there is no room, some body gives way to the one that came: `fairness` chooses, and its sender gets the 429.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::future::Future;
+use std::net::IpAddr;
+use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+use std::time::Instant;
+
+use axum::http::Extensions;
+use futures::poll;
+use tokio::sync::Notify;
+
+use super::connections::{Origin, now};
+use super::fairness::{self, Holder};
 
 /// The largest review that is read whole. etcd stores objects of 1.5 MiB (`--max-request-bytes`), Go writes one byte as six
 /// in JSON (`<` as `\u003c`), and an update carries the object twice: 18 MiB and an envelope.
@@ -12,16 +27,38 @@ pub const MAX_BODY: usize = 20 << 20;
 
 /// A bound on the bytes of bodies in memory.
 #[derive(Clone, Debug)]
-pub struct Limits {
-    held: Arc<AtomicUsize>,
+pub struct Limits(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    held: AtomicUsize,
     most: usize,
+    waiting: Mutex<Waiting>,
+}
+
+/// The bodies that are still on their way. One that came with its head is not among them.
+#[derive(Debug, Default)]
+struct Waiting {
+    next: u64,
+    bodies: HashMap<u64, Body>,
+}
+
+#[derive(Debug)]
+struct Body {
+    holder: Holder,
+    gave_way: Arc<Notify>,
 }
 
 /// Room for the bytes of one body, growing as they arrive; given back when dropped.
 #[derive(Debug)]
 pub struct Room {
     limits: Limits,
+    peer: IpAddr,
+    proven: bool,
+    since: Instant,
     bytes: usize,
+    /// Where it is among the bodies that are on their way.
+    id: Option<u64>,
 }
 
 impl Default for Limits {
@@ -34,56 +71,200 @@ impl Default for Limits {
 impl Limits {
     /// At most so many bytes.
     pub fn new(most: usize) -> Limits {
-        Limits { held: Arc::default(), most }
+        Limits(Arc::new(Shared { held: AtomicUsize::new(0), most, waiting: Mutex::default() }))
     }
 
-    /// Room for a body of which nothing has come yet.
-    pub fn enter(&self) -> Room {
-        Room { limits: self.clone(), bytes: 0 }
+    /// Room for a body of which nothing has come yet. The extensions are the request's: they say where it comes from.
+    pub fn enter(&self, from: &Extensions) -> Room {
+        let (peer, proven) = Origin::of(from);
+        Room { limits: self.clone(), peer, proven, since: now(), bytes: 0, id: None }
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self, bytes: usize) -> bool {
+        let held = self.0.held.fetch_add(bytes, Ordering::Relaxed);
+        let fits = held.saturating_add(bytes) <= self.0.most;
+        if !fits {
+            self.give(bytes);
+        }
+        fits
+    }
+
+    fn give(&self, bytes: usize) {
+        self.0.held.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Lets others give way to this one, if that is fair.
+    fn make_room(&self, waiting: &mut Waiting, asker: &Holder, bytes: usize) {
+        let need = self.0.held.load(Ordering::Relaxed).saturating_add(bytes).saturating_sub(self.0.most);
+        let holders: Vec<Holder> = waiting.bodies.values().map(|body| body.holder).collect();
+        let gone = fairness::give_way(&holders, asker, need, self.0.most / 32, now());
+        for id in gone.unwrap_or_default() {
+            if let Some(body) = waiting.bodies.remove(&id) {
+                // Its reader drops the bytes as soon as it runs.
+                self.give(body.holder.bytes);
+                body.gave_way.notify_one();
+            }
+        }
     }
 }
 
 impl Room {
     /// Gives back what is above so many bytes.
     pub fn shrink(&mut self, bytes: usize) {
+        let limits = self.limits.clone();
+        let mut waiting = limits.waiting();
+        match self.id.map(|id| waiting.bodies.get_mut(&id)) {
+            Some(None) => return, // It gave way, and all of it was given back.
+            Some(Some(body)) => body.holder.bytes = body.holder.bytes.min(bytes),
+            None => {}
+        }
         let freed = self.bytes.saturating_sub(bytes);
-        self.limits.held.fetch_sub(freed, Ordering::Relaxed);
+        limits.give(freed);
         self.bytes -= freed;
     }
 
     /// Room for so many bytes more. `false` is overload.
     pub fn grow(&mut self, bytes: usize) -> bool {
-        let held = self.limits.held.fetch_add(bytes, Ordering::Relaxed);
-        let fits = held.saturating_add(bytes) <= self.limits.most;
-        if fits {
+        if self.id.is_none() && self.limits.take(bytes) {
             self.bytes += bytes;
-        } else {
-            self.limits.held.fetch_sub(bytes, Ordering::Relaxed);
+            return true;
         }
-        fits
+        let limits = self.limits.clone();
+        let mut waiting = limits.waiting();
+        if self.id.is_some_and(|id| !waiting.bodies.contains_key(&id)) {
+            return false;
+        }
+        if !limits.take(bytes) {
+            limits.make_room(&mut waiting, &self.holder(), bytes);
+            if !limits.take(bytes) {
+                return false;
+            }
+        }
+        self.bytes += bytes;
+        if let Some(body) = self.id.and_then(|id| waiting.bodies.get_mut(&id)) {
+            body.holder.bytes = self.bytes;
+        }
+        true
+    }
+
+    fn holder(&self) -> Holder {
+        // No other has this number.
+        let id = self.id.unwrap_or(u64::MAX);
+        Holder { id, peer: self.peer, proven: self.proven, since: self.since, bytes: self.bytes }
+    }
+
+    /// Waits for the next part of the body; `None` when this body had to give way meanwhile.
+    pub async fn wait<F: Future>(&mut self, part: F) -> Option<F::Output> {
+        let mut part = pin!(part);
+        if self.id.is_none()
+            && let Poll::Ready(part) = poll!(&mut part)
+        {
+            return Some(part);
+        }
+        let gave_way = self.register()?;
+        tokio::select! {
+            biased;
+            () = gave_way.notified() => None,
+            part = part => Some(part),
+        }
+    }
+
+    fn register(&mut self) -> Option<Arc<Notify>> {
+        let mut waiting = self.limits.waiting();
+        if let Some(id) = self.id {
+            return waiting.bodies.get(&id).map(|body| body.gave_way.clone());
+        }
+        let id = waiting.next;
+        waiting.next += 1;
+        let gave_way = Arc::new(Notify::new());
+        let holder = Holder { id, ..self.holder() };
+        waiting.bodies.insert(id, Body { holder, gave_way: gave_way.clone() });
+        drop(waiting);
+        self.id = Some(id);
+        Some(gave_way)
     }
 }
 
 impl Drop for Room {
     fn drop(&mut self) {
-        self.limits.held.fetch_sub(self.bytes, Ordering::Relaxed);
+        // What gave way is given back already.
+        if self.id.is_none_or(|id| self.limits.waiting().bodies.remove(&id).is_some()) {
+            self.limits.give(self.bytes);
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures::FutureExt;
+    use std::time::Duration;
+
+    fn enter(limits: &Limits) -> Room {
+        limits.enter(&Extensions::new())
+    }
+
+    fn from(limits: &Limits, of: u8, proven: bool) -> Room {
+        let mut room = enter(limits);
+        (room.peer, room.proven) = ([10, 0, 0, of].into(), proven);
+        room
+    }
 
     #[test]
     fn bytes_bind_as_they_arrive_and_are_given_back() {
         let limits = Limits::new(1000);
-        let (mut one, mut two) = (limits.enter(), limits.enter());
+        let (mut one, mut two) = (enter(&limits), enter(&limits));
         assert!(one.grow(10) && one.grow(90));
         assert!(two.grow(900) && !two.grow(1));
         drop(one);
         assert!(two.grow(100), "the first has left");
-        assert!(!limits.enter().grow(1) && !two.grow(usize::MAX - 2000));
+        assert!(!enter(&limits).grow(1) && !two.grow(usize::MAX - 2000));
         drop(two);
-        assert!(limits.enter().grow(1000), "all of it is back");
+        assert!(enter(&limits).grow(1000), "all of it is back");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn stalled_bodies_give_way_to_a_review() {
+        let limits = Limits::new(1000);
+        let mut stalled: Vec<Room> = (0..10).map(|_| from(&limits, 1, false)).collect();
+        for room in &mut stalled {
+            assert!(room.grow(100));
+            assert!(room.wait(std::future::pending::<()>()).now_or_never().is_none(), "it waits for more");
+        }
+        let mut equal = from(&limits, 1, false);
+        assert!(!equal.grow(100), "they came just now, from the same address");
+        let mut proven = from(&limits, 1, true);
+        assert!(proven.grow(100));
+        assert_eq!(stalled[0].wait(std::future::pending::<()>()).await, None);
+        assert!(!stalled[0].grow(1), "and takes no more");
+        assert!(stalled[2].wait(std::future::pending::<()>()).now_or_never().is_none(), "the others wait on");
+        drop(proven);
+        tokio::time::advance(Duration::from_millis(500)).await;
+        let mut again = from(&limits, 1, false);
+        assert!(again.grow(100) && again.grow(900), "by now they are slow");
+        drop((again, stalled, equal));
+        assert!(enter(&limits).grow(1000), "all of it is back, and none of it twice");
+        assert_eq!(limits.0.held.load(Ordering::Relaxed), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_came_is_returned_without_waiting() {
+        let limits = Limits::new(1000);
+        let mut room = enter(&limits);
+        assert_eq!(room.wait(async { 7 }).await, Some(7));
+        assert!(room.id.is_none());
+        assert!(room.grow(10));
+        let slow = async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            8
+        };
+        assert_eq!(room.wait(slow).await, Some(8));
+        assert!(room.grow(10) && room.bytes == 20);
+        drop(room);
+        assert!(limits.waiting().bodies.is_empty() && enter(&limits).grow(1000));
     }
 }

@@ -1,9 +1,13 @@
 //! The listeners: the webhook that API servers call, the plain port for probes and Prometheus, and the
 //! debug port for people.
 
+mod accepting;
 pub mod admin;
+pub mod capacity;
 mod conn;
+mod connections;
 pub mod debug;
+mod fairness;
 pub mod limits;
 pub mod server;
 pub mod webhook;

@@ -1,46 +1,60 @@
-//! Listening: TLS for API servers, plain for probes, with deadlines on every connection and a drain at the end.
+//! Listening: TLS for API servers, plain for probes, with a bound on connections, deadlines on each of them and a drain at
+//! the end.
 
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
-use std::pin::Pin;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
-use axum::http::HeaderValue;
 use axum::http::header::CONNECTION;
-use axum_server::Handle;
-use axum_server::accept::Accept;
-use hyper_util::rt::TokioTimer;
+use axum::http::{HeaderValue, StatusCode};
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tower::Service;
 
+use super::accepting::Accepting;
+use super::capacity::Capacity;
 pub use super::conn::Deadlines;
-use super::conn::{Busy, Timed};
-use crate::telemetry::metrics::Metrics;
+use super::conn::Timed;
+use super::connections::{Connections, Link, Origin, Ticket};
+use crate::telemetry::metrics::{ListenerMetrics, Metrics};
+use crate::tls::clients::is_about_the_client;
 
 /// A bound listener.
 #[derive(Debug)]
 pub struct Listener {
     socket: std::net::TcpListener,
     address: SocketAddr,
+    capacity: Capacity,
+    metrics: Option<ListenerMetrics>,
 }
 
 impl Listener {
-    /// Binds; port 0 takes a free one.
+    /// Binds; port 0 takes a free one. It takes any number of connections.
     pub fn bind(address: SocketAddr) -> io::Result<Listener> {
         let bound = || -> io::Result<Listener> {
             let socket = std::net::TcpListener::bind(address)?;
             socket.set_nonblocking(true)?;
             let address = socket.local_addr()?;
-            Ok(Listener { socket, address })
+            Ok(Listener { socket, address, capacity: Capacity::UNLIMITED, metrics: None })
         };
         bound().map_err(|error| io::Error::new(error.kind(), format!("cannot listen on {address}: {error}")))
+    }
+
+    /// Takes no more connections than this, and counts them.
+    pub fn limited(self, capacity: Capacity, metrics: ListenerMetrics) -> Listener {
+        Listener { capacity, metrics: Some(metrics), ..self }
     }
 
     /// Where it listens.
@@ -71,140 +85,255 @@ pub async fn serve_tls(
     metrics: Arc<Metrics>,
     ending: Ending,
 ) -> io::Result<()> {
-    let acceptor = Tls { acceptor: TlsAcceptor::from(config), deadlines, metrics, leaving: ending.leaving.clone() };
-    serve(listener, acceptor, routes, ending).await
+    serve(listener, Tls::new(config, deadlines, metrics), routes, deadlines, ending).await
 }
 
 /// Serves HTTP until told to stop.
 pub async fn serve_plain(listener: Listener, routes: Router, deadlines: Deadlines, ending: Ending) -> io::Result<()> {
-    let acceptor = Plain { deadlines, leaving: ending.leaving.clone() };
-    serve(listener, acceptor, routes, ending).await
+    serve(listener, Plain, routes, deadlines, ending).await
 }
 
-async fn serve<A>(listener: Listener, acceptor: A, routes: Router, ending: Ending) -> io::Result<()>
-where
-    A: Accept<TcpStream, Router> + Clone + Send + Sync + 'static,
-    A::Stream: AsyncRead + AsyncWrite + Unpin + Send,
-    A::Service:
-        Service<hyper::Request<hyper::body::Incoming>, Response = axum::response::Response> + Clone + Send + 'static,
-    <A::Service as Service<hyper::Request<hyper::body::Incoming>>>::Error:
-        Into<Box<dyn std::error::Error + Send + Sync>>,
-    <A::Service as Service<hyper::Request<hyper::body::Incoming>>>::Future: Send + 'static,
-    A::Future: Send,
-{
-    let handle = Handle::new();
-    let mut server = axum_server::from_tcp(listener.socket)?.handle(handle.clone()).acceptor(acceptor);
-    let builder = server.http_builder();
+async fn serve<T: Transport>(
+    listener: Listener,
+    transport: T,
+    routes: Router,
+    deadlines: Deadlines,
+    ending: Ending,
+) -> io::Result<()> {
+    let Listener { socket, address, capacity, metrics } = listener;
+    let socket = tokio::net::TcpListener::from_std(socket)?;
+    let connections = Connections::new(capacity, metrics);
     // Deadlines of heads and of idleness are the connection's (see `conn`); hyper's own start too early.
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(64 << 10);
-    builder.http2().timer(TokioTimer::new()).max_concurrent_streams(250).max_header_list_size(64 << 10);
-    let serving = server.serve(routes.into_make_service());
-    tokio::pin!(serving);
-    tokio::select! {
-        ended = &mut serving => ended,
-        () = ending.stop.cancelled() => {
-            handle.graceful_shutdown(Some(ending.drain));
-            serving.await
+    let mut http1 = http1::Builder::new();
+    http1.timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(64 << 10);
+    let mut http2 = http2::Builder::new(TokioExecutor::new());
+    http2.timer(TokioTimer::new()).max_concurrent_streams(250).max_header_list_size(64 << 10);
+    let parts = Arc::new(Parts { transport, routes, deadlines, connections, http1, http2, ending: ending.clone() });
+    let mut accepting = Accepting::new(address);
+    let mut open = JoinSet::new();
+    loop {
+        tokio::select! {
+            biased;
+            () = ending.stop.cancelled() => break,
+            Some(ended) = open.join_next(), if !open.is_empty() => noted(ended),
+            (stream, peer) = accepting.next(&parts.connections, || socket.accept()) => {
+                if let Some(ticket) = parts.connections.enter(peer.ip()) {
+                    open.spawn(parts.clone().connection(stream, ticket));
+                }
+            }
         }
     }
+    drop(socket);
+    let finished = async {
+        while let Some(ended) = open.join_next().await {
+            noted(ended);
+        }
+    };
+    if tokio::time::timeout(ending.drain, finished).await.is_err() {
+        open.shutdown().await;
+    }
+    Ok(())
 }
 
-/// Takes connections over TLS.
-#[derive(Clone)]
-struct Tls {
-    acceptor: TlsAcceptor,
-    deadlines: Deadlines,
-    metrics: Arc<Metrics>,
-    leaving: CancellationToken,
-}
-
-type Accepting<S> = Pin<Box<dyn Future<Output = io::Result<(S, Counted<Router>)>> + Send>>;
-
-impl Accept<TcpStream, Router> for Tls {
-    type Stream = Pin<Box<Timed<tokio_rustls::server::TlsStream<TcpStream>>>>;
-    type Service = Counted<Router>;
-    type Future = Accepting<Self::Stream>;
-
-    fn accept(&self, stream: TcpStream, service: Router) -> Self::Future {
-        let Tls { acceptor, deadlines, metrics, leaving } = self.clone();
-        Box::pin(async move {
-            stream.set_nodelay(true)?;
-            let handshake = tokio::time::timeout(deadlines.handshake, acceptor.accept(stream)).await;
-            let stream = match handshake {
-                Ok(Ok(stream)) => stream,
-                failed => {
-                    // API servers drop speculative connections now and then; a count tells whether it is more.
-                    metrics.handshake_errors.inc();
-                    let error =
-                        failed.err().map_or_else(|| "it broke off".to_owned(), |_| "it took too long".to_owned());
-                    tracing::debug!(error, "no TLS handshake");
-                    return Err(io::ErrorKind::ConnectionAborted.into());
-                }
-            };
-            let heads = stream.get_ref().1.alpn_protocol() != Some(b"h2");
-            let busy = Busy::default();
-            let leaving = heads.then_some(leaving);
-            Ok((Box::pin(Timed::new(stream, deadlines, busy.clone(), heads)), Counted { service, busy, leaving }))
-        })
+fn noted(ended: Result<(), tokio::task::JoinError>) {
+    if let Err(error) = ended
+        && error.is_panic()
+    {
+        tracing::error!(%error, "a bug: a connection ended by a panic");
     }
 }
 
-/// Takes plain connections.
-#[derive(Clone)]
-struct Plain {
+/// What the connections of a listener share.
+struct Parts<T> {
+    transport: T,
+    routes: Router,
     deadlines: Deadlines,
-    leaving: CancellationToken,
+    connections: Connections,
+    http1: http1::Builder,
+    http2: http2::Builder<TokioExecutor>,
+    ending: Ending,
 }
 
-impl Accept<TcpStream, Router> for Plain {
-    type Stream = Pin<Box<Timed<TcpStream>>>;
-    type Service = Counted<Router>;
-    type Future = Accepting<Self::Stream>;
+impl<T: Transport> Parts<T> {
+    /// A connection, from its first byte to its last.
+    async fn connection(self: Arc<Self>, stream: TcpStream, ticket: Ticket) {
+        let link = ticket.link().clone();
+        tokio::select! {
+            biased;
+            () = link.evicted.notified() => {}
+            () = self.serve(stream, &link) => {}
+        }
+        // Not before its socket is closed.
+        drop(ticket);
+    }
 
-    fn accept(&self, stream: TcpStream, service: Router) -> Self::Future {
-        let Plain { deadlines, leaving } = self.clone();
-        Box::pin(async move {
-            stream.set_nodelay(true)?;
-            let busy = Busy::default();
-            let leaving = Some(leaving);
-            Ok((Box::pin(Timed::new(stream, deadlines, busy.clone(), true)), Counted { service, busy, leaving }))
-        })
+    async fn serve(&self, stream: TcpStream, link: &Arc<Link>) {
+        if stream.set_nodelay(true).is_err() {
+            return;
+        }
+        let Some((stream, protocol)) = self.transport.open(stream, link.peer()).await else { return };
+        let http1 = protocol == Protocol::Http1;
+        let timed = Box::pin(Timed::new(stream, self.deadlines, link.busy.clone(), http1));
+        let service = Counted {
+            service: self.routes.clone(),
+            connections: self.connections.clone(),
+            link: link.clone(),
+            leaving: self.ending.leaving.clone(),
+            http1,
+        };
+        let (stream, service) = (TokioIo::new(timed), TowerToHyperService::new(service));
+        if http1 {
+            let serving = self.http1.serve_connection(stream, service).with_upgrades();
+            self.to_its_end(link, serving, http1::UpgradeableConnection::graceful_shutdown).await;
+        } else {
+            // On the heap: as part of every connection it would be there for those that speak HTTP/1.
+            let serving = Box::pin(self.http2.serve_connection(stream, service));
+            self.to_its_end(link, serving, |serving| serving.get_mut().as_mut().graceful_shutdown()).await;
+        }
+    }
+
+    /// Serves until the peer ends it, or until it is told to finish what was asked.
+    async fn to_its_end<C: Future>(&self, link: &Link, serving: C, finish: fn(Pin<&mut C>)) {
+        let mut serving = pin!(serving);
+        tokio::select! {
+            biased;
+            // What ends a connection early is its peer's affair: there is nobody to tell.
+            _ = serving.as_mut() => return,
+            () = self.ending.stop.cancelled() => {}
+            () = link.last.notified() => {}
+        }
+        finish(serving.as_mut());
+        let _ = serving.await;
+    }
+}
+
+/// What is spoken on a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Protocol {
+    /// Its heads have a deadline of their own, and a header that ends a connection.
+    Http1,
+    Http2,
+}
+
+/// What is spoken below HTTP.
+trait Transport: Send + Sync + 'static {
+    type Stream: AsyncRead + AsyncWrite + Send + 'static;
+
+    /// The stream and what is spoken on it; `None` when nothing came of it.
+    fn open(&self, stream: TcpStream, peer: IpAddr) -> impl Future<Output = Option<(Self::Stream, Protocol)>> + Send;
+}
+
+struct Plain;
+
+impl Transport for Plain {
+    type Stream = TcpStream;
+
+    async fn open(&self, stream: TcpStream, _: IpAddr) -> Option<(TcpStream, Protocol)> {
+        Some((stream, Protocol::Http1))
+    }
+}
+
+struct Tls {
+    /// For peers on this machine.
+    near: TlsAcceptor,
+    /// For all others. API servers use HTTP/2 for webhooks on loopback only, and one connection of it can hold the answers
+    /// to 250 requests that nobody reads.
+    far: TlsAcceptor,
+    deadlines: Deadlines,
+    metrics: Arc<Metrics>,
+}
+
+impl Tls {
+    fn new(config: Arc<rustls::ServerConfig>, deadlines: Deadlines, metrics: Arc<Metrics>) -> Tls {
+        let mut only_http1 = rustls::ServerConfig::clone(&config);
+        only_http1.alpn_protocols.retain(|protocol| protocol == b"http/1.1");
+        Tls { near: config.into(), far: Arc::new(only_http1).into(), deadlines, metrics }
+    }
+
+    fn acceptor(&self, peer: IpAddr) -> &TlsAcceptor {
+        if peer.is_loopback() { &self.near } else { &self.far }
+    }
+}
+
+impl Transport for Tls {
+    type Stream = tokio_rustls::server::TlsStream<TcpStream>;
+
+    async fn open(&self, stream: TcpStream, peer: IpAddr) -> Option<(Self::Stream, Protocol)> {
+        // On the heap: as part of every connection it would be there as long as the connection.
+        let handshake = Box::pin(self.acceptor(peer).accept(stream));
+        let error = match tokio::time::timeout(self.deadlines.handshake, handshake).await {
+            Ok(Ok(stream)) => {
+                let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+                return Some((stream, if http2 { Protocol::Http2 } else { Protocol::Http1 }));
+            }
+            Ok(Err(error)) => error,
+            Err(_) => io::Error::new(io::ErrorKind::TimedOut, "it took too long"),
+        };
+        // API servers drop speculative connections now and then; a count tells whether it is more.
+        self.metrics.handshake_errors.inc();
+        if is_about_the_client(&error) {
+            self.metrics.client_certificates_refused.inc();
+        }
+        tracing::debug!(%error, "no TLS handshake");
+        None
     }
 }
 
 /// Tells the connection while one of its requests is being answered, and the client when the connection is to end.
-#[derive(Clone, Debug)]
-pub(super) struct Counted<S> {
-    service: S,
-    busy: Busy,
-    /// Where the protocol has a header for it.
-    leaving: Option<CancellationToken>,
+#[derive(Clone)]
+struct Counted {
+    service: Router,
+    connections: Connections,
+    link: Arc<Link>,
+    leaving: CancellationToken,
+    /// Where the protocol has a header that ends a connection. HTTP/2 has GOAWAY.
+    http1: bool,
 }
 
-impl<S, R> Service<R> for Counted<S>
-where
-    S: Service<R, Response = axum::response::Response>,
-    S::Future: Send + 'static,
-{
-    type Response = S::Response;
-    type Error = S::Error;
-    type Future = Pin<Box<dyn Future<Output = Result<S::Response, S::Error>> + Send>>;
+impl Service<hyper::Request<Incoming>> for Counted {
+    type Response = axum::response::Response;
+    type Error = std::convert::Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
 
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        self.service.poll_ready(cx)
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Service::<hyper::Request<Incoming>>::poll_ready(&mut self.service, cx)
     }
 
-    fn call(&mut self, request: R) -> Self::Future {
-        let guard = self.busy.begin();
-        let leaving = self.leaving.clone();
+    fn call(&mut self, mut request: hyper::Request<Incoming>) -> Self::Future {
+        let guard = self.link.busy.begin();
+        request.extensions_mut().insert(Origin(self.link.clone()));
+        let Counted { connections, link, leaving, http1, .. } = self.clone();
         let answering = self.service.call(request);
         Box::pin(async move {
             let mut answer = answering.await?;
-            if leaving.is_some_and(|leaving| leaving.is_cancelled()) {
+            let kept = answer.status() != StatusCode::OK || connections.answered(&link);
+            if http1 && (!kept || leaving.is_cancelled()) {
                 answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            } else if !kept {
+                link.last.notify_one();
             }
             drop(guard);
             Ok(answer)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tls::serving::Serving;
+
+    #[test]
+    fn http2_is_offered_to_peers_on_this_machine_alone() {
+        crate::tls::install_provider();
+        let config = Arc::new(Arc::new(Serving::default()).config());
+        let tls = Tls::new(config, Deadlines::default(), Arc::new(Metrics::new().unwrap()));
+        let offered = |peer: &str| tls.acceptor(peer.parse().unwrap()).config().alpn_protocols.clone();
+        for near in ["127.0.0.1", "127.0.0.2", "::1"] {
+            assert_eq!(offered(near), [b"h2".to_vec(), b"http/1.1".to_vec()], "{near}");
+        }
+        for far in ["10.0.0.1", "fd00::1", "169.254.0.1"] {
+            assert_eq!(offered(far), [b"http/1.1".to_vec()], "{far}");
+        }
     }
 }

@@ -211,7 +211,7 @@ pub fn router(mutate: Arc<dyn Answer>, validate: Arc<dyn Answer>, limits: Limits
 /// Answers what nobody asks for. The body is read first: an HTTP/2 client may take an early answer for a broken stream.
 async fn elsewhere(limits: Limits, request: Request, status: StatusCode) -> Response {
     let asked = format!("{} {}", request.method(), request.uri().path());
-    let mut room = limits.enter();
+    let mut room = limits.enter(request.extensions());
     let _ = tokio::time::timeout(MAX_READING, read(request.into_body(), HEAD_LEN, &mut room)).await;
     text(status, format!("expected POST /mutate or /validate, found {}\n", asked.chars().take(100).collect::<String>()))
 }
@@ -231,7 +231,7 @@ async fn review(State(webhook): State<Webhook>, request: Request) -> Result<Resp
         return refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, Reason::WrongContentType, message);
     }
     let most = if content_length(headers).is_some_and(|length| length > MAX_BODY as u64) { HEAD_LEN } else { MAX_BODY };
-    let mut room = webhook.limits.enter();
+    let mut room = webhook.limits.enter(request.extensions());
     let mut reading = pin!(read(request.into_body(), most, &mut room));
     // Mostly the body is there with its head, and no timer is needed.
     let read = match poll!(&mut reading) {
@@ -304,7 +304,7 @@ enum Unread {
 async fn read(mut body: Body, most: usize, room: &mut Room) -> Result<Read, Unread> {
     // A review mostly comes in one or two frames.
     let (mut first, mut all) = (Bytes::new(), BytesMut::new());
-    while let Some(frame) = body.frame().await {
+    while let Some(frame) = room.wait(body.frame()).await.ok_or(Unread::Overload)? {
         let Ok(mut data) = frame.map_err(|_| Unread::BrokeOff)?.into_data() else { continue };
         if first.len() + all.len() + data.len() > most {
             let mut head = BytesMut::with_capacity(HEAD_LEN);
@@ -314,7 +314,7 @@ async fn read(mut body: Body, most: usize, room: &mut Room) -> Result<Read, Unre
             }
             drop((std::mem::take(&mut first), std::mem::take(&mut all), std::mem::take(&mut data)));
             room.shrink(head.len());
-            while let Some(frame) = body.frame().await {
+            while let Some(frame) = room.wait(body.frame()).await.ok_or(Unread::Overload)? {
                 frame.map_err(|_| Unread::BrokeOff)?;
             }
             return Ok(Read::Head(head.freeze()));

@@ -1,6 +1,7 @@
-//! The machine room: clocks, readiness, shutdown, supervised tasks, files that change.
+//! The machine room: clocks, readiness, shutdown, supervised tasks, files that change, limits.
 
 pub mod clock;
+pub mod descriptors;
 pub mod files;
 pub mod random;
 pub mod ready;

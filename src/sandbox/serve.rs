@@ -89,6 +89,7 @@ const DEADLINES: Deadlines = Deadlines {
     handshake: Duration::from_secs(10),
     head: Duration::from_secs(10),
     idle: Duration::from_secs(24 * 3600),
+    write: Duration::from_secs(60),
 };
 
 impl Sandbox {

@@ -30,11 +30,28 @@ pub const TABLE: &[(&str, &[&str], &str)] = &[
         &[],
         "Handshakes that failed; API servers drop speculative connections, so some are normal.",
     ),
+    (
+        "spark_usher_client_certificates_refused_total",
+        &[],
+        "Handshakes without an accepted client certificate (`--client-ca`, `--client-name`).",
+    ),
+    ("spark_usher_connections", &["listener"], "Open connections."),
+    ("spark_usher_connections_evicted_total", &["listener"], "Connections closed to make room for new ones."),
+    (
+        "spark_usher_connections_refused_total",
+        &["listener"],
+        "New connections closed because every open one had answered a review within 90 seconds.",
+    ),
+    (
+        "spark_usher_accept_errors_total",
+        &["listener"],
+        "Errors while accepting connections, such as too many open files.",
+    ),
     ("spark_usher_certificate_not_after_seconds", &[], "When the serving certificate ends, in seconds since 1970."),
     (
         "spark_usher_certificate_reloads_total",
         &["result"],
-        "Changes of the certificate files that were taken over or refused.",
+        "Changes of the certificate files, the client CA among them, that were taken over or refused.",
     ),
     ("spark_usher_config_reloads_total", &["result"], "Changes of the policy file that were taken over or refused."),
     ("spark_usher_watch_events_total", &["resource"], "Changes that the watches brought."),
@@ -98,6 +115,7 @@ pub const LABELS: &[(&str, &str)] = &[
     ("operation", "`create`, `update`, `delete`, `other`"),
     ("outcome", "`allowed`, `patched`, `refused`, `failed`"),
     ("reason", "see [Reasons](#reasons)"),
+    ("listener", "`webhook`, `metrics`, `debug`"),
     ("how", "`creator`, `owner-reference`, `app-selector`, `driver-url`"),
     ("resource", "`pods`, `namespaces`, `services`, `priorityclasses`, `podgroups`"),
     (
@@ -171,6 +189,22 @@ impl Outcome {
     }
 }
 
+/// The listeners.
+const LISTENERS: [&str; 3] = ["webhook", "metrics", "debug"];
+
+/// What one listener counts.
+#[derive(Clone, Debug)]
+pub struct ListenerMetrics {
+    /// Open connections.
+    pub open: IntGauge,
+    /// Closed for room.
+    pub evicted: IntCounter,
+    /// Refused for lack of room.
+    pub refused: IntCounter,
+    /// Errors of accept.
+    pub accept_errors: IntCounter,
+}
+
 /// All metrics of a process.
 #[derive(Debug)]
 pub struct Metrics {
@@ -188,6 +222,12 @@ pub struct Metrics {
     found: [OnceLock<IntCounter>; How::ALL.len()],
     /// Failed handshakes.
     pub handshake_errors: IntCounter,
+    /// Clients without a certificate of the client CA.
+    pub client_certificates_refused: IntCounter,
+    connections: IntGaugeVec,
+    evicted: IntCounterVec,
+    refused: IntCounterVec,
+    accept_errors: IntCounterVec,
     /// Certificate's end.
     pub not_after: Gauge,
     /// Certificate files.
@@ -269,6 +309,11 @@ impl Metrics {
             driver_found: counters("spark_usher_driver_found_total")?,
             found: std::array::from_fn(|_| OnceLock::new()),
             handshake_errors: counter("spark_usher_tls_handshake_errors_total")?,
+            client_certificates_refused: counter("spark_usher_client_certificates_refused_total")?,
+            connections: gauges("spark_usher_connections")?,
+            evicted: counters("spark_usher_connections_evicted_total")?,
+            refused: counters("spark_usher_connections_refused_total")?,
+            accept_errors: counters("spark_usher_accept_errors_total")?,
             not_after: float("spark_usher_certificate_not_after_seconds")?,
             certificate_reloads: counters("spark_usher_certificate_reloads_total")?,
             config_reloads: counters("spark_usher_config_reloads_total")?,
@@ -314,12 +359,25 @@ impl Metrics {
                 self.actions.with_label_values(&[action, result]);
             }
         }
+        for listener in LISTENERS {
+            self.listener(listener);
+        }
         for cause in Cause::ALL {
             self.exits.with_label_values(&[cause.as_str(), "none"]);
         }
         for outcome in [Outcome::Allowed, Outcome::Refused] {
             let values = [Hook::Validate.as_str(), "create", outcome.as_str(), Reason::NotSeated.as_str()];
             self.requests.with_label_values(&values);
+        }
+    }
+
+    /// What the listener of this name counts.
+    pub fn listener(&self, name: &str) -> ListenerMetrics {
+        ListenerMetrics {
+            open: self.connections.with_label_values(&[name]),
+            evicted: self.evicted.with_label_values(&[name]),
+            refused: self.refused.with_label_values(&[name]),
+            accept_errors: self.accept_errors.with_label_values(&[name]),
         }
     }
 
@@ -414,6 +472,7 @@ mod tests {
                 assert!(listed(label).contains(&format!("`{value}`")), "{label} {value}");
             }
         };
+        all("listener", LISTENERS.into());
         all("webhook", Hook::ALL.map(Hook::as_str).into());
         all("operation", Operation::ALL.map(Operation::as_str).into());
         all("outcome", Outcome::ALL.map(Outcome::as_str).into());

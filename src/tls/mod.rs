@@ -1,6 +1,7 @@
 //! Certificates: read and checked, reloaded by content, or self-made.
 
 pub mod ca;
+pub mod clients;
 pub mod load;
 pub mod rotation;
 pub mod serving;

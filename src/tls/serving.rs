@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use rustls::ServerConfig;
-use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use tokio_util::sync::CancellationToken;
 
+use super::clients::Clients;
 use super::load::{BadCertificate, Certificate, load};
 use crate::runtime::clock;
 use crate::runtime::files::Watched;
@@ -33,10 +34,21 @@ impl Serving {
     /// A server configuration that always serves the present one: TLS 1.2 and 1.3, HTTP/1.1 for API servers (which use
     /// it for webhooks behind a Service) and HTTP/2 (which they use on loopback).
     pub fn config(self: &Arc<Self>) -> ServerConfig {
-        let mut config = ServerConfig::builder()
-            .with_no_client_auth()
-            .with_cert_resolver(Arc::clone(self) as Arc<dyn ResolvesServerCert>);
+        self.config_for(None)
+    }
+
+    /// The same, for these clients alone where some are given.
+    pub fn config_for(self: &Arc<Self>, clients: Option<Arc<Clients>>) -> ServerConfig {
+        let builder = ServerConfig::builder();
+        let builder = match clients {
+            Some(clients) => builder.with_client_cert_verifier(clients),
+            None => builder.with_no_client_auth(),
+        };
+        let mut config = builder.with_cert_resolver(Arc::clone(self) as Arc<dyn ResolvesServerCert>);
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        // API servers resume no session, and a session that is resumed would not be asked for its certificate again.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
         config
     }
 }

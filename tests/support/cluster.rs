@@ -23,6 +23,7 @@ use spark_usher::cluster::client::Cluster as Connection;
 use spark_usher::cluster::lease::Election;
 use spark_usher::cluster::registration;
 use spark_usher::cluster::signing::SigningSecret;
+use spark_usher::http::capacity::Capacities;
 use spark_usher::runtime::clock;
 use spark_usher::sandbox::{Options, Sandbox};
 use spark_usher::tls::ca::Authority;
@@ -376,6 +377,8 @@ impl Cluster {
             metrics: free,
             debug: Some(free),
             certificate,
+            client_ca: None,
+            capacities: Capacities::default(),
             config: ConfigSource::File(path),
             signing: Some(SigningSecret { namespace: self.namespace.clone(), name: "spark-usher-signing".into() }),
             look_every: Duration::from_millis(100),

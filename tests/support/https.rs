@@ -2,7 +2,7 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part of it")]
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,8 +14,9 @@ use hyper_rustls::HttpsConnectorBuilder;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use spark_usher::http::capacity::Capacity;
 use spark_usher::http::limits::Limits;
 use spark_usher::http::server::{self, Deadlines, Ending, Listener};
 use spark_usher::http::webhook::{self, Answer, Mutate, Validate};
@@ -23,10 +24,11 @@ use spark_usher::policy::Policies;
 use spark_usher::runtime::clock;
 use spark_usher::snapshot::Snapshot;
 use spark_usher::telemetry::metrics::Metrics;
-use spark_usher::tls::ca::Authority;
+use spark_usher::tls::ca::{Authority, Pair};
+use spark_usher::tls::clients::Clients;
 use spark_usher::tls::load::load;
 use spark_usher::tls::serving::Serving;
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_util::sync::CancellationToken;
@@ -51,6 +53,57 @@ pub struct Setup {
     pub policies: Policies,
     pub limits: Limits,
     pub deadlines: Deadlines,
+    pub capacity: Option<Capacity>,
+    pub clients: Option<Arc<Clients>>,
+}
+
+/// A client's certificate of this authority.
+pub fn client_certificate(authority: &Authority, name: &str) -> Pair {
+    let key = rcgen::KeyPair::from_pem(&authority.key_pem()).unwrap();
+    let issuer = rcgen::Issuer::from_ca_cert_pem(authority.pem(), key).unwrap();
+    let mut params = rcgen::CertificateParams::default();
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params.distinguished_name.push(rcgen::DnType::CommonName, name);
+    params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ClientAuth];
+    let key = rcgen::KeyPair::generate().unwrap();
+    Pair { certificate: params.signed_by(&key, &issuer).unwrap().pem(), key: key.serialize_pem() }
+}
+
+/// A connection from this address, after the handshake, for misbehaving on.
+pub async fn connect(
+    ca: &str,
+    to: SocketAddr,
+    from: IpAddr,
+    certificate: Option<&Pair>,
+) -> std::io::Result<TlsStream<TcpStream>> {
+    connect_speaking(b"http/1.1", ca, to, from, certificate).await
+}
+
+/// The same with this protocol.
+pub async fn connect_speaking(
+    protocol: &[u8],
+    ca: &str,
+    to: SocketAddr,
+    from: IpAddr,
+    certificate: Option<&Pair>,
+) -> std::io::Result<TlsStream<TcpStream>> {
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(ca.as_bytes()).unwrap()).unwrap();
+    let config = rustls::ClientConfig::builder().with_root_certificates(roots);
+    let mut config = match certificate {
+        None => config.with_no_client_auth(),
+        Some(pair) => {
+            let chain = vec![CertificateDer::from_pem_slice(pair.certificate.as_bytes()).unwrap()];
+            config.with_client_auth_cert(chain, PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).unwrap()).unwrap()
+        }
+    };
+    config.alpn_protocols = vec![protocol.to_vec()];
+    let socket = TcpSocket::new_v4()?;
+    socket.bind(SocketAddr::new(from, 0))?;
+    // Little is taken without being read.
+    socket.set_recv_buffer_size(4096)?;
+    let stream = socket.connect(to).await?;
+    TlsConnector::from(Arc::new(config)).connect("localhost".try_into().unwrap(), stream).await
 }
 
 impl Setup {
@@ -66,6 +119,10 @@ impl Setup {
         let answer = self.answer.unwrap_or_else(|| Arc::new(mutate));
         let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = listener.address();
+        let listener = match self.capacity {
+            Some(capacity) => listener.limited(capacity, metrics.listener("webhook")),
+            None => listener,
+        };
         let stop = CancellationToken::new();
         let validate = Arc::new(Validate {
             snapshot: snapshot.clone(),
@@ -76,7 +133,7 @@ impl Setup {
         });
         let routes = webhook::router(answer, validate, self.limits, metrics.clone());
         let ending = Ending { leaving: stop.clone(), stop: stop.clone(), drain: Duration::from_secs(5) };
-        let config = Arc::new(serving.config());
+        let config = Arc::new(serving.config_for(self.clients));
         let served = tokio::spawn(server::serve_tls(listener, config, routes, self.deadlines, metrics.clone(), ending));
         Endpoint { address, authority, metrics, serving, snapshot, stop, served }
     }

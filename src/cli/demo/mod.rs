@@ -27,6 +27,7 @@ use crate::cluster::signing::SigningSecret;
 use crate::cluster::view::resource;
 use crate::config;
 use crate::driver::resolve::How;
+use crate::http::capacity::Capacities;
 use crate::runtime::clock;
 use crate::runtime::shutdown::Signals;
 use crate::sandbox::{self, Sandbox};
@@ -169,6 +170,8 @@ async fn usher(sandbox: &Sandbox, admin: &kube::Client, stories: &[Story]) -> an
         metrics: free,
         debug: Some(free),
         certificate: CertificateSource::Given(certificate),
+        client_ca: None,
+        capacities: Capacities::default(),
         config: ConfigSource::Given(Box::new(config)),
         signing: Some(SigningSecret { namespace: "default".to_owned(), name: "spark-usher-signing".to_owned() }),
         look_every: Duration::from_secs(10),

@@ -1,0 +1,100 @@
+//! Taking connections from the kernel, also when it has none to give.
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use super::connections::{Connections, now};
+
+/// How long it waits after an error that is not one connection's.
+const PAUSE: Duration = Duration::from_millis(50);
+/// How often such errors are logged.
+const SAY: Duration = Duration::from_secs(10);
+
+/// Takes the connections of one listener.
+#[derive(Debug)]
+pub(super) struct Accepting {
+    address: SocketAddr,
+    said: Option<Instant>,
+}
+
+impl Accepting {
+    pub(super) fn new(address: SocketAddr) -> Accepting {
+        Accepting { address, said: None }
+    }
+
+    /// The next connection. Errors are counted and logged, and never end it: when the process has no descriptors left,
+    /// some connection makes room.
+    pub(super) async fn next<S, F>(
+        &mut self,
+        connections: &Connections,
+        mut accept: impl FnMut() -> F,
+    ) -> (S, SocketAddr)
+    where
+        F: Future<Output = io::Result<(S, SocketAddr)>>,
+    {
+        loop {
+            connections.settled().await;
+            let error = match accept().await {
+                Ok(accepted) => return accepted,
+                Err(error) => error,
+            };
+            if let Some(metrics) = connections.metrics() {
+                metrics.accept_errors.inc();
+            }
+            if is_of_one_connection(&error) {
+                tracing::debug!(%error, listener = %self.address, "a connection ended before it was taken");
+                continue;
+            }
+            let now = now();
+            if self.said.is_none_or(|said| now.saturating_duration_since(said) >= SAY) {
+                self.said = Some(now);
+                tracing::error!(%error, listener = %self.address, "cannot take connections; an open one makes room");
+            }
+            connections.make_room();
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+}
+
+/// Whether only that connection is lost, and the next one may be there already.
+fn is_of_one_connection(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::capacity::Capacity;
+    use crate::telemetry::metrics::Metrics;
+    use futures::FutureExt;
+    use std::collections::VecDeque;
+
+    /// EMFILE.
+    const NO_DESCRIPTORS: i32 = 24;
+
+    #[tokio::test(start_paused = true)]
+    async fn errors_are_counted_and_waited_out_and_an_idle_connection_makes_room() {
+        let metrics = Metrics::new().unwrap();
+        let connections = Connections::new(Capacity::of_reviews(100), Some(metrics.listener("webhook")));
+        let peer: SocketAddr = "10.0.0.1:1".parse().unwrap();
+        let idle = connections.enter(peer.ip()).unwrap();
+        let mut kernel: VecDeque<io::Result<((), SocketAddr)>> = VecDeque::from([
+            Err(io::ErrorKind::ConnectionAborted.into()),
+            Err(io::Error::from_raw_os_error(NO_DESCRIPTORS)),
+            Err(io::Error::from_raw_os_error(NO_DESCRIPTORS)),
+            Ok(((), peer)),
+        ]);
+        let start = now();
+        let mut accepting = Accepting::new("127.0.0.1:1".parse().unwrap());
+        let ((), from) = accepting.next(&connections, || std::future::ready(kernel.pop_front().unwrap())).await;
+        assert_eq!(from, peer);
+        assert_eq!(now() - start, 2 * PAUSE, "the aborted one is not waited for");
+        assert!(idle.link().evicted.notified().now_or_never().is_some());
+        let text = String::from_utf8(metrics.render().unwrap()).unwrap();
+        assert!(text.contains("spark_usher_accept_errors_total{listener=\"webhook\"} 3"), "{text}");
+        assert!(text.contains("spark_usher_connections_evicted_total{listener=\"webhook\"} 1"), "{text}");
+    }
+}

@@ -1,0 +1,325 @@
+//! The open connections of a listener: who they are, what they did, and how one is told to end. The choice of those that
+//! make room is `capacity`'s.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+
+use super::capacity::{self, Capacity, Crowd, Standing};
+use super::conn::Busy;
+use crate::telemetry::metrics::ListenerMetrics;
+
+/// A connection, shared by its task, its requests and the table.
+#[derive(Debug)]
+pub(super) struct Link {
+    id: u64,
+    peer: IpAddr,
+    accepted: Instant,
+    /// Milliseconds from `accepted` to the last answer, and one; 0 when there was none.
+    answered: AtomicU64,
+    pub(super) busy: Busy,
+    /// It closes now.
+    pub(super) evicted: Notify,
+    /// It ends after the answer that is under way.
+    pub(super) last: Notify,
+}
+
+impl Link {
+    pub(super) fn peer(&self) -> IpAddr {
+        self.peer
+    }
+
+    /// When a review was last answered on it.
+    pub(super) fn answered(&self) -> Option<Instant> {
+        let millis = self.answered.load(Ordering::Acquire).checked_sub(1)?;
+        Some(self.accepted + Duration::from_millis(millis))
+    }
+
+    fn standing(&self) -> Standing {
+        let Link { id, peer, accepted, .. } = *self;
+        Standing { id, peer, accepted, answered: self.answered(), busy: self.busy.is_busy() }
+    }
+}
+
+/// The connections of one listener.
+#[derive(Clone, Debug)]
+pub(super) struct Connections(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    capacity: Capacity,
+    metrics: Option<ListenerMetrics>,
+    /// How many are in the table, to be read without its lock.
+    open: AtomicUsize,
+    table: Mutex<Table>,
+    closed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    next: u64,
+    links: HashMap<u64, Arc<Link>>,
+    /// By peer, how many have answered a review.
+    answered: HashMap<IpAddr, usize>,
+    answered_in_all: usize,
+    /// How many were told to close and have not yet.
+    closing: usize,
+}
+
+impl Table {
+    fn remove(&mut self, id: u64) -> bool {
+        let Some(link) = self.links.remove(&id) else { return false };
+        if link.answered().is_some() {
+            self.answered_in_all = self.answered_in_all.saturating_sub(1);
+            if let Some(count) = self.answered.get_mut(&link.peer) {
+                *count = count.saturating_sub(1);
+                if *count == 0 {
+                    self.answered.remove(&link.peer);
+                }
+            }
+        }
+        true
+    }
+}
+
+/// A place in the table; given back when dropped.
+#[derive(Debug)]
+pub(super) struct Ticket {
+    connections: Connections,
+    link: Arc<Link>,
+}
+
+impl Ticket {
+    pub(super) fn link(&self) -> &Arc<Link> {
+        &self.link
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        let shared = &self.connections.0;
+        let mut table = self.connections.table();
+        if !table.remove(self.link.id) {
+            table.closing = table.closing.saturating_sub(1);
+            shared.closed.notify_one();
+        }
+        self.connections.note(&table);
+    }
+}
+
+impl Connections {
+    pub(super) fn new(capacity: Capacity, metrics: Option<ListenerMetrics>) -> Connections {
+        let (table, closed) = (Mutex::default(), Notify::new());
+        Connections(Arc::new(Shared { capacity, metrics, open: AtomicUsize::new(0), table, closed }))
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.0.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note(&self, table: &Table) {
+        self.0.open.store(table.links.len(), Ordering::Release);
+        if let Some(metrics) = &self.0.metrics {
+            metrics.open.set(i64::try_from(table.links.len()).unwrap_or(i64::MAX));
+        }
+    }
+
+    pub(super) fn metrics(&self) -> Option<&ListenerMetrics> {
+        self.0.metrics.as_ref()
+    }
+
+    /// A place for a connection that has come, if need be that of others; none when all others are protected.
+    pub(super) fn enter(&self, peer: IpAddr) -> Option<Ticket> {
+        let accepted = now();
+        let Capacity { most, .. } = self.0.capacity;
+        let mut table = self.table();
+        if table.links.len() >= most {
+            self.evict(&mut table, accepted, self.0.capacity.batch());
+        }
+        if table.links.len() >= most {
+            if let Some(metrics) = &self.0.metrics {
+                metrics.refused.inc();
+            }
+            return None;
+        }
+        let id = table.next;
+        table.next += 1;
+        let link = Arc::new(Link {
+            id,
+            peer: peer.to_canonical(),
+            accepted,
+            answered: AtomicU64::new(0),
+            busy: Busy::default(),
+            evicted: Notify::new(),
+            last: Notify::new(),
+        });
+        table.links.insert(id, link.clone());
+        self.note(&table);
+        drop(table);
+        Some(Ticket { connections: self.clone(), link })
+    }
+
+    /// Makes room although the table is not full: the process has no descriptors left.
+    pub(super) fn make_room(&self) {
+        let mut table = self.table();
+        self.evict(&mut table, now(), self.0.capacity.batch());
+        self.note(&table);
+    }
+
+    fn evict(&self, table: &mut Table, now: Instant, wanted: usize) {
+        let standings = table.links.values().map(|link| link.standing());
+        for id in capacity::victims(standings, now, self.0.capacity.protect, wanted) {
+            let Some(link) = table.links.get(&id).cloned() else { continue };
+            table.remove(id);
+            table.closing += 1;
+            link.evicted.notify_one();
+            if let Some(metrics) = &self.0.metrics {
+                metrics.evicted.inc();
+            }
+        }
+    }
+
+    /// Waits until those that were told to close have closed, but for a few.
+    pub(super) async fn settled(&self) {
+        loop {
+            let closed = self.0.closed.notified();
+            if self.table().closing <= self.0.capacity.closing() {
+                return;
+            }
+            closed.await;
+        }
+    }
+
+    /// Notes that a review was answered; `false` when the connection is to end with this answer.
+    pub(super) fn answered(&self, link: &Link) -> bool {
+        let millis = now().saturating_duration_since(link.accepted).as_millis();
+        let value = u64::try_from(millis).unwrap_or(u64::MAX - 1) + 1;
+        let Capacity { most, protect } = self.0.capacity;
+        let may_be_short = self.0.open.load(Ordering::Acquire) >= most - most / 4 && !protect.is_zero();
+        if link.answered.load(Ordering::Acquire) != 0 && !may_be_short {
+            link.answered.store(value, Ordering::Release);
+            return true;
+        }
+        let mut table = self.table();
+        if link.answered.swap(value, Ordering::AcqRel) == 0 && table.links.contains_key(&link.id) {
+            *table.answered.entry(link.peer).or_default() += 1;
+            table.answered_in_all += 1;
+        }
+        let crowd = Crowd {
+            open: table.links.len(),
+            answered: table.answered_in_all,
+            of_peer: table.answered.get(&link.peer).copied().unwrap_or_default(),
+            peers: table.answered.len(),
+        };
+        protect.is_zero() || capacity::keeps(most, crowd)
+    }
+}
+
+/// Where a request came from: its connection. Found among the extensions of a request.
+#[derive(Clone, Debug)]
+pub(super) struct Origin(pub(super) Arc<Link>);
+
+impl Origin {
+    /// The peer, and whether its connection has completed a review.
+    pub(super) fn of(extensions: &axum::http::Extensions) -> (IpAddr, bool) {
+        extensions
+            .get::<Origin>()
+            .map_or((Ipv4Addr::UNSPECIFIED.into(), false), |Origin(link)| (link.peer(), link.answered().is_some()))
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "ages of connections count on tokio's clock, which tests can pause")]
+pub(super) fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::FutureExt;
+
+    fn peer(n: u8) -> IpAddr {
+        [10, 0, 0, n].into()
+    }
+
+    fn of_reviews(most: usize) -> Connections {
+        Connections::new(Capacity::of_reviews(most), None)
+    }
+
+    async fn pass(seconds: u64) {
+        tokio::time::advance(Duration::from_secs(seconds)).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_that_answered_is_kept_for_ninety_seconds_and_the_newcomer_turned_away() {
+        let connections = of_reviews(4);
+        let all: Vec<Ticket> = (0..4).map(|n| connections.enter(peer(n)).unwrap()).collect();
+        for ticket in &all {
+            connections.answered(ticket.link());
+        }
+        for _ in 0..9 {
+            pass(10).await;
+            assert!(connections.enter(peer(9)).is_none());
+        }
+        pass(6).await;
+        assert!(connections.enter(peer(9)).is_some(), "Go has given it up");
+        assert!(all[0].link().evicted.notified().now_or_never().is_some());
+        assert!(all[1].link().evicted.notified().now_or_never().is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_newcomer_gets_through_a_flood_of_idle_ones_and_stays() {
+        let connections = of_reviews(8);
+        let mut flood: Vec<Ticket> = (0..8).map(|_| connections.enter(peer(1)).unwrap()).collect();
+        let real = connections.enter(peer(2)).unwrap();
+        assert!(flood[0].link().evicted.notified().now_or_never().is_some());
+        for _ in 0..100 {
+            flood.push(connections.enter(peer(1)).unwrap());
+        }
+        connections.answered(real.link());
+        assert!(real.link().evicted.notified().now_or_never().is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_answers_on_all_of_his_connections_does_not_keep_others_out() {
+        let connections = of_reviews(16);
+        let mut kept = Vec::new();
+        for _ in 0..100 {
+            let ticket = connections.enter(peer(1)).unwrap();
+            if connections.answered(ticket.link()) {
+                kept.push(ticket);
+            }
+        }
+        assert!(kept.len() < 14, "{}", kept.len());
+        let other = connections.enter(peer(2)).unwrap();
+        assert!(connections.answered(other.link()), "a peer with less than its share is kept");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn places_are_given_back() {
+        let connections = of_reviews(2);
+        for _ in 0..10 {
+            let ticket = connections.enter(peer(1)).unwrap();
+            connections.answered(ticket.link());
+        }
+        let table = connections.table();
+        assert!(
+            table.links.is_empty() && table.answered.is_empty() && table.answered_in_all == 0 && table.closing == 0
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_next_one_waits_until_those_that_were_told_to_have_closed() {
+        let connections = of_reviews(2000);
+        let mut all: Vec<Ticket> = (0..2000).map(|_| connections.enter(peer(1)).unwrap()).collect();
+        assert!(connections.settled().now_or_never().is_some());
+        let _more: Vec<Ticket> = (0..40).map(|_| connections.enter(peer(1)).unwrap()).collect();
+        assert!(connections.settled().now_or_never().is_none(), "40 descriptors too many are open");
+        all.drain(..40);
+        connections.settled().await;
+    }
+}

@@ -1,0 +1,151 @@
+//! Whose body gives way when there is no room for another one. Pure, as `capacity`.
+//!
+//! A review of 10 kB comes in one round trip. A body that is still on its way after half a second is mostly no API
+//! server's, and one on a connection that never completed a review is the first to go.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+/// Bodies that take longer give way to others.
+const SLOW: Duration = Duration::from_millis(500);
+/// The same for one whose connection has completed a review, when the other's has not.
+const SLOW_THOUGH_PROVEN: Duration = Duration::from_secs(2);
+
+/// A body in memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Holder {
+    /// Which it is.
+    pub(super) id: u64,
+    /// Who sends it.
+    pub(super) peer: IpAddr,
+    /// Whether its connection has completed a review.
+    pub(super) proven: bool,
+    /// When it began.
+    pub(super) since: Instant,
+    /// How much of it is there.
+    pub(super) bytes: usize,
+}
+
+/// The bodies that give way to `asker`, so that at least `need` bytes are free; `None` when no choice is fair, and the asker
+/// has to come again. A little more than needed goes, so that a crowd is not searched for each newcomer.
+pub(super) fn give_way(
+    holders: &[Holder],
+    asker: &Holder,
+    need: usize,
+    spare: usize,
+    now: Instant,
+) -> Option<Vec<u64>> {
+    let mut by_peer: HashMap<IpAddr, usize> = HashMap::new();
+    for holder in holders {
+        *by_peer.entry(holder.peer).or_default() += holder.bytes;
+    }
+    let of_asker = by_peer.get(&asker.peer).copied().unwrap_or_default().max(asker.bytes);
+    let age = |holder: &Holder| now.saturating_duration_since(holder.since);
+    let mut weaker: Vec<&Holder> = holders
+        .iter()
+        .filter(|holder| {
+            let of_holder = by_peer.get(&holder.peer).copied().unwrap_or_default();
+            let slow = if holder.proven && !asker.proven { SLOW_THOUGH_PROVEN } else { SLOW };
+            let is_slow = age(holder) >= slow && age(asker) < slow;
+            let is_less = asker.proven && !holder.proven;
+            let has_more = asker.proven == holder.proven && of_holder.saturating_sub(holder.bytes) > of_asker + need;
+            holder.id != asker.id && holder.bytes > 0 && (is_slow || is_less || has_more)
+        })
+        .collect();
+    weaker.sort_by_key(|holder| {
+        let of_peer = by_peer.get(&holder.peer).copied().unwrap_or_default();
+        (holder.proven, std::cmp::Reverse(of_peer), holder.since, holder.id)
+    });
+    let (mut freed, mut gone) = (0, Vec::new());
+    for holder in weaker {
+        if freed >= need.max(spare) {
+            break;
+        }
+        freed += holder.bytes;
+        gone.push(holder.id);
+    }
+    (freed >= need).then_some(gone)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(n: u8) -> IpAddr {
+        [10, 0, 0, n].into()
+    }
+
+    struct Scene {
+        now: Instant,
+        holders: Vec<Holder>,
+    }
+
+    impl Scene {
+        #[expect(clippy::disallowed_methods, reason = "an instant to count from")]
+        fn new() -> Scene {
+            Scene { now: Instant::now() + Duration::from_secs(100), holders: Vec::new() }
+        }
+
+        fn add(&mut self, of: u8, proven: bool, age_ms: u64, bytes: usize) -> u64 {
+            let id = self.holders.len() as u64;
+            self.holders.push(self.body(id, of, proven, age_ms, bytes));
+            id
+        }
+
+        fn body(&self, id: u64, of: u8, proven: bool, age_ms: u64, bytes: usize) -> Holder {
+            Holder { id, peer: peer(of), proven, since: self.now - Duration::from_millis(age_ms), bytes }
+        }
+
+        fn gone(&self, of: u8, proven: bool, need: usize) -> Option<Vec<u64>> {
+            give_way(&self.holders, &self.body(999, of, proven, 0, 0), need, 0, self.now)
+        }
+    }
+
+    #[test]
+    fn stalled_bodies_of_connections_that_completed_nothing_go_first() {
+        let mut scene = Scene::new();
+        let proven = scene.add(1, true, 3000, 100);
+        let stalled = scene.add(1, false, 600, 100);
+        assert_eq!(scene.gone(1, true, 50), Some(vec![stalled]));
+        assert_eq!(scene.gone(1, true, 150), Some(vec![stalled, proven]));
+        assert_eq!(scene.gone(2, false, 150), Some(vec![stalled, proven]));
+    }
+
+    #[test]
+    fn a_proven_connection_takes_room_even_from_what_came_just_now() {
+        let mut scene = Scene::new();
+        let fresh = scene.add(1, false, 10, 100);
+        assert_eq!(scene.gone(1, true, 50), Some(vec![fresh]), "also of the same address");
+        assert_eq!(scene.gone(1, false, 50), None, "its equal waits");
+    }
+
+    #[test]
+    fn the_peer_that_holds_most_gives_way_to_one_with_less() {
+        let mut scene = Scene::new();
+        let first = scene.add(1, false, 20, 100);
+        for _ in 0..9 {
+            scene.add(1, false, 10, 100);
+        }
+        scene.add(2, false, 400, 100);
+        assert_eq!(scene.gone(3, false, 100), Some(vec![first]));
+        assert_eq!(scene.gone(1, false, 100), None, "not to himself");
+    }
+
+    #[test]
+    fn honest_overload_cuts_nobody() {
+        let mut scene = Scene::new();
+        for of in 0..10 {
+            scene.add(of, true, 100, 100);
+        }
+        assert_eq!(scene.gone(10, true, 100), None);
+        assert_eq!(scene.gone(10, false, 100), None);
+    }
+
+    #[test]
+    fn nothing_is_cut_when_it_would_not_suffice() {
+        let mut scene = Scene::new();
+        scene.add(1, false, 3000, 100);
+        assert_eq!(scene.gone(2, true, 101), None);
+    }
+}

@@ -1,0 +1,27 @@
+//! How many file descriptors the process may have.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Raises the soft limit of open files to the hard one, and says what holds from now on. Container runtimes set a soft
+/// limit for old programs that cannot do with more; a server can.
+pub fn raise() -> u64 {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current == maximum || setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).is_ok() {
+        return maximum.unwrap_or(u64::MAX);
+    }
+    // An unlimited hard limit is more than some kernels take; what was there holds.
+    current.unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_soft_limit_becomes_the_hard_one() {
+        let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+        let raised = raise();
+        assert_eq!(Some(raised), maximum.or(Some(u64::MAX)));
+        assert_eq!(getrlimit(Resource::Nofile).current, maximum);
+    }
+}

@@ -1,0 +1,251 @@
+//! Who may call: clients that show a certificate of the client CA, which may change while we serve.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, RootCertStore, SignatureScheme};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, UnixTime};
+use tokio_util::sync::CancellationToken;
+use x509_parser::extensions::GeneralName;
+
+use crate::runtime::files::Watched;
+
+/// A client CA that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum BadClientCa {
+    /// The file cannot be read.
+    #[error("cannot read the client CA: {0}")]
+    Unreadable(#[from] std::io::Error),
+    /// It is no PEM.
+    #[error("the client CA is not PEM with a certificate: {0}")]
+    Certificate(rustls_pki_types::pem::Error),
+    /// There is none in it.
+    #[error(
+        "the client CA file holds no certificate: expected PEM blocks CERTIFICATE, of the CAs that sign API servers"
+    )]
+    NoCertificate,
+    /// One of them is none.
+    #[error("a certificate of the client CA cannot be used: {0}")]
+    Unusable(rustls::Error),
+    /// They cannot verify anything.
+    #[error("the client CA cannot be used: {0}")]
+    Verifier(#[from] rustls::server::VerifierBuilderError),
+}
+
+/// Verifies clients by the present CA, and by their names where some are given.
+#[derive(Debug)]
+pub struct Clients {
+    verifier: ArcSwap<Verifier>,
+    names: Vec<String>,
+}
+
+/// An `ArcSwap` holds sized things.
+#[derive(Debug)]
+struct Verifier(Arc<dyn ClientCertVerifier>);
+
+impl Clients {
+    /// Clients with a certificate of these CAs (PEM); where there are names, one that bears one of them: as the common name
+    /// of its subject, or among its alternative names.
+    pub fn new(pem: &[u8], names: Vec<String>) -> Result<Arc<Clients>, BadClientCa> {
+        Ok(Arc::new(Clients { verifier: ArcSwap::from_pointee(verifier(pem)?), names }))
+    }
+
+    /// From now on these CAs. Connections that are open stay.
+    pub fn replace(&self, pem: &[u8]) -> Result<(), BadClientCa> {
+        self.verifier.store(Arc::new(verifier(pem)?));
+        Ok(())
+    }
+
+    fn is_named(&self, certificate: &CertificateDer<'_>) -> bool {
+        self.names.is_empty() || names_of(certificate).iter().any(|name| self.names.contains(name))
+    }
+}
+
+fn verifier(pem: &[u8]) -> Result<Verifier, BadClientCa> {
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(pem) {
+        roots.add(certificate.map_err(BadClientCa::Certificate)?).map_err(BadClientCa::Unusable)?;
+    }
+    if roots.is_empty() {
+        return Err(BadClientCa::NoCertificate);
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    Ok(Verifier(WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build()?))
+}
+
+/// The names that a certificate bears; none when it cannot be read.
+fn names_of(certificate: &CertificateDer<'_>) -> Vec<String> {
+    let Ok((_, certificate)) = x509_parser::parse_x509_certificate(certificate) else { return Vec::new() };
+    let common = certificate.subject().iter_common_name().filter_map(|name| name.as_str().ok().map(str::to_owned));
+    let alternative = certificate.subject_alternative_name().ok().flatten();
+    let alternative = alternative.iter().flat_map(|names| &names.value.general_names).filter_map(|name| match name {
+        GeneralName::DNSName(name) | GeneralName::URI(name) | GeneralName::RFC822Name(name) => Some((*name).to_owned()),
+        _ => None,
+    });
+    common.chain(alternative).collect()
+}
+
+impl ClientCertVerifier for Clients {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        // They may change, and who has a single certificate shows it without a hint, as Go does.
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        let verified = self.verifier.load().0.verify_client_cert(end_entity, intermediates, now)?;
+        if self.is_named(end_entity) {
+            Ok(verified)
+        } else {
+            Err(CertificateError::ApplicationVerificationFailure.into())
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.verifier.load().0.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.verifier.load().0.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.verifier.load().0.supported_verify_schemes()
+    }
+}
+
+/// Whether a handshake failed because of the certificate that the client showed, or did not show.
+pub fn is_about_the_client(error: &std::io::Error) -> bool {
+    let error = error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>());
+    matches!(error, Some(rustls::Error::NoCertificatesPresented | rustls::Error::InvalidCertificate(_)))
+}
+
+/// A client CA in a file that somebody else renews.
+#[derive(Debug)]
+pub struct ClientCaFile {
+    watched: Watched,
+    every: Duration,
+}
+
+impl ClientCaFile {
+    /// This file, looked at this often.
+    pub fn new(path: PathBuf, every: Duration) -> ClientCaFile {
+        ClientCaFile { watched: Watched::new(vec![path]), every }
+    }
+
+    /// The clients that it lets in now.
+    pub async fn first(&mut self, names: Vec<String>) -> Result<Arc<Clients>, BadClientCa> {
+        let contents = self.watched.look().await?.unwrap_or_default();
+        Clients::new(contents.first().map(Vec::as_slice).unwrap_or_default(), names)
+    }
+
+    /// Takes each change over, until told to stop, and tells of it: a bad one is refused and the old one stays.
+    pub async fn run(
+        mut self,
+        clients: Arc<Clients>,
+        stop: CancellationToken,
+        mut told: impl FnMut(Result<(), BadClientCa>) + Send,
+    ) {
+        let mut unreadable = false;
+        while stop.run_until_cancelled(tokio::time::sleep(self.every)).await.is_some() {
+            match self.watched.look().await {
+                Ok(None) => unreadable = false,
+                Ok(Some(contents)) => {
+                    unreadable = false;
+                    told(clients.replace(contents.first().map(Vec::as_slice).unwrap_or_default()));
+                }
+                Err(_) if unreadable => {}
+                Err(error) => {
+                    unreadable = true;
+                    told(Err(error.into()));
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tls::ca::Authority;
+    use jiff::Timestamp;
+
+    const NOW: Timestamp = Timestamp::constant(1_790_000_000, 0);
+
+    /// A client's certificate, PEM.
+    fn client(authority: &Authority, name: &str) -> String {
+        let key = rcgen::KeyPair::from_pem(&authority.key_pem()).unwrap();
+        let issuer = rcgen::Issuer::from_ca_cert_pem(authority.pem(), key).unwrap();
+        let mut params = rcgen::CertificateParams::default();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params.distinguished_name.push(rcgen::DnType::CommonName, name);
+        params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ClientAuth];
+        params.signed_by(&rcgen::KeyPair::generate().unwrap(), &issuer).unwrap().pem()
+    }
+
+    fn verify(clients: &Clients, pem: &str) -> Result<(), rustls::Error> {
+        let leaf = CertificateDer::from_pem_slice(pem.as_bytes()).unwrap();
+        let now = UnixTime::since_unix_epoch(Duration::from_secs(1_790_000_000));
+        clients.verify_client_cert(&leaf, &[], now).map(|_| ())
+    }
+
+    #[test]
+    fn a_certificate_of_the_ca_is_let_in_and_a_changed_ca_counts_at_once() {
+        let (one, two) = (Authority::new("one", NOW).unwrap(), Authority::new("two", NOW).unwrap());
+        let (of_one, of_two) = (client(&one, "kube-apiserver"), client(&two, "kube-apiserver"));
+        let clients = Clients::new(one.pem().as_bytes(), Vec::new()).unwrap();
+        verify(&clients, &of_one).unwrap();
+        verify(&clients, &of_two).unwrap_err();
+        let serving = one.serve(&["a"], &[]).unwrap();
+        verify(&clients, &serving.certificate).expect_err("a server's certificate is no client's");
+        clients.replace(two.pem().as_bytes()).unwrap();
+        verify(&clients, &of_two).unwrap();
+        verify(&clients, &of_one).unwrap_err();
+        let both = format!("{}{}", one.pem(), two.pem());
+        clients.replace(both.as_bytes()).unwrap();
+        verify(&clients, &of_one).unwrap();
+        verify(&clients, &of_two).unwrap();
+    }
+
+    #[test]
+    fn names_are_demanded_where_some_are_given() {
+        let authority = Authority::new("one", NOW).unwrap();
+        let clients = Clients::new(authority.pem().as_bytes(), vec!["kube-apiserver".to_owned()]).unwrap();
+        verify(&clients, &client(&authority, "kube-apiserver")).unwrap();
+        let other = client(&authority, "kubelet");
+        let refused = verify(&clients, &other).unwrap_err();
+        assert_eq!(refused, CertificateError::ApplicationVerificationFailure.into());
+        assert_eq!(names_of(&CertificateDer::from_pem_slice(other.as_bytes()).unwrap()), ["kubelet"]);
+    }
+
+    #[test]
+    fn what_is_no_ca_is_refused_and_says_why() {
+        let refused = |pem: &str| Clients::new(pem.as_bytes(), Vec::new()).unwrap_err().to_string();
+        assert!(refused("").contains("holds no certificate"));
+        let authority = Authority::new("one", NOW).unwrap();
+        assert!(refused(&authority.pem()[..200]).contains("not PEM"));
+        let clients = Clients::new(authority.pem().as_bytes(), Vec::new()).unwrap();
+        clients.replace(b"").unwrap_err();
+        verify(&clients, &client(&authority, "a")).expect("the old one stays");
+    }
+}
