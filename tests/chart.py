@@ -119,6 +119,14 @@ WRONG = {
     "a validating policy with no name of an object": (
         {"validatingPolicy": {"enabled": True}, "config": {"policies": [{"name": "a-", "match": {"namespaces": ["a"]}}]}}, "is not a name of an object"),
     "a fallback that has to choose": ({"fallbackPolicy": {"enabled": True, "scheduler": True}}, "cannot choose among 0 policies"),
+    "a fallback of KAI": (
+        {"fallbackPolicy": {"enabled": True}, "config": {"policies": [{"name": "a", "scheduler": {"type": "kai"}}]}},
+        "groups pods by their topmost owner",
+    ),
+    "a validating policy without trusted writers": (
+        {"validatingPolicy": {"enabled": True}, "config": {"trustedWriters": None}},
+        "expected config.trustedWriters",
+    ),
     "a fallback that would regroup": (
         {"fallbackPolicy": {"enabled": True}, "config": {"policies": [{"name": "a", "scheduler": {"type": "volcano"}, "gang": {"enabled": False}}]}},
         "placed by Volcano without a gang",
@@ -147,9 +155,9 @@ FALLBACKS = [
     ({"creators": {"never": ["system:serviceaccount:vc-*:*", "a.b?c+"]}}, False),
     ({"policies": [{"name": "v", "scheduler": {"type": "volcano", "name": "mine"}}, {"name": "w", "overrides": ["skip", "queue"]}]}, False),
     ({"policies": [{"name": "q", "scheduler": {"type": "kueue"}, "queue": "q", "gang": {"shape": "executors"}, "overrides": ["scheduler"]}]}, False),
-    ({"policies": [{"name": "s", "scheduler": {"type": "kai"}, "queue": "q", "overrides": ["skip"]}], "creators": {"never": ["x^y]", "a\\b"]}}, True),
+    ({"policies": [{"name": "s", "scheduler": {"type": "coscheduling"}, "overrides": ["skip"]}], "creators": {"never": ["x^y]", "a\\b"]}}, True),
     ({"policies": [{"name": "y", "scheduler": {"type": "yunikorn"}, "queue": "q"}]}, True),
-    ({"policies": [{"name": "k", "scheduler": {"type": "kai", "name": "kai"}, "queue": "q", "match": {
+    ({"policies": [{"name": "k", "scheduler": {"type": "coscheduling", "name": "kai"}, "match": {
         "namespaces": ["team-*", "x.y"],
         "namespaceSelector": {"matchLabels": {"b": "2", "a": "1"}, "matchExpressions": [{"key": "c", "operator": "Exists"}]},
         "podSelector": {"matchExpressions": [{"key": "d", "operator": "NotIn", "values": ["x", "y"]}]}}}]}, True),
@@ -447,12 +455,13 @@ def fallback_is_the_codes(helm, usher, scratch):
 
 def validating_is_the_codes(helm, usher, scratch):
     for config in VALIDATING:
+        config = {"trustedWriters": [], **config}
         path = scratch / "policy.yaml"
         path.write_text(yaml.safe_dump(config))
         account = f"system:serviceaccount:{NAMESPACE}:spark-usher"
         command = [usher, "policy", "--config", path, "--exclude", f"kube-system,{NAMESPACE}", "-o", "json", "--validating", "--account", account]
         printed = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)["items"]
-        _, documents = helm.template({"config": {"trustedWriters": [], **config}, "validatingPolicy": {"enabled": True}})
+        _, documents = helm.template({"config": config, "validatingPolicy": {"enabled": True}})
         documents = [document for document in documents if document["kind"].startswith("ValidatingAdmissionPolicy")]
         for document in documents:
             del document["metadata"]["labels"]
@@ -729,7 +738,10 @@ def play(sandbox, kubectl, folder, failover):
     until("the gang runs", lambda: [g for g in sandbox.request("GET", groups)["items"] if g["metadata"].get("annotations", {}).get("spark-usher.io/started")])
     # One that nobody owns, and whose token is bound to no pod.
     orphan = Kubectl(kubectl.base[0], sandbox.config_for(sandbox.token("team-a", "spark"), folder / "orphan"))
-    orphan("create", "--namespace", "team-a", "-f", "-", stdin=json.dumps(executor("exec-3", app)))
+    address = sandbox.request("GET", f"{base}/pods/driver-0")["status"]["podIP"]
+    orphaned = executor("exec-3", app)
+    orphaned["spec"]["containers"][0]["env"] = [{"name": "SPARK_DRIVER_URL", "value": f"spark://CoarseGrainedScheduler@{address}:7078"}]
+    orphan("create", "--namespace", "team-a", "-f", "-", stdin=json.dumps(orphaned))
     until("it is adopted", lambda: sandbox.request("GET", f"{base}/pods/exec-3")["metadata"].get("ownerReferences"))
     ok("an executor of nobody is adopted")
     ended = lambda: [
