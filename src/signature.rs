@@ -3,12 +3,12 @@
 //! Labels and annotations are the tenant's to write, so nothing that a pod says about itself proves who created it or
 //! who placed it. The webhook knows both from the review and writes them down as the annotation
 //! [`labels::SIGNATURE`](crate::spark::labels::SIGNATURE), keyed with a secret that only replicas of spark-usher have. A
-//! signature that somebody copies says about the copy what it said about the original: it covers the namespace, the
-//! application, the creator and the placement.
+//! signature that somebody copies proves nothing about the copy: it covers the namespace, the application, the pod's
+//! name, the creator and the placement.
 
 use std::fmt;
 
-use ring::digest::{SHA256, digest};
+use ring::digest::{Context, SHA256};
 use ring::hmac;
 
 /// Length of a [`Key`]'s secret in bytes: what HMAC-SHA256 asks for (RFC 2104, section 3).
@@ -46,25 +46,30 @@ pub struct Creator {
 }
 
 impl Creator {
-    /// The pod, StatefulSet or Deployment of this uid.
-    pub fn of_uid(uid: &str) -> Creator {
-        Creator { is_pod: true, digest: short_digest(uid) }
+    /// The pod of this name and uid. Both count: who claims a uid under another name means another pod.
+    pub fn of_pod(name: &str, uid: &str) -> Creator {
+        Creator { is_pod: true, digest: short_digest(&["pod", name, uid]) }
     }
 
-    /// The user of this name.
-    pub fn of_user(username: &str) -> Creator {
-        Creator { is_pod: false, digest: short_digest(username) }
+    /// The StatefulSet, Deployment … of this name and uid.
+    pub fn of_workload(name: &str, uid: &str) -> Creator {
+        Creator { is_pod: true, digest: short_digest(&["workload", name, uid]) }
     }
 
-    /// Whether it is an object of the cluster, and not a user.
-    pub fn is_object(self) -> bool {
-        self.is_pod
+    /// The user of this name, and what else tells whom that user creates for.
+    pub fn of_user(username: &str, creates_for: &str) -> Creator {
+        Creator { is_pod: false, digest: short_digest(&["user", username, creates_for]) }
     }
 }
 
-fn short_digest(text: &str) -> [u8; 8] {
-    let whole = digest(&SHA256, text.as_bytes());
-    whole.as_ref().first_chunk().copied().unwrap_or_default()
+/// The first 64 bits of a SHA-256. The zero byte is in no name and in no uid.
+fn short_digest(parts: &[&str]) -> [u8; 8] {
+    let mut context = Context::new(&SHA256);
+    for part in parts {
+        context.update(part.as_bytes());
+        context.update(&[0]);
+    }
+    context.finish().as_ref().first_chunk().copied().unwrap_or_default()
 }
 
 /// A signature as it stands on a pod. Reading one proves nothing; see [`Signature::verifies`].
@@ -189,15 +194,15 @@ mod tests {
 
     #[test]
     fn everything_that_is_covered_changes_the_signature() {
-        let pod = Creator::of_uid("u");
+        let pod = Creator::of_pod("p", "u");
         let base = signed(&key(1), "n", "a", pod, &[Some("x"), None]);
         assert!(base.verifies(&signed(&key(1), "n", "a", pod, &[Some("x"), None])));
         for other in [
             signed(&key(2), "n", "a", pod, &[Some("x"), None]),
             signed(&key(1), "m", "a", pod, &[Some("x"), None]),
             signed(&key(1), "n", "b", pod, &[Some("x"), None]),
-            signed(&key(1), "n", "a", Creator::of_uid("v"), &[Some("x"), None]),
-            signed(&key(1), "n", "a", Creator::of_user("u"), &[Some("x"), None]),
+            signed(&key(1), "n", "a", Creator::of_pod("p", "v"), &[Some("x"), None]),
+            signed(&key(1), "n", "a", Creator::of_user("p", "u"), &[Some("x"), None]),
             signed(&key(1), "n", "a", pod, &[Some("y"), None]),
             signed(&key(1), "n", "a", pod, &[Some("x"), Some("")]),
             signed(&key(1), "n", "a", pod, &[None, Some("x")]),
@@ -214,7 +219,7 @@ mod tests {
 
     #[test]
     fn other_texts_are_no_signatures() {
-        let good = signed(&key(1), "n", "a", Creator::of_user("eve"), &[]).to_string();
+        let good = signed(&key(1), "n", "a", Creator::of_user("eve", ""), &[]).to_string();
         assert!(good.starts_with("v1.u.") && good.len() == 5 + 16 + 1 + 32);
         let upper = good.to_uppercase();
         let tests = ["", "v1", "v1.u", "v2.u.00.00", upper.as_str(), &good[..good.len() - 1]];
@@ -226,7 +231,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_signature_is_read_as_it_was_written(secret: [u8; SECRET_LEN], namespace: String, selector: String, uid: String) {
-            let signature = signed(&Key::new(&secret), &namespace, &selector, Creator::of_uid(&uid), &[]);
+            let signature = signed(&Key::new(&secret), &namespace, &selector, Creator::of_pod("p", &uid), &[]);
             prop_assert_eq!(Signature::parse(&signature.to_string()), Some(signature));
         }
 

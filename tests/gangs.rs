@@ -10,201 +10,21 @@
     reason = "a test fails by panicking"
 )]
 
+#[path = "support/planned.rs"]
+mod planned;
 mod support;
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
-use jiff::{SignedDuration, Timestamp};
-use serde_json::{Value, json};
+use jiff::SignedDuration;
+use planned::*;
+use serde_json::json;
 use spark_usher::gang::{GangScheduler, Shape};
-use spark_usher::lifecycle::{Action, Memory, Read, interests, plan, reads};
-use spark_usher::policy::{Policies, Policy};
+use spark_usher::lifecycle::{Memory, Read, interests, reads};
 use spark_usher::reason::Reason;
 use spark_usher::snapshot::{
-    Change, Conf, DriverPod, Followed, Group, GroupApi, GroupKey, Replaced, ServedApis, Sighting, Snapshot,
+    Change, Conf, DriverPod, Followed, Group, GroupApi, GroupKey, Replaced, ServedApis, Snapshot,
 };
-use spark_usher::spark::conf::AppConf;
 use spark_usher::spark::ids::{AppKey, PodKey};
 use support::*;
-
-/// A cluster in which the loop's actions come true.
-struct Cluster {
-    snapshot: Snapshot,
-    policies: Policies,
-    memory: Memory,
-    app: AppKey,
-    now: Timestamp,
-    version: u32,
-    /// Everything that was said or done, by reason.
-    reasons: Vec<Reason>,
-    messages: Vec<String>,
-}
-
-impl Cluster {
-    fn new(policy: Policy) -> Cluster {
-        let mut snapshot = Snapshot::default();
-        snapshot.apply(Change::Apis(serving(policy.scheduler.row, 0)));
-        snapshot.apply(Change::Replaced(Replaced::Groups(policy.scheduler.row.kind, Vec::new())));
-        Cluster {
-            snapshot,
-            policies: only(policy),
-            memory: Memory::default(),
-            app: AppKey::new("default", APP),
-            now: Timestamp::UNIX_EPOCH,
-            version: 1,
-            reasons: Vec::new(),
-            messages: Vec::new(),
-        }
-    }
-
-    fn volcano() -> Cluster {
-        Cluster::new(policy("volcano"))
-    }
-
-    /// A driver that runs, with this configuration.
-    fn driver(&mut self, conf: &str) -> &mut Self {
-        self.see(
-            &by_driver(&driver().conf_map("c"), &self.snapshot, &self.policies)
-                .object
-                .into_pod()
-                .stored(DRIVER_UID)
-                .phase("Running"),
-        );
-        self.conf(DRIVER_UID, conf)
-    }
-
-    fn conf(&mut self, uid: &str, conf: &str) -> &mut Self {
-        let conf = Conf::Known(Arc::new(AppConf::parse(conf)));
-        self.snapshot.apply(Change::Conf(PodKey::new("default", "nb-driver"), uid.into(), conf, vec![]));
-        self
-    }
-
-    fn see(&mut self, pod: &PodBuilder) -> &mut Self {
-        see(&mut self.snapshot, pod);
-        self
-    }
-
-    /// An executor that the driver creates now, seen in this phase.
-    fn executor(&mut self, id: u32, phase: &str) -> &mut Self {
-        let admitted = by_driver(&executor(id), &self.snapshot, &self.policies).object.into_pod();
-        self.see(&admitted.stored(&format!("e{id}")).phase(phase))
-    }
-
-    /// An executor that came while the webhook was down.
-    fn unseen_executor(&mut self, id: u32, phase: &str) -> &mut Self {
-        self.see(&executor(id).owned_by("Pod", "nb-driver", DRIVER_UID).stored(&format!("e{id}")).phase(phase))
-    }
-
-    fn lose(&mut self, id: u32) -> &mut Self {
-        self.snapshot.apply(Change::PodGone(PodKey::new("default", &format!("nb-exec-{id}")), format!("e{id}").into()));
-        self
-    }
-
-    /// Plans until nothing is left to do.
-    fn settle(&mut self) -> &mut Self {
-        for _ in 0..10 {
-            let actions = plan(&self.snapshot, &self.app, self.now, &self.policies, &mut self.memory);
-            let mut acted = false;
-            for action in actions {
-                self.reasons.extend(action.reason());
-                acted |= self.apply(action);
-            }
-            if !acted {
-                return self;
-            }
-        }
-        panic!("the plan never comes to rest: {:?}", self.reasons);
-    }
-
-    fn apply(&mut self, action: Action) -> bool {
-        self.version += 1;
-        let version: Arc<str> = self.version.to_string().into();
-        match action {
-            Action::CreateGroup { key, app, spec, owner, started, .. } => {
-                assert!(!self.snapshot.groups.contains_key(&key), "created twice");
-                let group = Group {
-                    uid: format!("g{version}").into(),
-                    version,
-                    selector: Some(app.selector().into()),
-                    owner: owner.map(|owner| owner.uid),
-                    started,
-                    created: None,
-                    deleting: false,
-                    spec,
-                };
-                self.snapshot.apply(Change::Group(key, group));
-            }
-            Action::PatchGroup { key, uid, version: of, patch, .. } => {
-                let mut group = (**self.snapshot.groups.get(&key).unwrap()).clone();
-                assert_eq!((&group.uid, &group.version), (&uid, &of), "preconditions");
-                json_patch::merge(&mut group.spec, patch.get("spec").unwrap_or(&json!({})));
-                if let Some(owner) = patch.pointer("/metadata/ownerReferences/0/uid") {
-                    group.owner = Some(owner.as_str().unwrap().into());
-                }
-                group.started |= patch.pointer("/metadata/annotations").is_some();
-                group.version = version;
-                self.snapshot.apply(Change::Group(key, group));
-            }
-            Action::DeleteGroup { key, uid, .. } => {
-                assert_eq!(self.snapshot.groups.get(&key).unwrap().uid, uid);
-                self.snapshot.apply(Change::GroupGone(key));
-            }
-            Action::Adopt { executor, driver, .. } => {
-                let id: u32 = executor.name().rsplit('-').next().unwrap().parse().unwrap();
-                let (_, known) = self.snapshot.executor("default", executor.name()).unwrap();
-                let mut known = (**known).clone();
-                let owner = spark_usher::snapshot::Owner { is_pod: true, name: driver.name, uid: driver.uid };
-                Arc::make_mut(&mut known.template).owner = Some(owner);
-                assert_eq!(known.exec_id, Some(u64::from(id)));
-                self.snapshot.apply(Change::Pod(Sighting::Executor(self.app.clone(), known)));
-            }
-            Action::Finish { .. } => panic!("plans of gangs end nobody"),
-            Action::Tell(told) => {
-                self.messages.push(told.message);
-                return false;
-            }
-        }
-        true
-    }
-
-    fn groups(&self) -> BTreeMap<String, Value> {
-        self.snapshot.groups.iter().map(|(key, group)| (key.name.to_string(), group.spec.clone())).collect()
-    }
-
-    /// The one group's count.
-    fn count(&self) -> u64 {
-        let groups = self.groups();
-        assert_eq!(groups.len(), 1, "{groups:?}");
-        let spec = groups.values().next().unwrap();
-        spec.get("minMember").or_else(|| spec.pointer("/schedulingPolicy/gang/minCount")).unwrap().as_u64().unwrap()
-    }
-
-    fn said(&self, reason: Reason) -> bool {
-        self.reasons.contains(&reason)
-    }
-}
-
-trait IntoPod {
-    fn into_pod(self) -> PodBuilder;
-}
-
-impl IntoPod for Value {
-    fn into_pod(self) -> PodBuilder {
-        PodBuilder(self)
-    }
-}
-
-fn serving(row: &'static GangScheduler, version: usize) -> ServedApis {
-    ServedApis(row.apis.get(version).map(|api| (row.kind, api)).into_iter().collect())
-}
-
-fn followed(pod: &PodBuilder) -> Followed {
-    match pod.sighting() {
-        Sighting::Other(_, pod) | Sighting::Driver(_, pod) => Followed::Present(Arc::new(pod)),
-        Sighting::Executor(..) => panic!("an executor is not followed"),
-    }
-}
 
 // ---- made, with what in it ----
 
@@ -222,7 +42,7 @@ fn a_group_is_made_for_the_executors_that_name_it() {
                "minResources": {"cpu": "3", "memory": "4224Mi"}})
     );
     let group = cluster.snapshot.groups.values().next().unwrap();
-    assert_eq!(group.owner.as_deref(), Some(DRIVER_UID));
+    assert_eq!(group.owner.as_ref().map(|owner| &*owner.uid), Some(DRIVER_UID));
     assert!(cluster.said(Reason::GroupCreated));
 }
 
@@ -391,7 +211,13 @@ fn two_applications_in_one_driver_pod_have_a_group_each() {
     let groups = cluster.groups();
     assert_eq!(groups.len(), 2, "{groups:?}");
     assert!(groups.values().all(|spec| spec["minMember"] == 2));
-    assert!(cluster.snapshot.groups.values().all(|group| group.owner.as_deref() == Some(DRIVER_UID)));
+    assert!(
+        cluster
+            .snapshot
+            .groups
+            .values()
+            .all(|group| group.owner.as_ref().is_some_and(|owner| &*owner.uid == DRIVER_UID))
+    );
 }
 
 #[test]
@@ -406,7 +232,7 @@ fn the_same_driver_name_submitted_again_gets_its_group_anew() {
     cluster.see(&admitted.object.into_pod().stored("f1").phase("Pending")).settle();
     assert!(cluster.said(Reason::GroupRemade));
     assert_eq!(cluster.count(), 2);
-    assert_eq!(cluster.snapshot.groups.values().next().unwrap().owner.as_deref(), Some("uid-2"));
+    assert_eq!(cluster.snapshot.groups.values().next().unwrap().owner.as_ref().map(|owner| &*owner.uid), Some("uid-2"));
 }
 
 #[test]

@@ -110,7 +110,7 @@ fn driver<'a>(question: &Question<'_, 'a>, policies: &Policies) -> Decision<'a> 
     let mut decision = Decision::pass(Reason::DriverPlaced);
     let requester = &question.review.requester;
     let creator = resolve::creator(requester, &question.review.namespace, policies).ok();
-    let creator = resolve::signing_creator(requester, creator.as_ref(), question.pod);
+    let creator = resolve::signing_creator(requester, creator.as_ref(), question.pod, policies);
     decision.signs = Some(creator);
     seat::driver(question, &effective, creator, &mut decision);
     add_notes(&mut decision, effective);

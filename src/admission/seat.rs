@@ -202,9 +202,9 @@ fn group_name(question: &Question<'_, '_>, resolution: &Resolution<'_>, selector
     let salt = match (&resolution.name_from_review, question.pod.controller()) {
         (Some(driver), _) => return template.render(Some(driver), selector),
         (None, Some(owner)) => &*owner.uid,
-        (None, None) => &*question.review.requester.username,
+        (None, None) => "",
     };
-    template.render(None, &[selector, "\n", salt].concat())
+    template.render_for(&[&question.review.requester.username, "\n", salt].concat(), selector)
 }
 
 /// The group that the driver was given before it had a name (`generateName`), which its executors share.
@@ -231,7 +231,7 @@ fn join(
     decision: &mut Decision<'_>,
 ) -> bool {
     if let Some(sentence) = theirs(question, row, group, marks)
-        && !sign::is_signed(question, creator)
+        && !sign::is_signed(question, creator, &by(question, row))
     {
         decision.note(Reason::AlreadySeated, sentence);
         marks.set.retain(|(place, key, _)| !row.gang_keys.contains(&(*place, *key)));
@@ -302,10 +302,14 @@ fn set_queue(row: &GangScheduler, queue: Option<&str>, decision: &mut Decision<'
     decision.mutations.push(Mutation::Mark(place, key, queue.to_owned()));
 }
 
+fn by(question: &Question<'_, '_>, row: &GangScheduler) -> String {
+    [&question.policy.name, "/", row.kind].concat()
+}
+
 /// `policy/scheduler-type` on what we seated; anything else there is not ours and goes.
 fn mark_ours(question: &Question<'_, '_>, row: &GangScheduler, ours: bool, decision: &mut Decision<'_>) {
     decision.mutations.push(if ours {
-        Mutation::Mark(MarkPlace::Annotation, labels::BY, [&question.policy.name, "/", row.kind].concat())
+        Mutation::Mark(MarkPlace::Annotation, labels::BY, by(question, row))
     } else {
         Mutation::Unmark(labels::BY)
     });

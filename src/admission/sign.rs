@@ -7,7 +7,6 @@ use crate::gang;
 use crate::signature::{Creator, Signature, Signer};
 use crate::snapshot::{MarkPlace, Placed, sign_driver};
 use crate::spark::labels;
-use crate::spark::pod::Pod;
 use crate::spark::role::Role;
 
 /// Completes a decision: what we placed is signed, and where we placed nothing no mark of ours stays.
@@ -37,18 +36,21 @@ fn signature(question: &Question<'_, '_>, decision: &Decision<'_>) -> Option<Sig
     let (key, creator) = (question.snapshot.signing_key()?, decision.signs?);
     let (namespace, selector) = (&*question.review.namespace, question.pod.app_selector()?);
     match question.pod.role() {
-        Role::Driver => Some(sign_driver(key, namespace, selector, creator)),
+        Role::Driver => Some(sign_driver(Signer::new(key, namespace, selector, creator), name(question))),
         Role::Executor => {
             let signer = Signer::new(key, namespace, selector, creator);
-            Some(sign_executor(signer, question.pod, &decision.mutations))
+            Some(sign_executor(signer, question, &decision.mutations))
         }
         Role::Other => None,
     }
 }
 
 /// Whether a pod under review carries our signature over its placement as it stands: we decided about it before, and
-/// are asked again because another webhook changed something else.
-pub(super) fn is_signed(question: &Question<'_, '_>, creator: Creator) -> bool {
+/// are asked again because another webhook changed something else. `by` is the mark that this decision gives.
+pub(super) fn is_signed(question: &Question<'_, '_>, creator: Creator, by: &str) -> bool {
+    if question.pod.annotation(labels::BY) != Some(by) {
+        return false;
+    }
     let present = question.pod.annotation(labels::SIGNATURE).and_then(Signature::parse);
     let (Some(present), Some(key), Some(selector)) =
         (present, question.snapshot.signing_key(), question.pod.app_selector())
@@ -56,11 +58,19 @@ pub(super) fn is_signed(question: &Question<'_, '_>, creator: Creator) -> bool {
         return false;
     };
     let signer = Signer::new(key, &question.review.namespace, selector, creator);
-    question.pod.annotation(labels::BY).is_some() && present.verifies(&sign_executor(signer, question.pod, &[]))
+    present.verifies(&sign_executor(signer, question, &[]))
+}
+
+/// The name that is signed: what the pod was made from, where it was made from something.
+fn name<'q>(question: &'q Question<'_, '_>) -> &'q str {
+    let metadata = &question.pod.metadata;
+    let name = metadata.generate_name.as_deref().or(metadata.name.as_deref());
+    name.or(question.review.name.as_deref()).unwrap_or_default()
 }
 
 /// Signs the placement that a pod has after these mutations.
-fn sign_executor<'p>(signer: Signer, pod: &'p Pod<'_>, mutations: &'p [Mutation]) -> Signature {
+fn sign_executor<'p>(signer: Signer, question: &'p Question<'_, '_>, mutations: &'p [Mutation]) -> Signature {
+    let pod = question.pod;
     // A later mutation of a key wins, as it does in the patch.
     let annotation = |annotation: &str| {
         let last = mutations.iter().rev().find(|mutation| is_of(mutation, annotation));
@@ -70,14 +80,15 @@ fn sign_executor<'p>(signer: Signer, pod: &'p Pod<'_>, mutations: &'p [Mutation]
             None => pod.annotation(annotation),
         }
     };
-    let name = |name: Option<&'p str>| name.filter(|name| !name.is_empty());
+    let group = pod.spec.scheduling_group.as_deref().filter(|name| !name.is_empty());
     let mut placed = Placed {
+        name: name(question),
         default_profile: pod.default_profile(),
         note: annotation(labels::DRIVER),
         by: annotation(labels::BY),
         scheduler_name: pod.spec.scheduler_name.as_deref().unwrap_or_default(),
         priority_class: pod.spec.priority_class_name.as_deref(),
-        scheduling_group: name(pod.spec.scheduling_group.as_deref()),
+        scheduling_group: group,
     };
     for mutation in mutations {
         match mutation {
@@ -87,7 +98,7 @@ fn sign_executor<'p>(signer: Signer, pod: &'p Pod<'_>, mutations: &'p [Mutation]
             Mutation::Mark(..) | Mutation::Unmark(_) | Mutation::Owner { .. } => {}
         }
     }
-    gang::seat_keys().sign_executor(signer, &placed, |place, key| {
+    gang::seat_keys().sign_executor(signer, pod, &placed, |place, key| {
         let set = mutations.iter().rev().find_map(|mutation| match mutation {
             Mutation::Mark(at, set, value) if *at == place && *set == key => Some(value.as_str()),
             _ => None,

@@ -132,6 +132,18 @@ fn created(
             decision.note(Reason::ForeignCreator, sentence.clone());
         }
     }
+    // Without the key a replica cannot tell whose they are.
+    let forged = should
+        .mutations
+        .iter()
+        .any(|mutation| matches!(mutation, Mutation::Unmark(key) if [labels::BY, labels::SIGNATURE].contains(key)));
+    if forged && snapshot.signing_key().is_some() {
+        decision.note(
+            Reason::NotSeated,
+            "the pod carries a mark of spark-usher that spark-usher did not give it: remove it from the pod template"
+                .to_owned(),
+        );
+    }
     let lacks: Vec<&str> = should.mutations.iter().filter_map(lacking).collect();
     if !lacks.is_empty() {
         decision.note(

@@ -69,6 +69,8 @@ pub struct Options {
     pub look_every: Duration,
     /// How the writing replica is chosen.
     pub election: Election,
+    /// After so long a change of the policy file has reached every replica.
+    pub settle: Duration,
     /// How long requests may take to finish at the end.
     pub drain: Duration,
 }
@@ -147,6 +149,7 @@ impl App {
             policies: policies.clone(),
             own,
             changed,
+            settle: options.settle,
             complete: complete.clone(),
         });
         let routes = webhook::router(mutate, validate, Limits::default(), metrics.clone());

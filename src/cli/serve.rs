@@ -13,6 +13,7 @@ use crate::cluster::client;
 use crate::cluster::lease::{self, Election};
 use crate::cluster::signing::SigningSecret;
 use crate::http::capacity::Capacities;
+use crate::http::webhook;
 use crate::runtime::shutdown::Signals;
 use crate::runtime::{clock, descriptors, files};
 use crate::telemetry::log;
@@ -153,6 +154,7 @@ async fn serve(args: &Args) -> anyhow::Result<()> {
         config: args.config.clone().map_or(ConfigSource::Nothing, ConfigSource::File),
         look_every: LOOK_EVERY,
         election,
+        settle: webhook::SETTLE,
         drain: Duration::from_secs(args.drain_seconds),
     };
     tracing::info!(

@@ -26,8 +26,14 @@ use crate::telemetry::metrics::Metrics;
 /// How long a write may take.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// After so many failures in one plan the rest waits for the next.
-const PATIENCE: u32 = 3;
+/// After so many failures in one plan the rest waits for the next. What the API server refuses for itself says little about
+/// the next action, and counts a tenth of what tells that the API server is in trouble.
+const PATIENCE: u32 = 30;
+/// Whether an error tells that the API server is in trouble, and not that it refuses this one action.
+fn is_trouble(error: &kube::Error) -> bool {
+    !matches!(error, kube::Error::Api(status) if (400..500).contains(&status.code) && !matches!(status.code, 408 | 429))
+}
+
 /// The longest description of an action in the log.
 const MAX_DESCRIPTION: usize = 1024;
 
@@ -112,8 +118,8 @@ impl Writer {
                     self.count(name, "failed");
                     tracing::warn!(%app, action = name, what = describe(&action), %error, "failed; tried again");
                     applied.failed = true;
-                    failures += 1;
-                    if failures == PATIENCE {
+                    failures += if is_trouble(&error) { PATIENCE / 3 } else { 1 };
+                    if failures >= PATIENCE {
                         return applied;
                     }
                 }

@@ -1,6 +1,6 @@
-//! The key of our signatures, kept in a Secret of our own namespace: made by the leader, read by every replica.
+//! The key of our signatures, kept in a Secret of our own namespace: made by the first replica, read by every one.
 //!
-//! A Secret that is deleted or spoilt gets the key back that the leader has. A new key that somebody puts there on purpose
+//! A Secret that is deleted or spoilt gets the key back that a replica has. A new key that somebody puts there on purpose
 //! is taken over: what was signed with the old one proves nothing from then on.
 
 use std::time::Duration;
@@ -108,8 +108,14 @@ impl Keeper {
         if let Some(secret) = found.as_ref().and_then(read) {
             return Ok(Some(secret));
         }
-        let Some(leadership) = leadership.filter(|leadership| leadership.holds()) else { return Ok(None) };
-        match self.write(leadership, found, known.unwrap_or_else(random::bytes)).await {
+        let key = known.unwrap_or_else(random::bytes);
+        let written = match (found, leadership.filter(|leadership| leadership.holds())) {
+            // Whoever is first: of two the API server takes one, and the other reads that one's.
+            (None, _) => self.create(key).await,
+            (Some(found), Some(leadership)) => self.restore(leadership, found, key).await,
+            (Some(_), None) => return Ok(None),
+        };
+        match written {
             Ok(written) => {
                 tracing::info!(secret = self.name, "signing key written");
                 Ok(read(&written))
@@ -120,24 +126,27 @@ impl Keeper {
         }
     }
 
-    async fn write(&self, _: &Leadership, found: Option<Secret>, key: Secretly) -> kube::Result<Secret> {
-        let exists = found.is_some();
-        let mut secret = found.unwrap_or_else(|| Secret {
-            metadata: ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() },
-            ..Secret::default()
-        });
-        secret.metadata.managed_fields = None;
-        let marks = secret.metadata.labels.get_or_insert_default();
-        marks.insert(labels::MANAGED_BY.to_owned(), labels::USHER.to_owned());
-        secret.data.get_or_insert_default().insert(ENTRY.to_owned(), ByteString(key.to_vec()));
-        let params = PostParams { field_manager: Some(labels::USHER.to_owned()), ..PostParams::default() };
-        if exists {
-            // The resourceVersion that we read goes with it.
-            self.api.replace(&self.name, &params, &secret).await
-        } else {
-            self.api.create(&params, &secret).await
-        }
+    async fn create(&self, key: Secretly) -> kube::Result<Secret> {
+        let name = ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() };
+        self.api.create(&params(), &filled(Secret { metadata: name, ..Secret::default() }, key)).await
     }
+
+    /// Puts the key back. The resourceVersion that was read goes with it.
+    async fn restore(&self, _: &Leadership, mut found: Secret, key: Secretly) -> kube::Result<Secret> {
+        found.metadata.managed_fields = None;
+        self.api.replace(&self.name, &params(), &filled(found, key)).await
+    }
+}
+
+fn params() -> PostParams {
+    PostParams { field_manager: Some(labels::USHER.to_owned()), ..PostParams::default() }
+}
+
+fn filled(mut secret: Secret, key: Secretly) -> Secret {
+    let marks = secret.metadata.labels.get_or_insert_default();
+    marks.insert(labels::MANAGED_BY.to_owned(), labels::USHER.to_owned());
+    secret.data.get_or_insert_default().insert(ENTRY.to_owned(), ByteString(key.to_vec()));
+    secret
 }
 
 /// The key in a Secret; `None` where there is none, or something else.

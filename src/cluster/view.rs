@@ -14,7 +14,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::gang;
-use crate::snapshot::{Group, Namespace, Overrides, ServiceOwner, Sighting};
+use crate::snapshot::{Group, Namespace, Overrides, Owner, ServiceOwner, Sighting};
 use crate::spark::labels;
 use crate::spark::pod::{OwnerReference, Pod};
 
@@ -208,7 +208,7 @@ impl View for Group {
             uid: metadata.uid?.into(),
             version: metadata.resource_version?.into(),
             selector: entry(&metadata.labels, labels::APP_SELECTOR).map(Arc::from),
-            owner: owner_pod(json).map(|(_, uid)| uid),
+            owner: owner_pod(json).map(|(name, uid)| Owner { is_pod: true, name, uid }),
             started: entry(&metadata.annotations, labels::STARTED).as_deref() == Some("true"),
             created: metadata.creation_timestamp.map(jiff::Timestamp::as_second),
             deleting: metadata.deletion_timestamp.is_some(),
@@ -243,7 +243,8 @@ mod tests {
             "ownerReferences":[{"apiVersion":"v1","kind":"Pod","name":"d","uid":"du","controller":true}]},
             "spec":{"minMember":3}}"#;
         let group = Group::read(json).unwrap();
-        assert_eq!((group.selector.as_deref(), group.owner.as_deref()), (Some("a"), Some("du")));
+        let owner = group.owner.as_ref().map(|owner| (&*owner.name, &*owner.uid));
+        assert_eq!((group.selector.as_deref(), owner), (Some("a"), Some(("d", "du"))));
         assert!(group.started && !group.deleting);
         assert_eq!(group.spec, serde_json::json!({"minMember": 3}));
         assert!(Group::read(r#"{"metadata":{"name":"g"}}"#).is_none(), "no uid");

@@ -41,6 +41,16 @@ pub struct Crew<'s> {
     pub executors: Vec<&'s Arc<Executor>>,
     /// Whether their driver lives.
     pub driver: DriverLife,
+    /// Whether that rests on more than a label: where not, nothing is deleted or labelled because of it.
+    pub is_certain: bool,
+}
+
+impl Crew<'_> {
+    /// Whether two crews have the same driver: executors that came while the webhook was away are signed by nobody.
+    pub fn has_driver_of(&self, other: &Crew<'_>) -> bool {
+        let uid = |crew: &Crew<'_>| crew.driver.pod().map(|pod| pod.uid.clone());
+        uid(self).is_some() && uid(self) == uid(other)
+    }
 }
 
 /// The crews of an application, and those of `also`, of which nothing may be left but a PodGroup. `learned` is the name and
@@ -63,19 +73,19 @@ pub fn crews<'s>(
         by_creator.entry(creator).or_default().push(executor);
     }
     for driver in &app.drivers {
-        by_creator.entry(Some(Creator::of_uid(&driver.uid))).or_default();
+        by_creator.entry(Some(driver.creator)).or_default();
     }
     for creator in also {
         by_creator.entry(Some(creator)).or_default();
     }
     let crew = |(creator, executors): (_, Vec<_>)| {
-        let driver = life_of_crew(key, app, snapshot, creator, &executors, learned(creator));
-        Crew { creator, executors, driver }
+        let (driver, is_certain) = life_of_crew(key, app, snapshot, creator, &executors, learned(creator));
+        Crew { creator, executors, driver, is_certain }
     };
     by_creator.into_iter().map(crew).collect()
 }
 
-/// Whether the driver of a creator's executors lives.
+/// Whether the driver of a creator's executors lives, and whether that is certain.
 fn life_of_crew(
     key: &AppKey,
     app: &App,
@@ -83,12 +93,12 @@ fn life_of_crew(
     creator: Option<Creator>,
     executors: &[&Arc<Executor>],
     learned: Option<(Arc<str>, Arc<str>)>,
-) -> DriverLife {
+) -> (DriverLife, bool) {
     let (mut gone, mut unknown) = (false, false);
-    let own = app.drivers.iter().filter(|driver| creator == Some(Creator::of_uid(&driver.uid)));
+    let own = app.drivers.iter().filter(|driver| creator == Some(driver.creator));
     for driver in own {
         if driver.life != Life::Ended && !driver.deleting {
-            return DriverLife::Alive(driver.clone());
+            return (DriverLife::Alive(driver.clone()), true);
         }
         gone = true;
     }
@@ -102,41 +112,41 @@ fn life_of_crew(
             continue;
         }
         match judge(key.namespace(), name, uid, snapshot) {
-            alive @ DriverLife::Alive(_) => return alive,
+            alive @ DriverLife::Alive(_) => return (alive, true),
             DriverLife::Gone => gone = true,
             DriverLife::Unknown => unknown = true,
         }
     }
     if gone {
         // One of whom nothing is known yet may be alive.
-        return if unknown { DriverLife::Unknown } else { DriverLife::Gone };
+        return (if unknown { DriverLife::Unknown } else { DriverLife::Gone }, true);
     }
-    if unknown {
-        return DriverLife::Unknown;
+    match without_owner(key, app, snapshot, creator, executors).filter(|_| !unknown) {
+        Some((driver, is_certain)) => (DriverLife::Alive(driver), is_certain),
+        None => (DriverLife::Unknown, true),
     }
-    without_owner(key, app, snapshot, creator, executors).map_or(DriverLife::Unknown, DriverLife::Alive)
 }
 
-/// The driver of executors that no pod owns, if it lives: their own address of it, or a labelled one of the same maker.
-/// That it ended proves nothing about them.
+/// The driver of executors that no pod owns, if it lives, and whether that is certain: their own address of it, or a
+/// labelled one of the same maker. That it ended proves nothing about them.
 fn without_owner(
     key: &AppKey,
     app: &App,
     snapshot: &Snapshot,
     creator: Option<Creator>,
     executors: &[&Arc<Executor>],
-) -> Option<Arc<DriverPod>> {
+) -> Option<(Arc<DriverPod>, bool)> {
     let hosts = executors.iter().filter(|executor| executor.is_live() || executor.is_uncleared());
     let host = hosts.filter_map(|executor| executor.template.driver_host.as_deref()).next();
     let by_host = host.and_then(|host| resolve::from_driver_host(host, key.namespace(), snapshot));
     let by_host = by_host.map(|found| judge(key.namespace(), &found.name, &found.uid, snapshot));
     if let Some(DriverLife::Alive(driver)) = by_host {
-        return Some(driver);
+        return Some((driver, true));
     }
     let driver = app.live_driver()?;
     let maker = driver.signature.filter(|_| driver.is_proven).map(|signature| signature.creator());
-    // Of executors that nothing speaks for, the labelled driver is the likeliest; nothing is ever deleted for it.
-    (creator.is_none() || maker == creator).then(|| driver.clone())
+    // Of executors that nothing speaks for, the labelled driver is the likeliest, and no more than that.
+    (creator.is_none() || maker == creator).then(|| (driver.clone(), creator.is_some()))
 }
 
 /// Answers for an application as a whole, for people: alive when the driver of any crew is.

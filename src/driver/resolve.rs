@@ -116,7 +116,7 @@ pub fn resolve<'a>(
 ) -> Resolution<'a> {
     let app = pod.app_selector().and_then(|selector| snapshot.app(namespace, selector));
     let creator = creator(requester, namespace, policies);
-    let signs = signing_creator(requester, creator.as_ref().ok(), pod);
+    let signs = signing_creator(requester, creator.as_ref().ok(), pod, policies);
     let vetoed = creator.as_ref().map_err(|reason| *reason).and_then(|creator| veto(creator, namespace, pod, snapshot));
     let owner = from_owner_reference(pod);
     let name_from_review =
@@ -141,12 +141,23 @@ pub fn resolve<'a>(
 }
 
 /// The creator that a signature names: the authenticated pod; else the user, and the controlling owner that it sent.
-pub fn signing_creator(requester: &Requester<'_>, pod: Option<&FoundDriver<'_>>, object: &Pod<'_>) -> Creator {
+pub fn signing_creator(
+    requester: &Requester<'_>,
+    pod: Option<&FoundDriver<'_>>,
+    object: &Pod<'_>,
+    policies: &Policies,
+) -> Creator {
+    let never = policies.never_owns(&requester.username);
     match (pod, object.controller()) {
-        (Some(pod), _) => Creator::of_uid(&pod.uid),
+        (Some(pod), _) => Creator::of_pod(&pod.name, &pod.uid),
         // The controllers of workloads create for everybody, under one name.
-        (None, Some(owner)) => Creator::of_user(&[&*requester.username, "\n", &*owner.uid].concat()),
-        (None, None) => Creator::of_user(&requester.username),
+        (None, Some(owner)) => Creator::of_user(&requester.username, &owner.uid),
+        // A pod of another namespace is authenticated too, though it owns nothing here. One that creates for others does so
+        // beyond its own life.
+        (None, None) => match requester.pod_uids.as_slice() {
+            [uid] if !never => Creator::of_user(&requester.username, uid),
+            _ => Creator::of_user(&requester.username, ""),
+        },
     }
 }
 
@@ -189,7 +200,7 @@ fn veto(creator: &FoundDriver<'_>, namespace: &str, pod: &Pod<'_>, snapshot: &Sn
     }
     // A pod that creates drivers and their executors for others (a syncer, an operator) ends without ending those.
     let app = pod.app_selector().and_then(|selector| snapshot.app(namespace, selector));
-    match app.and_then(|app| made_by(app, Creator::of_uid(&creator.uid))) {
+    match app.and_then(|app| made_by(app, Creator::of_pod(&creator.name, &creator.uid))) {
         Some(driver) if *driver.uid != *creator.uid => Err(Reason::CreatorNotDriver),
         _ => Ok(()),
     }

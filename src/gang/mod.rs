@@ -254,7 +254,19 @@ pub fn keys() -> impl Iterator<Item = (MarkPlace, &'static str)> {
 
 /// The keys that we may write for any scheduler: what the snapshot keeps of a pod, and what a signature covers.
 pub fn seat_keys() -> &'static SeatKeys {
-    static KEYS: LazyLock<SeatKeys> = LazyLock::new(|| SeatKeys::new(TABLE.iter().flat_map(|row| row.own_keys())));
+    static KEYS: LazyLock<SeatKeys> = LazyLock::new(|| {
+        let keys = TABLE.iter().flat_map(|row| {
+            row.own_keys().map(|(place, key)| {
+                let is_group = row.group_key == GroupKeyPlace::Mark(place, key);
+                (place, key, row.auto_group_prefix.filter(|_| is_group))
+            })
+        });
+        // Of two schedulers that share a key the one counts that writes it by itself.
+        let mut keys: Vec<_> = keys.collect();
+        keys.sort_unstable_by_key(|(place, key, prefix)| (*place, *key, prefix.is_none()));
+        keys.dedup_by_key(|(place, key, _)| (*place, *key));
+        SeatKeys::new(keys)
+    });
     &KEYS
 }
 

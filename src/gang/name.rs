@@ -7,6 +7,8 @@ use ring::digest::{SHA256, digest};
 
 /// The longest name: it must also fit a label's value.
 const MAX: usize = 63;
+/// Hex digits of `{app8}`.
+const APP8: usize = 8;
 /// Room that is left for the driver's name whatever else a template says.
 const MIN_DRIVER_ROOM: usize = 16;
 
@@ -100,20 +102,38 @@ impl NameTemplate {
             .map(|part| match part {
                 Part::Literal(text) => text.len(),
                 Part::Driver => 0,
-                Part::App8 => 8,
+                Part::App8 => APP8,
             })
             .sum()
     }
 
-    /// The gang's name: a DNS-1123 label of at most 63 characters. A long driver name is cut, never the hash; without a
-    /// driver its place stays empty.
+    /// The gang's name: a DNS-1123 label of at most 63 characters. Without a driver its place stays empty. A driver's name
+    /// that does not stand in it as it is (long ones are cut, a dot becomes a dash) goes into the hash, which is twice as
+    /// long then: two drivers never share a gang.
     pub fn render(&self, driver: Option<&str>, selector: &str) -> String {
-        let room = MAX - self.fixed_len();
+        let stands = |driver: &&str| {
+            let plain = driver.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
+            plain && self.0.contains(&Part::Driver) && driver.len() <= MAX - self.fixed_len()
+        };
+        match driver {
+            Some(driver) if !stands(&driver) => self.write(Some(driver), selector, Some(driver)),
+            _ => self.write(driver, selector, None),
+        }
+    }
+
+    /// The name of a gang whose driver nobody knows: whoever it is for goes into the hash.
+    pub fn render_for(&self, whom: &str, selector: &str) -> String {
+        self.write(None, selector, Some(whom))
+    }
+
+    fn write(&self, driver: Option<&str>, selector: &str, salt: Option<&str>) -> String {
+        let digits = if salt.is_some() { 2 * APP8 } else { APP8 };
+        let room = MAX - (self.fixed_len() - APP8 + digits);
         let mut name = String::with_capacity(MAX);
         for part in &self.0 {
             match part {
                 Part::Literal(text) => name.push_str(text),
-                Part::App8 => push_app8(&mut name, selector),
+                Part::App8 => push_hash(&mut name, selector, salt, digits),
                 Part::Driver => {
                     let driver = driver.unwrap_or_default().bytes().take(room);
                     name.extend(driver.map(|b| match b {
@@ -129,9 +149,11 @@ impl NameTemplate {
     }
 }
 
-/// The first eight hex digits of the SHA-256 of an app selector.
-fn push_app8(name: &mut String, selector: &str) {
-    for byte in digest(&SHA256, selector.as_bytes()).as_ref().iter().take(4) {
+/// The first hex digits of the SHA-256 of an app selector, and of what else tells gangs apart.
+fn push_hash(name: &mut String, selector: &str, salt: Option<&str>, digits: usize) {
+    let text = salt.map(|salt| [selector, "\n", salt].concat());
+    let hash = digest(&SHA256, text.as_deref().unwrap_or(selector).as_bytes());
+    for byte in hash.as_ref().iter().take(digits / 2) {
         let nibbles = [byte >> 4, byte & 15];
         name.extend(nibbles.iter().filter_map(|nibble| char::from_digit(u32::from(*nibble), 16)));
     }
@@ -157,8 +179,24 @@ mod tests {
     fn long_drivers_are_cut_before_the_hash() {
         let long = "d".repeat(253);
         let name = NameTemplate::default().render(Some(&long), APP);
-        assert_eq!(name, format!("{}-f33e32ff", "d".repeat(54)));
-        assert_eq!(NameTemplate::default().render(Some("a.b.c"), APP), "a-b-c-f33e32ff");
+        assert!(name.starts_with(&format!("{}-", "d".repeat(46))) && name.len() == 63, "{name}");
+        let whole = "d".repeat(54);
+        assert_eq!(NameTemplate::default().render(Some(&whole), APP), format!("{whole}-f33e32ff"));
+        assert!(NameTemplate::default().render(Some("a.b.c"), APP).starts_with("a-b-c-"));
+    }
+
+    #[test]
+    fn two_drivers_never_share_a_gang() {
+        let long = |end: &str| format!("{}{end}", "d".repeat(60));
+        let names = ["a.b", "a-b", "a.b.c", "a-b.c", &long("1"), &long("2"), &long("")];
+        for template in ["{driver}-{app8}", "spark-{app8}", "{app8}", "x{app8}-{driver}y"] {
+            let template: NameTemplate = template.parse().unwrap();
+            let all: std::collections::BTreeSet<String> =
+                names.iter().map(|name| template.render(Some(name), APP)).collect();
+            assert_eq!(all.len(), names.len(), "{template}: {all:?}");
+            assert_ne!(template.render_for("eve\n", APP), template.render_for("adam\n", APP));
+            assert_ne!(template.render_for("a-b", APP), template.render(None, APP));
+        }
     }
 
     #[test]
@@ -169,7 +207,7 @@ mod tests {
         assert_eq!(parse("{app}-{app8}"), Err(BadTemplate::Placeholder));
         assert_eq!(parse("X-{app8}"), Err(BadTemplate::Characters));
         assert_eq!(parse(&format!("{}{{app8}}", "x".repeat(41))), Err(BadTemplate::TooLong));
-        assert_eq!(parse("spark-{app8}").unwrap().render(Some("d"), APP), "spark-f33e32ff");
+        assert_eq!(parse("spark-{app8}").unwrap().render(None, APP), "spark-f33e32ff");
         assert_eq!(parse("{driver}-{app8}"), Ok(NameTemplate::default()));
     }
 

@@ -107,17 +107,19 @@ pub struct Validate {
     pub own: Arc<ArcSwapOption<String>>,
     /// When the policies changed last: when they were first read, if they never did since. `None` when they are fixed.
     pub changed: Arc<ArcSwapOption<Instant>>,
+    /// After so long the other replicas have them too.
+    pub settle: Duration,
     /// Whether everything that decisions rest on was listed once.
     pub complete: watch::Receiver<bool>,
 }
 
 /// By then every replica has the same policies: kubelets bring a ConfigMap to all nodes within a minute or two.
-const SETTLE: Duration = Duration::from_secs(300);
+pub const SETTLE: Duration = Duration::from_secs(300);
 
 impl Validate {
     fn is_settled(&self) -> bool {
         let changed = self.changed.load();
-        changed.as_ref().is_none_or(|changed| clock::instant().duration_since(**changed) >= SETTLE)
+        changed.as_ref().is_none_or(|changed| clock::instant().duration_since(**changed) >= self.settle)
     }
 
     fn is_listed(&self) -> bool {

@@ -20,7 +20,6 @@ use crate::driver::resolve;
 use crate::plant::{self, Bug};
 use crate::policy::{Finished, Lifecycle, Policies};
 use crate::reason::Reason;
-use crate::signature::Creator;
 use crate::snapshot::{App, DriverPod, Executor, Snapshot};
 use crate::spark::habits::Habits;
 use crate::spark::ids::{AppKey, PodKey};
@@ -72,7 +71,7 @@ fn own_driver(executor: &Executor) -> Option<DriverRef> {
 
 /// A driver's pod of which a uid is known, although nothing was learned before.
 fn last_driver(app: &App, crew: &Crew<'_>) -> Option<DriverRef> {
-    let own = app.drivers.iter().find(|driver| crew.creator == Some(Creator::of_uid(&driver.uid)));
+    let own = app.drivers.iter().find(|driver| crew.creator == Some(driver.creator));
     let labelled = own.map(|driver| DriverRef { name: driver.name.clone(), uid: driver.uid.clone() });
     labelled.or_else(|| crew.executors.iter().find_map(|executor| own_driver(executor)))
 }
@@ -130,6 +129,9 @@ pub struct Due {
 /// Plans for one application.
 pub fn plan(view: &View<'_>) -> Due {
     let mut due = Due::default();
+    if !view.crew.is_certain && !plant::is(Bug::UnknownIsGone) {
+        return due;
+    }
     let wait = match &view.crew.driver {
         DriverLife::Unknown if !plant::is(Bug::UnknownIsGone) => return due,
         DriverLife::Gone | DriverLife::Unknown => Duration::ZERO,
@@ -231,7 +233,7 @@ fn driver_keeps(view: &View<'_>) -> bool {
         Some(conf) => !conf.habits.deletes,
         None => driver.conf_map.is_some(),
     };
-    let own = |driver: &&std::sync::Arc<DriverPod>| view.crew.creator == Some(Creator::of_uid(&driver.uid));
+    let own = |driver: &&std::sync::Arc<DriverPod>| view.crew.creator == Some(driver.creator);
     view.crew.driver.pod().is_some_and(|driver| keeps(driver))
         || view.app.drivers.iter().filter(own).any(|driver| keeps(driver))
         || view.crew.executors.iter().any(|executor| executor.inactive && !executor.inactive_by_us)

@@ -17,8 +17,7 @@ use crate::gang::{GangScheduler, GroupSpec, group};
 use crate::policy::overrides::{self, Effective, Source};
 use crate::policy::{Policy, default_overrides};
 use crate::reason::Reason;
-use crate::signature::Creator;
-use crate::snapshot::{Executor, Group, GroupApi, GroupKey, Life, Overrides, Seat};
+use crate::snapshot::{Executor, Group, GroupApi, GroupKey, Life, Overrides, Owner, Seat};
 use crate::spark::ids::PodKey;
 use crate::spark::labels;
 use crate::spark::resources::ResourceList;
@@ -54,21 +53,28 @@ pub(super) fn plan(view: &View<'_>, memory: &mut Memory) -> Vec<Action> {
         }
     }
     for (key, group) in present {
-        if !named.contains_key(key) && !group.deleting {
+        if !named.contains_key(key) && !group.deleting && !is_awaited(view, key) {
             actions.extend(release(view, key, group, memory));
         }
     }
     actions
 }
 
+/// Whether a live executor of the application waits for this group, whoever placed it there.
+fn is_awaited(view: &View<'_>, key: &GroupKey) -> bool {
+    let Some(row) = GangScheduler::of_kind(key.scheduler) else { return false };
+    let names = |executor: &Arc<Executor>| row.group_key.of_seat(&executor.template.seat) == Some(&*key.name);
+    view.app.live().any(names)
+}
+
 /// The groups that live pods of this application name and that are ours to make. Where executors of two creators name one,
-/// it is for those whose driver owns it, else for those that come first.
+/// it is for those whose driver is not gone, whose placement is proven, whose driver owns it, in this order.
 fn named<'v>(view: &View<'v>, present: &BTreeMap<&GroupKey, &Arc<Group>>) -> BTreeMap<GroupKey, Named<'v>> {
     let mut all: BTreeMap<GroupKey, Named<'v>> = BTreeMap::new();
     for crew in view.crews {
         for (key, named) in named_by(view, crew) {
-            let owner = present.get(&key).and_then(|group| group.owner.as_deref()).map(Creator::of_uid);
-            if owner.is_some_and(|owner| crew.creator == Some(owner)) || !all.contains_key(&key) {
+            let owner = present.get(&key).and_then(|group| group.owner.as_ref());
+            if all.get(&key).is_none_or(|other| rank(&named, owner) > rank(other, owner)) {
                 all.insert(key, named);
             }
         }
@@ -76,10 +82,17 @@ fn named<'v>(view: &View<'v>, present: &BTreeMap<&GroupKey, &Arc<Group>>) -> BTr
     all
 }
 
+fn rank(named: &Named<'_>, owner: Option<&Owner>) -> (bool, bool, bool, bool) {
+    let driver = named.crew.driver.pod();
+    let owns = owner.is_some_and(|owner| driver.is_some_and(|driver| driver.uid == owner.uid));
+    let is_ours = named.is_proven || named.with_driver;
+    (named.crew.driver != DriverLife::Gone, is_ours, owns, named.crew.creator.is_some())
+}
+
 /// The groups that live pods of one crew name.
 fn named_by<'v>(view: &View<'v>, crew: &'v Crew<'v>) -> BTreeMap<GroupKey, Named<'v>> {
     let mut all: BTreeMap<GroupKey, Named<'v>> = BTreeMap::new();
-    let drivers = view.app.drivers.iter().filter(|driver| crew.creator == Some(Creator::of_uid(&driver.uid)));
+    let drivers = view.app.drivers.iter().filter(|driver| crew.creator == Some(driver.creator));
     for driver in drivers.filter(|driver| driver.life != Life::Ended && !driver.deleting) {
         // A scheduler's controllers write group keys onto drivers too: only the one that we would give counts.
         if let Some((key, row)) = group_of(view, &driver.seat)
@@ -104,22 +117,10 @@ fn named_by<'v>(view: &View<'v>, crew: &'v Crew<'v>) -> BTreeMap<GroupKey, Named
     all
 }
 
-/// The group that an executor names, where that key is ours: our signature says so, or it is the very one that the webhook
-/// would have given. (The signature is missing where a replica did not have the key yet.)
+/// The group that an executor names and that we placed it in. The signature may be missing where a replica did not have the
+/// key yet; then the mark alone counts, and whoever is proven comes first.
 fn group_of_executor(view: &View<'_>, executor: &Executor) -> Option<(GroupKey, &'static GangScheduler)> {
-    let seat = &executor.template.seat;
-    let (key, row) = group_of(view, seat)?;
-    let owner = executor.template.owner.as_ref();
-    // Volcano names its own groups after the owner, and writes them onto pods.
-    let automatic = |uid: &str| row.auto_group_prefix.is_some_and(|prefix| key.name.strip_prefix(prefix) == Some(uid));
-    let unsigned = || {
-        view.snapshot.signing_key().is_none()
-            && !owner.is_some_and(|owner| automatic(&owner.uid))
-            && !automatic(&executor.uid)
-    };
-    let driver = owner.filter(|owner| owner.is_pod).map(|owner| &*owner.name);
-    let ours = executor.is_proven || is_rendered(view, seat, &key.name, driver) || unsigned();
-    ours.then_some((key, row))
+    group_of(view, &executor.template.seat)
 }
 
 /// Whether a group has the name that the policy of a seat gives.
@@ -139,6 +140,11 @@ fn group_of(view: &View<'_>, seat: &Seat) -> Option<(GroupKey, &'static GangSche
 /// Whether a pod's key can name a group of ours: a DNS-1123 label, as the webhook cuts them.
 fn is_group_name(name: &str) -> bool {
     name.len() <= 63 && !name.contains('.') && resolve::is_pod_name(name)
+}
+
+/// Whether a gang counts an executor at all.
+fn is_counted(executor: &&Arc<Executor>) -> bool {
+    executor.template.default_profile && executor.template.note.as_deref() != Some(labels::FOREIGN)
 }
 
 /// What a group should say, and what that rests on.
@@ -209,9 +215,7 @@ fn keep(
         }),
         // Made anew once it is gone.
         Some(group) if group.deleting => {}
-        Some(group)
-            if group.owner.is_some() && owner.as_ref().is_some_and(|now| group.owner.as_ref() != Some(&now.uid)) =>
-        {
+        Some(group) if group.owner.as_ref().is_some_and(|had| owner.as_ref().is_some_and(|now| had.uid != now.uid)) => {
             actions.push(Action::DeleteGroup {
                 key: key.clone(),
                 api,
@@ -289,7 +293,7 @@ fn correct(
 /// again, but asking for no room.
 fn release(view: &View<'_>, key: &GroupKey, group: &Group, memory: &mut Memory) -> Vec<Action> {
     let Some(api) = view.snapshot.apis.as_ref().and_then(|apis| apis.get(key.scheduler)) else { return Vec::new() };
-    let owner = group.owner.as_deref().map(Creator::of_uid);
+    let owner = group.owner.as_ref().map(Owner::creator);
     let life = view.crews.iter().find(|crew| owner.is_some() && crew.creator == owner).map(|crew| &crew.driver);
     let idle = match life.unwrap_or(&DriverLife::Unknown) {
         DriverLife::Gone => true,
@@ -333,25 +337,33 @@ fn wish(
     memory: &Memory,
 ) -> Wish {
     let effective = effective(view, named);
-    // Who nobody speaks for may be anybody's: were such a one not counted, the gang could wait for it for ever.
-    let unclaimed = view.crews.iter().filter(|crew| crew.creator.is_none() && named.crew.creator.is_some());
-    let all = || named.crew.executors.iter().chain(unclaimed.clone().flat_map(|crew| &crew.executors)).copied();
-    let is_counted = |executor: &&Arc<Executor>| {
-        executor.template.default_profile && executor.template.note.as_deref() != Some(labels::FOREIGN)
-    };
-    let counted: Vec<&Arc<Executor>> = all().filter(|executor| executor.is_live()).filter(is_counted).collect();
-    let members: Vec<&&Arc<Executor>> = named.members.iter().filter(|member| member.template.default_profile).collect();
+    // Who nobody speaks for may be anybody's, and who came while the webhook was away is signed by nobody: were such a one
+    // not counted, the gang could wait for it for ever.
+    let crew = named.crew;
+    let own = || crew.executors.iter().copied().filter(is_counted);
+    let others = view.crews.iter().filter(|other| {
+        let unclaimed = other.creator.is_none() && crew.creator.is_some();
+        other.creator != crew.creator && (unclaimed || other.has_driver_of(crew))
+    });
+    let all = || own().chain(others.clone().flat_map(|other| other.executors.iter().copied()).filter(is_counted));
+    let live = all().filter(|executor| executor.is_live()).count();
+    // Where any member is proven, others give the group neither size nor room.
+    let members: Vec<&&Arc<Executor>> = named
+        .members
+        .iter()
+        .filter(|member| member.template.default_profile && (member.is_proven || !named.is_proven))
+        .collect();
     let conf = named.crew.driver.pod().and_then(|driver| view.snapshot.conf(&driver.uid));
     let remembered = memory.crews.get(&named.crew.creator).is_some_and(|memory| memory.started);
     let facts = SizeFacts {
         conf,
         requested: effective.min_member,
         started: remembered || present.is_some_and(|group| group.started),
-        waves_must_run: counted.iter().any(|executor| !executor.template.knows_profiles),
-        created: all().filter_map(|executor| executor.exec_id).max().map_or(0, to_u32),
-        live: to_u32(counted.len() as u64),
+        waves_must_run: own().any(|executor| executor.is_live() && !executor.template.knows_profiles),
+        created: own().filter_map(|executor| executor.exec_id).max().map_or(0, to_u32),
+        live: to_u32(live as u64),
     };
-    let started = facts.started || has_started(all().filter(is_counted), &facts);
+    let started = facts.started || has_started(own(), &facts);
     // A count that cannot be changed later must hold for a dynamic application at its smallest, unless somebody has asked
     // for one: then an Event says when it can no longer be met.
     let smallest = !api.count_mutable && effective.min_member.is_none();
@@ -378,8 +390,7 @@ fn wish(
         min_resources,
         queue: queue.or(effective.queue),
         priority_class: members
-            .iter()
-            .find(|member| member.is_proven || !named.is_proven)
+            .first()
             .map_or(&named.seat.priority_class, |member| &member.template.seat.priority_class)
             .clone(),
     };

@@ -49,7 +49,9 @@ impl Memory {
         for crew in crews {
             if let Some(pod) = crew.driver.pod() {
                 let driver = DriverRef { name: pod.name.clone(), uid: pod.uid.clone() };
-                self.crews.entry(crew.creator).or_default().driver = Some(driver);
+                if crew.is_certain {
+                    self.crews.entry(crew.creator).or_default().driver = Some(driver);
+                }
             }
         }
     }

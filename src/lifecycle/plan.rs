@@ -9,8 +9,7 @@ use super::memory::Memory;
 use super::{adopt, groups};
 use crate::driver::life::{self, Crew};
 use crate::policy::Policies;
-use crate::signature::Creator;
-use crate::snapshot::{App, Group, GroupKey, Snapshot};
+use crate::snapshot::{App, Group, GroupKey, Owner, Snapshot};
 use crate::spark::ids::AppKey;
 
 /// What is to be done about an application now. An application that is not in the snapshot may have left groups behind.
@@ -23,7 +22,7 @@ pub fn plan(
 ) -> Vec<Action> {
     let nothing = App::default();
     let app = snapshot.apps.get(key).map_or(&nothing, |app| &**app);
-    let owners = groups_of(snapshot, key).filter_map(|(_, group)| group.owner.as_deref()).map(Creator::of_uid);
+    let owners = groups_of(snapshot, key).filter_map(|(_, group)| group.owner.as_ref()).map(Owner::creator);
     let crews = life::crews(key, app, snapshot, owners, |creator| memory.learned(creator));
     memory.learn(&crews);
     let view = View { snapshot, key, app, crews: &crews, policies, now };
@@ -54,7 +53,10 @@ impl<'v> View<'v> {
 }
 
 /// Groups of ours that were made for an application.
-fn groups_of<'v>(snapshot: &'v Snapshot, key: &'v AppKey) -> impl Iterator<Item = (&'v GroupKey, &'v Arc<Group>)> {
+pub(super) fn groups_of<'v>(
+    snapshot: &'v Snapshot,
+    key: &'v AppKey,
+) -> impl Iterator<Item = (&'v GroupKey, &'v Arc<Group>)> {
     let (namespace, selector) = (key.namespace(), key.selector());
     let from = GroupKey { namespace: namespace.into(), name: "".into(), scheduler: "" };
     snapshot

@@ -4,6 +4,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use super::plan::groups_of;
 use crate::driver::resolve;
 use crate::policy::{Policies, Policy};
 use crate::snapshot::{App, DriverPod, Executor, Followed, Seat, Snapshot};
@@ -36,6 +37,10 @@ pub fn interests(snapshot: &Snapshot, key: &AppKey, policies: &Policies, learned
     // What the watch shows needs not be read.
     let unlabelled = learned.iter().filter(|name| app.driver(name).is_none());
     let mut wanted: Vec<Read> = unlabelled.map(|name| Read::Pod(PodKey::new(key.namespace(), name))).collect();
+    // Nothing else may be left of an application that has let all its executors go.
+    let owners = groups_of(snapshot, key).filter_map(|(_, group)| group.owner.as_ref());
+    let owners = owners.filter(|owner| resolve::is_pod_name(&owner.name) && app.driver(&owner.name).is_none());
+    wanted.extend(owners.map(|owner| Read::Pod(PodKey::new(key.namespace(), &owner.name))));
     for executor in undecided(app) {
         wanted.extend(named(key, executor).map(|(pod, _)| Read::Pod(pod)));
         if executor.is_live()

@@ -8,10 +8,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::app::{App, ExecutorKey};
-use super::facts::{
-    DriverPod, Executor, Life, Namespace, ServiceOwner, Sighting, Template, proves_driver, proves_executor,
-};
+use super::facts::{DriverPod, Executor, Life, Namespace, ServiceOwner, Sighting, Template};
 use super::group::{Group, GroupKey, ServedApis};
+use super::proof::{proves_driver, proves_executor};
 use super::{Conf, Followed, Snapshot};
 use crate::plant::{self, Bug};
 use crate::signature::Key;
@@ -242,21 +241,23 @@ impl Snapshot {
         self.signing_key = Some(key);
         let mut touched = Vec::new();
         for (app, before) in self.apps.clone() {
-            let mut now = App::clone(&before);
+            let (mut now, mut changed) = (App::clone(&before), false);
             for driver in &mut now.drivers {
                 let is_proven = self.is_proven_driver(&app, driver);
                 if driver.is_proven != is_proven {
+                    changed = true;
                     Arc::make_mut(driver).is_proven = is_proven;
                 }
             }
             for executor in before.executors.values() {
-                let is_proven = self.is_proven_executor(&app, &executor.template);
+                let is_proven = self.is_proven_executor(&app, executor);
                 if executor.is_proven != is_proven {
+                    changed = true;
                     let executor = Executor { is_proven, ..Executor::clone(executor) };
                     now.executors.insert(ExecutorKey::of(&executor), Arc::new(executor));
                 }
             }
-            if now != *before {
+            if changed {
                 self.apps.insert(app.clone(), Arc::new(now));
                 touched.push(app);
             }
@@ -268,8 +269,8 @@ impl Snapshot {
         self.signing_key.as_ref().is_some_and(|key| proves_driver(key, app, driver))
     }
 
-    fn is_proven_executor(&self, app: &AppKey, template: &Template) -> bool {
-        self.signing_key.as_ref().is_some_and(|key| proves_executor(key, app, template))
+    fn is_proven_executor(&self, app: &AppKey, executor: &Executor) -> bool {
+        self.signing_key.as_ref().is_some_and(|key| proves_executor(key, app, executor))
     }
 
     fn see(&mut self, sighting: Sighting) -> Effect {
@@ -359,11 +360,17 @@ impl Snapshot {
                 effect.revived.push((app.clone(), executor.uid.clone()));
             }
         }
-        // One that comes from another application was verified for that one.
-        match alike(known.as_ref().filter(|_| !moved), self.apps.get(&app), &executor.template) {
-            Some(alike) => (executor.template, executor.is_proven) = alike,
-            None => executor.is_proven = self.is_proven_executor(&app, &executor.template),
+        if let Some(alike) = alike(known.as_ref(), self.apps.get(&app), &executor.template) {
+            executor.template = alike;
         }
+        // One that comes from another application was verified for that one.
+        let same = known.as_ref().filter(|known| {
+            !moved && known.signature == executor.signature && Arc::ptr_eq(&known.template, &executor.template)
+        });
+        executor.is_proven = match same {
+            Some(known) => known.is_proven,
+            None => self.is_proven_executor(&app, &executor),
+        };
         let in_app = self.app_mut(&app);
         let ends = executor.state.is_final() && !known.is_some_and(|known| known.state.is_final());
         let executor = Arc::new(executor);
@@ -591,13 +598,12 @@ fn revives(known: &Executor, now: &Executor) -> bool {
     ended && !known.is_over && now.state.is_live() && !now.deleting
 }
 
-/// The template, kept already, that is equal to one just read, and whether its signature was found to be ours.
-fn alike(known: Option<&Arc<Executor>>, app: Option<&Arc<App>>, template: &Template) -> Option<(Arc<Template>, bool)> {
+/// The template, kept already, that is equal to one just read.
+fn alike(known: Option<&Arc<Executor>>, app: Option<&Arc<App>>, template: &Template) -> Option<Arc<Template>> {
     // A profile's executors are made together: the first and the last are likely to have what a new one has.
     let others = app.into_iter().flat_map(|app| [app.executors.get_min(), app.executors.get_max()]).flatten();
-    let kept = known.into_iter().chain(others.map(|(_, other)| other));
-    let alike = kept.into_iter().find(|kept| *kept.template == *template)?;
-    Some((alike.template.clone(), alike.is_proven))
+    let kept = known.into_iter().chain(others.map(|(_, other)| other)).map(|executor| &executor.template);
+    kept.into_iter().find(|kept| ***kept == *template).cloned()
 }
 
 fn present(followed: &Followed) -> Option<&Arc<DriverPod>> {

@@ -7,7 +7,8 @@ use std::time::Instant;
 
 use smol_str::SmolStr;
 
-use crate::signature::{Creator, Key, Signature, Signer};
+use super::proof::{is_automatic, signed_name};
+use crate::signature::{Creator, Signature};
 use crate::spark::evidence::Evidence;
 use crate::spark::ids::{AppKey, PodKey};
 use crate::spark::labels;
@@ -51,6 +52,10 @@ pub struct Executor {
     pub is_over: bool,
     /// Labelled inactive by us.
     pub inactive_by_us: bool,
+    /// The signature over creator and placement, as the pod carries it.
+    pub signature: Option<Signature>,
+    /// What of its name the signature covers: all of it, or what was there when it was signed (`generateName`).
+    pub signed_name: Option<Arc<str>>,
     /// Whether our webhook's signature proves its creator and its placement. The snapshot, which has the key, decides.
     pub is_proven: bool,
     /// When the pod was created, in seconds since 1970.
@@ -87,15 +92,12 @@ pub struct Template {
 impl Executor {
     /// Who created it, if that is proven.
     pub fn creator(&self) -> Option<Creator> {
-        self.template.seat.signature.filter(|_| self.is_proven).map(|signature| signature.creator())
+        self.signature.filter(|_| self.is_proven).map(|signature| signature.creator())
     }
 
     /// The creator by which it counts to a gang: the proven one, else the object that it names as its controlling owner.
-    /// A proven user says less than an owner: drivers whose tokens name no pod are users too.
     pub fn counts_to(&self) -> Option<Creator> {
-        let proven = self.creator();
-        let owner = || self.template.owner.as_ref().map(|owner| Creator::of_uid(&owner.uid));
-        proven.filter(|creator| creator.is_object()).or_else(owner).or(proven)
+        self.creator().or_else(|| self.template.owner.as_ref().map(Owner::creator))
     }
 
     /// The state as people are told it: what is on its way out does not count as running, however long that takes.
@@ -123,6 +125,16 @@ pub struct Owner {
     pub name: Arc<str>,
     /// Its uid.
     pub uid: Arc<str>,
+}
+
+impl Owner {
+    /// The same object as a creator.
+    pub fn creator(&self) -> Creator {
+        match self.is_pod {
+            true => Creator::of_pod(&self.name, &self.uid),
+            false => Creator::of_workload(&self.name, &self.uid),
+        }
+    }
 }
 
 /// How far a pod is.
@@ -169,8 +181,12 @@ pub struct DriverPod {
     pub overrides: Overrides,
     /// Whether a controller of workloads owns it: a StatefulSet, a Job …
     pub has_workload: bool,
+    /// The same pod as a creator of executors.
+    pub creator: Creator,
     /// Who created it, as our webhook's signature claims.
     pub signature: Option<Signature>,
+    /// What of its name the signature covers.
+    pub signed_name: Option<Arc<str>>,
     /// Whether that signature is ours. The snapshot, which has the key, decides; a pod that was read by name has none.
     pub is_proven: bool,
     /// What it requests.
@@ -191,8 +207,6 @@ pub struct Seat {
     /// The mark `policy/scheduler-type` of what our webhook placed. A tenant can write it too: see
     /// [`Executor::is_proven`].
     pub by: Option<Arc<str>>,
-    /// The signature over creator and placement, not verified yet.
-    pub signature: Option<Signature>,
     /// Labels and annotations that some gang scheduler reads.
     pub marks: Vec<Mark>,
 }
@@ -203,73 +217,10 @@ impl Seat {
         self.marks.iter().find(|mark| mark.place == place && mark.key == key).map(|mark| &*mark.value)
     }
 
-    /// Covers the placement with a signature: [`SeatKeys::cover`] does the same with a pod under review.
-    fn cover(&self, signer: &mut Signer) {
-        signer.optional(self.by.as_deref());
-        signer.field(&self.scheduler_name);
-        signer.optional(self.priority_class.as_deref());
-        signer.optional(self.scheduling_group.as_deref());
-        for mark in &self.marks {
-            cover_mark(signer, mark.place, mark.key, &mark.value);
-        }
-    }
-
     /// The policy and the scheduler type of our mark.
     pub fn given_by(&self) -> Option<(&str, &str)> {
         self.by.as_deref()?.split_once('/')
     }
-}
-
-/// Executors of other profiles are placed otherwise, and must not pass for those of the default one.
-fn profile(is_default: bool) -> &'static str {
-    if is_default { "default" } else { "other" }
-}
-
-fn cover_mark(signer: &mut Signer, place: MarkPlace, key: &str, value: &str) {
-    signer.optional((place == MarkPlace::Label).then_some(key));
-    signer.optional((place == MarkPlace::Annotation).then_some(key));
-    signer.field(value);
-}
-
-/// Whether an executor's signature is ours.
-pub(super) fn proves_executor(key: &Key, app: &AppKey, template: &Template) -> bool {
-    let Some(signature) = &template.seat.signature else { return false };
-    let mut signer = Signer::new(key, app.namespace(), app.selector(), signature.creator());
-    signer.field(labels::ROLE_EXECUTOR);
-    signer.field(profile(template.default_profile));
-    signer.optional(template.note.as_deref());
-    template.seat.cover(&mut signer);
-    signature.verifies(&signer.sign())
-}
-
-/// Whether a driver's signature is ours.
-pub(super) fn proves_driver(key: &Key, app: &AppKey, driver: &DriverPod) -> bool {
-    let Some(signature) = &driver.signature else { return false };
-    signature.verifies(&sign_driver(key, app.namespace(), app.selector(), signature.creator()))
-}
-
-/// The signature of a driver. It covers no placement: schedulers write their own marks onto drivers.
-pub fn sign_driver(key: &Key, namespace: &str, selector: &str, creator: Creator) -> Signature {
-    let mut signer = Signer::new(key, namespace, selector, creator);
-    signer.field(labels::ROLE_DRIVER);
-    signer.sign()
-}
-
-/// What an executor under review will say of its placement once it is patched.
-#[derive(Debug)]
-pub struct Placed<'p> {
-    /// Whether it runs the default resource profile.
-    pub default_profile: bool,
-    /// Our note of weaker evidence.
-    pub note: Option<&'p str>,
-    /// Our mark.
-    pub by: Option<&'p str>,
-    /// `spec.schedulerName`.
-    pub scheduler_name: &'p str,
-    /// `spec.priorityClassName`.
-    pub priority_class: Option<&'p str>,
-    /// `spec.schedulingGroup.podGroupName`.
-    pub scheduling_group: Option<&'p str>,
 }
 
 /// A label or an annotation.
@@ -304,11 +255,14 @@ pub struct Mark {
 
 /// The keys that gang schedulers read, so that the snapshot keeps those and no others. Made from the schedulers' table.
 #[derive(Clone, Debug, Default)]
-pub struct SeatKeys(Vec<(MarkPlace, &'static str)>);
+pub struct SeatKeys(pub(super) Vec<SeatKey>);
+
+/// One key, and how the values begin that its scheduler writes by itself; a uid follows.
+pub(super) type SeatKey = (MarkPlace, &'static str, Option<&'static str>);
 
 impl SeatKeys {
     /// The keys of all schedulers together; doubles are dropped.
-    pub fn new(keys: impl IntoIterator<Item = (MarkPlace, &'static str)>) -> Self {
+    pub fn new(keys: impl IntoIterator<Item = (MarkPlace, &'static str, Option<&'static str>)>) -> Self {
         let mut all: Vec<_> = keys.into_iter().collect();
         all.sort_unstable();
         all.dedup();
@@ -318,9 +272,9 @@ impl SeatKeys {
     /// A pod's seat.
     pub fn seat_of(&self, pod: &Pod<'_>) -> Seat {
         let shared = |text: &str| Arc::<str>::from(text);
-        let marks = self.0.iter().filter_map(|(place, key)| {
+        let marks = self.0.iter().filter_map(|(place, key, automatic)| {
             let value = place.value(pod, key).filter(|value| value.len() <= MAX_MARK)?;
-            Some(Mark { place: *place, key, value: shared(value) })
+            (!is_automatic(pod, *automatic, value)).then(|| Mark { place: *place, key, value: shared(value) })
         });
         let name = |name: Option<&str>| name.filter(|name| name.len() <= MAX_NAME).map(shared);
         Seat {
@@ -328,31 +282,8 @@ impl SeatKeys {
             priority_class: name(pod.spec.priority_class_name.as_deref()),
             scheduling_group: name(pod.spec.scheduling_group.as_deref().filter(|name| !name.is_empty())),
             by: pod.annotation(labels::BY).filter(|by| by.len() <= MAX_BY).map(shared),
-            signature: pod.annotation(labels::SIGNATURE).and_then(Signature::parse),
             marks: marks.collect(),
         }
-    }
-
-    /// The signature of an executor as it will be: `placed`, and what `mark` says of each key that schedulers read.
-    pub fn sign_executor<'p>(
-        &self,
-        mut signer: Signer,
-        placed: &Placed<'p>,
-        mark: impl Fn(MarkPlace, &'static str) -> Option<&'p str>,
-    ) -> Signature {
-        signer.field(labels::ROLE_EXECUTOR);
-        signer.field(profile(placed.default_profile));
-        signer.optional(placed.note);
-        signer.optional(placed.by);
-        signer.field(placed.scheduler_name);
-        signer.optional(placed.priority_class);
-        signer.optional(placed.scheduling_group);
-        for (place, key) in &self.0 {
-            if let Some(value) = mark(*place, key).filter(|value| value.len() <= MAX_MARK) {
-                cover_mark(&mut signer, *place, key, value);
-            }
-        }
-        signer.sign()
     }
 }
 
@@ -394,9 +325,9 @@ impl Override {
 }
 
 /// Longest value of a scheduler's key that is kept: task groups are the longest.
-const MAX_MARK: usize = 2048;
+pub(super) const MAX_MARK: usize = 2048;
 /// Longest name that is kept: a DNS subdomain. What is longer names no object.
-const MAX_NAME: usize = 253;
+pub(super) const MAX_NAME: usize = 253;
 /// Longest address that is kept: IPv6 has 39 characters, and 45 with an IPv4 address in it.
 const MAX_ADDRESS: usize = 45;
 /// Longest uid that is kept.
@@ -496,7 +427,7 @@ impl Sighting {
 }
 
 /// At most so many bytes of a tenant's text. What is cut equals no real name and no real uid.
-fn bounded(text: &str, most: usize) -> Arc<str> {
+pub(super) fn bounded(text: &str, most: usize) -> Arc<str> {
     text.get(..text.floor_char_boundary(most)).unwrap_or_default().into()
 }
 
@@ -556,6 +487,8 @@ impl Executor {
             template: Arc::new(Template::of(pod, keys)),
             is_over: is_over(pod),
             inactive_by_us: pod.annotation(labels::ENDED).is_some(),
+            signature: pod.annotation(labels::SIGNATURE).and_then(Signature::parse),
+            signed_name: signed_name(pod),
             is_proven: false,
             created: pod.metadata.creation_timestamp.as_deref().and_then(seconds).and_then(NonZeroI64::new),
             node: pod.spec.node_name.as_deref().map(|name| bounded(name, MAX_NAME)),
@@ -589,7 +522,12 @@ impl DriverPod {
             conf_map: pod.spec.conf_map.as_deref().map(|name| bounded(name, MAX_NAME + 1)),
             overrides: Overrides::read(|key| pod.annotation(key)),
             has_workload: pod.controller().is_some_and(|owner| !owner.is_pod()),
+            creator: Creator::of_pod(
+                pod.metadata.name.as_deref().unwrap_or_default(),
+                pod.metadata.uid.as_deref().unwrap_or_default(),
+            ),
             signature: pod.annotation(labels::SIGNATURE).and_then(Signature::parse),
+            signed_name: signed_name(pod),
             is_proven: false,
             requests: workload(pod),
             seat: Arc::new(keys.seat_of(pod)),

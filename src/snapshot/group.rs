@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::facts::Owner;
+
 /// One version of a scheduler's PodGroup API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupApi {
@@ -56,8 +58,8 @@ pub struct Group {
     pub version: Arc<str>,
     /// Label `spark-app-selector`: the application it was made for.
     pub selector: Option<Arc<str>>,
-    /// uid of the driver pod that owns it; `None` when unowned.
-    pub owner: Option<Arc<str>>,
+    /// The driver pod that owns it; `None` when unowned.
+    pub owner: Option<Owner>,
     /// Whether the whole gang has run once (annotation [`crate::spark::labels::STARTED`]).
     pub started: bool,
     /// When it was made, in seconds since 1970.

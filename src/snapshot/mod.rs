@@ -11,6 +11,7 @@ mod app;
 mod change;
 mod facts;
 mod group;
+mod proof;
 mod store;
 
 use std::sync::Arc;
@@ -24,10 +25,11 @@ use crate::spark::ids::{AppKey, PodKey};
 pub use app::{App, ExecutorKey};
 pub use change::{Change, Departed, Effect, Replaced};
 pub use facts::{
-    DriverPod, Executor, Life, Mark, MarkPlace, Namespace, Override, Overrides, Owner, Placed, Seat, SeatKeys,
-    ServiceOwner, Sighting, Template, driver_host, sign_driver,
+    DriverPod, Executor, Life, Mark, MarkPlace, Namespace, Override, Overrides, Owner, Seat, SeatKeys, ServiceOwner,
+    Sighting, Template, driver_host,
 };
 pub use group::{Group, GroupApi, GroupKey, ServedApis};
+pub use proof::{Placed, sign_driver};
 pub use store::{Batch, Calls, Store, SubscriberId};
 
 /// What a live GET of a driver's pod answered.

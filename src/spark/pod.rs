@@ -47,6 +47,8 @@ pub struct Metadata<'a> {
     /// Absent while the API server has still to make it from `generateName`.
     #[serde(borrow)]
     pub name: Option<Text<'a>>,
+    /// What the API server made the name from, or is to make it from.
+    pub generate_name: Option<Text<'a>>,
     /// The pod's namespace.
     pub namespace: Option<Text<'a>>,
     /// Absent before the object is stored.

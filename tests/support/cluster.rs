@@ -389,6 +389,7 @@ impl Cluster {
                 duration,
                 period: duration / 6,
             },
+            settle: Duration::ZERO,
             drain: Duration::from_secs(2),
         })
         .await

@@ -128,6 +128,7 @@ impl Setup {
             snapshot: snapshot.clone(),
             policies: policies.clone(),
             changed: Arc::default(),
+            settle: Duration::from_secs(300),
             complete: tokio::sync::watch::channel(true).1,
             own: Arc::new(ArcSwapOption::from_pointee("system:serviceaccount:spark-usher:spark-usher".to_owned())),
         });

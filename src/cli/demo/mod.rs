@@ -182,6 +182,7 @@ async fn usher(sandbox: &Sandbox, admin: &kube::Client, stories: &[Story]) -> an
             duration,
             period: duration / 4,
         },
+        settle: Duration::ZERO,
         drain: Duration::from_secs(1),
     })
     .await?;

@@ -1,0 +1,197 @@
+//! A cluster in which what the loop plans comes true.
+
+#![allow(dead_code, unreachable_pub, reason = "each test file uses its part of it")]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use spark_usher::gang::GangScheduler;
+use spark_usher::lifecycle::{Action, Memory, plan};
+use spark_usher::policy::{Policies, Policy};
+use spark_usher::reason::Reason;
+use spark_usher::snapshot::{Change, Conf, Followed, Group, Owner, Replaced, ServedApis, Sighting, Snapshot};
+use spark_usher::spark::conf::AppConf;
+use spark_usher::spark::ids::{AppKey, PodKey};
+
+use super::support::*;
+
+/// A cluster in which the loop's actions come true.
+pub struct Cluster {
+    pub snapshot: Snapshot,
+    pub policies: Policies,
+    pub memory: Memory,
+    pub app: AppKey,
+    pub now: Timestamp,
+    pub version: u32,
+    /// Everything that was said or done, by reason.
+    pub reasons: Vec<Reason>,
+    pub messages: Vec<String>,
+}
+
+impl Cluster {
+    pub fn new(policy: Policy) -> Cluster {
+        let mut snapshot = Snapshot::default();
+        snapshot.apply(Change::Apis(serving(policy.scheduler.row, 0)));
+        snapshot.apply(Change::Replaced(Replaced::Groups(policy.scheduler.row.kind, Vec::new())));
+        Cluster {
+            snapshot,
+            policies: only(policy),
+            memory: Memory::default(),
+            app: AppKey::new("default", APP),
+            now: Timestamp::UNIX_EPOCH,
+            version: 1,
+            reasons: Vec::new(),
+            messages: Vec::new(),
+        }
+    }
+
+    pub fn volcano() -> Cluster {
+        Cluster::new(policy("volcano"))
+    }
+
+    /// A driver that runs, with this configuration.
+    pub fn driver(&mut self, conf: &str) -> &mut Self {
+        self.see(
+            &by_driver(&driver().conf_map("c"), &self.snapshot, &self.policies)
+                .object
+                .into_pod()
+                .stored(DRIVER_UID)
+                .phase("Running"),
+        );
+        self.conf(DRIVER_UID, conf)
+    }
+
+    pub fn conf(&mut self, uid: &str, conf: &str) -> &mut Self {
+        let conf = Conf::Known(Arc::new(AppConf::parse(conf)));
+        self.snapshot.apply(Change::Conf(PodKey::new("default", "nb-driver"), uid.into(), conf, vec![]));
+        self
+    }
+
+    pub fn see(&mut self, pod: &PodBuilder) -> &mut Self {
+        see(&mut self.snapshot, pod);
+        self
+    }
+
+    /// An executor that the driver creates now, seen in this phase.
+    pub fn executor(&mut self, id: u32, phase: &str) -> &mut Self {
+        let admitted = by_driver(&executor(id), &self.snapshot, &self.policies).object.into_pod();
+        self.see(&admitted.stored(&format!("e{id}")).phase(phase))
+    }
+
+    /// An executor that came while the webhook was down.
+    pub fn unseen_executor(&mut self, id: u32, phase: &str) -> &mut Self {
+        self.see(&executor(id).owned_by("Pod", "nb-driver", DRIVER_UID).stored(&format!("e{id}")).phase(phase))
+    }
+
+    pub fn lose(&mut self, id: u32) -> &mut Self {
+        self.snapshot.apply(Change::PodGone(PodKey::new("default", &format!("nb-exec-{id}")), format!("e{id}").into()));
+        self
+    }
+
+    /// Plans until nothing is left to do.
+    pub fn settle(&mut self) -> &mut Self {
+        for _ in 0..10 {
+            let actions = plan(&self.snapshot, &self.app, self.now, &self.policies, &mut self.memory);
+            let mut acted = false;
+            for action in actions {
+                self.reasons.extend(action.reason());
+                acted |= self.apply(action);
+            }
+            if !acted {
+                return self;
+            }
+        }
+        panic!("the plan never comes to rest: {:?}", self.reasons);
+    }
+
+    pub fn apply(&mut self, action: Action) -> bool {
+        self.version += 1;
+        let version: Arc<str> = self.version.to_string().into();
+        match action {
+            Action::CreateGroup { key, app, spec, owner, started, .. } => {
+                assert!(!self.snapshot.groups.contains_key(&key), "created twice");
+                let group = Group {
+                    uid: format!("g{version}").into(),
+                    version,
+                    selector: Some(app.selector().into()),
+                    owner: owner.map(|owner| Owner { is_pod: true, name: owner.name, uid: owner.uid }),
+                    started,
+                    created: None,
+                    deleting: false,
+                    spec,
+                };
+                self.snapshot.apply(Change::Group(key, group));
+            }
+            Action::PatchGroup { key, uid, version: of, patch, .. } => {
+                let mut group = (**self.snapshot.groups.get(&key).unwrap()).clone();
+                assert_eq!((&group.uid, &group.version), (&uid, &of), "preconditions");
+                json_patch::merge(&mut group.spec, patch.get("spec").unwrap_or(&json!({})));
+                if let Some(owner) = patch.pointer("/metadata/ownerReferences/0/uid") {
+                    let name = "nb-driver".into();
+                    group.owner = Some(Owner { is_pod: true, name, uid: owner.as_str().unwrap().into() });
+                }
+                group.started |= patch.pointer("/metadata/annotations").is_some();
+                group.version = version;
+                self.snapshot.apply(Change::Group(key, group));
+            }
+            Action::DeleteGroup { key, uid, .. } => {
+                assert_eq!(self.snapshot.groups.get(&key).unwrap().uid, uid);
+                self.snapshot.apply(Change::GroupGone(key));
+            }
+            Action::Adopt { executor, driver, .. } => {
+                let id: u32 = executor.name().rsplit('-').next().unwrap().parse().unwrap();
+                let (_, known) = self.snapshot.executor("default", executor.name()).unwrap();
+                let mut known = (**known).clone();
+                let owner = spark_usher::snapshot::Owner { is_pod: true, name: driver.name, uid: driver.uid };
+                Arc::make_mut(&mut known.template).owner = Some(owner);
+                assert_eq!(known.exec_id, Some(u64::from(id)));
+                self.snapshot.apply(Change::Pod(Sighting::Executor(self.app.clone(), known)));
+            }
+            Action::Finish { .. } => panic!("plans of gangs end nobody"),
+            Action::Tell(told) => {
+                self.messages.push(told.message);
+                return false;
+            }
+        }
+        true
+    }
+
+    pub fn groups(&self) -> BTreeMap<String, Value> {
+        self.snapshot.groups.iter().map(|(key, group)| (key.name.to_string(), group.spec.clone())).collect()
+    }
+
+    /// The one group's count.
+    pub fn count(&self) -> u64 {
+        let groups = self.groups();
+        assert_eq!(groups.len(), 1, "{groups:?}");
+        let spec = groups.values().next().unwrap();
+        spec.get("minMember").or_else(|| spec.pointer("/schedulingPolicy/gang/minCount")).unwrap().as_u64().unwrap()
+    }
+
+    pub fn said(&self, reason: Reason) -> bool {
+        self.reasons.contains(&reason)
+    }
+}
+
+pub trait IntoPod {
+    fn into_pod(self) -> PodBuilder;
+}
+
+impl IntoPod for Value {
+    fn into_pod(self) -> PodBuilder {
+        PodBuilder(self)
+    }
+}
+
+pub fn serving(row: &'static GangScheduler, version: usize) -> ServedApis {
+    ServedApis(row.apis.get(version).map(|api| (row.kind, api)).into_iter().collect())
+}
+
+pub fn followed(pod: &PodBuilder) -> Followed {
+    match pod.sighting() {
+        Sighting::Other(_, pod) | Sighting::Driver(_, pod) => Followed::Present(Arc::new(pod)),
+        Sighting::Executor(..) => panic!("an executor is not followed"),
+    }
+}
