@@ -13,7 +13,8 @@ use serde::de::IgnoredAny;
 use spark_usher::admission;
 use spark_usher::gang::GangScheduler;
 use spark_usher::policy::{Policies, Policy, SchedulerChoice};
-use spark_usher::snapshot::Snapshot;
+use spark_usher::signature::{Key, SECRET_LEN};
+use spark_usher::snapshot::{Change, Snapshot};
 
 fn volcano() -> Policies {
     let row = GangScheduler::of_kind("volcano").unwrap();
@@ -35,6 +36,11 @@ fn admission_road(c: &mut Criterion) {
     });
     group.bench_function("answer", |b| {
         b.iter(|| black_box(admission::answer(&admission::lean(black_box(&body)), &snapshot, &policies).unwrap().1));
+    });
+    let mut signing = Snapshot::default();
+    signing.apply(Change::SigningKey(Key::new(&[7; SECRET_LEN])));
+    group.bench_function("answer, signed", |b| {
+        b.iter(|| black_box(admission::answer(&admission::lean(black_box(&body)), &signing, &policies).unwrap().1));
     });
     group.finish();
 }

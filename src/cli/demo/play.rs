@@ -108,8 +108,11 @@ impl Stage<'_> {
                 (self.as_controller("statefulset-controller")?, "StatefulSet", set.clone(), uid)
             }
         };
+        let running = serde_json::to_value(self.pods(&self.admin).get(story.driver_name()).await?)?;
+        let address = text(&running, &["status", "podIP"]);
         for executor in &story.executors {
-            self.create(&self.pods(&client), with_owner(executor.clone(), kind, &name, &uid)).await?;
+            let executor = calling(executor.clone(), address);
+            self.create(&self.pods(&client), with_owner(executor, kind, &name, &uid)).await?;
         }
         let created = clock::instant();
         let mut seen = Seen { driver: driver.clone(), ..Seen::default() };
@@ -184,6 +187,16 @@ impl Stage<'_> {
         }
         Ok(())
     }
+}
+
+/// The executor with the address of its driver here, and not where it was recorded.
+fn calling(mut executor: Value, address: &str) -> Value {
+    let containers = executor.pointer_mut("/spec/containers").and_then(Value::as_array_mut);
+    let variables = containers.into_iter().flatten().filter_map(|one| one.get_mut("env")?.as_array_mut()).flatten();
+    for variable in variables.filter(|variable| text(variable, &["name"]) == labels::ENV_DRIVER_URL) {
+        set(variable, &["value"], format!("spark://CoarseGrainedScheduler@{address}:7078"));
+    }
+    executor
 }
 
 /// The Volcano group that a pod names.
