@@ -113,7 +113,8 @@ fn who_claims_a_statefulset_does_not_become_part_of_its_crew() {
     let first = placed("set-0", "10.0.0.1", controller, &cluster);
     let group = first.0["metadata"]["annotations"]["scheduling.k8s.io/group-name"].as_str().unwrap().to_owned();
     cluster.see(&first).settle();
-    let owner = |cluster: &Cluster| cluster.snapshot.groups.values().map(|g| g.owner.clone().unwrap().uid).collect::<Vec<_>>();
+    let owner =
+        |cluster: &Cluster| cluster.snapshot.groups.values().map(|g| g.owner.clone().unwrap().uid).collect::<Vec<_>>();
     assert_eq!(owner(&cluster).iter().map(|uid| &**uid).collect::<Vec<_>>(), [DRIVER_UID]);
     let before = cluster.groups()[&group].clone();
     // The same owner, claimed by a user whose executor calls a driver of its own.

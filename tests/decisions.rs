@@ -369,7 +369,8 @@ fn a_driver_without_a_name_yet_and_its_executors_share_one_group() {
 #[test]
 fn on_kai_no_owner_brings_the_drivers_workload_into_the_group() {
     let owned = |kind| driver().owned_by(kind, "w", "w1");
-    let outcome = |driver: &PodBuilder, kind| by_driver(&executor(1), &seen(&[driver.clone()]), &only(policy(kind)));
+    let outcome =
+        |driver: &PodBuilder, kind| by_driver(&executor(1), &seen(std::slice::from_ref(driver)), &only(policy(kind)));
     let withheld = outcome(&owned("StatefulSet"), "kai");
     assert_eq!(withheld.decision.reason, Reason::OwnerWithheld);
     assert!(!has_owner(&withheld));

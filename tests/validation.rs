@@ -198,6 +198,32 @@ fn who_may_change_owners_and_seats() {
 }
 
 #[test]
+fn a_running_application_keeps_a_queue_that_the_file_drops() {
+    let old = Policy { queue: Some("analytics".into()), queues: Some(vec![]), ..policy("volcano") };
+    let new = Policy { queue: Some("other".into()), validate: Validate::Enforce, ..old.clone() };
+    let mut snapshot = signing();
+    let first = by_driver(&executor(1), &snapshot, &only(old));
+    see(&mut snapshot, &PodBuilder(first.object).stored("e1"));
+    let next = by_driver(&executor(2), &snapshot, &only(new.clone())).object;
+    assert_eq!(next["metadata"]["annotations"]["scheduling.volcano.sh/queue-name"], "analytics");
+    let outcome = judge(&created(&PodBuilder(next.clone())), &snapshot, &only(new.clone()));
+    assert_eq!(outcome.decision.reason, Reason::Valid, "{:?}", outcome.response);
+    // Another application of the same account does not.
+    let other = PodBuilder(next).label("spark-app-selector", "spark-other");
+    assert!(!judge(&created(&other), &snapshot, &only(new)).decision.allowed);
+}
+
+#[test]
+fn a_mark_that_we_did_not_give_is_found_where_the_key_is_known() {
+    let marked = executor(1).annotation("spark-usher.io/by", "x/volcano");
+    let policies = only(Policy { validate: Validate::Enforce, ..policy("none") });
+    let owned =
+        PodBuilder(by_driver(&marked, &signing(), &policies).object).annotation("spark-usher.io/by", "x/volcano");
+    assert_eq!(judge(&created(&owned), &signing(), &policies).decision.reason, Reason::NotSeated);
+    assert!(judge(&created(&owned), &Snapshot::default(), &policies).decision.allowed, "nobody can tell");
+}
+
+#[test]
 fn a_change_by_the_status_is_judged_as_a_change() {
     let old = seated(1);
     let new = old.clone().annotation("scheduling.k8s.io/group-name", "mine");

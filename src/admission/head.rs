@@ -62,7 +62,8 @@ pub fn judge<'a>(review: &Review<'_>, policies: &'a Policies, bench: Bench<'_>) 
 }
 
 fn decide<'a>(review: &Review<'_>, policies: &'a Policies, bench: Bench<'_>, judges: bool) -> Decision<'a> {
-    if !review.is_pod && !(judges && review.is_status) {
+    let is_ours = review.is_pod || (judges && review.is_status);
+    if !is_ours {
         return Decision::pass(Reason::NotAPod);
     }
     let is_decided = match review.operation {

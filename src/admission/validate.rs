@@ -39,7 +39,8 @@ pub struct Bench<'b> {
 /// Judges.
 pub fn judge<'a>(review: &Review<'a>, policies: &'a Policies, bench: Bench<'_>) -> Decision<'a> {
     let Bench { snapshot, own, settled, listed } = bench;
-    if !review.is_pod && !(review.is_status && review.operation == Operation::Update) {
+    let is_ours = review.is_pod || (review.is_status && review.operation == Operation::Update);
+    if !is_ours {
         return Decision::pass(Reason::NotAPod);
     }
     let (pod, old) = match (&review.pod, &review.old, review.operation) {
@@ -64,14 +65,14 @@ pub fn judge<'a>(review: &Review<'a>, policies: &'a Policies, bench: Bench<'_>) 
         None => {
             created(review, pod, snapshot, policies, trusted, &mut decision);
             scheduler(pod, policies, &mut decision);
-            queue(review, pod, None, policy, policies, &mut decision);
+            queue(review, pod, None, snapshot, policy, policies, &mut decision);
         }
         Some(old) => {
             changed(review, old, pod, &mut decision);
             if trusted {
                 decision.trust(Reason::TrustedWriter);
             } else {
-                queue(review, pod, Some(old), policy, policies, &mut decision);
+                queue(review, pod, Some(old), snapshot, policy, policies, &mut decision);
                 if places(old) != places(pod) {
                     // A pod behind a scheduling gate may still be sent elsewhere.
                     scheduler(pod, policies, &mut decision);
@@ -82,7 +83,8 @@ pub fn judge<'a>(review: &Review<'a>, policies: &'a Policies, bench: Bench<'_>) 
     // Who changes the labels that choose the policy does not choose a milder one.
     let mode = policy.validate.max(next.validate);
     let only_seat = decision.notes.iter().all(|(reason, _)| *reason == Reason::NotSeated);
-    let young = (only_seat && !settled) || (!(before && after) && !listed);
+    let is_known = listed || (before && after);
+    let young = (only_seat && !settled) || !is_known;
     decision.judged = Some(if young { mode.min(Validate::Warn) } else { mode });
     decision.close_if(policy.strict);
     decision
@@ -353,11 +355,18 @@ fn queue(
     review: &Review<'_>,
     pod: &Pod<'_>,
     old: Option<&Pod<'_>>,
+    snapshot: &Snapshot,
     policy: &Policy,
     policies: &Policies,
     decision: &mut Decision<'_>,
 ) {
     let Some(queues) = &policy.queues else { return };
+    // What a running application got before the policy changed it keeps: Spark 4.2 and newer count refused creations as
+    // failures, and end.
+    let app = pod.app_selector().and_then(|selector| snapshot.app(&review.namespace, selector));
+    let creator = resolve::creator(&review.requester, &review.namespace, policies).ok();
+    let creator = resolve::signing_creator(&review.requester, creator.as_ref(), pod, policies);
+    let first = app.and_then(|app| app.first_seat(creator));
     let present = pod.spec.scheduler_name.as_deref().unwrap_or(DEFAULT_SCHEDULER);
     for row in gang::TABLE {
         // Any policy may call a scheduler of this type by another name.
@@ -370,7 +379,8 @@ fn queue(
         }
         for (place, key) in row.queue_keys() {
             let Some(queue) = place.value(pod, key).filter(|queue| !queue.is_empty()) else { continue };
-            let was_there = old.is_some_and(|old| place.value(old, key) == Some(queue));
+            let was_there = old.is_some_and(|old| place.value(old, key) == Some(queue))
+                || first.is_some_and(|seat| seat.mark(place, key) == Some(queue));
             let allowed = policy.queue.as_deref() == Some(queue) || queues.iter().any(|pattern| pattern.matches(queue));
             if !was_there && !allowed {
                 decision.note(

@@ -258,11 +258,11 @@ impl Policies {
         let mut reached = true;
         let verdict = move |policy: &Policy| policy.matches.of_namespace(namespace, known);
         let certain = |policy: &Policy| policy.matches.selects_all_pods();
-        self.iter().filter_map(move |policy| {
+        self.iter().filter(move |policy| {
             let matches = verdict(policy);
             let possible = reached && matches != Some(false);
             reached &= !(matches == Some(true) && certain(policy));
-            possible.then_some(policy)
+            possible
         })
     }
 

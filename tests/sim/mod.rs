@@ -55,7 +55,7 @@ pub(crate) enum Event {
     /// A pod that was deleted is gone, by name and uid.
     Gone(String, String),
     /// To a replica, if that is still its incarnation.
-    Replica(usize, u32, Request),
+    Replica(usize, u32, Box<Request>),
     Crash(usize),
     Start(usize),
 }
@@ -170,7 +170,7 @@ impl Sim {
                         self.remove(&name);
                     }
                 }
-                Event::Replica(number, incarnation, request) => self.serve(number, incarnation, request),
+                Event::Replica(number, incarnation, request) => self.serve(number, incarnation, *request),
                 Event::Crash(number) => self.crash(number),
                 Event::Start(number) => self.start(number),
             }

@@ -117,7 +117,7 @@ impl Replica {
 impl Sim {
     fn send(&mut self, number: usize, wait: Duration, request: Request) {
         let incarnation = self.replicas[number].incarnation;
-        self.after(wait, Event::Replica(number, incarnation, request));
+        self.after(wait, Event::Replica(number, incarnation, Box::new(request)));
     }
 
     /// How long a message takes.
@@ -304,7 +304,7 @@ impl Sim {
         let paused = self.replicas[number].paused_until;
         if alive && paused > self.now {
             let wait = paused - self.now;
-            return self.after(wait, Event::Replica(number, incarnation, request));
+            return self.after(wait, Event::Replica(number, incarnation, Box::new(request)));
         }
         // What is on the way to the API server arrives, whether its sender lives or not.
         let on_the_way = matches!(request, Request::Act(..) | Request::LeaseWrite(..));
@@ -489,7 +489,7 @@ impl Sim {
             }
         }
         let wait = self.trip();
-        self.after(wait, Event::Replica(number, incarnation, Request::Acted(app, actions, applied)));
+        self.after(wait, Event::Replica(number, incarnation, Box::new(Request::Acted(app, actions, applied))));
     }
 
     /// What an action writes; nothing when a look at the driver says that it must not be done.
@@ -562,7 +562,7 @@ impl Sim {
         let unheard = self.fault(4);
         let wait = self.trip();
         if !unheard {
-            self.after(wait, Event::Replica(number, incarnation, Request::LeaseWritten(began, ok)));
+            self.after(wait, Event::Replica(number, incarnation, Box::new(Request::LeaseWritten(began, ok))));
         }
     }
 }

@@ -97,7 +97,8 @@ pub(super) fn variables(policies: &Policies, all: &[&Policy], index: usize, want
             ),
         );
     }
-    let marks = gang::keys().chain([labels::BY, labels::DRIVER, labels::SIGNATURE].map(|key| (MarkPlace::Annotation, key)));
+    let marks =
+        gang::keys().chain([labels::BY, labels::DRIVER, labels::SIGNATURE].map(|key| (MarkPlace::Annotation, key)));
     let (label_keys, annotation_keys): (Vec<_>, Vec<_>) = marks.partition(|(place, _)| *place == MarkPlace::Label);
     let sorted = |keys: Vec<(MarkPlace, &'static str)>| {
         let mut keys: Vec<&str> = keys.into_iter().map(|(_, key)| key).collect();
