@@ -489,11 +489,11 @@ def rules_of(documents):
 
 def rights_are_the_codes(helm, usher):
     table = json.loads(subprocess.run([usher, "doctor", "--rights", "-o", "json"], capture_output=True, text=True, check=True).stdout)
-    managed = {"config": {"lifecycle": {"finished": "delete"}}}
+    managed = {"config": {"lifecycle": {"finished": "delete"}}, "validatingPolicy": {"enabled": True}}
     for name, values, left_out in (
         ("all", managed, set()),
-        ("without deletion", {}, {"Deleting"}),
-        ("with files, and no ConfigMaps", {"certificates": {"source": "secret", "caBundle": "x"}, "rbac": {"readSparkConf": False}}, {"Deleting", "Managed", "ReadingConf"}),
+        ("without deletion", {}, {"Deleting", "Policies"}),
+        ("with files, and no ConfigMaps", {"certificates": {"source": "secret", "caBundle": "x"}, "rbac": {"readSparkConf": False}}, {"Deleting", "Managed", "ReadingConf", "Policies"}),
     ):
         wanted = {(right["scope"], right["group"], right["resource"], verb, right["named"]) for right in table if right["when"] not in left_out for verb in right["verbs"]}
         _, documents = helm.template(values)

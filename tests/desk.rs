@@ -139,6 +139,48 @@ fn a_plan_waits_for_what_it_rests_on_and_not_for_ever() {
 }
 
 #[test]
+fn a_configuration_that_comes_after_its_driver_runs_is_read_again() {
+    let mut office = Office::open();
+    office.see(&driver().conf_map("conf"));
+    office.executor(1, "nb-driver", DRIVER_UID);
+    let read = Read::Conf(PodKey::new("default", "nb-driver"), DRIVER_UID.into(), "conf".into());
+    let mut asked = 0;
+    for _ in 0..120 {
+        if office.after(1).reads.contains(&read) {
+            asked += 1;
+            office.answered(&read, Answer::Absent);
+        }
+    }
+    assert!((5..=12).contains(&asked), "by growing pauses: {asked} times in two minutes");
+    // And then rarely, but it is.
+    let late = (0..40).map(|_| office.after(30)).filter(|turn| turn.reads.contains(&read)).count();
+    assert!(late >= 1, "{late}");
+    // Of one that has ended nothing comes any more.
+    let mut office = Office::open();
+    office.see(&driver().conf_map("conf").phase("Failed"));
+    office.executor(1, "nb-driver", DRIVER_UID);
+    let first = (0..5).any(|_| office.after(1).reads.contains(&read));
+    office.answered(&read, Answer::Absent);
+    assert!(first && !(0..60).any(|_| office.after(10).reads.contains(&read)));
+}
+
+#[test]
+fn who_names_ever_new_pods_does_not_hold_an_applications_plan_for_ever() {
+    let mut office = Office::open();
+    office.executor(1, "notebook", "u1");
+    let turn = office.turn();
+    assert_eq!(turn.reads, [read_notebook()]);
+    office.answered(&read_notebook(), Answer::Pod(notebook("u1")));
+    let mut made = 0;
+    for n in 0..40 {
+        let forged = pod(&format!("evil-{n}")).executor_of(APP, 100 + n).owned_by("Pod", &format!("nobody-{n}"), "x");
+        office.see(&forged.stored(&format!("x{n}")).phase("Running"));
+        made += creates(&office.after(1));
+    }
+    assert_eq!(made, 1, "the group is made although something is always being read");
+}
+
+#[test]
 fn nothing_is_planned_before_the_lists_are_there_nor_by_a_follower() {
     let mut office = Office::closed();
     office.executor(1, "notebook", "u1");

@@ -158,3 +158,35 @@ fn the_running_driver_is_the_live_one() {
     assert_eq!(&*snapshot.app("default", APP).unwrap().live_driver().unwrap().uid, "pending");
     assert!(seen(&[old]).app("default", APP).unwrap().live_driver().is_none());
 }
+
+#[test]
+fn no_text_of_a_tenant_is_kept_at_length() {
+    let long = "x".repeat(200_000);
+    let mut pod = executor(1).stored("e1").phase("Failed").driver_url(&long);
+    for key in ["by", "driver", "signature", "queue", "scheduler", "min-member", "skip", "executor-resources", "ended"]
+    {
+        pod = pod.annotation(&format!("spark-usher.io/{key}"), &long);
+    }
+    for row in spark_usher::gang::TABLE {
+        for (_, key) in row.queue_keys().chain(row.gang_keys.iter().copied()).chain(row.more_keys.iter().copied()) {
+            pod = pod.annotation(key, &long).label(key, &long);
+        }
+    }
+    for key in ["schedulerName", "priorityClassName", "nodeName", "serviceAccountName"] {
+        pod = pod.spec(key, long.as_str());
+    }
+    pod = pod.spec("schedulingGroup", serde_json::json!({"podGroupName": long}));
+    pod = pod.owned_by("Pod", &long, &long).conf_map(&long).ip(&long);
+    pod.0["metadata"]["finalizers"] = vec![long.clone(); 100].into();
+    pod.0["metadata"]["deletionTimestamp"] = "2026-11-21T00:00:00Z".into();
+    pod.0["status"]["message"] = long.as_str().into();
+    pod.0["status"]["reason"] = long.as_str().into();
+    pod.0["status"]["containerStatuses"] = serde_json::json!([{"name": long, "image": long,
+        "state": {"terminated": {"exitCode": 1, "message": long, "reason": long}}}]);
+    let mut as_driver = pod.clone().driver_of(APP);
+    as_driver.0["metadata"]["name"] = "d".into();
+    for pod in [pod, as_driver] {
+        let kept = format!("{:?}", pod.sighting());
+        assert!(kept.len() < 24_000, "{} bytes are kept of {}", kept.len(), pod.0.to_string().len());
+    }
+}

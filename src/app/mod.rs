@@ -17,6 +17,7 @@ pub use certificate::{CertificateSource, ClientCa};
 use crate::cluster::account;
 use crate::cluster::client::Cluster;
 use crate::cluster::lease::{self, Election, Leadership};
+use crate::cluster::policies as cluster_policies;
 use crate::cluster::reconcile::{self, Inputs};
 use crate::cluster::signing::SigningSecret;
 use crate::config::{BadConfig, Config, Reloader};
@@ -61,6 +62,8 @@ pub struct Options {
     pub capacities: Capacities,
     /// The policies.
     pub config: ConfigSource,
+    /// The first part of the names of the ValidatingAdmissionPolicies to compare with the policy file, if there are any.
+    pub validating_policies: Option<String>,
     /// Where the key is kept that placements are signed with; without one they are not.
     pub signing: Option<SigningSecret>,
     /// Where `/debug/` is; nowhere when there is none.
@@ -144,6 +147,14 @@ impl App {
             asking.await;
             Ok(())
         });
+        if let Some(name) = options.validating_policies {
+            let (client, policies, own) = (options.cluster.client.clone(), policies.clone(), own.clone());
+            let comparing = cluster_policies::run(client, name, policies, own, metrics.clone(), stop.clone());
+            supervisor.spawn("validating policies", async move {
+                comparing.await;
+                Ok(())
+            });
+        }
         let validate = Arc::new(Validate {
             snapshot: snapshot.clone(),
             policies: policies.clone(),

@@ -78,6 +78,10 @@ pub(super) struct Args {
     /// connections that completed no review are closed first.
     #[arg(long, value_name = "COUNT", default_value_t = Capacities::WEBHOOK, value_parser = connections)]
     max_connections: usize,
+    /// First part of the names of the ValidatingAdmissionPolicies that were installed (`spark-usher policy --validating --name`,
+    /// or the chart): a metric says how many of them differ from what the policy file makes.
+    #[arg(long, value_name = "NAME")]
+    validating_policies: Option<String>,
     /// kubeconfig; without it $KUBECONFIG, ~/.kube/config, or the pod that it runs in.
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
@@ -148,6 +152,7 @@ async fn serve(args: &Args) -> anyhow::Result<()> {
         metrics: args.metrics_listen,
         debug: Some(args.debug_listen),
         certificate: certificate(args, &namespace)?,
+        validating_policies: args.validating_policies.clone(),
         signing: args.signing_secret.clone().map(|name| SigningSecret { namespace: namespace.clone(), name }),
         client_ca: args.client_ca.clone().map(|file| ClientCa { file, names: args.client_name.clone() }),
         capacities,

@@ -11,6 +11,7 @@ mod discovery;
 mod events;
 pub mod lease;
 pub mod picture;
+pub mod policies;
 mod poll;
 mod reads;
 pub mod reconcile;

@@ -38,6 +38,8 @@ pub enum When {
     Managed,
     /// Unless every policy says `gang.readSparkConf: false`.
     ReadingConf,
+    /// With ValidatingAdmissionPolicies.
+    Policies,
 }
 
 /// One right.
@@ -131,6 +133,18 @@ const RIGHTS: &[Right] = &[
         &["get", "patch"],
         (Scope::Cluster, Named::Configuration, When::Managed),
         "keep the caBundle",
+    ),
+    right(
+        ("admissionregistration.k8s.io", "validatingadmissionpolicies"),
+        &["list"],
+        (Scope::Cluster, Named::Any, When::Policies),
+        "tell when they are not those of the policy file",
+    ),
+    right(
+        ("admissionregistration.k8s.io", "validatingadmissionpolicybindings"),
+        &["list"],
+        (Scope::Cluster, Named::Any, When::Policies),
+        "tell when they are not those of the policy file",
     ),
 ];
 

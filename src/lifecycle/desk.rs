@@ -62,6 +62,8 @@ const PAUSE: Duration = Duration::from_millis(500);
 const SOON_GIVEN_UP: u32 = 9;
 /// And from then on it is looked for this often.
 const RARELY: Duration = Duration::from_secs(600);
+/// So long a plan waits for what is read for it.
+const LONGEST_HELD: Duration = Duration::from_secs(30);
 /// The longest pause after a failure.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
@@ -164,6 +166,8 @@ pub struct Desk {
     acting: BTreeSet<AppKey>,
     failures: HashMap<AppKey, (u32, Instant)>,
     pace: HashMap<AppKey, (u32, Instant)>,
+    /// Since when an application's plan waits for what is read: whoever names ever new pods must not hold it for ever.
+    held: HashMap<AppKey, Instant>,
     listed: BTreeSet<&'static str>,
     leading: bool,
     resync: Instant,
@@ -200,6 +204,7 @@ impl Desk {
             acting: BTreeSet::new(),
             failures: HashMap::new(),
             pace: HashMap::new(),
+            held: HashMap::new(),
             listed: BTreeSet::new(),
             leading: false,
             resync: now + RESYNC,
@@ -355,6 +360,8 @@ impl Desk {
             self.sweep = now.at + SWEEP;
             self.gone = [HashSet::new(), std::mem::take(&mut self.gone[0])];
             self.forget_unwanted(policies, now);
+            let apps = &self.store.snapshot().apps;
+            self.held.retain(|key, _| apps.contains_key(key));
         }
         if let Some(batch) = self.store.take(self.plans, now.at) {
             self.touch(batch.touched);
@@ -372,6 +379,7 @@ impl Desk {
         if !leading {
             self.unplanned.clear();
             self.memory.clear();
+            self.held.clear();
             self.graces.clear();
             self.poll = None;
         } else if self.is_complete() {
@@ -542,8 +550,12 @@ impl Desk {
                 continue;
             }
             if unsettled.contains(&key) {
-                continue; // The answer touches it again.
+                let since = *self.held.entry(key.clone()).or_insert(now.at);
+                if now.at.saturating_duration_since(since) < LONGEST_HELD {
+                    continue; // The answer touches it again.
+                }
             }
+            self.held.remove(&key);
             let memory = self.memory.entry(key.clone()).or_default();
             let mut actions = plan(self.store.snapshot(), &key, now.wall, policies, memory);
             let due = finished::of(self.store.snapshot(), &key, now, policies, memory, &self.exits);

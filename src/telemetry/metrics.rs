@@ -95,6 +95,11 @@ pub const TABLE: &[(&str, &[&str], &str)] = &[
     ("spark_usher_poll_bytes_total", &[], "Bytes that polls have read."),
     ("spark_usher_watch_misses_total", &[], "Changes that a look by name found and the watch had not shown."),
     ("spark_usher_leader", &[], "1 while this replica holds the lease."),
+    (
+        "spark_usher_validating_policy_differences",
+        &[],
+        "ValidatingAdmissionPolicies and bindings that differ from what the policy file makes, with `--validating-policies`.",
+    ),
 ];
 
 /// What the loop does.
@@ -276,6 +281,8 @@ pub struct Metrics {
     pub watch_misses: IntCounter,
     /// Loop.
     pub leader: IntGauge,
+    /// ValidatingAdmissionPolicies.
+    pub policies_differ: IntGauge,
 }
 
 impl Metrics {
@@ -341,6 +348,7 @@ impl Metrics {
             poll_bytes: counter("spark_usher_poll_bytes_total")?,
             watch_misses: counter("spark_usher_watch_misses_total")?,
             leader: gauge("spark_usher_leader")?,
+            policies_differ: gauge("spark_usher_validating_policy_differences")?,
             registry,
         };
         metrics.begin_at_zero();

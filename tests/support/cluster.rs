@@ -380,6 +380,7 @@ impl Cluster {
             client_ca: None,
             capacities: Capacities::default(),
             config: ConfigSource::File(path),
+            validating_policies: None,
             signing: Some(SigningSecret { namespace: self.namespace.clone(), name: "spark-usher-signing".into() }),
             look_every: Duration::from_millis(100),
             election: Election {

@@ -173,6 +173,7 @@ async fn usher(sandbox: &Sandbox, admin: &kube::Client, stories: &[Story]) -> an
         client_ca: None,
         capacities: Capacities::default(),
         config: ConfigSource::Given(Box::new(config)),
+        validating_policies: None,
         signing: Some(SigningSecret { namespace: "default".to_owned(), name: "spark-usher-signing".to_owned() }),
         look_every: Duration::from_secs(10),
         election: Election {

@@ -387,6 +387,7 @@ fn rights(facts: &Facts, policies: Option<&Policies>, out: &mut Vec<Finding>) {
             When::Always => true,
             When::Deleting => policies.is_some_and(|policies| policies.lifecycle.finished == Finished::Delete),
             When::Managed => managed,
+            When::Policies => pod.is_some_and(|pod| argument(pod, "--validating-policies").is_some()),
             When::ReadingConf => policies.is_none_or(|all| all.iter().any(|policy| policy.gang.read_spark_conf)),
         };
         // Of a scheduler that is not there nothing is needed.

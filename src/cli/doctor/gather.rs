@@ -9,7 +9,6 @@ use kube::core::DynamicObject;
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 
-use crate::admission::validating_policy::{BINDING, KIND};
 use crate::cluster::client::Brief;
 use crate::cluster::rights::{self, Named, Right, Scope};
 use crate::cluster::view::resource;
@@ -115,7 +114,7 @@ pub(super) async fn gather(client: &Client, namespace: &str, try_in: &str, now: 
         mutating: all(admission("MutatingWebhookConfiguration", "mutatingwebhookconfigurations"), None, "").await,
         volcano_images: volcano_images(client, &validating).await,
         validating,
-        policy_objects: policy_objects(client).await,
+        policy_objects: crate::cluster::policies::live(client).await.map_err(|error| Brief(&error).to_string()),
         account: format!("system:serviceaccount:{namespace}:{}", if account.is_empty() { "default" } else { account }),
         namespaces: all(resource("", "v1", "Namespace", "namespaces"), None, "").await,
         pods: all(resource("", "v1", "Pod", "pods"), Some(namespace), &own).await,
@@ -150,28 +149,6 @@ async fn volcano_images(client: &Client, validating: &Found<Vec<Value>>) -> Foun
     let all = api.list(&ListParams::default()).await.map_err(|error| Brief(&error).to_string())?;
     let containers = all.items.iter().flat_map(|one| list(&one.data, &["spec", "template", "spec", "containers"]));
     Ok(containers.map(|container| text(container, &["image"]).to_owned()).collect())
-}
-
-/// The objects that `spark-usher policy --validating` and the chart make. Clusters before 1.30 have no such kinds.
-async fn policy_objects(client: &Client) -> Found<Vec<Value>> {
-    let mut out = Vec::new();
-    for (kind, plural) in [(KIND, "validatingadmissionpolicies"), (BINDING, "validatingadmissionpolicybindings")] {
-        let api: Api<DynamicObject> =
-            Api::all_with(client.clone(), &resource("admissionregistration.k8s.io", "v1", kind, plural));
-        let found = match api.list(&ListParams::default()).await {
-            Ok(found) => found.items,
-            Err(kube::Error::Api(status)) if status.code == 404 => Vec::new(),
-            Err(error) => return Err(Brief(&error).to_string()),
-        };
-        let ours = found.into_iter().filter(|object| object.annotations().contains_key(labels::POLICY_SET));
-        out.extend(ours.filter_map(|object| {
-            let mut object = serde_json::to_value(object).ok()?;
-            // Objects of a list do not say what they are.
-            crate::json::set(&mut object, &["kind"], kind);
-            Some(object)
-        }));
-    }
-    Ok(out)
 }
 
 /// Whether a Deployment is one of ours, whatever it is called: a container of it is told to serve.

@@ -1,0 +1,125 @@
+//! Whether the cluster's ValidatingAdmissionPolicies are those of the policy file. They do not follow the file by
+//! themselves: a gauge says when somebody has to install them again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::{ArcSwap, ArcSwapOption};
+use kube::ResourceExt;
+use kube::api::{Api, DynamicObject, ListParams};
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use super::client::Brief;
+use super::view::resource;
+use crate::admission::validating_policy::{BINDING, KIND, Wanted, differences, manifests, namespaces_of};
+use crate::json::text;
+use crate::policy::Policies;
+use crate::spark::labels;
+use crate::telemetry::metrics::Metrics;
+
+/// How long an answer may take.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// How often the objects are read.
+const POLL_INTERVAL: Duration = Duration::from_secs(60);
+
+/// The objects that `spark-usher policy --validating` and the chart make, whoever's they are. Clusters before 1.30 have no
+/// such kinds.
+pub async fn live(client: &kube::Client) -> kube::Result<Vec<Value>> {
+    let mut out = Vec::new();
+    for (kind, plural) in [(KIND, "validatingadmissionpolicies"), (BINDING, "validatingadmissionpolicybindings")] {
+        let api: Api<DynamicObject> =
+            Api::all_with(client.clone(), &resource("admissionregistration.k8s.io", "v1", kind, plural));
+        let found = match api.list(&ListParams::default()).await {
+            Ok(found) => found.items,
+            Err(kube::Error::Api(status)) if status.code == 404 => Vec::new(),
+            Err(error) => return Err(error),
+        };
+        let ours = found.into_iter().filter(|object| object.annotations().contains_key(labels::POLICY_SET));
+        out.extend(ours.filter_map(|object| {
+            let mut object = serde_json::to_value(object).ok()?;
+            // Objects of a list do not say what they are.
+            crate::json::set(&mut object, &["kind"], kind);
+            Some(object)
+        }));
+    }
+    Ok(out)
+}
+
+/// Keeps the gauge until told to stop. `name` is the first part of the objects' names.
+pub async fn run(
+    client: kube::Client,
+    name: String,
+    policies: Arc<ArcSwap<Policies>>,
+    own: Arc<ArcSwapOption<String>>,
+    metrics: Arc<Metrics>,
+    stop: CancellationToken,
+) {
+    let mut complained = false;
+    loop {
+        // Until our own account is known nobody can say what they should be.
+        if let Some(account) = own.load_full() {
+            let read = tokio::time::timeout(REQUEST_TIMEOUT, live(&client)).await;
+            match read.unwrap_or_else(|_| Err(kube::Error::Service("no answer in time".into()))) {
+                Ok(live) => {
+                    complained = false;
+                    let found = differing(&live, &name, &account, &policies.load());
+                    metrics.policies_differ.set(i64::try_from(found.len()).unwrap_or(i64::MAX));
+                    for difference in found {
+                        tracing::debug!(difference, "ValidatingAdmissionPolicies");
+                    }
+                }
+                Err(error) if !complained => {
+                    complained = true;
+                    tracing::warn!(error = %Brief(&error), "ValidatingAdmissionPolicies cannot be read; tried again");
+                }
+                Err(_) => {}
+            }
+        }
+        let pause = if own.load().is_some() { POLL_INTERVAL } else { Duration::from_secs(1) };
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(pause) => {}
+        }
+    }
+}
+
+/// How the objects of this name differ from those of the file, a sentence each.
+fn differing(live: &[Value], name: &str, account: &str, policies: &Policies) -> Vec<String> {
+    let set = |object: &&Value| text(object, &["metadata", "annotations", labels::POLICY_SET]) == name;
+    let live: Vec<Value> = live.iter().filter(set).cloned().collect();
+    let namespaces = live.iter().find(|object| text(object, &["kind"]) == KIND).map(namespaces_of);
+    let wanted =
+        Wanted { name: name.to_owned(), namespaces: namespaces.unwrap_or_default(), account: account.to_owned() };
+    match manifests(policies, &wanted) {
+        Ok(wanted) => differences(&live, &wanted),
+        Err(refused) => vec![refused.to_string()],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn only_the_objects_of_this_name_count() {
+        let policies = crate::config::from_text("policies: [{name: a, validate: Enforce}]").unwrap().policies;
+        let account = "system:serviceaccount:spark-usher:spark-usher";
+        let made = |name: &str| {
+            let wanted = Wanted { name: name.into(), namespaces: Vec::new(), account: account.into() };
+            manifests(&policies, &wanted).unwrap()
+        };
+        let ours = made("spark-usher");
+        assert_eq!(differing(&ours, "spark-usher", account, &policies), Vec::<String>::new());
+        let both = [ours.clone(), made("other")].concat();
+        assert_eq!(differing(&both, "spark-usher", account, &policies), Vec::<String>::new());
+        assert_eq!(differing(&ours[1..], "spark-usher", account, &policies).len(), 1, "one is missing");
+        assert_eq!(differing(&[], "spark-usher", account, &policies).len(), ours.len());
+        let mut changed = ours;
+        changed[1]["spec"]["validationActions"] = json!(["Audit"]);
+        assert_eq!(differing(&changed, "spark-usher", account, &policies).len(), 1);
+        let next = crate::config::from_text("policies: [{name: a, validate: Warn}]").unwrap().policies;
+        assert!(!differing(&made("spark-usher"), "spark-usher", account, &next).is_empty(), "another file");
+    }
+}
