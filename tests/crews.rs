@@ -148,6 +148,23 @@ fn executors_that_a_replica_without_the_key_placed_start() {
 }
 
 #[test]
+fn a_strangers_label_does_not_hide_the_driver_of_the_same_maker() {
+    let mut cluster = Cluster::volcano();
+    cluster.snapshot.apply(Change::SigningKey(signing_key()));
+    // One that makes the driver and its executors for somebody else.
+    let policies = only_never(policy("volcano"), &["syncer"]);
+    let made = answer(&pod("nb-driver").driver_of(APP).created_by("syncer"), &cluster.snapshot, &policies);
+    cluster
+        .see(&PodBuilder(made.object).annotation("spark-usher.io/min-member", "3").stored(DRIVER_UID).phase("Running"));
+    cluster.see(&pod("aaa").driver_of(APP).stored("evil-uid").phase("Running"));
+    let placed = answer(&executor(1).created_by("syncer"), &cluster.snapshot, &policies);
+    cluster.see(&PodBuilder(placed.object).stored("e1").phase("Pending")).settle();
+    let group = cluster.snapshot.groups.values().next().unwrap();
+    assert_eq!(group.owner.as_ref().map(|owner| &*owner.uid), Some(DRIVER_UID));
+    assert_eq!(group.spec["minMember"], 3);
+}
+
+#[test]
 fn drivers_whose_names_look_alike_have_a_gang_each() {
     let policies = only(policy("volcano"));
     let group = |name: &str, uid: &str| {

@@ -253,6 +253,45 @@ fn our_mark_goes_wherever_we_did_not_place_the_pod() {
 }
 
 #[test]
+fn a_policy_that_becomes_none_goes_on_signing_what_it_places() {
+    let before = policies("volcano", "lq");
+    let mut snapshot = victim(true, 1, &before);
+    let after = policies("none", "lq");
+    for id in 2..5 {
+        let next = placed(id, &snapshot, &after);
+        assert_eq!(next.0["spec"]["schedulerName"], "volcano");
+        see(&mut snapshot, &next);
+        let name = format!("nb-exec-{id}");
+        assert!(snapshot.executor("default", &name).unwrap().1.is_proven, "{name}");
+        // The one before ends; what was placed is still known.
+        let gone = format!("nb-exec-{}", id - 1);
+        let uid = snapshot.executor("default", &gone).unwrap().1.uid.clone();
+        snapshot
+            .apply(spark_usher::snapshot::Change::PodGone(spark_usher::spark::ids::PodKey::new("default", &gone), uid));
+    }
+}
+
+#[test]
+fn a_name_that_was_not_generated_from_a_base_is_not_covered_by_it() {
+    let policies = policies("volcano", "lq");
+    let snapshot = signing();
+    let first = placed(1, &snapshot, &policies);
+    let signature = first.0["metadata"]["annotations"]["spark-usher.io/signature"].clone();
+    // Everything copied, and the victim's name put where a generated name's base stands.
+    let mut copy = first.clone().named("evil");
+    copy.0["metadata"]["generateName"] = "nb-exec-1".into();
+    copy.0["metadata"]["annotations"]["spark-usher.io/signature"] = signature;
+    let seen = seen_signing(&[first, copy]);
+    assert!(seen.executor("default", "nb-exec-1").unwrap().1.is_proven);
+    assert!(!seen.executor("default", "evil").unwrap().1.is_proven);
+    // A StatefulSet's pods carry both, and agree.
+    let mut set = executor(2).named("set-0");
+    set.0["metadata"]["generateName"] = "set-".into();
+    let placed = PodBuilder(by_driver(&set, &snapshot, &policies).object).stored("s0");
+    assert!(seen_signing(&[placed]).executor("default", "set-0").unwrap().1.is_proven);
+}
+
+#[test]
 fn a_later_policy_does_not_move_a_running_application_under_any_scheduler() {
     for row in TABLE.iter().filter(|row| row.kind != "none") {
         let before = policies(row.kind, "lq");

@@ -345,7 +345,8 @@ proptest! {
             match op {
                 Op::Create(id) => {
                     if world.used.insert(id) {
-                        let mut pod = executor(id as u32).stored(&format!("e{id}")).phase("Pending").label("spark-version", "4.3.0");
+                        let owned = executor(id as u32).owned_by("Pod", "nb-driver", DRIVER_UID);
+                        let mut pod = owned.stored(&format!("e{id}")).phase("Pending").label("spark-version", "4.3.0");
                         pod.0["metadata"]["creationTimestamp"] = ours.now().wall.to_string().into();
                         world.pods.insert(id, pod);
                         world.change(id, &mut model, &mut ours, |pod| pod);

@@ -214,6 +214,33 @@ fn a_running_application_keeps_a_queue_that_the_file_drops() {
 }
 
 #[test]
+fn a_replica_that_is_behind_finds_no_forged_mark() {
+    let selects = Policy { validate: Validate::Enforce, matches: namespaces_with("env", "prod"), ..policy("volcano") };
+    let mut ahead = signing();
+    see_namespace(&mut ahead, "default", &[("env", "prod")], &[]);
+    let placed = PodBuilder(by_driver(&executor(1), &ahead, &only(selects.clone())).object);
+    assert!(judge(&created(&placed), &ahead, &only(selects.clone())).decision.allowed);
+    assert!(judge(&created(&placed), &signing(), &only(selects)).decision.allowed, "it has not seen the namespace");
+}
+
+#[test]
+fn a_driver_that_gets_its_name_later_is_valid() {
+    let mut app = Policy { validate: Validate::Enforce, ..policy("volcano") };
+    app.gang.shape = spark_usher::gang::Shape::App;
+    let mut unnamed = pod("").driver_of(APP);
+    unnamed.0["metadata"]["generateName"] = "job-".into();
+    unnamed.0["metadata"].as_object_mut().unwrap().remove("name");
+    for snapshot in [signing(), Snapshot::default()] {
+        let made = answer(&unnamed.created_by("job"), &snapshot, &only(app.clone())).object;
+        assert!(made["metadata"]["annotations"]["scheduling.k8s.io/group-name"].is_string());
+        // The API server names it between the two.
+        let named = PodBuilder(made).named("job-x7k2p");
+        let outcome = judge(&named.created_by("job"), &snapshot, &only(app.clone()));
+        assert!(outcome.decision.allowed, "{:?}", outcome.response);
+    }
+}
+
+#[test]
 fn a_mark_that_we_did_not_give_is_found_where_the_key_is_known() {
     let marked = executor(1).annotation("spark-usher.io/by", "x/volcano");
     let policies = only(Policy { validate: Validate::Enforce, ..policy("none") });

@@ -142,9 +142,11 @@ fn executor<'a>(question: &Question<'_, 'a>, policies: &Policies) -> Decision<'a
         return foreign(question, resolution);
     }
     let mut decision = Decision::pass(Reason::Owned);
-    // Without a scheduler of ours nothing rests on who created it.
-    decision.signs = Some(resolution.creator).filter(|_| effective.scheduler.row.kind != gang::NONE.kind);
     let seated = seat::executor(question, &effective, &resolution, driver_pod, &mut decision);
+    // Without a scheduler of ours nothing rests on who created it.
+    let places = |mutation: &Mutation| matches!(mutation, Mutation::Mark(_, labels::BY, _));
+    let signs = effective.scheduler.row.kind != gang::NONE.kind || decision.mutations.iter().any(places);
+    decision.signs = Some(resolution.creator).filter(|_| signs);
     own_executor(question, &resolution, seated, &mut decision);
     note_driver(&resolution, &mut decision);
     decision.driver = resolution.driver;

@@ -11,7 +11,7 @@ use serde::Deserializer;
 use serde::de::{DeserializeSeed, Error, IgnoredAny, MapAccess, Visitor};
 
 use super::decision::Decision;
-use super::request::{BadReview, GroupResource, Operation, Review, UserInfo, operation_of};
+use super::request::{BadReview, GroupResource, LenientUser, Operation, Review, UserInfo, operation_of};
 use super::validate::{Bench, is_trusted};
 use crate::driver::resolve::Requester;
 use crate::policy::{Policies, Validate};
@@ -26,7 +26,9 @@ pub fn parse(bytes: &[u8]) -> Result<Review<'_>, BadReview> {
     let mut head = Head::default();
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
     let outcome = ReviewSeed(&mut head).deserialize(&mut deserializer);
-    if !head.complete {
+    // Where it breaks off behind what is asked of whom, whoever asks is nobody that we know.
+    let is_known = !head.uid.is_empty() && !head.operation.is_empty() && head.resource.is_some();
+    if !head.complete && !is_known {
         outcome?;
     }
     if head.kind != "AdmissionReview" || head.version != "admission.k8s.io/v1" {
@@ -92,7 +94,7 @@ fn decide<'a>(review: &Review<'_>, policies: &'a Policies, bench: Bench<'_>, jud
     }
     decision.note(
         Reason::TooLarge,
-        "the review is too large to be read, or has more labels, annotations or owners than any pod: make the pod smaller"
+        "the review has more than 20 MiB, or its pod more than 1,024 labels, annotations or owners: make the pod smaller"
             .to_owned(),
     );
     decision.judged = judges.then_some(mode);
@@ -166,7 +168,7 @@ impl<'de> Visitor<'de> for RequestSeed<'_, 'de> {
                 "name" => head.name = map.next_value()?,
                 "namespace" => head.namespace = map.next_value()?,
                 "operation" => head.operation = map.next_value()?,
-                "userInfo" => head.user_info = map.next_value()?,
+                "userInfo" => head.user_info = map.next_value::<LenientUser<'de>>()?.0,
                 // Whoever writes in another order than an API server has the objects skipped, where they are there.
                 "object" | "oldObject" if !head.uid.is_empty() && !head.operation.is_empty() => {
                     head.complete = true;
@@ -196,9 +198,18 @@ mod tests {
         let review = parse(HEAD.as_bytes()).unwrap();
         assert_eq!((&*review.uid, &*review.namespace, &*review.requester.username), ("u", "team-a", "eve"));
         assert!(review.is_pod && review.operation == Operation::Create && review.pod.is_none());
-        for end in 0..HEAD.find("object").unwrap() - 1 {
+        let enough = HEAD.find("\"userInfo").unwrap();
+        for end in 0..HEAD.find("\"CREATE").unwrap() {
             assert!(parse(&HEAD.as_bytes()[..end]).is_err(), "cut at {end}");
         }
+        for end in enough..HEAD.find("\"object").unwrap() {
+            let review = parse(&HEAD.as_bytes()[..end]).unwrap();
+            assert!(matches!(&*review.requester.username, "" | "eve"), "cut at {end}");
+        }
+        // Whoever is in more groups than are kept is still asked.
+        let groups = vec!["\"g\""; 5000].join(",");
+        let many = HEAD.replace("\"g\"", &groups);
+        assert_eq!(&*parse(many.as_bytes()).unwrap().requester.username, "eve");
         let other = HEAD.replace("admission.k8s.io/v1", "admission.k8s.io/v1beta1");
         assert!(matches!(parse(other.as_bytes()), Err(BadReview::Kind { .. })));
         let whole = HEAD.replace("\"u\"", "\"\"") + "1}}}}}";

@@ -9,7 +9,7 @@ use serde::de::IgnoredAny;
 use crate::driver::resolve::Requester;
 use crate::json::Lean;
 use crate::spark::pod::Pod;
-use crate::spark::text::{Text, bounded, is_too_many};
+use crate::spark::text::{Text, bounded, first_of, is_too_many};
 
 /// What is no review that could be answered: the reply is a 400, not an answer.
 #[derive(Debug, thiserror::Error)]
@@ -149,6 +149,25 @@ struct Extra<'a> {
     pod_names: Option<Vec<Text<'a>>>,
     #[serde(default, rename = "authentication.kubernetes.io/pod-uid", deserialize_with = "bounded")]
     pod_uids: Option<Vec<Text<'a>>>,
+}
+
+/// The same of which lists are cut and not refused: for a head, in which nothing else tells who asks.
+#[derive(Default, Deserialize)]
+#[serde(from = "LenientWire<'a>", bound(deserialize = "'de: 'a"))]
+pub(super) struct LenientUser<'a>(pub(super) UserInfo<'a>);
+
+#[derive(Deserialize)]
+struct LenientWire<'a> {
+    #[serde(borrow, default)]
+    username: Text<'a>,
+    #[serde(default, deserialize_with = "first_of")]
+    groups: Option<Vec<Text<'a>>>,
+}
+
+impl<'a> From<LenientWire<'a>> for LenientUser<'a> {
+    fn from(wire: LenientWire<'a>) -> LenientUser<'a> {
+        LenientUser(UserInfo { username: wire.username, groups: wire.groups, extra: None })
+    }
 }
 
 impl<'a> From<UserInfo<'a>> for Requester<'a> {

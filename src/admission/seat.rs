@@ -155,7 +155,9 @@ pub(super) fn driver(
     let mut marks = Marks::default();
     (row.driver)(&ask, &mut marks);
     let group = pod.app_selector().filter(|_| effective.shape == Shape::App).map(|selector| {
-        let name = pod.metadata.name.as_deref().or(question.review.name.as_deref());
+        // It has no name yet when it is placed, and one when that is judged.
+        let named = pod.metadata.generate_name.is_none();
+        let name = pod.metadata.name.as_deref().or(question.review.name.as_deref()).filter(|_| named);
         policy.gang.name.render(name, selector)
     });
     let ours = join(question, row, group.as_deref(), &mut marks, creator, decision);

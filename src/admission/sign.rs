@@ -5,7 +5,7 @@ use super::decision::Decision;
 use super::mutation::Mutation;
 use crate::gang;
 use crate::signature::{Creator, Signature, Signer};
-use crate::snapshot::{MarkPlace, Placed, sign_driver};
+use crate::snapshot::{MarkPlace, Placed, sign_driver, signed_name};
 use crate::spark::labels;
 use crate::spark::role::Role;
 
@@ -58,14 +58,16 @@ pub(super) fn is_signed(question: &Question<'_, '_>, creator: Creator, by: &str)
         return false;
     };
     let signer = Signer::new(key, &question.review.namespace, selector, creator);
-    present.verifies(&sign_executor(signer, question, &[]))
+    present.verifies(&match question.pod.role() {
+        Role::Driver => sign_driver(signer, name(question)),
+        Role::Executor | Role::Other => sign_executor(signer, question, &[]),
+    })
 }
 
 /// The name that is signed: what the pod was made from, where it was made from something.
 fn name<'q>(question: &'q Question<'_, '_>) -> &'q str {
-    let metadata = &question.pod.metadata;
-    let name = metadata.generate_name.as_deref().or(metadata.name.as_deref());
-    name.or(question.review.name.as_deref()).unwrap_or_default()
+    let name = question.pod.metadata.name.as_deref().or(question.review.name.as_deref());
+    signed_name(question.pod, name).or(name).unwrap_or_default()
 }
 
 /// Signs the placement that a pod has after these mutations.

@@ -134,11 +134,14 @@ fn created(
             decision.note(Reason::ForeignCreator, sentence.clone());
         }
     }
-    // Without the key a replica cannot tell whose they are.
-    let forged = should
-        .mutations
-        .iter()
-        .any(|mutation| matches!(mutation, Mutation::Unmark(key) if [labels::BY, labels::SIGNATURE].contains(key)));
+    // Without the key a replica cannot tell whose they are; nor can one that has not seen what another rests on.
+    let undecided =
+        should.reason == Reason::Skipped || should.notes.iter().any(|(reason, _)| *reason == Reason::NamespaceUnknown);
+    let forged = !undecided
+        && should
+            .mutations
+            .iter()
+            .any(|mutation| matches!(mutation, Mutation::Unmark(key) if [labels::BY, labels::SIGNATURE].contains(key)));
     if forged && snapshot.signing_key().is_some() {
         decision.note(
             Reason::NotSeated,

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use crate::admission::{self, Bench, Decision, Operation};
 use crate::config::{self, Config};
 use crate::gang;
+use crate::http::limits::MAX_BODY;
 use crate::json;
 use crate::policy::Validate;
 use crate::snapshot::{Change, Conf, Namespace, Overrides, ServiceOwner, Sighting, Snapshot};
@@ -105,12 +106,33 @@ fn explain(args: &Args) -> Result<Explained, String> {
         review(args, &text, &snapshot).map_err(|error| format!("{}: {error}", args.file.display()))?;
     let body = serde_json::to_vec(&review).map_err(|error| error.to_string())?;
     let lean = admission::lean(&body);
-    let read = admission::request::parse(&lean).map_err(|error| format!("{}: {error}", args.file.display()))?;
-    let decision = admission::decide(&read, &snapshot, &config.policies);
+    let (read, whole) = read(&body, &lean).map_err(|error| format!("{}: {error}", args.file.display()))?;
+    let decision = if whole {
+        admission::decide(&read, &snapshot, &config.policies)
+    } else {
+        admission::head::mutate(&read, &config.policies, bench(&snapshot))
+    };
     let object = review.pointer("/request/object").cloned().unwrap_or(Value::Null);
     let mut explained = Explained::new(&decision, &read, object, creator)?;
     explained.judge(review, &snapshot, &config)?;
     Ok(explained)
+}
+
+/// What is known here: no account of our own, and not every namespace.
+fn bench(snapshot: &Snapshot) -> Bench<'_> {
+    Bench { snapshot, own: None, settled: true, listed: false }
+}
+
+/// A review as the webhook reads it: whole, or its head where it is too large.
+fn read<'a>(body: &'a [u8], lean: &'a json::Lean<'a>) -> Result<(admission::Review<'a>, bool), String> {
+    let whole = (body.len() <= MAX_BODY).then(|| admission::request::parse(lean));
+    match whole {
+        Some(Ok(review)) => Ok((review, true)),
+        None | Some(Err(admission::BadReview::TooMany(_))) => {
+            admission::head::parse(body).map(|review| (review, false)).map_err(|error| error.to_string())
+        }
+        Some(Err(error)) => Err(error.to_string()),
+    }
 }
 
 impl Explained {
@@ -158,9 +180,12 @@ impl Explained {
         json::set(&mut review, &["request", "object"], self.object.clone());
         let body = serde_json::to_vec(&review).map_err(|error| error.to_string())?;
         let lean = admission::lean_for_judging(&body);
-        let read = admission::request::parse(&lean).map_err(|error| error.to_string())?;
-        let judged =
-            admission::judge(&read, &config.policies, Bench { snapshot, own: None, settled: true, listed: false });
+        let (read, whole) = read(&body, &lean)?;
+        let judged = if whole {
+            admission::judge(&read, &config.policies, bench(snapshot))
+        } else {
+            admission::head::judge(&read, &config.policies, bench(snapshot))
+        };
         self.violations = judged.notes.iter().map(|(reason, text)| (reason.to_string(), text.clone())).collect();
         self.mode = judged.judged.filter(|_| !judged.notes.is_empty());
         self.warnings.extend(judged.warnings().filter(|_| judged.allowed));

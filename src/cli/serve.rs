@@ -62,8 +62,9 @@ pub(super) struct Args {
     /// Where the CA of a self-made certificate is written, for the caBundle of the webhook's configuration.
     #[arg(long, value_name = "FILE", requires = "self_made_for")]
     ca_out: Option<PathBuf>,
-    /// Keep the key that placements are signed with in this Secret of our namespace: the leader makes it. Without it a
-    /// policy that changes moves running applications, for nothing that a pod says about itself is believed.
+    /// Secret of our namespace that holds the key for signatures of placements: the first replica creates it, and a deleted
+    /// or emptied one gets the same key back. To replace the key, write 32 other bytes to its entry signing.key. Without
+    /// this flag a changed policy file applies to running applications at once.
     #[arg(long, value_name = "NAME")]
     signing_secret: Option<String>,
     /// CA bundle (PEM) for client certificates: the webhook accepts only clients with a certificate signed by it. A changed

@@ -107,7 +107,10 @@ fn life_of_crew(
     let mut judged: Option<(&str, &str)> = None;
     let owners = executors.iter().filter(counts).filter_map(|executor| executor.template.owner.as_ref());
     let owners = owners.filter(|owner| owner.is_pod).map(|owner| (&*owner.name, &*owner.uid));
-    for (name, uid) in owners.chain(learned.as_ref().map(|(name, uid)| (&**name, &**uid))) {
+    let owners = owners.map(|owner| (owner, true));
+    let mut owned = false;
+    for ((name, uid), owns) in owners.chain(learned.as_ref().map(|(name, uid)| ((&**name, &**uid), false))) {
+        owned |= owns;
         if judged.replace((name, uid)) == Some((name, uid)) {
             continue;
         }
@@ -116,6 +119,11 @@ fn life_of_crew(
             DriverLife::Gone => gone = true,
             DriverLife::Unknown => unknown = true,
         }
+    }
+    // The driver that was known before may have been followed by another one of the same application.
+    let next = || without_owner(key, app, snapshot, creator, executors);
+    if let Some((driver, is_certain)) = (gone && !unknown && !owned && !executors.is_empty()).then(next).flatten() {
+        return (DriverLife::Alive(driver), is_certain);
     }
     if gone {
         // One of whom nothing is known yet may be alive.
@@ -143,10 +151,12 @@ fn without_owner(
     if let Some(DriverLife::Alive(driver)) = by_host {
         return Some((driver, true));
     }
-    let driver = app.live_driver()?;
-    let maker = driver.signature.filter(|_| driver.is_proven).map(|signature| signature.creator());
-    // Of executors that nothing speaks for, the labelled driver is the likeliest, and no more than that.
-    (creator.is_none() || maker == creator).then(|| (driver.clone(), creator.is_some()))
+    let Some(maker) = creator else {
+        // Of executors that nothing speaks for, the labelled driver is the likeliest, and no more than that.
+        return app.live_driver().map(|driver| (driver.clone(), false));
+    };
+    let made = app.drivers.iter().find(|driver| driver.is_live() && driver.maker() == Some(maker));
+    made.map(|driver| (driver.clone(), true))
 }
 
 /// Answers for an application as a whole, for people: alive when the driver of any crew is.

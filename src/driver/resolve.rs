@@ -13,7 +13,7 @@ use std::fmt;
 use crate::policy::Policies;
 use crate::reason::Reason;
 use crate::signature::Creator;
-use crate::snapshot::{App, DriverPod, Executor, Life, Snapshot};
+use crate::snapshot::{App, DriverPod, Executor, Snapshot};
 use crate::spark::pod::Pod;
 use crate::spark::text::Text;
 
@@ -208,10 +208,7 @@ fn veto(creator: &FoundDriver<'_>, namespace: &str, pod: &Pod<'_>, snapshot: &Sn
 
 /// A labelled driver that lives and that, as our signature proves, this creator made.
 fn made_by(app: &App, creator: Creator) -> Option<&DriverPod> {
-    let made = |driver: &&std::sync::Arc<DriverPod>| {
-        let signed = driver.signature.filter(|_| driver.is_proven).map(|signature| signature.creator());
-        signed == Some(creator) && driver.life != Life::Ended && !driver.deleting
-    };
+    let made = |driver: &&std::sync::Arc<DriverPod>| driver.is_live() && driver.maker() == Some(creator);
     app.drivers.iter().find(made).map(|driver| &**driver)
 }
 

@@ -309,6 +309,10 @@ async fn read(mut body: Body, most: usize, room: &mut Room) -> Result<Read, Unre
     while let Some(frame) = room.wait(body.frame()).await.ok_or(Unread::Overload)? {
         let Ok(mut data) = frame.map_err(|_| Unread::BrokeOff)?.into_data() else { continue };
         if first.len() + all.len() + data.len() > most {
+            // Charged like every other, before a part of it is kept.
+            if !room.grow(data.len()) {
+                return Err(Unread::Overload);
+            }
             let mut head = BytesMut::with_capacity(HEAD_LEN);
             for part in [&first[..], &all[..], &data[..]] {
                 let free = HEAD_LEN - head.len();

@@ -332,13 +332,17 @@ impl Desk {
 
     /// Policies changed: everything is planned again.
     pub fn replan(&mut self) {
-        let apps = self.snapshot().apps.keys().cloned();
+        let all: Vec<AppKey> = self.known().collect();
+        self.touch(all);
+    }
+
+    /// Every application, also those of which only groups are left.
+    fn known(&self) -> impl Iterator<Item = AppKey> + '_ {
         let left =
             self.snapshot().groups.iter().filter_map(|(key, group)| {
                 group.selector.as_ref().map(|selector| AppKey::new(&key.namespace, selector))
             });
-        let all: Vec<AppKey> = apps.chain(left).collect();
-        self.touch(all);
+        self.snapshot().apps.keys().cloned().chain(left)
     }
 
     /// What is due now.
@@ -496,13 +500,12 @@ impl Desk {
 
     /// Forgets what was read, or could not be, and what nothing rests on any more. One pass over all applications.
     fn forget_unwanted(&mut self, policies: &Policies, now: Now) {
-        let apps = self.snapshot().apps.keys();
+        let known: BTreeSet<AppKey> = self.known().collect();
         let wanted: HashSet<Read> =
-            apps.flat_map(|key| interests(self.store.snapshot(), key, policies, &self.learned(key))).collect();
+            known.iter().flat_map(|key| interests(self.store.snapshot(), key, policies, &self.learned(key))).collect();
         let mut unfollowed = Vec::new();
-        let apps = &self.store.snapshot().apps;
         self.reading.retain(|read, reading| {
-            reading.askers.retain(|app| apps.contains_key(app));
+            reading.askers.retain(|app| known.contains(app));
             reading.checked.clear();
             let keep = reading.in_flight || wanted.contains(read);
             if let (false, Read::Pod(pod)) = (keep, read) {

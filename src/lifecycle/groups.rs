@@ -17,7 +17,7 @@ use crate::gang::{GangScheduler, GroupSpec, group};
 use crate::policy::overrides::{self, Effective, Source};
 use crate::policy::{Policy, default_overrides};
 use crate::reason::Reason;
-use crate::snapshot::{Executor, Group, GroupApi, GroupKey, Life, Overrides, Owner, Seat};
+use crate::snapshot::{DriverPod, Executor, Group, GroupApi, GroupKey, Life, Overrides, Owner, Seat};
 use crate::spark::ids::PodKey;
 use crate::spark::labels;
 use crate::spark::resources::ResourceList;
@@ -82,8 +82,15 @@ fn named<'v>(view: &View<'v>, present: &BTreeMap<&GroupKey, &Arc<Group>>) -> BTr
     all
 }
 
+impl<'v> Named<'v> {
+    /// The driver, where it is known by more than a label that anybody could write.
+    fn driver(&self) -> Option<&'v Arc<DriverPod>> {
+        self.crew.driver.pod().filter(|_| self.crew.is_certain)
+    }
+}
+
 fn rank(named: &Named<'_>, owner: Option<&Owner>) -> (bool, bool, bool, bool) {
-    let driver = named.crew.driver.pod();
+    let driver = named.driver();
     let owns = owner.is_some_and(|owner| driver.is_some_and(|driver| driver.uid == owner.uid));
     let is_ours = named.is_proven || named.with_driver;
     (named.crew.driver != DriverLife::Gone, is_ours, owns, named.crew.creator.is_some())
@@ -96,7 +103,7 @@ fn named_by<'v>(view: &View<'v>, crew: &'v Crew<'v>) -> BTreeMap<GroupKey, Named
     for driver in drivers.filter(|driver| driver.life != Life::Ended && !driver.deleting) {
         // A scheduler's controllers write group keys onto drivers too: only the one that we would give counts.
         if let Some((key, row)) = group_of(view, &driver.seat)
-            && [Some(&*driver.name), None].iter().any(|name| is_rendered(view, &driver.seat, &key.name, *name))
+            && is_of_driver(view, driver, &key.name)
         {
             let (members, seat) = (Vec::new(), &*driver.seat);
             all.insert(key, Named { row, crew, members, with_driver: true, seat, is_proven: false });
@@ -115,6 +122,16 @@ fn named_by<'v>(view: &View<'v>, crew: &'v Crew<'v>) -> BTreeMap<GroupKey, Named
         }
     }
     all
+}
+
+/// Whether a driver's group key is ours: we admitted the driver, or it is the one that its policy gives, as far as that is
+/// still known.
+fn is_of_driver(view: &View<'_>, driver: &DriverPod, name: &str) -> bool {
+    let rendered = |called| is_rendered(view, &driver.seat, name, called);
+    driver.is_proven
+        || policy_of(&driver.seat, view.policies).is_none()
+        || rendered(Some(&driver.name))
+        || rendered(None)
 }
 
 /// The group that an executor names and that we placed it in. The signature may be missing where a replica did not have the
@@ -202,7 +219,7 @@ fn keep(
         actions.extend(tell(view, named, Reason::MinMemberClamped, message));
     }
     let spec = (named.row.spec)(&wish.spec, api);
-    let driver = named.crew.driver.pod();
+    let driver = named.driver();
     let owner = driver.map(|pod| DriverRef { name: pod.name.clone(), uid: pod.uid.clone() });
     match present {
         None => actions.push(Action::CreateGroup {
@@ -353,7 +370,7 @@ fn wish(
         .iter()
         .filter(|member| member.template.default_profile && (member.is_proven || !named.is_proven))
         .collect();
-    let conf = named.crew.driver.pod().and_then(|driver| view.snapshot.conf(&driver.uid));
+    let conf = named.driver().and_then(|driver| view.snapshot.conf(&driver.uid));
     let remembered = memory.crews.get(&named.crew.creator).is_some_and(|memory| memory.started);
     let facts = SizeFacts {
         conf,
@@ -409,7 +426,7 @@ fn effective(view: &View<'_>, named: &Named<'_>) -> Effective {
     let fallback = Policy { overrides: default_overrides(), ..Policy::fallback() };
     let policy = policy_of(named.seat, view.policies).unwrap_or(&fallback);
     let none = Overrides::default();
-    let driver = named.crew.driver.pod().map_or(&none, |driver| &driver.overrides);
+    let driver = named.driver().map_or(&none, |driver| &driver.overrides);
     let namespace = view.snapshot.namespace(view.key.namespace()).map_or(&none, |namespace| &namespace.overrides);
     overrides::hear(policy, [(Source::Pod, &none), (Source::Driver, driver), (Source::Namespace, namespace)])
 }
@@ -422,7 +439,7 @@ fn with_driver(
     each: ResourceList,
     sizes: Option<Sizes>,
 ) -> ResourceList {
-    let driver = named.crew.driver.pod();
+    let driver = named.driver();
     let mut total = driver.map(|driver| driver.requests.clone()).unwrap_or_default();
     let conf = driver.and_then(|driver| view.snapshot.conf(&driver.uid));
     let each = if each.is_empty() {
@@ -470,7 +487,7 @@ fn lowered(key: &GroupKey, have: u32, wish: &Wish) -> String {
 
 /// Says something about the gang: on its driver's pod, else on its first executor.
 fn tell(view: &View<'_>, named: &Named<'_>, reason: Reason, message: String) -> Option<Action> {
-    let driver = named.crew.driver.pod().map(|pod| (pod.name.clone(), pod.uid.clone()));
+    let driver = named.driver().map(|pod| (pod.name.clone(), pod.uid.clone()));
     let first = || named.members.first().map(|member| (member.name.clone(), member.uid.clone()));
     let (name, uid) = driver.or_else(first)?;
     let pod = PodKey::new(view.key.namespace(), &name);

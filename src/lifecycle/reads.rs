@@ -33,7 +33,8 @@ pub fn reads(snapshot: &Snapshot, key: &AppKey, policies: &Policies, learned: &[
 
 /// Everything read by name that an application's plan rests on, known or not.
 pub fn interests(snapshot: &Snapshot, key: &AppKey, policies: &Policies, learned: &[&str]) -> Vec<Read> {
-    let Some(app) = snapshot.apps.get(key) else { return Vec::new() };
+    let nothing = App::default();
+    let app = snapshot.apps.get(key).map_or(&nothing, |app| &**app);
     // What the watch shows needs not be read.
     let unlabelled = learned.iter().filter(|name| app.driver(name).is_none());
     let mut wanted: Vec<Read> = unlabelled.map(|name| Read::Pod(PodKey::new(key.namespace(), name))).collect();

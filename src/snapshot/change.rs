@@ -365,7 +365,10 @@ impl Snapshot {
         }
         // One that comes from another application was verified for that one.
         let same = known.as_ref().filter(|known| {
-            !moved && known.signature == executor.signature && Arc::ptr_eq(&known.template, &executor.template)
+            !moved
+                && known.signature == executor.signature
+                && known.signed_name == executor.signed_name
+                && Arc::ptr_eq(&known.template, &executor.template)
         });
         executor.is_proven = match same {
             Some(known) => known.is_proven,

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use smol_str::SmolStr;
 
-use super::proof::{is_automatic, signed_name};
+use super::proof::{is_automatic, kept_signed_name};
 use crate::signature::{Creator, Signature};
 use crate::spark::evidence::Evidence;
 use crate::spark::ids::{AppKey, PodKey};
@@ -87,6 +87,18 @@ pub struct Template {
     pub seat: Arc<Seat>,
     /// What each requests.
     pub requests: ResourceList,
+}
+
+impl DriverPod {
+    /// Who created it, if that is proven.
+    pub fn maker(&self) -> Option<Creator> {
+        self.signature.filter(|_| self.is_proven).map(|signature| signature.creator())
+    }
+
+    /// Whether it still drives: it has not ended and is not on its way out.
+    pub fn is_live(&self) -> bool {
+        self.life != Life::Ended && !self.deleting
+    }
 }
 
 impl Executor {
@@ -488,7 +500,7 @@ impl Executor {
             is_over: is_over(pod),
             inactive_by_us: pod.annotation(labels::ENDED).is_some(),
             signature: pod.annotation(labels::SIGNATURE).and_then(Signature::parse),
-            signed_name: signed_name(pod),
+            signed_name: kept_signed_name(pod),
             is_proven: false,
             created: pod.metadata.creation_timestamp.as_deref().and_then(seconds).and_then(NonZeroI64::new),
             node: pod.spec.node_name.as_deref().map(|name| bounded(name, MAX_NAME)),
@@ -527,7 +539,7 @@ impl DriverPod {
                 pod.metadata.uid.as_deref().unwrap_or_default(),
             ),
             signature: pod.annotation(labels::SIGNATURE).and_then(Signature::parse),
-            signed_name: signed_name(pod),
+            signed_name: kept_signed_name(pod),
             is_proven: false,
             requests: workload(pod),
             seat: Arc::new(keys.seat_of(pod)),

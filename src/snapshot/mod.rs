@@ -29,7 +29,7 @@ pub use facts::{
     Sighting, Template, driver_host,
 };
 pub use group::{Group, GroupApi, GroupKey, ServedApis};
-pub use proof::{Placed, sign_driver};
+pub use proof::{Placed, sign_driver, signed_name};
 pub use store::{Batch, Calls, Store, SubscriberId};
 
 /// What a live GET of a driver's pod answered.

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::facts::{DriverPod, Executor, MAX_MARK, MAX_NAME, MarkPlace, Seat, SeatKeys, bounded};
+use super::facts::{DriverPod, Executor, MAX_MARK, MarkPlace, Seat, SeatKeys};
 use crate::signature::{Key, Signature, Signer};
 use crate::spark::ids::AppKey;
 use crate::spark::labels;
@@ -47,9 +47,21 @@ pub fn sign_driver(mut signer: Signer, name: &str) -> Signature {
     signer.sign()
 }
 
-/// The name that a signature covers, where that is not the pod's: it had none yet when it was signed.
-pub(super) fn signed_name(pod: &Pod<'_>) -> Option<Arc<str>> {
-    pod.metadata.generate_name.as_deref().map(|name| bounded(name, MAX_NAME))
+/// The name that a signature covers, where that is not the pod's: what it was made from (`generateName`), for it may have had
+/// no name yet when it was signed. What the pod's name does not begin with was not what it was made from.
+pub fn signed_name<'p>(pod: &'p Pod<'_>, name: Option<&str>) -> Option<&'p str> {
+    let base = pod.metadata.generate_name.as_deref()?;
+    // `k8s.io/apiserver/pkg/storage/names`: room for five random characters.
+    let base = base.get(..base.floor_char_boundary(MAX_BASE)).unwrap_or_default();
+    (!base.is_empty() && name.is_none_or(|name| name.starts_with(base))).then_some(base)
+}
+
+/// Longest base of a generated name.
+const MAX_BASE: usize = 58;
+
+/// The same for a pod as it is kept.
+pub(super) fn kept_signed_name(pod: &Pod<'_>) -> Option<Arc<str>> {
+    signed_name(pod, pod.metadata.name.as_deref()).map(Arc::from)
 }
 
 /// What an executor under review will say of its placement once it is patched.

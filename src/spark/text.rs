@@ -5,7 +5,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Deref;
 
-use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 /// Most entries of a map, or items of a list, that are read: more than any pod has. What is longer is an error that
 /// [`is_too_many`] knows, so that a small document cannot become a large one in memory.
@@ -56,6 +56,36 @@ where
         }
     }
     deserializer.deserialize_any(ListVisitor::<MOST, T>(PhantomData))
+}
+
+/// Reads the first items of a list and skips the rest; null is none.
+pub fn first_of<'de, D, T>(deserializer: D) -> Result<Option<Vec<T>>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    struct FirstVisitor<T>(PhantomData<T>);
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for FirstVisitor<T> {
+        type Value = Option<Vec<T>>;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a list")
+        }
+        fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
+            Ok(None)
+        }
+        fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+            let mut list = Vec::new();
+            while list.len() < MAX_ITEMS {
+                match seq.next_element()? {
+                    Some(item) => list.push(item),
+                    None => return Ok(Some(list)),
+                }
+            }
+            while seq.next_element::<IgnoredAny>()?.is_some() {}
+            Ok(Some(list))
+        }
+    }
+    deserializer.deserialize_any(FirstVisitor(PhantomData))
 }
 
 /// A string out of a JSON document. Borrowed unless it contained an escape sequence or came from a reader.

@@ -111,7 +111,9 @@ impl Stage<'_> {
         let running = serde_json::to_value(self.pods(&self.admin).get(story.driver_name()).await?)?;
         let address = text(&running, &["status", "podIP"]);
         for executor in &story.executors {
-            let executor = calling(executor.clone(), address);
+            // Of those that a StatefulSet owns only the address tells the driver.
+            let set = story.stateful_set.is_some();
+            let executor = if set { calling(executor.clone(), address) } else { executor.clone() };
             self.create(&self.pods(&client), with_owner(executor, kind, &name, &uid)).await?;
         }
         let created = clock::instant();

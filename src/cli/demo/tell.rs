@@ -122,6 +122,13 @@ impl Played {
             remove(&mut before, &["metadata", "ownerReferences"]);
             remove(&mut after, &["metadata", "ownerReferences"]);
         }
+        // The address of the driver in the other namespace is no change.
+        for pod in [&mut before, &mut after] {
+            let containers = pod.pointer_mut("/spec/containers").and_then(Value::as_array_mut);
+            for container in containers.into_iter().flatten() {
+                remove(container, &["env"]);
+            }
+        }
         let patch = json_patch::diff(&before, &after);
         diff::changes(&before, &serde_json::to_value(patch).unwrap_or_default())
     }
