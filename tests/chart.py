@@ -679,7 +679,9 @@ def installed(helm, kubectl_program, usher, folder, table):
             left = sandbox.request("GET", f"/apis/admissionregistration.k8s.io/v1/{kind}webhookconfigurations")["items"]
             assert not left, left
         ok("helm uninstall leaves no webhook behind")
-        idle = sorted(f"{verb} {what}" for verb, what in needed(table) - used)
+        # The sandbox serves no ValidatingAdmissionPolicies, and this installation has none.
+        installed = [right for right in table if right["when"] != "Policies"]
+        idle = sorted(f"{verb} {what}" for verb, what in needed(installed) - used)
         if idle:
             fail(f"rights that nothing used, and that a role should not have: {idle}")
         ok(f"every right of the roles was used ({len(used)} of them), and none was missing")
