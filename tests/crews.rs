@@ -165,6 +165,21 @@ fn a_strangers_label_does_not_hide_the_driver_of_the_same_maker() {
 }
 
 #[test]
+fn executors_of_two_users_are_two_crews_though_they_look_alike() {
+    let (mut snapshot, policies) = (signing(), only(policy("yunikorn")));
+    for (id, user) in [(1, "eve"), (2, "adam"), (3, "eve")] {
+        let placed = answer(&executor(id).created_by(user), &snapshot, &policies);
+        see(&mut snapshot, &PodBuilder(placed.object).stored(&format!("e{id}")));
+    }
+    let key = spark_usher::spark::ids::AppKey::new("default", APP);
+    let app = snapshot.app("default", APP).unwrap();
+    let crews = spark_usher::driver::life::crews(&key, app, &snapshot, std::iter::empty(), |_| None);
+    let mut sizes: Vec<usize> = crews.iter().map(|crew| crew.executors.len()).collect();
+    sizes.sort_unstable();
+    assert_eq!(sizes, [1, 2]);
+}
+
+#[test]
 fn drivers_whose_names_look_alike_have_a_gang_each() {
     let policies = only(policy("volcano"));
     let group = |name: &str, uid: &str| {

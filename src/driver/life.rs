@@ -63,13 +63,14 @@ pub fn crews<'s>(
     learned: impl Fn(Option<Creator>) -> Option<(Arc<str>, Arc<str>)>,
 ) -> Vec<Crew<'s>> {
     let mut by_creator: BTreeMap<Option<Creator>, Vec<&Arc<Executor>>> = BTreeMap::new();
-    // Executors of a crew share their template: who made them is computed once.
-    let mut last: Option<(&Arc<Template>, bool, Option<Creator>)> = None;
+    // Executors that nothing is proven of share their owner with their template: its digest is computed once.
+    let mut last: Option<(&Arc<Template>, Option<Creator>)> = None;
     for executor in app.executors.values() {
-        let same = last
-            .filter(|(template, proven, _)| Arc::ptr_eq(template, &executor.template) && *proven == executor.is_proven);
-        let creator = same.map_or_else(|| executor.counts_to(), |(_, _, creator)| creator);
-        last = Some((&executor.template, executor.is_proven, creator));
+        let same = last.filter(|(template, _)| !executor.is_proven && Arc::ptr_eq(template, &executor.template));
+        let creator = same.map_or_else(|| executor.counts_to(), |(_, creator)| creator);
+        if !executor.is_proven {
+            last = Some((&executor.template, creator));
+        }
         by_creator.entry(creator).or_default().push(executor);
     }
     for driver in &app.drivers {
