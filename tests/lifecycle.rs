@@ -191,7 +191,7 @@ async fn ends_are_told_in_every_way_and_the_driver_goes_first() {
     let cluster = Cluster::start().await;
     let config = "lifecycle: {finished: label, grace: 1s, poll: 5s}";
     let replica = Process::start(&cluster, "one", config, &cluster.kubeconfig());
-    cluster.pod_by(&cluster.client, &pod("nb-driver").driver_of(APP).conf_map("conf")).await;
+    let driver = cluster.pod_by(&cluster.client, &pod("nb-driver").driver_of(APP).conf_map("conf")).await;
     let conf =
         "spark.kubernetes.executor.apiPollingInterval=1s\nspark.kubernetes.executor.missingPodDetectDelta=500ms\n";
     cluster
@@ -200,7 +200,8 @@ async fn ends_are_told_in_every_way_and_the_driver_goes_first() {
         .await;
     cluster.phase("nb-driver", "Running").await;
     for id in 1..=4 {
-        cluster.pod_by(&cluster.client, &executor(id).label("spark-version", "4.3.0").driver_url("d")).await;
+        let owned = executor(id).owned_by("Pod", "nb-driver", &driver.uid().unwrap());
+        cluster.pod_by(&cluster.client, &owned.label("spark-version", "4.3.0").driver_url("d")).await;
         cluster.phase(&format!("nb-exec-{id}"), "Running").await;
     }
     eventually("they run", async || replica.debug("/debug/apps").await[0]["executors"]["running"] == 4).await;
