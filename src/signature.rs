@@ -38,27 +38,27 @@ impl fmt::Debug for Key {
     }
 }
 
-/// Who created a pod: a digest of the creating pod's uid, or of a user name.
+/// Who created a pod: a digest of the creating pod's or workload's name and uid, or of a user and whom it creates for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Creator {
-    is_pod: bool,
+    is_object: bool,
     digest: [u8; 8],
 }
 
 impl Creator {
     /// The pod of this name and uid. Both count: who claims a uid under another name means another pod.
     pub fn of_pod(name: &str, uid: &str) -> Creator {
-        Creator { is_pod: true, digest: short_digest(&["pod", name, uid]) }
+        Creator { is_object: true, digest: short_digest(&["pod", name, uid]) }
     }
 
     /// The StatefulSet, Deployment … of this name and uid.
     pub fn of_workload(name: &str, uid: &str) -> Creator {
-        Creator { is_pod: true, digest: short_digest(&["workload", name, uid]) }
+        Creator { is_object: true, digest: short_digest(&["workload", name, uid]) }
     }
 
     /// The user of this name, and what else tells whom that user creates for.
     pub fn of_user(username: &str, creates_for: &str) -> Creator {
-        Creator { is_pod: false, digest: short_digest(&["user", username, creates_for]) }
+        Creator { is_object: false, digest: short_digest(&["user", username, creates_for]) }
     }
 }
 
@@ -91,7 +91,7 @@ impl Signer {
     pub fn new(key: &Key, namespace: &str, selector: &str, creator: Creator) -> Signer {
         let mut context = hmac::Context::with_key(&key.0);
         context.update(DOMAIN);
-        context.update(&[u8::from(creator.is_pod)]);
+        context.update(&[u8::from(creator.is_object)]);
         context.update(&creator.digest);
         let mut signer = Signer { context, creator };
         signer.field(namespace);
@@ -139,12 +139,12 @@ impl Signature {
         if parts.next() != Some(VERSION) {
             return None;
         }
-        let is_pod = match parts.next()? {
+        let is_object = match parts.next()? {
             "o" => true,
             "u" => false,
             _ => return None,
         };
-        let creator = Creator { is_pod, digest: hex(parts.next()?)? };
+        let creator = Creator { is_object, digest: hex(parts.next()?)? };
         let mac = hex(parts.next()?)?;
         parts.next().is_none().then_some(Signature { creator, mac })
     }
@@ -153,7 +153,7 @@ impl Signature {
 /// `v1.o.` (an object) or `v1.u.` (a user), the creator and the code in lower-case hexadecimal.
 impl fmt::Display for Signature {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{VERSION}.{}.", if self.creator.is_pod { "o" } else { "u" })?;
+        write!(f, "{VERSION}.{}.", if self.creator.is_object { "o" } else { "u" })?;
         self.creator.digest.iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
         f.write_str(".")?;
         self.mac.iter().try_for_each(|byte| write!(f, "{byte:02x}"))

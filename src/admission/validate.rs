@@ -366,10 +366,11 @@ fn queue(
     let Some(queues) = &policy.queues else { return };
     // What a running application got before the policy changed it keeps: Spark 4.2 and newer count refused creations as
     // failures, and end.
-    let app = pod.app_selector().and_then(|selector| snapshot.app(&review.namespace, selector));
-    let creator = resolve::creator(&review.requester, &review.namespace, policies).ok();
-    let creator = resolve::signing_creator(&review.requester, creator.as_ref(), pod, policies);
-    let first = app.and_then(|app| app.first_seat(creator));
+    let first = || {
+        let app = pod.app_selector().and_then(|selector| snapshot.app(&review.namespace, selector))?;
+        let creator = resolve::creator(&review.requester, &review.namespace, policies).ok();
+        app.first_seat(resolve::signing_creator(&review.requester, creator.as_ref(), pod, policies))
+    };
     let present = pod.spec.scheduler_name.as_deref().unwrap_or(DEFAULT_SCHEDULER);
     for row in gang::TABLE {
         // Any policy may call a scheduler of this type by another name.
@@ -382,10 +383,12 @@ fn queue(
         }
         for (place, key) in row.queue_keys() {
             let Some(queue) = place.value(pod, key).filter(|queue| !queue.is_empty()) else { continue };
-            let was_there = old.is_some_and(|old| place.value(old, key) == Some(queue))
-                || first.is_some_and(|seat| seat.mark(place, key) == Some(queue));
             let allowed = policy.queue.as_deref() == Some(queue) || queues.iter().any(|pattern| pattern.matches(queue));
-            if !was_there && !allowed {
+            let was_there = || {
+                old.is_some_and(|old| place.value(old, key) == Some(queue))
+                    || first().is_some_and(|seat| seat.mark(place, key) == Some(queue))
+            };
+            if !allowed && !was_there() {
                 decision.note(
                     Reason::QueueNotAllowed,
                     format!(

@@ -54,7 +54,7 @@ pub(super) async fn clients(
     let clients = file.first(names).await.map_err(|error| anyhow::anyhow!("--client-ca {shown}: {error}"))?;
     let (followed, metrics, stop) = (clients.clone(), metrics.clone(), supervisor.token().clone());
     supervisor.spawn("client CA", async move {
-        let told = |outcome: Result<(), BadClientCa>| {
+        let reloaded = |outcome: Result<(), BadClientCa>| {
             let result = match outcome {
                 Ok(()) => {
                     tracing::info!(from = shown, "client CA taken over");
@@ -67,7 +67,7 @@ pub(super) async fn clients(
             };
             metrics.certificate_reloads.with_label_values(&[result]).inc();
         };
-        file.run(followed, stop, told).await;
+        file.run(followed, stop, reloaded).await;
         Ok(())
     });
     Ok(Some(clients))
@@ -104,14 +104,14 @@ pub(super) async fn serve(source: CertificateSource, around: Around<'_>) -> anyh
             let mut files = Files::new(certificate, key, every);
             take(files.first().await.map_err(|error| anyhow::anyhow!("{shown}: {error}"))?);
             supervisor.spawn("certificate files", async move {
-                files.run(stop, |outcome| told(outcome, &shown, &counted, &take)).await;
+                files.run(stop, |outcome| reloaded(outcome, &shown, &counted, &take)).await;
                 Ok(())
             });
         }
         CertificateSource::Managed(managed) => {
             let shown = format!("secret {}/{}", managed.secret.0, managed.secret.1);
             let kept = certificates::run(client, managed, leading, counted.clone(), stop, move |outcome| {
-                told(outcome, &shown, &counted, &take);
+                reloaded(outcome, &shown, &counted, &take);
             });
             supervisor.spawn("certificates", async move {
                 kept.await;
@@ -123,7 +123,7 @@ pub(super) async fn serve(source: CertificateSource, around: Around<'_>) -> anyh
 }
 
 /// Takes a new certificate over, or keeps the old one.
-fn told<E: std::fmt::Display>(
+fn reloaded<E: std::fmt::Display>(
     outcome: Result<Certificate, E>,
     shown: &str,
     metrics: &Metrics,

@@ -48,8 +48,7 @@ pub struct Crew<'s> {
 impl Crew<'_> {
     /// Whether two crews have the same driver: executors that came while the webhook was away are signed by nobody.
     pub fn has_driver_of(&self, other: &Crew<'_>) -> bool {
-        let uid = |crew: &Crew<'_>| crew.driver.pod().map(|pod| pod.uid.clone());
-        uid(self).is_some() && uid(self) == uid(other)
+        self.driver.pod().zip(other.driver.pod()).is_some_and(|(own, theirs)| own.uid == theirs.uid)
     }
 }
 
@@ -98,7 +97,7 @@ fn life_of_crew(
     let (mut gone, mut unknown) = (false, false);
     let own = app.drivers.iter().filter(|driver| creator == Some(driver.creator));
     for driver in own {
-        if driver.life != Life::Ended && !driver.deleting {
+        if driver.is_live() {
             return (DriverLife::Alive(driver.clone()), true);
         }
         gone = true;
@@ -156,8 +155,7 @@ fn without_owner(
         // Of executors that nothing speaks for, the labelled driver is the likeliest, and no more than that.
         return app.live_driver().map(|driver| (driver.clone(), false));
     };
-    let made = app.drivers.iter().find(|driver| driver.is_live() && driver.maker() == Some(maker));
-    made.map(|driver| (driver.clone(), true))
+    app.driver_made_by(maker).map(|driver| (driver.clone(), true))
 }
 
 /// Answers for an application as a whole, for people: alive when the driver of any crew is.

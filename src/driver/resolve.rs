@@ -13,7 +13,7 @@ use std::fmt;
 use crate::policy::Policies;
 use crate::reason::Reason;
 use crate::signature::Creator;
-use crate::snapshot::{App, DriverPod, Executor, Snapshot};
+use crate::snapshot::{DriverPod, Executor, Snapshot};
 use crate::spark::pod::Pod;
 use crate::spark::text::Text;
 
@@ -134,7 +134,7 @@ pub fn resolve<'a>(
             foreign_driver = foreign.is_some_and(|owner| is_foreign(owner, requester, namespace, snapshot, policies));
             owner
                 .or_else(|| from_driver_url(pod, namespace, snapshot))
-                .or_else(|| app.and_then(|app| made_by(app, signs)).map(|driver| found(How::AppSelector, driver)))
+                .or_else(|| app.and_then(|app| app.driver_made_by(signs)).map(|driver| found(How::AppSelector, driver)))
         }
     };
     Resolution { driver, ownership, foreign: foreign_driver, name_from_review, creator: signs }
@@ -200,16 +200,10 @@ fn veto(creator: &FoundDriver<'_>, namespace: &str, pod: &Pod<'_>, snapshot: &Sn
     }
     // A pod that creates drivers and their executors for others (a syncer, an operator) ends without ending those.
     let app = pod.app_selector().and_then(|selector| snapshot.app(namespace, selector));
-    match app.and_then(|app| made_by(app, Creator::of_pod(&creator.name, &creator.uid))) {
+    match app.and_then(|app| app.driver_made_by(Creator::of_pod(&creator.name, &creator.uid))) {
         Some(driver) if *driver.uid != *creator.uid => Err(Reason::CreatorNotDriver),
         _ => Ok(()),
     }
-}
-
-/// A labelled driver that lives and that, as our signature proves, this creator made.
-fn made_by(app: &App, creator: Creator) -> Option<&DriverPod> {
-    let made = |driver: &&std::sync::Arc<DriverPod>| driver.is_live() && driver.maker() == Some(creator);
-    app.drivers.iter().find(made).map(|driver| &**driver)
 }
 
 /// A pod that already owns the executor.

@@ -24,7 +24,7 @@ use super::action::Action;
 use super::checks::{Checks, Found, Polled};
 use super::election::Standing;
 use super::exits::{Exit, Exits};
-use super::finished;
+use super::finished::Due;
 use super::memory::Memory;
 use super::plan::plan;
 use super::reads::{Read, interests, is_unknown, outdated};
@@ -560,10 +560,8 @@ impl Desk {
             }
             self.held.remove(&key);
             let memory = self.memory.entry(key.clone()).or_default();
-            let mut actions = plan(self.store.snapshot(), &key, now.wall, policies, memory);
-            let due = finished::of(self.store.snapshot(), &key, now, policies, memory, &self.exits);
-            actions.extend(due.actions);
-            if let Some(later) = due.later {
+            let Due { actions, later } = plan(self.store.snapshot(), &key, now, policies, memory, &self.exits);
+            if let Some(later) = later {
                 self.graces.insert(key.clone(), later);
             }
             if memory.is_empty() {

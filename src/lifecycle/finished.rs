@@ -15,10 +15,11 @@ use super::action::{Action, DriverRef, Finish, Told};
 use super::cause::Cause;
 use super::exits::Exits;
 use super::memory::Memory;
-use crate::driver::life::{self, Crew, DriverLife};
+use super::plan;
+use crate::driver::life::{Crew, DriverLife};
 use crate::driver::resolve;
 use crate::plant::{self, Bug};
-use crate::policy::{Finished, Lifecycle, Policies};
+use crate::policy::{Finished, Lifecycle};
 use crate::reason::Reason;
 use crate::snapshot::{App, DriverPod, Executor, Snapshot};
 use crate::spark::habits::Habits;
@@ -29,32 +30,25 @@ use crate::spark::state::ExecutorPodState;
 const HANGS: SignedDuration = SignedDuration::from_secs(60);
 
 /// What is to be done about the finished executors of an application.
-pub(super) fn of(
-    snapshot: &Snapshot,
-    key: &AppKey,
-    now: Now,
-    policies: &Policies,
-    memory: &mut Memory,
-    exits: &Exits,
-) -> Due {
+pub(super) fn of(whole: &plan::View<'_>, now: Now, memory: &mut Memory, exits: &Exits) -> Due {
     let mut due = Due::default();
-    let Some(app) = snapshot.apps.get(key) else { return due };
+    let (snapshot, key, app) = (whole.snapshot, whole.key, whole.app);
     // A few name the trouble: a node that is lost leaves hundreds behind, and `why` shows them all.
     due.actions.extend(app.executors.values().filter_map(|executor| hangs(key, executor, now)).take(MOST_HANGING));
-    for crew in life::crews(key, app, snapshot, std::iter::empty(), |creator| memory.learned(creator)) {
+    for crew in whole.crews {
         let learned = memory.crews.get(&crew.creator).and_then(|memory| memory.driver.clone());
-        let last_driver = learned.or_else(|| last_driver(app, &crew));
+        let last_driver = learned.or_else(|| last_driver(app, crew));
         let view = View {
             snapshot,
             key,
             app,
-            crew: &crew,
+            crew,
             last_driver: last_driver.as_ref(),
             exits,
-            lifecycle: &policies.lifecycle,
+            lifecycle: &whole.policies.lifecycle,
             now,
         };
-        let of_crew = plan(&view);
+        let of_crew = of_crew(&view);
         due.actions.extend(of_crew.actions);
         due.later = due.later.into_iter().chain(of_crew.later).min();
         due.actions.extend(too_many_failures(&view, memory));
@@ -94,24 +88,24 @@ fn too_many_failures(view: &View<'_>, memory: &mut Memory) -> Option<Action> {
     }))
 }
 
-/// What the plan looks at.
-pub struct View<'v> {
+/// What the plan for one creator's executors looks at.
+struct View<'v> {
     /// The picture.
-    pub snapshot: &'v Snapshot,
+    snapshot: &'v Snapshot,
     /// The application's key.
-    pub key: &'v AppKey,
+    key: &'v AppKey,
     /// The application.
-    pub app: &'v App,
+    app: &'v App,
     /// The executors of one creator, and their driver.
-    pub crew: &'v Crew<'v>,
+    crew: &'v Crew<'v>,
     /// The driver's pod as it was last known, whose end is looked at again before anything is done because of it.
-    pub last_driver: Option<&'v DriverRef>,
+    last_driver: Option<&'v DriverRef>,
     /// What was noted of its ends.
-    pub exits: &'v Exits,
+    exits: &'v Exits,
     /// Settings.
-    pub lifecycle: &'v Lifecycle,
+    lifecycle: &'v Lifecycle,
     /// The time.
-    pub now: Now,
+    now: Now,
 }
 
 /// So many pods of an application that hang in Terminating are told of.
@@ -126,8 +120,8 @@ pub struct Due {
     pub later: Option<Instant>,
 }
 
-/// Plans for one application.
-pub fn plan(view: &View<'_>) -> Due {
+/// Plans for the executors of one creator.
+fn of_crew(view: &View<'_>) -> Due {
     let mut due = Due::default();
     if !view.crew.is_certain && !plant::is(Bug::UnknownIsGone) {
         return due;

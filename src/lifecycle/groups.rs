@@ -17,7 +17,7 @@ use crate::gang::{GangScheduler, GroupSpec, group};
 use crate::policy::overrides::{self, Effective, Source};
 use crate::policy::{Policy, default_overrides};
 use crate::reason::Reason;
-use crate::snapshot::{DriverPod, Executor, Group, GroupApi, GroupKey, Life, Overrides, Owner, Seat};
+use crate::snapshot::{DriverPod, Executor, Group, GroupApi, GroupKey, Overrides, Owner, Seat};
 use crate::spark::ids::PodKey;
 use crate::spark::labels;
 use crate::spark::resources::ResourceList;
@@ -100,7 +100,7 @@ fn rank(named: &Named<'_>, owner: Option<&Owner>) -> (bool, bool, bool, bool) {
 fn named_by<'v>(view: &View<'v>, crew: &'v Crew<'v>) -> BTreeMap<GroupKey, Named<'v>> {
     let mut all: BTreeMap<GroupKey, Named<'v>> = BTreeMap::new();
     let drivers = view.app.drivers.iter().filter(|driver| crew.creator == Some(driver.creator));
-    for driver in drivers.filter(|driver| driver.life != Life::Ended && !driver.deleting) {
+    for driver in drivers.filter(|driver| driver.is_live()) {
         // A scheduler's controllers write group keys onto drivers too: only the one that we would give counts.
         if let Some((key, row)) = group_of(view, &driver.seat)
             && is_of_driver(view, driver, &key.name)
@@ -110,7 +110,7 @@ fn named_by<'v>(view: &View<'v>, crew: &'v Crew<'v>) -> BTreeMap<GroupKey, Named
         }
     }
     for executor in crew.executors.iter().filter(|executor| executor.is_live()) {
-        if let Some((key, row)) = group_of_executor(view, executor) {
+        if let Some((key, row)) = group_of(view, &executor.template.seat) {
             let (seat, is_proven) = (&*executor.template.seat, executor.is_proven);
             let new = || Named { row, crew, members: Vec::new(), with_driver: false, seat, is_proven };
             let group = all.entry(key).or_insert_with(new);
@@ -134,19 +134,14 @@ fn is_of_driver(view: &View<'_>, driver: &DriverPod, name: &str) -> bool {
         || rendered(None)
 }
 
-/// The group that an executor names and that we placed it in. The signature may be missing where a replica did not have the
-/// key yet; then the mark alone counts, and whoever is proven comes first.
-fn group_of_executor(view: &View<'_>, executor: &Executor) -> Option<(GroupKey, &'static GangScheduler)> {
-    group_of(view, &executor.template.seat)
-}
-
 /// Whether a group has the name that the policy of a seat gives.
 fn is_rendered(view: &View<'_>, seat: &Seat, name: &str, driver: Option<&str>) -> bool {
     let policy = policy_of(seat, view.policies);
     policy.is_some_and(|policy| policy.gang.name.render(driver, view.key.selector()) == name)
 }
 
-/// The group that a marked seat names, where the scheduler has group objects.
+/// The group that a marked seat names, where the scheduler has group objects. The signature may be missing where a replica did
+/// not have the key yet; then the mark alone counts, and whoever is proven comes first.
 fn group_of(view: &View<'_>, seat: &Seat) -> Option<(GroupKey, &'static GangScheduler)> {
     let (_, kind) = seat.given_by()?;
     let row = GangScheduler::of_kind(kind).filter(|row| !row.apis.is_empty())?;
@@ -467,7 +462,7 @@ fn expects_more(view: &View<'_>, key: &GroupKey, named: &Named<'_>) -> bool {
             && executor.template.seat.by.is_some()
             && (executor.is_proven || !named.is_proven)
     };
-    let first = named.crew.executors.iter().find(placed).and_then(|executor| group_of_executor(view, executor));
+    let first = named.crew.executors.iter().find(placed).and_then(|executor| group_of(view, &executor.template.seat));
     first.is_none_or(|(first, _)| first == *key)
 }
 

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::action::Action;
+use super::exits::Exits;
+use super::finished::Due;
 use super::memory::Memory;
-use super::{adopt, groups};
+use super::{Now, adopt, finished, groups};
 use crate::driver::life::{self, Crew};
 use crate::policy::Policies;
 use crate::snapshot::{App, Group, GroupKey, Owner, Snapshot};
@@ -16,23 +17,26 @@ use crate::spark::ids::AppKey;
 pub fn plan(
     snapshot: &Snapshot,
     key: &AppKey,
-    now: Timestamp,
+    now: Now,
     policies: &Policies,
     memory: &mut Memory,
-) -> Vec<Action> {
+    exits: &Exits,
+) -> Due {
     let nothing = App::default();
     let app = snapshot.apps.get(key).map_or(&nothing, |app| &**app);
     let owners = groups_of(snapshot, key).filter_map(|(_, group)| group.owner.as_ref()).map(Owner::creator);
     let crews = life::crews(key, app, snapshot, owners, |creator| memory.learned(creator));
     memory.learn(&crews);
-    let view = View { snapshot, key, app, crews: &crews, policies, now };
+    let view = View { snapshot, key, app, crews: &crews, policies, now: now.wall };
     // Gangs first: they make pods start, and must not wait for a thousand adoptions.
     let mut actions = groups::plan(&view, memory);
     actions.extend(adopt::plan(&view));
+    let finished = finished::of(&view, now, memory, exits);
+    actions.extend(finished.actions);
     if app.is_empty() && view.groups().next().is_none() {
         *memory = Memory::default(); // Nothing is left to be remembered about.
     }
-    actions
+    Due { actions, later: finished.later }
 }
 
 /// What every part of a plan looks at.

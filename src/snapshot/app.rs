@@ -40,9 +40,13 @@ impl App {
 
     /// The labelled driver that still drives: not ended, not on its way out, the running one first.
     pub fn live_driver(&self) -> Option<&Arc<DriverPod>> {
-        let live = |driver: &&Arc<DriverPod>| driver.life != Life::Ended && !driver.deleting;
-        let running = self.drivers.iter().find(|driver| live(driver) && driver.life == Life::Running);
-        running.or_else(|| self.drivers.iter().find(live))
+        let running = self.drivers.iter().find(|driver| driver.is_live() && driver.life == Life::Running);
+        running.or_else(|| self.drivers.iter().find(|driver| driver.is_live()))
+    }
+
+    /// The labelled driver that still drives and that, as our signature proves, this creator made.
+    pub fn driver_made_by(&self, creator: Creator) -> Option<&Arc<DriverPod>> {
+        self.drivers.iter().find(|driver| driver.is_live() && driver.maker() == Some(creator))
     }
 
     /// Executors that are pending or running.

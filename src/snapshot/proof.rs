@@ -84,7 +84,7 @@ pub struct Placed<'p> {
 }
 
 impl Seat {
-    /// Covers the placement with a signature: [`SeatKeys::cover`] does the same with a pod under review.
+    /// Covers the placement with a signature: [`SeatKeys::sign_executor`] does the same with a pod under review.
     fn cover(&self, signer: &mut Signer) {
         signer.optional(self.by.as_deref());
         signer.field(&self.scheduler_name);

@@ -8,9 +8,10 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use spark_usher::gang::GangScheduler;
-use spark_usher::lifecycle::{Action, Memory, plan};
+use spark_usher::lifecycle::{Action, Exits, Memory, Now, plan};
 use spark_usher::policy::{Policies, Policy};
 use spark_usher::reason::Reason;
+use spark_usher::runtime::clock;
 use spark_usher::snapshot::{Change, Conf, Followed, Group, Owner, Replaced, ServedApis, Sighting, Snapshot};
 use spark_usher::spark::conf::AppConf;
 use spark_usher::spark::ids::{AppKey, PodKey};
@@ -92,8 +93,10 @@ impl Cluster {
 
     /// Plans until nothing is left to do.
     pub fn settle(&mut self) -> &mut Self {
+        let now = Now { at: clock::instant(), wall: self.now };
         for _ in 0..10 {
-            let actions = plan(&self.snapshot, &self.app, self.now, &self.policies, &mut self.memory);
+            let actions =
+                plan(&self.snapshot, &self.app, now, &self.policies, &mut self.memory, &Exits::default()).actions;
             let mut acted = false;
             for action in actions {
                 self.reasons.extend(action.reason());

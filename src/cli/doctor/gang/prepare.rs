@@ -66,7 +66,7 @@ async fn look(
     let annotation = |key: &str| crate::json::at(&driver, &["metadata", "annotations", key]).and_then(Value::as_str);
     let of_driver = Overrides::read(annotation);
     let chosen = file.as_ref().and_then(|policies| choose(policies, namespace, &known, &driver));
-    let chosen = chosen.map(|policy| (policy, hear(policy, &of_driver, &known.overrides)));
+    let chosen = chosen.map(|policy| (policy, effective(policy, &of_driver, &known.overrides)));
     let pod = rehearse(&driver).await.map_err(|stop| out.push(unrehearsed(stop, asked))).map_err(|()| Enough)?;
     let (policy, row) = placed(&pod, chosen.as_ref(), asked, out)?;
     let served = match gather::served(client).await {
@@ -183,7 +183,7 @@ fn choose<'p>(policies: &'p Policies, namespace: &str, known: &Namespace, driver
     }
 }
 
-fn hear(policy: &Policy, driver: &Overrides, namespace: &Overrides) -> Effective {
+fn effective(policy: &Policy, driver: &Overrides, namespace: &Overrides) -> Effective {
     let none = Overrides::default();
     overrides::hear(policy, [(Source::Pod, &none), (Source::Driver, driver), (Source::Namespace, namespace)])
 }
