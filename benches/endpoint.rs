@@ -30,7 +30,7 @@ use rustls_pki_types::pem::PemObject;
 use spark_usher::config;
 use spark_usher::http::limits::Limits;
 use spark_usher::http::server::{self, Deadlines, Ending, Listener};
-use spark_usher::http::webhook::{self, Mutate};
+use spark_usher::http::webhook::{self, Answers, Mutate};
 use spark_usher::runtime::clock;
 use spark_usher::snapshot::Snapshot;
 use spark_usher::telemetry::metrics::Metrics;
@@ -154,7 +154,11 @@ fn main() {
     });
     let ours = serve(
         "webhook",
-        webhook::router(mutate.clone(), mutate, Limits::default(), metrics.clone()),
+        webhook::router(
+            Answers { mutate: mutate.clone(), validate: mutate.clone(), admit: mutate },
+            Limits::default(),
+            metrics.clone(),
+        ),
         &serving,
         &metrics,
         &stop,

@@ -6,7 +6,7 @@
 //! ```text
 //! Road A  admission   bytes ─ http::webhook ─▶ admission::request ─┐
 //!                                                                 ├▶ admission::decide ─▶ Decision ─▶ admission::patch ─▶ response bytes
-//!                                      Arc<Snapshot> (lock-free) ──┘            └▶ again, on the final state: admission::judge
+//!                                      Arc<Snapshot> (lock-free) ──┘            └▶ on the result, or again on the final state: admission::judge
 //! Road B  lifecycle   watch, looks ─ cluster ─▶ snapshot::Change ─▶ Snapshot::apply ─▶ publish Arc<Snapshot>
 //!                       ├▶ snapshot::Store ─ batches ─▶ lifecycle::Exits ─▶ told once: log, metric, Event, `why`
 //!                       └▶ lifecycle::plan(&Snapshot, app, …) ─▶ Vec<Action> ─▶ cluster::apply ─▶ API call ─▶ (seen again by the watch)

@@ -95,6 +95,10 @@ MATRIX = {
          '"key":"tls.crt"', "cidr: 10.0.0.0/28"],
     ),
     "known callers by a ConfigMap": ({"webhook": {"clientCA": {"configMapName": "callers"}}}, ["configMap: {name: callers", "--client-ca="]),
+    "a call for each new pod": (
+        {"webhook": {"validating": {"creations": False}}, "validatingPolicy": {"enabled": True}},
+        ["path: /mutate-and-validate", "path: /validate", "resources: [pods], operations: [UPDATE]", "name: not-decided-by-policies"],
+    ),
     "without validation": ({"webhook": {"validating": {"enabled": False}}}, ["kind: MutatingWebhookConfiguration"]),
 }
 WRONG = {
@@ -114,6 +118,7 @@ WRONG = {
     "one port for two": ({"metrics": {"port": 8443}}, "expected two ports"),
     "a fallback that does not know the policies": ({"existingConfigMap": "theirs", "fallbackPolicy": {"enabled": True}}, "does not know the policy file"),
     "validating policies that do not know the policies": ({"existingConfigMap": "theirs", "validatingPolicy": {"enabled": True}}, "does not know the policy file"),
+    "new pods judged by nobody in the end": ({"webhook": {"validating": {"creations": False}}}, "expected both webhooks and validatingPolicy.enabled"),
     "a validating policy without a name of its own": (
         {"validatingPolicy": {"enabled": True}, "config": {"policies": [{"name": "default", "match": {"namespaces": ["a"]}}]}}, "expected another name"),
     "a validating policy with no name of an object": (
@@ -834,7 +839,11 @@ def taken_by_a_real_one(helm, folder):
               f"--service-account-signing-key-file={there}/sa.key", f"--token-auth-file={there}/tokens.csv", "--service-cluster-ip-range=10.0.0.0/24",
               "--authorization-mode=RBAC", "--disable-admission-plugins=ServiceAccount")
         kubectl = Kubectl(TOOLS / "kubectl", there / "kubeconfig")
-        answers = lambda: subprocess.run([*kubectl.base, "get", "namespace", "default"], capture_output=True).returncode == 0
+        # kubectl validates by the OpenAPI documents, which are there a little later than the API.
+        answers = lambda: all(
+            subprocess.run([*kubectl.base, "get", "--raw", path], capture_output=True).returncode == 0
+            for path in ("/readyz", "/api/v1/namespaces/default", "/openapi/v2", "/openapi/v3/apis/networking.k8s.io/v1")
+        )
         until("the real API server answers", answers, 90)
         for namespace in (NAMESPACE, "team-a", "team-b"):
             kubectl("create", "namespace", namespace)

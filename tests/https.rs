@@ -101,16 +101,17 @@ fn update_of(bytes: usize, username: &str) -> Vec<u8> {
     let mut review = update(&old, &executor(1), user);
     // As Go writes it: six bytes for one.
     review["request"]["object"]["spec"]["padding"] = "@".into();
-    let text = review.to_string();
-    // The order of an API server: who asks stands before the object.
+    in_order(&review).replace('@', &"\\u003c".repeat(bytes / 6)).into_bytes()
+}
+
+/// A review in the order of an API server: who asks stands before the object.
+fn in_order(review: &Value) -> String {
     let order = ["uid", "kind", "resource", "name", "namespace", "operation", "userInfo", "object", "oldObject"];
-    let request: Value = serde_json::from_str(&text).unwrap();
-    let fields: Vec<String> = order.iter().map(|key| format!("\"{key}\":{}", request["request"][key])).collect();
-    let text = format!(
+    let fields: Vec<String> = order.iter().map(|key| format!("\"{key}\":{}", review["request"][key])).collect();
+    format!(
         "{{\"kind\":\"AdmissionReview\",\"apiVersion\":\"admission.k8s.io/v1\",\"request\":{{{}}}}}",
         fields.join(",")
-    );
-    text.replace('@', &"\\u003c".repeat(bytes / 6)).into_bytes()
+    )
 }
 
 fn enforcing() -> Policies {
@@ -150,6 +151,28 @@ async fn no_size_gets_a_change_past_a_policy_that_enforces() {
     let read = stream.read(&mut answer).await.unwrap();
     let answer = String::from_utf8_lossy(&answer[..read]).into_owned();
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+}
+
+#[tokio::test]
+async fn one_call_changes_a_pod_and_judges_what_becomes_of_it() {
+    let endpoint = Setup { policies: enforcing(), ..Setup::default() }.start();
+    let admit = async |review: Value| {
+        let (status, answer) = endpoint.post_to("/mutate-and-validate", in_order(&review)).await;
+        assert_eq!(status, StatusCode::OK);
+        let answer: Value = serde_json::from_slice(&answer).unwrap();
+        answer["response"].clone()
+    };
+    let seated = admit(executor(1).created_by_pod("nb-driver", DRIVER_UID)).await;
+    assert_eq!((&seated["allowed"], seated.get("patch").is_some()), (&true.into(), true));
+    let forged = executor(1).owned_by("Pod", "victim", "9-9");
+    let refused = admit(forged.created_by_pod("nb-driver", DRIVER_UID)).await;
+    assert_eq!((&refused["allowed"], refused.get("patch")), (&false.into(), None));
+    let message = refused["status"]["message"].as_str().unwrap();
+    assert!(message.ends_with("(OwnerNotCreator; policy batch enforces)"), "{message}");
+    let mut large = forged;
+    large.0["spec"]["padding"] = "x".repeat(21 << 20).into();
+    assert_eq!(admit(large.created_by("eve")).await["allowed"], false);
+    with_metrics(&endpoint, r#"outcome="refused",reason="OwnerNotCreator",webhook="mutate-and-validate"} 1"#);
 }
 
 #[tokio::test]

@@ -198,7 +198,46 @@ fn agree(policies: &Policies, all: &[Compiled], what: &str, review: &Value, labe
         (denied, found) = Default::default();
     }
     assert_eq!(theirs, (denied, found.clone()), "{what}: {review:#}");
+    if !reaches_webhook(review) {
+        // It is not asked, so it would not have found more.
+        let reasons = judge(review, &Snapshot::default(), policies).decision.reasons;
+        let plain = ["Valid", "TrustedWriter", "NotSpark", "NotAPod", "NotCreate", "NamespaceUnknown"];
+        let decided = |reason: &str| DECIDED.contains(&reason) || plain.contains(&reason);
+        assert!(reasons.iter().all(|reason| decided(reason.as_str())), "{what}: {reasons:?}");
+    }
     found.len()
+}
+
+/// The condition of the chart's validating webhook that leaves out what the policies decide.
+static UNDECIDED: LazyLock<Program> = LazyLock::new(|| {
+    let template = include_str!("../charts/spark-usher/templates/validatingwebhookconfiguration.yaml");
+    let format = template.split('"').find(|text| text.starts_with("has(object.spec.%[1]s")).unwrap();
+    let fields = ["nodeSelector", "affinity"].map(|field| format.replace("%[1]s", field));
+    ENV.compile(&format!("request.operation == \"CREATE\" || {}", fields.join(" || "))).unwrap()
+});
+
+fn reaches_webhook(review: &Value) -> bool {
+    let mut context = Context::with_env(Arc::clone(&ENV));
+    for name in ["object", "oldObject"] {
+        let object = Some(&review["request"][name]).filter(|object| object.is_object());
+        context.add_variable(name, object.cloned().unwrap_or_else(|| json!({"spec": {}}))).unwrap();
+    }
+    context.add_variable("request", review["request"].clone()).unwrap();
+    UNDECIDED.execute(&context).unwrap().json().unwrap() == json!(true)
+}
+
+#[test]
+fn the_webhook_is_asked_about_what_the_policies_do_not_decide() {
+    let placed = |key: &str, value: Value| executor(1).stored("e-1").spec(key, value);
+    let pool = |name: &str| json!({"pool": name});
+    let asked = |old: &PodBuilder, new: &PodBuilder| reaches_webhook(&update(old, new, json!({"username": "eve"})));
+    let bare = || executor(1).stored("e-1");
+    assert!(reaches_webhook(&bare().created_by("eve")));
+    assert!(!asked(&bare(), &bare().label("spark-app-selector", "other")));
+    assert!(asked(&bare(), &placed("nodeSelector", pool("a"))) && asked(&placed("nodeSelector", pool("a")), &bare()));
+    assert!(asked(&placed("nodeSelector", pool("a")), &placed("nodeSelector", pool("b"))));
+    assert!(!asked(&placed("nodeSelector", pool("a")), &placed("nodeSelector", pool("a")).annotation("a", "b")));
+    assert!(asked(&bare(), &placed("affinity", json!({"nodeAffinity": {}}))));
 }
 
 const ENFORCED: &str = r#"

@@ -24,6 +24,8 @@ pub struct Decision<'a> {
     pub mutations: Vec<Mutation>,
     /// For a judgement: what is done about what was found.
     pub judged: Option<Validate>,
+    /// For a judgement: what was found, each reason with a sentence about this pod.
+    pub findings: Vec<(Reason, String)>,
     /// The creator that the pod's signature is to name, if it gets one.
     pub signs: Option<Creator>,
 }
@@ -39,16 +41,43 @@ impl<'a> Decision<'a> {
             driver: None,
             mutations: Vec::new(),
             judged: None,
+            findings: Vec::new(),
             signs: None,
         }
     }
 
     /// Adds a reason and its sentence. The weightiest becomes the decision's.
     pub fn note(&mut self, reason: Reason, sentence: String) {
+        self.weigh(reason);
+        self.notes.push((reason, sentence));
+    }
+
+    /// Adds what a judgement found, and its sentence.
+    pub fn find(&mut self, reason: Reason, sentence: String) {
+        self.weigh(reason);
+        self.findings.push((reason, sentence));
+    }
+
+    fn weigh(&mut self, reason: Reason) {
         if reason.weight() > self.reason.weight() {
             self.reason = reason;
         }
-        self.notes.push((reason, sentence));
+    }
+
+    /// Takes over what was found in the pod as this decision makes it.
+    pub(super) fn join(&mut self, judgement: Decision<'a>) {
+        self.weigh(judgement.reason);
+        self.judged = judgement.judged;
+        self.findings = judgement.findings;
+        // Said once.
+        if self.judged != Some(Validate::Audit) {
+            self.notes.retain(|(reason, _)| !self.findings.iter().any(|(found, _)| found == reason));
+        }
+        self.policy = self.policy.or(judgement.policy);
+        self.close_if(false);
+        if !self.allowed {
+            (self.reason, self.policy) = (judgement.reason, judgement.policy);
+        }
     }
 
     /// Refuses what could not be decided, when the policy is strict, and what was found, when it enforces. This is the
@@ -56,7 +85,7 @@ impl<'a> Decision<'a> {
     pub fn close_if(&mut self, strict: bool) {
         let closed = match self.judged {
             None => strict && self.reason.weight() == Weight::Undecided,
-            Some(mode) => mode == Validate::Enforce && !self.notes.is_empty(),
+            Some(mode) => mode == Validate::Enforce && !self.findings.is_empty(),
         };
         if closed {
             self.allowed = false;
@@ -64,17 +93,21 @@ impl<'a> Decision<'a> {
         }
     }
 
-    /// Whoever did this may: what was noted is no finding.
+    /// Whoever did this may: it is no finding.
     pub(super) fn trust(&mut self, reason: Reason) {
-        if !std::mem::take(&mut self.notes).is_empty() {
+        if !std::mem::take(&mut self.findings).is_empty() {
             self.reason = reason;
         }
     }
 
     /// Sentences for the client: what was left undone and what to do about it.
     pub fn warnings(&self) -> impl Iterator<Item = String> {
-        let heard = self.notes.iter().filter(|_| self.judged != Some(Validate::Audit));
-        heard.filter(|(reason, _)| reason.weight() >= Weight::Warning).map(|(_, text)| warning(text))
+        let heard = self.findings.iter().filter(|_| self.judged != Some(Validate::Audit));
+        self.notes
+            .iter()
+            .chain(heard)
+            .filter(|(reason, _)| reason.weight() >= Weight::Warning)
+            .map(|(_, text)| warning(text))
     }
 }
 

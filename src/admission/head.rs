@@ -63,6 +63,15 @@ pub fn judge<'a>(review: &Review<'_>, policies: &'a Policies, bench: Bench<'_>) 
     decide(review, policies, bench, true)
 }
 
+/// What a webhook answers that does both in one call.
+pub fn admit<'a>(review: &Review<'_>, policies: &'a Policies, bench: Bench<'_>) -> Decision<'a> {
+    let mut decision = mutate(review, policies, bench);
+    if decision.allowed && review.is_pod && review.operation == Operation::Create {
+        decision.join(judge(review, policies, bench));
+    }
+    decision
+}
+
 fn decide<'a>(review: &Review<'_>, policies: &'a Policies, bench: Bench<'_>, judges: bool) -> Decision<'a> {
     let is_ours = review.is_pod || (judges && review.is_status);
     if !is_ours {
@@ -92,12 +101,15 @@ fn decide<'a>(review: &Review<'_>, policies: &'a Policies, bench: Bench<'_>, jud
         mode = mode.max(validate);
         strict |= policy.strict;
     }
-    decision.note(
-        Reason::TooLarge,
+    let sentence =
         "the review has more than 20 MiB, or its pod more than 1,024 labels, annotations or owners: make the pod smaller"
-            .to_owned(),
-    );
-    decision.judged = judges.then_some(mode);
+            .to_owned();
+    if judges {
+        decision.find(Reason::TooLarge, sentence);
+        decision.judged = Some(mode);
+    } else {
+        decision.note(Reason::TooLarge, sentence);
+    }
     decision.close_if(strict);
     decision
 }

@@ -2,8 +2,10 @@
 //! the snapshot, so it is the same under reinvocation and dry run, and no API call is on the way.
 //!
 //! [`request`] reads, [`decide`](mod@decide) decides, [`mutation`] is what is to change, [`patch`] says it as RFC 6902,
-//! [`response`] writes the answer. [`validate`] judges what became of a pod, and changes of it.
+//! [`response`] writes the answer. [`validate`] judges what became of a pod, and changes of it;
+//! [`admit`](mod@admit) does both in one call.
 
+pub mod admit;
 mod cel;
 pub mod decide;
 pub mod decision;
@@ -18,6 +20,7 @@ mod sign;
 pub mod validate;
 pub mod validating_policy;
 
+pub use admit::admit;
 pub use decide::decide;
 pub use decision::Decision;
 pub use mutation::Mutation;

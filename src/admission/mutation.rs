@@ -1,7 +1,7 @@
 //! What is to change on a pod, and whether it is so already.
 
 use crate::snapshot::MarkPlace;
-use crate::spark::pod::Pod;
+use crate::spark::pod::{OwnerReference, Pod};
 
 /// One change. The list of variants is the list of everything that admission may ever touch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +37,37 @@ impl Mutation {
             Mutation::Mark(MarkPlace::Annotation, key, value) => pod.annotation(key) == Some(value),
             Mutation::Unmark(key) => pod.annotation(key).is_none(),
             Mutation::Owner { uid, .. } => pod.controller().is_some_and(|owner| *owner.uid == **uid),
+        }
+    }
+
+    /// Makes the change on a pod that was read, as [`patch`](super::patch) says it of the document.
+    pub(super) fn apply(&self, pod: &mut Pod<'_>) {
+        let metadata = &mut pod.metadata;
+        match self {
+            Mutation::SchedulerName(name) => pod.spec.scheduler_name = Some(name.clone().into()),
+            Mutation::PriorityClass(class) => {
+                pod.spec.priority_class_name = Some(class.clone().into());
+                (pod.spec.has_priority, pod.spec.has_preemption_policy) = (false, false);
+            }
+            Mutation::SchedulingGroup(group) => pod.spec.scheduling_group = Some(group.clone().into()),
+            Mutation::Mark(MarkPlace::Label, key, value) => {
+                metadata.labels.get_or_insert_default().set(key, value.clone());
+            }
+            Mutation::Mark(MarkPlace::Annotation, key, value) => {
+                metadata.annotations.get_or_insert_default().set(key, value.clone());
+            }
+            Mutation::Unmark(key) => {
+                if let Some(annotations) = &mut metadata.annotations {
+                    annotations.remove(key);
+                }
+            }
+            Mutation::Owner { name, uid } => metadata.owner_references.get_or_insert_default().push(OwnerReference {
+                api_version: "v1".into(),
+                kind: "Pod".into(),
+                name: name.clone().into(),
+                uid: uid.clone().into(),
+                controller: Some(true),
+            }),
         }
     }
 }

@@ -44,17 +44,16 @@ pub fn write(review: &Review<'_>, decision: &Decision<'_>) -> Vec<u8> {
 
 /// Why a pod may not come in, and what would let it.
 pub fn refusal(decision: &Decision<'_>) -> String {
+    let policy = decision.policy.unwrap_or("default");
+    if !decision.findings.is_empty() {
+        return format!("spark-usher: {} ({}; policy {policy} enforces)", findings(decision), reasons(decision));
+    }
     let (_, sentence) = decision
         .notes
         .iter()
         .find(|(reason, _)| *reason == decision.reason)
         .cloned()
         .unwrap_or_else(|| (decision.reason, decision.reason.text().to_owned()));
-    let policy = decision.policy.unwrap_or("default");
-    if decision.judged.is_some() {
-        let all: Vec<&str> = decision.notes.iter().map(|(_, sentence)| sentence.as_str()).collect();
-        return format!("spark-usher: {} ({}; policy {policy} enforces)", bounded(&all.join("; ")), reasons(decision));
-    }
     format!("spark-usher: {} ({}; policy {policy} is strict)", bounded(&sentence), decision.reason)
 }
 
@@ -66,8 +65,14 @@ fn bounded(text: &str) -> String {
 
 /// The reasons of what was found.
 fn reasons(decision: &Decision<'_>) -> String {
-    let names: Vec<&str> = decision.notes.iter().map(|(reason, _)| reason.as_str()).collect();
+    let names: Vec<&str> = decision.findings.iter().map(|(reason, _)| reason.as_str()).collect();
     names.join(", ")
+}
+
+/// What was found, in sentences.
+fn findings(decision: &Decision<'_>) -> String {
+    let all: Vec<&str> = decision.findings.iter().map(|(_, sentence)| sentence.as_str()).collect();
+    bounded(&all.join("; "))
 }
 
 /// Audit annotations; the API server prefixes the keys with the webhook's name. Pods that are none of ours leave none.
@@ -86,12 +91,11 @@ fn audit(out: &mut Vec<u8>, decision: &Decision<'_>) {
         out.extend_from_slice(br#","driver":"#);
         json_string(out, &crate::driver::resolve::write_note(driver));
     }
-    if decision.judged.is_some() && !decision.notes.is_empty() {
+    if !decision.findings.is_empty() {
         out.extend_from_slice(br#","violations":"#);
         json_string(out, &reasons(decision));
         out.extend_from_slice(br#","message":"#);
-        let all: Vec<&str> = decision.notes.iter().map(|(_, sentence)| sentence.as_str()).collect();
-        json_string(out, &bounded(&all.join("; ")));
+        json_string(out, &findings(decision));
     }
     out.push(b'}');
 }

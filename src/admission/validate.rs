@@ -82,7 +82,7 @@ pub fn judge<'a>(review: &Review<'a>, policies: &'a Policies, bench: Bench<'_>) 
     }
     // Who changes the labels that choose the policy does not choose a milder one.
     let mode = policy.validate.max(next.validate);
-    let only_seat = decision.notes.iter().all(|(reason, _)| *reason == Reason::NotSeated);
+    let only_seat = decision.findings.iter().all(|(reason, _)| *reason == Reason::NotSeated);
     let is_known = listed || (before && after);
     let young = (only_seat && !settled) || !is_known;
     decision.judged = Some(if young { mode.min(Validate::Warn) } else { mode });
@@ -122,7 +122,7 @@ fn created(
         if let Some(owner) = resolve::from_owner_reference(pod)
             && let Some(but) = objection(review, pod, &owner, snapshot, policies)
         {
-            decision.note(
+            decision.find(
                 Reason::OwnerNotCreator,
                 format!(
                     "the executor names pod {} as its driver, but {but}: leave the ownerReference to Spark or spark-usher",
@@ -131,7 +131,7 @@ fn created(
             );
         }
         if let Some((_, sentence)) = should.notes.iter().find(|(reason, _)| *reason == Reason::ForeignCreator) {
-            decision.note(Reason::ForeignCreator, sentence.clone());
+            decision.find(Reason::ForeignCreator, sentence.clone());
         }
     }
     // Without the key a replica cannot tell whose they are; nor can one that has not seen what another rests on.
@@ -143,7 +143,7 @@ fn created(
             .iter()
             .any(|mutation| matches!(mutation, Mutation::Unmark(key) if [labels::BY, labels::SIGNATURE].contains(key)));
     if forged && snapshot.signing_key().is_some() {
-        decision.note(
+        decision.find(
             Reason::NotSeated,
             "the pod carries a mark of spark-usher that spark-usher did not give it: remove it from the pod template"
                 .to_owned(),
@@ -151,7 +151,7 @@ fn created(
     }
     let lacks: Vec<&str> = should.mutations.iter().filter_map(lacking).collect();
     if !lacks.is_empty() {
-        decision.note(
+        decision.find(
             Reason::NotSeated,
             format!(
                 "the pod lacks {}: the mutating webhook of spark-usher did not answer, or something undid what it set",
@@ -216,13 +216,13 @@ fn changed(review: &Review<'_>, old: &Pod<'_>, pod: &Pod<'_>, decision: &mut Dec
     let may = "an account that may is named in trustedWriters";
     let identity = [labels::ROLE, labels::APP_SELECTOR].into_iter().filter(|key| old.label(key) != pod.label(key));
     if let Some(keys) = listed(identity) {
-        decision.note(
+        decision.find(
             Reason::ApplicationChanged,
             format!("{who} changed {keys}, which says whose executor this is: {may}"),
         );
     }
     if owners(old) != owners(pod) {
-        decision.note(
+        decision.find(
             Reason::OwnerChanged,
             format!("{who} changed the ownerReferences, by which the pod ends with its driver: {may}"),
         );
@@ -232,7 +232,7 @@ fn changed(review: &Review<'_>, old: &Pod<'_>, pod: &Pod<'_>, decision: &mut Dec
     let group = (old.spec.scheduling_group != pod.spec.scheduling_group).then_some("schedulingGroup");
     let marks = marks.filter(|(place, key)| place.value(old, key) != place.value(pod, key)).map(|(_, key)| key);
     if let Some(keys) = listed(marks.chain(group)) {
-        decision.note(Reason::SeatChanged, format!("{who} changed {keys}, by which the pod is scheduled: {may}"));
+        decision.find(Reason::SeatChanged, format!("{who} changed {keys}, by which the pod is scheduled: {may}"));
     }
 }
 
@@ -261,7 +261,7 @@ fn scheduler(pod: &Pod<'_>, policies: &Policies, decision: &mut Decision<'_>) {
         }
         // Read once, however many policies ask.
         let Some(affinity) = affinity.get_or_insert_with(|| required_nodes(pod)) else {
-            decision.note(
+            decision.find(
                 Reason::TooLarge,
                 "the pod's node affinity has more terms than any pod's: make it smaller".to_owned(),
             );
@@ -274,7 +274,7 @@ fn scheduler(pod: &Pod<'_>, policies: &Policies, decision: &mut Decision<'_>) {
                 // Writing to a string does not fail.
                 let _ = write!(pool, "{comma}{key}={value}");
             }
-            decision.note(
+            decision.find(
                 Reason::OtherScheduler,
                 format!(
                     "the pod asks for nodes with {pool}, which {wanted} places alone, but names {}: two schedulers promise the same room (OutOfcpu)",
@@ -389,7 +389,7 @@ fn queue(
                     || first().is_some_and(|seat| seat.mark(place, key) == Some(queue))
             };
             if !allowed && !was_there() {
-                decision.note(
+                decision.find(
                     Reason::QueueNotAllowed,
                     format!(
                         "queue {} ({key}) is not one that policy {} lets namespace {} use: name another, or ask for it in queues",

@@ -24,7 +24,7 @@ use crate::config::{BadConfig, Config, Reloader};
 use crate::http::capacity::Capacities;
 use crate::http::limits::Limits;
 use crate::http::server::{self, Deadlines, Ending, Listener};
-use crate::http::webhook::{Mutate, Validate};
+use crate::http::webhook::{Admit, Answers, Mutate, Validate};
 use crate::http::{admin, debug, webhook};
 use crate::lifecycle::{Settings, Standing};
 use crate::policy::Policies;
@@ -163,7 +163,8 @@ impl App {
             settle: options.settle,
             complete: complete.clone(),
         });
-        let routes = webhook::router(mutate, validate, Limits::default(), metrics.clone());
+        let answers = Answers { mutate, admit: Arc::new(Admit(validate.clone())), validate };
+        let routes = webhook::router(answers, Limits::default(), metrics.clone());
         let (tls, counted, end) = (Arc::new(serving.config_for(clients)), metrics.clone(), ending.clone());
         supervisor.spawn("webhook", async move {
             Ok(server::serve_tls(secure, tls, routes, Deadlines::default(), counted, end).await?)

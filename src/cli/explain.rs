@@ -186,8 +186,8 @@ impl Explained {
         } else {
             admission::head::judge(&read, &config.policies, bench(snapshot))
         };
-        self.violations = judged.notes.iter().map(|(reason, text)| (reason.to_string(), text.clone())).collect();
-        self.mode = judged.judged.filter(|_| !judged.notes.is_empty());
+        self.violations = judged.findings.iter().map(|(reason, text)| (reason.to_string(), text.clone())).collect();
+        self.mode = judged.judged.filter(|_| !judged.findings.is_empty());
         self.warnings.extend(judged.warnings().filter(|_| judged.allowed));
         if !judged.allowed || read.operation == Operation::Update {
             (self.allowed, self.reason) = (judged.allowed, judged.reason);

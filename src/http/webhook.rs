@@ -1,4 +1,4 @@
-//! `POST /mutate` and `POST /validate`: what API servers call.
+//! `POST /mutate`, `/validate` and `/mutate-and-validate`: what API servers call.
 
 use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -122,34 +122,55 @@ impl Validate {
         changed.as_ref().is_none_or(|changed| clock::instant().duration_since(**changed) >= self.settle)
     }
 
-    fn is_listed(&self) -> bool {
-        *self.complete.borrow()
+    /// Answers a review, or the head of one that is too long to be read.
+    fn review(&self, body: &[u8], whole: Judge, head: Judge) -> Answered {
+        let lean = admission::lean_for_judging(body);
+        match admission::request::parse(&lean) {
+            Ok(review) => self.judge(&review, whole),
+            Err(BadReview::TooMany(_)) => self.head(body, head),
+            Err(bad) => Answered::bad(&bad),
+        }
+    }
+
+    fn head(&self, bytes: &[u8], judge: Judge) -> Answered {
+        match admission::head::parse(bytes) {
+            Ok(review) => self.judge(&review, judge),
+            Err(bad) => Answered::bad(&bad),
+        }
+    }
+
+    fn judge(&self, review: &Review<'_>, judge: Judge) -> Answered {
+        let (snapshot, policies, own) = (self.snapshot.load(), self.policies.load(), self.own.load());
+        let own = own.as_ref().map(|own| own.as_str());
+        let bench = Bench { snapshot: &snapshot, own, settled: self.is_settled(), listed: *self.complete.borrow() };
+        Answered::with(review, &judge(review, &policies, bench))
     }
 }
 
+/// One of the pure functions that judge.
+type Judge = for<'a> fn(&Review<'a>, &'a Policies, Bench<'_>) -> Decision<'a>;
+
 impl Answer for Validate {
     fn answer(&self, body: &[u8]) -> Answered {
-        let (snapshot, policies, own) = (self.snapshot.load(), self.policies.load(), self.own.load());
-        let own = own.as_ref().map(|own| own.as_str());
-        let lean = admission::lean_for_judging(body);
-        match admission::request::parse(&lean) {
-            Ok(review) => {
-                let bench = Bench { snapshot: &snapshot, own, settled: self.is_settled(), listed: self.is_listed() };
-                Answered::with(&review, &admission::judge(&review, &policies, bench))
-            }
-            Err(BadReview::TooMany(_)) => self.too_large(body),
-            Err(bad) => Answered::bad(&bad),
-        }
+        self.review(body, admission::judge, admission::head::judge)
     }
 
     fn too_large(&self, head: &[u8]) -> Answered {
-        let (snapshot, policies, own) = (self.snapshot.load(), self.policies.load(), self.own.load());
-        let own = own.as_ref().map(|own| own.as_str());
-        let bench = Bench { snapshot: &snapshot, own, settled: self.is_settled(), listed: self.is_listed() };
-        match admission::head::parse(head) {
-            Ok(review) => Answered::with(&review, &admission::head::judge(&review, &policies, bench)),
-            Err(bad) => Answered::bad(&bad),
-        }
+        self.head(head, admission::head::judge)
+    }
+}
+
+/// Answers mutating reviews, and refuses at once what the judgement of the result refuses.
+#[derive(Debug)]
+pub struct Admit(pub Arc<Validate>);
+
+impl Answer for Admit {
+    fn answer(&self, body: &[u8]) -> Answered {
+        self.0.review(body, admission::admit, admission::head::admit)
+    }
+
+    fn too_large(&self, head: &[u8]) -> Answered {
+        self.0.head(head, admission::head::admit)
     }
 }
 
@@ -194,8 +215,18 @@ struct Webhook {
     metrics: Arc<Metrics>,
 }
 
-/// The webhook's routes: who answers a creation, and who judges what became of it. They share their limits.
-pub fn router(mutate: Arc<dyn Answer>, validate: Arc<dyn Answer>, limits: Limits, metrics: Arc<Metrics>) -> Router {
+/// Who answers at which path.
+pub struct Answers {
+    /// `/mutate`: what is to change on a new pod.
+    pub mutate: Arc<dyn Answer>,
+    /// `/validate`: what became of it, and changes of it.
+    pub validate: Arc<dyn Answer>,
+    /// `/mutate-and-validate`: both in one call.
+    pub admit: Arc<dyn Answer>,
+}
+
+/// The webhook's routes. They share their limits.
+pub fn router(answers: Answers, limits: Limits, metrics: Arc<Metrics>) -> Router {
     let wrong_method =
         |State(webhook): State<Webhook>, request| elsewhere(webhook.limits, request, StatusCode::METHOD_NOT_ALLOWED);
     let elsewhere_limits = limits.clone();
@@ -205,8 +236,9 @@ pub fn router(mutate: Arc<dyn Answer>, validate: Arc<dyn Answer>, limits: Limits
         post(review).fallback(wrong_method).with_state(webhook)
     };
     Router::new()
-        .route("/mutate", route(Hook::Mutate, mutate))
-        .route("/validate", route(Hook::Validate, validate))
+        .route("/mutate", route(Hook::Mutate, answers.mutate))
+        .route("/validate", route(Hook::Validate, answers.validate))
+        .route("/mutate-and-validate", route(Hook::Admit, answers.admit))
         .fallback(wrong_path)
 }
 
@@ -215,7 +247,13 @@ async fn elsewhere(limits: Limits, request: Request, status: StatusCode) -> Resp
     let asked = format!("{} {}", request.method(), request.uri().path());
     let mut room = limits.enter(request.extensions());
     let _ = tokio::time::timeout(MAX_READING, read(request.into_body(), HEAD_LEN, &mut room)).await;
-    text(status, format!("expected POST /mutate or /validate, found {}\n", asked.chars().take(100).collect::<String>()))
+    text(
+        status,
+        format!(
+            "expected POST /mutate, /validate or /mutate-and-validate, found {}\n",
+            asked.chars().take(100).collect::<String>()
+        ),
+    )
 }
 
 async fn review(State(webhook): State<Webhook>, request: Request) -> Result<Response, Infallible> {

@@ -219,6 +219,17 @@ impl<'a> Entries<'a> {
         self.0.iter().map(|(k, v)| (k.as_str(), v.as_str()))
     }
 
+    /// Sets `key`, as a JSON Patch `add` does.
+    pub fn set(&mut self, key: &'static str, value: String) {
+        self.remove(key);
+        self.0.push((key.into(), value.into()));
+    }
+
+    /// Takes `key` off.
+    pub fn remove(&mut self, key: &str) {
+        self.0.retain(|(k, _)| *k != key);
+    }
+
     /// Whether there is no entry.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -155,15 +155,18 @@ pub enum Hook {
     Mutate,
     /// `/validate`.
     Validate,
+    /// `/mutate-and-validate`.
+    Admit,
 }
 
 impl Hook {
-    const ALL: [Hook; 2] = [Hook::Mutate, Hook::Validate];
+    const ALL: [Hook; 3] = [Hook::Mutate, Hook::Validate, Hook::Admit];
 
     fn as_str(self) -> &'static str {
         match self {
             Hook::Mutate => "mutate",
             Hook::Validate => "validate",
+            Hook::Admit => "mutate-and-validate",
         }
     }
 }

@@ -19,7 +19,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use spark_usher::http::capacity::Capacity;
 use spark_usher::http::limits::Limits;
 use spark_usher::http::server::{self, Deadlines, Ending, Listener};
-use spark_usher::http::webhook::{self, Answer, Mutate, Validate};
+use spark_usher::http::webhook::{self, Admit, Answer, Answers, Mutate, Validate};
 use spark_usher::policy::Policies;
 use spark_usher::runtime::clock;
 use spark_usher::snapshot::Snapshot;
@@ -132,7 +132,8 @@ impl Setup {
             complete: tokio::sync::watch::channel(true).1,
             own: Arc::new(ArcSwapOption::from_pointee("system:serviceaccount:spark-usher:spark-usher".to_owned())),
         });
-        let routes = webhook::router(answer, validate, self.limits, metrics.clone());
+        let answers = Answers { mutate: answer, admit: Arc::new(Admit(validate.clone())), validate };
+        let routes = webhook::router(answers, self.limits, metrics.clone());
         let ending = Ending { leaving: stop.clone(), stop: stop.clone(), drain: Duration::from_secs(5) };
         let config = Arc::new(serving.config_for(self.clients));
         let served = tokio::spawn(server::serve_tls(listener, config, routes, self.deadlines, metrics.clone(), ending));

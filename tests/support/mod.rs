@@ -260,7 +260,7 @@ pub struct OwnedDecision {
 
 impl From<&Decision<'_>> for OwnedDecision {
     fn from(decision: &Decision<'_>) -> Self {
-        let mut reasons: Vec<_> = decision.notes.iter().map(|(reason, _)| *reason).collect();
+        let mut reasons: Vec<_> = decision.notes.iter().chain(&decision.findings).map(|(reason, _)| *reason).collect();
         reasons.push(decision.reason);
         OwnedDecision {
             allowed: decision.allowed,
@@ -288,7 +288,43 @@ pub fn answer(review: &Value, snapshot: &Snapshot, policies: &Policies) -> Outco
     let mut object = review["request"]["object"].clone();
     json_patch::patch(&mut object, &serde_json::from_value::<json_patch::Patch>(patch.clone()).unwrap())
         .expect("the patch applies to the object shown");
-    Outcome { decision: (&decision).into(), response, patch, object }
+    let outcome = Outcome { decision: (&decision).into(), response, patch, object };
+    if review["request"]["operation"] == "CREATE" {
+        admits_as_both(review, snapshot, policies, &outcome);
+    }
+    outcome
+}
+
+/// `/mutate-and-validate` says what `/mutate` says, and refuses what `/validate` refuses of the result.
+fn admits_as_both(review: &Value, snapshot: &Snapshot, policies: &Policies, mutated: &Outcome) {
+    let mut result = review.clone();
+    result["request"]["object"] = mutated.object.clone();
+    let judged = judge(&result, snapshot, policies);
+    let body = serde_json::to_vec(review).unwrap();
+    let lean = admission::lean_for_judging(&body);
+    let parsed = admission::request::parse(&lean).unwrap();
+    let decision = admission::admit(&parsed, policies, bench(snapshot));
+    let answer: Value = serde_json::from_slice(&admission::response::write(&parsed, &decision)).unwrap();
+    let response = &answer["response"];
+    assert_eq!(decision.allowed, mutated.decision.allowed && judged.decision.allowed);
+    if !decision.allowed {
+        let refusal = if mutated.decision.allowed { &judged } else { mutated };
+        assert_eq!(response["status"], refusal.response["status"]);
+        assert!(response.get("patch").is_none());
+        return;
+    }
+    assert_eq!(decode_patch(response), mutated.patch);
+    let list = |response: &Value| response["warnings"].as_array().cloned().unwrap_or_default();
+    let both: Vec<Value> = [list(&mutated.response), list(&judged.response)].concat();
+    assert!(list(response).iter().all(|warning| both.contains(warning)), "{response} {both:?}");
+    let admitted = OwnedDecision::from(&decision);
+    assert!(
+        judged
+            .decision
+            .reasons
+            .iter()
+            .all(|reason| { *reason == judged.decision.reason || admitted.reasons.contains(reason) })
+    );
 }
 
 /// The decoded patch of a response, `[]` when there is none.
@@ -342,13 +378,17 @@ pub fn all_recorded() -> Vec<(String, Value)> {
 /// The account that we write with, in tests.
 pub const OWN: &str = "system:serviceaccount:spark-usher:spark-usher";
 
+/// What a judgement rests on.
+pub fn bench(snapshot: &Snapshot) -> admission::Bench<'_> {
+    admission::Bench { snapshot, own: Some(OWN), settled: true, listed: true }
+}
+
 /// Judges a review as `/validate` does.
 pub fn judge(review: &Value, snapshot: &Snapshot, policies: &Policies) -> Outcome {
     let body = serde_json::to_vec(review).unwrap();
     let lean = admission::lean_for_judging(&body);
     let review = admission::request::parse(&lean).unwrap();
-    let decision =
-        admission::judge(&review, policies, admission::Bench { snapshot, own: Some(OWN), settled: true, listed: true });
+    let decision = admission::judge(&review, policies, bench(snapshot));
     let answer: Value = serde_json::from_slice(&admission::response::write(&review, &decision)).unwrap();
     let response = answer["response"].clone();
     assert!(response.get("patch").is_none(), "a validating webhook may not patch");
