@@ -236,8 +236,8 @@ impl Room {
         for read in turn.reads {
             self.desk.answered(&read, spark_usher::lifecycle::Answer::Absent, self.at(since));
         }
-        for (app, _) in turn.actions {
-            self.desk.done(&app, false, false, self.began + since);
+        for (crew, _) in turn.actions {
+            self.desk.done(&crew, false, false, self.began + since);
         }
     }
 }

@@ -16,11 +16,11 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use spark_usher::gang::GangScheduler;
-use spark_usher::lifecycle::{Action, Answer, Desk, Now, Read, Settings, Standing, Turn};
+use spark_usher::lifecycle::{Action, Answer, CrewKey, Desk, Now, Read, Settings, Standing, Turn};
 use spark_usher::policy::Policies;
 use spark_usher::snapshot::{Change, Conf, DriverPod, Group, GroupKey, Life, Replaced, ServedApis, Sighting};
 use spark_usher::spark::conf::AppConf;
-use spark_usher::spark::ids::{AppKey, PodKey};
+use spark_usher::spark::ids::PodKey;
 use support::*;
 
 struct Office {
@@ -99,8 +99,16 @@ impl Office {
         self.turn()
     }
 
-    fn app(&self) -> AppKey {
-        AppKey::new("default", APP)
+    /// An executor that a running pod created, and what the turn brings once that pod was read.
+    fn created(&mut self, id: u32, creator: &str, uid: &str) -> Turn {
+        self.executor(id, creator, uid);
+        self.turn();
+        let driver = match pod(creator).stored(uid).phase("Running").sighting() {
+            Sighting::Other(_, pod) => pod,
+            other => panic!("{other:?}"),
+        };
+        self.answered(&Read::Pod(PodKey::new("default", creator)), Answer::Pod(driver));
+        self.turn()
     }
 }
 
@@ -113,6 +121,11 @@ fn notebook(uid: &str) -> DriverPod {
 
 fn read_notebook() -> Read {
     Read::Pod(PodKey::new("default", "notebook"))
+}
+
+/// Whose actions a turn begins.
+fn acting(turn: &Turn) -> CrewKey {
+    turn.actions[0].0.clone()
 }
 
 fn creates(turn: &Turn) -> usize {
@@ -249,9 +262,8 @@ fn a_pod_made_anew_under_the_same_name_is_read_again_at_once() {
     office.turn();
     let now = office.now;
     office.answered(&read_notebook(), Answer::Pod(notebook("u1")));
-    office.turn();
-    let app = office.app();
-    office.desk.done(&app, false, true, now);
+    let crew = acting(&office.turn());
+    office.desk.done(&crew, false, true, now);
     // The notebook is deleted and started again, and its next session creates executors.
     office.apply(Change::PodGone(PodKey::new("default", "nb-exec-1"), "e1".into()));
     office.executor(2, "notebook", "u2");
@@ -267,9 +279,10 @@ fn nobody_is_woken_while_actions_are_on_the_way() {
     office.executor(1, "notebook", "u1");
     office.turn();
     office.answered(&read_notebook(), Answer::Pod(notebook("u1")));
-    assert_eq!(creates(&office.turn()), 1);
-    let (app, now) = (office.app(), office.now);
-    office.desk.done(&app, true, false, now);
+    let turn = office.turn();
+    assert_eq!(creates(&turn), 1);
+    let now = office.now;
+    office.desk.done(&acting(&turn), true, false, now);
     let wake = office.turn().wake.unwrap();
     assert!(wake > office.now, "a failed write is tried after a pause");
     let again = office.after(1);
@@ -286,7 +299,6 @@ fn who_acts_again_and_again_does_so_ever_more_slowly() {
     office.executor(1, "notebook", "u1");
     office.turn();
     office.answered(&read_notebook(), Answer::Pod(notebook("u1")));
-    let app = office.app();
     // Somebody deletes the group as soon as it is made.
     let mut made = 0;
     for _ in 0..240 {
@@ -294,12 +306,41 @@ fn who_acts_again_and_again_does_so_ever_more_slowly() {
         if creates(&turn) > 0 {
             made += 1;
             let now = office.now;
-            office.desk.done(&app, false, true, now);
+            office.desk.done(&acting(&turn), false, true, now);
         }
         office.apply(nothing(Replaced::Groups("volcano", Vec::new())));
         office.desk.replan();
     }
     assert!((6..=16).contains(&made), "{made} times in a minute");
+}
+
+#[test]
+fn whoever_else_creates_executors_of_an_application_holds_up_nobody() {
+    for (failed, wrote) in [(true, false), (false, true)] {
+        let mut office = Office::open();
+        let turn = office.created(1, "eve", "u9");
+        assert_eq!(creates(&turn), 1);
+        let eve = acting(&turn);
+        // While actions for the stranger's executors are on the way, those for others are begun.
+        let turn = office.created(2, "notebook", "u1");
+        assert_eq!(creates(&turn), 1);
+        let victim = acting(&turn);
+        assert_ne!(victim, eve);
+        let now = office.now;
+        office.desk.done(&victim, false, true, now);
+        // And when those fail again and again, or are undone, too.
+        for _ in 0..20 {
+            let now = office.now;
+            office.desk.done(&eve, failed, wrote, now);
+            office.desk.replan();
+            let turn = office.turn();
+            assert!(turn.actions.iter().any(|(crew, _)| *crew == victim), "the group is not there yet");
+            let now = office.now;
+            office.desk.done(&victim, false, false, now);
+        }
+        let wake = office.turn().wake.unwrap();
+        assert!(wake > office.now);
+    }
 }
 
 #[test]

@@ -69,8 +69,8 @@ impl Office {
         self.since += Duration::from_secs(seconds);
         let now = self.now();
         let mut turn = self.desk.turn(now, &self.policies, self.standing);
-        for (app, _) in &turn.actions {
-            self.desk.done(app, false, false, now.at);
+        for (crew, _) in &turn.actions {
+            self.desk.done(crew, false, false, now.at);
         }
         for read in std::mem::take(&mut turn.reads) {
             match &read {
@@ -250,13 +250,13 @@ fn an_end_is_told_once_however_long_its_pod_stays_and_again_when_another_has_the
     // Long after its end the same uid would be news again: there is no such thing, but memory is bounded.
     office.after(REMEMBERED.as_secs() + 2);
     assert_eq!(
-        office.desk.exits().failures(&AppKey::new("default", APP), None, office.now().at),
+        office.desk.exits().failures(&AppKey::new("default", APP), |_| true, None, office.now().at),
         1,
         "it counts for ever"
     );
     office.lose("nb-driver", DRIVER_UID);
     office.after(REMEMBERED.as_secs() + 2);
-    assert_eq!(office.desk.exits().failures(&AppKey::new("default", APP), None, office.now().at), 0);
+    assert_eq!(office.desk.exits().failures(&AppKey::new("default", APP), |_| true, None, office.now().at), 0);
 }
 
 #[test]
@@ -315,8 +315,20 @@ fn too_many_failures_are_told_once() {
     let told = actions.iter().filter(|(_, action)| action.reason() == Some(Reason::ExecutorFailuresExceeded)).count();
     assert_eq!(told, 1, "five, and three are allowed");
     let app = AppKey::new("default", APP);
-    assert_eq!(office.desk.exits().failures(&app, Some(Duration::from_secs(3600)), office.now().at), 5);
-    assert_eq!(office.desk.exits().failures(&app, Some(Duration::from_secs(10)), office.now().at), 0);
+    assert_eq!(office.desk.exits().failures(&app, |_| true, Some(Duration::from_secs(3600)), office.now().at), 5);
+    assert_eq!(office.desk.exits().failures(&app, |_| true, Some(Duration::from_secs(10)), office.now().at), 0);
+}
+
+#[test]
+fn failures_of_others_are_not_the_drivers_to_count() {
+    let mut office = Office::open(Finished::Label);
+    office.see(&driver());
+    office.conf("spark.executor.instances=1");
+    for id in 1..=9 {
+        office.see(&failed(id, 1).owned_by("Pod", "eve", "9-9"));
+    }
+    let actions = office.within(200);
+    assert_eq!(first_of(&actions, Reason::ExecutorFailuresExceeded), None);
 }
 
 #[test]

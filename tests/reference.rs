@@ -236,7 +236,7 @@ impl Ours {
             let id = exit.executor.exec_id.unwrap();
             assert!(round.removals.insert(id, parts(exit.spark())).is_none(), "once");
         }
-        for (app, actions) in turn.actions {
+        for (crew, actions) in turn.actions {
             for action in actions {
                 let Action::Finish { executor, how, .. } = action else { continue };
                 let id: u64 = executor.name().trim_start_matches("nb-exec-").parse().unwrap();
@@ -244,11 +244,11 @@ impl Ours {
                 assert!(all.insert(id), "one action an executor");
             }
             // Refused, so that the next round tries again.
-            self.desk.done(&app, false, false, now.at);
+            self.desk.done(&crew, false, false, now.at);
         }
         self.desk.replan();
         let app = spark_usher::spark::ids::AppKey::new("default", APP);
-        round.failures = self.desk.exits().failures(&app, None, now.at) as usize;
+        round.failures = self.desk.exits().failures(&app, |_| true, None, now.at) as usize;
         let _ = model;
         round
     }

@@ -37,7 +37,7 @@ fn is_trouble(error: &kube::Error) -> bool {
 /// The longest description of an action in the log.
 const MAX_DESCRIPTION: usize = 1024;
 
-/// What came of one application's actions.
+/// What came of the actions for one creator's executors.
 #[derive(Debug, Default)]
 pub struct Applied {
     /// What the answers told, so that the next plan needs not wait for the watch.
@@ -73,7 +73,7 @@ impl Writer {
         Writer { client, events, metrics }
     }
 
-    /// Does the actions of one application in their order. What fails is tried again with the next plan; after
+    /// Does the actions for one creator's executors of an application in their order. What fails is tried again with the next plan; after
     /// three failures so is the rest.
     pub async fn apply(&self, leadership: &Leadership, app: &AppKey, actions: Vec<Action>, dry_run: bool) -> Applied {
         let mut applied = Applied::default();

@@ -7,7 +7,7 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::gang;
-use crate::lifecycle::desk::pause;
+use crate::lifecycle::pace::pause;
 use crate::snapshot::{Change, GroupApi, ServedApis};
 
 /// How often the cluster is asked.

@@ -22,13 +22,12 @@ use super::watch::{self, Groups, Sink};
 use super::{discovery, poll, reads, report};
 use crate::gang;
 use crate::lifecycle::tally::{Notice, Tally};
-use crate::lifecycle::{Answer, Desk, Exit, Now, Polled, Read, Settings, Standing};
+use crate::lifecycle::{Answer, CrewKey, Desk, Exit, Now, Polled, Read, Settings, Standing};
 use crate::policy::Policies;
 use crate::runtime::clock;
 use crate::runtime::ready::Latch;
 use crate::runtime::supervise::Supervisor;
 use crate::snapshot::{Change, ServedApis, Sighting, Snapshot};
-use crate::spark::ids::AppKey;
 use crate::spark::state::ExecutorPodState;
 use crate::telemetry::metrics::Metrics;
 
@@ -154,7 +153,7 @@ async fn watch_groups(
 }
 
 type Reading = Pin<Box<dyn Future<Output = (Read, Answer)> + Send>>;
-type Acting = Pin<Box<dyn Future<Output = (AppKey, Applied)> + Send>>;
+type Acting = Pin<Box<dyn Future<Output = (CrewKey, Applied)> + Send>>;
 type Telling = Pin<Box<dyn Future<Output = (Notice, bool)> + Send>>;
 type Polling = Pin<Box<dyn Future<Output = Option<Polled>> + Send>>;
 
@@ -170,8 +169,8 @@ struct Loop {
     failed_polls: u32,
     tally: Tally,
     rewatch: channel::Sender<u64>,
-    /// Applications whose actions are on the way.
-    busy: Vec<AppKey>,
+    /// Whose actions are on the way.
+    busy: Vec<CrewKey>,
 }
 
 impl Loop {
@@ -210,7 +209,7 @@ impl Loop {
                     }
                 }
                 Some((read, answer)) = self.reading.next() => self.desk.answered(&read, answer, now()),
-                Some((app, applied)) = self.acting.next() => self.applied(&app, applied),
+                Some((crew, applied)) = self.acting.next() => self.applied(&crew, applied),
                 Some((notice, ok)) = self.telling.next() => self.tally.written(&notice, ok, clock::instant()),
                 Some(polled) = self.polling.next() => self.polled(polled),
                 Ok(()) = self.inputs.leading.changed() => self.leadership_changed(),
@@ -236,12 +235,12 @@ impl Loop {
         }
     }
 
-    fn applied(&mut self, app: &AppKey, applied: Applied) {
+    fn applied(&mut self, crew: &CrewKey, applied: Applied) {
         for change in applied.changes {
             self.desk.written(change, now());
         }
-        self.busy.retain(|busy| busy != app);
-        self.desk.done(app, applied.failed, applied.wrote, clock::instant());
+        self.busy.retain(|busy| busy != crew);
+        self.desk.done(crew, applied.failed, applied.wrote, clock::instant());
     }
 
     fn leadership_changed(&mut self) {
@@ -250,8 +249,8 @@ impl Loop {
             self.telling.clear();
             self.polling.clear();
             self.tally.clear();
-            for app in std::mem::take(&mut self.busy) {
-                self.desk.done(&app, false, false, clock::instant());
+            for crew in std::mem::take(&mut self.busy) {
+                self.desk.done(&crew, false, false, clock::instant());
             }
         }
     }
@@ -300,12 +299,12 @@ impl Loop {
             self.tally.count(exit, self.desk.snapshot(), now.at);
         }
         let dry_run = *self.inputs.dry_run.borrow();
-        for (app, actions) in turn.actions {
+        for (crew, actions) in turn.actions {
             let (writer, leadership) = (self.writer.clone(), leadership.clone());
-            self.busy.push(app.clone());
+            self.busy.push(crew.clone());
             self.acting.push(Box::pin(async move {
-                let applied = writer.apply(&leadership, &app, actions, dry_run).await;
-                (app, applied)
+                let applied = writer.apply(&leadership, &crew.app, actions, dry_run).await;
+                (crew, applied)
             }));
         }
         for notice in self.tally.due(now.at) {

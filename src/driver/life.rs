@@ -62,14 +62,7 @@ pub fn crews<'s>(
     learned: impl Fn(Option<Creator>) -> Option<(Arc<str>, Arc<str>)>,
 ) -> Vec<Crew<'s>> {
     let mut by_creator: BTreeMap<Option<Creator>, Vec<&Arc<Executor>>> = BTreeMap::new();
-    // Executors that nothing is proven of share their owner with their template: its digest is computed once.
-    let mut last: Option<(&Arc<Template>, Option<Creator>)> = None;
-    for executor in app.executors.values() {
-        let same = last.filter(|(template, _)| !executor.is_proven && Arc::ptr_eq(template, &executor.template));
-        let creator = same.map_or_else(|| executor.counts_to(), |(_, creator)| creator);
-        if !executor.is_proven {
-            last = Some((&executor.template, creator));
-        }
+    for (creator, executor) in with_creators(app) {
         by_creator.entry(creator).or_default().push(executor);
     }
     for driver in &app.drivers {
@@ -83,6 +76,28 @@ pub fn crews<'s>(
         Crew { creator, executors, driver, is_certain }
     };
     by_creator.into_iter().map(crew).collect()
+}
+
+/// The executors, and by which creator they count.
+fn with_creators(app: &App) -> impl Iterator<Item = (Option<Creator>, &Arc<Executor>)> {
+    // Executors that nothing is proven of share their owner with their template: its digest is computed once.
+    let mut last: Option<(&Arc<Template>, Option<Creator>)> = None;
+    app.executors.values().map(move |executor| {
+        let same = last.filter(|(template, _)| !executor.is_proven && Arc::ptr_eq(template, &executor.template));
+        let creator = same.map_or_else(|| executor.counts_to(), |(_, creator)| creator);
+        if !executor.is_proven {
+            last = Some((&executor.template, creator));
+        }
+        (creator, executor)
+    })
+}
+
+/// Whether executors of an application, and its drivers, are more than one crew.
+pub fn has_several_creators(app: &App) -> bool {
+    let drivers = app.drivers.iter().map(|driver| Some(driver.creator));
+    let mut creators = drivers.chain(with_creators(app).map(|(creator, _)| creator));
+    let first = creators.next();
+    creators.any(|creator| Some(creator) != first)
 }
 
 /// Whether the driver of a creator's executors lives, and whether that is certain.

@@ -2,7 +2,7 @@
 //! nothing. Before anything is written the edge reads the driver's pod live.
 
 use super::action::{Action, DriverRef, Told};
-use super::plan::View;
+use super::plan::{Plan, View};
 use crate::driver::life::{self, DriverLife};
 use crate::driver::resolve;
 use crate::gang;
@@ -11,12 +11,19 @@ use crate::snapshot::{Executor, Life, Seat};
 use crate::spark::ids::PodKey;
 use crate::spark::labels;
 
-pub(super) fn plan(view: &View<'_>) -> Vec<Action> {
+pub(super) fn plan(view: &View<'_>, plan: &mut Plan) {
     let foreign = |executor: &Executor| executor.template.note.as_deref() == Some(labels::FOREIGN);
-    let orphans = view.app.live().filter(|executor| {
-        executor.template.owner.is_none() && !executor.deleting && !executor.template.skip && !foreign(executor)
-    });
-    orphans.filter_map(|executor| adopt(view, executor)).collect()
+    let is_orphan = |executor: &Executor| {
+        executor.is_live()
+            && executor.template.owner.is_none()
+            && !executor.deleting
+            && !executor.template.skip
+            && !foreign(executor)
+    };
+    for crew in view.crews {
+        let orphans = crew.executors.iter().filter(|executor| is_orphan(executor));
+        plan.add(crew.creator, orphans.filter_map(|executor| adopt(view, executor)));
+    }
 }
 
 fn adopt(view: &View<'_>, executor: &Executor) -> Option<Action> {

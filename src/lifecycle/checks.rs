@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Now;
-use super::desk::pause;
+use super::pace::pause;
 use crate::plant::{self, Bug};
 use crate::snapshot::{Departed, Snapshot};
 use crate::spark::ids::{PodKey, is_newer};

@@ -24,8 +24,8 @@ use super::action::Action;
 use super::checks::{Checks, Found, Polled};
 use super::election::Standing;
 use super::exits::{Exit, Exits};
-use super::finished::Due;
 use super::memory::Memory;
+use super::pace::{CrewKey, Pace, pause};
 use super::plan::plan;
 use super::reads::{Read, interests, is_unknown, outdated};
 use crate::plant::{self, Bug};
@@ -52,27 +52,14 @@ const REFRESH: Duration = Duration::from_secs(60);
 const SWEEP: Duration = Duration::from_secs(15);
 /// How many reads are on the way at once.
 const READS_AT_ONCE: usize = 16;
-/// How many applications are acted upon at once.
-const APPS_AT_ONCE: usize = 16;
 /// After so many failures a plan is made without what could not be read.
 const PATIENCE: u32 = 3;
-/// The first pause after a failure; each further one is twice as long, up to [`LONGEST_PAUSE`].
-const PAUSE: Duration = Duration::from_millis(500);
 /// So often what is absent is awaited by growing pauses: about two minutes.
 const SOON_GIVEN_UP: u32 = 9;
 /// And from then on it is looked for this often.
 const RARELY: Duration = Duration::from_secs(600);
 /// So long a plan waits for what is read for it.
 const LONGEST_HELD: Duration = Duration::from_secs(30);
-/// The longest pause after a failure.
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-
-/// So many times an application is acted upon without a pause.
-const AT_ONCE: u32 = 5;
-/// The longest pause between actions that were done.
-const SLOWEST: Duration = Duration::from_secs(10);
-/// After so long without an action the count starts anew.
-const QUIET: Duration = Duration::from_secs(30);
 
 /// What is fixed for the life of the process.
 #[derive(Clone, Copy, Debug)]
@@ -109,8 +96,8 @@ pub enum Answer {
 pub struct Turn {
     /// Objects to read.
     pub reads: Vec<Read>,
-    /// Actions, by application, in their order.
-    pub actions: Vec<(AppKey, Vec<Action>)>,
+    /// Actions in their order, by whose executors they are for.
+    pub actions: Vec<(CrewKey, Vec<Action>)>,
     /// Ends to tell. Only the leader gets any.
     pub exits: Vec<Exit>,
     /// Whether the full truth is to be read now: [`Desk::polled`] takes it.
@@ -163,9 +150,7 @@ pub struct Desk {
     unplanned: BTreeSet<AppKey>,
     reading: BTreeMap<Read, Reading>,
     memory: HashMap<AppKey, Memory>,
-    acting: BTreeSet<AppKey>,
-    failures: HashMap<AppKey, (u32, Instant)>,
-    pace: HashMap<AppKey, (u32, Instant)>,
+    pace: Pace,
     /// Since when an application's plan waits for what is read: whoever names ever new pods must not hold it for ever.
     held: HashMap<AppKey, Instant>,
     listed: BTreeSet<&'static str>,
@@ -201,9 +186,7 @@ impl Desk {
             unplanned: BTreeSet::new(),
             reading: BTreeMap::new(),
             memory: HashMap::new(),
-            acting: BTreeSet::new(),
-            failures: HashMap::new(),
-            pace: HashMap::new(),
+            pace: Pace::default(),
             held: HashMap::new(),
             listed: BTreeSet::new(),
             leading: false,
@@ -382,6 +365,7 @@ impl Desk {
         self.due_reads(now.at, &mut turn);
         if !leading {
             self.unplanned.clear();
+            self.pace.give_up();
             self.memory.clear();
             self.held.clear();
             self.graces.clear();
@@ -393,6 +377,7 @@ impl Desk {
                 self.graces.remove(&app);
                 self.unplanned.insert(app);
             }
+            self.unplanned.extend(self.pace.freed(now.at));
             self.plans(now, policies, &mut turn);
             if self.poll.is_some_and(|due| due <= now.at) {
                 turn.poll = !plant::is(Bug::NeverPolls);
@@ -542,15 +527,11 @@ impl Desk {
     fn plans(&mut self, now: Now, policies: &Policies, turn: &mut Turn) {
         let unsettled: BTreeSet<&AppKey> =
             self.reading.values().filter(|reading| !reading.is_settled()).flat_map(|reading| &reading.askers).collect();
-        let mut later = Vec::new();
-        while self.acting.len() < APPS_AT_ONCE
+        while self.pace.has_room()
             && let Some(key) = self.unplanned.pop_first()
         {
-            let not_yet =
-                |held: &HashMap<AppKey, (u32, Instant)>| held.get(&key).is_some_and(|(_, until)| *until > now.at);
-            if self.acting.contains(&key) || not_yet(&self.failures) || not_yet(&self.pace) {
-                later.push(key);
-                continue;
+            if self.pace.holds(&key, now.at, self.store.snapshot()) {
+                continue; // Planned again when it may act.
             }
             if unsettled.contains(&key) {
                 let since = *self.held.entry(key.clone()).or_insert(now.at);
@@ -560,21 +541,15 @@ impl Desk {
             }
             self.held.remove(&key);
             let memory = self.memory.entry(key.clone()).or_default();
-            let Due { actions, later } = plan(self.store.snapshot(), &key, now, policies, memory, &self.exits);
-            if let Some(later) = later {
+            let plan = plan(self.store.snapshot(), &key, now, policies, memory, &self.exits);
+            if let Some(later) = plan.later {
                 self.graces.insert(key.clone(), later);
             }
             if memory.is_empty() {
                 self.memory.remove(&key);
             }
-            if actions.is_empty() {
-                self.failures.remove(&key);
-            } else {
-                self.acting.insert(key.clone());
-                turn.actions.push((key, actions));
-            }
+            turn.actions.extend(self.pace.begin(&key, plan, now.at));
         }
-        self.unplanned.extend(later);
     }
 
     /// Takes the answer to a read in.
@@ -637,61 +612,20 @@ impl Desk {
         }
     }
 
-    /// An application's actions were done, or some of them failed. Either way the next plan tells what is still missing.
-    pub fn done(&mut self, app: &AppKey, failed: bool, wrote: bool, now: Instant) {
-        self.acting.remove(app);
-        if failed {
-            let count = self.failures.get(app).map_or(0, |(count, _)| *count).saturating_add(1);
-            self.failures.insert(app.clone(), (count, now + pause(count)));
-            if !plant::is(Bug::ActionNotRetried) {
-                self.unplanned.insert(app.clone());
-            }
-        } else {
-            self.failures.remove(app);
-        }
-        if wrote {
-            self.slow_down(app, now);
-        }
-    }
-
-    /// Somebody may undo what we do. Who acts again and again upon one application does so ever more slowly.
-    fn slow_down(&mut self, app: &AppKey, now: Instant) {
-        let recent = self.pace.get(app).filter(|(_, until)| now.saturating_duration_since(*until) < QUIET);
-        let count = recent.map_or(0, |(count, _)| *count).saturating_add(1);
-        let pause = if count > AT_ONCE { pause(count - AT_ONCE).min(SLOWEST) } else { Duration::ZERO };
-        self.pace.insert(app.clone(), (count, now + pause));
-        self.pace.retain(|_, (_, until)| now.saturating_duration_since(*until) < QUIET);
+    /// Actions for a creator's executors were done, or some of them failed. Either way the next plan tells what is missing.
+    pub fn done(&mut self, crew: &CrewKey, failed: bool, wrote: bool, now: Instant) {
+        self.pace.done(crew, failed, wrote, now);
     }
 
     fn next_wake(&self, now: Instant) -> Option<Instant> {
         let free = self.in_flight() < READS_AT_ONCE;
         let reads = self.reading.values().filter(|reading| free && !reading.in_flight).map(|reading| reading.due);
-        // What waits for actions that are on the way is looked at when those are done.
         let plans = self.leading && self.is_complete();
-        let held = self.failures.iter().chain(&self.pace).filter(|(key, (_, until))| {
-            plans && *until > now && self.unplanned.contains(*key) && !self.acting.contains(*key)
-        });
+        let paused = self.pace.next().filter(|_| plans);
         let checks = self.checks.next().filter(|_| free);
         let poll = self.poll.filter(|_| plans);
         let graces = self.graces.values().copied().filter(|_| plans);
         let others = checks.into_iter().chain(poll).chain(graces).chain(self.store.next(now));
-        reads.chain(held.map(|(_, (_, until))| *until)).chain(others).chain([self.resync, self.sweep]).min()
-    }
-}
-
-/// A pause that grows, for what is tried again and again.
-pub(crate) fn pause(failures: u32) -> Duration {
-    PAUSE.saturating_mul(1 << failures.saturating_sub(1).min(10)).min(LONGEST_PAUSE)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pauses_grow_to_a_minute() {
-        assert_eq!(pause(1), PAUSE);
-        assert_eq!(pause(3), PAUSE * 4);
-        assert_eq!(pause(u32::MAX), LONGEST_PAUSE);
+        reads.chain(paused).chain(others).chain([self.resync, self.sweep]).min()
     }
 }

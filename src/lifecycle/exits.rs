@@ -19,6 +19,7 @@ use super::Now;
 use super::cause::{Cause, Left, by_whom, cause};
 use super::election::Standing;
 use crate::plant::{self, Bug};
+use crate::signature::Creator;
 use crate::snapshot::{Batch, Departed, Executor, Snapshot};
 use crate::spark::evidence::Evidence;
 use crate::spark::exit::{self, SparkView};
@@ -36,7 +37,7 @@ const HISTORY: usize = 2048;
 const JUST_SEEN: Duration = Duration::from_secs(2);
 /// More than so many untold ends are not kept: nobody has led for a long time.
 const MOST_UNTOLD: usize = 20_000;
-/// How many failures are counted of one application: far above any limit that is not "never".
+/// How many failures are counted of one creator's executors: far above any limit that is not "never".
 const MOST_FAILURES: usize = 10_000;
 
 /// An end.
@@ -140,7 +141,8 @@ pub(super) struct Note {
 #[derive(Debug, Default)]
 struct Roll {
     notes: HashMap<Arc<str>, Note>,
-    failures: VecDeque<Instant>,
+    /// When executors failed, by who created them.
+    failures: HashMap<Option<Creator>, VecDeque<Instant>>,
 }
 
 /// See the module's text.
@@ -205,10 +207,11 @@ impl Exits {
         // Labelled before we looked: whoever did that has dealt with it, and it is kept only for those who ask.
         let dealt_with = executor.inactive;
         if executor.state == ExecutorPodState::Failed && !dealt_with {
-            if roll.failures.len() >= MOST_FAILURES {
-                roll.failures.pop_front();
+            let failures = roll.failures.entry(executor.counts_to()).or_default();
+            if failures.len() >= MOST_FAILURES {
+                failures.pop_front();
             }
-            roll.failures.push_back(now.at);
+            failures.push_back(now.at);
         }
         let was_over = left == Left::Stays
             && executor.first_seen.is_none_or(|seen| now.at.saturating_duration_since(seen) < JUST_SEEN);
@@ -282,11 +285,18 @@ impl Exits {
         self.apps.get(app)?.notes.get(uid)
     }
 
-    /// How many executors of an application failed within a time; without one, ever.
-    pub fn failures(&self, app: &AppKey, within: Option<Duration>, now: Instant) -> u32 {
+    /// How many executors of an application, of those creators, failed within a time; without one, ever.
+    pub fn failures(
+        &self,
+        app: &AppKey,
+        of: impl Fn(Option<Creator>) -> bool,
+        within: Option<Duration>,
+        now: Instant,
+    ) -> u32 {
         let Some(roll) = self.apps.get(app) else { return 0 };
         let counts = |at: &&Instant| within.is_none_or(|within| now.saturating_duration_since(**at) <= within);
-        u32::try_from(roll.failures.iter().filter(counts).count()).unwrap_or(u32::MAX)
+        let failures = roll.failures.iter().filter(|(creator, _)| of(**creator)).flat_map(|(_, failures)| failures);
+        u32::try_from(failures.filter(counts).count()).unwrap_or(u32::MAX)
     }
 
     /// The last ends, the newest last. Cloning it is cheap.

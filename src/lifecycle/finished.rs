@@ -15,7 +15,7 @@ use super::action::{Action, DriverRef, Finish, Told};
 use super::cause::Cause;
 use super::exits::Exits;
 use super::memory::Memory;
-use super::plan;
+use super::plan::{self, Plan};
 use crate::driver::life::{Crew, DriverLife};
 use crate::driver::resolve;
 use crate::plant::{self, Bug};
@@ -30,12 +30,12 @@ use crate::spark::state::ExecutorPodState;
 const HANGS: SignedDuration = SignedDuration::from_secs(60);
 
 /// What is to be done about the finished executors of an application.
-pub(super) fn of(whole: &plan::View<'_>, now: Now, memory: &mut Memory, exits: &Exits) -> Due {
-    let mut due = Due::default();
+pub(super) fn plan(whole: &plan::View<'_>, now: Now, memory: &mut Memory, exits: &Exits, plan: &mut Plan) {
     let (snapshot, key, app) = (whole.snapshot, whole.key, whole.app);
-    // A few name the trouble: a node that is lost leaves hundreds behind, and `why` shows them all.
-    due.actions.extend(app.executors.values().filter_map(|executor| hangs(key, executor, now)).take(MOST_HANGING));
     for crew in whole.crews {
+        // A few name the trouble: a node that is lost leaves hundreds behind, and `why` shows them all.
+        let hanging = crew.executors.iter().filter_map(|executor| hangs(key, executor, now));
+        plan.add(crew.creator, hanging.take(MOST_HANGING));
         let learned = memory.crews.get(&crew.creator).and_then(|memory| memory.driver.clone());
         let last_driver = learned.or_else(|| last_driver(app, crew));
         let view = View {
@@ -48,12 +48,11 @@ pub(super) fn of(whole: &plan::View<'_>, now: Now, memory: &mut Memory, exits: &
             lifecycle: &whole.policies.lifecycle,
             now,
         };
-        let of_crew = of_crew(&view);
-        due.actions.extend(of_crew.actions);
-        due.later = due.later.into_iter().chain(of_crew.later).min();
-        due.actions.extend(too_many_failures(&view, memory));
+        let due = of_crew(&view);
+        plan.later = plan.later.into_iter().chain(due.later).min();
+        plan.add(crew.creator, due.actions);
+        plan.add(crew.creator, too_many_failures(&view, memory));
     }
-    due
 }
 
 /// The pod that owns an executor.
@@ -74,8 +73,11 @@ fn last_driver(app: &App, crew: &Crew<'_>) -> Option<DriverRef> {
 fn too_many_failures(view: &View<'_>, memory: &mut Memory) -> Option<Action> {
     let driver = view.crew.driver.pod()?;
     let habits = view.snapshot.conf(&driver.uid)?.habits;
-    let (failed, limit) = (view.exits.failures(view.key, habits.failures_expire, view.now.at), habits.failure_limit());
-    if failed <= limit || std::mem::replace(&mut memory.over_limit, true) {
+    // Those of others are not its driver's to count.
+    let own = |creator| creator == view.crew.creator;
+    let failed = view.exits.failures(view.key, own, habits.failures_expire, view.now.at);
+    let limit = habits.failure_limit();
+    if failed <= limit || std::mem::replace(&mut memory.crews.entry(view.crew.creator).or_default().over_limit, true) {
         return None;
     }
     Some(Action::Tell(Told {
@@ -108,16 +110,16 @@ struct View<'v> {
     now: Now,
 }
 
-/// So many pods of an application that hang in Terminating are told of.
+/// So many pods of a creator that hang in Terminating are told of.
 const MOST_HANGING: usize = 3;
 
 /// What is to be done now, and when to ask again.
-#[derive(Debug, Default, PartialEq)]
-pub struct Due {
+#[derive(Default)]
+struct Due {
     /// At most one for each executor.
-    pub actions: Vec<Action>,
+    actions: Vec<Action>,
     /// When the next grace is over.
-    pub later: Option<Instant>,
+    later: Option<Instant>,
 }
 
 /// Plans for the executors of one creator.

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::action::{Action, DriverRef, Told};
 use super::memory::Memory;
-use super::plan::View;
+use super::plan::{Plan, View};
 use super::reads::policy_of;
 use crate::driver::life::{Crew, DriverLife};
 use crate::driver::resolve;
@@ -41,23 +41,21 @@ struct Named<'v> {
     is_proven: bool,
 }
 
-pub(super) fn plan(view: &View<'_>, memory: &mut Memory) -> Vec<Action> {
+pub(super) fn plan(view: &View<'_>, memory: &mut Memory, plan: &mut Plan) {
     let present: BTreeMap<&GroupKey, &Arc<Group>> = view.groups().collect();
     let named = named(view, &present);
     memory.idle_since.retain(|key, _| present.contains_key(key) && !named.contains_key(key));
-    let mut actions = Vec::new();
     for (key, wanted) in &named {
         // Executors that outlive their driver for a moment start nothing together any more.
         if wanted.crew.driver != DriverLife::Gone {
-            actions.extend(keep(view, key, wanted, present.get(key).copied(), memory));
+            plan.add(wanted.crew.creator, keep(view, key, wanted, present.get(key).copied(), memory));
         }
     }
     for (key, group) in present {
         if !named.contains_key(key) && !group.deleting && !is_awaited(view, key) {
-            actions.extend(release(view, key, group, memory));
+            plan.add(group.owner.as_ref().map(Owner::creator), release(view, key, group, memory));
         }
     }
-    actions
 }
 
 /// Whether a live executor of the application waits for this group, whoever placed it there.

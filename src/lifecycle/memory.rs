@@ -18,8 +18,6 @@ pub struct Memory {
     pub crews: BTreeMap<Option<Creator>, CrewMemory>,
     /// Since when a group has had no member while nothing is known of its driver.
     pub idle_since: HashMap<GroupKey, Timestamp>,
-    /// It was said that too many executors failed.
-    pub over_limit: bool,
 }
 
 /// Memory of one creator's executors.
@@ -29,12 +27,14 @@ pub struct CrewMemory {
     pub driver: Option<DriverRef>,
     /// As many executors as it started with have run once. Also kept on the group, which survives us.
     pub started: bool,
+    /// It was said that too many executors failed.
+    pub over_limit: bool,
 }
 
 impl Memory {
     /// Whether there is nothing to remember.
     pub fn is_empty(&self) -> bool {
-        self.crews.is_empty() && self.idle_since.is_empty() && !self.over_limit
+        self.crews.is_empty() && self.idle_since.is_empty()
     }
 
     /// The driver of a creator's executors as it was last known: its pod's name and uid.

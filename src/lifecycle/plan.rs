@@ -1,17 +1,44 @@
 //! The plan for one application.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use jiff::Timestamp;
 
+use super::action::Action;
 use super::exits::Exits;
-use super::finished::Due;
 use super::memory::Memory;
 use super::{Now, adopt, finished, groups};
 use crate::driver::life::{self, Crew};
 use crate::policy::Policies;
+use crate::signature::Creator;
 use crate::snapshot::{App, Group, GroupKey, Owner, Snapshot};
 use crate::spark::ids::AppKey;
+
+/// What is to be done about an application now, and when to ask again.
+#[derive(Debug, Default, PartialEq)]
+pub struct Plan {
+    /// The actions in their order, by whose executors they are for: nobody's wait for those of another.
+    pub crews: BTreeMap<Option<Creator>, Vec<Action>>,
+    /// When the next grace is over.
+    pub later: Option<Instant>,
+}
+
+impl Plan {
+    /// Adds actions for a creator's executors.
+    pub(super) fn add(&mut self, creator: Option<Creator>, actions: impl IntoIterator<Item = Action>) {
+        let mut actions = actions.into_iter().peekable();
+        if actions.peek().is_some() {
+            self.crews.entry(creator).or_default().extend(actions);
+        }
+    }
+
+    /// All actions.
+    pub fn into_actions(self) -> impl Iterator<Item = Action> {
+        self.crews.into_values().flatten()
+    }
+}
 
 /// What is to be done about an application now. An application that is not in the snapshot may have left groups behind.
 pub fn plan(
@@ -21,7 +48,7 @@ pub fn plan(
     policies: &Policies,
     memory: &mut Memory,
     exits: &Exits,
-) -> Due {
+) -> Plan {
     let nothing = App::default();
     let app = snapshot.apps.get(key).map_or(&nothing, |app| &**app);
     let owners = groups_of(snapshot, key).filter_map(|(_, group)| group.owner.as_ref()).map(Owner::creator);
@@ -29,14 +56,14 @@ pub fn plan(
     memory.learn(&crews);
     let view = View { snapshot, key, app, crews: &crews, policies, now: now.wall };
     // Gangs first: they make pods start, and must not wait for a thousand adoptions.
-    let mut actions = groups::plan(&view, memory);
-    actions.extend(adopt::plan(&view));
-    let finished = finished::of(&view, now, memory, exits);
-    actions.extend(finished.actions);
+    let mut plan = Plan::default();
+    groups::plan(&view, memory, &mut plan);
+    adopt::plan(&view, &mut plan);
+    finished::plan(&view, now, memory, exits, &mut plan);
     if app.is_empty() && view.groups().next().is_none() {
         *memory = Memory::default(); // Nothing is left to be remembered about.
     }
-    Due { actions, later: finished.later }
+    plan
 }
 
 /// What every part of a plan looks at.

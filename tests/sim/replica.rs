@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use jiff::SignedDuration;
 use spark_usher::lifecycle::election::{Held, Observed, Step, may_act_until, step};
-use spark_usher::lifecycle::{Action, Answer, Desk, Finish, Polled, Read, Settings, Standing};
+use spark_usher::lifecycle::{Action, Answer, CrewKey, Desk, Finish, Polled, Read, Settings, Standing};
 use spark_usher::plant::{self, Bug};
 use spark_usher::snapshot::{Change, Conf, Replaced, ServedApis, Sighting};
 use spark_usher::spark::conf::AppConf;
-use spark_usher::spark::ids::{AppKey, PodKey, is_newer};
+use spark_usher::spark::ids::{PodKey, is_newer};
 
 use super::truth::{Answered, Lease, NAMESPACE};
 use super::{Event, Sim};
@@ -53,8 +53,8 @@ pub enum Request {
     Read(Read),
     Answered(Read, Box<Answer>),
     /// The next action of an application reaches the API server.
-    Act(AppKey, VecDeque<Action>, Applied),
-    Acted(AppKey, VecDeque<Action>, Applied),
+    Act(CrewKey, VecDeque<Action>, Applied),
+    Acted(CrewKey, VecDeque<Action>, Applied),
     Poll,
     Polled(Option<Polled>),
     /// A round of the election begins; its read and its write reach the API server.
@@ -241,8 +241,8 @@ impl Sim {
             let wait = self.trip();
             self.send(number, wait, Request::Read(read));
         }
-        for (app, actions) in turn.actions {
-            self.act_next(number, app, actions.into(), Applied::default());
+        for (crew, actions) in turn.actions {
+            self.act_next(number, crew, actions.into(), Applied::default());
         }
         if turn.poll {
             let wait = self.trip();
@@ -354,8 +354,8 @@ impl Sim {
                 self.replicas[number].desk.as_mut().unwrap().answered(&read, *answer, moment);
                 self.turn(number);
             }
-            Request::Act(app, actions, applied) => self.act(number, incarnation, app, actions, applied),
-            Request::Acted(app, actions, applied) => self.act_next(number, app, actions, applied),
+            Request::Act(crew, actions, applied) => self.act(number, incarnation, crew, actions, applied),
+            Request::Acted(crew, actions, applied) => self.act_next(number, crew, actions, applied),
             Request::Poll => self.poll(number),
             Request::Polled(polled) => {
                 let policies = self.policies.clone();
@@ -433,7 +433,7 @@ impl Sim {
 
     // ---- writes ----
 
-    fn act_next(&mut self, number: usize, app: AppKey, actions: VecDeque<Action>, mut applied: Applied) {
+    fn act_next(&mut self, number: usize, crew: CrewKey, actions: VecDeque<Action>, mut applied: Applied) {
         let at = self.instant();
         let holds = self.replicas[number].holds(at) || plant::is(Bug::LeadershipNotChecked);
         if actions.is_empty() || !holds {
@@ -443,14 +443,14 @@ impl Sim {
             for change in applied.changes {
                 desk.written(change, moment);
             }
-            desk.done(&app, applied.failed, applied.wrote, moment.at);
+            desk.done(&crew, applied.failed, applied.wrote, moment.at);
             return self.turn_later(number);
         }
         if !self.replicas[number].holds(at) {
             return self.violate("who writes leads", format!("r{number}"));
         }
         let wait = self.trip();
-        self.send(number, wait, Request::Act(app, actions, applied));
+        self.send(number, wait, Request::Act(crew, actions, applied));
     }
 
     fn turn_later(&mut self, number: usize) {
@@ -463,7 +463,7 @@ impl Sim {
         &mut self,
         number: usize,
         incarnation: u32,
-        app: AppKey,
+        crew: CrewKey,
         mut actions: VecDeque<Action>,
         mut applied: Applied,
     ) {
@@ -489,7 +489,7 @@ impl Sim {
             }
         }
         let wait = self.trip();
-        self.after(wait, Event::Replica(number, incarnation, Box::new(Request::Acted(app, actions, applied))));
+        self.after(wait, Event::Replica(number, incarnation, Box::new(Request::Acted(crew, actions, applied))));
     }
 
     /// What an action writes; nothing when a look at the driver says that it must not be done.

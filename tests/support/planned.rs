@@ -95,8 +95,8 @@ impl Cluster {
     pub fn settle(&mut self) -> &mut Self {
         let now = Now { at: clock::instant(), wall: self.now };
         for _ in 0..10 {
-            let actions =
-                plan(&self.snapshot, &self.app, now, &self.policies, &mut self.memory, &Exits::default()).actions;
+            let actions = plan(&self.snapshot, &self.app, now, &self.policies, &mut self.memory, &Exits::default())
+                .into_actions();
             let mut acted = false;
             for action in actions {
                 self.reasons.extend(action.reason());
