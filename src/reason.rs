@@ -99,6 +99,8 @@ reasons! {
         PriorityClassMissing = Warning;
         /// A gang of a fixed size was asked for, but the application's size changes while it runs.
         GangNotFixed = Warning;
+        /// The installed Volcano refuses pods whose PodGroup does not exist yet, so the application's executors cannot come.
+        EarlyPodsRefused = Warning;
         /// How many executors the application wants is not known, so nothing waits for that many.
         GangSizeUnknown = Warning;
         /// No ownerReference: on Volcano it would put the executor into its driver's own group.

@@ -225,6 +225,23 @@ async fn a_group_that_is_not_ours_is_left_alone_and_told() {
 }
 
 #[tokio::test]
+async fn a_volcano_that_refuses_early_pods_is_found_by_its_image() {
+    let cluster = Cluster::start().await;
+    cluster.serve_groups(VOLCANO_API.0, VOLCANO_API.1).await;
+    cluster
+        .make(json!({"apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": "volcano-admission", "namespace": cluster.namespace, "labels": {"app": "volcano-admission"}},
+            "spec": {"containers": [{"name": "admission", "image": "docker.io/volcanosh/vc-webhook-manager:v1.11.0",
+                "args": ["--enabled-admission=/jobs/mutate,/pods/validate"]}]}}))
+        .await;
+    let mut app = cluster.usher(VOLCANO).await;
+    app.settled().await;
+    driver_with(&cluster, "spark.executor.instances=2\n").await;
+    eventually("it is told", async || !told(&cluster, "EarlyPodsRefused").await.is_empty()).await;
+    app.stop().await.unwrap();
+}
+
+#[tokio::test]
 async fn one_replica_leads_and_the_next_takes_over() {
     let cluster = Cluster::start().await;
     cluster.serve_groups(VOLCANO_API.0, VOLCANO_API.1).await;

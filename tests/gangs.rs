@@ -105,6 +105,32 @@ fn the_app_shape_makes_a_gate_for_the_driver_before_any_executor_exists() {
 }
 
 #[test]
+fn a_volcano_that_refuses_early_pods_is_told_on_drivers_and_by_warnings() {
+    let mut cluster = Cluster::volcano();
+    cluster.snapshot.apply(Change::EarlyPods(Some("v1.11.0".into())));
+    let admitted = by_driver(&driver(), &cluster.snapshot, &cluster.policies);
+    assert!(admitted.decision.allowed);
+    let warning = admitted.response["warnings"][0].as_str().unwrap();
+    assert!(warning.starts_with("spark-usher: Volcano v1.11.0 refuses executors whose PodGroup"), "{warning}");
+    let reasons = by_driver(&executor(1), &cluster.snapshot, &cluster.policies).decision.reasons;
+    assert!(reasons.contains(&Reason::EarlyPodsRefused), "{reasons:?}");
+    // No executor comes; the driver says why.
+    cluster.driver("spark.executor.instances=3").settle();
+    assert!(cluster.said(Reason::EarlyPodsRefused));
+    // Others are not meant, nor is who has no gangs.
+    for (kind, shape) in [("native", Shape::Executors), ("volcano", Shape::Pods)] {
+        let mut policy = policy(kind);
+        policy.gang.shape = shape;
+        let mut cluster = Cluster::new(policy);
+        cluster.snapshot.apply(Change::EarlyPods(Some("v1.11.0".into())));
+        cluster.driver("spark.executor.instances=3").settle();
+        assert!(!cluster.said(Reason::EarlyPodsRefused), "{kind}");
+        let reasons = by_driver(&driver(), &cluster.snapshot, &cluster.policies).decision.reasons;
+        assert!(!reasons.contains(&Reason::EarlyPodsRefused), "{kind}");
+    }
+}
+
+#[test]
 fn without_discovery_nothing_is_made_and_an_unserved_api_is_told() {
     let mut cluster = Cluster::volcano();
     cluster.snapshot.apis = None;

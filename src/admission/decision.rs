@@ -100,9 +100,9 @@ impl<'a> Decision<'a> {
         }
     }
 
-    /// Sentences for the client: what was left undone and what to do about it.
+    /// Sentences for the client: what was left undone and what to do about it. A refusal says itself what was found.
     pub fn warnings(&self) -> impl Iterator<Item = String> {
-        let heard = self.findings.iter().filter(|_| self.judged != Some(Validate::Audit));
+        let heard = self.findings.iter().filter(|_| self.judged == Some(Validate::Warn));
         self.notes
             .iter()
             .chain(heard)

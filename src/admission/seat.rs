@@ -91,6 +91,9 @@ pub(super) fn executor(
         decision.mutations.push(Mutation::SchedulerName(name.to_string()));
     }
     set_queue(row, queue.as_deref(), decision);
+    if shape != Shape::Pods {
+        early_pods(question, row, decision);
+    }
     let joins = shape != Shape::Pods && !marks.no_group_key && (counted || row.extra_member_harmless);
     let ours = join(question, row, Some(&*group).filter(|_| joins), &mut marks, resolution.creator, decision);
     if marks.size_unknown {
@@ -119,6 +122,13 @@ pub(super) fn executor(
     Seated { owner_would_regroup: by_top_owner || regroups(question, choice.name.as_deref(), decision) }
 }
 
+/// Says that the scheduler's own webhook is about to refuse the pod, or its executors.
+fn early_pods(question: &Question<'_, '_>, row: &GangScheduler, decision: &mut Decision<'_>) {
+    if let Some(sentence) = row.refuses_early_pods(question.snapshot.early_pods_refused_by.as_deref()) {
+        decision.note(Reason::EarlyPodsRefused, sentence);
+    }
+}
+
 /// Places a driver: scheduler, queue, priority class, and what its scheduler wants of the first pod.
 pub(super) fn driver(
     question: &Question<'_, '_>,
@@ -141,6 +151,9 @@ pub(super) fn driver(
         decision.mutations.push(Mutation::SchedulerName(name.to_string()));
     }
     set_queue(row, effective.queue.as_deref(), decision);
+    if effective.shape != Shape::Pods {
+        early_pods(question, row, decision);
+    }
     let requests = resources::of_pod(&pod.body.read().unwrap_or_default());
     let numbers = numbers(question, effective, row, effective.shape, None, decision);
     let ask = Ask {

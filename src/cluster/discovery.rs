@@ -1,17 +1,23 @@
-//! Which PodGroup APIs does the cluster serve? Asked again and again: a scheduler may be installed after us.
+//! Which PodGroup APIs does the cluster serve, and is Volcano one that refuses early pods? Asked again and again: a scheduler
+//! may be installed after us.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Api, ListParams};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::gang;
+use crate::gang::early_pods::{self, Version};
 use crate::lifecycle::pace::pause;
 use crate::snapshot::{Change, GroupApi, ServedApis};
 
 /// How often the cluster is asked.
 const EVERY: Duration = Duration::from_secs(30);
+/// So often it is asked for Volcano's version: every tenth time.
+const VERSION_EVERY: u64 = 10;
 /// How long an answer may take.
 const LIMIT: Duration = Duration::from_secs(10);
 
@@ -23,6 +29,7 @@ pub(super) async fn run(
     stop: CancellationToken,
 ) {
     let mut failures = 0u32;
+    let mut count = 0u64;
     loop {
         let outcome = tokio::time::timeout(LIMIT, served(&client)).await;
         let wait = match outcome {
@@ -32,6 +39,22 @@ pub(super) async fn run(
                 if changes.send(Change::Apis(found.clone())).await.is_err() {
                     return;
                 }
+                if count.is_multiple_of(VERSION_EVERY) {
+                    // Only a warning rests on it, so what cannot be read is left as it was.
+                    let volcano = found.get("volcano").is_some();
+                    match tokio::time::timeout(LIMIT, early_pods(&client, volcano)).await {
+                        Ok(Ok(version))
+                            if changes
+                                .send(Change::EarlyPods(version.map(|version| version.to_string().into())))
+                                .await
+                                .is_err() =>
+                        {
+                            return;
+                        }
+                        _ => {}
+                    }
+                }
+                count += 1;
                 apis.send_if_modified(|known| {
                     let news = known.as_ref() != Some(&found);
                     *known = Some(found);
@@ -53,6 +76,22 @@ pub(super) async fn run(
             return;
         }
     }
+}
+
+/// The version of the installed Volcano, where its webhook refuses pods whose PodGroup does not exist yet.
+async fn early_pods(client: &kube::Client, volcano: bool) -> kube::Result<Option<Version>> {
+    if !volcano {
+        return Ok(None);
+    }
+    let pods: Api<Pod> = Api::all(client.clone());
+    let few = ListParams::default().labels(early_pods::SELECTOR).limit(10);
+    let containers =
+        pods.list(&few).await?.items.into_iter().filter_map(|pod| pod.spec).flat_map(|spec| spec.containers);
+    Ok(containers.into_iter().find_map(|container| {
+        let args = [container.command, container.args].into_iter().flatten().flatten();
+        let args: Vec<String> = args.collect();
+        early_pods::refuses(container.image.as_deref()?, args.iter().map(String::as_str))
+    }))
 }
 
 /// The API of each scheduler type: the first of its row that the cluster serves.

@@ -120,7 +120,11 @@ fn life_of_crew(
     // Owners of what was dealt with are followed by nobody, and say nothing about the others.
     let counts = |executor: &&&Arc<Executor>| executor.is_live() || executor.is_uncleared();
     let mut judged: Option<(&str, &str)> = None;
-    let owners = executors.iter().filter(counts).filter_map(|executor| executor.template.owner.as_ref());
+    let mut last = None;
+    let owners = executors.iter().filter(counts).map(|executor| &executor.template);
+    // Most share their template.
+    let owners = owners.filter(|template| last.replace(Arc::as_ptr(template)) != Some(Arc::as_ptr(template)));
+    let owners = owners.filter_map(|template| template.owner.as_ref());
     let owners = owners.filter(|owner| owner.is_pod).map(|owner| (&*owner.name, &*owner.uid));
     let owners = owners.map(|owner| (owner, true));
     let mut owned = false;

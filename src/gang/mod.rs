@@ -8,6 +8,7 @@
 //! so a group of driver + N with minMember N+1 never starts (GANG.md, design law).
 
 mod coscheduling;
+pub mod early_pods;
 pub mod group;
 mod kai;
 mod koordinator;
@@ -24,6 +25,7 @@ use std::sync::LazyLock;
 
 use serde_json::Value;
 
+use early_pods::CURE;
 pub use group::GroupSpec;
 pub use name::NameTemplate;
 pub use none::NONE;
@@ -199,6 +201,12 @@ impl Marks {
 }
 
 impl GangScheduler {
+    /// What to say of the installed version of this scheduler where its webhook refuses pods that come before their PodGroup.
+    pub fn refuses_early_pods(&self, refusing: Option<&str>) -> Option<String> {
+        let version = refusing.filter(|_| self.kind == volcano::VOLCANO.kind)?;
+        Some(format!("Volcano {version} refuses executors whose PodGroup does not exist yet, so none can come: {CURE}"))
+    }
+
     /// The row of a type.
     pub fn of_kind(kind: &str) -> Option<&'static GangScheduler> {
         TABLE.iter().copied().find(|row| row.kind == kind)

@@ -13,7 +13,7 @@ use super::reads::policy_of;
 use crate::driver::life::{Crew, DriverLife};
 use crate::driver::resolve;
 use crate::gang::size::{self, SizeFacts, Sizes};
-use crate::gang::{GangScheduler, GroupSpec, group};
+use crate::gang::{GangScheduler, GroupSpec, Shape, group};
 use crate::policy::overrides::{self, Effective, Source};
 use crate::policy::{Policy, default_overrides};
 use crate::reason::Reason;
@@ -45,6 +45,9 @@ pub(super) fn plan(view: &View<'_>, memory: &mut Memory, plan: &mut Plan) {
     let present: BTreeMap<&GroupKey, &Arc<Group>> = view.groups().collect();
     let named = named(view, &present);
     memory.idle_since.retain(|key, _| present.contains_key(key) && !named.contains_key(key));
+    for crew in view.crews {
+        plan.add(crew.creator, refused_early(view, crew));
+    }
     for (key, wanted) in &named {
         // Executors that outlive their driver for a moment start nothing together any more.
         if wanted.crew.driver != DriverLife::Gone {
@@ -56,6 +59,17 @@ pub(super) fn plan(view: &View<'_>, memory: &mut Memory, plan: &mut Plan) {
             plan.add(group.owner.as_ref().map(Owner::creator), release(view, key, group, memory));
         }
     }
+}
+
+/// Says on a driver that the scheduler's own webhook refuses its executors.
+fn refused_early(view: &View<'_>, crew: &Crew<'_>) -> Option<Action> {
+    let driver = crew.driver.pod().filter(|_| crew.is_certain)?;
+    let (_, kind) = driver.seat.given_by()?;
+    let row = GangScheduler::of_kind(kind)?;
+    policy_of(&driver.seat, view.policies).filter(|policy| policy.gang.shape != Shape::Pods)?;
+    let message = row.refuses_early_pods(view.snapshot.early_pods_refused_by.as_deref())?;
+    let pod = PodKey::new(view.key.namespace(), &driver.name);
+    Some(Action::Tell(Told { pod, uid: driver.uid.clone(), reason: Reason::EarlyPodsRefused, message }))
 }
 
 /// Whether a live executor of the application waits for this group, whoever placed it there.

@@ -1,6 +1,7 @@
 //! What has to be read by name: drivers without labels, and the configuration of drivers. Every replica reads for its
 //! own snapshot; reading needs no leadership.
 
+use std::collections::HashSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -42,7 +43,7 @@ pub fn interests(snapshot: &Snapshot, key: &AppKey, policies: &Policies, learned
     let owners = groups_of(snapshot, key).filter_map(|(_, group)| group.owner.as_ref());
     let owners = owners.filter(|owner| resolve::is_pod_name(&owner.name) && app.driver(&owner.name).is_none());
     wanted.extend(owners.map(|owner| Read::Pod(PodKey::new(key.namespace(), &owner.name))));
-    for executor in undecided(app) {
+    for executor in one_of_each(undecided(app)) {
         wanted.extend(named(key, executor).map(|(pod, _)| Read::Pod(pod)));
         if executor.is_live()
             && executor.template.owner.is_none()
@@ -76,11 +77,21 @@ fn undecided(app: &App) -> impl Iterator<Item = &Arc<Executor>> {
     app.executors.values().filter(|executor| executor.is_live() || executor.is_uncleared())
 }
 
+/// One executor of each template, and one that lives: what they name is all the same.
+fn one_of_each<'s>(executors: impl Iterator<Item = &'s Arc<Executor>>) -> impl Iterator<Item = &'s Arc<Executor>> {
+    let (mut last, mut seen) = (None, HashSet::new());
+    executors.filter(move |executor| {
+        let one = (Arc::as_ptr(&executor.template), executor.is_live());
+        // Mostly they are all of one template.
+        last.replace(one) != Some(one) && seen.insert(one)
+    })
+}
+
 /// Followed pods that an application's executors know under another uid than the one that was read: the pod may have
 /// been made anew since.
 pub(super) fn outdated(snapshot: &Snapshot, key: &AppKey) -> Vec<(PodKey, Arc<str>)> {
     let Some(app) = snapshot.apps.get(key) else { return Vec::new() };
-    let named = undecided(app).flat_map(|executor| named(key, executor));
+    let named = one_of_each(undecided(app)).flat_map(|executor| named(key, executor));
     let differs = |(pod, uid): &(PodKey, Arc<str>)| match snapshot.followed.get(pod) {
         Some(Followed::Present(known)) => known.uid != *uid,
         Some(Followed::Absent) => true,

@@ -52,6 +52,8 @@ pub enum Change {
     Unlisted(&'static str),
     /// Discovery answered.
     Apis(ServedApis),
+    /// The version of the installed Volcano, where it refuses pods whose PodGroup does not exist yet.
+    EarlyPods(Option<Arc<str>>),
     /// What our webhook's signatures are made and verified with.
     SigningKey(Key),
     /// A list was read anew and replaces what was known, at once.
@@ -229,6 +231,11 @@ impl Snapshot {
             Change::Apis(apis) => {
                 let news = self.apis.as_deref() != Some(&apis);
                 self.apis = Some(Arc::new(apis));
+                if news { self.apps.keys().cloned().collect() } else { Vec::new() }
+            }
+            Change::EarlyPods(refused_by) => {
+                let news = self.early_pods_refused_by != refused_by;
+                self.early_pods_refused_by = refused_by;
                 if news { self.apps.keys().cloned().collect() } else { Vec::new() }
             }
             Change::SigningKey(key) => self.rekey(key),

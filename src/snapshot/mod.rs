@@ -71,6 +71,8 @@ pub struct Snapshot {
     pub listed: imbl::OrdSet<&'static str>,
     /// PodGroup APIs that the cluster serves; `None` until discovery answered.
     pub apis: Option<Arc<ServedApis>>,
+    /// The version of the installed Volcano, where its webhook refuses pods whose PodGroup does not exist yet.
+    pub early_pods_refused_by: Option<Arc<str>>,
     /// What our webhook's signatures are made and verified with; `None` while it is not known.
     signing_key: Option<Key>,
     /// Where each labelled pod is kept, by [`change::place_of`]: a hundred thousand names are not kept twice.

@@ -116,7 +116,7 @@ const ACTIONS: [&str; 8] = [
 
 /// The values that each label may have.
 pub const LABELS: &[(&str, &str)] = &[
-    ("webhook", "`mutate`, `validate`"),
+    ("webhook", "`mutate`, `validate`, `mutate-and-validate`"),
     ("operation", "`create`, `update`, `delete`, `other`"),
     ("outcome", "`allowed`, `patched`, `refused`, `failed`"),
     ("reason", "see [Reasons](#reasons)"),

@@ -13,6 +13,7 @@ use super::Finding;
 use super::gather::{Facts, Found, Policy as PolicyFile, argument, name_of};
 use crate::config;
 use crate::gang;
+use crate::gang::early_pods::{self, Version};
 use crate::json::{at, entries, list, text};
 use crate::policy::{Chosen, Policies, Policy};
 use crate::snapshot::Namespace;
@@ -498,46 +499,29 @@ pub(super) fn volcano_validates(validating: &[Value]) -> Option<(String, &Value)
     })
 }
 
-/// The first and the last version of Volcano whose webhook refuses pods whose PodGroup does not exist.
-const VOLCANO_REFUSES: [(u32, u32, u32); 2] = [(1, 9, 1), (1, 11, 2)];
-
-/// The version in the tag of an image of Volcano's own (`vc-webhook-manager:v1.9.1`).
-fn volcano_version(image: &str) -> Option<(u32, u32, u32)> {
-    let (repository, tag) = image.split('@').next()?.rsplit_once(':')?;
-    repository.rsplit('/').next().filter(|name| name.starts_with("vc-"))?;
-    let mut parts = tag.strip_prefix('v').unwrap_or(tag).split('.');
-    let (major, minor, patch) = (parts.next()?, parts.next()?, parts.next()?);
-    let patch: String = patch.chars().take_while(char::is_ascii_digit).collect();
-    Some((major.parse().ok()?, minor.parse().ok()?, patch.parse().ok()?))
-}
-
 /// Some versions of Volcano refuse pods whose PodGroup does not exist yet, and spark-usher makes it after the first executor.
 fn volcano(facts: &Facts, policies: Option<&Policies>, out: &mut Vec<Finding>) {
     let uses = policies.is_some_and(|all| all.listed().iter().any(|policy| policy.scheduler.row.kind == "volcano"));
     let Ok(validating) = &facts.validating else { return };
     let Some((name, _)) = volcano_validates(validating).filter(|_| uses) else { return };
     let images = facts.volcano_images.as_deref().unwrap_or_default();
-    let versions: BTreeSet<(u32, u32, u32)> = images.iter().filter_map(|image| volcano_version(image)).collect();
-    let [first, last] = VOLCANO_REFUSES;
-    let shown = |(major, minor, patch): (u32, u32, u32)| format!("v{major}.{minor}.{patch}");
-    let refuses = versions.iter().find(|version| (first..=last).contains(*version));
-    out.push(match (refuses, versions.first()) {
+    let versions: BTreeSet<Version> = images.iter().filter_map(|image| Version::of_image(image)).collect();
+    out.push(match (versions.iter().find(|version| version.refuses()), versions.first()) {
         (Some(version), _) => Finding::failed(
             format!(
-                "Volcano {} validates new pods ({name}): it refuses executors whose PodGroup does not exist yet, so no gang starts",
-                shown(*version)
+                "Volcano {version} validates new pods ({name}): it refuses executors whose PodGroup does not exist yet, so no gang starts"
             ),
-            "Volcano v1.12.0 or newer, or take /pods/validate out of its --enabled-admission",
+            early_pods::CURE,
         ),
         (None, Some(version)) => {
-            Finding::ok(format!("Volcano {} validates new pods ({name}), with or without a PodGroup", shown(*version)))
+            Finding::ok(format!("Volcano {version} validates new pods ({name}), with or without a PodGroup"))
         }
         (None, None) => Finding::warning(
             format!(
                 "Volcano validates new pods ({name}) and its version is not known: {} to {} refuse executors whose PodGroup does \
                  not exist yet",
-                shown(first),
-                shown(last)
+                early_pods::FIRST,
+                early_pods::LAST
             ),
             "with such a version: a newer one, or take /pods/validate out of Volcano's --enabled-admission",
         ),

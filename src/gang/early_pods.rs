@@ -1,0 +1,73 @@
+//! Versions of Volcano whose webhook for pods refuses those that come before their PodGroup.
+//!
+//! v1.9.1 to v1.11.2 (`pkg/webhooks/admission/pods/validate`; the check was removed on 2025-03-21). spark-usher makes a
+//! PodGroup once it has seen an executor, so with such a version no gang starts.
+
+use std::fmt;
+
+/// A version of Volcano.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Version(pub u32, pub u32, pub u32);
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "v{}.{}.{}", self.0, self.1, self.2)
+    }
+}
+
+/// The first version that refuses them.
+pub const FIRST: Version = Version(1, 9, 1);
+/// The last.
+pub const LAST: Version = Version(1, 11, 2);
+/// What to do about it.
+pub const CURE: &str = "Volcano v1.12.0 or newer, or take /pods/validate out of its --enabled-admission";
+/// Selects the pods of Volcano's webhook, as its own manifests label them.
+pub const SELECTOR: &str = "app=volcano-admission";
+
+impl Version {
+    /// The version in the tag of an image of Volcano's own (`vc-webhook-manager:v1.9.1`).
+    pub fn of_image(image: &str) -> Option<Version> {
+        let (repository, tag) = image.split('@').next()?.rsplit_once(':')?;
+        repository.rsplit('/').next().filter(|name| name.starts_with("vc-"))?;
+        let mut parts = tag.strip_prefix('v').unwrap_or(tag).split('.');
+        let (major, minor, patch) = (parts.next()?, parts.next()?, parts.next()?);
+        let patch: String = patch.chars().take_while(char::is_ascii_digit).collect();
+        Some(Version(major.parse().ok()?, minor.parse().ok()?, patch.parse().ok()?))
+    }
+
+    /// Whether its webhook refuses pods whose PodGroup does not exist yet.
+    pub fn refuses(self) -> bool {
+        (FIRST..=LAST).contains(&self)
+    }
+}
+
+/// The version of a container of Volcano's webhook that refuses pods whose PodGroup does not exist yet: by its image and its
+/// arguments, which may leave that webhook out.
+pub fn refuses<'a>(image: &str, args: impl IntoIterator<Item = &'a str>) -> Option<Version> {
+    let version = Version::of_image(image).filter(|version| version.refuses())?;
+    // A container's command may be one line of a shell.
+    let mut words = args.into_iter().flat_map(str::split_whitespace);
+    let enabled = words.find_map(|word| word.trim_start_matches('-').strip_prefix("enabled-admission="));
+    let validates = enabled.is_none_or(|enabled| enabled.split(',').any(|path| path.trim() == "/pods/validate"));
+    validates.then_some(version)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_webhook_that_refuses_is_known_by_its_image_and_its_arguments() {
+        let image = "docker.io/volcanosh/vc-webhook-manager:v1.11.0";
+        assert_eq!(refuses(image, []), Some(Version(1, 11, 0)));
+        let args = ["--enabled-admission=/jobs/mutate,/pods/validate,/queues/validate", "--v=4"];
+        assert_eq!(refuses(image, args).unwrap().to_string(), "v1.11.0");
+        assert_eq!(refuses(image, ["--enabled-admission=/jobs/mutate,/pods/mutate"]), None);
+        assert_eq!(refuses(image, ["./gen.sh; /vc-webhook-manager --enabled-admission=/jobs/mutate --v=4"]), None);
+        for other in
+            ["volcanosh/vc-webhook-manager:v1.12.0", "vc-webhook-manager:v1.9.0", "redis:v1.10.0", "vc-x:latest"]
+        {
+            assert_eq!(refuses(other, []), None, "{other}");
+        }
+    }
+}
