@@ -2,6 +2,7 @@
 //! and what `spark-usher serve` has of memory.
 //!
 //!     cargo bench --bench connections
+//!     MAX_CONNECTIONS=11000 cargo bench --bench connections
 //!
 //! The server is a process of its own. The attackers have another address than the API server, whose reviews come as an
 //! API server sends them: an open loop over a pool of 25 connections, one in twenty on a new one.
@@ -165,7 +166,11 @@ async fn run() {
     descriptors::raise();
     let cluster = Cluster::start().await;
     let ca = cluster.folder().join("serving.pem").display().to_string();
-    let arguments = ["--self-made-for", "localhost", "--ca-out", &ca, "--log", "info"];
+    let mut arguments = vec!["--self-made-for", "localhost", "--ca-out", &ca, "--log", "info"];
+    let most = std::env::var("MAX_CONNECTIONS").ok();
+    if let Some(most) = &most {
+        arguments.extend(["--max-connections", most]);
+    }
     let config = "policies: [{name: batch, scheduler: {type: volcano}, queue: analytics}]";
     let server = Process::start_serving(&arguments, &[], &cluster, "one", config, &cluster.kubeconfig());
     eventually("it is ready", async || server.is_ready().await).await;

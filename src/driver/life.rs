@@ -39,13 +39,57 @@ pub struct Crew<'s> {
     pub creator: Option<Creator>,
     /// The executors; none of a labelled driver that has not created any.
     pub executors: Vec<&'s Arc<Executor>>,
+    /// Those that live.
+    pub live: Vec<&'s Arc<Executor>>,
+    /// Those that ended, and that nobody has dealt with.
+    pub uncleared: Vec<&'s Arc<Executor>>,
+    /// Those that are to be gone at a time that is known.
+    pub leaving: Vec<&'s Arc<Executor>>,
+    /// The templates of those that live or are uncleared, each once, or more often where they alternate.
+    templates: Vec<&'s Arc<Template>>,
+    /// Whether somebody else has labelled one of them inactive.
+    pub is_labelled: bool,
     /// Whether their driver lives.
     pub driver: DriverLife,
     /// Whether that rests on more than a label: where not, nothing is deleted or labelled because of it.
     pub is_certain: bool,
 }
 
-impl Crew<'_> {
+impl<'s> Crew<'s> {
+    fn new(creator: Option<Creator>) -> Crew<'s> {
+        Crew {
+            creator,
+            executors: Vec::new(),
+            live: Vec::new(),
+            uncleared: Vec::new(),
+            leaving: Vec::new(),
+            templates: Vec::new(),
+            is_labelled: false,
+            driver: DriverLife::Unknown,
+            is_certain: false,
+        }
+    }
+
+    /// Takes an executor in. There may be a hundred thousand, all over the memory, so all that is asked later is asked here.
+    fn add(&mut self, executor: &'s Arc<Executor>) {
+        self.executors.push(executor);
+        self.is_labelled |= executor.inactive && !executor.inactive_by_us;
+        if executor.is_live() {
+            self.live.push(executor);
+        } else if executor.is_uncleared() {
+            self.uncleared.push(executor);
+        }
+        if executor.evidence.as_ref().is_some_and(|evidence| evidence.deletion.is_some()) {
+            self.leaving.push(executor);
+        }
+        // Owners of what was dealt with are followed by nobody, and say nothing about the others.
+        if (executor.is_live() || executor.is_uncleared())
+            && self.templates.last().is_none_or(|last| !Arc::ptr_eq(last, &executor.template))
+        {
+            self.templates.push(&executor.template);
+        }
+    }
+
     /// Whether two crews have the same driver: executors that came while the webhook was away are signed by nobody.
     pub fn has_driver_of(&self, other: &Crew<'_>) -> bool {
         self.driver.pod().zip(other.driver.pod()).is_some_and(|(own, theirs)| own.uid == theirs.uid)
@@ -61,21 +105,19 @@ pub fn crews<'s>(
     also: impl Iterator<Item = Creator>,
     learned: impl Fn(Option<Creator>) -> Option<(Arc<str>, Arc<str>)>,
 ) -> Vec<Crew<'s>> {
-    let mut by_creator: BTreeMap<Option<Creator>, Vec<&Arc<Executor>>> = BTreeMap::new();
+    let mut by_creator: BTreeMap<Option<Creator>, Crew<'s>> = BTreeMap::new();
     for (creator, executor) in with_creators(app) {
-        by_creator.entry(creator).or_default().push(executor);
+        by_creator.entry(creator).or_insert_with(|| Crew::new(creator)).add(executor);
     }
-    for driver in &app.drivers {
-        by_creator.entry(Some(driver.creator)).or_default();
+    let labelled = app.drivers.iter().map(|driver| driver.creator);
+    for creator in labelled.chain(also).map(Some) {
+        by_creator.entry(creator).or_insert_with(|| Crew::new(creator));
     }
-    for creator in also {
-        by_creator.entry(Some(creator)).or_default();
+    let mut crews: Vec<Crew<'s>> = by_creator.into_values().collect();
+    for crew in &mut crews {
+        (crew.driver, crew.is_certain) = life_of_crew(key, app, snapshot, crew, learned(crew.creator));
     }
-    let crew = |(creator, executors): (_, Vec<_>)| {
-        let (driver, is_certain) = life_of_crew(key, app, snapshot, creator, &executors, learned(creator));
-        Crew { creator, executors, driver, is_certain }
-    };
-    by_creator.into_iter().map(crew).collect()
+    crews
 }
 
 /// The executors, and by which creator they count.
@@ -105,10 +147,10 @@ fn life_of_crew(
     key: &AppKey,
     app: &App,
     snapshot: &Snapshot,
-    creator: Option<Creator>,
-    executors: &[&Arc<Executor>],
+    crew: &Crew<'_>,
     learned: Option<(Arc<str>, Arc<str>)>,
 ) -> (DriverLife, bool) {
+    let creator = crew.creator;
     let (mut gone, mut unknown) = (false, false);
     let own = app.drivers.iter().filter(|driver| creator == Some(driver.creator));
     for driver in own {
@@ -117,14 +159,8 @@ fn life_of_crew(
         }
         gone = true;
     }
-    // Owners of what was dealt with are followed by nobody, and say nothing about the others.
-    let counts = |executor: &&&Arc<Executor>| executor.is_live() || executor.is_uncleared();
     let mut judged: Option<(&str, &str)> = None;
-    let mut last = None;
-    let owners = executors.iter().filter(counts).map(|executor| &executor.template);
-    // Most share their template.
-    let owners = owners.filter(|template| last.replace(Arc::as_ptr(template)) != Some(Arc::as_ptr(template)));
-    let owners = owners.filter_map(|template| template.owner.as_ref());
+    let owners = crew.templates.iter().filter_map(|template| template.owner.as_ref());
     let owners = owners.filter(|owner| owner.is_pod).map(|owner| (&*owner.name, &*owner.uid));
     let owners = owners.map(|owner| (owner, true));
     let mut owned = false;
@@ -140,15 +176,16 @@ fn life_of_crew(
         }
     }
     // The driver that was known before may have been followed by another one of the same application.
-    let next = || without_owner(key, app, snapshot, creator, executors);
-    if let Some((driver, is_certain)) = (gone && !unknown && !owned && !executors.is_empty()).then(next).flatten() {
+    let next = || without_owner(key, app, snapshot, crew);
+    if let Some((driver, is_certain)) = (gone && !unknown && !owned && !crew.executors.is_empty()).then(next).flatten()
+    {
         return (DriverLife::Alive(driver), is_certain);
     }
     if gone {
         // One of whom nothing is known yet may be alive.
         return (if unknown { DriverLife::Unknown } else { DriverLife::Gone }, true);
     }
-    match without_owner(key, app, snapshot, creator, executors).filter(|_| !unknown) {
+    match next().filter(|_| !unknown) {
         Some((driver, is_certain)) => (DriverLife::Alive(driver), is_certain),
         None => (DriverLife::Unknown, true),
     }
@@ -156,21 +193,14 @@ fn life_of_crew(
 
 /// The driver of executors that no pod owns, if it lives, and whether that is certain: their own address of it, or a
 /// labelled one of the same maker. That it ended proves nothing about them.
-fn without_owner(
-    key: &AppKey,
-    app: &App,
-    snapshot: &Snapshot,
-    creator: Option<Creator>,
-    executors: &[&Arc<Executor>],
-) -> Option<(Arc<DriverPod>, bool)> {
-    let hosts = executors.iter().filter(|executor| executor.is_live() || executor.is_uncleared());
-    let host = hosts.filter_map(|executor| executor.template.driver_host.as_deref()).next();
+fn without_owner(key: &AppKey, app: &App, snapshot: &Snapshot, crew: &Crew<'_>) -> Option<(Arc<DriverPod>, bool)> {
+    let host = crew.templates.iter().find_map(|template| template.driver_host.as_deref());
     let by_host = host.and_then(|host| resolve::from_driver_host(host, key.namespace(), snapshot));
     let by_host = by_host.map(|found| judge(key.namespace(), &found.name, &found.uid, snapshot));
     if let Some(DriverLife::Alive(driver)) = by_host {
         return Some((driver, true));
     }
-    let Some(maker) = creator else {
+    let Some(maker) = crew.creator else {
         // Of executors that nothing speaks for, the labelled driver is the likeliest, and no more than that.
         return app.live_driver().map(|driver| (driver.clone(), false));
     };

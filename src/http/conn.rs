@@ -4,7 +4,9 @@
 //! must live longer than that. hyper's own header timeout starts when a connection becomes idle (WEBHOOKS.md, finding
 //! 7): long enough for Go is far too long for a slow loris. So the deadline of a head starts here, at its first byte.
 
+use std::future::poll_fn;
 use std::io;
+use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -92,14 +94,75 @@ pin_project_lite::pin_project! {
         answered: usize,
         // Runs while the peer does not take what is written.
         stuck: Option<Pin<Box<Sleep>>>,
+        // What was read already and is to be read again.
+        ahead: Vec<u8>,
     }
 }
 
+/// The most of a head that is waited for here; of a longer one hyper says that it is too long.
+const MAX_HEAD: usize = 64 << 10;
+
 impl<S> Timed<S> {
     pub(super) fn new(stream: S, deadlines: Deadlines, busy: Busy, heads: bool) -> Self {
-        let timer = tokio::time::sleep(deadlines.idle);
-        Timed { stream, timer, deadlines, busy, in_head: false, heads, was_busy: false, answered: 0, stuck: None }
+        let (timer, ahead) = (tokio::time::sleep(deadlines.idle), Vec::new());
+        Timed {
+            stream,
+            timer,
+            deadlines,
+            busy,
+            in_head: false,
+            heads,
+            was_busy: false,
+            answered: 0,
+            stuck: None,
+            ahead,
+        }
     }
+}
+
+impl<S: AsyncRead> Timed<S> {
+    /// Waits for a first byte; an error where none comes.
+    pub(super) async fn first_byte(self: Pin<&mut Self>) -> io::Result<()> {
+        self.read_ahead(|_, _| true).await
+    }
+
+    /// Waits for the head of a request, which is then read again: whoever only holds a connection, or sends a byte now and
+    /// then, costs no more than the bytes that came, and not what a connection of hyper takes (10 kB).
+    pub(super) async fn first_head(self: Pin<&mut Self>) -> io::Result<()> {
+        let ends = |ahead: &[u8], known: usize| {
+            // Who sends byte after byte has each looked at once.
+            ahead.get(known.saturating_sub(2)..).is_some_and(is_whole_head)
+        };
+        self.read_ahead(|ahead, known| ahead.len() >= MAX_HEAD || ends(ahead, known)).await
+    }
+
+    /// Reads until it is enough: of all that came, and how much of it was not enough before.
+    async fn read_ahead(mut self: Pin<&mut Self>, is_enough: impl Fn(&[u8], usize) -> bool) -> io::Result<()> {
+        let mut ahead = std::mem::take(self.as_mut().project().ahead);
+        let mut known = 0;
+        let read = poll_fn(|cx| {
+            while ahead.is_empty() || !is_enough(&ahead, known) {
+                known = ahead.len();
+                // On the stack, and so not a part of each connection.
+                let mut bytes = [MaybeUninit::uninit(); 4096];
+                let mut buffer = ReadBuf::uninit(&mut bytes);
+                ready!(self.as_mut().poll_read(cx, &mut buffer))?;
+                if buffer.filled().is_empty() {
+                    return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
+                }
+                ahead.extend_from_slice(buffer.filled());
+            }
+            Poll::Ready(Ok(()))
+        });
+        let outcome = read.await;
+        *self.project().ahead = ahead;
+        outcome
+    }
+}
+
+/// Whether a request's head has ended: by an empty line, with or without carriage returns.
+fn is_whole_head(bytes: &[u8]) -> bool {
+    bytes.windows(2).any(|pair| pair == b"\n\n") || bytes.windows(3).any(|three| three == b"\n\r\n")
 }
 
 /// What came of a write, a flush or a shutdown, unless the peer has not taken it for too long.
@@ -120,6 +183,11 @@ fn within<T>(
 impl<S: AsyncRead> AsyncRead for Timed<S> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let mut this = self.project();
+        if !this.ahead.is_empty() {
+            let rest = this.ahead.split_off(this.ahead.len().min(buf.remaining()));
+            buf.put_slice(&std::mem::replace(this.ahead, rest));
+            return Poll::Ready(Ok(()));
+        }
         let before = buf.filled().len();
         let polled = this.stream.poll_read(cx, buf);
         let busy = this.busy.is_busy();
@@ -324,5 +392,63 @@ mod tests {
             };
             tokio::join!(take, write);
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_first_head_is_waited_for_and_read_again() {
+        for head in ["GET / HTTP/1.1\r\nhost: x\r\n\r\n", "GET / HTTP/1.0\n\n", "POST / HTTP/1.1\r\na: b\n\r\nbody"] {
+            let (mut client, stream) = tokio::io::duplex(64);
+            let mut timed = Box::pin(Timed::new(stream, SHORT, Busy::default(), true));
+            let writing = async {
+                for byte in head.bytes() {
+                    client.write_all(&[byte]).await.unwrap();
+                }
+                client
+            };
+            let (read, client) = tokio::join!(timed.as_mut().first_head(), writing);
+            read.unwrap();
+            drop(client);
+            let mut again = Vec::new();
+            let mut small = [0; 3];
+            loop {
+                match timed.read(&mut small).await.unwrap() {
+                    0 => break,
+                    count => again.extend_from_slice(&small[..count]),
+                }
+            }
+            assert_eq!(again, head.as_bytes());
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_first_head_has_its_deadlines_and_its_bound() {
+        let begin = after(Duration::ZERO);
+        let (mut client, stream) = tokio::io::duplex(64);
+        let mut timed = Box::pin(Timed::new(stream, SHORT, Busy::default(), true));
+        assert_eq!(timed.as_mut().first_byte().await.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert!(begin.elapsed() >= SHORT.idle);
+        let begin = after(Duration::ZERO);
+        let mut timed = Box::pin(Timed::new(tokio::io::duplex(64).1, SHORT, Busy::default(), true));
+        assert_eq!(timed.as_mut().first_head().await.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        let (mut drips, stream) = tokio::io::duplex(64);
+        let mut timed = Box::pin(Timed::new(stream, SHORT, Busy::default(), true));
+        let dripping = async {
+            while drips.write_all(b"x").await.is_ok() {
+                tokio::time::sleep(SHORT.head / 10).await;
+            }
+        };
+        let read = tokio::select! {
+            read = timed.as_mut().first_head() => read,
+            () = dripping => panic!("nobody reads"),
+        };
+        assert_eq!(read.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert!(begin.elapsed() < SHORT.head * 2);
+        // What is longer is for hyper to refuse.
+        let (mut long, stream) = tokio::io::duplex(1 << 20);
+        let mut timed = Box::pin(Timed::new(stream, SHORT, Busy::default(), true));
+        long.write_all(&vec![b'x'; MAX_HEAD + 5000]).await.unwrap();
+        timed.as_mut().first_head().await.unwrap();
+        assert!((MAX_HEAD..=MAX_HEAD + 4096).contains(&timed.ahead.len()));
+        client.shutdown().await.unwrap();
     }
 }

@@ -173,7 +173,10 @@ impl<T: Transport> Parts<T> {
         }
         let Some((stream, protocol)) = self.transport.open(stream, link.peer()).await else { return };
         let http1 = protocol == Protocol::Http1;
-        let timed = Box::pin(Timed::new(stream, self.deadlines, link.busy.clone(), http1));
+        let mut timed = Box::pin(Timed::new(stream, self.deadlines, link.busy.clone(), http1));
+        if !self.is_asked(timed.as_mut(), link, http1).await {
+            return;
+        }
         let service = Counted {
             service: self.routes.clone(),
             connections: self.connections.clone(),
@@ -183,13 +186,24 @@ impl<T: Transport> Parts<T> {
         };
         let (stream, service) = (TokioIo::new(timed), TowerToHyperService::new(service));
         if http1 {
-            let serving = self.http1.serve_connection(stream, service).with_upgrades();
-            self.to_its_end(link, serving, http1::UpgradeableConnection::graceful_shutdown).await;
+            // On the heap: as part of every connection it would be there for those that nothing was asked on.
+            let serving = Box::pin(self.http1.serve_connection(stream, service).with_upgrades());
+            self.to_its_end(link, serving, |serving| serving.get_mut().as_mut().graceful_shutdown()).await;
         } else {
-            // On the heap: as part of every connection it would be there for those that speak HTTP/1.
             let serving = Box::pin(self.http2.serve_connection(stream, service));
             self.to_its_end(link, serving, |serving| serving.get_mut().as_mut().graceful_shutdown()).await;
         }
+    }
+
+    /// Waits for a first request. An idle connection ends at once when it is to end.
+    async fn is_asked<S: AsyncRead>(&self, mut timed: Pin<&mut Timed<S>>, link: &Link, http1: bool) -> bool {
+        tokio::select! {
+            biased;
+            first = timed.as_mut().first_byte() => if first.is_err() { return false },
+            () = self.ending.stop.cancelled() => return false,
+            () = link.last.notified() => return false,
+        }
+        !http1 || timed.first_head().await.is_ok()
     }
 
     /// Serves until the peer ends it, or until it is told to finish what was asked.

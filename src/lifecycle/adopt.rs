@@ -14,14 +14,10 @@ use crate::spark::labels;
 pub(super) fn plan(view: &View<'_>, plan: &mut Plan) {
     let foreign = |executor: &Executor| executor.template.note.as_deref() == Some(labels::FOREIGN);
     let is_orphan = |executor: &Executor| {
-        executor.is_live()
-            && executor.template.owner.is_none()
-            && !executor.deleting
-            && !executor.template.skip
-            && !foreign(executor)
+        executor.template.owner.is_none() && !executor.deleting && !executor.template.skip && !foreign(executor)
     };
     for crew in view.crews {
-        let orphans = crew.executors.iter().filter(|executor| is_orphan(executor));
+        let orphans = crew.live.iter().filter(|executor| is_orphan(executor));
         plan.add(crew.creator, orphans.filter_map(|executor| adopt(view, executor)));
     }
 }

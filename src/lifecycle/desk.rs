@@ -27,7 +27,7 @@ use super::exits::{Exit, Exits};
 use super::memory::Memory;
 use super::pace::{CrewKey, Pace, pause};
 use super::plan::plan;
-use super::reads::{Read, interests, is_unknown, outdated};
+use super::reads::{Read, asked, interests, is_unknown};
 use crate::plant::{self, Bug};
 use crate::policy::Policies;
 use crate::snapshot::{
@@ -454,7 +454,8 @@ impl Desk {
 
     /// Notes what an application wants to know.
     fn ask(&mut self, key: &AppKey, now: Instant, policies: &Policies) {
-        for read in interests(self.store.snapshot(), key, policies, &self.learned(key)) {
+        let (wanted, outdated) = asked(self.store.snapshot(), key, policies, &self.learned(key));
+        for read in wanted {
             if !self.reading.contains_key(&read) && !is_unknown(self.store.snapshot(), &read) {
                 continue; // The watch shows it.
             }
@@ -468,7 +469,7 @@ impl Desk {
             });
             reading.askers.insert(key.clone());
         }
-        for (pod, uid) in outdated(self.store.snapshot(), key) {
+        for (pod, uid) in outdated {
             if let Some(reading) = self.reading.get_mut(&Read::Pod(pod)) {
                 reading.askers.insert(key.clone());
                 if reading.checked.insert(uid) {

@@ -34,7 +34,7 @@ pub(super) fn plan(whole: &plan::View<'_>, now: Now, memory: &mut Memory, exits:
     let (snapshot, key, app) = (whole.snapshot, whole.key, whole.app);
     for crew in whole.crews {
         // A few name the trouble: a node that is lost leaves hundreds behind, and `why` shows them all.
-        let hanging = crew.executors.iter().filter_map(|executor| hangs(key, executor, now));
+        let hanging = crew.leaving.iter().filter_map(|executor| hangs(key, executor, now));
         plan.add(crew.creator, hanging.take(MOST_HANGING));
         let learned = memory.crews.get(&crew.creator).and_then(|memory| memory.driver.clone());
         let last_driver = learned.or_else(|| last_driver(app, crew));
@@ -144,7 +144,9 @@ fn of_crew(view: &View<'_>) -> Due {
         _ => None,
     };
     let keeps = driver_keeps(view);
-    for executor in &view.crew.executors {
+    // A mutant may touch what is none of its business.
+    let all = plant::is(Bug::InactiveIgnored) || plant::is(Bug::RunningIsFinished);
+    for executor in if all { &view.crew.executors } else { &view.crew.uncleared } {
         let left_alone = (executor.inactive && !plant::is(Bug::InactiveIgnored))
             || (executor.template.skip && !plant::is(Bug::SkipIgnored));
         let running =
@@ -232,5 +234,5 @@ fn driver_keeps(view: &View<'_>) -> bool {
     let own = |driver: &&std::sync::Arc<DriverPod>| view.crew.creator == Some(driver.creator);
     view.crew.driver.pod().is_some_and(|driver| keeps(driver))
         || view.app.drivers.iter().filter(own).any(|driver| keeps(driver))
-        || view.crew.executors.iter().any(|executor| executor.inactive && !executor.inactive_by_us)
+        || view.crew.is_labelled
 }

@@ -121,7 +121,7 @@ fn named_by<'v>(view: &View<'v>, crew: &'v Crew<'v>) -> BTreeMap<GroupKey, Named
             all.insert(key, Named { row, crew, members, with_driver: true, seat, is_proven: false });
         }
     }
-    for executor in crew.executors.iter().filter(|executor| executor.is_live()) {
+    for executor in &crew.live {
         if let Some((key, row)) = group_of(view, &executor.template.seat) {
             let (seat, is_proven) = (&*executor.template.seat, executor.is_proven);
             let new = || Named { row, crew, members: Vec::new(), with_driver: false, seat, is_proven };
@@ -364,13 +364,15 @@ fn wish(
     // Who nobody speaks for may be anybody's, and who came while the webhook was away is signed by nobody: were such a one
     // not counted, the gang could wait for it for ever.
     let crew = named.crew;
-    let own = || crew.executors.iter().copied().filter(is_counted);
     let others = view.crews.iter().filter(|other| {
         let unclaimed = other.creator.is_none() && crew.creator.is_some();
         other.creator != crew.creator && (unclaimed || other.has_driver_of(crew))
     });
-    let all = || own().chain(others.clone().flat_map(|other| other.executors.iter().copied()).filter(is_counted));
-    let live = all().filter(|executor| executor.is_live()).count();
+    let living = || crew.live.iter().copied().filter(is_counted);
+    let live = living().chain(others.flat_map(|other| other.live.iter().copied()).filter(is_counted)).count();
+    let (created, ran) = crew.executors.iter().copied().filter(is_counted).fold((0, 0), |(created, ran), executor| {
+        (created.max(executor.exec_id.unwrap_or_default()), ran + u64::from(has_run(executor)))
+    });
     // Where any member is proven, others give the group neither size nor room.
     let members: Vec<&&Arc<Executor>> = named
         .members
@@ -383,11 +385,12 @@ fn wish(
         conf,
         requested: effective.min_member,
         started: remembered || present.is_some_and(|group| group.started),
-        waves_must_run: own().any(|executor| executor.is_live() && !executor.template.knows_profiles),
-        created: own().filter_map(|executor| executor.exec_id).max().map_or(0, to_u32),
+        waves_must_run: living().any(|executor| !executor.template.knows_profiles),
+        created: to_u32(created),
         live: to_u32(live as u64),
     };
-    let started = facts.started || has_started(own(), &facts);
+    // As many executors as it started with have run: now, or since.
+    let started = facts.started || facts.sizes().is_some_and(|sizes| to_u32(ran) >= sizes.wanted);
     // A count that cannot be changed later must hold for a dynamic application at its smallest, unless somebody has asked
     // for one: then an Event says when it can no longer be met.
     let smallest = !api.count_mutable && effective.min_member.is_none();
@@ -458,13 +461,9 @@ fn with_driver(
     total
 }
 
-/// Whether as many executors as it started with have run: now, or since.
-fn has_started<'e>(executors: impl Iterator<Item = &'e Arc<Executor>>, facts: &SizeFacts<'_>) -> bool {
-    let ran = |executor: &&Arc<Executor>| {
-        matches!(executor.state, ExecutorPodState::Running | ExecutorPodState::Succeeded | ExecutorPodState::Failed)
-    };
-    let ran = to_u32(executors.filter(ran).count() as u64);
-    facts.sizes().is_some_and(|sizes| ran >= sizes.wanted)
+/// Whether an executor runs, or did.
+fn has_run(executor: &Executor) -> bool {
+    matches!(executor.state, ExecutorPodState::Running | ExecutorPodState::Succeeded | ExecutorPodState::Failed)
 }
 
 /// Whether executors that are still to come will name this group: it is the one that the crew's first executor names.

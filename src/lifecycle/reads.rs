@@ -34,6 +34,17 @@ pub fn reads(snapshot: &Snapshot, key: &AppKey, policies: &Policies, learned: &[
 
 /// Everything read by name that an application's plan rests on, known or not.
 pub fn interests(snapshot: &Snapshot, key: &AppKey, policies: &Policies, learned: &[&str]) -> Vec<Read> {
+    asked(snapshot, key, policies, learned).0
+}
+
+/// The interests, and followed pods that an application's executors know under another uid than the one that was read: the
+/// pod may have been made anew since. In one pass, for there may be a hundred thousand executors.
+pub(super) fn asked(
+    snapshot: &Snapshot,
+    key: &AppKey,
+    policies: &Policies,
+    learned: &[&str],
+) -> (Vec<Read>, Vec<(PodKey, Arc<str>)>) {
     let nothing = App::default();
     let app = snapshot.apps.get(key).map_or(&nothing, |app| &**app);
     // What the watch shows needs not be read.
@@ -43,8 +54,19 @@ pub fn interests(snapshot: &Snapshot, key: &AppKey, policies: &Policies, learned
     let owners = groups_of(snapshot, key).filter_map(|(_, group)| group.owner.as_ref());
     let owners = owners.filter(|owner| resolve::is_pod_name(&owner.name) && app.driver(&owner.name).is_none());
     wanted.extend(owners.map(|owner| Read::Pod(PodKey::new(key.namespace(), &owner.name))));
+    let mut outdated = Vec::new();
     for executor in one_of_each(undecided(app)) {
-        wanted.extend(named(key, executor).map(|(pod, _)| Read::Pod(pod)));
+        for (pod, uid) in named(key, executor) {
+            let is_outdated = match snapshot.followed.get(&pod) {
+                Some(Followed::Present(known)) => known.uid != uid,
+                Some(Followed::Absent) => true,
+                None => false,
+            };
+            if is_outdated {
+                outdated.push((pod.clone(), uid));
+            }
+            wanted.push(Read::Pod(pod));
+        }
         if executor.is_live()
             && executor.template.owner.is_none()
             && let Some(host) = executor.template.driver_host.as_ref().filter(|host| host.parse::<IpAddr>().is_ok())
@@ -68,7 +90,9 @@ pub fn interests(snapshot: &Snapshot, key: &AppKey, policies: &Policies, learned
         wanted.sort_unstable();
         wanted.dedup();
     }
-    wanted
+    outdated.sort_unstable();
+    outdated.dedup();
+    (wanted, outdated)
 }
 
 /// Executors for which it matters whether their driver lives: those that live, and those that ended and that nobody has
@@ -85,22 +109,6 @@ fn one_of_each<'s>(executors: impl Iterator<Item = &'s Arc<Executor>>) -> impl I
         // Mostly they are all of one template.
         last.replace(one) != Some(one) && seen.insert(one)
     })
-}
-
-/// Followed pods that an application's executors know under another uid than the one that was read: the pod may have
-/// been made anew since.
-pub(super) fn outdated(snapshot: &Snapshot, key: &AppKey) -> Vec<(PodKey, Arc<str>)> {
-    let Some(app) = snapshot.apps.get(key) else { return Vec::new() };
-    let named = one_of_each(undecided(app)).flat_map(|executor| named(key, executor));
-    let differs = |(pod, uid): &(PodKey, Arc<str>)| match snapshot.followed.get(pod) {
-        Some(Followed::Present(known)) => known.uid != *uid,
-        Some(Followed::Absent) => true,
-        None => false,
-    };
-    let mut other: Vec<_> = named.filter(differs).collect();
-    other.sort_unstable();
-    other.dedup();
-    other
 }
 
 /// Pods that an executor names, with the uid under which it knows them: its owner, and our note.
