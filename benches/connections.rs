@@ -217,14 +217,29 @@ async fn run() {
         });
     }
     eventually("all trickle", async || trickled.load(Ordering::Relaxed) >= TRICKLING).await;
-    let counted = get(server.metrics, "/metrics").await;
-    let line = "spark_usher_connections{listener=\"webhook\"} ";
-    let open = counted.lines().find_map(|found| found.strip_prefix(line)).unwrap();
-    println!("of 10,000 connections {open} are held after {:.1} s", begin.elapsed().as_secs_f64());
+    let open = async || {
+        let counted = get(server.metrics, "/metrics").await;
+        let line = "spark_usher_connections{listener=\"webhook\"} ";
+        counted.lines().find_map(|found| found.strip_prefix(line)).unwrap().to_owned()
+    };
+    println!("of 10,000 connections {} are held after {:.1} s", open().await, begin.elapsed().as_secs_f64());
     measured("10,000 that idle or trickle").await;
     stop.store(true, Ordering::Relaxed);
     trickling.shutdown().await;
     drop(idle);
+
+    let answered: Vec<Option<Stream>> = futures::stream::iter(0..IDLE + TRICKLING)
+        .map(|_| async {
+            let mut stream = dialer.connect(ATTACKER).await.ok()?;
+            review(&mut stream, &request).await.ok()?;
+            Some(stream)
+        })
+        .buffer_unordered(64)
+        .collect()
+        .await;
+    println!("of 10,000 connections that asked once {} are held", open().await);
+    measured("10,000 that asked once and idle").await;
+    drop(answered);
 
     let head = "POST /mutate?timeout=30s HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 32769\r\n\r\n";
     let stalling = Arc::new(AtomicBool::new(true));

@@ -81,19 +81,21 @@ pub struct Signature {
 
 /// What a signature covers beside its creator. The edges of fields cannot be moved: each goes in with its length.
 #[derive(Debug)]
-pub struct Signer {
-    context: hmac::Context,
+pub struct Signer<'k> {
+    key: &'k Key,
+    /// What is covered so far: many short texts, hashed at once in the end.
+    covered: Vec<u8>,
     creator: Creator,
 }
 
-impl Signer {
+impl<'k> Signer<'k> {
     /// Begins a signature over a pod of this application that this creator made.
-    pub fn new(key: &Key, namespace: &str, selector: &str, creator: Creator) -> Signer {
-        let mut context = hmac::Context::with_key(&key.0);
-        context.update(DOMAIN);
-        context.update(&[u8::from(creator.is_object)]);
-        context.update(&creator.digest);
-        let mut signer = Signer { context, creator };
+    pub fn new(key: &'k Key, namespace: &str, selector: &str, creator: Creator) -> Signer<'k> {
+        let mut covered = Vec::with_capacity(512);
+        covered.extend_from_slice(DOMAIN);
+        covered.push(u8::from(creator.is_object));
+        covered.extend_from_slice(&creator.digest);
+        let mut signer = Signer { key, covered, creator };
         signer.field(namespace);
         signer.field(selector);
         signer
@@ -103,19 +105,19 @@ impl Signer {
     pub fn field(&mut self, text: &str) {
         // A text of 4 GiB fits no pod.
         let length = u32::try_from(text.len()).unwrap_or(u32::MAX);
-        self.context.update(&length.to_le_bytes());
-        self.context.update(text.as_bytes());
+        self.covered.extend_from_slice(&length.to_le_bytes());
+        self.covered.extend_from_slice(text.as_bytes());
     }
 
     /// Covers a text that may be absent, which is not the same as empty.
     pub fn optional(&mut self, text: Option<&str>) {
-        self.context.update(&[u8::from(text.is_some())]);
+        self.covered.push(u8::from(text.is_some()));
         self.field(text.unwrap_or_default());
     }
 
     /// The signature over all that was covered.
     pub fn sign(self) -> Signature {
-        let tag = self.context.sign();
+        let tag = hmac::sign(&self.key.0, &self.covered);
         Signature { creator: self.creator, mac: tag.as_ref().first_chunk().copied().unwrap_or_default() }
     }
 }
@@ -153,11 +155,19 @@ impl Signature {
 /// `v1.o.` (an object) or `v1.u.` (a user), the creator and the code in lower-case hexadecimal.
 impl fmt::Display for Signature {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{VERSION}.{}.", if self.creator.is_object { "o" } else { "u" })?;
-        self.creator.digest.iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
-        f.write_str(".")?;
-        self.mac.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        let mut text = String::with_capacity(64);
+        text.push_str(VERSION);
+        text.push_str(if self.creator.is_object { ".o." } else { ".u." });
+        push_hex(&mut text, &self.creator.digest);
+        text.push('.');
+        push_hex(&mut text, &self.mac);
+        f.write_str(&text)
     }
+}
+
+fn push_hex(text: &mut String, bytes: &[u8]) {
+    let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+    text.extend(digits.map(|digit| char::from(if digit < 10 { b'0' + digit } else { b'a' + digit - 10 })));
 }
 
 fn hex<const N: usize>(text: &str) -> Option<[u8; N]> {

@@ -105,6 +105,7 @@ WRONG = {
     "an unknown value": ({"replica": 3}, "additional properties 'replica' not allowed"),
     "an unknown key of the policy file": ({"config": {"policy": []}}, "additional properties 'policy' not allowed"),
     "a wrong scheduler": ({"config": {"policies": [{"name": "a", "scheduler": {"type": "slurm"}}]}}, "value must be one of"),
+    "a scheduler's name without its type": ({"config": {"policies": [{"name": "a", "scheduler": {"name": "volcano"}}]}}, "expected the type of that scheduler"),
     "a wrong failurePolicy": ({"webhook": {"mutating": {"failurePolicy": "Maybe"}}}, "value must be one of"),
     "a timeout that Kubernetes refuses": ({"webhook": {"mutating": {"timeoutSeconds": 31}}}, "maximum"),
     "own files without a CA": ({"certificates": {"source": "secret", "secretName": "mine"}}, "certificates.caBundle"),
@@ -119,6 +120,10 @@ WRONG = {
     "a fallback that does not know the policies": ({"existingConfigMap": "theirs", "fallbackPolicy": {"enabled": True}}, "does not know the policy file"),
     "validating policies that do not know the policies": ({"existingConfigMap": "theirs", "validatingPolicy": {"enabled": True}}, "does not know the policy file"),
     "new pods judged by nobody in the end": ({"webhook": {"validating": {"creations": False}}}, "expected both webhooks and validatingPolicy.enabled"),
+    "new pods judged too early": (
+        {"webhook": {"validating": {"creations": False}, "mutating": {"reinvocationPolicy": "Never"}}, "validatingPolicy": {"enabled": True}},
+        "expected webhook.mutating.reinvocationPolicy: IfNeeded",
+    ),
     "a validating policy without a name of its own": (
         {"validatingPolicy": {"enabled": True}, "config": {"policies": [{"name": "default", "match": {"namespaces": ["a"]}}]}}, "expected another name"),
     "a validating policy with no name of an object": (

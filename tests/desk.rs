@@ -344,6 +344,19 @@ fn whoever_else_creates_executors_of_an_application_holds_up_nobody() {
 }
 
 #[test]
+fn who_has_gone_holds_up_nobody() {
+    let mut office = Office::open();
+    let turn = office.created(1, "eve", "u9");
+    let (eve, now) = (acting(&turn), office.now);
+    // The stranger's actions fail, and then only another's executors are left.
+    for _ in 0..10 {
+        office.desk.done(&eve, true, false, now);
+    }
+    office.apply(Change::PodGone(PodKey::new("default", "nb-exec-1"), "e1".into()));
+    assert_eq!(creates(&office.created(2, "notebook", "u1")), 1);
+}
+
+#[test]
 fn a_configuration_that_does_not_exist_yet_is_waited_for() {
     let mut office = Office::open();
     let admitted = answer(&driver().conf_map("conf").created_by("admin"), office.desk.snapshot(), &office.policies);

@@ -228,16 +228,22 @@ async fn a_group_that_is_not_ours_is_left_alone_and_told() {
 async fn a_volcano_that_refuses_early_pods_is_found_by_its_image() {
     let cluster = Cluster::start().await;
     cluster.serve_groups(VOLCANO_API.0, VOLCANO_API.1).await;
-    cluster
-        .make(json!({"apiVersion": "v1", "kind": "Pod",
-            "metadata": {"name": "volcano-admission", "namespace": cluster.namespace, "labels": {"app": "volcano-admission"}},
-            "spec": {"containers": [{"name": "admission", "image": "docker.io/volcanosh/vc-webhook-manager:v1.11.0",
-                "args": ["--enabled-admission=/jobs/mutate,/pods/validate"]}]}}))
-        .await;
+    let admission = |namespace: &str, version: &str| {
+        json!({"apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": "volcano-admission", "namespace": namespace, "labels": {"app": "volcano-admission"}},
+            "spec": {"containers": [{"name": "admission", "image": format!("docker.io/volcanosh/vc-webhook-manager:{version}"),
+                "args": ["--enabled-admission=/jobs/mutate,/pods/validate"]}]}})
+    };
+    cluster.make(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "volcano-system"}})).await;
+    // Somebody else's says nothing.
+    cluster.make(admission(&cluster.namespace, "v1.9.1")).await;
+    cluster.make(admission("volcano-system", "v1.11.0")).await;
     let mut app = cluster.usher(VOLCANO).await;
     app.settled().await;
     driver_with(&cluster, "spark.executor.instances=2\n").await;
     eventually("it is told", async || !told(&cluster, "EarlyPodsRefused").await.is_empty()).await;
+    let told = told(&cluster, "EarlyPodsRefused").await;
+    assert!(format!("{told:?}").contains("Volcano v1.11.0 refuses"), "{told:?}");
     app.stop().await.unwrap();
 }
 

@@ -173,6 +173,21 @@ async fn one_call_changes_a_pod_and_judges_what_becomes_of_it() {
     large.0["spec"]["padding"] = "x".repeat(21 << 20).into();
     assert_eq!(admit(large.created_by("eve")).await["allowed"], false);
     with_metrics(&endpoint, r#"outcome="refused",reason="OwnerNotCreator",webhook="mutate-and-validate"} 1"#);
+    // Our own marks are the ones too many; the loop would not see such a pod.
+    let mut full = executor(1);
+    for n in 0..1024 {
+        full = full.annotation(&format!("a{n}"), "");
+    }
+    let refused = admit(full.created_by_pod("nb-driver", DRIVER_UID)).await;
+    assert!(refused["status"]["message"].as_str().unwrap().contains("(TooLarge; "), "{refused}");
+    // In more groups than are read: decided like by `/mutate`, and judged like by `/validate`.
+    let mut crowded = executor(1).created_by_pod("nb-driver", DRIVER_UID);
+    crowded["request"]["userInfo"]["groups"] = vec!["g"; 2000].into();
+    assert_eq!(admit(crowded.clone()).await["allowed"], false);
+    let lenient = Setup { policies: only(policy("volcano")), ..Setup::default() }.start();
+    let (_, answer) = lenient.post_to("/mutate-and-validate", in_order(&crowded)).await;
+    let answer: Value = serde_json::from_slice(&answer).unwrap();
+    assert_eq!((&answer["response"]["allowed"], answer["response"].get("patch").is_some()), (&true.into(), true));
 }
 
 #[tokio::test]

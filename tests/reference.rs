@@ -26,6 +26,7 @@ use jiff::Timestamp;
 use proptest::prelude::*;
 use spark_usher::lifecycle::{Action, Answer, Desk, Finish, Now, Polled, Read, Settings, Standing};
 use spark_usher::policy::{Finished, Lifecycle, Policies};
+use spark_usher::signature::Creator;
 use spark_usher::snapshot::{Change, Conf, Replaced, ServedApis, Sighting};
 use spark_usher::spark::conf::AppConf;
 use spark_usher::spark::evidence::Evidence;
@@ -248,7 +249,8 @@ impl Ours {
         }
         self.desk.replan();
         let app = spark_usher::spark::ids::AppKey::new("default", APP);
-        round.failures = self.desk.exits().failures(&app, |_| true, None, now.at) as usize;
+        round.failures =
+            self.desk.exits().failures(&app, Some(Creator::of_pod("nb-driver", DRIVER_UID)), None, now.at) as usize;
         let _ = model;
         round
     }

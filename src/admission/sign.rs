@@ -71,7 +71,7 @@ fn name<'q>(question: &'q Question<'_, '_>) -> &'q str {
 }
 
 /// Signs the placement that a pod has after these mutations.
-fn sign_executor<'p>(signer: Signer, question: &'p Question<'_, '_>, mutations: &'p [Mutation]) -> Signature {
+fn sign_executor<'p>(signer: Signer<'_>, question: &'p Question<'_, '_>, mutations: &'p [Mutation]) -> Signature {
     let pod = question.pod;
     // A later mutation of a key wins, as it does in the patch.
     let annotation = |annotation: &str| {

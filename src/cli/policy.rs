@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::admission::{fallback, validating_policy};
 use crate::config::{self, Config};
+use crate::driver::resolve::is_pod_name;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -76,7 +77,15 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::
     }
 }
 
+/// Whether a namespace can have this name: a DNS-1123 label.
+fn is_namespace(name: &str) -> bool {
+    name.len() <= 63 && !name.contains('.') && is_pod_name(name)
+}
+
 fn manifests(args: &Args, config: &Config) -> Result<Vec<Value>, String> {
+    if let Some(wrong) = args.exclude.iter().find(|name| !is_namespace(name)) {
+        return Err(format!("--exclude {wrong:?}: expected the name of a namespace, without wildcards"));
+    }
     let name = |default: &str| args.name.clone().unwrap_or_else(|| default.to_owned());
     if args.validating {
         let wanted = validating_policy::Wanted {

@@ -89,11 +89,6 @@ impl<'s> Crew<'s> {
             self.templates.push(&executor.template);
         }
     }
-
-    /// Whether two crews have the same driver: executors that came while the webhook was away are signed by nobody.
-    pub fn has_driver_of(&self, other: &Crew<'_>) -> bool {
-        self.driver.pod().zip(other.driver.pod()).is_some_and(|(own, theirs)| own.uid == theirs.uid)
-    }
 }
 
 /// The crews of an application, and those of `also`, of which nothing may be left but a PodGroup. `learned` is the name and
@@ -134,12 +129,14 @@ fn with_creators(app: &App) -> impl Iterator<Item = (Option<Creator>, &Arc<Execu
     })
 }
 
-/// Whether executors of an application, and its drivers, are more than one crew.
-pub fn has_several_creators(app: &App) -> bool {
-    let drivers = app.drivers.iter().map(|driver| Some(driver.creator));
-    let mut creators = drivers.chain(with_creators(app).map(|(creator, _)| creator));
-    let first = creators.next();
-    creators.any(|creator| Some(creator) != first)
+/// The creators of an application's executors and drivers; each may come more than once.
+pub fn creators(app: &App) -> impl Iterator<Item = Option<Creator>> {
+    app.drivers.iter().map(|driver| Some(driver.creator)).chain(with_creators(app).map(|(creator, _)| creator))
+}
+
+/// Whether all executors of an application, and its drivers, are of one crew.
+pub fn is_all_of(app: &App, creator: Option<Creator>) -> bool {
+    creators(app).all(|other| other == creator)
 }
 
 /// Whether the driver of a creator's executors lives, and whether that is certain.

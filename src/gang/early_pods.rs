@@ -21,7 +21,9 @@ pub const FIRST: Version = Version(1, 9, 1);
 pub const LAST: Version = Version(1, 11, 2);
 /// What to do about it.
 pub const CURE: &str = "Volcano v1.12.0 or newer, or take /pods/validate out of its --enabled-admission";
-/// Selects the pods of Volcano's webhook, as its own manifests label them.
+/// Where Volcano's own manifests put its webhook. Anybody could make such a pod elsewhere.
+pub const NAMESPACE: &str = "volcano-system";
+/// Selects the pods of the webhook, as its own manifests label them.
 pub const SELECTOR: &str = "app=volcano-admission";
 
 impl Version {

@@ -61,8 +61,8 @@ pub struct Capacities {
 }
 
 impl Capacities {
-    /// The webhook's default, about 100 MiB of memory: API servers keep 25 idle connections each, for each path.
-    pub const WEBHOOK: usize = 3_072;
+    /// The webhook's default. One on which nothing was asked takes 9 kB, so all of them 90 MiB.
+    pub const WEBHOOK: usize = 10_240;
 
     /// What fits into so many file descriptors, and no more than `most` for the webhook. A part is kept back for files,
     /// for the listeners themselves and for our own connections to the API server.
@@ -175,12 +175,24 @@ pub struct Crowd {
     pub peers: usize,
 }
 
+/// So many connections that have answered are kept at most: one takes 30 kB. API servers keep 25 idle ones each, for each
+/// path.
+const MOST_ANSWERED: usize = 3_072;
+
+/// Whether room is short: for connections, or for those that have answered.
+pub fn is_short(most: usize, open: usize, answered: usize) -> bool {
+    let kept = most.min(MOST_ANSWERED);
+    open >= most - most / 4 || answered >= kept - kept / 4
+}
+
 /// Whether a connection is kept after an answer, or ends with it. Shares by peer bind only when room is short: API servers
 /// may share an address. Without them whoever sends a review on each of his connections would keep all others out.
 pub fn keeps(most: usize, crowd: Crowd) -> bool {
-    let (half, share) = (most / 2, most / 2 / crowd.peers.max(1));
-    let short = crowd.open >= most - most / 4;
-    !short || crowd.answered <= half || (crowd.of_peer <= share.max(1) && crowd.answered <= most - most / 8)
+    let kept = most.min(MOST_ANSWERED);
+    let (half, share) = (kept / 2, kept / 2 / crowd.peers.max(1));
+    !is_short(most, crowd.open, crowd.answered)
+        || crowd.answered <= half
+        || (crowd.of_peer <= share.max(1) && crowd.answered <= kept - kept / 8)
 }
 
 #[cfg(test)]
@@ -276,6 +288,11 @@ mod tests {
         let two = Crowd { answered: 61, peers: 2, ..crowd };
         assert!(!keeps(120, Crowd { of_peer: 60, ..two }) && keeps(120, Crowd { of_peer: 1, ..two }));
         assert!(!keeps(120, Crowd { answered: 106, of_peer: 1, ..two }), "there is always room for somebody new");
+        // Those that have answered take more memory, and their number has a bound of its own.
+        let many = Crowd { open: 4000, answered: 3072, of_peer: 3072, peers: 1 };
+        assert!(!keeps(10_240, many) && !keeps(usize::MAX, many));
+        assert!(keeps(10_240, Crowd { answered: 2300, of_peer: 2300, ..many }), "there is room");
+        assert!(keeps(10_240, Crowd { answered: 2600, of_peer: 25, peers: 2, ..many }), "somebody else's");
     }
 
     #[test]

@@ -55,6 +55,8 @@ struct Shared {
     metrics: Option<ListenerMetrics>,
     /// How many are in the table, to be read without its lock.
     open: AtomicUsize,
+    /// How many of those have answered a review.
+    answered: AtomicUsize,
     table: Mutex<Table>,
     closed: Notify,
 }
@@ -113,8 +115,9 @@ impl Drop for Ticket {
 
 impl Connections {
     pub(super) fn new(capacity: Capacity, metrics: Option<ListenerMetrics>) -> Connections {
+        let (open, answered) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let (table, closed) = (Mutex::default(), Notify::new());
-        Connections(Arc::new(Shared { capacity, metrics, open: AtomicUsize::new(0), table, closed }))
+        Connections(Arc::new(Shared { capacity, metrics, open, answered, table, closed }))
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -123,6 +126,7 @@ impl Connections {
 
     fn note(&self, table: &Table) {
         self.0.open.store(table.links.len(), Ordering::Release);
+        self.0.answered.store(table.answered_in_all, Ordering::Release);
         if let Some(metrics) = &self.0.metrics {
             metrics.open.set(i64::try_from(table.links.len()).unwrap_or(i64::MAX));
         }
@@ -199,7 +203,8 @@ impl Connections {
         let millis = now().saturating_duration_since(link.accepted).as_millis();
         let value = u64::try_from(millis).unwrap_or(u64::MAX - 1) + 1;
         let Capacity { most, protect } = self.0.capacity;
-        let may_be_short = self.0.open.load(Ordering::Acquire) >= most - most / 4 && !protect.is_zero();
+        let (open, answered) = (self.0.open.load(Ordering::Acquire), self.0.answered.load(Ordering::Acquire));
+        let may_be_short = capacity::is_short(most, open, answered) && !protect.is_zero();
         if link.answered.load(Ordering::Acquire) != 0 && !may_be_short {
             link.answered.store(value, Ordering::Release);
             return true;
@@ -208,6 +213,7 @@ impl Connections {
         if link.answered.swap(value, Ordering::AcqRel) == 0 && table.links.contains_key(&link.id) {
             *table.answered.entry(link.peer).or_default() += 1;
             table.answered_in_all += 1;
+            self.0.answered.store(table.answered_in_all, Ordering::Release);
         }
         let crowd = Crowd {
             open: table.links.len(),

@@ -26,7 +26,7 @@ use tower::Service;
 use super::accepting::Accepting;
 use super::capacity::Capacity;
 pub use super::conn::Deadlines;
-use super::conn::Timed;
+use super::conn::{MAX_HEAD, Timed};
 use super::connections::{Connections, Link, Origin, Ticket};
 use crate::telemetry::metrics::{ListenerMetrics, Metrics};
 use crate::tls::clients::is_about_the_client;
@@ -105,9 +105,9 @@ async fn serve<T: Transport>(
     let connections = Connections::new(capacity, metrics);
     // Deadlines of heads and of idleness are the connection's (see `conn`); hyper's own start too early.
     let mut http1 = http1::Builder::new();
-    http1.timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(64 << 10);
+    http1.timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(MAX_HEAD.into());
     let mut http2 = http2::Builder::new(TokioExecutor::new());
-    http2.timer(TokioTimer::new()).max_concurrent_streams(250).max_header_list_size(64 << 10);
+    http2.timer(TokioTimer::new()).max_concurrent_streams(250).max_header_list_size(MAX_HEAD.into());
     let parts = Arc::new(Parts { transport, routes, deadlines, connections, http1, http2, ending: ending.clone() });
     let mut accepting = Accepting::new(address);
     let mut open = JoinSet::new();

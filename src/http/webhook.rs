@@ -122,12 +122,12 @@ impl Validate {
         changed.as_ref().is_none_or(|changed| clock::instant().duration_since(**changed) >= self.settle)
     }
 
-    /// Answers a review, or the head of one that is too long to be read.
-    fn review(&self, body: &[u8], whole: Judge, head: Judge) -> Answered {
+    /// Answers a review; one with more of something than is read in another way.
+    fn review(&self, body: &[u8], whole: Judge, otherwise: impl Fn(&[u8]) -> Answered) -> Answered {
         let lean = admission::lean_for_judging(body);
         match admission::request::parse(&lean) {
             Ok(review) => self.judge(&review, whole),
-            Err(BadReview::TooMany(_)) => self.head(body, head),
+            Err(BadReview::TooMany(_)) => otherwise(body),
             Err(bad) => Answered::bad(&bad),
         }
     }
@@ -152,7 +152,7 @@ type Judge = for<'a> fn(&Review<'a>, &'a Policies, Bench<'_>) -> Decision<'a>;
 
 impl Answer for Validate {
     fn answer(&self, body: &[u8]) -> Answered {
-        self.review(body, admission::judge, admission::head::judge)
+        self.review(body, admission::judge, |body| self.too_large(body))
     }
 
     fn too_large(&self, head: &[u8]) -> Answered {
@@ -166,7 +166,11 @@ pub struct Admit(pub Arc<Validate>);
 
 impl Answer for Admit {
     fn answer(&self, body: &[u8]) -> Answered {
-        self.0.review(body, admission::admit, admission::head::admit)
+        let read_in_part = |body: &[u8]| match admission::request::parse(&admission::lean(body)) {
+            Ok(review) => self.0.judge(&review, admission::admit_in_part),
+            Err(_) => self.too_large(body),
+        };
+        self.0.review(body, admission::admit, read_in_part)
     }
 
     fn too_large(&self, head: &[u8]) -> Answered {

@@ -528,9 +528,7 @@ impl Desk {
     fn plans(&mut self, now: Now, policies: &Policies, turn: &mut Turn) {
         let unsettled: BTreeSet<&AppKey> =
             self.reading.values().filter(|reading| !reading.is_settled()).flat_map(|reading| &reading.askers).collect();
-        while self.pace.has_room()
-            && let Some(key) = self.unplanned.pop_first()
-        {
+        for key in std::mem::take(&mut self.unplanned) {
             if self.pace.holds(&key, now.at, self.store.snapshot()) {
                 continue; // Planned again when it may act.
             }
@@ -549,8 +547,9 @@ impl Desk {
             if memory.is_empty() {
                 self.memory.remove(&key);
             }
-            turn.actions.extend(self.pace.begin(&key, plan, now.at));
+            self.pace.plan(&key, plan, now.at);
         }
+        turn.actions = self.pace.begin();
     }
 
     /// Takes the answer to a read in.

@@ -7,7 +7,7 @@
 //! Every replica keeps these notes from its own watch, so that a grace that began goes on when another replica takes
 //! over. Only the leader tells.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::num::NonZeroI64;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,6 +18,7 @@ use jiff::Timestamp;
 use super::Now;
 use super::cause::{Cause, Left, by_whom, cause};
 use super::election::Standing;
+use crate::driver::life;
 use crate::plant::{self, Bug};
 use crate::signature::Creator;
 use crate::snapshot::{Batch, Departed, Executor, Snapshot};
@@ -37,6 +38,8 @@ const HISTORY: usize = 2048;
 const JUST_SEEN: Duration = Duration::from_secs(2);
 /// More than so many untold ends are not kept: nobody has led for a long time.
 const MOST_UNTOLD: usize = 20_000;
+/// Of more creators than these only those are counted of whom something is there.
+const MANY_CREATORS: usize = 16;
 /// How many failures are counted of one creator's executors: far above any limit that is not "never".
 const MOST_FAILURES: usize = 10_000;
 
@@ -275,6 +278,11 @@ impl Exits {
             self.apps.clear();
         }
         self.apps.retain(|app, roll| {
+            if roll.failures.len() > MANY_CREATORS {
+                let there: HashSet<Option<Creator>> =
+                    snapshot.apps.get(app).into_iter().flat_map(|app| life::creators(app)).collect();
+                roll.failures.retain(|creator, _| there.contains(creator));
+            }
             roll.notes.retain(|_, note| note.gone.is_none_or(|gone| now.saturating_duration_since(gone) < REMEMBERED));
             !roll.notes.is_empty() || snapshot.apps.contains_key(app)
         });
@@ -285,18 +293,11 @@ impl Exits {
         self.apps.get(app)?.notes.get(uid)
     }
 
-    /// How many executors of an application, of those creators, failed within a time; without one, ever.
-    pub fn failures(
-        &self,
-        app: &AppKey,
-        of: impl Fn(Option<Creator>) -> bool,
-        within: Option<Duration>,
-        now: Instant,
-    ) -> u32 {
-        let Some(roll) = self.apps.get(app) else { return 0 };
+    /// How many executors of an application that a creator made failed within a time; without one, ever.
+    pub fn failures(&self, app: &AppKey, of: Option<Creator>, within: Option<Duration>, now: Instant) -> u32 {
+        let Some(failures) = self.apps.get(app).and_then(|roll| roll.failures.get(&of)) else { return 0 };
         let counts = |at: &&Instant| within.is_none_or(|within| now.saturating_duration_since(**at) <= within);
-        let failures = roll.failures.iter().filter(|(creator, _)| of(**creator)).flat_map(|(_, failures)| failures);
-        u32::try_from(failures.filter(counts).count()).unwrap_or(u32::MAX)
+        u32::try_from(failures.iter().filter(counts).count()).unwrap_or(u32::MAX)
     }
 
     /// The last ends, the newest last. Cloning it is cheap.

@@ -30,7 +30,7 @@ use crate::spark::state::ExecutorPodState;
 const HANGS: SignedDuration = SignedDuration::from_secs(60);
 
 /// What is to be done about the finished executors of an application.
-pub(super) fn plan(whole: &plan::View<'_>, now: Now, memory: &mut Memory, exits: &Exits, plan: &mut Plan) {
+pub(super) fn plan(whole: &plan::View<'_>, now: Now, memory: &Memory, exits: &Exits, plan: &mut Plan) {
     let (snapshot, key, app) = (whole.snapshot, whole.key, whole.app);
     for crew in whole.crews {
         // A few name the trouble: a node that is lost leaves hundreds behind, and `why` shows them all.
@@ -51,7 +51,7 @@ pub(super) fn plan(whole: &plan::View<'_>, now: Now, memory: &mut Memory, exits:
         let due = of_crew(&view);
         plan.later = plan.later.into_iter().chain(due.later).min();
         plan.add(crew.creator, due.actions);
-        plan.add(crew.creator, too_many_failures(&view, memory));
+        plan.add(crew.creator, too_many_failures(&view, whole));
     }
 }
 
@@ -69,15 +69,16 @@ fn last_driver(app: &App, crew: &Crew<'_>) -> Option<DriverRef> {
     labelled.or_else(|| crew.executors.iter().find_map(|executor| own_driver(executor)))
 }
 
-/// Says once when more executors failed than Spark allows (`ExecutorFailureTracker`, exit code 11).
-fn too_many_failures(view: &View<'_>, memory: &mut Memory) -> Option<Action> {
+/// Says when more executors failed than Spark allows (`ExecutorFailureTracker`, exit code 11).
+fn too_many_failures(view: &View<'_>, whole: &plan::View<'_>) -> Option<Action> {
     let driver = view.crew.driver.pod()?;
     let habits = view.snapshot.conf(&driver.uid)?.habits;
     // Those of others are not its driver's to count.
-    let own = |creator| creator == view.crew.creator;
-    let failed = view.exits.failures(view.key, own, habits.failures_expire, view.now.at);
+    let unclaimed = whole.with_driver_of(view.crew).filter(|other| other.creator.is_none());
+    let own = std::iter::once(view.crew).chain(unclaimed);
+    let failed = own.map(|crew| view.exits.failures(view.key, crew.creator, habits.failures_expire, view.now.at)).sum();
     let limit = habits.failure_limit();
-    if failed <= limit || std::mem::replace(&mut memory.crews.entry(view.crew.creator).or_default().over_limit, true) {
+    if limit >= failed {
         return None;
     }
     Some(Action::Tell(Told {

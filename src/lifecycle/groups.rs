@@ -364,10 +364,9 @@ fn wish(
     // Who nobody speaks for may be anybody's, and who came while the webhook was away is signed by nobody: were such a one
     // not counted, the gang could wait for it for ever.
     let crew = named.crew;
-    let others = view.crews.iter().filter(|other| {
-        let unclaimed = other.creator.is_none() && crew.creator.is_some();
-        other.creator != crew.creator && (unclaimed || other.has_driver_of(crew))
-    });
+    let claimed = crew.creator.is_some();
+    let unclaimed = view.unclaimed().filter(|_| claimed);
+    let others = view.with_driver_of(crew).filter(|other| !claimed || other.creator.is_some()).chain(unclaimed);
     let living = || crew.live.iter().copied().filter(is_counted);
     let live = living().chain(others.flat_map(|other| other.live.iter().copied()).filter(is_counted)).count();
     let (created, ran) = crew.executors.iter().copied().filter(is_counted).fold((0, 0), |(created, ran), executor| {

@@ -27,8 +27,6 @@ pub struct CrewMemory {
     pub driver: Option<DriverRef>,
     /// As many executors as it started with have run once. Also kept on the group, which survives us.
     pub started: bool,
-    /// It was said that too many executors failed.
-    pub over_limit: bool,
 }
 
 impl Memory {
@@ -45,7 +43,8 @@ impl Memory {
 
     /// Notes the drivers that live, and forgets creators of whom nothing is left.
     pub(super) fn learn(&mut self, crews: &[Crew<'_>]) {
-        self.crews.retain(|creator, _| crews.iter().any(|crew| crew.creator == *creator));
+        // Crews are sorted by their creator.
+        self.crews.retain(|creator, _| crews.binary_search_by_key(creator, |crew| crew.creator).is_ok());
         for crew in crews {
             if let Some(pod) = crew.driver.pod() {
                 let driver = DriverRef { name: pod.name.clone(), uid: pod.uid.clone() };

@@ -1,7 +1,7 @@
 //! When actions may be done: those for the executors of one creator one batch after another, ever more slowly where they
 //! fail or are undone, and never because of what is done, or fails, for the executors of another.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use super::action::Action;
@@ -14,6 +14,8 @@ use crate::spark::ids::AppKey;
 
 /// How many batches of actions are on the way at once.
 const AT_ONCE: usize = 16;
+/// And how many of those of one application.
+const OF_ONE_APP: usize = 4;
 /// The first pause after a failure; each further one is twice as long, up to [`LONGEST_PAUSE`].
 pub(super) const PAUSE: Duration = Duration::from_millis(500);
 /// The longest pause after a failure.
@@ -41,56 +43,74 @@ type Pause = (u32, Instant);
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     acting: BTreeSet<CrewKey>,
+    /// What was planned and has no place yet, in the order in which it was first planned: whoever is planned again and again
+    /// is not before others.
+    ready: VecDeque<CrewKey>,
+    planned: HashMap<CrewKey, Vec<Action>>,
     failures: BTreeMap<CrewKey, Pause>,
     writes: BTreeMap<CrewKey, Pause>,
-    /// Those whose application is to be planned again as soon as they may.
+    /// Those whose application is to be planned again as soon as they may act.
     waiting: BTreeSet<CrewKey>,
 }
 
 impl Pace {
-    pub(super) fn has_room(&self) -> bool {
-        self.acting.len() < AT_ONCE
-    }
-
-    /// Whether an application has to wait, which is then planned again in time: where one creator made all its executors, a
-    /// plan before it may act is wasted.
+    /// Whether a whole application has to wait, which is then planned again in time: where all its executors are of one
+    /// creator, a plan before it may act is wasted.
     pub(super) fn holds(&mut self, app: &AppKey, now: Instant, snapshot: &Snapshot) -> bool {
-        let first = CrewKey { app: app.clone(), creator: None };
-        let of_app = |key: &&CrewKey| key.app == *app;
-        let acting = self.acting.range(&first..).take_while(of_app);
+        let acting = of_app(self.acting.range(&first(app)..), app, |key| key);
         let paused = [&self.failures, &self.writes].into_iter().flat_map(|pauses| {
-            let pauses = pauses.range(&first..).take_while(|(key, _)| of_app(key));
+            let pauses = of_app(pauses.range(&first(app)..), app, |(key, _)| *key);
             pauses.filter(|(_, (_, until))| *until > now).map(|(key, _)| key)
         });
         let Some(held) = acting.chain(paused).next().cloned() else { return false };
-        if snapshot.apps.get(app).is_some_and(|app| life::has_several_creators(app)) {
+        if !snapshot.apps.get(app).is_some_and(|app| life::is_all_of(app, held.creator)) {
             return false;
         }
         self.waiting.insert(held);
         true
     }
 
-    /// Takes out of a plan what may be done now. The others wait; whoever acted last comes last.
-    pub(super) fn begin(&mut self, app: &AppKey, plan: Plan, now: Instant) -> Vec<(CrewKey, Vec<Action>)> {
-        let first = CrewKey { app: app.clone(), creator: None };
-        let idle = |key: &CrewKey| key.app == *app && !plan.crews.contains_key(&key.creator);
-        let over = self.failures.range(&first..).take_while(|(key, _)| key.app == *app);
-        let over: Vec<CrewKey> = over.map(|(key, _)| key).filter(|key| idle(key)).cloned().collect();
-        for key in over {
-            self.failures.remove(&key);
-        }
-        let crews = plan.crews.into_iter().map(|(creator, actions)| (CrewKey { app: app.clone(), creator }, actions));
-        let mut crews: Vec<_> = crews.collect();
-        crews.sort_by_key(|(key, _)| self.writes.get(key).map(|(_, until)| *until));
-        let mut begun = Vec::new();
-        for (key, actions) in crews {
-            if self.has_room() && !self.acting.contains(&key) && !self.is_paused(&key, now) {
-                self.acting.insert(key.clone());
-                begun.push((key, actions));
-            } else {
-                self.waiting.insert(key);
+    /// Takes a plan over: what may be done is done when there is a place for it, the rest is planned again when it may be.
+    pub(super) fn plan(&mut self, app: &AppKey, plan: Plan, now: Instant) {
+        let before: Vec<CrewKey> =
+            of_app(self.failures.range(&first(app)..), app, |(key, _)| *key).map(|(key, _)| key.clone()).collect();
+        for key in before {
+            if !plan.crews.contains_key(&key.creator) {
+                self.failures.remove(&key);
             }
         }
+        self.planned.retain(|key, _| key.app != *app || plan.crews.contains_key(&key.creator));
+        for (creator, actions) in plan.crews {
+            let key = CrewKey { app: app.clone(), creator };
+            if self.acting.contains(&key) || self.is_paused(&key, now) {
+                self.planned.remove(&key);
+                self.waiting.insert(key);
+            } else if self.planned.insert(key.clone(), actions).is_none() {
+                self.ready.push_back(key);
+            }
+        }
+    }
+
+    /// What begins now: the oldest first, and no application takes all places.
+    pub(super) fn begin(&mut self) -> Vec<(CrewKey, Vec<Action>)> {
+        let mut begun = Vec::new();
+        let mut passed = VecDeque::new();
+        while self.acting.len() < AT_ONCE
+            && let Some(key) = self.ready.pop_front()
+        {
+            // It was planned again since, with nothing to do.
+            if !self.planned.contains_key(&key) {
+                continue;
+            }
+            if of_app(self.acting.range(&first(&key.app)..), &key.app, |key| key).count() >= OF_ONE_APP {
+                passed.push_back(key);
+            } else if let Some(actions) = self.planned.remove(&key) {
+                self.acting.insert(key.clone());
+                begun.push((key, actions));
+            }
+        }
+        passed.append(&mut self.ready);
+        self.ready = passed;
         begun
     }
 
@@ -126,9 +146,6 @@ impl Pace {
 
     /// Applications that are to be planned again, for whom they waited may act.
     pub(super) fn freed(&mut self, now: Instant) -> BTreeSet<AppKey> {
-        if !self.has_room() {
-            return BTreeSet::new();
-        }
         let waiting = std::mem::take(&mut self.waiting).into_iter();
         let (held, free): (_, BTreeSet<CrewKey>) =
             waiting.partition(|key| self.acting.contains(key) || self.is_paused(key, now));
@@ -136,19 +153,35 @@ impl Pace {
         free.into_iter().map(|key| key.app).collect()
     }
 
-    /// Nothing is to be planned any more.
+    /// Another replica leads: nothing is to be done any more.
     pub(super) fn give_up(&mut self) {
         self.waiting.clear();
+        self.ready.clear();
+        self.planned.clear();
     }
 
     /// When somebody may act whom a plan waits for. What waits for actions that are on the way is looked at when those are
     /// done.
     pub(super) fn next(&self) -> Option<Instant> {
-        let waiting = self.waiting.iter().filter(|key| self.has_room() && !self.acting.contains(*key));
+        let waiting = self.waiting.iter().filter(|key| !self.acting.contains(*key));
         let until =
             |key: &CrewKey| [&self.failures, &self.writes].iter().filter_map(|pauses| Some(pauses.get(key)?.1)).max();
         waiting.filter_map(until).min()
     }
+}
+
+/// Where the keys of an application begin.
+fn first(app: &AppKey) -> CrewKey {
+    CrewKey { app: app.clone(), creator: None }
+}
+
+/// Those of an application, of what begins with it.
+fn of_app<'a, T: 'a>(
+    all: impl Iterator<Item = T> + 'a,
+    app: &'a AppKey,
+    key: impl Fn(&T) -> &CrewKey + 'a,
+) -> impl Iterator<Item = T> + 'a {
+    all.take_while(move |one| key(one).app == *app)
 }
 
 /// A pause that grows, for what is tried again and again.
@@ -159,6 +192,72 @@ pub(crate) fn pause(failures: u32) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lifecycle::action::Told;
+    use crate::reason::Reason;
+    use crate::runtime::clock;
+    use crate::spark::ids::PodKey;
+
+    fn app(name: &str) -> AppKey {
+        AppKey::new("default", name)
+    }
+
+    fn creator(n: usize) -> Option<Creator> {
+        Some(Creator::of_pod("p", &n.to_string()))
+    }
+
+    /// A plan that says something for so many creators.
+    fn says(creators: usize) -> Plan {
+        let mut plan = Plan::default();
+        for n in 0..creators {
+            let pod = PodKey::new("default", "p");
+            let (reason, message) = (Reason::GangSizeUnknown, String::new());
+            plan.add(creator(n), [Action::Tell(Told { pod, uid: "u".into(), reason, message })]);
+        }
+        plan
+    }
+
+    #[test]
+    fn many_creators_of_one_application_neither_take_all_places_nor_act_for_ever() {
+        let now = clock::instant();
+        let mut pace = Pace::default();
+        pace.plan(&app("a"), says(100), now);
+        let mut begun = pace.begin();
+        assert_eq!(begun.len(), OF_ONE_APP);
+        pace.plan(&app("z"), says(1), now);
+        let other = pace.begin();
+        assert!(other.len() == 1 && other[0].0.app == app("z"), "there is a place for another application");
+        pace.done(&other[0].0, false, false, now);
+        // Planned again before all had their turn: nobody has a second one before all had one.
+        pace.plan(&app("a"), says(100), now);
+        let mut seen: BTreeSet<CrewKey> = begun.iter().map(|(key, _)| key.clone()).collect();
+        while let Some((key, _)) = begun.pop() {
+            pace.done(&key, false, false, now);
+            for (key, actions) in pace.begin() {
+                assert!(actions.len() == 1 && (seen.insert(key.clone()) || seen.len() == 100));
+                begun.push((key, actions));
+            }
+        }
+        assert_eq!(seen.len(), 100);
+        // Those that acted while the second plan was made are planned once more, and no others for ever.
+        assert_eq!(pace.freed(now), BTreeSet::from([app("a")]));
+        assert!(pace.freed(now).is_empty() && pace.begin().is_empty() && pace.next().is_none());
+    }
+
+    #[test]
+    fn what_is_not_wanted_any_more_does_not_begin() {
+        let now = clock::instant();
+        let mut pace = Pace::default();
+        pace.plan(&app("a"), says(100), now);
+        assert_eq!(pace.begin().len(), OF_ONE_APP);
+        pace.plan(&app("a"), says(0), now);
+        for n in 0..OF_ONE_APP {
+            pace.done(&CrewKey { app: app("a"), creator: creator(n) }, false, false, now);
+        }
+        assert!(pace.begin().is_empty());
+        pace.plan(&app("a"), says(1), now);
+        pace.give_up();
+        assert!(pace.begin().is_empty() && pace.freed(now).is_empty());
+    }
 
     #[test]
     fn pauses_grow_to_a_minute() {

@@ -1,6 +1,6 @@
 //! The plan for one application.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -54,7 +54,13 @@ pub fn plan(
     let owners = groups_of(snapshot, key).filter_map(|(_, group)| group.owner.as_ref()).map(Owner::creator);
     let crews = life::crews(key, app, snapshot, owners, |creator| memory.learned(creator));
     memory.learn(&crews);
-    let view = View { snapshot, key, app, crews: &crews, policies, now: now.wall };
+    let mut by_driver: HashMap<&str, Vec<&Crew<'_>>> = HashMap::new();
+    for crew in &crews {
+        if let Some(driver) = crew.driver.pod() {
+            by_driver.entry(&driver.uid).or_default().push(crew);
+        }
+    }
+    let view = View { snapshot, key, app, crews: &crews, by_driver, policies, now: now.wall };
     // Gangs first: they make pods start, and must not wait for a thousand adoptions.
     let mut plan = Plan::default();
     groups::plan(&view, memory, &mut plan);
@@ -71,12 +77,26 @@ pub(super) struct View<'v> {
     pub(super) snapshot: &'v Snapshot,
     pub(super) key: &'v AppKey,
     pub(super) app: &'v App,
+    /// Sorted by their creator.
     pub(super) crews: &'v [Crew<'v>],
+    by_driver: HashMap<&'v str, Vec<&'v Crew<'v>>>,
     pub(super) policies: &'v Policies,
     pub(super) now: Timestamp,
 }
 
 impl<'v> View<'v> {
+    /// Executors that nobody's signature or owner speaks for.
+    pub(super) fn unclaimed(&self) -> Option<&'v Crew<'v>> {
+        self.crews.first().filter(|crew| crew.creator.is_none())
+    }
+
+    /// The other crews with the same driver: executors that came while the webhook was away are signed by nobody.
+    pub(super) fn with_driver_of(&self, crew: &'v Crew<'v>) -> impl Iterator<Item = &'v Crew<'v>> + Clone {
+        let same = crew.driver.pod().and_then(|driver| self.by_driver.get(&*driver.uid));
+        let same: Vec<&'v Crew<'v>> = same.into_iter().flatten().copied().collect();
+        same.into_iter().filter(move |other| other.creator != crew.creator)
+    }
+
     /// Groups of ours that were made for this application.
     pub(super) fn groups(&self) -> impl Iterator<Item = (&'v GroupKey, &'v Arc<Group>)> + use<'v> {
         groups_of(self.snapshot, self.key)

@@ -14,7 +14,7 @@ fn profile(is_default: bool) -> &'static str {
     if is_default { "default" } else { "other" }
 }
 
-fn cover_mark(signer: &mut Signer, place: MarkPlace, key: &str, value: &str) {
+fn cover_mark(signer: &mut Signer<'_>, place: MarkPlace, key: &str, value: &str) {
     signer.optional((place == MarkPlace::Label).then_some(key));
     signer.optional((place == MarkPlace::Annotation).then_some(key));
     signer.field(value);
@@ -41,7 +41,7 @@ pub(super) fn proves_driver(key: &Key, app: &AppKey, driver: &DriverPod) -> bool
 }
 
 /// The signature of a driver. It covers no placement: schedulers write their own marks onto drivers.
-pub fn sign_driver(mut signer: Signer, name: &str) -> Signature {
+pub fn sign_driver(mut signer: Signer<'_>, name: &str) -> Signature {
     signer.field(labels::ROLE_DRIVER);
     signer.field(name);
     signer.sign()
@@ -85,7 +85,7 @@ pub struct Placed<'p> {
 
 impl Seat {
     /// Covers the placement with a signature: [`SeatKeys::sign_executor`] does the same with a pod under review.
-    fn cover(&self, signer: &mut Signer) {
+    fn cover(&self, signer: &mut Signer<'_>) {
         signer.optional(self.by.as_deref());
         signer.field(&self.scheduler_name);
         signer.optional(self.priority_class.as_deref());
@@ -100,7 +100,7 @@ impl SeatKeys {
     /// The signature of an executor as it will be: `placed`, and what `mark` says of each key that schedulers read.
     pub fn sign_executor<'p>(
         &self,
-        mut signer: Signer,
+        mut signer: Signer<'_>,
         pod: &Pod<'_>,
         placed: &Placed<'p>,
         mark: impl Fn(MarkPlace, &'static str) -> Option<&'p str>,

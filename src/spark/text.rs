@@ -9,7 +9,7 @@ use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAcce
 
 /// Most entries of a map, or items of a list, that are read: more than any pod has. What is longer is an error that
 /// [`is_too_many`] knows, so that a small document cannot become a large one in memory.
-const MAX_ITEMS: usize = 1024;
+pub const MAX_ITEMS: usize = 1024;
 /// Most containers of a pod, and most resources of a container: read into structures that are larger than their text.
 pub const FEW: usize = 64;
 /// What such an error says.
@@ -228,6 +228,11 @@ impl<'a> Entries<'a> {
     /// Takes `key` off.
     pub fn remove(&mut self, key: &str) {
         self.0.retain(|(k, _)| *k != key);
+    }
+
+    /// How many entries there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
     }
 
     /// Whether there is no entry.
