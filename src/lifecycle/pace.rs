@@ -1,7 +1,7 @@
 //! When actions may be done: those for the executors of one creator one batch after another, ever more slowly where they
 //! fail or are undone, and never because of what is done, or fails, for the executors of another.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use super::action::Action;
@@ -46,7 +46,7 @@ pub(super) struct Pace {
     /// What was planned and has no place yet, in the order in which it was first planned: whoever is planned again and again
     /// is not before others.
     ready: VecDeque<CrewKey>,
-    planned: HashMap<CrewKey, Vec<Action>>,
+    planned: BTreeMap<CrewKey, Vec<Action>>,
     failures: BTreeMap<CrewKey, Pause>,
     writes: BTreeMap<CrewKey, Pause>,
     /// Those whose application is to be planned again as soon as they may act.
@@ -72,14 +72,13 @@ impl Pace {
 
     /// Takes a plan over: what may be done is done when there is a place for it, the rest is planned again when it may be.
     pub(super) fn plan(&mut self, app: &AppKey, plan: Plan, now: Instant) {
-        let before: Vec<CrewKey> =
-            of_app(self.failures.range(&first(app)..), app, |(key, _)| *key).map(|(key, _)| key.clone()).collect();
-        for key in before {
-            if !plan.crews.contains_key(&key.creator) {
-                self.failures.remove(&key);
-            }
+        let failed = of_app(self.failures.range(&first(app)..), app, |(key, _)| *key).map(|(key, _)| key);
+        let planned = of_app(self.planned.range(&first(app)..), app, |(key, _)| *key).map(|(key, _)| key);
+        let idle = failed.chain(planned).filter(|key| !plan.crews.contains_key(&key.creator));
+        for key in idle.cloned().collect::<Vec<_>>() {
+            self.failures.remove(&key);
+            self.planned.remove(&key);
         }
-        self.planned.retain(|key, _| key.app != *app || plan.crews.contains_key(&key.creator));
         for (creator, actions) in plan.crews {
             let key = CrewKey { app: app.clone(), creator };
             if self.acting.contains(&key) || self.is_paused(&key, now) {
