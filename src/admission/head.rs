@@ -102,7 +102,7 @@ fn decide<'a>(review: &Review<'_>, policies: &'a Policies, bench: Bench<'_>, jud
         strict |= policy.strict;
     }
     let sentence =
-        "the review has more than 20 MiB, or its pod more than 1,024 labels, annotations or owners: make the pod smaller"
+        "the review has more than 20 MiB, or more than 1,024 labels, annotations, owners or groups: make the pod smaller"
             .to_owned();
     if judges {
         decision.find(Reason::TooLarge, sentence);

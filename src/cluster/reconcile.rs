@@ -221,6 +221,8 @@ impl Loop {
                 self.desk.answered(&read, answer, now());
             }
             wake = self.turn();
+            // What is ready at once, again and again, must not keep others of this thread from running.
+            tokio::task::yield_now().await;
         }
     }
 

@@ -166,9 +166,16 @@ pub struct Admit(pub Arc<Validate>);
 
 impl Answer for Admit {
     fn answer(&self, body: &[u8]) -> Answered {
-        let read_in_part = |body: &[u8]| match admission::request::parse(&admission::lean(body)) {
-            Ok(review) => self.0.judge(&review, admission::admit_in_part),
-            Err(_) => self.too_large(body),
+        let read_in_part = |body: &[u8]| {
+            let lean = admission::lean(body);
+            match (admission::request::parse(&lean), admission::head::parse(body)) {
+                (Ok(mut review), Ok(head)) => {
+                    // Who may is known by their groups, which only the head has.
+                    review.requester.groups = head.requester.groups;
+                    self.0.judge(&review, admission::admit_in_part)
+                }
+                _ => self.too_large(body),
+            }
         };
         self.0.review(body, admission::admit, read_in_part)
     }
