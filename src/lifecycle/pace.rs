@@ -16,6 +16,8 @@ use crate::spark::ids::AppKey;
 const AT_ONCE: usize = 16;
 /// And how many of those of one application.
 const OF_ONE_APP: usize = 4;
+/// And how many of those of one namespace: a tenant may have any number of applications.
+const OF_ONE_NAMESPACE: usize = 12;
 /// The first pause after a failure; each further one is twice as long, up to [`LONGEST_PAUSE`].
 pub(super) const PAUSE: Duration = Duration::from_millis(500);
 /// The longest pause after a failure.
@@ -93,7 +95,7 @@ impl Pace {
         }
     }
 
-    /// What begins now: the oldest first, and no application takes all places.
+    /// What begins now: the oldest first, and neither an application nor a namespace takes all places.
     pub(super) fn begin(&mut self) -> Vec<(CrewKey, Vec<Action>)> {
         let mut begun = Vec::new();
         let mut passed = VecDeque::new();
@@ -104,7 +106,10 @@ impl Pace {
             if !self.planned.contains_key(&key) {
                 continue;
             }
-            if of_app(self.acting.range(&first(&key.app)..), &key.app, |(key, _)| *key).count() >= OF_ONE_APP {
+            let of_namespace = self.acting.keys().filter(|acting| acting.app.namespace() == key.app.namespace());
+            if of_app(self.acting.range(&first(&key.app)..), &key.app, |(key, _)| *key).count() >= OF_ONE_APP
+                || of_namespace.count() >= OF_ONE_NAMESPACE
+            {
                 passed.push_back(key);
             } else if let Some(actions) = self.planned.remove(&key) {
                 self.acting.insert(key.clone(), actions.clone());
@@ -241,6 +246,18 @@ mod tests {
         }
         assert_eq!(seen.len(), 100);
         assert!(pace.freed(now).is_empty() && pace.begin().is_empty() && pace.next().is_none());
+    }
+
+    #[test]
+    fn a_namespace_with_many_applications_leaves_places_for_others() {
+        let now = clock::instant();
+        let mut pace = Pace::default();
+        for n in 0..20 {
+            pace.plan(&app(&format!("a{n}")), says(1), now);
+        }
+        assert_eq!(pace.begin().len(), OF_ONE_NAMESPACE);
+        pace.plan(&AppKey::new("other", "z"), says(1), now);
+        assert_eq!(pace.begin().len(), 1);
     }
 
     #[test]
