@@ -241,9 +241,9 @@ async fn a_volcano_that_refuses_early_pods_is_found_by_its_image() {
     let mut app = cluster.usher(VOLCANO).await;
     app.settled().await;
     driver_with(&cluster, "spark.executor.instances=2\n").await;
-    eventually("it is told", async || !told(&cluster, "EarlyPodsRefused").await.is_empty()).await;
-    let told = told(&cluster, "EarlyPodsRefused").await;
-    assert!(format!("{told:?}").contains("Volcano v1.11.0 refuses"), "{told:?}");
+    eventually("the Event is there", async || !told(&cluster, "EarlyPodsRefused").await.is_empty()).await;
+    let events = told(&cluster, "EarlyPodsRefused").await;
+    assert!(format!("{events:?}").contains("Volcano v1.11.0 refuses"), "{events:?}");
     app.stop().await.unwrap();
 }
 

@@ -319,15 +319,40 @@ fn too_many_failures_are_told_in_the_same_words() {
         office.see(&failed(id, 1));
     }
     let actions = office.within(200);
-    let told = actions.iter().filter_map(|(_, action)| match action {
-        Action::Tell(told) if told.reason == Reason::ExecutorFailuresExceeded => Some(&told.message),
+    let messages = actions.iter().filter_map(|(_, action)| match action {
+        Action::Tell(event) if event.reason == Reason::ExecutorFailuresExceeded => Some(&event.message),
         _ => None,
     });
-    // What was said is not said again: the writer knows it by its words.
-    assert_eq!(told.collect::<HashSet<_>>().len(), 1, "five, and three are allowed");
+    // The writer does not repeat an Event with the same message.
+    assert_eq!(messages.collect::<HashSet<_>>().len(), 1, "five, and three are allowed");
     let app = AppKey::new("default", APP);
     assert_eq!(office.desk.exits().failures(&app, creator(), Some(Duration::from_secs(3600)), office.now().at), 5);
     assert_eq!(office.desk.exits().failures(&app, creator(), Some(Duration::from_secs(10)), office.now().at), 0);
+}
+
+#[test]
+fn failures_of_many_creators_are_forgotten_with_them() {
+    let mut office = Office::open(Finished::Report);
+    office.see(&driver());
+    office.see(&failed(100, 1));
+    let stranger = |id: u32| (format!("eve-{id}"), format!("u-{id}"));
+    for id in 1..=20 {
+        let (name, uid) = stranger(id);
+        office.see(&failed(id, 1).owned_by("Pod", &name, &uid));
+    }
+    office.after(1);
+    let app = AppKey::new("default", APP);
+    let count = |office: &Office, creator| office.desk.exits().failures(&app, creator, None, office.now().at);
+    let (name, uid) = stranger(1);
+    let eve = Some(Creator::of_pod(&name, &uid));
+    assert_eq!((count(&office, eve), count(&office, creator())), (1, 1));
+    for id in 1..=20 {
+        office.lose(&format!("nb-exec-{id}"), &format!("e{id}"));
+    }
+    office.after(1);
+    office.see(&failed(101, 1));
+    office.after(1);
+    assert_eq!((count(&office, eve), count(&office, creator())), (0, 2));
 }
 
 #[test]

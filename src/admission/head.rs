@@ -63,15 +63,6 @@ pub fn judge<'a>(review: &Review<'_>, policies: &'a Policies, bench: Bench<'_>) 
     decide(review, policies, bench, true)
 }
 
-/// What a webhook answers that does both in one call.
-pub fn admit<'a>(review: &Review<'_>, policies: &'a Policies, bench: Bench<'_>) -> Decision<'a> {
-    let mut decision = mutate(review, policies, bench);
-    if decision.allowed && review.is_pod && review.operation == Operation::Create {
-        decision.join(judge(review, policies, bench));
-    }
-    decision
-}
-
 fn decide<'a>(review: &Review<'_>, policies: &'a Policies, bench: Bench<'_>, judges: bool) -> Decision<'a> {
     let is_ours = review.is_pod || (judges && review.is_status);
     if !is_ours {

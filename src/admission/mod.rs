@@ -20,7 +20,7 @@ mod sign;
 pub mod validate;
 pub mod validating_policy;
 
-pub use admit::{admit, admit_in_part};
+pub use admit::{admit, admit_head, admit_in_part};
 pub use decide::decide;
 pub use decision::Decision;
 pub use mutation::Mutation;

@@ -91,9 +91,7 @@ pub(super) fn executor(
         decision.mutations.push(Mutation::SchedulerName(name.to_string()));
     }
     set_queue(row, queue.as_deref(), decision);
-    if shape != Shape::Pods {
-        early_pods(question, row, decision);
-    }
+    early_pods(question, row, shape, decision);
     let joins = shape != Shape::Pods && !marks.no_group_key && (counted || row.extra_member_harmless);
     let ours = join(question, row, Some(&*group).filter(|_| joins), &mut marks, resolution.creator, decision);
     if marks.size_unknown {
@@ -123,8 +121,9 @@ pub(super) fn executor(
 }
 
 /// Says that the scheduler's own webhook is about to refuse the pod, or its executors.
-fn early_pods(question: &Question<'_, '_>, row: &GangScheduler, decision: &mut Decision<'_>) {
-    if let Some(sentence) = row.refuses_early_pods(question.snapshot.early_pods_refused_by.as_deref()) {
+fn early_pods(question: &Question<'_, '_>, row: &GangScheduler, shape: Shape, decision: &mut Decision<'_>) {
+    let refusing = question.snapshot.early_pods_refused_by.as_deref().filter(|_| shape != Shape::Pods);
+    if let Some(sentence) = row.refuses_early_pods(refusing) {
         decision.note(Reason::EarlyPodsRefused, sentence);
     }
 }
@@ -151,9 +150,7 @@ pub(super) fn driver(
         decision.mutations.push(Mutation::SchedulerName(name.to_string()));
     }
     set_queue(row, effective.queue.as_deref(), decision);
-    if effective.shape != Shape::Pods {
-        early_pods(question, row, decision);
-    }
+    early_pods(question, row, effective.shape, decision);
     let requests = resources::of_pod(&pod.body.read().unwrap_or_default());
     let numbers = numbers(question, effective, row, effective.shape, None, decision);
     let ask = Ask {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::admission::{fallback, validating_policy};
 use crate::config::{self, Config};
-use crate::driver::resolve::is_pod_name;
+use crate::driver::resolve::is_label_name;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -77,13 +77,8 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::
     }
 }
 
-/// Whether a namespace can have this name: a DNS-1123 label.
-fn is_namespace(name: &str) -> bool {
-    name.len() <= 63 && !name.contains('.') && is_pod_name(name)
-}
-
 fn manifests(args: &Args, config: &Config) -> Result<Vec<Value>, String> {
-    if let Some(wrong) = args.exclude.iter().find(|name| !is_namespace(name)) {
+    if let Some(wrong) = args.exclude.iter().find(|name| !is_label_name(name)) {
         return Err(format!("--exclude {wrong:?}: expected the name of a namespace, without wildcards"));
     }
     let name = |default: &str| args.name.clone().unwrap_or_else(|| default.to_owned());
@@ -101,4 +96,29 @@ fn manifests(args: &Args, config: &Config) -> Result<Vec<Value>, String> {
         scheduler: args.scheduler,
     };
     fallback::manifests(&config.policies, &wanted).map_err(|refused| refused.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn excluded_namespaces_are_names() {
+        let refused = |exclude: &str| {
+            let args = Args {
+                config: None,
+                validating: false,
+                account: None,
+                scheduler: false,
+                name: None,
+                exclude: vec!["kube-system".to_owned(), exclude.to_owned()],
+                output: Output::Yaml,
+            };
+            manifests(&args, &Config::default()).err()
+        };
+        assert_eq!(refused("team-a"), None);
+        for wrong in ["a*", "Team", "", "a.b", &"a".repeat(64)] {
+            assert!(refused(wrong).unwrap().contains("expected the name of a namespace"), "{wrong}");
+        }
+    }
 }

@@ -73,8 +73,8 @@ impl Writer {
         Writer { client, events, metrics }
     }
 
-    /// Does the actions for one creator's executors of an application in their order. What fails is tried again with the next plan; after
-    /// three failures so is the rest.
+    /// Does the actions for one creator's executors of an application in their order. What fails is tried again with the next
+    /// plan; after three failures so is the rest.
     pub async fn apply(&self, leadership: &Leadership, app: &AppKey, actions: Vec<Action>, dry_run: bool) -> Applied {
         let mut applied = Applied::default();
         let mut failures = 0;

@@ -307,6 +307,11 @@ pub(crate) fn is_pod_name(name: &str) -> bool {
         && bytes.iter().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'-' || *b == b'.')
 }
 
+/// Whether a text is a DNS-1123 label: the name of a namespace, or of a PodGroup of ours.
+pub(crate) fn is_label_name(name: &str) -> bool {
+    name.len() <= 63 && !name.contains('.') && is_pod_name(name)
+}
+
 fn is_uid(uid: &str) -> bool {
     (1..=128).contains(&uid.len()) && uid.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
 }

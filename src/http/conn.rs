@@ -99,8 +99,8 @@ pin_project_lite::pin_project! {
     }
 }
 
-/// The longest head, far above any of an API server's, whose tokens take a few kB; of a longer one hyper says so. All
-/// connections together may hold as much.
+/// The longest head of a request; hyper refuses a longer one. Tokens of API servers take a few kB. Each connection can hold
+/// this much, so 10,240 of them 160 MiB.
 pub(super) const MAX_HEAD: u16 = 16 << 10;
 
 impl<S> Timed<S> {
@@ -131,7 +131,7 @@ impl<S: AsyncRead> Timed<S> {
     /// then, costs no more than the bytes that came, and not what a connection of hyper takes (10 kB).
     pub(super) async fn first_head(self: Pin<&mut Self>) -> io::Result<()> {
         let ends = |ahead: &[u8], known: usize| {
-            // Who sends byte after byte has each looked at once.
+            // Only new bytes are searched: a client that sends single bytes must not have all of them searched each time.
             ahead.get(known.saturating_sub(2)..).is_some_and(is_whole_head)
         };
         self.read_ahead(|ahead, known| ahead.len() >= MAX_HEAD.into() || ends(ahead, known)).await

@@ -181,7 +181,7 @@ impl Answer for Admit {
     }
 
     fn too_large(&self, head: &[u8]) -> Answered {
-        self.0.head(head, admission::head::admit)
+        self.0.head(head, admission::admit_head)
     }
 }
 

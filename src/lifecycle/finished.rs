@@ -111,7 +111,7 @@ struct View<'v> {
     now: Now,
 }
 
-/// So many pods of a creator that hang in Terminating are told of.
+/// Number of pods of one creator that hang in Terminating and are reported.
 const MOST_HANGING: usize = 3;
 
 /// What is to be done now, and when to ask again.
@@ -145,7 +145,7 @@ fn of_crew(view: &View<'_>) -> Due {
         _ => None,
     };
     let keeps = driver_keeps(view);
-    // A mutant may touch what is none of its business.
+    // These planted bugs act on executors that are none of their business.
     let all = plant::is(Bug::InactiveIgnored) || plant::is(Bug::RunningIsFinished);
     for executor in if all { &view.crew.executors } else { &view.crew.uncleared } {
         let left_alone = (executor.inactive && !plant::is(Bug::InactiveIgnored))

@@ -157,13 +157,8 @@ fn is_rendered(view: &View<'_>, seat: &Seat, name: &str, driver: Option<&str>) -
 fn group_of(view: &View<'_>, seat: &Seat) -> Option<(GroupKey, &'static GangScheduler)> {
     let (_, kind) = seat.given_by()?;
     let row = GangScheduler::of_kind(kind).filter(|row| !row.apis.is_empty())?;
-    let name = row.group_key.of_seat(seat).filter(|name| is_group_name(name))?;
+    let name = row.group_key.of_seat(seat).filter(|name| resolve::is_label_name(name))?;
     Some((GroupKey { namespace: view.key.namespace().into(), name: name.into(), scheduler: row.kind }, row))
-}
-
-/// Whether a pod's key can name a group of ours: a DNS-1123 label, as the webhook cuts them.
-fn is_group_name(name: &str) -> bool {
-    name.len() <= 63 && !name.contains('.') && resolve::is_pod_name(name)
 }
 
 /// Whether a gang counts an executor at all.

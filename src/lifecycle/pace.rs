@@ -85,8 +85,10 @@ impl Pace {
         for (creator, actions) in plan.crews {
             let key = CrewKey { app: app.clone(), creator };
             if self.acting.get(&key) == Some(&actions) {
-                // Just that is on the way. Were it planned again each time, many creators would have each other planned for ever.
-            } else if self.acting.contains_key(&key) || self.is_paused(&key, now) {
+                // The same actions are being done. If they were planned again, many creators would cause endless plans.
+                continue;
+            }
+            if self.acting.contains_key(&key) || self.is_paused(&key, now) {
                 self.planned.remove(&key);
                 self.waiting.insert(key);
             } else if self.planned.insert(key.clone(), actions).is_none() {
@@ -167,8 +169,7 @@ impl Pace {
         self.planned.clear();
     }
 
-    /// When somebody may act whom a plan waits for. What waits for actions that are on the way is looked at when those are
-    /// done.
+    /// When the first pause of a waiting creator ends. The end of running actions needs no time: `done` is called then.
     pub(super) fn next(&self) -> Option<Instant> {
         let waiting = self.waiting.iter().filter(|key| !self.acting.contains_key(*key));
         let until =

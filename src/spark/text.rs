@@ -35,27 +35,7 @@ where
     D: Deserializer<'de>,
     T: Deserialize<'de>,
 {
-    struct ListVisitor<const MOST: usize, T>(PhantomData<T>);
-    impl<'de, const MOST: usize, T: Deserialize<'de>> Visitor<'de> for ListVisitor<MOST, T> {
-        type Value = Option<Vec<T>>;
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("a list")
-        }
-        fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
-            Ok(None)
-        }
-        fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
-            let mut list = Vec::new();
-            while let Some(item) = seq.next_element()? {
-                if list.len() == MOST {
-                    return Err(A::Error::custom(TOO_MANY));
-                }
-                list.push(item);
-            }
-            Ok(Some(list))
-        }
-    }
-    deserializer.deserialize_any(ListVisitor::<MOST, T>(PhantomData))
+    deserializer.deserialize_any(ListVisitor::<MOST, false, T>(PhantomData))
 }
 
 /// Reads the first items of a list and skips the rest; null is none.
@@ -64,28 +44,35 @@ where
     D: Deserializer<'de>,
     T: Deserialize<'de>,
 {
-    struct FirstVisitor<T>(PhantomData<T>);
-    impl<'de, T: Deserialize<'de>> Visitor<'de> for FirstVisitor<T> {
-        type Value = Option<Vec<T>>;
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("a list")
-        }
-        fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
-            Ok(None)
-        }
-        fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
-            let mut list = Vec::new();
-            while list.len() < MAX_ITEMS {
-                match seq.next_element()? {
-                    Some(item) => list.push(item),
-                    None => return Ok(Some(list)),
-                }
-            }
-            while seq.next_element::<IgnoredAny>()?.is_some() {}
-            Ok(Some(list))
-        }
+    deserializer.deserialize_any(ListVisitor::<MAX_ITEMS, true, T>(PhantomData))
+}
+
+/// Reads at most `MOST` items. More of them are skipped, or an error.
+struct ListVisitor<const MOST: usize, const SKIPS: bool, T>(PhantomData<T>);
+
+impl<'de, const MOST: usize, const SKIPS: bool, T: Deserialize<'de>> Visitor<'de> for ListVisitor<MOST, SKIPS, T> {
+    type Value = Option<Vec<T>>;
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list")
     }
-    deserializer.deserialize_any(FirstVisitor(PhantomData))
+    fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+        let mut list = Vec::new();
+        while list.len() < MOST {
+            match seq.next_element()? {
+                Some(item) => list.push(item),
+                None => return Ok(Some(list)),
+            }
+        }
+        while seq.next_element::<IgnoredAny>()?.is_some() {
+            if !SKIPS {
+                return Err(A::Error::custom(TOO_MANY));
+            }
+        }
+        Ok(Some(list))
+    }
 }
 
 /// A string out of a JSON document. Borrowed unless it contained an escape sequence or came from a reader.

@@ -523,7 +523,7 @@ fn volcano(facts: &Facts, policies: Option<&Policies>, out: &mut Vec<Finding>) {
                 early_pods::FIRST,
                 early_pods::LAST
             ),
-            "with such a version: a newer one, or take /pods/validate out of Volcano's --enabled-admission",
+            early_pods::CURE,
         ),
     });
 }
