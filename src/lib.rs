@@ -10,7 +10,8 @@
 //! Road B  lifecycle   watch, looks ─ cluster ─▶ snapshot::Change ─▶ Snapshot::apply ─▶ publish Arc<Snapshot>
 //!                       ├▶ snapshot::Store ─ batches ─▶ lifecycle::Exits ─▶ told once: log, metric, Event, `why`
 //!                       └▶ lifecycle::plan(&Snapshot, app, …) ─▶ Vec<Action> ─▶ cluster::apply ─▶ API call ─▶ (seen again by the watch)
-//!                     poll (leader) ─▶ what differs ─▶ looks by name
+//!                     poll (leader) ─▶ what differs ─▶ left to the watch ─▶ looks by name, or the watch is started again
+//!                     Lease ◀─ mark: up to where every end is told
 //! ```
 //!
 //! The roads meet only in [`snapshot`], and a pod enters both through one door: [`spark::pod`].

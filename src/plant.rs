@@ -31,6 +31,14 @@ bugs! {
     NeverPolls;
     /// An executor that ended and went between two batches is not news.
     EndLostInBatch;
+    /// An executor whose label is taken off counts as deleted.
+    UnlabelledIsDeleted;
+    /// An executor is labelled or deleted before its end is told.
+    ActsBeforeTelling;
+    /// An executor that ends with its driver counts as failed by the application.
+    DriverLostIsError;
+    /// A new leader does not look at what was reported before.
+    MarkIgnored;
     /// An executor that went without a final state is not news.
     DepartureIgnored;
     /// It is forgotten at once which executors were told.
@@ -45,6 +53,12 @@ bugs! {
     GraceIgnoresConf;
     /// The grace is counted from the pod's own times by the wall clock.
     GraceByWallClock;
+    /// A grace counts time in which neither we nor the driver could see anything.
+    GraceCountsOutages;
+    /// Addresses of drivers are looked for by every replica, all of them, and every minute.
+    AddressesNeverRest;
+    /// A watch that is late is started again, and again.
+    LateIsLost;
     /// Where nothing is known of a driver it counts as gone.
     UnknownIsGone;
     /// Executors that run and are being deleted count as finished.

@@ -289,6 +289,7 @@ def values_schema(usher):
         "webhook.maxConnections": {"type": "integer", "minimum": 64},
         "hostUsers": {"type": ["boolean", "null"]},
         "certificates.source": {"enum": ["selfManaged", "certManager", "secret"]},
+        "rbac.ownerReferencesPermissionEnforcement": {"enum": ["auto", "enabled", "disabled"]},
         "log.format": {"enum": ["text", "json"]},
         "leaderElection.leaseSeconds": {"type": "integer", "minimum": 2, "maximum": 300},
         "shutdown.leaveSeconds": {"type": "integer", "minimum": 0},
@@ -503,6 +504,7 @@ def rights_are_the_codes(helm, usher):
     for name, values, left_out in (
         ("all", managed, set()),
         ("without deletion", {}, {"Deleting", "Policies"}),
+        ("with enforced owners", {"rbac": {"ownerReferencesPermissionEnforcement": "enabled"}}, {"Policies"}),
         ("with files, and no ConfigMaps", {"certificates": {"source": "secret", "caBundle": "x"}, "rbac": {"readSparkConf": False}}, {"Deleting", "Managed", "ReadingConf", "Policies"}),
     ):
         wanted = {(right["scope"], right["group"], right["resource"], verb, right["named"]) for right in table if right["when"] not in left_out for verb in right["verbs"]}

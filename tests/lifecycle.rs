@@ -123,13 +123,21 @@ async fn three_replicas_and_the_leader_is_killed_in_the_middle_of_a_batch() {
 
 /// Through a relay, which needs plain HTTP: the sandbox has it.
 async fn behind_a_relay(cluster: &Cluster, config: &str) -> Option<(Relay, Process)> {
+    behind_a_relay_with(cluster, config, &[]).await
+}
+
+/// The same, with more arguments.
+async fn behind_a_relay_with(cluster: &Cluster, config: &str, more: &[&str]) -> Option<(Relay, Process)> {
     let Some(sandbox) = cluster.sandbox() else {
         eprintln!("SKIPPED: a real API server's watches are encrypted, and cannot be silenced on the way");
         return None;
     };
     let to = sandbox.http_url().trim_start_matches("http://").trim_end_matches('/').parse().unwrap();
     let relay = Relay::start(to).await;
-    let replica = Process::start(cluster, "one", config, &relay.kubeconfig());
+    let ca = cluster.folder().join("one.ca").display().to_string();
+    let certificate = ["--self-made-for", "localhost", "--ca-out", &ca];
+    let arguments = [&certificate, more].concat();
+    let replica = Process::start_serving(&arguments, &[], cluster, "one", config, &relay.kubeconfig());
     eventually("it leads", async || replica.leads()).await;
     Some((relay, replica))
 }
@@ -151,18 +159,45 @@ async fn a_swallowed_deletion_is_found_by_the_poll() {
     assert_eq!(exit["cause"], "vanished", "{exit}");
     assert_eq!(exit["spark"]["causedByApp"], false);
     assert!(exit["spark"]["message"].as_str().unwrap().contains("was not found in the cluster at the polling time"));
-    println!("vanished, and told after {after:?} (limit: poll 5 s + delta 5 s)");
+    println!("vanished, and told after {after:?} (limit: poll 5 s + delta 5 s + 10 s for the watch to show it)");
     let metrics = get(replica.metrics, "/metrics").await;
     assert!(metrics.contains("spark_usher_executor_exits_total{cause=\"vanished\",exit_code=\"none\"} 1"), "{metrics}");
-    assert!(metrics.contains("spark_usher_watch_misses_total 1"));
+    assert!(metrics.contains("spark_usher_watch_misses_total 0"), "a watch that is late has lost nothing");
     let polled = metrics.lines().find(|line| line.starts_with("spark_usher_poll_bytes_total")).unwrap();
     assert!(!polled.ends_with(" 0"), "{polled}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_watch_that_falls_silent_is_noticed_and_started_again() {
+async fn a_watch_that_goes_on_without_a_change_has_lost_it_and_is_started_again() {
     let cluster = Cluster::start().await;
     let Some((relay, replica)) = behind_a_relay(&cluster, DELETE).await else { return };
+    for id in [1, 2] {
+        cluster.pod_by(&cluster.client, &executor(id)).await;
+        cluster.phase(&format!("nb-exec-{id}"), "Running").await;
+    }
+    eventually("they are seen", async || replica.debug("/debug/apps").await[0]["executors"]["running"] == 2).await;
+    tokio::time::sleep(Duration::from_secs(6)).await; // Old enough to be missed.
+    relay.swallow(true);
+    cluster.kill("nb-exec-1").await;
+    let mut count = 0;
+    eventually("what comes next proves it", async || {
+        count += 1;
+        let patch = json!({"metadata": {"annotations": {"count": count.to_string()}}});
+        cluster.pods().patch("nb-exec-2", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        get(replica.metrics, "/metrics").await.contains("spark_usher_watch_misses_total 1")
+    })
+    .await;
+    eventually("its end is told", async || !exits(&replica).await.is_empty()).await;
+    assert_eq!(exits(&replica).await[0]["cause"], "vanished");
+    assert_eq!(replica.said("the watch of pods has lost a change; it is started again").len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_that_falls_silent_is_noticed_and_started_again() {
+    let cluster = Cluster::start().await;
+    let silence = ["--watch-silence-seconds", "15"];
+    let Some((relay, replica)) = behind_a_relay_with(&cluster, DELETE, &silence).await else { return };
     cluster.pod_by(&cluster.client, &executor(1)).await;
     cluster.phase("nb-exec-1", "Running").await;
     eventually("it is seen", async || replica.debug("/debug/apps").await[0]["executors"]["running"] == 1).await;
@@ -174,7 +209,7 @@ async fn a_watch_that_falls_silent_is_noticed_and_started_again() {
     assert_eq!(exits(&replica).await[0]["cause"], "error");
     // A new watch brings news within a second.
     eventually("it is watched anew", async || {
-        !replica.said("the watch of pods has missed changes; it is started again").is_empty()
+        !replica.said("the watch of pods has lost a change; it is started again").is_empty()
     })
     .await;
     tokio::time::sleep(Duration::from_millis(1500)).await;
@@ -219,7 +254,6 @@ async fn ends_are_told_in_every_way_and_the_driver_goes_first() {
     for wanted in ["nb-exec-1 oom-killed", "nb-exec-2 oom-killed", "nb-exec-3 completed", "nb-exec-4 deleted"] {
         assert!(causes.contains(&wanted.to_owned()), "{causes:?}");
     }
-    assert_eq!(replica.said("executor ended").len(), 4);
     let metrics = get(replica.metrics, "/metrics").await;
     assert!(
         metrics.contains("spark_usher_executor_exits_total{cause=\"oom-killed\",exit_code=\"137\"} 2"),
@@ -239,6 +273,8 @@ async fn ends_are_told_in_every_way_and_the_driver_goes_first() {
     assert!(begin.elapsed() >= Duration::from_secs(3), "{:?}", begin.elapsed());
     assert_eq!(label("nb-exec-1").await, (Some("true".into()), Some("oom-killed".into())));
 
+    // The end of its driver would have explained the deletion, and was waited for.
+    eventually("they are told", async || replica.said("executor ended").len() == 4).await;
     // One Event a driver and cause, which counts; none for what is normal.
     let events: Api<Event> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
     eventually("the Event counts two", async || {

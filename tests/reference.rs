@@ -185,7 +185,9 @@ impl Ours {
         let finished = if deletes { Finished::Delete } else { Finished::Label };
         let lifecycle = Lifecycle { grace: Duration::ZERO, finished, keep_failed: Duration::ZERO, poll: DELTA };
         let policies = Policies::default().with_lifecycle(lifecycle);
-        let mut ours = Ours { desk: Desk::new(began, Settings::default()), began, seconds: 0, policies };
+        // Spark waits for nobody.
+        let settings = Settings { explained_within: Duration::ZERO, settle: Duration::ZERO, ..Settings::default() };
+        let mut ours = Ours { desk: Desk::new(began, settings), began, seconds: 0, policies };
         ours.apply(Change::Apis(ServedApis::default()));
         ours.apply(Change::Replaced(Replaced::Namespaces(Vec::new())));
         ours.apply(Change::Replaced(Replaced::Pods(Vec::new())));

@@ -137,7 +137,7 @@ fn executors_that_their_driver_left_are_odd() {
     let found = archive.why("nb-exec-1");
     assert_eq!(found.exits[0].what.cause, "deleted");
     let detail = &found.exits[0].what.detail;
-    assert!(detail.contains("by the garbage collector, most likely: its driver nb-driver is gone"), "{detail}");
+    assert!(detail.contains("with its driver nb-driver, which was gone"), "{detail}");
     assert!(archive.why("another").is_empty());
     // Nothing is left of it but ends, and it is still found by its driver's name.
     assert_eq!(archive.why("nb-driver").apps[0].driver.pod.as_deref(), Some("nb-driver"));

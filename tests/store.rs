@@ -14,7 +14,7 @@ mod support;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use spark_usher::snapshot::{Batch, Calls, Change, Replaced, Store};
+use spark_usher::snapshot::{Absence, Batch, Calls, Change, Replaced, Store};
 use spark_usher::spark::ids::PodKey;
 use spark_usher::spark::state::ExecutorPodState;
 use support::*;
@@ -107,7 +107,7 @@ fn point_4_updates_are_coalesced_and_no_end_is_lost() {
     let batch = store.take(id, now).unwrap();
     assert!(states(&batch).is_empty());
     assert_eq!((batch.touched.len(), batch.ended.len(), batch.departed.len()), (1, 1, 1));
-    assert_eq!(batch.ended["e1"].1.state, ExecutorPodState::Failed, "why it ended, not how it was cleared up");
+    assert_eq!(batch.ended["e1"].executor.state, ExecutorPodState::Failed, "why it ended, not how it was cleared up");
 }
 
 #[test]
@@ -214,7 +214,7 @@ fn point_11_a_deletion_is_an_end_whatever_the_pod_said_last() {
     assert!(store.snapshot().executor("default", "nb-exec-1").is_some(), "that of another pod is none");
     store.apply(Change::PodGone(PodKey::new("default", "nb-exec-1"), "e1".into()), Timestamp::UNIX_EPOCH);
     let batch = store.take(id, now).unwrap();
-    assert!(batch.departed["e1"].told && batch.ended.is_empty());
+    assert!(batch.departed["e1"].absence == Absence::Deleted && batch.ended.is_empty());
     assert_eq!(batch.departed["e1"].executor.state, ExecutorPodState::Running);
 }
 

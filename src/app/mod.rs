@@ -17,6 +17,7 @@ pub use certificate::{CertificateSource, ClientCa};
 use crate::cluster::account;
 use crate::cluster::client::Cluster;
 use crate::cluster::lease::{self, Election, Leadership};
+use crate::cluster::limit::Rate;
 use crate::cluster::policies as cluster_policies;
 use crate::cluster::reconcile::{self, Inputs};
 use crate::cluster::signing::SigningSecret;
@@ -72,6 +73,10 @@ pub struct Options {
     pub look_every: Duration,
     /// How the writing replica is chosen.
     pub election: Election,
+    /// How many requests the loop may make.
+    pub rate: Rate,
+    /// After so long a silent watch of pods is dead, if a poll shows that something changed.
+    pub silence: Duration,
     /// After so long a change of the policy file has reached every replica.
     pub settle: Duration,
     /// How long requests may take to finish at the end.
@@ -192,16 +197,17 @@ impl App {
         }
         let instance = options.election.identity.clone();
         // By then another replica leads, has noticed what was left untold, and has told it.
-        let settings =
-            Settings { seed: random::number(), takeover: options.election.duration * 2 + Duration::from_secs(7) };
-        let electing = lease::run(
-            options.cluster.client.clone(),
-            options.election,
-            elected,
-            led,
-            metrics.clone(),
-            leaving.clone(),
-        );
+        let settings = Settings {
+            seed: random::number(),
+            takeover: options.election.duration * 2 + Duration::from_secs(7),
+            silence: options.silence,
+            ..Settings::default()
+        };
+        let (contact, contact_seen) = watch::channel(None);
+        let (reported, reported_seen) = watch::channel(lease::Reported::default());
+        let ties = lease::Ties { leading: elected, led, contact, reported: reported_seen };
+        let client = options.cluster.client.clone();
+        let electing = lease::run(client, options.election, ties, metrics.clone(), leaving.clone());
         let (left, until) = (leaving.clone(), stop.clone());
         supervisor.spawn("lease", async move {
             // Whichever comes first: told to leave, or to stop.
@@ -222,12 +228,17 @@ impl App {
             signing,
             settings,
             client: options.cluster.client,
+            lists: options.cluster.lists,
             instance,
             snapshot: snapshot.clone(),
             policies,
             dry_run: dry_run_seen,
             leading: leading.clone(),
             led: led_seen,
+            contact: contact_seen,
+            reported,
+            leaving: leaving.clone(),
+            rate: options.rate,
             complete: completed,
             metrics: metrics.clone(),
         };

@@ -11,6 +11,7 @@ use crate::app::{App, CertificateSource, ClientCa, ConfigSource, Options};
 use crate::cluster::certificates::Managed;
 use crate::cluster::client;
 use crate::cluster::lease::{self, Election};
+use crate::cluster::limit::Rate;
 use crate::cluster::signing::SigningSecret;
 use crate::http::capacity::Capacities;
 use crate::http::webhook;
@@ -98,6 +99,16 @@ pub(super) struct Args {
     /// After so many seconds without a renewal another replica takes over.
     #[arg(long, value_name = "SECONDS", default_value = "4", value_parser = clap::value_parser!(u64).range(2..=300))]
     lease_seconds: u64,
+    /// A watch of pods that brings neither a change nor a bookmark for so many seconds, while a poll shows that something
+    /// changed, is started again. API servers send a bookmark a minute.
+    #[arg(long, value_name = "SECONDS", default_value = "130", value_parser = clap::value_parser!(u64).range(5..=3600))]
+    watch_silence_seconds: u64,
+    /// How many requests a second the loop makes, of which the most urgent go first; watches and the Lease do not count.
+    #[arg(long, value_name = "COUNT", default_value = "50", value_parser = clap::value_parser!(u16).range(1..))]
+    kube_api_qps: u16,
+    /// How many requests the loop makes at once after a quiet time.
+    #[arg(long, value_name = "COUNT", default_value = "100", value_parser = clap::value_parser!(u32).range(1..))]
+    kube_api_burst: u32,
     /// Who this replica is; a random end is added.
     #[arg(long, value_name = "NAME", env = "POD_NAME", default_value = "spark-usher")]
     identity: String,
@@ -160,6 +171,8 @@ async fn serve(args: &Args) -> anyhow::Result<()> {
         config: args.config.clone().map_or(ConfigSource::Nothing, ConfigSource::File),
         look_every: LOOK_EVERY,
         election,
+        silence: Duration::from_secs(args.watch_silence_seconds),
+        rate: Rate { qps: args.kube_api_qps.into(), burst: args.kube_api_burst },
         settle: webhook::SETTLE,
         drain: Duration::from_secs(args.drain_seconds),
     };

@@ -1,16 +1,21 @@
 //! Doing what a plan asks for. Every write needs a [`Leadership`] that still holds, and names the object by uid and
 //! resourceVersion: a stale plan is refused by the API server (409) and made anew from what the watch shows.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
-use kube::core::{ApiResource, DynamicObject};
+use kube::core::{ApiResource, DynamicObject, Status};
 use serde_json::{Map, Value, json};
 
 use super::events::Events;
+use super::forbidden::Forbidden;
 use super::lease::Leadership;
+use super::limit::{Limiter, Priority};
 use super::reads::pod_named;
+use super::recent::Recent;
 use super::view::{Seen, resource};
 use super::watch::group_resource;
 use crate::lifecycle::cause::Cause;
@@ -18,7 +23,7 @@ use crate::lifecycle::tally::Notice;
 use crate::lifecycle::{Action, DriverRef, Finish, Told, owner_reference};
 use crate::reason::Reason;
 use crate::runtime::clock;
-use crate::snapshot::{Change, Followed, Group, GroupApi, GroupKey, Life, Sighting};
+use crate::snapshot::{Change, DriverPod, Followed, Group, GroupApi, GroupKey, Life, Sighting};
 use crate::spark::ids::{AppKey, PodKey};
 use crate::spark::labels;
 use crate::telemetry::metrics::Metrics;
@@ -26,12 +31,21 @@ use crate::telemetry::metrics::Metrics;
 /// How long a write may take.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// After so many failures in one plan the rest waits for the next. What the API server refuses for itself says little about
-/// the next action, and counts a tenth of what tells that the API server is in trouble.
-const PATIENCE: u32 = 30;
-/// Whether an error tells that the API server is in trouble, and not that it refuses this one action.
-fn is_trouble(error: &kube::Error) -> bool {
-    !matches!(error, kube::Error::Api(status) if (400..500).contains(&status.code) && !matches!(status.code, 408 | 429))
+/// After so many failures of one kind in a batch the others of that kind wait for the next plan,
+const PATIENCE: u32 = 3;
+/// and after so many of any kind everything does.
+const PATIENCE_IN_ALL: u32 = 6;
+/// So many things are remembered as said in a dry run.
+const SAID: usize = 20_000;
+
+/// The API server refuses this one action; otherwise it is in trouble.
+fn refusal(error: &kube::Error) -> Option<&Status> {
+    match error {
+        kube::Error::Api(status) if (400..500).contains(&status.code) && !matches!(status.code, 408 | 429) => {
+            Some(status)
+        }
+        _ => None,
+    }
 }
 
 /// The longest description of an action in the log.
@@ -54,7 +68,14 @@ pub struct Writer {
     client: kube::Client,
     events: Events,
     metrics: Arc<Metrics>,
+    limiter: Limiter,
+    forbidden: Arc<Mutex<Forbidden>>,
+    /// What was said in a dry run.
+    said: Arc<Mutex<Recent<u64, ()>>>,
 }
+
+/// Drivers' pods that were looked at for a batch: one look is for all executors of a driver.
+type Looks = HashMap<PodKey, Option<DriverPod>>;
 
 /// How one action ended.
 enum Ended {
@@ -68,64 +89,128 @@ enum Ended {
 
 impl Writer {
     /// For a client; Events are reported by this instance.
-    pub fn new(client: kube::Client, instance: &str, metrics: Arc<Metrics>) -> Writer {
+    pub(super) fn new(client: kube::Client, instance: &str, metrics: Arc<Metrics>, limiter: Limiter) -> Writer {
         let events = Events::new(client.clone(), instance, metrics.clone());
-        Writer { client, events, metrics }
+        let said = Arc::new(Mutex::new(Recent::new(SAID)));
+        Writer { client, events, metrics, limiter, forbidden: Arc::default(), said }
     }
 
     /// Does the actions for one creator's executors of an application in their order. What fails is tried again with the next
-    /// plan; after three failures so is the rest.
+    /// plan, and so is the rest of its kind after three failures; other kinds are done all the same.
     pub async fn apply(&self, leadership: &Leadership, app: &AppKey, actions: Vec<Action>, dry_run: bool) -> Applied {
         let mut applied = Applied::default();
-        let mut failures = 0;
+        let mut failures: HashMap<&'static str, u32> = HashMap::new();
+        let mut looks = Looks::new();
         for action in actions {
             let (name, why) = (action.name(), action.reason().map_or("", Reason::as_str));
+            if dry_run {
+                self.would(app, &action);
+                continue;
+            }
+            let namespace = app.namespace();
+            let failed = failures.get(name).copied().unwrap_or_default();
+            if failed >= PATIENCE || self.forbidden().is_paused(name, namespace, clock::instant()) {
+                continue;
+            }
+            self.limiter.acquire(priority(&action)).await;
             if !leadership.holds() {
                 applied.failed = true;
                 return applied;
             }
-            if dry_run {
-                self.count(name, "dry-run");
-                tracing::info!(%app, action = name, reason = why, what = describe(&action), "would be done");
-                continue;
-            }
-            let outcome = match tokio::time::timeout(LIMIT, self.act(leadership, &action)).await {
+            let outcome = match tokio::time::timeout(LIMIT, self.act(leadership, &action, &mut looks)).await {
                 Ok(outcome) => outcome,
                 Err(_) => Err(kube::Error::Service("no answer in time".into())),
             };
             match outcome {
-                Ok(Ended::Done(change)) => {
-                    if !matches!(action, Action::Tell(_)) {
+                Ok(ended) => {
+                    self.forbidden().allowed(name, namespace);
+                    match ended {
+                        Ended::Done(change) => {
+                            if !matches!(action, Action::Tell(_)) {
+                                applied.wrote = true;
+                                self.count(name, "ok");
+                                tracing::info!(%app, action = name, reason = why, what = describe(&action), "done");
+                            }
+                            applied.changes.extend(change);
+                        }
+                        Ended::Stale(change) => {
+                            self.count(name, "stale");
+                            applied.changes.extend(change);
+                        }
+                        Ended::Refused(told) => {
+                            // It was asked for, and will be again: that has its pace too.
+                            applied.wrote = true;
+                            self.count(name, "refused");
+                            if let Some(told) = told {
+                                self.events.tell(leadership, &told).await;
+                            }
+                        }
+                    }
+                }
+                Err(error) => match refusal(&error) {
+                    Some(status) => {
                         applied.wrote = true;
-                        self.count(name, "ok");
-                        tracing::info!(%app, action = name, reason = why, what = describe(&action), "done");
+                        self.count(name, "refused");
+                        self.refused(leadership, app, &action, status).await;
                     }
-                    applied.changes.extend(change);
-                }
-                Ok(Ended::Stale(change)) => {
-                    self.count(name, "stale");
-                    applied.changes.extend(change);
-                }
-                Ok(Ended::Refused(told)) => {
-                    // It was asked for, and will be again: that has its pace too.
-                    applied.wrote = true;
-                    self.count(name, "refused");
-                    if let Some(told) = told {
-                        self.events.tell(leadership, &told).await;
+                    None => {
+                        self.count(name, "failed");
+                        tracing::warn!(%app, action = name, what = describe(&action), %error, "failed; tried again");
+                        applied.failed = true;
+                        *failures.entry(name).or_default() += 1;
+                        if failures.values().sum::<u32>() >= PATIENCE_IN_ALL {
+                            return applied;
+                        }
                     }
-                }
-                Err(error) => {
-                    self.count(name, "failed");
-                    tracing::warn!(%app, action = name, what = describe(&action), %error, "failed; tried again");
-                    applied.failed = true;
-                    failures += if is_trouble(&error) { PATIENCE / 3 } else { 1 };
-                    if failures >= PATIENCE {
-                        return applied;
-                    }
-                }
+                },
             }
         }
         applied
+    }
+
+    /// The API server refuses an action. What it forbids it forbids for all alike, and that is said once.
+    async fn refused(&self, leadership: &Leadership, app: &AppKey, action: &Action, status: &Status) {
+        let (name, message) = (action.name(), &*status.message);
+        if status.code != 403 {
+            tracing::warn!(%app, action = name, what = describe(action), message, "refused by the API server");
+            return;
+        }
+        if self.forbidden().refused(name, app.namespace(), clock::instant()) {
+            tracing::warn!(%app, action = name, what = describe(action), message, "forbidden by the API server; tried ever more rarely");
+        }
+        if let Action::Adopt { executor, uid, driver, .. } = action {
+            let message = format!("not adopted by {}: {message}", driver.name);
+            let told = Told { pod: executor.clone(), uid: uid.clone(), reason: Reason::AdoptionRefused, message };
+            self.events.tell(leadership, &told).await;
+        }
+    }
+
+    /// Says what would be done, each thing once.
+    fn would(&self, app: &AppKey, action: &Action) {
+        let (name, why) = (action.name(), action.reason().map_or("", Reason::as_str));
+        let what = describe(action);
+        let mut hasher = DefaultHasher::new();
+        (app, name, why, &what).hash(&mut hasher);
+        if !self.said.lock().unwrap_or_else(PoisonError::into_inner).is_news(hasher.finish()) {
+            return;
+        }
+        self.count(name, "dry-run");
+        tracing::info!(%app, action = name, reason = why, what, "would be done");
+    }
+
+    fn forbidden(&self) -> MutexGuard<'_, Forbidden> {
+        self.forbidden.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A driver's pod, read from the API server itself, once a batch.
+    async fn look(&self, looks: &mut Looks, namespace: &str, name: &str) -> kube::Result<Option<DriverPod>> {
+        let pod = PodKey::new(namespace, name);
+        if let Some(found) = looks.get(&pod) {
+            return Ok(found.clone());
+        }
+        let found = pod_named(&self.client, namespace, name).await?;
+        looks.insert(pod, found.clone());
+        Ok(found)
     }
 
     /// Writes an Event about ends, or its new count. Whether that went well.
@@ -133,6 +218,7 @@ impl Writer {
         if dry_run || !leadership.holds() {
             return dry_run;
         }
+        self.limiter.acquire(Priority::Cleanup).await;
         self.events.notice(leadership, notice).await
     }
 
@@ -140,18 +226,20 @@ impl Writer {
         self.metrics.actions.with_label_values(&[action, result]).inc();
     }
 
-    async fn act(&self, leadership: &Leadership, action: &Action) -> kube::Result<Ended> {
+    async fn act(&self, leadership: &Leadership, action: &Action, looks: &mut Looks) -> kube::Result<Ended> {
         match action {
             Action::CreateGroup { key, api, app, spec, owner, started } => {
-                self.create_group(key, api, app, spec, owner.as_ref(), *started).await
+                self.create_group(key, api, app, spec, owner.as_ref(), *started, looks).await
             }
             Action::PatchGroup { key, api, uid, version, patch, .. } => {
                 self.patch_group(key, api, (uid, version), patch).await
             }
             Action::DeleteGroup { key, api, uid, version, .. } => self.delete_group(key, api, (uid, version)).await,
-            Action::Adopt { executor, uid, version, driver, .. } => self.adopt(executor, (uid, version), driver).await,
+            Action::Adopt { executor, uid, version, driver, .. } => {
+                self.adopt(executor, (uid, version), driver, looks).await
+            }
             Action::Finish { executor, uid, version, how, cause, gone } => {
-                self.finish(executor, (uid, version), *how, *cause, gone.as_ref()).await
+                self.finish(executor, (uid, version), *how, *cause, gone.as_ref(), looks).await
             }
             Action::Tell(told) => {
                 self.events.tell(leadership, told).await;
@@ -169,9 +257,10 @@ impl Writer {
         how: Finish,
         cause: Cause,
         gone: Option<&DriverRef>,
+        looks: &mut Looks,
     ) -> kube::Result<Ended> {
         if let Some(driver) = gone {
-            let found = pod_named(&self.client, executor.namespace(), &driver.name).await?;
+            let found = self.look(looks, executor.namespace(), &driver.name).await?;
             if let Some(alive) = found.filter(|pod| pod.uid == driver.uid && pod.life != Life::Ended) {
                 let pod = PodKey::new(executor.namespace(), &driver.name);
                 return Ok(Ended::Stale(Some(Change::Followed(pod, Followed::Present(Arc::new(alive)), Vec::new()))));
@@ -204,6 +293,7 @@ impl Writer {
         }
     }
 
+    #[expect(clippy::too_many_arguments, reason = "they are the fields of one action")]
     async fn create_group(
         &self,
         key: &GroupKey,
@@ -212,10 +302,11 @@ impl Writer {
         spec: &Value,
         owner: Option<&DriverRef>,
         started: bool,
+        looks: &mut Looks,
     ) -> kube::Result<Ended> {
         // A driver that was deleted just now: the garbage collector would take the group at once.
         if let Some(owner) = owner {
-            let found = pod_named(&self.client, &key.namespace, &owner.name).await?;
+            let found = self.look(looks, &key.namespace, &owner.name).await?;
             if found.as_ref().is_none_or(|pod| pod.uid != owner.uid) {
                 let pod = PodKey::new(&key.namespace, &owner.name);
                 let followed = found.map_or(Followed::Absent, |pod| Followed::Present(Arc::new(pod)));
@@ -311,8 +402,14 @@ impl Writer {
     }
 
     /// Gives an executor its driver, after a live look at the driver's pod: a wrong uid is lethal.
-    async fn adopt(&self, executor: &PodKey, (uid, version): (&str, &str), driver: &DriverRef) -> kube::Result<Ended> {
-        let found = pod_named(&self.client, executor.namespace(), &driver.name).await?;
+    async fn adopt(
+        &self,
+        executor: &PodKey,
+        (uid, version): (&str, &str),
+        driver: &DriverRef,
+        looks: &mut Looks,
+    ) -> kube::Result<Ended> {
+        let found = self.look(looks, executor.namespace(), &driver.name).await?;
         let lives = found
             .as_ref()
             .is_some_and(|pod| pod.uid == driver.uid && pod.life == Life::Running && !pod.deleting && !pod.is_executor);
@@ -339,6 +436,14 @@ impl Writer {
         K: kube::Resource<DynamicType = ApiResource, Scope = kube::core::DynamicResourceScope>,
     {
         Api::namespaced_with(self.client.clone(), namespace, resource)
+    }
+}
+
+/// How soon an action's turn comes.
+fn priority(action: &Action) -> Priority {
+    match action {
+        Action::CreateGroup { .. } | Action::PatchGroup { .. } | Action::DeleteGroup { .. } => Priority::Group,
+        Action::Adopt { .. } | Action::Finish { .. } | Action::Tell(_) => Priority::Cleanup,
     }
 }
 
@@ -419,6 +524,82 @@ fn describe(action: &Action) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// An API server with `OwnerReferencesPermissionEnforcement`, and what was asked of it.
+    fn enforcing() -> (Writer, Arc<Mutex<Vec<String>>>) {
+        use http_body_util::{BodyExt, Full};
+
+        let asked = Arc::<Mutex<Vec<String>>>::default();
+        let noted = asked.clone();
+        let service = tower::service_fn(move |request: hyper::Request<kube::client::Body>| {
+            let noted = noted.clone();
+            async move {
+                let (parts, body) = request.into_parts();
+                let body = String::from_utf8_lossy(&body.collect().await.unwrap().to_bytes()).into_owned();
+                let driver = json!({"kind": "Pod", "apiVersion": "v1", "status": {"phase": "Running"}, "spec": {"containers": []},
+                    "metadata": {"name": "d", "namespace": "n", "uid": "du", "resourceVersion": "1"}});
+                let forbidden = json!({"kind": "Status", "status": "Failure", "reason": "Forbidden", "code": 403,
+                    "message": "pods \"e\" is forbidden: cannot set an ownerRef on a resource you can't delete: , <nil>"});
+                let what = if body.contains("ownerReferences") { "owner" } else { parts.uri.path() };
+                noted.lock().unwrap().push(format!("{} {what}", parts.method));
+                let (code, answer) = if what == "owner" { (403, forbidden) } else { (200, driver) };
+                let response = hyper::Response::builder().status(code);
+                Ok::<_, std::convert::Infallible>(
+                    response.body(Full::new(bytes::Bytes::from(answer.to_string()))).unwrap(),
+                )
+            }
+        });
+        let client = kube::Client::new(service, "n");
+        let limiter = Limiter::new(super::super::limit::Rate::default());
+        (Writer::new(client, "one", Arc::new(Metrics::new().unwrap()), limiter), asked)
+    }
+
+    fn of(number: usize, finish: bool) -> Action {
+        let (executor, uid, version) = (PodKey::new("n", &format!("e-{number}")), "u".into(), "1".into());
+        let driver = DriverRef { name: "d".into(), uid: "du".into() };
+        match finish {
+            true => Action::Finish { executor, uid, version, how: Finish::Label, cause: Cause::Error, gone: None },
+            false => Action::Adopt { executor, uid, version, driver, how: crate::driver::resolve::How::AppSelector },
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_forbidden_is_asked_once_and_keeps_nothing_else_from_being_done() {
+        let (writer, asked) = enforcing();
+        let leadership = Leadership::for_ever();
+        let app = AppKey::new("n", "a");
+        let actions = || (0..14).map(|number| of(number, false)).chain((0..3).map(|number| of(number, true)));
+        let applied = writer.apply(&leadership, &app, actions().collect(), false).await;
+        assert!(!applied.failed && applied.wrote);
+        let first = std::mem::take(&mut *asked.lock().unwrap());
+        let count = |what: &str| first.iter().filter(|line| line.starts_with(what)).count();
+        assert_eq!(count("PATCH owner"), 1, "{first:?}");
+        assert_eq!(count("PATCH /api/v1/namespaces/n/pods/e-"), 3, "{first:?}");
+        assert_eq!(count("GET"), 1, "one look at the driver: {first:?}");
+        assert_eq!(count("POST /apis/events.k8s.io"), 1, "and it says so: {first:?}");
+        // The next plan.
+        writer.apply(&leadership, &app, actions().collect(), false).await;
+        assert!(asked.lock().unwrap().iter().all(|line| line.starts_with("PATCH /api")), "{asked:?}");
+        let metrics = writer.metrics.render().unwrap();
+        let metrics = String::from_utf8(metrics).unwrap();
+        assert!(metrics.contains(r#"spark_usher_actions_total{action="adopt",result="refused"} 1"#), "{metrics}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_dry_run_says_each_thing_once() {
+        let (writer, asked) = enforcing();
+        let leadership = Leadership::for_ever();
+        let app = AppKey::new("n", "a");
+        for _ in 0..100 {
+            writer.apply(&leadership, &app, vec![of(1, true), of(2, false)], true).await;
+        }
+        let metrics = String::from_utf8(writer.metrics.render().unwrap()).unwrap();
+        for action in ["label-executor", "adopt"] {
+            let line = format!(r#"spark_usher_actions_total{{action="{action}",result="dry-run"}} 1"#);
+            assert!(metrics.contains(&line), "{metrics}");
+        }
+        assert!(asked.lock().unwrap().is_empty());
+    }
 
     #[test]
     fn patches_carry_their_preconditions() {

@@ -10,6 +10,7 @@ use hyper_util::rt::TokioExecutor;
 use kube::client::{ClientBuilder, ConfigExt};
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
+use tower_http::decompression::DecompressionLayer;
 
 /// How long a connection may take to be made.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -45,10 +46,20 @@ impl fmt::Display for Brief<'_> {
 pub struct Cluster {
     /// The client.
     pub client: Client,
+    /// A client for large lists, whose answers come compressed: an API server compresses what is larger than 128 KiB for
+    /// whoever takes that. Watches are never compressed.
+    pub lists: Client,
     /// The pod's own namespace, or that of the kubeconfig's context.
     pub namespace: String,
     /// The API server's address, for what people are told.
     pub server: String,
+}
+
+impl Cluster {
+    /// One that a client is there for already, which reads large lists too.
+    pub fn by(client: Client, namespace: &str) -> Cluster {
+        Cluster { lists: client.clone(), client, namespace: namespace.to_owned(), server: String::new() }
+    }
 }
 
 /// Reads the kubeconfig at this path, else what the environment offers: the kubeconfig that `KUBECONFIG` or the home
@@ -78,19 +89,24 @@ pub async fn connect(kubeconfig: Option<&Path>, context: Option<&str>) -> anyhow
 /// A client for a configuration.
 pub fn of(config: Config) -> anyhow::Result<Cluster> {
     let (namespace, server) = (config.default_namespace.clone(), config.cluster_url.to_string());
-    Ok(Cluster { client: client(config)?, namespace, server })
+    Ok(Cluster { client: client(config.clone(), false)?, lists: client(config, true)?, namespace, server })
 }
 
 /// A client of the same API server that authenticates with this token and with nothing else.
 pub fn by_token(config: &Config, token: String) -> anyhow::Result<Client> {
     let mut config = config.clone();
     config.auth_info = AuthInfo { token: Some(token.into()), ..AuthInfo::default() };
-    client(config)
+    client(config, false)
+}
+
+/// Takes compressed answers, or none.
+pub(super) fn decompression(compressed: bool) -> DecompressionLayer {
+    DecompressionLayer::new().gzip(compressed)
 }
 
 /// kube's own client, but for a connector that notices a peer that is gone without a word: a watch on such a connection
 /// would be silent for ever. Behind a proxy there is nothing to probe but the proxy, and kube's own is used.
-fn client(config: Config) -> anyhow::Result<Client> {
+fn client(config: Config, compressed: bool) -> anyhow::Result<Client> {
     if config.proxy_url.is_some() {
         return Ok(Client::try_from(config)?);
     }
@@ -105,6 +121,7 @@ fn client(config: Config) -> anyhow::Result<Client> {
     let http = hyper_util::client::legacy::Builder::new(TokioExecutor::new()).build(connector);
     let service = tower::ServiceBuilder::new()
         .layer(config.base_uri_layer())
+        .layer(decompression(compressed))
         .option_layer(config.auth_layer()?)
         .layer(config.extra_headers_layer()?)
         .map_err(tower::BoxError::from)

@@ -9,6 +9,7 @@ use kube::api::{Api, ListParams};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
+use super::watch::News;
 use crate::gang;
 use crate::gang::early_pods::{self, Version};
 use crate::lifecycle::pace::pause;
@@ -24,7 +25,7 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// Tells the snapshot's writer and the watches each answer, until told to stop.
 pub(super) async fn run(
     client: kube::Client,
-    changes: mpsc::Sender<Change>,
+    changes: mpsc::Sender<News>,
     apis: watch::Sender<Option<ServedApis>>,
     stop: CancellationToken,
 ) {
@@ -36,7 +37,7 @@ pub(super) async fn run(
             Ok(Ok(found)) => {
                 failures = 0;
                 // The writer first: it forgets the groups of an API that is gone before a new watch lists.
-                if changes.send(Change::Apis(found.clone())).await.is_err() {
+                if changes.send(News::Change(Change::Apis(found.clone()))).await.is_err() {
                     return;
                 }
                 if count.is_multiple_of(VERSION_EVERY) {
@@ -45,7 +46,9 @@ pub(super) async fn run(
                     match tokio::time::timeout(LIMIT, early_pods(&client, volcano)).await {
                         Ok(Ok(version))
                             if changes
-                                .send(Change::EarlyPods(version.map(|version| version.to_string().into())))
+                                .send(News::Change(Change::EarlyPods(
+                                    version.map(|version| version.to_string().into()),
+                                )))
                                 .await
                                 .is_err() =>
                         {

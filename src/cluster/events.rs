@@ -2,7 +2,6 @@
 //!
 //! The name of an Event is made of what it says, so that saying it again, also by the next leader, makes no second one.
 
-use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -14,6 +13,7 @@ use ring::digest::{SHA256, digest};
 use serde_json::json;
 
 use super::lease::Leadership;
+use super::recent::Recent;
 use crate::lifecycle::Told;
 use crate::lifecycle::tally::{Notice, Subject};
 use crate::reason::{Reason, Weight};
@@ -24,8 +24,8 @@ use crate::telemetry::metrics::Metrics;
 
 /// The longest note that the API takes.
 const MAX_NOTE: usize = 1024;
-/// How many Events are remembered as told; after that all are forgotten at once, which costs a 409 each.
-const REMEMBERED: usize = 20_000;
+/// So many Events at least are remembered as told; one that is forgotten costs a 409.
+const REMEMBERED: usize = 10_000;
 /// How long an Event may take. It is never worth more.
 const LIMIT: Duration = Duration::from_secs(3);
 
@@ -34,16 +34,18 @@ const LIMIT: Duration = Duration::from_secs(3);
 pub(super) struct Events {
     client: kube::Client,
     instance: String,
-    told: Arc<Mutex<HashSet<String>>>,
+    told: Arc<Mutex<Recent<String, ()>>>,
     /// What had been counted before us, by the name of the Event.
-    bases: Arc<Mutex<HashMap<String, u32>>>,
+    bases: Arc<Mutex<Recent<String, u32>>>,
     metrics: Arc<Metrics>,
 }
 
 impl Events {
     pub(super) fn new(client: kube::Client, instance: &str, metrics: Arc<Metrics>) -> Events {
         let instance = instance.chars().take(128).collect();
-        Events { client, instance, told: Arc::default(), bases: Arc::default(), metrics }
+        let told = Arc::new(Mutex::new(Recent::new(REMEMBERED)));
+        let bases = Arc::new(Mutex::new(Recent::new(REMEMBERED)));
+        Events { client, instance, told, bases, metrics }
     }
 
     /// Says it, unless it was said before. An Event that cannot be written is only logged.
@@ -102,11 +104,7 @@ impl Events {
                             there.series.map_or(1, |series| u32::try_from(series.count).unwrap_or(1))
                         }
                     };
-                    let mut bases = self.bases.lock().unwrap_or_else(PoisonError::into_inner);
-                    if bases.len() >= REMEMBERED {
-                        bases.clear();
-                    }
-                    bases.insert(name.clone(), base);
+                    self.bases.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone(), base);
                     base
                 }
             };
@@ -141,11 +139,7 @@ impl Events {
     }
 
     fn remember(&self, name: &str) -> bool {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        if told.len() >= REMEMBERED {
-            told.clear();
-        }
-        told.insert(name.to_owned())
+        self.told.lock().unwrap_or_else(PoisonError::into_inner).is_news(name.to_owned())
     }
 
     fn event(&self, name: String, told: &Told) -> Event {
@@ -183,7 +177,8 @@ fn name(told: &Told) -> String {
 
 /// The same for every leader, so that they count in one Event.
 fn counted_name(subject: &Subject) -> String {
-    named(&subject.pod, &format!("{}\0{}", subject.uid, subject.cause))
+    let perhaps = if subject.perhaps_told { "\0perhaps" } else { "" };
+    named(&subject.pod, &format!("{}\0{}{perhaps}", subject.uid, subject.cause))
 }
 
 /// `POD.HASH`: at most 253 characters.

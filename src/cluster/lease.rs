@@ -5,6 +5,7 @@
 //!   clock, whatever its `renewTime` says.
 //! * A leader stops acting well before others may take over, by its own clock ([`Leadership::holds`]).
 //! * On a graceful stop the lease is released, and the next leader needs not wait.
+//! * Each renewal carries the [`Mark`] of what the leader has reported, in an annotation.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::client::Brief;
 use crate::lifecycle::election::{Held, Observed, Step, may_act_until, step};
+use crate::lifecycle::mark::{Found, Mark};
 use crate::runtime::{clock, random};
 use crate::spark::labels::USHER;
 use crate::telemetry::metrics::Metrics;
@@ -43,6 +45,8 @@ pub struct Election {
 pub struct Leadership {
     /// When it ends unless it is renewed.
     until: watch::Receiver<Option<Instant>>,
+    /// What was found when the Lease was taken; `None` when it was ours and we only had lost it for a moment.
+    found: Option<Found>,
 }
 
 impl Leadership {
@@ -50,31 +54,71 @@ impl Leadership {
     pub fn holds(&self) -> bool {
         self.until.borrow().is_some_and(|until| clock::instant() < until)
     }
+
+    /// One that nobody takes away.
+    #[cfg(test)]
+    pub(super) fn for_ever() -> Leadership {
+        let far = clock::instant() + Duration::from_secs(1 << 30);
+        Leadership { until: watch::channel(Some(far)).1, found: None }
+    }
+
+    /// What was found when it was taken from another replica, or from nobody.
+    pub fn found(&self) -> Option<Found> {
+        self.found
+    }
 }
 
-/// Takes part in the election until told to stop; `leading` shows whether we lead.
-pub async fn run(
-    client: kube::Client,
-    election: Election,
-    leading: watch::Sender<Option<Arc<Leadership>>>,
-    led: watch::Sender<bool>,
-    metrics: Arc<Metrics>,
-    stop: CancellationToken,
-) {
+/// What a leader has reported.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reported {
+    /// Up to here.
+    pub mark: Option<Mark>,
+    /// Whether nothing more will be reported.
+    pub is_final: bool,
+}
+
+/// How the election and the rest of the process hear of each other.
+#[derive(Debug)]
+pub struct Ties {
+    /// Whether we lead.
+    pub leading: watch::Sender<Option<Arc<Leadership>>>,
+    /// Whether another replica leads.
+    pub led: watch::Sender<bool>,
+    /// When the API server last answered.
+    pub contact: watch::Sender<Option<Instant>>,
+    /// What was reported: written with each renewal. The last word is waited for when we stop.
+    pub reported: watch::Receiver<Reported>,
+}
+
+/// The annotation of the Lease that holds the [`Mark`].
+pub const REPORTED: &str = "spark-usher.io/reported";
+
+/// How long the last report is waited for before the Lease is released.
+const LAST_REPORT: Duration = Duration::from_secs(2);
+
+/// Takes part in the election until told to stop.
+pub async fn run(client: kube::Client, election: Election, ties: Ties, metrics: Arc<Metrics>, stop: CancellationToken) {
+    let Ties { leading, led, contact, mut reported } = ties;
     let api: Api<Lease> = Api::namespaced(client, &election.namespace);
     let mut news = News { api: api.clone(), name: election.name.clone(), events: None };
-    let mut candidate = Candidate { api, election, seen: None, ours: None };
+    let mut candidate = Candidate { api, election, seen: None, ours: None, found: None, mark: None };
     let (until, until_seen) = watch::channel(None);
     let mut complained = false;
     loop {
         let began = clock::instant();
-        match candidate.round().await {
+        candidate.mark = reported.borrow_and_update().mark;
+        let outcome = candidate.round().await;
+        if outcome.is_ok() {
+            contact.send_replace(Some(clock::instant()));
+        }
+        match outcome {
             Ok(true) => {
                 // Others count from when they see the write, which is after it began.
                 until.send_replace(Some(may_act_until(began, candidate.election.duration)));
                 if leading.borrow().is_none() {
                     tracing::info!(identity = candidate.election.identity, "leading");
-                    leading.send_replace(Some(Arc::new(Leadership { until: until_seen.clone() })));
+                    let found = candidate.found.take();
+                    leading.send_replace(Some(Arc::new(Leadership { until: until_seen.clone(), found })));
                 }
                 complained = false;
             }
@@ -110,6 +154,12 @@ pub async fn run(
         }
     }
     let leads = leading.borrow().is_some();
+    if leads {
+        // We still lead meanwhile, if not for long.
+        let last = reported.wait_for(|reported| reported.is_final);
+        let _ = tokio::time::timeout(LAST_REPORT.min(candidate.election.period), last).await.is_ok();
+        candidate.mark = reported.borrow().mark;
+    }
     lose(&leading, &until, "stopping");
     metrics.leader.set(0);
     if leads && let Err(error) = candidate.release().await {
@@ -165,6 +215,10 @@ struct Candidate {
     /// The lease as we wrote it last. Unless somebody writes in between, one request renews it: its resourceVersion is
     /// looked at by the API server.
     ours: Option<Lease>,
+    /// What was found when the Lease was taken.
+    found: Option<Found>,
+    /// What is written with the next renewal.
+    mark: Option<Mark>,
 }
 
 impl Candidate {
@@ -196,12 +250,21 @@ impl Candidate {
             Step::Wait => Ok(false),
             Step::Create => {
                 let lease = self.lease(None, 0, true);
-                self.written(self.api.create(&PostParams::default(), &lease).await)
+                let created = self.api.create(&PostParams::default(), &lease).await;
+                self.found = Some(Found::default());
+                self.written(created)
             }
             Step::Take { transitions, ours } => {
                 let mut lease = self.lease(found.as_ref(), transitions, !ours);
                 if ours && let Some(spec) = &mut lease.spec {
                     spec.acquire_time = found.and_then(|lease| lease.spec?.acquire_time);
+                } else if !ours {
+                    let holder = self.seen.as_ref().and_then(|seen| seen.held.holder.as_ref());
+                    self.found = Some(Found { mark: mark_of(&lease), is_released: holder.is_none(), taken: None });
+                }
+                if let Some(mark) = self.mark.filter(|_| ours) {
+                    let annotations = lease.metadata.annotations.get_or_insert_default();
+                    annotations.insert(REPORTED.to_owned(), mark.to_string());
                 }
                 self.written(self.api.replace(&self.election.name, &PostParams::default(), &lease).await)
             }
@@ -210,6 +273,9 @@ impl Candidate {
 
     fn written(&mut self, outcome: kube::Result<Lease>) -> kube::Result<bool> {
         let lease = outcome?;
+        if let Some(found) = &mut self.found {
+            found.taken = lease.metadata.resource_version.as_ref().and_then(|version| version.parse().ok());
+        }
         self.observe(Some(&lease), clock::instant());
         self.ours = Some(lease);
         Ok(true)
@@ -268,6 +334,10 @@ impl Candidate {
             if spec.holder_identity.as_deref() != Some(&self.election.identity) {
                 return Ok(());
             }
+            if let Some(mark) = self.mark {
+                let annotations = lease.metadata.annotations.get_or_insert_default();
+                annotations.insert(REPORTED.to_owned(), mark.to_string());
+            }
             spec.holder_identity = None;
             spec.acquire_time = None;
             spec.lease_duration_seconds = Some(1);
@@ -303,6 +373,11 @@ impl Candidate {
     }
 }
 
+/// What the replica that wrote a Lease had reported.
+fn mark_of(lease: &Lease) -> Option<Mark> {
+    lease.metadata.annotations.as_ref()?.get(REPORTED)?.parse().ok()
+}
+
 fn is(error: &kube::Error, code: u16) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == code)
 }
@@ -319,7 +394,7 @@ mod tests {
     #[test]
     fn leadership_ends_by_our_own_clock() {
         let (until, seen) = watch::channel(None);
-        let leadership = Leadership { until: seen };
+        let leadership = Leadership { until: seen, found: None };
         assert!(!leadership.holds());
         until.send_replace(Some(clock::instant() + Duration::from_secs(60)));
         assert!(leadership.holds());
@@ -388,7 +463,7 @@ mod tests {
             period: Duration::from_secs(1),
         };
         let api = Api::namespaced(kube::Client::new(service, "n"), "n");
-        let mut candidate = Candidate { api, election, seen: None, ours: None };
+        let mut candidate = Candidate { api, election, seen: None, ours: None, found: None, mark: None };
         let asked = || std::mem::take(&mut server.lock().unwrap().asked).join(" ");
         assert!(candidate.round().await.unwrap());
         assert_eq!(asked(), "GET POST");

@@ -5,6 +5,7 @@ use std::time::Duration;
 use kube::api::{Api, ListParams};
 use serde::Deserialize;
 
+use super::limit::Priority;
 use super::view::{Seen, View, resource};
 use crate::lifecycle::{Answer, Read};
 use crate::snapshot::{Conf, DriverPod, Sighting};
@@ -42,6 +43,14 @@ impl View for ConfView {
         Some(ConfView(
             properties.map_or(Conf::Unreadable, |text| Conf::Known(std::sync::Arc::new(AppConf::parse(text)))),
         ))
+    }
+}
+
+/// How soon a read's turn comes.
+pub(super) fn priority(read: &Read) -> Priority {
+    match read {
+        Read::Labelled(_) => Priority::Confirmation,
+        Read::Pod(_) | Read::Address(..) | Read::Conf(..) => Priority::Group,
     }
 }
 
@@ -94,7 +103,8 @@ pub(super) async fn pod_named(client: &kube::Client, namespace: &str, name: &str
 /// The pod that has this address; two may claim it while one is on its way out, and then neither is believed.
 async fn pod_at(client: &kube::Client, namespace: &str, address: &str) -> kube::Result<Option<DriverPod>> {
     let api: Api<Seen<AnyPod>> = Api::namespaced_with(client.clone(), namespace, &resource("", "v1", "Pod", "pods"));
-    let found = api.list(&ListParams::default().fields(&format!("status.podIP={address}"))).await?;
+    // From the API server's cache: nothing is done because of it before the pod is read by its name.
+    let found = api.list(&ListParams::default().fields(&format!("status.podIP={address}")).match_any()).await?;
     let mut drivers = found.items.into_iter().filter_map(|seen| seen.view).map(|view| view.0);
     let living = drivers.by_ref().filter(|driver| driver.life != crate::snapshot::Life::Ended).collect::<Vec<_>>();
     match <[DriverPod; 1]>::try_from(living) {

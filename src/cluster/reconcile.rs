@@ -6,7 +6,7 @@
 use std::future::{Future, pending};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use futures::FutureExt;
@@ -16,9 +16,10 @@ use tokio::sync::{mpsc, watch as channel};
 use tokio_util::sync::CancellationToken;
 
 use super::apply::{Applied, Writer};
-use super::lease::Leadership;
+use super::lease::{Leadership, Reported};
+use super::limit::{Limiter, Priority, Rate};
 use super::signing::{self, SigningSecret};
-use super::watch::{self, Groups, Sink};
+use super::watch::{self, Groups, News, Sink};
 use super::{discovery, poll, reads, report};
 use crate::gang;
 use crate::lifecycle::tally::{Notice, Tally};
@@ -33,12 +34,16 @@ use crate::telemetry::metrics::Metrics;
 
 /// How many changes may wait for the writer: a watch that is faster waits, and the API server's buffer with it.
 const QUEUE: usize = 4096;
+/// And how many are taken in before others have their turn.
+const AT_ONCE: usize = 512;
 
 /// What the loop works with.
 #[derive(Clone)]
 pub struct Inputs {
     /// To the API server.
     pub client: kube::Client,
+    /// To the API server, for large lists.
+    pub lists: kube::Client,
     /// Our instance, for Events.
     pub instance: String,
     /// Where the snapshot is published.
@@ -51,6 +56,14 @@ pub struct Inputs {
     pub leading: channel::Receiver<Option<Arc<Leadership>>>,
     /// Whether another replica leads.
     pub led: channel::Receiver<bool>,
+    /// When the API server last answered the election.
+    pub contact: channel::Receiver<Option<Instant>>,
+    /// What we have reported, for the Lease.
+    pub reported: channel::Sender<Reported>,
+    /// Cancelled when we are about to stop: what is to be said is said before the Lease is released.
+    pub leaving: CancellationToken,
+    /// How many requests we may make.
+    pub rate: Rate,
     /// Set once the first full picture is there.
     pub complete: channel::Sender<bool>,
     /// Where the last ends are published.
@@ -160,6 +173,7 @@ type Polling = Pin<Box<dyn Future<Output = Option<Polled>> + Send>>;
 struct Loop {
     inputs: Inputs,
     writer: Writer,
+    limiter: Limiter,
     desk: Desk,
     reading: FuturesUnordered<Reading>,
     acting: FuturesUnordered<Acting>,
@@ -171,15 +185,23 @@ struct Loop {
     rewatch: channel::Sender<u64>,
     /// Whose actions are on the way.
     busy: Vec<CrewKey>,
+    /// Until when the last Events are written, once we are about to stop.
+    closing: Option<Instant>,
 }
+
+/// How long the last Events may take, and how many of them are written.
+const LAST_EVENTS: Duration = Duration::from_millis(800);
+const MOST_LAST_EVENTS: usize = 50;
 
 impl Loop {
     fn new(inputs: Inputs, rewatch: channel::Sender<u64>) -> Loop {
-        let writer = Writer::new(inputs.client.clone(), &inputs.instance, inputs.metrics.clone());
+        let limiter = Limiter::new(inputs.rate);
+        let writer = Writer::new(inputs.client.clone(), &inputs.instance, inputs.metrics.clone(), limiter.clone());
         let desk = Desk::new(clock::instant(), inputs.settings);
         Loop {
             inputs,
             writer,
+            limiter,
             desk,
             reading: FuturesUnordered::new(),
             acting: FuturesUnordered::new(),
@@ -189,23 +211,24 @@ impl Loop {
             tally: Tally::default(),
             rewatch,
             busy: Vec::new(),
+            closing: None,
         }
     }
 
-    async fn run(mut self, mut changes: mpsc::Receiver<Change>, stop: CancellationToken) {
+    async fn run(mut self, mut changes: mpsc::Receiver<News>, stop: CancellationToken) {
         let mut batch = Vec::new();
         let mut wake = None;
+        let leaving = self.inputs.leaving.clone();
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
-                count = changes.recv_many(&mut batch, QUEUE) => {
+                count = changes.recv_many(&mut batch, AT_ONCE) => {
                     if count == 0 {
                         return stop.cancelled().await;
                     }
                     let now = now();
-                    for change in batch.drain(..) {
-                        self.watch_lag(&change, now);
-                        self.desk.apply(change, now);
+                    for news in batch.drain(..) {
+                        self.news(news, now);
                     }
                 }
                 Some((read, answer)) = self.reading.next() => self.desk.answered(&read, answer, now()),
@@ -214,6 +237,8 @@ impl Loop {
                 Some(polled) = self.polling.next() => self.polled(polled),
                 Ok(()) = self.inputs.leading.changed() => self.leadership_changed(),
                 Ok(()) = self.inputs.dry_run.changed() => self.desk.replan(),
+                Ok(()) = self.inputs.contact.changed() => self.contact(),
+                () = leaving.cancelled(), if self.closing.is_none() => self.close(),
                 () = until(wake) => {}
             }
             // One turn for all answers that are there.
@@ -224,6 +249,56 @@ impl Loop {
             // What is ready at once, again and again, must not keep others of this thread from running.
             tokio::task::yield_now().await;
         }
+    }
+
+    fn news(&mut self, news: News, now: Now) {
+        match news {
+            News::Change(change) => {
+                self.watch_lag(&change, now);
+                self.desk.apply(change, now);
+            }
+            News::PodsUpTo(version) => self.desk.passed(&version, now),
+            News::PodsInterrupted => self.desk.interrupted(now.at),
+        }
+    }
+
+    fn contact(&mut self) {
+        let at = *self.inputs.contact.borrow_and_update();
+        if let Some(at) = at {
+            self.desk.contact(at);
+        }
+    }
+
+    fn leadership(&self) -> Option<Arc<Leadership>> {
+        self.inputs.leading.borrow().clone().filter(|leadership| leadership.holds())
+    }
+
+    /// Says what is still to be said; [`Loop::turn`] says when that is done.
+    fn close(&mut self) {
+        let now = now();
+        self.closing = Some(now.at + LAST_EVENTS);
+        let exits = self.desk.close(now);
+        let Some(leadership) = self.leadership() else { return };
+        self.tell(&exits, now);
+        for notice in self.tally.flush(MOST_LAST_EVENTS) {
+            self.notice(notice, &leadership);
+        }
+    }
+
+    /// Tells ends: in the log, as a metric, and as Events that count.
+    fn tell(&mut self, exits: &[Exit], now: Now) {
+        for exit in exits {
+            report::tell(exit, &self.inputs.metrics);
+            self.tally.count(exit, self.desk.snapshot(), now.at);
+        }
+    }
+
+    fn notice(&mut self, notice: Notice, leadership: &Arc<Leadership>) {
+        let (writer, leadership, dry_run) = (self.writer.clone(), leadership.clone(), *self.inputs.dry_run.borrow());
+        self.telling.push(Box::pin(async move {
+            let ok = writer.notice(&leadership, &notice, dry_run).await;
+            (notice, ok)
+        }));
     }
 
     /// How late the watch shows an executor that was created just now.
@@ -246,13 +321,21 @@ impl Loop {
     }
 
     fn leadership_changed(&mut self) {
-        if self.inputs.leading.borrow_and_update().is_none() {
-            self.acting.clear();
-            self.telling.clear();
-            self.polling.clear();
-            self.tally.clear();
-            for crew in std::mem::take(&mut self.busy) {
-                self.desk.done(&crew, false, false, clock::instant());
+        let leadership = self.inputs.leading.borrow_and_update().clone();
+        match leadership {
+            // A poll that is on the way goes on: we may lead again in a moment.
+            None => {
+                self.acting.clear();
+                self.telling.clear();
+                self.tally.interrupt();
+                for crew in std::mem::take(&mut self.busy) {
+                    self.desk.done(&crew, false, false, clock::instant());
+                }
+            }
+            Some(leadership) => {
+                if let Some(found) = leadership.found() {
+                    self.desk.took_over(found, clock::instant());
+                }
             }
         }
     }
@@ -271,19 +354,25 @@ impl Loop {
 
     /// Publishes the picture and starts what is due.
     fn turn(&mut self) -> Option<Instant> {
-        let leadership = self.inputs.leading.borrow().clone().filter(|leadership| leadership.holds());
+        if self.inputs.leading.has_changed().unwrap_or(false) {
+            self.leadership_changed(); // Before anything is told: what was found decides what.
+        }
+        let leadership = self.leadership();
         let policies = self.inputs.policies.load_full();
         let now = now();
         let standing = Standing::of(leadership.is_some(), *self.inputs.led.borrow());
+        if standing == Standing::Led {
+            self.inputs.metrics.events_lost.inc_by(self.tally.give_up());
+        }
         let turn = self.desk.turn(now, &policies, standing);
         self.inputs.snapshot.store(Arc::new(self.desk.snapshot().clone()));
         self.inputs.exits.store(Arc::new(self.desk.exits().history().clone()));
-        self.inputs
-            .complete
-            .send_if_modified(|complete| !std::mem::replace(complete, self.desk.is_complete()) && *complete);
+        let is_complete = self.desk.is_complete() && self.desk.snapshot().apis.is_some();
+        self.inputs.complete.send_if_modified(|complete| !std::mem::replace(complete, is_complete) && *complete);
         for read in turn.reads {
-            let client = self.inputs.client.clone();
+            let (client, limiter) = (self.inputs.client.clone(), self.limiter.clone());
             self.reading.push(Box::pin(async move {
+                limiter.acquire(reads::priority(&read)).await;
                 let answer = reads::read(client, &read).await;
                 (read, answer)
             }));
@@ -293,13 +382,7 @@ impl Loop {
             self.rewatch.send_modify(|count| *count += 1);
         }
         let Some(leadership) = leadership else { return turn.wake };
-        for exit in &turn.exits {
-            report::tell(exit, &self.inputs.metrics);
-            if exit.perhaps_told {
-                continue;
-            }
-            self.tally.count(exit, self.desk.snapshot(), now.at);
-        }
+        self.tell(&turn.exits, now);
         let dry_run = *self.inputs.dry_run.borrow();
         for (crew, actions) in turn.actions {
             let (writer, leadership) = (self.writer.clone(), leadership.clone());
@@ -310,19 +393,35 @@ impl Loop {
             }));
         }
         for notice in self.tally.due(now.at) {
-            let (writer, leadership) = (self.writer.clone(), leadership.clone());
-            self.telling.push(Box::pin(async move {
-                let ok = writer.notice(&leadership, &notice, dry_run).await;
-                (notice, ok)
-            }));
+            self.notice(notice, &leadership);
         }
+        self.say_what_was_reported(now);
         if turn.poll {
-            let (client, snapshot) = (self.inputs.client.clone(), self.inputs.snapshot.clone());
+            let (client, snapshot) = (self.inputs.lists.clone(), self.inputs.snapshot.clone());
             let (newest, metrics) = (self.desk.newest().map(str::to_owned), self.inputs.metrics.clone());
             let paged = (PAGES_AFTER..PAGES_UNTIL).contains(&self.failed_polls);
-            self.polling.push(Box::pin(async move { poll::poll(&client, &snapshot, newest, paged, &metrics).await }));
+            let limiter = self.limiter.clone();
+            self.polling.push(Box::pin(async move {
+                limiter.acquire(Priority::Confirmation).await;
+                poll::poll(&client, &snapshot, newest, paged, &metrics).await
+            }));
         }
-        turn.wake.into_iter().chain(self.tally.next(now.at)).min()
+        let closing = self.closing.filter(|_| !self.inputs.reported.borrow().is_final);
+        turn.wake.into_iter().chain(self.tally.next(now.at)).chain(closing).min()
+    }
+
+    /// The Lease says what was reported; the last word comes when everything was said, or has taken too long.
+    fn say_what_was_reported(&mut self, now: Now) {
+        let is_final = self.closing.is_some_and(|until| until <= now.at || self.telling.is_empty());
+        let mark = self.desk.mark(now);
+        self.inputs.reported.send_if_modified(|reported| {
+            let is_news = reported.is_final != is_final
+                || reported.mark.map(|mark| mark.through) != mark.map(|mark| mark.through);
+            if is_news && !reported.is_final {
+                *reported = Reported { mark: mark.or(reported.mark), is_final };
+            }
+            is_news
+        });
     }
 }
 

@@ -7,9 +7,8 @@ use crate::telemetry::metrics::Metrics;
 /// Says that an executor ended, once.
 pub(super) fn tell(exit: &Exit, metrics: &Metrics) {
     let cause = exit.cause;
-    if !exit.perhaps_told {
-        metrics.exits.with_label_values(&[cause.as_str(), exit::bounded(exit.exit_code())]).inc();
-    }
+    let counted = if exit.perhaps_told { &metrics.exits_perhaps_repeated } else { &metrics.exits };
+    counted.with_label_values(&[cause.as_str(), exit::bounded(exit.exit_code())]).inc();
     let spark = exit.spark();
     macro_rules! line {
         ($level:ident) => {

@@ -32,7 +32,7 @@ pub enum Named {
 pub enum When {
     /// Always.
     Always,
-    /// With `lifecycle.finished: delete`.
+    /// With `lifecycle.finished: delete`, and where `OwnerReferencesPermissionEnforcement` is on.
     Deleting,
     /// With certificates that we manage.
     Managed,
@@ -80,7 +80,7 @@ const RIGHTS: &[Right] = &[
         ("", "pods"),
         &["delete"],
         (Scope::Cluster, Named::Any, When::Deleting),
-        "delete finished executors that their driver leaves",
+        "delete finished executors that their driver leaves; adopt executors where OwnerReferencesPermissionEnforcement is on",
     ),
     right(
         ("", "configmaps"),

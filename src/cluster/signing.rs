@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::client::Brief;
 use super::lease::Leadership;
+use super::watch::News;
 use crate::runtime::ready::Latch;
 use crate::runtime::{clock, random};
 use crate::signature::{Key, SECRET_LEN};
@@ -45,11 +46,11 @@ type Secretly = [u8; SECRET_LEN];
 
 /// Reads the key, and keeps it in its Secret while this replica leads, until told to stop. `ready` is opened once the key
 /// was handed over.
-pub async fn run(
+pub(super) async fn run(
     client: kube::Client,
     secret: SigningSecret,
     mut leading: watch::Receiver<Option<Arc<Leadership>>>,
-    changes: mpsc::Sender<Change>,
+    changes: mpsc::Sender<News>,
     ready: Latch,
     stop: CancellationToken,
 ) {
@@ -69,7 +70,7 @@ pub async fn run(
                             "the signing key has changed: earlier signatures prove nothing"
                         );
                     }
-                    if changes.send(Change::SigningKey(Key::new(&found))).await.is_err() {
+                    if changes.send(News::Change(Change::SigningKey(Key::new(&found)))).await.is_err() {
                         return stop.cancelled().await;
                     }
                     ready.open();

@@ -1,7 +1,7 @@
 //! Watches: one a resource, each an endless list-and-watch that turns into changes of the snapshot.
 //!
-//! kube's watcher restarts after errors with a growing pause, lists again after 410, and gives up on connections that
-//! are silent for longer than the server would be. Nothing here ends before it is told to.
+//! The stream restarts after errors with a growing pause, lists again after 410, and gives up on connections that are silent
+//! for longer than the server would be. Nothing here ends before it is told to.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,12 +9,13 @@ use std::time::Duration;
 use futures::StreamExt;
 use kube::api::Api;
 use kube::core::ApiResource;
-use kube::runtime::watcher::{self, Event};
-use kube::runtime::{WatchStreamExt, watcher as watch};
+use kube::runtime::WatchStreamExt;
+use smol_str::SmolStr;
 use tokio::sync::{mpsc, watch as channel};
 use tokio_util::sync::CancellationToken;
 
 use super::client::Brief;
+use super::stream::{self, Event, Interruption};
 use super::view::{PriorityClassView, Seen, ServiceView, View, resource};
 use crate::snapshot::{Change, Group, GroupApi, GroupKey, Namespace, Replaced, ServiceOwner, Sighting};
 use crate::spark::ids::PodKey;
@@ -27,6 +28,8 @@ pub(super) trait Source: Send + Sync + 'static {
     type View: View;
     /// What is kept of it while a list comes in.
     type Item: Send;
+    /// Whether how far the watch is, and whether it is alive, matters to anybody.
+    const IS_FOLLOWED: bool = false;
     /// The plural, for metrics and logs.
     fn name(&self) -> &'static str;
     /// What is watched.
@@ -45,11 +48,23 @@ pub(super) trait Source: Send + Sync + 'static {
     fn all(&self, all: Vec<Self::Item>) -> Replaced;
 }
 
+/// What the loop is told.
+#[expect(clippy::large_enum_variant, reason = "nearly all are changes")]
+#[derive(Debug)]
+pub(super) enum News {
+    /// Something changed.
+    Change(Change),
+    /// The watch of pods has shown everything up to this resourceVersion.
+    PodsUpTo(SmolStr),
+    /// The watch of pods is interrupted.
+    PodsInterrupted,
+}
+
 /// Where changes go.
 #[derive(Clone, Debug)]
 pub(super) struct Sink {
     /// To the snapshot's writer.
-    pub(super) changes: mpsc::Sender<Change>,
+    pub(super) changes: mpsc::Sender<News>,
     /// For counting.
     pub(super) metrics: Arc<Metrics>,
 }
@@ -86,7 +101,7 @@ pub(super) async fn run_pods(
         tokio::select! {
             () = run(client.clone(), Pods, streaming, sink.clone(), this.clone()) => {}
             Ok(()) = again.changed() => {
-                tracing::warn!("the watch of pods has missed changes; it is started again");
+                tracing::warn!("the watch of pods has lost a change; it is started again");
                 this.cancel();
             }
         }
@@ -119,19 +134,13 @@ async fn follow<S: Source>(
 ) -> Ended {
     let resource = source.resource();
     let api: Api<Seen<S::View>> = Api::all_with(client.clone(), &resource);
-    let mut config = watcher::Config::default();
-    if streaming {
-        config = config.streaming_lists();
-    }
-    if let Some(labels) = source.labels() {
-        config = config.labels(&labels);
-    }
-    let events = watch(api, config).default_backoff().take_until(stop.cancelled());
+    let config = stream::Config { labels: source.labels(), streaming };
+    let events = stream::events(api, config).default_backoff().take_until(stop.cancelled());
     let mut events = std::pin::pin!(events);
     let (mut listing, mut failing, mut listed) = (Vec::new(), false, false);
     let name = source.name();
     while let Some(event) = events.next().await {
-        let change = match event {
+        let (change, version) = match event {
             // It is refused outright, or fails again and again before it has brought a single list: an API server on an
             // older etcd answers 500 to every one.
             Err(error) if streaming && !listed && (is_refused(&error) || failing) => return Ended::NotServed,
@@ -145,45 +154,50 @@ async fn follow<S: Source>(
                     tracing::debug!(resource = name, error = %Brief(&error), "the watch broke off and is started again");
                 }
                 failing = true;
+                if S::IS_FOLLOWED && sink.changes.send(News::PodsInterrupted).await.is_err() {
+                    break;
+                }
                 continue;
             }
             Ok(Event::Init) => {
                 listing.clear();
                 continue;
             }
-            Ok(Event::InitApply(seen)) => {
+            Ok(Event::Listed(seen)) => {
                 if let Some((seen, view)) = open(seen, name, &sink.metrics) {
                     listing.extend(source.item(&seen, view));
                 }
                 continue;
             }
-            Ok(Event::InitDone) => {
+            Ok(Event::InitDone(version)) => {
                 listed = true;
-                Change::Replaced(source.all(std::mem::take(&mut listing)))
+                (Some(Change::Replaced(source.all(std::mem::take(&mut listing)))), Some(version))
             }
             Ok(Event::Apply(seen)) => {
                 sink.metrics.watch_events.with_label_values(&[name]).inc();
-                match open(seen, name, &sink.metrics) {
-                    Some((seen, view)) => source.present(seen, view),
-                    None => continue,
-                }
+                // One that cannot be read is skipped.
+                (open(seen, name, &sink.metrics).map(|(seen, view)| source.present(seen, view)), None)
             }
             Ok(Event::Delete(seen)) => {
                 sink.metrics.watch_events.with_label_values(&[name]).inc();
-                source.gone(&seen)
+                (Some(source.gone(&seen)), None)
             }
+            Ok(Event::Bookmark(version)) => (None, Some(version)),
         };
         failing = false;
-        if sink.changes.send(change).await.is_err() {
-            break; // The writer has stopped.
+        let version = version.filter(|_| S::IS_FOLLOWED).map(|version| News::PodsUpTo(version.into()));
+        for news in change.map(News::Change).into_iter().chain(version) {
+            if sink.changes.send(news).await.is_err() {
+                return Ended::Stopped; // The writer has stopped.
+            }
         }
     }
     Ended::Stopped
 }
 
 /// Whether the server does not take the parameters of a streaming list.
-fn is_refused(error: &watcher::Error) -> bool {
-    matches!(error, watcher::Error::WatchStartFailed(kube::Error::Api(status)) if status.code == 422 || status.code == 400)
+fn is_refused(error: &Interruption) -> bool {
+    matches!(error, Interruption::Open(kube::Error::Api(status)) if status.code == 422 || status.code == 400)
 }
 
 /// The view of an object; one that cannot be read is counted and skipped.
@@ -207,6 +221,8 @@ pub(super) struct Pods;
 impl Source for Pods {
     type View = Sighting;
     type Item = Sighting;
+
+    const IS_FOLLOWED: bool = true;
 
     fn name(&self) -> &'static str {
         "pods"

@@ -12,7 +12,7 @@ pub enum Left {
     Stays,
     /// The watch told that its pod is gone.
     Deleted,
-    /// Its pod is gone and nobody told: a list did not have it, and a look by name confirmed that.
+    /// Its pod is gone and the watch did not show it: a list did not have it, and that was confirmed.
     Vanished,
 }
 
@@ -56,6 +56,8 @@ causes! {
     Completed = "completed", true, false;
     /// It ended with another exit code.
     Error = "error", true, true;
+    /// Its driver ended, and it ended itself with exit code 1 when it lost the connection.
+    DriverLost = "driver-lost", false, false;
     /// The JVM ran out of memory and ended itself (exit code 52).
     JvmOom = "jvm-oom", true, true;
     /// The kernel killed it for using more memory than its container's limit.
@@ -82,7 +84,7 @@ causes! {
     DeadlineExceeded = "deadline-exceeded", true, true;
     /// Its pod was deleted.
     Deleted = "deleted", false, false;
-    /// Its pod is gone and no event told so.
+    /// Its pod is gone and the watch did not show it.
     Vanished = "vanished", false, true;
     /// It failed, and nothing says why.
     Unexplained = "unexplained", false, true;

@@ -1,21 +1,34 @@
-//! Looking by name: what a list did not have, and what a poll had in another version.
+//! What a poll or a new list shows and the watch does not: is the watch late, or has it lost something?
 //!
 //! A list may be older than what was seen, and a watch may have stopped without a word. So nothing is believed gone
-//! because it is absent from a list, and nothing is believed present because the watch once showed it: one GET decides.
+//! because it is absent from a list, and nothing is believed present because the watch once showed it.
+//!
+//! * The watch decides first: once it has passed the resourceVersion of the poll's list, it has shown every change that the
+//!   list shows, or has lost it. Lost is also what a silent watch has not shown for two bookmark intervals.
+//! * A few pods are looked at by name when the watch takes its time: an end is news, also while the watch is late.
+//! * Of a pod that left a watch by label without having been asked to go, a look by name tells whether it is gone.
 
 use std::collections::{BTreeMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use smol_str::SmolStr;
+
 use super::Now;
 use super::pace::pause;
+use super::queue::WorkQueue;
+use super::tombstones::Tombstones;
 use crate::plant::{self, Bug};
-use crate::snapshot::{Departed, Snapshot};
+use crate::snapshot::{Absence, Departed, Snapshot};
 use crate::spark::ids::{PodKey, is_newer};
 
-/// How long the watch may take to show what a poll has seen already.
-const SETTLE: Duration = Duration::from_secs(2);
+/// So many looks are on the way at once, whatever else is read.
+const AT_ONCE: usize = 8;
+/// So many looks are for one poll. Where more differs the watch is late, or is started again and tells.
+const MOST_LOOKS: usize = 64;
+/// After restarts that did not help so many times as many polls pass until the next, at most.
+const RAREST: u32 = 32;
 
 /// The full truth, as one poll reads it: which labelled pods there are, and what differs from the picture.
 #[derive(Clone, Debug, Default)]
@@ -65,60 +78,93 @@ fn hash(namespace: &str, name: &str, uid: &str) -> u64 {
     hasher.finish()
 }
 
-/// Why a pod is looked at.
+/// What is in question.
 #[derive(Clone, Debug)]
-enum Why {
-    /// A list did not have it.
+enum Check {
+    /// Whether an executor is gone that a list did not have, or that the watch shows no more.
     Absent(Departed),
-    /// A poll did not have this labelled driver, by its uid.
+    /// Whether this labelled driver, by its uid, is gone that a poll did not have.
     NoDriver(Arc<str>),
-    /// A poll had it in a version that the watch has not shown.
+    /// Whether the watch has lost this version, which a poll had.
     Behind { uid: Arc<str>, version: Arc<str> },
 }
 
-#[derive(Debug)]
-struct Check {
-    why: Why,
-    due: Instant,
-    failures: u32,
-    in_flight: bool,
+impl Check {
+    /// Whether a poll asked; otherwise a new list does, or the watch itself.
+    fn is_of_poll(&self) -> bool {
+        match self {
+            Check::Absent(departed) => departed.missing.is_some(),
+            Check::NoDriver(_) | Check::Behind { .. } => true,
+        }
+    }
 }
 
-/// What a look found out.
+/// What was found out.
 #[derive(Debug, PartialEq)]
 pub(super) enum Found {
     /// That executor's pod is gone.
     Gone(Departed),
-    /// That driver's pod, by its uid, is gone.
-    DriverGone(Arc<str>),
-    /// The watch has missed something about a pod that is there.
-    Missed,
-    /// Nothing that was not known.
+    /// That driver's pod, by its name and uid, is gone.
+    DriverGone(PodKey, Arc<str>),
+    /// Nothing that was not known, or that the look did not bring itself.
     Nothing,
 }
 
 /// See the module's text.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Checks {
+    /// How long the watch may take to show what a poll has seen already, before somebody looks.
+    settle: Duration,
+    /// A watch that is silent for longer is dead.
+    silence: Duration,
     open: BTreeMap<PodKey, Check>,
-    in_flight: usize,
+    looks: WorkQueue<PodKey>,
+    /// The watch has not passed this version yet, of a poll that differed.
+    until: Option<SmolStr>,
+    /// When the watch last brought anything.
+    heard: Option<Instant>,
+    /// How often in a row the watch was started again and the next poll found the same.
+    restarts: u32,
+    /// Polls until it may be started again.
+    rests: u32,
+    is_lost: bool,
 }
 
 impl Checks {
-    /// A list did not have an executor that was seen before.
-    pub(super) fn absent(&mut self, departed: Departed, now: Instant) {
-        let pod = PodKey::new(departed.app.namespace(), &departed.executor.name);
-        self.open(pod, Why::Absent(departed), now);
+    pub(super) fn new(settle: Duration, silence: Duration) -> Checks {
+        Checks {
+            settle,
+            silence,
+            open: BTreeMap::new(),
+            looks: WorkQueue::default(),
+            until: None,
+            heard: None,
+            restarts: 0,
+            rests: 0,
+            is_lost: false,
+        }
     }
 
-    fn open(&mut self, pod: PodKey, why: Why, due: Instant) {
-        let before = self.open.insert(pod, Check { why, due, failures: 0, in_flight: false });
-        self.in_flight -= usize::from(before.is_some_and(|check| check.in_flight));
+    /// An executor was seen before, and is shown no more.
+    pub(super) fn absent(&mut self, mut departed: Departed, now: Instant) {
+        let pod = PodKey::new(departed.app.namespace(), &departed.executor.name);
+        // A poll has missed it before.
+        if let Some(Check::Absent(before)) = self.open.get(&pod).filter(|_| departed.missing.is_none())
+            && before.executor.uid == departed.executor.uid
+        {
+            departed.missing = before.missing;
+        }
+        let wait = if departed.absence == Absence::Unselected { Duration::ZERO } else { self.settle };
+        self.open.insert(pod.clone(), Check::Absent(departed));
+        self.looks.add_after(pod, now + wait);
     }
 
     /// Compares a poll with the picture. `delta` is how long an executor must have been there to count as missing: a
     /// younger one may be newer than the list (`missingPodDetectDelta`).
-    pub(super) fn judge(&mut self, snapshot: &Snapshot, polled: &Polled, delta: Duration, now: Now) {
+    pub(super) fn judge(&mut self, snapshot: &Snapshot, gone: &Tombstones, polled: &Polled, delta: Duration, now: Now) {
+        self.rests = self.rests.saturating_sub(1);
+        // Those of the poll before: what still differs is found again.
+        self.open.retain(|pod, check| !check.is_of_poll() || self.looks.is_in_flight(pod));
         for (key, app) in &snapshot.apps {
             for executor in app.executors.values() {
                 // By our own clock: the day's may be wrong by hours, and then nobody would ever be missed.
@@ -126,25 +172,40 @@ impl Checks {
                 if young || !self.misses(polled, key.namespace(), &executor.name, &executor.uid, &executor.version) {
                     continue;
                 }
-                let (app, executor) = (key.clone(), executor.clone());
-                self.absent(Departed { app, executor, told: false, missing: Some((now.wall, delta)) }, now.at);
+                let missing = Some((now.wall, delta));
+                let departed =
+                    Departed { app: key.clone(), executor: executor.clone(), absence: Absence::NotListed, missing };
+                self.open.insert(PodKey::new(key.namespace(), &executor.name), Check::Absent(departed));
             }
             // One that is believed to live would be waited for, for ever.
             for driver in &app.drivers {
                 if self.misses(polled, key.namespace(), &driver.name, &driver.uid, &driver.version) {
-                    self.open(PodKey::new(key.namespace(), &driver.name), Why::NoDriver(driver.uid.clone()), now.at);
+                    let pod = PodKey::new(key.namespace(), &driver.name);
+                    self.open.insert(pod, Check::NoDriver(driver.uid.clone()));
                 }
             }
         }
         for (pod, uid, version) in &polled.differing {
-            if plant::is(Bug::PollJudgesPresenceOnly)
-                || !is_behind(snapshot, pod.namespace(), pod.name(), uid, version)
-                || self.open.contains_key(pod)
+            if !plant::is(Bug::PollJudgesPresenceOnly)
+                && is_behind(snapshot, pod.namespace(), pod.name(), uid, version)
+                && !gone.was_shown(uid)
+                && !self.open.contains_key(pod)
             {
-                continue;
+                let check = Check::Behind { uid: uid.clone(), version: version.clone() };
+                self.open.insert(pod.clone(), check);
             }
-            let why = Why::Behind { uid: uid.clone(), version: version.clone() };
-            self.open(pod.clone(), why, now.at + SETTLE);
+        }
+        if !self.open.values().any(Check::is_of_poll) {
+            // What was looked at by name may still be unshown.
+            if self.until.is_none() {
+                (self.restarts, self.rests) = (0, 0);
+            }
+            return;
+        }
+        self.until = Some(polled.version.as_str().into());
+        self.is_lost |= plant::is(Bug::LateIsLost);
+        for pod in self.open.iter().filter(|(_, check)| check.is_of_poll()).map(|(pod, _)| pod).take(MOST_LOOKS) {
+            self.looks.add_after(pod.clone(), now.at + self.settle);
         }
     }
 
@@ -155,60 +216,152 @@ impl Checks {
             && !self.open.contains_key(&PodKey::new(namespace, name))
     }
 
-    /// Pods to look at now, at most so many. What the watch has shown meanwhile needs no look.
-    pub(super) fn due(&mut self, snapshot: &Snapshot, now: Instant, most: usize) -> Vec<PodKey> {
-        self.open.retain(|pod, check| match &check.why {
-            _ if check.in_flight || check.due > now => true,
-            Why::Behind { uid, version } => is_behind(snapshot, pod.namespace(), pod.name(), uid, version),
-            Why::Absent(_) | Why::NoDriver(_) => true,
+    /// The watch brought something, and has shown everything up to `version`. When it passes the last poll's list, what it
+    /// has not shown of that is lost.
+    pub(super) fn passed(&mut self, snapshot: &Snapshot, gone: &Tombstones, version: &str, now: Instant) {
+        self.heard = Some(now);
+        self.compare(snapshot, gone, version);
+    }
+
+    /// What the watch, which is at `version`, has not shown of the last poll is lost if that poll's list is no newer.
+    pub(super) fn compare(&mut self, snapshot: &Snapshot, gone: &Tombstones, version: &str) {
+        if self.until.as_ref().is_none_or(|until| is_newer(until, version)) {
+            return;
+        }
+        self.until = None;
+        let looks = &self.looks;
+        let mut lost = false;
+        self.open.retain(|pod, check| {
+            let there = snapshot.executor(pod.namespace(), pod.name()).map(|(_, executor)| &executor.uid);
+            let there = there.or_else(|| snapshot.driver_pod(pod.namespace(), pod.name()).map(|driver| &driver.uid));
+            let unshown = match check {
+                Check::Absent(departed) if departed.missing.is_some() => there == Some(&departed.executor.uid),
+                Check::NoDriver(uid) => there == Some(uid),
+                Check::Behind { uid, version } => {
+                    !gone.was_shown(uid) && is_behind(snapshot, pod.namespace(), pod.name(), uid, version)
+                }
+                Check::Absent(_) => return true,
+            };
+            lost |= unshown;
+            unshown || looks.is_in_flight(pod)
         });
-        let due = self.open.iter_mut().filter(|(_, check)| !check.in_flight && check.due <= now).take(most);
-        let due = due.map(|(pod, check)| {
-            check.in_flight = true;
-            pod.clone()
+        self.is_lost |= lost;
+    }
+
+    /// All pods were listed anew, as of `version`, and every question of the last poll is answered. What the list does not
+    /// have, and is not newer than it, is gone; where there are a few of those each is looked at, for its labels may have
+    /// changed.
+    pub(super) fn listed(&mut self, snapshot: &Snapshot, version: &str, now: Instant) -> Vec<Found> {
+        self.heard = Some(now);
+        self.until = None;
+        self.is_lost = false;
+        let mut proven = Vec::new();
+        let looks = &self.looks;
+        self.open.retain(|pod, check| match check {
+            Check::Absent(departed) if departed.absence == Absence::NotListed => {
+                let there = snapshot.executor(pod.namespace(), pod.name());
+                if there.is_some_and(|(_, there)| there.uid == departed.executor.uid) {
+                    return false;
+                }
+                if is_not_newer(&departed.executor.version, version) {
+                    proven.push(pod.clone());
+                }
+                true
+            }
+            Check::Absent(_) => true,
+            Check::NoDriver(_) | Check::Behind { .. } => looks.is_in_flight(pod),
         });
-        let due: Vec<PodKey> = due.collect();
-        self.in_flight += due.len();
+        if proven.len() <= MOST_LOOKS {
+            proven.into_iter().for_each(|pod| self.looks.add(pod));
+            return Vec::new();
+        }
+        let gone = proven.into_iter().filter_map(|pod| match self.open.remove(&pod)? {
+            Check::Absent(departed) => Some(Found::Gone(departed)),
+            Check::NoDriver(_) | Check::Behind { .. } => None,
+        });
+        gone.collect()
+    }
+
+    /// Whether the watch of pods has lost something and is to be started again: at most once a poll, and ever more rarely
+    /// where that does not help.
+    pub(super) fn restart(&mut self, now: Instant) -> bool {
+        let silent = self.until.is_some()
+            && self.heard.is_some_and(|heard| now.saturating_duration_since(heard) >= self.silence);
+        if !(self.is_lost || silent) || (self.rests > 0 && !plant::is(Bug::LateIsLost)) {
+            return false;
+        }
+        self.is_lost = false;
+        self.heard = Some(now);
+        self.rests = (1 << self.restarts.min(5)).min(RAREST);
+        self.restarts = self.restarts.saturating_add(1);
+        true
+    }
+
+    /// Pods to look at now. What the watch has shown meanwhile needs no look.
+    pub(super) fn due(&mut self, snapshot: &Snapshot, now: Instant) -> Vec<PodKey> {
+        let mut due = Vec::new();
+        while self.looks.in_flight() < AT_ONCE
+            && let Some(pod) = self.looks.get(now)
+        {
+            let is_open = match self.open.get(&pod) {
+                Some(Check::Behind { uid, version }) => is_behind(snapshot, pod.namespace(), pod.name(), uid, version),
+                other => other.is_some(),
+            };
+            if is_open {
+                due.push(pod);
+            } else {
+                self.open.remove(&pod);
+                self.looks.done(&pod);
+                self.looks.forget(&pod);
+            }
+        }
         due
     }
 
-    pub(super) fn in_flight(&self) -> usize {
-        self.in_flight
+    /// When something is due next.
+    pub(super) fn next(&self, now: Instant) -> Option<Instant> {
+        let look = self.looks.next(now).filter(|_| self.looks.in_flight() < AT_ONCE);
+        let waits = self.rests == 0 && self.until.is_some();
+        let silent = self.heard.map(|heard| heard + self.silence).filter(|_| waits);
+        look.into_iter().chain(silent).min()
     }
 
-    /// When something is due next.
-    pub(super) fn next(&self) -> Option<Instant> {
-        self.open.values().filter(|check| !check.in_flight).map(|check| check.due).min()
+    /// The version with which the first executor left the watch of which it is not known yet whether it is gone.
+    pub(super) fn oldest(&self) -> Option<u64> {
+        let versions = self.open.values().filter_map(|check| match check {
+            Check::Absent(departed) if departed.absence == Absence::Unselected => {
+                departed.executor.version.parse().ok()
+            }
+            _ => None,
+        });
+        versions.min()
     }
 
     /// Nobody could be asked: again after a pause.
     pub(super) fn failed(&mut self, pod: &PodKey, now: Instant) {
+        self.looks.done(pod);
         if plant::is(Bug::CheckNotRetried) {
-            self.answered(&Snapshot::default(), pod, None);
-        }
-        if let Some(check) = self.open.get_mut(pod) {
-            self.in_flight -= usize::from(check.in_flight);
-            check.in_flight = false;
-            check.failures = check.failures.saturating_add(1);
-            check.due = now + pause(check.failures);
+            self.open.remove(pod);
+        } else if self.open.contains_key(pod) {
+            self.looks.add_rate_limited(pod.clone(), now, pause);
         }
     }
 
-    /// A look answered: the uid of the labelled pod that is there under that name, if one is.
-    pub(super) fn answered(&mut self, snapshot: &Snapshot, pod: &PodKey, there: Option<&str>) -> Found {
-        let check = self.open.remove(pod);
-        self.in_flight -= usize::from(check.as_ref().is_some_and(|check| check.in_flight));
-        match check.map(|check| check.why) {
-            // The watch has shown it while we looked.
-            Some(Why::Behind { uid, version }) if !is_behind(snapshot, pod.namespace(), pod.name(), &uid, &version) => {
-                Found::Nothing
-            }
-            Some(Why::Absent(departed)) if there != Some(&*departed.executor.uid) => Found::Gone(departed),
-            Some(Why::NoDriver(uid)) if there != Some(&*uid) => Found::DriverGone(uid),
-            Some(_) if there.is_some() => Found::Missed,
+    /// A look answered: the uid of the pod that is there under that name, if one is.
+    pub(super) fn answered(&mut self, pod: &PodKey, there: Option<&str>) -> Found {
+        self.looks.done(pod);
+        self.looks.remove(pod);
+        match self.open.remove(pod) {
+            Some(Check::Absent(departed)) if there != Some(&*departed.executor.uid) => Found::Gone(departed),
+            Some(Check::NoDriver(uid)) if there != Some(&*uid) => Found::DriverGone(pod.clone(), uid),
             _ => Found::Nothing,
         }
     }
+}
+
+/// Whether a version is known to be no newer than another: both are numbers, and the first is not greater.
+fn is_not_newer(version: &str, than: &str) -> bool {
+    version == than || is_newer(than, version)
 }
 
 /// Whether the picture of a pod is older than what a poll had.

@@ -4,34 +4,40 @@
 //! changes and answers, and asks for the next [`Turn`]. Everything in it can be lost at any moment; a restart lists,
 //! reads and plans anew.
 //!
-//! * An application is planned when something about it changed, and all of them once a minute.
+//! * An application is planned when something about it changed, and each once a minute. A turn plans so many of them, and the
+//!   next turn goes on: whatever happens at once, a turn is short.
 //! * It is planned only by the leader, once pods and namespaces were listed; groups of a scheduler wait until those were
 //!   listed: an empty picture is no reason to act.
 //! * What the watch brings is handed over by the [`Store`] in batches, and so are ends: every replica notes those
 //!   ([`Exits`]), and the leader tells them.
-//! * What a list does not have, or has in another version, is looked at by name before it is believed (`checks`).
+//! * What a list does not have, or has in another version, is checked before it is believed (`checks`).
 //! * It is not planned while its earlier actions are on the way, nor before what its plan needs was read once (or could
 //!   not be, three times): a gang is not lowered because we have just started.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use smol_str::SmolStr;
 
 use super::Now;
-use super::action::Action;
 use super::checks::{Checks, Found, Polled};
 use super::election::Standing;
 use super::exits::{Exit, Exits};
+use super::lookups::{Lookups, Outcome};
+use super::mark::{self, Mark};
 use super::memory::Memory;
-use super::pace::{CrewKey, Pace, pause};
+use super::pace::{CrewKey, Held, Pace};
 use super::plan::plan;
-use super::reads::{Read, asked, interests, is_unknown};
+use super::queue::WorkQueue;
+use super::reads::{Read, asked, is_unknown};
+use super::tombstones::Tombstones;
+use super::turn::{Answer, Settings, Turn};
+use super::walk::Walk;
 use crate::plant::{self, Bug};
 use crate::policy::Policies;
 use crate::snapshot::{
-    Batch, Calls, Change, Conf, DriverPod, Followed, Life, Replaced, Sighting, Snapshot, Store, SubscriberId,
+    Batch, Calls, Change, Conf, Followed, Life, Replaced, Sighting, Snapshot, Store, SubscriberId, may_be_there,
 };
 use crate::spark::habits::Habits;
 use crate::spark::ids::{AppKey, PodKey, is_newer};
@@ -42,90 +48,16 @@ const PLANS: Duration = Duration::from_millis(250);
 const ENDS: Duration = Duration::from_secs(1);
 /// The first poll of a new leader comes within so long.
 const FIRST_POLL: Duration = Duration::from_secs(30);
-/// A poll that does not come back is given up after this.
-const LONGEST_POLL: Duration = Duration::from_secs(300);
-/// How often everything is planned again although nothing was heard.
+/// How often an application is planned again although nothing was heard of it.
 const RESYNC: Duration = Duration::from_secs(60);
-/// How often a pod that is followed by name is read again.
-const REFRESH: Duration = Duration::from_secs(60);
 /// How often what nobody needs any more is forgotten.
 const SWEEP: Duration = Duration::from_secs(15);
-/// How many reads are on the way at once.
-const READS_AT_ONCE: usize = 16;
-/// After so many failures a plan is made without what could not be read.
-const PATIENCE: u32 = 3;
-/// So often what is absent is awaited by growing pauses: about two minutes.
-const SOON_GIVEN_UP: u32 = 9;
-/// And from then on it is looked for this often.
-const RARELY: Duration = Duration::from_secs(600);
 /// So long a plan waits for what is read for it.
 const LONGEST_HELD: Duration = Duration::from_secs(30);
-
-/// What is fixed for the life of the process.
-#[derive(Clone, Copy, Debug)]
-pub struct Settings {
-    /// For jitter, so that replicas do not march in step.
-    pub seed: u64,
-    /// Ends that a replica has noted for so long were told by whoever led.
-    pub takeover: Duration,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Settings { seed: 0, takeover: Duration::from_secs(15) }
-    }
-}
-
-/// What a live read answered.
-#[derive(Clone, Debug)]
-pub enum Answer {
-    /// The labelled pod of that name.
-    Sighting(Sighting),
-    /// The pod of that name or address.
-    Pod(DriverPod),
-    /// What the driver's ConfigMap says.
-    Conf(Conf),
-    /// The API server knows no such object.
-    Absent,
-    /// It could not be read; try again.
-    Failed,
-}
-
-/// What is to be done now.
-#[derive(Debug, Default)]
-pub struct Turn {
-    /// Objects to read.
-    pub reads: Vec<Read>,
-    /// Actions in their order, by whose executors they are for.
-    pub actions: Vec<(CrewKey, Vec<Action>)>,
-    /// Ends to tell. Only the leader gets any.
-    pub exits: Vec<Exit>,
-    /// Whether the full truth is to be read now: [`Desk::polled`] takes it.
-    pub poll: bool,
-    /// Whether the watch of pods has missed something and is to be started again.
-    pub rewatch: bool,
-    /// When to ask again even if nothing is heard.
-    pub wake: Option<Instant>,
-}
-
-/// One object that is read by name.
-#[derive(Debug)]
-struct Reading {
-    askers: BTreeSet<AppKey>,
-    failures: u32,
-    answered: bool,
-    in_flight: bool,
-    due: Instant,
-    /// Uids that differed from the one that was read, and made it be read again at once.
-    checked: BTreeSet<Arc<str>>,
-}
-
-impl Reading {
-    /// Whether a plan may be made: it was read, or could not be.
-    fn is_settled(&self) -> bool {
-        self.answered || self.failures >= PATIENCE
-    }
-}
+/// A turn takes so many applications on,
+const APPS_A_TURN: usize = 64;
+/// and no more once they have so many executors together.
+const EXECUTORS_A_TURN: usize = 4096;
 
 /// See the module's text.
 #[derive(Debug)]
@@ -137,28 +69,31 @@ pub struct Desk {
     ends: SubscriberId,
     exits: Exits,
     checks: Checks,
-    /// When an application's next grace is over.
-    graces: BTreeMap<AppKey, Instant>,
-    /// When the next poll is due; while one is on the way, when it is given up.
+    /// Applications to look at: what they want to know, and what is to be done.
+    work: WorkQueue<AppKey>,
+    walk: Option<Walk>,
+    /// When the next poll is due.
     poll: Option<Instant>,
+    /// Whether one is on the way.
+    polling: bool,
     polls: u64,
-    rewatch: bool,
     newest: Option<SmolStr>,
-    /// Applications whose reads are to be looked at.
-    unread: BTreeSet<AppKey>,
-    /// Applications to plan.
-    unplanned: BTreeSet<AppKey>,
-    reading: BTreeMap<Read, Reading>,
+    /// Up to here the watch of pods has shown everything,
+    position: Option<SmolStr>,
+    /// and up to here ends are noted.
+    noted: Option<u64>,
+    lookups: Lookups,
     memory: HashMap<AppKey, Memory>,
     pace: Pace,
     /// Since when an application's plan waits for what is read: whoever names ever new pods must not hold it for ever.
     held: HashMap<AppKey, Instant>,
     listed: BTreeSet<&'static str>,
     leading: bool,
-    resync: Instant,
+    closed: bool,
+    /// A list of pods is in, and its version is about to come.
+    list_came: bool,
     sweep: Instant,
-    /// Uids of pods and groups that went since the last sweep but one: an answer, or an event, may come after their end.
-    gone: [HashSet<Arc<str>>; 2],
+    gone: Tombstones,
 }
 
 const PODS: &str = "pods";
@@ -175,24 +110,26 @@ impl Desk {
             store,
             plans,
             ends,
-            exits: Exits::default(),
-            checks: Checks::default(),
-            graces: BTreeMap::new(),
+            exits: Exits::waiting(settings.explained_within),
+            checks: Checks::new(settings.settle, settings.silence),
+            work: WorkQueue::default(),
+            walk: None,
             poll: None,
+            polling: false,
             polls: 0,
-            rewatch: false,
             newest: None,
-            unread: BTreeSet::new(),
-            unplanned: BTreeSet::new(),
-            reading: BTreeMap::new(),
+            position: None,
+            noted: None,
+            lookups: Lookups::default(),
             memory: HashMap::new(),
             pace: Pace::default(),
             held: HashMap::new(),
             listed: BTreeSet::new(),
             leading: false,
-            resync: now + RESYNC,
+            closed: false,
+            list_came: false,
             sweep: now + SWEEP,
-            gone: [HashSet::new(), HashSet::new()],
+            gone: Tombstones::default(),
         }
     }
 
@@ -211,6 +148,11 @@ impl Desk {
         self.newest.as_deref()
     }
 
+    /// What the next leader has to know of what is told; `None` before pods were listed.
+    pub fn mark(&self, now: Now) -> Option<Mark> {
+        Some(self.exits.mark(self.noted?, self.checks.oldest(), now))
+    }
+
     fn note_version(&mut self, seen: &Sighting) {
         let version = seen.version();
         if self.newest.as_ref().is_none_or(|newest| is_newer(version, newest)) {
@@ -218,11 +160,83 @@ impl Desk {
         }
     }
 
-    /// Takes a change in.
-    pub fn apply(&mut self, mut change: Change, now: Now) {
+    /// The watch of pods has shown everything up to this resourceVersion: a list is complete, or a bookmark has come.
+    pub fn passed(&mut self, version: &str, now: Now) {
+        if self.position.replace(version.into()).is_none() {
+            self.exits.first_listed(version);
+        }
+        if std::mem::take(&mut self.list_came) {
+            self.list_done(version, now);
+        } else {
+            self.checks.passed(self.store.snapshot(), &self.gone, version, now.at);
+        }
+        self.alive(now.at);
+    }
+
+    /// What a complete list proves.
+    fn list_done(&mut self, version: &str, now: Now) {
+        for found in self.checks.listed(self.store.snapshot(), version, now.at) {
+            self.found(found, now);
+        }
+    }
+
+    /// The watch of pods is interrupted.
+    pub fn interrupted(&mut self, now: Instant) {
+        self.exits.outages.interrupted(now);
+    }
+
+    fn alive(&mut self, now: Instant) {
+        if self.exits.outages.alive(now) {
+            self.replan(); // What was due meanwhile is due later.
+        }
+    }
+
+    /// The API server answered.
+    pub fn contact(&mut self, at: Instant) {
+        if self.exits.outages.contact(at) {
+            self.replan();
+        }
+    }
+
+    /// This replica leads from now on, and this is what it found.
+    pub fn took_over(&mut self, found: mark::Found, now: Instant) {
+        self.exits.took_over(found, now);
+    }
+
+    /// The last ends that this replica tells, if it leads. Nothing is noted any more: the next leader goes on from the mark.
+    pub fn close(&mut self, now: Now) -> Vec<Exit> {
+        self.store.notify();
+        if let Some(batch) = self.store.take(self.ends, now.at) {
+            self.ended(&batch, now);
+            self.store.done(self.ends, now.at);
+        }
+        self.exits.close(self.store.snapshot(), now);
+        self.closed = true;
+        if self.leading { self.exits.to_tell(Standing::Leading, self.settings.takeover, now.at) } else { Vec::new() }
+    }
+
+    /// Takes a change in that a watch brought.
+    pub fn apply(&mut self, change: Change, now: Now) {
+        let version = match &change {
+            Change::Pod(seen) | Change::PodDeleted(seen) => Some(seen.version().clone()),
+            _ => None,
+        };
+        self.take(change, now);
+        if let Some(version) = version {
+            // Events come in the order of their versions; what comes late is no progress.
+            if self.position.as_ref().is_none_or(|position| is_newer(&version, position)) {
+                self.position = Some(version.clone());
+            }
+            self.checks.passed(self.store.snapshot(), &self.gone, &version, now.at);
+            self.alive(now.at);
+        }
+    }
+
+    fn take(&mut self, mut change: Change, now: Now) {
+        let mut driver_gone = None;
         match &mut change {
-            // News that was overtaken by the pod's end.
-            Change::Pod(seen) if self.is_gone(seen.uid()) => return,
+            // News that was overtaken.
+            Change::Pod(seen) if self.gone.has_overtaken(seen.uid(), seen.version()) => return,
             Change::PodDeleted(seen) if self.is_gone(seen.uid()) && !plant::is(Bug::GoneByName) => return,
             Change::Pod(seen) => {
                 seen.seen_at(now.at);
@@ -230,30 +244,41 @@ impl Desk {
             }
             Change::Replaced(Replaced::Pods(all)) => {
                 // A list from the past brings nobody back.
-                all.retain(|seen| !self.is_gone(seen.uid()));
+                all.retain(|seen| !self.gone.has_overtaken(seen.uid(), seen.version()));
                 // After a restore of etcd versions begin anew.
                 self.newest = None;
+                self.list_came = true;
                 self.listed.insert(PODS);
+                self.exits.listed(now.at);
                 for seen in all {
                     seen.seen_at(now.at);
                     self.note_version(seen);
                 }
             }
             Change::Replaced(Replaced::Namespaces(_)) => _ = self.listed.insert(NAMESPACES),
-            Change::PodGone(_, uid) => _ = self.gone[0].insert(uid.clone()),
+            Change::PodGone(pod, uid) => {
+                self.gone.bury(uid.clone());
+                driver_gone = self.labelled_driver(pod, uid);
+            }
             Change::PodDeleted(seen) => {
                 seen.seen_at(now.at);
                 self.note_version(seen);
-                self.gone[0].insert(seen.uid().clone());
+                match seen {
+                    Sighting::Executor(_, executor) if may_be_there(executor) => {}
+                    _ => self.gone.bury(seen.uid().clone()),
+                }
+                driver_gone = self.labelled_driver(&seen.key(), seen.uid());
             }
             Change::GroupGone(key) => {
-                self.gone[0].extend(self.snapshot().groups.get(key).map(|group| group.uid.clone()))
+                if let Some(uid) = self.snapshot().groups.get(key).map(|group| group.uid.clone()) {
+                    self.gone.bury(uid);
+                }
             }
             Change::Replaced(Replaced::Groups(kind, all)) => {
                 let there: HashSet<&str> = all.iter().map(|(_, group)| &*group.uid).collect();
                 let before = self.store.snapshot().groups.iter().filter(|(key, _)| key.scheduler == *kind);
                 let left = before.filter(|(_, group)| !there.contains(&*group.uid));
-                self.gone[0].extend(left.map(|(_, group)| group.uid.clone()));
+                left.map(|(_, group)| group.uid.clone()).for_each(|uid| self.gone.bury(uid));
                 if !self.snapshot().listed.contains(kind) {
                     self.replan(); // Gangs have waited for this, and an empty list touches none of them.
                 }
@@ -272,6 +297,7 @@ impl Desk {
             _ => {}
         }
         for departed in self.store.apply(change, now.wall) {
+            self.gone.leave(departed.executor.uid.clone(), departed.executor.version.clone());
             // The end of one that had ended is no news; a live one may still be there.
             if departed.executor.state.is_final() || plant::is(Bug::AbsentIsGone) {
                 self.store.gone(departed);
@@ -279,15 +305,28 @@ impl Desk {
                 self.checks.absent(departed, now.at);
             }
         }
+        // The snapshot knows that it is gone, and follows it from now on.
+        if let Some((app, pod, uid)) = driver_gone.filter(|(_, pod, _)| self.snapshot().followed.contains_key(pod)) {
+            self.lookups.know(Read::Pod(pod), uid, std::slice::from_ref(&app), now.at);
+        }
+    }
+
+    /// The application of a labelled driver of that uid, if executors of it are left.
+    fn labelled_driver(&self, pod: &PodKey, uid: &Arc<str>) -> Option<(AppKey, PodKey, Arc<str>)> {
+        let driver = self.snapshot().driver_pod(pod.namespace(), pod.name()).filter(|driver| driver.uid == *uid)?;
+        let key = AppKey::new(pod.namespace(), driver.selector.as_ref()?);
+        let app = self.snapshot().apps.get(&key)?;
+        let is_labelled = app.drivers.iter().any(|driver| driver.uid == *uid);
+        (is_labelled && !app.executors.is_empty()).then(|| (key, pod.clone(), uid.clone()))
     }
 
     /// Whether what has this uid went a moment ago.
     fn is_gone(&self, uid: &str) -> bool {
-        self.gone.iter().any(|gone| gone.contains(uid))
+        self.gone.has(uid)
     }
 
-    /// Takes in what the answer to a write told, so that the next plan needs not wait for the watch; unless the watch
-    /// has shown something newer since. Versions of one object grow as numbers.
+    /// Takes in what the answer to a write or a read told, so that the next plan needs not wait for the watch; unless the
+    /// watch has shown something newer since. Versions of one object grow as numbers.
     pub fn written(&mut self, change: Change, now: Now) {
         let news = match &change {
             Change::Group(key, group) => match self.snapshot().groups.get(key) {
@@ -297,35 +336,18 @@ impl Desk {
             _ => true,
         };
         if news {
-            self.apply(change, now);
+            self.take(change, now);
         }
     }
 
-    fn touch(&mut self, apps: impl IntoIterator<Item = AppKey>) {
-        for app in apps {
-            self.unread.insert(app.clone());
-            self.unplanned.insert(app);
-        }
-    }
-
-    /// Whether everything that plans rest on was listed.
+    /// Whether what plans rest on was listed. Groups wait for more: for what the cluster serves, and for their own list.
     pub fn is_complete(&self) -> bool {
-        self.listed.contains(PODS) && self.listed.contains(NAMESPACES) && self.snapshot().apis.is_some()
+        self.listed.contains(PODS) && self.listed.contains(NAMESPACES)
     }
 
-    /// Policies changed: everything is planned again.
+    /// Everything is planned again: policies have changed, or something that all rest on.
     pub fn replan(&mut self) {
-        let all: Vec<AppKey> = self.known().collect();
-        self.touch(all);
-    }
-
-    /// Every application, also those of which only groups are left.
-    fn known(&self) -> impl Iterator<Item = AppKey> + '_ {
-        let left =
-            self.snapshot().groups.iter().filter_map(|(key, group)| {
-                group.selector.as_ref().map(|selector| AppKey::new(&key.namespace, selector))
-            });
-        self.snapshot().apps.keys().cloned().chain(left)
+        self.walk = Some(Walk::default());
     }
 
     /// What is due now.
@@ -335,64 +357,111 @@ impl Desk {
             self.replan();
             self.poll = Some(now.at + self.jitter(policies.lifecycle.poll.min(FIRST_POLL)));
         }
-        self.leading = leading;
-        if self.resync <= now.at {
-            self.resync = now.at + RESYNC;
-            if !plant::is(Bug::ActionNotRetried) {
-                self.replan();
-            }
+        if self.leading && !leading && !plant::is(Bug::AddressesNeverRest) {
+            self.lookups.forget_addresses();
         }
+        self.leading = leading;
         let mut turn = Turn::default();
         if self.sweep <= now.at {
             self.sweep = now.at + SWEEP;
-            self.gone = [HashSet::new(), std::mem::take(&mut self.gone[0])];
-            self.forget_unwanted(policies, now);
+            // The list of a poll that is on the way may still have what has gone since.
+            if !self.polling {
+                self.gone.sweep();
+            }
+            self.store.tidy();
+            self.pace.sweep(now.at);
             let apps = &self.store.snapshot().apps;
             self.held.retain(|key, _| apps.contains_key(key));
         }
         if let Some(batch) = self.store.take(self.plans, now.at) {
-            self.touch(batch.touched);
+            batch.touched.into_iter().for_each(|app| self.work.add(app));
             self.store.done(self.plans, now.at);
         }
-        if let Some(batch) = self.store.take(self.ends, now.at) {
-            self.ended(&batch, now);
-            self.store.done(self.ends, now.at);
+        if !self.closed {
+            if let Some(batch) = self.store.take(self.ends, now.at) {
+                self.ended(&batch, now);
+                self.store.done(self.ends, now.at);
+            }
+            turn.exits = self.exits.to_tell(standing, self.settings.takeover, now.at);
         }
-        turn.exits = self.exits.to_tell(standing, self.settings.takeover, now.at);
-        for key in std::mem::take(&mut self.unread) {
-            self.ask(&key, now.at, policies);
-        }
-        self.due_reads(now.at, &mut turn);
         if !leading {
-            self.unplanned.clear();
             self.pace.give_up();
             self.memory.clear();
             self.held.clear();
-            self.graces.clear();
             self.poll = None;
-        } else if self.is_complete() {
-            let over: Vec<AppKey> =
-                self.graces.iter().filter(|(_, at)| **at <= now.at).map(|(app, _)| app.clone()).collect();
-            for app in over {
-                self.graces.remove(&app);
-                self.unplanned.insert(app);
-            }
-            self.unplanned.extend(self.pace.freed(now.at));
-            self.plans(now, policies, &mut turn);
-            if self.poll.is_some_and(|due| due <= now.at) {
+        }
+        if let Some(walk) = &mut self.walk
+            && walk.line_up(self.store.snapshot(), &mut self.work)
+        {
+            self.walk = None;
+        }
+        self.work_off(now, policies);
+        self.due_reads(now.at, &mut turn);
+        if leading && self.is_complete() {
+            turn.actions = self.pace.begin();
+            if self.poll.is_some_and(|due| due <= now.at) && !self.polling {
+                self.poll = None;
+                self.polling = true;
                 turn.poll = !plant::is(Bug::NeverPolls);
-                self.poll = Some(now.at + LONGEST_POLL);
             }
         }
-        turn.rewatch = std::mem::take(&mut self.rewatch);
+        turn.rewatch = self.checks.restart(now.at);
         turn.wake = self.next_wake(now.at);
         turn
     }
 
+    /// Takes on what is due, as much as one turn may.
+    fn work_off(&mut self, now: Now, policies: &Policies) {
+        let mut executors = 0;
+        for _ in 0..APPS_A_TURN {
+            if executors >= EXECUTORS_A_TURN {
+                break;
+            }
+            let Some(app) = self.work.get(now.at) else { break };
+            executors += self.snapshot().apps.get(&app).map_or(0, |app| app.executors.len());
+            self.ask(&app, policies, now);
+            if self.leading && self.is_complete() {
+                self.plan(&app, now, policies);
+            }
+            self.work.done(&app);
+        }
+    }
+
+    fn plan(&mut self, app: &AppKey, now: Now, policies: &Policies) {
+        match self.pace.holds(app, now.at, self.store.snapshot()) {
+            Held::No => {}
+            Held::Until(at) => return self.work.add_after(app.clone(), at),
+            Held::Acting => return,
+        }
+        if self.lookups.is_unsettled(app) {
+            let since = *self.held.entry(app.clone()).or_insert(now.at);
+            if now.at.saturating_duration_since(since) < LONGEST_HELD {
+                // The answer makes it due sooner.
+                return self.work.add_after(app.clone(), since + LONGEST_HELD);
+            }
+        }
+        self.held.remove(app);
+        let memory = self.memory.entry(app.clone()).or_default();
+        let plan = plan(self.store.snapshot(), app, now, policies, memory, &self.exits);
+        let is_left = !memory.is_empty() || self.store.snapshot().apps.contains_key(app) || !plan.crews.is_empty();
+        if memory.is_empty() {
+            self.memory.remove(app);
+        }
+        let later = plan.later;
+        let paused = self.pace.plan(app, plan, now.at);
+        let resync = (is_left && !plant::is(Bug::ActionNotRetried)).then(|| now.at + RESYNC);
+        if let Some(at) = later.into_iter().chain(paused).chain(resync).min() {
+            self.work.add_after(app.clone(), at);
+        }
+    }
+
     /// Notes ends, and forgets those that are long past.
     fn ended(&mut self, batch: &Batch, now: Now) {
-        let apps = self.exits.note(batch, now);
-        self.unplanned.extend(apps);
+        self.noted = self.position.as_ref().and_then(|position| position.parse().ok()).or(self.noted);
+        self.exits.note(batch, now).into_iter().for_each(|app| self.work.add(app));
+        for driver in self.exits.explaining_drivers() {
+            self.lookups.refresh(Read::Pod(driver), now.at);
+        }
         self.exits.expire(self.store.snapshot(), now.at);
     }
 
@@ -404,16 +473,23 @@ impl Desk {
         span.saturating_mul(900 + share) / 1000
     }
 
-    /// Takes a poll in; `None` when it failed.
+    /// Takes a poll in; `None` when it failed. One that began before the lease was lost for a moment counts.
     pub fn polled(&mut self, polled: Option<&Polled>, now: Now, policies: &Policies) {
+        self.polling = false;
         let next = match polled {
             Some(_) => policies.lifecycle.poll,
             None => policies.lifecycle.poll.min(FIRST_POLL),
         };
-        self.poll = Some(now.at + self.jitter(next));
+        if self.leading {
+            self.poll = Some(now.at + self.jitter(next));
+        }
         if let Some(polled) = polled.filter(|_| self.is_complete()) {
             let delta = Habits::default().missing_after.min(policies.lifecycle.poll);
-            self.checks.judge(self.store.snapshot(), polled, delta, now);
+            self.checks.judge(self.store.snapshot(), &self.gone, polled, delta, now);
+            if let Some(position) = self.position.clone() {
+                // It may be further than the poll's list already.
+                self.checks.compare(self.store.snapshot(), &self.gone, &position);
+            }
             self.store.refreshed(now.wall);
         }
     }
@@ -425,131 +501,52 @@ impl Desk {
             Answer::Absent => None,
             _ => return self.checks.failed(pod, now.at),
         };
-        // A pod without an application is none of ours.
-        let ours = seen.as_ref().filter(|seen| !matches!(seen, Sighting::Other(..)));
-        let uid = ours.map(|seen| seen.uid().clone());
-        match self.checks.answered(self.store.snapshot(), pod, uid.as_deref()) {
-            Found::Gone(departed) => {
-                let uid = departed.executor.uid.clone();
-                let known =
-                    self.snapshot().executor(pod.namespace(), pod.name()).is_some_and(|(_, known)| known.uid == uid);
-                if known {
-                    self.rewatch = true; // The watch still shows it.
-                    self.store.forget(pod, &uid);
-                }
-                self.gone[0].insert(uid);
-                self.store.gone(departed);
-            }
-            Found::DriverGone(uid) => {
-                self.rewatch = true;
-                self.apply(Change::PodGone(pod.clone(), uid), now);
-            }
-            Found::Missed => self.rewatch = true,
-            Found::Nothing => {}
-        }
+        let found = self.checks.answered(pod, seen.as_ref().map(|seen| &**seen.uid()));
+        self.found(found, now);
         if let Some(seen) = seen {
             self.written(Change::Pod(seen), now);
         }
     }
 
+    fn found(&mut self, found: Found, now: Now) {
+        match found {
+            Found::Gone(departed) => {
+                let pod = PodKey::new(departed.app.namespace(), &departed.executor.name);
+                let uid = departed.executor.uid.clone();
+                if self.is_gone(&uid) {
+                    return; // The watch has shown it meanwhile.
+                }
+                let known = self.snapshot().executor(pod.namespace(), pod.name());
+                if known.is_some_and(|(_, known)| known.uid == uid) {
+                    self.store.forget(&pod, &uid);
+                }
+                self.gone.bury(uid);
+                self.store.gone(departed);
+            }
+            Found::DriverGone(pod, uid) => self.take(Change::PodGone(pod, uid), now),
+            Found::Nothing => {}
+        }
+    }
+
     /// Notes what an application wants to know.
-    fn ask(&mut self, key: &AppKey, now: Instant, policies: &Policies) {
-        let (wanted, outdated) = asked(self.store.snapshot(), key, policies, &self.learned(key));
-        for read in wanted {
-            if !self.reading.contains_key(&read) && !is_unknown(self.store.snapshot(), &read) {
-                continue; // The watch shows it.
-            }
-            let reading = self.reading.entry(read).or_insert_with(|| Reading {
-                askers: BTreeSet::new(),
-                failures: 0,
-                answered: false,
-                in_flight: false,
-                due: now,
-                checked: BTreeSet::new(),
-            });
-            reading.askers.insert(key.clone());
-        }
+    fn ask(&mut self, app: &AppKey, policies: &Policies, now: Now) {
+        let snapshot = self.store.snapshot();
+        let crews = self.memory.get(app).into_iter().flat_map(|memory| memory.crews.values());
+        let learned: Vec<&str> = crews.filter_map(|crew| crew.driver.as_ref()).map(|driver| &*driver.name).collect();
+        let (wanted, outdated) = asked(snapshot, app, policies, &learned, self.leading);
+        let unfollowed = self.lookups.want(app, wanted, |read| is_unknown(snapshot, read));
         for (pod, uid) in outdated {
-            if let Some(reading) = self.reading.get_mut(&Read::Pod(pod)) {
-                reading.askers.insert(key.clone());
-                if reading.checked.insert(uid) {
-                    (reading.answered, reading.due) = (false, now);
-                }
-            }
+            self.lookups.outdated(pod, uid);
         }
-    }
-
-    fn learned(&self, key: &AppKey) -> Vec<&str> {
-        let crews = self.memory.get(key).into_iter().flat_map(|memory| memory.crews.values());
-        crews.filter_map(|crew| crew.driver.as_ref()).map(|driver| &*driver.name).collect()
-    }
-
-    /// Forgets what was read, or could not be, and what nothing rests on any more. One pass over all applications.
-    fn forget_unwanted(&mut self, policies: &Policies, now: Now) {
-        let known: BTreeSet<AppKey> = self.known().collect();
-        let wanted: HashSet<Read> =
-            known.iter().flat_map(|key| interests(self.store.snapshot(), key, policies, &self.learned(key))).collect();
-        let mut unfollowed = Vec::new();
-        self.reading.retain(|read, reading| {
-            reading.askers.retain(|app| known.contains(app));
-            reading.checked.clear();
-            let keep = reading.in_flight || wanted.contains(read);
-            if let (false, Read::Pod(pod)) = (keep, read) {
-                unfollowed.push(pod.clone());
-            }
-            keep
-        });
         for pod in unfollowed {
-            self.apply(Change::Unfollowed(pod), now);
+            self.take(Change::Unfollowed(pod), now);
         }
     }
 
-    /// The longest due first, so that nobody's many reads starve the others'.
     fn due_reads(&mut self, now: Instant, turn: &mut Turn) {
-        let free = READS_AT_ONCE.saturating_sub(self.in_flight());
-        if free == 0 {
-            return;
-        }
-        let due = self.reading.iter_mut().filter(|(_, reading)| !reading.in_flight && reading.due <= now);
-        let mut due: Vec<_> = due.collect();
-        due.sort_by_key(|(_, reading)| reading.due);
-        for (read, reading) in due.into_iter().take(free) {
-            reading.in_flight = true;
-            turn.reads.push(read.clone());
-        }
-        let checks = self.checks.due(self.store.snapshot(), now, free - turn.reads.len());
-        turn.reads.extend(checks.into_iter().map(Read::Labelled));
-    }
-
-    fn in_flight(&self) -> usize {
-        self.reading.values().filter(|reading| reading.in_flight).count() + self.checks.in_flight()
-    }
-
-    fn plans(&mut self, now: Now, policies: &Policies, turn: &mut Turn) {
-        let unsettled: BTreeSet<&AppKey> =
-            self.reading.values().filter(|reading| !reading.is_settled()).flat_map(|reading| &reading.askers).collect();
-        for key in std::mem::take(&mut self.unplanned) {
-            if self.pace.holds(&key, now.at, self.store.snapshot()) {
-                continue; // Planned again when it may act.
-            }
-            if unsettled.contains(&key) {
-                let since = *self.held.entry(key.clone()).or_insert(now.at);
-                if now.at.saturating_duration_since(since) < LONGEST_HELD {
-                    continue; // The answer touches it again.
-                }
-            }
-            self.held.remove(&key);
-            let memory = self.memory.entry(key.clone()).or_default();
-            let plan = plan(self.store.snapshot(), &key, now, policies, memory, &self.exits);
-            if let Some(later) = plan.later {
-                self.graces.insert(key.clone(), later);
-            }
-            if memory.is_empty() {
-                self.memory.remove(&key);
-            }
-            self.pace.plan(&key, plan, now.at);
-        }
-        turn.actions = self.pace.begin();
+        turn.reads = self.lookups.due(now);
+        let looks = self.checks.due(self.store.snapshot(), now);
+        turn.reads.extend(looks.into_iter().map(Read::Labelled));
     }
 
     /// Takes the answer to a read in.
@@ -557,75 +554,63 @@ impl Desk {
         if let Read::Labelled(pod) = read {
             return self.checked(pod, answer, now);
         }
-        let Some(reading) = self.reading.get_mut(read) else { return };
-        reading.in_flight = false;
-        let picture = self.store.snapshot();
-        let askers: Vec<AppKey> = reading.askers.iter().cloned().collect();
-        // A driver's ConfigMap is made after its pod, and may come after the driver runs. One that has ended gets none.
-        let awaited = matches!(read, Read::Conf(pod, ..) if picture.driver_pod(pod.namespace(), pod.name())
-            .is_some_and(|driver| driver.life != Life::Ended));
-        let failed = matches!(answer, Answer::Failed) || (matches!(answer, Answer::Absent) && awaited);
-        if failed {
-            reading.failures = reading.failures.saturating_add(1);
-            let long = matches!(answer, Answer::Absent) && reading.failures > SOON_GIVEN_UP;
-            reading.due = now.at + if long { RARELY } else { pause(reading.failures) };
-            if reading.failures == PATIENCE {
-                self.touch(askers);
-            }
+        if !self.lookups.is_wanted(read) {
+            self.lookups.ended(read, Outcome::Absent, now.at);
             return;
         }
-        reading.failures = 0;
-        let first = !std::mem::replace(&mut reading.answered, true);
-        reading.due = now.at + REFRESH;
-        let change = match (read, answer) {
-            (Read::Pod(pod), Answer::Absent) => Some(Change::Followed(pod.clone(), Followed::Absent, askers.clone())),
-            (Read::Pod(pod), Answer::Pod(driver)) => {
-                Some(Change::Followed(pod.clone(), Followed::Present(Arc::new(driver)), askers.clone()))
-            }
-            (Read::Address(namespace, _), Answer::Pod(driver)) => {
-                let pod = PodKey::new(namespace, &driver.name);
-                Some(Change::Followed(pod, Followed::Present(Arc::new(driver)), askers.clone()))
-            }
-            (Read::Conf(pod, uid, _), answer) => {
-                let conf = if let Answer::Conf(conf) = answer { conf } else { Conf::Unreadable };
-                Some(Change::Conf(pod.clone(), uid.clone(), conf, askers.clone()))
-            }
-            _ => None,
+        // A driver's ConfigMap is made after its pod, and may come after the driver runs. One that has ended gets none.
+        let awaited = matches!(read, Read::Conf(pod, ..) if self.snapshot().driver_pod(pod.namespace(), pod.name())
+            .is_some_and(|driver| driver.life != Life::Ended));
+        let outcome = match &answer {
+            Answer::Failed => Outcome::Failed,
+            Answer::Absent if awaited => Outcome::Awaited,
+            Answer::Absent => Outcome::Absent,
+            _ => Outcome::Answered,
         };
-        match (read, &change) {
-            (Read::Conf(..), _) => _ = self.reading.remove(read),
-            // From now on it is read by its name.
-            (Read::Address(..), Some(Change::Followed(pod, ..))) => {
-                let askers = askers.iter().cloned().collect();
-                let due = now.at + REFRESH;
-                let checked = BTreeSet::new();
-                let reading = Reading { askers, failures: 0, answered: true, in_flight: false, due, checked };
-                self.reading.entry(Read::Pod(pod.clone())).or_insert(reading);
+        let askers = self.lookups.askers(read);
+        let planned_again = self.lookups.ended(read, outcome, now.at);
+        if matches!(outcome, Outcome::Answered | Outcome::Absent) {
+            let change = match (read, answer) {
+                (Read::Pod(pod), Answer::Absent) => Some(Change::Followed(pod.clone(), Followed::Absent, askers)),
+                (Read::Pod(pod), Answer::Pod(driver)) => {
+                    Some(Change::Followed(pod.clone(), Followed::Present(Arc::new(driver)), askers))
+                }
+                (Read::Address(namespace, _), Answer::Pod(driver)) => {
+                    let pod = PodKey::new(namespace, &driver.name);
+                    // From now on it is read by its name.
+                    self.lookups.know(Read::Pod(pod.clone()), driver.uid.clone(), &askers, now.at);
+                    Some(Change::Followed(pod, Followed::Present(Arc::new(driver)), askers))
+                }
+                (Read::Conf(pod, uid, _), answer) => {
+                    self.lookups.forget(read);
+                    let conf = if let Answer::Conf(conf) = answer { conf } else { Conf::Unreadable };
+                    Some(Change::Conf(pod.clone(), uid.clone(), conf, askers))
+                }
+                _ => None,
+            };
+            if let Some(change) = change {
+                self.take(change, now);
             }
-            _ => {}
         }
-        if let Some(change) = change {
-            self.apply(change, now);
-        }
-        if first {
-            self.touch(askers);
-        }
+        planned_again.into_iter().for_each(|app| self.work.add(app));
     }
 
     /// Actions for a creator's executors were done, or some of them failed. Either way the next plan tells what is missing.
     pub fn done(&mut self, crew: &CrewKey, failed: bool, wrote: bool, now: Instant) {
-        self.pace.done(crew, failed, wrote, now);
+        if let Some(at) = self.pace.done(crew, failed, wrote, now) {
+            self.work.add_after(crew.app.clone(), at);
+        }
     }
 
     fn next_wake(&self, now: Instant) -> Option<Instant> {
-        let free = self.in_flight() < READS_AT_ONCE;
-        let reads = self.reading.values().filter(|reading| free && !reading.in_flight).map(|reading| reading.due);
+        if self.closed {
+            return Some(now + ENDS);
+        }
         let plans = self.leading && self.is_complete();
-        let paused = self.pace.next().filter(|_| plans);
-        let checks = self.checks.next().filter(|_| free);
-        let poll = self.poll.filter(|_| plans);
-        let graces = self.graces.values().copied().filter(|_| plans);
-        let others = checks.into_iter().chain(poll).chain(graces).chain(self.store.next(now));
-        reads.chain(paused).chain(others).chain([self.resync, self.sweep]).min()
+        let poll = self.poll.filter(|_| plans && !self.polling);
+        let walk = self.walk.as_ref().map(|_| now);
+        let reads = self.lookups.next(now).into_iter().chain(self.checks.next(now));
+        let work = self.work.next(now).into_iter().chain(walk).chain(poll).chain(self.store.next(now));
+        reads.chain(work).chain([self.sweep]).min()
     }
 }

@@ -1,11 +1,12 @@
 //! The executors that ended: Spark's `removedExecutorsCache` and `ExecutorFailureTracker` for every application at once.
 //!
-//! An end is noted once a pod (by uid), and told once. Spark forgets an executor three minutes after it was removed and
+//! An end is noted once a pod (by uid), and reported once. Spark forgets an executor three minutes after it was removed and
 //! then removes one whose pod lingers again; here the entry lives as long as its pod and three minutes more, so nothing is
 //! counted twice while it is there to be looked at. Memory is bounded by pods and by the last few ends.
 //!
 //! Every replica keeps these notes from its own watch, so that a grace that began goes on when another replica takes
-//! over. Only the leader tells.
+//! over. Only the leader reports, and the [`Mark`] in the Lease tells the next leader what is reported. What had ended
+//! before anybody led is history and no news.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::num::NonZeroI64;
@@ -13,15 +14,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use imbl::Vector;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use super::Now;
 use super::cause::{Cause, Left, by_whom, cause};
+use super::driver_at_end::{DriverAtEnd, TOGETHER};
 use super::election::Standing;
+use super::mark::{Found, Mark};
+use super::outages::Outages;
 use crate::driver::life;
 use crate::plant::{self, Bug};
 use crate::signature::Creator;
-use crate::snapshot::{Batch, Departed, Executor, Snapshot};
+use crate::snapshot::{Absence, Batch, Departed, Ended, Executor, Snapshot};
 use crate::spark::evidence::Evidence;
 use crate::spark::exit::{self, SparkView};
 use crate::spark::ids::{AppKey, PodKey};
@@ -34,14 +38,17 @@ pub const REMEMBERED: Duration = Duration::from_secs(180);
 const KEPT_UNTOLD: Duration = Duration::from_secs(600);
 /// How many ends are kept for people to ask about.
 const HISTORY: usize = 2048;
-/// An executor that ended so shortly after we first saw it had most likely ended before.
-const JUST_SEEN: Duration = Duration::from_secs(2);
 /// More than so many untold ends are not kept: nobody has led for a long time.
 const MOST_UNTOLD: usize = 20_000;
 /// Of more creators than these only those are counted of whom something is there.
 const MANY_CREATORS: usize = 16;
 /// How many failures are counted of one creator's executors: far above any limit that is not "never".
 const MOST_FAILURES: usize = 10_000;
+/// How long a new leader's watch may be behind that of the leader before.
+const CATCHES_UP: Duration = Duration::from_secs(60);
+/// A pod that changed after the mark but had ended so long before it was most likely reported by then. Clocks of nodes and
+/// replicas may be wrong.
+const LONG_BEFORE: SignedDuration = SignedDuration::from_secs(60);
 
 /// An end.
 #[derive(Clone, Debug, PartialEq)]
@@ -56,13 +63,13 @@ pub struct Exit {
     pub left: Left,
     /// When it was noted.
     pub at: Timestamp,
-    /// Whether the driver's pod that owned it was gone by then.
-    pub driver_gone: bool,
+    /// What had become of its driver by then.
+    pub driver: DriverAtEnd,
     /// For one that a poll did not find: when that was, and after how long an executor counts as missing.
     pub missing: Option<(Timestamp, Duration)>,
-    /// It had ended before we ever saw it.
+    /// It had ended before this process first listed pods.
     pub was_over: bool,
-    /// The replica that led before has most likely told it.
+    /// The replica that led before may have reported it, and cannot be asked.
     pub perhaps_told: bool,
 }
 
@@ -99,6 +106,11 @@ impl Exit {
         self.evidence().and_then(Evidence::ended_at).map_or(self.at, |ended| ended.min(self.at))
     }
 
+    /// The resourceVersion with which it ended; `None` where the watch has not shown its end.
+    fn version(&self) -> Option<u64> {
+        if self.left == Left::Vanished { None } else { self.executor.version.parse().ok() }
+    }
+
     /// The exit code, if a container told one.
     pub fn exit_code(&self) -> Option<i32> {
         self.evidence()?.exit_code
@@ -110,16 +122,11 @@ impl Exit {
         let evidence = self.evidence().unwrap_or(&nothing);
         let mut parts = evidence.words_of_end();
         if self.cause == Cause::Vanished {
-            parts.push("its pod is gone, and no event told so".to_owned());
+            parts.push("its pod is gone, and the watch did not show it".to_owned());
         }
         if self.cause == Cause::Deleted {
-            let who = by_whom(evidence).unwrap_or_else(|| {
-                match self.executor.template.owner.as_ref().filter(|_| self.driver_gone) {
-                    Some(owner) => format!("the garbage collector, most likely: its driver {} is gone", owner.name),
-                    None => "somebody unknown".to_owned(),
-                }
-            });
-            parts.push(format!("by {who}"));
+            let whom = by_whom(evidence).map(|who| format!("by {who}")).or_else(|| self.driver.took_along());
+            parts.push(whom.unwrap_or_else(|| "by somebody unknown".to_owned()));
         } else {
             parts.extend(evidence.disruption.as_ref().map(|words| format!("{}: {}", words.reason, words.message)));
         }
@@ -137,6 +144,8 @@ pub(super) struct Note {
     pub(super) since: Instant,
     /// Why it ended.
     pub(super) cause: Cause,
+    /// Whether it is still to be decided why, or to be told: nothing is done to its pod before.
+    pub(super) is_open: bool,
     /// When its pod was gone.
     gone: Option<Instant>,
 }
@@ -148,39 +157,88 @@ struct Roll {
     failures: HashMap<Option<Creator>, VecDeque<Instant>>,
 }
 
+/// An end of which the driver's may still be the reason.
+#[derive(Debug)]
+struct Undecided {
+    since: Instant,
+    exit: Exit,
+}
+
+/// What was found when this replica began to lead.
+#[derive(Clone, Copy, Debug)]
+struct Began {
+    at: Instant,
+    found: Found,
+}
+
 /// See the module's text.
 #[derive(Debug, Default)]
 pub struct Exits {
+    /// How long the end of a driver is awaited that would explain an executor's.
+    explained_within: Duration,
     apps: HashMap<AppKey, Roll>,
     history: Vector<Exit>,
+    undecided: VecDeque<Undecided>,
     untold: VecDeque<(Instant, Exit)>,
+    /// When this process first had a list of pods,
+    first_list: Option<Instant>,
+    /// and as of which resourceVersion.
+    first_version: Option<u64>,
     /// When another replica was last seen to lead.
     last_led: Option<Instant>,
+    began: Option<Began>,
+    /// When nothing could be seen.
+    pub(super) outages: Outages,
 }
 
 impl Exits {
+    /// The end of a driver that would explain an executor's is awaited for so long.
+    pub(super) fn waiting(explained_within: Duration) -> Exits {
+        Exits { explained_within, ..Exits::default() }
+    }
+
+    /// Pods were listed. What has ended in the first list had ended before we came.
+    pub(super) fn listed(&mut self, now: Instant) {
+        self.first_list.get_or_insert(now);
+    }
+
+    /// The first list was as of this resourceVersion.
+    pub(super) fn first_listed(&mut self, version: &str) {
+        self.first_version = version.parse().ok();
+    }
+
+    /// This replica leads from now on, after another one or as the first.
+    pub(super) fn took_over(&mut self, found: Found, now: Instant) {
+        self.began = Some(Began { at: now, found });
+    }
+
     /// Notes what a batch brought. Returns the applications in which something ended.
     pub fn note(&mut self, batch: &Batch, now: Now) -> Vec<AppKey> {
+        self.decide(&batch.snapshot, now, false);
         let mut apps = Vec::new();
-        for (app, executor) in batch.ended.values() {
-            self.end(app, executor, Left::Stays, now, None, false);
-            apps.push(app.clone());
+        for (uid, ended) in &batch.ended {
+            if batch.revived.contains_key(uid) {
+                // An end that was noted before is over; this one is another, with a grace of its own.
+                self.forget(&ended.app, uid);
+            }
+            self.end(ended, Left::Stays, now, None, &batch.snapshot);
+            if let Some(again) = batch.ended_again.get(uid) {
+                self.forget(&again.app, uid);
+                self.end(again, Left::Stays, now, None, &batch.snapshot);
+            }
+            apps.push(ended.app.clone());
         }
-        for (uid, app) in &batch.revived {
-            let Some(roll) = self.apps.get_mut(app) else { continue };
-            // Its container was started anew; should that end too, it is another end, with a grace of its own.
-            let ended_again = batch.snapshot.apps.get(app).is_some_and(|app| {
-                app.executors.values().any(|executor| executor.uid == *uid && executor.state.is_final())
-            });
-            match roll.notes.get_mut(uid) {
-                Some(note) if ended_again => note.since = now.at,
-                _ => _ = roll.notes.remove(uid),
+        for (uid, (app, executor)) in &batch.revived {
+            let there = batch.snapshot.executor(app.namespace(), &executor.name).map(|(_, there)| there);
+            if !there.is_some_and(|there| there.uid == *uid && there.state.is_final()) {
+                self.forget(app, uid);
             }
         }
         for departed in batch.departed.values() {
-            let left = if departed.told { Left::Deleted } else { Left::Vanished };
+            let left = if departed.absence == Absence::NotListed { Left::Vanished } else { Left::Deleted };
             let Departed { app, executor, missing, .. } = departed;
-            self.end(app, executor, left, now, *missing, driver_is_gone(&batch.snapshot, app, executor));
+            let ended = Ended { app: app.clone(), executor: executor.clone(), was_live: !executor.state.is_final() };
+            self.end(&ended, left, now, *missing, &batch.snapshot);
             if let Some(note) = self.apps.get_mut(app).and_then(|roll| roll.notes.get_mut(&executor.uid)) {
                 note.gone.get_or_insert(now.at);
             }
@@ -191,24 +249,50 @@ impl Exits {
         apps
     }
 
+    /// Its container runs again.
+    fn forget(&mut self, app: &AppKey, uid: &str) {
+        if let Some(roll) = self.apps.get_mut(app) {
+            roll.notes.remove(uid);
+        }
+    }
+
     fn end(
         &mut self,
-        app: &AppKey,
-        executor: &Arc<Executor>,
+        ended: &Ended,
         left: Left,
         now: Now,
         missing: Option<(Timestamp, Duration)>,
-        driver_gone: bool,
+        snapshot: &Snapshot,
     ) {
+        let Ended { app, executor, was_live } = ended;
         let roll = self.apps.entry(app.clone()).or_default();
         if let Some(note) = roll.notes.get_mut(&executor.uid) {
             note.gone = None; // A list from the past has brought it back; it will go again.
             return;
         }
-        let cause = cause(executor, left);
-        roll.notes.insert(executor.uid.clone(), Note { since: now.at, cause, gone: None });
+        let driver = DriverAtEnd::of(snapshot, app, executor);
         // Labelled before we looked: whoever did that has dealt with it, and it is kept only for those who ask.
-        let dealt_with = executor.inactive;
+        let dealt_with = executor.inactive && !was_live;
+        let was_over = !was_live
+            && left == Left::Stays
+            && executor.first_seen.is_none_or(|seen| self.first_list.is_some_and(|first| seen <= first));
+        let mut exit = Exit {
+            app: app.clone(),
+            executor: executor.clone(),
+            cause: cause(executor, left),
+            left,
+            at: now.wall,
+            driver,
+            missing,
+            was_over,
+            perhaps_told: false,
+        };
+        // Of one that had ended before we came, only times tell what came first.
+        if !(was_over && exit.driver.is_untimed()) {
+            exit.cause = exit.driver.explain(exit.cause, exit.evidence(), exit.at);
+        }
+        roll.notes
+            .insert(executor.uid.clone(), Note { since: now.at, cause: exit.cause, is_open: !dealt_with, gone: None });
         if executor.state == ExecutorPodState::Failed && !dealt_with {
             let failures = roll.failures.entry(executor.counts_to()).or_default();
             if failures.len() >= MOST_FAILURES {
@@ -216,34 +300,62 @@ impl Exits {
             }
             failures.push_back(now.at);
         }
-        let was_over = left == Left::Stays
-            && executor.first_seen.is_none_or(|seen| now.at.saturating_duration_since(seen) < JUST_SEEN);
-        let exit = Exit {
-            app: app.clone(),
-            executor: executor.clone(),
-            cause,
-            left,
-            at: now.wall,
-            driver_gone,
-            missing,
-            was_over,
-            perhaps_told: false,
-        };
-        if !dealt_with {
-            if self.untold.len() >= MOST_UNTOLD {
-                self.untold.pop_front();
-            }
-            self.untold.push_back((now.at, exit.clone()));
-        }
         if self.history.len() >= HISTORY {
             self.history.pop_front();
         }
-        self.history.push_back(exit);
+        self.history.push_back(exit.clone());
+        if dealt_with {
+            return;
+        }
+        let waits = exit.driver.open().is_some() && !was_over && !self.explained_within.is_zero();
+        if waits && DriverAtEnd::would_explain(exit.cause, exit.evidence()) {
+            self.undecided.push_back(Undecided { since: now.at, exit });
+        } else {
+            self.keep(now.at, exit);
+        }
+    }
+
+    fn keep(&mut self, since: Instant, exit: Exit) {
+        if self.untold.len() >= MOST_UNTOLD {
+            self.untold.pop_front();
+        }
+        self.untold.push_back((since, exit));
+    }
+
+    /// Looks again at the drivers of those whose end they may explain. `all`: whether what is not explained yet never will
+    /// be.
+    fn decide(&mut self, snapshot: &Snapshot, now: Now, all: bool) {
+        for mut undecided in std::mem::take(&mut self.undecided) {
+            let exit = &mut undecided.exit;
+            let age = now.at.saturating_duration_since(undecided.since);
+            let driver = DriverAtEnd::of(snapshot, &exit.app, &exit.executor);
+            // Of one that is gone, or going, nobody knows since when.
+            if !(driver.is_untimed() && exit.cause == Cause::Error && age > TOGETHER) {
+                exit.driver.learn(driver);
+            }
+            if exit.driver.open().is_some() && age < self.explained_within && !all {
+                self.undecided.push_back(undecided);
+                continue;
+            }
+            exit.cause = exit.driver.explain(exit.cause, exit.evidence(), exit.at);
+            let exit = undecided.exit;
+            let roll = self.apps.get_mut(&exit.app);
+            if let Some(note) = roll.and_then(|roll| roll.notes.get_mut(&exit.executor.uid)) {
+                note.cause = exit.cause;
+            }
+            let kept = self
+                .history
+                .iter()
+                .rposition(|kept| kept.executor.uid == exit.executor.uid && kept.at == exit.at && kept.app == exit.app);
+            if let Some(kept) = kept.and_then(|at| self.history.get_mut(at)) {
+                *kept = exit.clone();
+            }
+            self.keep(undecided.since, exit);
+        }
     }
 
     /// What is still to be told. A replica that is led by another keeps what it notes for a while: should that one
-    /// die, it is told again rather than never. What was noted longer than `takeover` ago was most likely told before;
-    /// it says so.
+    /// die, what its mark does not cover is told. `takeover` is how long a leader without a mark takes to tell.
     pub fn to_tell(&mut self, standing: Standing, takeover: Duration, now: Instant) -> Vec<Exit> {
         let age = |since: Instant| now.saturating_duration_since(since);
         match standing {
@@ -260,16 +372,82 @@ impl Exits {
                 Vec::new()
             }
             Standing::Leading => {
-                let all = std::mem::take(&mut self.untold).into_iter();
-                let led = self.last_led;
-                // It was told if somebody led for long enough after we noted it; or if it was over when we came, and
-                // somebody led before us.
-                let told = |since: Instant, exit: &Exit| {
-                    led.is_some_and(|led| exit.was_over || led.saturating_duration_since(since) >= takeover)
-                };
-                all.map(|(since, exit)| Exit { perhaps_told: told(since, &exit), ..exit }).collect()
+                let all = std::mem::take(&mut self.untold);
+                for (_, exit) in &all {
+                    let roll = self.apps.get_mut(&exit.app);
+                    if let Some(note) = roll.and_then(|roll| roll.notes.get_mut(&exit.executor.uid)) {
+                        note.is_open = false;
+                    }
+                }
+                let told = all.into_iter().filter_map(|(since, exit)| {
+                    let perhaps_told = self.was_told(since, &exit, takeover)?;
+                    Some(Exit { perhaps_told, ..exit })
+                });
+                told.collect()
             }
         }
+    }
+
+    /// Whether an end may have been told before this replica led; `None` for one that was, or that is history.
+    fn was_told(&self, since: Instant, exit: &Exit, takeover: Duration) -> Option<bool> {
+        // Our watch may show late what whoever led before has told.
+        let Some(began) = self.began.filter(|began| exit.was_over || since <= began.at + CATCHES_UP) else {
+            return Some(false);
+        };
+        let led_then = self.last_led.is_some_and(|led| since <= led);
+        let Some(mark) = began.found.mark.filter(|_| !plant::is(Bug::MarkIgnored)) else {
+            // A first installation, or a leader of a version without marks.
+            let led_on =
+                since <= began.at && self.last_led.is_some_and(|led| led.saturating_duration_since(since) >= takeover);
+            return (!exit.was_over && !led_on).then_some(led_then);
+        };
+        // It may have been told when it ended, and nobody knows when that was.
+        let Some(ended) = exit.version() else { return Some(true) };
+        match mark.covers(ended) {
+            Some(true) => return None,
+            None => return Some(true),
+            Some(false) => {}
+        }
+        let long_ago = exit.was_over && mark.at.duration_since(exit.ended_at()) >= LONG_BEFORE;
+        let before = began.found.taken.is_none_or(|taken| ended <= taken) && !began.found.is_released;
+        Some(long_ago || before)
+    }
+
+    /// Up to where every end is told, when the watch had shown everything up to `position` at the last note, and it is not
+    /// known whether what left the watch at `unsure` has ended.
+    pub fn mark(&self, position: u64, unsure: Option<u64>, now: Now) -> Mark {
+        let waiting = self.undecided.iter().map(|undecided| &undecided.exit);
+        let waiting = waiting.chain(self.untold.iter().map(|(_, exit)| exit));
+        let first = waiting.filter_map(Exit::version).min();
+        let through = first.map_or(position, |first| position.min(first.saturating_sub(1)));
+        // Our watch may be behind that of whoever led before. After a restore of etcd it stays so, and ours counts.
+        let lately = |within| self.began.filter(|began| now.at.saturating_duration_since(began.at) < within);
+        let before = lately(CATCHES_UP).and_then(|began| began.found.mark).map_or(0, |mark| mark.through);
+        // For as long as others keep what they have noted.
+        let found = lately(KEPT_UNTOLD).and_then(|began| began.found.mark);
+        let gap = found.and_then(|found| {
+            let own = self.first_version.filter(|first| *first > found.through).map(|first| (found.through, first));
+            own.into_iter().chain(found.gap).reduce(wider)
+        });
+        let unsure = unsure.filter(|unsure| *unsure <= position).map(|unsure| (unsure.saturating_sub(1), position));
+        let gap = gap.into_iter().chain(unsure).reduce(wider);
+        Mark { through: through.max(before), at: now.wall, gap }
+    }
+
+    /// Drivers' pods whose end would explain that of an executor, each once, sorted: those that no watch shows are to be read
+    /// again.
+    pub(super) fn explaining_drivers(&self) -> Vec<PodKey> {
+        let exits = self.undecided.iter().map(|undecided| &undecided.exit);
+        let mut all: Vec<PodKey> =
+            exits.filter_map(|exit| Some(PodKey::new(exit.app.namespace(), exit.driver.open()?))).collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    /// Decides what is undecided: nothing is to wait any more.
+    pub(super) fn close(&mut self, snapshot: &Snapshot, now: Now) {
+        self.decide(snapshot, now, true);
     }
 
     /// Forgets executors that are gone for long enough, and with its application what is counted of it.
@@ -306,11 +484,7 @@ impl Exits {
     }
 }
 
-/// Whether the driver's pod that owned an executor is there no more. Labelled drivers are in the picture, and the others
-/// are followed as long as an executor names them.
-fn driver_is_gone(snapshot: &Snapshot, app: &AppKey, executor: &Executor) -> bool {
-    let owner = executor.template.owner.as_ref().filter(|owner| owner.is_pod);
-    owner.is_some_and(|owner| {
-        snapshot.driver_pod(app.namespace(), &owner.name).is_none_or(|driver| driver.uid != owner.uid)
-    })
+/// One gap for two, and what lies between them.
+fn wider((from, to): (u64, u64), (also_from, also_to): (u64, u64)) -> (u64, u64) {
+    (from.min(also_from), to.max(also_to))
 }

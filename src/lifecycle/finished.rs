@@ -26,6 +26,8 @@ use crate::spark::habits::Habits;
 use crate::spark::ids::{AppKey, PodKey};
 use crate::spark::state::ExecutorPodState;
 
+/// When an executor is looked at again whose end is still to be told.
+const SOON: Duration = Duration::from_secs(1);
 /// A pod that is still there so long after it was to be gone hangs.
 const HANGS: SignedDuration = SignedDuration::from_secs(60);
 
@@ -129,14 +131,20 @@ fn of_crew(view: &View<'_>) -> Due {
     if !view.crew.is_certain && !plant::is(Bug::UnknownIsGone) {
         return due;
     }
-    let wait = match &view.crew.driver {
+    // How long the driver has, and how long after an outage in which it could not act.
+    let (wait, after) = match &view.crew.driver {
         DriverLife::Unknown if !plant::is(Bug::UnknownIsGone) => return due,
-        DriverLife::Gone | DriverLife::Unknown => Duration::ZERO,
-        DriverLife::Alive(_) if plant::is(Bug::NoGrace) => Duration::ZERO,
-        DriverLife::Alive(_) if plant::is(Bug::GraceIgnoresConf) => view.lifecycle.grace,
+        DriverLife::Gone | DriverLife::Unknown => (Duration::ZERO, Duration::ZERO),
+        DriverLife::Alive(_) if plant::is(Bug::NoGrace) => (Duration::ZERO, Duration::ZERO),
+        DriverLife::Alive(_) if plant::is(Bug::GraceIgnoresConf) => (view.lifecycle.grace, Duration::ZERO),
+        // It is planned again when the outage is over.
+        DriverLife::Alive(_) if view.exits.outages.is_out(view.now.at) && !plant::is(Bug::GraceCountsOutages) => {
+            return due;
+        }
         DriverLife::Alive(driver) => {
             let conf = view.snapshot.conf(&driver.uid).map_or_else(Habits::default, |conf| conf.habits);
-            view.lifecycle.grace.max(conf.notices_within())
+            let notices = conf.notices_within();
+            (view.lifecycle.grace.max(notices), notices.min(view.lifecycle.grace))
         }
     };
     let gone = match (&view.crew.driver, view.last_driver) {
@@ -156,6 +164,12 @@ fn of_crew(view: &View<'_>) -> Due {
             continue;
         }
         let (since, cause) = match view.exits.of(view.key, &executor.uid) {
+            // What is done to it before that, a next leader would take for dealt with.
+            Some(note) if note.is_open && !plant::is(Bug::ActsBeforeTelling) => {
+                let soon = view.now.at + SOON;
+                due.later = Some(due.later.map_or(soon, |later| later.min(soon)));
+                continue;
+            }
             Some(note) => (note.since, note.cause),
             None if running => (view.now.at, Cause::Deleted),
             None => continue,
@@ -169,7 +183,8 @@ fn of_crew(view: &View<'_>) -> Due {
             }
             Finished::Label | Finished::Delete => (Finish::Label, wait),
         };
-        let Some(at) = since_or_wall(view, executor, since, wait).checked_add(wait) else { continue };
+        let since = since_or_wall(view, executor, since, wait);
+        let Some(at) = view.exits.outages.due(since, wait, after) else { continue };
         if at <= view.now.at {
             due.actions.push(Action::Finish {
                 executor: PodKey::new(view.key.namespace(), &executor.name),

@@ -9,16 +9,24 @@ mod adopt;
 pub mod cause;
 mod checks;
 pub mod desk;
+pub mod driver_at_end;
 pub mod election;
 pub mod exits;
 pub mod finished;
 mod groups;
+mod lookups;
+pub mod mark;
 pub mod memory;
+pub mod outages;
 pub mod pace;
 mod plan;
+pub mod queue;
 mod reads;
 pub mod report;
 pub mod tally;
+mod tombstones;
+pub mod turn;
+mod walk;
 
 use std::time::Instant;
 
@@ -35,7 +43,7 @@ pub struct Now {
 
 pub use action::{Action, DriverRef, Finish, Told};
 pub use checks::Polled;
-pub use desk::{Answer, Desk, Settings, Turn};
+pub use desk::Desk;
 pub use election::Standing;
 pub use exits::{Exit, Exits};
 pub(crate) use groups::owner_reference;
@@ -43,3 +51,4 @@ pub use memory::Memory;
 pub use pace::CrewKey;
 pub use plan::{Plan, plan};
 pub use reads::{Read, interests, reads};
+pub use turn::{Answer, Settings, Turn};

@@ -1,7 +1,8 @@
 //! When actions may be done: those for the executors of one creator one batch after another, ever more slowly where they
 //! fail or are undone, and never because of what is done, or fails, for the executors of another.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::action::Action;
@@ -18,6 +19,8 @@ const AT_ONCE: usize = 16;
 const OF_ONE_APP: usize = 4;
 /// And how many of those of one namespace: a tenant may have any number of applications.
 const OF_ONE_NAMESPACE: usize = 12;
+/// How many actions of each kind a batch has: the rest waits until others had their turn, and no kind waits for another.
+const BATCH: usize = 50;
 /// The first pause after a failure; each further one is twice as long, up to [`LONGEST_PAUSE`].
 pub(super) const PAUSE: Duration = Duration::from_millis(500);
 /// The longest pause after a failure.
@@ -41,107 +44,246 @@ pub struct CrewKey {
 /// How often something happened in a row, and until when it is paused for.
 type Pause = (u32, Instant);
 
+/// Why a whole application has to wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Held {
+    /// It need not.
+    No,
+    /// Until this time.
+    Until(Instant),
+    /// Until [`Pace::done`] says that it is to be planned again.
+    Acting,
+}
+
+/// Actions that are on the way.
+#[derive(Debug)]
+struct Acting {
+    batch: Vec<Action>,
+    /// What comes after, as it was planned last.
+    rest: Vec<Action>,
+    /// So many batches may follow as parts of the same plan.
+    budget: usize,
+    /// Something of the plan was written before this batch.
+    wrote: bool,
+    /// The application is to be planned again when it is done.
+    again: bool,
+}
+
+impl Acting {
+    fn is(&self, actions: &[Action]) -> bool {
+        self.batch.len() + self.rest.len() == actions.len() && self.batch.iter().chain(&self.rest).eq(actions)
+    }
+}
+
 /// See the module's text.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     /// What is on the way.
-    acting: BTreeMap<CrewKey, Vec<Action>>,
-    /// What was planned and has no place yet, in the order in which it was first planned: whoever is planned again and again
-    /// is not before others.
-    ready: VecDeque<CrewKey>,
-    planned: BTreeMap<CrewKey, Vec<Action>>,
+    acting: BTreeMap<CrewKey, Acting>,
+    /// How many of those are of which namespace.
+    of_namespace: HashMap<Arc<str>, usize>,
+    /// What was planned and has no place yet.
+    planned: BTreeMap<CrewKey, Planned>,
+    /// Namespaces with something planned, and then their applications, in turn: whoever plans again and again, or has a
+    /// thousand applications, is not before others.
+    turns: VecDeque<Arc<str>>,
+    ready: HashMap<Arc<str>, Ready>,
     failures: BTreeMap<CrewKey, Pause>,
     writes: BTreeMap<CrewKey, Pause>,
-    /// Those whose application is to be planned again as soon as they may act.
-    waiting: BTreeSet<CrewKey>,
+}
+
+#[derive(Debug)]
+struct Planned {
+    actions: Vec<Action>,
+    wrote: bool,
+    budget: usize,
+}
+
+/// What is planned in a namespace.
+#[derive(Debug, Default)]
+struct Ready {
+    turns: VecDeque<AppKey>,
+    /// The crews of each application in the order in which they were planned. May hold some of which nothing is planned now.
+    crews: HashMap<AppKey, VecDeque<CrewKey>>,
 }
 
 impl Pace {
-    /// Whether a whole application has to wait, which is then planned again in time: where all its executors are of one
-    /// creator, a plan before it may act is wasted.
-    pub(super) fn holds(&mut self, app: &AppKey, now: Instant, snapshot: &Snapshot) -> bool {
-        let acting = of_app(self.acting.range(&first(app)..), app, |(key, _)| *key).map(|(key, _)| key);
-        let paused = [&self.failures, &self.writes].into_iter().flat_map(|pauses| {
-            let pauses = of_app(pauses.range(&first(app)..), app, |(key, _)| *key);
-            pauses.filter(|(_, (_, until))| *until > now).map(|(key, _)| key)
-        });
-        let Some(held) = acting.chain(paused).next().cloned() else { return false };
-        if !snapshot.apps.get(app).is_some_and(|app| life::is_all_of(app, held.creator)) {
-            return false;
+    /// Whether a whole application has to wait: where all its executors are of one creator, a plan before it may act is
+    /// wasted.
+    pub(super) fn holds(&mut self, app: &AppKey, now: Instant, snapshot: &Snapshot) -> Held {
+        let is_alone = |creator| snapshot.apps.get(app).is_some_and(|app| life::is_all_of(app, creator));
+        let acting = self.acting.range_mut(first(app)..).next().filter(|(key, _)| key.app == *app);
+        if let Some((key, acting)) = acting {
+            if acting.rest.is_empty() && is_alone(key.creator) {
+                acting.again = true;
+                return Held::Acting;
+            }
+            return Held::No;
         }
-        self.waiting.insert(held);
-        true
+        let paused = [&self.failures, &self.writes].into_iter().flat_map(|pauses| {
+            let pauses = pauses.range(first(app)..).take_while(|(key, _)| key.app == *app);
+            pauses.filter(|(_, (_, until))| *until > now).map(|(key, (_, until))| (key, *until))
+        });
+        match paused.max_by_key(|(_, until)| *until) {
+            Some((key, until)) if is_alone(key.creator) => Held::Until(until),
+            _ => Held::No,
+        }
     }
 
-    /// Takes a plan over: what may be done is done when there is a place for it, the rest is planned again when it may be.
-    pub(super) fn plan(&mut self, app: &AppKey, plan: Plan, now: Instant) {
-        let failed = of_app(self.failures.range(&first(app)..), app, |(key, _)| *key).map(|(key, _)| key);
-        let planned = of_app(self.planned.range(&first(app)..), app, |(key, _)| *key).map(|(key, _)| key);
+    /// Takes a plan over: what may be done is done when there is a place for it. Returns when the application is to be planned
+    /// again for what may not be done yet.
+    pub(super) fn plan(&mut self, app: &AppKey, plan: Plan, now: Instant) -> Option<Instant> {
+        let failed = self.failures.range(first(app)..).map(|(key, _)| key).take_while(|key| key.app == *app);
+        let planned = self.planned.range(first(app)..).map(|(key, _)| key).take_while(|key| key.app == *app);
         let idle = failed.chain(planned).filter(|key| !plan.crews.contains_key(&key.creator));
         for key in idle.cloned().collect::<Vec<_>>() {
             self.failures.remove(&key);
             self.planned.remove(&key);
         }
+        let mut again: Option<Instant> = None;
         for (creator, actions) in plan.crews {
             let key = CrewKey { app: app.clone(), creator };
-            if self.acting.get(&key) == Some(&actions) {
-                // The same actions are being done. If they were planned again, many creators would cause endless plans.
+            if let Some(acting) = self.acting.get_mut(&key) {
+                // If the same actions were planned again, many creators would cause endless plans.
+                if !acting.is(&actions) {
+                    acting.again |= acting.rest.is_empty();
+                    if !acting.again {
+                        acting.rest = actions.into_iter().filter(|action| !acting.batch.contains(action)).collect();
+                    }
+                }
                 continue;
             }
-            if self.acting.contains_key(&key) || self.is_paused(&key, now) {
+            if let Some(until) = self.paused_until(&key, now) {
                 self.planned.remove(&key);
-                self.waiting.insert(key);
-            } else if self.planned.insert(key.clone(), actions).is_none() {
-                self.ready.push_back(key);
+                again = Some(again.map_or(until, |again| again.min(until)));
+                continue;
+            }
+            match self.planned.get_mut(&key) {
+                Some(planned) => planned.actions = actions,
+                None => {
+                    let budget = actions.len().div_ceil(BATCH);
+                    self.planned.insert(key.clone(), Planned { actions, wrote: false, budget });
+                    self.line_up(key);
+                }
             }
         }
+        again
     }
 
-    /// What begins now: the oldest first, and neither an application nor a namespace takes all places.
+    /// Puts a crew at the end of its application's, and that at the end of its namespace's.
+    fn line_up(&mut self, key: CrewKey) {
+        let namespace: Arc<str> = key.app.namespace().into();
+        let ready = self.ready.entry(namespace.clone()).or_insert_with(|| {
+            self.turns.push_back(namespace);
+            Ready::default()
+        });
+        let crews = ready.crews.entry(key.app.clone()).or_insert_with(|| {
+            ready.turns.push_back(key.app.clone());
+            VecDeque::new()
+        });
+        crews.push_back(key);
+    }
+
+    /// What begins now: namespaces in turn, and in each its applications in turn; neither takes all places.
     pub(super) fn begin(&mut self) -> Vec<(CrewKey, Vec<Action>)> {
         let mut begun = Vec::new();
-        let mut passed = VecDeque::new();
+        // Namespaces that cannot begin anything now: all their applications that have something planned are at their limit.
+        let mut passed = 0;
         while self.acting.len() < AT_ONCE
-            && let Some(key) = self.ready.pop_front()
+            && passed < self.turns.len()
+            && let Some(namespace) = self.turns.pop_front()
         {
-            // It was planned again since, with nothing to do.
-            if !self.planned.contains_key(&key) {
-                continue;
+            match self.next_of(&namespace) {
+                Some(key) => {
+                    passed = 0;
+                    begun.extend(self.start(key, &namespace));
+                }
+                None => passed += 1,
             }
-            let of_namespace = self.acting.keys().filter(|acting| acting.app.namespace() == key.app.namespace());
-            if of_app(self.acting.range(&first(&key.app)..), &key.app, |(key, _)| *key).count() >= OF_ONE_APP
-                || of_namespace.count() >= OF_ONE_NAMESPACE
-            {
-                passed.push_back(key);
-            } else if let Some(actions) = self.planned.remove(&key) {
-                self.acting.insert(key.clone(), actions.clone());
-                begun.push((key, actions));
+            if self.ready.get(&namespace).is_some_and(|ready| ready.turns.is_empty()) {
+                self.ready.remove(&namespace);
+            } else {
+                self.turns.push_back(namespace);
             }
         }
-        passed.append(&mut self.ready);
-        self.ready = passed;
         begun
     }
 
-    fn is_paused(&self, key: &CrewKey, now: Instant) -> bool {
-        [&self.failures, &self.writes].iter().any(|pauses| pauses.get(key).is_some_and(|(_, until)| *until > now))
+    /// The crew of a namespace whose turn it is.
+    fn next_of(&mut self, namespace: &Arc<str>) -> Option<CrewKey> {
+        if self.of_namespace.get(namespace).is_some_and(|acting| *acting >= OF_ONE_NAMESPACE) {
+            return None;
+        }
+        let ready = self.ready.get_mut(namespace)?;
+        // An application at its limit is passed over; of those there are no more than there are places.
+        for _ in 0..ready.turns.len() {
+            let app = ready.turns.pop_front()?;
+            let acting = self.acting.range(first(&app)..).take_while(|(key, _)| key.app == app).count();
+            let crews = ready.crews.get_mut(&app)?;
+            // Some were planned again since, with nothing to do.
+            while crews.front().is_some_and(|key| !self.planned.contains_key(key)) {
+                crews.pop_front();
+            }
+            let next = if acting < OF_ONE_APP { crews.pop_front() } else { None };
+            if crews.is_empty() {
+                ready.crews.remove(&app);
+            } else {
+                ready.turns.push_back(app);
+            }
+            if next.is_some() {
+                return next;
+            }
+        }
+        None
     }
 
-    /// A batch was done, or a part of it failed.
-    pub(super) fn done(&mut self, key: &CrewKey, failed: bool, wrote: bool, now: Instant) {
-        self.acting.remove(key);
+    fn start(&mut self, key: CrewKey, namespace: &Arc<str>) -> Option<(CrewKey, Vec<Action>)> {
+        let Planned { actions, wrote, budget } = self.planned.remove(&key)?;
+        let mut of_kind: HashMap<&'static str, usize> = HashMap::new();
+        let (actions, rest): (Vec<Action>, Vec<Action>) = actions.into_iter().partition(|action| {
+            let count = of_kind.entry(action.name()).or_default();
+            *count += 1;
+            *count <= BATCH
+        });
+        let acting = Acting { batch: actions.clone(), rest, budget: budget.saturating_sub(1), wrote, again: false };
+        self.acting.insert(key.clone(), acting);
+        *self.of_namespace.entry(namespace.clone()).or_default() += 1;
+        Some((key, actions))
+    }
+
+    /// Until when no actions for a creator's executors begin.
+    fn paused_until(&self, key: &CrewKey, now: Instant) -> Option<Instant> {
+        let until = [&self.failures, &self.writes].into_iter().filter_map(|pauses| Some(pauses.get(key)?.1)).max();
+        until.filter(|until| *until > now)
+    }
+
+    /// A batch was done, or a part of it failed. Returns when its application is to be planned again, if it is.
+    pub(super) fn done(&mut self, key: &CrewKey, failed: bool, wrote: bool, now: Instant) -> Option<Instant> {
+        let Acting { rest, budget, wrote: wrote_before, mut again, .. } = self.acting.remove(key)?;
+        if let Some(count) = self.of_namespace.get_mut(key.app.namespace()) {
+            *count -= 1;
+            if *count == 0 {
+                self.of_namespace.remove(key.app.namespace());
+            }
+        }
+        let wrote = wrote || wrote_before;
         if failed {
             let count = self.failures.get(key).map_or(0, |(count, _)| *count).saturating_add(1);
             self.failures.insert(key.clone(), (count, now + pause(count)));
-            if !plant::is(Bug::ActionNotRetried) {
-                self.waiting.insert(key.clone());
-            }
         } else {
             self.failures.remove(key);
         }
+        if !rest.is_empty() && !failed && budget > 0 {
+            self.planned.insert(key.clone(), Planned { actions: rest, wrote, budget });
+            self.line_up(key.clone());
+            return None;
+        }
+        again |= !rest.is_empty();
         if wrote {
             self.slow_down(key, now);
         }
+        let retried = failed && !plant::is(Bug::ActionNotRetried);
+        (again || retried).then(|| self.paused_until(key, now).unwrap_or(now))
     }
 
     /// Somebody may undo what we do. Who acts again and again upon the same executors does so ever more slowly.
@@ -150,46 +292,27 @@ impl Pace {
         let count = recent.map_or(0, |(count, _)| *count).saturating_add(1);
         let pause = if count > UNPACED { pause(count - UNPACED).min(SLOWEST) } else { Duration::ZERO };
         self.writes.insert(key.clone(), (count, now + pause));
-        self.writes.retain(|_, (_, until)| now.saturating_duration_since(*until) < QUIET);
     }
 
-    /// Applications that are to be planned again, for whom they waited may act.
-    pub(super) fn freed(&mut self, now: Instant) -> BTreeSet<AppKey> {
-        let waiting = std::mem::take(&mut self.waiting).into_iter();
-        let (held, free): (_, BTreeSet<CrewKey>) =
-            waiting.partition(|key| self.acting.contains_key(key) || self.is_paused(key, now));
-        self.waiting = held;
-        free.into_iter().map(|key| key.app).collect()
+    /// Forgets writes that are long past.
+    pub(super) fn sweep(&mut self, now: Instant) {
+        self.writes.retain(|_, (_, until)| now.saturating_duration_since(*until) < QUIET);
     }
 
     /// Another replica leads: nothing is to be done any more.
     pub(super) fn give_up(&mut self) {
-        self.waiting.clear();
-        self.ready.clear();
         self.planned.clear();
-    }
-
-    /// When the first pause of a waiting creator ends. The end of running actions needs no time: `done` is called then.
-    pub(super) fn next(&self) -> Option<Instant> {
-        let waiting = self.waiting.iter().filter(|key| !self.acting.contains_key(*key));
-        let until =
-            |key: &CrewKey| [&self.failures, &self.writes].iter().filter_map(|pauses| Some(pauses.get(key)?.1)).max();
-        waiting.filter_map(until).min()
+        self.ready.clear();
+        self.turns.clear();
+        for acting in self.acting.values_mut() {
+            acting.rest.clear();
+        }
     }
 }
 
 /// Where the keys of an application begin.
 fn first(app: &AppKey) -> CrewKey {
     CrewKey { app: app.clone(), creator: None }
-}
-
-/// Those of an application, of what begins with it.
-fn of_app<'a, T: 'a>(
-    all: impl Iterator<Item = T> + 'a,
-    app: &'a AppKey,
-    key: impl Fn(&T) -> &CrewKey + 'a,
-) -> impl Iterator<Item = T> + 'a {
-    all.take_while(move |one| key(one).app == *app)
 }
 
 /// A pause that grows, for what is tried again and again.
@@ -199,6 +322,8 @@ pub(crate) fn pause(failures: u32) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use crate::lifecycle::action::Told;
     use crate::reason::Reason;
@@ -239,14 +364,14 @@ mod tests {
         pace.plan(&app("a"), says(100), now);
         let mut seen: BTreeSet<CrewKey> = begun.iter().map(|(key, _)| key.clone()).collect();
         while let Some((key, _)) = begun.pop() {
-            pace.done(&key, false, false, now);
+            assert_eq!(pace.done(&key, false, false, now), None);
             for (key, actions) in pace.begin() {
                 assert!(actions.len() == 1 && (seen.insert(key.clone()) || seen.len() == 100));
                 begun.push((key, actions));
             }
         }
         assert_eq!(seen.len(), 100);
-        assert!(pace.freed(now).is_empty() && pace.begin().is_empty() && pace.next().is_none());
+        assert!(pace.begin().is_empty() && pace.turns.is_empty() && pace.ready.is_empty());
     }
 
     #[test]
@@ -271,22 +396,19 @@ mod tests {
         for _ in 0..1000 {
             let Some((key, _)) = begun.pop() else { break };
             batches += 1;
-            pace.done(&key, false, false, now);
-            if !pace.freed(now).is_empty() {
+            if pace.done(&key, false, false, now).is_some() {
                 pace.plan(&app("a"), says(100), now);
             }
             begun.extend(pace.begin());
         }
         assert!(begun.is_empty() && batches == 100, "{batches}");
-        assert!(pace.freed(now).is_empty());
         // What differs from what is on the way is planned again.
         pace.plan(&app("a"), says(1), now);
         let (key, _) = pace.begin().pop().unwrap();
         let mut other = says(1);
         other.add(creator(0), says(1).into_actions());
         pace.plan(&app("a"), other, now);
-        pace.done(&key, false, false, now);
-        assert_eq!(pace.freed(now), BTreeSet::from([app("a")]));
+        assert_eq!(pace.done(&key, false, false, now), Some(now));
     }
 
     #[test]
@@ -302,7 +424,55 @@ mod tests {
         assert!(pace.begin().is_empty());
         pace.plan(&app("a"), says(1), now);
         pace.give_up();
-        assert!(pace.begin().is_empty() && pace.freed(now).is_empty());
+        assert!(pace.begin().is_empty());
+    }
+
+    /// A plan of so many actions for one creator.
+    fn long(actions: usize) -> Plan {
+        let mut plan = Plan::default();
+        (0..actions).for_each(|_| plan.add(creator(0), says(1).into_actions()));
+        plan
+    }
+
+    #[test]
+    fn a_long_plan_lets_others_in_between_and_is_no_ones_undoing() {
+        let now = clock::instant();
+        let mut pace = Pace::default();
+        for n in 0..OF_ONE_NAMESPACE {
+            pace.plan(&app(&format!("a{n}")), long(1500), now);
+        }
+        let mut begun = pace.begin();
+        assert!(begun.len() == OF_ONE_NAMESPACE && begun.iter().all(|(_, actions)| actions.len() == BATCH));
+        pace.plan(&app("z"), says(1), now);
+        assert!(pace.begin().is_empty(), "the namespace has all its places");
+        assert_eq!(pace.done(&begun.pop().unwrap().0, false, true, now), None);
+        let next = pace.begin();
+        assert_eq!((next.len(), &next[0].0.app), (1, &app("z")), "it has waited longer than the rest of the other");
+        // Thirty batches are one plan, and no reason to be slow.
+        let mut pace = Pace::default();
+        pace.plan(&app("a"), long(1500), now);
+        let mut count = 0;
+        while let Some((key, actions)) = pace.begin().pop() {
+            count += actions.len();
+            pace.done(&key, false, true, now);
+        }
+        assert_eq!(count, 1500);
+        assert_eq!(pace.holds(&app("a"), now, &Snapshot::default()), Held::No);
+        assert_eq!(pace.writes.values().map(|(count, _)| *count).collect::<Vec<_>>(), [1]);
+    }
+
+    #[test]
+    fn what_fails_is_not_gone_on_with() {
+        let now = clock::instant();
+        let mut pace = Pace::default();
+        pace.plan(&app("a"), long(100), now);
+        let (key, _) = pace.begin().pop().unwrap();
+        assert_eq!(pace.done(&key, true, true, now), Some(now + PAUSE));
+        assert!(pace.begin().is_empty());
+        assert_eq!(pace.plan(&app("a"), long(100), now), Some(now + PAUSE));
+        assert!(pace.begin().is_empty());
+        assert_eq!(pace.plan(&app("a"), long(100), now + PAUSE), None);
+        assert_eq!(pace.begin().len(), 1);
     }
 
     #[test]

@@ -7,9 +7,14 @@ use std::sync::Arc;
 
 use super::plan::groups_of;
 use crate::driver::resolve;
+use crate::plant::{self, Bug};
 use crate::policy::{Policies, Policy};
 use crate::snapshot::{App, DriverPod, Executor, Followed, Seat, Snapshot};
 use crate::spark::ids::{AppKey, PodKey};
+
+/// So many addresses of drivers are looked for for one application: its executors name one, or a few where a driver was
+/// started anew.
+const MOST_ADDRESSES: usize = 3;
 
 /// One object to read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -34,16 +39,18 @@ pub fn reads(snapshot: &Snapshot, key: &AppKey, policies: &Policies, learned: &[
 
 /// Everything read by name that an application's plan rests on, known or not.
 pub fn interests(snapshot: &Snapshot, key: &AppKey, policies: &Policies, learned: &[&str]) -> Vec<Read> {
-    asked(snapshot, key, policies, learned).0
+    asked(snapshot, key, policies, learned, true).0
 }
 
 /// The interests, and followed pods that an application's executors know under another uid than the one that was read: the
-/// pod may have been made anew since. In one pass, for there may be a hundred thousand executors.
+/// pod may have been made anew since. In one pass, for there may be a hundred thousand executors. Addresses are looked for
+/// only by the leader: adoption is all that rests on them.
 pub(super) fn asked(
     snapshot: &Snapshot,
     key: &AppKey,
     policies: &Policies,
     learned: &[&str],
+    leads: bool,
 ) -> (Vec<Read>, Vec<(PodKey, Arc<str>)>) {
     let nothing = App::default();
     let app = snapshot.apps.get(key).map_or(&nothing, |app| &**app);
@@ -55,6 +62,7 @@ pub(super) fn asked(
     let owners = owners.filter(|owner| resolve::is_pod_name(&owner.name) && app.driver(&owner.name).is_none());
     wanted.extend(owners.map(|owner| Read::Pod(PodKey::new(key.namespace(), &owner.name))));
     let mut outdated = Vec::new();
+    let mut addresses = 0;
     for executor in one_of_each(undecided(app)) {
         for (pod, uid) in named(key, executor) {
             let is_outdated = match snapshot.followed.get(&pod) {
@@ -71,10 +79,14 @@ pub(super) fn asked(
             && executor.template.owner.is_none()
             && let Some(host) = executor.template.driver_host.as_ref().filter(|host| host.parse::<IpAddr>().is_ok())
         {
-            wanted.push(match snapshot.driver_at(key.namespace(), host) {
-                Some(driver) => Read::Pod(PodKey::new(key.namespace(), &driver.name)),
-                None => Read::Address(key.namespace().into(), host.clone()),
-            });
+            match snapshot.driver_at(key.namespace(), host) {
+                Some(driver) => wanted.push(Read::Pod(PodKey::new(key.namespace(), &driver.name))),
+                None if (leads && addresses < MOST_ADDRESSES) || plant::is(Bug::AddressesNeverRest) => {
+                    addresses += 1;
+                    wanted.push(Read::Address(key.namespace().into(), host.clone()));
+                }
+                None => {}
+            }
         }
     }
     wanted.sort_unstable();
@@ -84,9 +96,11 @@ pub(super) fn asked(
             Read::Pod(pod) => followed(snapshot, pod),
             _ => None,
         });
-        // Of one that has ended too: it says whether finished executors are kept.
+        // Of one that has ended too, where executors are left: it says whether finished ones are kept.
+        let is_left = undecided(app).next().is_some();
         let drivers: Vec<Arc<DriverPod>> = app.drivers.iter().cloned().chain(followed).collect();
-        wanted.extend(drivers.iter().filter_map(|driver| conf_of(snapshot, key, driver)));
+        let drivers = drivers.iter().filter(|driver| is_left || driver.is_live());
+        wanted.extend(drivers.filter_map(|driver| conf_of(snapshot, key, driver)));
         wanted.sort_unstable();
         wanted.dedup();
     }

@@ -31,6 +31,8 @@ pub struct Subject {
     pub uid: Arc<str>,
     /// Why executors ended.
     pub cause: Cause,
+    /// Whether these ends may have been counted by the replica that led before.
+    pub perhaps_told: bool,
 }
 
 /// An Event to be written.
@@ -128,9 +130,25 @@ impl Tally {
         waiting.map(|entry| if entry.due > now { entry.due } else { now + REFILL }).min()
     }
 
-    /// Not the leader any more: others tell from now on.
-    pub fn clear(&mut self) {
-        *self = Tally::default();
+    /// What was on the way is not, and is tried again: the lease was lost, perhaps for a moment only.
+    pub fn interrupt(&mut self) {
+        self.entries.values_mut().for_each(|entry| entry.in_flight = false);
+    }
+
+    /// Another replica leads: nothing is written any more. Returns how many ends were counted and never written.
+    pub fn give_up(&mut self) -> u64 {
+        let entries = std::mem::take(self).entries;
+        entries.values().map(|entry| u64::from(entry.count.saturating_sub(entry.written))).sum()
+    }
+
+    /// Everything that is not written yet, at most so many: nothing is written after this.
+    pub fn flush(&mut self, most: usize) -> Vec<Notice> {
+        let open = self.entries.iter_mut().filter(|(_, entry)| !entry.in_flight && entry.written != entry.count);
+        let notices = open.take(most).map(|(subject, entry)| {
+            entry.in_flight = true;
+            Notice { subject: subject.clone(), count: entry.count, message: entry.message.clone() }
+        });
+        notices.collect()
     }
 }
 
@@ -142,12 +160,14 @@ fn subject(exit: &Exit, snapshot: &Snapshot) -> Subject {
     let owner = || owner.map(|owner| (owner.name.clone(), owner.uid.clone()));
     let own = || (exit.executor.name.clone(), exit.executor.uid.clone());
     let (name, uid) = owner().or(labelled).unwrap_or_else(own);
-    Subject { pod: PodKey::new(exit.app.namespace(), &name), uid, cause: exit.cause }
+    let pod = PodKey::new(exit.app.namespace(), &name);
+    Subject { pod, uid, cause: exit.cause, perhaps_told: exit.perhaps_told }
 }
 
 fn message(exit: &Exit) -> String {
     let node = exit.executor.node.as_deref().map_or_else(String::new, |node| format!(" on {node}"));
     let detail = exit.detail();
     let colon = if detail.is_empty() { "" } else { ": " };
-    format!("{} ({}{node}): {}{colon}{detail}", exit.cause, exit.executor.name, exit.cause.text())
+    let perhaps = if exit.perhaps_told { " (may have been counted before)" } else { "" };
+    format!("{} ({}{node}): {}{colon}{detail}{perhaps}", exit.cause, exit.executor.name, exit.cause.text())
 }

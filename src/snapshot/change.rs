@@ -81,9 +81,9 @@ pub struct Effect {
     /// Applications that changed, so that only those are planned again.
     pub touched: Vec<AppKey>,
     /// Executors that were seen in a final state for the first time.
-    pub ended: Vec<(AppKey, Arc<Executor>)>,
-    /// Executors, by uid, that run again after a final state: their container was started anew.
-    pub revived: Vec<(AppKey, Arc<str>)>,
+    pub ended: Vec<Ended>,
+    /// Executors that run again after a final state: their container was started anew.
+    pub revived: Vec<(AppKey, Arc<Executor>)>,
     /// Executors whose pods are gone.
     pub departed: Vec<Departed>,
 }
@@ -94,6 +94,29 @@ impl From<Vec<AppKey>> for Effect {
     }
 }
 
+/// An executor that was seen in a final state for the first time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ended {
+    /// Whose it is.
+    pub app: AppKey,
+    /// As it was seen in that state first.
+    pub executor: Arc<Executor>,
+    /// Whether it was seen in another state before.
+    pub was_live: bool,
+}
+
+/// What says that an executor's pod is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Absence {
+    /// The watch showed its deletion.
+    Deleted,
+    /// The watch showed that it left the watched pods. It was not asked to go: its labels may have changed, or somebody
+    /// deleted it by force.
+    Unselected,
+    /// A list does not have it.
+    NotListed,
+}
+
 /// An executor whose pod is gone.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Departed {
@@ -101,15 +124,15 @@ pub struct Departed {
     pub app: AppKey,
     /// As it was seen last.
     pub executor: Arc<Executor>,
-    /// Whether an event said so; otherwise a list did not have it.
-    pub told: bool,
+    /// What says so.
+    pub absence: Absence,
     /// For one that a poll did not have: when that was read, and how long an executor must be there to count as missing.
     pub missing: Option<(Timestamp, Duration)>,
 }
 
 impl Departed {
-    fn of(app: &AppKey, executor: Arc<Executor>, told: bool) -> Departed {
-        Departed { app: app.clone(), executor, told, missing: None }
+    fn of(app: &AppKey, executor: Arc<Executor>, absence: Absence) -> Departed {
+        Departed { app: app.clone(), executor, absence, missing: None }
     }
 }
 
@@ -149,6 +172,9 @@ impl Snapshot {
                 let (key, uid) = (sighting.key(), sighting.uid().clone());
                 let Effect { touched, ended, revived, departed } = self.see(sighting);
                 let mut effect = self.lose(&key, &uid);
+                for departed in effect.departed.iter_mut().filter(|departed| may_be_there(&departed.executor)) {
+                    departed.absence = Absence::Unselected;
+                }
                 effect.touched.extend(touched);
                 effect.departed.extend(departed);
                 Effect { ended, revived, ..effect }
@@ -159,10 +185,10 @@ impl Snapshot {
     }
 
     /// Every executor that is in a final state.
-    pub(super) fn finals(&self) -> impl Iterator<Item = (AppKey, Arc<Executor>)> + '_ {
+    pub(super) fn finals(&self) -> impl Iterator<Item = Ended> + '_ {
         self.apps.iter().flat_map(|(key, app)| {
             let ended = app.executors.values().filter(|executor| executor.state.is_final());
-            ended.map(|executor| (key.clone(), executor.clone()))
+            ended.map(|executor| Ended { app: key.clone(), executor: executor.clone(), was_live: false })
         })
     }
 
@@ -304,7 +330,7 @@ impl Snapshot {
         if self.places.get(&at).is_some_and(|old| *old != place)
             && let Some((old, executor)) = self.remove(app.namespace(), &driver.name)
         {
-            effect.departed.extend(executor.map(|executor| Departed::of(&old, executor, true)));
+            effect.departed.extend(executor.map(|executor| Departed::of(&old, executor, Absence::Deleted)));
             effect.touched.extend(Some(old).filter(|old| *old != app));
         }
         self.unfollow_named(app.namespace(), &driver.name);
@@ -349,7 +375,9 @@ impl Snapshot {
             other => (None, other),
         };
         // Another pod of the same name: the one before is gone, whether anybody told or not.
-        effect.departed.extend(before.zip(old.as_ref()).map(|(gone, old)| Departed::of(&old.app, gone, true)));
+        effect
+            .departed
+            .extend(before.zip(old.as_ref()).map(|(gone, old)| Departed::of(&old.app, gone, Absence::Deleted)));
         if moved {
             effect
                 .touched
@@ -363,9 +391,6 @@ impl Snapshot {
             executor.first_seen = known.first_seen.or(executor.first_seen);
             // Equal, and so kept once.
             (executor.name, executor.uid) = (known.name.clone(), known.uid.clone());
-            if revives(known, &executor) {
-                effect.revived.push((app.clone(), executor.uid.clone()));
-            }
         }
         if let Some(alike) = alike(known.as_ref(), self.apps.get(&app), &executor.template) {
             executor.template = alike;
@@ -382,14 +407,18 @@ impl Snapshot {
             None => self.is_proven_executor(&app, &executor),
         };
         let in_app = self.app_mut(&app);
-        let ends = executor.state.is_final() && !known.is_some_and(|known| known.state.is_final());
+        let was_live = known.as_ref().is_some_and(|known| !known.state.is_final());
+        let ends = executor.state.is_final() && (known.is_none() || was_live);
         let executor = Arc::new(executor);
+        if known.is_some_and(|known| revives(&known, &executor)) {
+            effect.revived.push((app.clone(), executor.clone()));
+        }
         in_app.executors.insert(ExecutorKey { name: executor.name.clone(), ..key }, executor.clone());
         if old.is_none() || moved {
             let at = place_of(app.namespace(), &executor.name);
             self.places.insert(at, Place::of(app.clone(), Some(key.id)));
         }
-        effect.ended.extend(ends.then_some((app, executor)));
+        effect.ended.extend(ends.then_some(Ended { app, executor, was_live }));
         effect
     }
 
@@ -420,7 +449,12 @@ impl Snapshot {
             return Effect::default();
         }
         let Some((app, executor)) = self.remove(namespace, name) else { return Effect::default() };
-        let departed = executor.map(|executor| Departed::of(&app, executor, true));
+        // A driver that was seen to go is gone for its executors, and not unknown until somebody looks.
+        let is_driver = executor.is_none();
+        if is_driver && self.apps.get(&app).is_some_and(|app| !app.executors.is_empty()) {
+            self.followed.insert(key.clone(), Followed::Absent);
+        }
+        let departed = executor.map(|executor| Departed::of(&app, executor, Absence::Deleted));
         Effect { touched: vec![app], departed: departed.into_iter().collect(), ..Effect::default() }
     }
 
@@ -512,13 +546,15 @@ impl Snapshot {
             for executor in app.executors.values().filter(|executor| executor.state.is_live()) {
                 let known = before.executor(key.namespace(), &executor.name).map(|(_, known)| known);
                 if known.is_some_and(|known| known.uid == executor.uid && revives(known, executor)) {
-                    effect.revived.push((key.clone(), executor.uid.clone()));
+                    effect.revived.push((key.clone(), executor.clone()));
                 }
             }
         }
-        effect.ended.retain(|(app, executor)| {
-            let known = before.executor(app.namespace(), &executor.name).map(|(_, known)| known);
-            !known.is_some_and(|known| known.uid == executor.uid && known.state.is_final())
+        effect.ended.retain_mut(|ended| {
+            let known = before.executor(ended.app.namespace(), &ended.executor.name).map(|(_, known)| known);
+            let known = known.filter(|known| known.uid == ended.executor.uid);
+            ended.was_live = known.is_some_and(|known| !known.state.is_final());
+            known.is_none() || ended.was_live
         });
         for (key, followed) in followed {
             self.follow(key, followed);
@@ -532,7 +568,8 @@ impl Snapshot {
                 let now = self.executor(key.namespace(), &executor.name).map(|(_, now)| &now.uid);
                 if now != Some(&executor.uid) {
                     // Another uid under the name is proof enough.
-                    effect.departed.push(Departed::of(key, executor.clone(), now.is_some()));
+                    let absence = if now.is_some() { Absence::Deleted } else { Absence::NotListed };
+                    effect.departed.push(Departed::of(key, executor.clone(), absence));
                 }
             }
         }
@@ -599,6 +636,12 @@ impl Snapshot {
             self.addresses.remove(&key);
         }
     }
+}
+
+/// Whether a pod that a watch by label shows no more may still be there, by the last that was seen of it: its labels may have
+/// changed. A pod with a node that goes is asked to first, unless it is deleted by force.
+pub(crate) fn may_be_there(executor: &Executor) -> bool {
+    executor.state.is_live() && !executor.deleting && executor.node.is_some() && !plant::is(Bug::UnlabelledIsDeleted)
 }
 
 /// Whether a container that had ended was started anew (`restartPolicy: Always`). A pod that is over, or was deleted, stays

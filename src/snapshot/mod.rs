@@ -23,7 +23,8 @@ use crate::spark::conf::AppConf;
 use crate::spark::ids::{AppKey, PodKey};
 
 pub use app::{App, ExecutorKey};
-pub use change::{Change, Departed, Effect, Replaced};
+pub(crate) use change::may_be_there;
+pub use change::{Absence, Change, Departed, Effect, Ended, Replaced};
 pub use facts::{
     DriverPod, Executor, Life, Mark, MarkPlace, Namespace, Override, Overrides, Owner, Seat, SeatKeys, ServiceOwner,
     Sighting, Template, driver_host,
@@ -49,6 +50,9 @@ pub enum Conf {
     /// There is none to read: no such ConfigMap, no such key, no right to read it.
     Unreadable,
 }
+
+/// So few names of nodes are not worth forgetting.
+const MANY_NODES: usize = 256;
 
 /// The picture. Cloning it is cheap.
 #[derive(Clone, Debug, Default)]
@@ -79,6 +83,8 @@ pub struct Snapshot {
     places: OrdMap<u64, change::Place>,
     /// Names of nodes, each once.
     nodes: HashMap<Arc<str>, ()>,
+    /// How many of them were in use when that was counted last.
+    nodes_in_use: usize,
     /// Pods of drivers by `namespace/ip`; pods on the host's network are not in it.
     addresses: HashMap<PodKey, Arc<str>>,
 }
@@ -119,6 +125,22 @@ impl Snapshot {
     pub fn driver_at(&self, namespace: &str, address: &str) -> Option<&Arc<DriverPod>> {
         let name = self.addresses.get([namespace, "/", address].concat().as_str())?;
         self.driver_pod(namespace, name)
+    }
+
+    /// Forgets the names of nodes that no executor is on any more, where there are so many that a walk over all executors
+    /// is worth it: nodes come and go with an autoscaler.
+    pub fn forget_nodes(&mut self) {
+        if self.nodes.len() <= MANY_NODES.max(2 * self.nodes_in_use) {
+            return;
+        }
+        let executors = self.apps.values().flat_map(|app| app.executors.values());
+        self.nodes = executors.filter_map(|executor| Some((executor.node.clone()?, ()))).collect();
+        self.nodes_in_use = self.nodes.len();
+    }
+
+    /// How many names of nodes are kept.
+    pub fn nodes(&self) -> usize {
+        self.nodes.len()
     }
 
     /// A namespace's labels and annotations, if it was seen.

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use indexmap::{IndexMap, IndexSet};
 use jiff::Timestamp;
 
-use super::change::{Change, Departed, Effect};
+use super::change::{Absence, Change, Departed, Effect, Ended};
 use super::facts::Executor;
 use super::{Replaced, Snapshot};
 use crate::plant::{self, Bug};
@@ -30,9 +30,11 @@ pub struct Batch {
     /// Applications that changed.
     pub touched: IndexSet<AppKey>,
     /// Executors, by uid, as they were when they were first seen in a final state.
-    pub ended: IndexMap<Arc<str>, (AppKey, Arc<Executor>)>,
+    pub ended: IndexMap<Arc<str>, Ended>,
+    /// The newest end of those that ended, ran again, and ended again since, by uid.
+    pub ended_again: IndexMap<Arc<str>, Ended>,
     /// Executors, by uid, that run again after a final state.
-    pub revived: IndexMap<Arc<str>, AppKey>,
+    pub revived: IndexMap<Arc<str>, (AppKey, Arc<Executor>)>,
     /// Executors, by uid, whose pods are gone.
     pub departed: IndexMap<Arc<str>, Departed>,
 }
@@ -46,10 +48,16 @@ impl Batch {
     /// Earlier news wins: the first final sighting tells why, what follows is the cleaning up.
     fn add(&mut self, effect: &Effect) {
         self.touched.extend(effect.touched.iter().cloned());
-        for (app, executor) in effect.ended.iter().filter(|_| !plant::is(Bug::EndLostInBatch)) {
-            self.ended.entry(executor.uid.clone()).or_insert_with(|| (app.clone(), executor.clone()));
+        for ended in effect.ended.iter().filter(|_| !plant::is(Bug::EndLostInBatch)) {
+            let uid = &ended.executor.uid;
+            if self.ended.contains_key(uid) && self.revived.contains_key(uid) {
+                self.ended_again.insert(uid.clone(), ended.clone());
+            } else {
+                self.ended.entry(uid.clone()).or_insert_with(|| ended.clone());
+            }
         }
-        self.revived.extend(effect.revived.iter().map(|(app, uid)| (uid.clone(), app.clone())));
+        let revived = effect.revived.iter();
+        self.revived.extend(revived.map(|(app, executor)| (executor.uid.clone(), (app.clone(), executor.clone()))));
         for departed in effect.departed.iter().filter(|_| !plant::is(Bug::DepartureIgnored)) {
             self.departed.insert(departed.executor.uid.clone(), departed.clone());
         }
@@ -113,14 +121,15 @@ impl Store {
         SubscriberId(self.subscribers.len() - 1)
     }
 
-    /// Takes a change in. Executors that a new list of pods does not have are returned and are not news yet: a list may
-    /// be older than what was seen. Who has looked by name tells by [`Store::gone`].
+    /// Takes a change in. Executors that may still be there are returned and are not news yet: a list may be older than what
+    /// was seen, and a pod whose labels changed leaves a watch by label. Who has looked by name tells by [`Store::gone`].
     pub fn apply(&mut self, change: Change, now: Timestamp) -> Vec<Departed> {
         if matches!(change, Change::Replaced(Replaced::Pods(_))) {
             self.full = Some(now);
         }
         let mut effect = self.snapshot.apply(change);
-        let (unsure, sure) = std::mem::take(&mut effect.departed).into_iter().partition(|departed| !departed.told);
+        let (unsure, sure) =
+            std::mem::take(&mut effect.departed).into_iter().partition(|departed| departed.absence != Absence::Deleted);
         effect.departed = sure;
         self.tell(&effect);
         unsure
@@ -129,6 +138,11 @@ impl Store {
     /// A poll read the full truth.
     pub fn refreshed(&mut self, at: Timestamp) {
         self.full = Some(at);
+    }
+
+    /// Forgets what nothing in the picture names any more.
+    pub fn tidy(&mut self) {
+        self.snapshot.forget_nodes();
     }
 
     /// Takes a pod out of the picture that is gone for certain, although nobody told: who has looked tells by
@@ -187,9 +201,14 @@ impl Store {
         let before = &mut subscriber.pending;
         before.touched.extend(later.touched);
         for (uid, end) in later.ended {
-            before.ended.entry(uid).or_insert(end);
+            if before.ended.contains_key(&uid) {
+                before.ended_again.insert(uid, end);
+            } else {
+                before.ended.insert(uid, end);
+            }
         }
         before.revived.extend(later.revived);
+        before.ended_again.extend(later.ended_again);
         before.departed.extend(later.departed);
     }
 

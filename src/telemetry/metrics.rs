@@ -85,6 +85,16 @@ pub const TABLE: &[(&str, &[&str], &str)] = &[
     ("spark_usher_actions_total", &["action", "result"], "What the loop did, and how the API server answered."),
     ("spark_usher_events_total", &["reason"], "Kubernetes Events that were written."),
     ("spark_usher_executor_exits_total", &["cause", "exit_code"], "Executors that ended, told by the leader."),
+    (
+        "spark_usher_executor_exits_perhaps_repeated_total",
+        &["cause", "exit_code"],
+        "Executors that ended shortly before the leader was killed, which may have told them already.",
+    ),
+    (
+        "spark_usher_events_lost_total",
+        &[],
+        "Ends of executors whose Event was not written when another replica took over.",
+    ),
     ("spark_usher_polls_total", &["result"], "Polls of all Spark pods by the leader."),
     (
         "spark_usher_poll_success_seconds",
@@ -93,7 +103,7 @@ pub const TABLE: &[(&str, &[&str], &str)] = &[
     ),
     ("spark_usher_poll_interval_seconds", &[], "How often the leader is to poll (`lifecycle.poll`)."),
     ("spark_usher_poll_bytes_total", &[], "Bytes that polls have read."),
-    ("spark_usher_watch_misses_total", &[], "Changes that a look by name found and the watch had not shown."),
+    ("spark_usher_watch_misses_total", &[], "Watches of pods that were started again because they had lost a change."),
     ("spark_usher_leader", &[], "1 while this replica holds the lease."),
     (
         "spark_usher_validating_policy_differences",
@@ -272,6 +282,10 @@ pub struct Metrics {
     pub events: IntCounterVec,
     /// Ends.
     pub exits: IntCounterVec,
+    /// Ends.
+    pub exits_perhaps_repeated: IntCounterVec,
+    /// Ends.
+    pub events_lost: IntCounter,
     /// Polls.
     pub polls: IntCounterVec,
     /// Polls.
@@ -347,6 +361,8 @@ impl Metrics {
             actions: counters("spark_usher_actions_total")?,
             events: counters("spark_usher_events_total")?,
             exits: counters("spark_usher_executor_exits_total")?,
+            exits_perhaps_repeated: counters("spark_usher_executor_exits_perhaps_repeated_total")?,
+            events_lost: counter("spark_usher_events_lost_total")?,
             polls: counters("spark_usher_polls_total")?,
             poll_bytes: counter("spark_usher_poll_bytes_total")?,
             watch_misses: counter("spark_usher_watch_misses_total")?,
@@ -451,6 +467,7 @@ mod tests {
             (&metrics.actions, &["adopt", "ok"]),
             (&metrics.events, &["Adopted"]),
             (&metrics.exits, &["evicted", "137"]),
+            (&metrics.exits_perhaps_repeated, &["evicted", "137"]),
             (&metrics.polls, &["ok"]),
         ] {
             vec.with_label_values(values).inc();

@@ -13,12 +13,13 @@ pub mod truth;
 mod world;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::time::{Duration, Instant};
 
 use replica::{Replica, Request};
 use rng::Rng;
-use spark_usher::lifecycle::Now;
+use spark_usher::lifecycle::cause::Cause;
+use spark_usher::lifecycle::{Exit, Now};
 use spark_usher::policy::{Finished, Lifecycle, Policies};
 use truth::{Answered, NAMESPACE, Pod, Role, Truth, wall};
 use world::{App, Kind};
@@ -29,6 +30,8 @@ const TROUBLE: Duration = Duration::from_secs(240);
 const FAULTS: Duration = Duration::from_secs(300);
 /// Everything has come to rest by here.
 const END: Duration = Duration::from_secs(540);
+/// By here somebody has led, and has left a mark.
+const FIRST_LEADER: Duration = Duration::from_secs(30);
 /// Nothing is written any more from here on.
 const REST: Duration = Duration::from_secs(500);
 /// More steps than a history of this length has any reason for.
@@ -54,6 +57,10 @@ pub(crate) enum Event {
     React(String, String),
     /// A pod that was deleted is gone, by name and uid.
     Gone(String, String),
+    /// An executor, by pod and uid, notices that its driver is gone.
+    LosesDriver(String, String),
+    /// The API server is back.
+    Back,
     /// To a replica, if that is still its incarnation.
     Replica(usize, u32, Box<Request>),
     Crash(usize),
@@ -78,6 +85,11 @@ pub struct Sim {
     violation: Option<Violation>,
     /// When each executor was told, by uid: the process, and when.
     told: BTreeMap<String, Vec<(Process, Duration)>>,
+    /// Executors of which a watch has silently lost something, and those that a replica told which only believed to lead:
+    /// whoever leads next cannot know.
+    excused: BTreeSet<String>,
+    /// When the API server was away.
+    pub(crate) outages: Vec<(Duration, Duration)>,
     last_write: Duration,
     pub trace: Option<Vec<String>>,
 }
@@ -102,6 +114,8 @@ impl Sim {
             policies: Policies::default().with_lifecycle(lifecycle),
             violation: None,
             told: BTreeMap::new(),
+            excused: BTreeSet::new(),
+            outages: Vec::new(),
             last_write: Duration::ZERO,
             trace: traced.then(Vec::new),
         };
@@ -130,6 +144,11 @@ impl Sim {
 
     pub(crate) fn trouble(&self) -> bool {
         self.now < FAULTS
+    }
+
+    /// Until when the API server is away, if it is.
+    pub(crate) fn away(&self) -> Option<Duration> {
+        self.outages.last().map(|(_, until)| *until).filter(|until| self.now < *until)
     }
 
     pub(crate) fn instant(&self) -> Instant {
@@ -162,8 +181,18 @@ impl Sim {
             }
             let Some((_, event)) = self.events.remove(&sequence) else { continue };
             self.now = at;
+            if let Some(back) = self.away()
+                && matches!(event, Event::World | Event::React(..) | Event::Gone(..) | Event::LosesDriver(..))
+            {
+                // Nobody sees or writes anything; drivers take their time to come back.
+                let wait = back - self.now + self.rng.millis(10, 3000);
+                self.after(wait, event);
+                continue;
+            }
             match event {
                 Event::World => self.world(),
+                Event::LosesDriver(name, uid) => self.loses_driver(&name, &uid),
+                Event::Back => self.back(),
                 Event::React(name, uid) => self.react(&name, &uid),
                 Event::Gone(name, uid) => {
                     if self.truth.pods.get(&name).is_some_and(|pod| pod.uid == uid) {
@@ -211,7 +240,8 @@ impl Sim {
         }
         let lives = self.driver_lives(&app);
         let ended = pod.ended.unwrap_or(self.now);
-        let age = self.now.saturating_sub(ended);
+        let out = self.outages.iter().filter(|(_, to)| *to > ended).map(|(from, to)| *to - (*from).max(ended));
+        let age = self.now.saturating_sub(ended).saturating_sub(out.sum());
         match lives {
             None => return self.violate("nothing is done where nothing is known of the driver", who),
             Some(true) if age + Duration::from_millis(1) < app.grace() => {
@@ -223,7 +253,9 @@ impl Sim {
             if !app.deletes && lives == Some(true) && app.kind == Kind::Cluster {
                 return self.violate("a driver that keeps its executors keeps them", who);
             }
-            if pod.code == Some(1) && age + Duration::from_millis(1) < KEEP_FAILED {
+            // One that lost its driver is no failure of its own.
+            let lost_driver = app.driver_gone.is_some_and(|gone| ended + Duration::from_secs(60) >= gone);
+            if pod.code == Some(1) && !lost_driver && age + Duration::from_millis(1) < KEEP_FAILED {
                 return self.violate("failures are kept for people", who);
             }
             if self.policies.lifecycle.finished != Finished::Delete {
@@ -243,17 +275,39 @@ impl Sim {
         Some(pod.is_some_and(|pod| pod.uid == app.driver_uid && !pod.is_finished()))
     }
 
-    pub(crate) fn note_told(&mut self, process: Process, uid: &str) {
-        if !self.truth.ends.contains_key(uid) {
-            return self.violate("only what ended is told", uid.to_owned());
+    pub(crate) fn note_told(&mut self, process: Process, exit: &Exit) {
+        let uid = exit.executor.uid.to_string();
+        if !self.truth.ends.contains_key(&uid) && !self.truth.ended_unlabelled.contains(&uid) {
+            return self.violate("only what ended is told", uid);
+        }
+        if self.replicas[process.0].deluded {
+            self.excused.insert(uid.clone());
+        }
+        if exit.cause == Cause::Error && !self.excused.contains(&uid) {
+            self.check_error(exit);
         }
         let now = self.now;
-        let times = self.told.entry(uid.to_owned()).or_default();
-        let again = times.iter().any(|(who, at)| *who == process && now - *at < Duration::from_secs(180));
+        let excused = exit.perhaps_told || self.excused.contains(&uid);
+        let times = self.told.entry(uid.clone()).or_default();
+        // Who has forgotten an executor that is long gone may be shown it again by a list from the past.
+        let again = times.iter().any(|(who, at)| now - *at < Duration::from_secs(180) && (*who == process || !excused));
         times.push((process, now));
-        self.say(|| format!("r{} tells {uid}", process.0));
+        self.say(|| format!("r{} tells {uid}{}", process.0, if exit.perhaps_told { " perhaps again" } else { "" }));
         if again {
-            self.violate("an end is told once", uid.to_owned());
+            self.violate("an end is told once", uid);
+        }
+    }
+
+    /// An executor that ends after its driver's container is no failure of the application.
+    fn check_error(&mut self, exit: &Exit) {
+        let uid = &*exit.executor.uid;
+        let last = self.truth.log.iter().rev().find_map(|entry| entry.pod.as_ref().filter(|_| entry.uid == uid));
+        // Of a driver without labels the end is read, and that may fail, or take longer than is waited for.
+        let Some(pod) = last.cloned().filter(|pod| self.apps[pod.app].kind == Kind::Cluster) else { return };
+        let driver = self.truth.pods.get(&self.apps[pod.app].driver).filter(|driver| driver.is_finished());
+        let ended = driver.filter(|driver| !self.excused.contains(&driver.uid)).and_then(|driver| driver.finished);
+        if ended.is_some_and(|ended| pod.finished.is_some_and(|finished| ended <= finished)) {
+            self.violate("who loses its driver has not failed", uid.to_owned());
         }
     }
 
@@ -277,7 +331,7 @@ impl Sim {
                 known.insert(driver.name.to_string(), (driver.uid.to_string(), driver.version.to_string()));
             }
         }
-        let there = self.truth.pods.values().filter(|pod| pod.role != Role::Notebook);
+        let there = self.truth.pods.values().filter(|pod| pod.is_shown());
         let there: BTreeMap<String, (String, String)> =
             there.map(|pod| (pod.name.clone(), (pod.uid.clone(), pod.version.to_string()))).collect();
         if known != there {
@@ -294,7 +348,9 @@ impl Sim {
                 .log
                 .iter()
                 .any(|entry| entry.uid == uid && entry.pod.as_ref().is_some_and(|pod| pod.by_driver));
-            if self.truth.ends.contains_key(&uid) && !self.told.contains_key(&uid) && !by_driver {
+            // What had ended before anybody led is history.
+            let news = self.truth.ends.get(&uid).is_some_and(|at| *at > FIRST_LEADER) && !self.excused.contains(&uid);
+            if news && !self.told.contains_key(&uid) && !by_driver {
                 return self.violate("every end is told", uid);
             }
         }
@@ -303,8 +359,12 @@ impl Sim {
     /// Whether an executor should have been labelled or deleted by now.
     fn is_left(&self, pod: &Pod) -> bool {
         let app = &self.apps[pod.app];
-        let done =
-            !pod.is_finished() || pod.skip || pod.inactive || pod.role != Role::Executor || pod.deleting.is_some();
+        let done = !pod.is_finished()
+            || pod.unlabelled
+            || pod.skip
+            || pod.inactive
+            || pod.role != Role::Executor
+            || pod.deleting.is_some();
         if done || self.policies.lifecycle.finished == Finished::Report {
             return false;
         }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use jiff::SignedDuration;
 use spark_usher::lifecycle::election::{Held, Observed, Step, may_act_until, step};
+use spark_usher::lifecycle::mark::{Found, Mark};
 use spark_usher::lifecycle::{Action, Answer, CrewKey, Desk, Finish, Polled, Read, Settings, Standing};
 use spark_usher::plant::{self, Bug};
 use spark_usher::snapshot::{Change, Conf, Replaced, ServedApis, Sighting};
@@ -16,6 +17,8 @@ use super::truth::{Answered, Lease, NAMESPACE};
 use super::{Event, Sim};
 
 const LEASE: Duration = Duration::from_secs(4);
+/// How often an API server tells how far a watch is.
+const BOOKMARKS: Duration = Duration::from_secs(60);
 
 pub struct Replica {
     pub number: usize,
@@ -27,8 +30,12 @@ pub struct Replica {
     /// The present watch, and what of the log it has brought.
     stream: u32,
     position: u64,
+    /// It has lost something since its list.
+    has_lost: bool,
     last_delivery: Duration,
     lease: Option<Observed>,
+    /// What it found when it took the Lease, until it knows that it has.
+    found: Option<Found>,
     pub until: Option<Instant>,
     /// It was made to believe that it leads.
     pub deluded: bool,
@@ -60,8 +67,11 @@ pub enum Request {
     /// A round of the election begins; its read and its write reach the API server.
     Round,
     LeaseRead(Instant),
-    LeaseWrite(Instant, Option<u64>, i32),
+    LeaseWrite(Instant, Option<u64>, i32, Option<Mark>),
     LeaseWritten(Instant, bool),
+    /// The watch says how far it is.
+    Bookmark(u32),
+    Bookmarked(u32, u64),
 }
 
 #[derive(Default)]
@@ -98,8 +108,10 @@ impl Replica {
             deaf_until: Duration::ZERO,
             stream: 0,
             position: 0,
+            has_lost: false,
             last_delivery: Duration::ZERO,
             lease: None,
+            found: None,
             until: None,
             deluded: false,
             paused_until: Duration::ZERO,
@@ -151,10 +163,16 @@ impl Sim {
         let gracefully = self.rng.chance(30);
         self.say(|| format!("r{number} {}", if gracefully { "stops" } else { "is killed" }));
         let me = self.identity(number);
-        if gracefully && self.truth.lease.as_ref().is_some_and(|lease| lease.holder.as_ref() == Some(&me)) {
+        let (at, moment) = (self.instant(), self.moment(number));
+        let held = self.truth.lease.clone().filter(|lease| lease.holder.as_ref() == Some(&me));
+        if let Some(lease) = held.filter(|_| gracefully && self.replicas[number].holds(at)) {
+            let process = (number, self.replicas[number].incarnation);
+            for exit in self.replicas[number].desk.as_mut().unwrap().close(moment) {
+                self.note_told(process, &exit);
+            }
             let version = self.truth.next_version();
-            let transitions = self.truth.lease.as_ref().map_or(0, |lease| lease.transitions);
-            self.truth.lease = Some(Lease { version, holder: None, transitions });
+            let mark = self.replicas[number].desk.as_ref().unwrap().mark(moment).or(lease.mark);
+            self.truth.lease = Some(Lease { version, holder: None, mark, ..lease });
         }
         let replica = &mut self.replicas[number];
         replica.desk = None;
@@ -186,7 +204,7 @@ impl Sim {
 
     fn pump(&mut self, number: usize) {
         let Replica { position, stream, deaf_until, .. } = self.replicas[number];
-        if self.replicas[number].desk.is_none() || position == 0 {
+        if self.replicas[number].desk.is_none() || position == 0 || self.away().is_some() {
             return;
         }
         let from = self.truth.log.partition_point(|entry| entry.version <= position);
@@ -200,13 +218,11 @@ impl Sim {
             };
             if self.trouble() && (self.now < deaf_until || self.rng.chance(2)) {
                 self.say(|| format!("r{number} misses {} {}", entry.name, entry.version));
+                self.excused.insert(entry.uid);
+                self.replicas[number].has_lost = true;
                 continue;
             }
-            let at = self.now + self.trip();
-            let in_order = at.max(self.replicas[number].last_delivery);
-            let at = if self.fault(3) { at } else { in_order };
-            self.replicas[number].last_delivery = in_order;
-            let wait = at - self.now;
+            let wait = self.in_order(number);
             if self.fault(5) {
                 let again = wait + self.rng.millis(1, 12_000);
                 self.send(number, again, Request::Watched(stream, change.clone()));
@@ -215,16 +231,28 @@ impl Sim {
         }
         if self.fault(1) {
             self.say(|| format!("the watch of r{number} breaks off (410)"));
+            let at = self.instant();
+            self.replicas[number].desk.as_mut().unwrap().interrupted(at);
             self.rewatch(number);
         }
+    }
+
+    /// How long what the watch sends now takes: never less than what it sent before.
+    fn in_order(&mut self, number: usize) -> Duration {
+        let at = (self.now + self.trip()).max(self.replicas[number].last_delivery);
+        self.replicas[number].last_delivery = at;
+        at - self.now
     }
 
     // ---- the desk ----
 
     fn turn(&mut self, number: usize) {
         let (moment, at) = (self.moment(number), self.instant());
+        let me = self.identity(number);
         let replica = &self.replicas[number];
-        let led = replica.lease.as_ref().is_some_and(|seen| seen.held.holder.is_some() && !seen.is_over(at));
+        let by_another = |holder: &String| *holder != me;
+        let led = replica.lease.as_ref().filter(|seen| !seen.is_over(at));
+        let led = led.is_some_and(|seen| seen.held.holder.as_ref().is_some_and(by_another));
         let standing = match (replica.holds(at), led) {
             (true, _) => Standing::Leading,
             (false, true) => Standing::Led,
@@ -235,9 +263,12 @@ impl Sim {
         let turn = desk.turn(moment, &policies, standing);
         let process = (number, self.replicas[number].incarnation);
         for exit in turn.exits {
-            self.note_told(process, &exit.executor.uid.clone());
+            self.note_told(process, &exit);
         }
         for read in turn.reads {
+            if matches!(read, Read::Address(..)) && standing != Standing::Leading {
+                self.violate("only the leader looks for addresses", format!("r{number}: {read:?}"));
+            }
             let wait = self.trip();
             self.send(number, wait, Request::Read(read));
         }
@@ -250,6 +281,9 @@ impl Sim {
         }
         if turn.rewatch {
             self.say(|| format!("r{number} watches anew"));
+            if !self.replicas[number].has_lost {
+                self.violate("a watch that lost nothing goes on", format!("r{number}"));
+            }
             self.rewatch(number);
         }
         if let Some(wake) = turn.wake {
@@ -313,6 +347,9 @@ impl Sim {
         }
         let moment = self.moment(number);
         match request {
+            Request::List(stream) if stream == self.replicas[number].stream && self.away().is_some() => {
+                self.send(number, Duration::from_secs(1), Request::List(stream));
+            }
             Request::List(stream) if stream == self.replicas[number].stream => {
                 let past = if self.fault(10) { self.rng.below(12) } else { 0 };
                 let version = self.truth.version.saturating_sub(past).max(1);
@@ -324,13 +361,31 @@ impl Sim {
                 self.say(|| format!("r{number} has listed {} pods at {version}", list.len()));
                 let change = Change::Replaced(Replaced::Pods(list));
                 self.see(number, &change);
-                self.replicas[number].desk.as_mut().unwrap().apply(change, moment);
+                let desk = self.replicas[number].desk.as_mut().unwrap();
+                desk.apply(change, moment);
+                desk.passed(&version.to_string(), moment);
                 self.check_picture(number);
                 self.replicas[number].position = version;
+                self.replicas[number].has_lost = false;
                 self.replicas[number].last_delivery = self.now;
                 self.pump(number);
+                self.send(number, BOOKMARKS, Request::Bookmark(stream));
                 self.turn(number);
             }
+            Request::Bookmark(stream) if stream == self.replicas[number].stream => {
+                if self.now < self.replicas[number].deaf_until {
+                    self.replicas[number].has_lost = true;
+                } else if self.away().is_none() {
+                    let (wait, version) = (self.in_order(number), self.truth.version);
+                    self.send(number, wait, Request::Bookmarked(stream, version));
+                }
+                self.send(number, BOOKMARKS, Request::Bookmark(stream));
+            }
+            Request::Bookmarked(stream, version) if stream == self.replicas[number].stream => {
+                self.replicas[number].desk.as_mut().unwrap().passed(&version.to_string(), moment);
+                self.turn(number);
+            }
+            Request::Bookmark(_) | Request::Bookmarked(..) => {}
             Request::Watched(stream, change) if stream == self.replicas[number].stream => {
                 self.see(number, &change);
                 self.replicas[number].desk.as_mut().unwrap().apply(change, moment);
@@ -338,9 +393,11 @@ impl Sim {
                 self.turn(number);
             }
             Request::List(_) | Request::Listed(..) | Request::Watched(..) => {}
-            Request::Wake(_) => {
-                self.replicas[number].woken = None;
-                self.turn(number);
+            // One that was overtaken by an earlier one is none.
+            Request::Wake(due) => {
+                if self.replicas[number].woken.take_if(|woken| *woken == due).is_some() || due == self.now {
+                    self.turn(number);
+                }
             }
             Request::Read(read) => {
                 let answer = self.answer(&read);
@@ -374,11 +431,18 @@ impl Sim {
                 self.send(number, next, Request::Round);
             }
             Request::LeaseRead(began) => self.lease_read(number, began),
-            Request::LeaseWrite(began, version, transitions) => {
-                self.lease_write(number, incarnation, began, version, transitions);
+            Request::LeaseWrite(began, version, transitions, mark) => {
+                self.lease_write(number, incarnation, began, version, transitions, mark);
             }
             Request::LeaseWritten(began, ok) => {
+                let taken = self.truth.lease.as_ref().map(|lease| lease.version);
+                let at = moment.at;
                 let replica = &mut self.replicas[number];
+                let desk = replica.desk.as_mut().unwrap();
+                desk.contact(at);
+                if let Some(found) = replica.found.take_if(|_| ok) {
+                    desk.took_over(Found { taken, ..found }, at);
+                }
                 if ok {
                     replica.until = Some(may_act_until(began, LEASE));
                     replica.deluded = false;
@@ -393,7 +457,7 @@ impl Sim {
     // ---- reads ----
 
     fn answer(&mut self, read: &Read) -> Answer {
-        if self.fault(15) {
+        if self.fault(15) || self.away().is_some() {
             return Answer::Failed;
         }
         match read {
@@ -415,7 +479,7 @@ impl Sim {
 
     fn poll(&mut self, number: usize) {
         let wait = self.trip();
-        if self.fault(10) {
+        if self.fault(10) || self.away().is_some() {
             return self.send(number, wait, Request::Polled(None));
         }
         let desk = self.replicas[number].desk.as_ref().unwrap();
@@ -468,7 +532,7 @@ impl Sim {
         mut applied: Applied,
     ) {
         let Some(action) = actions.pop_front() else { return };
-        let refused = self.fault(30);
+        let refused = self.fault(30) || self.away().is_some();
         let unheard = self.fault(5);
         if refused {
             applied.failed = true;
@@ -528,7 +592,7 @@ impl Sim {
     // ---- the lease ----
 
     fn lease_read(&mut self, number: usize, began: Instant) {
-        if self.fault(5) {
+        if self.fault(5) || self.away().is_some() {
             return;
         }
         let at = self.instant();
@@ -542,22 +606,51 @@ impl Sim {
         let replica = &mut self.replicas[number];
         replica.lease = held.map(|held| Observed::again(replica.lease.take(), held, at));
         let step = step(replica.lease.as_ref(), &identity, at);
+        let there = self.truth.lease.clone();
+        let found = Found {
+            mark: there.as_ref().and_then(|lease| lease.mark),
+            is_released: there.as_ref().is_some_and(|lease| lease.holder.is_none()),
+            taken: None,
+        };
+        let moment = self.moment(number);
+        let replica = &mut self.replicas[number];
+        let own = replica.desk.as_ref().and_then(|desk| desk.mark(moment));
         let version = replica.lease.as_ref().and_then(|seen| seen.held.version.parse().ok());
         let wait = self.trip();
         match step {
             Step::Wait => self.send(number, wait, Request::LeaseWritten(began, false)),
-            Step::Create => self.send(number, wait, Request::LeaseWrite(began, None, 0)),
-            Step::Take { transitions, .. } => self.send(number, wait, Request::LeaseWrite(began, version, transitions)),
+            Step::Create => {
+                self.replicas[number].found = Some(found);
+                self.send(number, wait, Request::LeaseWrite(began, None, 0, None));
+            }
+            Step::Take { transitions, ours } => {
+                if !ours {
+                    self.replicas[number].found = Some(found);
+                }
+                let mark = own.filter(|_| ours).or(found.mark);
+                self.send(number, wait, Request::LeaseWrite(began, version, transitions, mark));
+            }
         }
     }
 
-    fn lease_write(&mut self, number: usize, incarnation: u32, began: Instant, version: Option<u64>, transitions: i32) {
+    fn lease_write(
+        &mut self,
+        number: usize,
+        incarnation: u32,
+        began: Instant,
+        version: Option<u64>,
+        transitions: i32,
+        mark: Option<Mark>,
+    ) {
         let identity = format!("r{number}.{incarnation}");
         let same = self.truth.lease.as_ref().map(|lease| lease.version) == version;
+        if self.away().is_some() {
+            return;
+        }
         let ok = same || plant::is(Bug::LeaseUnguarded);
         if ok {
             let version = self.truth.next_version();
-            self.truth.lease = Some(Lease { version, holder: Some(identity), transitions });
+            self.truth.lease = Some(Lease { version, holder: Some(identity), transitions, mark });
         }
         let unheard = self.fault(4);
         let wait = self.trip();

@@ -1,12 +1,13 @@
 //! What is true: the pods of a pretend cluster, every version that they ever had, and the lease.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use spark_usher::gang;
+use spark_usher::lifecycle::mark::Mark;
 use spark_usher::snapshot::{DriverPod, Sighting};
 use spark_usher::spark::pod::Pod as Facts;
 
@@ -45,11 +46,18 @@ pub struct Pod {
     pub ended: Option<Duration>,
     /// Its driver labelled it.
     pub by_driver: bool,
+    /// Somebody took its role label off: no watch by label shows it any more.
+    pub unlabelled: bool,
 }
 
 impl Pod {
     pub fn is_finished(&self) -> bool {
         matches!(self.phase, "Failed" | "Succeeded")
+    }
+
+    /// Whether a watch by label shows it.
+    pub fn is_shown(&self) -> bool {
+        self.role != Role::Notebook && !self.unlabelled
     }
 
     fn json(&self, selector: &str) -> Value {
@@ -58,7 +66,7 @@ impl Pod {
             "name": self.name, "namespace": NAMESPACE, "uid": self.uid, "resourceVersion": self.version.to_string(),
             "creationTimestamp": text(self.created), "labels": {}, "annotations": {},
         });
-        if self.role != Role::Notebook {
+        if self.is_shown() {
             metadata["labels"]["spark-role"] = if self.role == Role::Driver { "driver" } else { "executor" }.into();
             metadata["labels"]["spark-app-selector"] = selector.into();
             metadata["labels"]["spark-version"] = "4.3.0".into();
@@ -95,6 +103,14 @@ impl Pod {
             status["reason"] = reason.into();
         }
         let mut spec = json!({"restartPolicy": "Never", "containers": [{"name": container}]});
+        if self.phase != "Pending" {
+            spec["nodeName"] = "node".into();
+        }
+        if self.role == Role::Executor && self.owner.is_none() {
+            // Its driver is somewhere else.
+            let url = format!("spark://CoarseGrainedScheduler@10.9.{}.{}:7078", self.app, self.id % 8);
+            spec["containers"][0]["env"] = json!([{"name": "SPARK_DRIVER_URL", "value": url}]);
+        }
         if self.role == Role::Driver {
             spec["volumes"] =
                 json!([{"name": "spark-conf-volume-driver", "configMap": {"name": format!("conf-{}", self.app)}}]);
@@ -135,6 +151,8 @@ pub struct Lease {
     pub version: u64,
     pub holder: Option<String>,
     pub transitions: i32,
+    /// What its holder has reported.
+    pub mark: Option<Mark>,
 }
 
 #[derive(Default)]
@@ -145,6 +163,8 @@ pub struct Truth {
     pub lease: Option<Lease>,
     /// When each executor first was in a final state or gone, by uid.
     pub ends: BTreeMap<String, Duration>,
+    /// Those that ended when no watch showed them any more: who missed that may miss their end.
+    pub ended_unlabelled: BTreeSet<String>,
     pub selectors: Vec<String>,
 }
 
@@ -165,33 +185,37 @@ impl Truth {
     /// Stores a pod, new or changed.
     pub fn put(&mut self, mut pod: Pod, now: Duration) {
         pod.version = self.next_version();
-        if pod.role == Role::Executor && (pod.is_finished() || (pod.deleting.is_some() && pod.phase == "Pending")) {
+        if pod.role == Role::Executor
+            && !pod.unlabelled
+            && (pod.is_finished() || (pod.deleting.is_some() && pod.phase == "Pending"))
+        {
             pod.ended.get_or_insert(now);
             self.ends.entry(pod.uid.clone()).or_insert(now);
         }
-        let labelled = pod.role != Role::Notebook;
-        let sighting = labelled.then(|| pod.sighting(&self.selectors[pod.app]));
         let (name, uid) = (pod.name.clone(), pod.uid.clone());
-        self.log.push(Logged {
-            version: pod.version,
-            name: name.clone(),
-            pod: Some(Arc::new(pod.clone())),
-            uid,
-            sighting,
-        });
+        let (shown, sighting) = if pod.is_shown() {
+            (Some(Arc::new(pod.clone())), Some(pod.sighting(&self.selectors[pod.app])))
+        } else {
+            // To a watch by label it is deleted, as it was last.
+            let before = self.pods.get(&name).filter(|before| before.uid == uid && before.is_shown());
+            let last = before.map(|before| Pod { version: pod.version, ..before.clone() });
+            (None, last.map(|last| last.sighting(&self.selectors[pod.app])))
+        };
+        self.log.push(Logged { version: pod.version, name: name.clone(), pod: shown, uid, sighting });
         self.pods.insert(name, pod);
     }
 
     /// Takes a pod away.
     pub fn remove(&mut self, name: &str, now: Duration) {
         let Some(mut pod) = self.pods.remove(name) else { return };
-        if pod.role == Role::Executor {
+        if pod.role == Role::Executor && pod.unlabelled {
+            self.ended_unlabelled.insert(pod.uid.clone());
+        } else if pod.role == Role::Executor {
             self.ends.entry(pod.uid.clone()).or_insert(now);
         }
         let version = self.next_version();
         pod.version = version;
-        let labelled = pod.role != Role::Notebook;
-        let sighting = labelled.then(|| pod.sighting(&self.selectors[pod.app]));
+        let sighting = pod.is_shown().then(|| pod.sighting(&self.selectors[pod.app]));
         self.log.push(Logged { version, name: name.to_owned(), pod: None, uid: pod.uid, sighting });
     }
 

@@ -97,6 +97,7 @@ impl Sim {
             created: self.now,
             ended: None,
             by_driver: false,
+            unlabelled: false,
         }
     }
 
@@ -155,7 +156,13 @@ impl Sim {
                 }
             }
             86..89 => self.driver_dies(),
-            89..92 => {
+            89..90 => {
+                if let Some(name) = self.some(|pod| executor(pod) && pod.phase == "Running" && pod.deleting.is_none()) {
+                    self.say(|| format!("the label of {name} is taken off"));
+                    self.change(&name, |pod| pod.unlabelled = true);
+                }
+            }
+            90..92 => {
                 let number = self.rng.below(self.replicas.len() as u64) as usize;
                 self.after(Duration::ZERO, Event::Crash(number));
             }
@@ -166,6 +173,7 @@ impl Sim {
                 self.replicas[number].skew = skew;
             }
             93..95 => self.delude(),
+            95..96 => self.outage(),
             _ => {
                 let number = self.rng.below(self.replicas.len() as u64) as usize;
                 let how_long = self.rng.millis(2000, 30_000);
@@ -203,6 +211,36 @@ impl Sim {
         }
     }
 
+    /// The API server is away, for everybody.
+    fn outage(&mut self) {
+        let until = self.now + self.rng.millis(5000, 60_000);
+        self.say(|| format!("the API server is away until {until:?}"));
+        self.outages.push((self.now, until));
+        self.back();
+    }
+
+    /// Is the API server back? Whoever watches asks again and again.
+    pub(super) fn back(&mut self) {
+        let Some(until) = self.away() else { return self.publish() };
+        let at = self.instant();
+        for replica in &mut self.replicas {
+            if let Some(desk) = &mut replica.desk {
+                desk.interrupted(at);
+            }
+        }
+        self.after((until - self.now).min(Duration::from_secs(1)), Event::Back);
+    }
+
+    /// An executor ends itself because its driver is gone.
+    pub(super) fn loses_driver(&mut self, name: &str, uid: &str) {
+        let there = self.truth.pods.get(name);
+        if there.is_some_and(|pod| pod.uid == uid && pod.phase == "Running" && pod.deleting.is_none()) {
+            let now = self.now;
+            self.say(|| format!("{name} loses its driver"));
+            self.change(name, |pod| (pod.phase, pod.code, pod.finished) = ("Failed", Some(1), Some(now)));
+        }
+    }
+
     /// A driver deletes or labels its executor.
     pub(super) fn react(&mut self, name: &str, uid: &str) {
         let Some(pod) = self.truth.pods.get(name).filter(|pod| pod.uid == uid && pod.is_finished()).cloned() else {
@@ -231,9 +269,16 @@ impl Sim {
             return;
         }
         self.apps[number].driver_gone = Some(self.now);
+        let executors = self.truth.pods.values().filter(|pod| pod.app == number && pod.role == Role::Executor);
+        let executors: Vec<(String, String)> = executors.map(|pod| (pod.name.clone(), pod.uid.clone())).collect();
+        for (name, uid) in executors {
+            let wait = self.rng.millis(100, 3000);
+            self.after(wait, Event::LosesDriver(name, uid));
+        }
         if self.rng.chance(50) {
             self.say(|| format!("{} fails", app.driver));
-            self.change(&app.driver, |pod| pod.phase = "Failed");
+            let now = self.now;
+            self.change(&app.driver, |pod| (pod.phase, pod.code, pod.finished) = ("Failed", Some(1), Some(now)));
             return;
         }
         self.remove(&app.driver);

@@ -368,11 +368,7 @@ impl Cluster {
         let free = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
         let duration = Duration::from_secs(3);
         App::start(AppOptions {
-            cluster: Connection {
-                client: self.client.clone(),
-                namespace: self.namespace.clone(),
-                server: String::new(),
-            },
+            cluster: Connection::by(self.client.clone(), &self.namespace),
             webhook: free,
             metrics: free,
             debug: Some(free),
@@ -390,6 +386,8 @@ impl Cluster {
                 duration,
                 period: duration / 6,
             },
+            silence: spark_usher::lifecycle::Settings::default().silence,
+            rate: spark_usher::cluster::limit::Rate::default(),
             settle: Duration::ZERO,
             drain: Duration::from_secs(2),
         })

@@ -22,12 +22,14 @@ use self::tell::{Played, Side};
 use crate::app::{App, CertificateSource, ConfigSource, Options};
 use crate::cluster::client::Cluster;
 use crate::cluster::lease::{self, Election};
+use crate::cluster::limit::Rate;
 use crate::cluster::registration;
 use crate::cluster::signing::SigningSecret;
 use crate::cluster::view::resource;
 use crate::config;
 use crate::driver::resolve::How;
 use crate::http::capacity::Capacities;
+use crate::lifecycle::Settings;
 use crate::runtime::clock;
 use crate::runtime::shutdown::Signals;
 use crate::sandbox::{self, Sandbox};
@@ -161,11 +163,7 @@ async fn usher(sandbox: &Sandbox, admin: &kube::Client, stories: &[Story]) -> an
     let config = config::from_text(POLICY).context("the demo's policy")?;
     let duration = Duration::from_secs(4);
     let app = App::start(Options {
-        cluster: Cluster {
-            client: sandbox.client(sandbox.admin_token())?,
-            namespace: "default".to_owned(),
-            server: String::new(),
-        },
+        cluster: Cluster::by(sandbox.client(sandbox.admin_token())?, "default"),
         webhook: free,
         metrics: free,
         debug: Some(free),
@@ -183,6 +181,8 @@ async fn usher(sandbox: &Sandbox, admin: &kube::Client, stories: &[Story]) -> an
             duration,
             period: duration / 4,
         },
+        silence: Settings::default().silence,
+        rate: Rate::default(),
         settle: Duration::ZERO,
         drain: Duration::from_secs(1),
     })

@@ -383,10 +383,16 @@ fn rights(facts: &Facts, policies: Option<&Policies>, out: &mut Vec<Finding>) {
     let deployment = facts.deployments.as_ref().ok().and_then(|all| all.first());
     let pod = deployment.and_then(|deployment| at(deployment, &["spec", "template", "spec"]));
     let managed = pod.is_some_and(|pod| argument(pod, "--tls-secret").is_some());
+    // OpenShift always has OwnerReferencesPermissionEnforcement on.
+    let openshift = facts.served.as_ref().is_ok_and(|served| served.iter().any(|api| api == "config.openshift.io/v1"));
+    let refused = facts.adoptions_refused.as_ref().is_ok_and(|refused| refused.is_some());
+    let enforced = openshift || refused;
     let lacking = all.iter().filter(|(right, _, given)| {
         let needed = match right.when {
             When::Always => true,
-            When::Deleting => policies.is_some_and(|policies| policies.lifecycle.finished == Finished::Delete),
+            When::Deleting => {
+                enforced || policies.is_some_and(|policies| policies.lifecycle.finished == Finished::Delete)
+            }
             When::Managed => managed,
             When::Policies => pod.is_some_and(|pod| argument(pod, "--validating-policies").is_some()),
             When::ReadingConf => policies.is_none_or(|all| all.iter().any(|policy| policy.gang.read_spark_conf)),
@@ -407,8 +413,18 @@ fn rights(facts: &Facts, policies: Option<&Policies>, out: &mut Vec<Finding>) {
         Finding::ok("its account may do what it has to")
     } else {
         let what = format!("its account may not: {}", lacking.join("; "));
-        Finding::failed(what, "rbac.create: true, or a role by spark-usher doctor --rights")
+        let cure = match enforced && lacking.iter().any(|right| right.starts_with("delete pods")) {
+            true => "rbac.ownerReferencesPermissionEnforcement: enabled, or a role by spark-usher doctor --rights",
+            false => "rbac.create: true, or a role by spark-usher doctor --rights",
+        };
+        Finding::failed(what, cure)
     });
+    if let Ok(Some(message)) = &facts.adoptions_refused {
+        out.push(Finding::warning(
+            format!("the API server has refused an adoption in the last hour: {message}"),
+            "rbac.ownerReferencesPermissionEnforcement: enabled",
+        ));
+    }
 }
 
 fn schedulers(facts: &Facts, policies: Option<&Policies>, out: &mut Vec<Finding>) {

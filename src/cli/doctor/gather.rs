@@ -13,6 +13,7 @@ use crate::cluster::client::Brief;
 use crate::cluster::rights::{self, Named, Right, Scope};
 use crate::cluster::view::resource;
 use crate::json::{at, entries, list, text};
+use crate::reason::Reason;
 use crate::spark::labels;
 
 /// So many Spark pods are looked at, at most.
@@ -49,6 +50,8 @@ pub(super) struct Facts {
     pub(super) served: Found<Vec<String>>,
     /// Rights and verbs, and whether they are given.
     pub(super) rights: Found<Vec<(Right, &'static str, bool)>>,
+    /// What the API server said when it last forbade an adoption, as long as its Event is kept.
+    pub(super) adoptions_refused: Found<Option<String>>,
     pub(super) spark_pods: Found<Vec<Value>>,
     pub(super) trial: Found<Trial>,
 }
@@ -133,10 +136,23 @@ pub(super) async fn gather(client: &Client, namespace: &str, try_in: &str, now: 
         .map_err(|error| Brief(&error).to_string()),
         secret: one(resource("", "v1", "Secret", "secrets"), secret).await,
         policy,
+        adoptions_refused: adoptions_refused(client).await,
         spark_pods: all(resource("", "v1", "Pod", "pods"), None, labels::ROLE).await,
         trial: trial(client, try_in).await,
         deployments,
     })
+}
+
+/// What the API server says when it forbids a change of owners (`OwnerReferencesPermissionEnforcement`).
+const OWNERS_ENFORCED: &str = "cannot set an ownerRef on a resource you can't delete";
+
+/// What the last Event says about an adoption that the API server has forbidden.
+async fn adoptions_refused(client: &Client) -> Found<Option<String>> {
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource("", "v1", "Event", "events"));
+    let params = ListParams::default().fields(&format!("reason={}", Reason::AdoptionRefused)).limit(MOST_PODS);
+    let found = api.list(&params).await.map_err(|error| Brief(&error).to_string())?;
+    let mut messages = found.items.iter().map(|event| text(&event.data, &["message"]));
+    Ok(messages.rfind(|message| message.contains(OWNERS_ENFORCED)).map(str::to_owned))
 }
 
 /// The images of the Deployments beside Volcano's webhook: their tags say which version it is.

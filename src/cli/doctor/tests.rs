@@ -66,6 +66,7 @@ fn well() -> Facts {
         policy: Ok(Policy::Text(POLICY.into())),
         served: Ok(vec!["scheduling.volcano.sh/v1beta1".into(), "events.k8s.io/v1".into()]),
         rights: Ok(rights::all().into_iter().map(|right| (right, "get", true)).collect()),
+        adoptions_refused: Ok(None),
         spark_pods: Ok(vec![executor]),
         trial: Ok(Trial {
             warnings: vec!["spark-usher: no pod created this executor".into()],
@@ -312,4 +313,25 @@ fn schedulers_policies_and_others() {
     let mut facts = well();
     facts.spark_pods.as_mut().unwrap()[0]["metadata"]["managedFields"][0]["manager"] = "vcluster-syncer".into();
     warned(&facts, "1 executors were written by vcluster-syncer");
+}
+
+#[test]
+fn where_owners_are_enforced_adoption_needs_the_right_to_delete() {
+    let may_not_delete = || {
+        let mut facts = well();
+        let all = rights::all().into_iter().flat_map(|right| right.verbs.iter().map(move |verb| (right, *verb)));
+        facts.rights =
+            Ok(all.map(|(right, verb)| (right, verb, (right.resource, verb) != ("pods", "delete"))).collect());
+        facts
+    };
+    assert!(examine(&may_not_delete()).iter().all(|finding| finding.grade == Grade::Ok), "nothing needs it");
+    let mut facts = may_not_delete();
+    facts.served.as_mut().unwrap().push("config.openshift.io/v1".into());
+    failed(&facts, "may not: delete pods");
+    let mut facts = may_not_delete();
+    facts.adoptions_refused = Ok(Some("not adopted by d: it may not".into()));
+    let odd: Vec<_> = examine(&facts).into_iter().filter(|finding| finding.grade != Grade::Ok).collect();
+    assert_eq!(odd.len(), 2, "{odd:?}");
+    assert!(odd[0].what.contains("may not: delete pods") && odd[1].what.contains("has refused an adoption"));
+    assert!(odd.iter().all(|finding| finding.fix.contains("rbac.ownerReferencesPermissionEnforcement: enabled")));
 }

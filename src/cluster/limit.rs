@@ -1,0 +1,156 @@
+//! A client-side rate limit: a token bucket for all requests of the loop, with priorities.
+//!
+//! API servers have priority and fairness of their own, and share what they have among their clients; a loop that finds fifty
+//! thousand leftovers must not need that. The Lease and the watches do not count: they are few, and everything rests on them.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::runtime::clock;
+
+/// How many requests a second, and how many at once after a quiet time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rate {
+    /// Requests a second.
+    pub qps: f64,
+    /// Requests at once.
+    pub burst: u32,
+}
+
+impl Default for Rate {
+    /// As much as kube-controller-manager's default rate and burst, and half as much again.
+    fn default() -> Self {
+        Rate { qps: 50.0, burst: 100 }
+    }
+}
+
+/// Whose request goes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Priority {
+    /// Whether an executor is there: polls, and looks by name.
+    Confirmation,
+    /// PodGroups, and what their size rests on: gangs wait for them.
+    Group,
+    /// Owners, labels, deletions, Events.
+    Cleanup,
+}
+
+const PRIORITIES: usize = 3;
+
+#[derive(Debug)]
+struct State {
+    tokens: f64,
+    at: Instant,
+    /// How many wait, by priority.
+    waiting: [usize; PRIORITIES],
+}
+
+/// See the module's text. Clones share the bucket.
+#[derive(Clone, Debug)]
+pub(super) struct Limiter {
+    rate: Rate,
+    state: Arc<Mutex<State>>,
+}
+
+impl Limiter {
+    pub(super) fn new(rate: Rate) -> Limiter {
+        let state = State { tokens: rate.burst.into(), at: clock::instant(), waiting: [0; PRIORITIES] };
+        Limiter { rate, state: Arc::new(Mutex::new(state)) }
+    }
+
+    /// Waits until a request may be made.
+    pub(super) async fn acquire(&self, priority: Priority) {
+        let mut turn = Turn { limiter: self, at: priority as usize, waits: false };
+        while let Err(wait) = turn.take(clock::instant()) {
+            tokio::time::sleep(wait).await;
+        }
+    }
+}
+
+/// Somebody who wants to make a request, and counts as waiting until it is made or given up.
+struct Turn<'l> {
+    limiter: &'l Limiter,
+    at: usize,
+    waits: bool,
+}
+
+impl Turn<'_> {
+    /// Takes a token; otherwise how long to wait.
+    fn take(&mut self, now: Instant) -> Result<(), Duration> {
+        let Rate { qps, burst } = self.limiter.rate;
+        let mut state = self.limiter.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = now.saturating_duration_since(state.at).as_secs_f64();
+        state.tokens = (state.tokens + since * qps).min(burst.into());
+        state.at = now;
+        let before: usize = state.waiting.iter().take(self.at).sum();
+        if state.tokens >= 1.0 && before == 0 {
+            state.tokens -= 1.0;
+            return Ok(());
+        }
+        if !std::mem::replace(&mut self.waits, true)
+            && let Some(waiting) = state.waiting.get_mut(self.at)
+        {
+            *waiting += 1;
+        }
+        // Those before take what comes first.
+        #[expect(clippy::cast_precision_loss, reason = "a count of waiting requests fits a float's 53 bits")]
+        let wait = (1.0 + before as f64 - state.tokens).max(0.1) / qps;
+        Err(Duration::from_secs_f64(wait.min(1.0)))
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        if self.waits {
+            let mut state = self.limiter.state.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(waiting) = state.waiting.get_mut(self.at) {
+                *waiting -= 1;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn after_a_burst_the_rate_holds() {
+        let limiter = Limiter::new(Rate { qps: 10.0, burst: 5 });
+        let start = clock::instant();
+        for _ in 0..25 {
+            limiter.acquire(Priority::Cleanup).await;
+        }
+        let took = (clock::instant() - start).as_secs_f64();
+        assert!((1.95..2.3).contains(&took), "five at once and twenty at ten a second: {took}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn confirmations_go_before_groups_and_those_before_clearing_up() {
+        let limiter = Limiter::new(Rate { qps: 10.0, burst: 1 });
+        limiter.acquire(Priority::Cleanup).await;
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let mut tasks = tokio::task::JoinSet::new();
+        for priority in [Priority::Cleanup, Priority::Cleanup, Priority::Group, Priority::Confirmation] {
+            let (limiter, order) = (limiter.clone(), order.clone());
+            tasks.spawn(async move {
+                limiter.acquire(priority).await;
+                order.lock().unwrap().push(priority);
+            });
+            tokio::task::yield_now().await;
+        }
+        tasks.join_all().await;
+        let order = order.lock().unwrap().clone();
+        assert!(order.is_sorted() && order.len() == 4, "{order:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_gives_up_holds_nobody_back() {
+        let limiter = Limiter::new(Rate { qps: 1.0, burst: 1 });
+        limiter.acquire(Priority::Group).await;
+        let given_up = tokio::time::timeout(Duration::from_millis(10), limiter.acquire(Priority::Confirmation)).await;
+        assert!(given_up.is_err());
+        assert_eq!(limiter.state.lock().unwrap().waiting, [0, 0, 0]);
+        limiter.acquire(Priority::Cleanup).await;
+    }
+}

@@ -1,0 +1,74 @@
+//! What was said lately, in bounded memory: two generations, so that no more than the older half is forgotten at once.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+
+/// See the module's text.
+#[derive(Debug)]
+pub(super) struct Recent<K, V> {
+    now: HashMap<K, V>,
+    before: HashMap<K, V>,
+    generation: usize,
+}
+
+impl<K: Eq + Hash, V> Recent<K, V> {
+    /// Remembers the last `generation`, and up to twice as many.
+    pub(super) fn new(generation: usize) -> Self {
+        Recent { now: HashMap::new(), before: HashMap::new(), generation }
+    }
+
+    /// What is remembered of a key. It is then remembered longer.
+    pub(super) fn get(&mut self, key: &K) -> Option<&V>
+    where
+        K: Clone,
+    {
+        if let Some(value) = self.before.remove(key) {
+            self.insert(key.clone(), value);
+        }
+        self.now.get(key)
+    }
+
+    /// Remembers something.
+    pub(super) fn insert(&mut self, key: K, value: V) {
+        if self.now.len() >= self.generation {
+            self.before = std::mem::take(&mut self.now);
+        }
+        self.now.insert(key, value);
+    }
+
+    /// Forgets something.
+    pub(super) fn remove(&mut self, key: &K) {
+        self.now.remove(key);
+        self.before.remove(key);
+    }
+}
+
+impl<K: Eq + Hash + Clone> Recent<K, ()> {
+    /// Remembers a key. Returns whether it is new.
+    pub(super) fn is_news(&mut self, key: K) -> bool {
+        let known = self.get(&key).is_some();
+        if !known {
+            self.insert(key, ());
+        }
+        !known
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_asked_for_is_remembered_and_memory_is_bounded() {
+        let mut recent = Recent::new(10);
+        assert!(recent.is_news(0) && !recent.is_news(0));
+        for n in 1..1000 {
+            assert!(recent.is_news(n));
+            assert!(!recent.is_news(0), "{n}");
+            assert!(recent.now.len() + recent.before.len() <= 20);
+        }
+        assert!(recent.is_news(1), "long ago");
+        recent.remove(&0);
+        assert!(recent.is_news(0));
+    }
+}

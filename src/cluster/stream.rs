@@ -1,0 +1,237 @@
+//! A list and a watch as one endless stream of events.
+//!
+//! It is what `kube::runtime::watcher` does, and tells three things more that proofs rest on: the resourceVersion of each
+//! list, bookmarks, and every interruption. It never opens watches one right after another, however the server closes them.
+
+use std::collections::VecDeque;
+use std::fmt::Debug;
+use std::time::{Duration, Instant};
+
+use futures::stream::{BoxStream, Stream, StreamExt, unfold};
+use kube::api::{Api, ListParams, WatchEvent, WatchParams};
+use kube::core::Status;
+use serde::de::DeserializeOwned;
+use thiserror::Error;
+
+use crate::runtime::clock;
+
+/// How long the server keeps a watch: the longest that kube allows.
+const SERVER_CLOSES: u32 = 290;
+/// A watch that the server should have closed so long ago is dead.
+const CLOSES_LATE: Duration = Duration::from_secs(5);
+/// The next watch is opened no sooner than so long after the last.
+const BETWEEN_WATCHES: Duration = Duration::from_secs(1);
+/// Marks the bookmark that ends the initial events of a streamed list.
+const INITIAL_END: &str = "k8s.io/initial-events-end";
+
+/// What a watch brings.
+#[derive(Debug)]
+pub(super) enum Event<K> {
+    /// A list begins.
+    Init,
+    /// An object of the list.
+    Listed(K),
+    /// The list is complete, and as of this resourceVersion.
+    InitDone(String),
+    /// An object was added or modified.
+    Apply(K),
+    /// An object was deleted, or left the selection.
+    Delete(K),
+    /// Everything up to this resourceVersion was shown.
+    Bookmark(String),
+}
+
+/// What interrupts a watch. The stream goes on after each.
+#[derive(Debug, Error)]
+pub(super) enum Interruption {
+    /// The list failed.
+    #[error("the list failed: {0}")]
+    List(#[source] kube::Error),
+    /// The watch could not be opened.
+    #[error("the watch could not be opened: {0}")]
+    Open(#[source] kube::Error),
+    /// The server ended the watch with an error.
+    #[error("the server ended the watch: {0}")]
+    Ended(#[source] Box<Status>),
+    /// The connection broke off, or brought what is no event.
+    #[error("the watch broke off: {0}")]
+    Broken(#[source] kube::Error),
+    /// An answer had no resourceVersion.
+    #[error("expected metadata.resourceVersion in the answer, got none")]
+    NoVersion,
+}
+
+/// How the list comes, and which objects.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Config {
+    /// Label selector.
+    pub(super) labels: Option<String>,
+    /// Whether the list is streamed (`sendInitialEvents`).
+    pub(super) streaming: bool,
+}
+
+type Events<K> = BoxStream<'static, kube::Result<WatchEvent<K>>>;
+
+enum State<K> {
+    Empty,
+    Page { objects: VecDeque<K>, more: Option<String>, version: Option<String> },
+    Initial(Events<K>),
+    Listed(String),
+    Watching(String, Events<K>),
+}
+
+struct Watch<K> {
+    api: Api<K>,
+    config: Config,
+    state: State<K>,
+    opened: Option<Instant>,
+}
+
+/// Lists and watches for ever.
+pub(super) fn events<K>(api: Api<K>, config: Config) -> impl Stream<Item = Result<Event<K>, Interruption>> + Send
+where
+    K: kube::Resource + Clone + Debug + DeserializeOwned + Send + 'static,
+{
+    unfold(Watch { api, config, state: State::Empty, opened: None }, |mut watch| async move {
+        let event = watch.next().await;
+        Some((event, watch))
+    })
+}
+
+impl<K: kube::Resource + Clone + Debug + DeserializeOwned + Send + 'static> Watch<K> {
+    async fn next(&mut self) -> Result<Event<K>, Interruption> {
+        loop {
+            if let Some(event) = self.step().await? {
+                return Ok(event);
+            }
+        }
+    }
+
+    async fn open(&mut self, initial: bool, version: &str) -> kube::Result<Events<K>> {
+        if let Some(opened) = self.opened {
+            tokio::time::sleep_until((opened + BETWEEN_WATCHES).into()).await;
+        }
+        self.opened = Some(clock::instant());
+        let params = WatchParams {
+            label_selector: self.config.labels.clone(),
+            timeout: Some(SERVER_CLOSES),
+            send_initial_events: initial,
+            ..WatchParams::default()
+        };
+        self.api.watch(&params, version).await.map(StreamExt::boxed)
+    }
+
+    /// One step; `None` for one that brought nothing to tell. After an error the state is where to go on.
+    async fn step(&mut self) -> Result<Option<Event<K>>, Interruption> {
+        match std::mem::replace(&mut self.state, State::Empty) {
+            State::Empty if self.config.streaming => {
+                let events = self.open(true, "0").await.map_err(Interruption::Open)?;
+                self.state = State::Initial(events);
+                Ok(Some(Event::Init))
+            }
+            State::Empty => {
+                self.state = State::Page { objects: VecDeque::new(), more: None, version: None };
+                Ok(Some(Event::Init))
+            }
+            State::Page { mut objects, more, version } => {
+                if let Some(object) = objects.pop_front() {
+                    self.state = State::Page { objects, more, version };
+                    return Ok(Some(Event::Listed(object)));
+                }
+                if let (None, Some(version)) = (&more, version) {
+                    self.state = State::Listed(version.clone());
+                    return Ok(Some(Event::InitDone(version)));
+                }
+                let params = ListParams {
+                    label_selector: self.config.labels.clone(),
+                    continue_token: more,
+                    ..ListParams::default()
+                };
+                let list = self.api.list(&params).await.map_err(Interruption::List)?;
+                let version = list.metadata.resource_version.filter(|version| !version.is_empty());
+                let more = list.metadata.continue_.filter(|more| !more.is_empty());
+                if version.is_none() && more.is_none() {
+                    return Err(Interruption::NoVersion);
+                }
+                self.state = State::Page { objects: list.items.into(), more, version };
+                Ok(None)
+            }
+            State::Initial(mut events) => match heard(&mut events).await {
+                Some(Ok(WatchEvent::Added(object) | WatchEvent::Modified(object))) => {
+                    self.state = State::Initial(events);
+                    Ok(Some(Event::Listed(object)))
+                }
+                Some(Ok(WatchEvent::Bookmark(bookmark))) => {
+                    let version = bookmark.metadata.resource_version;
+                    if !bookmark.metadata.annotations.contains_key(INITIAL_END) {
+                        self.state = State::Initial(events);
+                        return Ok(None);
+                    }
+                    self.state = State::Watching(version.clone(), events);
+                    Ok(Some(Event::InitDone(version)))
+                }
+                Some(Ok(WatchEvent::Error(status))) => Err(Interruption::Ended(status.boxed())),
+                Some(Err(error)) => {
+                    // One line that cannot be read; a connection that is broken ends the stream next.
+                    self.state = State::Initial(events);
+                    Err(Interruption::Broken(error))
+                }
+                // None may be deleted while the list still comes; a list that is cut off is read anew.
+                Some(Ok(WatchEvent::Deleted(_))) | None => Ok(None),
+            },
+            State::Listed(version) => match self.open(false, &version).await {
+                Ok(events) => {
+                    self.state = State::Watching(version, events);
+                    Ok(None)
+                }
+                Err(error) => {
+                    // The server does not know that version any more: some answer so at once, and not by an event.
+                    if !matches!(&error, kube::Error::Api(status) if status.code == 410) {
+                        self.state = State::Listed(version);
+                    }
+                    Err(Interruption::Open(error))
+                }
+            },
+            State::Watching(version, mut events) => match heard(&mut events).await {
+                Some(Ok(WatchEvent::Added(object) | WatchEvent::Modified(object))) => {
+                    self.state = State::Watching(version_of(&object)?, events);
+                    Ok(Some(Event::Apply(object)))
+                }
+                Some(Ok(WatchEvent::Deleted(object))) => {
+                    self.state = State::Watching(version_of(&object)?, events);
+                    Ok(Some(Event::Delete(object)))
+                }
+                Some(Ok(WatchEvent::Bookmark(bookmark))) => {
+                    let version = bookmark.metadata.resource_version;
+                    self.state = State::Watching(version.clone(), events);
+                    Ok(Some(Event::Bookmark(version)))
+                }
+                Some(Ok(WatchEvent::Error(status))) => {
+                    // 410: what we have not seen is forgotten, and is listed anew.
+                    if status.code != 410 {
+                        self.state = State::Listed(version);
+                    }
+                    Err(Interruption::Ended(status.boxed()))
+                }
+                Some(Err(error)) => {
+                    self.state = State::Watching(version, events);
+                    Err(Interruption::Broken(error))
+                }
+                None => {
+                    self.state = State::Listed(version);
+                    Ok(None)
+                }
+            },
+        }
+    }
+}
+
+fn version_of<K: kube::Resource>(object: &K) -> Result<String, Interruption> {
+    object.meta().resource_version.clone().filter(|version| !version.is_empty()).ok_or(Interruption::NoVersion)
+}
+
+/// The next event; `None` when the server has closed the watch, or should have.
+async fn heard<K>(events: &mut Events<K>) -> Option<kube::Result<WatchEvent<K>>> {
+    let limit = Duration::from_secs(SERVER_CLOSES.into()) + CLOSES_LATE;
+    tokio::time::timeout(limit, events.next()).await.ok().flatten()
+}

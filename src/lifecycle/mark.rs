@@ -1,0 +1,95 @@
+//! What was reported: a mark in the Lease, so that the next leader reports each end once.
+//!
+//! A leader writes with each renewal up to which resourceVersion of pods it has reported every end that its watch showed.
+//! Who leads next reports what is newer. After a graceful stop that is exact, because the last mark is written when the
+//! Lease is released. After a crash the ends between the last mark and the crash may have been reported, and say so.
+
+use std::fmt;
+use std::str::FromStr;
+
+use jiff::Timestamp;
+
+/// Every end that the leader's watch had shown up to here is reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// The resourceVersion.
+    pub through: u64,
+    /// When that was.
+    pub at: Timestamp,
+    /// But for those after the first and up to the second, when this leader was not there yet and nobody led: of these it
+    /// knows only executors that were still there. Others may have seen more.
+    pub gap: Option<(u64, u64)>,
+}
+
+impl Mark {
+    /// Whether an end is reported; `None` where that is not known.
+    pub fn covers(&self, version: u64) -> Option<bool> {
+        match self.gap {
+            Some((from, to)) if from < version && version <= to => None,
+            _ => Some(version <= self.through),
+        }
+    }
+}
+
+impl fmt::Display for Mark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.through, self.at)?;
+        match self.gap {
+            Some((from, to)) => write!(f, " {from}-{to}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A mark that cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected a resourceVersion, a time, and perhaps a gap such as 7-9")]
+pub struct BadMark;
+
+impl FromStr for Mark {
+    type Err = BadMark;
+
+    fn from_str(text: &str) -> Result<Mark, BadMark> {
+        let number = |text: &str| text.parse::<u64>().map_err(|_| BadMark);
+        let mut parts = text.split(' ');
+        let (through, at) = (parts.next().ok_or(BadMark)?, parts.next().ok_or(BadMark)?);
+        let gap = match parts.next().map(|gap| gap.split_once('-').ok_or(BadMark)).transpose()? {
+            Some((from, to)) => Some((number(from)?, number(to)?)),
+            None => None,
+        };
+        Ok(Mark { through: number(through)?, at: at.parse().map_err(|_| BadMark)?, gap })
+    }
+}
+
+/// What a new leader found when it took the Lease.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// The last mark; `None` in a new Lease, and in one of a version that wrote none.
+    pub mark: Option<Mark>,
+    /// Whether whoever led before released the Lease: then the mark is its last word.
+    pub is_released: bool,
+    /// The resourceVersion with which the Lease was taken: what ended later, nobody has reported before.
+    pub taken: Option<u64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_is_read_as_it_was_written() {
+        let mark = Mark { through: 1234, at: Timestamp::from_second(1_800_000_000).unwrap(), gap: None };
+        assert_eq!(mark.to_string(), "1234 2027-01-15T08:00:00Z");
+        assert_eq!(mark.to_string().parse(), Ok(mark));
+        let mark = Mark { gap: Some((7, 9)), ..mark };
+        assert_eq!(mark.to_string(), "1234 2027-01-15T08:00:00Z 7-9");
+        assert_eq!(mark.to_string().parse(), Ok(mark));
+        let covered = [7, 8, 9, 10, 1234, 1235].map(|version| mark.covers(version));
+        assert_eq!(covered, [Some(true), None, None, Some(true), Some(true), Some(false)]);
+        for bad in
+            ["", "1", "x 2027-01-15T08:00:00Z", "1 yesterday", "-1 2027-01-15T08:00:00Z", "1 2027-01-15T08:00:00Z 7"]
+        {
+            assert_eq!(bad.parse::<Mark>(), Err(BadMark), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! When nothing could be seen: the watch was interrupted, or the API server did not answer.
+//!
+//! A driver goes first, and it needs the API server as we do: a grace counts only time in which both could act.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use crate::plant::{self, Bug};
+
+/// An API server from which nothing came for so long was away. The lease is renewed more often.
+const QUIET: Duration = Duration::from_secs(15);
+/// More than so many outages are not kept apart: the two oldest become one, and what lay between them.
+const MOST: usize = 64;
+
+/// See the module's text.
+#[derive(Debug, Default)]
+pub struct Outages {
+    /// Those that are over, in their order, each apart from the next.
+    past: VecDeque<(Instant, Instant)>,
+    /// Since when the watch is interrupted.
+    interrupted: Option<Instant>,
+    /// When the API server last answered.
+    contact: Option<Instant>,
+}
+
+impl Outages {
+    /// The watch is interrupted.
+    pub fn interrupted(&mut self, now: Instant) {
+        self.interrupted.get_or_insert(now);
+    }
+
+    /// The watch brought something. Returns whether an outage is over.
+    pub fn alive(&mut self, now: Instant) -> bool {
+        match self.interrupted.take() {
+            Some(since) => {
+                self.keep(since, now);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// The API server answered. Returns whether it had been away.
+    pub fn contact(&mut self, at: Instant) -> bool {
+        let before = self.contact.replace(at);
+        match before.filter(|before| at.saturating_duration_since(*before) > QUIET) {
+            Some(before) => {
+                self.keep(before, at);
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn keep(&mut self, from: Instant, to: Instant) {
+        let (mut from, mut to) = (from, to);
+        self.past.retain(|(begin, end)| {
+            let apart = *end < from || to < *begin;
+            if !apart {
+                (from, to) = (from.min(*begin), to.max(*end));
+            }
+            apart
+        });
+        let at = self.past.partition_point(|(begin, _)| *begin < from);
+        self.past.insert(at, (from, to));
+        if self.past.len() > MOST
+            && let (Some((begin, _)), Some((_, end))) = (self.past.pop_front(), self.past.pop_front())
+        {
+            self.past.push_front((begin, end));
+        }
+    }
+
+    /// Whether nothing can be seen now.
+    pub fn is_out(&self, now: Instant) -> bool {
+        self.interrupted.is_some() || self.contact.is_some_and(|at| now.saturating_duration_since(at) > QUIET)
+    }
+
+    /// When `wait` has passed since `since`, outages left out; and where one ended since, no sooner than `after` that.
+    pub fn due(&self, since: Instant, wait: Duration, after: Duration) -> Option<Instant> {
+        let mut at = since.checked_add(wait)?;
+        if plant::is(Bug::GraceCountsOutages) {
+            return Some(at);
+        }
+        for (from, to) in self.past.iter().filter(|(_, to)| *to > since) {
+            if *from < at {
+                at = at.checked_add(to.saturating_duration_since((*from).max(since)))?;
+            }
+            at = at.max(to.checked_add(after)?);
+        }
+        Some(at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime::clock;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn outages_do_not_count_and_the_driver_gets_its_time_after_them() {
+        let start = clock::instant();
+        let at = |seconds: u32| start + SECOND * seconds;
+        let mut outages = Outages::default();
+        let due = |outages: &Outages| outages.due(at(10), SECOND * 100, SECOND * 30);
+        assert_eq!(due(&outages), Some(at(110)));
+        outages.interrupted(at(0));
+        assert!(outages.is_out(at(5)) && outages.alive(at(20)) && !outages.alive(at(21)));
+        assert_eq!(due(&outages), Some(at(120)), "ten of its seconds");
+        outages.interrupted(at(100));
+        outages.alive(at(160));
+        assert_eq!(due(&outages), Some(at(190)), "thirty after it, which is more than twenty that were left");
+        // One that began after it was due changes nothing but the time after it.
+        outages.interrupted(at(300));
+        outages.alive(at(310));
+        assert_eq!(due(&outages), Some(at(340)));
+    }
+
+    #[test]
+    fn an_api_server_that_does_not_answer_is_out_too_and_what_overlaps_counts_once() {
+        let start = clock::instant();
+        let at = |seconds: u32| start + SECOND * seconds;
+        let mut outages = Outages::default();
+        for second in (0..=60).step_by(5) {
+            assert!(!outages.contact(at(second)));
+        }
+        assert!(!outages.is_out(at(70)) && outages.is_out(at(76)));
+        outages.interrupted(at(80));
+        assert!(outages.contact(at(120)));
+        assert!(outages.is_out(at(121)), "the watch is not back");
+        assert!(outages.alive(at(130)));
+        assert_eq!(outages.due(at(0), SECOND * 100, Duration::ZERO), Some(at(170)));
+    }
+
+    #[test]
+    fn many_outages_are_bounded() {
+        let start = clock::instant();
+        let mut outages = Outages::default();
+        for n in 0..1000 {
+            outages.interrupted(start + SECOND * 10 * n);
+            outages.alive(start + SECOND * (10 * n + 1));
+        }
+        assert!(outages.past.len() <= MOST);
+        assert!(outages.due(start, SECOND * 100, Duration::ZERO).is_some_and(|due| due > start + SECOND * 1000));
+    }
+}

@@ -1,0 +1,264 @@
+//! What a poll, a new list or an interrupted watch shows: what is believed, what is looked at, and when the watch is started
+//! again.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods,
+    reason = "a test fails by panicking"
+)]
+
+#[path = "support/office.rs"]
+mod office;
+mod support;
+
+use office::*;
+use spark_usher::lifecycle::cause::Cause;
+use spark_usher::lifecycle::{Answer, Polled, Read, Standing};
+use spark_usher::policy::Finished;
+use spark_usher::reason::Reason;
+use spark_usher::snapshot::{Change, Replaced};
+use spark_usher::spark::ids::PodKey;
+use support::*;
+
+/// A poll as of version 40 that has the driver, and executor 2 in version 7, and not executor 1.
+fn polled(office: &mut Office) {
+    office.see(&driver());
+    office.see(&running(1));
+    office.see(&running(2));
+    office.after(60);
+    let mut polled = Polled::default();
+    polled.see(office.desk.snapshot(), "default", "nb-driver", DRIVER_UID, "1");
+    polled.see(office.desk.snapshot(), "default", "nb-exec-2", "e2", "7");
+    let now = office.now();
+    office.desk.polled(Some(&polled.complete("40")), now, &office.policies.clone());
+}
+
+fn labelled(name: &str) -> Read {
+    Read::Labelled(PodKey::new("default", name))
+}
+
+#[test]
+fn a_poll_finds_what_is_missing_and_what_the_watch_has_not_shown() {
+    let mut office = Office::open(Finished::Report);
+    polled(&mut office);
+    assert!(office.after(5).reads.is_empty(), "the watch may still show it");
+    assert_eq!(office.after(5).reads, [labelled("nb-exec-1"), labelled("nb-exec-2")]);
+    let now = office.now();
+    office.desk.answered(&labelled("nb-exec-2"), Answer::Sighting(version(failed(2, 137), 7).sighting()), now);
+    office.desk.answered(&labelled("nb-exec-1"), Answer::Failed, now);
+    let turn = office.after(1);
+    assert!(!turn.rewatch, "a watch that is late has lost nothing");
+    assert_eq!(turn.exits.iter().map(|exit| exit.cause).collect::<Vec<_>>(), [Cause::Killed]);
+    assert_eq!(turn.reads, [labelled("nb-exec-1")], "tried again");
+    let now = office.now();
+    office.desk.answered(&labelled("nb-exec-1"), Answer::Absent, now);
+    let exits = office.after(1).exits;
+    assert_eq!(exits.iter().map(|exit| exit.cause).collect::<Vec<_>>(), [Cause::Vanished]);
+    assert!(office.desk.snapshot().executor("default", "nb-exec-1").is_none());
+    assert!(exits[0].spark().message.contains("(30000 ms)"), "{}", exits[0].spark().message);
+    // The watch shows it at last: told already.
+    let now = office.now();
+    office.desk.passed("41", now);
+    let turn = office.after(20);
+    assert!(!turn.rewatch && turn.exits.is_empty() && turn.reads.is_empty());
+}
+
+#[test]
+fn a_watch_that_is_late_shows_what_a_poll_had_and_nobody_looks() {
+    let mut office = Office::open(Finished::Report);
+    polled(&mut office);
+    office.after(6);
+    office.see(&version(failed(2, 137), 7));
+    office.apply(Change::PodDeleted(version(failed(1, 143), 39).sighting()));
+    let now = office.now();
+    office.desk.passed("40", now);
+    let turn = office.after(1);
+    assert!(!turn.rewatch && turn.reads.is_empty());
+    let causes: Vec<_> = turn.exits.iter().map(|exit| (exit.executor.exec_id.unwrap(), exit.cause)).collect();
+    assert_eq!(causes, [(2, Cause::Killed), (1, Cause::Killed)], "and it says why");
+    assert!(office.after(300).reads.iter().all(|read| !matches!(read, Read::Labelled(_))));
+}
+
+#[test]
+fn a_watch_that_has_passed_the_poll_without_showing_it_has_lost_it_and_is_started_again_once() {
+    let mut office = Office::open(Finished::Report);
+    polled(&mut office);
+    let now = office.now();
+    office.desk.passed("39", now);
+    assert!(!office.after(1).rewatch, "not yet");
+    // An event of another pod is as good as a bookmark.
+    office.see(&version(running(9), 41));
+    assert!(office.after(1).rewatch);
+    office.see(&version(running(9), 42));
+    assert!(!office.after(1).rewatch, "once a poll");
+    // The new list answers every question. Whether the one that it lacks is gone, or only its label, one look tells.
+    let pods = [driver(), version(failed(2, 137), 7), version(running(9), 42)];
+    office.apply(Change::Replaced(Replaced::Pods(pods.iter().map(PodBuilder::sighting).collect())));
+    let now = office.now();
+    office.desk.passed("50", now);
+    let turn = office.after(1);
+    let causes: Vec<_> = turn.exits.iter().map(|exit| (exit.executor.exec_id.unwrap(), exit.cause)).collect();
+    assert_eq!(causes, [(2, Cause::Killed)]);
+    assert_eq!(turn.reads, [labelled("nb-exec-1")]);
+    let now = office.now();
+    office.desk.answered(&turn.reads[0], Answer::Absent, now);
+    let turn = office.after(1);
+    assert_eq!(turn.exits[0].cause, Cause::Vanished);
+    assert!(turn.exits[0].spark().message.contains("(30000 ms)"), "a poll had missed it");
+    assert!(office.after(15).reads.is_empty());
+}
+
+#[test]
+fn a_watch_that_is_silent_for_two_bookmarks_is_started_again() {
+    let mut office = Office::open(Finished::Report);
+    polled(&mut office);
+    let now = office.now();
+    office.desk.passed("8", now);
+    let rewatched: Vec<u64> = (1..=140).filter(|_| office.after(1).rewatch).collect();
+    assert_eq!(rewatched, [130]);
+}
+
+#[test]
+fn a_list_that_lacks_many_is_believed() {
+    let mut office = Office::open(Finished::Report);
+    office.see(&driver());
+    for id in 1..=100 {
+        office.see(&running(id));
+    }
+    office.after(60);
+    office.apply(Change::Replaced(Replaced::Pods(vec![driver().sighting()])));
+    let now = office.now();
+    office.desk.passed("50", now);
+    let turn = office.after(1);
+    assert!(turn.reads.iter().all(|read| !matches!(read, Read::Labelled(_))), "{:?}", turn.reads);
+    assert_eq!(turn.exits.len(), 100);
+    // A list from the past proves nothing about what is newer.
+    office.see(&version(running(200), 90));
+    office.after(60);
+    office.apply(Change::Replaced(Replaced::Pods(vec![driver().sighting()])));
+    let now = office.now();
+    office.desk.passed("60", now);
+    assert!(office.after(1).exits.is_empty());
+    assert_eq!(office.after(10).reads, [labelled("nb-exec-200")]);
+}
+
+#[test]
+fn restarts_that_do_not_help_become_rare() {
+    let mut office = Office::open(Finished::Report);
+    let mut restarts = Vec::new();
+    office.see(&driver());
+    office.see(&running(1));
+    office.after(60);
+    for poll in 0..100u32 {
+        let mut polled = Polled::default();
+        // This server's lists and watches never agree.
+        polled.see(office.desk.snapshot(), "default", "nb-driver", DRIVER_UID, "1");
+        polled.see(office.desk.snapshot(), "default", "nb-exec-1", "e1", "7");
+        let now = office.now();
+        office.desk.polled(Some(&polled.complete("40")), now, &office.policies.clone());
+        office.desk.passed(&(41 + poll).to_string(), now);
+        if office.after(1).rewatch {
+            restarts.push(poll);
+        }
+    }
+    assert_eq!(restarts, [0, 1, 3, 7, 15, 31, 63, 95]);
+}
+
+#[test]
+fn four_thousand_pods_behind_are_no_four_thousand_requests() {
+    let mut office = Office::open(Finished::Report);
+    office.see(&driver());
+    for id in 1..=4000 {
+        office.see(&running(id));
+    }
+    office.after(60);
+    let mut polled = Polled::default();
+    polled.see(office.desk.snapshot(), "default", "nb-driver", DRIVER_UID, "1");
+    for id in 1..=4000 {
+        polled.see(office.desk.snapshot(), "default", &format!("nb-exec-{id}"), &format!("e{id}"), "7");
+    }
+    let now = office.now();
+    office.desk.polled(Some(&polled.complete("40")), now, &office.policies.clone());
+    let (mut reads, mut restarts) = (0, 0);
+    for _ in 0..200 {
+        let turn = office.after(1);
+        restarts += u32::from(turn.rewatch);
+        for read in turn.reads {
+            reads += 1;
+            let now = office.now();
+            office.desk.answered(&read, Answer::Failed, now);
+        }
+    }
+    // Sixty-four pods, tried again with growing pauses, and a watch that is silent for two bookmarks.
+    assert!(reads <= 64 * 9, "{reads}");
+    assert_eq!(restarts, 1);
+}
+
+#[test]
+fn polls_are_the_leaders_and_follow_the_policy() {
+    let mut office = Office::open(Finished::Report);
+    let polls = |office: &mut Office, seconds: u64| {
+        let mut at = Vec::new();
+        for _ in 0..seconds {
+            if office.after(1).poll {
+                at.push(office.since.as_secs());
+                let now = office.now();
+                office.desk.polled(Some(&Polled::default()), now, &office.policies.clone());
+            }
+        }
+        at
+    };
+    let at = polls(&mut office, 1000);
+    assert!(at[0] <= 34 && (at[1] - at[0]).abs_diff(300) <= 31 && (at[2] - at[1]).abs_diff(300) <= 31, "{at:?}");
+    office.standing = Standing::Led;
+    assert!(polls(&mut office, 1000).is_empty());
+}
+
+#[test]
+fn a_driver_whose_deletion_nobody_told_is_missed_by_the_poll_and_waited_for_no_longer() {
+    let mut office = Office::open(Finished::Delete);
+    office.see(&driver());
+    office.see(&failed(1, 137));
+    office.after(1);
+    let mut polled = Polled::default();
+    polled.see(office.desk.snapshot(), "default", "nb-exec-1", "e1", "5");
+    let now = office.now();
+    office.desk.polled(Some(&polled.complete("40")), now, &office.policies.clone());
+    let look = Read::Labelled(PodKey::new("default", "nb-driver"));
+    assert_eq!(office.after(10).reads, std::slice::from_ref(&look));
+    let now = office.now();
+    office.desk.answered(&look, Answer::Absent, now);
+    assert!(office.desk.snapshot().driver_pod("default", "nb-driver").is_none_or(|pod| pod.uid != DRIVER_UID.into()));
+    // The executor names it as its owner, and it is gone: nobody needs to be waited for.
+    assert!(first_of(&office.within(5), Reason::ExecutorDeleted).is_some());
+}
+
+#[test]
+fn an_executor_whose_label_is_taken_off_has_not_ended() {
+    let mut office = Office::open(Finished::Report);
+    office.see(&driver());
+    office.see(&running(1).spec("nodeName", "n"));
+    office.see(&running(2).spec("nodeName", "n"));
+    office.after(1);
+    // It leaves the watch by label; so does one that is deleted by force.
+    for id in [1, 2] {
+        office.apply(Change::PodDeleted(version(running(id), 8).spec("nodeName", "n").sighting()));
+    }
+    let turn = office.after(0);
+    assert_eq!(turn.reads, [labelled("nb-exec-1"), labelled("nb-exec-2")], "which of the two is it?");
+    let unlabelled = version(pod("nb-exec-1").stored("e1").phase("Running"), 8);
+    let now = office.now();
+    office.desk.answered(&turn.reads[0], Answer::Sighting(unlabelled.sighting()), now);
+    office.desk.answered(&turn.reads[1], Answer::Absent, now);
+    office.after(1);
+    let exits = office.after(5).exits;
+    let causes: Vec<_> = exits.iter().map(|exit| (exit.executor.exec_id.unwrap(), exit.cause)).collect();
+    assert_eq!(causes, [(2, Cause::Deleted)]);
+    assert!(office.desk.snapshot().app("default", APP).unwrap().executors.is_empty());
+    // Its label comes back.
+    office.see(&version(running(1), 9).spec("nodeName", "n"));
+    assert_eq!(office.desk.snapshot().app("default", APP).unwrap().executors.len(), 1);
+}

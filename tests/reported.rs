@@ -1,0 +1,275 @@
+//! Each end is reported once, with its cause, also when leaders come and go.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods,
+    reason = "a test fails by panicking"
+)]
+
+#[path = "support/office.rs"]
+mod office;
+mod support;
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use office::*;
+use spark_usher::lifecycle::cause::Cause;
+use spark_usher::lifecycle::mark::{Found, Mark};
+use spark_usher::lifecycle::{Action, Desk, Exit, Settings, Standing};
+use spark_usher::policy::Finished;
+use spark_usher::snapshot::{Change, Replaced, ServedApis};
+use support::*;
+
+/// A follower that has seen two executors run and end, at the versions 5 and 9, a minute apart.
+fn follower() -> Office {
+    let mut office = Office::open(Finished::Report);
+    office.standing = Standing::Led;
+    office.see(&driver());
+    office.see(&running(1));
+    office.see(&running(2));
+    office.after(10);
+    office.see(&failed(1, 137));
+    assert!(office.after(1).exits.is_empty());
+    office.after(60);
+    office.see(&version(failed(2, 137), 9));
+    assert!(office.after(1).exits.is_empty());
+    office
+}
+
+fn take_over(office: &mut Office, found: Found) {
+    office.standing = Standing::Leading;
+    let now = office.now().at;
+    office.desk.took_over(found, now);
+}
+
+fn mark(through: u64) -> Option<Mark> {
+    Some(Mark { through, at: Timestamp::from_second(1_800_000_000).unwrap(), gap: None })
+}
+
+#[test]
+fn what_the_leader_had_reported_is_not_reported_again_and_what_it_may_have_says_so() {
+    // After a graceful stop the mark is its last word.
+    let mut office = follower();
+    take_over(&mut office, Found { mark: mark(5), is_released: true, taken: Some(20) });
+    assert_eq!(told(&mut office), [(2, false)]);
+    // Killed: what ended between the mark and the takeover may have been told.
+    let mut office = follower();
+    take_over(&mut office, Found { mark: mark(5), is_released: false, taken: Some(20) });
+    assert_eq!(told(&mut office), [(2, true)]);
+    // It was dead by then.
+    let mut office = follower();
+    take_over(&mut office, Found { mark: mark(5), is_released: false, taken: Some(8) });
+    assert_eq!(told(&mut office), [(2, false)]);
+    // Our watch shows late what was reported before.
+    office.see(&version(running(3), 4));
+    office.see(&version(failed(3, 137), 5));
+    assert_eq!(told(&mut office), []);
+    office.see(&version(failed(4, 137), 30));
+    assert_eq!(told(&mut office), [(4, false)]);
+    // A leader that knew nothing of a time.
+    let mut office = follower();
+    let gap = Some((4, 8));
+    take_over(
+        &mut office,
+        Found { mark: mark(15).map(|mark| Mark { gap, ..mark }), is_released: true, taken: Some(20) },
+    );
+    assert_eq!(told(&mut office), [(1, true)]);
+}
+
+#[test]
+fn a_leader_of_a_version_without_marks_has_told_what_ended_long_enough_ago() {
+    let mut office = follower();
+    take_over(&mut office, Found::default());
+    assert_eq!(told(&mut office), [(2, true)]);
+    // Nobody led: nothing grows old.
+    let mut office = Office::open(Finished::Report);
+    office.standing = Standing::Leaderless;
+    office.see(&driver());
+    office.see(&running(1));
+    office.after(1);
+    office.see(&failed(1, 137));
+    office.after(500);
+    take_over(&mut office, Found::default());
+    assert_eq!(told(&mut office), [(1, false)]);
+}
+
+/// A process that begins with this list of pods.
+fn fresh(pods: &[PodBuilder]) -> Office {
+    let mut office = Office::open(Finished::Report);
+    office.desk = Desk::new(office.at, Settings::default());
+    office.apply(Change::Apis(ServedApis::default()));
+    office.apply(Change::Replaced(Replaced::Namespaces(Vec::new())));
+    office.apply(Change::Replaced(Replaced::Pods(pods.iter().map(PodBuilder::sighting).collect())));
+    let now = office.now();
+    office.desk.passed("50", now);
+    office
+}
+
+#[test]
+fn what_the_first_list_shows_as_ended_is_history_unless_it_ended_after_the_mark() {
+    let pods = [driver(), failed(1, 137), version(failed(2, 137), 9)];
+    let mut office = fresh(&pods);
+    take_over(&mut office, Found::default());
+    assert_eq!(told(&mut office), [], "a first installation");
+    assert_eq!(office.desk.exits().history().len(), 2, "people may ask");
+    // All were restarted: exactly what happened meanwhile is news.
+    let mut office = fresh(&pods);
+    take_over(&mut office, Found { mark: mark(5), is_released: true, taken: Some(51) });
+    assert_eq!(told(&mut office), [(2, false)]);
+    // Its own mark says that others may know of executors that went before it came.
+    let now = office.now();
+    let left = office.desk.mark(now).unwrap();
+    assert_eq!((left.through, left.gap), (50, Some((5, 50))));
+    let mut office = fresh(&pods);
+    take_over(&mut office, Found { mark: mark(5), is_released: false, taken: Some(51) });
+    assert_eq!(told(&mut office), [(2, true)]);
+    // It ended long before the mark and was changed since.
+    let mut old = version(failed(3, 137), 12);
+    old.0["status"]["containerStatuses"][0]["state"]["terminated"]["finishedAt"] = "2027-01-15T07:00:00Z".into();
+    let mut office = fresh(&[driver(), old]);
+    take_over(&mut office, Found { mark: mark(9), is_released: true, taken: Some(51) });
+    assert_eq!(told(&mut office), [(3, true)]);
+}
+
+#[test]
+fn a_graceful_stop_tells_everything_and_the_mark_covers_it() {
+    let mut office = Office::open(Finished::Report);
+    office.see(&driver());
+    office.see(&running(1));
+    office.see(&running(2));
+    office.after(1);
+    office.see(&version(failed(1, 1), 30));
+    assert!(office.after(1).exits.is_empty(), "its driver may have ended");
+    office.see(&version(failed(2, 137), 31));
+    let now = office.now();
+    assert_eq!(office.desk.mark(now).unwrap().through, 29, "before what waits");
+    let last: HashSet<_> = office.desk.close(now).iter().map(|exit| exit.executor.exec_id.unwrap()).collect();
+    assert_eq!(last, HashSet::from([1, 2]));
+    assert_eq!(office.desk.mark(now).unwrap().through, 31);
+    office.see(&version(failed(3, 137), 32));
+    assert!(office.after(5).exits.is_empty(), "the next leader tells that");
+    let now = office.now();
+    assert_eq!(office.desk.mark(now).unwrap().through, 31);
+}
+
+#[test]
+fn an_end_that_its_driver_labelled_before_we_saw_it_is_told_if_it_was_seen_to_run() {
+    let mut office = Office::open(Finished::Label);
+    office.see(&driver());
+    office.see(&running(1));
+    office.after(1);
+    office.see(&failed(1, 137).label("spark-exec-inactive", "true"));
+    office.see(&failed(2, 137).label("spark-exec-inactive", "true"));
+    assert_eq!(told(&mut office), [(1, false)], "of the other nobody knows when it was");
+    assert!(office.within(300).is_empty());
+}
+
+#[test]
+fn a_restart_and_the_next_end_in_one_batch_are_two_ends() {
+    let mut office = Office::open(Finished::Report);
+    office.see(&driver());
+    let at = |version_: u32, ended: bool| {
+        let mut pod = version(running(1), version_).spec("restartPolicy", "Always");
+        if ended {
+            let state = serde_json::json!({"terminated": {"exitCode": 137, "reason": "Error"}});
+            pod.0["status"]["containerStatuses"] = serde_json::json!([{"name": "main", "state": state}]);
+        }
+        pod
+    };
+    office.see(&at(1, false));
+    office.after(1);
+    // Two ends in one batch, then a restart and a third in the next.
+    for version in 2..=4 {
+        office.see(&at(version, version % 2 == 0));
+    }
+    assert_eq!(told(&mut office), [(1, false), (1, false)]);
+    office.see(&at(5, false));
+    office.see(&at(6, true));
+    assert_eq!(told(&mut office), [(1, false)]);
+    office.see(&at(7, false));
+    assert_eq!(told(&mut office), []);
+    office.see(&at(8, true));
+    assert_eq!(told(&mut office), [(1, false)]);
+}
+
+#[test]
+fn an_executor_that_loses_its_driver_is_no_failure_of_the_application() {
+    let ended = |mut pod: PodBuilder, at: &str| {
+        pod.0["status"]["containerStatuses"][0]["state"]["terminated"]["finishedAt"] = at.into();
+        pod
+    };
+    let failed_driver = |at: &str| {
+        let mut pod = version(driver(), 20).phase("Failed");
+        pod.0["status"]["containerStatuses"] = serde_json::json!([{"name": "spark-kubernetes-driver",
+            "state": {"terminated": {"exitCode": 137, "finishedAt": at}}}]);
+        pod
+    };
+    // The executor's end is seen first.
+    let mut office = Office::open(Finished::Report);
+    office.see(&driver());
+    office.after(1);
+    office.see(&ended(failed(1, 1), "2027-01-15T08:00:01Z"));
+    office.see(&ended(failed(2, 1), "2027-01-15T07:59:00Z"));
+    office.see(&ended(failed(3, 137), "2027-01-15T08:00:01Z"));
+    assert_eq!(told(&mut office), [(3, false)]);
+    office.see(&failed_driver("2027-01-15T08:00:00Z"));
+    let causes: Vec<_> =
+        office.after(1).exits.iter().map(|exit| (exit.executor.exec_id.unwrap(), exit.cause)).collect();
+    assert_eq!(causes, [(1, Cause::DriverLost), (2, Cause::Error)], "the other had failed before");
+    let history = office.desk.exits().history().iter().map(|exit| exit.cause).collect::<Vec<_>>();
+    assert_eq!(history, [Cause::DriverLost, Cause::Error, Cause::Killed]);
+    // A driver that goes on.
+    let mut office = Office::open(Finished::Report);
+    office.see(&driver());
+    office.after(1);
+    office.see(&failed(1, 1));
+    let causes: Vec<_> =
+        (0..10).flat_map(|second| office.after(1).exits.into_iter().map(move |exit| (second, exit.cause))).collect();
+    assert_eq!(causes, [(5, Cause::Error)]);
+}
+
+#[test]
+fn executors_that_go_with_their_driver_say_so() {
+    // A driver that stops deletes its executors, and then ends.
+    let mut office = Office::open(Finished::Report);
+    office.see(&driver());
+    office.see(&running(1));
+    office.see(&running(2));
+    office.after(1);
+    office.lose("nb-exec-1", "e1");
+    office.after(1);
+    office.see(&version(driver(), 20).phase("Succeeded"));
+    let exits = office.after(1).exits;
+    assert_eq!(exits[0].detail(), "with its driver nb-driver, which had ended");
+    // The garbage collector deletes what a driver owned that is gone; nobody had to look at that driver.
+    office.lose("nb-driver", DRIVER_UID);
+    office.lose("nb-exec-2", "e2");
+    assert_eq!(office.after(1).exits[0].detail(), "with its driver nb-driver, which was gone");
+    // A driver that goes on lets one go.
+    let mut office = Office::open(Finished::Report);
+    office.see(&driver());
+    office.see(&running(1));
+    office.after(1);
+    office.lose("nb-exec-1", "e1");
+    let exits: Vec<Exit> = (0..10).flat_map(|_| office.after(1).exits).collect();
+    assert_eq!(exits[0].detail(), "by somebody unknown");
+}
+
+#[test]
+fn a_driver_that_was_seen_to_go_is_gone_before_anybody_looks() {
+    let mut office = Office::open(Finished::Delete);
+    office.see(&driver());
+    office.see(&failed(1, 137));
+    office.after(1);
+    office.lose("nb-driver", DRIVER_UID);
+    office.since += Duration::from_secs(1);
+    let now = office.now();
+    let turn = office.desk.turn(now, &office.policies, Standing::Leading);
+    let actions: Vec<_> = turn.actions.iter().flat_map(|(_, actions)| actions).collect();
+    assert!(matches!(actions[..], [Action::Finish { gone: Some(_), .. }]), "{actions:?}");
+}

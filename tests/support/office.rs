@@ -1,0 +1,127 @@
+//! A desk that a test drives by hand, one second after another: each test is a history.
+
+#![allow(dead_code, unreachable_pub, reason = "a module of several tests, each of which uses a part of it")]
+
+use std::time::{Duration, Instant};
+
+use jiff::{SignedDuration, Timestamp};
+use spark_usher::lifecycle::{Action, Answer, Desk, Now, Read, Settings, Standing, Turn};
+use spark_usher::policy::{Finished, Lifecycle, Policies};
+use spark_usher::reason::Reason;
+use spark_usher::signature::Creator;
+use spark_usher::snapshot::{Change, Conf, Replaced, ServedApis};
+use spark_usher::spark::conf::AppConf;
+use spark_usher::spark::ids::PodKey;
+
+use super::support::*;
+
+pub struct Office {
+    pub desk: Desk,
+    pub at: Instant,
+    pub since: Duration,
+    pub policies: Policies,
+    pub standing: Standing,
+}
+
+impl Office {
+    pub fn open(finished: Finished) -> Office {
+        let lifecycle = Lifecycle { finished, ..Lifecycle::default() };
+        let policies = Policies::default().with_lifecycle(lifecycle);
+        let at = Instant::now();
+        let desk = Desk::new(at, Settings::default());
+        let mut office = Office { desk, at, since: Duration::ZERO, policies, standing: Standing::Leading };
+        office.apply(Change::Apis(ServedApis::default()));
+        office.apply(Change::Replaced(Replaced::Namespaces(Vec::new())));
+        office.apply(Change::Replaced(Replaced::Pods(Vec::new())));
+        let now = office.now();
+        office.desk.passed("0", now);
+        office
+    }
+
+    pub fn now(&self) -> Now {
+        let wall = Timestamp::from_second(1_800_000_000).unwrap() + SignedDuration::try_from(self.since).unwrap();
+        Now { at: self.at + self.since, wall }
+    }
+
+    pub fn apply(&mut self, change: Change) {
+        let now = self.now();
+        self.desk.apply(change, now);
+    }
+
+    pub fn see(&mut self, pod: &PodBuilder) {
+        self.apply(Change::Pod(pod.sighting()));
+    }
+
+    pub fn lose(&mut self, name: &str, uid: &str) {
+        self.apply(Change::PodGone(PodKey::new("default", name), uid.into()));
+    }
+
+    pub fn after(&mut self, seconds: u64) -> Turn {
+        self.since += Duration::from_secs(seconds);
+        let now = self.now();
+        let mut turn = self.desk.turn(now, &self.policies, self.standing);
+        for (crew, _) in &turn.actions {
+            self.desk.done(crew, false, false, now.at);
+        }
+        for read in std::mem::take(&mut turn.reads) {
+            match &read {
+                Read::Pod(_) => self.desk.answered(&read, Answer::Absent, now),
+                Read::Conf(..) => self.desk.answered(&read, Answer::Conf(Conf::Unreadable), now),
+                _ => turn.reads.push(read),
+            }
+        }
+        turn
+    }
+
+    /// Every action within so many seconds, one turn a second.
+    pub fn within(&mut self, seconds: u64) -> Vec<(u64, Action)> {
+        let begin = self.since;
+        let mut all = Vec::new();
+        for _ in 0..seconds {
+            let turn = self.after(1);
+            let at = (self.since - begin).as_secs();
+            all.extend(turn.actions.into_iter().flat_map(|(_, actions)| actions).map(|action| (at, action)));
+        }
+        all
+    }
+
+    pub fn conf(&mut self, text: &str) {
+        let conf = Conf::Known(AppConf::parse(text).into());
+        self.apply(Change::Conf(PodKey::new("default", "nb-driver"), DRIVER_UID.into(), conf, Vec::new()));
+    }
+}
+
+pub fn running(id: u32) -> PodBuilder {
+    executor(id).label("spark-version", "4.3.0").stored(&format!("e{id}")).phase("Running").owned_by(
+        "Pod",
+        "nb-driver",
+        DRIVER_UID,
+    )
+}
+
+pub fn version(mut pod: PodBuilder, version: u32) -> PodBuilder {
+    pod.0["metadata"]["resourceVersion"] = version.to_string().into();
+    pod
+}
+
+/// Who creates the executors.
+pub fn creator() -> Option<Creator> {
+    Some(Creator::of_pod("nb-driver", DRIVER_UID))
+}
+
+pub fn failed(id: u32, code: i32) -> PodBuilder {
+    let mut pod = version(running(id), 5).phase("Failed");
+    pod.0["status"]["containerStatuses"] =
+        serde_json::json!([{"name": "main", "state": {"terminated": {"exitCode": code, "reason": "Error"}}}]);
+    pod
+}
+
+pub fn first_of(actions: &[(u64, Action)], wanted: Reason) -> Option<u64> {
+    actions.iter().find(|(_, action)| action.reason() == Some(wanted)).map(|(at, _)| *at)
+}
+
+/// The ends of a new leader's first turn: exec id, and whether they may have been told before.
+pub fn told(office: &mut Office) -> Vec<(u64, bool)> {
+    let exits = office.after(1).exits;
+    exits.iter().map(|exit| (exit.executor.exec_id.unwrap(), exit.perhaps_told)).collect()
+}
