@@ -16,7 +16,7 @@ mod support;
 
 use office::*;
 use spark_usher::lifecycle::cause::Cause;
-use spark_usher::lifecycle::{Answer, Polled, Read, Standing};
+use spark_usher::lifecycle::{Answer, Desk, Polled, Read, Settings, Standing};
 use spark_usher::policy::Finished;
 use spark_usher::reason::Reason;
 use spark_usher::snapshot::{Change, Replaced};
@@ -261,4 +261,40 @@ fn an_executor_whose_label_is_taken_off_has_not_ended() {
     // Its label comes back.
     office.see(&version(running(1), 9).spec("nodeName", "n"));
     assert_eq!(office.desk.snapshot().app("default", APP).unwrap().executors.len(), 1);
+}
+
+#[test]
+fn an_answer_that_knows_nothing_of_what_happened_since_decides_nothing() {
+    let mut office = Office::open(Finished::Report);
+    polled(&mut office);
+    office.after(5);
+    let reads = office.after(5).reads;
+    assert!(reads.contains(&labelled("nb-exec-2")));
+    // It is deleted by force while the answer is on the way, which still has it.
+    office.apply(Change::PodDeleted(version(running(2), 11).spec("nodeName", "n").sighting()));
+    let now = office.now();
+    office.desk.answered(&labelled("nb-exec-2"), Answer::Sighting(version(running(2), 7).sighting()), now);
+    assert!(office.after(1).reads.contains(&labelled("nb-exec-2")), "it is looked at again");
+    let now = office.now();
+    office.desk.answered(&labelled("nb-exec-2"), Answer::Absent, now);
+    office.after(1);
+    let ended: Vec<_> = office.after(6).exits.iter().map(|exit| exit.executor.exec_id.unwrap()).collect();
+    assert_eq!(ended, [2]);
+}
+
+#[test]
+fn whatever_is_listed_last_everything_is_planned_then() {
+    for namespaces_last in [true, false] {
+        let mut office = Office::open(Finished::Label);
+        office.desk = Desk::new(office.at, Settings::default());
+        let pods = Replaced::Pods(vec![driver().phase("Failed").sighting(), failed(1, 137).sighting()]);
+        let mut lists = vec![pods, Replaced::Namespaces(Vec::new())];
+        if !namespaces_last {
+            lists.reverse();
+        }
+        office.apply(Change::Replaced(lists.remove(0)));
+        assert!(office.within(10).is_empty());
+        office.apply(Change::Replaced(lists.remove(0)));
+        assert!(first_of(&office.within(5), Reason::ExecutorLabelled).is_some(), "{namespaces_last}");
+    }
 }

@@ -20,7 +20,7 @@ use jiff::Timestamp;
 use office::*;
 use spark_usher::lifecycle::cause::Cause;
 use spark_usher::lifecycle::mark::{Found, Mark};
-use spark_usher::lifecycle::{Action, Desk, Exit, Settings, Standing};
+use spark_usher::lifecycle::{Action, Answer, Desk, Exit, Settings, Standing};
 use spark_usher::policy::Finished;
 use spark_usher::snapshot::{Change, Replaced, ServedApis};
 use support::*;
@@ -272,4 +272,39 @@ fn a_driver_that_was_seen_to_go_is_gone_before_anybody_looks() {
     let turn = office.desk.turn(now, &office.policies, Standing::Leading);
     let actions: Vec<_> = turn.actions.iter().flat_map(|(_, actions)| actions).collect();
     assert!(matches!(actions[..], [Action::Finish { gone: Some(_), .. }]), "{actions:?}");
+}
+
+#[test]
+fn what_another_leader_has_told_long_ago_is_cleared_up_by_the_next() {
+    let mut office = Office::open(Finished::Label);
+    office.standing = Standing::Led;
+    office.see(&driver());
+    office.see(&running(1));
+    office.after(1);
+    office.see(&failed(1, 137));
+    for _ in 0..700 {
+        office.after(1);
+    }
+    take_over(&mut office, Found { mark: mark(5), is_released: true, taken: Some(20) });
+    let turn = office.after(1);
+    assert!(turn.exits.is_empty());
+    let actions: Vec<_> = turn.actions.iter().flat_map(|(_, actions)| actions).collect();
+    assert!(matches!(actions[..], [Action::Finish { .. }]), "{actions:?}");
+}
+
+#[test]
+fn what_is_found_out_after_the_last_word_does_not_change_it() {
+    let mut office = Office::open(Finished::Report);
+    office.see(&driver());
+    office.see(&running(1).spec("nodeName", "n"));
+    office.after(1);
+    office.apply(Change::PodDeleted(version(running(1), 8).spec("nodeName", "n").sighting()));
+    let look = office.after(1).reads.remove(0);
+    let now = office.now();
+    assert!(office.desk.close(now).is_empty());
+    let last = office.desk.mark(now).unwrap();
+    assert_eq!((last.through, last.gap), (8, Some((7, 8))), "nobody knows yet whether it has ended");
+    office.desk.answered(&look, Answer::Absent, now);
+    assert!(office.after(1).exits.is_empty());
+    assert_eq!(office.desk.mark(now), Some(last));
 }

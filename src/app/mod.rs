@@ -200,6 +200,7 @@ impl App {
         let settings = Settings {
             seed: random::number(),
             takeover: options.election.duration * 2 + Duration::from_secs(7),
+            quiet: Settings::default().quiet.max(options.election.period * 3),
             silence: options.silence,
             ..Settings::default()
         };

@@ -34,6 +34,10 @@ pub(super) struct Args {
     /// Let service accounts do only what RBAC lets them.
     #[arg(long)]
     rbac: bool,
+    /// Let only those change the owners of an object who may delete it, as the admission plugin
+    /// OwnerReferencesPermissionEnforcement does: with --rbac.
+    #[arg(long, requires = "rbac")]
+    enforce_owners: bool,
     /// Where to write the kubeconfig.
     #[arg(long, value_name = "FILE", default_value = "sandbox.kubeconfig")]
     kubeconfig: PathBuf,
@@ -66,6 +70,7 @@ async fn serve(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
         node_size: args.node_size,
         run_pods: !args.no_run,
         authorize: args.rbac,
+        enforce_owners: args.enforce_owners,
         ..Options::default()
     })?;
     write_kubeconfig(&args.kubeconfig, &sandbox.kubeconfig())?;

@@ -109,10 +109,13 @@ impl Writer {
             }
             let namespace = app.namespace();
             let failed = failures.get(name).copied().unwrap_or_default();
-            if failed >= PATIENCE || self.forbidden().is_paused(name, namespace, clock::instant()) {
+            if failed >= PATIENCE || self.is_forbidden(&action, namespace) {
                 continue;
             }
             self.limiter.acquire(priority(&action)).await;
+            if self.is_forbidden(&action, namespace) {
+                continue; // Somebody else was told meanwhile.
+            }
             if !leadership.holds() {
                 applied.failed = true;
                 return applied;
@@ -124,6 +127,7 @@ impl Writer {
             match outcome {
                 Ok(ended) => {
                     self.forbidden().allowed(name, namespace);
+                    self.forbidden().allowed(name, &object(&action));
                     match ended {
                         Ended::Done(change) => {
                             if !matches!(action, Action::Tell(_)) {
@@ -175,7 +179,9 @@ impl Writer {
             tracing::warn!(%app, action = name, what = describe(action), message, "refused by the API server");
             return;
         }
-        if self.forbidden().refused(name, app.namespace(), clock::instant()) {
+        // A right that is missing is missing for all alike; a policy may refuse one object.
+        let of = if is_right(message) { app.namespace().to_owned() } else { object(action) };
+        if self.forbidden().refused(name, &of, clock::instant()) {
             tracing::warn!(%app, action = name, what = describe(action), message, "forbidden by the API server; tried ever more rarely");
         }
         if let Action::Adopt { executor, uid, driver, .. } = action {
@@ -196,6 +202,12 @@ impl Writer {
         }
         self.count(name, "dry-run");
         tracing::info!(%app, action = name, reason = why, what, "would be done");
+    }
+
+    /// Whether the API server has forbidden this lately.
+    fn is_forbidden(&self, action: &Action, namespace: &str) -> bool {
+        let (forbidden, now) = (self.forbidden(), clock::instant());
+        forbidden.is_paused(action.name(), namespace, now) || forbidden.is_paused(action.name(), &object(action), now)
     }
 
     fn forbidden(&self) -> MutexGuard<'_, Forbidden> {
@@ -219,7 +231,7 @@ impl Writer {
             return dry_run;
         }
         self.limiter.acquire(Priority::Cleanup).await;
-        self.events.notice(leadership, notice).await
+        leadership.holds() && self.events.notice(leadership, notice).await
     }
 
     fn count(&self, action: &str, result: &str) {
@@ -436,6 +448,22 @@ impl Writer {
         K: kube::Resource<DynamicType = ApiResource, Scope = kube::core::DynamicResourceScope>,
     {
         Api::namespaced_with(self.client.clone(), namespace, resource)
+    }
+}
+
+/// Whether the API server speaks of a right: of RBAC's, or of that to change owners.
+fn is_right(message: &str) -> bool {
+    message.contains(" cannot ")
+}
+
+/// The object that an action is about.
+fn object(action: &Action) -> String {
+    match action {
+        Action::CreateGroup { key, .. } | Action::PatchGroup { key, .. } | Action::DeleteGroup { key, .. } => {
+            format!("{}/{}", key.namespace, key.name)
+        }
+        Action::Adopt { executor, .. } | Action::Finish { executor, .. } => executor.to_string(),
+        Action::Tell(told) => told.pod.to_string(),
     }
 }
 

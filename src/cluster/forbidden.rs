@@ -14,7 +14,7 @@ const LONGEST: Duration = Duration::from_secs(600);
 /// More than so many are not remembered.
 const MOST: usize = 4096;
 
-/// See the module's text. By kind of action and namespace.
+/// See the module's text. By kind of action, and the namespace or the object that it is forbidden for.
 #[derive(Debug, Default)]
 pub(super) struct Forbidden(HashMap<(&'static str, Arc<str>), (u32, Instant)>);
 

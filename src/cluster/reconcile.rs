@@ -183,6 +183,7 @@ struct Loop {
     failed_polls: u32,
     tally: Tally,
     rewatch: channel::Sender<u64>,
+    leadership: Option<Arc<Leadership>>,
     /// Whose actions are on the way.
     busy: Vec<CrewKey>,
     /// Until when the last Events are written, once we are about to stop.
@@ -210,6 +211,7 @@ impl Loop {
             failed_polls: 0,
             tally: Tally::default(),
             rewatch,
+            leadership: None,
             busy: Vec::new(),
             closing: None,
         }
@@ -269,8 +271,9 @@ impl Loop {
         }
     }
 
+    /// What was last taken notice of: what was found when it began decides what is told.
     fn leadership(&self) -> Option<Arc<Leadership>> {
-        self.inputs.leading.borrow().clone().filter(|leadership| leadership.holds())
+        self.leadership.clone().filter(|leadership| leadership.holds())
     }
 
     /// Says what is still to be said; [`Loop::turn`] says when that is done.
@@ -321,8 +324,8 @@ impl Loop {
     }
 
     fn leadership_changed(&mut self) {
-        let leadership = self.inputs.leading.borrow_and_update().clone();
-        match leadership {
+        self.leadership = self.inputs.leading.borrow_and_update().clone();
+        match self.leadership.clone() {
             // A poll that is on the way goes on: we may lead again in a moment.
             None => {
                 self.acting.clear();
@@ -354,9 +357,6 @@ impl Loop {
 
     /// Publishes the picture and starts what is due.
     fn turn(&mut self) -> Option<Instant> {
-        if self.inputs.leading.has_changed().unwrap_or(false) {
-            self.leadership_changed(); // Before anything is told: what was found decides what.
-        }
         let leadership = self.leadership();
         let policies = self.inputs.policies.load_full();
         let now = now();

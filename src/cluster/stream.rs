@@ -19,6 +19,8 @@ use crate::runtime::clock;
 const SERVER_CLOSES: u32 = 290;
 /// A watch that the server should have closed so long ago is dead.
 const CLOSES_LATE: Duration = Duration::from_secs(5);
+/// Objects on a page of a list that is not streamed.
+const PAGE: u32 = 500;
 /// The next watch is opened no sooner than so long after the last.
 const BETWEEN_WATCHES: Duration = Duration::from_secs(1);
 /// Marks the bookmark that ends the initial events of a streamed list.
@@ -56,6 +58,9 @@ pub(super) enum Interruption {
     /// The connection broke off, or brought what is no event.
     #[error("the watch broke off: {0}")]
     Broken(#[source] kube::Error),
+    /// A streamed list ended before its end.
+    #[error("the streamed list was cut off")]
+    CutOff,
     /// An answer had no resourceVersion.
     #[error("expected metadata.resourceVersion in the answer, got none")]
     NoVersion,
@@ -121,6 +126,24 @@ impl<K: kube::Resource + Clone + Debug + DeserializeOwned + Send + 'static> Watc
         self.api.watch(&params, version).await.map(StreamExt::boxed)
     }
 
+    /// Reads a page of the list.
+    async fn page(&mut self, more: Option<String>) -> Result<(), Interruption> {
+        let params = ListParams {
+            label_selector: self.config.labels.clone(),
+            limit: Some(PAGE),
+            continue_token: more,
+            ..ListParams::default()
+        };
+        let list = self.api.list(&params).await.map_err(Interruption::List)?;
+        let version = list.metadata.resource_version.filter(|version| !version.is_empty());
+        let more = list.metadata.continue_.filter(|more| !more.is_empty());
+        if version.is_none() && more.is_none() {
+            return Err(Interruption::NoVersion);
+        }
+        self.state = State::Page { objects: list.items.into(), more, version };
+        Ok(())
+    }
+
     /// One step; `None` for one that brought nothing to tell. After an error the state is where to go on.
     async fn step(&mut self) -> Result<Option<Event<K>>, Interruption> {
         match std::mem::replace(&mut self.state, State::Empty) {
@@ -129,8 +152,9 @@ impl<K: kube::Resource + Clone + Debug + DeserializeOwned + Send + 'static> Watc
                 self.state = State::Initial(events);
                 Ok(Some(Event::Init))
             }
+            // The list begins when its first page is there: a list that fails brings nothing.
             State::Empty => {
-                self.state = State::Page { objects: VecDeque::new(), more: None, version: None };
+                self.page(None).await?;
                 Ok(Some(Event::Init))
             }
             State::Page { mut objects, more, version } => {
@@ -142,18 +166,7 @@ impl<K: kube::Resource + Clone + Debug + DeserializeOwned + Send + 'static> Watc
                     self.state = State::Listed(version.clone());
                     return Ok(Some(Event::InitDone(version)));
                 }
-                let params = ListParams {
-                    label_selector: self.config.labels.clone(),
-                    continue_token: more,
-                    ..ListParams::default()
-                };
-                let list = self.api.list(&params).await.map_err(Interruption::List)?;
-                let version = list.metadata.resource_version.filter(|version| !version.is_empty());
-                let more = list.metadata.continue_.filter(|more| !more.is_empty());
-                if version.is_none() && more.is_none() {
-                    return Err(Interruption::NoVersion);
-                }
-                self.state = State::Page { objects: list.items.into(), more, version };
+                self.page(more).await?;
                 Ok(None)
             }
             State::Initial(mut events) => match heard(&mut events).await {
@@ -177,7 +190,7 @@ impl<K: kube::Resource + Clone + Debug + DeserializeOwned + Send + 'static> Watc
                     Err(Interruption::Broken(error))
                 }
                 // None may be deleted while the list still comes; a list that is cut off is read anew.
-                Some(Ok(WatchEvent::Deleted(_))) | None => Ok(None),
+                Some(Ok(WatchEvent::Deleted(_))) | None => Err(Interruption::CutOff),
             },
             State::Listed(version) => match self.open(false, &version).await {
                 Ok(events) => {

@@ -101,8 +101,9 @@ pub(super) async fn run_pods(
         tokio::select! {
             () = run(client.clone(), Pods, streaming, sink.clone(), this.clone()) => {}
             Ok(()) = again.changed() => {
-                tracing::warn!("the watch of pods has lost a change; it is started again");
+                tracing::warn!("the watch of pods is silent or has lost a change; it is started again");
                 this.cancel();
+                let _ = sink.changes.send(News::PodsInterrupted).await.is_ok();
             }
         }
     }

@@ -198,7 +198,7 @@ impl Checks {
         if !self.open.values().any(Check::is_of_poll) {
             // What was looked at by name may still be unshown.
             if self.until.is_none() {
-                (self.restarts, self.rests) = (0, 0);
+                (self.restarts, self.rests, self.is_lost) = (0, 0, false);
             }
             return;
         }
@@ -225,7 +225,7 @@ impl Checks {
 
     /// What the watch, which is at `version`, has not shown of the last poll is lost if that poll's list is no newer.
     pub(super) fn compare(&mut self, snapshot: &Snapshot, gone: &Tombstones, version: &str) {
-        if self.until.as_ref().is_none_or(|until| is_newer(until, version)) {
+        if self.until.as_ref().is_none_or(|until| !is_not_newer(until, version)) {
             return;
         }
         self.until = None;
@@ -326,13 +326,12 @@ impl Checks {
         look.into_iter().chain(silent).min()
     }
 
-    /// The version with which the first executor left the watch of which it is not known yet whether it is gone.
+    /// The oldest version that is in question: from there on an end may have been missed.
     pub(super) fn oldest(&self) -> Option<u64> {
         let versions = self.open.values().filter_map(|check| match check {
-            Check::Absent(departed) if departed.absence == Absence::Unselected => {
-                departed.executor.version.parse().ok()
-            }
-            _ => None,
+            Check::Absent(departed) => departed.executor.version.parse().ok(),
+            Check::Behind { version, .. } => version.parse().ok(),
+            Check::NoDriver(_) => None,
         });
         versions.min()
     }
@@ -349,7 +348,11 @@ impl Checks {
 
     /// A look answered: the uid of the pod that is there under that name, if one is.
     pub(super) fn answered(&mut self, pod: &PodKey, there: Option<&str>) -> Found {
+        let is_asked_again = self.looks.is_waiting(pod);
         self.looks.done(pod);
+        if is_asked_again {
+            return Found::Nothing; // Something happened since that the answer does not know of.
+        }
         self.looks.remove(pod);
         match self.open.remove(pod) {
             Some(Check::Absent(departed)) if there != Some(&*departed.executor.uid) => Found::Gone(departed),

@@ -90,6 +90,7 @@ pub struct Desk {
     listed: BTreeSet<&'static str>,
     leading: bool,
     closed: bool,
+    last_mark: Option<Mark>,
     /// A list of pods is in, and its version is about to come.
     list_came: bool,
     sweep: Instant,
@@ -110,7 +111,7 @@ impl Desk {
             store,
             plans,
             ends,
-            exits: Exits::waiting(settings.explained_within),
+            exits: Exits::waiting(settings.explained_within, settings.quiet),
             checks: Checks::new(settings.settle, settings.silence),
             work: WorkQueue::default(),
             walk: None,
@@ -127,6 +128,7 @@ impl Desk {
             listed: BTreeSet::new(),
             leading: false,
             closed: false,
+            last_mark: None,
             list_came: false,
             sweep: now + SWEEP,
             gone: Tombstones::default(),
@@ -150,7 +152,10 @@ impl Desk {
 
     /// What the next leader has to know of what is told; `None` before pods were listed.
     pub fn mark(&self, now: Now) -> Option<Mark> {
-        Some(self.exits.mark(self.noted?, self.checks.oldest(), now))
+        match self.last_mark {
+            Some(last) => Some(last),
+            None => Some(self.exits.mark(self.noted?, self.checks.oldest(), now)),
+        }
     }
 
     fn note_version(&mut self, seen: &Sighting) {
@@ -211,8 +216,15 @@ impl Desk {
             self.store.done(self.ends, now.at);
         }
         self.exits.close(self.store.snapshot(), now);
+        let last = if self.leading {
+            self.exits.to_tell(Standing::Leading, self.settings.takeover, now.at)
+        } else {
+            Vec::new()
+        };
+        // What is found out from now on is told by nobody here.
+        self.last_mark = self.mark(now);
         self.closed = true;
-        if self.leading { self.exits.to_tell(Standing::Leading, self.settings.takeover, now.at) } else { Vec::new() }
+        last
     }
 
     /// Takes a change in that a watch brought.
@@ -248,14 +260,17 @@ impl Desk {
                 // After a restore of etcd versions begin anew.
                 self.newest = None;
                 self.list_came = true;
-                self.listed.insert(PODS);
+                if self.listed.insert(PODS) {
+                    self.walk = Some(Walk::default());
+                }
                 self.exits.listed(now.at);
                 for seen in all {
                     seen.seen_at(now.at);
                     self.note_version(seen);
                 }
             }
-            Change::Replaced(Replaced::Namespaces(_)) => _ = self.listed.insert(NAMESPACES),
+            // Plans have waited for this.
+            Change::Replaced(Replaced::Namespaces(_)) if self.listed.insert(NAMESPACES) => self.replan(),
             Change::PodGone(pod, uid) => {
                 self.gone.bury(uid.clone());
                 driver_gone = self.labelled_driver(pod, uid);
@@ -458,6 +473,7 @@ impl Desk {
     /// Notes ends, and forgets those that are long past.
     fn ended(&mut self, batch: &Batch, now: Now) {
         self.noted = self.position.as_ref().and_then(|position| position.parse().ok()).or(self.noted);
+        self.exits.at(self.noted);
         self.exits.note(batch, now).into_iter().for_each(|app| self.work.add(app));
         for driver in self.exits.explaining_drivers() {
             self.lookups.refresh(Read::Pod(driver), now.at);

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use imbl::Vector;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
 use super::Now;
 use super::cause::{Cause, Left, by_whom, cause};
@@ -46,9 +46,6 @@ const MANY_CREATORS: usize = 16;
 const MOST_FAILURES: usize = 10_000;
 /// How long a new leader's watch may be behind that of the leader before.
 const CATCHES_UP: Duration = Duration::from_secs(60);
-/// A pod that changed after the mark but had ended so long before it was most likely reported by then. Clocks of nodes and
-/// replicas may be wrong.
-const LONG_BEFORE: SignedDuration = SignedDuration::from_secs(60);
 
 /// An end.
 #[derive(Clone, Debug, PartialEq)]
@@ -187,14 +184,17 @@ pub struct Exits {
     /// When another replica was last seen to lead.
     last_led: Option<Instant>,
     began: Option<Began>,
+    /// Up to here the watch has shown everything.
+    position: Option<u64>,
     /// When nothing could be seen.
     pub(super) outages: Outages,
 }
 
 impl Exits {
-    /// The end of a driver that would explain an executor's is awaited for so long.
-    pub(super) fn waiting(explained_within: Duration) -> Exits {
-        Exits { explained_within, ..Exits::default() }
+    /// The end of a driver that would explain an executor's is awaited for so long, and an API server from which nothing
+    /// came for `quiet` was away.
+    pub(super) fn waiting(explained_within: Duration, quiet: Duration) -> Exits {
+        Exits { explained_within, outages: Outages::new(quiet), ..Exits::default() }
     }
 
     /// Pods were listed. What has ended in the first list had ended before we came.
@@ -317,9 +317,23 @@ impl Exits {
 
     fn keep(&mut self, since: Instant, exit: Exit) {
         if self.untold.len() >= MOST_UNTOLD {
-            self.untold.pop_front();
+            self.drop_untold();
         }
         self.untold.push_back((since, exit));
+    }
+
+    /// Whoever leads has told the oldest by now, or nobody ever will: it is dealt with like those that were told.
+    fn drop_untold(&mut self) {
+        if let Some((_, exit)) = self.untold.pop_front() {
+            self.settle(&exit.app, &exit.executor.uid);
+        }
+    }
+
+    /// What is noted of an end is told, as far as it ever will be.
+    fn settle(&mut self, app: &AppKey, uid: &str) {
+        if let Some(note) = self.apps.get_mut(app).and_then(|roll| roll.notes.get_mut(uid)) {
+            note.is_open = false;
+        }
     }
 
     /// Looks again at the drivers of those whose end they may explain. `all`: whether what is not explained yet never will
@@ -367,18 +381,13 @@ impl Exits {
             Standing::Led => {
                 self.last_led = Some(now);
                 while self.untold.front().is_some_and(|(since, _)| age(*since) >= KEPT_UNTOLD) {
-                    self.untold.pop_front();
+                    self.drop_untold();
                 }
                 Vec::new()
             }
             Standing::Leading => {
                 let all = std::mem::take(&mut self.untold);
-                for (_, exit) in &all {
-                    let roll = self.apps.get_mut(&exit.app);
-                    if let Some(note) = roll.and_then(|roll| roll.notes.get_mut(&exit.executor.uid)) {
-                        note.is_open = false;
-                    }
-                }
+                all.iter().for_each(|(_, exit)| self.settle(&exit.app, &exit.executor.uid));
                 let told = all.into_iter().filter_map(|(since, exit)| {
                     let perhaps_told = self.was_told(since, &exit, takeover)?;
                     Some(Exit { perhaps_told, ..exit })
@@ -391,7 +400,7 @@ impl Exits {
     /// Whether an end may have been told before this replica led; `None` for one that was, or that is history.
     fn was_told(&self, since: Instant, exit: &Exit, takeover: Duration) -> Option<bool> {
         // Our watch may show late what whoever led before has told.
-        let Some(began) = self.began.filter(|began| exit.was_over || since <= began.at + CATCHES_UP) else {
+        let Some(began) = self.began.filter(|began| exit.was_over || since <= self.catches_up(began)) else {
             return Some(false);
         };
         let led_then = self.last_led.is_some_and(|led| since <= led);
@@ -408,9 +417,23 @@ impl Exits {
             None => return Some(true),
             Some(false) => {}
         }
-        let long_ago = exit.was_over && mark.at.duration_since(exit.ended_at()) >= LONG_BEFORE;
+        // It had ended before the mark, and was changed after it.
+        let changed = exit.was_over && exit.ended_at() <= mark.at;
         let before = began.found.taken.is_none_or(|taken| ended <= taken) && !began.found.is_released;
-        Some(long_ago || before)
+        Some(changed || before)
+    }
+
+    /// Until when the watch may show what whoever led before has told: longer while it has not come as far. After a restore
+    /// of etcd it never does.
+    fn catches_up(&self, began: &Began) -> Instant {
+        let through = began.found.mark.map_or(0, |mark| mark.through);
+        let is_behind = self.position.is_none_or(|position| position < through);
+        began.at + if is_behind { KEPT_UNTOLD } else { CATCHES_UP }
+    }
+
+    /// The watch has shown everything up to here, and its ends are about to be noted.
+    pub(super) fn at(&mut self, position: Option<u64>) {
+        self.position = position;
     }
 
     /// Up to where every end is told, when the watch had shown everything up to `position` at the last note, and it is not
@@ -422,7 +445,8 @@ impl Exits {
         let through = first.map_or(position, |first| position.min(first.saturating_sub(1)));
         // Our watch may be behind that of whoever led before. After a restore of etcd it stays so, and ours counts.
         let lately = |within| self.began.filter(|began| now.at.saturating_duration_since(began.at) < within);
-        let before = lately(CATCHES_UP).and_then(|began| began.found.mark).map_or(0, |mark| mark.through);
+        let behind = self.began.filter(|began| now.at <= self.catches_up(began));
+        let before = behind.and_then(|began| began.found.mark).map_or(0, |mark| mark.through);
         // For as long as others keep what they have noted.
         let found = lately(KEPT_UNTOLD).and_then(|began| began.found.mark);
         let gap = found.and_then(|found| {

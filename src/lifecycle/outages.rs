@@ -7,14 +7,16 @@ use std::time::{Duration, Instant};
 
 use crate::plant::{self, Bug};
 
-/// An API server from which nothing came for so long was away. The lease is renewed more often.
-const QUIET: Duration = Duration::from_secs(15);
+/// After an outage that was shorter a driver needs no time of its own.
+const SHORT: Duration = Duration::from_secs(5);
 /// More than so many outages are not kept apart: the two oldest become one, and what lay between them.
 const MOST: usize = 64;
 
 /// See the module's text.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Outages {
+    /// An API server from which nothing came for so long was away.
+    quiet: Duration,
     /// Those that are over, in their order, each apart from the next.
     past: VecDeque<(Instant, Instant)>,
     /// Since when the watch is interrupted.
@@ -23,7 +25,18 @@ pub struct Outages {
     contact: Option<Instant>,
 }
 
+impl Default for Outages {
+    fn default() -> Self {
+        Outages::new(Duration::from_secs(15))
+    }
+}
+
 impl Outages {
+    /// An API server from which nothing came for `quiet` was away.
+    pub fn new(quiet: Duration) -> Outages {
+        Outages { quiet, past: VecDeque::new(), interrupted: None, contact: None }
+    }
+
     /// The watch is interrupted.
     pub fn interrupted(&mut self, now: Instant) {
         self.interrupted.get_or_insert(now);
@@ -43,7 +56,7 @@ impl Outages {
     /// The API server answered. Returns whether it had been away.
     pub fn contact(&mut self, at: Instant) -> bool {
         let before = self.contact.replace(at);
-        match before.filter(|before| at.saturating_duration_since(*before) > QUIET) {
+        match before.filter(|before| at.saturating_duration_since(*before) > self.quiet) {
             Some(before) => {
                 self.keep(before, at);
                 true
@@ -72,7 +85,7 @@ impl Outages {
 
     /// Whether nothing can be seen now.
     pub fn is_out(&self, now: Instant) -> bool {
-        self.interrupted.is_some() || self.contact.is_some_and(|at| now.saturating_duration_since(at) > QUIET)
+        self.interrupted.is_some() || self.contact.is_some_and(|at| now.saturating_duration_since(at) > self.quiet)
     }
 
     /// When `wait` has passed since `since`, outages left out; and where one ended since, no sooner than `after` that.
@@ -85,7 +98,10 @@ impl Outages {
             if *from < at {
                 at = at.checked_add(to.saturating_duration_since((*from).max(since)))?;
             }
-            at = at.max(to.checked_add(after)?);
+            // One that was over at once has kept nobody from anything.
+            if to.saturating_duration_since(*from) >= SHORT {
+                at = at.max(to.checked_add(after)?);
+            }
         }
         Some(at)
     }

@@ -138,7 +138,14 @@ impl Pace {
         let idle = failed.chain(planned).filter(|key| !plan.crews.contains_key(&key.creator));
         for key in idle.cloned().collect::<Vec<_>>() {
             self.failures.remove(&key);
-            self.planned.remove(&key);
+            if self.planned.remove(&key).is_some() {
+                self.step_out(&key);
+            }
+        }
+        // What is not wanted any more does not begin, also as the rest of what has.
+        let acting = self.acting.range_mut(first(app)..).take_while(|(key, _)| key.app == *app);
+        for (_, acting) in acting.filter(|(key, _)| !plan.crews.contains_key(&key.creator)) {
+            acting.rest.clear();
         }
         let mut again: Option<Instant> = None;
         for (creator, actions) in plan.crews {
@@ -154,7 +161,9 @@ impl Pace {
                 continue;
             }
             if let Some(until) = self.paused_until(&key, now) {
-                self.planned.remove(&key);
+                if self.planned.remove(&key).is_some() {
+                    self.step_out(&key);
+                }
                 again = Some(again.map_or(until, |again| again.min(until)));
                 continue;
             }
@@ -182,6 +191,14 @@ impl Pace {
             VecDeque::new()
         });
         crews.push_back(key);
+    }
+
+    /// Takes a crew out of the line.
+    fn step_out(&mut self, key: &CrewKey) {
+        let ready = self.ready.get_mut(key.app.namespace());
+        if let Some(crews) = ready.and_then(|ready| ready.crews.get_mut(&key.app)) {
+            crews.retain(|waiting| waiting != key);
+        }
     }
 
     /// What begins now: namespaces in turn, and in each its applications in turn; neither takes all places.
@@ -459,6 +476,28 @@ mod tests {
         assert_eq!(count, 1500);
         assert_eq!(pace.holds(&app("a"), now, &Snapshot::default()), Held::No);
         assert_eq!(pace.writes.values().map(|(count, _)| *count).collect::<Vec<_>>(), [1]);
+    }
+
+    #[test]
+    fn the_rest_of_what_is_not_wanted_any_more_does_not_begin() {
+        let now = clock::instant();
+        let mut pace = Pace::default();
+        pace.plan(&app("a"), long(1500), now);
+        let (key, _) = pace.begin().pop().unwrap();
+        pace.plan(&app("a"), Plan::default(), now);
+        pace.done(&key, false, true, now);
+        assert!(pace.begin().is_empty());
+        // Somebody who wants something now and then is in the line once.
+        for n in 0..OF_ONE_NAMESPACE {
+            pace.plan(&app(&format!("b{n}")), says(1), now);
+        }
+        pace.begin();
+        for _ in 0..100 {
+            pace.plan(&app("a"), says(1), now);
+            pace.plan(&app("a"), says(0), now);
+        }
+        let waiting: usize = pace.ready.values().flat_map(|ready| ready.crews.values()).map(VecDeque::len).sum();
+        assert!(waiting <= 1, "{waiting}");
     }
 
     #[test]

@@ -125,6 +125,11 @@ impl<K: Clone + Eq + Hash + Ord> WorkQueue<K> {
         self.in_flight.contains_key(key)
     }
 
+    /// Whether a key is due, or will be, apart from being worked on.
+    pub fn is_waiting(&self, key: &K) -> bool {
+        self.queued.contains(key) || self.due.contains_key(key) || self.in_flight.get(key) == Some(&true)
+    }
+
     /// How many keys are worked on.
     pub fn in_flight(&self) -> usize {
         self.in_flight.len()

@@ -19,6 +19,8 @@ pub struct Settings {
     pub explained_within: Duration,
     /// How long the watch of pods may take to show what a poll has seen, before somebody looks by name.
     pub settle: Duration,
+    /// An API server that has not answered the election for so long was away: longer than between two renewals.
+    pub quiet: Duration,
     /// A watch of pods that is silent for so long, while a poll shows that something changed, is dead. API servers send a
     /// bookmark a minute.
     pub silence: Duration,
@@ -31,6 +33,7 @@ impl Default for Settings {
             takeover: Duration::from_secs(15),
             explained_within: Duration::from_secs(5),
             settle: Duration::from_secs(10),
+            quiet: Duration::from_secs(15),
             silence: Duration::from_secs(130),
         }
     }

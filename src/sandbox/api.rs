@@ -39,6 +39,8 @@ pub(super) struct Api {
     pub(super) bookmarks: Duration,
     /// Whether service accounts may do only what RBAC lets them.
     pub(super) authorize: bool,
+    /// Whether only those change the owners of an object who may delete it.
+    pub(super) enforce_owners: bool,
     /// What service accounts have done.
     pub(super) used: Used,
 }

@@ -5,6 +5,8 @@ use serde_json::{Value, json};
 
 use super::api::Api;
 use super::error::{ApiError, Result};
+use super::rbac::{self, Wish};
+use super::request::Request;
 use super::resource::{Collection, Resource};
 use crate::json::{at, list, list_mut, set, text};
 
@@ -24,6 +26,22 @@ pub(super) fn namespace_lifecycle(api: &Api, resource: &Resource, object: &Value
     if at(&found.value(), &["metadata", "deletionTimestamp"]).is_some() {
         let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
         return Err(ApiError::forbidden(&resource.qualified(), text(object, &["metadata", "name"]), &why));
+    }
+    Ok(())
+}
+
+/// `OwnerReferencesPermissionEnforcement` (`plugin/pkg/admission/gc`): only those change the owners of an object who may
+/// delete it.
+pub(super) fn owners(api: &Api, request: &Request, name: &str, old: Option<&Value>, object: &Value) -> Result<()> {
+    const OWNERS: &[&str] = &["metadata", "ownerReferences"];
+    let before = old.map(|old| list(old, OWNERS)).unwrap_or_default();
+    if !api.enforce_owners || before == list(object, OWNERS) {
+        return Ok(());
+    }
+    let wish = Wish { verb: "delete", sub: None, name: Some(name), ..request.wish() };
+    if api.authorize && !rbac::allows(api, &request.user, &wish) {
+        let why = "cannot set an ownerRef on a resource you can't delete: , <nil>";
+        return Err(ApiError::forbidden(&request.resource.qualified(), name, why));
     }
     Ok(())
 }

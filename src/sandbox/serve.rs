@@ -56,6 +56,8 @@ pub struct Options {
     pub bookmarks: Duration,
     /// Whether service accounts may do only what RBAC lets them.
     pub authorize: bool,
+    /// Whether only those change the owners of an object who may delete it (`OwnerReferencesPermissionEnforcement`).
+    pub enforce_owners: bool,
 }
 
 impl Default for Options {
@@ -70,6 +72,7 @@ impl Default for Options {
             run_pods: true,
             bookmarks: Duration::from_secs(60),
             authorize: false,
+            enforce_owners: false,
         }
     }
 }
@@ -110,6 +113,7 @@ impl Sandbox {
             minor,
             bookmarks: options.bookmarks,
             authorize: options.authorize,
+            enforce_owners: options.enforce_owners,
             used: Used::default(),
         });
         furnish(&api, options);

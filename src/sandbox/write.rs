@@ -66,6 +66,7 @@ pub(super) async fn create_object(
     crd::validate(resource, &object)?;
     let definitions = definitions(resource, &mut object)?;
     let name = text(&object, &["metadata", "name"]).to_owned();
+    plugins::owners(api, request, &name, None, &object)?;
     admission::validate(api, &attributes(name), Some(&object), None, warnings).await?;
     if request.dry_run() {
         return Ok(in_version(resource, object));
@@ -221,6 +222,7 @@ async fn replace(
     validate::object(resource, &object)?;
     crd::validate(resource, &object)?;
     let definitions = definitions(resource, &mut object)?;
+    plugins::owners(api, request, &read.key.1, Some(&old), &object)?;
     admission::validate(api, &attributes, Some(&object), Some(&old), warnings).await?;
     if request.dry_run() {
         return Ok(in_version(resource, object));

@@ -91,19 +91,29 @@ impl Cluster {
         Some((cluster, apart))
     }
 
+    /// A cluster with `OwnerReferencesPermissionEnforcement`, in which accounts may do only what their roles say.
+    pub async fn start_enforcing() -> Cluster {
+        let options = Options { run_pods: false, authorize: true, enforce_owners: true, ..Options::default() };
+        Cluster::start_by(options, &["--enable-admission-plugins=OwnerReferencesPermissionEnforcement"]).await
+    }
+
     async fn start_with(run_pods: bool) -> Cluster {
+        Cluster::start_by(Options { run_pods, ..Options::default() }, &[]).await
+    }
+
+    async fn start_by(options: Options, arguments: &[&str]) -> Cluster {
         let filter = std::env::var("SPARK_USHER_LOG").unwrap_or_else(|_| "off".to_owned());
         spark_usher::telemetry::log::init(&filter, spark_usher::telemetry::log::Format::Text).unwrap();
         spark_usher::tls::install_provider();
         let folder = tempfile::tempdir().unwrap();
         let (kind, client, collects) = match std::env::var_os("KUBEBUILDER_ASSETS") {
             None => {
-                let sandbox = Sandbox::start(&Options { run_pods, ..Options::default() }).unwrap();
+                let sandbox = Sandbox::start(&options).unwrap();
                 let client = sandbox.client(sandbox.admin_token()).unwrap();
                 (Kind::Sandbox(Box::new(sandbox)), client, true)
             }
             Some(assets) => {
-                let (real, collects) = Real::start(&PathBuf::from(assets), folder.path()).await;
+                let (real, collects) = Real::start(&PathBuf::from(assets), folder.path(), arguments).await;
                 let client = real.client("admin-token");
                 (Kind::Real(real), client, collects)
             }
@@ -429,7 +439,7 @@ pub async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
 }
 
 impl Real {
-    async fn start(assets: &Path, folder: &Path) -> (Real, bool) {
+    async fn start(assets: &Path, folder: &Path, more: &[&str]) -> (Real, bool) {
         let (etcd, peer, secure) = (free_port(), free_port(), free_port());
         let mut real = Real { processes: Vec::new(), url: format!("https://127.0.0.1:{secure}") };
         let at = |name: &str| folder.join(name).display().to_string();
@@ -454,18 +464,22 @@ impl Real {
             "kube-apiserver",
             folder,
             &[
-                format!("--etcd-servers=http://127.0.0.1:{etcd}"),
-                format!("--secure-port={secure}"),
-                "--bind-address=127.0.0.1".into(),
-                format!("--cert-dir={}", at("certs")),
-                "--service-account-issuer=https://kubernetes.default.svc".into(),
-                format!("--service-account-key-file={}", at("sa.crt")),
-                format!("--service-account-signing-key-file={}", at("sa.key")),
-                format!("--token-auth-file={}", at("tokens.csv")),
-                "--service-cluster-ip-range=10.0.0.0/24".into(),
-                "--authorization-mode=RBAC".into(),
-                "--disable-admission-plugins=ServiceAccount".into(),
-            ],
+                vec![
+                    format!("--etcd-servers=http://127.0.0.1:{etcd}"),
+                    format!("--secure-port={secure}"),
+                    "--bind-address=127.0.0.1".into(),
+                    format!("--cert-dir={}", at("certs")),
+                    "--service-account-issuer=https://kubernetes.default.svc".into(),
+                    format!("--service-account-key-file={}", at("sa.crt")),
+                    format!("--service-account-signing-key-file={}", at("sa.key")),
+                    format!("--token-auth-file={}", at("tokens.csv")),
+                    "--service-cluster-ip-range=10.0.0.0/24".into(),
+                    "--authorization-mode=RBAC".into(),
+                    "--disable-admission-plugins=ServiceAccount".into(),
+                ],
+                more.iter().map(|&argument| argument.to_owned()).collect(),
+            ]
+            .concat(),
         );
         for _ in 0..600 {
             if let Ok("ok") = real.client("admin-token").request_text(request("/readyz")).await.as_deref() {
