@@ -286,7 +286,9 @@ impl Pace {
         let wrote = wrote || wrote_before;
         if failed {
             let count = self.failures.get(key).map_or(0, |(count, _)| *count).saturating_add(1);
-            self.failures.insert(key.clone(), (count, now + pause(count)));
+            let never = plant::is(Bug::ActionNotRetried);
+            let wait = if never { Duration::from_secs(3600) } else { pause(count) };
+            self.failures.insert(key.clone(), (count, now + wait));
         } else {
             self.failures.remove(key);
         }
