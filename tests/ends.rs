@@ -281,6 +281,15 @@ fn events_count_and_are_not_more_than_a_namespace_can_bear() {
     assert!(tally.due(now).is_empty(), "not every one is a write");
     now += Duration::from_secs(6);
     assert_eq!(tally.due(now)[0].count, 31);
+    // The lease is lost while that is on the way, and comes back: it is written again, with what was counted since.
+    tally.count(&exits[0], office.desk.snapshot(), now);
+    tally.interrupt();
+    assert_eq!(tally.due(now)[0].count, 32);
+    // Another replica leads: what was not written is lost, and says how much.
+    assert_eq!((tally.give_up(), tally.give_up()), (2, 0));
+    tally.count(&exits[0], office.desk.snapshot(), now);
+    assert_eq!(tally.flush(10).len(), 1, "the last word");
+    assert!(tally.flush(10).is_empty());
     // Drivers of which nothing is known: an Event each, but only so many.
     let mut tally = Tally::default();
     for exit in &exits {

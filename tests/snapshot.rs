@@ -190,3 +190,23 @@ fn no_text_of_a_tenant_is_kept_at_length() {
         assert!(kept.len() < 24_000, "{} bytes are kept of {}", kept.len(), pod.0.to_string().len());
     }
 }
+
+#[test]
+fn names_of_nodes_are_forgotten_with_the_executors_that_were_on_them() {
+    let mut snapshot = Snapshot::default();
+    for id in 0..2000 {
+        let name = format!("e{id}");
+        let pod = executor(id).stored(&name).phase("Running").spec("nodeName", format!("node-{id}").as_str());
+        snapshot.apply(Change::Pod(pod.sighting()));
+        if id >= 10 {
+            snapshot.apply(Change::PodGone(
+                PodKey::new("default", &format!("nb-exec-{}", id - 10)),
+                format!("e{}", id - 10).into(),
+            ));
+        }
+        snapshot.forget_nodes();
+        assert!(snapshot.nodes() <= 257, "{}", snapshot.nodes());
+    }
+    let there = snapshot.executor("default", "nb-exec-1999").unwrap().1;
+    assert_eq!(there.node.as_deref(), Some("node-1999"));
+}

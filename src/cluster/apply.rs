@@ -74,7 +74,7 @@ pub struct Writer {
     said: Arc<Mutex<Recent<u64, ()>>>,
 }
 
-/// Drivers' pods that were looked at for a batch: one look is for all executors of a driver.
+/// Drivers' pods as read for a batch: each is read once for all executors of that driver.
 type Looks = HashMap<PodKey, Option<DriverPod>>;
 
 /// How one action ended.
@@ -114,7 +114,7 @@ impl Writer {
             }
             self.limiter.acquire(priority(&action)).await;
             if self.is_forbidden(&action, namespace) {
-                continue; // Somebody else was told meanwhile.
+                continue; // Another batch was refused meanwhile.
             }
             if !leadership.holds() {
                 applied.failed = true;
@@ -206,7 +206,7 @@ impl Writer {
 
     /// Whether the API server has forbidden this lately.
     fn is_forbidden(&self, action: &Action, namespace: &str) -> bool {
-        let (forbidden, now) = (self.forbidden(), clock::instant());
+        let (mut forbidden, now) = (self.forbidden(), clock::instant());
         forbidden.is_paused(action.name(), namespace, now) || forbidden.is_paused(action.name(), &object(action), now)
     }
 

@@ -3,43 +3,46 @@
 //! Rights are those of a role, and admission plugins decide by kind: adoption needs `delete` on pods where
 //! `OwnerReferencesPermissionEnforcement` is on, as on OpenShift.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use super::recent::Recent;
 
 /// The first pause; each further one is twice as long.
 const PAUSE: Duration = Duration::from_secs(60);
 /// The longest: rights that are granted are noticed within it.
 const LONGEST: Duration = Duration::from_secs(600);
-/// More than so many are not remembered.
-const MOST: usize = 4096;
+/// So many are remembered at least.
+const REMEMBERED: usize = 4096;
 
 /// See the module's text. By kind of action, and the namespace or the object that it is forbidden for.
-#[derive(Debug, Default)]
-pub(super) struct Forbidden(HashMap<(&'static str, Arc<str>), (u32, Instant)>);
+#[derive(Debug)]
+pub(super) struct Forbidden(Recent<(&'static str, Arc<str>), (u32, Instant)>);
+
+impl Default for Forbidden {
+    fn default() -> Self {
+        Forbidden(Recent::new(REMEMBERED))
+    }
+}
 
 impl Forbidden {
     /// Whether an action is not tried now.
-    pub(super) fn is_paused(&self, action: &'static str, namespace: &str, now: Instant) -> bool {
-        !self.0.is_empty() && self.0.get(&(action, namespace.into())).is_some_and(|(_, until)| now < *until)
+    pub(super) fn is_paused(&mut self, action: &'static str, of: &str, now: Instant) -> bool {
+        self.0.get(&(action, of.into())).is_some_and(|(_, until)| now < *until)
     }
 
     /// The API server forbids it. Returns whether that is news.
-    pub(super) fn refused(&mut self, action: &'static str, namespace: &str, now: Instant) -> bool {
-        if self.0.len() >= MOST {
-            self.0.clear();
-        }
-        let (count, until) = self.0.entry((action, namespace.into())).or_insert((0, now));
-        *count = count.saturating_add(1);
-        *until = now + PAUSE.saturating_mul(1 << count.saturating_sub(1).min(4)).min(LONGEST);
-        *count == 1
+    pub(super) fn refused(&mut self, action: &'static str, of: &str, now: Instant) -> bool {
+        let key = (action, Arc::from(of));
+        let count = self.0.get(&key).map_or(0, |(count, _)| *count).saturating_add(1);
+        let pause = PAUSE.saturating_mul(1 << count.saturating_sub(1).min(4)).min(LONGEST);
+        self.0.insert(key, (count, now + pause));
+        count == 1
     }
 
     /// The API server allows it.
-    pub(super) fn allowed(&mut self, action: &'static str, namespace: &str) {
-        if !self.0.is_empty() {
-            self.0.remove(&(action, namespace.into()));
-        }
+    pub(super) fn allowed(&mut self, action: &'static str, of: &str) {
+        self.0.remove(&(action, of.into()));
     }
 }
 

@@ -262,9 +262,8 @@ impl Candidate {
                     let holder = self.seen.as_ref().and_then(|seen| seen.held.holder.as_ref());
                     self.found = Some(Found { mark: mark_of(&lease), is_released: holder.is_none(), taken: None });
                 }
-                if let Some(mark) = self.mark.filter(|_| ours) {
-                    let annotations = lease.metadata.annotations.get_or_insert_default();
-                    annotations.insert(REPORTED.to_owned(), mark.to_string());
+                if ours {
+                    self.write_mark(&mut lease);
                 }
                 self.written(self.api.replace(&self.election.name, &PostParams::default(), &lease).await)
             }
@@ -325,6 +324,14 @@ impl Candidate {
         }
     }
 
+    /// Writes what we have reported, for the next leader.
+    fn write_mark(&self, lease: &mut Lease) {
+        if let Some(mark) = self.mark {
+            let annotations = lease.metadata.annotations.get_or_insert_default();
+            annotations.insert(REPORTED.to_owned(), mark.to_string());
+        }
+    }
+
     /// Gives the lease up so that the next needs not wait.
     async fn release(&mut self) -> kube::Result<()> {
         let limit = self.election.duration / 2;
@@ -334,14 +341,11 @@ impl Candidate {
             if spec.holder_identity.as_deref() != Some(&self.election.identity) {
                 return Ok(());
             }
-            if let Some(mark) = self.mark {
-                let annotations = lease.metadata.annotations.get_or_insert_default();
-                annotations.insert(REPORTED.to_owned(), mark.to_string());
-            }
             spec.holder_identity = None;
             spec.acquire_time = None;
             spec.lease_duration_seconds = Some(1);
             spec.renew_time = Some(MicroTime(clock::now()));
+            self.write_mark(&mut lease);
             self.api.replace(&self.election.name, &PostParams::default(), &lease).await.map(|_| ())
         };
         match tokio::time::timeout(limit, released).await {
@@ -469,6 +473,21 @@ mod tests {
         assert_eq!(asked(), "GET POST");
         assert!(candidate.round().await.unwrap() && candidate.round().await.unwrap());
         assert_eq!(asked(), "PUT PUT");
+        // What was reported goes with the renewal, and whoever takes the Lease finds it.
+        let mark = Mark { through: 7, at: clock::now(), gap: None };
+        candidate.mark = Some(mark);
+        assert!(candidate.round().await.unwrap() && asked() == "PUT");
+        candidate.release().await.unwrap();
+        let (api, election) =
+            (candidate.api.clone(), Election { identity: "next".into(), ..candidate.election.clone() });
+        let mut next = Candidate { api, election, seen: None, ours: None, found: None, mark: None };
+        assert!(next.round().await.unwrap());
+        let found = next.found.unwrap();
+        assert!(found.mark == Some(mark) && found.is_released && found.taken.is_some(), "{found:?}");
+        next.release().await.unwrap();
+        candidate.ours = None;
+        assert!(candidate.round().await.unwrap());
+        asked();
         // Somebody labels it: it is looked at again, and is still ours.
         server.lock().unwrap().lease.as_mut().unwrap()["metadata"]["resourceVersion"] = "77".into();
         server.lock().unwrap().version = 77;

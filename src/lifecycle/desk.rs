@@ -261,7 +261,7 @@ impl Desk {
                 self.newest = None;
                 self.list_came = true;
                 if self.listed.insert(PODS) {
-                    self.walk = Some(Walk::default());
+                    self.replan();
                 }
                 self.exits.listed(now.at);
                 for seen in all {

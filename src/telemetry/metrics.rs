@@ -88,7 +88,7 @@ pub const TABLE: &[(&str, &[&str], &str)] = &[
     (
         "spark_usher_executor_exits_perhaps_repeated_total",
         &["cause", "exit_code"],
-        "Executors that ended shortly before the leader was killed, which may have told them already.",
+        "Ends of executors that the previous leader may have reported already, because it did not stop gracefully.",
     ),
     (
         "spark_usher_events_lost_total",
