@@ -345,6 +345,54 @@ async fn ends_are_told_in_every_way_and_the_driver_goes_first() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn restarts_of_the_only_replica_report_no_end_twice_and_a_kill_says_what_may_be() {
+    let cluster = Cluster::start().await;
+    let config = "lifecycle: {finished: report}";
+    cluster.pod_by(&cluster.client, &pod("nb-driver").driver_of(APP)).await;
+    cluster.phase("nb-driver", "Running").await;
+    for id in 1..=9 {
+        cluster.pod_by(&cluster.client, &executor(id)).await;
+        cluster.phase(&format!("nb-exec-{id}"), "Running").await;
+    }
+    // What had ended before the first installation is history.
+    ended(&cluster, "nb-exec-9", 137, "OOMKilled").await;
+    let told = |replica: &Process| -> Vec<(String, bool)> {
+        let pod = |line: &Value| line["pod"].as_str().unwrap().rsplit('-').next().unwrap().to_owned();
+        let lines = replica.said("executor ended");
+        lines.iter().map(|line| (pod(line), line["perhaps_told"] == true)).collect()
+    };
+    let kubeconfig = cluster.kubeconfig();
+    let mut replica = Process::start(&cluster, "first", config, &kubeconfig);
+    eventually("the list is there", async || !exits(&replica).await.is_empty()).await;
+    for id in 1..=3 {
+        ended(&cluster, &format!("nb-exec-{id}"), 137, "OOMKilled").await;
+    }
+    eventually("three ends are told", async || told(&replica).len() == 3).await;
+    assert!(told(&replica).iter().all(|(pod, perhaps)| pod != "9" && !perhaps), "{:?}", told(&replica));
+    // While nobody is there another one ends.
+    replica.terminate();
+    assert!(replica.wait());
+    ended(&cluster, "nb-exec-4", 137, "OOMKilled").await;
+    let mut replica = Process::start(&cluster, "second", config, &kubeconfig);
+    eventually("what ended meanwhile is told", async || !told(&replica).is_empty()).await;
+    ended(&cluster, "nb-exec-5", 137, "OOMKilled").await;
+    eventually("and what ends then", async || told(&replica).len() == 2).await;
+    assert_eq!(told(&replica), [("4".to_owned(), false), ("5".to_owned(), false)]);
+    tokio::time::sleep(Duration::from_secs(3)).await; // The mark is written with the next renewal.
+    replica.kill();
+    ended(&cluster, "nb-exec-6", 137, "OOMKilled").await;
+    let replica = Process::start(&cluster, "third", config, &kubeconfig);
+    eventually("it may have been told", async || told(&replica).iter().any(|(pod, _)| pod == "6")).await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    // The killed one was not there when 4 ended: its mark has a gap, in which others may know more.
+    assert_eq!(told(&replica), [("4".to_owned(), true), ("6".to_owned(), true)]);
+    let metrics = get(replica.metrics, "/metrics").await;
+    let perhaps = r#"spark_usher_executor_exits_perhaps_repeated_total{cause="oom-killed",exit_code="137"} 2"#;
+    assert!(metrics.contains(perhaps), "{metrics}");
+    assert!(!metrics.contains(r#"spark_usher_executor_exits_total{cause="oom-killed",exit_code="137"}"#));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_dry_run_says_what_it_would_do_and_does_nothing() {
     let cluster = Cluster::start().await;
     let config = "lifecycle: {finished: delete, dryRun: true}";
