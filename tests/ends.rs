@@ -448,13 +448,13 @@ fn a_deletion_tells_how_a_pod_was_that_nobody_had_seen_end() {
     assert!(told.contains(&("nb-exec-1".into(), Cause::JvmOom, Some(52))), "{told:?}");
     assert!(told.contains(&("nb-exec-2".into(), Cause::Killed, Some(137))), "{told:?}");
     let app = office.desk.snapshot().app("default", APP).unwrap().clone();
-    assert!(app.executors.is_empty());
+    assert!(app.executors().is_empty());
     // What comes late of it brings it back no more, and the deletion of another pod of that name ends nobody.
     office.see(&version(running(1), 7));
     office.see(&version(running(3), 12));
     office.apply(Change::PodDeleted(version(executor(3).stored("another"), 11).sighting()));
     assert!(office.after(2).exits.is_empty());
-    assert_eq!(office.desk.snapshot().app("default", APP).unwrap().executors.len(), 1);
+    assert_eq!(office.desk.snapshot().app("default", APP).unwrap().executors().len(), 1);
 }
 
 #[test]
@@ -465,5 +465,5 @@ fn a_list_from_the_past_brings_nobody_back() {
     office.after(1);
     office.lose("nb-exec-1", "e1");
     office.apply(Change::Replaced(Replaced::Pods(vec![driver().sighting(), running(1).sighting()])));
-    assert!(office.desk.snapshot().app("default", APP).unwrap().executors.is_empty());
+    assert!(office.desk.snapshot().app("default", APP).unwrap().executors().is_empty());
 }

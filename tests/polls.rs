@@ -257,10 +257,10 @@ fn an_executor_whose_label_is_taken_off_has_not_ended() {
     let exits = office.after(5).exits;
     let causes: Vec<_> = exits.iter().map(|exit| (exit.executor.exec_id.unwrap(), exit.cause)).collect();
     assert_eq!(causes, [(2, Cause::Deleted)]);
-    assert!(office.desk.snapshot().app("default", APP).unwrap().executors.is_empty());
+    assert!(office.desk.snapshot().app("default", APP).unwrap().executors().is_empty());
     // Its label comes back.
     office.see(&version(running(1), 9).spec("nodeName", "n"));
-    assert_eq!(office.desk.snapshot().app("default", APP).unwrap().executors.len(), 1);
+    assert_eq!(office.desk.snapshot().app("default", APP).unwrap().executors().len(), 1);
 }
 
 #[test]

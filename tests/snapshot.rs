@@ -16,6 +16,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use spark_usher::snapshot::{Change, Followed, Replaced, Sighting, Snapshot};
 use spark_usher::spark::ids::{AppKey, PodKey};
+use spark_usher::spark::state::ExecutorPodState;
 use support::*;
 
 /// What can be told from a snapshot, in a form that compares.
@@ -23,7 +24,7 @@ fn picture(snapshot: &Snapshot) -> BTreeMap<String, (Vec<String>, Vec<String>)> 
     let app = |app: &spark_usher::snapshot::App| {
         let drivers = app.drivers.iter().map(|d| format!("{} {} {:?}", d.name, d.uid, d.life)).collect();
         let executors = app
-            .executors
+            .executors()
             .values()
             .map(|e| format!("{} {} {:?} {:?}", e.name, e.uid, e.state, e.template.owner))
             .collect();
@@ -41,7 +42,79 @@ fn some_pod(n: u8, app: u8, version: u8) -> PodBuilder {
     } else {
         pod(&name).executor_of(&selector, u32::from(n % 12))
     };
-    pod.stored(&format!("u{}", n % 12)).phase(phase)
+    let pod = pod.stored(&format!("u{}", n % 12)).phase(phase);
+    // What a roster counts: another owner, a deletion, a label, another template, a note.
+    match version / 4 % 8 {
+        1 => pod.owned_by("Pod", "p0", "u0"),
+        2 => pod.owned_by("Pod", "p0", "another").deleting(),
+        3 => pod.label("spark-exec-inactive", "true"),
+        4 => pod.owned_by("StatefulSet", "s", "s").requests(serde_json::json!({"cpu": "2"})),
+        5 => pod.deleting(),
+        6 => pod.driver_url("10.0.0.1"),
+        _ => pod,
+    }
+}
+
+/// What a roster and its cohorts count, in a form that compares.
+type Counts = BTreeMap<String, [usize; 8]>;
+
+/// What the snapshot has counted as its executors changed.
+fn counted(snapshot: &Snapshot) -> Counts {
+    let mut counts = Counts::new();
+    for (key, app) in &snapshot.apps {
+        for roster in app.rosters() {
+            assert!(roster.total > 0 && app.roster(roster.creator).is_some_and(|same| std::ptr::eq(same, roster)));
+            let crew = format!("{key} {:?}", roster.creator);
+            counts.insert(
+                crew.clone(),
+                [roster.total, roster.labelled, roster.uncleared.len(), roster.leaving.len(), 0, 0, 0, 0],
+            );
+            for cohort in roster.cohorts() {
+                assert!(cohort.total > 0 && app.cohorts().iter().any(|same| std::ptr::eq(*same, cohort)));
+                let one = app.one_of(cohort);
+                assert_eq!(one.is_some(), cohort.live > 0);
+                let row = [
+                    cohort.total,
+                    cohort.live,
+                    cohort.pending,
+                    cohort.ran,
+                    cohort.uncleared,
+                    cohort.orphans,
+                    usize::from(cohort.is_proven),
+                    0,
+                ];
+                let twice = counts.insert(format!("{crew} {:?}", cohort.template), row);
+                assert!(twice.is_none(), "equal templates are kept once");
+            }
+        }
+    }
+    counts
+}
+
+/// The same, by walking over all executors.
+fn walked(snapshot: &Snapshot) -> Counts {
+    let mut counts = Counts::new();
+    for (key, app) in &snapshot.apps {
+        for executor in app.executors().values() {
+            let (live, final_) = (executor.is_live(), executor.is_uncleared());
+            let crew = format!("{key} {:?}", executor.counts_to());
+            let roster = counts.entry(crew.clone()).or_default();
+            roster[0] += 1;
+            roster[1] += usize::from(executor.inactive && !executor.inactive_by_us);
+            roster[2] += usize::from(final_);
+            roster[3] += usize::from(executor.evidence.as_ref().is_some_and(|evidence| evidence.deletion.is_some()));
+            let cohort = counts.entry(format!("{crew} {:?}", executor.template)).or_default();
+            cohort[0] += 1;
+            cohort[1] += usize::from(live);
+            cohort[2] += usize::from(live && executor.state == ExecutorPodState::Pending);
+            let ran = [ExecutorPodState::Running, ExecutorPodState::Succeeded, ExecutorPodState::Failed];
+            cohort[3] += usize::from(ran.contains(&executor.state));
+            cohort[4] += usize::from(final_);
+            cohort[5] += usize::from(live && !executor.deleting && executor.template.owner.is_none());
+            cohort[6] = usize::from(executor.is_proven);
+        }
+    }
+    counts
 }
 
 #[derive(Clone, Debug)]
@@ -81,10 +154,12 @@ proptest! {
                     prop_assert!(snapshot.apply(Change::PodGone(key, "another".into())).touched.is_empty(), "old news");
                 }
             }
+            prop_assert_eq!(counted(&snapshot), walked(&snapshot));
         }
         let mut relisted = Snapshot::default();
         relisted.apply(Change::Replaced(Replaced::Pods(present.values().rev().map(PodBuilder::sighting).collect())));
         prop_assert_eq!(picture(&snapshot), picture(&relisted));
+        prop_assert_eq!(counted(&snapshot), counted(&relisted));
         // And a relist on top of the history changes nothing.
         snapshot.apply(Change::Replaced(Replaced::Pods(present.values().map(PodBuilder::sighting).collect())));
         prop_assert_eq!(picture(&snapshot), picture(&relisted));
@@ -135,7 +210,7 @@ fn a_followed_pod_gives_way_to_the_watch() {
 fn executors_of_one_application_share_what_repeats() {
     let snapshot = seen(&[executor(1).stored("a"), executor(2).stored("b")]);
     let app = snapshot.app("default", APP).unwrap();
-    let all: Vec<_> = app.executors.values().collect();
+    let all: Vec<_> = app.executors().values().collect();
     assert!(Arc::ptr_eq(&all[0].template, &all[1].template));
 }
 
@@ -144,8 +219,8 @@ fn a_reader_keeps_its_picture_while_the_writer_goes_on() {
     let mut snapshot = seen(&[executor(1).stored("a")]);
     let held = snapshot.clone();
     see(&mut snapshot, &executor(2).stored("b"));
-    assert_eq!(held.app("default", APP).unwrap().executors.len(), 1);
-    assert_eq!(snapshot.app("default", APP).unwrap().executors.len(), 2);
+    assert_eq!(held.app("default", APP).unwrap().executors().len(), 1);
+    assert_eq!(snapshot.app("default", APP).unwrap().executors().len(), 2);
 }
 
 #[test]
@@ -209,4 +284,21 @@ fn names_of_nodes_are_forgotten_with_the_executors_that_were_on_them() {
     }
     let there = snapshot.executor("default", "nb-exec-1999").unwrap().1;
     assert_eq!(there.node.as_deref(), Some("node-1999"));
+}
+
+#[test]
+fn who_is_proven_is_counted_apart_from_who_only_says_so() {
+    let (mut snapshot, policies) = (signing(), only(policy("yunikorn")));
+    for (id, user) in [(1, "eve"), (2, "adam"), (3, "eve")] {
+        let placed = answer(&executor(id).created_by(user), &snapshot, &policies);
+        see(&mut snapshot, &PodBuilder(placed.object).stored(&format!("e{id}")));
+        assert_eq!(counted(&snapshot), walked(&snapshot));
+    }
+    assert_eq!(snapshot.app("default", APP).unwrap().rosters().len(), 2);
+    // With another key nothing is proven, and with the right one everything again.
+    for key in [spark_usher::signature::Key::new(&[8; 32]), signing_key()] {
+        snapshot.apply(Change::SigningKey(key));
+        assert_eq!(counted(&snapshot), walked(&snapshot));
+    }
+    assert_eq!(snapshot.app("default", APP).unwrap().rosters().len(), 2);
 }

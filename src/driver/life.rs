@@ -3,12 +3,11 @@
 //! Executors of one application and one creator are a *crew*: anybody can claim another's application by a label, so what
 //! is decided for executors of one creator never rests on pods of another. Mostly an application has one crew.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::resolve;
 use crate::signature::Creator;
-use crate::snapshot::{App, DriverPod, Executor, Followed, Life, Snapshot, Template};
+use crate::snapshot::{App, Cohort, DriverPod, Followed, Life, Roster, Snapshot, Template};
 use crate::spark::ids::{AppKey, PodKey};
 
 /// Three answers; on the third nothing is ever deleted.
@@ -37,18 +36,10 @@ impl DriverLife {
 pub struct Crew<'s> {
     /// Who made them; `None` for executors that nobody owns and no signature speaks for.
     pub creator: Option<Creator>,
-    /// The executors; none of a labelled driver that has not created any.
-    pub executors: Vec<&'s Arc<Executor>>,
-    /// Those that live.
-    pub live: Vec<&'s Arc<Executor>>,
-    /// Those that ended, and that nobody has dealt with.
-    pub uncleared: Vec<&'s Arc<Executor>>,
-    /// Those that are to be gone at a time that is known.
-    pub leaving: Vec<&'s Arc<Executor>>,
-    /// The templates of those that live or are uncleared, each once, or more often where they alternate.
-    templates: Vec<&'s Arc<Template>>,
-    /// Whether somebody else has labelled one of them inactive.
-    pub is_labelled: bool,
+    /// The executors, counted; `None` where there are none, as of a labelled driver that has not created any.
+    pub roster: Option<&'s Roster>,
+    /// The same, by what they have in common, in the order of their first.
+    pub cohorts: Vec<&'s Cohort>,
     /// Whether their driver lives.
     pub driver: DriverLife,
     /// Whether that rests on more than a label: where not, nothing is deleted or labelled because of it.
@@ -56,43 +47,20 @@ pub struct Crew<'s> {
 }
 
 impl<'s> Crew<'s> {
-    fn new(creator: Option<Creator>) -> Crew<'s> {
-        Crew {
-            creator,
-            executors: Vec::new(),
-            live: Vec::new(),
-            uncleared: Vec::new(),
-            leaving: Vec::new(),
-            templates: Vec::new(),
-            is_labelled: false,
-            driver: DriverLife::Unknown,
-            is_certain: false,
-        }
+    fn new(creator: Option<Creator>, roster: Option<&'s Roster>) -> Crew<'s> {
+        let cohorts = roster.map(Roster::cohorts).unwrap_or_default();
+        Crew { creator, roster, cohorts, driver: DriverLife::Unknown, is_certain: false }
     }
 
-    /// Takes an executor in. There may be a hundred thousand, all over the memory, so all that is asked later is asked here.
-    fn add(&mut self, executor: &'s Arc<Executor>) {
-        self.executors.push(executor);
-        self.is_labelled |= executor.inactive && !executor.inactive_by_us;
-        if executor.is_live() {
-            self.live.push(executor);
-        } else if executor.is_uncleared() {
-            self.uncleared.push(executor);
-        }
-        if executor.evidence.as_ref().is_some_and(|evidence| evidence.deletion.is_some()) {
-            self.leaving.push(executor);
-        }
-        // Owners of what was dealt with are followed by nobody, and say nothing about the others.
-        if (executor.is_live() || executor.is_uncleared())
-            && self.templates.last().is_none_or(|last| !Arc::ptr_eq(last, &executor.template))
-        {
-            self.templates.push(&executor.template);
-        }
+    /// The templates of those that live or are uncleared: owners of what was dealt with are followed by nobody, and say
+    /// nothing about the others.
+    fn templates(&self) -> impl Iterator<Item = &'s Arc<Template>> {
+        self.cohorts.iter().filter(|cohort| cohort.is_undecided()).map(|cohort| &cohort.template)
     }
 }
 
-/// The crews of an application, and those of `also`, of which nothing may be left but a PodGroup. `learned` is the name and
-/// uid of a creator's driver as it was known before.
+/// The crews of an application, sorted by their creators, and those of `also`, of which nothing may be left but a PodGroup.
+/// `learned` is the name and uid of a creator's driver as it was known before.
 pub fn crews<'s>(
     key: &AppKey,
     app: &'s App,
@@ -100,38 +68,23 @@ pub fn crews<'s>(
     also: impl Iterator<Item = Creator>,
     learned: impl Fn(Option<Creator>) -> Option<(Arc<str>, Arc<str>)>,
 ) -> Vec<Crew<'s>> {
-    let mut by_creator: BTreeMap<Option<Creator>, Crew<'s>> = BTreeMap::new();
-    for (creator, executor) in with_creators(app) {
-        by_creator.entry(creator).or_insert_with(|| Crew::new(creator)).add(executor);
-    }
     let labelled = app.drivers.iter().map(|driver| driver.creator);
-    for creator in labelled.chain(also).map(Some) {
-        by_creator.entry(creator).or_insert_with(|| Crew::new(creator));
-    }
-    let mut crews: Vec<Crew<'s>> = by_creator.into_values().collect();
+    let rosters = app.rosters().iter().map(|roster| (roster.creator, Some(roster)));
+    let others = labelled.chain(also).map(|creator| (Some(creator), None));
+    // Of one creator the roster comes first, and counts.
+    let mut all: Vec<(Option<Creator>, Option<&Roster>)> = rosters.chain(others).collect();
+    all.sort_by_key(|(creator, _)| *creator);
+    all.dedup_by_key(|(creator, _)| *creator);
+    let mut crews: Vec<Crew<'s>> = all.into_iter().map(|(creator, roster)| Crew::new(creator, roster)).collect();
     for crew in &mut crews {
         (crew.driver, crew.is_certain) = life_of_crew(key, app, snapshot, crew, learned(crew.creator));
     }
     crews
 }
 
-/// The executors, and by which creator they count.
-fn with_creators(app: &App) -> impl Iterator<Item = (Option<Creator>, &Arc<Executor>)> {
-    // Executors that nothing is proven of share their owner with their template: its digest is computed once.
-    let mut last: Option<(&Arc<Template>, Option<Creator>)> = None;
-    app.executors.values().map(move |executor| {
-        let same = last.filter(|(template, _)| !executor.is_proven && Arc::ptr_eq(template, &executor.template));
-        let creator = same.map_or_else(|| executor.counts_to(), |(_, creator)| creator);
-        if !executor.is_proven {
-            last = Some((&executor.template, creator));
-        }
-        (creator, executor)
-    })
-}
-
 /// The creators of an application's executors and drivers; each may come more than once.
 pub fn creators(app: &App) -> impl Iterator<Item = Option<Creator>> {
-    app.drivers.iter().map(|driver| Some(driver.creator)).chain(with_creators(app).map(|(creator, _)| creator))
+    app.drivers.iter().map(|driver| Some(driver.creator)).chain(app.rosters().iter().map(|roster| roster.creator))
 }
 
 /// Whether all executors of an application, and its drivers, are of one crew.
@@ -157,7 +110,7 @@ fn life_of_crew(
         gone = true;
     }
     let mut judged: Option<(&str, &str)> = None;
-    let owners = crew.templates.iter().filter_map(|template| template.owner.as_ref());
+    let owners = crew.templates().filter_map(|template| template.owner.as_ref());
     let owners = owners.filter(|owner| owner.is_pod).map(|owner| (&*owner.name, &*owner.uid));
     let owners = owners.map(|owner| (owner, true));
     let mut owned = false;
@@ -174,7 +127,7 @@ fn life_of_crew(
     }
     // The driver that was known before may have been followed by another one of the same application.
     let next = || without_owner(key, app, snapshot, crew);
-    if let Some((driver, is_certain)) = (gone && !unknown && !owned && !crew.executors.is_empty()).then(next).flatten()
+    if let Some((driver, is_certain)) = (gone && !unknown && !owned && crew.roster.is_some()).then(next).flatten()
     {
         return (DriverLife::Alive(driver), is_certain);
     }
@@ -191,7 +144,7 @@ fn life_of_crew(
 /// The driver of executors that no pod owns, if it lives, and whether that is certain: their own address of it, or a
 /// labelled one of the same maker. That it ended proves nothing about them.
 fn without_owner(key: &AppKey, app: &App, snapshot: &Snapshot, crew: &Crew<'_>) -> Option<(Arc<DriverPod>, bool)> {
-    let host = crew.templates.iter().find_map(|template| template.driver_host.as_deref());
+    let host = crew.templates().find_map(|template| template.driver_host.as_deref());
     let by_host = host.and_then(|host| resolve::from_driver_host(host, key.namespace(), snapshot));
     let by_host = by_host.map(|found| judge(key.namespace(), &found.name, &found.uid, snapshot));
     if let Some(DriverLife::Alive(driver)) = by_host {

@@ -13,7 +13,7 @@ use std::fmt;
 use crate::policy::Policies;
 use crate::reason::Reason;
 use crate::signature::Creator;
-use crate::snapshot::{DriverPod, Executor, Snapshot};
+use crate::snapshot::{DriverPod, Snapshot, Template};
 use crate::spark::pod::Pod;
 use crate::spark::text::Text;
 
@@ -277,12 +277,12 @@ fn is_workload_controller(username: &str) -> bool {
         || username.strip_prefix("system:serviceaccount:kube-system:").is_some_and(|name| CONTROLLERS.contains(&name))
 }
 
-/// Evidence for an executor that is already in the cluster, for the loop: weaker than a creator, so the driver's pod is
+/// Evidence for executors that are already in the cluster, for the loop: weaker than a creator, so the driver's pod is
 /// read live before anything is written. A label is no evidence: who claims to drive an application could take its
 /// executors with it.
-pub fn resolve_later<'a>(executor: &Executor, namespace: &str, snapshot: &Snapshot) -> Option<FoundDriver<'a>> {
-    let by_host = executor.template.driver_host.as_deref().and_then(|host| from_driver_host(host, namespace, snapshot));
-    by_host.or_else(|| executor.template.note.as_deref().and_then(read_note))
+pub fn resolve_later<'a>(executors: &Template, namespace: &str, snapshot: &Snapshot) -> Option<FoundDriver<'a>> {
+    let by_host = executors.driver_host.as_deref().and_then(|host| from_driver_host(host, namespace, snapshot));
+    by_host.or_else(|| executors.note.as_deref().and_then(read_note))
 }
 
 /// Our note of weaker evidence, `how/name/uid`. Anybody may write an annotation: it is a hint where to look, no more.

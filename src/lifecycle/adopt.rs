@@ -1,38 +1,76 @@
 //! Executors without an owner get the driver that weaker evidence names: the webhook was down, or its token told
 //! nothing. Before anything is written the edge reads the driver's pod live.
 
+use std::time::Instant;
+
 use super::action::{Action, DriverRef, Told};
+use super::part::{self, Progress};
 use super::plan::{Plan, View};
-use crate::driver::life::{self, DriverLife};
-use crate::driver::resolve;
+use crate::driver::life::{self, Crew, DriverLife};
+use crate::driver::resolve::{self, How};
 use crate::gang;
 use crate::reason::Reason;
-use crate::snapshot::{Executor, Life, Seat};
+use crate::snapshot::{Cohort, Executor, Life, Seat, Template, is_orphan};
 use crate::spark::ids::PodKey;
-use crate::spark::labels;
 
-pub(super) fn plan(view: &View<'_>, plan: &mut Plan) {
-    let foreign = |executor: &Executor| executor.template.note.as_deref() == Some(labels::FOREIGN);
-    let is_orphan = |executor: &Executor| {
-        executor.template.owner.is_none() && !executor.deleting && !executor.template.skip && !foreign(executor)
-    };
-    for crew in view.crews {
-        let orphans = crew.live.iter().filter(|executor| is_orphan(executor));
-        plan.add(crew.creator, orphans.filter_map(|executor| adopt(view, executor)));
+pub(super) fn plan(view: &View<'_>, crew: &Crew<'_>, now: Instant, progress: &mut Progress, plan: &mut Plan) {
+    // What is known of a driver stands in what executors have in common.
+    let adopters: Vec<(&Cohort, Verdict)> = crew
+        .cohorts
+        .iter()
+        .filter(|cohort| cohort.orphans > 0)
+        .filter_map(|cohort| Some((*cohort, judge(view, &cohort.template)?)))
+        .collect();
+    if adopters.is_empty() {
+        progress.orphans = None;
+        return;
+    }
+    let mut actions = Vec::new();
+    let is_whole = part::go_through(view.app.executors(), &mut progress.orphans, |executor| {
+        let verdict = adopters.iter().find(|(cohort, _)| cohort.has(executor)).map(|(_, verdict)| verdict);
+        let verdict = verdict.filter(|_| executor.is_live() && is_orphan(executor));
+        actions.extend(verdict.map(|verdict| verdict.action(PodKey::new(view.key.namespace(), &executor.name), executor)));
+        verdict.is_some()
+    });
+    plan.add(crew.creator, actions);
+    if !is_whole {
+        plan.is_part(crew.creator, now);
     }
 }
 
-fn adopt(view: &View<'_>, executor: &Executor) -> Option<Action> {
-    if owner_would_regroup(&executor.template.seat) {
+/// What becomes of executors without an owner.
+enum Verdict {
+    /// They get this one.
+    Adopt(DriverRef, How),
+    /// They get none, for this reason.
+    Refuse(String),
+}
+
+impl Verdict {
+    fn action(&self, pod: PodKey, executor: &Executor) -> Action {
+        let uid = executor.uid.clone();
+        match self {
+            Verdict::Adopt(driver, how) => Action::Adopt {
+                executor: pod,
+                uid,
+                version: executor.version.as_str().into(),
+                driver: driver.clone(),
+                how: *how,
+            },
+            Verdict::Refuse(message) => {
+                Action::Tell(Told { pod, uid, reason: Reason::AdoptionRefused, message: message.clone() })
+            }
+        }
+    }
+}
+
+fn judge(view: &View<'_>, template: &Template) -> Option<Verdict> {
+    if owner_would_regroup(&template.seat) {
         return None;
     }
     let namespace = view.key.namespace();
-    let found = resolve::resolve_later(executor, namespace, view.snapshot)?;
-    let pod = PodKey::new(namespace, &executor.name);
-    let refuse = |why: &str| {
-        let message = format!("not adopted by {} ({}): {why}", found.name, found.how);
-        Action::Tell(Told { pod: pod.clone(), uid: executor.uid.clone(), reason: Reason::AdoptionRefused, message })
-    };
+    let found = resolve::resolve_later(template, namespace, view.snapshot)?;
+    let refuse = |why: &str| Verdict::Refuse(format!("not adopted by {} ({}): {why}", found.name, found.how));
     match life::judge(namespace, &found.name, &found.uid, view.snapshot) {
         DriverLife::Unknown => None, // It is being read.
         DriverLife::Gone => Some(refuse("that pod is gone, or has ended")),
@@ -40,14 +78,10 @@ fn adopt(view: &View<'_>, executor: &Executor) -> Option<Action> {
         DriverLife::Alive(driver) if driver.selector.as_deref().is_some_and(|other| other != view.key.selector()) => {
             Some(refuse("that pod drives another application"))
         }
-        DriverLife::Alive(driver) if driver.has_workload && groups_by_top_owner(&executor.template.seat) => None,
-        DriverLife::Alive(driver) => Some(Action::Adopt {
-            executor: pod.clone(),
-            uid: executor.uid.clone(),
-            version: executor.version.as_str().into(),
-            driver: DriverRef { name: driver.name.clone(), uid: driver.uid.clone() },
-            how: found.how,
-        }),
+        DriverLife::Alive(driver) if driver.has_workload && groups_by_top_owner(&template.seat) => None,
+        DriverLife::Alive(driver) => {
+            Some(Verdict::Adopt(DriverRef { name: driver.name.clone(), uid: driver.uid.clone() }, found.how))
+        }
     }
 }
 

@@ -166,7 +166,7 @@ impl Checks {
         // Those of the poll before: what still differs is found again.
         self.open.retain(|pod, check| !check.is_of_poll() || self.looks.is_in_flight(pod));
         for (key, app) in &snapshot.apps {
-            for executor in app.executors.values() {
+            for executor in app.executors().values() {
                 // By our own clock: the day's may be wrong by hours, and then nobody would ever be missed.
                 let young = executor.first_seen.is_some_and(|seen| now.at.saturating_duration_since(seen) <= delta);
                 if young || !self.misses(polled, key.namespace(), &executor.name, &executor.uid, &executor.version) {

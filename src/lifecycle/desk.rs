@@ -332,7 +332,7 @@ impl Desk {
         let key = AppKey::new(pod.namespace(), driver.selector.as_ref()?);
         let app = self.snapshot().apps.get(&key)?;
         let is_labelled = app.drivers.iter().any(|driver| driver.uid == *uid);
-        (is_labelled && !app.executors.is_empty()).then(|| (key, pod.clone(), uid.clone()))
+        (is_labelled && !app.executors().is_empty()).then(|| (key, pod.clone(), uid.clone()))
     }
 
     /// Whether what has this uid went a moment ago.
@@ -433,7 +433,7 @@ impl Desk {
                 break;
             }
             let Some(app) = self.work.get(now.at) else { break };
-            executors += self.snapshot().apps.get(&app).map_or(0, |app| app.executors.len());
+            executors += self.snapshot().apps.get(&app).map_or(0, |app| app.executors().len());
             self.ask(&app, policies, now);
             if self.leading && self.is_complete() {
                 self.plan(&app, now, policies);

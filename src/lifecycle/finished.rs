@@ -8,6 +8,7 @@
 
 use std::time::{Duration, Instant};
 
+use imbl::OrdMap;
 use jiff::SignedDuration;
 
 use super::Now;
@@ -15,13 +16,14 @@ use super::action::{Action, DriverRef, Finish, Told};
 use super::cause::Cause;
 use super::exits::Exits;
 use super::memory::Memory;
+use super::part::{self, Last, Progress};
 use super::plan::{self, Plan};
 use crate::driver::life::{Crew, DriverLife};
 use crate::driver::resolve;
 use crate::plant::{self, Bug};
 use crate::policy::{Finished, Lifecycle};
 use crate::reason::Reason;
-use crate::snapshot::{App, DriverPod, Executor, Snapshot};
+use crate::snapshot::{App, DriverPod, Executor, Snapshot, Template};
 use crate::spark::habits::Habits;
 use crate::spark::ids::{AppKey, PodKey};
 use crate::spark::state::ExecutorPodState;
@@ -31,36 +33,47 @@ const SOON: Duration = Duration::from_secs(1);
 /// A pod that is still there so long after it was to be gone hangs.
 const HANGS: SignedDuration = SignedDuration::from_secs(60);
 
-/// What is to be done about the finished executors of an application.
-pub(super) fn plan(whole: &plan::View<'_>, now: Now, memory: &Memory, exits: &Exits, plan: &mut Plan) {
+/// What is to be done about the finished executors of one creator.
+pub(super) fn plan(
+    whole: &plan::View<'_>,
+    crew: &Crew<'_>,
+    now: Now,
+    progress: &mut Progress,
+    memory: &Memory,
+    exits: &Exits,
+    plan: &mut Plan,
+) {
     let (snapshot, key, app) = (whole.snapshot, whole.key, whole.app);
-    for crew in whole.crews {
-        // A few name the trouble: a node that is lost leaves hundreds behind, and `why` shows them all.
-        let hanging = crew.leaving.iter().filter_map(|executor| hangs(key, executor, now));
-        plan.add(crew.creator, hanging.take(MOST_HANGING));
-        let learned = memory.crews.get(&crew.creator).and_then(|memory| memory.driver.clone());
-        let last_driver = learned.or_else(|| last_driver(app, crew));
-        let view = View {
-            snapshot,
-            key,
-            app,
-            crew,
-            last_driver: last_driver.as_ref(),
-            exits,
-            lifecycle: &whole.policies.lifecycle,
-            now,
-        };
-        let due = of_crew(&view);
-        plan.later = plan.later.into_iter().chain(due.later).min();
-        plan.add(crew.creator, due.actions);
-        plan.add(crew.creator, too_many_failures(&view, whole));
+    let nothing = OrdMap::new();
+    // A few name the trouble: a node that is lost leaves hundreds behind, and `why` shows them all.
+    let mut hanging = Vec::new();
+    let leaving = crew.roster.map_or(&nothing, |roster| &roster.leaving);
+    let mut is_whole = part::go_through(leaving, &mut progress.leaving, |executor| {
+        let hangs = if hanging.len() < MOST_HANGING { hangs(key, executor, now) } else { None };
+        let is_told = hangs.is_some();
+        hanging.extend(hangs);
+        is_told
+    });
+    plan.add(crew.creator, hanging);
+    let learned = memory.crews.get(&crew.creator).and_then(|memory| memory.driver.clone());
+    let last_driver = learned.or_else(|| last_driver(app, crew));
+    let last_driver = last_driver.as_ref();
+    let lifecycle = &whole.policies.lifecycle;
+    let view = View { snapshot, key, app, crew, last_driver, exits, lifecycle, now };
+    let due = of_crew(&view, &mut progress.uncleared);
+    is_whole &= due.is_whole;
+    due.later.into_iter().for_each(|at| plan.at(at));
+    plan.add(crew.creator, due.actions);
+    plan.add(crew.creator, too_many_failures(&view, whole));
+    if !is_whole {
+        plan.is_part(crew.creator, now.at);
     }
 }
 
-/// The pod that owns an executor.
-fn own_driver(executor: &Executor) -> Option<DriverRef> {
+/// The pod that owns executors.
+fn own_driver(executors: &Template) -> Option<DriverRef> {
     // A tenant writes owners; what is no name must not become part of a URL.
-    let owner = executor.template.owner.as_ref().filter(|owner| owner.is_pod && resolve::is_pod_name(&owner.name))?;
+    let owner = executors.owner.as_ref().filter(|owner| owner.is_pod && resolve::is_pod_name(&owner.name))?;
     Some(DriverRef { name: owner.name.clone(), uid: owner.uid.clone() })
 }
 
@@ -68,7 +81,7 @@ fn own_driver(executor: &Executor) -> Option<DriverRef> {
 fn last_driver(app: &App, crew: &Crew<'_>) -> Option<DriverRef> {
     let own = app.drivers.iter().find(|driver| crew.creator == Some(driver.creator));
     let labelled = own.map(|driver| DriverRef { name: driver.name.clone(), uid: driver.uid.clone() });
-    labelled.or_else(|| crew.executors.iter().find_map(|executor| own_driver(executor)))
+    labelled.or_else(|| crew.cohorts.iter().find_map(|cohort| own_driver(&cohort.template)))
 }
 
 /// Says when more executors failed than Spark allows (`ExecutorFailureTracker`, exit code 11).
@@ -123,11 +136,13 @@ struct Due {
     actions: Vec<Action>,
     /// When the next grace is over.
     later: Option<Instant>,
+    /// Whether these are all.
+    is_whole: bool,
 }
 
 /// Plans for the executors of one creator.
-fn of_crew(view: &View<'_>) -> Due {
-    let mut due = Due::default();
+fn of_crew(view: &View<'_>, last: &mut Last) -> Due {
+    let mut due = Due { is_whole: true, ..Due::default() };
     if !view.crew.is_certain && !plant::is(Bug::UnknownIsGone) {
         return due;
     }
@@ -153,52 +168,83 @@ fn of_crew(view: &View<'_>) -> Due {
         _ => None,
     };
     let keeps = driver_keeps(view);
+    let Some(roster) = view.crew.roster.filter(|_| view.lifecycle.finished != Finished::Report) else { return due };
     // These planted bugs act on executors that are none of their business.
     let all = plant::is(Bug::InactiveIgnored) || plant::is(Bug::RunningIsFinished);
-    for executor in if all { &view.crew.executors } else { &view.crew.uncleared } {
-        let left_alone = (executor.inactive && !plant::is(Bug::InactiveIgnored))
-            || (executor.template.skip && !plant::is(Bug::SkipIgnored));
-        let running =
-            executor.deleting && executor.state == ExecutorPodState::Running && plant::is(Bug::RunningIsFinished);
-        if left_alone || !(running || (is_finished(executor) && !executor.deleting)) {
-            continue;
+    let candidates = if all { view.app.executors() } else { &roster.uncleared };
+    let (mut actions, mut later) = (Vec::new(), None);
+    due.is_whole = part::go_through(candidates, last, |executor| {
+        if all && executor.counts_to() != view.crew.creator {
+            return false;
         }
-        let (since, cause) = match view.exits.of(view.key, &executor.uid) {
-            // What is done to it before that, a next leader would take for dealt with.
-            Some(note) if note.is_open && !plant::is(Bug::ActsBeforeTelling) => {
-                let soon = view.now.at + SOON;
-                due.later = Some(due.later.map_or(soon, |later| later.min(soon)));
-                continue;
+        match of_executor(view, executor, keeps, (wait, after), gone.as_ref()) {
+            Next::Now(action) => actions.push(action),
+            Next::At(at) => {
+                later = Some(later.map_or(at, |later: Instant| later.min(at)));
+                return false;
             }
-            Some(note) => (note.since, note.cause),
-            None if running => (view.now.at, Cause::Deleted),
-            None => continue,
-        };
-        let (how, wait) = match view.lifecycle.finished {
-            Finished::Report => continue,
-            Finished::Delete if !keeps => {
-                // So that people can look.
-                let kept = cause.by_app() && cause.is_abnormal() && !plant::is(Bug::FailedNotKept);
-                (Finish::Delete, if kept { wait.max(view.lifecycle.keep_failed) } else { wait })
-            }
-            Finished::Label | Finished::Delete => (Finish::Label, wait),
-        };
-        let since = since_or_wall(view, executor, since, wait);
-        let Some(at) = view.exits.outages.due(since, wait, after) else { continue };
-        if at <= view.now.at {
-            due.actions.push(Action::Finish {
-                executor: PodKey::new(view.key.namespace(), &executor.name),
-                uid: executor.uid.clone(),
-                version: executor.version.as_str().into(),
-                how,
-                cause,
-                gone: gone.as_ref().map(|last| own_driver(executor).unwrap_or_else(|| last.clone())),
-            });
-        } else {
-            due.later = Some(due.later.map_or(at, |later| later.min(at)));
+            Next::Never => return false,
         }
-    }
+        true
+    });
+    (due.actions, due.later) = (actions, later);
     due
+}
+
+/// What is done about one executor, and when.
+enum Next {
+    /// Now.
+    Now(Action),
+    /// It is planned again at that time.
+    At(Instant),
+    /// Nothing, as it is.
+    Never,
+}
+
+/// `wait` is how long the driver has, and how long after an outage; `gone` is the driver, where it is gone.
+fn of_executor(
+    view: &View<'_>,
+    executor: &Executor,
+    keeps: bool,
+    (wait, after): (Duration, Duration),
+    gone: Option<&DriverRef>,
+) -> Next {
+    let left_alone = (executor.inactive && !plant::is(Bug::InactiveIgnored))
+        || (executor.template.skip && !plant::is(Bug::SkipIgnored));
+    let running =
+        executor.deleting && executor.state == ExecutorPodState::Running && plant::is(Bug::RunningIsFinished);
+    if left_alone || !(running || (is_finished(executor) && !executor.deleting)) {
+        return Next::Never;
+    }
+    let (since, cause) = match view.exits.of(view.key, &executor.uid) {
+        // What is done to it before that, a next leader would take for dealt with.
+        Some(note) if note.is_open && !plant::is(Bug::ActsBeforeTelling) => return Next::At(view.now.at + SOON),
+        Some(note) => (note.since, note.cause),
+        None if running => (view.now.at, Cause::Deleted),
+        None => return Next::Never,
+    };
+    let (how, wait) = match view.lifecycle.finished {
+        Finished::Report => return Next::Never,
+        Finished::Delete if !keeps => {
+            // So that people can look.
+            let kept = cause.by_app() && cause.is_abnormal() && !plant::is(Bug::FailedNotKept);
+            (Finish::Delete, if kept { wait.max(view.lifecycle.keep_failed) } else { wait })
+        }
+        Finished::Label | Finished::Delete => (Finish::Label, wait),
+    };
+    let since = since_or_wall(view, executor, since, wait);
+    match view.exits.outages.due(since, wait, after) {
+        Some(at) if at <= view.now.at => Next::Now(Action::Finish {
+            executor: PodKey::new(view.key.namespace(), &executor.name),
+            uid: executor.uid.clone(),
+            version: executor.version.as_str().into(),
+            how,
+            cause,
+            gone: gone.map(|last| own_driver(&executor.template).unwrap_or_else(|| last.clone())),
+        }),
+        Some(at) => Next::At(at),
+        None => Next::Never,
+    }
 }
 
 /// A pod that was to be gone long ago.
@@ -250,5 +296,5 @@ fn driver_keeps(view: &View<'_>) -> bool {
     let own = |driver: &&std::sync::Arc<DriverPod>| view.crew.creator == Some(driver.creator);
     view.crew.driver.pod().is_some_and(|driver| keeps(driver))
         || view.app.drivers.iter().filter(own).any(|driver| keeps(driver))
-        || view.crew.is_labelled
+        || view.crew.roster.is_some_and(|roster| roster.labelled > 0)
 }

@@ -17,11 +17,10 @@ use crate::gang::{GangScheduler, GroupSpec, Shape, group};
 use crate::policy::overrides::{self, Effective, Source};
 use crate::policy::{Policy, default_overrides};
 use crate::reason::Reason;
-use crate::snapshot::{DriverPod, Executor, Group, GroupApi, GroupKey, Overrides, Owner, Seat};
+use crate::snapshot::{Cohort, DriverPod, Group, GroupApi, GroupKey, Overrides, Owner, Seat};
 use crate::spark::ids::PodKey;
 use crate::spark::labels;
 use crate::spark::resources::ResourceList;
-use crate::spark::state::ExecutorPodState;
 
 /// How long a group without members stays when nothing is known of its driver: longer than Spark takes to replace one.
 const IDLE: SignedDuration = SignedDuration::from_mins(10);
@@ -31,8 +30,8 @@ struct Named<'v> {
     row: &'static GangScheduler,
     /// The executors of one creator, and their driver: the group is made for those.
     crew: &'v Crew<'v>,
-    /// Live executors of the crew that carry its key.
-    members: Vec<&'v Arc<Executor>>,
+    /// Cohorts of the crew whose executors carry its key, and of which some live.
+    members: Vec<&'v Cohort>,
     /// Whether the driver carries it too (Volcano's `app` shape).
     with_driver: bool,
     /// The seat that speaks for the group: queue, priority class, policy.
@@ -75,8 +74,8 @@ fn refused_early(view: &View<'_>, crew: &Crew<'_>) -> Option<Action> {
 /// Whether a live executor of the application waits for this group, whoever placed it there.
 fn is_awaited(view: &View<'_>, key: &GroupKey) -> bool {
     let Some(row) = GangScheduler::of_kind(key.scheduler) else { return false };
-    let names = |executor: &Arc<Executor>| row.group_key.of_seat(&executor.template.seat) == Some(&*key.name);
-    view.app.live().any(names)
+    let names = |cohort: &Cohort| row.group_key.of_seat(&cohort.template.seat) == Some(&*key.name);
+    view.crews.iter().flat_map(|crew| &crew.cohorts).any(|cohort| cohort.live > 0 && names(cohort))
 }
 
 /// The groups that live pods of this application name and that are ours to make. Where executors of two creators name one,
@@ -121,12 +120,12 @@ fn named_by<'v>(view: &View<'v>, crew: &'v Crew<'v>) -> BTreeMap<GroupKey, Named
             all.insert(key, Named { row, crew, members, with_driver: true, seat, is_proven: false });
         }
     }
-    for executor in &crew.live {
-        if let Some((key, row)) = group_of(view, &executor.template.seat) {
-            let (seat, is_proven) = (&*executor.template.seat, executor.is_proven);
+    for cohort in crew.cohorts.iter().filter(|cohort| cohort.live > 0) {
+        if let Some((key, row)) = group_of(view, &cohort.template.seat) {
+            let (seat, is_proven) = (&*cohort.template.seat, cohort.is_proven);
             let new = || Named { row, crew, members: Vec::new(), with_driver: false, seat, is_proven };
             let group = all.entry(key).or_insert_with(new);
-            group.members.push(executor);
+            group.members.push(cohort);
             // What is proven speaks for the group before what only says so.
             if is_proven && !group.is_proven && !group.with_driver {
                 (group.seat, group.is_proven) = (seat, true);
@@ -161,9 +160,14 @@ fn group_of(view: &View<'_>, seat: &Seat) -> Option<(GroupKey, &'static GangSche
     Some((GroupKey { namespace: view.key.namespace().into(), name: name.into(), scheduler: row.kind }, row))
 }
 
-/// Whether a gang counts an executor at all.
-fn is_counted(executor: &&Arc<Executor>) -> bool {
-    executor.template.default_profile && executor.template.note.as_deref() != Some(labels::FOREIGN)
+/// Whether a gang counts executors at all.
+fn is_counted(cohort: &&Cohort) -> bool {
+    cohort.template.default_profile && cohort.template.note.as_deref() != Some(labels::FOREIGN)
+}
+
+/// How many executors of a crew live that a gang counts.
+fn living(crew: &Crew<'_>) -> usize {
+    crew.cohorts.iter().copied().filter(is_counted).map(|cohort| cohort.live).sum()
 }
 
 /// What a group should say, and what that rests on.
@@ -272,7 +276,7 @@ fn correct(
             Some(have) if want < have => {
                 reason = Some(Reason::GangLowered);
                 // Of a gang that runs it is no news; of one that waits it is why it can start now.
-                if named.members.iter().any(|member| member.state == ExecutorPodState::Pending) {
+                if named.members.iter().any(|member| member.pending > 0) {
                     actions.extend(tell(view, named, Reason::GangLowered, lowered(key, have, wish)));
                 }
             }
@@ -281,7 +285,7 @@ fn correct(
         }
     } else if let Some(have) = have
         && wish.spec.min_member < have
-        && named.members.iter().any(|member| member.state == ExecutorPodState::Pending)
+        && named.members.iter().any(|member| member.pending > 0)
     {
         let message = format!(
             "gang {} waits for {have} executors and {} can be there; {} cannot change a group's count, so the pending ones cannot start",
@@ -362,13 +366,12 @@ fn wish(
     let claimed = crew.creator.is_some();
     let unclaimed = view.unclaimed().filter(|_| claimed);
     let others = view.with_driver_of(crew).filter(|other| !claimed || other.creator.is_some()).chain(unclaimed);
-    let living = || crew.live.iter().copied().filter(is_counted);
-    let live = living().chain(others.flat_map(|other| other.live.iter().copied()).filter(is_counted)).count();
-    let (created, ran) = crew.executors.iter().copied().filter(is_counted).fold((0, 0), |(created, ran), executor| {
-        (created.max(executor.exec_id.unwrap_or_default()), ran + u64::from(has_run(executor)))
-    });
+    let counted = || crew.cohorts.iter().copied().filter(is_counted);
+    let live = living(crew) + others.map(living).sum::<usize>();
+    let created = counted().map(|cohort| cohort.highest_id).max().unwrap_or_default();
+    let ran: usize = counted().map(|cohort| cohort.ran).sum();
     // Where any member is proven, others give the group neither size nor room.
-    let members: Vec<&&Arc<Executor>> = named
+    let members: Vec<&&Cohort> = named
         .members
         .iter()
         .filter(|member| member.template.default_profile && (member.is_proven || !named.is_proven))
@@ -379,18 +382,19 @@ fn wish(
         conf,
         requested: effective.min_member,
         started: remembered || present.is_some_and(|group| group.started),
-        waves_must_run: living().any(|executor| !executor.template.knows_profiles),
+        waves_must_run: counted().any(|cohort| cohort.live > 0 && !cohort.template.knows_profiles),
         created: to_u32(created),
         live: to_u32(live as u64),
     };
     // As many executors as it started with have run: now, or since.
-    let started = facts.started || facts.sizes().is_some_and(|sizes| to_u32(ran) >= sizes.wanted);
+    let started = facts.started || facts.sizes().is_some_and(|sizes| to_u32(ran as u64) >= sizes.wanted);
     // A count that cannot be changed later must hold for a dynamic application at its smallest, unless somebody has asked
     // for one: then an Event says when it can no longer be met.
     let smallest = !api.count_mutable && effective.min_member.is_none();
     let facts = SizeFacts { started: started || smallest, ..facts };
     let sizes = facts.sizes();
-    let (live, seated) = (facts.live, to_u32(members.len() as u64));
+    let seated: usize = members.iter().map(|member| member.live).sum();
+    let (live, seated) = (facts.live, to_u32(seated as u64));
     let each = members.iter().fold(ResourceList::default(), |mut each, member| {
         each.raise(&member.template.requests);
         each
@@ -455,19 +459,12 @@ fn with_driver(
     total
 }
 
-/// Whether an executor runs, or did.
-fn has_run(executor: &Executor) -> bool {
-    matches!(executor.state, ExecutorPodState::Running | ExecutorPodState::Succeeded | ExecutorPodState::Failed)
-}
-
 /// Whether executors that are still to come will name this group: it is the one that the crew's first executor names.
 fn expects_more(view: &View<'_>, key: &GroupKey, named: &Named<'_>) -> bool {
-    let placed = |executor: &&&Arc<Executor>| {
-        executor.template.default_profile
-            && executor.template.seat.by.is_some()
-            && (executor.is_proven || !named.is_proven)
+    let placed = |cohort: &&&Cohort| {
+        cohort.template.default_profile && cohort.template.seat.by.is_some() && (cohort.is_proven || !named.is_proven)
     };
-    let first = named.crew.executors.iter().find(placed).and_then(|executor| group_of(view, &executor.template.seat));
+    let first = named.crew.cohorts.iter().find(placed).and_then(|cohort| group_of(view, &cohort.template.seat));
     first.is_none_or(|(first, _)| first == *key)
 }
 
@@ -488,7 +485,7 @@ fn lowered(key: &GroupKey, have: u32, wish: &Wish) -> String {
 /// Says something about the gang: on its driver's pod, else on its first executor.
 fn tell(view: &View<'_>, named: &Named<'_>, reason: Reason, message: String) -> Option<Action> {
     let driver = named.driver().map(|pod| (pod.name.clone(), pod.uid.clone()));
-    let first = || named.members.first().map(|member| (member.name.clone(), member.uid.clone()));
+    let first = || view.app.one_of(named.members.first()?).map(|member| (member.name.clone(), member.uid.clone()));
     let (name, uid) = driver.or_else(first)?;
     let pod = PodKey::new(view.key.namespace(), &name);
     Some(Action::Tell(Told { pod, uid, reason, message }))

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::action::DriverRef;
+use super::part::Progress;
 use crate::driver::life::Crew;
 use crate::signature::Creator;
 use crate::snapshot::GroupKey;
@@ -27,6 +28,8 @@ pub struct CrewMemory {
     pub driver: Option<DriverRef>,
     /// As many executors as it started with have run once. Also kept on the group, which survives us.
     pub started: bool,
+    /// Where the next plan goes on, of executors that are too many for one.
+    pub(super) progress: Progress,
 }
 
 impl Memory {
@@ -39,6 +42,20 @@ impl Memory {
     pub fn learned(&self, creator: Option<Creator>) -> Option<(Arc<str>, Arc<str>)> {
         let driver = self.crews.get(&creator)?.driver.as_ref()?;
         Some((driver.name.clone(), driver.uid.clone()))
+    }
+
+    /// Where the plan for a creator's executors goes on.
+    pub(super) fn progress(&self, creator: Option<Creator>) -> Progress {
+        self.crews.get(&creator).map(|crew| crew.progress.clone()).unwrap_or_default()
+    }
+
+    /// Notes where the next plan for a creator's executors goes on.
+    pub(super) fn go_on(&mut self, creator: Option<Creator>, progress: Progress) {
+        match self.crews.get_mut(&creator) {
+            Some(crew) => crew.progress = progress,
+            None if progress == Progress::default() => {}
+            None => self.crews.entry(creator).or_default().progress = progress,
+        }
     }
 
     /// Notes the drivers that live, and forgets creators of whom nothing is left.

@@ -19,6 +19,7 @@ pub mod mark;
 pub mod memory;
 pub mod outages;
 pub mod pace;
+pub mod part;
 mod plan;
 pub mod queue;
 mod reads;

@@ -135,7 +135,9 @@ impl Pace {
     pub(super) fn plan(&mut self, app: &AppKey, plan: Plan, now: Instant) -> Option<Instant> {
         let failed = self.failures.range(first(app)..).map(|(key, _)| key).take_while(|key| key.app == *app);
         let planned = self.planned.range(first(app)..).map(|(key, _)| key).take_while(|key| key.app == *app);
-        let idle = failed.chain(planned).filter(|key| !plan.crews.contains_key(&key.creator));
+        let has_nothing =
+            |key: &&CrewKey| !plan.crews.contains_key(&key.creator) && !plan.partial.contains(&key.creator);
+        let idle = failed.chain(planned).filter(has_nothing);
         for key in idle.cloned().collect::<Vec<_>>() {
             self.failures.remove(&key);
             if self.planned.remove(&key).is_some() {
@@ -144,7 +146,7 @@ impl Pace {
         }
         // What is not wanted any more does not begin, also as the rest of what has.
         let acting = self.acting.range_mut(first(app)..).take_while(|(key, _)| key.app == *app);
-        for (_, acting) in acting.filter(|(key, _)| !plan.crews.contains_key(&key.creator)) {
+        for (_, acting) in acting.filter(|(key, _)| has_nothing(key)) {
             acting.rest.clear();
         }
         let mut again: Option<Instant> = None;

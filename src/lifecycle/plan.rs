@@ -1,8 +1,8 @@
 //! The plan for one application.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
@@ -23,9 +23,25 @@ pub struct Plan {
     pub crews: BTreeMap<Option<Creator>, Vec<Action>>,
     /// When the next grace is over.
     pub later: Option<Instant>,
+    /// Creators of so many executors that the plan holds only a part of what is to be done about them.
+    pub partial: BTreeSet<Option<Creator>>,
 }
 
+/// When the next part is planned.
+const NEXT_PART: Duration = Duration::from_millis(250);
+
 impl Plan {
+    /// There is more to plan for a creator's executors than this plan holds.
+    pub(super) fn is_part(&mut self, creator: Option<Creator>, now: Instant) {
+        self.partial.insert(creator);
+        self.at(now + NEXT_PART);
+    }
+
+    /// Asks to plan again at that time.
+    pub(super) fn at(&mut self, at: Instant) {
+        self.later = Some(self.later.map_or(at, |later| later.min(at)));
+    }
+
     /// Adds actions for a creator's executors.
     pub(super) fn add(&mut self, creator: Option<Creator>, actions: impl IntoIterator<Item = Action>) {
         let mut actions = actions.into_iter().peekable();
@@ -51,7 +67,7 @@ pub fn plan(
 ) -> Plan {
     let nothing = App::default();
     let app = snapshot.apps.get(key).map_or(&nothing, |app| &**app);
-    let owners = groups_of(snapshot, key).filter_map(|(_, group)| group.owner.as_ref()).map(Owner::creator);
+    let owners = snapshot.groups_of(key).filter_map(|(_, group)| group.owner.as_ref()).map(Owner::creator);
     let crews = life::crews(key, app, snapshot, owners, |creator| memory.learned(creator));
     memory.learn(&crews);
     let mut by_driver: HashMap<&str, Vec<&Crew<'_>>> = HashMap::new();
@@ -64,8 +80,12 @@ pub fn plan(
     // Gangs first: they make pods start, and must not wait for a thousand adoptions.
     let mut plan = Plan::default();
     groups::plan(&view, memory, &mut plan);
-    adopt::plan(&view, &mut plan);
-    finished::plan(&view, now, memory, exits, &mut plan);
+    for crew in &crews {
+        let mut progress = memory.progress(crew.creator);
+        adopt::plan(&view, crew, now.at, &mut progress, &mut plan);
+        finished::plan(&view, crew, now, &mut progress, memory, exits, &mut plan);
+        memory.go_on(crew.creator, progress);
+    }
     if app.is_empty() && view.groups().next().is_none() {
         *memory = Memory::default(); // Nothing is left to be remembered about.
     }
@@ -98,21 +118,7 @@ impl<'v> View<'v> {
     }
 
     /// Groups of ours that were made for this application.
-    pub(super) fn groups(&self) -> impl Iterator<Item = (&'v GroupKey, &'v Arc<Group>)> + use<'v> {
-        groups_of(self.snapshot, self.key)
+    pub(super) fn groups(&self) -> impl Iterator<Item = (&'v GroupKey, &'v Arc<Group>)> {
+        self.snapshot.groups_of(self.key)
     }
-}
-
-/// Groups of ours that were made for an application.
-pub(super) fn groups_of<'v>(
-    snapshot: &'v Snapshot,
-    key: &'v AppKey,
-) -> impl Iterator<Item = (&'v GroupKey, &'v Arc<Group>)> {
-    let (namespace, selector) = (key.namespace(), key.selector());
-    let from = GroupKey { namespace: namespace.into(), name: "".into(), scheduler: "" };
-    snapshot
-        .groups
-        .range(from..)
-        .take_while(move |(key, _)| *key.namespace == *namespace)
-        .filter(move |(_, group)| group.selector.as_deref() == Some(selector))
 }

@@ -1,15 +1,13 @@
 //! What has to be read by name: drivers without labels, and the configuration of drivers. Every replica reads for its
 //! own snapshot; reading needs no leadership.
 
-use std::collections::HashSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::plan::groups_of;
 use crate::driver::resolve;
 use crate::plant::{self, Bug};
 use crate::policy::{Policies, Policy};
-use crate::snapshot::{App, DriverPod, Executor, Followed, Seat, Snapshot};
+use crate::snapshot::{App, Cohort, DriverPod, Followed, Seat, Snapshot, Template};
 use crate::spark::ids::{AppKey, PodKey};
 
 /// So many addresses of drivers are looked for for one application: its executors name one, or a few where a driver was
@@ -43,7 +41,7 @@ pub fn interests(snapshot: &Snapshot, key: &AppKey, policies: &Policies, learned
 }
 
 /// The interests, and followed pods that an application's executors know under another uid than the one that was read: the
-/// pod may have been made anew since. In one pass, for there may be a hundred thousand executors. Addresses are looked for
+/// pod may have been made anew since. Addresses are looked for
 /// only by the leader: adoption is all that rests on them.
 pub(super) fn asked(
     snapshot: &Snapshot,
@@ -58,13 +56,14 @@ pub(super) fn asked(
     let unlabelled = learned.iter().filter(|name| app.driver(name).is_none());
     let mut wanted: Vec<Read> = unlabelled.map(|name| Read::Pod(PodKey::new(key.namespace(), name))).collect();
     // Nothing else may be left of an application that has let all its executors go.
-    let owners = groups_of(snapshot, key).filter_map(|(_, group)| group.owner.as_ref());
+    let owners = snapshot.groups_of(key).filter_map(|(_, group)| group.owner.as_ref());
     let owners = owners.filter(|owner| resolve::is_pod_name(&owner.name) && app.driver(&owner.name).is_none());
     wanted.extend(owners.map(|owner| Read::Pod(PodKey::new(key.namespace(), &owner.name))));
     let mut outdated = Vec::new();
     let mut addresses = 0;
-    for executor in one_of_each(undecided(app)) {
-        for (pod, uid) in named(key, executor) {
+    let cohorts = app.cohorts();
+    for cohort in cohorts.iter().filter(|cohort| cohort.is_undecided()) {
+        for (pod, uid) in named(key, &cohort.template) {
             let is_outdated = match snapshot.followed.get(&pod) {
                 Some(Followed::Present(known)) => known.uid != uid,
                 Some(Followed::Absent) => true,
@@ -75,9 +74,9 @@ pub(super) fn asked(
             }
             wanted.push(Read::Pod(pod));
         }
-        if executor.is_live()
-            && executor.template.owner.is_none()
-            && let Some(host) = executor.template.driver_host.as_ref().filter(|host| host.parse::<IpAddr>().is_ok())
+        if cohort.live > 0
+            && cohort.template.owner.is_none()
+            && let Some(host) = cohort.template.driver_host.as_ref().filter(|host| host.parse::<IpAddr>().is_ok())
         {
             match snapshot.driver_at(key.namespace(), host) {
                 Some(driver) => wanted.push(Read::Pod(PodKey::new(key.namespace(), &driver.name))),
@@ -91,13 +90,13 @@ pub(super) fn asked(
     }
     wanted.sort_unstable();
     wanted.dedup();
-    if reads_conf(app, policies) {
+    if reads_conf(app, &cohorts, policies) {
         let followed = wanted.iter().filter_map(|read| match read {
             Read::Pod(pod) => followed(snapshot, pod),
             _ => None,
         });
         // Of one that has ended too, where executors are left: it says whether finished ones are kept.
-        let is_left = undecided(app).next().is_some();
+        let is_left = cohorts.iter().any(|cohort| cohort.is_undecided());
         let drivers: Vec<Arc<DriverPod>> = app.drivers.iter().cloned().chain(followed).collect();
         let drivers = drivers.iter().filter(|driver| is_left || driver.is_live());
         wanted.extend(drivers.filter_map(|driver| conf_of(snapshot, key, driver)));
@@ -109,31 +108,14 @@ pub(super) fn asked(
     (wanted, outdated)
 }
 
-/// Executors for which it matters whether their driver lives: those that live, and those that ended and that nobody has
-/// dealt with.
-fn undecided(app: &App) -> impl Iterator<Item = &Arc<Executor>> {
-    app.executors.values().filter(|executor| executor.is_live() || executor.is_uncleared())
-}
-
-/// One executor of each template, and one that lives: what they name is all the same.
-fn one_of_each<'s>(executors: impl Iterator<Item = &'s Arc<Executor>>) -> impl Iterator<Item = &'s Arc<Executor>> {
-    let (mut last, mut seen) = (None, HashSet::new());
-    executors.filter(move |executor| {
-        let one = (Arc::as_ptr(&executor.template), executor.is_live());
-        // Mostly they are all of one template.
-        last.replace(one) != Some(one) && seen.insert(one)
-    })
-}
-
 /// Pods that an executor names, with the uid under which it knows them: its owner, and our note.
-fn named(key: &AppKey, executor: &Executor) -> impl Iterator<Item = (PodKey, Arc<str>)> {
+fn named(key: &AppKey, template: &Template) -> impl Iterator<Item = (PodKey, Arc<str>)> {
     let namespace = key.namespace();
-    let owner = executor.template.owner.as_ref().filter(|owner| owner.is_pod);
+    let owner = template.owner.as_ref().filter(|owner| owner.is_pod);
     // A tenant writes owners; what is no name must not become part of a URL.
     let owner = owner.filter(|owner| resolve::is_pod_name(&owner.name));
     let owner = owner.map(|owner| (PodKey::new(namespace, &owner.name), owner.uid.clone()));
-    let note =
-        executor.template.note.as_deref().filter(|_| executor.template.owner.is_none()).and_then(resolve::read_note);
+    let note = template.note.as_deref().filter(|_| template.owner.is_none()).and_then(resolve::read_note);
     owner.into_iter().chain(note.map(|found| (PodKey::new(namespace, &found.name), found.uid.as_str().into())))
 }
 
@@ -157,8 +139,8 @@ fn conf_of(snapshot: &Snapshot, key: &AppKey, driver: &DriverPod) -> Option<Read
 }
 
 /// Configurations are read only for gangs, and only where the policy allows it.
-fn reads_conf(app: &App, policies: &Policies) -> bool {
-    let placed = app.executors.values().map(|executor| &executor.template.seat).find(|seat| seat.by.is_some());
+fn reads_conf(app: &App, cohorts: &[&Cohort], policies: &Policies) -> bool {
+    let placed = cohorts.iter().map(|cohort| &cohort.template.seat).find(|seat| seat.by.is_some());
     let seats = app.drivers.iter().map(|driver| &driver.seat).chain(placed);
     // What was never seated, because it was there before us, is no policy's: nothing forbids it.
     let mut known = seats.into_iter().filter_map(|seat| policy_of(seat, policies)).peekable();

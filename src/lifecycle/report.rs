@@ -164,7 +164,7 @@ pub fn why(
 ) -> WhyReport {
     let wanted = |key: &AppKey| namespace.is_none_or(|namespace| key.namespace() == namespace);
     let executors = snapshot.apps.iter().filter(|(key, _)| wanted(key)).flat_map(|(key, app)| {
-        let named = app.executors.values().filter(|executor| &*executor.name == name);
+        let named = app.executors().values().filter(|executor| &*executor.name == name);
         let gone = life::of(key, app, snapshot) == DriverLife::Gone;
         named.map(move |executor| Of { app: key.to_string(), what: executor_report(executor, gone, now) })
     });
@@ -201,7 +201,7 @@ fn reports(
 
 fn report(snapshot: &Snapshot, key: &AppKey, app: &App, exits: &[&Exit], now: Timestamp) -> AppReport {
     let mut executors = BTreeMap::new();
-    for executor in app.executors.values() {
+    for executor in app.executors().values() {
         *executors.entry(executor.shown_state().as_str().to_owned()).or_default() += 1;
     }
     let mut ended = BTreeMap::new();
@@ -215,7 +215,7 @@ fn report(snapshot: &Snapshot, key: &AppKey, app: &App, exits: &[&Exit], now: Ti
         !executor.state.is_final()
             && (executor.evidence.is_some() || left_alone || executor.state == ExecutorPodState::Unknown)
     };
-    let troubled = app.executors.values().filter(in_trouble).take(TROUBLED);
+    let troubled = app.executors().values().filter(in_trouble).take(TROUBLED);
     let mut last = exits.to_vec();
     last.sort_by_key(|exit| std::cmp::Reverse((exit.cause.is_abnormal(), exit.ended_at())));
     last.truncate(LAST);
@@ -237,7 +237,7 @@ fn driver_names<'a>(app: &'a App, exits: &'a [&'a Exit]) -> impl Iterator<Item =
         executor.template.owner.as_ref().filter(|owner| owner.is_pod).map(|owner| &*owner.name)
     }
     let labelled = app.live_driver().into_iter().chain(&app.drivers).map(|driver| &*driver.name);
-    let named = app.executors.values().filter_map(|executor| owner(executor));
+    let named = app.executors().values().filter_map(|executor| owner(executor));
     labelled.chain(named).chain(exits.iter().rev().filter_map(|exit| owner(&exit.executor)))
 }
 

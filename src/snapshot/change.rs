@@ -187,7 +187,7 @@ impl Snapshot {
     /// Every executor that is in a final state.
     pub(super) fn finals(&self) -> impl Iterator<Item = Ended> + '_ {
         self.apps.iter().flat_map(|(key, app)| {
-            let ended = app.executors.values().filter(|executor| executor.state.is_final());
+            let ended = app.executors().values().filter(|executor| executor.state.is_final());
             ended.map(|executor| Ended { app: key.clone(), executor: executor.clone(), was_live: false })
         })
     }
@@ -240,14 +240,12 @@ impl Snapshot {
                 askers
             }
             Change::Group(key, group) => {
-                let touched = group_app(&key, &group);
-                self.groups.insert(key, Arc::new(group));
+                let touched = group_app(&key, &group).into_iter().collect();
+                self.keep_group(key, group);
                 touched
             }
             Change::GroupGone(key) => {
-                let touched = self.groups.get(&key).map(|group| group_app(&key, group)).unwrap_or_default();
-                self.groups.remove(&key);
-                touched
+                self.lose_group(&key).and_then(|group| group_app(&key, &group)).into_iter().collect()
             }
             Change::Unlisted(kind) => {
                 let touched = self.replace(Replaced::Groups(kind, Vec::new()));
@@ -282,12 +280,12 @@ impl Snapshot {
                     Arc::make_mut(driver).is_proven = is_proven;
                 }
             }
-            for executor in before.executors.values() {
+            for executor in before.executors().values() {
                 let is_proven = self.is_proven_executor(&app, executor);
                 if executor.is_proven != is_proven {
                     changed = true;
                     let executor = Executor { is_proven, ..Executor::clone(executor) };
-                    now.executors.insert(ExecutorKey::of(&executor), Arc::new(executor));
+                    now.insert(ExecutorKey::of(&executor), Arc::new(executor));
                 }
             }
             if changed {
@@ -348,14 +346,14 @@ impl Snapshot {
     fn see_executor(&mut self, app: AppKey, mut executor: Executor) -> Effect {
         let key = ExecutorKey::of(&executor);
         // Nearly always it is where it says; who is not may be new, or elsewhere.
-        let here = self.apps.get_key_value(&app).and_then(|(app, known)| Some((app, known.executors.get(&key)?)));
+        let here = self.apps.get_key_value(&app).and_then(|(app, known)| Some((app, known.executors().get(&key)?)));
         let (old, known) = match here {
             Some((app, known)) => (Some(Place::of(app.clone(), Some(key.id))), Some(known.clone())),
             None => {
                 let old = self.places.get(&place_of(app.namespace(), &executor.name)).cloned();
                 let known = old.as_ref().and_then(|old| {
                     let at = ExecutorKey { id: old.id()?, name: key.name.clone() };
-                    self.apps.get(&old.app)?.executors.get(&at).cloned()
+                    self.apps.get(&old.app)?.executors().get(&at).cloned()
                 });
                 (old, known)
             }
@@ -392,7 +390,7 @@ impl Snapshot {
             // Equal, and so kept once.
             (executor.name, executor.uid) = (known.name.clone(), known.uid.clone());
         }
-        if let Some(alike) = alike(known.as_ref(), self.apps.get(&app), &executor.template) {
+        if let Some(alike) = alike(known.as_ref().filter(|_| !moved), self.apps.get(&app), &executor.template) {
             executor.template = alike;
         }
         // One that comes from another application was verified for that one.
@@ -413,7 +411,7 @@ impl Snapshot {
         if known.is_some_and(|known| revives(&known, &executor)) {
             effect.revived.push((app.clone(), executor.clone()));
         }
-        in_app.executors.insert(ExecutorKey { name: executor.name.clone(), ..key }, executor.clone());
+        in_app.insert(ExecutorKey { name: executor.name.clone(), ..key }, executor.clone());
         if old.is_none() || moved {
             let at = place_of(app.namespace(), &executor.name);
             self.places.insert(at, Place::of(app.clone(), Some(key.id)));
@@ -451,7 +449,7 @@ impl Snapshot {
         let Some((app, executor)) = self.remove(namespace, name) else { return Effect::default() };
         // A driver that was seen to go is gone for its executors, and not unknown until somebody looks.
         let is_driver = executor.is_none();
-        if is_driver && self.apps.get(&app).is_some_and(|app| !app.executors.is_empty()) {
+        if is_driver && self.apps.get(&app).is_some_and(|app| !app.executors().is_empty()) {
             self.followed.insert(key.clone(), Followed::Absent);
         }
         let departed = executor.map(|executor| Departed::of(&app, executor, Absence::Deleted));
@@ -463,7 +461,7 @@ impl Snapshot {
         let place = self.places.remove(&place_of(namespace, name))?;
         let app = self.app_mut(&place.app);
         let executor = match place.id() {
-            Some(id) => app.executors.remove(&ExecutorKey { id, name: name.into() }),
+            Some(id) => app.remove(&ExecutorKey { id, name: name.into() }),
             None => {
                 let gone = app.driver(name).cloned();
                 app.drivers.retain(|driver| &*driver.name != name);
@@ -543,7 +541,7 @@ impl Snapshot {
             effect.ended.extend(self.see(newer).ended);
         }
         for (key, app) in &self.apps {
-            for executor in app.executors.values().filter(|executor| executor.state.is_live()) {
+            for executor in app.executors().values().filter(|executor| executor.state.is_live()) {
                 let known = before.executor(key.namespace(), &executor.name).map(|(_, known)| known);
                 if known.is_some_and(|known| known.uid == executor.uid && revives(known, executor)) {
                     effect.revived.push((key.clone(), executor.clone()));
@@ -564,7 +562,7 @@ impl Snapshot {
         let uids: std::collections::HashSet<Arc<str>> = labelled.chain(followed).collect();
         self.confs = confs.into_iter().filter(|(uid, _)| uids.contains(uid)).collect();
         for (key, app) in &before.apps {
-            for executor in app.executors.values() {
+            for executor in app.executors().values() {
                 let now = self.executor(key.namespace(), &executor.name).map(|(_, now)| &now.uid);
                 if now != Some(&executor.uid) {
                     // Another uid under the name is proof enough.
@@ -596,21 +594,34 @@ impl Snapshot {
             }
             Replaced::Groups(scheduler, all) => {
                 self.listed.insert(scheduler);
-                let mut touched: Vec<AppKey> = self
-                    .groups
-                    .iter()
-                    .filter(|(key, _)| key.scheduler == scheduler)
-                    .flat_map(|(key, group)| group_app(key, group))
-                    .collect();
-                let others = std::mem::take(&mut self.groups).into_iter().filter(|(key, _)| key.scheduler != scheduler);
-                self.groups = others.collect();
+                let before = self.groups.keys().filter(|key| key.scheduler == scheduler).cloned();
+                let mut touched = Vec::new();
+                for key in before.collect::<Vec<_>>() {
+                    touched.extend(self.lose_group(&key).and_then(|group| group_app(&key, &group)));
+                }
                 for (key, group) in all {
                     touched.extend(group_app(&key, &group));
-                    self.groups.insert(key, Arc::new(group));
+                    self.keep_group(key, group);
                 }
                 touched
             }
         }
+    }
+
+    fn keep_group(&mut self, key: GroupKey, group: Group) {
+        self.lose_group(&key); // Its label may be another now.
+        if let Some(app) = group_app(&key, &group) {
+            self.groups_of.insert((app, key.clone()));
+        }
+        self.groups.insert(key, Arc::new(group));
+    }
+
+    fn lose_group(&mut self, key: &GroupKey) -> Option<Arc<Group>> {
+        let group = self.groups.remove(key)?;
+        if let Some(app) = group_app(key, &group) {
+            self.groups_of.remove(&(app, key.clone()));
+        }
+        Some(group)
     }
 
     fn app_mut(&mut self, key: &AppKey) -> &mut App {
@@ -653,10 +664,8 @@ fn revives(known: &Executor, now: &Executor) -> bool {
 
 /// The template, kept already, that is equal to one just read.
 fn alike(known: Option<&Arc<Executor>>, app: Option<&Arc<App>>, template: &Template) -> Option<Arc<Template>> {
-    // A profile's executors are made together: the first and the last are likely to have what a new one has.
-    let others = app.into_iter().flat_map(|app| [app.executors.get_min(), app.executors.get_max()]).flatten();
-    let kept = known.into_iter().chain(others.map(|(_, other)| other)).map(|executor| &executor.template);
-    kept.into_iter().find(|kept| ***kept == *template).cloned()
+    let known = known.map(|executor| &executor.template).filter(|kept| ***kept == *template);
+    known.or_else(|| app?.alike(template)).cloned()
 }
 
 fn present(followed: &Followed) -> Option<&Arc<DriverPod>> {
@@ -666,6 +675,6 @@ fn present(followed: &Followed) -> Option<&Arc<DriverPod>> {
     }
 }
 
-fn group_app(key: &GroupKey, group: &Group) -> Vec<AppKey> {
-    group.selector.iter().map(|selector| AppKey::new(&key.namespace, selector)).collect()
+fn group_app(key: &GroupKey, group: &Group) -> Option<AppKey> {
+    group.selector.as_ref().map(|selector| AppKey::new(&key.namespace, selector))
 }

@@ -12,6 +12,7 @@ mod change;
 mod facts;
 mod group;
 mod proof;
+mod roster;
 mod store;
 
 use std::sync::Arc;
@@ -30,6 +31,8 @@ pub use facts::{
     Sighting, Template, driver_host,
 };
 pub use group::{Group, GroupApi, GroupKey, ServedApis};
+pub(crate) use roster::is_orphan;
+pub use roster::{Cohort, Roster};
 pub use proof::{Placed, sign_driver, signed_name};
 pub use store::{Batch, Calls, Store, SubscriberId};
 
@@ -71,6 +74,8 @@ pub struct Snapshot {
     pub confs: HashMap<Arc<str>, Conf>,
     /// PodGroups that carry our mark.
     pub groups: OrdMap<GroupKey, Arc<Group>>,
+    /// Which of those were made for which application.
+    groups_of: imbl::OrdSet<(AppKey, GroupKey)>,
     /// Scheduler types whose PodGroups were listed: of the others nothing is known.
     pub listed: imbl::OrdSet<&'static str>,
     /// PodGroup APIs that the cluster serves; `None` until discovery answered.
@@ -118,7 +123,7 @@ impl Snapshot {
         let place = self.places.get(&change::place_of(namespace, name))?;
         let (key, app) = self.apps.get_key_value(place.app.as_str())?;
         let at = ExecutorKey { id: place.id()?, name: name.into() };
-        Some((key, app.executors.get(&at)?))
+        Some((key, app.executors().get(&at)?))
     }
 
     /// The driver's pod that has this address in this namespace.
@@ -133,7 +138,7 @@ impl Snapshot {
         if self.nodes.len() <= MANY_NODES.max(2 * self.nodes_in_use) {
             return;
         }
-        let executors = self.apps.values().flat_map(|app| app.executors.values());
+        let executors = self.apps.values().flat_map(|app| app.executors().values());
         self.nodes = executors.filter_map(|executor| Some((executor.node.clone()?, ()))).collect();
         self.nodes_in_use = self.nodes.len();
     }
@@ -141,6 +146,13 @@ impl Snapshot {
     /// How many names of nodes are kept.
     pub fn nodes(&self) -> usize {
         self.nodes.len()
+    }
+
+    /// PodGroups of ours that were made for an application.
+    pub fn groups_of<'s>(&'s self, app: &'s AppKey) -> impl Iterator<Item = (&'s GroupKey, &'s Arc<Group>)> + use<'s> {
+        let first = GroupKey { namespace: "".into(), name: "".into(), scheduler: "" };
+        let own = self.groups_of.range((app.clone(), first)..).take_while(move |(of, _)| of == app);
+        own.filter_map(|(_, key)| self.groups.get_key_value(key))
     }
 
     /// A namespace's labels and annotations, if it was seen.

@@ -17,7 +17,7 @@ impl Metrics {
         self.applications.set(to_gauge(snapshot.apps.len()));
         let mut counts = [0; ExecutorPodState::ALL.len()];
         let mut fallback = 0;
-        for executor in snapshot.apps.values().flat_map(|app| app.executors.values()) {
+        for executor in snapshot.apps.values().flat_map(|app| app.executors().values()) {
             if let Some(count) = counts.get_mut(executor.shown_state() as usize) {
                 *count += 1;
             }

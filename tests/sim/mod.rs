@@ -324,7 +324,7 @@ impl Sim {
         let mut known = BTreeMap::new();
         let desk = self.replicas[leader].desk.as_ref().unwrap();
         for app in desk.snapshot().apps.values() {
-            for executor in app.executors.values() {
+            for executor in app.executors().values() {
                 known.insert(executor.name.to_string(), (executor.uid.to_string(), executor.version.to_string()));
             }
             for driver in &app.drivers {

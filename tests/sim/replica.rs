@@ -320,7 +320,7 @@ impl Sim {
         let replica = &mut self.replicas[number];
         let Some(desk) = &replica.desk else { return };
         let (mut back, mut pictured) = (None, BTreeMap::new());
-        for executor in desk.snapshot().apps.values().flat_map(|app| app.executors.values()) {
+        for executor in desk.snapshot().apps.values().flat_map(|app| app.executors().values()) {
             let version: u64 = executor.version.parse().unwrap();
             if let Some(newest) = replica.pictured.get(&*executor.uid).filter(|newest| version < **newest) {
                 back = Some(format!("r{number}: {} from {newest} to {version}", executor.name));
