@@ -17,17 +17,21 @@
     reason = "a benchmark prints its figures"
 )]
 
+#[path = "support/pods.rs"]
+mod pods;
+#[path = "support/mod.rs"]
+mod support;
+
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use pods::Recorded;
 use serde_json::Value;
 use smol_str::format_smolstr;
-use spark_usher::gang;
 use spark_usher::lifecycle::{Desk, Now, Settings, Standing};
 use spark_usher::policy::Policies;
 use spark_usher::snapshot::{Calls, Change, Replaced, ServedApis, Sighting, Store};
-use spark_usher::spark::pod::Pod;
 
 const EXECUTORS: usize = 100_000;
 /// How long events are fed, as fast as they are taken.
@@ -37,53 +41,6 @@ const FEED: Duration = Duration::from_secs(5);
 fn rss() -> f64 {
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
     pages.split(' ').nth(1).unwrap().parse::<f64>().unwrap() * 4096.0
-}
-
-/// A recorded executor, as a text with places for what differs.
-struct Recorded {
-    text: String,
-}
-
-impl Recorded {
-    fn read() -> Recorded {
-        let path = concat!(
-            env!("CARGO_MANIFEST_DIR"),
-            "/tests/fixtures/reviews/spark-4.3.0/client-mode/exec-1.mutate.create.json"
-        );
-        let review: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
-        let mut pod = review["request"]["object"].clone();
-        pod["metadata"]["name"] = "@name".into();
-        pod["metadata"]["namespace"] = "default".into();
-        pod["metadata"]["uid"] = "@uid".into();
-        pod["metadata"]["resourceVersion"] = "@version".into();
-        pod["metadata"]["labels"]["spark-app-selector"] = "@app".into();
-        pod["metadata"]["labels"]["spark-exec-id"] = "@id".into();
-        pod["metadata"]["labels"]["spark-version"] = "4.3.0".into();
-        pod["spec"]["nodeName"] = "@node".into();
-        pod["status"] = serde_json::json!({"phase": "@phase", "podIP": "10.1.2.3", "containerStatuses": [
-            {"name": "spark-kubernetes-executor", "image": "spark:4.3.0", "state": "@state"}]});
-        Recorded { text: pod.to_string() }
-    }
-
-    fn sighting(&self, number: usize, apps: usize, phase: &str, version: usize) -> Sighting {
-        let state = match phase {
-            "Failed" => r#"{"terminated":{"exitCode":137,"reason":"Error","finishedAt":"2026-11-21T00:00:00Z"}}"#,
-            "Running" => r#"{"running":{"startedAt":"2026-11-21T00:00:00Z"}}"#,
-            _ => r#"{"waiting":{"reason":"ContainerCreating"}}"#,
-        };
-        let app = number % apps;
-        let text = self
-            .text
-            .replace("@name", &format!("application-{app:05}-0123456789abcdef-exec-{}", number / apps))
-            .replace("@uid", &format!("97f9289d-6793-4b51-9af9-{number:012}"))
-            .replace("@version", &(1_000_000 + version).to_string())
-            .replace("@app", &format!("spark-5ce218ea51d24d51bcb1500360d{app:05}"))
-            .replace("\"@id\"", &format!("\"{}\"", number / apps))
-            .replace("@node", &format!("ip-10-1-{}-{}.ec2.internal", number % 200, number % 7))
-            .replace("@phase", phase)
-            .replace("\"@state\"", state);
-        Sighting::of(&Pod::read_whole(text.as_bytes()).unwrap(), gang::seat_keys()).unwrap()
-    }
 }
 
 /// The trace of `spark_store/SparkStore.java`: executors drawn uniformly, each Pending, then Running and Failed by turns

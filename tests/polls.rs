@@ -33,7 +33,7 @@ fn polled(office: &mut Office) {
     polled.see(office.desk.snapshot(), "default", "nb-driver", DRIVER_UID, "1");
     polled.see(office.desk.snapshot(), "default", "nb-exec-2", "e2", "7");
     let now = office.now();
-    office.desk.polled(Some(&polled.complete("40")), now, &office.policies.clone());
+    office.desk.polled(Some(polled.complete("40")), now, &office.policies.clone());
 }
 
 fn labelled(name: &str) -> Read {
@@ -158,7 +158,7 @@ fn restarts_that_do_not_help_become_rare() {
         polled.see(office.desk.snapshot(), "default", "nb-driver", DRIVER_UID, "1");
         polled.see(office.desk.snapshot(), "default", "nb-exec-1", "e1", "7");
         let now = office.now();
-        office.desk.polled(Some(&polled.complete("40")), now, &office.policies.clone());
+        office.desk.polled(Some(polled.complete("40")), now, &office.policies.clone());
         office.desk.passed(&(41 + poll).to_string(), now);
         if office.after(1).rewatch {
             restarts.push(poll);
@@ -181,7 +181,7 @@ fn four_thousand_pods_behind_are_no_four_thousand_requests() {
         polled.see(office.desk.snapshot(), "default", &format!("nb-exec-{id}"), &format!("e{id}"), "7");
     }
     let now = office.now();
-    office.desk.polled(Some(&polled.complete("40")), now, &office.policies.clone());
+    office.desk.polled(Some(polled.complete("40")), now, &office.policies.clone());
     let (mut reads, mut restarts) = (0, 0);
     for _ in 0..200 {
         let turn = office.after(1);
@@ -206,7 +206,7 @@ fn polls_are_the_leaders_and_follow_the_policy() {
             if office.after(1).poll {
                 at.push(office.since.as_secs());
                 let now = office.now();
-                office.desk.polled(Some(&Polled::default()), now, &office.policies.clone());
+                office.desk.polled(Some(Polled::default()), now, &office.policies.clone());
             }
         }
         at
@@ -226,7 +226,7 @@ fn a_driver_whose_deletion_nobody_told_is_missed_by_the_poll_and_waited_for_no_l
     let mut polled = Polled::default();
     polled.see(office.desk.snapshot(), "default", "nb-exec-1", "e1", "5");
     let now = office.now();
-    office.desk.polled(Some(&polled.complete("40")), now, &office.policies.clone());
+    office.desk.polled(Some(polled.complete("40")), now, &office.policies.clone());
     let look = Read::Labelled(PodKey::new("default", "nb-driver"));
     assert_eq!(office.after(10).reads, std::slice::from_ref(&look));
     let now = office.now();

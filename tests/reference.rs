@@ -219,7 +219,7 @@ impl Ours {
             polled.see(self.desk.snapshot(), "default", &format!("nb-exec-{id}"), &format!("e{id}"), &version);
         }
         let now = self.now();
-        self.desk.polled(Some(&polled.complete("1000000")), now, &self.policies.clone());
+        self.desk.polled(Some(polled.complete("1000000")), now, &self.policies.clone());
         let turn = self.desk.turn(now, &self.policies, Standing::Led);
         assert!(turn.actions.is_empty());
         for read in turn.reads {

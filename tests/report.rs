@@ -41,7 +41,7 @@ impl Archive {
         self.now.at += Duration::from_secs(1);
         self.now.wall += Duration::from_secs(1);
         let batch = self.store.take(self.id, self.now.at).unwrap();
-        self.exits.note(&batch, self.now);
+        self.exits.note(batch, self.now);
         self.store.done(self.id, self.now.at);
         self
     }
@@ -95,7 +95,7 @@ fn what_was_labelled_has_its_cause_all_the_same_and_is_not_told() {
     assert_eq!(found.exits[0].what.cause, "jvm-oom");
     assert!(found.executors[0].what.why.as_ref().unwrap().contains("labelled inactive by its driver"));
     assert_eq!(archive.app().ended["jvm-oom"], 1);
-    assert!(archive.exits.to_tell(Standing::Leading, Duration::ZERO, archive.now.at).is_empty());
+    assert!(archive.exits.to_tell(Standing::Leading, Duration::ZERO, archive.now.at, usize::MAX).is_empty());
 }
 
 #[test]

@@ -90,7 +90,7 @@ fn ends(store: &mut Store, now: Now) -> Vector<Exit> {
     let all = store.subscribe(Duration::ZERO, Calls::WithNews, now.at);
     let mut exits = Exits::default();
     if let Some(batch) = store.take(all, now.at) {
-        exits.note(&batch, now);
+        exits.note(batch, now);
     }
     exits.history().clone()
 }

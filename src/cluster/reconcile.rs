@@ -259,6 +259,9 @@ impl Loop {
                 self.watch_lag(&change, now);
                 self.desk.apply(change, now);
             }
+            News::PodsListBegins => self.desk.list_begins(now),
+            News::PodsListed(pods) => self.desk.listed(pods, now),
+            News::PodsListEnds => self.desk.list_ends(now),
             News::PodsUpTo(version) => self.desk.passed(&version, now),
             News::PodsInterrupted => self.desk.interrupted(now.at),
         }
@@ -352,7 +355,7 @@ impl Loop {
             None => self.failed_polls + 1,
         };
         let policies = self.inputs.policies.load_full();
-        self.desk.polled(polled.as_ref(), now(), &policies);
+        self.desk.polled(polled, now(), &policies);
     }
 
     /// Publishes the picture and starts what is due.

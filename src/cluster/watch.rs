@@ -44,6 +44,10 @@ pub(super) trait Source: Send + Sync + 'static {
     fn gone(&self, seen: &Seen<Self::View>) -> Change;
     /// An object of a list.
     fn item(&self, seen: &Seen<Self::View>, view: Self::View) -> Option<Self::Item>;
+    /// Hands over what came of a list, where lists are handed over in parts.
+    fn part(&self, _: &mut Vec<Self::Item>) -> Option<News> {
+        None
+    }
     /// All objects, listed anew.
     fn all(&self, all: Vec<Self::Item>) -> Replaced;
 }
@@ -54,6 +58,12 @@ pub(super) trait Source: Send + Sync + 'static {
 pub(super) enum News {
     /// Something changed.
     Change(Change),
+    /// A list of pods begins.
+    PodsListBegins,
+    /// A part of it.
+    PodsListed(Vec<Sighting>),
+    /// It is complete.
+    PodsListEnds,
     /// The watch of pods has shown everything up to this resourceVersion.
     PodsUpTo(SmolStr),
     /// The watch of pods is interrupted.
@@ -109,6 +119,9 @@ pub(super) async fn run_pods(
     }
 }
 
+/// So many pods of a list are handed over at once.
+const PART: usize = 256;
+
 /// How long the server may take to say its version.
 const VERSION_LIMIT: Duration = Duration::from_secs(5);
 
@@ -140,8 +153,9 @@ async fn follow<S: Source>(
     let mut events = std::pin::pin!(events);
     let (mut listing, mut failing, mut listed) = (Vec::new(), false, false);
     let name = source.name();
+    let followed = |news: News| Some(news).filter(|_| S::IS_FOLLOWED).into_iter();
     while let Some(event) = events.next().await {
-        let (change, version) = match event {
+        let news: Vec<News> = match event {
             // It is refused outright, or fails again and again before it has brought a single list: an API server on an
             // older etcd answers 500 to every one.
             Err(error) if streaming && !listed && (is_refused(&error) || failing) => return Ended::NotServed,
@@ -162,32 +176,40 @@ async fn follow<S: Source>(
             }
             Ok(Event::Init) => {
                 listing.clear();
-                continue;
+                followed(News::PodsListBegins).collect()
             }
             Ok(Event::Listed(seen)) => {
                 if let Some((seen, view)) = open(seen, name, &sink.metrics) {
                     listing.extend(source.item(&seen, view));
                 }
-                continue;
+                match source.part(&mut listing) {
+                    Some(part) => vec![part],
+                    None => continue,
+                }
             }
             Ok(Event::InitDone(version)) => {
                 listed = true;
-                (Some(Change::Replaced(source.all(std::mem::take(&mut listing)))), Some(version))
+                let all = source.all(std::mem::take(&mut listing));
+                let last = match all {
+                    Replaced::Pods(last) => vec![News::PodsListed(last), News::PodsListEnds],
+                    all => vec![News::Change(Change::Replaced(all))],
+                };
+                last.into_iter().chain(followed(News::PodsUpTo(version.into()))).collect()
             }
             Ok(Event::Apply(seen)) => {
                 sink.metrics.watch_events.with_label_values(&[name]).inc();
                 // One that cannot be read is skipped.
-                (open(seen, name, &sink.metrics).map(|(seen, view)| source.present(seen, view)), None)
+                let seen = open(seen, name, &sink.metrics);
+                seen.map(|(seen, view)| News::Change(source.present(seen, view))).into_iter().collect()
             }
             Ok(Event::Delete(seen)) => {
                 sink.metrics.watch_events.with_label_values(&[name]).inc();
-                (Some(source.gone(&seen)), None)
+                vec![News::Change(source.gone(&seen))]
             }
-            Ok(Event::Bookmark(version)) => (None, Some(version)),
+            Ok(Event::Bookmark(version)) => followed(News::PodsUpTo(version.into())).collect(),
         };
         failing = false;
-        let version = version.filter(|_| S::IS_FOLLOWED).map(|version| News::PodsUpTo(version.into()));
-        for news in change.map(News::Change).into_iter().chain(version) {
+        for news in news {
             if sink.changes.send(news).await.is_err() {
                 return Ended::Stopped; // The writer has stopped.
             }
@@ -250,6 +272,10 @@ impl Source for Pods {
 
     fn item(&self, _: &Seen<Sighting>, view: Sighting) -> Option<Sighting> {
         Some(view)
+    }
+
+    fn part(&self, listed: &mut Vec<Sighting>) -> Option<News> {
+        (listed.len() >= PART).then(|| News::PodsListed(std::mem::take(listed)))
     }
 
     fn all(&self, all: Vec<Sighting>) -> Replaced {

@@ -127,8 +127,7 @@ fn life_of_crew(
     }
     // The driver that was known before may have been followed by another one of the same application.
     let next = || without_owner(key, app, snapshot, crew);
-    if let Some((driver, is_certain)) = (gone && !unknown && !owned && crew.roster.is_some()).then(next).flatten()
-    {
+    if let Some((driver, is_certain)) = (gone && !unknown && !owned && crew.roster.is_some()).then(next).flatten() {
         return (DriverLife::Alive(driver), is_certain);
     }
     if gone {

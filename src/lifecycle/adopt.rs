@@ -29,7 +29,8 @@ pub(super) fn plan(view: &View<'_>, crew: &Crew<'_>, now: Instant, progress: &mu
     let is_whole = part::go_through(view.app.executors(), &mut progress.orphans, |executor| {
         let verdict = adopters.iter().find(|(cohort, _)| cohort.has(executor)).map(|(_, verdict)| verdict);
         let verdict = verdict.filter(|_| executor.is_live() && is_orphan(executor));
-        actions.extend(verdict.map(|verdict| verdict.action(PodKey::new(view.key.namespace(), &executor.name), executor)));
+        actions
+            .extend(verdict.map(|verdict| verdict.action(PodKey::new(view.key.namespace(), &executor.name), executor)));
         verdict.is_some()
     });
     plan.add(crew.creator, actions);

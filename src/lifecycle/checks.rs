@@ -8,8 +8,8 @@
 //! * A few pods are looked at by name when the watch takes its time: an end is news, also while the watch is late.
 //! * Of a pod that left a watch by label without having been asked to go, a look by name tells whether it is gone.
 
-use std::collections::{BTreeMap, HashSet};
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ use super::pace::pause;
 use super::queue::WorkQueue;
 use super::tombstones::Tombstones;
 use crate::plant::{self, Bug};
-use crate::snapshot::{Absence, Departed, Snapshot};
+use crate::snapshot::{Absence, Cursor, Departed, Labelled, Listed, Snapshot};
 use crate::spark::ids::{PodKey, is_newer};
 
 /// So many looks are on the way at once, whatever else is read.
@@ -35,8 +35,8 @@ const RAREST: u32 = 32;
 pub struct Polled {
     /// The list's own resourceVersion.
     version: String,
-    /// Hashes of name and uid of every pod: all that is needed to miss one.
-    present: HashSet<u64>,
+    /// Every pod, as far as that is needed to miss one.
+    present: Listed,
     /// Pods that the picture does not have, or not in this version: name, uid, version.
     differing: Vec<(PodKey, Arc<str>, Arc<str>)>,
 }
@@ -44,7 +44,7 @@ pub struct Polled {
 impl Polled {
     /// Takes one pod in, as the picture is while the list is read.
     pub fn see(&mut self, snapshot: &Snapshot, namespace: &str, name: &str, uid: &str, version: &str) {
-        self.present.insert(hash(namespace, name, uid));
+        self.present.insert(namespace, name, uid);
         if is_behind(snapshot, namespace, name, uid, version) {
             self.differing.push((PodKey::new(namespace, name), uid.into(), version.into()));
         }
@@ -53,6 +53,7 @@ impl Polled {
     /// The list is complete; this is its resourceVersion.
     pub fn complete(mut self, version: &str) -> Polled {
         self.version = version.to_owned();
+        self.present.seal();
         self
     }
 
@@ -68,15 +69,35 @@ impl Polled {
 
     /// Whether it had this pod.
     pub fn has(&self, namespace: &str, name: &str, uid: &str) -> bool {
-        self.present.contains(&hash(namespace, name, uid))
+        self.present.contains(namespace, name, uid)
     }
 }
 
-fn hash(namespace: &str, name: &str, uid: &str) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    (namespace, name, uid).hash(&mut hasher);
-    hasher.finish()
+/// A poll that is compared with the picture, in parts.
+#[derive(Debug)]
+struct Judging {
+    polled: Polled,
+    delta: Duration,
+    /// When the poll was taken in.
+    now: Now,
+    /// Which pods of the picture were looked for in the poll,
+    cursor: Cursor,
+    is_walked: bool,
+    /// and how many of the poll's in the picture.
+    compared: usize,
 }
+
+/// What a new list proves, in parts.
+#[derive(Debug)]
+struct Listing {
+    version: SmolStr,
+    /// The last pod of which was asked whether it is in question.
+    last: Option<PodKey>,
+    proven: Vec<PodKey>,
+}
+
+/// More than so many open questions are not kept: they are found again by the next poll.
+const MOST_OPEN: usize = 4096;
 
 /// What is in question.
 #[derive(Clone, Debug)]
@@ -95,6 +116,15 @@ impl Check {
         match self {
             Check::Absent(departed) => departed.missing.is_some(),
             Check::NoDriver(_) | Check::Behind { .. } => true,
+        }
+    }
+
+    /// From this version on an end may have been missed.
+    fn version(&self) -> Option<u64> {
+        match self {
+            Check::Absent(departed) => departed.executor.version.parse().ok(),
+            Check::Behind { version, .. } => version.parse().ok(),
+            Check::NoDriver(_) => None,
         }
     }
 }
@@ -128,6 +158,12 @@ pub(super) struct Checks {
     /// Polls until it may be started again.
     rests: u32,
     is_lost: bool,
+    judging: Option<Judging>,
+    listing: Option<Listing>,
+    /// Executors that are gone, as the last list proves.
+    proven: VecDeque<PodKey>,
+    /// The oldest version of what is in question and not kept.
+    oldest_beyond: Option<u64>,
 }
 
 impl Checks {
@@ -142,6 +178,10 @@ impl Checks {
             restarts: 0,
             rests: 0,
             is_lost: false,
+            judging: None,
+            listing: None,
+            proven: VecDeque::new(),
+            oldest_beyond: None,
         }
     }
 
@@ -159,42 +199,93 @@ impl Checks {
         self.looks.add_after(pod, now + wait);
     }
 
-    /// Compares a poll with the picture. `delta` is how long an executor must have been there to count as missing: a
-    /// younger one may be newer than the list (`missingPodDetectDelta`).
-    pub(super) fn judge(&mut self, snapshot: &Snapshot, gone: &Tombstones, polled: &Polled, delta: Duration, now: Now) {
+    /// Takes a poll over, to be compared with the picture in parts. `delta` is how long an executor must have been there to
+    /// count as missing: a younger one may be newer than the list (`missingPodDetectDelta`).
+    pub(super) fn judge(&mut self, polled: Polled, delta: Duration, now: Now) {
         self.rests = self.rests.saturating_sub(1);
         // Those of the poll before: what still differs is found again.
         self.open.retain(|pod, check| !check.is_of_poll() || self.looks.is_in_flight(pod));
-        for (key, app) in &snapshot.apps {
-            for executor in app.executors().values() {
-                // By our own clock: the day's may be wrong by hours, and then nobody would ever be missed.
-                let young = executor.first_seen.is_some_and(|seen| now.at.saturating_duration_since(seen) <= delta);
-                if young || !self.misses(polled, key.namespace(), &executor.name, &executor.uid, &executor.version) {
-                    continue;
-                }
-                let missing = Some((now.wall, delta));
-                let departed =
-                    Departed { app: key.clone(), executor: executor.clone(), absence: Absence::NotListed, missing };
-                self.open.insert(PodKey::new(key.namespace(), &executor.name), Check::Absent(departed));
-            }
-            // One that is believed to live would be waited for, for ever.
-            for driver in &app.drivers {
-                if self.misses(polled, key.namespace(), &driver.name, &driver.uid, &driver.version) {
-                    let pod = PodKey::new(key.namespace(), &driver.name);
-                    self.open.insert(pod, Check::NoDriver(driver.uid.clone()));
-                }
-            }
+        self.oldest_beyond = None;
+        let cursor = Cursor::default();
+        self.judging = Some(Judging { polled, delta, now, cursor, is_walked: false, compared: 0 });
+    }
+
+    /// Whether a poll is not compared as a whole yet.
+    pub(super) fn is_judging(&self) -> bool {
+        self.judging.is_some()
+    }
+
+    /// Compares about `most` pods more. `position` is how far the watch is.
+    pub(super) fn go_on(&mut self, snapshot: &Snapshot, gone: &Tombstones, most: usize, position: Option<&str>) {
+        let Some(mut judging) = self.judging.take() else { return };
+        let mut left = most;
+        if !judging.is_walked {
+            judging.is_walked = self.miss(snapshot, &mut judging, &mut left);
         }
-        for (pod, uid, version) in &polled.differing {
+        let differing = judging.polled.differing.get(judging.compared..).filter(|_| judging.is_walked);
+        for (pod, uid, version) in differing.unwrap_or_default().iter().take(left) {
+            judging.compared += 1;
             if !plant::is(Bug::PollJudgesPresenceOnly)
                 && is_behind(snapshot, pod.namespace(), pod.name(), uid, version)
                 && !gone.was_shown(uid)
-                && !self.open.contains_key(pod)
             {
-                let check = Check::Behind { uid: uid.clone(), version: version.clone() };
-                self.open.insert(pod.clone(), check);
+                self.ask(pod.clone(), Check::Behind { uid: uid.clone(), version: version.clone() });
             }
         }
+        if !judging.is_walked || judging.compared < judging.polled.differing.len() {
+            self.judging = Some(judging);
+            return;
+        }
+        self.conclude(&judging);
+        if let Some(position) = position {
+            // It may be further than the poll's list already.
+            self.compare(snapshot, gone, position);
+        }
+    }
+
+    /// Looks for the next pods of the picture in the poll. Returns whether these were the last.
+    fn miss(&mut self, snapshot: &Snapshot, judging: &mut Judging, left: &mut usize) -> bool {
+        let Judging { polled, delta, now, cursor, .. } = judging;
+        let mut missed = Vec::new();
+        let is_walked = snapshot.walk(cursor, *left, |key, pod| {
+            *left = left.saturating_sub(1);
+            let young = match pod {
+                // By our own clock: the day's may be wrong by hours, and then nobody would ever be missed.
+                Labelled::Executor(executor) => {
+                    executor.first_seen.is_some_and(|seen| now.at.saturating_duration_since(seen) <= *delta)
+                }
+                // One that is believed to live would be waited for, for ever.
+                Labelled::Driver(_) => false,
+            };
+            if young || polled.present.has(key, &pod) || is_newer(pod.version(), &polled.version) {
+                return;
+            }
+            let check = match pod {
+                Labelled::Executor(executor) => {
+                    let (app, executor, absence) = (key.clone(), executor.clone(), Absence::NotListed);
+                    Check::Absent(Departed { app, executor, absence, missing: Some((now.wall, *delta)) })
+                }
+                Labelled::Driver(driver) => Check::NoDriver(driver.uid.clone()),
+            };
+            missed.push((PodKey::new(key.namespace(), pod.name()), check));
+        });
+        for (pod, check) in missed {
+            self.ask(pod, check);
+        }
+        is_walked
+    }
+
+    /// Something differs. Of what somebody looks at already nothing more is asked.
+    fn ask(&mut self, pod: PodKey, check: Check) {
+        if self.open.len() < MOST_OPEN {
+            self.open.entry(pod).or_insert(check);
+        } else if !self.open.contains_key(&pod) {
+            self.oldest_beyond = self.oldest_beyond.into_iter().chain(check.version()).min();
+        }
+    }
+
+    /// The poll is compared as a whole.
+    fn conclude(&mut self, judging: &Judging) {
         if !self.open.values().any(Check::is_of_poll) {
             // What was looked at by name may still be unshown.
             if self.until.is_none() {
@@ -202,18 +293,12 @@ impl Checks {
             }
             return;
         }
-        self.until = Some(polled.version.as_str().into());
+        self.until = Some(judging.polled.version.as_str().into());
         self.is_lost |= plant::is(Bug::LateIsLost);
+        let settled = judging.now.at + self.settle;
         for pod in self.open.iter().filter(|(_, check)| check.is_of_poll()).map(|(pod, _)| pod).take(MOST_LOOKS) {
-            self.looks.add_after(pod.clone(), now.at + self.settle);
+            self.looks.add_after(pod.clone(), settled);
         }
-    }
-
-    /// Whether a poll should have had a pod, did not, and nobody looks at it yet.
-    fn misses(&self, polled: &Polled, namespace: &str, name: &str, uid: &str, version: &str) -> bool {
-        !polled.has(namespace, name, uid)
-            && !is_newer(version, &polled.version)
-            && !self.open.contains_key(&PodKey::new(namespace, name))
     }
 
     /// The watch brought something, and has shown everything up to `version`. When it passes the last poll's list, what it
@@ -229,6 +314,7 @@ impl Checks {
             return;
         }
         self.until = None;
+        self.oldest_beyond = None;
         let looks = &self.looks;
         let mut lost = false;
         self.open.retain(|pod, check| {
@@ -248,36 +334,64 @@ impl Checks {
         self.is_lost |= lost;
     }
 
-    /// All pods were listed anew, as of `version`, and every question of the last poll is answered. What the list does not
-    /// have, and is not newer than it, is gone; where there are a few of those each is looked at, for its labels may have
-    /// changed.
-    pub(super) fn listed(&mut self, snapshot: &Snapshot, version: &str, now: Instant) -> Vec<Found> {
+    /// All pods were listed anew, as of `version`, and every question of the last poll is answered.
+    pub(super) fn listed(&mut self, version: &str, now: Instant) {
         self.heard = Some(now);
         self.until = None;
         self.is_lost = false;
-        let mut proven = Vec::new();
-        let looks = &self.looks;
-        self.open.retain(|pod, check| match check {
-            Check::Absent(departed) if departed.absence == Absence::NotListed => {
-                let there = snapshot.executor(pod.namespace(), pod.name());
-                if there.is_some_and(|(_, there)| there.uid == departed.executor.uid) {
-                    return false;
+        self.judging = None;
+        self.oldest_beyond = None;
+        self.listing = Some(Listing { version: version.into(), last: None, proven: Vec::new() });
+    }
+
+    /// Whether there is more to conclude from the last list.
+    pub(super) fn is_concluding(&self) -> bool {
+        self.listing.is_some() || !self.proven.is_empty()
+    }
+
+    /// What the last list proves: of about `most` pods. What it does not have, and is not newer than it, is gone; where there
+    /// are a few of those each is looked at, for its labels may have changed.
+    pub(super) fn proven(&mut self, snapshot: &Snapshot, most: usize) -> Vec<Found> {
+        if let Some(mut listing) = self.listing.take() {
+            let from = listing.last.take().map_or(Unbounded, Excluded);
+            let next: Vec<PodKey> = self.open.range((from, Unbounded)).map(|(pod, _)| pod.clone()).take(most).collect();
+            for pod in &next {
+                if let Some(Check::Absent(departed)) = self.open.get(pod)
+                    && departed.absence == Absence::NotListed
+                {
+                    let there = snapshot.executor(pod.namespace(), pod.name());
+                    if there.is_some_and(|(_, there)| there.uid == departed.executor.uid) {
+                        self.open.remove(pod);
+                    } else if is_not_newer(&departed.executor.version, &listing.version) {
+                        listing.proven.push(pod.clone());
+                    }
+                } else if let Some(Check::NoDriver(_) | Check::Behind { .. }) = self.open.get(pod)
+                    && !self.looks.is_in_flight(pod)
+                {
+                    self.open.remove(pod);
                 }
-                if is_not_newer(&departed.executor.version, version) {
-                    proven.push(pod.clone());
-                }
-                true
             }
-            Check::Absent(_) => true,
-            Check::NoDriver(_) | Check::Behind { .. } => looks.is_in_flight(pod),
-        });
-        if proven.len() <= MOST_LOOKS {
-            proven.into_iter().for_each(|pod| self.looks.add(pod));
-            return Vec::new();
+            if next.len() == most {
+                listing.last = next.into_iter().next_back();
+                self.listing = Some(listing);
+                return Vec::new();
+            }
+            if listing.proven.len() <= MOST_LOOKS {
+                listing.proven.into_iter().for_each(|pod| self.looks.add(pod));
+            } else {
+                self.proven.extend(listing.proven);
+            }
         }
-        let gone = proven.into_iter().filter_map(|pod| match self.open.remove(&pod)? {
-            Check::Absent(departed) => Some(Found::Gone(departed)),
-            Check::NoDriver(_) | Check::Behind { .. } => None,
+        let some = self.proven.len().min(most);
+        let gone = self.proven.drain(..some).collect::<Vec<_>>().into_iter().filter_map(|pod| {
+            match self.open.get(&pod)? {
+                Check::Absent(departed) if departed.absence == Absence::NotListed => {}
+                _ => return None, // Something was found out since.
+            }
+            match self.open.remove(&pod)? {
+                Check::Absent(departed) => Some(Found::Gone(departed)),
+                Check::NoDriver(_) | Check::Behind { .. } => None,
+            }
         });
         gone.collect()
     }
@@ -328,12 +442,7 @@ impl Checks {
 
     /// The oldest version that is in question: from there on an end may have been missed.
     pub(super) fn oldest(&self) -> Option<u64> {
-        let versions = self.open.values().filter_map(|check| match check {
-            Check::Absent(departed) => departed.executor.version.parse().ok(),
-            Check::Behind { version, .. } => version.parse().ok(),
-            Check::NoDriver(_) => None,
-        });
-        versions.min()
+        self.open.values().filter_map(Check::version).chain(self.oldest_beyond).min()
     }
 
     /// Nobody could be asked: again after a pause.

@@ -4,6 +4,7 @@
 //! changes and answers, and asks for the next [`Turn`]. Everything in it can be lost at any moment; a restart lists,
 //! reads and plans anew.
 //!
+//! * What costs more the more pods there are is done in parts, one a turn: nothing keeps the rest from being done for long.
 //! * An application is planned when something about it changed, and each once a minute. A turn plans so many of them, and the
 //!   next turn goes on: whatever happens at once, a turn is short.
 //! * It is planned only by the leader, once pods and namespaces were listed; groups of a scheduler wait until those were
@@ -14,33 +15,35 @@
 //! * It is not planned while its earlier actions are on the way, nor before what its plan needs was read once (or could
 //!   not be, three times): a gang is not lowered because we have just started.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+mod answers;
+mod inbox;
+
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use smol_str::SmolStr;
 
 use super::Now;
-use super::checks::{Checks, Found, Polled};
+use super::checks::Checks;
 use super::election::Standing;
-use super::exits::{Exit, Exits};
-use super::lookups::{Lookups, Outcome};
+use super::exit::Exit;
+use super::exits::Exits;
+use super::lookups::Lookups;
 use super::mark::{self, Mark};
 use super::memory::Memory;
 use super::pace::{CrewKey, Held, Pace};
 use super::plan::plan;
 use super::queue::WorkQueue;
-use super::reads::{Read, asked, is_unknown};
+use super::reads::Read;
 use super::tombstones::Tombstones;
-use super::turn::{Answer, Settings, Turn};
+use super::turn::{Settings, Turn};
 use super::walk::Walk;
 use crate::plant::{self, Bug};
 use crate::policy::Policies;
-use crate::snapshot::{
-    Batch, Calls, Change, Conf, Followed, Life, Replaced, Sighting, Snapshot, Store, SubscriberId, may_be_there,
-};
-use crate::spark::habits::Habits;
+use crate::snapshot::{Calls, Change, Replaced, Sighting, Snapshot, Store, SubscriberId, may_be_there};
 use crate::spark::ids::{AppKey, PodKey, is_newer};
+use inbox::{Inbox, PodList};
 
 /// How soon what the watch brings is planned again after the last time: a burst of pods is one plan.
 const PLANS: Duration = Duration::from_millis(250);
@@ -56,8 +59,12 @@ const SWEEP: Duration = Duration::from_secs(15);
 const LONGEST_HELD: Duration = Duration::from_secs(30);
 /// A turn takes so many applications on,
 const APPS_A_TURN: usize = 64;
-/// and no more once they have so many executors together.
+/// and no more once their plans go through so many executors together.
 const EXECUTORS_A_TURN: usize = 4096;
+/// So many pods of a list or a poll, or applications that changed, are taken in in a turn;
+const PART: usize = 1024;
+/// and so many ends are noted, and told.
+const ENDS_A_TURN: usize = 512;
 
 /// See the module's text.
 #[derive(Debug)]
@@ -67,7 +74,14 @@ pub struct Desk {
     /// The store's subscribers: for plans, and for ends.
     plans: SubscriberId,
     ends: SubscriberId,
+    inbox: Inbox,
+    /// The list of pods that comes in.
+    list: Option<PodList>,
+    /// Applications that changed and are not lined up yet.
+    touched: Option<indexmap::set::IntoIter<AppKey>>,
     exits: Exits,
+    /// Up to where ends are noted once the batch that is being noted is.
+    noting: Option<u64>,
     checks: Checks,
     /// Applications to look at: what they want to know, and what is to be done.
     work: WorkQueue<AppKey>,
@@ -111,6 +125,10 @@ impl Desk {
             store,
             plans,
             ends,
+            inbox: Inbox::default(),
+            list: None,
+            touched: None,
+            noting: None,
             exits: Exits::waiting(settings.explained_within, settings.quiet),
             checks: Checks::new(settings.settle, settings.silence),
             work: WorkQueue::default(),
@@ -165,26 +183,6 @@ impl Desk {
         }
     }
 
-    /// The watch of pods has shown everything up to this resourceVersion: a list is complete, or a bookmark has come.
-    pub fn passed(&mut self, version: &str, now: Now) {
-        if self.position.replace(version.into()).is_none() {
-            self.exits.first_listed(version);
-        }
-        if std::mem::take(&mut self.list_came) {
-            self.list_done(version, now);
-        } else {
-            self.checks.passed(self.store.snapshot(), &self.gone, version, now.at);
-        }
-        self.alive(now.at);
-    }
-
-    /// What a complete list proves.
-    fn list_done(&mut self, version: &str, now: Now) {
-        for found in self.checks.listed(self.store.snapshot(), version, now.at) {
-            self.found(found, now);
-        }
-    }
-
     /// The watch of pods is interrupted.
     pub fn interrupted(&mut self, now: Instant) {
         self.exits.outages.interrupted(now);
@@ -210,14 +208,13 @@ impl Desk {
 
     /// The last ends that this replica tells, if it leads. Nothing is noted any more: the next leader goes on from the mark.
     pub fn close(&mut self, now: Now) -> Vec<Exit> {
+        self.note_ends(now, usize::MAX);
         self.store.notify();
-        if let Some(batch) = self.store.take(self.ends, now.at) {
-            self.ended(&batch, now);
-            self.store.done(self.ends, now.at);
-        }
+        self.take_ends(now);
+        self.note_ends(now, usize::MAX);
         self.exits.close(self.store.snapshot(), now);
         let last = if self.leading {
-            self.exits.to_tell(Standing::Leading, self.settings.takeover, now.at)
+            self.exits.to_tell(Standing::Leading, self.settings.takeover, now.at, usize::MAX)
         } else {
             Vec::new()
         };
@@ -227,23 +224,7 @@ impl Desk {
         last
     }
 
-    /// Takes a change in that a watch brought.
-    pub fn apply(&mut self, change: Change, now: Now) {
-        let version = match &change {
-            Change::Pod(seen) | Change::PodDeleted(seen) => Some(seen.version().clone()),
-            _ => None,
-        };
-        self.take(change, now);
-        if let Some(version) = version {
-            // Events come in the order of their versions; what comes late is no progress.
-            if self.position.as_ref().is_none_or(|position| is_newer(&version, position)) {
-                self.position = Some(version.clone());
-            }
-            self.checks.passed(self.store.snapshot(), &self.gone, &version, now.at);
-            self.alive(now.at);
-        }
-    }
-
+    /// Takes a change in.
     fn take(&mut self, mut change: Change, now: Now) {
         let mut driver_gone = None;
         match &mut change {
@@ -254,25 +235,10 @@ impl Desk {
                 seen.seen_at(now.at);
                 self.note_version(seen);
             }
-            Change::Replaced(Replaced::Pods(all)) => {
-                // A list from the past brings nobody back.
-                all.retain(|seen| !self.gone.has_overtaken(seen.uid(), seen.version()));
-                // After a restore of etcd versions begin anew.
-                self.newest = None;
-                self.list_came = true;
-                if self.listed.insert(PODS) {
-                    self.replan();
-                }
-                self.exits.listed(now.at);
-                for seen in all {
-                    seen.seen_at(now.at);
-                    self.note_version(seen);
-                }
-            }
             // Plans have waited for this.
             Change::Replaced(Replaced::Namespaces(_)) if self.listed.insert(NAMESPACES) => self.replan(),
             Change::PodGone(pod, uid) => {
-                self.gone.bury(uid.clone());
+                self.gone.bury(uid);
                 driver_gone = self.labelled_driver(pod, uid);
             }
             Change::PodDeleted(seen) => {
@@ -280,23 +246,17 @@ impl Desk {
                 self.note_version(seen);
                 match seen {
                     Sighting::Executor(_, executor) if may_be_there(executor) => {}
-                    _ => self.gone.bury(seen.uid().clone()),
+                    _ => self.gone.bury(seen.uid()),
                 }
                 driver_gone = self.labelled_driver(&seen.key(), seen.uid());
             }
             Change::GroupGone(key) => {
                 if let Some(uid) = self.snapshot().groups.get(key).map(|group| group.uid.clone()) {
-                    self.gone.bury(uid);
+                    self.gone.bury(&uid);
                 }
             }
-            Change::Replaced(Replaced::Groups(kind, all)) => {
-                let there: HashSet<&str> = all.iter().map(|(_, group)| &*group.uid).collect();
-                let before = self.store.snapshot().groups.iter().filter(|(key, _)| key.scheduler == *kind);
-                let left = before.filter(|(_, group)| !there.contains(&*group.uid));
-                left.map(|(_, group)| group.uid.clone()).for_each(|uid| self.gone.bury(uid));
-                if !self.snapshot().listed.contains(kind) {
-                    self.replan(); // Gangs have waited for this, and an empty list touches none of them.
-                }
+            Change::GroupsListed(kind) if !self.snapshot().listed.contains(kind) => {
+                self.replan(); // Gangs have waited for this, and an empty list touches none of them.
             }
             Change::Apis(apis) => {
                 // Of an API that is served no more, or in another version, nothing is known.
@@ -312,7 +272,7 @@ impl Desk {
             _ => {}
         }
         for departed in self.store.apply(change, now.wall) {
-            self.gone.leave(departed.executor.uid.clone(), departed.executor.version.clone());
+            self.gone.leave(&departed.executor.uid, departed.executor.version.clone());
             // The end of one that had ended is no news; a live one may still be there.
             if departed.executor.state.is_final() || plant::is(Bug::AbsentIsGone) {
                 self.store.gone(departed);
@@ -388,16 +348,20 @@ impl Desk {
             let apps = &self.store.snapshot().apps;
             self.held.retain(|key, _| apps.contains_key(key));
         }
-        if let Some(batch) = self.store.take(self.plans, now.at) {
-            batch.touched.into_iter().for_each(|app| self.work.add(app));
-            self.store.done(self.plans, now.at);
+        if !self.inbox.is_empty() {
+            self.take_in(now);
         }
+        if self.checks.is_concluding() {
+            self.conclude(now);
+        }
+        if self.checks.is_judging() {
+            self.judge();
+        }
+        self.line_up(now.at);
         if !self.closed {
-            if let Some(batch) = self.store.take(self.ends, now.at) {
-                self.ended(&batch, now);
-                self.store.done(self.ends, now.at);
-            }
-            turn.exits = self.exits.to_tell(standing, self.settings.takeover, now.at);
+            self.take_ends(now);
+            self.note_ends(now, ENDS_A_TURN);
+            turn.exits = self.exits.to_tell(standing, self.settings.takeover, now.at, ENDS_A_TURN);
         }
         if !leading {
             self.pace.give_up();
@@ -405,12 +369,14 @@ impl Desk {
             self.held.clear();
             self.poll = None;
         }
-        if let Some(walk) = &mut self.walk
-            && walk.line_up(self.store.snapshot(), &mut self.work)
-        {
-            self.walk = None;
+        if self.inbox.is_empty() {
+            if let Some(walk) = &mut self.walk
+                && walk.line_up(self.store.snapshot(), &mut self.work)
+            {
+                self.walk = None;
+            }
+            self.work_off(now, policies);
         }
-        self.work_off(now, policies);
         self.due_reads(now.at, &mut turn);
         if leading && self.is_complete() {
             turn.actions = self.pace.begin();
@@ -433,7 +399,7 @@ impl Desk {
                 break;
             }
             let Some(app) = self.work.get(now.at) else { break };
-            executors += self.snapshot().apps.get(&app).map_or(0, |app| app.executors().len());
+            executors += self.snapshot().apps.get(&app).map_or(0, |app| app.unsettled());
             self.ask(&app, policies, now);
             if self.leading && self.is_complete() {
                 self.plan(&app, now, policies);
@@ -470,15 +436,52 @@ impl Desk {
         }
     }
 
-    /// Notes ends, and forgets those that are long past.
-    fn ended(&mut self, batch: &Batch, now: Now) {
-        self.noted = self.position.as_ref().and_then(|position| position.parse().ok()).or(self.noted);
-        self.exits.at(self.noted);
-        self.exits.note(batch, now).into_iter().for_each(|app| self.work.add(app));
+    /// Lines up applications that changed.
+    fn line_up(&mut self, now: Instant) {
+        if self.touched.is_none() {
+            self.touched = self.store.take(self.plans, now).map(|batch| batch.touched.into_iter());
+        }
+        if let Some(touched) = &mut self.touched {
+            touched.by_ref().take(PART).for_each(|app| self.work.add(app));
+            if touched.len() == 0 {
+                self.touched = None;
+                self.store.done(self.plans, now);
+            }
+        }
+    }
+
+    /// Takes the next batch of ends over, once the one before is noted.
+    fn take_ends(&mut self, now: Now) {
+        if let Some(batch) = self.store.take(self.ends, now.at) {
+            self.noting = self.position.as_ref().and_then(|position| position.parse().ok()).or(self.noted);
+            self.exits.at(self.noting);
+            self.exits.begin(batch);
+        }
+    }
+
+    /// Notes ends, decides about those that waited, and forgets those that are long past.
+    fn note_ends(&mut self, now: Now, most: usize) {
+        let was_noting = self.exits.is_noting();
+        self.exits.decide(self.store.snapshot(), now, most);
+        self.exits.go_on(self.store.snapshot(), now, most).into_iter().for_each(|app| self.work.add(app));
         for driver in self.exits.explaining_drivers() {
             self.lookups.refresh(Read::Pod(driver), now.at);
         }
-        self.exits.expire(self.store.snapshot(), now.at);
+        self.exits.expire(self.store.snapshot(), now.at, most);
+        if was_noting && !self.exits.is_noting() {
+            self.noted = self.noting;
+            self.store.done(self.ends, now.at);
+        }
+    }
+
+    /// Whether something is done in parts, and is not done yet.
+    fn is_busy(&self) -> bool {
+        let standing = if self.leading { Standing::Leading } else { Standing::Led };
+        !self.inbox.is_empty()
+            || self.touched.is_some()
+            || self.checks.is_concluding()
+            || self.checks.is_judging()
+            || self.exits.is_busy(standing)
     }
 
     /// A tenth more or less. Not random: it need not be.
@@ -487,128 +490,6 @@ impl Desk {
         let mixed = (self.settings.seed ^ self.polls).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
         let share = u32::try_from(mixed % 200).unwrap_or_default();
         span.saturating_mul(900 + share) / 1000
-    }
-
-    /// Takes a poll in; `None` when it failed. One that began before the lease was lost for a moment counts.
-    pub fn polled(&mut self, polled: Option<&Polled>, now: Now, policies: &Policies) {
-        self.polling = false;
-        let next = match polled {
-            Some(_) => policies.lifecycle.poll,
-            None => policies.lifecycle.poll.min(FIRST_POLL),
-        };
-        if self.leading {
-            self.poll = Some(now.at + self.jitter(next));
-        }
-        if let Some(polled) = polled.filter(|_| self.is_complete()) {
-            let delta = Habits::default().missing_after.min(policies.lifecycle.poll);
-            self.checks.judge(self.store.snapshot(), &self.gone, polled, delta, now);
-            if let Some(position) = self.position.clone() {
-                // It may be further than the poll's list already.
-                self.checks.compare(self.store.snapshot(), &self.gone, &position);
-            }
-            self.store.refreshed(now.wall);
-        }
-    }
-
-    /// Takes the answer to a look at a labelled pod in.
-    fn checked(&mut self, pod: &PodKey, answer: Answer, now: Now) {
-        let seen = match answer {
-            Answer::Sighting(seen) => Some(seen),
-            Answer::Absent => None,
-            _ => return self.checks.failed(pod, now.at),
-        };
-        let found = self.checks.answered(pod, seen.as_ref().map(|seen| &**seen.uid()));
-        self.found(found, now);
-        if let Some(seen) = seen {
-            self.written(Change::Pod(seen), now);
-        }
-    }
-
-    fn found(&mut self, found: Found, now: Now) {
-        match found {
-            Found::Gone(departed) => {
-                let pod = PodKey::new(departed.app.namespace(), &departed.executor.name);
-                let uid = departed.executor.uid.clone();
-                if self.is_gone(&uid) {
-                    return; // The watch has shown it meanwhile.
-                }
-                let known = self.snapshot().executor(pod.namespace(), pod.name());
-                if known.is_some_and(|(_, known)| known.uid == uid) {
-                    self.store.forget(&pod, &uid);
-                }
-                self.gone.bury(uid);
-                self.store.gone(departed);
-            }
-            Found::DriverGone(pod, uid) => self.take(Change::PodGone(pod, uid), now),
-            Found::Nothing => {}
-        }
-    }
-
-    /// Notes what an application wants to know.
-    fn ask(&mut self, app: &AppKey, policies: &Policies, now: Now) {
-        let snapshot = self.store.snapshot();
-        let crews = self.memory.get(app).into_iter().flat_map(|memory| memory.crews.values());
-        let learned: Vec<&str> = crews.filter_map(|crew| crew.driver.as_ref()).map(|driver| &*driver.name).collect();
-        let (wanted, outdated) = asked(snapshot, app, policies, &learned, self.leading);
-        let unfollowed = self.lookups.want(app, wanted, |read| is_unknown(snapshot, read));
-        for (pod, uid) in outdated {
-            self.lookups.outdated(pod, uid);
-        }
-        for pod in unfollowed {
-            self.take(Change::Unfollowed(pod), now);
-        }
-    }
-
-    fn due_reads(&mut self, now: Instant, turn: &mut Turn) {
-        turn.reads = self.lookups.due(now);
-        let looks = self.checks.due(self.store.snapshot(), now);
-        turn.reads.extend(looks.into_iter().map(Read::Labelled));
-    }
-
-    /// Takes the answer to a read in.
-    pub fn answered(&mut self, read: &Read, answer: Answer, now: Now) {
-        if let Read::Labelled(pod) = read {
-            return self.checked(pod, answer, now);
-        }
-        if !self.lookups.is_wanted(read) {
-            self.lookups.ended(read, Outcome::Absent, now.at);
-            return;
-        }
-        // A driver's ConfigMap is made after its pod, and may come after the driver runs. One that has ended gets none.
-        let awaited = matches!(read, Read::Conf(pod, ..) if self.snapshot().driver_pod(pod.namespace(), pod.name())
-            .is_some_and(|driver| driver.life != Life::Ended));
-        let outcome = match &answer {
-            Answer::Failed => Outcome::Failed,
-            Answer::Absent if awaited => Outcome::Awaited,
-            Answer::Absent => Outcome::Absent,
-            _ => Outcome::Answered,
-        };
-        let askers = self.lookups.askers(read);
-        let planned_again = self.lookups.ended(read, outcome, now.at);
-        if matches!(outcome, Outcome::Answered | Outcome::Absent) {
-            let change = match (read, answer) {
-                (Read::Pod(pod), Answer::Absent) => Some(Change::Followed(pod.clone(), Followed::Absent, askers)),
-                (Read::Pod(pod), Answer::Pod(driver)) => {
-                    Some(Change::Followed(pod.clone(), Followed::Present(Arc::new(driver)), askers))
-                }
-                (Read::Address(namespace, _), Answer::Pod(driver)) => {
-                    let pod = PodKey::new(namespace, &driver.name);
-                    // From now on it is read by its name.
-                    self.lookups.know(Read::Pod(pod.clone()), driver.uid.clone(), &askers, now.at);
-                    Some(Change::Followed(pod, Followed::Present(Arc::new(driver)), askers))
-                }
-                (Read::Conf(pod, uid, _), answer) => {
-                    self.lookups.forget(read);
-                    let conf = if let Answer::Conf(conf) = answer { conf } else { Conf::Unreadable };
-                    Some(Change::Conf(pod.clone(), uid.clone(), conf, askers))
-                }
-                _ => None,
-            };
-            if let Some(change) = change {
-                self.take(change, now);
-            }
-        }
-        planned_again.into_iter().for_each(|app| self.work.add(app));
     }
 
     /// Actions for a creator's executors were done, or some of them failed. Either way the next plan tells what is missing.
@@ -624,7 +505,7 @@ impl Desk {
         }
         let plans = self.leading && self.is_complete();
         let poll = self.poll.filter(|_| plans && !self.polling);
-        let walk = self.walk.as_ref().map(|_| now);
+        let walk = (self.walk.is_some() || self.is_busy()).then_some(now);
         let reads = self.lookups.next(now).into_iter().chain(self.checks.next(now));
         let work = self.work.next(now).into_iter().chain(walk).chain(poll).chain(self.store.next(now));
         reads.chain(work).chain([self.sweep]).min()

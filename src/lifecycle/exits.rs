@@ -8,26 +8,25 @@
 //! over. Only the leader reports, and the [`Mark`] in the Lease tells the next leader what is reported. What had ended
 //! before anybody led is history and no news.
 
-use std::collections::{HashMap, HashSet, VecDeque};
-use std::num::NonZeroI64;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use imbl::Vector;
+use indexmap::IndexMap;
 use jiff::Timestamp;
 
 use super::Now;
-use super::cause::{Cause, Left, by_whom, cause};
+use super::cause::{Cause, Left, cause};
 use super::driver_at_end::{DriverAtEnd, TOGETHER};
 use super::election::Standing;
+use super::exit::Exit;
 use super::mark::{Found, Mark};
 use super::outages::Outages;
 use crate::driver::life;
 use crate::plant::{self, Bug};
 use crate::signature::Creator;
 use crate::snapshot::{Absence, Batch, Departed, Ended, Executor, Snapshot};
-use crate::spark::evidence::Evidence;
-use crate::spark::exit::{self, SparkView};
 use crate::spark::ids::{AppKey, PodKey};
 use crate::spark::state::ExecutorPodState;
 
@@ -47,93 +46,6 @@ const MOST_FAILURES: usize = 10_000;
 /// How long a new leader's watch may be behind that of the leader before.
 const CATCHES_UP: Duration = Duration::from_secs(60);
 
-/// An end.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Exit {
-    /// Whose executor.
-    pub app: AppKey,
-    /// As it was seen last.
-    pub executor: Arc<Executor>,
-    /// Why.
-    pub cause: Cause,
-    /// How it left the picture.
-    pub left: Left,
-    /// When it was noted.
-    pub at: Timestamp,
-    /// What had become of its driver by then.
-    pub driver: DriverAtEnd,
-    /// For one that a poll did not find: when that was, and after how long an executor counts as missing.
-    pub missing: Option<(Timestamp, Duration)>,
-    /// It had ended before this process first listed pods.
-    pub was_over: bool,
-    /// The replica that led before may have reported it, and cannot be asked.
-    pub perhaps_told: bool,
-}
-
-impl Exit {
-    /// The pod.
-    pub fn pod(&self) -> PodKey {
-        PodKey::new(self.app.namespace(), &self.executor.name)
-    }
-
-    /// What the pod said.
-    pub fn evidence(&self) -> Option<&Evidence> {
-        self.executor.evidence.as_deref()
-    }
-
-    /// What Spark's driver says about it.
-    pub fn spark(&self) -> SparkView {
-        let id = self.executor.exec_id.unwrap_or_default();
-        let nothing = Evidence::default();
-        let evidence = self.evidence().unwrap_or(&nothing);
-        match (self.executor.state, self.left) {
-            (ExecutorPodState::Failed | ExecutorPodState::Succeeded, _) => exit::ended(id, evidence),
-            (_, Left::Vanished) => {
-                let (polled, delta) = self.missing.unwrap_or((self.at, Duration::ZERO));
-                let registered = self.executor.created.map_or(0, NonZeroI64::get).saturating_mul(1000);
-                let delta = i64::try_from(delta.as_millis()).unwrap_or(i64::MAX);
-                exit::missing(id, registered, polled.as_millisecond(), delta)
-            }
-            _ => exit::deleted(id, evidence),
-        }
-    }
-
-    /// When it ended, as far as the pod told; else when it was noted.
-    pub fn ended_at(&self) -> Timestamp {
-        self.evidence().and_then(Evidence::ended_at).map_or(self.at, |ended| ended.min(self.at))
-    }
-
-    /// The resourceVersion with which it ended; `None` where the watch has not shown its end.
-    fn version(&self) -> Option<u64> {
-        if self.left == Left::Vanished { None } else { self.executor.version.parse().ok() }
-    }
-
-    /// The exit code, if a container told one.
-    pub fn exit_code(&self) -> Option<i32> {
-        self.evidence()?.exit_code
-    }
-
-    /// What is known beyond the cause, in a line.
-    pub fn detail(&self) -> String {
-        let nothing = Evidence::default();
-        let evidence = self.evidence().unwrap_or(&nothing);
-        let mut parts = evidence.words_of_end();
-        if self.cause == Cause::Vanished {
-            parts.push("its pod is gone, and the watch did not show it".to_owned());
-        }
-        if self.cause == Cause::Deleted {
-            let whom = by_whom(evidence).map(|who| format!("by {who}")).or_else(|| self.driver.took_along());
-            parts.push(whom.unwrap_or_else(|| "by somebody unknown".to_owned()));
-        } else {
-            parts.extend(evidence.disruption.as_ref().map(|words| format!("{}: {}", words.reason, words.message)));
-        }
-        if let Some(words) = evidence.unscheduled.as_ref().filter(|_| self.executor.node.is_none()) {
-            parts.push(format!("never placed: {}", words.message));
-        }
-        parts.join("; ")
-    }
-}
-
 /// An executor that ended, as long as it is remembered.
 #[derive(Clone, Debug)]
 pub(super) struct Note {
@@ -147,6 +59,7 @@ pub(super) struct Note {
     gone: Option<Instant>,
 }
 
+/// What is noted of an application.
 #[derive(Debug, Default)]
 struct Roll {
     notes: HashMap<Arc<str>, Note>,
@@ -159,6 +72,20 @@ struct Roll {
 struct Undecided {
     since: Instant,
     exit: Exit,
+    /// The how manieth it is in the history.
+    number: u64,
+}
+
+/// A batch of which a part is noted.
+#[derive(Debug)]
+struct Noting {
+    ended: indexmap::map::IntoIter<Arc<str>, Ended>,
+    ended_again: IndexMap<Arc<str>, Ended>,
+    revived: IndexMap<Arc<str>, (AppKey, Arc<Executor>)>,
+    /// So many of those are dealt with.
+    revived_done: usize,
+    departed: indexmap::map::IntoIter<Arc<str>, Departed>,
+    touched: indexmap::set::IntoIter<AppKey>,
 }
 
 /// What was found when this replica began to lead.
@@ -175,8 +102,21 @@ pub struct Exits {
     explained_within: Duration,
     apps: HashMap<AppKey, Roll>,
     history: Vector<Exit>,
+    /// How many ends there were.
+    noted: u64,
+    noting: Option<Noting>,
     undecided: VecDeque<Undecided>,
+    /// So many of those, from the front, are still to be looked at this time.
+    to_decide: usize,
+    /// Drivers whose end would explain that of an executor.
+    open_drivers: BTreeSet<PodKey>,
     untold: VecDeque<(Instant, Exit)>,
+    /// The resourceVersions with which those ended that are undecided or untold, and how many with each.
+    waiting: BTreeMap<u64, usize>,
+    /// Executors whose pods are gone, in the order in which they went.
+    gone: VecDeque<(Instant, AppKey, Arc<str>)>,
+    /// Applications of more creators than are all remembered.
+    crowded: BTreeSet<AppKey>,
     /// When this process first had a list of pods,
     first_list: Option<Instant>,
     /// and as of which resourceVersion.
@@ -212,41 +152,95 @@ impl Exits {
         self.began = Some(Began { at: now, found });
     }
 
-    /// Notes what a batch brought. Returns the applications in which something ended.
-    pub fn note(&mut self, batch: &Batch, now: Now) -> Vec<AppKey> {
-        self.decide(&batch.snapshot, now, false);
-        let mut apps = Vec::new();
-        for (uid, ended) in &batch.ended {
-            if batch.revived.contains_key(uid) {
+    /// Notes what a batch brought, all at once.
+    pub fn note(&mut self, mut batch: Batch, now: Now) {
+        let snapshot = std::mem::take(&mut batch.snapshot);
+        self.begin(batch);
+        self.decide(&snapshot, now, usize::MAX);
+        self.go_on(&snapshot, now, usize::MAX);
+    }
+
+    /// Takes a batch over, to be noted in parts, and what is undecided is looked at once more.
+    pub(super) fn begin(&mut self, batch: Batch) {
+        let Batch { ended, ended_again, revived, departed, touched, .. } = batch;
+        let (ended, departed, touched) = (ended.into_iter(), departed.into_iter(), touched.into_iter());
+        self.noting = Some(Noting { ended, ended_again, revived, revived_done: 0, departed, touched });
+        self.to_decide = self.undecided.len();
+    }
+
+    /// Whether a batch is not noted as a whole yet.
+    pub(super) fn is_noting(&self) -> bool {
+        self.noting.is_some()
+    }
+
+    /// Notes a part of the batch. Returns the applications in which something ended.
+    pub(super) fn go_on(&mut self, snapshot: &Snapshot, now: Now, most: usize) -> Vec<AppKey> {
+        let Some(mut noting) = self.noting.take() else { return Vec::new() };
+        let (mut apps, mut left) = (Vec::new(), most);
+        while left > 0
+            && let Some((uid, ended)) = noting.ended.next()
+        {
+            left -= 1;
+            if noting.revived.contains_key(&uid) {
                 // An end that was noted before is over; this one is another, with a grace of its own.
-                self.forget(&ended.app, uid);
+                self.forget(&ended.app, &uid);
             }
-            self.end(ended, Left::Stays, now, None, &batch.snapshot);
-            if let Some(again) = batch.ended_again.get(uid) {
-                self.forget(&again.app, uid);
-                self.end(again, Left::Stays, now, None, &batch.snapshot);
+            self.end(&ended, Left::Stays, now, None, snapshot);
+            if let Some(again) = noting.ended_again.get(&uid) {
+                self.forget(&again.app, &uid);
+                self.end(again, Left::Stays, now, None, snapshot);
             }
-            apps.push(ended.app.clone());
+            apps.push(ended.app);
         }
-        for (uid, (app, executor)) in &batch.revived {
-            let there = batch.snapshot.executor(app.namespace(), &executor.name).map(|(_, there)| there);
+        while left > 0
+            && let Some((uid, (app, executor))) = noting.revived.get_index(noting.revived_done)
+        {
+            left -= 1;
+            let there = snapshot.executor(app.namespace(), &executor.name).map(|(_, there)| there);
             if !there.is_some_and(|there| there.uid == *uid && there.state.is_final()) {
                 self.forget(app, uid);
             }
+            noting.revived_done += 1;
         }
-        for departed in batch.departed.values() {
-            let left = if departed.absence == Absence::NotListed { Left::Vanished } else { Left::Deleted };
-            let Departed { app, executor, missing, .. } = departed;
-            let ended = Ended { app: app.clone(), executor: executor.clone(), was_live: !executor.state.is_final() };
-            self.end(&ended, left, now, *missing, &batch.snapshot);
-            if let Some(note) = self.apps.get_mut(app).and_then(|roll| roll.notes.get_mut(&executor.uid)) {
-                note.gone.get_or_insert(now.at);
-            }
-            apps.push(app.clone());
+        while left > 0
+            && let Some((uid, departed)) = noting.departed.next()
+        {
+            left -= 1;
+            self.depart(uid, departed, now, snapshot, &mut apps);
+        }
+        while left > 0
+            && let Some(app) = noting.touched.next()
+        {
+            left -= 1;
+            self.forget_roll(&app, snapshot);
+        }
+        if left == 0 {
+            self.noting = Some(noting);
         }
         apps.sort_unstable();
         apps.dedup();
         apps
+    }
+
+    fn depart(&mut self, uid: Arc<str>, departed: Departed, now: Now, snapshot: &Snapshot, apps: &mut Vec<AppKey>) {
+        let left = if departed.absence == Absence::NotListed { Left::Vanished } else { Left::Deleted };
+        let Departed { app, executor, missing, .. } = departed;
+        let ended = Ended { app: app.clone(), was_live: !executor.state.is_final(), executor };
+        self.end(&ended, left, now, missing, snapshot);
+        if let Some(note) = self.apps.get_mut(&app).and_then(|roll| roll.notes.get_mut(&uid))
+            && note.gone.is_none()
+        {
+            note.gone = Some(now.at);
+            self.gone.push_back((now.at, app.clone(), uid));
+        }
+        apps.push(app);
+    }
+
+    /// Forgets what is counted of an application of which nothing is left.
+    fn forget_roll(&mut self, app: &AppKey, snapshot: &Snapshot) {
+        if self.apps.get(app).is_some_and(|roll| roll.notes.is_empty()) && !snapshot.apps.contains_key(app) {
+            self.apps.remove(app);
+        }
     }
 
     /// Its container runs again.
@@ -299,17 +293,26 @@ impl Exits {
                 failures.pop_front();
             }
             failures.push_back(now.at);
+            if roll.failures.len() > MANY_CREATORS {
+                self.crowded.insert(app.clone());
+            }
         }
         if self.history.len() >= HISTORY {
             self.history.pop_front();
         }
         self.history.push_back(exit.clone());
+        let number = self.noted;
+        self.noted += 1;
         if dealt_with {
             return;
         }
+        if let Some(version) = exit.version() {
+            *self.waiting.entry(version).or_default() += 1;
+        }
         let waits = exit.driver.open().is_some() && !was_over && !self.explained_within.is_zero();
         if waits && DriverAtEnd::would_explain(exit.cause, exit.evidence()) {
-            self.undecided.push_back(Undecided { since: now.at, exit });
+            self.explains(&exit);
+            self.undecided.push_back(Undecided { since: now.at, exit, number });
         } else {
             self.keep(now.at, exit);
         }
@@ -317,16 +320,30 @@ impl Exits {
 
     fn keep(&mut self, since: Instant, exit: Exit) {
         if self.untold.len() >= MOST_UNTOLD {
-            self.drop_untold();
+            self.pop_untold();
         }
         self.untold.push_back((since, exit));
     }
 
-    /// Whoever leads has told the oldest by now, or nobody ever will: it is dealt with like those that were told.
-    fn drop_untold(&mut self) {
-        if let Some((_, exit)) = self.untold.pop_front() {
-            self.settle(&exit.app, &exit.executor.uid);
+    /// The oldest that is untold, which is dealt with from now on: it is told, whoever leads has told it by now, or nobody
+    /// ever will.
+    fn pop_untold(&mut self) -> Option<(Instant, Exit)> {
+        let (since, exit) = self.untold.pop_front()?;
+        self.settle(&exit.app, &exit.executor.uid);
+        if let Some(version) = exit.version()
+            && let Some(count) = self.waiting.get_mut(&version)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.waiting.remove(&version);
+            }
         }
+        Some((since, exit))
+    }
+
+    /// Notes whose end would explain an executor's.
+    fn explains(&mut self, exit: &Exit) {
+        self.open_drivers.extend(exit.driver.open().map(|driver| PodKey::new(exit.app.namespace(), driver)));
     }
 
     /// What is noted of an end is told, as far as it ever will be.
@@ -336,10 +353,17 @@ impl Exits {
         }
     }
 
-    /// Looks again at the drivers of those whose end they may explain. `all`: whether what is not explained yet never will
-    /// be.
-    fn decide(&mut self, snapshot: &Snapshot, now: Now, all: bool) {
-        for mut undecided in std::mem::take(&mut self.undecided) {
+    /// Looks again at the drivers of some of those whose end they may explain.
+    pub(super) fn decide(&mut self, snapshot: &Snapshot, now: Now, most: usize) {
+        let some = self.to_decide.min(most);
+        self.to_decide -= some;
+        self.decide_some(snapshot, now, some, false);
+    }
+
+    /// `at_last`: what is not explained yet never will be.
+    fn decide_some(&mut self, snapshot: &Snapshot, now: Now, some: usize, at_last: bool) {
+        for _ in 0..some {
+            let Some(mut undecided) = self.undecided.pop_front() else { return };
             let exit = &mut undecided.exit;
             let age = now.at.saturating_duration_since(undecided.since);
             let driver = DriverAtEnd::of(snapshot, &exit.app, &exit.executor);
@@ -347,54 +371,60 @@ impl Exits {
             if !(driver.is_untimed() && exit.cause == Cause::Error && age > TOGETHER) {
                 exit.driver.learn(driver);
             }
-            if exit.driver.open().is_some() && age < self.explained_within && !all {
+            if exit.driver.open().is_some() && age < self.explained_within && !at_last {
+                self.explains(&undecided.exit);
                 self.undecided.push_back(undecided);
                 continue;
             }
             exit.cause = exit.driver.explain(exit.cause, exit.evidence(), exit.at);
-            let exit = undecided.exit;
+            let Undecided { since, exit, number } = undecided;
             let roll = self.apps.get_mut(&exit.app);
             if let Some(note) = roll.and_then(|roll| roll.notes.get_mut(&exit.executor.uid)) {
                 note.cause = exit.cause;
             }
-            let kept = self
-                .history
-                .iter()
-                .rposition(|kept| kept.executor.uid == exit.executor.uid && kept.at == exit.at && kept.app == exit.app);
+            // The history keeps the last ones.
+            let kept = usize::try_from(self.noted - number).ok().and_then(|back| self.history.len().checked_sub(back));
             if let Some(kept) = kept.and_then(|at| self.history.get_mut(at)) {
                 *kept = exit.clone();
             }
-            self.keep(undecided.since, exit);
+            self.keep(since, exit);
         }
     }
 
     /// What is still to be told. A replica that is led by another keeps what it notes for a while: should that one
-    /// die, what its mark does not cover is told. `takeover` is how long a leader without a mark takes to tell.
-    pub fn to_tell(&mut self, standing: Standing, takeover: Duration, now: Instant) -> Vec<Exit> {
+    /// die, what its mark does not cover is told. `takeover` is how long a leader without a mark takes to tell. At most
+    /// `most` at a time.
+    pub fn to_tell(&mut self, standing: Standing, takeover: Duration, now: Instant, most: usize) -> Vec<Exit> {
         let age = |since: Instant| now.saturating_duration_since(since);
         match standing {
             Standing::Leaderless => Vec::new(),
             Standing::Led if plant::is(Bug::FollowerForgets) => {
-                self.untold.clear();
+                while self.pop_untold().is_some() {}
                 Vec::new()
             }
             Standing::Led => {
                 self.last_led = Some(now);
                 while self.untold.front().is_some_and(|(since, _)| age(*since) >= KEPT_UNTOLD) {
-                    self.drop_untold();
+                    self.pop_untold();
                 }
                 Vec::new()
             }
             Standing::Leading => {
-                let all = std::mem::take(&mut self.untold);
-                all.iter().for_each(|(_, exit)| self.settle(&exit.app, &exit.executor.uid));
-                let told = all.into_iter().filter_map(|(since, exit)| {
-                    let perhaps_told = self.was_told(since, &exit, takeover)?;
-                    Some(Exit { perhaps_told, ..exit })
-                });
-                told.collect()
+                let mut told = Vec::new();
+                for _ in 0..most {
+                    let Some((since, exit)) = self.pop_untold() else { break };
+                    if let Some(perhaps_told) = self.was_told(since, &exit, takeover) {
+                        told.push(Exit { perhaps_told, ..exit });
+                    }
+                }
+                told
             }
         }
+    }
+
+    /// Whether there is more to do than was done: a leader goes on at once.
+    pub(super) fn is_busy(&self, standing: Standing) -> bool {
+        self.is_noting() || self.to_decide > 0 || (standing == Standing::Leading && !self.untold.is_empty())
     }
 
     /// Whether an end may have been told before this replica led; `None` for one that was, or that is history.
@@ -439,9 +469,7 @@ impl Exits {
     /// Up to where every end is told, when the watch had shown everything up to `position` at the last note, and it is not
     /// known whether what left the watch at `unsure` has ended.
     pub fn mark(&self, position: u64, unsure: Option<u64>, now: Now) -> Mark {
-        let waiting = self.undecided.iter().map(|undecided| &undecided.exit);
-        let waiting = waiting.chain(self.untold.iter().map(|(_, exit)| exit));
-        let first = waiting.filter_map(Exit::version).min();
+        let first = self.waiting.keys().next().copied();
         let through = first.map_or(position, |first| position.min(first.saturating_sub(1)));
         // Our watch may be behind that of whoever led before. After a restore of etcd it stays so, and ours counts.
         let lately = |within| self.began.filter(|began| now.at.saturating_duration_since(began.at) < within);
@@ -458,36 +486,39 @@ impl Exits {
         Mark { through: through.max(before), at: now.wall, gap }
     }
 
-    /// Drivers' pods whose end would explain that of an executor, each once, sorted: those that no watch shows are to be read
-    /// again.
-    pub(super) fn explaining_drivers(&self) -> Vec<PodKey> {
-        let exits = self.undecided.iter().map(|undecided| &undecided.exit);
-        let mut all: Vec<PodKey> =
-            exits.filter_map(|exit| Some(PodKey::new(exit.app.namespace(), exit.driver.open()?))).collect();
-        all.sort_unstable();
-        all.dedup();
-        all
+    /// Drivers' pods whose end would explain that of an executor, each once: those that no watch shows are to be read again.
+    pub(super) fn explaining_drivers(&mut self) -> BTreeSet<PodKey> {
+        std::mem::take(&mut self.open_drivers)
     }
 
-    /// Decides what is undecided: nothing is to wait any more.
+    /// Notes and decides everything: nothing is to wait any more.
     pub(super) fn close(&mut self, snapshot: &Snapshot, now: Now) {
-        self.decide(snapshot, now, true);
+        self.go_on(snapshot, now, usize::MAX);
+        self.decide_some(snapshot, now, self.undecided.len(), true);
     }
 
-    /// Forgets executors that are gone for long enough, and with its application what is counted of it.
-    pub fn expire(&mut self, snapshot: &Snapshot, now: Instant) {
+    /// Forgets executors that are gone for long enough, and with its application what is counted of it; at most `most` at a
+    /// time.
+    pub fn expire(&mut self, snapshot: &Snapshot, now: Instant, most: usize) {
         if plant::is(Bug::CacheForgotten) {
             self.apps.clear();
         }
-        self.apps.retain(|app, roll| {
-            if roll.failures.len() > MANY_CREATORS {
-                let there: HashSet<Option<Creator>> =
-                    snapshot.apps.get(app).into_iter().flat_map(|app| life::creators(app)).collect();
-                roll.failures.retain(|creator, _| there.contains(creator));
+        for app in std::mem::take(&mut self.crowded) {
+            let Some(roll) = self.apps.get_mut(&app) else { continue };
+            let there: HashSet<Option<Creator>> =
+                snapshot.apps.get(&app).into_iter().flat_map(|app| life::creators(app)).collect();
+            roll.failures.retain(|creator, _| there.contains(creator));
+        }
+        for _ in 0..most {
+            let is_due = |(at, ..): &mut (Instant, AppKey, Arc<str>)| now.saturating_duration_since(*at) >= REMEMBERED;
+            let Some((at, app, uid)) = self.gone.pop_front_if(is_due) else { break };
+            if let Some(roll) = self.apps.get_mut(&app)
+                && roll.notes.get(&uid).is_some_and(|note| note.gone == Some(at))
+            {
+                roll.notes.remove(&uid);
+                self.forget_roll(&app, snapshot);
             }
-            roll.notes.retain(|_, note| note.gone.is_none_or(|gone| now.saturating_duration_since(gone) < REMEMBERED));
-            !roll.notes.is_empty() || snapshot.apps.contains_key(app)
-        });
+        }
     }
 
     /// What is noted of an executor.

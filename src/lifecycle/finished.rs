@@ -211,8 +211,7 @@ fn of_executor(
 ) -> Next {
     let left_alone = (executor.inactive && !plant::is(Bug::InactiveIgnored))
         || (executor.template.skip && !plant::is(Bug::SkipIgnored));
-    let running =
-        executor.deleting && executor.state == ExecutorPodState::Running && plant::is(Bug::RunningIsFinished);
+    let running = executor.deleting && executor.state == ExecutorPodState::Running && plant::is(Bug::RunningIsFinished);
     if left_alone || !(running || (is_finished(executor) && !executor.deleting)) {
         return Next::Never;
     }

@@ -9,7 +9,7 @@ use imbl::Vector;
 use jiff::{Timestamp, Unit};
 use serde::{Deserialize, Serialize};
 
-use super::exits::Exit;
+use super::exit::Exit;
 use crate::driver::life::{self, DriverLife};
 use crate::snapshot::{App, DriverPod, Executor, Life, Snapshot};
 use crate::spark::evidence::{Evidence, Words};

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::cause::Cause;
-use super::exits::Exit;
+use super::exit::Exit;
 use crate::driver::resolve;
 use crate::snapshot::Snapshot;
 use crate::spark::ids::PodKey;

@@ -1,47 +1,54 @@
 //! What went a moment ago: an event or an answer may come after the end of what it is about, and brings nothing back.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use smol_str::SmolStr;
 
 use crate::spark::ids::is_newer;
 
-/// Uids of pods and groups that went since the last sweep but one.
+/// Uids of pods and groups that went since the last sweep but one. A hash stands for each: that two of them have the same,
+/// and one comes while the other has just gone, nobody will see. In trees, which grow and go without long pauses.
 #[derive(Debug, Default)]
 pub(super) struct Tombstones {
-    now: HashSet<Arc<str>>,
-    before: HashSet<Arc<str>>,
+    now: BTreeSet<u64>,
+    before: BTreeSet<u64>,
     /// Pods that left a watch by label, at this version, and may be there, and may come back.
-    left_now: HashMap<Arc<str>, SmolStr>,
-    left_before: HashMap<Arc<str>, SmolStr>,
+    left_now: BTreeMap<u64, SmolStr>,
+    left_before: BTreeMap<u64, SmolStr>,
 }
 
 impl Tombstones {
     /// What has this uid is gone.
-    pub(super) fn bury(&mut self, uid: Arc<str>) {
-        self.now.insert(uid);
+    pub(super) fn bury(&mut self, uid: &str) {
+        self.now.insert(hash(uid));
     }
 
     /// Whether what has this uid went a moment ago.
     pub(super) fn has(&self, uid: &str) -> bool {
-        self.now.contains(uid) || self.before.contains(uid)
+        let uid = hash(uid);
+        self.now.contains(&uid) || self.before.contains(&uid)
     }
 
     /// What has this uid was shown to leave, at this version.
-    pub(super) fn leave(&mut self, uid: Arc<str>, version: SmolStr) {
-        self.left_now.insert(uid, version);
+    pub(super) fn leave(&mut self, uid: &str, version: SmolStr) {
+        self.left_now.insert(hash(uid), version);
+    }
+
+    /// When what has this uid was shown to leave.
+    fn left(&self, uid: &str) -> Option<&SmolStr> {
+        let uid = hash(uid);
+        self.left_now.get(&uid).or_else(|| self.left_before.get(&uid))
     }
 
     /// Whether news of what has this uid was overtaken by its end, or by its leaving.
     pub(super) fn has_overtaken(&self, uid: &str, version: &str) -> bool {
-        let left = self.left_now.get(uid).or_else(|| self.left_before.get(uid));
-        self.has(uid) || left.is_some_and(|left| is_newer(left, version))
+        self.has(uid) || self.left(uid).is_some_and(|left| is_newer(left, version))
     }
 
     /// Whether what has this uid was shown to go or to leave a moment ago: a list may still have it.
     pub(super) fn was_shown(&self, uid: &str) -> bool {
-        self.has(uid) || self.left_now.contains_key(uid) || self.left_before.contains_key(uid)
+        self.has(uid) || self.left(uid).is_some()
     }
 
     /// Forgets what went before the last sweep.
@@ -49,4 +56,10 @@ impl Tombstones {
         self.before = std::mem::take(&mut self.now);
         self.left_before = std::mem::take(&mut self.left_now);
     }
+}
+
+fn hash(uid: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    uid.hash(&mut hasher);
+    hasher.finish()
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::action::Action;
-use super::exits::Exit;
+use super::exit::Exit;
 use super::pace::CrewKey;
 use super::reads::Read;
 use crate::snapshot::{Conf, DriverPod, Sighting};

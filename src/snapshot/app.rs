@@ -118,11 +118,17 @@ impl App {
     /// What the first executor of the default profile that this creator made, and that we placed, got; its later ones get
     /// the same. Only what our signature proves counts: labels and annotations are anybody's to write.
     pub fn first_seat(&self, creator: Creator) -> Option<&Arc<Seat>> {
-        let placed = |cohort: &&Cohort| {
-            cohort.is_proven && cohort.template.default_profile && cohort.template.seat.by.is_some()
-        };
+        let placed =
+            |cohort: &&Cohort| cohort.is_proven && cohort.template.default_profile && cohort.template.seat.by.is_some();
         let cohorts = self.roster(Some(creator))?.unordered().filter(placed);
         cohorts.min_by(|a, b| a.first.cmp(&b.first)).map(|cohort| &cohort.template.seat)
+    }
+
+    /// How many executors a plan goes through.
+    pub fn unsettled(&self) -> usize {
+        let orphans = self.rosters().iter().flat_map(Roster::unordered).any(|cohort| cohort.orphans > 0);
+        let own = self.rosters().iter().map(|roster| roster.uncleared.len() + roster.leaving.len()).sum::<usize>();
+        own + if orphans { self.executors.len() } else { 0 }
     }
 
     /// Whether nothing is left of it.

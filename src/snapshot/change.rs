@@ -11,6 +11,7 @@ use super::app::{App, ExecutorKey};
 use super::facts::{DriverPod, Executor, Life, Namespace, ServiceOwner, Sighting, Template};
 use super::group::{Group, GroupKey, ServedApis};
 use super::proof::{proves_driver, proves_executor};
+use super::walk::{Cursor, Labelled, Listed};
 use super::{Conf, Followed, Snapshot};
 use crate::plant::{self, Bug};
 use crate::signature::Key;
@@ -26,6 +27,10 @@ pub enum Change {
     PodGone(PodKey, Arc<str>),
     /// A labelled pod was deleted, and this is how it was last: what it says may never have been seen, nor the pod.
     PodDeleted(Sighting),
+    /// A list of all labelled pods does not have this one of this uid.
+    NotListed(PodKey, Arc<str>),
+    /// The PodGroups of ours of this scheduler type were listed.
+    GroupsListed(&'static str),
     /// A pod was read by name, for the applications that asked for it.
     Followed(PodKey, Followed, Vec<AppKey>),
     /// Nobody names this pod any more.
@@ -86,6 +91,15 @@ pub struct Effect {
     pub revived: Vec<(AppKey, Arc<Executor>)>,
     /// Executors whose pods are gone.
     pub departed: Vec<Departed>,
+}
+
+impl Effect {
+    fn extend(&mut self, more: Effect) {
+        self.touched.extend(more.touched);
+        self.ended.extend(more.ended);
+        self.revived.extend(more.revived);
+        self.departed.extend(more.departed);
+    }
 }
 
 impl From<Vec<AppKey>> for Effect {
@@ -180,6 +194,7 @@ impl Snapshot {
                 Effect { ended, revived, ..effect }
             }
             Change::Replaced(Replaced::Pods(all)) => self.replace_pods(all),
+            Change::NotListed(key, uid) => self.not_listed(&key, &uid),
             other => self.apply_beside(other).into(),
         }
     }
@@ -195,7 +210,12 @@ impl Snapshot {
     /// Everything but labelled pods.
     fn apply_beside(&mut self, change: Change) -> Vec<AppKey> {
         match change {
-            Change::Pod(_) | Change::PodGone(..) | Change::PodDeleted(_) => Vec::new(), // Done above.
+            // Done above.
+            Change::Pod(_) | Change::PodGone(..) | Change::PodDeleted(_) | Change::NotListed(..) => Vec::new(),
+            Change::GroupsListed(scheduler) => {
+                self.listed.insert(scheduler);
+                Vec::new()
+            }
             Change::Followed(key, followed, askers) => {
                 if self.follow(key, followed) {
                     askers
@@ -240,6 +260,9 @@ impl Snapshot {
                 askers
             }
             Change::Group(key, group) => {
+                if self.groups.get(&key).is_some_and(|known| **known == group) {
+                    return Vec::new();
+                }
                 let touched = group_app(&key, &group).into_iter().collect();
                 self.keep_group(key, group);
                 touched
@@ -404,6 +427,9 @@ impl Snapshot {
             Some(known) => known.is_proven,
             None => self.is_proven_executor(&app, &executor),
         };
+        if !moved && known.as_ref().is_some_and(|known| **known == executor) {
+            return Effect::default(); // Listed anew, and unchanged.
+        }
         let in_app = self.app_mut(&app);
         let was_live = known.as_ref().is_some_and(|known| !known.state.is_final());
         let ends = executor.state.is_final() && (known.is_none() || was_live);
@@ -439,11 +465,8 @@ impl Snapshot {
 
     fn lose(&mut self, key: &PodKey, uid: &str) -> Effect {
         let (namespace, name) = (key.namespace(), key.name());
-        let known = match self.executor(namespace, name) {
-            Some((_, executor)) => Some(executor.uid.clone()),
-            None => self.labelled_driver(namespace, name).map(|(_, driver)| driver.uid.clone()),
-        };
-        if known.is_none_or(|known| *known != *uid && !plant::is(Bug::GoneByName)) {
+        let is_another = |(_, pod): (&AppKey, Labelled<'_>)| **pod.uid() != *uid && !plant::is(Bug::GoneByName);
+        if self.labelled(namespace, name).is_none_or(is_another) {
             return Effect::default();
         }
         let Some((app, executor)) = self.remove(namespace, name) else { return Effect::default() };
@@ -507,74 +530,36 @@ impl Snapshot {
 
     /// All labelled pods, listed anew. What was seen in a newer version meanwhile stays as it is.
     fn replace_pods(&mut self, sightings: Vec<Sighting>) -> Effect {
-        let before = self.clone();
-        let followed = std::mem::take(&mut self.followed);
-        let confs = std::mem::take(&mut self.confs);
-        self.apps = imbl::OrdMap::new();
-        self.places = imbl::OrdMap::new();
-        self.nodes = imbl::HashMap::new();
-        self.addresses = imbl::HashMap::new();
         let mut effect = Effect::default();
-        for sighting in sightings {
-            let newer = match sighting {
-                Sighting::Executor(app, mut seen) => {
-                    let mut app = app;
-                    match before.executor(app.namespace(), &seen.name) {
-                        Some((of, known)) if is_newer(&known.version, &seen.version) => {
-                            (app, seen) = (of.clone(), (**known).clone());
-                        }
-                        Some((_, known)) if known.uid == seen.uid => {
-                            seen.first_seen = known.first_seen.or(seen.first_seen)
-                        }
-                        _ => {}
-                    }
-                    Sighting::Executor(app, seen)
-                }
-                Sighting::Driver(app, seen) => match before.labelled_driver(app.namespace(), &seen.name) {
-                    Some((of, known)) if is_newer(&known.version, &seen.version) => {
-                        Sighting::Driver(of.clone(), (**known).clone())
-                    }
-                    _ => Sighting::Driver(app, seen),
-                },
-                Sighting::Other(..) => continue,
-            };
-            effect.ended.extend(self.see(newer).ended);
+        let mut listed = Listed::default();
+        for sighting in sightings.into_iter().filter(|sighting| !matches!(sighting, Sighting::Other(..))) {
+            listed.add(&sighting);
+            effect.extend(self.see(sighting));
         }
-        for (key, app) in &self.apps {
-            for executor in app.executors().values().filter(|executor| executor.state.is_live()) {
-                let known = before.executor(key.namespace(), &executor.name).map(|(_, known)| known);
-                if known.is_some_and(|known| known.uid == executor.uid && revives(known, executor)) {
-                    effect.revived.push((key.clone(), executor.clone()));
-                }
+        listed.seal();
+        let mut missing = Vec::new();
+        self.walk(&mut Cursor::default(), usize::MAX, |app, pod| {
+            if !listed.has(app, &pod) {
+                missing.push((PodKey::new(app.namespace(), pod.name()), pod.uid().clone()));
             }
-        }
-        effect.ended.retain_mut(|ended| {
-            let known = before.executor(ended.app.namespace(), &ended.executor.name).map(|(_, known)| known);
-            let known = known.filter(|known| known.uid == ended.executor.uid);
-            ended.was_live = known.is_some_and(|known| !known.state.is_final());
-            known.is_none() || ended.was_live
         });
-        for (key, followed) in followed {
-            self.follow(key, followed);
+        for (pod, uid) in missing {
+            effect.extend(self.not_listed(&pod, &uid));
         }
-        let labelled = self.apps.values().flat_map(|app| app.drivers.iter().map(|driver| driver.uid.clone()));
-        let followed = self.followed.values().filter_map(present).map(|pod| pod.uid.clone());
-        let uids: std::collections::HashSet<Arc<str>> = labelled.chain(followed).collect();
-        self.confs = confs.into_iter().filter(|(uid, _)| uids.contains(uid)).collect();
-        for (key, app) in &before.apps {
-            for executor in app.executors().values() {
-                let now = self.executor(key.namespace(), &executor.name).map(|(_, now)| &now.uid);
-                if now != Some(&executor.uid) {
-                    // Another uid under the name is proof enough.
-                    let absence = if now.is_some() { Absence::Deleted } else { Absence::NotListed };
-                    effect.departed.push(Departed::of(key, executor.clone(), absence));
-                }
-            }
-        }
-        effect.touched = before.apps.keys().chain(self.apps.keys()).cloned().collect();
         effect.touched.sort_unstable();
         effect.touched.dedup();
         effect
+    }
+
+    /// A list does not have this pod.
+    fn not_listed(&mut self, key: &PodKey, uid: &str) -> Effect {
+        let (namespace, name) = (key.namespace(), key.name());
+        if self.labelled(namespace, name).is_none_or(|(_, pod)| **pod.uid() != *uid) {
+            return Effect::default();
+        }
+        let Some((app, executor)) = self.remove(namespace, name) else { return Effect::default() };
+        let departed = executor.map(|executor| Departed::of(&app, executor, Absence::NotListed));
+        Effect { touched: vec![app], departed: departed.into_iter().collect(), ..Effect::default() }
     }
 
     fn replace(&mut self, replaced: Replaced) -> Vec<AppKey> {

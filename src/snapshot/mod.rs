@@ -14,6 +14,7 @@ mod group;
 mod proof;
 mod roster;
 mod store;
+mod walk;
 
 use std::sync::Arc;
 
@@ -31,10 +32,11 @@ pub use facts::{
     Sighting, Template, driver_host,
 };
 pub use group::{Group, GroupApi, GroupKey, ServedApis};
+pub use proof::{Placed, sign_driver, signed_name};
 pub(crate) use roster::is_orphan;
 pub use roster::{Cohort, Roster};
-pub use proof::{Placed, sign_driver, signed_name};
 pub use store::{Batch, Calls, Store, SubscriberId};
+pub use walk::{Cursor, Labelled, Listed};
 
 /// What a live GET of a driver's pod answered.
 #[derive(Clone, Debug, PartialEq)]
@@ -88,8 +90,6 @@ pub struct Snapshot {
     places: OrdMap<u64, change::Place>,
     /// Names of nodes, each once.
     nodes: HashMap<Arc<str>, ()>,
-    /// How many of them were in use when that was counted last.
-    nodes_in_use: usize,
     /// Pods of drivers by `namespace/ip`; pods on the host's network are not in it.
     addresses: HashMap<PodKey, Arc<str>>,
 }
@@ -132,15 +132,16 @@ impl Snapshot {
         self.driver_pod(namespace, name)
     }
 
-    /// Forgets the names of nodes that no executor is on any more, where there are so many that a walk over all executors
-    /// is worth it: nodes come and go with an autoscaler.
+    /// Forgets the names of nodes that no executor is on any more, where there are many: nodes come and go with an
+    /// autoscaler. Those that an older picture still names are forgotten the next time.
     pub fn forget_nodes(&mut self) {
-        if self.nodes.len() <= MANY_NODES.max(2 * self.nodes_in_use) {
-            return;
+        if self.nodes.len() > MANY_NODES {
+            let unused: Vec<Arc<str>> =
+                self.nodes.keys().filter(|name| Arc::strong_count(name) == 1).cloned().collect();
+            for name in unused {
+                self.nodes.remove(&name);
+            }
         }
-        let executors = self.apps.values().flat_map(|app| app.executors().values());
-        self.nodes = executors.filter_map(|executor| Some((executor.node.clone()?, ()))).collect();
-        self.nodes_in_use = self.nodes.len();
     }
 
     /// How many names of nodes are kept.

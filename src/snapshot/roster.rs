@@ -152,7 +152,8 @@ impl Roster {
 
     /// Takes a newer sighting in, if it belongs where the older did. Returns whether it does.
     fn renew(&mut self, key: &ExecutorKey, executor: &Arc<Executor>, old: &Executor) -> bool {
-        let Some(cohort) = self.cohorts.iter_mut().find(|cohort| cohort.has(executor)).filter(|its| its.has(old)) else {
+        let Some(cohort) = self.cohorts.iter_mut().find(|cohort| cohort.has(executor)).filter(|its| its.has(old))
+        else {
             return false;
         };
         cohort.count(old, false);

@@ -64,6 +64,9 @@ impl Batch {
     }
 }
 
+/// A batch of so many ends is due at once.
+const LARGE: usize = 1024;
+
 /// When a subscriber is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Calls {
@@ -161,6 +164,8 @@ impl Store {
     fn tell(&mut self, effect: &Effect) {
         for subscriber in self.subscribers.iter_mut().filter(|_| !self.stopped) {
             subscriber.pending.add(effect);
+            // A batch is worked off in parts, and is not to grow meanwhile.
+            subscriber.notified |= subscriber.pending.ended.len() + subscriber.pending.departed.len() >= LARGE;
         }
     }
 

@@ -416,7 +416,7 @@ impl Sim {
             Request::Poll => self.poll(number),
             Request::Polled(polled) => {
                 let policies = self.policies.clone();
-                self.replicas[number].desk.as_mut().unwrap().polled(polled.as_ref(), moment, &policies);
+                self.replicas[number].desk.as_mut().unwrap().polled(polled, moment, &policies);
                 self.turn(number);
             }
             Request::Round => {

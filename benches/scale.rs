@@ -1,0 +1,288 @@
+//! What the loop costs in a large cluster: one application of 100,000 executors, 100,000 applications of one, and 10,000
+//! gangs in one namespace. The longest step is the longest time in which the loop does nothing else, as the reconcile task
+//! drives it: up to 512 events and one turn.
+//!
+//! ```text
+//! cargo bench --bench scale
+//! ```
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    clippy::disallowed_methods,
+    clippy::cast_precision_loss,
+    reason = "a benchmark prints its figures"
+)]
+
+#[path = "support/pods.rs"]
+mod pods;
+#[path = "support/mod.rs"]
+mod support;
+
+use std::collections::BTreeMap;
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use pods::Recorded;
+use serde_json::json;
+use spark_usher::gang::GangScheduler;
+use spark_usher::lifecycle::{Action, Answer, CrewKey, Desk, Now, Polled, Settings, Standing};
+use spark_usher::policy::Policies;
+use spark_usher::snapshot::{Change, Group, Owner, Replaced, ServedApis, Sighting};
+
+/// Nothing else runs for at most so long.
+const LIMIT: Duration = Duration::from_millis(10);
+/// The reconcile task takes so many events in before it turns.
+const AT_ONCE: usize = 512;
+/// It turns every so often while events come.
+const BETWEEN: Duration = Duration::from_millis(10);
+
+struct Cluster {
+    desk: Desk,
+    policies: Policies,
+    began: Instant,
+    since: Duration,
+    version: usize,
+    /// Actions on the way, done at the next step.
+    acting: Vec<(CrewKey, Vec<Action>)>,
+    /// Where the time went.
+    spent: Duration,
+    longest: Duration,
+    actions: usize,
+}
+
+impl Cluster {
+    fn new() -> Cluster {
+        let began = Instant::now();
+        let mut cluster = Cluster {
+            desk: Desk::new(began, Settings::default()),
+            policies: Policies::default(),
+            began,
+            since: Duration::ZERO,
+            version: 2_000_000,
+            acting: Vec::new(),
+            spent: Duration::ZERO,
+            longest: Duration::ZERO,
+            actions: 0,
+        };
+        let volcano = GangScheduler::of_kind("volcano").unwrap();
+        let now = cluster.now();
+        cluster.desk.apply(Change::Apis(ServedApis(BTreeMap::from([("volcano", &volcano.apis[0])]))), now);
+        cluster.desk.apply(Change::Replaced(Replaced::Namespaces(Vec::new())), now);
+        cluster.desk.apply(Change::Replaced(Replaced::Groups("volcano", Vec::new())), now);
+        cluster
+    }
+
+    fn now(&self) -> Now {
+        Now { at: self.began + self.since, wall: Timestamp::UNIX_EPOCH + self.since }
+    }
+
+    /// Takes the figures of a phase.
+    fn figures(&mut self) -> (Duration, Duration, usize) {
+        (std::mem::take(&mut self.spent), std::mem::take(&mut self.longest), std::mem::take(&mut self.actions))
+    }
+
+    /// What the reconcile task does between two waits: takes news in, and turns. Returns when it wants to be called again.
+    fn step(&mut self, news: impl FnOnce(&mut Desk, Now)) -> Option<Duration> {
+        let now = self.now();
+        let done = std::mem::take(&mut self.acting);
+        let changes: Vec<Change> =
+            done.iter().flat_map(|(_, actions)| actions).filter_map(|action| self.written(action)).collect();
+        let begin = Instant::now();
+        for change in changes {
+            self.desk.written(change, now);
+        }
+        for (crew, _) in done {
+            self.desk.done(&crew, false, true, now.at);
+        }
+        let t0 = begin.elapsed();
+        news(&mut self.desk, now);
+        let t1 = begin.elapsed();
+        let turn = self.desk.turn(now, &self.policies, Standing::Leading);
+        let t2 = begin.elapsed();
+        black_box((self.desk.snapshot().clone(), self.desk.exits().history().clone(), self.desk.mark(now)));
+        let took = begin.elapsed();
+        self.spent += took;
+        if took > LIMIT {
+            eprintln!("{:?} written {t0:?} news {t1:?} turn {t2:?} all {took:?}", self.since);
+        }
+        self.longest = self.longest.max(took);
+        self.actions += turn.actions.iter().map(|(_, actions)| actions.len()).sum::<usize>();
+        self.acting = turn.actions;
+        for read in turn.reads {
+            self.desk.answered(&read, Answer::Absent, now);
+        }
+        let wake = turn.wake.map(|wake| wake.saturating_duration_since(now.at));
+        if self.acting.is_empty() { wake } else { Some(Duration::ZERO) }
+    }
+
+    fn written(&mut self, action: &Action) -> Option<Change> {
+        self.version += 1;
+        let version: Arc<str> = self.version.to_string().into();
+        match action {
+            Action::CreateGroup { key, app, spec, owner, started, .. } => {
+                let group = Group {
+                    uid: format!("g{version}").into(),
+                    version,
+                    selector: Some(app.selector().into()),
+                    owner: owner.clone().map(|owner| Owner { is_pod: true, name: owner.name, uid: owner.uid }),
+                    started: *started,
+                    created: None,
+                    deleting: false,
+                    spec: spec.clone(),
+                };
+                Some(Change::Group(key.clone(), group))
+            }
+            Action::DeleteGroup { key, .. } => Some(Change::GroupGone(key.clone())),
+            _ => None,
+        }
+    }
+
+    /// Steps for so long, as fast as it asks for.
+    fn run(&mut self, time: Duration) {
+        let until = self.since + time;
+        while self.since < until {
+            let wait = self.step(|_, _| {}).unwrap_or(time);
+            self.since = (self.since + wait.max(Duration::from_millis(1))).min(until);
+        }
+    }
+
+    /// Feeds changes as fast as they are taken.
+    fn feed(&mut self, changes: Vec<Change>) {
+        let mut changes = changes.into_iter().peekable();
+        while changes.peek().is_some() {
+            let some: Vec<Change> = changes.by_ref().take(AT_ONCE).collect();
+            self.step(|desk, now| some.into_iter().for_each(|change| desk.apply(change, now)));
+            self.since += Duration::from_millis(1);
+        }
+    }
+
+    fn list(&mut self, pods: Vec<Sighting>, version: &str) {
+        // As the edge reads it, 256 at a time.
+        self.step(Desk::list_begins);
+        let mut pods = pods.into_iter().peekable();
+        while pods.peek().is_some() {
+            let some: Vec<Sighting> = pods.by_ref().take(256).collect();
+            self.step(|desk, now| desk.listed(some, now));
+            self.since += Duration::from_millis(1);
+        }
+        self.step(|desk, now| {
+            desk.list_ends(now);
+            desk.passed(version, now);
+        });
+        self.run(Duration::from_secs(2));
+    }
+}
+
+fn print(name: &str, what: &str, (spent, longest, actions): (Duration, Duration, usize), each: Option<usize>) {
+    let verdict = if longest <= LIMIT { "" } else { "  ABOVE THE LIMIT" };
+    let each =
+        each.map_or_else(String::new, |count| format!("{:>7.2} µs each, ", spent.as_secs_f64() * 1e6 / count as f64));
+    println!("{name}: {what:<42} {each}{actions:>6} actions, longest step {longest:>10.2?} (limit {LIMIT:?}){verdict}");
+}
+
+struct Scenario {
+    name: &'static str,
+    apps: usize,
+    executors: usize,
+    recorded: Recorded,
+}
+
+impl Scenario {
+    fn pods(&self, phase: &str, version: usize) -> Vec<Sighting> {
+        (0..self.executors).map(|number| self.recorded.sighting(number, self.apps, phase, version + number)).collect()
+    }
+
+    fn run(&self) {
+        let (name, count) = (self.name, self.executors);
+        let mut cluster = Cluster::new();
+        cluster.run(Duration::from_secs(1));
+        cluster.figures();
+
+        cluster.list(self.pods("Running", 0), "1200000");
+        cluster.run(Duration::from_secs(60));
+        print(name, "the first list, and every plan", cluster.figures(), Some(count));
+
+        // A second of a busy cluster, ten times.
+        let events: Vec<Change> = (0..10_000)
+            .map(|event| {
+                let number = event * 7919 % count;
+                let phase = if event / count.min(10_000) % 2 == 0 { "Pending" } else { "Running" };
+                Change::Pod(self.recorded.sighting(number, self.apps, phase, 300_000 + event))
+            })
+            .collect();
+        let mut events = events.into_iter();
+        for _ in 0..1000 {
+            let some: Vec<Change> = events.by_ref().take(10).collect();
+            cluster.step(|desk, now| some.into_iter().for_each(|change| desk.apply(change, now)));
+            cluster.since += BETWEEN;
+        }
+        let figures = cluster.figures();
+        println!("{name}: 1,000 events a second are {:.1} % of a core", figures.0.as_secs_f64() * 10.0);
+        print(name, "events with their plans", figures, Some(10_000));
+
+        // One event, and what follows from it.
+        for turn in 0..100 {
+            let sighting = self.recorded.sighting(turn * 31 % count, self.apps, "Running", 400_000 + turn);
+            cluster.step(|desk, now| desk.apply(Change::Pod(sighting), now));
+            cluster.since += Duration::from_millis(250);
+            cluster.step(|_, _| {});
+        }
+        print(name, "one event and its plan", cluster.figures(), Some(100));
+
+        cluster.run(Duration::from_secs(65));
+        print(name, "a minute in which nothing happens", cluster.figures(), None);
+
+        // The edge takes a poll's pods in one after another, between other things.
+        let pods = self.pods("Running", 500_000);
+        let mut polled = Polled::default();
+        for pod in &pods {
+            let key = pod.key();
+            polled.see(cluster.desk.snapshot(), key.namespace(), key.name(), pod.uid(), pod.version());
+        }
+        let polled = polled.complete("1600000");
+        cluster.figures();
+        let policies = Policies::default();
+        cluster.step(|desk, now| desk.polled(Some(polled), now, &policies));
+        cluster.run(Duration::from_secs(1));
+        print(name, "a poll in which every pod is newer", cluster.figures(), Some(count));
+
+        cluster.list(pods, "1600000");
+        print(name, "all pods listed anew", cluster.figures(), Some(count));
+
+        let all = self.pods("Failed", 600_000).into_iter().map(Change::Pod).collect();
+        cluster.feed(all);
+        cluster.run(Duration::from_secs(120));
+        print(name, "every executor fails, and two minutes", cluster.figures(), Some(count));
+
+        let gone = self.pods("Failed", 800_000).into_iter().map(Change::PodDeleted).collect();
+        cluster.feed(gone);
+        cluster.run(Duration::from_secs(700));
+        print(name, "every executor is deleted, and ten minutes", cluster.figures(), Some(count));
+        println!();
+    }
+}
+
+fn main() {
+    // `cargo test --benches` runs it too: nothing to test.
+    if !std::env::args().any(|arg| arg == "--bench") {
+        return;
+    }
+    let gang = Recorded::with(|pod| {
+        pod["spec"]["schedulerName"] = "volcano".into();
+        pod["metadata"]["annotations"] =
+            json!({"spark-usher.io/by": "default/volcano", "scheduling.k8s.io/group-name": "spark-@driver"});
+    });
+    for scenario in [
+        Scenario { name: "1 × 100,000", apps: 1, executors: 100_000, recorded: Recorded::read() },
+        Scenario { name: "100,000 × 1", apps: 100_000, executors: 100_000, recorded: Recorded::read() },
+        Scenario { name: "10,000 gangs", apps: 10_000, executors: 50_000, recorded: gang },
+    ] {
+        scenario.run();
+    }
+}

@@ -1,0 +1,181 @@
+//! A walk over all labelled pods, in parts: there may be a hundred thousand.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::Bound::{Excluded, Unbounded};
+use std::sync::Arc;
+
+use super::app::ExecutorKey;
+use super::facts::{DriverPod, Executor, Sighting};
+use super::{Snapshot, change};
+use crate::spark::ids::AppKey;
+
+/// A labelled pod.
+#[derive(Clone, Copy, Debug)]
+pub enum Labelled<'s> {
+    /// A driver.
+    Driver(&'s Arc<DriverPod>),
+    /// An executor.
+    Executor(&'s Arc<Executor>),
+}
+
+impl<'s> Labelled<'s> {
+    /// Its name.
+    pub fn name(&self) -> &'s Arc<str> {
+        match self {
+            Labelled::Driver(driver) => &driver.name,
+            Labelled::Executor(executor) => &executor.name,
+        }
+    }
+
+    /// Its uid.
+    pub fn uid(&self) -> &'s Arc<str> {
+        match self {
+            Labelled::Driver(driver) => &driver.uid,
+            Labelled::Executor(executor) => &executor.uid,
+        }
+    }
+
+    /// The resourceVersion that was seen.
+    pub fn version(&self) -> &'s str {
+        match self {
+            Labelled::Driver(driver) => &driver.version,
+            Labelled::Executor(executor) => &executor.version,
+        }
+    }
+}
+
+/// How far a walk is. What comes before it is not visited any more, what comes after it is, also what was added since.
+#[derive(Clone, Debug, Default)]
+pub struct Cursor {
+    /// In this application, or at the beginning,
+    app: Option<AppKey>,
+    /// after this executor, or after the application where that is done.
+    after: Option<ExecutorKey>,
+    /// Whether that application is done.
+    is_done: bool,
+}
+
+impl Snapshot {
+    /// The labelled pod of that name, and its application.
+    pub(crate) fn labelled(&self, namespace: &str, name: &str) -> Option<(&AppKey, Labelled<'_>)> {
+        let place = self.places.get(&change::place_of(namespace, name))?;
+        let (key, app) = self.apps.get_key_value(place.app.as_str())?;
+        let pod = match place.id() {
+            Some(id) => Labelled::Executor(app.executors().get(&ExecutorKey { id, name: name.into() })?),
+            None => Labelled::Driver(app.driver(name)?),
+        };
+        Some((key, pod))
+    }
+
+    /// Visits the next labelled pods, about `most`. Returns whether these were the last.
+    pub fn walk<'s>(
+        &'s self,
+        cursor: &mut Cursor,
+        most: usize,
+        mut visit: impl FnMut(&'s AppKey, Labelled<'s>),
+    ) -> bool {
+        let mut visited = 0;
+        if let Some(key) = cursor.app.clone().filter(|_| !cursor.is_done)
+            && let Some((key, app)) = self.apps.get_key_value(key.as_str())
+            && !visit_executors(app.executors(), key, cursor, most, &mut visited, &mut visit)
+        {
+            return false;
+        }
+        let next = cursor.app.clone().map_or(Unbounded, Excluded);
+        for (key, app) in self.apps.range((next, Unbounded)) {
+            if visited >= most {
+                return false;
+            }
+            *cursor = Cursor { app: Some(key.clone()), after: None, is_done: false };
+            for driver in &app.drivers {
+                visited += 1;
+                visit(key, Labelled::Driver(driver));
+            }
+            if !visit_executors(app.executors(), key, cursor, most, &mut visited, &mut visit) {
+                return false;
+            }
+            cursor.is_done = true;
+        }
+        true
+    }
+}
+
+/// Visits the executors of an application that come next. Returns whether it got to the end.
+fn visit_executors<'s>(
+    executors: &'s imbl::OrdMap<ExecutorKey, Arc<Executor>>,
+    key: &'s AppKey,
+    cursor: &mut Cursor,
+    most: usize,
+    visited: &mut usize,
+    visit: &mut impl FnMut(&'s AppKey, Labelled<'s>),
+) -> bool {
+    let from = cursor.after.take().map_or(Unbounded, Excluded);
+    let mut last = None;
+    for (at, executor) in executors.range((from, Unbounded)) {
+        *visited += 1;
+        visit(key, Labelled::Executor(executor));
+        last = Some(at);
+        if *visited >= most {
+            break;
+        }
+    }
+    cursor.after = last.filter(|_| *visited >= most).cloned();
+    cursor.after.is_none()
+}
+
+/// Which pods a list has: a hash of each, for a hundred thousand names and uids are not kept twice. That two of so many
+/// have the same, one of them is gone and the list is the only one that says so, nobody will see.
+#[derive(Clone, Debug, Default)]
+pub struct Listed {
+    /// Sorted once it is sealed. A set would be rebuilt ever and again while it grows.
+    hashes: Vec<u64>,
+    is_sealed: bool,
+}
+
+impl Listed {
+    /// Takes a pod of the list in.
+    pub fn add(&mut self, pod: &Sighting) {
+        let key = pod.key();
+        self.insert(key.namespace(), key.name(), pod.uid());
+    }
+
+    /// The same by its parts.
+    pub fn insert(&mut self, namespace: &str, name: &str, uid: &str) {
+        self.hashes.push(hash(namespace, name, uid));
+        self.is_sealed = false;
+    }
+
+    /// The list is complete: from now on it can be asked.
+    pub fn seal(&mut self) {
+        if !std::mem::replace(&mut self.is_sealed, true) {
+            self.hashes.sort_unstable();
+            self.hashes.dedup();
+        }
+    }
+
+    /// Whether the list, which is sealed, has this pod.
+    pub fn has(&self, app: &AppKey, pod: &Labelled<'_>) -> bool {
+        self.contains(app.namespace(), pod.name(), pod.uid())
+    }
+
+    /// The same by its parts.
+    pub fn contains(&self, namespace: &str, name: &str, uid: &str) -> bool {
+        self.hashes.binary_search(&hash(namespace, name, uid)).is_ok()
+    }
+
+    /// How many it has.
+    pub fn len(&self) -> usize {
+        self.hashes.len()
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.hashes.is_empty()
+    }
+}
+
+fn hash(namespace: &str, name: &str, uid: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (namespace, name, uid).hash(&mut hasher);
+    hasher.finish()
+}
