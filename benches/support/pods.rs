@@ -12,7 +12,8 @@ pub(crate) struct Recorded {
 }
 
 impl Recorded {
-    /// An executor that no scheduler groups.
+    /// An executor that no scheduler groups, and that nobody owns.
+    #[allow(dead_code, reason = "not every benchmark uses it")]
     pub(crate) fn read() -> Recorded {
         Recorded::with(|_| {})
     }

@@ -35,7 +35,7 @@ use crate::telemetry::metrics::Metrics;
 /// How many changes may wait for the writer: a watch that is faster waits, and the API server's buffer with it.
 const QUEUE: usize = 4096;
 /// And how many are taken in before others have their turn.
-const AT_ONCE: usize = 512;
+const AT_ONCE: usize = 256;
 
 /// What the loop works with.
 #[derive(Clone)]

@@ -18,7 +18,7 @@
 mod answers;
 mod inbox;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -60,11 +60,11 @@ const LONGEST_HELD: Duration = Duration::from_secs(30);
 /// A turn takes so many applications on,
 const APPS_A_TURN: usize = 64;
 /// and no more once their plans go through so many executors together.
-const EXECUTORS_A_TURN: usize = 4096;
+const EXECUTORS_A_TURN: usize = 2048;
 /// So many pods of a list or a poll, or applications that changed, are taken in in a turn;
 const PART: usize = 1024;
 /// and so many ends are noted, and told.
-const ENDS_A_TURN: usize = 512;
+const ENDS_A_TURN: usize = 256;
 
 /// See the module's text.
 #[derive(Debug)]
@@ -97,10 +97,10 @@ pub struct Desk {
     /// and up to here ends are noted.
     noted: Option<u64>,
     lookups: Lookups,
-    memory: HashMap<AppKey, Memory>,
+    memory: BTreeMap<AppKey, Memory>,
     pace: Pace,
     /// Since when an application's plan waits for what is read: whoever names ever new pods must not hold it for ever.
-    held: HashMap<AppKey, Instant>,
+    held: BTreeMap<AppKey, Instant>,
     listed: BTreeSet<&'static str>,
     leading: bool,
     closed: bool,
@@ -140,9 +140,9 @@ impl Desk {
             position: None,
             noted: None,
             lookups: Lookups::default(),
-            memory: HashMap::new(),
+            memory: BTreeMap::new(),
             pace: Pace::default(),
-            held: HashMap::new(),
+            held: BTreeMap::new(),
             listed: BTreeSet::new(),
             leading: false,
             closed: false,
@@ -344,10 +344,8 @@ impl Desk {
                 self.gone.sweep();
             }
             self.store.tidy();
-            self.pace.sweep(now.at);
-            let apps = &self.store.snapshot().apps;
-            self.held.retain(|key, _| apps.contains_key(key));
         }
+        self.pace.sweep(now.at, PART);
         if !self.inbox.is_empty() {
             self.take_in(now);
         }

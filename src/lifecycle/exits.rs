@@ -62,7 +62,7 @@ pub(super) struct Note {
 /// What is noted of an application.
 #[derive(Debug, Default)]
 struct Roll {
-    notes: HashMap<Arc<str>, Note>,
+    notes: BTreeMap<Arc<str>, Note>,
     /// When executors failed, by who created them.
     failures: HashMap<Option<Creator>, VecDeque<Instant>>,
 }
@@ -100,7 +100,7 @@ struct Began {
 pub struct Exits {
     /// How long the end of a driver is awaited that would explain an executor's.
     explained_within: Duration,
-    apps: HashMap<AppKey, Roll>,
+    apps: BTreeMap<AppKey, Roll>,
     history: Vector<Exit>,
     /// How many ends there were.
     noted: u64,

@@ -3,7 +3,7 @@
 //!
 //! Pure: whoever owns this does the reading. A step costs what is due.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -71,9 +71,9 @@ pub(super) struct Lookups {
     entries: BTreeMap<Read, Entry>,
     queue: WorkQueue<Read>,
     /// What each application wants.
-    wanted: HashMap<AppKey, Vec<Read>>,
+    wanted: BTreeMap<AppKey, Vec<Read>>,
     /// How many reads an application's plan waits for.
-    unsettled: HashMap<AppKey, usize>,
+    unsettled: BTreeMap<AppKey, usize>,
 }
 
 impl Lookups {
@@ -255,7 +255,7 @@ impl Lookups {
 }
 
 /// One read less for an application to wait for.
-fn settle(unsettled: &mut HashMap<AppKey, usize>, app: &AppKey) {
+fn settle(unsettled: &mut BTreeMap<AppKey, usize>, app: &AppKey) {
     if let Some(count) = unsettled.get_mut(app) {
         *count = count.saturating_sub(1);
         if *count == 0 {

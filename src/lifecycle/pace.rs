@@ -90,6 +90,8 @@ pub(super) struct Pace {
     ready: HashMap<Arc<str>, Ready>,
     failures: BTreeMap<CrewKey, Pause>,
     writes: BTreeMap<CrewKey, Pause>,
+    /// When each of those may be forgotten.
+    written: VecDeque<(Instant, CrewKey)>,
 }
 
 #[derive(Debug)]
@@ -313,11 +315,19 @@ impl Pace {
         let count = recent.map_or(0, |(count, _)| *count).saturating_add(1);
         let pause = if count > UNPACED { pause(count - UNPACED).min(SLOWEST) } else { Duration::ZERO };
         self.writes.insert(key.clone(), (count, now + pause));
+        self.written.push_back((now + pause + QUIET, key.clone()));
     }
 
-    /// Forgets writes that are long past.
-    pub(super) fn sweep(&mut self, now: Instant) {
-        self.writes.retain(|_, (_, until)| now.saturating_duration_since(*until) < QUIET);
+    /// Forgets writes that are long past, about `most` at a time.
+    pub(super) fn sweep(&mut self, now: Instant, most: usize) {
+        for _ in 0..most {
+            // A pause that was longer than the next ones keeps those for a while.
+            let Some((_, key)) = self.written.pop_front_if(|(until, _)| *until <= now) else { return };
+            let is_quiet = |(_, until): &Pause| now.saturating_duration_since(*until) >= QUIET;
+            if self.writes.get(&key).is_some_and(is_quiet) {
+                self.writes.remove(&key);
+            }
+        }
     }
 
     /// Another replica leads: nothing is to be done any more.

@@ -8,7 +8,7 @@ use imbl::OrdMap;
 use crate::snapshot::{Executor, ExecutorKey};
 
 /// A plan goes through so many executors,
-const EXECUTORS: usize = 8192;
+const EXECUTORS: usize = 4096;
 /// and no further once it has so many actions for them.
 const ACTIONS: usize = 512;
 

@@ -3,8 +3,7 @@
 //!
 //! Pure: the time is an argument. A step costs what is due, and nothing for what waits.
 
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
-use std::hash::Hash;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 /// See the module's text.
@@ -13,30 +12,30 @@ pub struct WorkQueue<K> {
     /// Due, in the order in which they became so. May hold keys that were removed since.
     ready: VecDeque<K>,
     /// Those of `ready` that still count.
-    queued: HashSet<K>,
+    queued: BTreeSet<K>,
     /// Being worked on, and whether they were added meanwhile.
-    in_flight: HashMap<K, bool>,
+    in_flight: BTreeMap<K, bool>,
     delayed: BTreeSet<(Instant, K)>,
     /// When a delayed key is due.
-    due: HashMap<K, Instant>,
+    due: BTreeMap<K, Instant>,
     /// Failures in a row.
-    failures: HashMap<K, u32>,
+    failures: BTreeMap<K, u32>,
 }
 
 impl<K> Default for WorkQueue<K> {
     fn default() -> Self {
         WorkQueue {
             ready: VecDeque::new(),
-            queued: HashSet::new(),
-            in_flight: HashMap::new(),
+            queued: BTreeSet::new(),
+            in_flight: BTreeMap::new(),
             delayed: BTreeSet::new(),
-            due: HashMap::new(),
-            failures: HashMap::new(),
+            due: BTreeMap::new(),
+            failures: BTreeMap::new(),
         }
     }
 }
 
-impl<K: Clone + Eq + Hash + Ord> WorkQueue<K> {
+impl<K: Clone + Ord> WorkQueue<K> {
     /// Makes a key due now, unless it is already. One that is worked on comes again when that is done.
     pub fn add(&mut self, key: K) {
         if let Some(again) = self.in_flight.get_mut(&key) {
