@@ -321,7 +321,7 @@ impl Pace {
     /// Forgets writes that are long past, about `most` at a time.
     pub(super) fn sweep(&mut self, now: Instant, most: usize) {
         for _ in 0..most {
-            // A pause that was longer than the next ones keeps those for a while.
+            // A later write has an entry of its own.
             let Some((_, key)) = self.written.pop_front_if(|(until, _)| *until <= now) else { return };
             let is_quiet = |(_, until): &Pause| now.saturating_duration_since(*until) >= QUIET;
             if self.writes.get(&key).is_some_and(is_quiet) {

@@ -1,0 +1,161 @@
+//! What is done in parts: the order in which things came is kept, and nothing is left out.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods,
+    reason = "a test fails by panicking"
+)]
+
+#[path = "support/office.rs"]
+mod office;
+mod support;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use office::*;
+use spark_usher::lifecycle::cause::Cause;
+use spark_usher::lifecycle::{Action, Answer, Polled, Read, Turn};
+use spark_usher::policy::Finished;
+use spark_usher::snapshot::{Change, Replaced, Sighting};
+use spark_usher::spark::ids::PodKey;
+use support::*;
+
+const MANY: u32 = 5000;
+
+/// Turns as often as the desk asks for it, until it rests; at most so often.
+fn settle(office: &mut Office) -> Vec<Turn> {
+    let mut turns = Vec::new();
+    for _ in 0..200 {
+        let turn = office.after(0);
+        let rests = turn.wake.is_none_or(|wake| wake > office.now().at) && turn.actions.is_empty();
+        turns.push(turn);
+        if rests {
+            return turns;
+        }
+    }
+    panic!("the desk never rests");
+}
+
+fn all(pod: impl Fn(u32) -> PodBuilder) -> Vec<Sighting> {
+    (1..=MANY).map(|id| pod(id).sighting()).collect()
+}
+
+fn listed(office: &mut Office, pods: Vec<Sighting>, version: &str) {
+    office.apply(Change::Replaced(Replaced::Pods(pods)));
+    let now = office.now();
+    office.desk.passed(version, now);
+}
+
+fn there(office: &Office) -> usize {
+    office.desk.snapshot().app("default", APP).map_or(0, |app| app.executors().len())
+}
+
+#[test]
+fn what_comes_after_a_long_list_waits_for_it() {
+    let mut office = Office::open(Finished::Report);
+    listed(&mut office, all(|id| version(running(id), 7)), "10");
+    // The last of the list goes before the list is taken in.
+    office.apply(Change::PodDeleted(version(failed(MANY, 143), 11).sighting()));
+    office.apply(Change::Pod(version(failed(MANY - 1, 137), 12).sighting()));
+    assert!(there(&office) < MANY as usize, "the rest waits");
+    let turns = settle(&mut office);
+    assert!(turns.len() > 3, "in parts");
+    assert_eq!(there(&office), MANY as usize - 1);
+    assert!(office.desk.snapshot().executor("default", &format!("nb-exec-{MANY}")).is_none());
+    office.after(1);
+    let exits: Vec<_> = settle(&mut office).into_iter().flat_map(|turn| turn.exits).collect();
+    assert!(exits.is_empty(), "told in the turn before");
+    let history = office.desk.exits().history().iter().map(|exit| exit.cause).collect::<Vec<_>>();
+    assert_eq!(history.len(), 2, "{history:?}");
+}
+
+#[test]
+fn a_list_that_was_cut_off_takes_nothing_away() {
+    let mut office = Office::open(Finished::Report);
+    listed(&mut office, all(|id| version(running(id), 7)), "10");
+    settle(&mut office);
+    let now = office.now();
+    office.desk.list_begins(now);
+    office.desk.listed(vec![version(running(1), 8).sighting()], now);
+    // It breaks off here, and another one begins.
+    office.desk.list_begins(now);
+    office.desk.listed(all(|id| version(running(id), 9)), now);
+    settle(&mut office);
+    assert_eq!(there(&office), MANY as usize);
+    let now = office.now();
+    office.desk.list_ends(now);
+    office.desk.passed("20", now);
+    settle(&mut office);
+    assert_eq!(there(&office), MANY as usize);
+    assert!(office.desk.exits().history().is_empty());
+}
+
+#[test]
+fn thousands_that_vanished_are_all_told_once() {
+    let mut office = Office::open(Finished::Report);
+    listed(&mut office, all(|id| version(running(id), 7)), "10");
+    settle(&mut office);
+    listed(&mut office, vec![version(running(1), 7).sighting()], "20");
+    let mut told = BTreeMap::new();
+    for _ in 0..60 {
+        office.since += Duration::from_secs(1);
+        for exit in settle(&mut office).into_iter().flat_map(|turn| turn.exits) {
+            assert_eq!(exit.cause, Cause::Vanished);
+            *told.entry(exit.executor.exec_id).or_insert(0) += 1;
+        }
+    }
+    assert_eq!((told.len(), told.values().max()), (MANY as usize - 1, Some(&1)));
+    assert_eq!(there(&office), 1);
+}
+
+#[test]
+fn a_poll_finds_what_is_missing_among_thousands() {
+    let mut office = Office::open(Finished::Report);
+    listed(&mut office, all(|id| version(running(id), 7)), "10");
+    settle(&mut office);
+    office.since += Duration::from_secs(60);
+    settle(&mut office);
+    let mut polled = Polled::default();
+    for id in (1..=MANY).filter(|id| *id != 4711) {
+        polled.see(office.desk.snapshot(), "default", &format!("nb-exec-{id}"), &format!("e{id}"), "7");
+    }
+    let now = office.now();
+    office.desk.polled(Some(polled.complete("30")), now, &office.policies.clone());
+    settle(&mut office);
+    office.since += Duration::from_secs(10);
+    let reads: Vec<Read> = settle(&mut office).into_iter().flat_map(|turn| turn.reads).collect();
+    assert_eq!(reads, [Read::Labelled(PodKey::new("default", "nb-exec-4711"))]);
+    let now = office.now();
+    office.desk.answered(&reads[0], Answer::Absent, now);
+    office.since += Duration::from_secs(1);
+    let exits: Vec<_> = settle(&mut office).into_iter().flat_map(|turn| turn.exits).collect();
+    assert_eq!(exits.iter().map(|exit| exit.executor.exec_id).collect::<Vec<_>>(), [Some(4711)]);
+}
+
+#[test]
+fn every_one_of_thousands_is_dealt_with() {
+    let mut office = Office::open(Finished::Label);
+    // They had ended with their driver before we came.
+    let ended = |id| version(failed(id, 137), 7);
+    let mut pods = all(ended);
+    pods.push(version(driver(), 8).phase("Failed").sighting());
+    listed(&mut office, pods, "10");
+    let mut left: BTreeMap<String, u32> = (1..=MANY).map(|id| (format!("nb-exec-{id}"), id)).collect();
+    for step in 0..1000u32 {
+        office.since += Duration::from_secs(1);
+        let turn = office.after(0);
+        for action in turn.actions.into_iter().flat_map(|(_, actions)| actions) {
+            let Action::Finish { executor, .. } = action else { panic!("{action:?}") };
+            let id = left.remove(executor.name()).unwrap_or_else(|| panic!("{executor} twice"));
+            office.see(&version(failed(id, 137), 100 + step).label("spark-exec-inactive", "true"));
+        }
+        if left.is_empty() {
+            return;
+        }
+    }
+    panic!("{} are left: {:?}", left.len(), left.keys().next());
+}
