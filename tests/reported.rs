@@ -55,15 +55,15 @@ fn mark(through: u64) -> Option<Mark> {
 fn what_the_leader_had_reported_is_not_reported_again_and_what_it_may_have_says_so() {
     // After a graceful stop the mark is its last word.
     let mut office = follower();
-    take_over(&mut office, Found { mark: mark(5), is_released: true, taken: Some(20) });
+    take_over(&mut office, Found { mark: mark(5), was_held: true, is_released: true, taken: Some(20) });
     assert_eq!(told(&mut office), [(2, false)]);
     // Killed: what ended between the mark and the takeover may have been told.
     let mut office = follower();
-    take_over(&mut office, Found { mark: mark(5), is_released: false, taken: Some(20) });
+    take_over(&mut office, Found { mark: mark(5), was_held: true, is_released: false, taken: Some(20) });
     assert_eq!(told(&mut office), [(2, true)]);
     // It was dead by then.
     let mut office = follower();
-    take_over(&mut office, Found { mark: mark(5), is_released: false, taken: Some(8) });
+    take_over(&mut office, Found { mark: mark(5), was_held: true, is_released: false, taken: Some(8) });
     assert_eq!(told(&mut office), [(2, false)]);
     // Our watch shows late what was reported before.
     office.see(&version(running(3), 4));
@@ -76,7 +76,7 @@ fn what_the_leader_had_reported_is_not_reported_again_and_what_it_may_have_says_
     let gap = Some((4, 8));
     take_over(
         &mut office,
-        Found { mark: mark(15).map(|mark| Mark { gap, ..mark }), is_released: true, taken: Some(20) },
+        Found { mark: mark(15).map(|mark| Mark { gap, ..mark }), was_held: true, is_released: true, taken: Some(20) },
     );
     assert_eq!(told(&mut office), [(1, true)]);
 }
@@ -86,6 +86,25 @@ fn a_leader_of_a_version_without_marks_has_told_what_ended_long_enough_ago() {
     let mut office = follower();
     take_over(&mut office, Found::default());
     assert_eq!(told(&mut office), [(2, true)]);
+    // What ended a moment before, and is noted a moment after it let the Lease go, it may have told.
+    let held = Found { was_held: true, is_released: true, taken: Some(20), mark: None };
+    let mut office = follower();
+    take_over(&mut office, held);
+    assert_eq!(told(&mut office), [(2, true)]);
+    office.see(&running(3));
+    office.see(&version(failed(3, 137), 19));
+    office.see(&running(4));
+    office.see(&version(failed(4, 137), 21));
+    assert_eq!(told(&mut office), [(3, true), (4, false)]);
+    // What the first list shows as ended just now it may have been about to tell, and what ended long ago is history.
+    let finished = |id, at: &str| {
+        let mut pod = failed(id, 137);
+        pod.0["status"]["containerStatuses"][0]["state"]["terminated"]["finishedAt"] = at.into();
+        pod
+    };
+    let mut office = fresh(&[driver(), finished(1, "2027-01-15T07:59:55Z"), finished(2, "2027-01-15T07:50:00Z")]);
+    take_over(&mut office, held);
+    assert_eq!(told(&mut office), [(1, true)]);
     // Nobody led: nothing grows old.
     let mut office = Office::open(Finished::Report);
     office.standing = Standing::Leaderless;
@@ -119,20 +138,20 @@ fn what_the_first_list_shows_as_ended_is_history_unless_it_ended_after_the_mark(
     assert_eq!(office.desk.exits().history().len(), 2, "people may ask");
     // All were restarted: exactly what happened meanwhile is news.
     let mut office = fresh(&pods);
-    take_over(&mut office, Found { mark: mark(5), is_released: true, taken: Some(51) });
+    take_over(&mut office, Found { mark: mark(5), was_held: true, is_released: true, taken: Some(51) });
     assert_eq!(told(&mut office), [(2, false)]);
     // Its own mark says that others may know of executors that went before it came.
     let now = office.now();
     let left = office.desk.mark(now).unwrap();
     assert_eq!((left.through, left.gap), (50, Some((5, 50))));
     let mut office = fresh(&pods);
-    take_over(&mut office, Found { mark: mark(5), is_released: false, taken: Some(51) });
+    take_over(&mut office, Found { mark: mark(5), was_held: true, is_released: false, taken: Some(51) });
     assert_eq!(told(&mut office), [(2, true)]);
     // It ended long before the mark and was changed since.
     let mut old = version(failed(3, 137), 12);
     old.0["status"]["containerStatuses"][0]["state"]["terminated"]["finishedAt"] = "2027-01-15T07:00:00Z".into();
     let mut office = fresh(&[driver(), old]);
-    take_over(&mut office, Found { mark: mark(9), is_released: true, taken: Some(51) });
+    take_over(&mut office, Found { mark: mark(9), was_held: true, is_released: true, taken: Some(51) });
     assert_eq!(told(&mut office), [(3, true)]);
 }
 
@@ -285,7 +304,7 @@ fn what_another_leader_has_told_long_ago_is_cleared_up_by_the_next() {
     for _ in 0..700 {
         office.after(1);
     }
-    take_over(&mut office, Found { mark: mark(5), is_released: true, taken: Some(20) });
+    take_over(&mut office, Found { mark: mark(5), was_held: true, is_released: true, taken: Some(20) });
     let turn = office.after(1);
     assert!(turn.exits.is_empty());
     let actions: Vec<_> = turn.actions.iter().flat_map(|(_, actions)| actions).collect();

@@ -260,7 +260,8 @@ impl Candidate {
                     spec.acquire_time = found.and_then(|lease| lease.spec?.acquire_time);
                 } else if !ours {
                     let holder = self.seen.as_ref().and_then(|seen| seen.held.holder.as_ref());
-                    self.found = Some(Found { mark: mark_of(&lease), is_released: holder.is_none(), taken: None });
+                    let (mark, is_released) = (mark_of(&lease), holder.is_none());
+                    self.found = Some(Found { mark, was_held: true, is_released, taken: None });
                 }
                 if ours {
                     self.write_mark(&mut lease);

@@ -435,10 +435,14 @@ impl Exits {
         };
         let led_then = self.last_led.is_some_and(|led| since <= led);
         let Some(mark) = began.found.mark.filter(|_| !plant::is(Bug::MarkIgnored)) else {
-            // A first installation, or a leader of a version without marks.
+            // A first installation, or a leader of a version without marks: what it was about to tell when it went is told
+            // again rather than never.
             let led_on =
                 since <= began.at && self.last_led.is_some_and(|led| led.saturating_duration_since(since) >= takeover);
-            return (!exit.was_over && !led_on).then_some(led_then);
+            let age = exit.at.duration_since(exit.ended_at()).unsigned_abs();
+            let is_history = exit.was_over && !(began.found.was_held && age <= takeover);
+            let before = exit.version().is_none_or(|ended| began.found.taken.is_none_or(|taken| ended <= taken));
+            return (!is_history && !led_on).then_some(led_then || (began.found.was_held && before));
         };
         // It may have been told when it ended, and nobody knows when that was.
         let Some(ended) = exit.version() else { return Some(true) };

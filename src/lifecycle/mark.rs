@@ -66,6 +66,8 @@ impl FromStr for Mark {
 pub struct Found {
     /// The last mark; `None` in a new Lease, and in one of a version that wrote none.
     pub mark: Option<Mark>,
+    /// Whether somebody has led before.
+    pub was_held: bool,
     /// Whether whoever led before released the Lease: then the mark is its last word.
     pub is_released: bool,
     /// The resourceVersion with which the Lease was taken: what ended later, nobody has reported before.

@@ -1,26 +1,52 @@
 //! The system's randomness.
 
+use std::cell::Cell;
+
 use ring::rand::{SecureRandom, SystemRandom};
+
+thread_local! {
+    /// Where a simulation runs: the state of a generator (xorshift64).
+    static SIMULATED: Cell<Option<u64>> = const { Cell::new(None) };
+}
+
+/// For simulations: on this thread all randomness comes from this seed. Never for keys that protect anything.
+pub fn simulate(seed: u64) {
+    SIMULATED.set(Some(seed | 1));
+}
+
+fn fill(bytes: &mut [u8]) {
+    let Some(mut state) = SIMULATED.get() else {
+        // The system's source of randomness fails only where nothing else would work either.
+        let _ = SystemRandom::new().fill(bytes);
+        return;
+    };
+    for byte in bytes {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        [*byte, ..] = (state >> 24).to_le_bytes();
+    }
+    SIMULATED.set(Some(state));
+}
 
 /// So many random bytes, as hex.
 pub fn hex(bytes: usize) -> String {
     let mut random = vec![0; bytes];
-    // The system's source of randomness fails only where nothing else would work either.
-    let _ = SystemRandom::new().fill(&mut random);
+    fill(&mut random);
     random.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Random bytes.
 pub fn bytes<const N: usize>() -> [u8; N] {
     let mut random = [0; N];
-    let _ = SystemRandom::new().fill(&mut random);
+    fill(&mut random);
     random
 }
 
 /// A number.
 pub fn number() -> u64 {
     let mut bytes = [0; 8];
-    let _ = SystemRandom::new().fill(&mut bytes);
+    fill(&mut bytes);
     u64::from_le_bytes(bytes)
 }
 

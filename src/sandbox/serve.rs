@@ -101,22 +101,7 @@ impl Sandbox {
         for address in [options.http, options.https] {
             anyhow::ensure!(address.ip().is_loopback(), "the sandbox listens on loopback only, not on {address}");
         }
-        let (native, minor) = match options.version {
-            Version::V1_36 => ("v1alpha2", 36),
-            Version::V1_37 => ("v1beta1", 37),
-        };
-        let api = Arc::new(Api {
-            store: Store::new(),
-            registry: Registry::new(native),
-            tokens: Tokens::new(),
-            webhooks: Webhooks::default(),
-            minor,
-            bookmarks: options.bookmarks,
-            authorize: options.authorize,
-            enforce_owners: options.enforce_owners,
-            used: Used::default(),
-        });
-        furnish(&api, options);
+        let api = Arc::new(new_api(options));
         let authority = Authority::new("spark-usher sandbox", clock::now()).context("cannot make a CA")?;
         let addresses = [IpAddr::from([127, 0, 0, 1]), options.https.ip()];
         let pair = authority.serve(&["localhost", "kubernetes", "kubernetes.default.svc"], &addresses)?;
@@ -129,32 +114,14 @@ impl Sandbox {
             stop: supervisor.token().clone(),
             drain: Duration::from_millis(100),
         };
-        let routes = |trusts: bool| Router::new().fallback(api::serve).with_state(Door { api: api.clone(), trusts });
-        let (open, closed, also) = (routes(true), routes(false), ending.clone());
+        let (open, closed, also) = (routes(&api, true), routes(&api, false), ending.clone());
         supervisor.spawn("sandbox http", async move { Ok(server::serve_plain(plain, open, DEADLINES, also).await?) });
         let config = Arc::new(Serving::new(certificate).config());
         let metrics = Arc::new(Metrics::new()?);
         supervisor.spawn("sandbox https", async move {
             Ok(server::serve_tls(secure, config, closed, DEADLINES, metrics, ending).await?)
         });
-        let stop = supervisor.token().clone();
-        let (collected, until) = (api.clone(), stop.clone());
-        supervisor.spawn("garbage collector", async move {
-            garbage::run(collected, until).await;
-            Ok(())
-        });
-        if options.run_pods {
-            let (scheduled, until) = (api.clone(), stop.clone());
-            supervisor.spawn("pretend scheduler", async move {
-                scheduler::run(scheduled, until).await;
-                Ok(())
-            });
-            let run = api.clone();
-            supervisor.spawn("pretend kubelet", async move {
-                kubelet::run(run, stop).await;
-                Ok(())
-            });
-        }
+        run_controllers(&api, options, &mut supervisor);
         Ok(Sandbox { api, http, https, authority, supervisor })
     }
 
@@ -229,6 +196,85 @@ impl Sandbox {
     /// Stops it; everything in it is gone.
     pub async fn stop(self) -> anyhow::Result<()> {
         self.supervisor.stop().await
+    }
+}
+
+/// A sandbox without listeners, for simulations: everything in it is on the thread of whoever calls, and so is its time.
+#[derive(Debug)]
+pub struct InProcess {
+    api: Arc<Api>,
+    supervisor: Supervisor,
+}
+
+impl InProcess {
+    /// Starts it.
+    pub fn start(options: &Options) -> InProcess {
+        let api = Arc::new(new_api(options));
+        let mut supervisor = Supervisor::default();
+        run_controllers(&api, options, &mut supervisor);
+        InProcess { api, supervisor }
+    }
+
+    /// Answers requests, all of them as the administrator's.
+    pub fn routes(&self) -> Router {
+        routes(&self.api, true)
+    }
+
+    /// Forgets the changes that watches could still ask for: older ones get a 410.
+    pub fn compact(&self) {
+        self.api.store.compact();
+    }
+
+    /// Stops it; everything in it is gone.
+    pub async fn stop(self) -> anyhow::Result<()> {
+        self.supervisor.stop().await
+    }
+}
+
+fn new_api(options: &Options) -> Api {
+    let (native, minor) = match options.version {
+        Version::V1_36 => ("v1alpha2", 36),
+        Version::V1_37 => ("v1beta1", 37),
+    };
+    let api = Api {
+        store: Store::new(),
+        registry: Registry::new(native),
+        tokens: Tokens::new(),
+        webhooks: Webhooks::default(),
+        minor,
+        bookmarks: options.bookmarks,
+        authorize: options.authorize,
+        enforce_owners: options.enforce_owners,
+        used: Used::default(),
+    };
+    furnish(&api, options);
+    api
+}
+
+/// What answers requests; `trusts` whether whoever comes without a token is the administrator.
+fn routes(api: &Arc<Api>, trusts: bool) -> Router {
+    Router::new().fallback(api::serve).with_state(Door { api: api.clone(), trusts })
+}
+
+/// Starts what acts by itself.
+fn run_controllers(api: &Arc<Api>, options: &Options, supervisor: &mut Supervisor) {
+    let stop = supervisor.token().clone();
+    let (collected, until) = (api.clone(), stop.clone());
+    supervisor.spawn("garbage collector", async move {
+        garbage::run(collected, until).await;
+        Ok(())
+    });
+    if options.run_pods {
+        let (scheduled, until) = (api.clone(), stop.clone());
+        supervisor.spawn("pretend scheduler", async move {
+            scheduler::run(scheduled, until).await;
+            Ok(())
+        });
+        let run = api.clone();
+        supervisor.spawn("pretend kubelet", async move {
+            kubelet::run(run, stop).await;
+            Ok(())
+        });
     }
 }
 

@@ -609,6 +609,7 @@ impl Sim {
         let there = self.truth.lease.clone();
         let found = Found {
             mark: there.as_ref().and_then(|lease| lease.mark),
+            was_held: there.is_some(),
             is_released: there.as_ref().is_some_and(|lease| lease.holder.is_none()),
             taken: None,
         };
