@@ -93,6 +93,10 @@ pub struct Ties {
 /// The annotation of the Lease that holds the [`Mark`].
 pub const REPORTED: &str = "spark-usher.io/reported";
 
+/// The annotation of the Lease that says to which of its `leaseTransitions` the mark belongs. A version without marks leaves
+/// the mark of an earlier leader as it is.
+pub const REPORTED_TERM: &str = "spark-usher.io/reported-term";
+
 /// How long the last report is waited for before the Lease is released.
 const LAST_REPORT: Duration = Duration::from_secs(2);
 
@@ -260,8 +264,10 @@ impl Candidate {
                     spec.acquire_time = found.and_then(|lease| lease.spec?.acquire_time);
                 } else if !ours {
                     let holder = self.seen.as_ref().and_then(|seen| seen.held.holder.as_ref());
-                    let (mark, is_released) = (mark_of(&lease), holder.is_none());
-                    self.found = Some(Found { mark, was_held: true, is_released, taken: None });
+                    // Only the mark of whoever led last is its last word.
+                    let term = found.as_ref().and_then(|lease| lease.spec.as_ref()?.lease_transitions);
+                    let is_released = holder.is_none() && term_of(&lease) == term;
+                    self.found = Some(Found { mark: mark_of(&lease), was_held: true, is_released, taken: None });
                 }
                 if ours {
                     self.write_mark(&mut lease);
@@ -328,8 +334,10 @@ impl Candidate {
     /// Writes what we have reported, for the next leader.
     fn write_mark(&self, lease: &mut Lease) {
         if let Some(mark) = self.mark {
+            let term = lease.spec.as_ref().and_then(|spec| spec.lease_transitions).unwrap_or_default();
             let annotations = lease.metadata.annotations.get_or_insert_default();
             annotations.insert(REPORTED.to_owned(), mark.to_string());
+            annotations.insert(REPORTED_TERM.to_owned(), term.to_string());
         }
     }
 
@@ -381,6 +389,11 @@ impl Candidate {
 /// What the replica that wrote a Lease had reported.
 fn mark_of(lease: &Lease) -> Option<Mark> {
     lease.metadata.annotations.as_ref()?.get(REPORTED)?.parse().ok()
+}
+
+/// To which of the Lease's transitions the mark belongs; `None` where no mark says that.
+fn term_of(lease: &Lease) -> Option<i32> {
+    lease.metadata.annotations.as_ref()?.get(REPORTED_TERM)?.parse().ok()
 }
 
 fn is(error: &kube::Error, code: u16) -> bool {
@@ -485,7 +498,15 @@ mod tests {
         assert!(next.round().await.unwrap());
         let found = next.found.unwrap();
         assert!(found.mark == Some(mark) && found.is_released && found.taken.is_some(), "{found:?}");
+        // A version without marks leads, and leaves the mark as it is: it is not the last word any more.
         next.release().await.unwrap();
+        let (api, election) =
+            (candidate.api.clone(), Election { identity: "third".into(), ..candidate.election.clone() });
+        let mut third = Candidate { api, election, seen: None, ours: None, found: None, mark: None };
+        assert!(third.round().await.unwrap());
+        let found = third.found.unwrap();
+        assert!(found.mark == Some(mark) && found.was_held && !found.is_released, "{found:?}");
+        third.release().await.unwrap();
         candidate.ours = None;
         assert!(candidate.round().await.unwrap());
         asked();

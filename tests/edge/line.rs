@@ -1,0 +1,242 @@
+//! A replica's way to the API server: slow, failing, silent, or cut, as the history says. It sees every request.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::response::Response;
+use bytes::Bytes;
+use futures::StreamExt;
+use axum::http::{HeaderValue, Method, Request, StatusCode, header};
+use kube::Client;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tower::ServiceExt;
+
+/// How the way is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It works.
+    Good,
+    /// Every request is answered so.
+    Refusing(u16),
+    /// No request is answered.
+    Silent,
+    /// No connection can be made.
+    Cut,
+}
+
+/// What a request that changes something found, the moment before it was served.
+#[derive(Clone, Debug)]
+pub struct Write {
+    pub replica: usize,
+    pub method: Method,
+    pub path: String,
+    pub body: Value,
+    /// The object as it was; null where there was none.
+    pub before: Value,
+    pub status: u16,
+    pub at: Instant,
+}
+
+/// Draws from a seed.
+#[derive(Debug)]
+pub struct Dice(u64);
+
+impl Dice {
+    pub fn new(seed: u64) -> Dice {
+        Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+    }
+
+    pub fn draw(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 >> 11
+    }
+
+    /// A number below another.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.draw() % bound
+    }
+
+    /// Once in so many times.
+    pub fn once_in(&mut self, times: u64) -> bool {
+        self.below(times) == 0
+    }
+}
+
+/// What goes over the way.
+#[derive(Debug)]
+pub struct Line {
+    replica: usize,
+    state: watch::Sender<State>,
+    /// Changes when watches are cut.
+    cuts: watch::Sender<u64>,
+    /// How late watches are.
+    late: Mutex<Duration>,
+    dice: Mutex<Dice>,
+    /// Requests by what they are: `GET pods`, `LIST pods`, …
+    pub requests: Mutex<BTreeMap<String, usize>>,
+    writes: Arc<Mutex<Vec<Write>>>,
+}
+
+impl Line {
+    pub fn new(replica: usize, seed: u64, writes: Arc<Mutex<Vec<Write>>>) -> Arc<Line> {
+        Arc::new(Line {
+            replica,
+            state: watch::channel(State::Good).0,
+            cuts: watch::channel(0).0,
+            late: Mutex::new(Duration::ZERO),
+            dice: Mutex::new(Dice::new(seed)),
+            requests: Mutex::default(),
+            writes,
+        })
+    }
+
+    pub fn set(&self, state: State) {
+        self.state.send_replace(state);
+        if state != State::Good {
+            self.cut_watches();
+        }
+    }
+
+    pub fn is_good(&self) -> bool {
+        *self.state.borrow() == State::Good && self.late.lock().unwrap().is_zero()
+    }
+
+    /// Watches end as they do when a connection breaks.
+    pub fn cut_watches(&self) {
+        self.cuts.send_modify(|cuts| *cuts += 1);
+    }
+
+    pub fn set_late(&self, late: Duration) {
+        *self.late.lock().unwrap() = late;
+    }
+
+    /// A client that goes this way.
+    pub fn client(self: &Arc<Self>, routes: Router) -> Client {
+        let line = self.clone();
+        let service = tower::service_fn(move |request: Request<kube::client::Body>| {
+            let (line, routes) = (line.clone(), routes.clone());
+            async move { line.serve(routes, request).await }
+        });
+        Client::new(service, "default")
+    }
+
+    fn count(&self, method: &Method, path: &str, query: &str) -> bool {
+        let is_watch = query.contains("watch=1") || query.contains("watch=true");
+        let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
+        let at = parts.iter().position(|part| *part == "namespaces").map_or(0, |at| at + 2);
+        let kind = if at > 0 && parts.len() > at { parts[at] } else { parts.last().unwrap_or(&"") };
+        let is_list = *method == Method::GET && parts.last() == Some(&kind);
+        let verb = match (is_watch, is_list) {
+            (true, _) => "WATCH",
+            (_, true) => "LIST",
+            _ => method.as_str(),
+        };
+        *self.requests.lock().unwrap().entry(format!("{verb} {kind}")).or_default() += 1;
+        is_watch
+    }
+
+    async fn serve(&self, routes: Router, request: Request<kube::client::Body>) -> std::io::Result<Response> {
+        let (parts, body) = request.into_parts();
+        let path = parts.uri.path().to_owned();
+        let is_watch = self.count(&parts.method, &path, parts.uri.query().unwrap_or_default());
+        let (pause, lost) = {
+            let mut dice = self.dice.lock().unwrap();
+            let pause = if dice.once_in(50) { dice.below(3000) } else { dice.below(30) };
+            (Duration::from_millis(pause), dice.once_in(200))
+        };
+        tokio::time::sleep(pause).await;
+        let mut state = self.state.subscribe();
+        match *state.borrow_and_update() {
+            State::Good => {}
+            State::Refusing(code) => return Ok(refused(code)),
+            State::Cut => return Err(std::io::ErrorKind::ConnectionRefused.into()),
+            State::Silent => {}
+        }
+        if *self.state.borrow() == State::Silent {
+            let _ = state.wait_for(|state| *state != State::Silent).await;
+            return Err(std::io::ErrorKind::ConnectionReset.into());
+        }
+        let body = axum::body::to_bytes(Body::new(body), usize::MAX).await.unwrap_or_default();
+        let changes = parts.method != Method::GET;
+        let before = if changes { get(&routes, &path).await } else { Value::Null };
+        let mut forward = Request::from_parts(parts.clone(), Body::from(body.clone()));
+        forward.headers_mut().insert(header::HOST, HeaderValue::from_static("localhost"));
+        let Ok::<Response, Infallible>(response) = routes.oneshot(forward).await;
+        if changes {
+            let (replica, method) = (self.replica, parts.method);
+            let body = serde_json::from_slice(&body).unwrap_or_default();
+            let (status, at) = (response.status().as_u16(), Instant::now());
+            self.writes.lock().unwrap().push(Write { replica, method, path, body, before, status, at });
+        }
+        if lost {
+            return Err(std::io::ErrorKind::ConnectionReset.into()); // It was done, and the answer is lost.
+        }
+        if !is_watch {
+            return Ok(response);
+        }
+        let (parts, body) = response.into_parts();
+        Ok(Response::from_parts(parts, self.watched(body)))
+    }
+
+    /// The body of a watch: late, and cut where the history says so.
+    fn watched(&self, body: Body) -> Body {
+        let cuts = self.cuts.subscribe();
+        let late = *self.late.lock().unwrap();
+        let stream = futures::stream::unfold((body.into_data_stream(), cuts), move |(mut body, mut cuts)| async move {
+            let chunk: Option<Result<Bytes, std::io::Error>> = tokio::select! {
+                biased;
+                _ = cuts.changed() => None,
+                chunk = body.next() => chunk.map(|chunk| chunk.map_err(std::io::Error::other)),
+            };
+            if !late.is_zero() {
+                tokio::time::sleep(late).await;
+            }
+            Some((chunk?, (body, cuts)))
+        });
+        Body::from_stream(stream)
+    }
+}
+
+/// A client without a way to go.
+pub fn direct(routes: Router) -> Client {
+    let service = tower::service_fn(move |request: Request<kube::client::Body>| {
+        let routes = routes.clone();
+        async move {
+            let (parts, body) = request.into_parts();
+            let mut forward = Request::from_parts(parts, Body::new(body));
+            forward.headers_mut().insert(header::HOST, HeaderValue::from_static("localhost"));
+            routes.oneshot(forward).await
+        }
+    });
+    Client::new(service, "default")
+}
+
+/// An object as the API server has it now; null where it has none.
+pub async fn get(routes: &Router, path: &str) -> Value {
+    let path = path.trim_end_matches("/status");
+    let request = Request::get(path).header(header::HOST, "localhost").body(Body::empty()).unwrap();
+    let Ok::<Response, Infallible>(response) = routes.clone().oneshot(request).await;
+    if !response.status().is_success() {
+        return Value::Null;
+    }
+    let body = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
+    serde_json::from_slice(&body).unwrap_or_default()
+}
+
+fn refused(code: u16) -> Response {
+    let reason = if code == 429 { "TooManyRequests" } else { "InternalError" };
+    let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason,
+        "message": "the history says so"});
+    let mut response = Response::new(Body::from(status.to_string()));
+    *response.status_mut() = StatusCode::from_u16(code).unwrap();
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
