@@ -20,9 +20,10 @@ use jiff::Timestamp;
 use office::*;
 use spark_usher::lifecycle::cause::Cause;
 use spark_usher::lifecycle::mark::{Found, Mark};
-use spark_usher::lifecycle::{Action, Answer, Desk, Exit, Settings, Standing};
+use spark_usher::lifecycle::{Action, Answer, Desk, Exit, Polled, Read, Settings, Standing};
 use spark_usher::policy::Finished;
 use spark_usher::snapshot::{Change, Replaced, ServedApis};
+use spark_usher::spark::ids::PodKey;
 use support::*;
 
 /// A follower that has seen two executors run and end, at the versions 5 and 9, a minute apart.
@@ -326,4 +327,96 @@ fn what_is_found_out_after_the_last_word_does_not_change_it() {
     office.desk.answered(&look, Answer::Absent, now);
     assert!(office.after(1).exits.is_empty());
     assert_eq!(office.desk.mark(now), Some(last));
+}
+
+#[test]
+fn an_end_that_a_look_showed_before_the_watch_may_be_told_by_the_next_leader_too() {
+    let mut office = Office::open(Finished::Report);
+    office.see(&version(driver(), 2));
+    office.see(&version(running(1), 3));
+    office.after(60);
+    let mut polled = Polled::default();
+    polled.see(office.desk.snapshot(), "default", "nb-driver", DRIVER_UID, "2");
+    polled.see(office.desk.snapshot(), "default", "nb-exec-1", "e1", "9");
+    let now = office.now();
+    office.desk.polled(Some(polled.complete("40")), now, &office.policies.clone());
+    office.after(10);
+    let now = office.now();
+    let look = Read::Labelled(PodKey::new("default", "nb-exec-1"));
+    office.desk.answered(&look, Answer::Sighting(version(failed(1, 137), 9).sighting()), now);
+    assert_eq!(told(&mut office), [(1, false)]);
+    // The watch has come up to 3 only, and the end is told.
+    let now = office.now();
+    let mark = office.desk.mark(now).unwrap();
+    assert_eq!((mark.through, mark.covers(9), mark.covers(10)), (3, None, Some(false)));
+    let mut next = fresh(&[driver(), version(failed(1, 137), 9)]);
+    take_over(&mut next, Found { mark: Some(mark), was_held: true, is_released: true, taken: Some(51) });
+    assert_eq!(told(&mut next), [(1, true)]);
+}
+
+#[test]
+fn what_a_killed_leader_may_have_told_stays_in_doubt_until_the_next_has_seen_it() {
+    let mut office = Office::open(Finished::Report);
+    office.standing = Standing::Led;
+    office.see(&version(driver(), 2));
+    office.see(&version(running(1), 7));
+    office.after(5);
+    // It takes over, and its watch is late: it has not seen that 1 ended at 9.
+    take_over(&mut office, Found { mark: mark(5), was_held: true, is_released: false, taken: Some(20) });
+    office.after(3);
+    let now = office.now();
+    let left = office.desk.mark(now).unwrap();
+    assert_eq!((left.through, left.covers(9), left.covers(21)), (7, None, Some(false)));
+    let mut next = fresh(&[driver(), version(failed(1, 137), 9)]);
+    take_over(&mut next, Found { mark: Some(left), was_held: true, is_released: true, taken: Some(51) });
+    assert_eq!(told(&mut next), [(1, true)]);
+    // Once its watch has passed that, it has told all of it.
+    office.see(&version(failed(1, 137), 9));
+    let now = office.now();
+    office.desk.passed("20", now);
+    assert_eq!(told(&mut office), [(1, true)]);
+    let now = office.now();
+    assert_eq!(office.desk.mark(now).unwrap().covers(9), Some(true));
+}
+
+#[test]
+fn an_end_that_only_a_poll_has_shown_may_be_told_by_the_next_leader_too() {
+    let mut office = Office::open(Finished::Report);
+    office.see(&version(driver(), 2));
+    office.see(&version(running(1), 3));
+    office.after(60);
+    let mut polled = Polled::default();
+    polled.see(office.desk.snapshot(), "default", "nb-driver", DRIVER_UID, "2");
+    let now = office.now();
+    office.desk.polled(Some(polled.complete("40")), now, &office.policies.clone());
+    office.after(10);
+    let now = office.now();
+    office.desk.answered(&Read::Labelled(PodKey::new("default", "nb-exec-1")), Answer::Absent, now);
+    assert_eq!(told(&mut office), [(1, false)]);
+    // Others will see its deletion, as of a version up to the poll's.
+    let now = office.now();
+    let mark = office.desk.mark(now).unwrap();
+    assert_eq!((mark.through, mark.covers(40), mark.covers(41)), (3, None, Some(false)));
+}
+
+#[test]
+fn a_leader_whose_watch_has_lost_something_says_of_what_others_may_know_more() {
+    let mut office = Office::open(Finished::Report);
+    office.see(&version(driver(), 2));
+    office.after(1);
+    // Executor 1 came and went while the watch was away: nobody here has seen it.
+    office.apply(Change::Replaced(Replaced::Pods(vec![version(driver(), 2).sighting()])));
+    let now = office.now();
+    office.desk.passed("30", now);
+    office.after(2);
+    let now = office.now();
+    let mark = office.desk.mark(now).unwrap();
+    assert_eq!((mark.through, mark.gap), (30, Some((2, 30))));
+    let mut next = follower();
+    take_over(&mut next, Found { mark: Some(mark), was_held: true, is_released: true, taken: Some(40) });
+    assert!(told(&mut next).iter().all(|(_, perhaps)| *perhaps));
+    // Long after nobody knows more any more.
+    office.after(601);
+    let now = office.now();
+    assert_eq!(office.desk.mark(now).unwrap().gap, None);
 }

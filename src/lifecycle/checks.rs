@@ -57,6 +57,11 @@ impl Polled {
         self
     }
 
+    /// The list's own resourceVersion.
+    pub(super) fn version(&self) -> &str {
+        &self.version
+    }
+
     /// How many pods there are.
     pub fn len(&self) -> usize {
         self.present.len()

@@ -121,6 +121,12 @@ pub struct Exits {
     first_list: Option<Instant>,
     /// and as of which resourceVersion.
     first_version: Option<u64>,
+    /// The newest list or poll was as of this resourceVersion: what it did not have had gone by then.
+    newest_list: Option<u64>,
+    /// The newest end that was told, and when: a look by name may have shown it before the watch does.
+    newest_told: Option<(Instant, u64)>,
+    /// Between these resourceVersions nothing was seen, and when that was found out.
+    unseen: Option<(Instant, (u64, u64))>,
     /// When another replica was last seen to lead.
     last_led: Option<Instant>,
     began: Option<Began>,
@@ -145,6 +151,23 @@ impl Exits {
     /// The first list was as of this resourceVersion.
     pub(super) fn first_listed(&mut self, version: &str) {
         self.first_version = version.parse().ok();
+    }
+
+    /// Pods were listed, or polled, as of a resourceVersion.
+    pub(super) fn list_as_of(&mut self, version: &str) {
+        self.newest_list = version.parse().ok().max(self.newest_list);
+    }
+
+    /// The watch had shown everything up to a resourceVersion, and then pods were listed as of another: who came and went
+    /// between them was not seen.
+    pub(super) fn relisted(&mut self, before: &str, version: &str, now: Instant) {
+        if let (Ok(before), Ok(version)) = (before.parse(), version.parse())
+            && before < version
+        {
+            let unseen = self.unseen.filter(|(at, _)| now.saturating_duration_since(*at) < KEPT_UNTOLD);
+            let gap = unseen.map_or((before, version), |(_, gap)| wider(gap, (before, version)));
+            self.unseen = Some((now, gap));
+        }
     }
 
     /// This replica leads from now on, after another one or as the first.
@@ -414,6 +437,9 @@ impl Exits {
                 for _ in 0..most {
                     let Some((since, exit)) = self.pop_untold() else { break };
                     if let Some(perhaps_told) = self.was_told(since, &exit, takeover) {
+                        let newest = self.newest_told.map(|(_, newest)| newest);
+                        let ended = exit.version().or(self.newest_list);
+                        self.newest_told = ended.max(newest).map(|newest| (now, newest));
                         told.push(Exit { perhaps_told, ..exit });
                     }
                 }
@@ -486,7 +512,17 @@ impl Exits {
             own.into_iter().chain(found.gap).reduce(wider)
         });
         let unsure = unsure.filter(|unsure| *unsure <= position).map(|unsure| (unsure.saturating_sub(1), position));
-        let gap = gap.into_iter().chain(unsure).reduce(wider);
+        // Others may have seen it, and keep it for so long.
+        let unseen = self.unseen.filter(|(at, _)| now.at.saturating_duration_since(*at) < KEPT_UNTOLD);
+        let told = self.newest_told.filter(|(at, _)| now.at.saturating_duration_since(*at) < KEPT_UNTOLD);
+        let ahead = told.map(|(_, newest)| (through, newest)).filter(|(through, newest)| newest > through);
+        // What whoever crashed before us may have told is in doubt until our watch has shown it.
+        let crashed = lately(KEPT_UNTOLD).filter(|began| began.found.was_held && !began.found.is_released);
+        let doubt = crashed
+            .and_then(|began| Some((began.found.mark.map_or(0, |mark| mark.through), began.found.taken?)))
+            .filter(|(_, taken)| *taken > through);
+        let gaps = gap.into_iter().chain(unsure).chain(unseen.map(|(_, gap)| gap));
+        let gap = gaps.chain(ahead).chain(doubt).reduce(wider);
         Mark { through: through.max(before), at: now.wall, gap }
     }
 

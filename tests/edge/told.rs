@@ -17,17 +17,24 @@ pub struct Line {
 
 /// See the module's text.
 #[derive(Clone, Debug)]
-pub struct Told(pub Arc<Mutex<Vec<Line>>>, pub Arc<Mutex<Vec<String>>>, Instant);
+pub struct Told {
+    pub lines: Arc<Mutex<Vec<Line>>>,
+    /// The whole log, where somebody wants to read it.
+    pub log: Option<Arc<Mutex<Vec<String>>>>,
+    began: Instant,
+}
 
 impl Told {
     pub fn new() -> Told {
-        Told(Arc::default(), Arc::default(), Instant::now())
+        let log = std::env::var_os("LOGS").map(|_| Arc::default());
+        Told { lines: Arc::default(), log, began: Instant::now() }
     }
 }
 
 #[derive(Default)]
 struct Fields {
-    message: String,
+    is_end: bool,
+    is_whole: bool,
     all: String,
     line: Line,
 }
@@ -35,12 +42,13 @@ struct Fields {
 impl Visit for Fields {
     fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
         use std::fmt::Write;
-        let text = format!("{value:?}");
-        let _ = write!(self.all, "{}={text} ", field.name());
+        if self.is_whole {
+            let _ = write!(self.all, "{}={value:?} ", field.name());
+        }
         match field.name() {
-            "message" => self.message = text,
-            "uid" => self.line.uid = text.trim_matches('"').to_owned(),
-            "cause" => self.line.cause = text,
+            "message" => self.is_end = format!("{value:?}") == "executor ended",
+            "uid" => self.line.uid = format!("{value:?}").trim_matches('"').to_owned(),
+            "cause" => self.line.cause = format!("{value:?}"),
             "perhaps_told" => self.line.perhaps = true,
             _ => {}
         }
@@ -49,15 +57,18 @@ impl Visit for Fields {
 
 impl<S: tracing::Subscriber> Layer<S> for Told {
     fn on_event(&self, event: &tracing::Event<'_>, _: Context<'_, S>) {
-        let mut fields = Fields::default();
-        event.record(&mut fields);
-        if fields.message == "executor ended" {
-            fields.line.at = Some(Instant::now());
-            self.0.lock().unwrap().push(fields.line.clone());
+        let is_ours = event.metadata().target().starts_with("spark_usher");
+        if !is_ours || (self.log.is_none() && event.metadata().level() > &tracing::Level::INFO) {
+            return;
         }
-        if event.metadata().target().starts_with("spark_usher") {
-            let at = Instant::now().duration_since(self.2).as_secs_f64();
-            self.1.lock().unwrap().push(format!("{at:8.2} log {}", fields.all));
+        let mut fields = Fields { is_whole: self.log.is_some(), ..Fields::default() };
+        event.record(&mut fields);
+        if let Some(log) = &self.log {
+            let at = self.began.elapsed().as_secs_f64();
+            log.lock().unwrap().push(format!("{at:8.2} log {}", fields.all));
+        }
+        if fields.is_end {
+            self.lines.lock().unwrap().push(Line { at: Some(Instant::now()), ..fields.line });
         }
     }
 }

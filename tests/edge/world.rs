@@ -101,6 +101,7 @@ pub struct Life {
     pub began: Instant,
     pub ended: Option<Instant>,
     pub gone: Option<Instant>,
+    pub code: i32,
     /// Replicas that had it in their picture while it lived.
     pub known_by: Vec<usize>,
 }
@@ -269,7 +270,7 @@ impl World {
         }
         let began = Instant::now();
         self.note(format!("{name} of driver-{app} begins, uid {uid}"));
-        self.lives.insert(uid, Life { name, app, owned, began, ended: None, gone: None, known_by: Vec::new() });
+        self.lives.insert(uid, Life { name, app, owned, began, ended: None, gone: None, code: 0, known_by: Vec::new() });
     }
 
     /// An executor that is still there; one that lives, or one that ended.
@@ -289,7 +290,8 @@ impl World {
             "imageID": "", "ready": false, "restartCount": 0, "state": {"terminated": {"exitCode": code}}}]}))
         .await;
         self.note(format!("{name} ends with {code}"));
-        self.lives.get_mut(&uid).unwrap().ended = Some(Instant::now());
+        let life = self.lives.get_mut(&uid).unwrap();
+        (life.ended, life.code) = (Some(Instant::now()), code);
     }
 
     async fn delete_executor(&mut self, lives: bool) {
@@ -363,7 +365,7 @@ impl World {
         self.note(format!("watches are cut{}", if compact { ", and what they missed is forgotten" } else { "" }));
     }
 
-    /// What goes on by itself: kubelets let go of pods, replicas come, ways are mended; and what is there is noted.
+    /// What goes on by itself: kubelets let go of pods, replicas come, ways are mended; and who knows whom is noted.
     pub async fn tick(&mut self) {
         let now = Instant::now();
         while let Some(at) = self.coming.iter().position(|at| *at <= now) {

@@ -27,6 +27,7 @@ impl Desk {
         }
         if let Some(polled) = polled.filter(|_| self.is_complete()) {
             let delta = Habits::default().missing_after.min(policies.lifecycle.poll);
+            self.exits.list_as_of(polled.version());
             self.checks.judge(polled, delta, now);
             self.judge();
             self.store.refreshed(now.wall);

@@ -146,10 +146,15 @@ impl Desk {
     }
 
     fn up_to(&mut self, version: &str, now: Now) {
-        if self.position.replace(version.into()).is_none() {
+        let before = self.position.replace(version.into());
+        if before.is_none() {
             self.exits.first_listed(version);
         }
         if std::mem::take(&mut self.list_came) {
+            self.exits.list_as_of(version);
+            if let Some(before) = before {
+                self.exits.relisted(&before, version, now.at);
+            }
             self.checks.listed(version, now.at);
             self.conclude(now);
         } else {
