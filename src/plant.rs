@@ -1,90 +1,111 @@
-//! Bugs on purpose, so that `tests/simulation.rs` can show that it would find them.
+//! Bugs on purpose, so that `tests/simulation.rs`, and `tests/edge_simulation.rs` for those of the edge, can show that they
+//! would find them.
 //!
 //! In a release build there are none: [`is`] is `false` and the code behind it is not compiled in. In a debug build a test
 //! plants one for its own thread.
 
 macro_rules! bugs {
-    ($($(#[doc = $doc:literal])+ $name:ident;)+) => {
+    (
+        core { $($(#[doc = $doc:literal])+ $name:ident;)+ }
+        edge { $($(#[doc = $edge_doc:literal])+ $edge_name:ident;)+ }
+    ) => {
         /// A bug that can be planted.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Bug {
             $($(#[doc = $doc])+ $name,)+
+            $($(#[doc = $edge_doc])+ $edge_name,)+
         }
 
         impl Bug {
-            /// All of them.
-            pub const ALL: &'static [Bug] = &[$(Bug::$name,)+];
+            /// Those that histories of the core find.
+            pub const CORE: &'static [Bug] = &[$(Bug::$name,)+];
+            /// Those that histories of whole replicas find.
+            pub const EDGE: &'static [Bug] = &[$(Bug::$edge_name,)+];
         }
     };
 }
 
 bugs! {
-    /// A deletion is believed by name, whatever the uid.
-    GoneByName;
-    /// An older sighting replaces a newer one.
-    OldNewsBelieved;
-    /// What a list does not have is gone, and nobody looks.
-    AbsentIsGone;
-    /// What a poll has in another version is not read again.
-    PollJudgesPresenceOnly;
-    /// Nobody polls.
-    NeverPolls;
-    /// An executor that ended and went between two batches is not news.
-    EndLostInBatch;
-    /// An executor whose label is taken off counts as deleted.
-    UnlabelledIsDeleted;
-    /// An executor is labelled or deleted before its end is told.
-    ActsBeforeTelling;
-    /// An executor that ends with its driver counts as failed by the application.
-    DriverLostIsError;
-    /// A new leader does not look at what was reported before.
-    MarkIgnored;
-    /// An executor that went without a final state is not news.
-    DepartureIgnored;
-    /// It is forgotten at once which executors were told.
-    CacheForgotten;
-    /// A failed check of a missing executor is not tried again.
-    CheckNotRetried;
-    /// A failed action is not tried again, not even by the minute.
-    ActionNotRetried;
-    /// There is no grace while the driver lives.
-    NoGrace;
-    /// The application's own intervals do not lengthen the grace.
-    GraceIgnoresConf;
-    /// The grace is counted from the pod's own times by the wall clock.
-    GraceByWallClock;
-    /// A grace counts time in which neither we nor the driver could see anything.
-    GraceCountsOutages;
-    /// Addresses of drivers are looked for by every replica, all of them, and every minute.
-    AddressesNeverRest;
-    /// A watch that is late is started again, and again.
-    LateIsLost;
-    /// Where nothing is known of a driver it counts as gone.
-    UnknownIsGone;
-    /// Executors that run and are being deleted count as finished.
-    RunningIsFinished;
-    /// The driver's habit of keeping finished executors is ignored.
-    KeepsIgnored;
-    /// Failures that the application caused are not kept for people to look at.
-    FailedNotKept;
-    /// Executors that are labelled already are labelled again.
-    InactiveIgnored;
-    /// The annotation that asks to be left alone is ignored.
-    SkipIgnored;
-    /// What a follower noted is dropped.
-    FollowerForgets;
-    /// A lease counts as over a quarter too early.
-    LeaseTakenEarly;
-    /// A leader acts as long as the lease lasts, and half as long again.
-    LeaderActsTooLong;
-    /// Writes of the lease carry no resourceVersion. (Planted in the simulator's API calls.)
-    LeaseUnguarded;
-    /// Writes carry no uid. (Planted in the simulator's API calls.)
-    WriteByName;
-    /// Writes carry no resourceVersion. (Planted in the simulator's API calls.)
-    WriteUnguarded;
-    /// Actions are begun without a look at the leadership. (Planted in the simulator's API calls.)
-    LeadershipNotChecked;
+    core {
+        /// A deletion is believed by name, whatever the uid.
+        GoneByName;
+        /// An older sighting replaces a newer one.
+        OldNewsBelieved;
+        /// What a list does not have is gone, and nobody looks.
+        AbsentIsGone;
+        /// What a poll has in another version is not read again.
+        PollJudgesPresenceOnly;
+        /// Nobody polls.
+        NeverPolls;
+        /// An executor that ended and went between two batches is not news.
+        EndLostInBatch;
+        /// An executor whose label is taken off counts as deleted.
+        UnlabelledIsDeleted;
+        /// An executor is labelled or deleted before its end is told.
+        ActsBeforeTelling;
+        /// An executor that ends with its driver counts as failed by the application.
+        DriverLostIsError;
+        /// A new leader does not look at what was reported before.
+        MarkIgnored;
+        /// An executor that went without a final state is not news.
+        DepartureIgnored;
+        /// It is forgotten at once which executors were told.
+        CacheForgotten;
+        /// A failed check of a missing executor is not tried again.
+        CheckNotRetried;
+        /// A failed action is not tried again, not even by the minute.
+        ActionNotRetried;
+        /// There is no grace while the driver lives.
+        NoGrace;
+        /// The application's own intervals do not lengthen the grace.
+        GraceIgnoresConf;
+        /// The grace is counted from the pod's own times by the wall clock.
+        GraceByWallClock;
+        /// A grace counts time in which neither we nor the driver could see anything.
+        GraceCountsOutages;
+        /// Addresses of drivers are looked for by every replica, all of them, and every minute.
+        AddressesNeverRest;
+        /// A watch that is late is started again, and again.
+        LateIsLost;
+        /// Where nothing is known of a driver it counts as gone.
+        UnknownIsGone;
+        /// Executors that run and are being deleted count as finished.
+        RunningIsFinished;
+        /// The driver's habit of keeping finished executors is ignored.
+        KeepsIgnored;
+        /// Failures that the application caused are not kept for people to look at.
+        FailedNotKept;
+        /// Executors that are labelled already are labelled again.
+        InactiveIgnored;
+        /// The annotation that asks to be left alone is ignored.
+        SkipIgnored;
+        /// What a follower noted is dropped.
+        FollowerForgets;
+        /// A lease counts as over a quarter too early.
+        LeaseTakenEarly;
+        /// A leader acts as long as the lease lasts, and half as long again.
+        LeaderActsTooLong;
+        /// Writes of the lease carry no resourceVersion. (Planted in the simulator's API calls.)
+        LeaseUnguarded;
+        /// Writes carry no uid. (Planted in the simulator's API calls.)
+        WriteByName;
+        /// Writes carry no resourceVersion. (Planted in the simulator's API calls.)
+        WriteUnguarded;
+        /// Actions are begun without a look at the leadership. (Planted in the simulator's API calls.)
+        LeadershipNotChecked;
+    }
+    edge {
+        /// The Lease is released without the last word about what was told.
+        LastWordNotWritten;
+        /// Ends that a look or a poll has shown before the watch are not in doubt for the next leader.
+        AheadNotMarked;
+        /// An answer that did not come counts as one that there is no such pod.
+        ErrorIsAbsent;
+        /// A Lease that cannot be read or written counts as ours.
+        LeaseErrorsIgnored;
+        /// What was noted of an end is told by followers too.
+        FollowersTell;
+    }
 }
 
 #[cfg(debug_assertions)]

@@ -24,6 +24,7 @@ use std::time::Duration;
 use edge::told::Told;
 use edge::world::World;
 use jiff::Timestamp;
+use spark_usher::plant::{Bug, plant};
 use spark_usher::policy::Finished;
 use spark_usher::runtime::{clock, random};
 use tokio::time::Instant;
@@ -34,8 +35,7 @@ const GRACE: Duration = Duration::from_secs(120);
 
 /// Plays one history; what is wrong with it, if anything is, and the history.
 fn play(seed: u64) -> (Vec<String>, Vec<String>) {
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
     let told = runtime.block_on(async { Told::new() });
     let subscriber = tracing_subscriber::registry().with(told.clone());
     let guard = tracing::subscriber::set_default(subscriber);
@@ -66,7 +66,10 @@ fn play(seed: u64) -> (Vec<String>, Vec<String>) {
             for write in world.writes.lock().unwrap().iter() {
                 let at = (write.at - world.began).as_secs_f64();
                 let what = if write.path.contains("/leases") { &write.body } else { &write.before["metadata"] };
-                history.push(format!("{at:8.2} write {} {} {} {} {what}", write.replica, write.status, write.method, write.path));
+                history.push(format!(
+                    "{at:8.2} write {} {} {} {} {what}",
+                    write.replica, write.status, write.method, write.path
+                ));
             }
         }
         world.stop().await;
@@ -154,12 +157,34 @@ async fn judge(world: &World) -> Vec<String> {
 
 #[test]
 fn histories_of_whole_replicas_hold() {
-    let seeds: u64 = std::env::var("SEEDS").map_or(16, |seeds| seeds.parse().unwrap());
+    let seeds: u64 = std::env::var("SEEDS").map_or(8, |seeds| seeds.parse().unwrap());
     let from: u64 = std::env::var("FROM").map_or(1, |from| from.parse().unwrap());
     for seed in from..from + seeds {
         let (wrong, history) = play(seed);
         assert!(wrong.is_empty(), "seed {seed}: {wrong:#?}\n{}", history.join("\n"));
     }
+}
+
+/// So many histories are tried for each bug.
+const ENOUGH: u64 = 40;
+
+#[test]
+fn every_bug_that_is_planted_at_the_edge_is_found() {
+    if !cfg!(debug_assertions) {
+        println!("SKIPPED: a release build has no planted bugs");
+        return;
+    }
+    let mut missed = Vec::new();
+    for bug in Bug::EDGE {
+        plant(Some(*bug));
+        let found = (1..=ENOUGH).find_map(|seed| Some((seed, play(seed).0.into_iter().next()?)));
+        plant(None);
+        match found {
+            Some((seed, wrong)) => println!("{bug:?}: seed {seed}: {}", wrong.chars().take(200).collect::<String>()),
+            None => missed.push(bug),
+        }
+    }
+    assert!(missed.is_empty(), "not found in {ENOUGH} histories: {missed:?}");
 }
 
 #[test]

@@ -380,6 +380,20 @@ fn what_a_killed_leader_may_have_told_stays_in_doubt_until_the_next_has_seen_it(
 }
 
 #[test]
+fn who_stops_before_it_has_led_leaves_the_mark_of_others_as_it_is() {
+    let mut office = follower();
+    let now = office.now();
+    assert!(office.desk.close(now).is_empty());
+    assert_eq!(office.desk.mark(now), None);
+    let mut office = follower();
+    take_over(&mut office, Found { mark: mark(5), was_held: true, is_released: true, taken: Some(20) });
+    office.after(1);
+    let now = office.now();
+    office.desk.close(now);
+    assert_eq!(office.desk.mark(now).map(|mark| mark.through), Some(9));
+}
+
+#[test]
 fn an_end_that_only_a_poll_has_shown_may_be_told_by_the_next_leader_too() {
     let mut office = Office::open(Finished::Report);
     office.see(&version(driver(), 2));

@@ -8,6 +8,7 @@ use serde::Deserialize;
 use super::limit::Priority;
 use super::view::{Seen, View, resource};
 use crate::lifecycle::{Answer, Read};
+use crate::plant::{self, Bug};
 use crate::snapshot::{Conf, DriverPod, Sighting};
 use crate::spark::conf::AppConf;
 use crate::spark::labels;
@@ -81,7 +82,7 @@ pub(super) async fn read(client: kube::Client, read: &Read) -> Answer {
         Ok(Err(error)) => {
             let error: kube::Error = error;
             tracing::debug!(?read, %error, "cannot be read; tried again");
-            Answer::Failed
+            if plant::is(Bug::ErrorIsAbsent) { Answer::Absent } else { Answer::Failed }
         }
         Err(_) => Answer::Failed,
     }

@@ -281,6 +281,11 @@ impl Loop {
 
     /// Says what is still to be said; [`Loop::turn`] says when that is done.
     fn close(&mut self) {
+        // Who was chosen a moment ago takes over first.
+        if self.inputs.leading.has_changed().unwrap_or(false) {
+            self.leadership_changed();
+            self.turn();
+        }
         let now = now();
         self.closing = Some(now.at + LAST_EVENTS);
         let exits = self.desk.close(now);

@@ -170,10 +170,10 @@ impl Desk {
 
     /// What the next leader has to know of what is told; `None` before pods were listed.
     pub fn mark(&self, now: Now) -> Option<Mark> {
-        match self.last_mark {
-            Some(last) => Some(last),
-            None => Some(self.exits.mark(self.noted?, self.checks.oldest(), now)),
+        if self.closed {
+            return self.last_mark;
         }
+        Some(self.exits.mark(self.noted?, self.checks.oldest(), now))
     }
 
     fn note_version(&mut self, seen: &Sighting) {
@@ -219,7 +219,8 @@ impl Desk {
             Vec::new()
         };
         // What is found out from now on is told by nobody here.
-        self.last_mark = self.mark(now);
+        // Who has not led until now knows nothing of what others have told, and leaves their mark as it is.
+        self.last_mark = if self.leading { self.mark(now) } else { None };
         self.closed = true;
         last
     }

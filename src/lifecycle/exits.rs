@@ -425,14 +425,14 @@ impl Exits {
                 while self.pop_untold().is_some() {}
                 Vec::new()
             }
-            Standing::Led => {
+            Standing::Led if !plant::is(Bug::FollowersTell) => {
                 self.last_led = Some(now);
                 while self.untold.front().is_some_and(|(since, _)| age(*since) >= KEPT_UNTOLD) {
                     self.pop_untold();
                 }
                 Vec::new()
             }
-            Standing::Leading => {
+            Standing::Leading | Standing::Led => {
                 let mut told = Vec::new();
                 for _ in 0..most {
                     let Some((since, exit)) = self.pop_untold() else { break };
@@ -515,6 +515,7 @@ impl Exits {
         // Others may have seen it, and keep it for so long.
         let unseen = self.unseen.filter(|(at, _)| now.at.saturating_duration_since(*at) < KEPT_UNTOLD);
         let told = self.newest_told.filter(|(at, _)| now.at.saturating_duration_since(*at) < KEPT_UNTOLD);
+        let told = told.filter(|_| !plant::is(Bug::AheadNotMarked));
         let ahead = told.map(|(_, newest)| (through, newest)).filter(|(through, newest)| newest > through);
         // What whoever crashed before us may have told is in doubt until our watch has shown it.
         let crashed = lately(KEPT_UNTOLD).filter(|began| began.found.was_held && !began.found.is_released);

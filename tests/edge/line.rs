@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
+use axum::http::{HeaderValue, Method, Request, StatusCode, header};
 use axum::response::Response;
 use bytes::Bytes;
 use futures::StreamExt;
-use axum::http::{HeaderValue, Method, Request, StatusCode, header};
 use kube::Client;
 use serde_json::{Value, json};
 use tokio::sync::watch;

@@ -37,7 +37,8 @@ pub struct Replica {
 impl Replica {
     fn start(number: usize, line: Arc<Line>, routes: &Router, policies: &Policies) -> Replica {
         let client = line.client(routes.clone());
-        let (snapshot, metrics) = (Arc::new(ArcSwap::from_pointee(Snapshot::default())), Arc::new(Metrics::new().unwrap()));
+        let (snapshot, metrics) =
+            (Arc::new(ArcSwap::from_pointee(Snapshot::default())), Arc::new(Metrics::new().unwrap()));
         let mut supervisor = Supervisor::default();
         let identity = format!("replica-{number}");
         let (elected, leading) = watch::channel(None);
@@ -270,7 +271,8 @@ impl World {
         }
         let began = Instant::now();
         self.note(format!("{name} of driver-{app} begins, uid {uid}"));
-        self.lives.insert(uid, Life { name, app, owned, began, ended: None, gone: None, code: 0, known_by: Vec::new() });
+        self.lives
+            .insert(uid, Life { name, app, owned, began, ended: None, gone: None, code: 0, known_by: Vec::new() });
     }
 
     /// An executor that is still there; one that lives, or one that ended.
@@ -286,8 +288,11 @@ impl World {
         let code = [137, 1, 0][self.dice.below(3) as usize];
         let name = self.lives[&uid].name.clone();
         let phase = if code == 0 { "Succeeded" } else { "Failed" };
-        self.status(&name, json!({"phase": phase, "containerStatuses": [{"name": "main", "image": "spark",
-            "imageID": "", "ready": false, "restartCount": 0, "state": {"terminated": {"exitCode": code}}}]}))
+        self.status(
+            &name,
+            json!({"phase": phase, "containerStatuses": [{"name": "main", "image": "spark",
+            "imageID": "", "ready": false, "restartCount": 0, "state": {"terminated": {"exitCode": code}}}]}),
+        )
         .await;
         self.note(format!("{name} ends with {code}"));
         let life = self.lives.get_mut(&uid).unwrap();
@@ -314,11 +319,16 @@ impl World {
     }
 
     fn trouble(&mut self) {
-        let state = [State::Refusing(500), State::Refusing(429), State::Silent, State::Cut][self.dice.below(4) as usize];
+        let state =
+            [State::Refusing(500), State::Refusing(429), State::Silent, State::Cut][self.dice.below(4) as usize];
         let until = Instant::now() + Duration::from_secs(1 + self.dice.below(40));
         let all = self.dice.once_in(3);
         let one = self.some();
-        self.note(format!("{state:?} for {} until {:.1}", if all { "all".into() } else { format!("{one:?}") }, (until - self.began).as_secs_f64()));
+        self.note(format!(
+            "{state:?} for {} until {:.1}",
+            if all { "all".into() } else { format!("{one:?}") },
+            (until - self.began).as_secs_f64()
+        ));
         for (number, replica) in &self.replicas {
             if all || Some(*number) == one {
                 replica.line.set(state);
