@@ -18,9 +18,10 @@ use std::time::Duration;
 
 use office::*;
 use spark_usher::lifecycle::cause::Cause;
-use spark_usher::lifecycle::{Action, Answer, Polled, Read, Turn};
+use spark_usher::lifecycle::mark::Found;
+use spark_usher::lifecycle::{Action, Answer, Desk, Polled, Read, Settings, Turn};
 use spark_usher::policy::Finished;
-use spark_usher::snapshot::{Change, Replaced, Sighting};
+use spark_usher::snapshot::{Change, Replaced, ServedApis, Sighting};
 use spark_usher::spark::ids::PodKey;
 use support::*;
 
@@ -158,4 +159,66 @@ fn every_one_of_thousands_is_dealt_with() {
         }
     }
     panic!("{} are left: {:?}", left.len(), left.keys().next());
+}
+
+#[test]
+fn what_had_ended_is_history_also_where_the_first_list_was_cut_off() {
+    let mut office = unlisted();
+    let now = office.now();
+    office.desk.list_begins(now);
+    office.desk.listed(vec![failed(1, 137).sighting()], now);
+    assert!(office.after(3).exits.is_empty());
+    // It breaks off, and is read anew.
+    let now = office.now();
+    office.desk.list_begins(now);
+    office.desk.listed(vec![failed(1, 137).sighting(), failed(2, 137).sighting()], now);
+    office.desk.list_ends(now);
+    office.desk.passed("10", now);
+    office.desk.took_over(Found::default(), now.at);
+    assert!(office.after(3).exits.is_empty(), "a first installation");
+    assert_eq!(office.desk.exits().history().len(), 2);
+}
+
+#[test]
+fn nothing_is_said_of_ends_before_the_first_list_is_complete() {
+    let mut office = unlisted();
+    let now = office.now();
+    office.desk.list_begins(now);
+    office.desk.listed(vec![failed(1, 1).sighting()], now);
+    office.after(3);
+    assert!(office.desk.exits().history().is_empty(), "its driver may come with the rest");
+    let now = office.now();
+    office.desk.listed(vec![driver().phase("Failed").sighting()], now);
+    office.desk.list_ends(now);
+    office.desk.passed("10", now);
+    office.after(3);
+    assert_eq!(office.desk.exits().history().len(), 1);
+}
+
+#[test]
+fn what_waits_to_be_taken_in_does_not_end_an_outage() {
+    let mut office = Office::open(Finished::Label);
+    office.see(&driver());
+    office.see(&failed(1, 137));
+    office.after(5);
+    let mut pods = all(|id| version(running(id + 1), 7));
+    pods.extend([driver().sighting(), failed(1, 137).sighting()]);
+    listed(&mut office, pods, "10");
+    let now = office.now();
+    office.desk.interrupted(now.at);
+    settle(&mut office);
+    assert_eq!(there(&office), MANY as usize + 1);
+    assert!(office.within(300).is_empty(), "the driver sees as little as we do");
+    let now = office.now();
+    office.desk.passed("11", now);
+    assert!(!office.within(300).is_empty());
+}
+
+/// A replica that has not listed pods yet.
+fn unlisted() -> Office {
+    let mut office = Office::open(Finished::Report);
+    office.desk = Desk::new(office.at, Settings::default());
+    office.apply(Change::Apis(ServedApis::default()));
+    office.apply(Change::Replaced(Replaced::Namespaces(Vec::new())));
+    office
 }

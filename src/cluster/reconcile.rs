@@ -22,6 +22,7 @@ use super::signing::{self, SigningSecret};
 use super::watch::{self, Groups, News, Sink};
 use super::{discovery, poll, reads, report};
 use crate::gang;
+use crate::lifecycle::mark::Mark;
 use crate::lifecycle::tally::{Notice, Tally};
 use crate::lifecycle::{Answer, CrewKey, Desk, Exit, Now, Polled, Read, Settings, Standing};
 use crate::policy::Policies;
@@ -224,7 +225,7 @@ impl Loop {
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
-                count = changes.recv_many(&mut batch, AT_ONCE) => {
+                count = changes.recv_many(&mut batch, AT_ONCE), if !self.desk.is_behind() => {
                     if count == 0 {
                         return stop.cancelled().await;
                     }
@@ -336,6 +337,8 @@ impl Loop {
         match self.leadership.clone() {
             // A poll that is on the way goes on: we may lead again in a moment.
             None => {
+                // What others report meanwhile, it does not cover.
+                self.inputs.reported.send_if_modified(|reported| !reported.is_final && reported.mark.take().is_some());
                 self.acting.clear();
                 self.telling.clear();
                 self.tally.interrupt();
@@ -423,8 +426,8 @@ impl Loop {
         let is_final = self.closing.is_some_and(|until| until <= now.at || self.telling.is_empty());
         let mark = self.desk.mark(now);
         self.inputs.reported.send_if_modified(|reported| {
-            let is_news = reported.is_final != is_final
-                || reported.mark.map(|mark| mark.through) != mark.map(|mark| mark.through);
+            let says = |mark: Option<Mark>| mark.map(|mark| (mark.through, mark.gap));
+            let is_news = reported.is_final != is_final || says(reported.mark) != says(mark);
             if is_news && !reported.is_final {
                 *reported = Reported { mark: mark.or(reported.mark), is_final };
             }

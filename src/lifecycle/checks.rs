@@ -291,7 +291,7 @@ impl Checks {
 
     /// The poll is compared as a whole.
     fn conclude(&mut self, judging: &Judging) {
-        if !self.open.values().any(Check::is_of_poll) {
+        if !self.open.values().any(Check::is_of_poll) && self.oldest_beyond.is_none() {
             // What was looked at by name may still be unshown.
             if self.until.is_none() {
                 (self.restarts, self.rests, self.is_lost) = (0, 0, false);
@@ -319,7 +319,6 @@ impl Checks {
             return;
         }
         self.until = None;
-        self.oldest_beyond = None;
         let looks = &self.looks;
         let mut lost = false;
         self.open.retain(|pod, check| {
@@ -392,6 +391,13 @@ impl Checks {
             match self.open.get(&pod)? {
                 Check::Absent(departed) if departed.absence == Absence::NotListed => {}
                 _ => return None, // Something was found out since.
+            }
+            let there = snapshot.executor(pod.namespace(), pod.name()).map(|(_, there)| &there.uid);
+            if let Some(Check::Absent(departed)) = self.open.get(&pod)
+                && there == Some(&departed.executor.uid)
+            {
+                self.open.remove(&pod);
+                return None; // It is back.
             }
             match self.open.remove(&pod)? {
                 Check::Absent(departed) => Some(Found::Gone(departed)),

@@ -183,11 +183,6 @@ impl Desk {
         }
     }
 
-    /// The watch of pods is interrupted.
-    pub fn interrupted(&mut self, now: Instant) {
-        self.exits.outages.interrupted(now);
-    }
-
     fn alive(&mut self, now: Instant) {
         if self.exits.outages.alive(now) {
             self.replan(); // What was due meanwhile is due later.
@@ -338,10 +333,11 @@ impl Desk {
         }
         self.leading = leading;
         let mut turn = Turn::default();
+        self.inbox.renew();
         if self.sweep <= now.at {
             self.sweep = now.at + SWEEP;
-            // The list of a poll that is on the way may still have what has gone since.
-            if !self.polling {
+            // The list of a poll that is on the way, or is being compared, may still have what has gone since.
+            if !self.polling && !self.checks.is_judging() {
                 self.gone.sweep();
             }
             self.store.tidy();
@@ -357,9 +353,12 @@ impl Desk {
             self.judge();
         }
         self.line_up(now.at);
-        if !self.closed {
+        // Half a list says nothing about drivers.
+        if !self.closed && self.listed.contains(PODS) {
             self.take_ends(now);
-            self.note_ends(now, ENDS_A_TURN);
+            if !(leading && self.exits.is_full()) {
+                self.note_ends(now, ENDS_A_TURN);
+            }
             turn.exits = self.exits.to_tell(standing, self.settings.takeover, now.at, ENDS_A_TURN);
         }
         if !leading {

@@ -79,6 +79,8 @@ struct Undecided {
 /// A batch of which a part is noted.
 #[derive(Debug)]
 struct Noting {
+    /// As it was when the batch was taken.
+    snapshot: Snapshot,
     ended: indexmap::map::IntoIter<Arc<str>, Ended>,
     ended_again: IndexMap<Arc<str>, Ended>,
     revived: IndexMap<Arc<str>, (AppKey, Arc<Executor>)>,
@@ -119,6 +121,7 @@ pub struct Exits {
     crowded: BTreeSet<AppKey>,
     /// When this process first had a list of pods,
     first_list: Option<Instant>,
+    is_listed: bool,
     /// and as of which resourceVersion.
     first_version: Option<u64>,
     /// The newest list or poll was as of this resourceVersion: what it did not have had gone by then.
@@ -145,11 +148,15 @@ impl Exits {
 
     /// Pods were listed. What has ended in the first list had ended before we came.
     pub(super) fn listed(&mut self, now: Instant) {
-        self.first_list.get_or_insert(now);
+        // One that was cut off was no list.
+        if !self.is_listed {
+            self.first_list = Some(now);
+        }
     }
 
     /// The first list was as of this resourceVersion.
     pub(super) fn first_listed(&mut self, version: &str) {
+        self.is_listed = true;
         self.first_version = version.parse().ok();
     }
 
@@ -176,8 +183,8 @@ impl Exits {
     }
 
     /// Notes what a batch brought, all at once.
-    pub fn note(&mut self, mut batch: Batch, now: Now) {
-        let snapshot = std::mem::take(&mut batch.snapshot);
+    pub fn note(&mut self, batch: Batch, now: Now) {
+        let snapshot = batch.snapshot.clone();
         self.begin(batch);
         self.decide(&snapshot, now, usize::MAX);
         self.go_on(&snapshot, now, usize::MAX);
@@ -185,9 +192,9 @@ impl Exits {
 
     /// Takes a batch over, to be noted in parts, and what is undecided is looked at once more.
     pub(super) fn begin(&mut self, batch: Batch) {
-        let Batch { ended, ended_again, revived, departed, touched, .. } = batch;
+        let Batch { snapshot, ended, ended_again, revived, departed, touched, .. } = batch;
         let (ended, departed, touched) = (ended.into_iter(), departed.into_iter(), touched.into_iter());
-        self.noting = Some(Noting { ended, ended_again, revived, revived_done: 0, departed, touched });
+        self.noting = Some(Noting { snapshot, ended, ended_again, revived, revived_done: 0, departed, touched });
         self.to_decide = self.undecided.len();
     }
 
@@ -219,7 +226,8 @@ impl Exits {
             && let Some((uid, (app, executor))) = noting.revived.get_index(noting.revived_done)
         {
             left -= 1;
-            let there = snapshot.executor(app.namespace(), &executor.name).map(|(_, there)| there);
+            // What ended since is in the next batch.
+            let there = noting.snapshot.executor(app.namespace(), &executor.name).map(|(_, there)| there);
             if !there.is_some_and(|there| there.uid == *uid && there.state.is_final()) {
                 self.forget(app, uid);
             }
@@ -446,6 +454,11 @@ impl Exits {
                 told
             }
         }
+    }
+
+    /// Whether a leader has more to tell than it should note: nothing of it is to be dropped.
+    pub(super) fn is_full(&self) -> bool {
+        self.untold.len() >= MOST_UNTOLD / 4
     }
 
     /// Whether there is more to do than was done: a leader goes on at once.

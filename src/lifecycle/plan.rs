@@ -27,14 +27,16 @@ pub struct Plan {
     pub partial: BTreeSet<Option<Creator>>,
 }
 
-/// When the next part is planned.
+/// When the next part is planned, where the last had actions,
 const NEXT_PART: Duration = Duration::from_millis(250);
+/// and where it had none.
+const NEXT_IDLE_PART: Duration = Duration::from_secs(2);
 
 impl Plan {
     /// There is more to plan for a creator's executors than this plan holds.
     pub(super) fn is_part(&mut self, creator: Option<Creator>, now: Instant) {
         self.partial.insert(creator);
-        self.at(now + NEXT_PART);
+        self.at(now + if self.crews.contains_key(&creator) { NEXT_PART } else { NEXT_IDLE_PART });
     }
 
     /// Asks to plan again at that time.

@@ -3,6 +3,7 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::ops::Bound::{Excluded, Unbounded};
+use std::time::Instant;
 
 use super::super::Now;
 use super::{Desk, PART, PODS};
@@ -15,6 +16,8 @@ enum Incoming {
     Change(Change),
     /// The watch of pods has shown everything up to this resourceVersion.
     UpTo(String),
+    /// The watch of pods is interrupted, since this time.
+    Interrupted(Instant),
     /// A list of all labelled pods begins.
     Begins(Now),
     /// A part of it.
@@ -42,15 +45,33 @@ struct Groups {
 }
 
 /// See the module's text.
-#[derive(Debug, Default)]
-pub(super) struct Inbox(VecDeque<Incoming>);
+#[derive(Debug)]
+pub(super) struct Inbox {
+    waiting: VecDeque<Incoming>,
+    /// So many objects of lists are taken in before the next turn.
+    left: usize,
+}
+
+impl Default for Inbox {
+    fn default() -> Self {
+        Inbox { waiting: VecDeque::new(), left: PART }
+    }
+}
 
 impl Inbox {
     /// Whether nothing waits.
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.waiting.is_empty()
+    }
+
+    /// A turn begins.
+    pub(super) fn renew(&mut self) {
+        self.left = PART;
     }
 }
+
+/// Where more than so much waits nothing more is to come.
+const BEHIND: usize = 64;
 
 impl Desk {
     /// Takes a change in that a watch brought.
@@ -89,9 +110,23 @@ impl Desk {
         self.comes(Incoming::UpTo(version.to_owned()), now);
     }
 
+    /// The watch of pods is interrupted.
+    pub fn interrupted(&mut self, now: Instant) {
+        self.exits.outages.interrupted(now);
+        // What came before it, and is not taken in yet, does not end it.
+        if !self.inbox.is_empty() {
+            self.inbox.waiting.push_back(Incoming::Interrupted(now));
+        }
+    }
+
+    /// Whether so much waits to be taken in that nothing more is to come.
+    pub fn is_behind(&self) -> bool {
+        self.inbox.waiting.len() > BEHIND
+    }
+
     fn comes(&mut self, incoming: Incoming, now: Now) {
         let is_next = self.inbox.is_empty();
-        self.inbox.0.push_back(incoming);
+        self.inbox.waiting.push_back(incoming);
         if is_next {
             self.take_in(now);
         }
@@ -99,19 +134,21 @@ impl Desk {
 
     /// Takes in what came, as much as is done at once.
     pub(super) fn take_in(&mut self, now: Now) {
-        let mut left = PART;
+        let mut left = self.inbox.left;
         while left > 0
-            && let Some(incoming) = self.inbox.0.pop_front()
+            && let Some(incoming) = self.inbox.waiting.pop_front()
         {
             let rest = match incoming {
                 Incoming::Change(change) => {
-                    left -= 1;
                     self.changed(change, now);
                     None
                 }
                 Incoming::UpTo(version) => {
-                    left -= 1;
                     self.up_to(&version, now);
+                    None
+                }
+                Incoming::Interrupted(at) => {
+                    self.exits.outages.interrupted(at);
                     None
                 }
                 Incoming::Begins(at) => {
@@ -123,10 +160,11 @@ impl Desk {
                 Incoming::Groups(groups) => self.groups(groups, &mut left, now).map(Incoming::Groups),
             };
             if let Some(rest) = rest {
-                self.inbox.0.push_front(rest);
-                return;
+                self.inbox.waiting.push_front(rest);
+                break;
             }
         }
+        self.inbox.left = left;
     }
 
     fn changed(&mut self, change: Change, now: Now) {
