@@ -186,6 +186,7 @@ fn nothing_is_said_of_ends_before_the_first_list_is_complete() {
     office.desk.list_begins(now);
     office.desk.listed(vec![failed(1, 1).sighting()], now);
     office.after(3);
+    settle(&mut office); // And nobody is woken again and again for them.
     assert!(office.desk.exits().history().is_empty(), "its driver may come with the rest");
     let now = office.now();
     office.desk.listed(vec![driver().phase("Failed").sighting()], now);

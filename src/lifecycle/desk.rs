@@ -71,9 +71,9 @@ const ENDS_A_TURN: usize = 256;
 pub struct Desk {
     settings: Settings,
     store: Store,
-    /// The store's subscribers: for plans, and for ends.
+    /// The store's subscribers: for plans, and, once pods were listed, for ends.
     plans: SubscriberId,
-    ends: SubscriberId,
+    ends: Option<SubscriberId>,
     inbox: Inbox,
     /// The list of pods that comes in.
     list: Option<PodList>,
@@ -119,12 +119,11 @@ impl Desk {
     pub fn new(now: Instant, settings: Settings) -> Desk {
         let mut store = Store::default();
         let plans = store.subscribe(PLANS, Calls::WithNews, now);
-        let ends = store.subscribe(ENDS, Calls::Always, now);
         Desk {
             settings,
             store,
             plans,
-            ends,
+            ends: None,
             inbox: Inbox::default(),
             list: None,
             touched: None,
@@ -353,8 +352,7 @@ impl Desk {
             self.judge();
         }
         self.line_up(now.at);
-        // Half a list says nothing about drivers.
-        if !self.closed && self.listed.contains(PODS) {
+        if !self.closed {
             self.take_ends(now);
             if !(leading && self.exits.is_full()) {
                 self.note_ends(now, ENDS_A_TURN);
@@ -450,7 +448,7 @@ impl Desk {
 
     /// Takes the next batch of ends over, once the one before is noted.
     fn take_ends(&mut self, now: Now) {
-        if let Some(batch) = self.store.take(self.ends, now.at) {
+        if let Some(batch) = self.ends.and_then(|ends| self.store.take(ends, now.at)) {
             self.noting = self.position.as_ref().and_then(|position| position.parse().ok()).or(self.noted);
             self.exits.at(self.noting);
             self.exits.begin(batch);
@@ -468,7 +466,7 @@ impl Desk {
         self.exits.expire(self.store.snapshot(), now.at, most);
         if was_noting && !self.exits.is_noting() {
             self.noted = self.noting;
-            self.store.done(self.ends, now.at);
+            self.ends.into_iter().for_each(|ends| self.store.done(ends, now.at));
         }
     }
 

@@ -6,8 +6,8 @@ use std::ops::Bound::{Excluded, Unbounded};
 use std::time::Instant;
 
 use super::super::Now;
-use super::{Desk, PART, PODS};
-use crate::snapshot::{Change, Cursor, Group, GroupKey, Listed, Replaced, Sighting};
+use super::{Desk, ENDS, PART, PODS};
+use crate::snapshot::{Calls, Change, Cursor, Group, GroupKey, Listed, Replaced, Sighting};
 use crate::spark::ids::{PodKey, is_newer};
 
 /// What waits to be taken in.
@@ -259,6 +259,8 @@ impl Desk {
         self.list_came = true;
         self.store.refreshed(now.wall);
         if self.listed.insert(PODS) {
+            // Half a list says nothing of ends: their drivers may come with the rest.
+            self.ends = Some(self.store.subscribe(ENDS, Calls::Always, now.at));
             self.replan();
         }
         None
