@@ -79,7 +79,7 @@ struct Undecided {
 /// A batch of which a part is noted.
 #[derive(Debug)]
 struct Noting {
-    /// As it was when the batch was taken.
+    /// As it was when the batch was taken; empty where nothing is revived.
     snapshot: Snapshot,
     ended: indexmap::map::IntoIter<Arc<str>, Ended>,
     ended_again: IndexMap<Arc<str>, Ended>,
@@ -194,6 +194,8 @@ impl Exits {
     pub(super) fn begin(&mut self, batch: Batch) {
         let Batch { snapshot, ended, ended_again, revived, departed, touched, .. } = batch;
         let (ended, departed, touched) = (ended.into_iter(), departed.into_iter(), touched.into_iter());
+        // An old picture that is kept is all copied as the new one changes.
+        let snapshot = if revived.is_empty() { Snapshot::default() } else { snapshot };
         self.noting = Some(Noting { snapshot, ended, ended_again, revived, revived_done: 0, departed, touched });
         self.to_decide = self.undecided.len();
     }
