@@ -168,7 +168,7 @@ fn a_graceful_stop_tells_everything_and_the_mark_covers_it() {
     office.see(&version(failed(2, 137), 31));
     let now = office.now();
     assert_eq!(office.desk.mark(now).unwrap().through, 29, "before what waits");
-    let last: HashSet<_> = office.desk.close(now).iter().map(|exit| exit.executor.exec_id.unwrap()).collect();
+    let last: HashSet<_> = office.desk.close(now, office.standing).iter().map(|exit| exit.executor.exec_id.unwrap()).collect();
     assert_eq!(last, HashSet::from([1, 2]));
     assert_eq!(office.desk.mark(now).unwrap().through, 31);
     office.see(&version(failed(3, 137), 32));
@@ -321,7 +321,7 @@ fn what_is_found_out_after_the_last_word_does_not_change_it() {
     office.apply(Change::PodDeleted(version(running(1), 8).spec("nodeName", "n").sighting()));
     let look = office.after(1).reads.remove(0);
     let now = office.now();
-    assert!(office.desk.close(now).is_empty());
+    assert!(office.desk.close(now, office.standing).is_empty());
     let last = office.desk.mark(now).unwrap();
     assert_eq!((last.through, last.gap), (8, Some((7, 8))), "nobody knows yet whether it has ended");
     office.desk.answered(&look, Answer::Absent, now);
@@ -329,18 +329,26 @@ fn what_is_found_out_after_the_last_word_does_not_change_it() {
     assert_eq!(office.desk.mark(now), Some(last));
 }
 
-#[test]
-fn an_end_that_a_look_showed_before_the_watch_may_be_told_by_the_next_leader_too() {
+/// A leader whose watch is at 3, and whose poll as of 40 has executor 1 in this version, or does not have it.
+fn ahead_of_the_watch(executor: Option<&str>) -> Office {
     let mut office = Office::open(Finished::Report);
     office.see(&version(driver(), 2));
     office.see(&version(running(1), 3));
     office.after(60);
     let mut polled = Polled::default();
     polled.see(office.desk.snapshot(), "default", "nb-driver", DRIVER_UID, "2");
-    polled.see(office.desk.snapshot(), "default", "nb-exec-1", "e1", "9");
+    if let Some(version) = executor {
+        polled.see(office.desk.snapshot(), "default", "nb-exec-1", "e1", version);
+    }
     let now = office.now();
     office.desk.polled(Some(polled.complete("40")), now, &office.policies.clone());
     office.after(10);
+    office
+}
+
+#[test]
+fn an_end_that_a_look_showed_before_the_watch_may_be_told_by_the_next_leader_too() {
+    let mut office = ahead_of_the_watch(Some("9"));
     let now = office.now();
     let look = Read::Labelled(PodKey::new("default", "nb-exec-1"));
     office.desk.answered(&look, Answer::Sighting(version(failed(1, 137), 9).sighting()), now);
@@ -383,27 +391,19 @@ fn what_a_killed_leader_may_have_told_stays_in_doubt_until_the_next_has_seen_it(
 fn who_stops_before_it_has_led_leaves_the_mark_of_others_as_it_is() {
     let mut office = follower();
     let now = office.now();
-    assert!(office.desk.close(now).is_empty());
+    assert!(office.desk.close(now, office.standing).is_empty());
     assert_eq!(office.desk.mark(now), None);
     let mut office = follower();
     take_over(&mut office, Found { mark: mark(5), was_held: true, is_released: true, taken: Some(20) });
     office.after(1);
     let now = office.now();
-    office.desk.close(now);
+    office.desk.close(now, office.standing);
     assert_eq!(office.desk.mark(now).map(|mark| mark.through), Some(9));
 }
 
 #[test]
 fn an_end_that_only_a_poll_has_shown_may_be_told_by_the_next_leader_too() {
-    let mut office = Office::open(Finished::Report);
-    office.see(&version(driver(), 2));
-    office.see(&version(running(1), 3));
-    office.after(60);
-    let mut polled = Polled::default();
-    polled.see(office.desk.snapshot(), "default", "nb-driver", DRIVER_UID, "2");
-    let now = office.now();
-    office.desk.polled(Some(polled.complete("40")), now, &office.policies.clone());
-    office.after(10);
+    let mut office = ahead_of_the_watch(None);
     let now = office.now();
     office.desk.answered(&Read::Labelled(PodKey::new("default", "nb-exec-1")), Answer::Absent, now);
     assert_eq!(told(&mut office), [(1, false)]);

@@ -275,22 +275,26 @@ impl Loop {
         }
     }
 
-    /// What was last taken notice of: what was found when it began decides what is told.
+    /// The leadership as of the last change that this task has handled, while it holds: what was found when it began decides
+    /// what is reported.
     fn leadership(&self) -> Option<Arc<Leadership>> {
         self.leadership.clone().filter(|leadership| leadership.holds())
     }
 
+    fn standing(&self) -> Standing {
+        Standing::of(self.leadership().is_some(), *self.inputs.led.borrow())
+    }
+
     /// Says what is still to be said; [`Loop::turn`] says when that is done.
     fn close(&mut self) {
-        // Who was chosen a moment ago takes over first.
+        // A leadership that has just begun, or ended, decides what is reported.
         if self.inputs.leading.has_changed().unwrap_or(false) {
             self.leadership_changed();
-            self.turn();
         }
-        let now = now();
+        let (now, leadership) = (now(), self.leadership());
         self.closing = Some(now.at + LAST_EVENTS);
-        let exits = self.desk.close(now);
-        let Some(leadership) = self.leadership() else { return };
+        let exits = self.desk.close(now, self.standing());
+        let Some(leadership) = leadership else { return };
         self.tell(&exits, now);
         for notice in self.tally.flush(MOST_LAST_EVENTS) {
             self.notice(notice, &leadership);
@@ -337,7 +341,7 @@ impl Loop {
         match self.leadership.clone() {
             // A poll that is on the way goes on: we may lead again in a moment.
             None => {
-                // What others report meanwhile, it does not cover.
+                // Another leader may report more than our mark covers.
                 self.inputs.reported.send_if_modified(|reported| !reported.is_final && reported.mark.take().is_some());
                 self.acting.clear();
                 self.telling.clear();
@@ -371,7 +375,7 @@ impl Loop {
         let leadership = self.leadership();
         let policies = self.inputs.policies.load_full();
         let now = now();
-        let standing = Standing::of(leadership.is_some(), *self.inputs.led.borrow());
+        let standing = self.standing();
         if standing == Standing::Led {
             self.inputs.metrics.events_lost.inc_by(self.tally.give_up());
         }

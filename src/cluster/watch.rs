@@ -28,7 +28,7 @@ pub(super) trait Source: Send + Sync + 'static {
     type View: View;
     /// What is kept of it while a list comes in.
     type Item: Send;
-    /// Whether how far the watch is, and whether it is alive, matters to anybody.
+    /// Whether how far the watch is, and whether it is alive, matters to anybody; lists are handed over in parts then.
     const IS_FOLLOWED: bool = false;
     /// The plural, for metrics and logs.
     fn name(&self) -> &'static str;
@@ -44,11 +44,7 @@ pub(super) trait Source: Send + Sync + 'static {
     fn gone(&self, seen: &Seen<Self::View>) -> Change;
     /// An object of a list.
     fn item(&self, seen: &Seen<Self::View>, view: Self::View) -> Option<Self::Item>;
-    /// Hands over what came of a list, where lists are handed over in parts.
-    fn part(&self, _: &mut Vec<Self::Item>) -> Option<News> {
-        None
-    }
-    /// All objects, listed anew.
+    /// All objects, listed anew; or a part of them, where lists are handed over in parts.
     fn all(&self, all: Vec<Self::Item>) -> Replaced;
 }
 
@@ -182,19 +178,16 @@ async fn follow<S: Source>(
                 if let Some((seen, view)) = open(seen, name, &sink.metrics) {
                     listing.extend(source.item(&seen, view));
                 }
-                match source.part(&mut listing) {
-                    Some(part) => vec![part],
-                    None => continue,
+                if !S::IS_FOLLOWED || listing.len() < PART {
+                    continue;
                 }
+                vec![list_of(source.all(std::mem::take(&mut listing)))]
             }
             Ok(Event::InitDone(version)) => {
                 listed = true;
-                let all = source.all(std::mem::take(&mut listing));
-                let last = match all {
-                    Replaced::Pods(last) => vec![News::PodsListed(last), News::PodsListEnds],
-                    all => vec![News::Change(Change::Replaced(all))],
-                };
-                last.into_iter().chain(followed(News::PodsUpTo(version.into()))).collect()
+                let last = Some(list_of(source.all(std::mem::take(&mut listing)))).into_iter();
+                let up_to = followed(News::PodsUpTo(version.into()));
+                last.chain(followed(News::PodsListEnds)).chain(up_to).collect()
             }
             Ok(Event::Apply(seen)) => {
                 sink.metrics.watch_events.with_label_values(&[name]).inc();
@@ -216,6 +209,14 @@ async fn follow<S: Source>(
         }
     }
     Ended::Stopped
+}
+
+/// What the loop is told of a list, or of a part of a list of pods.
+fn list_of(all: Replaced) -> News {
+    match all {
+        Replaced::Pods(part) => News::PodsListed(part),
+        all => News::Change(Change::Replaced(all)),
+    }
 }
 
 /// Whether the server does not take the parameters of a streaming list.
@@ -272,10 +273,6 @@ impl Source for Pods {
 
     fn item(&self, _: &Seen<Sighting>, view: Sighting) -> Option<Sighting> {
         Some(view)
-    }
-
-    fn part(&self, listed: &mut Vec<Sighting>) -> Option<News> {
-        (listed.len() >= PART).then(|| News::PodsListed(std::mem::take(listed)))
     }
 
     fn all(&self, all: Vec<Sighting>) -> Replaced {

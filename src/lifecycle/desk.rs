@@ -71,9 +71,9 @@ const ENDS_A_TURN: usize = 256;
 pub struct Desk {
     settings: Settings,
     store: Store,
-    /// The store's subscribers: for plans, and, once pods were listed, for ends.
+    /// The store's subscribers: for plans, and for ends.
     plans: SubscriberId,
-    ends: Option<SubscriberId>,
+    ends: SubscriberId,
     inbox: Inbox,
     /// The list of pods that comes in.
     list: Option<PodList>,
@@ -119,11 +119,12 @@ impl Desk {
     pub fn new(now: Instant, settings: Settings) -> Desk {
         let mut store = Store::default();
         let plans = store.subscribe(PLANS, Calls::WithNews, now);
+        let ends = store.subscribe(ENDS, Calls::Always, now);
         Desk {
             settings,
             store,
             plans,
-            ends: None,
+            ends,
             inbox: Inbox::default(),
             list: None,
             touched: None,
@@ -200,21 +201,20 @@ impl Desk {
         self.exits.took_over(found, now);
     }
 
-    /// The last ends that this replica tells, if it leads. Nothing is noted any more: the next leader goes on from the mark.
-    pub fn close(&mut self, now: Now) -> Vec<Exit> {
+    /// The last ends that this replica reports, if it leads. Nothing is noted any more: the next leader goes on from the mark.
+    pub fn close(&mut self, now: Now, standing: Standing) -> Vec<Exit> {
         self.note_ends(now, usize::MAX);
         self.store.notify();
         self.take_ends(now);
         self.note_ends(now, usize::MAX);
         self.exits.close(self.store.snapshot(), now);
-        let last = if self.leading {
-            self.exits.to_tell(Standing::Leading, self.settings.takeover, now.at, usize::MAX)
-        } else {
-            Vec::new()
+        let last = match standing {
+            Standing::Leading => self.exits.to_tell(standing, self.settings.takeover, now.at, usize::MAX),
+            Standing::Led | Standing::Leaderless => Vec::new(),
         };
-        // What is found out from now on is told by nobody here.
-        // Who has not led until now knows nothing of what others have told, and leaves their mark as it is.
-        self.last_mark = if self.leading { self.mark(now) } else { None };
+        // A replica that does not lead does not know what the others have reported, and leaves their mark as it is. Nobody
+        // reports what this replica learns from now on.
+        self.last_mark = self.mark(now).filter(|_| standing == Standing::Leading);
         self.closed = true;
         last
     }
@@ -446,9 +446,12 @@ impl Desk {
         }
     }
 
-    /// Takes the next batch of ends over, once the one before is noted.
+    /// Takes the next batch of ends over, once the one before is noted. Half a list says nothing of ends: the pods of their
+    /// drivers may come with the rest.
     fn take_ends(&mut self, now: Now) {
-        if let Some(batch) = self.ends.and_then(|ends| self.store.take(ends, now.at)) {
+        if self.listed.contains(PODS)
+            && let Some(batch) = self.store.take(self.ends, now.at)
+        {
             self.noting = self.position.as_ref().and_then(|position| position.parse().ok()).or(self.noted);
             self.exits.at(self.noting);
             self.exits.begin(batch);
@@ -466,7 +469,7 @@ impl Desk {
         self.exits.expire(self.store.snapshot(), now.at, most);
         if was_noting && !self.exits.is_noting() {
             self.noted = self.noting;
-            self.ends.into_iter().for_each(|ends| self.store.done(ends, now.at));
+            self.store.done(self.ends, now.at);
         }
     }
 
@@ -503,7 +506,9 @@ impl Desk {
         let poll = self.poll.filter(|_| plans && !self.polling);
         let walk = (self.walk.is_some() || self.is_busy()).then_some(now);
         let reads = self.lookups.next(now).into_iter().chain(self.checks.next(now));
-        let work = self.work.next(now).into_iter().chain(walk).chain(poll).chain(self.store.next(now));
+        let ends = self.store.next_of(self.ends, now).filter(|_| self.listed.contains(PODS));
+        let news = self.store.next_of(self.plans, now).into_iter().chain(ends);
+        let work = self.work.next(now).into_iter().chain(walk).chain(poll).chain(news);
         reads.chain(work).chain([self.sweep]).min()
     }
 }

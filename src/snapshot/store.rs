@@ -219,12 +219,14 @@ impl Store {
 
     /// When somebody is due next; `None` when only news can make it so.
     pub fn next(&self, now: Instant) -> Option<Instant> {
-        let idle = self.subscribers.iter().filter(|subscriber| !self.stopped && !subscriber.running);
-        let due = idle.filter_map(|subscriber| {
-            let news = subscriber.calls == Calls::Always || !subscriber.pending.is_empty();
-            if subscriber.notified { Some(now) } else { news.then_some(subscriber.next) }
-        });
-        due.min()
+        (0..self.subscribers.len()).filter_map(|at| self.next_of(SubscriberId(at), now)).min()
+    }
+
+    /// When this subscriber is due next; `None` when only news can make it so.
+    pub fn next_of(&self, SubscriberId(at): SubscriberId, now: Instant) -> Option<Instant> {
+        let subscriber = self.subscribers.get(at).filter(|subscriber| !self.stopped && !subscriber.running)?;
+        let news = subscriber.calls == Calls::Always || !subscriber.pending.is_empty();
+        if subscriber.notified { Some(now) } else { news.then_some(subscriber.next) }
     }
 
     /// Nobody is called any more, and nothing is kept for anybody.

@@ -167,7 +167,7 @@ impl Sim {
         let held = self.truth.lease.clone().filter(|lease| lease.holder.as_ref() == Some(&me));
         if let Some(lease) = held.filter(|_| gracefully && self.replicas[number].holds(at)) {
             let process = (number, self.replicas[number].incarnation);
-            for exit in self.replicas[number].desk.as_mut().unwrap().close(moment) {
+            for exit in self.replicas[number].desk.as_mut().unwrap().close(moment, Standing::Leading) {
                 self.note_told(process, &exit);
             }
             let version = self.truth.next_version();

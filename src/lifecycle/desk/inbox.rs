@@ -6,8 +6,8 @@ use std::ops::Bound::{Excluded, Unbounded};
 use std::time::Instant;
 
 use super::super::Now;
-use super::{Desk, ENDS, PART, PODS};
-use crate::snapshot::{Calls, Change, Cursor, Group, GroupKey, Listed, Replaced, Sighting};
+use super::{Desk, PART, PODS};
+use crate::snapshot::{Change, Cursor, Group, GroupKey, Listed, Replaced, Sighting};
 use crate::spark::ids::{PodKey, is_newer};
 
 /// What waits to be taken in.
@@ -70,7 +70,7 @@ impl Inbox {
     }
 }
 
-/// Where more than so much waits nothing more is to come.
+/// While more news than this waits, no more should be received.
 const BEHIND: usize = 64;
 
 impl Desk {
@@ -90,7 +90,7 @@ impl Desk {
         self.comes(incoming, now);
     }
 
-    /// A list of all labelled pods begins. One that was cut off is not heard of any more.
+    /// A list of all labelled pods begins. It replaces one that was cut off.
     pub fn list_begins(&mut self, now: Now) {
         self.comes(Incoming::Begins(now), now);
     }
@@ -113,13 +113,13 @@ impl Desk {
     /// The watch of pods is interrupted.
     pub fn interrupted(&mut self, now: Instant) {
         self.exits.outages.interrupted(now);
-        // What came before it, and is not taken in yet, does not end it.
+        // News that arrived before the interruption, and is not taken in yet, must not end it.
         if !self.inbox.is_empty() {
             self.inbox.waiting.push_back(Incoming::Interrupted(now));
         }
     }
 
-    /// Whether so much waits to be taken in that nothing more is to come.
+    /// Whether so much news waits to be taken in that no more should be received.
     pub fn is_behind(&self) -> bool {
         self.inbox.waiting.len() > BEHIND
     }
@@ -259,8 +259,6 @@ impl Desk {
         self.list_came = true;
         self.store.refreshed(now.wall);
         if self.listed.insert(PODS) {
-            // Half a list says nothing of ends: their drivers may come with the rest.
-            self.ends = Some(self.store.subscribe(ENDS, Calls::Always, now.at));
             self.replan();
         }
         None
