@@ -365,15 +365,9 @@ fn an_executor_whose_companion_failed_is_told_and_left_alone_while_it_runs() {
 fn a_container_that_is_started_again_is_no_leftover_and_its_next_end_is_news() {
     let mut office = Office::open(Finished::Delete);
     office.see(&driver());
-    let crashed = |at: u32| {
-        let mut pod = version(running(1), at).spec("restartPolicy", "Always");
-        pod.0["status"]["containerStatuses"] =
-            serde_json::json!([{"name": "main", "state": {"terminated": {"exitCode": 137, "reason": "Error"}}}]);
-        pod
-    };
     let mut told = 0;
     for round in 0..5 {
-        office.see(&crashed(10 + 2 * round));
+        office.see(&crashed(1, 10 + 2 * round));
         told += office.after(1).exits.len();
         assert!(office.within(100).is_empty());
         office.see(&version(running(1), 11 + 2 * round).spec("restartPolicy", "Always"));

@@ -19,9 +19,9 @@ use std::time::Duration;
 use office::*;
 use spark_usher::lifecycle::cause::Cause;
 use spark_usher::lifecycle::mark::Found;
-use spark_usher::lifecycle::{Action, Answer, Desk, Polled, Read, Settings, Turn};
+use spark_usher::lifecycle::{Action, Answer, Desk, Exits, Polled, Read, Settings, Standing, Turn};
 use spark_usher::policy::Finished;
-use spark_usher::snapshot::{Change, Replaced, ServedApis, Sighting};
+use spark_usher::snapshot::{Batch, Change, Ended, Executor, Replaced, ServedApis, Sighting};
 use spark_usher::spark::ids::PodKey;
 use support::*;
 
@@ -222,4 +222,70 @@ fn unlisted() -> Office {
     office.apply(Change::Apis(ServedApis::default()));
     office.apply(Change::Replaced(Replaced::Namespaces(Vec::new())));
     office
+}
+
+#[test]
+fn an_executor_that_comes_back_before_its_turn_is_not_gone() {
+    let mut office = Office::open(Finished::Report);
+    listed(&mut office, all(|id| version(running(id), 7)), "10");
+    settle(&mut office);
+    let now = office.now();
+    office.desk.apply(Change::Replaced(Replaced::Pods(Vec::new())), now);
+    while there(&office) > 0 {
+        office.after(0);
+    }
+    // The list proves that all are gone, which is concluded a part at a time, and meanwhile one has its labels again.
+    let now = office.now();
+    office.desk.passed("20", now);
+    let mut gone = (0..5).map(|_| office.after(0).exits.len()).sum::<usize>();
+    office.see(&version(running(999), 30));
+    for _ in 0..60 {
+        office.since += Duration::from_secs(1);
+        gone += settle(&mut office).into_iter().flat_map(|turn| turn.exits).count();
+    }
+    assert_eq!((gone, there(&office)), (MANY as usize - 1, 1));
+}
+
+#[test]
+fn a_container_that_ends_again_while_its_batch_is_noted_has_two_ends() {
+    let mut office = Office::open(Finished::Report);
+    office.see(&driver());
+    office.see(&crashed(1, 5));
+    office.since += Duration::from_secs(2);
+    assert_eq!(settle(&mut office).into_iter().flat_map(|turn| turn.exits).count(), 1);
+    // It runs again, and many others end with it: their batch takes several turns.
+    office.see(&version(running(1), 6).spec("restartPolicy", "Always"));
+    for id in 2..=MANY / 5 {
+        office.see(&version(failed(id, 137), 7));
+    }
+    office.since += Duration::from_secs(2);
+    let mut count = office.after(0).exits.len();
+    office.see(&crashed(1, 8));
+    for _ in 0..5 {
+        office.since += Duration::from_secs(2);
+        count += settle(&mut office).into_iter().flat_map(|turn| turn.exits).count();
+    }
+    assert_eq!(count, MANY as usize / 5, "the others, and its second end");
+}
+
+#[test]
+fn a_leader_reports_more_ends_than_a_follower_keeps() {
+    let Sighting::Executor(app, one) = failed(1, 137).sighting() else { unreachable!() };
+    let batch = || {
+        let mut batch = Batch::default();
+        for id in 0..20_100u64 {
+            let uid: std::sync::Arc<str> = format!("u{id}").into();
+            let executor = Executor { uid: uid.clone(), exec_id: Some(id), ..one.clone() };
+            batch.ended.insert(uid, Ended { app: app.clone(), executor: executor.into(), was_live: true });
+        }
+        batch
+    };
+    let now = Office::open(Finished::Report).now();
+    let reported = |standing: Standing| {
+        let mut exits = Exits::default();
+        exits.to_tell(standing, Duration::ZERO, now.at, 0);
+        exits.note(batch(), now);
+        exits.to_tell(Standing::Leading, Duration::ZERO, now.at, usize::MAX).len()
+    };
+    assert_eq!((reported(Standing::Leading), reported(Standing::Led)), (20_100, 20_000));
 }

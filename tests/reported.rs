@@ -168,7 +168,8 @@ fn a_graceful_stop_tells_everything_and_the_mark_covers_it() {
     office.see(&version(failed(2, 137), 31));
     let now = office.now();
     assert_eq!(office.desk.mark(now).unwrap().through, 29, "before what waits");
-    let last: HashSet<_> = office.desk.close(now, office.standing).iter().map(|exit| exit.executor.exec_id.unwrap()).collect();
+    let last: HashSet<_> =
+        office.desk.close(now, office.standing).iter().map(|exit| exit.executor.exec_id.unwrap()).collect();
     assert_eq!(last, HashSet::from([1, 2]));
     assert_eq!(office.desk.mark(now).unwrap().through, 31);
     office.see(&version(failed(3, 137), 32));

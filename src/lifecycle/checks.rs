@@ -388,20 +388,17 @@ impl Checks {
         }
         let some = self.proven.len().min(most);
         let gone = self.proven.drain(..some).collect::<Vec<_>>().into_iter().filter_map(|pod| {
+            let there = snapshot.executor(pod.namespace(), pod.name()).map(|(_, there)| there.uid.clone());
             match self.open.get(&pod)? {
                 Check::Absent(departed) if departed.absence == Absence::NotListed => {}
-                _ => return None, // Something was found out since.
-            }
-            let there = snapshot.executor(pod.namespace(), pod.name()).map(|(_, there)| &there.uid);
-            if let Some(Check::Absent(departed)) = self.open.get(&pod)
-                && there == Some(&departed.executor.uid)
-            {
-                self.open.remove(&pod);
-                return None; // It is back.
+                _ => return None, // The watch has answered it since.
             }
             match self.open.remove(&pod)? {
-                Check::Absent(departed) => Some(Found::Gone(departed)),
-                Check::NoDriver(_) | Check::Behind { .. } => None,
+                // It may have come back since.
+                Check::Absent(departed) if there.as_ref() != Some(&departed.executor.uid) => {
+                    Some(Found::Gone(departed))
+                }
+                Check::Absent(_) | Check::NoDriver(_) | Check::Behind { .. } => None,
             }
         });
         gone.collect()

@@ -64,7 +64,7 @@ const EXECUTORS_A_TURN: usize = 2048;
 /// So many pods of a list or a poll, or applications that changed, are taken in in a turn;
 const PART: usize = 1024;
 /// and so many ends are noted, and told.
-const ENDS_A_TURN: usize = 256;
+const ENDS_A_TURN: usize = 128;
 
 /// See the module's text.
 #[derive(Debug)]
@@ -354,10 +354,9 @@ impl Desk {
         self.line_up(now.at);
         if !self.closed {
             self.take_ends(now);
-            if !(leading && self.exits.is_full()) {
-                self.note_ends(now, ENDS_A_TURN);
-            }
-            turn.exits = self.exits.to_tell(standing, self.settings.takeover, now.at, ENDS_A_TURN);
+            self.note_ends(now, ENDS_A_TURN);
+            // As many as a turn notes, and as it decides.
+            turn.exits = self.exits.to_tell(standing, self.settings.takeover, now.at, 2 * ENDS_A_TURN);
         }
         if !leading {
             self.pace.give_up();

@@ -113,6 +113,8 @@ pub struct Exits {
     /// Drivers whose end would explain that of an executor.
     open_drivers: BTreeSet<PodKey>,
     untold: VecDeque<(Instant, Exit)>,
+    /// Whether this replica led when it was last asked what to report.
+    leads: bool,
     /// The resourceVersions with which those ended that are undecided or untold, and how many with each.
     waiting: BTreeMap<u64, usize>,
     /// Executors whose pods are gone, in the order in which they went.
@@ -352,7 +354,8 @@ impl Exits {
     }
 
     fn keep(&mut self, since: Instant, exit: Exit) {
-        if self.untold.len() >= MOST_UNTOLD {
+        // What a leader does not report now, nobody ever reports.
+        if self.untold.len() >= MOST_UNTOLD && !self.leads {
             self.pop_untold();
         }
         self.untold.push_back((since, exit));
@@ -428,6 +431,7 @@ impl Exits {
     /// die, what its mark does not cover is told. `takeover` is how long a leader without a mark takes to tell. At most
     /// `most` at a time.
     pub fn to_tell(&mut self, standing: Standing, takeover: Duration, now: Instant, most: usize) -> Vec<Exit> {
+        self.leads = standing == Standing::Leading;
         let age = |since: Instant| now.saturating_duration_since(since);
         match standing {
             Standing::Leaderless => Vec::new(),
@@ -456,11 +460,6 @@ impl Exits {
                 told
             }
         }
-    }
-
-    /// Whether a leader has more to tell than it should note: nothing of it is to be dropped.
-    pub(super) fn is_full(&self) -> bool {
-        self.untold.len() >= MOST_UNTOLD / 4
     }
 
     /// Whether there is more to do than was done: a leader goes on at once.

@@ -406,6 +406,19 @@ mod tests {
     }
 
     #[test]
+    fn a_part_of_a_plan_without_actions_takes_none_away() {
+        let now = clock::instant();
+        let mut pace = Pace::default();
+        pace.plan(&app("a"), says(1), now);
+        let part = Plan { partial: BTreeSet::from([creator(0)]), ..Plan::default() };
+        pace.plan(&app("a"), part, now);
+        assert_eq!(pace.begin().len(), 1);
+        pace.plan(&app("b"), says(1), now);
+        pace.plan(&app("b"), Plan::default(), now);
+        assert!(pace.begin().is_empty(), "a whole plan does");
+    }
+
+    #[test]
     fn a_namespace_with_many_applications_leaves_places_for_others() {
         let now = clock::instant();
         let mut pace = Pace::default();

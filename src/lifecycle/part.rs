@@ -48,3 +48,44 @@ pub(super) fn go_through<'v>(
     }
     is_whole
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::snapshot::Sighting;
+    use crate::spark::pod::Pod;
+
+    fn executors(count: u64) -> OrdMap<ExecutorKey, Arc<Executor>> {
+        let json = r#"{"metadata":{"name":"e","namespace":"n","uid":"u","resourceVersion":"1","labels":
+            {"spark-role":"executor","spark-app-selector":"a","spark-exec-id":"1"}},"spec":{"containers":[]}}"#;
+        let pod = Pod::read_whole(json.as_bytes()).unwrap();
+        let Some(Sighting::Executor(_, executor)) = Sighting::of(&pod, crate::gang::seat_keys()) else { panic!() };
+        let executor = Arc::new(executor);
+        (1..=count).map(|id| (ExecutorKey { id, name: id.to_string().into() }, executor.clone())).collect()
+    }
+
+    /// How many executors each call goes through, and whether these were all, until it begins anew.
+    fn calls(all: &OrdMap<ExecutorKey, Arc<Executor>>, has_action: bool) -> Vec<(usize, bool)> {
+        let (mut last, mut calls) = (None, Vec::new());
+        loop {
+            let mut count = 0;
+            let is_whole = go_through(all, &mut last, |_| {
+                count += 1;
+                has_action
+            });
+            calls.push((count, is_whole));
+            if last.is_none() {
+                return calls;
+            }
+        }
+    }
+
+    #[test]
+    fn each_call_goes_on_where_the_last_one_stopped() {
+        assert_eq!(calls(&executors(3), true), [(3, true)]);
+        assert_eq!(calls(&executors(4096), false), [(4096, true)]);
+        assert_eq!(calls(&executors(10_000), false), [(4096, false), (4096, false), (1808, false)]);
+        assert_eq!(calls(&executors(1100), true), [(512, false), (512, false), (76, false)]);
+        assert_eq!(calls(&executors(0), true), [(0, true)]);
+    }
+}

@@ -116,6 +116,14 @@ pub fn failed(id: u32, code: i32) -> PodBuilder {
     pod
 }
 
+/// An executor whose container has ended and is about to be started again.
+pub fn crashed(id: u32, at: u32) -> PodBuilder {
+    let mut pod = version(running(id), at).spec("restartPolicy", "Always");
+    pod.0["status"]["containerStatuses"] =
+        serde_json::json!([{"name": "main", "state": {"terminated": {"exitCode": 137, "reason": "Error"}}}]);
+    pod
+}
+
 pub fn first_of(actions: &[(u64, Action)], wanted: Reason) -> Option<u64> {
     actions.iter().find(|(_, action)| action.reason() == Some(wanted)).map(|(at, _)| *at)
 }

@@ -125,11 +125,8 @@ impl Desk {
     }
 
     fn comes(&mut self, incoming: Incoming, now: Now) {
-        let is_next = self.inbox.is_empty();
         self.inbox.waiting.push_back(incoming);
-        if is_next {
-            self.take_in(now);
-        }
+        self.take_in(now);
     }
 
     /// Takes in what came, as much as is done at once.
