@@ -165,6 +165,13 @@ fn histories_of_whole_replicas_hold() {
     }
 }
 
+#[test]
+fn a_history_replays() {
+    let (first, second) = (play(5).1, play(5).1);
+    assert!(first.len() > 50, "{first:#?}");
+    assert_eq!(first, second);
+}
+
 /// So many histories are tried for each bug.
 const ENOUGH: u64 = 40;
 

@@ -153,6 +153,7 @@ pub async fn run(client: kube::Client, election: Election, ties: Ties, metrics: 
             news.changed().await;
         };
         tokio::select! {
+            biased;
             () = stop.cancelled() => break,
             () = pause => {}
             () = heard => {}
@@ -376,7 +377,7 @@ impl Candidate {
     /// Until the next round, a fifth more or less so that replicas do not march in step; and not past the end of
     /// somebody else's lease.
     fn pause(&self, leads: bool) -> Duration {
-        let spread = f64::from(clock::now().subsec_nanosecond().unsigned_abs() % 1000) / 1000.0;
+        let spread = random::fraction();
         let pause = self.election.period.mul_f64(0.8 + 0.4 * spread);
         match self.seen.as_ref().filter(|seen| !leads && seen.held.holder.is_some()) {
             None => pause,

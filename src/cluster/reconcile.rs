@@ -156,6 +156,7 @@ async fn watch_groups(
             pending::<()>().await;
         };
         tokio::select! {
+            biased;
             () = watching => {}
             () = changed => {}
             () = stop.cancelled() => return,
@@ -223,8 +224,19 @@ impl Loop {
         let mut wake = None;
         let leaving = self.inputs.leaving.clone();
         loop {
+            // In this order, so that a simulation replays: first what decides what may be done at all, then answers, of which
+            // there are only as many as were asked for, and last what may come without end.
             tokio::select! {
+                biased;
                 () = stop.cancelled() => return,
+                Ok(()) = self.inputs.leading.changed() => self.leadership_changed(),
+                () = leaving.cancelled(), if self.closing.is_none() => self.close(),
+                Ok(()) = self.inputs.dry_run.changed() => self.desk.replan(),
+                Ok(()) = self.inputs.contact.changed() => self.contact(),
+                Some(polled) = self.polling.next() => self.polled(polled),
+                Some((crew, applied)) = self.acting.next() => self.applied(&crew, applied),
+                Some((read, answer)) = self.reading.next() => self.desk.answered(&read, answer, now()),
+                Some((notice, ok)) = self.telling.next() => self.tally.written(&notice, ok, clock::instant()),
                 count = changes.recv_many(&mut batch, AT_ONCE), if !self.desk.is_behind() => {
                     if count == 0 {
                         return stop.cancelled().await;
@@ -234,14 +246,6 @@ impl Loop {
                         self.news(news, now);
                     }
                 }
-                Some((read, answer)) = self.reading.next() => self.desk.answered(&read, answer, now()),
-                Some((crew, applied)) = self.acting.next() => self.applied(&crew, applied),
-                Some((notice, ok)) = self.telling.next() => self.tally.written(&notice, ok, clock::instant()),
-                Some(polled) = self.polling.next() => self.polled(polled),
-                Ok(()) = self.inputs.leading.changed() => self.leadership_changed(),
-                Ok(()) = self.inputs.dry_run.changed() => self.desk.replan(),
-                Ok(()) = self.inputs.contact.changed() => self.contact(),
-                () = leaving.cancelled(), if self.closing.is_none() => self.close(),
                 () = until(wake) => {}
             }
             // One turn for all answers that are there.

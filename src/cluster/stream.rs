@@ -1,7 +1,8 @@
 //! A list and a watch as one endless stream of events.
 //!
 //! It is what `kube::runtime::watcher` does, and tells three things more that proofs rest on: the resourceVersion of each
-//! list, bookmarks, and every interruption. It never opens watches one right after another, however the server closes them.
+//! list, bookmarks, and every interruption, after which it pauses. It never opens watches one right after another, however
+//! the server closes them.
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
@@ -13,7 +14,7 @@ use kube::core::Status;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
-use crate::runtime::clock;
+use crate::runtime::{clock, random};
 
 /// How long the server keeps a watch: the longest that kube allows.
 const SERVER_CLOSES: u32 = 290;
@@ -66,6 +67,21 @@ pub(super) enum Interruption {
     NoVersion,
 }
 
+impl Interruption {
+    /// Whether the server does not have the version any more from which the watch was to go on.
+    fn is_expired(&self) -> bool {
+        match self {
+            Interruption::List(error) | Interruption::Open(error) | Interruption::Broken(error) => is_expired(error),
+            Interruption::Ended(status) => status.code == 410,
+            Interruption::CutOff | Interruption::NoVersion => false,
+        }
+    }
+}
+
+fn is_expired(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 410)
+}
+
 /// How the list comes, and which objects.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Config {
@@ -90,6 +106,45 @@ struct Watch<K> {
     config: Config,
     state: State<K>,
     opened: Option<Instant>,
+    backoff: Backoff,
+    /// After an interruption: when the stream goes on.
+    resumes: Option<Instant>,
+}
+
+/// Pauses after interruptions, as client-go's reflectors make them (`tools/cache/reflector.go`), except that a 410 after
+/// other errors does not wait for them: the server answers again, and only a list helps.
+#[derive(Debug, Default)]
+struct Backoff {
+    failures: u32,
+    last: Option<Instant>,
+    /// The last interruption was a 410, and nothing has come since.
+    expired: bool,
+}
+
+/// The shortest pause, the longest, and how long nothing must have failed for the shortest to come again. Each pause is
+/// lengthened by up to its own length.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(800);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+const PAUSES_RESET: Duration = Duration::from_secs(120);
+
+impl Backoff {
+    /// The pause after an interruption; `jitter` is from 0 to 1.
+    fn pause(&mut self, interruption: &Interruption, now: Instant, jitter: f64) -> Duration {
+        let rested = self.last.is_none_or(|last| now.saturating_duration_since(last) > PAUSES_RESET);
+        let expired = interruption.is_expired();
+        if rested || (expired && !self.expired) {
+            self.failures = 0;
+        }
+        (self.expired, self.last) = (expired, Some(now));
+        let pause = SHORTEST_PAUSE * 2_u32.pow(self.failures.min(6));
+        self.failures += 1;
+        pause.mul_f64(1.0 + jitter).min(LONGEST_PAUSE)
+    }
+
+    /// Something has come.
+    fn came(&mut self) {
+        self.expired = false;
+    }
 }
 
 /// Lists and watches for ever.
@@ -97,7 +152,8 @@ pub(super) fn events<K>(api: Api<K>, config: Config) -> impl Stream<Item = Resul
 where
     K: kube::Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
-    unfold(Watch { api, config, state: State::Empty, opened: None }, |mut watch| async move {
+    let watch = Watch { api, config, state: State::Empty, opened: None, backoff: Backoff::default(), resumes: None };
+    unfold(watch, |mut watch| async move {
         let event = watch.next().await;
         Some((event, watch))
     })
@@ -105,9 +161,21 @@ where
 
 impl<K: kube::Resource + Clone + Debug + DeserializeOwned + Send + 'static> Watch<K> {
     async fn next(&mut self) -> Result<Event<K>, Interruption> {
+        if let Some(resumes) = self.resumes.take() {
+            tokio::time::sleep_until(resumes.into()).await;
+        }
         loop {
-            if let Some(event) = self.step().await? {
-                return Ok(event);
+            match self.step().await {
+                Ok(Some(event)) => {
+                    self.backoff.came();
+                    return Ok(event);
+                }
+                Ok(None) => {}
+                Err(interruption) => {
+                    let now = clock::instant();
+                    self.resumes = Some(now + self.backoff.pause(&interruption, now, random::fraction()));
+                    return Err(interruption);
+                }
             }
         }
     }
@@ -199,7 +267,7 @@ impl<K: kube::Resource + Clone + Debug + DeserializeOwned + Send + 'static> Watc
                 }
                 Err(error) => {
                     // The server does not know that version any more: some answer so at once, and not by an event.
-                    if !matches!(&error, kube::Error::Api(status) if status.code == 410) {
+                    if !is_expired(&error) {
                         self.state = State::Listed(version);
                     }
                     Err(Interruption::Open(error))
@@ -247,4 +315,42 @@ fn version_of<K: kube::Resource>(object: &K) -> Result<String, Interruption> {
 async fn heard<K>(events: &mut Events<K>) -> Option<kube::Result<WatchEvent<K>>> {
     let limit = Duration::from_secs(SERVER_CLOSES.into()) + CLOSES_LATE;
     tokio::time::timeout(limit, events.next()).await.ok().flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+
+    fn ended(code: u16) -> Interruption {
+        Interruption::Ended(Status { code, ..Status::default() }.boxed())
+    }
+
+    #[test]
+    fn pauses_grow_until_nothing_has_failed_for_two_minutes() {
+        let (mut backoff, mut now) = (Backoff::default(), clock::instant());
+        let pauses: Vec<f64> = (0..8).map(|_| backoff.pause(&ended(500), now, 0.0).as_secs_f64()).collect();
+        assert_eq!(pauses, [0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0, 30.0]);
+        backoff.came();
+        assert_eq!(backoff.pause(&ended(500), now, 0.0), LONGEST_PAUSE, "one event is not yet a watch that works");
+        now += PAUSES_RESET + Duration::from_secs(1);
+        assert_eq!(backoff.pause(&ended(500), now, 0.5), SHORTEST_PAUSE.mul_f64(1.5));
+    }
+
+    /// Before, a watch whose version was forgotten during an outage of a minute waited up to 30 s more before its list.
+    #[test]
+    fn the_first_410_after_other_errors_waits_the_shortest_time() {
+        let (mut backoff, now) = (Backoff::default(), clock::instant());
+        for _ in 0..6 {
+            backoff.pause(&ended(500), now, 0.0);
+        }
+        assert_eq!(backoff.pause(&ended(410), now, 0.0), SHORTEST_PAUSE);
+        let next = backoff.pause(
+            &Interruption::Open(kube::Error::Api(Status { code: 410, ..Status::default() }.boxed())),
+            now,
+            0.0,
+        );
+        assert_eq!(next, SHORTEST_PAUSE * 2, "one 410 after another is no progress");
+    }
 }

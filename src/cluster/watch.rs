@@ -9,7 +9,6 @@ use std::time::Duration;
 use futures::StreamExt;
 use kube::api::Api;
 use kube::core::ApiResource;
-use kube::runtime::WatchStreamExt;
 use smol_str::SmolStr;
 use tokio::sync::{mpsc, watch as channel};
 use tokio_util::sync::CancellationToken;
@@ -105,6 +104,7 @@ pub(super) async fn run_pods(
             asked.is_ok_and(|version| version.is_ok_and(|version| streams_lists(&version.major, &version.minor)));
         let this = stop.child_token();
         tokio::select! {
+            biased;
             () = run(client.clone(), Pods, streaming, sink.clone(), this.clone()) => {}
             Ok(()) = again.changed() => {
                 tracing::warn!("the watch of pods is silent or has lost a change; it is started again");
@@ -145,7 +145,7 @@ async fn follow<S: Source>(
     let resource = source.resource();
     let api: Api<Seen<S::View>> = Api::all_with(client.clone(), &resource);
     let config = stream::Config { labels: source.labels(), streaming };
-    let events = stream::events(api, config).default_backoff().take_until(stop.cancelled());
+    let events = stream::events(api, config).take_until(stop.cancelled());
     let mut events = std::pin::pin!(events);
     let (mut listing, mut failing, mut listed) = (Vec::new(), false, false);
     let name = source.name();

@@ -50,6 +50,12 @@ pub fn number() -> u64 {
     u64::from_le_bytes(bytes)
 }
 
+/// A fraction: at least 0, and less than 1.
+pub fn fraction() -> f64 {
+    let bits = u32::try_from(number() >> 32).unwrap_or_default();
+    f64::from(bits) / (f64::from(u32::MAX) + 1.0)
+}
+
 /// A version 4 UUID.
 pub fn uuid() -> String {
     let hex = hex(16);

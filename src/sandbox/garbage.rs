@@ -3,7 +3,7 @@
 //!
 //! An object goes when none of its owners is left. An owner of another uid, or in another namespace, is none.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,18 +24,19 @@ const AGAIN: Duration = Duration::from_millis(50);
 
 /// Collects until told to stop.
 pub(super) async fn run(api: Arc<Api>, stop: CancellationToken) {
-    let mut news = api.store.subscribe();
-    let mut waiting: HashSet<(Collection, Key)> = HashSet::new();
+    let mut seen = 0;
+    let mut waiting: BTreeSet<(Collection, Key)> = BTreeSet::new();
     loop {
         let patience = if waiting.is_empty() { Duration::from_secs(3600) } else { AGAIN };
         let more = async {
-            let _ = tokio::time::timeout(patience, news.changed()).await;
+            let _ = tokio::time::timeout(patience, api.store.newer_than(seen)).await;
             tokio::time::sleep(PAUSE).await;
         };
         if stop.run_until_cancelled(more).await.is_none() {
             return;
         }
-        let mut looks: HashSet<(Collection, Key)> = std::mem::take(&mut waiting);
+        seen = api.store.revision();
+        let mut looks: BTreeSet<(Collection, Key)> = std::mem::take(&mut waiting);
         for chore in api.store.chores() {
             match chore {
                 Chore::Look(collection, key) => {

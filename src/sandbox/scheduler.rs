@@ -24,20 +24,17 @@ const PAUSE: Duration = Duration::from_millis(30);
 
 /// Schedules until told to stop.
 pub(super) async fn run(api: Arc<Api>, stop: CancellationToken) {
-    let mut news = api.store.subscribe();
     let mut seen = 0;
     loop {
         let more = async {
-            let _ = news.changed().await;
+            api.store.newer_than(seen).await;
             tokio::time::sleep(PAUSE).await;
         };
         if stop.run_until_cancelled(more).await.is_none() {
             return;
         }
-        let revision = api.store.revision();
-        if revision != std::mem::replace(&mut seen, revision) {
-            pass(&api);
-        }
+        seen = api.store.revision();
+        pass(&api);
     }
 }
 

@@ -1,10 +1,10 @@
 //! What is kept: objects as text, one revision counter, and a bounded log of changes a collection.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use serde_json::Value;
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 use super::error::{ApiError, Result};
 use super::resource::{Collection, Resource};
@@ -82,9 +82,9 @@ struct Kept {
 #[derive(Debug, Default)]
 struct Inner {
     revision: u64,
-    kept: HashMap<Collection, Kept>,
+    kept: BTreeMap<Collection, Kept>,
     /// Dependents by the uid of an owner.
-    owned: HashMap<String, HashSet<(Collection, Key)>>,
+    owned: BTreeMap<String, BTreeSet<(Collection, Key)>>,
     chores: Vec<Chore>,
 }
 
@@ -92,8 +92,8 @@ struct Inner {
 #[derive(Debug)]
 pub(super) struct Store {
     inner: Mutex<Inner>,
-    /// The newest revision, for everybody who waits for changes.
-    news: watch::Sender<u64>,
+    /// Wakes everybody who waits for changes, in the order in which they wait, so that a simulation replays.
+    news: Notify,
 }
 
 /// Namespace and name of an object.
@@ -103,16 +103,23 @@ pub(super) fn key_of(object: &Value) -> Key {
 
 impl Store {
     pub(super) fn new() -> Store {
-        Store { inner: Mutex::default(), news: watch::Sender::new(0) }
+        Store { inner: Mutex::default(), news: Notify::new() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Tells when something has changed.
-    pub(super) fn subscribe(&self) -> watch::Receiver<u64> {
-        self.news.subscribe()
+    /// Waits until there is a newer revision than this one.
+    pub(super) async fn newer_than(&self, revision: u64) {
+        loop {
+            let mut changed = std::pin::pin!(self.news.notified());
+            changed.as_mut().enable(); // Before the look at the revision, so that no change falls between the two.
+            if self.revision() > revision {
+                return;
+            }
+            changed.await;
+        }
     }
 
     pub(super) fn revision(&self) -> u64 {
@@ -239,9 +246,8 @@ impl Store {
     }
 
     fn tell(&self, inner: MutexGuard<'_, Inner>) {
-        let revision = inner.revision;
         drop(inner);
-        self.news.send_replace(revision);
+        self.news.notify_waiters();
     }
 }
 

@@ -12,7 +12,6 @@ use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use futures::{Stream, StreamExt};
 use serde_json::{Value, json};
-use tokio::sync::watch::Receiver;
 
 use super::api::{Api, in_version, present, present_text};
 use super::error::{ApiError, Result};
@@ -96,7 +95,6 @@ struct Watcher {
     api: Arc<Api>,
     request: Request,
     filter: Filter,
-    news: Receiver<u64>,
     /// Everything up to this revision was sent.
     position: u64,
     queue: VecDeque<Frame>,
@@ -117,12 +115,10 @@ impl Watcher {
         let now = clock::instant();
         let timeout =
             request.param("timeoutSeconds").and_then(|s| s.parse().ok()).map_or(DEFAULT_TIMEOUT, Duration::from_secs);
-        let news = api.store.subscribe();
         let mut watcher = Watcher {
             api: api.clone(),
             request: request.clone(),
             filter,
-            news,
             position: 0,
             queue: VecDeque::new(),
             end: now + timeout,
@@ -179,7 +175,6 @@ impl Watcher {
                 return None;
             }
             // The look at the revision comes first, so that nothing up to it can be missing from the changes.
-            self.news.mark_unchanged();
             let revision = self.api.store.revision();
             match self.api.store.changes(&self.request.resource.collection(), self.position) {
                 Err(error) => {
@@ -206,8 +201,8 @@ impl Watcher {
     async fn wait(&mut self) -> bool {
         let until = if self.bookmarks { self.end.min(self.next_bookmark) } else { self.end };
         let left = until.saturating_duration_since(clock::instant());
-        match tokio::time::timeout(left, self.news.changed()).await {
-            Ok(changed) => changed.is_ok(),
+        match tokio::time::timeout(left, self.api.store.newer_than(self.position)).await {
+            Ok(()) => true,
             Err(_) if clock::instant() >= self.end => false,
             Err(_) => {
                 self.next_bookmark = clock::instant() + self.api.bookmarks;

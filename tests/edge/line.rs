@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -13,8 +14,8 @@ use bytes::Bytes;
 use futures::StreamExt;
 use kube::Client;
 use serde_json::{Value, json};
-use tokio::sync::watch;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
 /// How the way is.
@@ -74,12 +75,14 @@ impl Dice {
 #[derive(Debug)]
 pub struct Line {
     replica: usize,
-    state: watch::Sender<State>,
-    /// Changes when watches are cut.
-    cuts: watch::Sender<u64>,
+    seed: u64,
+    state: Mutex<State>,
+    /// Ends what goes over the way now: watches, and requests that nobody answers.
+    cut: Mutex<CancellationToken>,
     /// How late watches are.
     late: Mutex<Duration>,
-    dice: Mutex<Dice>,
+    /// A generator for each sort of request, so that what befalls one does not depend on the order in which tasks run.
+    dice: Mutex<BTreeMap<String, Dice>>,
     /// Requests by what they are: `GET pods`, `LIST pods`, …
     pub requests: Mutex<BTreeMap<String, usize>>,
     writes: Arc<Mutex<Vec<Write>>>,
@@ -89,29 +92,32 @@ impl Line {
     pub fn new(replica: usize, seed: u64, writes: Arc<Mutex<Vec<Write>>>) -> Arc<Line> {
         Arc::new(Line {
             replica,
-            state: watch::channel(State::Good).0,
-            cuts: watch::channel(0).0,
+            seed,
+            state: Mutex::new(State::Good),
+            cut: Mutex::default(),
             late: Mutex::new(Duration::ZERO),
-            dice: Mutex::new(Dice::new(seed)),
+            dice: Mutex::default(),
             requests: Mutex::default(),
             writes,
         })
     }
 
     pub fn set(&self, state: State) {
-        self.state.send_replace(state);
-        if state != State::Good {
-            self.cut_watches();
-        }
+        *self.state.lock().unwrap() = state;
+        self.cut();
+    }
+
+    fn state(&self) -> State {
+        *self.state.lock().unwrap()
     }
 
     pub fn is_good(&self) -> bool {
-        *self.state.borrow() == State::Good && self.late.lock().unwrap().is_zero()
+        self.state() == State::Good && self.late.lock().unwrap().is_zero()
     }
 
     /// Watches end as they do when a connection breaks.
-    pub fn cut_watches(&self) {
-        self.cuts.send_modify(|cuts| *cuts += 1);
+    pub fn cut(&self) {
+        std::mem::take(&mut *self.cut.lock().unwrap()).cancel();
     }
 
     pub fn set_late(&self, late: Duration) {
@@ -128,7 +134,8 @@ impl Line {
         Client::new(service, "default")
     }
 
-    fn count(&self, method: &Method, path: &str, query: &str) -> bool {
+    /// What a request is (`GET pods`, `LIST pods`, …), and whether it is a watch.
+    fn count(&self, method: &Method, path: &str, query: &str) -> (String, bool) {
         let is_watch = query.contains("watch=1") || query.contains("watch=true");
         let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
         let at = parts.iter().position(|part| *part == "namespaces").map_or(0, |at| at + 2);
@@ -139,30 +146,34 @@ impl Line {
             (_, true) => "LIST",
             _ => method.as_str(),
         };
-        *self.requests.lock().unwrap().entry(format!("{verb} {kind}")).or_default() += 1;
-        is_watch
+        let what = format!("{verb} {kind}");
+        *self.requests.lock().unwrap().entry(what.clone()).or_default() += 1;
+        (what, is_watch)
     }
 
     async fn serve(&self, routes: Router, request: Request<kube::client::Body>) -> std::io::Result<Response> {
         let (parts, body) = request.into_parts();
         let path = parts.uri.path().to_owned();
-        let is_watch = self.count(&parts.method, &path, parts.uri.query().unwrap_or_default());
-        let (pause, lost) = {
+        let (what, is_watch) = self.count(&parts.method, &path, parts.uri.query().unwrap_or_default());
+        let (pause, refuses, loses) = {
             let mut dice = self.dice.lock().unwrap();
+            let mut seed = DefaultHasher::new();
+            (self.seed, &what).hash(&mut seed);
+            let dice = dice.entry(what).or_insert_with(|| Dice::new(seed.finish()));
             let pause = if dice.once_in(50) { dice.below(3000) } else { dice.below(30) };
-            (Duration::from_millis(pause), dice.once_in(200))
+            (Duration::from_millis(pause), dice.once_in(100), dice.once_in(200))
         };
         tokio::time::sleep(pause).await;
-        let mut state = self.state.subscribe();
-        match *state.borrow_and_update() {
+        match self.state() {
+            State::Good if refuses => return Ok(refused(500)),
             State::Good => {}
             State::Refusing(code) => return Ok(refused(code)),
             State::Cut => return Err(std::io::ErrorKind::ConnectionRefused.into()),
-            State::Silent => {}
-        }
-        if *self.state.borrow() == State::Silent {
-            let _ = state.wait_for(|state| *state != State::Silent).await;
-            return Err(std::io::ErrorKind::ConnectionReset.into());
+            State::Silent => {
+                let cut = self.cut.lock().unwrap().clone();
+                cut.cancelled().await;
+                return Err(std::io::ErrorKind::ConnectionReset.into());
+            }
         }
         let body = axum::body::to_bytes(Body::new(body), usize::MAX).await.unwrap_or_default();
         let changes = parts.method != Method::GET;
@@ -176,7 +187,7 @@ impl Line {
             let (status, at) = (response.status().as_u16(), Instant::now());
             self.writes.lock().unwrap().push(Write { replica, method, path, body, before, status, at });
         }
-        if lost {
+        if loses {
             return Err(std::io::ErrorKind::ConnectionReset.into()); // It was done, and the answer is lost.
         }
         if !is_watch {
@@ -188,18 +199,14 @@ impl Line {
 
     /// The body of a watch: late, and cut where the history says so.
     fn watched(&self, body: Body) -> Body {
-        let cuts = self.cuts.subscribe();
+        let cut = self.cut.lock().unwrap().clone();
         let late = *self.late.lock().unwrap();
-        let stream = futures::stream::unfold((body.into_data_stream(), cuts), move |(mut body, mut cuts)| async move {
-            let chunk: Option<Result<Bytes, std::io::Error>> = tokio::select! {
-                biased;
-                _ = cuts.changed() => None,
-                chunk = body.next() => chunk.map(|chunk| chunk.map_err(std::io::Error::other)),
-            };
+        let stream = futures::stream::unfold((body.into_data_stream(), cut), move |(mut body, cut)| async move {
+            let chunk: Option<Bytes> = cut.run_until_cancelled(body.next()).await??.ok();
             if !late.is_zero() {
                 tokio::time::sleep(late).await;
             }
-            Some((chunk?, (body, cuts)))
+            Some((Ok::<_, std::io::Error>(chunk?), (body, cut)))
         });
         Body::from_stream(stream)
     }

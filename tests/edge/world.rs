@@ -342,7 +342,7 @@ impl World {
         let (late, until) = (1 + self.dice.below(20), Instant::now() + Duration::from_secs(5 + self.dice.below(60)));
         let line = self.replicas[&one].line.clone();
         line.set_late(Duration::from_secs(late));
-        line.cut_watches();
+        line.cut();
         self.mending.push((until, line));
         self.note(format!("watches of {one} are {late} s late"));
     }
@@ -370,7 +370,7 @@ impl World {
             self.api.compact();
         }
         for replica in self.replicas.values() {
-            replica.line.cut_watches();
+            replica.line.cut();
         }
         self.note(format!("watches are cut{}", if compact { ", and what they missed is forgotten" } else { "" }));
     }
@@ -387,7 +387,7 @@ impl World {
             if over {
                 line.set(State::Good);
                 line.set_late(Duration::ZERO);
-                line.cut_watches();
+                line.cut();
             }
             !over
         });
@@ -441,7 +441,7 @@ impl World {
         for (_, line) in std::mem::take(&mut self.mending) {
             line.set(State::Good);
             line.set_late(Duration::ZERO);
-            line.cut_watches();
+            line.cut();
         }
         self.coming.clear();
         while self.replicas.len() < 2 {
