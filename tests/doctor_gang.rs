@@ -26,7 +26,7 @@ use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::ApiResource;
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
-use spark_usher::sandbox::{Options, Sandbox};
+use spark_usher::sandbox::{Options, Pods, Sandbox};
 use support::*;
 
 /// Scheduler types with groups, and the API that has to be installed for them.
@@ -380,7 +380,7 @@ async fn where_it_does_not_belong_it_does_not_run() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rights_that_are_missing_are_named_before_anything_is_made() {
     spark_usher::tls::install_provider();
-    let sandbox = Sandbox::start(&Options { authorize: true, run_pods: false, ..Options::default() }).unwrap();
+    let sandbox = Sandbox::start(&Options { authorize: true, pods: Pods::Left, ..Options::default() }).unwrap();
     let admin = sandbox.client(sandbox.admin_token()).unwrap();
     let accounts: Api<k8s_openapi::api::core::v1::ServiceAccount> = Api::namespaced(admin.clone(), "default");
     for name in ["spark", "person"] {

@@ -21,17 +21,14 @@ mod support;
 
 use std::time::Duration;
 
+use edge::judge::{judge, line_of};
 use edge::told::Told;
 use edge::world::World;
 use jiff::Timestamp;
 use spark_usher::plant::{Bug, plant};
-use spark_usher::policy::Finished;
 use spark_usher::runtime::{clock, random};
 use tokio::time::Instant;
 use tracing_subscriber::layer::SubscriberExt;
-
-/// How long a driver has of which no configuration is known: twice what it may need to notice an end by itself.
-const GRACE: Duration = Duration::from_secs(120);
 
 /// Plays one history; what is wrong with it, if anything is, and the history.
 fn play(seed: u64) -> (Vec<String>, Vec<String>) {
@@ -54,7 +51,7 @@ fn play(seed: u64) -> (Vec<String>, Vec<String>) {
             world.step().await;
             world.tick().await;
         }
-        world.calm();
+        world.calm().await;
         for _ in 0..42 {
             tokio::time::sleep(Duration::from_secs(10)).await;
             world.tick().await;
@@ -63,96 +60,13 @@ fn play(seed: u64) -> (Vec<String>, Vec<String>) {
         let mut history = std::mem::take(&mut world.history);
         if let Some(log) = &world.told.log {
             history.extend(log.lock().unwrap().iter().cloned());
-            for write in world.writes.lock().unwrap().iter() {
-                let at = (write.at - world.began).as_secs_f64();
-                let what = if write.path.contains("/leases") { &write.body } else { &write.before["metadata"] };
-                history.push(format!(
-                    "{at:8.2} write {} {} {} {} {what}",
-                    write.replica, write.status, write.method, write.path
-                ));
-            }
+            history.extend(world.writes.lock().unwrap().iter().map(|write| line_of(write, world.began)));
         }
         world.stop().await;
         (wrong, history)
     });
     drop(guard);
     outcome
-}
-
-async fn judge(world: &World) -> Vec<String> {
-    let mut wrong = Vec::new();
-    let told = world.told.lines.lock().unwrap().clone();
-    for write in world.writes.lock().unwrap().iter().filter(|write| write.status < 300) {
-        let is_pod = write.path.starts_with("/api/v1/namespaces/default/pods/");
-        let labels = write.body["metadata"]["labels"]["spark-exec-inactive"] == "true";
-        if !is_pod || !(write.method == "DELETE" || labels) || write.before.is_null() {
-            continue;
-        }
-        let phase = write.before["status"]["phase"].as_str().unwrap_or_default();
-        let uid = write.before["metadata"]["uid"].as_str().unwrap();
-        let at = (write.at - world.began).as_secs_f64();
-        let Some(life) = world.lives.get(uid) else {
-            wrong.push(format!("{at:.2} {} {} which is no executor", write.method, write.path));
-            continue;
-        };
-        if phase != "Failed" && phase != "Succeeded" {
-            wrong.push(format!("{at:.2} {} of {}, which is {phase}", write.method, life.name));
-        }
-        let (Some(ended), driver) = (life.ended, &world.drivers[life.app]) else { continue };
-        if driver.ended.is_none_or(|gone| gone > write.at) && write.at - ended < GRACE {
-            wrong.push(format!("{at:.2} {} of {} while its driver has its time", write.method, life.name));
-        }
-        if !told.iter().any(|line| line.uid == uid && line.at.unwrap() <= write.at) {
-            wrong.push(format!("{at:.2} {} of {} before its end is told", write.method, life.name));
-        }
-    }
-    for (uid, life) in &world.lives {
-        let lines: Vec<_> = told.iter().filter(|line| line.uid == *uid).collect();
-        let sure = lines.iter().filter(|line| !line.perhaps).count();
-        if sure > 1 {
-            wrong.push(format!("{} is told {sure} times: {lines:?}", life.name));
-        }
-        if life.ended.is_none() && life.gone.is_none() && !lines.is_empty() {
-            wrong.push(format!("{} lives and is told: {lines:?}", life.name));
-        }
-        // What only others knew it cannot tell.
-        let leader = world.replicas.iter().find(|(_, replica)| replica.leads()).map(|(number, _)| *number);
-        let survivor = leader.is_some_and(|leader| life.known_by.contains(&leader));
-        let stays = life.ended.is_some() && life.gone.is_none();
-        if (stays || (life.gone.is_some() && survivor)) && lines.is_empty() {
-            wrong.push(format!("{} is never told: {life:?}", life.name));
-        }
-        // What failed by itself is kept for an hour, so that people can look.
-        let is_cleared = match world.policies.lifecycle.finished {
-            Finished::Report => false,
-            Finished::Label => true,
-            Finished::Delete => life.code != 1,
-        };
-        if stays && life.owned && is_cleared {
-            let path = format!("/api/v1/namespaces/default/pods/{}", life.name);
-            let pod = edge::line::get(&world.routes, &path).await;
-            if pod["metadata"]["labels"]["spark-exec-inactive"] != "true" {
-                wrong.push(format!("{} is left: {life:?}", life.name));
-            }
-        }
-    }
-    let seconds = world.began.elapsed().as_secs() as usize;
-    for line in &world.lines {
-        for (what, count) in line.requests.lock().unwrap().iter() {
-            let most = match what.as_str() {
-                "LIST pods" => seconds / 4,
-                "WATCH pods" => seconds,
-                _ => seconds * 50 + 100,
-            };
-            if *count > most {
-                wrong.push(format!("{count} × {what}, where {most} are many"));
-            }
-        }
-    }
-    if !world.replicas.values().any(edge::world::Replica::leads) {
-        wrong.push("nobody leads".to_owned());
-    }
-    wrong
 }
 
 #[test]

@@ -16,10 +16,10 @@ pub use certificate::{CertificateSource, ClientCa};
 
 use crate::cluster::account;
 use crate::cluster::client::Cluster;
-use crate::cluster::lease::{self, Election, Leadership};
+use crate::cluster::lease::{Election, Leadership};
 use crate::cluster::limit::Rate;
 use crate::cluster::policies as cluster_policies;
-use crate::cluster::reconcile::{self, Inputs};
+use crate::cluster::replica::{Replica, Work};
 use crate::cluster::signing::SigningSecret;
 use crate::config::{BadConfig, Config, Reloader};
 use crate::http::capacity::Capacities;
@@ -27,11 +27,10 @@ use crate::http::limits::Limits;
 use crate::http::server::{self, Deadlines, Ending, Listener};
 use crate::http::webhook::{Admit, Answers, Mutate, Validate};
 use crate::http::{admin, debug, webhook};
-use crate::lifecycle::{Settings, Standing};
 use crate::policy::Policies;
+use crate::runtime::clock;
 use crate::runtime::ready::Readiness;
 use crate::runtime::supervise::Supervisor;
-use crate::runtime::{clock, random};
 use crate::snapshot::Snapshot;
 use crate::telemetry::metrics::Metrics;
 
@@ -112,7 +111,6 @@ impl App {
         metrics.poll_interval.set(config.policies.lifecycle.poll.as_secs_f64());
         let (dry_run, dry_run_seen) = watch::channel(config.settings.dry_run);
         let changed = Arc::new(ArcSwapOption::empty());
-        let (completed, complete) = watch::channel(false);
         if let Some(reloader) = reloader {
             // The others may still have the file before.
             changed.store(Some(Arc::new(clock::instant())));
@@ -125,10 +123,11 @@ impl App {
             });
         }
 
-        let (elected, leading) = watch::channel(None);
+        let replica = Replica::default();
+        let snapshot = replica.snapshot();
         let around = Around {
             client: options.cluster.client.clone(),
-            leading: leading.clone(),
+            leading: replica.leading(),
             every: options.look_every,
             metrics: &metrics,
             supervisor: &mut supervisor,
@@ -137,7 +136,6 @@ impl App {
         let serving = certificate::serve(options.certificate, around).await?;
         let clients = certificate::clients(options.client_ca, options.look_every, &metrics, &mut supervisor).await?;
 
-        let snapshot = Arc::new(ArcSwap::from_pointee(Snapshot::default()));
         let leaving = CancellationToken::new();
         let ending = Ending { leaving: leaving.clone(), stop: stop.clone(), drain: options.drain };
         let debug_ending = ending.clone();
@@ -166,7 +164,7 @@ impl App {
             own,
             changed,
             settle: options.settle,
-            complete: complete.clone(),
+            complete: replica.complete(),
         });
         let answers = Answers { mutate, admit: Arc::new(Admit(validate.clone())), validate };
         let routes = webhook::router(answers, Limits::default(), metrics.clone());
@@ -180,70 +178,32 @@ impl App {
             Ok(server::serve_plain(plain, routes, Deadlines::default(), ending).await?)
         });
 
-        let exits = Arc::new(ArcSwap::from_pointee(imbl::Vector::new()));
-        let (led, led_seen) = watch::channel(false);
         let mut debug_address = None;
         if let Some(debug) = options.debug {
             let listener = Listener::bind(debug)?.limited(of_debug, metrics.listener("debug"));
             debug_address = Some(listener.address());
             let routes = debug::router(debug::Shown {
                 snapshot: snapshot.clone(),
-                exits: exits.clone(),
-                standing: standing(leading.clone(), led_seen.clone()),
+                exits: replica.exits(),
+                standing: replica.standing(),
             });
             supervisor.spawn("debug", async move {
                 Ok(server::serve_plain(listener, routes, Deadlines::default(), debug_ending).await?)
             });
         }
-        let instance = options.election.identity.clone();
-        // By then another replica leads, has noticed what was left untold, and has told it.
-        let settings = Settings {
-            seed: random::number(),
-            takeover: options.election.duration * 2 + Duration::from_secs(7),
-            quiet: Settings::default().quiet.max(options.election.period * 3),
-            silence: options.silence,
-            ..Settings::default()
-        };
-        let (contact, contact_seen) = watch::channel(None);
-        let (reported, reported_seen) = watch::channel(lease::Reported::default());
-        let ties = lease::Ties { leading: elected, led, contact, reported: reported_seen };
-        let client = options.cluster.client.clone();
-        let electing = lease::run(client, options.election, ties, metrics.clone(), leaving.clone());
-        let (left, until) = (leaving.clone(), stop.clone());
-        supervisor.spawn("lease", async move {
-            // Whichever comes first: told to leave, or to stop.
-            let stopped = async {
-                until.cancelled().await;
-                left.cancel();
-                std::future::pending::<()>().await;
-            };
-            tokio::select! {
-                () = electing => {}
-                () = stopped => {}
-            }
-            until.cancelled().await;
-            Ok(())
-        });
-        let inputs = Inputs {
-            exits,
-            signing,
-            settings,
-            client: options.cluster.client,
-            lists: options.cluster.lists,
-            instance,
-            snapshot: snapshot.clone(),
+        let (leading, complete) = (replica.leading(), replica.complete());
+        let work = Work {
+            cluster: options.cluster,
+            election: options.election,
             policies,
             dry_run: dry_run_seen,
-            leading: leading.clone(),
-            led: led_seen,
-            contact: contact_seen,
-            reported,
-            leaving: leaving.clone(),
+            signing,
             rate: options.rate,
-            complete: completed,
+            silence: options.silence,
+            leaving: leaving.clone(),
             metrics: metrics.clone(),
         };
-        reconcile::spawn(inputs, &mut supervisor);
+        replica.start(work, &mut supervisor);
         Ok(App {
             supervisor,
             ready,
@@ -306,13 +266,6 @@ impl App {
         self.leave();
         self.supervisor.stop().await
     }
-}
-
-fn standing(
-    leading: watch::Receiver<Option<Arc<Leadership>>>,
-    led: watch::Receiver<bool>,
-) -> Arc<dyn Fn() -> Standing + Send + Sync> {
-    Arc::new(move || Standing::of(leading.borrow().is_some(), *led.borrow()))
 }
 
 async fn first_config(source: ConfigSource, every: Duration) -> anyhow::Result<(Config, Option<Reloader>)> {

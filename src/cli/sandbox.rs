@@ -8,7 +8,7 @@ use anyhow::Context;
 
 use crate::runtime::files;
 use crate::runtime::shutdown::Signals;
-use crate::sandbox::{Options, Sandbox, Version};
+use crate::sandbox::{Options, Pods, Sandbox, Version};
 use crate::telemetry::log;
 
 #[derive(Debug, clap::Args)]
@@ -68,7 +68,7 @@ async fn serve(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
         version: args.kubernetes,
         nodes: args.nodes,
         node_size: args.node_size,
-        run_pods: !args.no_run,
+        pods: if args.no_run { Pods::Left } else { Pods::Run },
         authorize: args.rbac,
         enforce_owners: args.enforce_owners,
         ..Options::default()

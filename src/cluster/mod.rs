@@ -19,6 +19,7 @@ mod reads;
 mod recent;
 pub mod reconcile;
 pub mod registration;
+pub mod replica;
 mod report;
 pub mod rights;
 pub mod signing;

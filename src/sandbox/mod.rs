@@ -36,4 +36,4 @@ mod watch;
 mod webhook;
 mod write;
 
-pub use serve::{InProcess, Options, Sandbox, Version};
+pub use serve::{InProcess, Options, Pods, Sandbox, Version};

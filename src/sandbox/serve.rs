@@ -37,6 +37,17 @@ pub enum Version {
     V1_37,
 }
 
+/// What becomes of pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pods {
+    /// They stay as they are.
+    Left,
+    /// They are placed, and stay so.
+    Placed,
+    /// They are placed and run.
+    Run,
+}
+
 /// How to start.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -50,8 +61,8 @@ pub struct Options {
     pub nodes: u32,
     /// What each node has: cores and gibibytes.
     pub node_size: (u32, u32),
-    /// Whether pods are placed and run.
-    pub run_pods: bool,
+    /// What becomes of pods.
+    pub pods: Pods,
     /// How often watches get a bookmark.
     pub bookmarks: Duration,
     /// Whether service accounts may do only what RBAC lets them.
@@ -69,7 +80,7 @@ impl Default for Options {
             version: Version::default(),
             nodes: 3,
             node_size: (16, 64),
-            run_pods: true,
+            pods: Pods::Run,
             bookmarks: Duration::from_secs(60),
             authorize: false,
             enforce_owners: false,
@@ -264,12 +275,14 @@ fn run_controllers(api: &Arc<Api>, options: &Options, supervisor: &mut Superviso
         garbage::run(collected, until).await;
         Ok(())
     });
-    if options.run_pods {
+    if options.pods != Pods::Left {
         let (scheduled, until) = (api.clone(), stop.clone());
         supervisor.spawn("pretend scheduler", async move {
             scheduler::run(scheduled, until).await;
             Ok(())
         });
+    }
+    if options.pods == Pods::Run {
         let run = api.clone();
         supervisor.spawn("pretend kubelet", async move {
             kubelet::run(run, stop).await;

@@ -29,6 +29,8 @@ pub enum State {
     Silent,
     /// No connection can be made.
     Cut,
+    /// The API server's storage is away: lists and watches are answered from its cache, reads by name and writes are not.
+    NoStorage,
 }
 
 /// What a request that changes something found, the moment before it was served.
@@ -111,13 +113,15 @@ impl Line {
         *self.state.lock().unwrap()
     }
 
-    pub fn is_good(&self) -> bool {
-        self.state() == State::Good && self.late.lock().unwrap().is_zero()
-    }
-
     /// Watches end as they do when a connection breaks.
     pub fn cut(&self) {
         std::mem::take(&mut *self.cut.lock().unwrap()).cancel();
+    }
+
+    /// All is well again.
+    pub fn mend(&self) {
+        self.set_late(Duration::ZERO);
+        self.set(State::Good);
     }
 
     pub fn set_late(&self, late: Duration) {
@@ -159,7 +163,7 @@ impl Line {
             let mut dice = self.dice.lock().unwrap();
             let mut seed = DefaultHasher::new();
             (self.seed, &what).hash(&mut seed);
-            let dice = dice.entry(what).or_insert_with(|| Dice::new(seed.finish()));
+            let dice = dice.entry(what.clone()).or_insert_with(|| Dice::new(seed.finish()));
             let pause = if dice.once_in(50) { dice.below(3000) } else { dice.below(30) };
             (Duration::from_millis(pause), dice.once_in(100), dice.once_in(200))
         };
@@ -167,6 +171,8 @@ impl Line {
         match self.state() {
             State::Good if refuses => return Ok(refused(500)),
             State::Good => {}
+            State::NoStorage if !is_watch && !what.starts_with("LIST") => return Ok(refused(500)),
+            State::NoStorage => {}
             State::Refusing(code) => return Ok(refused(code)),
             State::Cut => return Err(std::io::ErrorKind::ConnectionRefused.into()),
             State::Silent => {

@@ -1,6 +1,10 @@
 //! A simulation of whole replicas: the product's own watches, election, loop and writes run on one thread, with a paused
-//! clock, against the sandbox's API without sockets.
+//! clock, against the sandbox's API without sockets, and a seed is one history, which replays.
 
+pub mod apps;
+pub mod judge;
 pub mod line;
+pub mod replica;
 pub mod told;
+pub mod trouble;
 pub mod world;

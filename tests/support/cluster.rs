@@ -25,7 +25,7 @@ use spark_usher::cluster::registration;
 use spark_usher::cluster::signing::SigningSecret;
 use spark_usher::http::capacity::Capacities;
 use spark_usher::runtime::clock;
-use spark_usher::sandbox::{Options, Sandbox};
+use spark_usher::sandbox::{Options, Pods, Sandbox};
 use spark_usher::tls::ca::Authority;
 use spark_usher::tls::load::load;
 
@@ -63,7 +63,7 @@ impl Drop for Real {
 impl Cluster {
     /// A cluster in which nobody places or runs pods.
     pub async fn start() -> Cluster {
-        Cluster::start_with(false).await
+        Cluster::start_with(Pods::Left).await
     }
 
     /// A cluster whose scheduler honours gangs. There is none beside a real kube-apiserver: `None`, loudly.
@@ -75,7 +75,7 @@ impl Cluster {
             }
             return None;
         }
-        Some(Cluster::start_with(true).await)
+        Some(Cluster::start_with(Pods::Run).await)
     }
 
     /// The sandbox's cluster with the sandbox in one's own hands, to stop it. `None` where the cluster is real.
@@ -84,7 +84,7 @@ impl Cluster {
             return None;
         }
         let mut cluster = Cluster::start().await;
-        let apart = Sandbox::start(&Options { run_pods: false, ..Options::default() }).unwrap();
+        let apart = Sandbox::start(&Options { pods: Pods::Left, ..Options::default() }).unwrap();
         cluster.client = apart.client(apart.admin_token()).unwrap();
         let namespace = cluster.namespace.clone();
         cluster.add_namespace(&namespace).await;
@@ -93,12 +93,12 @@ impl Cluster {
 
     /// A cluster with `OwnerReferencesPermissionEnforcement`, in which accounts may do only what their roles say.
     pub async fn start_enforcing() -> Cluster {
-        let options = Options { run_pods: false, authorize: true, enforce_owners: true, ..Options::default() };
+        let options = Options { pods: Pods::Left, authorize: true, enforce_owners: true, ..Options::default() };
         Cluster::start_by(options, &["--enable-admission-plugins=OwnerReferencesPermissionEnforcement"]).await
     }
 
-    async fn start_with(run_pods: bool) -> Cluster {
-        Cluster::start_by(Options { run_pods, ..Options::default() }, &[]).await
+    async fn start_with(pods: Pods) -> Cluster {
+        Cluster::start_by(Options { pods, ..Options::default() }, &[]).await
     }
 
     async fn start_by(options: Options, arguments: &[&str]) -> Cluster {
@@ -267,15 +267,7 @@ impl Cluster {
 
     /// Creates a pod in this namespace as somebody.
     pub async fn pod_in(&self, client: &Client, namespace: &str, pod: &super::PodBuilder) -> Pod {
-        let mut pod = pod.clone().namespace(namespace).0;
-        pod.as_object_mut().unwrap().remove("status");
-        for key in ["uid", "resourceVersion"] {
-            pod["metadata"].as_object_mut().unwrap().remove(key);
-        }
-        // What only a stored pod carries.
-        for key in ["priority", "preemptionPolicy"] {
-            pod["spec"].as_object_mut().unwrap().remove(key);
-        }
+        let pod = pod.clone().namespace(namespace).to_create();
         let pod: Pod = serde_json::from_value(pod).unwrap();
         let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
         pods.create(&PostParams::default(), &pod).await.unwrap()

@@ -131,6 +131,19 @@ impl PodBuilder {
         self
     }
 
+    /// The pod as a client sends it: without what the API server fills in by itself.
+    pub fn to_create(self) -> Value {
+        let mut pod = self.0;
+        pod.as_object_mut().unwrap().remove("status");
+        for key in ["uid", "resourceVersion"] {
+            pod["metadata"].as_object_mut().unwrap().remove(key);
+        }
+        for key in ["priority", "preemptionPolicy"] {
+            pod["spec"].as_object_mut().unwrap().remove(key);
+        }
+        pod
+    }
+
     /// The review of this pod's creation by a pod that runs under `default/spark`.
     pub fn created_by_pod(&self, name: &str, uid: &str) -> Value {
         review(&self.0, by_pod("default", "spark", name, uid))

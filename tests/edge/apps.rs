@@ -1,0 +1,294 @@
+//! Applications: what their drivers and executors are, and what becomes of them.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::world::{NAMESPACES, World};
+use crate::support::{PodBuilder, answer, by_pod, pod, review};
+
+/// Where a driver runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// In a labelled pod, as in cluster mode.
+    Labelled,
+    /// In somebody's pod without labels, as in client mode.
+    Notebook,
+    /// Outside the cluster.
+    Elsewhere,
+}
+
+#[derive(Clone, Debug)]
+pub struct App {
+    pub kind: Kind,
+    pub namespace: &'static str,
+    /// Of the driver's pod.
+    pub name: String,
+    pub uid: String,
+    pub ended: Option<Instant>,
+    /// Spark 3.0 and older label neither the version nor the resource profile.
+    pub old: bool,
+    /// How many executors wait for each other, where it says so.
+    pub gang: Option<usize>,
+}
+
+/// What really became of an executor.
+#[derive(Clone, Debug)]
+pub struct Life {
+    pub name: String,
+    pub app: usize,
+    /// Its pod never starts.
+    pub waits: bool,
+    pub ended: Option<Instant>,
+    pub gone: Option<Instant>,
+    /// How it ended, as its pod says it.
+    pub cause: Option<&'static str>,
+    /// Its labels were taken off.
+    pub unlabelled: bool,
+    /// Its driver labelled it as inactive.
+    pub by_driver: bool,
+    /// The webhook was asked when it was created.
+    pub admitted: bool,
+    /// Replicas that had it in their picture while it lived.
+    pub known_by: Vec<usize>,
+}
+
+impl Life {
+    pub fn is_live(&self) -> bool {
+        self.ended.is_none() && self.gone.is_none() && !self.waits && !self.unlabelled
+    }
+}
+
+/// What is to happen at a time.
+#[derive(Clone, Debug)]
+pub enum Later {
+    /// An executor, by uid, ends itself because its driver is gone.
+    LosesDriver(String),
+}
+
+/// Ways to end: phase, exit code, the pod's reason, and the cause.
+const ENDS: [(&str, Option<i32>, Option<&str>, &str); 7] = [
+    ("Failed", Some(137), None, "killed"),
+    ("Failed", Some(1), None, "error"),
+    ("Succeeded", Some(0), None, "completed"),
+    ("Failed", Some(52), None, "jvm-oom"),
+    ("Failed", Some(143), Some("Evicted"), "evicted"),
+    ("Failed", None, Some("OutOfcpu"), "admission-refused"),
+    ("Failed", None, Some("DeadlineExceeded"), "deadline-exceeded"),
+];
+
+pub fn selector(app: usize) -> String {
+    format!("spark-{app:032x}")
+}
+
+fn path(namespace: &str, name: &str) -> String {
+    format!("/api/v1/namespaces/{namespace}/pods/{name}")
+}
+
+impl World {
+    async fn create(&self, namespace: &str, pod: PodBuilder) -> String {
+        let made = self.request("POST", &format!("/api/v1/namespaces/{namespace}/pods"), pod.to_create()).await;
+        made["metadata"]["uid"].as_str().unwrap().to_owned()
+    }
+
+    pub async fn status(&self, namespace: &str, name: &str, status: Value) {
+        self.request("PATCH", &format!("{}/status", path(namespace, name)), json!({"status": status})).await;
+    }
+
+    /// Deletes a pod, and it is gone at once.
+    pub async fn delete(&self, namespace: &str, name: &str) {
+        self.request("DELETE", &format!("{}?gracePeriodSeconds=0", path(namespace, name)), json!({})).await;
+    }
+
+    pub async fn new_app(&mut self) {
+        let number = self.apps.len();
+        let kind = [Kind::Labelled, Kind::Labelled, Kind::Notebook, Kind::Elsewhere][self.dice.below(4) as usize];
+        let namespace = NAMESPACES[self.dice.below(2) as usize];
+        let (old, gang) = (self.dice.once_in(4), self.dice.once_in(2).then_some(2));
+        let name = format!("driver-{number}");
+        let mut driver = pod(&name).namespace(namespace).spec("nodeName", "node-1");
+        if kind == Kind::Labelled {
+            driver = driver.driver_of(&selector(number));
+        }
+        if let Some(gang) = gang {
+            driver = driver.annotation("spark-usher.io/min-member", &gang.to_string());
+        }
+        let uid = if kind == Kind::Elsewhere { String::new() } else { self.create(namespace, driver).await };
+        let app = App { kind, namespace, name, uid, ended: None, old, gang };
+        if kind != Kind::Elsewhere {
+            let address = format!("10.0.{}.{}", number / 200, number % 200);
+            self.status(namespace, &app.name, json!({"phase": "Running", "podIP": address})).await;
+        }
+        self.note(format!("{app:?}"));
+        self.apps.push(app);
+    }
+
+    pub async fn new_executor(&mut self) {
+        let app = self.dice.below(self.apps.len().max(1) as u64) as usize;
+        if self.apps.get(app).is_some_and(|app| app.ended.is_none()) {
+            self.new_executor_of(app).await;
+        }
+    }
+
+    /// A driver creates an executor; the webhook of some replica is asked, if one is there.
+    pub async fn new_executor_of(&mut self, number: usize) {
+        let (app, id) = (self.apps[number].clone(), self.next_executor);
+        self.next_executor += 1;
+        let name = format!("exec-{id}");
+        let address = match app.kind {
+            Kind::Elsewhere => format!("192.168.{}.{}", number % 200, id % 8),
+            _ => format!("10.0.{}.{}", number / 200, number % 200),
+        };
+        let mut executor = pod(&name).namespace(app.namespace).executor_of(&selector(number), id).driver_url(&address);
+        if app.old {
+            executor = executor.without_label("spark-exec-resourceprofile-id");
+        } else {
+            executor = executor.label("spark-version", "4.3.0");
+        }
+        // In cluster mode the owner is there; of client mode it is there where the driver's pod is configured.
+        if app.kind == Kind::Labelled && !self.dice.once_in(5) || app.kind == Kind::Notebook && self.dice.once_in(2) {
+            executor = executor.owned_by("Pod", &app.name, &app.uid);
+        }
+        let admitted = self.admit(&app, &mut executor);
+        let waits = self.dice.once_in(15);
+        let uid = self.create(app.namespace, executor).await;
+        self.note(format!("{name} of {} begins, uid {uid}{}", app.name, if admitted { "" } else { ", not admitted" }));
+        let life = Life {
+            name,
+            app: number,
+            waits,
+            ended: None,
+            gone: None,
+            cause: None,
+            unlabelled: false,
+            by_driver: false,
+            admitted,
+            known_by: Vec::new(),
+        };
+        self.lives.insert(uid, life);
+    }
+
+    /// Asks the webhook of a replica, as an API server with `failurePolicy: Ignore` does.
+    fn admit(&mut self, app: &App, executor: &mut PodBuilder) -> bool {
+        let Some(one) = self.some().filter(|_| !self.dice.once_in(10)) else { return false };
+        let replica = &self.replicas[&one];
+        if !replica.is_complete() || *self.dry_run.borrow() {
+            return false;
+        }
+        let user = match app.kind {
+            Kind::Elsewhere => json!({"username": "somebody", "groups": ["system:authenticated"]}),
+            _ => by_pod(app.namespace, "spark", &app.name, &app.uid),
+        };
+        let asked = review(&executor.0, user);
+        let outcome = answer(&asked, &replica.snapshot.load(), &self.policies.load());
+        assert!(outcome.decision.allowed, "{outcome:?}");
+        executor.0 = outcome.object;
+        true
+    }
+
+    /// An executor that is still there; one that lives, or one that ended.
+    fn some_executor(&mut self, lives: bool) -> Option<String> {
+        let there = self.lives.iter().filter(|(_, life)| life.gone.is_none() && life.ended.is_none() == lives);
+        let there: Vec<String> = there.filter(|(_, life)| !life.unlabelled).map(|(uid, _)| uid.clone()).collect();
+        let at = self.dice.below(there.len().max(1) as u64) as usize;
+        there.get(at).cloned()
+    }
+
+    pub async fn end_executor(&mut self) {
+        let Some(uid) = self.some_executor(true) else { return };
+        let end = ENDS[self.dice.below(ENDS.len() as u64) as usize];
+        self.end(&uid, end).await;
+    }
+
+    async fn end(&mut self, uid: &str, (phase, code, reason, cause): (&str, Option<i32>, Option<&str>, &'static str)) {
+        let (name, namespace) = self.place(uid);
+        let mut status = json!({"phase": phase});
+        if let Some(code) = code {
+            status["containerStatuses"] = json!([{"name": "main", "image": "spark", "imageID": "", "ready": false,
+                "restartCount": 0, "state": {"terminated": {"exitCode": code}}}]);
+        }
+        if let Some(reason) = reason {
+            status["reason"] = reason.into();
+        }
+        self.status(namespace, &name, status).await;
+        self.note(format!("{name} ends: {cause}"));
+        let life = self.lives.get_mut(uid).unwrap();
+        (life.ended, life.cause) = (Some(Instant::now()), Some(cause));
+    }
+
+    fn place(&self, uid: &str) -> (String, &'static str) {
+        let life = &self.lives[uid];
+        (life.name.clone(), self.apps[life.app].namespace)
+    }
+
+    pub async fn delete_executor(&mut self, lives: bool) {
+        let Some(uid) = self.some_executor(lives) else { return };
+        let (name, namespace) = self.place(&uid);
+        self.delete(namespace, &name).await;
+        self.note(format!("{name} is deleted"));
+    }
+
+    /// A driver labels an executor of its own that ended.
+    pub async fn label_executor(&mut self) {
+        let Some(uid) = self.some_executor(false) else { return };
+        let (name, namespace) = self.place(&uid);
+        let labels = json!({"metadata": {"labels": {"spark-exec-inactive": "true"}}});
+        self.request("PATCH", &path(namespace, &name), labels).await;
+        self.note(format!("its driver labels {name}"));
+        self.lives.get_mut(&uid).unwrap().by_driver = true;
+    }
+
+    /// Somebody takes the labels of an executor off that lives: no watch shows it any more.
+    pub async fn take_label_off(&mut self) {
+        let Some(uid) = self.some_executor(true) else { return };
+        let (name, namespace) = self.place(&uid);
+        let labels = json!({"metadata": {"labels": {"spark-role": null}}});
+        self.request("PATCH", &path(namespace, &name), labels).await;
+        self.note(format!("the label of {name} is taken off"));
+        self.lives.get_mut(&uid).unwrap().unlabelled = true;
+    }
+
+    pub async fn end_driver(&mut self, delete: bool) {
+        let Some(number) = self.apps.iter().position(|app| app.ended.is_none() && app.kind != Kind::Elsewhere) else {
+            return;
+        };
+        let App { name, namespace, .. } = self.apps[number].clone();
+        if delete {
+            self.delete(namespace, &name).await;
+        } else {
+            self.status(namespace, &name, json!({"phase": "Failed"})).await;
+        }
+        self.note(format!("{name} {}", if delete { "is deleted" } else { "ends" }));
+        self.apps[number].ended = Some(Instant::now());
+        let orphans: Vec<String> = self
+            .lives
+            .iter()
+            .filter(|(_, life)| life.app == number && life.is_live())
+            .map(|(uid, _)| uid.clone())
+            .collect();
+        for uid in orphans {
+            let at = Instant::now() + Duration::from_millis(self.dice.below(3000));
+            self.later.push((at, Later::LosesDriver(uid)));
+        }
+    }
+
+    pub async fn happen(&mut self, what: Later) {
+        let Later::LosesDriver(uid) = what;
+        if self.lives[&uid].is_live() {
+            self.end(&uid, ENDS[1]).await;
+        }
+    }
+
+    /// A tenant makes a pod that says it is the driver of somebody else's application.
+    pub async fn forge(&mut self) {
+        let number = self.dice.below(self.apps.len().max(1) as u64) as usize;
+        let Some(App { namespace, .. }) = self.apps.get(number).cloned() else { return };
+        let name = format!("forged-{}", self.next_executor);
+        self.next_executor += 1;
+        let forged = pod(&name).namespace(namespace).spec("nodeName", "node-1").driver_of(&selector(number));
+        self.create(namespace, forged).await;
+        self.status(namespace, &name, json!({"phase": "Running", "podIP": "10.9.9.9"})).await;
+        self.note(format!("{name} says that it drives application {number}"));
+    }
+}

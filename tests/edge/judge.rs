@@ -1,0 +1,203 @@
+//! What must hold of every history.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use axum::http::Method;
+use serde_json::Value;
+use spark_usher::policy::Finished;
+use tokio::time::Instant;
+
+use super::apps::{Kind, Life};
+use super::line::{Write, get};
+use super::told::Line;
+use super::world::World;
+
+/// How long a driver has of which no configuration is known: twice what it may need to notice an end by itself.
+const GRACE: Duration = Duration::from_secs(120);
+/// How soon an executor ends after its driver, at most, to have ended because of it.
+const WITH_DRIVER: Duration = Duration::from_secs(70);
+/// What was begun before a dry run may take so long.
+const ON_THE_WAY: Duration = Duration::from_secs(12);
+/// Causes of failures that are kept for an hour, so that people can look; `error` may turn out to be the driver's end.
+const KEPT: [&str; 3] = ["error", "jvm-oom", "deadline-exceeded"];
+
+/// What is wrong, if anything is.
+pub async fn judge(world: &World) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let pods: BTreeMap<String, Value> = world.pods().await.into_iter().map(|pod| (uid(&pod), pod)).collect();
+    writes(world, &mut wrong);
+    ends(world, &pods, &mut wrong);
+    let told = world.told.lines.lock().unwrap().clone();
+    events(world, &told, &mut wrong).await;
+    owners(world, &pods, &mut wrong);
+    gangs(world, &pods, &mut wrong);
+    requests(world, &mut wrong);
+    if !world.replicas.values().any(super::replica::Replica::leads) {
+        wrong.push("nobody leads".to_owned());
+    }
+    wrong
+}
+
+fn uid(pod: &Value) -> String {
+    pod["metadata"]["uid"].as_str().unwrap_or_default().to_owned()
+}
+
+/// Only what has ended is labelled or deleted, after its driver had its time, and after it was told; and in a dry run nothing
+/// is written.
+fn writes(world: &World, wrong: &mut Vec<String>) {
+    let told = world.told.lines.lock().unwrap();
+    for write in world.writes.lock().unwrap().iter().filter(|write| write.status < 300) {
+        let at = (write.at - world.began).as_secs_f64();
+        let is_own = write.path.contains("/leases") || write.path.contains("/secrets");
+        let is_dry = |(begin, end): &(Instant, Option<Instant>)| {
+            *begin + ON_THE_WAY < write.at && end.is_none_or(|end| write.at < end)
+        };
+        if !is_own && world.dry_runs.iter().any(is_dry) {
+            wrong.push(format!("{at:.2} {} {} in a dry run", write.method, write.path));
+        }
+        if !write.path.contains("/pods/") || write.before.is_null() {
+            continue;
+        }
+        let labels = write.body["metadata"]["labels"]["spark-exec-inactive"] == "true";
+        if write.method != Method::DELETE && !labels {
+            continue;
+        }
+        let uid = uid(&write.before);
+        let Some(life) = world.lives.get(&uid) else {
+            wrong.push(format!("{at:.2} {} {} which is no executor", write.method, write.path));
+            continue;
+        };
+        let phase = write.before["status"]["phase"].as_str().unwrap_or_default();
+        if phase != "Failed" && phase != "Succeeded" {
+            wrong.push(format!("{at:.2} {} of {}, which is {phase}", write.method, life.name));
+        }
+        let (Some(ended), app) = (life.ended, &world.apps[life.app]) else { continue };
+        if app.ended.is_none_or(|gone| gone > write.at) && write.at - ended < GRACE {
+            wrong.push(format!("{at:.2} {} of {} while its driver has its time", write.method, life.name));
+        }
+        if !told.iter().any(|line| line.uid == uid && line.at.unwrap() <= write.at) {
+            wrong.push(format!("{at:.2} {} of {} before its end is told", write.method, life.name));
+        }
+    }
+}
+
+/// Each end is told once, or marked, with its cause; and what is left is dealt with.
+fn ends(world: &World, pods: &BTreeMap<String, Value>, wrong: &mut Vec<String>) {
+    let told = world.told.lines.lock().unwrap();
+    let finished = world.policies.load().lifecycle.finished;
+    let leader = world.replicas.iter().find(|(_, replica)| replica.leads()).map(|(number, _)| *number);
+    for (uid, life) in &world.lives {
+        let lines: Vec<_> = told.iter().filter(|line| line.uid == *uid).collect();
+        let sure = lines.iter().filter(|line| !line.perhaps).count();
+        if sure > 1 {
+            wrong.push(format!("{} is told {sure} times: {lines:?}", life.name));
+        }
+        if life.ended.is_none() && life.gone.is_none() && !lines.is_empty() {
+            wrong.push(format!("{} lives and is told: {lines:?}", life.name));
+        }
+        for line in &lines {
+            if !causes(world, life).contains(&line.cause.as_str()) {
+                wrong.push(format!("{} is told as {}: {life:?}", life.name, line.cause));
+            }
+        }
+        if life.unlabelled {
+            continue; // Nobody watches it any more.
+        }
+        // What only others knew it cannot tell.
+        let survivor = leader.is_some_and(|leader| life.known_by.contains(&leader));
+        let stays = life.ended.is_some() && life.gone.is_none();
+        if ((stays && !life.by_driver) || (life.gone.is_some() && survivor)) && lines.is_empty() {
+            wrong.push(format!("{} is never told: {life:?}", life.name));
+        }
+        let is_inactive =
+            || pods.get(uid).is_some_and(|pod| pod["metadata"]["labels"]["spark-exec-inactive"] == "true");
+        let is_left = match finished {
+            Finished::Report => false,
+            Finished::Label => !is_inactive(),
+            Finished::Delete => !is_inactive() && !life.cause.is_some_and(|cause| KEPT.contains(&cause)),
+        };
+        if stays && is_left {
+            wrong.push(format!("{} is left: {life:?} {}", life.name, pods[uid]));
+        }
+    }
+}
+
+/// What may truly be said of an end.
+fn causes(world: &World, life: &Life) -> Vec<&'static str> {
+    let mut causes: Vec<&'static str> = life.cause.into_iter().collect();
+    if life.gone.is_some() {
+        causes.extend(["deleted", "vanished"]);
+    }
+    let driver = world.apps[life.app].ended;
+    let with_driver =
+        life.ended.zip(driver).is_some_and(|(ended, driver)| ended.max(driver) - ended.min(driver) < WITH_DRIVER);
+    if life.cause == Some("error") && with_driver {
+        causes.push("driver-lost");
+    }
+    causes
+}
+
+/// No more Events than there are ends of a cause.
+async fn events(world: &World, told: &[Line], wrong: &mut Vec<String>) {
+    let events = get(&world.routes, "/apis/events.k8s.io/v1/events").await;
+    let mut counted: BTreeMap<&str, u64> = BTreeMap::new();
+    for event in events["items"].as_array().unwrap() {
+        if event["reason"] == "ExecutorEnded" {
+            let count = event["series"]["count"].as_u64().unwrap_or(1);
+            *counted.entry(event["action"].as_str().unwrap()).or_default() += count;
+        }
+    }
+    for (cause, count) in counted {
+        let ends = told.iter().filter(|line| line.cause == cause).count() as u64;
+        if count > ends {
+            wrong.push(format!("{count} are counted as {cause}, where {ends} were told"));
+        }
+    }
+}
+
+/// Nobody but its driver owns an executor.
+fn owners(world: &World, pods: &BTreeMap<String, Value>, wrong: &mut Vec<String>) {
+    for (uid, life) in &world.lives {
+        let app = &world.apps[life.app];
+        let owners = pods.get(uid).and_then(|pod| pod["metadata"]["ownerReferences"].as_array());
+        for owner in owners.into_iter().flatten() {
+            if app.kind == Kind::Elsewhere || owner["uid"] != *app.uid {
+                wrong.push(format!("{} of {app:?} is owned by {owner}", life.name));
+            }
+        }
+    }
+}
+
+/// No executor waits for its gang for ever.
+fn gangs(world: &World, pods: &BTreeMap<String, Value>, wrong: &mut Vec<String>) {
+    for (uid, life) in world.lives.iter().filter(|(_, life)| life.is_live()) {
+        if pods.get(uid).is_some_and(|pod| pod["status"]["phase"] != "Running") {
+            wrong.push(format!("{} waits for ever: {life:?} {}", life.name, pods[uid]));
+        }
+    }
+}
+
+/// Requests are bounded.
+fn requests(world: &World, wrong: &mut Vec<String>) {
+    let seconds = world.began.elapsed().as_secs() as usize;
+    for line in &world.lines {
+        for (what, count) in line.requests.lock().unwrap().iter() {
+            let most = match what.as_str() {
+                "LIST pods" => seconds / 4,
+                watch if watch.starts_with("WATCH") => seconds,
+                _ => seconds * 50 + 100,
+            };
+            if *count > most {
+                wrong.push(format!("{count} × {what}, where {most} are many"));
+            }
+        }
+    }
+}
+
+/// A write, in a line.
+pub fn line_of(write: &Write, began: Instant) -> String {
+    let at = (write.at - began).as_secs_f64();
+    let what = if write.path.contains("/leases") { &write.body } else { &write.before["metadata"] };
+    format!("{at:8.2} write {} {} {} {} {what}", write.replica, write.status, write.method, write.path)
+}

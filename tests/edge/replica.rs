@@ -1,0 +1,87 @@
+//! A replica of spark-usher: its own watches, election and loop, on its own way to the API server.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use axum::Router;
+use spark_usher::cluster::client::Cluster;
+use spark_usher::cluster::lease::{Election, Leadership};
+use spark_usher::cluster::limit::Rate;
+use spark_usher::cluster::replica::{self, Work};
+use spark_usher::cluster::signing::SigningSecret;
+use spark_usher::lifecycle::Settings;
+use spark_usher::policy::Policies;
+use spark_usher::runtime::ready::Latch;
+use spark_usher::runtime::supervise::Supervisor;
+use spark_usher::snapshot::Snapshot;
+use spark_usher::telemetry::metrics::Metrics;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::line::Line;
+
+pub struct Replica {
+    pub line: Arc<Line>,
+    pub snapshot: Arc<ArcSwap<Snapshot>>,
+    complete: watch::Receiver<bool>,
+    leading: watch::Receiver<Option<Arc<Leadership>>>,
+    leaving: CancellationToken,
+    supervisor: Supervisor,
+}
+
+impl Replica {
+    /// Starts one that reads its policies where all of them do.
+    pub fn start(
+        number: usize,
+        line: Arc<Line>,
+        routes: &Router,
+        policies: &Arc<ArcSwap<Policies>>,
+        dry_run: watch::Receiver<bool>,
+    ) -> Replica {
+        let leaving = CancellationToken::new();
+        let secret = SigningSecret { namespace: "default".into(), name: "spark-usher-signing".into() };
+        let work = Work {
+            cluster: Cluster::by(line.client(routes.clone()), "default"),
+            election: Election {
+                namespace: "default".into(),
+                name: "spark-usher".into(),
+                identity: format!("replica-{number}"),
+                duration: Duration::from_secs(15),
+                period: Duration::from_secs(2),
+            },
+            policies: policies.clone(),
+            dry_run,
+            signing: Some((secret, Latch::default())),
+            rate: Rate::default(),
+            silence: Settings::default().silence,
+            leaving: leaving.clone(),
+            metrics: Arc::new(Metrics::new().unwrap()),
+        };
+        let replica = replica::Replica::default();
+        let (snapshot, complete, leading) = (replica.snapshot(), replica.complete(), replica.leading());
+        let mut supervisor = Supervisor::default();
+        replica.start(work, &mut supervisor);
+        Replica { line, snapshot, complete, leading, leaving, supervisor }
+    }
+
+    pub fn leads(&self) -> bool {
+        self.leading.borrow().as_ref().is_some_and(|leadership| leadership.holds())
+    }
+
+    /// Whether it has its first full picture: before that its webhook is not asked.
+    pub fn is_complete(&self) -> bool {
+        *self.complete.borrow()
+    }
+
+    pub fn knows(&self, uid: &str) -> bool {
+        self.snapshot.load().apps.values().any(|app| app.executors().values().any(|executor| &*executor.uid == uid))
+    }
+
+    /// Stops it as a process is stopped: it has a few seconds.
+    pub async fn stop(self) {
+        self.leaving.cancel();
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        self.supervisor.stop().await.unwrap();
+    }
+}

@@ -1,0 +1,75 @@
+//! What goes wrong around the replicas.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::line::State;
+use super::world::{World, policies};
+
+const STATES: [State; 5] = [State::Refusing(500), State::Refusing(429), State::Silent, State::Cut, State::NoStorage];
+
+impl World {
+    pub fn trouble(&mut self) {
+        let state = STATES[self.dice.below(STATES.len() as u64) as usize];
+        let until = Instant::now() + Duration::from_secs(1 + self.dice.below(40));
+        let all = self.dice.once_in(3);
+        let one = self.some();
+        let whom = if all { "all".to_owned() } else { format!("{one:?}") };
+        self.note(format!("{state:?} for {whom} until {:.1}", (until - self.began).as_secs_f64()));
+        for (number, replica) in &self.replicas {
+            if all || Some(*number) == one {
+                replica.line.set(state);
+                self.mending.push((until, replica.line.clone()));
+            }
+        }
+    }
+
+    pub fn be_late(&mut self) {
+        let Some(one) = self.some() else { return };
+        let (late, until) = (1 + self.dice.below(20), Instant::now() + Duration::from_secs(5 + self.dice.below(60)));
+        let line = self.replicas[&one].line.clone();
+        line.set_late(Duration::from_secs(late));
+        line.cut();
+        self.mending.push((until, line));
+        self.note(format!("watches of {one} are {late} s late"));
+    }
+
+    pub fn kill(&mut self) {
+        let Some(one) = self.some() else { return };
+        drop(self.replicas.remove(&one)); // Its tasks are aborted where they are.
+        self.kills += 1;
+        self.note(format!("replica {one} is killed"));
+        self.coming.push(Instant::now() + Duration::from_secs(self.dice.below(20)));
+    }
+
+    pub async fn restart(&mut self) {
+        let Some(one) = self.some() else { return };
+        self.note(format!("replica {one} is stopped"));
+        let replica = self.replicas.remove(&one).unwrap();
+        replica.stop().await;
+        self.coming.push(Instant::now() + Duration::from_secs(self.dice.below(5)));
+    }
+
+    pub fn cut(&mut self, compact: bool) {
+        if compact {
+            self.api.compact();
+        }
+        for replica in self.replicas.values() {
+            replica.line.cut();
+        }
+        self.note(format!("watches are cut{}", if compact { ", and what they missed is forgotten" } else { "" }));
+    }
+
+    /// An operator changes the policy file.
+    pub fn reload(&mut self) {
+        let reloaded = policies(&mut self.dice);
+        self.note(format!("other policies: {:?}", reloaded.lifecycle));
+        self.policies.store(std::sync::Arc::new(reloaded));
+        let (was, is_dry) = (*self.dry_run.borrow(), self.dice.once_in(3));
+        if was == is_dry {
+            self.dry_run.send_replace(is_dry); // Says that the policies changed.
+        }
+        self.set_dry_run(is_dry);
+    }
+}
