@@ -85,14 +85,6 @@ bugs! {
         LeaseTakenEarly;
         /// A leader acts as long as the lease lasts, and half as long again.
         LeaderActsTooLong;
-        /// Writes of the lease carry no resourceVersion. (Planted in the simulator's API calls.)
-        LeaseUnguarded;
-        /// Writes carry no uid. (Planted in the simulator's API calls.)
-        WriteByName;
-        /// Writes carry no resourceVersion. (Planted in the simulator's API calls.)
-        WriteUnguarded;
-        /// Actions are begun without a look at the leadership. (Planted in the simulator's API calls.)
-        LeadershipNotChecked;
     }
     edge {
         /// The Lease is released without the last word about what was told.
@@ -105,6 +97,26 @@ bugs! {
         LeaseErrorsIgnored;
         /// What was noted of an end is told by followers too.
         FollowersTell;
+        /// Writes of the Lease carry no resourceVersion.
+        LeaseUnguarded;
+        /// Writes to pods and PodGroups carry neither uid nor resourceVersion.
+        WriteUnguarded;
+        /// Actions are begun without a look at the leadership.
+        LeadershipNotChecked;
+        /// In a dry run everything is done.
+        DryRunIgnored;
+        /// A watch whose version is forgotten goes on with what is new, and lists nothing.
+        ForgottenIsSkipped;
+        /// A list that was cut off counts as complete.
+        CutOffIsWhole;
+        /// A watch that fails is tried again at once.
+        NoPause;
+        /// An Event whose creation was not answered counts as one that was there before.
+        LostAnswerCounts;
+        /// An end that was changed after the mark is news.
+        ChangedIsNews;
+        /// What the picture has lost is left to the next poll, like what only a poll has missed.
+        LostIsMissed;
     }
 }
 

@@ -276,7 +276,10 @@ fn a_leader_reports_more_ends_than_a_follower_keeps() {
         for id in 0..20_100u64 {
             let uid: std::sync::Arc<str> = format!("u{id}").into();
             let executor = Executor { uid: uid.clone(), exec_id: Some(id), ..one.clone() };
-            batch.ended.insert(uid, Ended { app: app.clone(), executor: executor.into(), was_live: true });
+            batch.ended.insert(
+                uid,
+                Ended { app: app.clone(), executor: executor.into(), was_live: true, after: Some("1".into()) },
+            );
         }
         batch
     };

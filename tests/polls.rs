@@ -66,6 +66,29 @@ fn a_poll_finds_what_is_missing_and_what_the_watch_has_not_shown() {
     assert!(!turn.rewatch && turn.exits.is_empty() && turn.reads.is_empty());
 }
 
+/// What the picture has lost no poll finds again: the question stays until a look has answered it.
+#[test]
+fn what_a_poll_has_missed_and_the_watch_shows_no_more_is_looked_at_until_that_is_answered() {
+    let mut office = Office::open(Finished::Report);
+    polled(&mut office);
+    // It leaves the watch: its label may be gone, and a look is to tell.
+    office.apply(Change::PodDeleted(version(running(1), 39).spec("nodeName", "n").sighting()));
+    let now = office.now();
+    office.desk.passed("40", now); // As far as the poll, which has nothing more to ask.
+    let mut polled = Polled::default();
+    polled.see(office.desk.snapshot(), "default", "nb-driver", DRIVER_UID, "1");
+    polled.see(office.desk.snapshot(), "default", "nb-exec-2", "e2", "1");
+    let now = office.now();
+    office.desk.polled(Some(polled.complete("41")), now, &office.policies.clone());
+    let turn = office.after(1);
+    assert_eq!(turn.reads, [labelled("nb-exec-1")]);
+    let now = office.now();
+    office.desk.answered(&turn.reads[0], Answer::Absent, now);
+    office.after(1);
+    let exits = office.after(5).exits; // Its driver's end might explain it.
+    assert_eq!(exits.iter().map(|exit| exit.cause).collect::<Vec<_>>(), [Cause::Deleted]);
+}
+
 #[test]
 fn a_watch_that_is_late_shows_what_a_poll_had_and_nobody_looks() {
     let mut office = Office::open(Finished::Report);
@@ -261,6 +284,34 @@ fn an_executor_whose_label_is_taken_off_has_not_ended() {
     // Its label comes back.
     office.see(&version(running(1), 9).spec("nodeName", "n"));
     assert_eq!(office.desk.snapshot().app("default", APP).unwrap().executors().len(), 1);
+}
+
+/// A pod that waits for a node and is deleted goes at once, as one does whose label is taken off. A few are looked at; of an
+/// application that is deleted with a thousand of them not each is worth a request.
+#[test]
+fn executors_that_wait_for_a_node_and_leave_the_watch_are_looked_at_if_they_are_few() {
+    let mut office = Office::open(Finished::Report);
+    office.see(&driver());
+    for id in 1..=1000 {
+        office.see(&running(id).phase("Pending"));
+    }
+    office.after(60);
+    for id in 1..=1000 {
+        office.apply(Change::PodDeleted(version(running(id).phase("Pending"), 100).sighting()));
+    }
+    let (mut looks, mut ends) = (0, 0);
+    for _ in 0..60 {
+        let turn = office.after(1);
+        ends += turn.exits.len();
+        let now = office.now();
+        for read in turn.reads.iter().filter(|read| matches!(read, Read::Labelled(_))) {
+            looks += 1;
+            let unlabelled = version(pod("nb-exec-1").stored("e1").phase("Pending"), 101).sighting();
+            let is_first = *read == labelled("nb-exec-1");
+            office.desk.answered(read, if is_first { Answer::Sighting(unlabelled) } else { Answer::Absent }, now);
+        }
+    }
+    assert_eq!((looks, ends), (64, 999), "the first has only lost its label");
 }
 
 #[test]

@@ -98,12 +98,9 @@ fn a_leader_of_a_version_without_marks_has_told_what_ended_long_enough_ago() {
     office.see(&version(failed(4, 137), 21));
     assert_eq!(told(&mut office), [(3, true), (4, false)]);
     // What the first list shows as ended just now it may have been about to tell, and what ended long ago is history.
-    let finished = |id, at: &str| {
-        let mut pod = failed(id, 137);
-        pod.0["status"]["containerStatuses"][0]["state"]["terminated"]["finishedAt"] = at.into();
-        pod
-    };
-    let mut office = fresh(&[driver(), finished(1, "2027-01-15T07:59:55Z"), finished(2, "2027-01-15T07:50:00Z")]);
+    let (now, long_ago) =
+        (finished(failed(1, 137), "2027-01-15T07:59:55Z"), finished(failed(2, 137), "2027-01-15T07:50:00Z"));
+    let mut office = fresh(&[driver(), now, long_ago]);
     take_over(&mut office, held);
     assert_eq!(told(&mut office), [(1, true)]);
     // Nobody led: nothing grows old.
@@ -116,6 +113,12 @@ fn a_leader_of_a_version_without_marks_has_told_what_ended_long_enough_ago() {
     office.after(500);
     take_over(&mut office, Found::default());
     assert_eq!(told(&mut office), [(1, false)]);
+}
+
+/// It ended at this time, by the kubelet's clock.
+fn finished(mut pod: PodBuilder, at: &str) -> PodBuilder {
+    pod.0["status"]["containerStatuses"][0]["state"]["terminated"]["finishedAt"] = at.into();
+    pod
 }
 
 /// A process that begins with this list of pods.
@@ -132,7 +135,7 @@ fn fresh(pods: &[PodBuilder]) -> Office {
 
 #[test]
 fn what_the_first_list_shows_as_ended_is_history_unless_it_ended_after_the_mark() {
-    let pods = [driver(), failed(1, 137), version(failed(2, 137), 9)];
+    let pods = [driver(), failed(1, 137), version(finished(failed(2, 137), "2027-01-15T08:00:01Z"), 9)];
     let mut office = fresh(&pods);
     take_over(&mut office, Found::default());
     assert_eq!(told(&mut office), [], "a first installation");
@@ -148,12 +151,40 @@ fn what_the_first_list_shows_as_ended_is_history_unless_it_ended_after_the_mark(
     let mut office = fresh(&pods);
     take_over(&mut office, Found { mark: mark(5), was_held: true, is_released: false, taken: Some(51) });
     assert_eq!(told(&mut office), [(2, true)]);
-    // It ended long before the mark and was changed since.
-    let mut old = version(failed(3, 137), 12);
-    old.0["status"]["containerStatuses"][0]["state"]["terminated"]["finishedAt"] = "2027-01-15T07:00:00Z".into();
-    let mut office = fresh(&[driver(), old]);
-    take_over(&mut office, Found { mark: mark(9), was_held: true, is_released: true, taken: Some(51) });
-    assert_eq!(told(&mut office), [(3, true)]);
+    // It ended long before the mark and was changed since; or nobody knows, because its pod has no time.
+    for old in [finished(failed(3, 137), "2027-01-15T07:00:00Z"), failed(3, 137)] {
+        let mut office = fresh(&[driver(), version(old, 12)]);
+        take_over(&mut office, Found { mark: mark(9), was_held: true, is_released: true, taken: Some(51) });
+        assert_eq!(told(&mut office), [(3, true)]);
+    }
+}
+
+/// The leader told an end that another replica's late watch did not show. Its driver labelled the pod since: what that replica
+/// sees at last is newer than the mark, and was told.
+#[test]
+fn an_end_that_was_told_and_changed_before_we_saw_it_may_have_been_told() {
+    let labelled = |pod: PodBuilder| version(pod, 30).label("spark-exec-inactive", "true");
+    let led = |shown: u32| {
+        let mut office = Office::open(Finished::Report);
+        office.standing = Standing::Led;
+        office.see(&driver());
+        office.see(&running(1));
+        office.see(&version(running(2), shown));
+        office.after(60);
+        take_over(&mut office, Found { mark: mark(9), was_held: true, is_released: true, taken: Some(20) });
+        office
+    };
+    let mut office = led(4);
+    office.see(&labelled(failed(1, 137)));
+    assert_eq!(told(&mut office), [(1, true)]);
+    // The time of its end tells.
+    let mut office = led(4);
+    office.see(&labelled(finished(failed(1, 137), "2027-01-15T08:00:30Z")));
+    assert_eq!(told(&mut office), [(1, false)]);
+    // The watch had shown everything up to the mark, and it lived.
+    let mut office = led(9);
+    office.see(&labelled(failed(1, 137)));
+    assert_eq!(told(&mut office), [(1, false)]);
 }
 
 #[test]

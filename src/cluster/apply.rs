@@ -21,6 +21,7 @@ use super::watch::group_resource;
 use crate::lifecycle::cause::Cause;
 use crate::lifecycle::tally::Notice;
 use crate::lifecycle::{Action, DriverRef, Finish, Told, owner_reference};
+use crate::plant::{self, Bug};
 use crate::reason::Reason;
 use crate::runtime::clock;
 use crate::snapshot::{Change, DriverPod, Followed, Group, GroupApi, GroupKey, Life, Sighting};
@@ -103,7 +104,7 @@ impl Writer {
         let mut looks = Looks::new();
         for action in actions {
             let (name, why) = (action.name(), action.reason().map_or("", Reason::as_str));
-            if dry_run {
+            if dry_run && !plant::is(Bug::DryRunIgnored) {
                 self.would(app, &action);
                 continue;
             }
@@ -116,7 +117,7 @@ impl Writer {
             if self.is_forbidden(&action, namespace) {
                 continue; // Another batch was refused meanwhile.
             }
-            if !leadership.holds() {
+            if !leadership.holds() && !plant::is(Bug::LeadershipNotChecked) {
                 applied.failed = true;
                 return applied;
             }
@@ -288,9 +289,7 @@ impl Writer {
                 pods.patch(executor.name(), &patch_params(), &patch).await.map(|seen| seen.view.map(Change::Pod))
             }
             Finish::Delete => {
-                let preconditions =
-                    Preconditions { uid: Some(uid.to_owned()), resource_version: Some(version.to_owned()) };
-                let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
+                let params = guarded_deletion(uid, version);
                 // The watch tells when it is gone.
                 pods.delete(executor.name(), &params).await.map(|_| None)
             }
@@ -401,9 +400,7 @@ impl Writer {
 
     async fn delete_group(&self, key: &GroupKey, api: &GroupApi, (uid, version): (&str, &str)) -> kube::Result<Ended> {
         let groups: Api<DynamicObject> = self.objects(&key.namespace, &group_resource(api));
-        let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: Some(version.to_owned()) };
-        let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
-        match groups.delete(&key.name, &params).await {
+        match groups.delete(&key.name, &guarded_deletion(uid, version)).await {
             // The answer is the object while finalizers hold it, else a Status.
             Ok(either) => Ok(Ended::Done(match either.left() {
                 Some(held) => group_change(key, &held),
@@ -486,10 +483,20 @@ fn patch_params() -> PatchParams {
 /// The patch with its preconditions: the API server answers 409 when either differs.
 fn guarded(patch: &Value, uid: &str, version: &str) -> Value {
     let mut patch = patch.clone();
+    if plant::is(Bug::WriteUnguarded) {
+        return patch;
+    }
     let metadata = crate::json::map_mut(&mut patch, &["metadata"]);
     metadata.insert("uid".into(), uid.into());
     metadata.insert("resourceVersion".into(), version.into());
     patch
+}
+
+/// A deletion with the same preconditions.
+fn guarded_deletion(uid: &str, version: &str) -> DeleteParams {
+    let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: Some(version.to_owned()) };
+    let preconditions = Some(preconditions).filter(|_| !plant::is(Bug::WriteUnguarded));
+    DeleteParams { preconditions, ..DeleteParams::background() }
 }
 
 fn has_code(error: &kube::Error, code: u16) -> bool {

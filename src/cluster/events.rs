@@ -5,6 +5,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
@@ -16,6 +17,7 @@ use super::lease::Leadership;
 use super::recent::Recent;
 use crate::lifecycle::Told;
 use crate::lifecycle::tally::{Notice, Subject};
+use crate::plant::{self, Bug};
 use crate::reason::{Reason, Weight};
 use crate::runtime::clock;
 use crate::spark::ids::PodKey;
@@ -37,6 +39,8 @@ pub(super) struct Events {
     told: Arc<Mutex<Recent<String, ()>>>,
     /// What had been counted before us, by the name of the Event.
     bases: Arc<Mutex<Recent<String, u32>>>,
+    /// The time of each Event whose creation was begun, and not answered so far.
+    begun: Arc<Mutex<Recent<String, MicroTime>>>,
     metrics: Arc<Metrics>,
 }
 
@@ -45,7 +49,8 @@ impl Events {
         let instance = instance.chars().take(128).collect();
         let told = Arc::new(Mutex::new(Recent::new(REMEMBERED)));
         let bases = Arc::new(Mutex::new(Recent::new(REMEMBERED)));
-        Events { client, instance, told, bases, metrics }
+        let begun = Arc::new(Mutex::new(Recent::new(REMEMBERED)));
+        Events { client, instance, told, bases, begun, metrics }
     }
 
     /// Says it, unless it was said before. An Event that cannot be written is only logged.
@@ -92,18 +97,21 @@ impl Events {
                     };
                     let mut event = self.event(name.clone(), &told);
                     event.action = Some(subject.cause.as_str().to_owned());
-                    let first = match api.create(&PostParams::default(), &event).await {
-                        Ok(_) => Some(0),
-                        Err(kube::Error::Api(status)) if status.code == 409 => None,
+                    // Tried again with the same time, by which it is known as ours when only the answer was lost.
+                    event.event_time = event.event_time.map(|now| self.begin(&name, now));
+                    let base = match api.create(&PostParams::default(), &event).await {
+                        Ok(_) => 0,
+                        Err(kube::Error::Api(status)) if status.code == 409 => {
+                            let there = api.get(&name).await?;
+                            let is_ours = there.event_time == event.event_time
+                                && there.reporting_instance == event.reporting_instance
+                                && !plant::is(Bug::LostAnswerCounts);
+                            let first = if is_ours { 0 } else { 1 };
+                            there.series.map_or(first, |series| u32::try_from(series.count).unwrap_or(1))
+                        }
                         Err(error) => return Err(error),
                     };
-                    let base = match first {
-                        Some(base) => base,
-                        None => {
-                            let there = api.get(&name).await?;
-                            there.series.map_or(1, |series| u32::try_from(series.count).unwrap_or(1))
-                        }
-                    };
+                    self.begun.lock().unwrap_or_else(PoisonError::into_inner).remove(&name);
                     self.bases.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone(), base);
                     base
                 }
@@ -112,7 +120,7 @@ impl Events {
             if total < 2 {
                 return Ok(()); // The Event itself is the first.
             }
-            let series = json!({"series": {"count": total, "lastObservedTime": MicroTime(clock::now())}});
+            let series = json!({"series": {"count": total, "lastObservedTime": now_as_kept()}});
             api.patch(&name, &PatchParams::default(), &Patch::Merge(series)).await.map(|_| ())
         };
         match tokio::time::timeout(LIMIT, writing).await {
@@ -138,6 +146,16 @@ impl Events {
         }
     }
 
+    /// The time of an Event that is created: the first, however often that is tried.
+    fn begin(&self, name: &str, now: MicroTime) -> MicroTime {
+        let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(first) = begun.get(&name.to_owned()) {
+            return first.clone();
+        }
+        begun.insert(name.to_owned(), now.clone());
+        now
+    }
+
     fn remember(&self, name: &str) -> bool {
         self.told.lock().unwrap_or_else(PoisonError::into_inner).is_news(name.to_owned())
     }
@@ -151,7 +169,7 @@ impl Events {
                 namespace: Some(pod.namespace().to_owned()),
                 ..ObjectMeta::default()
             },
-            event_time: Some(MicroTime(clock::now())),
+            event_time: Some(now_as_kept()),
             reporting_controller: Some(USHER.to_owned()),
             reporting_instance: Some(self.instance.clone()),
             action: Some(reason.as_str().to_owned()),
@@ -169,6 +187,12 @@ impl Events {
             ..Event::default()
         }
     }
+}
+
+/// Now, as exactly as the API keeps it.
+fn now_as_kept() -> MicroTime {
+    let now = clock::now();
+    MicroTime(Timestamp::from_microsecond(now.as_microsecond()).unwrap_or(now))
 }
 
 fn name(told: &Told) -> String {

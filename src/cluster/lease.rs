@@ -275,6 +275,9 @@ impl Candidate {
                 if ours {
                     self.write_mark(&mut lease);
                 }
+                if plant::is(Bug::LeaseUnguarded) {
+                    lease.metadata.resource_version = None;
+                }
                 self.written(self.api.replace(&self.election.name, &PostParams::default(), &lease).await)
             }
         }

@@ -14,6 +14,7 @@ use kube::core::Status;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
+use crate::plant::{self, Bug};
 use crate::runtime::{clock, random};
 
 /// How long the server keeps a watch: the longest that kube allows.
@@ -173,6 +174,10 @@ impl<K: kube::Resource + Clone + Debug + DeserializeOwned + Send + 'static> Watc
                 Ok(None) => {}
                 Err(interruption) => {
                     let now = clock::instant();
+                    if plant::is(Bug::NoPause) {
+                        self.opened = None;
+                        return Err(interruption);
+                    }
                     self.resumes = Some(now + self.backoff.pause(&interruption, now, random::fraction()));
                     return Err(interruption);
                 }
@@ -258,6 +263,10 @@ impl<K: kube::Resource + Clone + Debug + DeserializeOwned + Send + 'static> Watc
                     Err(Interruption::Broken(error))
                 }
                 // None may be deleted while the list still comes; a list that is cut off is read anew.
+                None if plant::is(Bug::CutOffIsWhole) => {
+                    self.state = State::Listed("0".to_owned());
+                    Ok(Some(Event::InitDone("0".to_owned())))
+                }
                 Some(Ok(WatchEvent::Deleted(_))) | None => Err(Interruption::CutOff),
             },
             State::Listed(version) => match self.open(false, &version).await {
@@ -291,6 +300,8 @@ impl<K: kube::Resource + Clone + Debug + DeserializeOwned + Send + 'static> Watc
                     // 410: what we have not seen is forgotten, and is listed anew.
                     if status.code != 410 {
                         self.state = State::Listed(version);
+                    } else if plant::is(Bug::ForgottenIsSkipped) {
+                        self.state = State::Listed("0".to_owned());
                     }
                     Err(Interruption::Ended(status.boxed()))
                 }

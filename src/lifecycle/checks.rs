@@ -107,8 +107,11 @@ const MOST_OPEN: usize = 4096;
 /// What is in question.
 #[derive(Clone, Debug)]
 enum Check {
-    /// Whether an executor is gone that a list did not have, or that the watch shows no more.
+    /// Whether an executor is gone that a new list did not have, or that the watch shows no more: the picture has lost it, and
+    /// no poll would ask again.
     Absent(Departed),
+    /// Whether an executor is gone that a poll did not have, and the picture has.
+    Missed(Departed),
     /// Whether this labelled driver, by its uid, is gone that a poll did not have.
     NoDriver(Arc<str>),
     /// Whether the watch has lost this version, which a poll had.
@@ -119,15 +122,15 @@ impl Check {
     /// Whether a poll asked; otherwise a new list does, or the watch itself.
     fn is_of_poll(&self) -> bool {
         match self {
-            Check::Absent(departed) => departed.missing.is_some(),
-            Check::NoDriver(_) | Check::Behind { .. } => true,
+            Check::Absent(departed) => plant::is(Bug::LostIsMissed) && departed.missing.is_some(),
+            Check::Missed(_) | Check::NoDriver(_) | Check::Behind { .. } => true,
         }
     }
 
     /// From this version on an end may have been missed.
     fn version(&self) -> Option<u64> {
         match self {
-            Check::Absent(departed) => departed.executor.version.parse().ok(),
+            Check::Absent(departed) | Check::Missed(departed) => departed.executor.version.parse().ok(),
             Check::Behind { version, .. } => version.parse().ok(),
             Check::NoDriver(_) => None,
         }
@@ -165,6 +168,8 @@ pub(super) struct Checks {
     is_lost: bool,
     judging: Option<Judging>,
     listing: Option<Listing>,
+    /// The resourceVersion of the last new list.
+    listed: Option<SmolStr>,
     /// Executors that are gone, as the last list proves.
     proven: VecDeque<PodKey>,
     /// The oldest version of what is in question and not kept.
@@ -185,28 +190,44 @@ impl Checks {
             is_lost: false,
             judging: None,
             listing: None,
+            listed: None,
             proven: VecDeque::new(),
             oldest_beyond: None,
         }
     }
 
-    /// An executor was seen before, and is shown no more.
-    pub(super) fn absent(&mut self, mut departed: Departed, now: Instant) {
+    /// An executor was seen before, and is shown no more. Returns another that had its name before, and was in question: that
+    /// one is gone for certain.
+    pub(super) fn absent(&mut self, mut departed: Departed, now: Instant) -> Option<Departed> {
         let pod = PodKey::new(departed.app.namespace(), &departed.executor.name);
         // A poll has missed it before.
-        if let Some(Check::Absent(before)) = self.open.get(&pod).filter(|_| departed.missing.is_none())
+        if let Some(Check::Absent(before) | Check::Missed(before)) =
+            self.open.get(&pod).filter(|_| departed.missing.is_none())
             && before.executor.uid == departed.executor.uid
         {
             departed.missing = before.missing;
         }
         let wait = if departed.absence == Absence::Unselected { Duration::ZERO } else { self.settle };
-        self.open.insert(pod.clone(), Check::Absent(departed));
+        let uid = departed.executor.uid.clone();
+        let before = self.open.insert(pod.clone(), Check::Absent(departed));
         self.looks.add_after(pod, now + wait);
+        match before {
+            Some(Check::Absent(before)) if before.executor.uid != uid => Some(before),
+            _ => None,
+        }
+    }
+
+    /// Whether so much is in question that not each pod more is worth a look.
+    pub(super) fn is_crowded(&self) -> bool {
+        self.open.len() >= MOST_LOOKS
     }
 
     /// Takes a poll over, to be compared with the picture in parts. `delta` is how long an executor must have been there to
     /// count as missing: a younger one may be newer than the list (`missingPodDetectDelta`).
     pub(super) fn judge(&mut self, polled: Polled, delta: Duration, now: Now) {
+        if self.listed.as_ref().is_some_and(|listed| is_not_newer(&polled.version, listed)) {
+            return; // A newer list has come to the picture meanwhile.
+        }
         self.rests = self.rests.saturating_sub(1);
         // Those of the poll before: what still differs is found again.
         self.open.retain(|pod, check| !check.is_of_poll() || self.looks.is_in_flight(pod));
@@ -268,7 +289,7 @@ impl Checks {
             let check = match pod {
                 Labelled::Executor(executor) => {
                     let (app, executor, absence) = (key.clone(), executor.clone(), Absence::NotListed);
-                    Check::Absent(Departed { app, executor, absence, missing: Some((now.wall, *delta)) })
+                    Check::Missed(Departed { app, executor, absence, missing: Some((now.wall, *delta)) })
                 }
                 Labelled::Driver(driver) => Check::NoDriver(driver.uid.clone()),
             };
@@ -323,14 +344,15 @@ impl Checks {
         let mut lost = false;
         self.open.retain(|pod, check| {
             let there = snapshot.executor(pod.namespace(), pod.name()).map(|(_, executor)| &executor.uid);
-            let there = there.or_else(|| snapshot.driver_pod(pod.namespace(), pod.name()).map(|driver| &driver.uid));
+            let there =
+                there.or_else(|| snapshot.labelled_driver(pod.namespace(), pod.name()).map(|(_, driver)| &driver.uid));
             let unshown = match check {
-                Check::Absent(departed) if departed.missing.is_some() => there == Some(&departed.executor.uid),
+                Check::Missed(departed) => there == Some(&departed.executor.uid),
                 Check::NoDriver(uid) => there == Some(uid),
                 Check::Behind { uid, version } => {
                     !gone.was_shown(uid) && is_behind(snapshot, pod.namespace(), pod.name(), uid, version)
                 }
-                Check::Absent(_) => return true,
+                Check::Absent(_) => return !check.is_of_poll(),
             };
             lost |= unshown;
             unshown || looks.is_in_flight(pod)
@@ -345,6 +367,7 @@ impl Checks {
         self.is_lost = false;
         self.judging = None;
         self.oldest_beyond = None;
+        self.listed = Some(version.into());
         self.listing = Some(Listing { version: version.into(), last: None, proven: Vec::new() });
     }
 
@@ -369,9 +392,7 @@ impl Checks {
                     } else if is_not_newer(&departed.executor.version, &listing.version) {
                         listing.proven.push(pod.clone());
                     }
-                } else if let Some(Check::NoDriver(_) | Check::Behind { .. }) = self.open.get(pod)
-                    && !self.looks.is_in_flight(pod)
-                {
+                } else if self.open.get(pod).is_some_and(Check::is_of_poll) && !self.looks.is_in_flight(pod) {
                     self.open.remove(pod);
                 }
             }
@@ -398,7 +419,7 @@ impl Checks {
                 Check::Absent(departed) if there.as_ref() != Some(&departed.executor.uid) => {
                     Some(Found::Gone(departed))
                 }
-                Check::Absent(_) | Check::NoDriver(_) | Check::Behind { .. } => None,
+                _ => None,
             }
         });
         gone.collect()
@@ -472,7 +493,9 @@ impl Checks {
         }
         self.looks.remove(pod);
         match self.open.remove(pod) {
-            Some(Check::Absent(departed)) if there != Some(&*departed.executor.uid) => Found::Gone(departed),
+            Some(Check::Absent(departed) | Check::Missed(departed)) if there != Some(&*departed.executor.uid) => {
+                Found::Gone(departed)
+            }
             Some(Check::NoDriver(uid)) if there != Some(&*uid) => Found::DriverGone(pod.clone(), uid),
             _ => Found::Nothing,
         }
@@ -489,6 +512,7 @@ fn is_behind(snapshot: &Snapshot, namespace: &str, name: &str, uid: &str, versio
     let differs = |known_uid: &str, known: &str| known_uid != uid || (known != version && !is_newer(known, version));
     match snapshot.executor(namespace, name) {
         Some((_, known)) => differs(&known.uid, &known.version),
-        None => snapshot.driver_pod(namespace, name).is_none_or(|known| differs(&known.uid, &known.version)),
+        // As a labelled one: a poll has no others, and one that is only followed is not what the watch would show.
+        None => snapshot.labelled_driver(namespace, name).is_none_or(|(_, known)| differs(&known.uid, &known.version)),
     }
 }

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use smol_str::SmolStr;
 
 use super::Now;
-use super::checks::Checks;
+use super::checks::{Checks, Found};
 use super::election::Standing;
 use super::exit::Exit;
 use super::exits::Exits;
@@ -41,7 +41,7 @@ use super::turn::{Settings, Turn};
 use super::walk::Walk;
 use crate::plant::{self, Bug};
 use crate::policy::Policies;
-use crate::snapshot::{Calls, Change, Replaced, Sighting, Snapshot, Store, SubscriberId, may_be_there};
+use crate::snapshot::{Absence, Calls, Change, Replaced, Sighting, Snapshot, Store, SubscriberId, may_be_there};
 use crate::spark::ids::{AppKey, PodKey, is_newer};
 use inbox::{Inbox, PodList};
 
@@ -96,6 +96,10 @@ pub struct Desk {
     position: Option<SmolStr>,
     /// and up to here ends are noted.
     noted: Option<u64>,
+    /// The oldest version of executors that looks have found gone since the last batch of ends was taken, and in it: they are
+    /// in question no more, and are not noted yet.
+    found: Option<u64>,
+    found_before: Option<u64>,
     lookups: Lookups,
     memory: BTreeMap<AppKey, Memory>,
     pace: Pace,
@@ -138,6 +142,8 @@ impl Desk {
             polls: 0,
             newest: None,
             position: None,
+            found: None,
+            found_before: None,
             noted: None,
             lookups: Lookups::default(),
             memory: BTreeMap::new(),
@@ -173,7 +179,8 @@ impl Desk {
         if self.closed {
             return self.last_mark;
         }
-        Some(self.exits.mark(self.noted?, self.checks.oldest(), now))
+        let unsure = [self.checks.oldest(), self.found, self.found_before];
+        Some(self.exits.mark(self.noted?, unsure.into_iter().flatten().min(), now))
     }
 
     fn note_version(&mut self, seen: &Sighting) {
@@ -268,11 +275,17 @@ impl Desk {
         }
         for departed in self.store.apply(change, now.wall) {
             self.gone.leave(&departed.executor.uid, departed.executor.version.clone());
+            // Of many that were never placed not each is worth a look: an application that waits, and is deleted, takes them
+            // all along at once.
+            let unplaced = departed.absence == Absence::Unselected && departed.executor.node.is_none();
             // The end of one that had ended is no news; a live one may still be there.
             if departed.executor.state.is_final() || plant::is(Bug::AbsentIsGone) {
                 self.store.gone(departed);
-            } else {
-                self.checks.absent(departed, now.at);
+            } else if unplaced && self.checks.is_crowded() {
+                self.gone.bury(&departed.executor.uid);
+                self.store.gone(departed);
+            } else if let Some(before) = self.checks.absent(departed, now.at) {
+                self.found(Found::Gone(before), now);
             }
         }
         // The snapshot knows that it is gone, and follows it from now on.
@@ -454,6 +467,7 @@ impl Desk {
             self.noting = self.position.as_ref().and_then(|position| position.parse().ok()).or(self.noted);
             self.exits.at(self.noting);
             self.exits.begin(batch);
+            self.found_before = self.found.take();
         }
     }
 
@@ -468,6 +482,7 @@ impl Desk {
         self.exits.expire(self.store.snapshot(), now.at, most);
         if was_noting && !self.exits.is_noting() {
             self.noted = self.noting;
+            self.found_before = None;
             self.store.done(self.ends, now.at);
         }
     }

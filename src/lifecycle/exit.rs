@@ -33,6 +33,8 @@ pub struct Exit {
     pub missing: Option<(Timestamp, Duration)>,
     /// It had ended before this process first listed pods.
     pub was_over: bool,
+    /// The newest resourceVersion as of which it had not ended, as far as was seen.
+    pub after: Option<u64>,
     /// The replica that led before may have reported it, and cannot be asked.
     pub perhaps_told: bool,
 }

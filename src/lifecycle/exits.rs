@@ -27,6 +27,7 @@ use crate::driver::life;
 use crate::plant::{self, Bug};
 use crate::signature::Creator;
 use crate::snapshot::{Absence, Batch, Departed, Ended, Executor, Snapshot};
+use crate::spark::evidence::Evidence;
 use crate::spark::ids::{AppKey, PodKey};
 use crate::spark::state::ExecutorPodState;
 
@@ -260,7 +261,9 @@ impl Exits {
     fn depart(&mut self, uid: Arc<str>, departed: Departed, now: Now, snapshot: &Snapshot, apps: &mut Vec<AppKey>) {
         let left = if departed.absence == Absence::NotListed { Left::Vanished } else { Left::Deleted };
         let Departed { app, executor, missing, .. } = departed;
-        let ended = Ended { app: app.clone(), was_live: !executor.state.is_final(), executor };
+        let was_live = !executor.state.is_final();
+        let after = was_live.then(|| executor.version.clone());
+        let ended = Ended { app: app.clone(), executor, was_live, after };
         self.end(&ended, left, now, missing, snapshot);
         if let Some(note) = self.apps.get_mut(&app).and_then(|roll| roll.notes.get_mut(&uid))
             && note.gone.is_none()
@@ -293,7 +296,7 @@ impl Exits {
         missing: Option<(Timestamp, Duration)>,
         snapshot: &Snapshot,
     ) {
-        let Ended { app, executor, was_live } = ended;
+        let Ended { app, executor, was_live, after } = ended;
         let roll = self.apps.entry(app.clone()).or_default();
         if let Some(note) = roll.notes.get_mut(&executor.uid) {
             note.gone = None; // A list from the past has brought it back; it will go again.
@@ -314,6 +317,7 @@ impl Exits {
             driver,
             missing,
             was_over,
+            after: after.as_ref().and_then(|version| version.parse().ok()),
             perhaps_told: false,
         };
         // Of one that had ended before we came, only times tell what came first.
@@ -491,8 +495,10 @@ impl Exits {
             None => return Some(true),
             Some(false) => {}
         }
-        // It had ended before the mark, and was changed after it.
-        let changed = exit.was_over && exit.ended_at() <= mark.at;
+        // It may have ended before the mark, and was changed after it: we know of no later version with which it had not ended,
+        // and the time of its end, if its pod has one, is no later either.
+        let unseen = exit.after.is_none_or(|after| after < mark.through) && !plant::is(Bug::ChangedIsNews);
+        let changed = unseen && exit.evidence().and_then(Evidence::ended_at).is_none_or(|at| at <= mark.at);
         let before = began.found.taken.is_none_or(|taken| ended <= taken) && !began.found.is_released;
         Some(changed || before)
     }

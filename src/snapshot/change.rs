@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use smol_str::SmolStr;
 
 use super::app::{App, ExecutorKey};
 use super::facts::{DriverPod, Executor, Life, Namespace, ServiceOwner, Sighting, Template};
@@ -117,6 +118,8 @@ pub struct Ended {
     pub executor: Arc<Executor>,
     /// Whether it was seen in another state before.
     pub was_live: bool,
+    /// The newest resourceVersion as of which it had not ended yet, as far as was seen.
+    pub after: Option<SmolStr>,
 }
 
 /// What says that an executor's pod is gone.
@@ -203,7 +206,7 @@ impl Snapshot {
     pub(super) fn finals(&self) -> impl Iterator<Item = Ended> + '_ {
         self.apps.iter().flat_map(|(key, app)| {
             let ended = app.executors().values().filter(|executor| executor.state.is_final());
-            ended.map(|executor| Ended { app: key.clone(), executor: executor.clone(), was_live: false })
+            ended.map(|executor| Ended { app: key.clone(), executor: executor.clone(), was_live: false, after: None })
         })
     }
 
@@ -431,7 +434,8 @@ impl Snapshot {
             return Effect::default(); // Listed anew, and unchanged.
         }
         let in_app = self.app_mut(&app);
-        let was_live = known.as_ref().is_some_and(|known| !known.state.is_final());
+        let after = known.as_ref().filter(|known| !known.state.is_final()).map(|known| known.version.clone());
+        let was_live = after.is_some();
         let ends = executor.state.is_final() && (known.is_none() || was_live);
         let executor = Arc::new(executor);
         if known.is_some_and(|known| revives(&known, &executor)) {
@@ -442,12 +446,12 @@ impl Snapshot {
             let at = place_of(app.namespace(), &executor.name);
             self.places.insert(at, Place::of(app.clone(), Some(key.id)));
         }
-        effect.ended.extend(ends.then_some(Ended { app, executor, was_live }));
+        effect.ended.extend(ends.then_some(Ended { app, executor, was_live, after }));
         effect
     }
 
     /// The labelled driver of that name, and its application.
-    fn labelled_driver(&self, namespace: &str, name: &str) -> Option<(&AppKey, &Arc<DriverPod>)> {
+    pub fn labelled_driver(&self, namespace: &str, name: &str) -> Option<(&AppKey, &Arc<DriverPod>)> {
         let place = self.places.get(&place_of(namespace, name))?;
         Some((&place.app, self.apps.get(&place.app)?.driver(name)?))
     }
@@ -635,9 +639,10 @@ impl Snapshot {
 }
 
 /// Whether a pod that a watch by label shows no more may still be there, by the last that was seen of it: its labels may have
-/// changed. A pod with a node that goes is asked to first, unless it is deleted by force.
+/// changed. A pod with a node that goes is asked to first, unless it is deleted by force. One without a node goes at once, and
+/// is believed to: an application that waits may be deleted with a thousand of them.
 pub(crate) fn may_be_there(executor: &Executor) -> bool {
-    executor.state.is_live() && !executor.deleting && executor.node.is_some() && !plant::is(Bug::UnlabelledIsDeleted)
+    executor.state.is_live() && !executor.deleting && !plant::is(Bug::UnlabelledIsDeleted)
 }
 
 /// Whether a container that had ended was started anew (`restartPolicy: Always`). A pod that is over, or was deleted, stays

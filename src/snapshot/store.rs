@@ -13,12 +13,13 @@ use std::time::{Duration, Instant};
 
 use indexmap::{IndexMap, IndexSet};
 use jiff::Timestamp;
+use smol_str::SmolStr;
 
 use super::change::{Absence, Change, Departed, Effect, Ended};
 use super::facts::Executor;
 use super::{Replaced, Snapshot};
 use crate::plant::{self, Bug};
-use crate::spark::ids::{AppKey, PodKey};
+use crate::spark::ids::{AppKey, PodKey, is_newer};
 
 /// What a subscriber has not been told yet.
 #[derive(Clone, Debug, Default)]
@@ -96,6 +97,8 @@ struct Subscriber {
 pub struct Store {
     snapshot: Snapshot,
     full: Option<Timestamp>,
+    /// Up to where the watch of pods has shown everything.
+    shown: Option<SmolStr>,
     subscribers: Vec<Subscriber>,
     stopped: bool,
 }
@@ -131,11 +134,24 @@ impl Store {
             self.full = Some(now);
         }
         let mut effect = self.snapshot.apply(change);
+        for ended in &mut effect.ended {
+            // The watch would have shown an earlier end.
+            if let Some(shown) = &self.shown
+                && ended.after.as_ref().is_none_or(|after| is_newer(shown, after))
+            {
+                ended.after = Some(shown.clone());
+            }
+        }
         let (unsure, sure) =
             std::mem::take(&mut effect.departed).into_iter().partition(|departed| departed.absence != Absence::Deleted);
         effect.departed = sure;
         self.tell(&effect);
         unsure
+    }
+
+    /// The watch of pods has shown everything up to this resourceVersion.
+    pub fn shown(&mut self, version: &str) {
+        self.shown = Some(version.into());
     }
 
     /// A poll read the full truth.

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use jiff::Unit;
 use serde_json::{Value, json};
+use spark_usher::runtime::clock;
 use tokio::time::Instant;
 
 use super::world::{NAMESPACES, World};
@@ -37,6 +39,7 @@ pub struct App {
 #[derive(Clone, Debug)]
 pub struct Life {
     pub name: String,
+    pub id: u32,
     pub app: usize,
     /// Its pod never starts.
     pub waits: bool,
@@ -133,7 +136,10 @@ impl World {
 
     /// A driver creates an executor; the webhook of some replica is asked, if one is there.
     pub async fn new_executor_of(&mut self, number: usize) {
-        let (app, id) = (self.apps[number].clone(), self.next_executor);
+        let app = self.apps[number].clone();
+        // Now and then under a name that was there before, as after a restart of the driver.
+        let gone = self.dice.once_in(6).then(|| self.gone_executor(number)).flatten();
+        let id = gone.unwrap_or(self.next_executor);
         self.next_executor += 1;
         let name = format!("exec-{id}");
         let address = match app.kind {
@@ -156,6 +162,7 @@ impl World {
         self.note(format!("{name} of {} begins, uid {uid}{}", app.name, if admitted { "" } else { ", not admitted" }));
         let life = Life {
             name,
+            id,
             app: number,
             waits,
             ended: None,
@@ -167,6 +174,13 @@ impl World {
             known_by: Vec::new(),
         };
         self.lives.insert(uid, life);
+    }
+
+    /// The number of an executor of this application whose pod is gone, and no other has its name.
+    fn gone_executor(&self, app: usize) -> Option<u32> {
+        let of_app = || self.lives.values().filter(|life| life.app == app);
+        let there: Vec<u32> = of_app().filter(|life| life.gone.is_none()).map(|life| life.id).collect();
+        of_app().map(|life| life.id).filter(|id| !there.contains(id)).min()
     }
 
     /// Asks the webhook of a replica, as an API server with `failurePolicy: Ignore` does.
@@ -205,8 +219,9 @@ impl World {
         let (name, namespace) = self.place(uid);
         let mut status = json!({"phase": phase});
         if let Some(code) = code {
+            let terminated = json!({"exitCode": code, "finishedAt": clock::now().round(Unit::Second).unwrap()});
             status["containerStatuses"] = json!([{"name": "main", "image": "spark", "imageID": "", "ready": false,
-                "restartCount": 0, "state": {"terminated": {"exitCode": code}}}]);
+                "restartCount": 0, "state": {"terminated": terminated}}]);
         }
         if let Some(reason) = reason {
             status["reason"] = reason.into();

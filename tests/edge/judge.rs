@@ -15,7 +15,7 @@ use super::world::World;
 
 /// How long a driver has of which no configuration is known: twice what it may need to notice an end by itself.
 const GRACE: Duration = Duration::from_secs(120);
-/// How soon an executor ends after its driver, at most, to have ended because of it.
+/// An executor that ends with 1 so long before its driver, at most, may have ended because of it.
 const WITH_DRIVER: Duration = Duration::from_secs(70);
 /// What was begun before a dry run may take so long.
 const ON_THE_WAY: Duration = Duration::from_secs(12);
@@ -27,6 +27,7 @@ pub async fn judge(world: &World) -> Vec<String> {
     let mut wrong = Vec::new();
     let pods: BTreeMap<String, Value> = world.pods().await.into_iter().map(|pod| (uid(&pod), pod)).collect();
     writes(world, &mut wrong);
+    leaders(world, &mut wrong);
     ends(world, &pods, &mut wrong);
     let told = world.told.lines.lock().unwrap().clone();
     events(world, &told, &mut wrong).await;
@@ -72,12 +73,36 @@ fn writes(world: &World, wrong: &mut Vec<String>) {
         if phase != "Failed" && phase != "Succeeded" {
             wrong.push(format!("{at:.2} {} of {}, which is {phase}", write.method, life.name));
         }
-        let (Some(ended), app) = (life.ended, &world.apps[life.app]) else { continue };
+        let app = &world.apps[life.app];
+        if app.kind == Kind::Elsewhere {
+            wrong.push(format!("{at:.2} {} of {}, of whose driver nothing is known", write.method, life.name));
+        }
+        let Some(ended) = life.ended else { continue };
         if app.ended.is_none_or(|gone| gone > write.at) && write.at - ended < GRACE {
             wrong.push(format!("{at:.2} {} of {} while its driver has its time", write.method, life.name));
         }
         if !told.iter().any(|line| line.uid == uid && line.at.unwrap() <= write.at) {
             wrong.push(format!("{at:.2} {} of {} before its end is told", write.method, life.name));
+        }
+    }
+}
+
+/// Whoever led before writes nothing more once another leads, but for what was on its way.
+fn leaders(world: &World, wrong: &mut Vec<String>) {
+    let mut leader: Option<(usize, Instant)> = None;
+    for write in world.writes.lock().unwrap().iter().filter(|write| write.status < 300) {
+        if write.path.contains("/leases") {
+            let holder = write.body["spec"]["holderIdentity"].as_str().unwrap_or_default();
+            if holder == format!("replica-{}", write.replica) && leader.is_none_or(|(is, _)| is != write.replica) {
+                leader = Some((write.replica, write.at));
+            }
+        } else if !write.path.contains("/secrets")
+            && let Some((is, since)) = leader
+            && is != write.replica
+            && write.at - since > ON_THE_WAY
+        {
+            let at = (write.at - world.began).as_secs_f64();
+            wrong.push(format!("{at:.2} {} {} by {}, while {is} leads", write.method, write.path, write.replica));
         }
     }
 }
@@ -108,7 +133,8 @@ fn ends(world: &World, pods: &BTreeMap<String, Value>, wrong: &mut Vec<String>) 
         let survivor = leader.is_some_and(|leader| life.known_by.contains(&leader));
         let stays = life.ended.is_some() && life.gone.is_none();
         if ((stays && !life.by_driver) || (life.gone.is_some() && survivor)) && lines.is_empty() {
-            wrong.push(format!("{} is never told: {life:?}", life.name));
+            let known = leader.is_some_and(|leader| world.replicas[&leader].knows(uid));
+            wrong.push(format!("{} is never told (the leader knows it: {known}): {life:?}", life.name));
         }
         let is_inactive =
             || pods.get(uid).is_some_and(|pod| pod["metadata"]["labels"]["spark-exec-inactive"] == "true");
@@ -117,7 +143,9 @@ fn ends(world: &World, pods: &BTreeMap<String, Value>, wrong: &mut Vec<String>) 
             Finished::Label => !is_inactive(),
             Finished::Delete => !is_inactive() && !life.cause.is_some_and(|cause| KEPT.contains(&cause)),
         };
-        if stays && is_left {
+        // Of whom nothing is known, nothing is done.
+        let is_owned = pods.get(uid).is_some_and(|pod| pod["metadata"]["ownerReferences"].is_array());
+        if stays && is_left && is_owned {
             wrong.push(format!("{} is left: {life:?} {}", life.name, pods[uid]));
         }
     }
@@ -130,8 +158,7 @@ fn causes(world: &World, life: &Life) -> Vec<&'static str> {
         causes.extend(["deleted", "vanished"]);
     }
     let driver = world.apps[life.app].ended;
-    let with_driver =
-        life.ended.zip(driver).is_some_and(|(ended, driver)| ended.max(driver) - ended.min(driver) < WITH_DRIVER);
+    let with_driver = life.ended.zip(driver).is_some_and(|(ended, driver)| driver <= ended + WITH_DRIVER);
     if life.cause == Some("error") && with_driver {
         causes.push("driver-lost");
     }
@@ -181,10 +208,14 @@ fn gangs(world: &World, pods: &BTreeMap<String, Value>, wrong: &mut Vec<String>)
 /// Requests are bounded.
 fn requests(world: &World, wrong: &mut Vec<String>) {
     let seconds = world.began.elapsed().as_secs() as usize;
+    // Three addresses an application, after pauses that double from a minute on.
+    let strange = world.apps.iter().filter(|app| app.kind != Kind::Labelled).count();
+    let by_address = strange * 3 * (seconds / 60).ilog2().max(1) as usize + 10;
     for line in &world.lines {
         for (what, count) in line.requests.lock().unwrap().iter() {
             let most = match what.as_str() {
                 "LIST pods" => seconds / 4,
+                "LIST pods of a namespace" => by_address,
                 watch if watch.starts_with("WATCH") => seconds,
                 _ => seconds * 50 + 100,
             };

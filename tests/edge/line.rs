@@ -150,7 +150,8 @@ impl Line {
             (_, true) => "LIST",
             _ => method.as_str(),
         };
-        let what = format!("{verb} {kind}");
+        let of = if verb == "LIST" && at > 0 { " of a namespace" } else { "" };
+        let what = format!("{verb} {kind}{of}");
         *self.requests.lock().unwrap().entry(what.clone()).or_default() += 1;
         (what, is_watch)
     }
@@ -187,10 +188,11 @@ impl Line {
         let mut forward = Request::from_parts(parts.clone(), Body::from(body.clone()));
         forward.headers_mut().insert(header::HOST, HeaderValue::from_static("localhost"));
         let Ok::<Response, Infallible>(response) = routes.oneshot(forward).await;
+        let (replica, status) = (self.replica, response.status().as_u16());
+        tracing::debug!(target: "spark_usher::line", replica, status, what, path, "answered");
         if changes {
-            let (replica, method) = (self.replica, parts.method);
+            let (method, at) = (parts.method, Instant::now());
             let body = serde_json::from_slice(&body).unwrap_or_default();
-            let (status, at) = (response.status().as_u16(), Instant::now());
             self.writes.lock().unwrap().push(Write { replica, method, path, body, before, status, at });
         }
         if loses {

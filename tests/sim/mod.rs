@@ -409,10 +409,9 @@ impl Sim {
 
     /// Performs a write of ours at the API server.
     pub(crate) fn commit(&mut self, write: &replica::Write) -> Answered {
-        let uid = (!spark_usher::plant::is(spark_usher::plant::Bug::WriteByName)).then_some(write.uid.as_str());
-        let version =
-            (!spark_usher::plant::is(spark_usher::plant::Bug::WriteUnguarded)).then_some(write.version.as_str());
-        let answered = self.truth.check(&write.name, uid, version.filter(|_| uid.is_some()));
+        let uid = Some(write.uid.as_str());
+        let version = Some(write.version.as_str());
+        let answered = self.truth.check(&write.name, uid, version);
         if answered != Answered::Done {
             return answered;
         }

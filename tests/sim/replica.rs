@@ -8,7 +8,6 @@ use jiff::SignedDuration;
 use spark_usher::lifecycle::election::{Held, Observed, Step, may_act_until, step};
 use spark_usher::lifecycle::mark::{Found, Mark};
 use spark_usher::lifecycle::{Action, Answer, CrewKey, Desk, Finish, Polled, Read, Settings, Standing};
-use spark_usher::plant::{self, Bug};
 use spark_usher::snapshot::{Change, Conf, Replaced, ServedApis, Sighting};
 use spark_usher::spark::conf::AppConf;
 use spark_usher::spark::ids::{PodKey, is_newer};
@@ -499,7 +498,7 @@ impl Sim {
 
     fn act_next(&mut self, number: usize, crew: CrewKey, actions: VecDeque<Action>, mut applied: Applied) {
         let at = self.instant();
-        let holds = self.replicas[number].holds(at) || plant::is(Bug::LeadershipNotChecked);
+        let holds = self.replicas[number].holds(at);
         if actions.is_empty() || !holds {
             applied.failed |= !actions.is_empty();
             let moment = self.moment(number);
@@ -648,7 +647,7 @@ impl Sim {
         if self.away().is_some() {
             return;
         }
-        let ok = same || plant::is(Bug::LeaseUnguarded);
+        let ok = same;
         if ok {
             let version = self.truth.next_version();
             self.truth.lease = Some(Lease { version, holder: Some(identity), transitions, mark });

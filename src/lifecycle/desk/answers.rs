@@ -66,6 +66,7 @@ impl Desk {
                     self.store.forget(&pod, &uid);
                 }
                 self.gone.bury(&uid);
+                self.found = self.found.into_iter().chain(departed.executor.version.parse().ok()).min();
                 self.store.gone(departed);
             }
             Found::DriverGone(pod, uid) => self.take(Change::PodGone(pod, uid), now),

@@ -173,6 +173,7 @@ impl Desk {
         if let Some(version) = version {
             // Events come in the order of their versions; what comes late is no progress.
             if self.position.as_ref().is_none_or(|position| is_newer(&version, position)) {
+                self.store.shown(&version);
                 self.position = Some(version.clone());
             }
             self.checks.passed(self.store.snapshot(), &self.gone, &version, now.at);
@@ -181,6 +182,7 @@ impl Desk {
     }
 
     fn up_to(&mut self, version: &str, now: Now) {
+        self.store.shown(version);
         let before = self.position.replace(version.into());
         if before.is_none() {
             self.exits.first_listed(version);
