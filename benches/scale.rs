@@ -136,7 +136,7 @@ impl Cluster {
                 };
                 Some(Change::Group(key.clone(), group))
             }
-            // The loop hears of a label from the watch.
+            // The watch shows the label.
             Action::Finish { executor, .. } => {
                 let mut numbers = executor.name().split('-').filter_map(|part| part.parse::<usize>().ok());
                 let (app, id) = (numbers.next().unwrap(), numbers.next_back().unwrap());

@@ -27,8 +27,6 @@ macro_rules! bugs {
 
 bugs! {
     core {
-        /// A deletion is believed by name, whatever the uid.
-        GoneByName;
         /// An older sighting replaces a newer one.
         OldNewsBelieved;
         /// What a list does not have is gone, and nobody looks.
@@ -41,8 +39,6 @@ bugs! {
         EndLostInBatch;
         /// An executor whose label is taken off counts as deleted.
         UnlabelledIsDeleted;
-        /// An executor is labelled or deleted before its end is told.
-        ActsBeforeTelling;
         /// An executor that ends with its driver counts as failed by the application.
         DriverLostIsError;
         /// A new leader does not look at what was reported before.
@@ -87,6 +83,8 @@ bugs! {
         LeaderActsTooLong;
     }
     edge {
+        /// An executor is labelled or deleted before its end is told.
+        ActsBeforeTelling;
         /// The Lease is released without the last word about what was told.
         LastWordNotWritten;
         /// Ends that a look or a poll has shown before the watch are not in doubt for the next leader.
@@ -99,22 +97,20 @@ bugs! {
         FollowersTell;
         /// Writes of the Lease carry no resourceVersion.
         LeaseUnguarded;
-        /// Writes to pods and PodGroups carry neither uid nor resourceVersion.
-        WriteUnguarded;
         /// Actions are begun without a look at the leadership.
         LeadershipNotChecked;
         /// In a dry run everything is done.
         DryRunIgnored;
-        /// A watch whose version is forgotten goes on with what is new, and lists nothing.
-        ForgottenIsSkipped;
-        /// A list that was cut off counts as complete.
-        CutOffIsWhole;
         /// A watch that fails is tried again at once.
         NoPause;
         /// An Event whose creation was not answered counts as one that was there before.
         LostAnswerCounts;
         /// An end that was changed after the mark is news.
         ChangedIsNews;
+        /// What the kubelet says of a pod is not read.
+        ReasonIgnored;
+        /// A gang waits for one more than it has.
+        GangOfOneMore;
         /// What the picture has lost is left to the next poll, like what only a poll has missed.
         LostIsMissed;
     }

@@ -46,7 +46,7 @@ fn play(seed: u64) -> (Vec<String>, Vec<String>) {
         tokio::time::sleep(Duration::from_secs(20)).await;
         let until = Instant::now() + Duration::from_secs(240);
         while Instant::now() < until {
-            let pause = world.dice.below(1200);
+            let pause = world.rng.below(1200);
             tokio::time::sleep(Duration::from_millis(pause)).await;
             world.step().await;
             world.tick().await;
@@ -96,9 +96,11 @@ fn every_bug_that_is_planted_at_the_edge_is_found() {
         return;
     }
     let mut missed = Vec::new();
-    for bug in Bug::EDGE {
+    let only = std::env::var("BUG").ok();
+    for bug in Bug::EDGE.iter().filter(|bug| only.as_ref().is_none_or(|only| format!("{bug:?}") == *only)) {
         plant(Some(*bug));
-        let found = (1..=ENOUGH).find_map(|seed| Some((seed, play(seed).0.into_iter().next()?)));
+        let enough = std::env::var("SEEDS").map_or(ENOUGH, |seeds| seeds.parse().unwrap());
+        let found = (1..=enough).find_map(|seed| Some((seed, play(seed).0.into_iter().next()?)));
         plant(None);
         match found {
             Some((seed, wrong)) => println!("{bug:?}: seed {seed}: {}", wrong.chars().take(200).collect::<String>()),

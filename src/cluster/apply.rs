@@ -483,9 +483,6 @@ fn patch_params() -> PatchParams {
 /// The patch with its preconditions: the API server answers 409 when either differs.
 fn guarded(patch: &Value, uid: &str, version: &str) -> Value {
     let mut patch = patch.clone();
-    if plant::is(Bug::WriteUnguarded) {
-        return patch;
-    }
     let metadata = crate::json::map_mut(&mut patch, &["metadata"]);
     metadata.insert("uid".into(), uid.into());
     metadata.insert("resourceVersion".into(), version.into());
@@ -495,8 +492,7 @@ fn guarded(patch: &Value, uid: &str, version: &str) -> Value {
 /// A deletion with the same preconditions.
 fn guarded_deletion(uid: &str, version: &str) -> DeleteParams {
     let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: Some(version.to_owned()) };
-    let preconditions = Some(preconditions).filter(|_| !plant::is(Bug::WriteUnguarded));
-    DeleteParams { preconditions, ..DeleteParams::background() }
+    DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() }
 }
 
 fn has_code(error: &kube::Error, code: u16) -> bool {

@@ -164,7 +164,8 @@ pub async fn run(client: kube::Client, election: Election, ties: Ties, metrics: 
         // We still lead meanwhile, if not for long.
         let last = reported.wait_for(|reported| reported.is_final);
         let _ = tokio::time::timeout(LAST_REPORT.min(candidate.election.period), last).await.is_ok();
-        candidate.mark = reported.borrow().mark;
+        let reported = reported.borrow();
+        candidate.mark = reported.mark.filter(|_| reported.is_final);
     }
     lose(&leading, &until, "stopping");
     metrics.leader.set(0);
@@ -347,7 +348,8 @@ impl Candidate {
         }
     }
 
-    /// Gives the lease up so that the next needs not wait.
+    /// Gives the lease up so that the next needs not wait. The mark is the last word only if this is it: after a loss of the
+    /// lease the one that is there may be older than what was reported before.
     async fn release(&mut self) -> kube::Result<()> {
         let limit = self.election.duration / 2;
         let released = async {
@@ -360,6 +362,11 @@ impl Candidate {
             spec.acquire_time = None;
             spec.lease_duration_seconds = Some(1);
             spec.renew_time = Some(MicroTime(clock::now()));
+            if self.mark.is_none()
+                && let Some(annotations) = &mut lease.metadata.annotations
+            {
+                annotations.remove(REPORTED_TERM);
+            }
             if !plant::is(Bug::LastWordNotWritten) {
                 self.write_mark(&mut lease);
             }
@@ -514,7 +521,19 @@ mod tests {
         assert!(third.round().await.unwrap());
         let found = third.found.unwrap();
         assert!(found.mark == Some(mark) && found.was_held && !found.is_released, "{found:?}");
+        // It has reported, and loses the Lease for a moment: the mark that it left is older than what it reported since, and is
+        // no last word when it has to stop at once.
+        third.mark = Some(mark);
+        assert!(third.round().await.unwrap());
+        third.mark = None;
         third.release().await.unwrap();
+        let (api, election) =
+            (candidate.api.clone(), Election { identity: "fourth".into(), ..candidate.election.clone() });
+        let mut fourth = Candidate { api, election, seen: None, ours: None, found: None, mark: None };
+        assert!(fourth.round().await.unwrap());
+        let found = fourth.found.unwrap();
+        assert!(found.mark == Some(mark) && !found.is_released, "{found:?}");
+        fourth.release().await.unwrap();
         candidate.ours = None;
         assert!(candidate.round().await.unwrap());
         asked();

@@ -263,10 +263,6 @@ impl<K: kube::Resource + Clone + Debug + DeserializeOwned + Send + 'static> Watc
                     Err(Interruption::Broken(error))
                 }
                 // None may be deleted while the list still comes; a list that is cut off is read anew.
-                None if plant::is(Bug::CutOffIsWhole) => {
-                    self.state = State::Listed("0".to_owned());
-                    Ok(Some(Event::InitDone("0".to_owned())))
-                }
                 Some(Ok(WatchEvent::Deleted(_))) | None => Err(Interruption::CutOff),
             },
             State::Listed(version) => match self.open(false, &version).await {
@@ -300,8 +296,6 @@ impl<K: kube::Resource + Clone + Debug + DeserializeOwned + Send + 'static> Watc
                     // 410: what we have not seen is forgotten, and is listed anew.
                     if status.code != 410 {
                         self.state = State::Listed(version);
-                    } else if plant::is(Bug::ForgottenIsSkipped) {
-                        self.state = State::Listed("0".to_owned());
                     }
                     Err(Interruption::Ended(status.boxed()))
                 }

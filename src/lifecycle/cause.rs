@@ -1,6 +1,7 @@
 //! Why an executor ended: finer than Spark's view, which blames the application for every pod that failed, evictions
 //! included, and the framework for every pod that went.
 
+use crate::plant::{self, Bug};
 use crate::snapshot::Executor;
 use crate::spark::evidence::{ContainerDoing, Ended, Evidence, Words};
 use crate::spark::state::ExecutorPodState;
@@ -162,7 +163,7 @@ pub fn cause(executor: &Executor, left: Left) -> Cause {
 
 /// What the node or the control plane did to the pod.
 fn by_others(evidence: &Evidence) -> Option<Cause> {
-    let reason = evidence.reason.as_deref().unwrap_or_default();
+    let reason = evidence.reason.as_deref().filter(|_| !plant::is(Bug::ReasonIgnored)).unwrap_or_default();
     let cause = match reason {
         "Preempting" => Cause::Preempted,
         "NodeLost" => Cause::NodeLost,

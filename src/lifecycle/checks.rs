@@ -376,8 +376,8 @@ impl Checks {
         self.listing.is_some() || !self.proven.is_empty()
     }
 
-    /// What the last list proves: of about `most` pods. What it does not have, and is not newer than it, is gone; where there
-    /// are a few of those each is looked at, for its labels may have changed.
+    /// What the last list proves: of about `most` pods. What it does not have, and is not newer than it, is gone; where
+    /// those are few, each is read by name, for its labels may have changed.
     pub(super) fn proven(&mut self, snapshot: &Snapshot, most: usize) -> Vec<Found> {
         if let Some(mut listing) = self.listing.take() {
             let from = listing.last.take().map_or(Unbounded, Excluded);

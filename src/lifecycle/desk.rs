@@ -61,9 +61,9 @@ const LONGEST_HELD: Duration = Duration::from_secs(30);
 const APPS_A_TURN: usize = 64;
 /// and no more once their plans go through so many executors together.
 const EXECUTORS_A_TURN: usize = 2048;
-/// So many pods of a list or a poll, or applications that changed, are taken in in a turn;
+/// The most pods of a list or a poll, and the most changed applications, that one turn takes in;
 const PART: usize = 1024;
-/// and so many ends are noted, and told.
+/// and the most ends that one turn notes. It reports twice as many.
 const ENDS_A_TURN: usize = 128;
 
 /// See the module's text.
@@ -232,7 +232,7 @@ impl Desk {
         match &mut change {
             // News that was overtaken.
             Change::Pod(seen) if self.gone.has_overtaken(seen.uid(), seen.version()) => return,
-            Change::PodDeleted(seen) if self.is_gone(seen.uid()) && !plant::is(Bug::GoneByName) => return,
+            Change::PodDeleted(seen) if self.is_gone(seen.uid()) => return,
             Change::Pod(seen) => {
                 seen.seen_at(now.at);
                 self.note_version(seen);

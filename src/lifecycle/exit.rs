@@ -67,7 +67,7 @@ impl Exit {
         }
     }
 
-    /// When it ended, as far as the pod told; else when it was noted.
+    /// When it ended, by the pod's own status; where that has no time, when it was noted.
     pub fn ended_at(&self) -> Timestamp {
         self.evidence().and_then(Evidence::ended_at).map_or(self.at, |ended| ended.min(self.at))
     }

@@ -73,7 +73,7 @@ struct Roll {
 struct Undecided {
     since: Instant,
     exit: Exit,
-    /// The how manieth it is in the history.
+    /// Its position in the history, counted from the first end.
     number: u64,
 }
 

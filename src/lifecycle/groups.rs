@@ -14,6 +14,7 @@ use crate::driver::life::{Crew, DriverLife};
 use crate::driver::resolve;
 use crate::gang::size::{self, SizeFacts, Sizes};
 use crate::gang::{GangScheduler, GroupSpec, Shape, group};
+use crate::plant::{self, Bug};
 use crate::policy::overrides::{self, Effective, Source};
 use crate::policy::{Policy, default_overrides};
 use crate::reason::Reason;
@@ -403,6 +404,7 @@ fn wish(
         (1, with_driver(view, named, &effective, each, sizes))
     } else {
         let count = size::min_member(sizes, live, seated, expects_more(view, key, named));
+        let count = if plant::is(Bug::GangOfOneMore) { count + 1 } else { count };
         (count, each.times(count))
     };
     // What the webhook wrote counts when the group is made; later a tenant may have changed the pod.

@@ -1,4 +1,4 @@
-//! A part of many executors for each plan: what a plan costs is bounded, and none of them is passed over for ever.
+//! A part of many executors for each plan: what a plan costs is bounded, and the parts begin at another executor each time.
 
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;

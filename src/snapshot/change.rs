@@ -469,7 +469,7 @@ impl Snapshot {
 
     fn lose(&mut self, key: &PodKey, uid: &str) -> Effect {
         let (namespace, name) = (key.namespace(), key.name());
-        let is_another = |(_, pod): (&AppKey, Labelled<'_>)| **pod.uid() != *uid && !plant::is(Bug::GoneByName);
+        let is_another = |(_, pod): (&AppKey, Labelled<'_>)| **pod.uid() != *uid;
         if self.labelled(namespace, name).is_none_or(is_another) {
             return Effect::default();
         }

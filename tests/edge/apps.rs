@@ -33,7 +33,21 @@ pub struct App {
     pub old: bool,
     /// How many executors wait for each other, where it says so.
     pub gang: Option<usize>,
+    /// Its driver notices the end of an executor within so many seconds, and looks after it; others never do.
+    pub notices: Option<u64>,
 }
+
+impl App {
+    /// How long its driver goes first.
+    pub fn grace(&self) -> Duration {
+        // Four times the interval of its polls and its patience, as its configuration says; 30 s each without one.
+        let notices = Duration::from_secs(4 * self.notices.unwrap_or(30));
+        notices.max(GRACE)
+    }
+}
+
+/// What the policies say.
+pub const GRACE: Duration = Duration::from_secs(10);
 
 /// What really became of an executor.
 #[derive(Clone, Debug)]
@@ -68,6 +82,8 @@ impl Life {
 pub enum Later {
     /// An executor, by uid, ends itself because its driver is gone.
     LosesDriver(String),
+    /// Its driver deletes an executor, by uid, that has ended.
+    Noticed(String),
 }
 
 /// Ways to end: phase, exit code, the pod's reason, and the cause.
@@ -106,19 +122,34 @@ impl World {
 
     pub async fn new_app(&mut self) {
         let number = self.apps.len();
-        let kind = [Kind::Labelled, Kind::Labelled, Kind::Notebook, Kind::Elsewhere][self.dice.below(4) as usize];
-        let namespace = NAMESPACES[self.dice.below(2) as usize];
-        let (old, gang) = (self.dice.once_in(4), self.dice.once_in(2).then_some(2));
+        let kind = *self.rng.pick(&[Kind::Labelled, Kind::Labelled, Kind::Notebook, Kind::Elsewhere]);
+        let namespace = *self.rng.pick(&NAMESPACES);
+        let (old, gang) = (self.rng.once_in(4), self.rng.once_in(2).then_some(2));
         let name = format!("driver-{number}");
-        let mut driver = pod(&name).namespace(namespace).spec("nodeName", "node-1");
+        let mut driver = pod(&name).namespace(namespace);
+        let notices = (kind == Kind::Labelled && self.rng.once_in(2)).then(|| 1 + self.rng.below(5));
         if kind == Kind::Labelled {
             driver = driver.driver_of(&selector(number));
         }
-        if let Some(gang) = gang {
+        if let Some(seconds) = notices {
+            let conf_map = format!("conf-{number}");
+            let text = format!(
+                "spark.kubernetes.executor.apiPollingInterval={seconds}s\n\
+                 spark.kubernetes.executor.missingPodDetectDelta={seconds}s\n"
+            );
+            let object = json!({"metadata": {"name": conf_map}, "data": {"spark.properties": text}});
+            self.request("POST", &format!("/api/v1/namespaces/{namespace}/configmaps"), object).await;
+            driver = driver.conf_map(&conf_map);
+        }
+        // Its node is given: gangs are of executors here.
+        driver = driver.spec("nodeName", "node-1");
+        // Of one whose configuration is known it is the two that Spark starts with.
+        let gang = gang.or(notices.map(|_| 2));
+        if let Some(gang) = gang.filter(|_| notices.is_none()) {
             driver = driver.annotation("spark-usher.io/min-member", &gang.to_string());
         }
         let uid = if kind == Kind::Elsewhere { String::new() } else { self.create(namespace, driver).await };
-        let app = App { kind, namespace, name, uid, ended: None, old, gang };
+        let app = App { kind, namespace, name, uid, ended: None, old, gang, notices };
         if kind != Kind::Elsewhere {
             let address = format!("10.0.{}.{}", number / 200, number % 200);
             self.status(namespace, &app.name, json!({"phase": "Running", "podIP": address})).await;
@@ -128,7 +159,7 @@ impl World {
     }
 
     pub async fn new_executor(&mut self) {
-        let app = self.dice.below(self.apps.len().max(1) as u64) as usize;
+        let app = self.rng.below(self.apps.len().max(1) as u64) as usize;
         if self.apps.get(app).is_some_and(|app| app.ended.is_none()) {
             self.new_executor_of(app).await;
         }
@@ -138,7 +169,7 @@ impl World {
     pub async fn new_executor_of(&mut self, number: usize) {
         let app = self.apps[number].clone();
         // Now and then under a name that was there before, as after a restart of the driver.
-        let gone = self.dice.once_in(6).then(|| self.gone_executor(number)).flatten();
+        let gone = self.rng.once_in(6).then(|| self.gone_executor(number)).flatten();
         let id = gone.unwrap_or(self.next_executor);
         self.next_executor += 1;
         let name = format!("exec-{id}");
@@ -153,11 +184,11 @@ impl World {
             executor = executor.label("spark-version", "4.3.0");
         }
         // In cluster mode the owner is there; of client mode it is there where the driver's pod is configured.
-        if app.kind == Kind::Labelled && !self.dice.once_in(5) || app.kind == Kind::Notebook && self.dice.once_in(2) {
+        if app.kind == Kind::Labelled && !self.rng.once_in(5) || app.kind == Kind::Notebook && self.rng.once_in(2) {
             executor = executor.owned_by("Pod", &app.name, &app.uid);
         }
         let admitted = self.admit(&app, &mut executor);
-        let waits = self.dice.once_in(15);
+        let waits = self.rng.once_in(15);
         let uid = self.create(app.namespace, executor).await;
         self.note(format!("{name} of {} begins, uid {uid}{}", app.name, if admitted { "" } else { ", not admitted" }));
         let life = Life {
@@ -185,7 +216,7 @@ impl World {
 
     /// Asks the webhook of a replica, as an API server with `failurePolicy: Ignore` does.
     fn admit(&mut self, app: &App, executor: &mut PodBuilder) -> bool {
-        let Some(one) = self.some().filter(|_| !self.dice.once_in(10)) else { return false };
+        let Some(one) = self.some().filter(|_| !self.rng.once_in(10)) else { return false };
         let replica = &self.replicas[&one];
         if !replica.is_complete() || *self.dry_run.borrow() {
             return false;
@@ -205,13 +236,13 @@ impl World {
     fn some_executor(&mut self, lives: bool) -> Option<String> {
         let there = self.lives.iter().filter(|(_, life)| life.gone.is_none() && life.ended.is_none() == lives);
         let there: Vec<String> = there.filter(|(_, life)| !life.unlabelled).map(|(uid, _)| uid.clone()).collect();
-        let at = self.dice.below(there.len().max(1) as u64) as usize;
+        let at = self.rng.below(there.len().max(1) as u64) as usize;
         there.get(at).cloned()
     }
 
     pub async fn end_executor(&mut self) {
         let Some(uid) = self.some_executor(true) else { return };
-        let end = ENDS[self.dice.below(ENDS.len() as u64) as usize];
+        let end = *self.rng.pick(&ENDS);
         self.end(&uid, end).await;
     }
 
@@ -230,6 +261,11 @@ impl World {
         self.note(format!("{name} ends: {cause}"));
         let life = self.lives.get_mut(uid).unwrap();
         (life.ended, life.cause) = (Some(Instant::now()), Some(cause));
+        let notices = self.apps[life.app].notices;
+        if let Some(seconds) = notices.filter(|_| self.rng.once_in(2)) {
+            let at = Instant::now() + Duration::from_millis(self.rng.below(seconds * 4000));
+            self.later.push((at, Later::Noticed(uid.to_owned())));
+        }
     }
 
     fn place(&self, uid: &str) -> (String, &'static str) {
@@ -283,21 +319,32 @@ impl World {
             .map(|(uid, _)| uid.clone())
             .collect();
         for uid in orphans {
-            let at = Instant::now() + Duration::from_millis(self.dice.below(3000));
+            let at = Instant::now() + Duration::from_millis(self.rng.below(3000));
             self.later.push((at, Later::LosesDriver(uid)));
         }
     }
 
     pub async fn happen(&mut self, what: Later) {
-        let Later::LosesDriver(uid) = what;
-        if self.lives[&uid].is_live() {
-            self.end(&uid, ENDS[1]).await;
+        match what {
+            Later::LosesDriver(uid) if self.lives[&uid].is_live() => self.end(&uid, ENDS[1]).await,
+            Later::Noticed(uid) => {
+                let life = &self.lives[&uid];
+                let app = &self.apps[life.app];
+                if life.gone.is_none() && app.ended.is_none() {
+                    let (name, namespace) = (life.name.clone(), app.namespace);
+                    // By its uid: another may have the name by now.
+                    let options = json!({"preconditions": {"uid": uid}, "gracePeriodSeconds": 0});
+                    let _ = self.try_request("DELETE", &path(namespace, &name), options).await;
+                    self.note(format!("its driver deletes {name}"));
+                }
+            }
+            Later::LosesDriver(_) => {}
         }
     }
 
     /// A tenant makes a pod that says it is the driver of somebody else's application.
     pub async fn forge(&mut self) {
-        let number = self.dice.below(self.apps.len().max(1) as u64) as usize;
+        let number = self.rng.below(self.apps.len().max(1) as u64) as usize;
         let Some(App { namespace, .. }) = self.apps.get(number).cloned() else { return };
         let name = format!("forged-{}", self.next_executor);
         self.next_executor += 1;

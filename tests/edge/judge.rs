@@ -13,12 +13,10 @@ use super::line::{Write, get};
 use super::told::Line;
 use super::world::World;
 
-/// How long a driver has of which no configuration is known: twice what it may need to notice an end by itself.
-const GRACE: Duration = Duration::from_secs(120);
 /// An executor that ends with 1 so long before its driver, at most, may have ended because of it.
 const WITH_DRIVER: Duration = Duration::from_secs(70);
-/// What was begun before a dry run may take so long.
-const ON_THE_WAY: Duration = Duration::from_secs(12);
+/// What was begun before may take so long.
+const ON_THE_WAY: Duration = Duration::from_secs(7);
 /// Causes of failures that are kept for an hour, so that people can look; `error` may turn out to be the driver's end.
 const KEPT: [&str; 3] = ["error", "jvm-oom", "deadline-exceeded"];
 
@@ -44,10 +42,19 @@ fn uid(pod: &Value) -> String {
     pod["metadata"]["uid"].as_str().unwrap_or_default().to_owned()
 }
 
+/// When somebody first left a mark: what had ended before is history, and nobody tells it.
+fn first_mark(world: &World) -> Instant {
+    let writes = world.writes.lock().unwrap();
+    let marks = |write: &&Write| {
+        write.status < 300 && write.body["metadata"]["annotations"]["spark-usher.io/reported"].is_string()
+    };
+    writes.iter().find(marks).map_or(world.began, |write| write.at)
+}
+
 /// Only what has ended is labelled or deleted, after its driver had its time, and after it was told; and in a dry run nothing
 /// is written.
 fn writes(world: &World, wrong: &mut Vec<String>) {
-    let told = world.told.lines.lock().unwrap();
+    let (told, first_mark) = (world.told.lines.lock().unwrap(), first_mark(world));
     for write in world.writes.lock().unwrap().iter().filter(|write| write.status < 300) {
         let at = (write.at - world.began).as_secs_f64();
         let is_own = write.path.contains("/leases") || write.path.contains("/secrets");
@@ -78,10 +85,10 @@ fn writes(world: &World, wrong: &mut Vec<String>) {
             wrong.push(format!("{at:.2} {} of {}, of whose driver nothing is known", write.method, life.name));
         }
         let Some(ended) = life.ended else { continue };
-        if app.ended.is_none_or(|gone| gone > write.at) && write.at - ended < GRACE {
+        if app.ended.is_none_or(|gone| gone > write.at) && write.at - ended < app.grace() {
             wrong.push(format!("{at:.2} {} of {} while its driver has its time", write.method, life.name));
         }
-        if !told.iter().any(|line| line.uid == uid && line.at.unwrap() <= write.at) {
+        if ended > first_mark && !told.iter().any(|line| line.uid == uid && line.at.unwrap() <= write.at) {
             wrong.push(format!("{at:.2} {} of {} before its end is told", write.method, life.name));
         }
     }
@@ -109,7 +116,7 @@ fn leaders(world: &World, wrong: &mut Vec<String>) {
 
 /// Each end is told once, or marked, with its cause; and what is left is dealt with.
 fn ends(world: &World, pods: &BTreeMap<String, Value>, wrong: &mut Vec<String>) {
-    let told = world.told.lines.lock().unwrap();
+    let (told, first_mark) = (world.told.lines.lock().unwrap(), first_mark(world));
     let finished = world.policies.load().lifecycle.finished;
     let leader = world.replicas.iter().find(|(_, replica)| replica.leads()).map(|(number, _)| *number);
     for (uid, life) in &world.lives {
@@ -130,9 +137,10 @@ fn ends(world: &World, pods: &BTreeMap<String, Value>, wrong: &mut Vec<String>) 
             continue; // Nobody watches it any more.
         }
         // What only others knew it cannot tell.
+        let is_history = life.ended.is_some_and(|ended| ended <= first_mark);
         let survivor = leader.is_some_and(|leader| life.known_by.contains(&leader));
         let stays = life.ended.is_some() && life.gone.is_none();
-        if ((stays && !life.by_driver) || (life.gone.is_some() && survivor)) && lines.is_empty() {
+        if ((stays && !life.by_driver) || (life.gone.is_some() && survivor)) && lines.is_empty() && !is_history {
             let known = leader.is_some_and(|leader| world.replicas[&leader].knows(uid));
             wrong.push(format!("{} is never told (the leader knows it: {known}): {life:?}", life.name));
         }

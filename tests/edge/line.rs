@@ -18,6 +18,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
+use super::rng::Rng;
+
 /// How the way is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
@@ -46,33 +48,6 @@ pub struct Write {
     pub at: Instant,
 }
 
-/// Draws from a seed.
-#[derive(Debug)]
-pub struct Dice(u64);
-
-impl Dice {
-    pub fn new(seed: u64) -> Dice {
-        Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
-    }
-
-    pub fn draw(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 >> 11
-    }
-
-    /// A number below another.
-    pub fn below(&mut self, bound: u64) -> u64 {
-        self.draw() % bound
-    }
-
-    /// Once in so many times.
-    pub fn once_in(&mut self, times: u64) -> bool {
-        self.below(times) == 0
-    }
-}
-
 /// What goes over the way.
 #[derive(Debug)]
 pub struct Line {
@@ -84,7 +59,7 @@ pub struct Line {
     /// How late watches are.
     late: Mutex<Duration>,
     /// A generator for each sort of request, so that what befalls one does not depend on the order in which tasks run.
-    dice: Mutex<BTreeMap<String, Dice>>,
+    rng: Mutex<BTreeMap<String, Rng>>,
     /// Requests by what they are: `GET pods`, `LIST pods`, …
     pub requests: Mutex<BTreeMap<String, usize>>,
     writes: Arc<Mutex<Vec<Write>>>,
@@ -98,7 +73,7 @@ impl Line {
             state: Mutex::new(State::Good),
             cut: Mutex::default(),
             late: Mutex::new(Duration::ZERO),
-            dice: Mutex::default(),
+            rng: Mutex::default(),
             requests: Mutex::default(),
             writes,
         })
@@ -160,13 +135,13 @@ impl Line {
         let (parts, body) = request.into_parts();
         let path = parts.uri.path().to_owned();
         let (what, is_watch) = self.count(&parts.method, &path, parts.uri.query().unwrap_or_default());
-        let (pause, refuses, loses) = {
-            let mut dice = self.dice.lock().unwrap();
+        let (pause, refuses, loses, trickles) = {
+            let mut all = self.rng.lock().unwrap();
             let mut seed = DefaultHasher::new();
             (self.seed, &what).hash(&mut seed);
-            let dice = dice.entry(what.clone()).or_insert_with(|| Dice::new(seed.finish()));
-            let pause = if dice.once_in(50) { dice.below(3000) } else { dice.below(30) };
-            (Duration::from_millis(pause), dice.once_in(100), dice.once_in(200))
+            let rng = all.entry(what.clone()).or_insert_with(|| Rng::new(seed.finish()));
+            let pause = if rng.once_in(50) { rng.below(3000) } else { rng.below(30) };
+            (Duration::from_millis(pause), rng.once_in(100), rng.once_in(200), rng.once_in(4))
         };
         tokio::time::sleep(pause).await;
         match self.state() {
@@ -202,13 +177,26 @@ impl Line {
             return Ok(response);
         }
         let (parts, body) = response.into_parts();
-        Ok(Response::from_parts(parts, self.watched(body)))
+        Ok(Response::from_parts(parts, self.watched(body, trickles)))
     }
 
     /// The body of a watch: late, and cut where the history says so.
-    fn watched(&self, body: Body) -> Body {
+    fn watched(&self, body: Body, trickles: bool) -> Body {
         let cut = self.cut.lock().unwrap().clone();
         let late = *self.late.lock().unwrap();
+        if trickles {
+            // A line at a time, so that a list may be cut off in its midst.
+            let lines = body.into_data_stream().flat_map(|chunk| {
+                let lines: Vec<Bytes> =
+                    chunk.unwrap().split_inclusive(|byte| *byte == b'\n').map(Bytes::copy_from_slice).collect();
+                futures::stream::iter(lines)
+            });
+            let lines = lines.then(|line| async {
+                tokio::time::sleep(Duration::from_millis(200)).await;
+                Ok::<_, std::io::Error>(line)
+            });
+            return Body::from_stream(lines.take_until(cut.cancelled_owned()));
+        }
         let stream = futures::stream::unfold((body.into_data_stream(), cut), move |(mut body, cut)| async move {
             let chunk: Option<Bytes> = cut.run_until_cancelled(body.next()).await??.ok();
             if !late.is_zero() {

@@ -5,6 +5,8 @@ pub mod apps;
 pub mod judge;
 pub mod line;
 pub mod replica;
+#[path = "../support/rng.rs"]
+pub mod rng;
 pub mod told;
 pub mod trouble;
 pub mod world;

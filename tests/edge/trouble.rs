@@ -11,9 +11,9 @@ const STATES: [State; 5] = [State::Refusing(500), State::Refusing(429), State::S
 
 impl World {
     pub fn trouble(&mut self) {
-        let state = STATES[self.dice.below(STATES.len() as u64) as usize];
-        let until = Instant::now() + Duration::from_secs(1 + self.dice.below(40));
-        let all = self.dice.once_in(3);
+        let state = *self.rng.pick(&STATES);
+        let until = Instant::now() + Duration::from_secs(1 + self.rng.below(40));
+        let all = self.rng.once_in(3);
         let one = self.some();
         let whom = if all { "all".to_owned() } else { format!("{one:?}") };
         self.note(format!("{state:?} for {whom} until {:.1}", (until - self.began).as_secs_f64()));
@@ -27,7 +27,7 @@ impl World {
 
     pub fn be_late(&mut self) {
         let Some(one) = self.some() else { return };
-        let (late, until) = (1 + self.dice.below(20), Instant::now() + Duration::from_secs(5 + self.dice.below(60)));
+        let (late, until) = (1 + self.rng.below(20), Instant::now() + Duration::from_secs(5 + self.rng.below(60)));
         let line = self.replicas[&one].line.clone();
         line.set_late(Duration::from_secs(late));
         line.cut();
@@ -40,7 +40,7 @@ impl World {
         drop(self.replicas.remove(&one)); // Its tasks are aborted where they are.
         self.kills += 1;
         self.note(format!("replica {one} is killed"));
-        self.coming.push(Instant::now() + Duration::from_secs(self.dice.below(20)));
+        self.coming.push(Instant::now() + Duration::from_secs(self.rng.below(20)));
     }
 
     pub async fn restart(&mut self) {
@@ -48,7 +48,7 @@ impl World {
         self.note(format!("replica {one} is stopped"));
         let replica = self.replicas.remove(&one).unwrap();
         replica.stop().await;
-        self.coming.push(Instant::now() + Duration::from_secs(self.dice.below(5)));
+        self.coming.push(Instant::now() + Duration::from_secs(self.rng.below(5)));
     }
 
     pub fn cut(&mut self, compact: bool) {
@@ -63,10 +63,10 @@ impl World {
 
     /// An operator changes the policy file.
     pub fn reload(&mut self) {
-        let reloaded = policies(&mut self.dice);
+        let reloaded = policies(&mut self.rng);
         self.note(format!("other policies: {:?}", reloaded.lifecycle));
         self.policies.store(std::sync::Arc::new(reloaded));
-        let (was, is_dry) = (*self.dry_run.borrow(), self.dice.once_in(3));
+        let (was, is_dry) = (*self.dry_run.borrow(), self.rng.once_in(3));
         if was == is_dry {
             self.dry_run.send_replace(is_dry); // Says that the policies changed.
         }

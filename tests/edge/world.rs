@@ -7,15 +7,17 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use axum::Router;
 use kube::Client;
+use kube::core::Status;
 use serde_json::{Value, json};
 use spark_usher::policy::{Finished, Lifecycle, Policies};
 use spark_usher::sandbox::{InProcess, Options, Pods};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::apps::{App, Later, Life};
-use super::line::{Dice, Line, Write, get};
+use super::apps::{App, GRACE, Later, Life};
+use super::line::{Line, Write, get};
 use super::replica::Replica;
+use super::rng::Rng;
 use super::told::Told;
 use crate::support::{only, policy};
 
@@ -23,7 +25,7 @@ pub const NAMESPACES: [&str; 2] = ["default", "team"];
 
 pub struct World {
     pub seed: u64,
-    pub dice: Dice,
+    pub rng: Rng,
     pub api: InProcess,
     pub routes: Router,
     admin: Client,
@@ -53,13 +55,13 @@ pub struct World {
 
 impl World {
     pub fn new(seed: u64, told: Told) -> World {
-        let mut dice = Dice::new(seed);
-        let policies = Arc::new(ArcSwap::from_pointee(policies(&mut dice)));
+        let mut rng = Rng::new(seed);
+        let policies = Arc::new(ArcSwap::from_pointee(policies(&mut rng)));
         let api = InProcess::start(&Options { pods: Pods::Placed, node_size: (4000, 16_000), ..Options::default() });
         let routes = api.routes();
         World {
             seed,
-            dice,
+            rng,
             admin: super::line::direct(routes.clone()),
             api,
             routes,
@@ -100,18 +102,27 @@ impl World {
 
     /// Some replica.
     pub fn some(&mut self) -> Option<usize> {
-        let at = self.dice.below(self.replicas.len().max(1) as u64) as usize;
+        let at = self.rng.below(self.replicas.len().max(1) as u64) as usize;
         self.replicas.keys().nth(at).copied()
     }
 
     /// Asks the API server, which always answers people; null for what is not there.
     pub async fn request(&self, method: &str, path: &str, body: Value) -> Value {
+        match self.try_request(method, path, body).await {
+            Ok(answer) => answer,
+            Err(status) if status.code == 404 => Value::Null,
+            Err(status) => panic!("{method} {path}: {status:?}"),
+        }
+    }
+
+    /// Asks the API server for what it may refuse.
+    pub async fn try_request(&self, method: &str, path: &str, body: Value) -> Result<Value, Box<Status>> {
         let request = axum::http::Request::builder().method(method).uri(path);
         let content = if method == "PATCH" { "application/strategic-merge-patch+json" } else { "application/json" };
         let request = request.header("content-type", content).body(body.to_string().into_bytes()).unwrap();
         match self.admin.request::<Value>(request).await {
-            Ok(answer) => answer,
-            Err(kube::Error::Api(status)) if status.code == 404 => Value::Null,
+            Ok(answer) => Ok(answer),
+            Err(kube::Error::Api(status)) => Err(status),
             Err(error) => panic!("{method} {path}: {error}"),
         }
     }
@@ -124,7 +135,7 @@ impl World {
             self.request("POST", &format!("/api/v1/namespaces/{namespace}/serviceaccounts"), account).await;
         }
         // Now and then so many applications that what is done in parts is.
-        if self.dice.once_in(16) {
+        if self.rng.once_in(16) {
             for _ in 0..100 {
                 self.new_app().await;
                 let app = self.apps.len() - 1;
@@ -188,7 +199,7 @@ impl World {
 
     /// Something happens.
     pub async fn step(&mut self) {
-        match self.dice.below(82) {
+        match self.rng.below(82) {
             0..28 => self.new_executor().await,
             28..44 => self.end_executor().await,
             44..48 => self.delete_executor(true).await,
@@ -250,9 +261,9 @@ impl World {
 }
 
 /// Policies as an operator might have them: with or without gangs, and any way of clearing up.
-pub fn policies(dice: &mut Dice) -> Policies {
-    let finished = [Finished::Label, Finished::Delete, Finished::Report][dice.below(3) as usize];
-    let poll = Duration::from_secs([5, 30][dice.below(2) as usize]);
-    let kind = ["native", "none"][dice.below(2) as usize];
-    only(policy(kind)).with_lifecycle(Lifecycle { finished, poll, ..Lifecycle::default() })
+pub fn policies(rng: &mut Rng) -> Policies {
+    let finished = *rng.pick(&[Finished::Label, Finished::Delete, Finished::Report]);
+    let poll = Duration::from_secs(*rng.pick(&[5, 30]));
+    let kind = *rng.pick(&["native", "none"]);
+    only(policy(kind)).with_lifecycle(Lifecycle { finished, poll, grace: GRACE, ..Lifecycle::default() })
 }

@@ -8,6 +8,7 @@
 #![allow(dead_code, unreachable_pub, reason = "a module of one test")]
 
 mod replica;
+#[path = "../support/rng.rs"]
 pub mod rng;
 pub mod truth;
 mod world;

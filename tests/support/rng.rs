@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// SplitMix64.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Rng(u64);
 
 impl Rng {
@@ -27,6 +27,11 @@ impl Rng {
     /// In so many of a hundred cases.
     pub fn chance(&mut self, percent: u64) -> bool {
         self.below(100) < percent
+    }
+
+    /// Once in so many times.
+    pub fn once_in(&mut self, times: u64) -> bool {
+        self.below(times) == 0
     }
 
     pub fn millis(&mut self, from: u64, to: u64) -> Duration {
