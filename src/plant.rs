@@ -87,8 +87,6 @@ bugs! {
         ActsBeforeTelling;
         /// The Lease is released without the last word about what was told.
         LastWordNotWritten;
-        /// Ends that a look or a poll has shown before the watch are not in doubt for the next leader.
-        AheadNotMarked;
         /// An answer that did not come counts as one that there is no such pod.
         ErrorIsAbsent;
         /// A Lease that cannot be read or written counts as ours.
@@ -97,16 +95,14 @@ bugs! {
         FollowersTell;
         /// Writes of the Lease carry no resourceVersion.
         LeaseUnguarded;
-        /// Actions are begun without a look at the leadership.
-        LeadershipNotChecked;
         /// In a dry run everything is done.
         DryRunIgnored;
         /// A watch that fails is tried again at once.
         NoPause;
         /// An Event whose creation was not answered counts as one that was there before.
         LostAnswerCounts;
-        /// An end that was changed after the mark is news.
-        ChangedIsNews;
+        /// Nobody says that an end may have been reported before.
+        DoubtNotSaid;
         /// What the kubelet says of a pod is not read.
         ReasonIgnored;
         /// A gang waits for one more than it has.

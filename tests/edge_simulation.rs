@@ -52,7 +52,7 @@ fn play(seed: u64) -> (Vec<String>, Vec<String>) {
             world.tick().await;
         }
         world.calm().await;
-        for _ in 0..42 {
+        for _ in 0..30 {
             tokio::time::sleep(Duration::from_secs(10)).await;
             world.tick().await;
         }
@@ -71,7 +71,7 @@ fn play(seed: u64) -> (Vec<String>, Vec<String>) {
 
 #[test]
 fn histories_of_whole_replicas_hold() {
-    let seeds: u64 = std::env::var("SEEDS").map_or(8, |seeds| seeds.parse().unwrap());
+    let seeds: u64 = std::env::var("SEEDS").map_or(6, |seeds| seeds.parse().unwrap());
     let from: u64 = std::env::var("FROM").map_or(1, |from| from.parse().unwrap());
     for seed in from..from + seeds {
         let (wrong, history) = play(seed);
@@ -81,13 +81,24 @@ fn histories_of_whole_replicas_hold() {
 
 #[test]
 fn a_history_replays() {
-    let (first, second) = (play(5).1, play(5).1);
+    let (first, second) = (play(3).1, play(3).1);
     assert!(first.len() > 50, "{first:#?}");
     assert_eq!(first, second);
 }
 
-/// So many histories are tried for each bug.
+/// So many histories are tried for a bug, the one that is known to find it first.
 const ENOUGH: u64 = 40;
+
+/// Which history finds a bug; the first ones find the others. After a change of the code others may be sooner:
+/// `BUG=NoPause SEEDS=200 cargo test --test edge_simulation every_bug -- --nocapture` searches.
+const FOUND: &[(Bug, u64)] = &[
+    (Bug::ActsBeforeTelling, 7),
+    (Bug::LastWordNotWritten, 14),
+    (Bug::LeaseUnguarded, 12),
+    (Bug::LostAnswerCounts, 33),
+    (Bug::GangOfOneMore, 4),
+    (Bug::LostIsMissed, 13),
+];
 
 #[test]
 fn every_bug_that_is_planted_at_the_edge_is_found() {
@@ -95,19 +106,20 @@ fn every_bug_that_is_planted_at_the_edge_is_found() {
         println!("SKIPPED: a release build has no planted bugs");
         return;
     }
+    let (only, enough) = (std::env::var("BUG").ok(), std::env::var("SEEDS").ok());
+    let enough = enough.map_or(ENOUGH, |seeds| seeds.parse().unwrap());
     let mut missed = Vec::new();
-    let only = std::env::var("BUG").ok();
     for bug in Bug::EDGE.iter().filter(|bug| only.as_ref().is_none_or(|only| format!("{bug:?}") == *only)) {
         plant(Some(*bug));
-        let enough = std::env::var("SEEDS").map_or(ENOUGH, |seeds| seeds.parse().unwrap());
-        let found = (1..=enough).find_map(|seed| Some((seed, play(seed).0.into_iter().next()?)));
+        let known = FOUND.iter().find(|(found, _)| found == bug).map(|(_, seed)| *seed);
+        let found = known.into_iter().chain(1..=enough).find_map(|seed| Some((seed, play(seed).0.into_iter().next()?)));
         plant(None);
         match found {
             Some((seed, wrong)) => println!("{bug:?}: seed {seed}: {}", wrong.chars().take(200).collect::<String>()),
             None => missed.push(bug),
         }
     }
-    assert!(missed.is_empty(), "not found in {ENOUGH} histories: {missed:?}");
+    assert!(missed.is_empty(), "not found in {enough} histories: {missed:?}");
 }
 
 #[test]

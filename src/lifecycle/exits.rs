@@ -458,6 +458,7 @@ impl Exits {
                         let newest = self.newest_told.map(|(_, newest)| newest);
                         let ended = exit.version().or(self.newest_list);
                         self.newest_told = ended.max(newest).map(|newest| (now, newest));
+                        let perhaps_told = perhaps_told && !plant::is(Bug::DoubtNotSaid);
                         told.push(Exit { perhaps_told, ..exit });
                     }
                 }
@@ -497,7 +498,7 @@ impl Exits {
         }
         // It may have ended before the mark, and was changed after it: we know of no later version with which it had not ended,
         // and the time of its end, if its pod has one, is no later either.
-        let unseen = exit.after.is_none_or(|after| after < mark.through) && !plant::is(Bug::ChangedIsNews);
+        let unseen = exit.after.is_none_or(|after| after < mark.through);
         let changed = unseen && exit.evidence().and_then(Evidence::ended_at).is_none_or(|at| at <= mark.at);
         let before = began.found.taken.is_none_or(|taken| ended <= taken) && !began.found.is_released;
         Some(changed || before)
@@ -535,7 +536,6 @@ impl Exits {
         // Others may have seen it, and keep it for so long.
         let unseen = self.unseen.filter(|(at, _)| now.at.saturating_duration_since(*at) < KEPT_UNTOLD);
         let told = self.newest_told.filter(|(at, _)| now.at.saturating_duration_since(*at) < KEPT_UNTOLD);
-        let told = told.filter(|_| !plant::is(Bug::AheadNotMarked));
         let ahead = told.map(|(_, newest)| (through, newest)).filter(|(through, newest)| newest > through);
         // What whoever crashed before us may have told is in doubt until our watch has shown it.
         let crashed = lately(KEPT_UNTOLD).filter(|began| began.found.was_held && !began.found.is_released);

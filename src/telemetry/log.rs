@@ -28,7 +28,7 @@ pub fn init(filter: &str, format: Format) -> anyhow::Result<()> {
             "--log {given}: {wrong:?} is no level; expected off, error, warn, info, debug, trace or directives such as info,spark_usher=debug"
         );
     }
-    let filter = EnvFilter::try_new(format!("kube_client=off,kube_runtime=off,{given}"))
+    let filter = EnvFilter::try_new(format!("kube_client=off,{given}"))
         .map_err(|error| anyhow::anyhow!("--log {given}: {error}; expected error, warn, info, debug, trace or directives such as info,spark_usher=debug"))?;
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     let started = match format {

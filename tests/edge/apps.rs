@@ -107,7 +107,7 @@ fn path(namespace: &str, name: &str) -> String {
 
 impl World {
     async fn create(&self, namespace: &str, pod: PodBuilder) -> String {
-        let made = self.request("POST", &format!("/api/v1/namespaces/{namespace}/pods"), pod.to_create()).await;
+        let made = self.request("POST", &format!("/api/v1/namespaces/{namespace}/pods"), pod.into_request()).await;
         made["metadata"]["uid"].as_str().unwrap().to_owned()
     }
 

@@ -267,7 +267,7 @@ impl Cluster {
 
     /// Creates a pod in this namespace as somebody.
     pub async fn pod_in(&self, client: &Client, namespace: &str, pod: &super::PodBuilder) -> Pod {
-        let pod = pod.clone().namespace(namespace).to_create();
+        let pod = pod.clone().namespace(namespace).into_request();
         let pod: Pod = serde_json::from_value(pod).unwrap();
         let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
         pods.create(&PostParams::default(), &pod).await.unwrap()

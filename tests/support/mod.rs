@@ -132,7 +132,7 @@ impl PodBuilder {
     }
 
     /// The pod as a client sends it: without what the API server fills in by itself.
-    pub fn to_create(self) -> Value {
+    pub fn into_request(self) -> Value {
         let mut pod = self.0;
         pod.as_object_mut().unwrap().remove("status");
         for key in ["uid", "resourceVersion"] {
