@@ -80,7 +80,7 @@ async fn live(cluster: &Cluster, id: u32) {
     tokio::time::sleep(Duration::from_millis(u64::from(id * 37 % 900))).await;
     let exit = json!({"status": {"phase": "Failed", "containerStatuses": [{"name": "main", "image": "spark",
         "imageID": "", "ready": false, "restartCount": 0,
-        "state": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}]}});
+        "state": {"terminated": {"exitCode": 137, "reason": "OOMKilled", "finishedAt": whole_seconds()}}}]}});
     match id % 3 {
         // It goes at once, and the watch alone tells.
         0 => cluster.kill(&name).await,

@@ -30,10 +30,12 @@ use process::{Process, Relay, get};
 use serde_json::{Value, json};
 use support::*;
 
+/// Ends an executor, as a kubelet says it.
 async fn ended(cluster: &Cluster, pod: &str, code: i32, reason: &str) {
+    let terminated = json!({"exitCode": code, "reason": reason, "finishedAt": whole_seconds()});
     let status = json!({"status": {"phase": if code == 0 { "Succeeded" } else { "Failed" }, "containerStatuses": [{
         "name": "main", "image": "spark", "imageID": "", "ready": false, "restartCount": 0,
-        "state": {"terminated": {"exitCode": code, "reason": reason}}}]}});
+        "state": {"terminated": terminated}}]}});
     cluster.pods().patch_status(pod, &PatchParams::default(), &Patch::Strategic(&status)).await.unwrap();
 }
 
@@ -372,6 +374,7 @@ async fn restarts_of_the_only_replica_report_no_end_twice_and_a_kill_says_what_m
     // While nobody is there another one ends.
     replica.terminate();
     assert!(replica.wait());
+    tokio::time::sleep(Duration::from_secs(1)).await; // A kubelet's times are whole seconds.
     ended(&cluster, "nb-exec-4", 137, "OOMKilled").await;
     let mut replica = Process::start(&cluster, "second", config, &kubeconfig);
     eventually("what ended meanwhile is told", async || !told(&replica).is_empty()).await;

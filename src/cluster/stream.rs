@@ -113,13 +113,15 @@ struct Watch<K> {
 }
 
 /// Pauses after interruptions, as client-go's reflectors make them (`tools/cache/reflector.go`), except that a 410 after
-/// other errors does not wait for them: the server answers again, and only a list helps.
+/// other errors does not wait for them: the server answers again, and only a list helps. That holds for one 410 in two
+/// minutes: a server that sends them again and again is not asked for list after list.
 #[derive(Debug, Default)]
 struct Backoff {
     failures: u32,
+    /// When the last interruption was,
     last: Option<Instant>,
-    /// The last interruption was a 410, and nothing has come since.
-    expired: bool,
+    /// and the last 410.
+    expired: Option<Instant>,
 }
 
 /// The shortest pause, the longest, and how long nothing must have failed for the shortest to come again. Each pause is
@@ -131,20 +133,18 @@ const PAUSES_RESET: Duration = Duration::from_secs(120);
 impl Backoff {
     /// The pause after an interruption; `jitter` is from 0 to 1.
     fn pause(&mut self, interruption: &Interruption, now: Instant, jitter: f64) -> Duration {
-        let rested = self.last.is_none_or(|last| now.saturating_duration_since(last) > PAUSES_RESET);
+        let is_long_ago = |at: Option<Instant>| at.is_none_or(|at| now.saturating_duration_since(at) > PAUSES_RESET);
         let expired = interruption.is_expired();
-        if rested || (expired && !self.expired) {
+        if is_long_ago(self.last) || (expired && is_long_ago(self.expired)) {
             self.failures = 0;
         }
-        (self.expired, self.last) = (expired, Some(now));
+        self.last = Some(now);
+        if expired {
+            self.expired = Some(now);
+        }
         let pause = SHORTEST_PAUSE * 2_u32.pow(self.failures.min(6));
         self.failures += 1;
         pause.mul_f64(1.0 + jitter).min(LONGEST_PAUSE)
-    }
-
-    /// Something has come.
-    fn came(&mut self) {
-        self.expired = false;
     }
 }
 
@@ -167,10 +167,7 @@ impl<K: kube::Resource + Clone + Debug + DeserializeOwned + Send + 'static> Watc
         }
         loop {
             match self.step().await {
-                Ok(Some(event)) => {
-                    self.backoff.came();
-                    return Ok(event);
-                }
+                Ok(Some(event)) => return Ok(event),
                 Ok(None) => {}
                 Err(interruption) => {
                     let now = clock::instant();
@@ -337,8 +334,6 @@ mod tests {
         let (mut backoff, mut now) = (Backoff::default(), clock::instant());
         let pauses: Vec<f64> = (0..8).map(|_| backoff.pause(&ended(500), now, 0.0).as_secs_f64()).collect();
         assert_eq!(pauses, [0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0, 30.0]);
-        backoff.came();
-        assert_eq!(backoff.pause(&ended(500), now, 0.0), LONGEST_PAUSE, "one event is not yet a watch that works");
         now += PAUSES_RESET + Duration::from_secs(1);
         assert_eq!(backoff.pause(&ended(500), now, 0.5), SHORTEST_PAUSE.mul_f64(1.5));
     }
@@ -346,7 +341,7 @@ mod tests {
     /// Before, a watch whose version was forgotten during an outage of a minute waited up to 30 s more before its list.
     #[test]
     fn the_first_410_after_other_errors_waits_the_shortest_time() {
-        let (mut backoff, now) = (Backoff::default(), clock::instant());
+        let (mut backoff, mut now) = (Backoff::default(), clock::instant());
         for _ in 0..6 {
             backoff.pause(&ended(500), now, 0.0);
         }
@@ -357,5 +352,12 @@ mod tests {
             0.0,
         );
         assert_eq!(next, SHORTEST_PAUSE * 2, "one 410 after another is no progress");
+        now += Duration::from_secs(100);
+        assert_eq!(backoff.pause(&ended(500), now, 0.0), SHORTEST_PAUSE * 4);
+        assert_eq!(backoff.pause(&ended(410), now, 0.0), SHORTEST_PAUSE * 8);
+        now += PAUSES_RESET;
+        assert_eq!(backoff.pause(&ended(500), now, 0.0), SHORTEST_PAUSE * 16);
+        now += Duration::from_secs(1);
+        assert_eq!(backoff.pause(&ended(410), now, 0.0), SHORTEST_PAUSE);
     }
 }

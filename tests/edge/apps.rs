@@ -2,13 +2,11 @@
 
 use std::time::Duration;
 
-use jiff::Unit;
 use serde_json::{Value, json};
-use spark_usher::runtime::clock;
 use tokio::time::Instant;
 
 use super::world::{NAMESPACES, World};
-use crate::support::{PodBuilder, answer, by_pod, pod, review};
+use crate::support::{PodBuilder, answer, by_pod, pod, review, whole_seconds};
 
 /// Where a driver runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -250,7 +248,7 @@ impl World {
         let (name, namespace) = self.place(uid);
         let mut status = json!({"phase": phase});
         if let Some(code) = code {
-            let terminated = json!({"exitCode": code, "finishedAt": clock::now().round(Unit::Second).unwrap()});
+            let terminated = json!({"exitCode": code, "finishedAt": whole_seconds()});
             status["containerStatuses"] = json!([{"name": "main", "image": "spark", "imageID": "", "ready": false,
                 "restartCount": 0, "state": {"terminated": terminated}}]);
         }

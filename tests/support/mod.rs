@@ -4,10 +4,12 @@
 
 use std::path::{Path, PathBuf};
 
+use jiff::Timestamp;
 use serde_json::{Value, json};
 use spark_usher::admission::{self, Decision};
 use spark_usher::gang;
 use spark_usher::policy::{Match, Pattern, Policies, Policy, SchedulerChoice};
+use spark_usher::runtime::clock;
 use spark_usher::signature::{Key, SECRET_LEN};
 use spark_usher::snapshot::{Change, Namespace, Overrides, Sighting, Snapshot};
 use spark_usher::spark::pod::Pod;
@@ -158,6 +160,11 @@ impl PodBuilder {
         let text = self.0.to_string();
         Sighting::of(&Pod::read_whole(text.as_bytes()).unwrap(), gang::seat_keys()).unwrap()
     }
+}
+
+/// Now, as kubelets write times.
+pub fn whole_seconds() -> Timestamp {
+    Timestamp::from_second(clock::now().as_second()).unwrap()
 }
 
 /// `userInfo` of a pod's bound token.
