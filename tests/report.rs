@@ -133,7 +133,7 @@ fn executors_that_their_driver_left_are_odd() {
     let troubled = archive.app().troubled;
     assert_eq!(troubled[0].why.as_deref(), Some("is left alone: its driver is gone"));
     // One that was deleted with its driver says so.
-    archive.delete(&driver()).delete(&running(1));
+    archive.delete(&driver()).delete(&running(1).deleting());
     let found = archive.why("nb-exec-1");
     assert_eq!(found.exits[0].what.cause, "deleted");
     let detail = &found.exits[0].what.detail;
