@@ -71,7 +71,7 @@ fn play(seed: u64) -> (Vec<String>, Vec<String>) {
 
 #[test]
 fn histories_of_whole_replicas_hold() {
-    let seeds: u64 = std::env::var("SEEDS").map_or(6, |seeds| seeds.parse().unwrap());
+    let seeds: u64 = std::env::var("SEEDS").map_or(4, |seeds| seeds.parse().unwrap());
     let from: u64 = std::env::var("FROM").map_or(1, |from| from.parse().unwrap());
     for seed in from..from + seeds {
         let (wrong, history) = play(seed);
@@ -100,8 +100,19 @@ const FOUND: &[(Bug, u64)] = &[
     (Bug::LostIsMissed, 13),
 ];
 
+/// In two tests, which run beside each other.
 #[test]
 fn every_bug_that_is_planted_at_the_edge_is_found() {
+    find(0);
+}
+
+#[test]
+fn every_other_bug_that_is_planted_at_the_edge_is_found() {
+    find(1);
+}
+
+/// Looks for every second bug, from this one on.
+fn find(first: usize) {
     if !cfg!(debug_assertions) {
         println!("SKIPPED: a release build has no planted bugs");
         return;
@@ -109,7 +120,12 @@ fn every_bug_that_is_planted_at_the_edge_is_found() {
     let (only, enough) = (std::env::var("BUG").ok(), std::env::var("SEEDS").ok());
     let enough = enough.map_or(ENOUGH, |seeds| seeds.parse().unwrap());
     let mut missed = Vec::new();
-    for bug in Bug::EDGE.iter().filter(|bug| only.as_ref().is_none_or(|only| format!("{bug:?}") == *only)) {
+    for bug in Bug::EDGE
+        .iter()
+        .skip(first)
+        .step_by(2)
+        .filter(|bug| only.as_ref().is_none_or(|only| format!("{bug:?}") == *only))
+    {
         plant(Some(*bug));
         let known = FOUND.iter().find(|(found, _)| found == bug).map(|(_, seed)| *seed);
         let found = known.into_iter().chain(1..=enough).find_map(|seed| Some((seed, play(seed).0.into_iter().next()?)));
