@@ -83,7 +83,7 @@ bugs! {
         LeaderActsTooLong;
     }
     edge {
-        /// An executor is labelled or deleted before its end is told.
+        /// An executor is labelled or deleted before its end is reported.
         ActsBeforeTelling;
         /// The Lease is released without the last word about what was told.
         LastWordNotWritten;
@@ -101,13 +101,13 @@ bugs! {
         NoPause;
         /// An Event whose creation was not answered counts as one that was there before.
         LostAnswerCounts;
-        /// Nobody says that an end may have been reported before.
+        /// An end that may have been reported before is reported without the mark.
         DoubtNotSaid;
-        /// What the kubelet says of a pod is not read.
+        /// The pod's status.reason is ignored.
         ReasonIgnored;
         /// A gang waits for one more than it has.
         GangOfOneMore;
-        /// What the picture has lost is left to the next poll, like what only a poll has missed.
+        /// An executor that the snapshot has lost is left to the next poll, like one that only a poll has missed.
         LostIsMissed;
     }
 }

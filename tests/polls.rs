@@ -89,6 +89,78 @@ fn what_a_poll_has_missed_and_the_watch_shows_no_more_is_looked_at_until_that_is
     assert_eq!(exits.iter().map(|exit| exit.cause).collect::<Vec<_>>(), [Cause::Deleted]);
 }
 
+/// A confirmed absence is no open check any more, and its end is noted with the next turn. A leader that dies in between must
+/// not have covered that end with its mark.
+#[test]
+fn the_mark_does_not_cover_an_end_between_its_confirmation_and_its_note() {
+    let mut office = Office::open(Finished::Report);
+    office.see(&driver());
+    // Many others end at the same time, so that the batch is noted over several turns.
+    for id in 1..=400 {
+        office.see(&running(id));
+    }
+    office.after(10);
+    office.apply(Change::PodDeleted(version(running(1).spec("nodeName", "n"), 8).sighting()));
+    assert_eq!(office.after(1).reads, [labelled("nb-exec-1")]);
+    let covers = |office: &Office| office.desk.mark(office.now()).unwrap().covers(8);
+    assert_ne!(covers(&office), Some(true), "the check is open");
+    let now = office.now();
+    office.desk.answered(&labelled("nb-exec-1"), Answer::Absent, now);
+    assert_ne!(covers(&office), Some(true), "the end is not noted yet");
+    for id in 2..=400 {
+        office.see(&version(failed(id, 137), 9 + id));
+    }
+    let mut told: Vec<u64> = Vec::new();
+    while !told.contains(&1) {
+        assert_ne!(covers(&office), Some(true), "{} others are reported, and it is not", told.len());
+        told.extend(office.after(1).exits.iter().filter_map(|exit| exit.executor.exec_id));
+    }
+    office.after(6);
+    assert_eq!((told.len(), covers(&office)), (400, Some(true)));
+}
+
+/// A poll that was under way when the pods were listed anew has nothing to add.
+#[test]
+fn a_poll_that_is_older_than_the_last_list_is_not_compared() {
+    let mut office = Office::open(Finished::Report);
+    office.see(&driver());
+    office.apply(Change::Replaced(Replaced::Pods(vec![driver().sighting()])));
+    let now = office.now();
+    office.desk.passed("50", now);
+    office.after(1);
+    // It came after the watch broke off, and went before the new list.
+    let mut polled = Polled::default();
+    polled.see(office.desk.snapshot(), "default", "nb-driver", DRIVER_UID, "1");
+    polled.see(office.desk.snapshot(), "default", "nb-exec-1", "e1", "30");
+    let now = office.now();
+    office.desk.polled(Some(polled.complete("40")), now, &office.policies.clone());
+    for _ in 0..20 {
+        let turn = office.after(1);
+        assert!(!turn.rewatch && turn.reads.is_empty(), "{turn:?}");
+    }
+}
+
+/// Checks are kept by the pod's name, which a second pod may have by now.
+#[test]
+fn two_pods_of_one_name_that_leave_the_watch_are_two_ends() {
+    let mut office = Office::open(Finished::Report);
+    office.see(&driver());
+    for (uid, at) in [("first", 5), ("second", 9)] {
+        let pod = running(1).stored(uid).phase("Running").spec("nodeName", "n");
+        office.see(&version(pod.clone(), at));
+        office.apply(Change::PodDeleted(version(pod, at + 1).sighting()));
+    }
+    let reads = office.after(1).reads;
+    assert_eq!(reads, [labelled("nb-exec-1")]);
+    let now = office.now();
+    office.desk.answered(&reads[0], Answer::Absent, now);
+    let mut uids: Vec<String> = Vec::new();
+    for _ in 0..8 {
+        uids.extend(office.after(1).exits.iter().map(|exit| exit.executor.uid.to_string()));
+    }
+    assert_eq!(uids, ["first", "second"]);
+}
+
 #[test]
 fn a_watch_that_is_late_shows_what_a_poll_had_and_nobody_looks() {
     let mut office = Office::open(Finished::Report);

@@ -39,7 +39,7 @@ pub(super) struct Events {
     told: Arc<Mutex<Recent<String, ()>>>,
     /// What had been counted before us, by the name of the Event.
     bases: Arc<Mutex<Recent<String, u32>>>,
-    /// The time of each Event whose creation was begun, and not answered so far.
+    /// The eventTime of each Event whose creation has not been answered yet.
     begun: Arc<Mutex<Recent<String, MicroTime>>>,
     metrics: Arc<Metrics>,
 }
@@ -97,7 +97,7 @@ impl Events {
                     };
                     let mut event = self.event(name.clone(), &told);
                     event.action = Some(subject.cause.as_str().to_owned());
-                    // Tried again with the same time, by which it is known as ours when only the answer was lost.
+                    // Retries keep the eventTime: if only the answer was lost, it identifies the Event as ours.
                     event.event_time = event.event_time.map(|now| self.begin(&name, now));
                     let base = match api.create(&PostParams::default(), &event).await {
                         Ok(_) => 0,
@@ -106,8 +106,7 @@ impl Events {
                             let is_ours = there.event_time == event.event_time
                                 && there.reporting_instance == event.reporting_instance
                                 && !plant::is(Bug::LostAnswerCounts);
-                            let first = if is_ours { 0 } else { 1 };
-                            there.series.map_or(first, |series| u32::try_from(series.count).unwrap_or(1))
+                            there.series.map_or(u32::from(!is_ours), |series| u32::try_from(series.count).unwrap_or(1))
                         }
                         Err(error) => return Err(error),
                     };
@@ -146,7 +145,7 @@ impl Events {
         }
     }
 
-    /// The time of an Event that is created: the first, however often that is tried.
+    /// The eventTime of an Event: that of the first attempt to create it.
     fn begin(&self, name: &str, now: MicroTime) -> MicroTime {
         let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(first) = begun.get(&name.to_owned()) {
@@ -189,7 +188,7 @@ impl Events {
     }
 }
 
-/// Now, as exactly as the API keeps it.
+/// Now, in microseconds, the precision of MicroTime: an Event that is read back has the time that was sent.
 fn now_as_kept() -> MicroTime {
     let now = clock::now();
     MicroTime(Timestamp::from_microsecond(now.as_microsecond()).unwrap_or(now))
@@ -233,6 +232,13 @@ mod tests {
         assert_ne!(one, name(&told("driver", "b")));
         assert!(one.starts_with("driver.") && one.len() == "driver.".len() + 16);
         assert_eq!(name(&told(&"x".repeat(253), "a")).len(), 253);
+    }
+
+    #[test]
+    fn times_are_read_back_as_they_were_sent() {
+        let sent = now_as_kept();
+        let read: MicroTime = serde_json::from_str(&serde_json::to_string(&sent).unwrap()).unwrap();
+        assert_eq!(read, sent);
     }
 
     #[test]

@@ -348,8 +348,8 @@ impl Candidate {
         }
     }
 
-    /// Gives the lease up so that the next needs not wait. The mark is the last word only if this is it: after a loss of the
-    /// lease the one that is there may be older than what was reported before.
+    /// Releases the Lease so that the next leader does not wait for its end. Without a final mark the Lease does not say that
+    /// its mark is final either: after a loss of the Lease, its mark may be older than the last reports of this replica.
     async fn release(&mut self) -> kube::Result<()> {
         let limit = self.election.duration / 2;
         let released = async {
@@ -521,8 +521,8 @@ mod tests {
         assert!(third.round().await.unwrap());
         let found = third.found.unwrap();
         assert!(found.mark == Some(mark) && found.was_held && !found.is_released, "{found:?}");
-        // It has reported, and loses the Lease for a moment: the mark that it left is older than what it reported since, and is
-        // no last word when it has to stop at once.
+        // It reports, loses the Lease for a moment, and has to stop at once: the mark that it left is older than its last
+        // reports, and must not count as final.
         third.mark = Some(mark);
         assert!(third.round().await.unwrap());
         third.mark = None;

@@ -1,4 +1,4 @@
-//! What one replica does in the cluster: its election, its watches and its loop, tied together.
+//! One replica: the election, the watches and the reconcile loop, and the channels between them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::runtime::supervise::Supervisor;
 use crate::snapshot::Snapshot;
 use crate::telemetry::metrics::Metrics;
 
-/// What a replica works with.
+/// What a replica needs.
 pub struct Work {
     /// The cluster.
     pub cluster: Cluster,
@@ -37,13 +37,13 @@ pub struct Work {
     pub rate: Rate,
     /// After so long a silent watch of pods is dead, if a poll shows that something changed.
     pub silence: Duration,
-    /// Cancelled when the replica is about to stop: what is to be said is said before the Lease is released.
+    /// Cancelled when the replica is about to stop: it reports pending exits before it releases the Lease.
     pub leaving: CancellationToken,
     /// Counters.
     pub metrics: Arc<Metrics>,
 }
 
-/// A replica; what it knows can be looked at before it is started, when all of it is still empty.
+/// A replica that is not started yet. What it publishes can be handed out before the start, and is empty until then.
 #[derive(Debug)]
 pub struct Replica {
     snapshot: Arc<ArcSwap<Snapshot>>,
@@ -66,38 +66,38 @@ impl Default for Replica {
 }
 
 impl Replica {
-    /// The picture.
+    /// The snapshot of the cluster.
     pub fn snapshot(&self) -> Arc<ArcSwap<Snapshot>> {
         self.snapshot.clone()
     }
 
-    /// The last ends.
+    /// The last exits.
     pub fn exits(&self) -> Arc<ArcSwap<Vector<Exit>>> {
         self.exits.clone()
     }
 
-    /// Whether it leads.
+    /// The leadership, while this replica leads.
     pub fn leading(&self) -> watch::Receiver<Option<Arc<Leadership>>> {
         self.elected.subscribe()
     }
 
-    /// Whether the first full picture is there.
+    /// Whether the first list of every resource is complete.
     pub fn complete(&self) -> watch::Receiver<bool> {
         self.completed.subscribe()
     }
 
-    /// How it stands, whenever that is asked.
+    /// Returns a function that says whether this replica leads, follows, or knows of no leader.
     pub fn standing(&self) -> Arc<dyn Fn() -> Standing + Send + Sync> {
         let (leading, led) = (self.elected.subscribe(), self.led.subscribe());
         Arc::new(move || Standing::of(leading.borrow().is_some(), *led.borrow()))
     }
 
-    /// Begins to work. It ends when the supervisor stops; it lets go of the Lease before, once `leaving` is cancelled.
+    /// Starts its tasks. They end when the supervisor stops. The Lease is released earlier, when `leaving` is cancelled.
     pub fn start(self, work: Work, supervisor: &mut Supervisor) {
         let Work { cluster, election, policies, dry_run, signing, rate, silence, leaving, metrics } = work;
         let settings = Settings {
             seed: random::number(),
-            // By then another replica leads, has noticed what was left untold, and has told it.
+            // By then a new leader has reported pending exits.
             takeover: election.duration * 2 + Duration::from_secs(7),
             quiet: Settings::default().quiet.max(election.period * 3),
             silence,
@@ -110,7 +110,7 @@ impl Replica {
         let electing = lease::run(cluster.client.clone(), election, ties, metrics.clone(), leaving.clone());
         let (left, stop) = (leaving.clone(), supervisor.token().clone());
         supervisor.spawn("lease", async move {
-            // Whichever comes first: told to leave, or to stop.
+            // A supervisor that stops without `leaving` releases the Lease too.
             let stopped = async {
                 stop.cancelled().await;
                 left.cancel();

@@ -114,7 +114,7 @@ struct Watch<K> {
 
 /// Pauses after interruptions, as client-go's reflectors make them (`tools/cache/reflector.go`), except that a 410 after
 /// other errors does not wait for them: the server answers again, and only a list helps. That holds for one 410 in two
-/// minutes: a server that sends them again and again is not asked for list after list.
+/// minutes: repeated 410s must not cause repeated lists.
 #[derive(Debug, Default)]
 struct Backoff {
     failures: u32,
@@ -124,8 +124,8 @@ struct Backoff {
     expired: Option<Instant>,
 }
 
-/// The shortest pause, the longest, and how long nothing must have failed for the shortest to come again. Each pause is
-/// lengthened by up to its own length.
+/// The shortest pause, the longest, and the time without a failure after which the pauses begin at the shortest again. Jitter
+/// lengthens each pause by up to its own length.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(800);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 const PAUSES_RESET: Duration = Duration::from_secs(120);

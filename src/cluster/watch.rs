@@ -27,7 +27,7 @@ pub(super) trait Source: Send + Sync + 'static {
     type View: View;
     /// What is kept of it while a list comes in.
     type Item: Send;
-    /// Whether how far the watch is, and whether it is alive, matters to anybody; lists are handed over in parts then.
+    /// Whether the loop follows the progress of this watch: its bookmarks and interruptions are forwarded, and its lists in parts.
     const IS_FOLLOWED: bool = false;
     /// The plural, for metrics and logs.
     fn name(&self) -> &'static str;
@@ -211,7 +211,7 @@ async fn follow<S: Source>(
     Ended::Stopped
 }
 
-/// What the loop is told of a list, or of a part of a list of pods.
+/// The message for a list, or for a part of a list of pods.
 fn list_of(all: Replaced) -> News {
     match all {
         Replaced::Pods(part) => News::PodsListed(part),

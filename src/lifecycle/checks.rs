@@ -217,7 +217,7 @@ impl Checks {
         }
     }
 
-    /// Whether so much is in question that not each pod more is worth a look.
+    /// Whether so many checks are open that further pods are not each confirmed with a GET.
     pub(super) fn is_crowded(&self) -> bool {
         self.open.len() >= MOST_LOOKS
     }
@@ -226,7 +226,7 @@ impl Checks {
     /// count as missing: a younger one may be newer than the list (`missingPodDetectDelta`).
     pub(super) fn judge(&mut self, polled: Polled, delta: Duration, now: Now) {
         if self.listed.as_ref().is_some_and(|listed| is_not_newer(&polled.version, listed)) {
-            return; // A newer list has come to the picture meanwhile.
+            return; // The snapshot has a newer list already.
         }
         self.rests = self.rests.saturating_sub(1);
         // Those of the poll before: what still differs is found again.

@@ -96,8 +96,8 @@ pub struct Desk {
     position: Option<SmolStr>,
     /// and up to here ends are noted.
     noted: Option<u64>,
-    /// The oldest version of executors that looks have found gone since the last batch of ends was taken, and in it: they are
-    /// in question no more, and are not noted yet.
+    /// The oldest version of executors whose absence was confirmed, since the last batch of ends was taken and in that batch:
+    /// they are not open checks any more, and their ends are not noted yet.
     found: Option<u64>,
     found_before: Option<u64>,
     lookups: Lookups,
@@ -219,8 +219,8 @@ impl Desk {
             Standing::Leading => self.exits.to_tell(standing, self.settings.takeover, now.at, usize::MAX),
             Standing::Led | Standing::Leaderless => Vec::new(),
         };
-        // A replica that does not lead does not know what the others have reported, and leaves their mark as it is. Nobody
-        // reports what this replica learns from now on.
+        // A replica that does not lead does not know what the others have reported, and leaves their mark as it is. What this
+        // replica learns from now on is not reported.
         self.last_mark = self.mark(now).filter(|_| standing == Standing::Leading);
         self.closed = true;
         last
@@ -275,8 +275,8 @@ impl Desk {
         }
         for departed in self.store.apply(change, now.wall) {
             self.gone.leave(&departed.executor.uid, departed.executor.version.clone());
-            // Of many that were never placed not each is worth a look: an application that waits, and is deleted, takes them
-            // all along at once.
+            // Many pods that were never placed are not each confirmed with a GET: the deletion of an application that waits
+            // removes all of them at once.
             let unplaced = departed.absence == Absence::Unselected && departed.executor.node.is_none();
             // The end of one that had ended is no news; a live one may still be there.
             if departed.executor.state.is_final() || plant::is(Bug::AbsentIsGone) {
@@ -296,11 +296,10 @@ impl Desk {
 
     /// The application of a labelled driver of that uid, if executors of it are left.
     fn labelled_driver(&self, pod: &PodKey, uid: &Arc<str>) -> Option<(AppKey, PodKey, Arc<str>)> {
-        let driver = self.snapshot().driver_pod(pod.namespace(), pod.name()).filter(|driver| driver.uid == *uid)?;
-        let key = AppKey::new(pod.namespace(), driver.selector.as_ref()?);
-        let app = self.snapshot().apps.get(&key)?;
-        let is_labelled = app.drivers.iter().any(|driver| driver.uid == *uid);
-        (is_labelled && !app.executors().is_empty()).then(|| (key, pod.clone(), uid.clone()))
+        let (key, _) =
+            self.snapshot().labelled_driver(pod.namespace(), pod.name()).filter(|(_, driver)| driver.uid == *uid)?;
+        let app = self.snapshot().apps.get(key)?;
+        (!app.executors().is_empty()).then(|| (key.clone(), pod.clone(), uid.clone()))
     }
 
     /// Whether what has this uid went a moment ago.

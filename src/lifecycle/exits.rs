@@ -358,7 +358,7 @@ impl Exits {
     }
 
     fn keep(&mut self, since: Instant, exit: Exit) {
-        // What a leader does not report now, nobody ever reports.
+        // An exit that a leader drops is never reported.
         if self.untold.len() >= MOST_UNTOLD && !self.leads {
             self.pop_untold();
         }
@@ -496,8 +496,8 @@ impl Exits {
             None => return Some(true),
             Some(false) => {}
         }
-        // It may have ended before the mark, and was changed after it: we know of no later version with which it had not ended,
-        // and the time of its end, if its pod has one, is no later either.
+        // The pod may have ended before the mark and changed after it: no version after the mark is known with which it had not
+        // ended, and the time of its end is not after the mark, or unknown.
         let unseen = exit.after.is_none_or(|after| after < mark.through);
         let changed = unseen && exit.evidence().and_then(Evidence::ended_at).is_none_or(|at| at <= mark.at);
         let before = began.found.taken.is_none_or(|taken| ended <= taken) && !began.found.is_released;

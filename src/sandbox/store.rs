@@ -92,7 +92,7 @@ struct Inner {
 #[derive(Debug)]
 pub(super) struct Store {
     inner: Mutex<Inner>,
-    /// Wakes everybody who waits for changes, in the order in which they wait, so that a simulation replays.
+    /// Wakes all waiters when something changes, in the order in which they wait, so that a simulation replays.
     news: Notify,
 }
 

@@ -451,7 +451,7 @@ impl Snapshot {
     }
 
     /// The labelled driver of that name, and its application.
-    pub fn labelled_driver(&self, namespace: &str, name: &str) -> Option<(&AppKey, &Arc<DriverPod>)> {
+    pub(crate) fn labelled_driver(&self, namespace: &str, name: &str) -> Option<(&AppKey, &Arc<DriverPod>)> {
         let place = self.places.get(&place_of(namespace, name))?;
         Some((&place.app, self.apps.get(&place.app)?.driver(name)?))
     }
@@ -638,9 +638,9 @@ impl Snapshot {
     }
 }
 
-/// Whether a pod that a watch by label shows no more may still be there, by the last that was seen of it: its labels may have
-/// changed. A pod with a node that goes is asked to first, unless it is deleted by force. One without a node goes at once, and
-/// is believed to: an application that waits may be deleted with a thousand of them.
+/// Whether a pod that left a watch by label may still exist, by its last state: the API server reports the removal of a label
+/// as a deletion. The deletion of a pod that has a node sets deletionTimestamp first, unless it is forced; a pod without a node
+/// is removed at once, and the event does not say which of the two happened.
 pub(crate) fn may_be_there(executor: &Executor) -> bool {
     executor.state.is_live() && !executor.deleting && !plant::is(Bug::UnlabelledIsDeleted)
 }

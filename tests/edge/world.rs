@@ -1,6 +1,6 @@
 //! The cluster, the replicas in it, and what really happened.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -163,7 +163,7 @@ impl World {
             let (_, what) = self.later.remove(at);
             self.happen(what).await;
         }
-        let mut there = BTreeMap::new();
+        let mut there = BTreeSet::new();
         for pod in self.pods().await {
             let text = |pointer: &str| pod.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
             let (namespace, name, uid) = (text("/metadata/namespace"), text("/metadata/name"), text("/metadata/uid"));
@@ -175,10 +175,10 @@ impl World {
             if pending && !text("/spec/nodeName").is_empty() && !self.lives.get(uid).is_some_and(|life| life.waits) {
                 self.status(namespace, name, json!({"phase": "Running"})).await;
             }
-            there.insert(uid.to_owned(), pod);
+            there.insert(uid.to_owned());
         }
         for (uid, life) in &mut self.lives {
-            if !there.contains_key(uid) {
+            if !there.contains(uid) {
                 life.gone.get_or_insert(now);
             }
             if life.ended.is_none() && life.gone.is_none() && !life.unlabelled {
