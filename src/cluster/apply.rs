@@ -597,7 +597,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_is_forbidden_is_asked_once_and_keeps_nothing_else_from_being_done() {
         let (writer, asked) = enforcing();
-        let leadership = Leadership::for_ever();
+        let leadership = Leadership::of(Duration::from_secs(3600));
         let app = AppKey::new("n", "a");
         let actions = || (0..14).map(|number| of(number, false)).chain((0..3).map(|number| of(number, true)));
         let applied = writer.apply(&leadership, &app, actions().collect(), false).await;
@@ -619,7 +619,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_dry_run_says_each_thing_once() {
         let (writer, asked) = enforcing();
-        let leadership = Leadership::for_ever();
+        let leadership = Leadership::of(Duration::from_secs(3600));
         let app = AppKey::new("n", "a");
         for _ in 0..100 {
             writer.apply(&leadership, &app, vec![of(1, true), of(2, false)], true).await;
@@ -630,6 +630,21 @@ mod tests {
             assert!(metrics.contains(&line), "{metrics}");
         }
         assert!(asked.lock().unwrap().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_leadership_nothing_is_begun() {
+        let (writer, asked) = enforcing();
+        let app = AppKey::new("n", "a");
+        let applied = writer.apply(&Leadership::of(Duration::ZERO), &app, vec![of(1, true)], false).await;
+        assert!(applied.failed && !applied.wrote, "planned again");
+        assert!(asked.lock().unwrap().is_empty());
+    }
+
+    #[test]
+    fn deletions_carry_their_preconditions() {
+        let params = serde_json::to_value(guarded_deletion("u", "7")).unwrap();
+        assert_eq!(params["preconditions"], json!({"uid": "u", "resourceVersion": "7"}));
     }
 
     #[test]

@@ -56,11 +56,10 @@ impl Leadership {
         self.until.borrow().is_some_and(|until| clock::instant() < until)
     }
 
-    /// One that nobody takes away.
+    /// One that ends so long from now.
     #[cfg(test)]
-    pub(super) fn for_ever() -> Leadership {
-        let far = clock::instant() + Duration::from_secs(1 << 30);
-        Leadership { until: watch::channel(Some(far)).1, found: None }
+    pub(super) fn of(lasts: Duration) -> Leadership {
+        Leadership { until: watch::channel(Some(clock::instant() + lasts)).1, found: None }
     }
 
     /// What was found when it was taken from another replica, or from nobody.

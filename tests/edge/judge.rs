@@ -64,6 +64,9 @@ fn writes(world: &World, wrong: &mut Vec<String>) {
         if !is_own && world.dry_runs.iter().any(is_dry) {
             wrong.push(format!("{at:.2} {} {} in a dry run", write.method, write.path));
         }
+        if !is_own && !write.path.contains("/events") && !write.before.is_null() && !is_guarded(write) {
+            wrong.push(format!("{at:.2} {} {} without preconditions: {}", write.method, write.path, write.body));
+        }
         if !write.path.contains("/pods/") || write.before.is_null() {
             continue;
         }
@@ -92,6 +95,15 @@ fn writes(world: &World, wrong: &mut Vec<String>) {
             wrong.push(format!("{at:.2} {} of {} before its end is told", write.method, life.name));
         }
     }
+}
+
+/// Whether a write names the object by uid and resourceVersion, as it was before.
+fn is_guarded(write: &Write) -> bool {
+    let (is, was) = match write.method {
+        Method::DELETE => (&write.body["preconditions"], &write.before["metadata"]),
+        _ => (&write.body["metadata"], &write.before["metadata"]),
+    };
+    ["uid", "resourceVersion"].iter().all(|key| is[*key].is_string() && is[*key] == was[*key])
 }
 
 /// Whoever led before writes nothing more once another leads, but for what was on its way.

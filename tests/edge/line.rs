@@ -159,7 +159,8 @@ impl Line {
         }
         let body = axum::body::to_bytes(Body::new(body), usize::MAX).await.unwrap_or_default();
         let changes = parts.method != Method::GET;
-        let before = if changes { get(&routes, &path).await } else { Value::Null };
+        let replaces = changes && parts.method != Method::POST;
+        let before = if replaces { get(&routes, &path).await } else { Value::Null };
         let mut forward = Request::from_parts(parts.clone(), Body::from(body.clone()));
         forward.headers_mut().insert(header::HOST, HeaderValue::from_static("localhost"));
         let Ok::<Response, Infallible>(response) = routes.oneshot(forward).await;
