@@ -25,7 +25,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::events::v1::Event;
 use kube::ResourceExt;
-use kube::api::{Api, ListParams, Patch, PatchParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use process::{Process, Relay, get};
 use serde_json::{Value, json};
 use support::*;
@@ -53,6 +53,23 @@ async fn leftovers(cluster: &Cluster, count: u32) {
 
 async fn executors(cluster: &Cluster) -> Vec<Pod> {
     cluster.pods().list(&ListParams::default().labels("spark-role=executor")).await.unwrap().items
+}
+
+/// Completes deletions as the pod garbage collector of Kubernetes does for pods without a node
+/// (`gcUnscheduledTerminating` in `pkg/controller/podgc/gc_controller.go`). An API server deletes in two writes,
+/// `deletionTimestamp` first, and leaves the second out when the client is gone by then. No controller runs here.
+async fn collect_terminating(cluster: &Cluster) {
+    for pod in executors(cluster).await {
+        if pod.metadata.deletion_timestamp.is_some() {
+            let now = DeleteParams::default().grace_period(0);
+            cluster.pods().delete(&pod.name_any(), &now).await.map_or_else(|error| gone(&error), |_| ());
+        }
+    }
+}
+
+/// Somebody else may have deleted it in between.
+fn gone(error: &kube::Error) {
+    assert!(matches!(error, kube::Error::Api(status) if status.code == 404), "{error}");
 }
 
 async fn exits(replica: &Process) -> Vec<Value> {
@@ -91,6 +108,7 @@ async fn three_replicas_and_the_leader_is_killed_in_the_middle_of_a_batch() {
         if took_over.is_none() && holder(&cluster).await != before {
             took_over = Some(killed.elapsed());
         }
+        collect_terminating(&cluster).await;
         executors(&cluster).await.is_empty()
     })
     .await;
