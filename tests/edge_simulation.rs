@@ -19,14 +19,18 @@
 mod edge;
 mod support;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use edge::judge::{judge, line_of};
 use edge::told::Told;
 use edge::world::World;
 use jiff::Timestamp;
+use serde_json::json;
 use spark_usher::plant::{Bug, plant};
+use spark_usher::policy::Lifecycle;
 use spark_usher::runtime::{clock, random};
+use support::{only, policy};
 use tokio::time::Instant;
 use tracing_subscriber::layer::SubscriberExt;
 
@@ -52,9 +56,13 @@ fn play(seed: u64) -> (Vec<String>, Vec<String>) {
             world.tick().await;
         }
         world.calm().await;
-        for _ in 0..30 {
+        for tenth in 0..30 {
             tokio::time::sleep(Duration::from_secs(10)).await;
             world.tick().await;
+            if tenth == 9 {
+                world.begin_to_count().await;
+                world.end_some().await;
+            }
         }
         let wrong = judge(&world).await;
         let mut history = std::mem::take(&mut world.history);
@@ -84,6 +92,62 @@ fn a_history_replays() {
     let (first, second) = (play(3).1, play(3).1);
     assert!(first.len() > 50, "{first:#?}");
     assert_eq!(first, second);
+}
+
+/// Where a list takes longer than a replica leads at a time, no poll would ever be whole.
+#[test]
+fn a_poll_survives_the_loss_of_the_lease() {
+    let slow = Duration::from_secs(40);
+    let (during, after, read) = alone(async |world| {
+        let line = world.lines[0].clone();
+        world.new_app().await;
+        until("a poll", || line.count_of("LIST pods") > 0).await;
+        // The watch shows nothing more, and the next poll takes its time.
+        line.set_slow("LIST pods", slow);
+        line.set_late(Duration::from_secs(3600));
+        line.cut();
+        let polls = line.count_of("LIST pods");
+        until("a slow poll", || line.count_of("LIST pods") > polls).await;
+        world.new_executor_of(0).await;
+        let lease = "/apis/coordination.k8s.io/v1/namespaces/default/leases/spark-usher";
+        let other = json!({"spec": {"holderIdentity": "another", "renewTime": format!("{:.6}", clock::now())}});
+        world.request("PATCH", lease, other).await;
+        until("the lease is lost", || !world.replicas[&0].leads()).await;
+        until("another's time is over", || world.replicas[&0].leads()).await;
+        let during = line.count_of("LIST pods") - polls;
+        tokio::time::sleep(slow).await;
+        // What the poll saw and the watch does not show is read by name.
+        let after = line.count_of("LIST pods") - polls;
+        (during, after, line.count_of("GET pods"))
+    });
+    assert_eq!((during, after, read), (1, 2, 1));
+}
+
+/// One replica that polls each 5 s, and what is made of it.
+fn alone<T>(play: impl AsyncFnOnce(&mut World) -> T) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    runtime.block_on(async {
+        clock::simulate(Timestamp::from_second(1_800_000_000).unwrap());
+        random::simulate(1);
+        let mut world = World::new(1, Told::new());
+        let lifecycle = Lifecycle { poll: Duration::from_secs(5), ..Lifecycle::default() };
+        world.policies.store(Arc::new(only(policy("none")).with_lifecycle(lifecycle)));
+        world.furnish().await;
+        world.start_replica();
+        let outcome = play(&mut world).await;
+        world.stop().await;
+        outcome
+    })
+}
+
+async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    for _ in 0..3000 {
+        if is_so() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("after five minutes there is not: {what}");
 }
 
 /// So many histories are tried for a bug, the one that is known to find it first.

@@ -461,3 +461,40 @@ fn a_list_from_the_past_brings_nobody_back() {
     office.apply(Change::Replaced(Replaced::Pods(vec![driver().sighting(), running(1).sighting()])));
     assert!(office.desk.snapshot().app("default", APP).unwrap().executors().is_empty());
 }
+
+/// An executor that no pod owns and no signature speaks for; only its address names its driver.
+fn unowned(mut pod: PodBuilder, host: &str) -> PodBuilder {
+    pod.0["metadata"].as_object_mut().unwrap().remove("ownerReferences");
+    pod.driver_url(host)
+}
+
+/// Two drivers share a configured `spark.app.id`, or a tenant claims the application of another.
+#[test]
+fn the_end_of_a_driver_touches_no_executor_that_gave_another_address() {
+    for others_come_later in [false, true] {
+        let mut office = Office::open(Finished::Delete);
+        office.see(&driver().ip("10.0.0.1"));
+        office.see(&unowned(running(1), "10.0.0.1"));
+        office.after(1);
+        if others_come_later {
+            office.lose("nb-exec-1", "e1");
+            office.after(1);
+        }
+        office.see(&unowned(failed(2, 137), "192.168.0.9"));
+        office.after(1);
+        office.see(&driver().ip("10.0.0.1").phase("Failed"));
+        assert_eq!(office.within(400), [], "later: {others_come_later}");
+    }
+}
+
+#[test]
+fn executors_that_all_gave_the_address_of_one_driver_end_with_it() {
+    let mut office = Office::open(Finished::Delete);
+    office.see(&driver().ip("10.0.0.1"));
+    for id in 1..4 {
+        office.see(&unowned(failed(id, 137), "10.0.0.1"));
+    }
+    office.after(1);
+    office.see(&driver().ip("10.0.0.1").phase("Failed"));
+    assert_eq!(office.within(10).len(), 3);
+}

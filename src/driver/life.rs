@@ -46,6 +46,17 @@ pub struct Crew<'s> {
     pub is_certain: bool,
 }
 
+/// The driver of a creator's executors as it was last known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Learned {
+    /// Pod name.
+    pub name: Arc<str>,
+    /// Pod uid.
+    pub uid: Arc<str>,
+    /// Of executors that nothing speaks for: the address that all of them gave it ([`Crew::host`]).
+    pub host: Option<Arc<str>>,
+}
+
 impl<'s> Crew<'s> {
     fn new(creator: Option<Creator>, roster: Option<&'s Roster>) -> Crew<'s> {
         let cohorts = roster.map(Roster::cohorts).unwrap_or_default();
@@ -57,16 +68,25 @@ impl<'s> Crew<'s> {
     fn templates(&self) -> impl Iterator<Item = &'s Arc<Template>> {
         self.cohorts.iter().filter(|cohort| cohort.is_undecided()).map(|cohort| &cohort.template)
     }
+
+    /// The driver's address (the host of `SPARK_DRIVER_URL`) on which executors agree that nothing speaks for. `None` where
+    /// they do not, as where two drivers share an application id or a tenant claims another's: the driver of one of
+    /// them proves nothing about the others. Also `None` of a known creator, whose executors need no address.
+    pub fn host(&self) -> Option<&'s Arc<str>> {
+        let mut hosts = self.templates().map(|template| template.driver_host.as_ref());
+        let first = hosts.next().flatten().filter(|_| self.creator.is_none())?;
+        hosts.all(|host| host == Some(first)).then_some(first)
+    }
 }
 
 /// The crews of an application, sorted by their creators, and those of `also`, of which nothing may be left but a PodGroup.
-/// `learned` is the name and uid of a creator's driver as it was known before.
+/// `learned` is a creator's driver as it was known before.
 pub fn crews<'s>(
     key: &AppKey,
     app: &'s App,
     snapshot: &Snapshot,
     also: impl Iterator<Item = Creator>,
-    learned: impl Fn(Option<Creator>) -> Option<(Arc<str>, Arc<str>)>,
+    learned: impl Fn(Option<Creator>) -> Option<Learned>,
 ) -> Vec<Crew<'s>> {
     let labelled = app.drivers.iter().map(|driver| driver.creator);
     let rosters = app.rosters().iter().map(|roster| (roster.creator, Some(roster)));
@@ -98,9 +118,11 @@ fn life_of_crew(
     app: &App,
     snapshot: &Snapshot,
     crew: &Crew<'_>,
-    learned: Option<(Arc<str>, Arc<str>)>,
+    learned: Option<Learned>,
 ) -> (DriverLife, bool) {
     let creator = crew.creator;
+    // Of executors that nothing speaks for, it is the driver of those alone that gave its address.
+    let learned = learned.filter(|learned| creator.is_some() || learned.host.as_ref() == crew.host());
     let (mut gone, mut unknown) = (false, false);
     let own = app.drivers.iter().filter(|driver| creator == Some(driver.creator));
     for driver in own {
@@ -114,7 +136,7 @@ fn life_of_crew(
     let owners = owners.filter(|owner| owner.is_pod).map(|owner| (&*owner.name, &*owner.uid));
     let owners = owners.map(|owner| (owner, true));
     let mut owned = false;
-    for ((name, uid), owns) in owners.chain(learned.as_ref().map(|(name, uid)| ((&**name, &**uid), false))) {
+    for ((name, uid), owns) in owners.chain(learned.as_ref().map(|driver| ((&*driver.name, &*driver.uid), false))) {
         owned |= owns;
         if judged.replace((name, uid)) == Some((name, uid)) {
             continue;
@@ -143,7 +165,10 @@ fn life_of_crew(
 /// The driver of executors that no pod owns, if it lives, and whether that is certain: their own address of it, or a
 /// labelled one of the same maker. That it ended proves nothing about them.
 fn without_owner(key: &AppKey, app: &App, snapshot: &Snapshot, crew: &Crew<'_>) -> Option<(Arc<DriverPod>, bool)> {
-    let host = crew.templates().find_map(|template| template.driver_host.as_deref());
+    let host = match crew.creator {
+        Some(_) => crew.templates().find_map(|template| template.driver_host.as_ref()),
+        None => crew.host(),
+    };
     let by_host = host.and_then(|host| resolve::from_driver_host(host, key.namespace(), snapshot));
     let by_host = by_host.map(|found| judge(key.namespace(), &found.name, &found.uid, snapshot));
     if let Some(DriverLife::Alive(driver)) = by_host {

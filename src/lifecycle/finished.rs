@@ -55,7 +55,7 @@ pub(super) fn plan(
         is_told
     });
     plan.add(crew.creator, hanging);
-    let learned = memory.crews.get(&crew.creator).and_then(|memory| memory.driver.clone());
+    let learned = memory.learned(crew.creator).map(|learned| DriverRef { name: learned.name, uid: learned.uid });
     let last_driver = learned.or_else(|| last_driver(app, crew));
     let last_driver = last_driver.as_ref();
     let lifecycle = &whole.policies.lifecycle;

@@ -2,13 +2,11 @@
 //! a wrong action.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::action::DriverRef;
 use super::part::Progress;
-use crate::driver::life::Crew;
+use crate::driver::life::{Crew, Learned};
 use crate::signature::Creator;
 use crate::snapshot::GroupKey;
 
@@ -25,7 +23,7 @@ pub struct Memory {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CrewMemory {
     /// The driver as it was last known: a uid that was learned once.
-    pub driver: Option<DriverRef>,
+    pub driver: Option<Learned>,
     /// As many executors as it started with have run once. Also kept on the group, which survives us.
     pub started: bool,
     /// Where the next plan goes on, of executors that are too many for one.
@@ -38,10 +36,9 @@ impl Memory {
         self.crews.is_empty() && self.idle_since.is_empty()
     }
 
-    /// The driver of a creator's executors as it was last known: its pod's name and uid.
-    pub fn learned(&self, creator: Option<Creator>) -> Option<(Arc<str>, Arc<str>)> {
-        let driver = self.crews.get(&creator)?.driver.as_ref()?;
-        Some((driver.name.clone(), driver.uid.clone()))
+    /// The driver of a creator's executors as it was last known.
+    pub fn learned(&self, creator: Option<Creator>) -> Option<Learned> {
+        self.crews.get(&creator)?.driver.clone()
     }
 
     /// Where the plan for a creator's executors goes on.
@@ -64,7 +61,7 @@ impl Memory {
         self.crews.retain(|creator, _| crews.binary_search_by_key(creator, |crew| crew.creator).is_ok());
         for crew in crews {
             if let Some(pod) = crew.driver.pod() {
-                let driver = DriverRef { name: pod.name.clone(), uid: pod.uid.clone() };
+                let driver = Learned { name: pod.name.clone(), uid: pod.uid.clone(), host: crew.host().cloned() };
                 if crew.is_certain {
                     self.crews.entry(crew.creator).or_default().driver = Some(driver);
                 }

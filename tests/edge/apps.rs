@@ -26,6 +26,8 @@ pub struct App {
     /// Of the driver's pod.
     pub name: String,
     pub uid: String,
+    /// The application's id is made of this number. Two drivers with one configured `spark.app.id` share it.
+    pub id: usize,
     pub ended: Option<Instant>,
     /// Spark 3.0 and older label neither the version nor the resource profile.
     pub old: bool,
@@ -55,6 +57,11 @@ pub struct Life {
     pub app: usize,
     /// Its pod never starts.
     pub waits: bool,
+    /// Its container is started again after it ends (`restartPolicy: Always`).
+    pub restarts: bool,
+    /// The ends that were followed by a restart, and when that was.
+    pub former: Vec<Former>,
+    /// Since when it has ended, unless it runs again.
     pub ended: Option<Instant>,
     pub gone: Option<Instant>,
     /// How it ended, as its pod says it.
@@ -69,7 +76,25 @@ pub struct Life {
     pub known_by: Vec<usize>,
 }
 
+/// An end after which the container was started again.
+#[derive(Clone, Copy, Debug)]
+pub struct Former {
+    pub ended: Instant,
+    pub restarted: Instant,
+    pub cause: &'static str,
+}
+
 impl Life {
+    /// How often it has ended.
+    pub fn ends(&self) -> usize {
+        self.former.len() + usize::from(self.ended.is_some() || self.gone.is_some())
+    }
+
+    /// Whether it has ended, and its container will be started again.
+    pub fn comes_again(&self) -> bool {
+        self.restarts && self.cause.is_some_and(|cause| ENDS.iter().any(|end| end.3 == cause && end.2.is_none()))
+    }
+
     pub fn is_live(&self) -> bool {
         self.ended.is_none() && self.gone.is_none() && !self.waits && !self.unlabelled
     }
@@ -82,6 +107,10 @@ pub enum Later {
     LosesDriver(String),
     /// Its driver deletes an executor, by uid, that has ended.
     Noticed(String),
+    /// The kubelet starts the container of an executor, by uid, again.
+    Restarts(String),
+    /// The container of an executor, by uid, that was started again ends like before.
+    Crashes(String),
 }
 
 /// Ways to end: phase, exit code, the pod's reason, and the cause.
@@ -109,8 +138,10 @@ impl World {
         made["metadata"]["uid"].as_str().unwrap().to_owned()
     }
 
-    pub async fn status(&self, namespace: &str, name: &str, status: Value) {
-        self.request("PATCH", &format!("{}/status", path(namespace, name)), json!({"status": status})).await;
+    /// Says what became of a pod. Whether it is there.
+    pub async fn status(&self, namespace: &str, name: &str, status: Value) -> bool {
+        let body = json!({"status": status});
+        !self.request("PATCH", &format!("{}/status", path(namespace, name)), body).await.is_null()
     }
 
     /// Deletes a pod, and it is gone at once.
@@ -124,10 +155,12 @@ impl World {
         let namespace = *self.rng.pick(&NAMESPACES);
         let (old, gang) = (self.rng.once_in(4), self.rng.once_in(2).then_some(2));
         let name = format!("driver-{number}");
+        let other = self.apps.iter().rfind(|app| app.namespace == namespace).map(|app| app.id);
+        let id = other.filter(|_| self.rng.once_in(8)).unwrap_or(number);
         let mut driver = pod(&name).namespace(namespace);
         let notices = (kind == Kind::Labelled && self.rng.once_in(2)).then(|| 1 + self.rng.below(5));
         if kind == Kind::Labelled {
-            driver = driver.driver_of(&selector(number));
+            driver = driver.driver_of(&selector(id));
         }
         if let Some(seconds) = notices {
             let conf_map = format!("conf-{number}");
@@ -147,7 +180,7 @@ impl World {
             driver = driver.annotation("spark-usher.io/min-member", &gang.to_string());
         }
         let uid = if kind == Kind::Elsewhere { String::new() } else { self.create(namespace, driver).await };
-        let app = App { kind, namespace, name, uid, ended: None, old, gang, notices };
+        let app = App { kind, namespace, name, uid, id, ended: None, old, gang, notices };
         if kind != Kind::Elsewhere {
             let address = format!("10.0.{}.{}", number / 200, number % 200);
             self.status(namespace, &app.name, json!({"phase": "Running", "podIP": address})).await;
@@ -169,17 +202,21 @@ impl World {
         // Now and then under a name that was there before, as after a restart of the driver.
         let gone = self.rng.once_in(6).then(|| self.gone_executor(number)).flatten();
         let id = gone.unwrap_or(self.next_executor);
+        let restarts = self.rng.once_in(8);
         self.next_executor += 1;
         let name = format!("exec-{id}");
         let address = match app.kind {
             Kind::Elsewhere => format!("192.168.{}.{}", number % 200, id % 8),
             _ => format!("10.0.{}.{}", number / 200, number % 200),
         };
-        let mut executor = pod(&name).namespace(app.namespace).executor_of(&selector(number), id).driver_url(&address);
+        let mut executor = pod(&name).namespace(app.namespace).executor_of(&selector(app.id), id).driver_url(&address);
         if app.old {
             executor = executor.without_label("spark-exec-resourceprofile-id");
         } else {
             executor = executor.label("spark-version", "4.3.0");
+        }
+        if restarts {
+            executor = executor.spec("restartPolicy", "Always");
         }
         // In cluster mode the owner is there; of client mode it is there where the driver's pod is configured.
         if app.kind == Kind::Labelled && !self.rng.once_in(5) || app.kind == Kind::Notebook && self.rng.once_in(2) {
@@ -194,6 +231,8 @@ impl World {
             id,
             app: number,
             waits,
+            restarts,
+            former: Vec::new(),
             ended: None,
             gone: None,
             cause: None,
@@ -244,13 +283,23 @@ impl World {
         self.end(&uid, end).await;
     }
 
+    /// All is quiet, and some executors end.
+    pub async fn end_some(&mut self) {
+        for _ in 0..3 {
+            self.end_executor().await;
+        }
+    }
+
     async fn end(&mut self, uid: &str, (phase, code, reason, cause): (&str, Option<i32>, Option<&str>, &'static str)) {
         let (name, namespace) = self.place(uid);
-        let mut status = json!({"phase": phase});
+        let life = &self.lives[uid];
+        // A kubelet starts a container again, and no pod that was evicted, refused or ran too long.
+        let restarts = life.restarts && reason.is_none();
+        let mut status = json!({"phase": if restarts { "Running" } else { phase }});
         if let Some(code) = code {
             let terminated = json!({"exitCode": code, "finishedAt": whole_seconds()});
             status["containerStatuses"] = json!([{"name": "main", "image": "spark", "imageID": "", "ready": false,
-                "restartCount": 0, "state": {"terminated": terminated}}]);
+                "restartCount": life.former.len(), "state": {"running": null, "terminated": terminated}}]);
         }
         if let Some(reason) = reason {
             status["reason"] = reason.into();
@@ -260,6 +309,11 @@ impl World {
         let life = self.lives.get_mut(uid).unwrap();
         (life.ended, life.cause) = (Some(Instant::now()), Some(cause));
         let notices = self.apps[life.app].notices;
+        if restarts {
+            // Ten seconds after the first end, then twice as long each time.
+            let at = Instant::now() + Duration::from_secs(10 << life.former.len().min(5));
+            self.later.push((at, Later::Restarts(uid.to_owned())));
+        }
         if let Some(seconds) = notices.filter(|_| self.rng.once_in(2)) {
             let at = Instant::now() + Duration::from_millis(self.rng.below(seconds * 4000));
             self.later.push((at, Later::Noticed(uid.to_owned())));
@@ -336,7 +390,29 @@ impl World {
                     self.note(format!("its driver deletes {name}"));
                 }
             }
-            Later::LosesDriver(_) => {}
+            Later::Restarts(uid) => self.restart_executor(&uid).await,
+            Later::Crashes(uid) if self.lives[&uid].is_live() => self.end(&uid, ENDS[0]).await,
+            Later::LosesDriver(_) | Later::Crashes(_) => {}
+        }
+    }
+
+    async fn restart_executor(&mut self, uid: &str) {
+        let (name, namespace) = self.place(uid);
+        let life = &self.lives[uid];
+        let (None, Some(ended), Some(cause)) = (life.gone, life.ended, life.cause) else { return };
+        let running = json!({"startedAt": whole_seconds()});
+        let status = json!({"phase": "Running", "containerStatuses": [{"name": "main", "image": "spark", "imageID": "",
+            "ready": true, "restartCount": life.former.len() + 1, "state": {"running": running, "terminated": null}}]});
+        if !self.status(namespace, &name, status).await {
+            return;
+        }
+        let life = self.lives.get_mut(uid).unwrap();
+        life.former.push(Former { ended, restarted: Instant::now(), cause });
+        (life.ended, life.cause, life.by_driver) = (None, None, false);
+        self.note(format!("{name} runs again"));
+        if self.rng.once_in(2) {
+            let at = Instant::now() + Duration::from_millis(self.rng.below(20_000));
+            self.later.push((at, Later::Crashes(uid.to_owned())));
         }
     }
 

@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use axum::Router;
 use axum::http::Method;
 use serde_json::Value;
+use spark_usher::lifecycle::cause::Cause;
 use spark_usher::policy::Finished;
 use tokio::time::Instant;
 
@@ -15,6 +17,10 @@ use super::world::World;
 
 /// An executor that ends with 1 so long before its driver, at most, may have ended because of it.
 const WITH_DRIVER: Duration = Duration::from_secs(70);
+/// What went wrong so long before an end may keep it from being seen,
+const BEFORE: Duration = Duration::from_secs(70);
+/// and what goes wrong so long after it may keep it from being told.
+const AFTER: Duration = Duration::from_secs(10);
 /// What was begun before may take so long.
 const ON_THE_WAY: Duration = Duration::from_secs(7);
 /// Causes of failures that are kept for an hour, so that people can look; `error` may turn out to be the driver's end.
@@ -134,10 +140,10 @@ fn ends(world: &World, pods: &BTreeMap<String, Value>, wrong: &mut Vec<String>) 
     for (uid, life) in &world.lives {
         let lines: Vec<_> = told.iter().filter(|line| line.uid == *uid).collect();
         let sure = lines.iter().filter(|line| !line.perhaps).count();
-        if sure > 1 {
+        if sure > life.ends() {
             wrong.push(format!("{} is told {sure} times: {lines:?}", life.name));
         }
-        if life.ended.is_none() && life.gone.is_none() && !lines.is_empty() {
+        if life.ends() == 0 && !lines.is_empty() {
             wrong.push(format!("{} lives and is told: {lines:?}", life.name));
         }
         for line in &lines {
@@ -151,7 +157,10 @@ fn ends(world: &World, pods: &BTreeMap<String, Value>, wrong: &mut Vec<String>) 
         // What only others knew it cannot tell.
         let is_history = life.ended.is_some_and(|ended| ended <= first_mark);
         let survivor = leader.is_some_and(|leader| life.known_by.contains(&leader));
-        let stays = life.ended.is_some() && life.gone.is_none();
+        // To Spark 3.0 an executor runs as long as its pod's phase says so.
+        let runs_on = world.apps[life.app].old && life.comes_again();
+        let stays = life.ended.is_some() && life.gone.is_none() && !runs_on;
+        restarts(world, life, &lines, wrong);
         if ((stays && !life.by_driver) || (life.gone.is_some() && survivor)) && lines.is_empty() && !is_history {
             let known = leader.is_some_and(|leader| world.replicas[&leader].knows(uid));
             wrong.push(format!("{} is never told (the leader knows it: {known}): {life:?}", life.name));
@@ -165,41 +174,73 @@ fn ends(world: &World, pods: &BTreeMap<String, Value>, wrong: &mut Vec<String>) 
         };
         // Of whom nothing is known, nothing is done.
         let is_owned = pods.get(uid).is_some_and(|pod| pod["metadata"]["ownerReferences"].is_array());
-        if stays && is_left && is_owned {
+        if stays && is_left && is_owned && !life.comes_again() {
             wrong.push(format!("{} is left: {life:?} {}", life.name, pods[uid]));
+        }
+    }
+}
+
+/// Each end that is followed by a restart is told before the next, too, if nothing was wrong meanwhile.
+fn restarts(world: &World, life: &Life, lines: &[&Line], wrong: &mut Vec<String>) {
+    if world.apps[life.app].old {
+        return; // See above.
+    }
+    for (at, former) in life.former.iter().enumerate() {
+        let (begin, end) = (former.ended - BEFORE, former.ended + AFTER);
+        let is_disturbed = world.disturbed.iter().any(|(from, until)| *from < end && begin < *until);
+        let next = life.former.get(at + 1).map(|next| next.ended).or(life.ended);
+        let of_it = |line: &&&Line| line.at.unwrap() >= former.ended && next.is_none_or(|next| line.at.unwrap() < next);
+        let count = lines.iter().filter(of_it).count();
+        if count == 0 && !is_disturbed {
+            wrong.push(format!("an end of {} is never told: {former:?} of {life:?}", life.name));
         }
     }
 }
 
 /// What may truly be said of an end.
 fn causes(world: &World, life: &Life) -> Vec<&'static str> {
-    let mut causes: Vec<&'static str> = life.cause.into_iter().collect();
+    let mut causes: Vec<&'static str> = life.former.iter().map(|former| former.cause).chain(life.cause).collect();
     if life.gone.is_some() {
         causes.extend(["deleted", "vanished"]);
     }
     let driver = world.apps[life.app].ended;
-    let with_driver = life.ended.zip(driver).is_some_and(|(ended, driver)| driver <= ended + WITH_DRIVER);
-    if life.cause == Some("error") && with_driver {
+    let ended = life.former.iter().map(|former| former.ended).chain(life.ended).max();
+    let with_driver = ended.zip(driver).is_some_and(|(ended, driver)| driver <= ended + WITH_DRIVER);
+    if causes.contains(&"error") && with_driver {
         causes.push("driver-lost");
     }
     causes
 }
 
-/// No more Events than there are ends of a cause.
-async fn events(world: &World, told: &[Line], wrong: &mut Vec<String>) {
-    let events = get(&world.routes, "/apis/events.k8s.io/v1/events").await;
-    let mut counted: BTreeMap<&str, u64> = BTreeMap::new();
+/// What Events count, by cause.
+pub async fn counted(routes: &Router) -> BTreeMap<String, u64> {
+    let events = get(routes, "/apis/events.k8s.io/v1/events").await;
+    let mut counted = BTreeMap::new();
     for event in events["items"].as_array().unwrap() {
         if event["reason"] == "ExecutorEnded" {
             let count = event["series"]["count"].as_u64().unwrap_or(1);
-            *counted.entry(event["action"].as_str().unwrap()).or_default() += count;
+            *counted.entry(event["action"].as_str().unwrap().to_owned()).or_default() += count;
         }
     }
-    for (cause, count) in counted {
-        let ends = told.iter().filter(|line| line.cause == cause).count() as u64;
-        if count > ends {
+    counted
+}
+
+/// No more Events than there are ends of a cause; and where all was quiet, no fewer than ends that are worth one.
+async fn events(world: &World, told: &[Line], wrong: &mut Vec<String>) {
+    let counted = counted(&world.routes).await;
+    for (cause, count) in &counted {
+        let ends = told.iter().filter(|line| line.cause == *cause).count() as u64;
+        if *count > ends {
             wrong.push(format!("{count} are counted as {cause}, where {ends} were told"));
         }
+    }
+    let (events, lines) = world.quiet.unwrap();
+    let events = counted.values().sum::<u64>() - events;
+    let is_worth_one =
+        |line: &&Line| Cause::ALL.iter().any(|cause| cause.as_str() == line.cause && cause.is_abnormal());
+    let ends = told[lines..].iter().filter(is_worth_one).count();
+    if events < ends as u64 {
+        wrong.push(format!("{ends} ends were told while all was quiet, and Events count {events}"));
     }
 }
 

@@ -58,6 +58,8 @@ pub struct Line {
     cut: Mutex<CancellationToken>,
     /// How late watches are.
     late: Mutex<Duration>,
+    /// Requests of one sort that take long.
+    slow: Mutex<Option<(&'static str, Duration)>>,
     /// A generator for each sort of request, so that what befalls one does not depend on the order in which tasks run.
     rng: Mutex<BTreeMap<String, Rng>>,
     /// Requests by what they are: `GET pods`, `LIST pods`, …
@@ -73,6 +75,7 @@ impl Line {
             state: Mutex::new(State::Good),
             cut: Mutex::default(),
             late: Mutex::new(Duration::ZERO),
+            slow: Mutex::default(),
             rng: Mutex::default(),
             requests: Mutex::default(),
             writes,
@@ -101,6 +104,16 @@ impl Line {
 
     pub fn set_late(&self, late: Duration) {
         *self.late.lock().unwrap() = late;
+    }
+
+    /// Requests of this sort (`GET pods`, `LIST pods`, …) take so long from now on.
+    pub fn set_slow(&self, what: &'static str, pause: Duration) {
+        *self.slow.lock().unwrap() = Some((what, pause));
+    }
+
+    /// How many requests of a sort there were.
+    pub fn count_of(&self, what: &str) -> usize {
+        self.requests.lock().unwrap().get(what).copied().unwrap_or_default()
     }
 
     /// A client that goes this way.
@@ -143,7 +156,8 @@ impl Line {
             let pause = if rng.once_in(50) { rng.below(3000) } else { rng.below(30) };
             (Duration::from_millis(pause), rng.once_in(100), rng.once_in(200), rng.once_in(4))
         };
-        tokio::time::sleep(pause).await;
+        let slow = self.slow.lock().unwrap().filter(|(slow, _)| *slow == what).map(|(_, pause)| pause);
+        tokio::time::sleep(pause.max(slow.unwrap_or_default())).await;
         match self.state() {
             State::Good if refuses => return Ok(refused(500)),
             State::Good => {}

@@ -16,6 +16,7 @@ impl World {
         let all = self.rng.once_in(3);
         let one = self.some();
         let whom = if all { "all".to_owned() } else { format!("{one:?}") };
+        self.disturb(until);
         self.note(format!("{state:?} for {whom} until {:.1}", (until - self.began).as_secs_f64()));
         for (number, replica) in &self.replicas {
             if all || Some(*number) == one {
@@ -29,6 +30,7 @@ impl World {
         let Some(one) = self.some() else { return };
         let (late, until) = (1 + self.rng.below(20), Instant::now() + Duration::from_secs(5 + self.rng.below(60)));
         let line = self.replicas[&one].line.clone();
+        self.disturb(until + Duration::from_secs(late));
         line.set_late(Duration::from_secs(late));
         line.cut();
         self.mending.push((until, line));
@@ -39,6 +41,7 @@ impl World {
         let Some(one) = self.some() else { return };
         drop(self.replicas.remove(&one)); // Its tasks are aborted where they are.
         self.kills += 1;
+        self.disturb(Instant::now());
         self.note(format!("replica {one} is killed"));
         self.coming.push(Instant::now() + Duration::from_secs(self.rng.below(20)));
     }
@@ -46,12 +49,14 @@ impl World {
     pub async fn restart(&mut self) {
         let Some(one) = self.some() else { return };
         self.note(format!("replica {one} is stopped"));
+        self.disturb(Instant::now());
         let replica = self.replicas.remove(&one).unwrap();
         replica.stop().await;
         self.coming.push(Instant::now() + Duration::from_secs(self.rng.below(5)));
     }
 
     pub fn cut(&mut self, compact: bool) {
+        self.disturb(Instant::now());
         if compact {
             self.api.compact();
         }
@@ -63,6 +68,7 @@ impl World {
 
     /// An operator changes the policy file.
     pub fn reload(&mut self) {
+        self.disturb(Instant::now());
         let reloaded = policies(&mut self.rng);
         self.note(format!("other policies: {:?}", reloaded.lifecycle));
         self.policies.store(std::sync::Arc::new(reloaded));

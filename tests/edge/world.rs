@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::apps::{App, GRACE, Later, Life};
+use super::judge::counted;
 use super::line::{Line, Write, get};
 use super::replica::Replica;
 use super::rng::Rng;
@@ -51,6 +52,10 @@ pub struct World {
     pub began: Instant,
     pub lines: Vec<Arc<Line>>,
     pub kills: usize,
+    /// When something was wrong, or changed, that may keep a replica from seeing or telling an end.
+    pub disturbed: Vec<(Instant, Instant)>,
+    /// The Events that counted ends, and the ends that were told, when all had been quiet for a while.
+    pub quiet: Option<(u64, usize)>,
 }
 
 impl World {
@@ -82,6 +87,8 @@ impl World {
             began: Instant::now(),
             lines: Vec::new(),
             kills: 0,
+            disturbed: Vec::new(),
+            quiet: None,
         }
     }
 
@@ -189,6 +196,16 @@ impl World {
                 }
             }
         }
+    }
+
+    /// Something is wrong until then, from now on.
+    pub fn disturb(&mut self, until: Instant) {
+        self.disturbed.push((Instant::now(), until));
+    }
+
+    /// From here on every end has its Event.
+    pub async fn begin_to_count(&mut self) {
+        self.quiet = Some((counted(&self.routes).await.values().sum(), self.told.lines.lock().unwrap().len()));
     }
 
     /// All pods, as the API server has them.
