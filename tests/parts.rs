@@ -292,3 +292,27 @@ fn a_leader_reports_more_ends_than_a_follower_keeps() {
     };
     assert_eq!((reported(Standing::Leading), reported(Standing::Led)), (20_100, 20_000));
 }
+
+/// A tenant's executors may name any number of pods as their owners.
+#[test]
+fn pods_that_executors_name_are_read_a_few_at_a_time_and_ever_more_rarely_where_they_are_absent() {
+    let mut office = Office::open(Finished::Report);
+    for id in 1..=3000 {
+        let pod = executor(id).stored(&format!("e{id}")).phase("Pending");
+        office.see(&pod.owned_by("Pod", &format!("owner-{id}"), &format!("o{id}")));
+    }
+    let mut reads = 0;
+    for _ in 0..30 * 1200 {
+        office.since += Duration::from_millis(50);
+        let now = office.now();
+        let turn = office.desk.turn(now, &office.policies, office.standing);
+        for read in turn.reads {
+            reads += 1;
+            office.desk.answered(&read, Answer::Absent, now);
+        }
+        for (crew, _) in &turn.actions {
+            office.desk.done(crew, false, false, now.at);
+        }
+    }
+    assert!(reads <= 4 * 3000, "in half an hour: {reads}");
+}

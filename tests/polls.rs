@@ -217,19 +217,28 @@ fn a_watch_that_is_silent_for_two_bookmarks_is_started_again() {
 }
 
 #[test]
-fn a_list_that_lacks_many_is_believed() {
+fn a_list_that_lacks_many_is_compared_with_all_pods_of_their_namespace() {
     let mut office = Office::open(Finished::Report);
     office.see(&driver());
     for id in 1..=100 {
         office.see(&running(id));
     }
     office.after(60);
+    // Of three the labels were taken off.
+    office.unlabelled = (1..=3).map(|id| (format!("nb-exec-{id}"), format!("e{id}"))).collect();
     office.apply(Change::Replaced(Replaced::Pods(vec![driver().sighting()])));
     let now = office.now();
     office.desk.passed("50", now);
-    let turn = office.after(1);
-    assert!(turn.reads.iter().all(|read| !matches!(read, Read::Labelled(_))), "{:?}", turn.reads);
-    assert_eq!(turn.exits.len(), 100);
+    let (mut reads, mut exits) = (Vec::new(), Vec::new());
+    for _ in 0..30 {
+        let turn = office.after(1);
+        reads.extend(turn.reads);
+        exits.extend(turn.exits.iter().map(|exit| (exit.executor.exec_id, exit.cause)));
+    }
+    assert_eq!((office.lists, reads), (1, Vec::new()), "one list instead of a hundred reads");
+    let gone: Vec<_> = (4..=100).map(|id| (Some(id), Cause::Vanished)).collect();
+    exits.sort_unstable();
+    assert_eq!(exits, gone, "live ones are not told");
     // A list from the past proves nothing about what is newer.
     office.see(&version(running(200), 90));
     office.after(60);
@@ -358,10 +367,8 @@ fn an_executor_whose_label_is_taken_off_has_not_ended() {
     assert_eq!(office.desk.snapshot().app("default", APP).unwrap().executors().len(), 1);
 }
 
-/// A pod that waits for a node and is deleted goes at once, as one does whose label is taken off. A few are looked at; of an
-/// application that is deleted with a thousand of them not each is worth a request.
-#[test]
-fn executors_that_wait_for_a_node_and_leave_the_watch_are_looked_at_if_they_are_few() {
+/// A thousand executors leave the watch at once. How many are read by name, and how many are told.
+fn leave(change: impl Fn(PodBuilder) -> PodBuilder, answer: impl Fn(&PodKey) -> Answer) -> (usize, usize) {
     let mut office = Office::open(Finished::Report);
     office.see(&driver());
     for id in 1..=1000 {
@@ -369,21 +376,136 @@ fn executors_that_wait_for_a_node_and_leave_the_watch_are_looked_at_if_they_are_
     }
     office.after(60);
     for id in 1..=1000 {
-        office.apply(Change::PodDeleted(version(running(id).phase("Pending"), 100).sighting()));
+        office.apply(Change::PodDeleted(change(version(running(id).phase("Pending"), 100)).sighting()));
     }
     let (mut looks, mut ends) = (0, 0);
     for _ in 0..60 {
         let turn = office.after(1);
         ends += turn.exits.len();
         let now = office.now();
-        for read in turn.reads.iter().filter(|read| matches!(read, Read::Labelled(_))) {
+        for read in &turn.reads {
+            let Read::Labelled(pod) = read else { continue };
             looks += 1;
-            let unlabelled = version(pod("nb-exec-1").stored("e1").phase("Pending"), 101).sighting();
-            let is_first = *read == labelled("nb-exec-1");
-            office.desk.answered(read, if is_first { Answer::Sighting(unlabelled) } else { Answer::Absent }, now);
+            office.desk.answered(read, answer(pod), now);
         }
     }
-    assert_eq!((looks, ends), (64, 999), "the first has only lost its label");
+    (looks, ends)
+}
+
+/// A pod that is deleted has a deletionTimestamp, also one without a node, which goes at once.
+#[test]
+fn executors_that_wait_for_a_node_and_are_deleted_are_told_without_a_look() {
+    assert_eq!(leave(PodBuilder::deleting, |_| Answer::Absent), (0, 1000));
+}
+
+/// One whose label is taken off has none. A few are read by name; of very many not each is worth a request, and all live.
+#[test]
+fn executors_whose_labels_are_taken_off_are_not_told_however_many_they_are() {
+    let unlabelled = |name: &PodKey| {
+        let uid = name.name().replace("nb-exec-", "e");
+        Answer::Sighting(version(pod(name.name()).stored(&uid).phase("Pending"), 101).sighting())
+    };
+    assert_eq!(leave(|pod| pod, unlabelled), (64, 0));
+    assert_eq!(leave(|pod| pod, |_| Answer::Absent), (64, 64), "the look decides");
+}
+
+/// A pod that matches the watch's selector and is no executor: its `spark-app-selector` is empty, or it cannot be read.
+#[test]
+fn pods_that_are_nothing_for_the_picture_do_not_make_the_watch_start_again() {
+    for unreadable in [false, true] {
+        let mut office = Office::open(Finished::Report);
+        office.see(&driver());
+        let strange = |n: u32| {
+            version(pod(&format!("aa-{n:03}")).executor_of("", n).stored(&format!("x{n}")).phase("Pending"), 3)
+        };
+        let show = |office: &mut Office, n: u32| {
+            let now = office.now();
+            if unreadable {
+                office.desk.unreadable(&format!("x{n}"), now);
+            } else {
+                office.see(&strange(n));
+            }
+        };
+        (0..200).for_each(|n| show(&mut office, n));
+        let mut position = 40;
+        for poll in 0..50 {
+            let mut polled = Polled::default();
+            polled.see(office.desk.snapshot(), "default", "nb-driver", DRIVER_UID, "1");
+            (0..200).for_each(|n| {
+                polled.see(office.desk.snapshot(), "default", &format!("aa-{n:03}"), &format!("x{n}"), "3");
+            });
+            let now = office.now();
+            office.desk.polled(Some(polled.complete(&position.to_string())), now, &office.policies.clone());
+            position += 10;
+            office.desk.passed(&position.to_string(), now);
+            for _ in 0..300 {
+                let turn = office.after(1);
+                assert!(!turn.rewatch && turn.reads.is_empty(), "poll {poll}: {turn:?}");
+            }
+            let now = office.now();
+            assert!(office.desk.mark(now).unwrap().gap.is_none() || poll > 25, "a new list is a gap");
+            if poll == 25 {
+                // A new list shows them again.
+                office.desk.list_begins(now);
+                office.desk.listed(vec![driver().sighting()], now);
+                (0..200).for_each(|n| {
+                    if unreadable {
+                        office.desk.unreadable(&format!("x{n}"), now);
+                    } else {
+                        office.desk.listed(vec![strange(n).sighting()], now);
+                    }
+                });
+                office.desk.list_ends(now);
+                position += 10;
+                office.desk.passed(&position.to_string(), now);
+            }
+        }
+    }
+}
+
+/// Whose names sort first have no more looks than others.
+#[test]
+fn of_many_that_differ_all_are_looked_at_in_turn() {
+    let mut office = Office::open(Finished::Report);
+    office.see(&driver());
+    for id in 1..=300 {
+        office.see(&running(id));
+    }
+    office.after(60);
+    let mut looked = std::collections::HashSet::new();
+    for poll in 0..6 {
+        let mut polled = Polled::default();
+        polled.see(office.desk.snapshot(), "default", "nb-driver", DRIVER_UID, "1");
+        for id in 1..=300 {
+            polled.see(office.desk.snapshot(), "default", &format!("nb-exec-{id}"), &format!("e{id}"), "39");
+        }
+        let now = office.now();
+        office.desk.polled(Some(polled.complete(&(40 + poll).to_string())), now, &office.policies.clone());
+        for _ in 0..60 {
+            for read in office.after(1).reads {
+                let now = office.now();
+                office.desk.answered(&read, Answer::Failed, now);
+                looked.insert(read);
+            }
+        }
+    }
+    assert_eq!(looked.len(), 300);
+}
+
+#[test]
+fn an_answer_that_is_older_than_the_watch_takes_no_executor_away() {
+    let mut office = Office::open(Finished::Report);
+    office.see(&driver());
+    office.see(&running(1).spec("nodeName", "n"));
+    office.after(1);
+    office.apply(Change::PodDeleted(version(running(1), 8).spec("nodeName", "n").sighting()));
+    let reads = office.after(0).reads;
+    // The label is back while the answer is on its way.
+    office.see(&version(running(1), 9).spec("nodeName", "n"));
+    let now = office.now();
+    office.desk.answered(&reads[0], Answer::Sighting(version(pod("nb-exec-1").stored("e1"), 8).sighting()), now);
+    office.after(1);
+    assert!(office.desk.snapshot().executor("default", "nb-exec-1").is_some());
 }
 
 #[test]

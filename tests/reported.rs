@@ -247,6 +247,123 @@ fn a_restart_and_the_next_end_in_one_batch_are_two_ends() {
     assert_eq!(told(&mut office), []);
     office.see(&at(8, true));
     assert_eq!(told(&mut office), [(1, false)]);
+    // A watch that was late brings more of them at once.
+    for version in 9..=16 {
+        office.see(&at(version, version % 2 == 0));
+    }
+    assert_eq!(told(&mut office), [(1, false); 4]);
+}
+
+/// Everything told within so many seconds: a deletion waits a while for the end of its driver.
+fn told_within(office: &mut Office, seconds: u32) -> Vec<(u64, bool)> {
+    (0..seconds).flat_map(|_| told(office)).collect()
+}
+
+/// A follower whose watch has shown one executor that runs, at the version 3.
+fn watching() -> Office {
+    let mut office = Office::open(Finished::Report);
+    office.standing = Standing::Led;
+    office.see(&version(driver(), 2));
+    office.see(&version(running(1), 3));
+    office.after(5);
+    office
+}
+
+#[test]
+fn the_mark_is_asked_however_late_the_watch_shows_what_it_covers() {
+    for late in [30, 59, 61, 120, 500] {
+        let mut office = watching();
+        take_over(&mut office, Found { mark: mark(20), was_held: true, is_released: true, taken: Some(21) });
+        office.after(late);
+        // It catches up with all of it at once.
+        office.see(&version(failed(1, 137), 9));
+        office.see(&version(running(9), 25));
+        assert_eq!(told(&mut office), [], "{late} s late");
+    }
+    // What a leader that was killed may have told after its mark.
+    for late in [30, 61, 500] {
+        let mut office = watching();
+        office.see(&version(running(8), 20));
+        take_over(&mut office, Found { mark: mark(20), was_held: true, is_released: false, taken: Some(40) });
+        office.after(late);
+        office.see(&version(failed(1, 137), 30));
+        assert_eq!(told(&mut office), [(1, true)], "{late} s late");
+    }
+}
+
+#[test]
+fn what_a_look_has_told_a_watch_that_is_minutes_late_does_not_tell_again() {
+    let mut office = Office::open(Finished::Report);
+    office.see(&version(driver(), 2));
+    office.see(&version(running(1), 3));
+    office.after(60);
+    let mut polled = Polled::default();
+    polled.see(office.desk.snapshot(), "default", "nb-driver", DRIVER_UID, "2");
+    let now = office.now();
+    office.desk.polled(Some(polled.complete("400")), now, &office.policies.clone());
+    office.after(10);
+    let now = office.now();
+    office.desk.answered(&Read::Labelled(PodKey::new("default", "nb-exec-1")), Answer::Absent, now);
+    assert_eq!(told(&mut office), [(1, false)]);
+    for second in 0..380 {
+        office.see(&version(running(9), 10 + second));
+        assert!(office.after(1).exits.is_empty());
+    }
+    office.apply(Change::PodDeleted(version(failed(1, 137), 395).sighting()));
+    assert_eq!(told(&mut office), []);
+}
+
+/// As of an executor of a StatefulSet, which has the same name again at once.
+#[test]
+fn an_end_is_told_where_another_pod_has_the_name() {
+    let replaced = |office: &mut Office| {
+        let again = version(running(1).stored("again"), 31);
+        let all = [version(driver(), 2), again, version(running(9), 25)];
+        office.apply(Change::Replaced(Replaced::Pods(all.iter().map(PodBuilder::sighting).collect())));
+        let now = office.now();
+        office.desk.passed("40", now);
+    };
+    // Of a leader since a moment ago, a follower whose leader is killed, and a leader since long ago.
+    let mut office = watching();
+    take_over(&mut office, Found { mark: mark(20), was_held: true, is_released: true, taken: Some(21) });
+    office.see(&version(running(9), 25));
+    office.after(10);
+    replaced(&mut office);
+    assert_eq!(told_within(&mut office, 10), [(1, true)], "nobody knows when it ended");
+    let mut office = watching();
+    replaced(&mut office);
+    office.after(1);
+    take_over(&mut office, Found { mark: mark(20), was_held: true, is_released: false, taken: Some(45) });
+    assert_eq!(told_within(&mut office, 10), [(1, true)]);
+    let mut office = watching();
+    office.standing = Standing::Leading;
+    office.see(&version(running(9), 25));
+    office.after(10);
+    replaced(&mut office);
+    assert_eq!(told_within(&mut office, 10), [(1, false)]);
+}
+
+#[test]
+fn an_end_that_its_driver_labelled_while_no_replica_was_there_is_told() {
+    let started = |pod: PodBuilder| {
+        let mut office = Office::open(Finished::Label);
+        office.desk = Desk::new(office.at, Settings::default());
+        office.apply(Change::Apis(ServedApis::default()));
+        office.apply(Change::Replaced(Replaced::Namespaces(Vec::new())));
+        office.apply(Change::Replaced(Replaced::Pods(vec![driver().sighting(), pod.sighting()])));
+        let now = office.now();
+        office.desk.passed("50", now);
+        take_over(&mut office, Found { mark: mark(20), was_held: true, is_released: false, taken: Some(51) });
+        told(&mut office)
+    };
+    let labelled = |at| version(failed(1, 137), at).label("spark-exec-inactive", "true");
+    assert_eq!(started(labelled(30)), [(1, true)]);
+    assert_eq!(started(labelled(15)), [], "before the mark");
+    assert_eq!(
+        started(labelled(30).annotation("spark-usher.io/ended", "killed")),
+        [],
+        "we labelled it, and told it before"
+    );
 }
 
 #[test]

@@ -214,7 +214,7 @@ fn point_11_a_deletion_is_an_end_whatever_the_pod_said_last() {
     assert!(store.snapshot().executor("default", "nb-exec-1").is_some(), "that of another pod is none");
     store.apply(Change::PodGone(PodKey::new("default", "nb-exec-1"), "e1".into()), Timestamp::UNIX_EPOCH);
     let batch = store.take(id, now).unwrap();
-    assert!(batch.departed["e1"].absence == Absence::Deleted && batch.ended.is_empty());
+    assert!(batch.departed["e1"].absence == Absence::Unversioned && batch.ended.is_empty());
     assert_eq!(batch.departed["e1"].executor.state, ExecutorPodState::Running);
 }
 

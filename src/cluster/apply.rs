@@ -37,7 +37,7 @@ const PATIENCE: u32 = 3;
 /// and after so many of any kind everything does.
 const PATIENCE_IN_ALL: u32 = 6;
 /// So many things are remembered as said in a dry run.
-const SAID: usize = 20_000;
+const SAID: usize = 131_072;
 
 /// The API server refuses this one action; otherwise it is in trouble.
 fn refusal(error: &kube::Error) -> Option<&Status> {
@@ -173,17 +173,16 @@ impl Writer {
         applied
     }
 
-    /// The API server refuses an action. What it forbids it forbids for all alike, and that is said once.
+    /// The API server refuses an action: it is tried again ever more rarely, and that is said once.
     async fn refused(&self, leadership: &Leadership, app: &AppKey, action: &Action, status: &Status) {
-        let (name, message) = (action.name(), &*status.message);
-        if status.code != 403 {
-            tracing::warn!(%app, action = name, what = describe(action), message, "refused by the API server");
-            return;
-        }
+        let (name, message, code) = (action.name(), &*status.message, status.code);
         // A right that is missing is missing for all alike; a policy may refuse one object.
-        let of = if is_right(message) { app.namespace().to_owned() } else { object(action) };
+        let of = if code == 403 && is_right(message) { app.namespace().to_owned() } else { object(action) };
         if self.forbidden().refused(name, &of, clock::instant()) {
-            tracing::warn!(%app, action = name, what = describe(action), message, "forbidden by the API server; tried ever more rarely");
+            tracing::warn!(%app, action = name, what = describe(action), code, message, "refused by the API server; tried ever more rarely");
+        }
+        if code != 403 {
+            return;
         }
         if let Action::Adopt { executor, uid, driver, .. } = action {
             let message = format!("not adopted by {}: {message}", driver.name);
@@ -215,13 +214,22 @@ impl Writer {
         self.forbidden.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A driver's pod, read from the API server itself, once a batch.
-    async fn look(&self, looks: &mut Looks, namespace: &str, name: &str) -> kube::Result<Option<DriverPod>> {
+    /// A driver's pod, read from the API server itself, once a batch. An error where the leadership has ended meanwhile: what
+    /// was asked for is not written then.
+    async fn look(
+        &self,
+        (leadership, looks): (&Leadership, &mut Looks),
+        namespace: &str,
+        name: &str,
+    ) -> kube::Result<Option<DriverPod>> {
         let pod = PodKey::new(namespace, name);
         if let Some(found) = looks.get(&pod) {
             return Ok(found.clone());
         }
         let found = pod_named(&self.client, namespace, name).await?;
+        if !leadership.holds() {
+            return Err(kube::Error::Service("another replica may lead by now".into()));
+        }
         looks.insert(pod, found.clone());
         Ok(found)
     }
@@ -242,17 +250,17 @@ impl Writer {
     async fn act(&self, leadership: &Leadership, action: &Action, looks: &mut Looks) -> kube::Result<Ended> {
         match action {
             Action::CreateGroup { key, api, app, spec, owner, started } => {
-                self.create_group(key, api, app, spec, owner.as_ref(), *started, looks).await
+                self.create_group(key, api, app, spec, owner.as_ref(), *started, (leadership, looks)).await
             }
             Action::PatchGroup { key, api, uid, version, patch, .. } => {
                 self.patch_group(key, api, (uid, version), patch).await
             }
             Action::DeleteGroup { key, api, uid, version, .. } => self.delete_group(key, api, (uid, version)).await,
             Action::Adopt { executor, uid, version, driver, .. } => {
-                self.adopt(executor, (uid, version), driver, looks).await
+                self.adopt(executor, (uid, version), driver, (leadership, looks)).await
             }
             Action::Finish { executor, uid, version, how, cause, gone } => {
-                self.finish(executor, (uid, version), *how, *cause, gone.as_ref(), looks).await
+                self.finish(executor, (uid, version), *how, *cause, gone.as_ref(), (leadership, looks)).await
             }
             Action::Tell(told) => {
                 self.events.tell(leadership, told).await;
@@ -270,7 +278,7 @@ impl Writer {
         how: Finish,
         cause: Cause,
         gone: Option<&DriverRef>,
-        looks: &mut Looks,
+        looks: (&Leadership, &mut Looks),
     ) -> kube::Result<Ended> {
         if let Some(driver) = gone {
             let found = self.look(looks, executor.namespace(), &driver.name).await?;
@@ -313,7 +321,7 @@ impl Writer {
         spec: &Value,
         owner: Option<&DriverRef>,
         started: bool,
-        looks: &mut Looks,
+        looks: (&Leadership, &mut Looks),
     ) -> kube::Result<Ended> {
         // A driver that was deleted just now: the garbage collector would take the group at once.
         if let Some(owner) = owner {
@@ -416,7 +424,7 @@ impl Writer {
         executor: &PodKey,
         (uid, version): (&str, &str),
         driver: &DriverRef,
-        looks: &mut Looks,
+        looks: (&Leadership, &mut Looks),
     ) -> kube::Result<Ended> {
         let found = self.look(looks, executor.namespace(), &driver.name).await?;
         let lives = found
@@ -448,9 +456,13 @@ impl Writer {
     }
 }
 
-/// Whether the API server speaks of a right: of RBAC's, or of that to change owners.
+/// Whether a 403 speaks of a right: of RBAC's (`RESOURCE "NAME" is forbidden: User "USER" cannot patch …`), or of that to change
+/// owners (`… is forbidden: cannot set an ownerRef on a resource you can't delete`). Webhooks and policies have words of
+/// their own, and may use these too.
 fn is_right(message: &str) -> bool {
-    message.contains(" cannot ")
+    let Some((what, why)) = message.split_once(" is forbidden: ") else { return false };
+    let names_object = what.split(' ').count() <= 2 && !what.contains(':');
+    names_object && (why.starts_with("User ") || why.starts_with("cannot set "))
 }
 
 /// The object that an action is about.
@@ -553,106 +565,4 @@ fn describe(action: &Action) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// An API server with `OwnerReferencesPermissionEnforcement`, and what was asked of it.
-    fn enforcing() -> (Writer, Arc<Mutex<Vec<String>>>) {
-        use http_body_util::{BodyExt, Full};
-
-        let asked = Arc::<Mutex<Vec<String>>>::default();
-        let noted = asked.clone();
-        let service = tower::service_fn(move |request: hyper::Request<kube::client::Body>| {
-            let noted = noted.clone();
-            async move {
-                let (parts, body) = request.into_parts();
-                let body = String::from_utf8_lossy(&body.collect().await.unwrap().to_bytes()).into_owned();
-                let driver = json!({"kind": "Pod", "apiVersion": "v1", "status": {"phase": "Running"}, "spec": {"containers": []},
-                    "metadata": {"name": "d", "namespace": "n", "uid": "du", "resourceVersion": "1"}});
-                let forbidden = json!({"kind": "Status", "status": "Failure", "reason": "Forbidden", "code": 403,
-                    "message": "pods \"e\" is forbidden: cannot set an ownerRef on a resource you can't delete: , <nil>"});
-                let what = if body.contains("ownerReferences") { "owner" } else { parts.uri.path() };
-                noted.lock().unwrap().push(format!("{} {what}", parts.method));
-                let (code, answer) = if what == "owner" { (403, forbidden) } else { (200, driver) };
-                let response = hyper::Response::builder().status(code);
-                Ok::<_, std::convert::Infallible>(
-                    response.body(Full::new(bytes::Bytes::from(answer.to_string()))).unwrap(),
-                )
-            }
-        });
-        let client = kube::Client::new(service, "n");
-        let limiter = Limiter::new(super::super::limit::Rate::default());
-        (Writer::new(client, "one", Arc::new(Metrics::new().unwrap()), limiter), asked)
-    }
-
-    fn of(number: usize, finish: bool) -> Action {
-        let (executor, uid, version) = (PodKey::new("n", &format!("e-{number}")), "u".into(), "1".into());
-        let driver = DriverRef { name: "d".into(), uid: "du".into() };
-        match finish {
-            true => Action::Finish { executor, uid, version, how: Finish::Label, cause: Cause::Error, gone: None },
-            false => Action::Adopt { executor, uid, version, driver, how: crate::driver::resolve::How::AppSelector },
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn what_is_forbidden_is_asked_once_and_keeps_nothing_else_from_being_done() {
-        let (writer, asked) = enforcing();
-        let leadership = Leadership::of(Duration::from_secs(3600));
-        let app = AppKey::new("n", "a");
-        let actions = || (0..14).map(|number| of(number, false)).chain((0..3).map(|number| of(number, true)));
-        let applied = writer.apply(&leadership, &app, actions().collect(), false).await;
-        assert!(!applied.failed && applied.wrote);
-        let first = std::mem::take(&mut *asked.lock().unwrap());
-        let count = |what: &str| first.iter().filter(|line| line.starts_with(what)).count();
-        assert_eq!(count("PATCH owner"), 1, "{first:?}");
-        assert_eq!(count("PATCH /api/v1/namespaces/n/pods/e-"), 3, "{first:?}");
-        assert_eq!(count("GET"), 1, "one look at the driver: {first:?}");
-        assert_eq!(count("POST /apis/events.k8s.io"), 1, "and it says so: {first:?}");
-        // The next plan.
-        writer.apply(&leadership, &app, actions().collect(), false).await;
-        assert!(asked.lock().unwrap().iter().all(|line| line.starts_with("PATCH /api")), "{asked:?}");
-        let metrics = writer.metrics.render().unwrap();
-        let metrics = String::from_utf8(metrics).unwrap();
-        assert!(metrics.contains(r#"spark_usher_actions_total{action="adopt",result="refused"} 1"#), "{metrics}");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_dry_run_says_each_thing_once() {
-        let (writer, asked) = enforcing();
-        let leadership = Leadership::of(Duration::from_secs(3600));
-        let app = AppKey::new("n", "a");
-        for _ in 0..100 {
-            writer.apply(&leadership, &app, vec![of(1, true), of(2, false)], true).await;
-        }
-        let metrics = String::from_utf8(writer.metrics.render().unwrap()).unwrap();
-        for action in ["label-executor", "adopt"] {
-            let line = format!(r#"spark_usher_actions_total{{action="{action}",result="dry-run"}} 1"#);
-            assert!(metrics.contains(&line), "{metrics}");
-        }
-        assert!(asked.lock().unwrap().is_empty());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn without_leadership_nothing_is_begun() {
-        let (writer, asked) = enforcing();
-        let app = AppKey::new("n", "a");
-        let applied = writer.apply(&Leadership::of(Duration::ZERO), &app, vec![of(1, true)], false).await;
-        assert!(applied.failed && !applied.wrote, "planned again");
-        assert!(asked.lock().unwrap().is_empty());
-    }
-
-    #[test]
-    fn deletions_carry_their_preconditions() {
-        let params = serde_json::to_value(guarded_deletion("u", "7")).unwrap();
-        assert_eq!(params["preconditions"], json!({"uid": "u", "resourceVersion": "7"}));
-    }
-
-    #[test]
-    fn patches_carry_their_preconditions() {
-        let patch = guarded(&json!({"metadata": {"annotations": {"a": "b"}}, "spec": {"minMember": 2}}), "u", "7");
-        assert_eq!(
-            patch,
-            json!({"metadata": {"annotations": {"a": "b"}, "uid": "u", "resourceVersion": "7"}, "spec": {"minMember": 2}})
-        );
-    }
-}
+mod tests;

@@ -80,7 +80,7 @@ impl Events {
     ///
     /// An earlier leader may have begun to count: its count is added to ours. Of an Event that is there the API lets only
     /// the series change.
-    pub(super) async fn notice(&self, _: &Leadership, notice: &Notice) -> bool {
+    pub(super) async fn notice(&self, leadership: &Leadership, notice: &Notice) -> bool {
         let Notice { subject, count, message } = notice;
         let name = counted_name(subject);
         let api: Api<Event> = Api::namespaced(self.client.clone(), subject.pod.namespace());
@@ -118,6 +118,9 @@ impl Events {
             let total = base.saturating_add(*count);
             if total < 2 {
                 return Ok(()); // The Event itself is the first.
+            }
+            if !leadership.holds() {
+                return Err(kube::Error::Service("another replica may lead by now".into()));
             }
             let series = json!({"series": {"count": total, "lastObservedTime": now_as_kept()}});
             api.patch(&name, &PatchParams::default(), &Patch::Merge(series)).await.map(|_| ())

@@ -1,9 +1,11 @@
-//! What we may not do: an action that the API server forbids (403) is not tried again at once, nor for each executor.
+//! What the API server refuses is not tried again at once: a missing right is missing for all objects of a namespace, and a
+//! policy, webhook or validation refuses one object.
 //!
 //! Rights are those of a role, and admission plugins decide by kind: adoption needs `delete` on pods where
 //! `OwnerReferencesPermissionEnforcement` is on, as on OpenShift.
 
-use std::sync::Arc;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
 use std::time::{Duration, Instant};
 
 use super::recent::Recent;
@@ -12,12 +14,18 @@ use super::recent::Recent;
 const PAUSE: Duration = Duration::from_secs(60);
 /// The longest: rights that are granted are noticed within it.
 const LONGEST: Duration = Duration::from_secs(600);
-/// So many are remembered at least.
-const REMEMBERED: usize = 4096;
+/// So many are remembered at least: a policy may refuse every executor of a large cluster, one by one.
+const REMEMBERED: usize = 65_536;
 
-/// See the module's text. By kind of action, and the namespace or the object that it is forbidden for.
+/// See the module's text. By the hash of the kind of action, and of the namespace or the object that it is refused for.
 #[derive(Debug)]
-pub(super) struct Forbidden(Recent<(&'static str, Arc<str>), (u32, Instant)>);
+pub(super) struct Forbidden(Recent<u64, (u32, Instant)>);
+
+fn key(action: &str, of: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (action, of).hash(&mut hasher);
+    hasher.finish()
+}
 
 impl Default for Forbidden {
     fn default() -> Self {
@@ -28,12 +36,12 @@ impl Default for Forbidden {
 impl Forbidden {
     /// Whether an action is not tried now.
     pub(super) fn is_paused(&mut self, action: &'static str, of: &str, now: Instant) -> bool {
-        self.0.get(&(action, of.into())).is_some_and(|(_, until)| now < *until)
+        self.0.get(&key(action, of)).is_some_and(|(_, until)| now < *until)
     }
 
-    /// The API server forbids it. Returns whether that is news.
+    /// The API server refuses it. Returns whether that is news.
     pub(super) fn refused(&mut self, action: &'static str, of: &str, now: Instant) -> bool {
-        let key = (action, Arc::from(of));
+        let key = key(action, of);
         let count = self.0.get(&key).map_or(0, |(count, _)| *count).saturating_add(1);
         let pause = PAUSE.saturating_mul(1 << count.saturating_sub(1).min(4)).min(LONGEST);
         self.0.insert(key, (count, now + pause));
@@ -42,7 +50,7 @@ impl Forbidden {
 
     /// The API server allows it.
     pub(super) fn allowed(&mut self, action: &'static str, of: &str) {
-        self.0.remove(&(action, of.into()));
+        self.0.remove(&key(action, of));
     }
 }
 

@@ -257,9 +257,9 @@ impl Candidate {
             Step::Wait => Ok(false),
             Step::Create => {
                 let lease = self.lease(None, 0, true);
-                let created = self.api.create(&PostParams::default(), &lease).await;
+                // Before the answer, which may never come: the next round then finds a Lease that is ours.
                 self.found = Some(Found::default());
-                self.written(created)
+                self.written(self.api.create(&PostParams::default(), &lease).await)
             }
             Step::Take { transitions, ours } => {
                 let mut lease = self.lease(found.as_ref(), transitions, !ours);
@@ -551,6 +551,49 @@ mod tests {
         assert!(!candidate.round().await.unwrap());
         assert_eq!(asked(), "PUT GET");
         assert!(candidate.is_led());
+    }
+
+    /// The API server stores the first Lease, and its answer is lost.
+    #[tokio::test(start_paused = true)]
+    async fn a_first_leader_knows_that_it_is_the_first_whatever_it_is_answered() {
+        use std::sync::Mutex;
+
+        use http_body_util::{BodyExt, Full};
+        let server = Arc::new(Mutex::new(Server::default()));
+        let serving = server.clone();
+        let loses = Arc::new(Mutex::new(true));
+        let service = tower::service_fn(move |request: hyper::Request<kube::client::Body>| {
+            let (serving, loses) = (serving.clone(), loses.clone());
+            async move {
+                let method = request.method().to_string();
+                let body = request.into_body().collect().await.unwrap().to_bytes();
+                let (code, answer) = serving.lock().unwrap().answer(&method, &body);
+                let is_lost = method == "POST" && std::mem::take(&mut *loses.lock().unwrap());
+                if is_lost {
+                    std::future::pending::<()>().await;
+                }
+                let body = Full::new(bytes::Bytes::from(answer.to_string()));
+                Ok::<_, std::convert::Infallible>(hyper::Response::builder().status(code).body(body).unwrap())
+            }
+        });
+        let election = Election {
+            namespace: "n".into(),
+            name: "l".into(),
+            identity: "we".into(),
+            duration: Duration::from_secs(4),
+            period: Duration::from_secs(1),
+        };
+        let client = kube::Client::new(service, "n");
+        let (leading, mut seen) = watch::channel(None);
+        let (led, contact) = (watch::channel(false).0, watch::channel(None).0);
+        let ties = Ties { leading, led, contact, reported: watch::channel(Reported::default()).1 };
+        let stop = CancellationToken::new();
+        let leadership = tokio::select! {
+            () = run(client, election, ties, Arc::new(Metrics::new().unwrap()), stop) => panic!("it was not told to stop"),
+            leadership = seen.wait_for(Option::is_some) => leadership.unwrap().clone().unwrap(),
+        };
+        let found = leadership.found().expect("what was found when it began to lead");
+        assert!(found.mark.is_none() && !found.was_held);
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! A client-side rate limit: a token bucket for all requests of the loop, with priorities.
+//! A client-side rate limit: a token bucket for what the loop reads by name and writes, with priorities. An action that needs
+//! more than one request, as where an object is there already, counts once.
 //!
 //! API servers have priority and fairness of their own, and share what they have among their clients; a loop that finds fifty
 //! thousand leftovers must not need that. The Lease and the watches do not count: they are few, and everything rests on them.
@@ -47,8 +48,18 @@ struct State {
     served: u32,
 }
 
-/// One of so many requests is reserved for the lowest priority.
+/// Of so many requests one is reserved for the lowest priority, and two for PodGroups: endless requests of higher priorities
+/// starve nobody.
 const RESERVED: u32 = 8;
+
+/// For whom this request is reserved, if for anybody.
+fn reserved_for(served: u32) -> Option<usize> {
+    match served % RESERVED {
+        0 => Some(Priority::Cleanup as usize),
+        3 | 6 => Some(Priority::Group as usize),
+        _ => None,
+    }
+}
 
 /// See the module's text. Clones share the bucket.
 #[derive(Clone, Debug)]
@@ -87,13 +98,10 @@ impl Turn<'_> {
         let since = now.saturating_duration_since(state.at).as_secs_f64();
         state.tokens = (state.tokens + since * qps).min(burst.into());
         state.at = now;
-        // The lowest priority gets every eighth request, so that endless requests of higher priorities never starve it.
-        let last = PRIORITIES - 1;
-        let is_last = self.at == last;
-        let is_reserved =
-            state.served.is_multiple_of(RESERVED) && (is_last || state.waiting.iter().skip(last).sum::<usize>() > 0);
-        let before: usize = state.waiting.iter().take(self.at).sum();
-        if state.tokens >= 1.0 && (if is_reserved { is_last } else { before == 0 }) {
+        let waits = |at: usize| state.waiting.get(at).is_some_and(|waiting| *waiting > 0);
+        let reserved = reserved_for(state.served).filter(|at| *at == self.at || waits(*at));
+        let is_next = reserved.map_or_else(|| !(0..self.at).any(waits), |at| at == self.at);
+        if state.tokens >= 1.0 && is_next {
             state.tokens -= 1.0;
             state.served = state.served.wrapping_add(1);
             return Ok(());
@@ -171,6 +179,28 @@ mod tests {
         }
         let took = (clock::instant() - begin).as_secs_f64();
         assert!((7.0..10.0).contains(&took), "ten of eighty requests at ten a second: {took}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn endless_looks_leave_a_quarter_to_groups() {
+        let limiter = Limiter::new(Rate { qps: 50.0, burst: 1 });
+        let mut tasks = tokio::task::JoinSet::new();
+        for _ in 0..8 {
+            let limiter = limiter.clone();
+            tasks.spawn(async move {
+                loop {
+                    limiter.acquire(Priority::Confirmation).await;
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            });
+        }
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        let start = clock::instant();
+        for _ in 0..100 {
+            limiter.acquire(Priority::Group).await;
+        }
+        let took = (clock::instant() - start).as_secs_f64();
+        assert!((6.0..16.0).contains(&took), "100 at about 12 a second: {took}");
     }
 
     #[tokio::test(start_paused = true)]

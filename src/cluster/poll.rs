@@ -16,7 +16,7 @@ use super::watch;
 use crate::json::Items;
 use crate::lifecycle::Polled;
 use crate::runtime::clock;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Listed, Snapshot};
 use crate::telemetry::metrics::Metrics;
 
 /// How long the answer may take to begin: an API server builds, and compresses, a large list before its first byte.
@@ -103,7 +103,7 @@ async fn at_once(
     let version = newest.unwrap_or_else(|| "0".to_owned());
     let params = ListParams::default().at(&version).matching(VersionMatch::NotOlderThan);
     let mut polled = Polled::default();
-    let rest = list(client, params, snapshot, &mut polled, metrics).await?;
+    let rest = labelled(client, params, snapshot, &mut polled, metrics).await?;
     anyhow::ensure!(rest.more.is_none_or(|more| more.is_empty()), "expected the whole list, got a page of it");
     Ok(polled.complete(&rest.resource_version))
 }
@@ -116,7 +116,7 @@ async fn in_pages(
 ) -> anyhow::Result<Polled> {
     let (mut polled, mut page) = (Polled::default(), ListParams::default().limit(most));
     loop {
-        let rest = list(client, page, snapshot, &mut polled, metrics).await?;
+        let rest = labelled(client, page, snapshot, &mut polled, metrics).await?;
         match rest.more.filter(|more| !more.is_empty()) {
             None => return Ok(polled.complete(&rest.resource_version)),
             Some(more) => page = ListParams::default().limit(most).continue_token(&more),
@@ -125,14 +125,49 @@ async fn in_pages(
     }
 }
 
-async fn list(
+/// Spark's pods.
+async fn labelled(
     client: &kube::Client,
     params: ListParams,
     snapshot: &ArcSwap<Snapshot>,
     polled: &mut Polled,
     metrics: &Metrics,
 ) -> anyhow::Result<RestMeta> {
-    let request = Request::new("/api/v1/pods").list_metadata(&params.labels(&watch::spark_pods()))?;
+    let params = params.labels(&watch::spark_pods());
+    list(client, "/api/v1/pods", params, metrics, |pod| {
+        polled.see(&snapshot.load(), &pod.namespace, &pod.name, &pod.uid, &pod.resource_version);
+    })
+    .await
+}
+
+/// All pods of a namespace, whatever their labels, in pages.
+pub(super) async fn all_of(client: &kube::Client, namespace: &str, metrics: &Metrics) -> anyhow::Result<Listed> {
+    let path = format!("/api/v1/namespaces/{namespace}/pods");
+    let reading = async {
+        let (mut all, mut page) = (Listed::default(), ListParams::default().limit(PAGE));
+        loop {
+            let add = |pod: ItemMeta| all.insert(namespace, &pod.name, &pod.uid);
+            let rest = list(client, &path, page, metrics, add).await?;
+            match rest.more.filter(|more| !more.is_empty()) {
+                None => break,
+                Some(more) => page = ListParams::default().limit(PAGE).continue_token(&more),
+            }
+        }
+        all.seal();
+        Ok(all)
+    };
+    tokio::time::timeout(LIMIT, reading).await.map_err(|_| anyhow::anyhow!("no answer within {LIMIT:?}"))?
+}
+
+/// The metadata of pods.
+async fn list(
+    client: &kube::Client,
+    path: &str,
+    params: ListParams,
+    metrics: &Metrics,
+    mut each: impl FnMut(ItemMeta),
+) -> anyhow::Result<RestMeta> {
+    let request = Request::new(path).list_metadata(&params)?;
     let silent = || anyhow::anyhow!("nothing came for {PATIENCE:?}");
     let late = |_| anyhow::anyhow!("no answer began within {BUILDS:?}");
     let answered = tokio::time::timeout(BUILDS, client.request_stream(request)).await.map_err(late)?;
@@ -144,10 +179,7 @@ async fn list(
         if length == 0 {
             break;
         }
-        let known = snapshot.load();
-        items.feed(bytes, |Item { metadata: pod }: Item| {
-            polled.see(&known, &pod.namespace, &pod.name, &pod.uid, &pod.resource_version);
-        })?;
+        items.feed(bytes, |Item { metadata: pod }: Item| each(pod))?;
         metrics.poll_bytes.inc_by(length as u64);
         body.consume_unpin(length);
     }

@@ -6,12 +6,14 @@ use kube::api::{Api, ListParams};
 use serde::Deserialize;
 
 use super::limit::Priority;
+use super::poll;
 use super::view::{Seen, View, resource};
 use crate::lifecycle::{Answer, Read};
 use crate::plant::{self, Bug};
 use crate::snapshot::{Conf, DriverPod, Sighting};
 use crate::spark::conf::AppConf;
 use crate::spark::labels;
+use crate::telemetry::metrics::Metrics;
 
 /// How long a read may take.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -50,8 +52,19 @@ impl View for ConfView {
 /// How soon a read's turn comes.
 pub(super) fn priority(read: &Read) -> Priority {
     match read {
-        Read::Labelled(_) => Priority::Confirmation,
+        Read::Labelled(_) | Read::All(_) => Priority::Confirmation,
         Read::Pod(_) | Read::Address(..) | Read::Conf(..) => Priority::Group,
+    }
+}
+
+/// Lists all pods of a namespace, whatever their labels.
+pub(super) async fn all_of(client: &kube::Client, namespace: &str, metrics: &Metrics) -> Answer {
+    match poll::all_of(client, namespace, metrics).await {
+        Ok(all) => Answer::All(all),
+        Err(error) => {
+            tracing::debug!(namespace, %error, "the pods of a namespace cannot be listed; tried again");
+            Answer::Failed
+        }
     }
 }
 
@@ -59,6 +72,7 @@ pub(super) fn priority(read: &Read) -> Priority {
 pub(super) async fn read(client: kube::Client, read: &Read) -> Answer {
     let reading = async {
         match read {
+            Read::All(_) => Ok(None), // No object: see `all_of`.
             Read::Pod(pod) => Ok(pod_named(&client, pod.namespace(), pod.name()).await?.map(Answer::Pod)),
             Read::Address(namespace, address) => Ok(pod_at(&client, namespace, address).await?.map(Answer::Pod)),
             Read::Conf(pod, _, conf_map) => {

@@ -266,6 +266,7 @@ impl Loop {
             }
             News::PodsListBegins => self.desk.list_begins(now),
             News::PodsListed(pods) => self.desk.listed(pods, now),
+            News::PodUnreadable(uid) => self.desk.unreadable(&uid, now),
             News::PodsListEnds => self.desk.list_ends(now),
             News::PodsUpTo(version) => self.desk.passed(&version, now),
             News::PodsInterrupted => self.desk.interrupted(now.at),
@@ -285,8 +286,10 @@ impl Loop {
         self.leadership.clone().filter(|leadership| leadership.holds())
     }
 
-    fn standing(&self) -> Standing {
-        Standing::of(self.leadership().is_some(), *self.inputs.led.borrow())
+    /// What follows from a leadership that was read once: it may end, or be renewed, between two readings, and what the desk
+    /// hands out as to a leader must be done.
+    fn standing(&self, leadership: Option<&Arc<Leadership>>) -> Standing {
+        Standing::of(leadership.is_some(), *self.inputs.led.borrow())
     }
 
     /// Says what is still to be said; [`Loop::turn`] says when that is done.
@@ -297,7 +300,7 @@ impl Loop {
         }
         let (now, leadership) = (now(), self.leadership());
         self.closing = Some(now.at + LAST_EVENTS);
-        let exits = self.desk.close(now, self.standing());
+        let exits = self.desk.close(now, self.standing(leadership.as_ref()));
         let Some(leadership) = leadership else { return };
         self.tell(&exits, now);
         for notice in self.tally.flush(MOST_LAST_EVENTS) {
@@ -379,7 +382,7 @@ impl Loop {
         let leadership = self.leadership();
         let policies = self.inputs.policies.load_full();
         let now = now();
-        let standing = self.standing();
+        let standing = self.standing(leadership.as_ref());
         if standing == Standing::Led {
             self.inputs.metrics.events_lost.inc_by(self.tally.give_up());
         }
@@ -389,10 +392,15 @@ impl Loop {
         let is_complete = self.desk.is_complete() && self.desk.snapshot().apis.is_some();
         self.inputs.complete.send_if_modified(|complete| !std::mem::replace(complete, is_complete) && *complete);
         for read in turn.reads {
-            let (client, limiter) = (self.inputs.client.clone(), self.limiter.clone());
+            // A list of a namespace may be large, and comes compressed.
+            let client = if matches!(read, Read::All(_)) { &self.inputs.lists } else { &self.inputs.client };
+            let (client, limiter, metrics) = (client.clone(), self.limiter.clone(), self.inputs.metrics.clone());
             self.reading.push(Box::pin(async move {
                 limiter.acquire(reads::priority(&read)).await;
-                let answer = reads::read(client, &read).await;
+                let answer = match &read {
+                    Read::All(namespace) => reads::all_of(&client, namespace, &metrics).await,
+                    read => reads::read(client, read).await,
+                };
                 (read, answer)
             }));
         }

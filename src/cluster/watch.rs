@@ -57,6 +57,8 @@ pub(super) enum News {
     PodsListBegins,
     /// A part of it.
     PodsListed(Vec<Sighting>),
+    /// A pod, by its uid, that cannot be read.
+    PodUnreadable(String),
     /// It is complete.
     PodsListEnds,
     /// The watch of pods has shown everything up to this resourceVersion.
@@ -175,8 +177,14 @@ async fn follow<S: Source>(
                 followed(News::PodsListBegins).collect()
             }
             Ok(Event::Listed(seen)) => {
-                if let Some((seen, view)) = open(seen, name, &sink.metrics) {
-                    listing.extend(source.item(&seen, view));
+                match open(seen, name, &sink.metrics) {
+                    Ok((seen, view)) => listing.extend(source.item(&seen, view)),
+                    Err(uid) if S::IS_FOLLOWED => {
+                        if sink.changes.send(News::PodUnreadable(uid)).await.is_err() {
+                            break; // The writer has stopped.
+                        }
+                    }
+                    Err(_) => {}
                 }
                 if !S::IS_FOLLOWED || listing.len() < PART {
                     continue;
@@ -191,9 +199,10 @@ async fn follow<S: Source>(
             }
             Ok(Event::Apply(seen)) => {
                 sink.metrics.watch_events.with_label_values(&[name]).inc();
-                // One that cannot be read is skipped.
-                let seen = open(seen, name, &sink.metrics);
-                seen.map(|(seen, view)| News::Change(source.present(seen, view))).into_iter().collect()
+                match open(seen, name, &sink.metrics) {
+                    Ok((seen, view)) => vec![News::Change(source.present(seen, view))],
+                    Err(uid) => followed(News::PodUnreadable(uid)).collect(),
+                }
             }
             Ok(Event::Delete(seen)) => {
                 sink.metrics.watch_events.with_label_values(&[name]).inc();
@@ -224,14 +233,14 @@ fn is_refused(error: &Interruption) -> bool {
     matches!(error, Interruption::Open(kube::Error::Api(status)) if status.code == 422 || status.code == 400)
 }
 
-/// The view of an object; one that cannot be read is counted and skipped.
-fn open<V: View>(mut seen: Seen<V>, resource: &'static str, metrics: &Metrics) -> Option<(Seen<V>, V)> {
+/// The view of an object; one that cannot be read is counted, and only its uid is returned.
+fn open<V: View>(mut seen: Seen<V>, resource: &'static str, metrics: &Metrics) -> Result<(Seen<V>, V), String> {
     let Some(view) = seen.view.take() else {
         metrics.malformed.with_label_values(&[resource]).inc();
         tracing::warn!(resource, namespace = seen.namespace(), name = seen.name(), "an object cannot be read; skipped");
-        return None;
+        return Err(seen.uid().to_owned());
     };
-    Some((seen, view))
+    Ok((seen, view))
 }
 
 /// The selector of pods with a Spark role in an application.

@@ -40,6 +40,8 @@ pub struct Crew<'s> {
     pub roster: Option<&'s Roster>,
     /// The same, by what they have in common, in the order of their first.
     pub cohorts: Vec<&'s Cohort>,
+    /// The pods that are labelled as the application's driver and are this creator.
+    pub labelled: Vec<&'s Arc<DriverPod>>,
     /// Whether their driver lives.
     pub driver: DriverLife,
     /// Whether that rests on more than a label: where not, nothing is deleted or labelled because of it.
@@ -60,7 +62,7 @@ pub struct Learned {
 impl<'s> Crew<'s> {
     fn new(creator: Option<Creator>, roster: Option<&'s Roster>) -> Crew<'s> {
         let cohorts = roster.map(Roster::cohorts).unwrap_or_default();
-        Crew { creator, roster, cohorts, driver: DriverLife::Unknown, is_certain: false }
+        Crew { creator, roster, cohorts, labelled: Vec::new(), driver: DriverLife::Unknown, is_certain: false }
     }
 
     /// The templates of those that live or are uncleared: owners of what was dealt with are followed by nobody, and say
@@ -96,6 +98,14 @@ pub fn crews<'s>(
     all.sort_by_key(|(creator, _)| *creator);
     all.dedup_by_key(|(creator, _)| *creator);
     let mut crews: Vec<Crew<'s>> = all.into_iter().map(|(creator, roster)| Crew::new(creator, roster)).collect();
+    // Anybody can label any number of pods: they are gone through once, and not for each crew.
+    for driver in &app.drivers {
+        if let Ok(at) = crews.binary_search_by_key(&Some(driver.creator), |crew| crew.creator)
+            && let Some(crew) = crews.get_mut(at)
+        {
+            crew.labelled.push(driver);
+        }
+    }
     for crew in &mut crews {
         (crew.driver, crew.is_certain) = life_of_crew(key, app, snapshot, crew, learned(crew.creator));
     }
@@ -124,10 +134,9 @@ fn life_of_crew(
     // Of executors that nothing speaks for, it is the driver of those alone that gave its address.
     let learned = learned.filter(|learned| creator.is_some() || learned.host.as_ref() == crew.host());
     let (mut gone, mut unknown) = (false, false);
-    let own = app.drivers.iter().filter(|driver| creator == Some(driver.creator));
-    for driver in own {
+    for driver in &crew.labelled {
         if driver.is_live() {
-            return (DriverLife::Alive(driver.clone()), true);
+            return (DriverLife::Alive((*driver).clone()), true);
         }
         gone = true;
     }

@@ -13,6 +13,8 @@ pub enum Left {
     Stays,
     /// The watch told that its pod is gone.
     Deleted,
+    /// Its pod is gone, and the watch did not show as of which version: another one has its name.
+    Unshown,
     /// Its pod is gone and the watch did not show it: a list did not have it, and that was confirmed.
     Vanished,
 }

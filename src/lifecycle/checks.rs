@@ -23,8 +23,10 @@ use crate::plant::{self, Bug};
 use crate::snapshot::{Absence, Cursor, Departed, Labelled, Listed, Snapshot};
 use crate::spark::ids::{PodKey, is_newer};
 
-/// So many looks are on the way at once, whatever else is read.
+/// So many looks are on the way at once, whatever else is read,
 const AT_ONCE: usize = 8;
+/// and so many lists of a namespace.
+const LISTS_AT_ONCE: usize = 2;
 /// So many looks are for one poll. Where more differs the watch is late, or is started again and tells.
 const MOST_LOOKS: usize = 64;
 /// After restarts that did not help so many times as many polls pass until the next, at most.
@@ -157,6 +159,10 @@ pub(super) struct Checks {
     silence: Duration,
     open: BTreeMap<PodKey, Check>,
     looks: WorkQueue<PodKey>,
+    /// Executors that the last list does not have, by namespace, where they are too many for a look each,
+    unlisted: BTreeMap<Arc<str>, Vec<PodKey>>,
+    /// and the namespaces of which all pods are to be listed, whatever their labels.
+    names: WorkQueue<Arc<str>>,
     /// The watch has not passed this version yet, of a poll that differed.
     until: Option<SmolStr>,
     /// When the watch last brought anything.
@@ -174,6 +180,8 @@ pub(super) struct Checks {
     proven: VecDeque<PodKey>,
     /// The oldest version of what is in question and not kept.
     oldest_beyond: Option<u64>,
+    /// Of more questions than are looked at for one poll, the next poll's looks begin after this one.
+    last_look: Option<PodKey>,
 }
 
 impl Checks {
@@ -183,6 +191,8 @@ impl Checks {
             silence,
             open: BTreeMap::new(),
             looks: WorkQueue::default(),
+            unlisted: BTreeMap::new(),
+            names: WorkQueue::default(),
             until: None,
             heard: None,
             restarts: 0,
@@ -193,6 +203,7 @@ impl Checks {
             listed: None,
             proven: VecDeque::new(),
             oldest_beyond: None,
+            last_look: None,
         }
     }
 
@@ -205,8 +216,9 @@ impl Checks {
             self.open.get(&pod).filter(|_| departed.missing.is_none())
             && before.executor.uid == departed.executor.uid
         {
-            departed.missing = before.missing;
+            (departed.missing, departed.asked) = (before.missing, before.asked);
         }
+        departed.asked.get_or_insert(now);
         let wait = if departed.absence == Absence::Unselected { Duration::ZERO } else { self.settle };
         let uid = departed.executor.uid.clone();
         let before = self.open.insert(pod.clone(), Check::Absent(departed));
@@ -289,7 +301,13 @@ impl Checks {
             let check = match pod {
                 Labelled::Executor(executor) => {
                     let (app, executor, absence) = (key.clone(), executor.clone(), Absence::NotListed);
-                    Check::Missed(Departed { app, executor, absence, missing: Some((now.wall, *delta)) })
+                    Check::Missed(Departed {
+                        app,
+                        executor,
+                        absence,
+                        missing: Some((now.wall, *delta)),
+                        asked: Some(now.at),
+                    })
                 }
                 Labelled::Driver(driver) => Check::NoDriver(driver.uid.clone()),
             };
@@ -322,8 +340,13 @@ impl Checks {
         self.until = Some(judging.polled.version.as_str().into());
         self.is_lost |= plant::is(Bug::LateIsLost);
         let settled = judging.now.at + self.settle;
-        for pod in self.open.iter().filter(|(_, check)| check.is_of_poll()).map(|(pod, _)| pod).take(MOST_LOOKS) {
-            self.looks.add_after(pod.clone(), settled);
+        let from = self.last_look.take().map_or(Unbounded, Excluded);
+        let after = self.open.range((from, Unbounded));
+        let asked = after.chain(&self.open).filter(|(_, check)| check.is_of_poll()).map(|(pod, _)| pod);
+        let asked: Vec<PodKey> = asked.take(MOST_LOOKS).cloned().collect();
+        self.last_look = asked.last().cloned();
+        for pod in asked {
+            self.looks.add_after(pod, settled);
         }
     }
 
@@ -368,6 +391,7 @@ impl Checks {
         self.judging = None;
         self.oldest_beyond = None;
         self.listed = Some(version.into());
+        self.unlisted.clear();
         self.listing = Some(Listing { version: version.into(), last: None, proven: Vec::new() });
     }
 
@@ -376,8 +400,8 @@ impl Checks {
         self.listing.is_some() || !self.proven.is_empty()
     }
 
-    /// What the last list proves: of about `most` pods. What it does not have, and is not newer than it, is gone; where
-    /// those are few, each is read by name, for its labels may have changed.
+    /// What the last list proves: of about `most` pods. What it does not have, and is not newer than it, is gone, unless its
+    /// labels have changed: where those are few, each is read by name, else all pods of their namespaces are listed.
     pub(super) fn proven(&mut self, snapshot: &Snapshot, most: usize) -> Vec<Found> {
         if let Some(mut listing) = self.listing.take() {
             let from = listing.last.take().map_or(Unbounded, Excluded);
@@ -404,7 +428,12 @@ impl Checks {
             if listing.proven.len() <= MOST_LOOKS {
                 listing.proven.into_iter().for_each(|pod| self.looks.add(pod));
             } else {
-                self.proven.extend(listing.proven);
+                for pod in listing.proven {
+                    self.looks.remove(&pod);
+                    let namespace: Arc<str> = pod.namespace().into();
+                    self.names.add(namespace.clone());
+                    self.unlisted.entry(namespace).or_default().push(pod);
+                }
             }
         }
         let some = self.proven.len().min(most);
@@ -461,12 +490,49 @@ impl Checks {
         due
     }
 
+    /// Namespaces of which all pods are to be listed now.
+    pub(super) fn due_names(&mut self, now: Instant) -> Vec<Arc<str>> {
+        let mut due = Vec::new();
+        while self.names.in_flight() < LISTS_AT_ONCE
+            && let Some(namespace) = self.names.get(now)
+        {
+            due.push(namespace);
+        }
+        due
+    }
+
+    /// All pods of a namespace, whatever their labels, were listed; `None` where they could not be. [`Checks::proven`] tells
+    /// who is gone.
+    pub(super) fn all_of(&mut self, namespace: &Arc<str>, all: Option<&Listed>, now: Instant) {
+        let is_asked_again = self.names.is_waiting(namespace);
+        self.names.done(namespace);
+        if is_asked_again {
+            return;
+        }
+        let Some(all) = all else {
+            if self.unlisted.contains_key(namespace) {
+                self.names.add_rate_limited(namespace.clone(), now, pause);
+            }
+            return;
+        };
+        self.names.forget(namespace);
+        for pod in self.unlisted.remove(namespace).unwrap_or_default() {
+            let Some(Check::Absent(departed)) = self.open.get(&pod) else { continue };
+            if all.contains(pod.namespace(), pod.name(), &departed.executor.uid) {
+                self.open.remove(&pod); // Its labels were taken off.
+            } else {
+                self.proven.push_back(pod);
+            }
+        }
+    }
+
     /// When something is due next.
     pub(super) fn next(&self, now: Instant) -> Option<Instant> {
         let look = self.looks.next(now).filter(|_| self.looks.in_flight() < AT_ONCE);
+        let names = self.names.next(now).filter(|_| self.names.in_flight() < LISTS_AT_ONCE);
         let waits = self.rests == 0 && self.until.is_some();
         let silent = self.heard.map(|heard| heard + self.silence).filter(|_| waits);
-        look.into_iter().chain(silent).min()
+        look.into_iter().chain(names).chain(silent).min()
     }
 
     /// The oldest version that is in question: from there on an end may have been missed.

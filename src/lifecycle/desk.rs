@@ -275,15 +275,12 @@ impl Desk {
         }
         for departed in self.store.apply(change, now.wall) {
             self.gone.leave(&departed.executor.uid, departed.executor.version.clone());
-            // Many pods that were never placed are not each confirmed with a GET: the deletion of an application that waits
-            // removes all of them at once.
-            let unplaced = departed.absence == Absence::Unselected && departed.executor.node.is_none();
             // The end of one that had ended is no news; a live one may still be there.
             if departed.executor.state.is_final() || plant::is(Bug::AbsentIsGone) {
                 self.store.gone(departed);
-            } else if unplaced && self.checks.is_crowded() {
-                self.gone.bury(&departed.executor.uid);
-                self.store.gone(departed);
+            } else if departed.absence == Absence::Unselected && self.checks.is_crowded() {
+                // Without deletionTimestamp only a label was taken off, and the executor lives: somebody does that to very many,
+                // and not each is worth a GET.
             } else if let Some(before) = self.checks.absent(departed, now.at) {
                 self.found(Found::Gone(before), now);
             }
@@ -464,7 +461,7 @@ impl Desk {
             && let Some(batch) = self.store.take(self.ends, now.at)
         {
             self.noting = self.position.as_ref().and_then(|position| position.parse().ok()).or(self.noted);
-            self.exits.at(self.noting);
+            self.exits.at(self.noting, now.at);
             self.exits.begin(batch);
             self.found_before = self.found.take();
         }

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroI64;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
@@ -35,6 +35,8 @@ pub struct Exit {
     pub was_over: bool,
     /// The newest resourceVersion as of which it had not ended, as far as was seen.
     pub after: Option<u64>,
+    /// When it was first in question, where the answer took long.
+    pub asked: Option<Instant>,
     /// The replica that led before may have reported it, and cannot be asked.
     pub perhaps_told: bool,
 }
@@ -74,7 +76,12 @@ impl Exit {
 
     /// The resourceVersion with which it ended; `None` where the watch has not shown its end.
     pub(super) fn version(&self) -> Option<u64> {
-        if self.left == Left::Vanished { None } else { self.executor.version.parse().ok() }
+        let is_shown = match self.left {
+            Left::Stays | Left::Deleted => true,
+            Left::Unshown => self.executor.state.is_final(),
+            Left::Vanished => false,
+        };
+        is_shown.then(|| self.executor.version.parse().ok()).flatten()
     }
 
     /// The exit code, if a container told one.

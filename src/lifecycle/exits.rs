@@ -33,8 +33,8 @@ use crate::spark::state::ExecutorPodState;
 
 /// How long an executor is remembered after its pod is gone (`spark.kubernetes.executor.deletedExecutorsCacheTimeout`).
 pub const REMEMBERED: Duration = Duration::from_secs(180);
-/// How long a replica that does not lead keeps what the leader may have missed: longer than the leader's poll takes to
-/// find it.
+/// How long a replica that does not lead keeps what the leader may have missed: twice as long as the default poll takes to find
+/// it. With a longer `lifecycle.poll` an end that only a poll finds may be lost with the leader.
 const KEPT_UNTOLD: Duration = Duration::from_secs(600);
 /// How many ends are kept for people to ask about.
 const HISTORY: usize = 2048;
@@ -77,13 +77,23 @@ struct Undecided {
     number: u64,
 }
 
+/// An executor whose pod is gone.
+#[derive(Debug)]
+struct Gone {
+    at: Instant,
+    app: AppKey,
+    uid: Arc<str>,
+    /// For one that the watch has not shown to go: where the watch is when it has.
+    as_of: Option<u64>,
+}
+
 /// A batch of which a part is noted.
 #[derive(Debug)]
 struct Noting {
     /// As it was when the batch was taken; empty where nothing is revived.
     snapshot: Snapshot,
     ended: indexmap::map::IntoIter<Arc<str>, Ended>,
-    ended_again: IndexMap<Arc<str>, Ended>,
+    ended_again: IndexMap<Arc<str>, Vec<Ended>>,
     revived: IndexMap<Arc<str>, (AppKey, Arc<Executor>)>,
     /// So many of those are dealt with.
     revived_done: usize,
@@ -96,6 +106,16 @@ struct Noting {
 struct Began {
     at: Instant,
     found: Found,
+    /// When our watch had shown all that whoever led before may have told.
+    caught_up: Option<Instant>,
+}
+
+impl Began {
+    /// Up to here whoever led before may have told ends.
+    fn before(&self) -> u64 {
+        let taken = self.found.taken.filter(|_| !self.found.is_released);
+        self.found.mark.map_or(0, |mark| mark.through).max(taken.unwrap_or_default())
+    }
 }
 
 /// See the module's text.
@@ -119,7 +139,7 @@ pub struct Exits {
     /// The resourceVersions with which those ended that are undecided or untold, and how many with each.
     waiting: BTreeMap<u64, usize>,
     /// Executors whose pods are gone, in the order in which they went.
-    gone: VecDeque<(Instant, AppKey, Arc<str>)>,
+    gone: VecDeque<Gone>,
     /// Applications of more creators than are all remembered.
     crowded: BTreeSet<AppKey>,
     /// When this process first had a list of pods,
@@ -182,7 +202,7 @@ impl Exits {
 
     /// This replica leads from now on, after another one or as the first.
     pub(super) fn took_over(&mut self, found: Found, now: Instant) {
-        self.began = Some(Began { at: now, found });
+        self.began = Some(Began { at: now, found, caught_up: None });
     }
 
     /// Notes what a batch brought, all at once.
@@ -220,10 +240,10 @@ impl Exits {
                 // An end that was noted before is over; this one is another, with a grace of its own.
                 self.forget(&ended.app, &uid);
             }
-            self.end(&ended, Left::Stays, now, None, snapshot);
-            if let Some(again) = noting.ended_again.get(&uid) {
+            self.end(&ended, Left::Stays, now, (None, None), snapshot);
+            for again in noting.ended_again.get(&uid).into_iter().flatten() {
                 self.forget(&again.app, &uid);
-                self.end(again, Left::Stays, now, None, snapshot);
+                self.end(again, Left::Stays, now, (None, None), snapshot);
             }
             apps.push(ended.app);
         }
@@ -259,17 +279,22 @@ impl Exits {
     }
 
     fn depart(&mut self, uid: Arc<str>, departed: Departed, now: Now, snapshot: &Snapshot, apps: &mut Vec<AppKey>) {
-        let left = if departed.absence == Absence::NotListed { Left::Vanished } else { Left::Deleted };
-        let Departed { app, executor, missing, .. } = departed;
+        let left = match departed.absence {
+            Absence::NotListed => Left::Vanished,
+            Absence::Unversioned => Left::Unshown,
+            Absence::Deleted | Absence::Unselected => Left::Deleted,
+        };
+        let Departed { app, executor, missing, asked, .. } = departed;
         let was_live = !executor.state.is_final();
         let after = was_live.then(|| executor.version.clone());
         let ended = Ended { app: app.clone(), executor, was_live, after };
-        self.end(&ended, left, now, missing, snapshot);
+        self.end(&ended, left, now, (missing, asked), snapshot);
         if let Some(note) = self.apps.get_mut(&app).and_then(|roll| roll.notes.get_mut(&uid))
             && note.gone.is_none()
         {
             note.gone = Some(now.at);
-            self.gone.push_back((now.at, app.clone(), uid));
+            let as_of = (left != Left::Deleted).then(|| self.newest_list.max(self.position)).flatten();
+            self.gone.push_back(Gone { at: now.at, app: app.clone(), uid, as_of });
         }
         apps.push(app);
     }
@@ -293,7 +318,7 @@ impl Exits {
         ended: &Ended,
         left: Left,
         now: Now,
-        missing: Option<(Timestamp, Duration)>,
+        (missing, asked): (Option<(Timestamp, Duration)>, Option<Instant>),
         snapshot: &Snapshot,
     ) {
         let Ended { app, executor, was_live, after } = ended;
@@ -303,11 +328,13 @@ impl Exits {
             return;
         }
         let driver = DriverAtEnd::of(snapshot, app, executor);
-        // Labelled before we looked: whoever did that has dealt with it, and it is kept only for those who ask.
-        let dealt_with = executor.inactive && !was_live;
         let was_over = !was_live
             && left == Left::Stays
             && executor.first_seen.is_none_or(|seen| self.first_list.is_some_and(|first| seen <= first));
+        // Labelled before we looked: whoever did that has dealt with it, and it is kept only for those who ask. Unless its driver
+        // did that while no replica was there: the mark tells.
+        let labelled_before = executor.inactive && !was_live;
+        let dealt_with = labelled_before && (executor.inactive_by_us || !was_over);
         let mut exit = Exit {
             app: app.clone(),
             executor: executor.clone(),
@@ -318,6 +345,7 @@ impl Exits {
             missing,
             was_over,
             after: after.as_ref().and_then(|version| version.parse().ok()),
+            asked,
             perhaps_told: false,
         };
         // Of one that had ended before we came, only times tell what came first.
@@ -326,7 +354,7 @@ impl Exits {
         }
         roll.notes
             .insert(executor.uid.clone(), Note { since: now.at, cause: exit.cause, is_open: !dealt_with, gone: None });
-        if executor.state == ExecutorPodState::Failed && !dealt_with {
+        if executor.state == ExecutorPodState::Failed && !labelled_before {
             let failures = roll.failures.entry(executor.counts_to()).or_default();
             if failures.len() >= MOST_FAILURES {
                 failures.pop_front();
@@ -474,8 +502,9 @@ impl Exits {
 
     /// Whether an end may have been told before this replica led; `None` for one that was, or that is history.
     fn was_told(&self, since: Instant, exit: &Exit, takeover: Duration) -> Option<bool> {
-        // Our watch may show late what whoever led before has told.
-        let Some(began) = self.began.filter(|began| exit.was_over || since <= self.catches_up(began)) else {
+        // Our watch may show late what whoever led before has told, and a look by name may be answered late.
+        let first = exit.asked.map_or(since, |asked| asked.min(since));
+        let Some(began) = self.began.filter(|began| exit.was_over || first <= self.catches_up(began)) else {
             return Some(false);
         };
         let led_then = self.last_led.is_some_and(|led| since <= led);
@@ -504,17 +533,21 @@ impl Exits {
         Some(changed || before)
     }
 
-    /// Until when the watch may show what whoever led before has told: longer while it has not come as far. After a restore
+    /// Until when ends may be noted that whoever led before has told: a while after the watch has come as far. After a restore
     /// of etcd it never does.
     fn catches_up(&self, began: &Began) -> Instant {
-        let through = began.found.mark.map_or(0, |mark| mark.through);
-        let is_behind = self.position.is_none_or(|position| position < through);
-        began.at + if is_behind { KEPT_UNTOLD } else { CATCHES_UP }
+        began.caught_up.map_or(began.at + KEPT_UNTOLD, |caught_up| caught_up + CATCHES_UP)
     }
 
     /// The watch has shown everything up to here, and its ends are about to be noted.
-    pub(super) fn at(&mut self, position: Option<u64>) {
+    pub(super) fn at(&mut self, position: Option<u64>, now: Instant) {
         self.position = position;
+        if let Some(began) = &mut self.began
+            && began.caught_up.is_none()
+            && position.is_some_and(|position| position >= began.before())
+        {
+            began.caught_up = Some(now);
+        }
     }
 
     /// Up to where every end is told, when the watch had shown everything up to `position` at the last note, and it is not
@@ -571,8 +604,13 @@ impl Exits {
             roll.failures.retain(|creator, _| there.contains(creator));
         }
         for _ in 0..most {
-            let is_due = |(at, ..): &mut (Instant, AppKey, Arc<str>)| now.saturating_duration_since(*at) >= REMEMBERED;
-            let Some((at, app, uid)) = self.gone.pop_front_if(is_due) else { break };
+            let position = self.position;
+            let is_due = |gone: &mut Gone| {
+                let age = now.saturating_duration_since(gone.at);
+                // A late watch has still to show what a look has told.
+                age >= REMEMBERED && (gone.as_of.is_none_or(|as_of| position >= Some(as_of)) || age >= KEPT_UNTOLD)
+            };
+            let Some(Gone { at, app, uid, .. }) = self.gone.pop_front_if(is_due) else { break };
             if let Some(roll) = self.apps.get_mut(&app)
                 && roll.notes.get(&uid).is_some_and(|note| note.gone == Some(at))
             {

@@ -56,7 +56,7 @@ pub(super) fn plan(
     });
     plan.add(crew.creator, hanging);
     let learned = memory.learned(crew.creator).map(|learned| DriverRef { name: learned.name, uid: learned.uid });
-    let last_driver = learned.or_else(|| last_driver(app, crew));
+    let last_driver = learned.or_else(|| last_driver(crew));
     let last_driver = last_driver.as_ref();
     let lifecycle = &whole.policies.lifecycle;
     let view = View { snapshot, key, app, crew, last_driver, exits, lifecycle, now };
@@ -78,9 +78,8 @@ fn own_driver(executors: &Template) -> Option<DriverRef> {
 }
 
 /// A driver's pod of which a uid is known, although nothing was learned before.
-fn last_driver(app: &App, crew: &Crew<'_>) -> Option<DriverRef> {
-    let own = app.drivers.iter().find(|driver| crew.creator == Some(driver.creator));
-    let labelled = own.map(|driver| DriverRef { name: driver.name.clone(), uid: driver.uid.clone() });
+fn last_driver(crew: &Crew<'_>) -> Option<DriverRef> {
+    let labelled = crew.labelled.first().map(|driver| DriverRef { name: driver.name.clone(), uid: driver.uid.clone() });
     labelled.or_else(|| crew.cohorts.iter().find_map(|cohort| own_driver(&cohort.template)))
 }
 
@@ -292,8 +291,7 @@ fn driver_keeps(view: &View<'_>) -> bool {
         Some(conf) => !conf.habits.deletes,
         None => driver.conf_map.is_some(),
     };
-    let own = |driver: &&std::sync::Arc<DriverPod>| view.crew.creator == Some(driver.creator);
     view.crew.driver.pod().is_some_and(|driver| keeps(driver))
-        || view.app.drivers.iter().filter(own).any(|driver| keeps(driver))
+        || view.crew.labelled.iter().any(|driver| keeps(driver))
         || view.crew.roster.is_some_and(|roster| roster.labelled > 0)
 }

@@ -111,8 +111,7 @@ fn rank(named: &Named<'_>, owner: Option<&Owner>) -> (bool, bool, bool, bool) {
 /// The groups that live pods of one crew name.
 fn named_by<'v>(view: &View<'v>, crew: &'v Crew<'v>) -> BTreeMap<GroupKey, Named<'v>> {
     let mut all: BTreeMap<GroupKey, Named<'v>> = BTreeMap::new();
-    let drivers = view.app.drivers.iter().filter(|driver| crew.creator == Some(driver.creator));
-    for driver in drivers.filter(|driver| driver.is_live()) {
+    for driver in crew.labelled.iter().filter(|driver| driver.is_live()) {
         // A scheduler's controllers write group keys onto drivers too: only the one that we would give counts.
         if let Some((key, row)) = group_of(view, &driver.seat)
             && is_of_driver(view, driver, &key.name)

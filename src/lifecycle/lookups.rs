@@ -1,5 +1,5 @@
-//! Objects that are read by name, and how often: each once for all applications that want it, again once a minute, and ever
-//! more rarely where it is absent or cannot be read.
+//! Objects that are read by name, and how often: each once for all applications that want it, again once a minute, or more
+//! rarely where there are very many, and ever more rarely where it is absent or cannot be read.
 //!
 //! Pure: whoever owns this does the reading. A step costs what is due.
 
@@ -25,8 +25,11 @@ const PATIENCE: u32 = 3;
 const SOON_GIVEN_UP: u32 = 9;
 /// And from then on it is looked for this often.
 const RARELY: Duration = Duration::from_secs(600);
-/// The longest pause before an address that no pod has is looked for again.
+/// The longest pause before a pod or an address that is absent is looked for again.
 const RAREST: Duration = Duration::from_secs(3600);
+/// So many objects are read again each minute at most: where there are more, each is read more rarely. A tenant's executors may
+/// name any number of pods.
+const A_MINUTE: usize = 600;
 /// So many other uids make a pod be read again at once, until it was read anyway: a tenant can name any number.
 const MOST_OUTDATED: usize = 4;
 
@@ -163,7 +166,7 @@ impl Lookups {
         self.unsettled.contains_key(app)
     }
 
-    /// What is to be read now, the longest due first, so that nobody's many reads starve the others'.
+    /// What is to be read now, the longest due first.
     pub(super) fn due(&mut self, now: Instant) -> Vec<Read> {
         let mut due = Vec::new();
         while self.queue.in_flight() < AT_ONCE
@@ -178,6 +181,7 @@ impl Lookups {
     /// where no plan waits for one any more.
     pub(super) fn ended(&mut self, read: &Read, outcome: Outcome, now: Instant) -> Vec<AppKey> {
         self.queue.done(read);
+        let many = self.entries.len();
         let Some(entry) = self.entries.get_mut(read) else { return Vec::new() };
         let was_settled = entry.is_settled();
         let first = !entry.answered;
@@ -191,13 +195,15 @@ impl Lookups {
                     entry.outdated_by.clear();
                 }
                 entry.absent = if outcome == Outcome::Absent { entry.absent.saturating_add(1) } else { 0 };
-                match read {
-                    // Most likely the driver is no pod of this namespace, and never will be.
-                    Read::Address(..) if !plant::is(Bug::AddressesNeverRest) => {
-                        REFRESH.saturating_mul(1 << entry.absent.saturating_sub(1).min(8)).min(RAREST)
-                    }
-                    _ => REFRESH,
-                }
+                // Most likely the driver is no pod of this namespace, or was one, and never will be again; an executor that knows
+                // another uid makes it be read at once.
+                let rests = match read {
+                    Read::Address(..) => !plant::is(Bug::AddressesNeverRest),
+                    _ => true,
+                };
+                let refresh = REFRESH.saturating_mul(1 + u32::try_from(many / A_MINUTE).unwrap_or(u32::MAX));
+                let absent = if rests { entry.absent.saturating_sub(1).min(8) } else { 0 };
+                refresh.saturating_mul(1 << absent).min(RAREST.max(refresh))
             }
             Outcome::Awaited | Outcome::Failed => {
                 entry.failures = entry.failures.saturating_add(1);

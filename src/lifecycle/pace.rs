@@ -13,12 +13,14 @@ use crate::signature::Creator;
 use crate::snapshot::Snapshot;
 use crate::spark::ids::AppKey;
 
-/// How many batches of actions are on the way at once.
-const AT_ONCE: usize = 16;
-/// And how many of those of one application.
+/// How many batches of actions on PodGroups are on the way at once, and how many of those of one namespace. Pods wait for them:
+/// they have places of their own, however much is to be cleared up.
+const GROUPS: Places = Places { at_once: 8, of_one_namespace: 6 };
+/// How many other batches are on the way at once, and how many of those of one namespace: a tenant may have any number of
+/// applications.
+const OTHERS: Places = Places { at_once: 16, of_one_namespace: 12 };
+/// How many of all those are of one application.
 const OF_ONE_APP: usize = 4;
-/// And how many of those of one namespace: a tenant may have any number of applications.
-const OF_ONE_NAMESPACE: usize = 12;
 /// How many actions of each kind a batch has: the rest waits until others had their turn, and no kind waits for another.
 const BATCH: usize = 50;
 /// The first pause after a failure; each further one is twice as long, up to [`LONGEST_PAUSE`].
@@ -55,9 +57,34 @@ pub(super) enum Held {
     Acting,
 }
 
+/// How many batches may be on the way.
+#[derive(Clone, Copy, Debug)]
+struct Places {
+    at_once: usize,
+    of_one_namespace: usize,
+}
+
+/// Which places a batch takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lane {
+    Groups,
+    Others,
+}
+
+impl Lane {
+    fn of(actions: &[Action]) -> Lane {
+        if actions.iter().any(is_of_group) { Lane::Groups } else { Lane::Others }
+    }
+}
+
+fn is_of_group(action: &Action) -> bool {
+    matches!(action, Action::CreateGroup { .. } | Action::PatchGroup { .. } | Action::DeleteGroup { .. })
+}
+
 /// Actions that are on the way.
 #[derive(Debug)]
 struct Acting {
+    lane: Lane,
     batch: Vec<Action>,
     /// What comes after, as it was planned last.
     rest: Vec<Action>,
@@ -80,14 +107,10 @@ impl Acting {
 pub(super) struct Pace {
     /// What is on the way.
     acting: BTreeMap<CrewKey, Acting>,
-    /// How many of those are of which namespace.
-    of_namespace: HashMap<Arc<str>, usize>,
     /// What was planned and has no place yet.
     planned: BTreeMap<CrewKey, Planned>,
-    /// Namespaces with something planned, and then their applications, in turn: whoever plans again and again, or has a
-    /// thousand applications, is not before others.
-    turns: VecDeque<Arc<str>>,
-    ready: HashMap<Arc<str>, Ready>,
+    groups: Line,
+    others: Line,
     failures: BTreeMap<CrewKey, Pause>,
     writes: BTreeMap<CrewKey, Pause>,
     /// When each of those may be forgotten.
@@ -99,6 +122,18 @@ struct Planned {
     actions: Vec<Action>,
     wrote: bool,
     budget: usize,
+}
+
+/// Who waits for a place.
+#[derive(Debug, Default)]
+struct Line {
+    /// Namespaces with something planned, and then their applications, in turn: whoever plans again and again, or has a
+    /// thousand applications, is not before others.
+    turns: VecDeque<Arc<str>>,
+    ready: HashMap<Arc<str>, Ready>,
+    /// How many batches are on the way, and of which namespace.
+    acting: usize,
+    of_namespace: HashMap<Arc<str>, usize>,
 }
 
 /// What is planned in a namespace.
@@ -172,74 +207,96 @@ impl Pace {
                 continue;
             }
             match self.planned.get_mut(&key) {
-                Some(planned) => planned.actions = actions,
-                None => {
+                Some(planned) if Lane::of(&planned.actions) == Lane::of(&actions) => planned.actions = actions,
+                before => {
+                    let wrote = before.is_some_and(|planned| planned.wrote);
+                    self.step_out(&key);
                     let budget = actions.len().div_ceil(BATCH);
-                    self.planned.insert(key.clone(), Planned { actions, wrote: false, budget });
-                    self.line_up(key);
+                    self.line_up(key, Planned { actions, wrote, budget });
                 }
             }
         }
         again
     }
 
+    fn line(&mut self, lane: Lane) -> (&mut Line, Places) {
+        match lane {
+            Lane::Groups => (&mut self.groups, GROUPS),
+            Lane::Others => (&mut self.others, OTHERS),
+        }
+    }
+
     /// Puts a crew at the end of its application's, and that at the end of its namespace's.
-    fn line_up(&mut self, key: CrewKey) {
+    fn line_up(&mut self, key: CrewKey, planned: Planned) {
+        let (line, _) = self.line(Lane::of(&planned.actions));
         let namespace: Arc<str> = key.app.namespace().into();
-        let ready = self.ready.entry(namespace.clone()).or_insert_with(|| {
-            self.turns.push_back(namespace);
+        let ready = line.ready.entry(namespace.clone()).or_insert_with(|| {
+            line.turns.push_back(namespace);
             Ready::default()
         });
         let crews = ready.crews.entry(key.app.clone()).or_insert_with(|| {
             ready.turns.push_back(key.app.clone());
             VecDeque::new()
         });
-        crews.push_back(key);
+        crews.push_back(key.clone());
+        self.planned.insert(key, planned);
     }
 
-    /// Takes a crew out of the line.
+    /// Takes a crew out of its line.
     fn step_out(&mut self, key: &CrewKey) {
-        let ready = self.ready.get_mut(key.app.namespace());
-        if let Some(crews) = ready.and_then(|ready| ready.crews.get_mut(&key.app)) {
-            crews.retain(|waiting| waiting != key);
+        for line in [&mut self.groups, &mut self.others] {
+            let ready = line.ready.get_mut(key.app.namespace());
+            if let Some(crews) = ready.and_then(|ready| ready.crews.get_mut(&key.app)) {
+                crews.retain(|waiting| waiting != key);
+            }
         }
     }
 
     /// What begins now: namespaces in turn, and in each its applications in turn; neither takes all places.
     pub(super) fn begin(&mut self) -> Vec<(CrewKey, Vec<Action>)> {
         let mut begun = Vec::new();
-        // Namespaces that cannot begin anything now: all their applications that have something planned are at their limit.
-        let mut passed = 0;
-        while self.acting.len() < AT_ONCE
-            && passed < self.turns.len()
-            && let Some(namespace) = self.turns.pop_front()
-        {
-            match self.next_of(&namespace) {
-                Some(key) => {
-                    passed = 0;
-                    begun.extend(self.start(key, &namespace));
+        for lane in [Lane::Groups, Lane::Others] {
+            let (line, places) = self.line(lane);
+            let mut line = std::mem::take(line);
+            // Namespaces that cannot begin anything now: all their applications that have something planned are at their limit.
+            let mut passed = 0;
+            while line.acting < places.at_once
+                && passed < line.turns.len()
+                && let Some(namespace) = line.turns.pop_front()
+            {
+                match self.next_of(&mut line, lane, places, &namespace) {
+                    Some(key) => {
+                        passed = 0;
+                        if let Some(batch) = self.start(key, lane) {
+                            line.acting += 1;
+                            *line.of_namespace.entry(namespace.clone()).or_default() += 1;
+                            begun.push(batch);
+                        }
+                    }
+                    None => passed += 1,
                 }
-                None => passed += 1,
+                if line.ready.get(&namespace).is_some_and(|ready| ready.turns.is_empty()) {
+                    line.ready.remove(&namespace);
+                } else {
+                    line.turns.push_back(namespace);
+                }
             }
-            if self.ready.get(&namespace).is_some_and(|ready| ready.turns.is_empty()) {
-                self.ready.remove(&namespace);
-            } else {
-                self.turns.push_back(namespace);
-            }
+            *self.line(lane).0 = line;
         }
         begun
     }
 
     /// The crew of a namespace whose turn it is.
-    fn next_of(&mut self, namespace: &Arc<str>) -> Option<CrewKey> {
-        if self.of_namespace.get(namespace).is_some_and(|acting| *acting >= OF_ONE_NAMESPACE) {
+    fn next_of(&self, line: &mut Line, lane: Lane, places: Places, namespace: &Arc<str>) -> Option<CrewKey> {
+        if line.of_namespace.get(namespace).is_some_and(|acting| *acting >= places.of_one_namespace) {
             return None;
         }
-        let ready = self.ready.get_mut(namespace)?;
+        let ready = line.ready.get_mut(namespace)?;
         // An application at its limit is passed over; of those there are no more than there are places.
         for _ in 0..ready.turns.len() {
             let app = ready.turns.pop_front()?;
-            let acting = self.acting.range(first(&app)..).take_while(|(key, _)| key.app == app).count();
+            let acting = self.acting.range(first(&app)..).take_while(|(key, _)| key.app == app);
+            let acting = acting.filter(|(_, acting)| acting.lane == lane).count();
             let crews = ready.crews.get_mut(&app)?;
             // Some were planned again since, with nothing to do.
             while crews.front().is_some_and(|key| !self.planned.contains_key(key)) {
@@ -258,17 +315,20 @@ impl Pace {
         None
     }
 
-    fn start(&mut self, key: CrewKey, namespace: &Arc<str>) -> Option<(CrewKey, Vec<Action>)> {
+    /// Begins a batch: of actions on PodGroups alone, or of the others.
+    fn start(&mut self, key: CrewKey, lane: Lane) -> Option<(CrewKey, Vec<Action>)> {
         let Planned { actions, wrote, budget } = self.planned.remove(&key)?;
         let mut of_kind: HashMap<&'static str, usize> = HashMap::new();
         let (actions, rest): (Vec<Action>, Vec<Action>) = actions.into_iter().partition(|action| {
             let count = of_kind.entry(action.name()).or_default();
             *count += 1;
-            *count <= BATCH
+            *count <= BATCH && (lane == Lane::Others || is_of_group(action))
         });
-        let acting = Acting { batch: actions.clone(), rest, budget: budget.saturating_sub(1), wrote, again: false };
+        // What the other lane is for is no further part of this batch's kind.
+        let is_last = lane == Lane::Others || rest.iter().any(is_of_group);
+        let budget = if is_last { budget.saturating_sub(1) } else { budget.max(1) };
+        let acting = Acting { lane, batch: actions.clone(), rest, budget, wrote, again: false };
         self.acting.insert(key.clone(), acting);
-        *self.of_namespace.entry(namespace.clone()).or_default() += 1;
         Some((key, actions))
     }
 
@@ -280,11 +340,13 @@ impl Pace {
 
     /// A batch was done, or a part of it failed. Returns when its application is to be planned again, if it is.
     pub(super) fn done(&mut self, key: &CrewKey, failed: bool, wrote: bool, now: Instant) -> Option<Instant> {
-        let Acting { rest, budget, wrote: wrote_before, mut again, .. } = self.acting.remove(key)?;
-        if let Some(count) = self.of_namespace.get_mut(key.app.namespace()) {
+        let Acting { lane, rest, budget, wrote: wrote_before, mut again, .. } = self.acting.remove(key)?;
+        let (line, _) = self.line(lane);
+        line.acting -= 1;
+        if let Some(count) = line.of_namespace.get_mut(key.app.namespace()) {
             *count -= 1;
             if *count == 0 {
-                self.of_namespace.remove(key.app.namespace());
+                line.of_namespace.remove(key.app.namespace());
             }
         }
         let wrote = wrote || wrote_before;
@@ -296,9 +358,14 @@ impl Pace {
         } else {
             self.failures.remove(key);
         }
+        // The rest is none of the groups' business, and goes on however often those are written.
+        let is_other = lane == Lane::Groups && !rest.iter().any(is_of_group);
+        if is_other && wrote {
+            self.slow_down(key, now);
+        }
+        let wrote = wrote && !is_other;
         if !rest.is_empty() && !failed && budget > 0 {
-            self.planned.insert(key.clone(), Planned { actions: rest, wrote, budget });
-            self.line_up(key.clone());
+            self.line_up(key.clone(), Planned { actions: rest, wrote, budget });
             return None;
         }
         again |= !rest.is_empty();
@@ -333,8 +400,10 @@ impl Pace {
     /// Another replica leads: nothing is to be done any more.
     pub(super) fn give_up(&mut self) {
         self.planned.clear();
-        self.ready.clear();
-        self.turns.clear();
+        for line in [&mut self.groups, &mut self.others] {
+            line.ready.clear();
+            line.turns.clear();
+        }
         for acting in self.acting.values_mut() {
             acting.rest.clear();
         }
@@ -402,7 +471,7 @@ mod tests {
             }
         }
         assert_eq!(seen.len(), 100);
-        assert!(pace.begin().is_empty() && pace.turns.is_empty() && pace.ready.is_empty());
+        assert!(pace.begin().is_empty() && pace.others.turns.is_empty() && pace.others.ready.is_empty());
     }
 
     #[test]
@@ -425,7 +494,7 @@ mod tests {
         for n in 0..20 {
             pace.plan(&app(&format!("a{n}")), says(1), now);
         }
-        assert_eq!(pace.begin().len(), OF_ONE_NAMESPACE);
+        assert_eq!(pace.begin().len(), OTHERS.of_one_namespace);
         pace.plan(&AppKey::new("other", "z"), says(1), now);
         assert_eq!(pace.begin().len(), 1);
     }
@@ -482,11 +551,11 @@ mod tests {
     fn a_long_plan_lets_others_in_between_and_is_no_ones_undoing() {
         let now = clock::instant();
         let mut pace = Pace::default();
-        for n in 0..OF_ONE_NAMESPACE {
+        for n in 0..OTHERS.of_one_namespace {
             pace.plan(&app(&format!("a{n}")), long(1500), now);
         }
         let mut begun = pace.begin();
-        assert!(begun.len() == OF_ONE_NAMESPACE && begun.iter().all(|(_, actions)| actions.len() == BATCH));
+        assert!(begun.len() == OTHERS.of_one_namespace && begun.iter().all(|(_, actions)| actions.len() == BATCH));
         pace.plan(&app("z"), says(1), now);
         assert!(pace.begin().is_empty(), "the namespace has all its places");
         assert_eq!(pace.done(&begun.pop().unwrap().0, false, true, now), None);
@@ -515,7 +584,7 @@ mod tests {
         pace.done(&key, false, true, now);
         assert!(pace.begin().is_empty());
         // Somebody who wants something now and then is in the line once.
-        for n in 0..OF_ONE_NAMESPACE {
+        for n in 0..OTHERS.of_one_namespace {
             pace.plan(&app(&format!("b{n}")), says(1), now);
         }
         pace.begin();
@@ -523,7 +592,7 @@ mod tests {
             pace.plan(&app("a"), says(1), now);
             pace.plan(&app("a"), says(0), now);
         }
-        let waiting: usize = pace.ready.values().flat_map(|ready| ready.crews.values()).map(VecDeque::len).sum();
+        let waiting: usize = pace.others.ready.values().flat_map(|ready| ready.crews.values()).map(VecDeque::len).sum();
         assert!(waiting <= 1, "{waiting}");
     }
 
@@ -546,5 +615,47 @@ mod tests {
         assert_eq!(pause(1), PAUSE);
         assert_eq!(pause(3), PAUSE * 4);
         assert_eq!(pause(u32::MAX), LONGEST_PAUSE);
+    }
+
+    /// A plan that patches the group of one creator, and says something, so often.
+    fn patches(says: usize) -> Plan {
+        let mut plan = Plan::default();
+        let api = &crate::gang::GangScheduler::of_kind("volcano").unwrap().apis[0];
+        let key = crate::snapshot::GroupKey { namespace: "default".into(), name: "g".into(), scheduler: "volcano" };
+        let patch = serde_json::json!({});
+        let group = Action::PatchGroup {
+            key,
+            api,
+            uid: "g".into(),
+            version: "1".into(),
+            patch,
+            reason: Some(Reason::GangLowered),
+        };
+        plan.add(creator(0), [group]);
+        for n in 0..says {
+            let pod = PodKey::new("default", &format!("p-{n}"));
+            let (reason, message) = (Reason::GangSizeUnknown, String::new());
+            plan.add(creator(0), [Action::Tell(Told { pod, uid: "u".into(), reason, message })]);
+        }
+        plan
+    }
+
+    #[test]
+    fn groups_wait_for_no_clearing_up() {
+        let now = clock::instant();
+        let mut pace = Pace::default();
+        for n in 0..1000 {
+            pace.plan(&AppKey::new(&format!("ns-{}", n % 4), &format!("old-{n}")), says(1), now);
+        }
+        assert_eq!(pace.begin().len(), OTHERS.at_once);
+        pace.plan(&app("new"), patches(2), now);
+        let begun = pace.begin();
+        assert!(begun.len() == 1 && begun[0].0.app == app("new"), "{begun:?}");
+        assert!(begun[0].1.len() == 1 && is_of_group(&begun[0].1[0]), "the rest has no place of theirs");
+        pace.done(&begun[0].0, false, true, now);
+        assert!(pace.begin().is_empty());
+        // The rest comes in its turn.
+        pace.plan(&app("new"), patches(0), now);
+        assert_eq!(pace.begin().len(), 1, "another change of the group goes before it again");
     }
 }

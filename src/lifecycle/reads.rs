@@ -25,6 +25,8 @@ pub enum Read {
     Conf(PodKey, Arc<str>, Arc<str>),
     /// A labelled pod, of which the watch and a list say different things.
     Labelled(PodKey),
+    /// All pods of a namespace, whatever their labels: very many executors are in no list any more.
+    All(Arc<str>),
 }
 
 /// What an application's plan would like to know and the snapshot does not have. `learned` are the names of its drivers'

@@ -1,4 +1,5 @@
-//! What went a moment ago: an event or an answer may come after the end of what it is about, and brings nothing back.
+//! What is not in the picture for a reason: what went a moment ago, of which an event or an answer may still come and brings
+//! nothing back, and what cannot be in it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -16,7 +17,12 @@ pub(super) struct Tombstones {
     /// Pods that left a watch by label, at this version, and may be there, and may come back.
     left_now: BTreeMap<u64, SmolStr>,
     left_before: BTreeMap<u64, SmolStr>,
+    /// Pods that match the watch's selector and are no drivers or executors, or cannot be read. Polls have them too.
+    strange: BTreeSet<u64>,
 }
+
+/// So many strange pods are remembered. Beyond that they make the watch start again, as rarely as it does.
+const MOST_STRANGE: usize = 65_536;
 
 impl Tombstones {
     /// What has this uid is gone.
@@ -46,9 +52,29 @@ impl Tombstones {
         self.has(uid) || self.left(uid).is_some_and(|left| is_newer(left, version))
     }
 
-    /// Whether what has this uid was shown to go or to leave a moment ago: a list may still have it.
+    /// Whether what has this uid was shown, and the picture does not have it: it went or left a moment ago, and a list may still
+    /// have it, or it is nothing for the picture.
     pub(super) fn was_shown(&self, uid: &str) -> bool {
-        self.has(uid) || self.left(uid).is_some()
+        self.has(uid) || self.left(uid).is_some() || self.strange.contains(&hash(uid))
+    }
+
+    /// What has this uid was shown, and is nothing for the picture.
+    pub(super) fn is_strange(&mut self, uid: &str) {
+        if self.strange.len() < MOST_STRANGE {
+            self.strange.insert(hash(uid));
+        }
+    }
+
+    /// What has this uid is in the picture.
+    pub(super) fn is_known(&mut self, uid: &str) {
+        if !self.strange.is_empty() {
+            self.strange.remove(&hash(uid));
+        }
+    }
+
+    /// A new list shows all that there are.
+    pub(super) fn listed(&mut self) {
+        self.strange.clear();
     }
 
     /// Forgets what went before the last sweep.

@@ -6,7 +6,7 @@ use super::action::Action;
 use super::exit::Exit;
 use super::pace::CrewKey;
 use super::reads::Read;
-use crate::snapshot::{Conf, DriverPod, Sighting};
+use crate::snapshot::{Conf, DriverPod, Listed, Sighting};
 
 /// What is fixed for the life of the process.
 #[derive(Clone, Copy, Debug)]
@@ -48,6 +48,8 @@ pub enum Answer {
     Pod(DriverPod),
     /// What the driver's ConfigMap says.
     Conf(Conf),
+    /// All pods of that namespace.
+    All(Listed),
     /// The API server knows no such object.
     Absent,
     /// It could not be read; try again.

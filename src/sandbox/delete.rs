@@ -135,7 +135,7 @@ pub(super) async fn delete(
     let waits = grace > 0
         || !list(&marked, &["metadata", "finalizers"]).is_empty()
         || (resource.is("", "namespaces") && !list(&marked, &["spec", "finalizers"]).is_empty());
-    if !waits {
+    if !waits && !resource.is_pods() {
         finish(api, resource, found)?;
         return Ok(Some(old));
     }
@@ -148,6 +148,12 @@ pub(super) async fn delete(
         if let Some(generation) = at(&marked, &["metadata", "generation"]).and_then(Value::as_i64) {
             set(&mut marked, &["metadata", "generation"], generation + 1);
         }
+    }
+    if !waits {
+        // A pod that goes at once is marked all the same, and a watch shows both writes.
+        let stored = api.store.replace(resource, found, marked)?;
+        finish(api, resource, &stored)?;
+        return Ok(Some(present(resource, &stored)));
     }
     if resource.is("", "namespaces") {
         set(&mut marked, &["status", "phase"], "Terminating");

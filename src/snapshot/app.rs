@@ -30,7 +30,8 @@ const TEMPLATES: usize = 16;
 /// An application.
 #[derive(Clone, Debug, Default)]
 pub struct App {
-    /// Pods labelled as its driver. Normally one; two while an application of the same selector is submitted again.
+    /// Pods labelled as its driver, by their names. Normally one; two while an application of the same selector is submitted
+    /// again.
     pub drivers: Vec<Arc<DriverPod>>,
     /// Its executors, finished ones too as long as their pods exist.
     executors: OrdMap<ExecutorKey, Arc<Executor>>,
@@ -96,7 +97,8 @@ impl App {
 
     /// The labelled driver pod of that name.
     pub fn driver(&self, name: &str) -> Option<&Arc<DriverPod>> {
-        self.drivers.iter().find(|driver| &*driver.name == name)
+        let at = self.drivers.binary_search_by(|driver| (*driver.name).cmp(name)).ok()?;
+        self.drivers.get(at)
     }
 
     /// The labelled driver that still drives: not ended, not on its way out, the running one first.

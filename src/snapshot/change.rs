@@ -3,7 +3,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::num::NonZeroU64;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use smol_str::SmolStr;
@@ -127,11 +127,20 @@ pub struct Ended {
 pub enum Absence {
     /// The watch showed its deletion.
     Deleted,
-    /// The watch showed that it left the watched pods. It was not asked to go: its labels may have changed, or somebody
-    /// deleted it by force.
+    /// The watch showed that it left the watched pods, without a deletionTimestamp: its labels have changed. A read by name makes
+    /// sure.
     Unselected,
     /// A list does not have it.
     NotListed,
+    /// Another pod has its name, or its deletion cannot be read: it is gone for certain, and nobody knows as of which version.
+    Unversioned,
+}
+
+impl Absence {
+    /// Whether the pod is gone for certain.
+    pub fn is_certain(self) -> bool {
+        matches!(self, Absence::Deleted | Absence::Unversioned)
+    }
 }
 
 /// An executor whose pod is gone.
@@ -145,11 +154,13 @@ pub struct Departed {
     pub absence: Absence,
     /// For one that a poll did not have: when that was read, and how long an executor must be there to count as missing.
     pub missing: Option<(Timestamp, Duration)>,
+    /// Since when it has been in question; the answer may be long in coming.
+    pub asked: Option<Instant>,
 }
 
 impl Departed {
     fn of(app: &AppKey, executor: Arc<Executor>, absence: Absence) -> Departed {
-        Departed { app: app.clone(), executor, absence, missing: None }
+        Departed { app: app.clone(), executor, absence, missing: None, asked: None }
     }
 }
 
@@ -184,11 +195,11 @@ impl Snapshot {
     pub fn apply(&mut self, change: Change) -> Effect {
         match change {
             Change::Pod(sighting) => self.see(sighting),
-            Change::PodGone(key, uid) => self.lose(&key, &uid),
+            Change::PodGone(key, uid) => self.lose(&key, &uid, Absence::Unversioned),
             Change::PodDeleted(sighting) => {
                 let (key, uid) = (sighting.key(), sighting.uid().clone());
                 let Effect { touched, ended, revived, departed } = self.see(sighting);
-                let mut effect = self.lose(&key, &uid);
+                let mut effect = self.lose(&key, &uid, Absence::Deleted);
                 for departed in effect.departed.iter_mut().filter(|departed| may_be_there(&departed.executor)) {
                     departed.absence = Absence::Unselected;
                 }
@@ -334,11 +345,22 @@ impl Snapshot {
         match sighting {
             Sighting::Driver(app, driver) => self.see_driver(app, driver),
             Sighting::Executor(app, executor) => self.see_executor(app, executor),
-            // A label was taken off: the pod is none of ours any more.
-            Sighting::Other(key, _) => {
-                self.remove(key.namespace(), key.name()).map_or_else(Effect::default, |(app, _)| vec![app].into())
-            }
+            Sighting::Other(key, pod) => self.see_other(&key, &pod),
         }
+    }
+
+    /// A pod is none of ours: a label was taken off, or another has the name. Not if the watch has shown something newer, as
+    /// when the label is back before the answer to a look is.
+    fn see_other(&mut self, key: &PodKey, pod: &DriverPod) -> Effect {
+        let (namespace, name) = (key.namespace(), key.name());
+        let Some((_, known)) = self.labelled(namespace, name) else { return Effect::default() };
+        if is_newer(known.version(), &pod.version) {
+            return Effect::default();
+        }
+        let is_another = **known.uid() != *pod.uid;
+        let Some((app, executor)) = self.remove(namespace, name) else { return Effect::default() };
+        let departed = executor.filter(|_| is_another).map(|gone| Departed::of(&app, gone, Absence::Unversioned));
+        Effect { touched: vec![app], departed: departed.into_iter().collect(), ..Effect::default() }
     }
 
     fn see_driver(&mut self, app: AppKey, mut driver: DriverPod) -> Effect {
@@ -354,7 +376,7 @@ impl Snapshot {
         if self.places.get(&at).is_some_and(|old| *old != place)
             && let Some((old, executor)) = self.remove(app.namespace(), &driver.name)
         {
-            effect.departed.extend(executor.map(|executor| Departed::of(&old, executor, Absence::Deleted)));
+            effect.departed.extend(executor.map(|executor| Departed::of(&old, executor, Absence::Unversioned)));
             effect.touched.extend(Some(old).filter(|old| *old != app));
         }
         self.unfollow_named(app.namespace(), &driver.name);
@@ -362,9 +384,10 @@ impl Snapshot {
         self.forget(app.namespace(), old, Some(&driver.uid));
         self.keep_address(app.namespace(), &driver);
         let drivers = &mut self.app_mut(&app).drivers;
-        drivers.retain(|known| known.name != driver.name);
-        drivers.push(Arc::new(driver));
-        drivers.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        match drivers.binary_search_by(|known| known.name.cmp(&driver.name)) {
+            Ok(at) => drivers.splice(at..=at, [Arc::new(driver)]).for_each(drop),
+            Err(at) => drivers.insert(at, Arc::new(driver)),
+        }
         self.places.insert(at, place);
         effect
     }
@@ -401,7 +424,7 @@ impl Snapshot {
         // Another pod of the same name: the one before is gone, whether anybody told or not.
         effect
             .departed
-            .extend(before.zip(old.as_ref()).map(|(gone, old)| Departed::of(&old.app, gone, Absence::Deleted)));
+            .extend(before.zip(old.as_ref()).map(|(gone, old)| Departed::of(&old.app, gone, Absence::Unversioned)));
         if moved {
             effect
                 .touched
@@ -467,7 +490,7 @@ impl Snapshot {
         }
     }
 
-    fn lose(&mut self, key: &PodKey, uid: &str) -> Effect {
+    fn lose(&mut self, key: &PodKey, uid: &str, absence: Absence) -> Effect {
         let (namespace, name) = (key.namespace(), key.name());
         let is_another = |(_, pod): (&AppKey, Labelled<'_>)| **pod.uid() != *uid;
         if self.labelled(namespace, name).is_none_or(is_another) {
@@ -479,7 +502,7 @@ impl Snapshot {
         if is_driver && self.apps.get(&app).is_some_and(|app| !app.executors().is_empty()) {
             self.followed.insert(key.clone(), Followed::Absent);
         }
-        let departed = executor.map(|executor| Departed::of(&app, executor, Absence::Deleted));
+        let departed = executor.map(|executor| Departed::of(&app, executor, absence));
         Effect { touched: vec![app], departed: departed.into_iter().collect(), ..Effect::default() }
     }
 
@@ -639,8 +662,8 @@ impl Snapshot {
 }
 
 /// Whether a pod that left a watch by label may still exist, by its last state: the API server reports the removal of a label
-/// as a deletion. The deletion of a pod that has a node sets deletionTimestamp first, unless it is forced; a pod without a node
-/// is removed at once, and the event does not say which of the two happened.
+/// as a deletion. One that is deleted has a deletionTimestamp, also if it goes at once (forced, ended, or without a node): the API
+/// server writes it first (`Store.Delete` and `BeforeDelete` in `k8s.io/apiserver/pkg/registry`).
 pub(crate) fn may_be_there(executor: &Executor) -> bool {
     executor.state.is_live() && !executor.deleting && !plant::is(Bug::UnlabelledIsDeleted)
 }

@@ -15,7 +15,7 @@ use indexmap::{IndexMap, IndexSet};
 use jiff::Timestamp;
 use smol_str::SmolStr;
 
-use super::change::{Absence, Change, Departed, Effect, Ended};
+use super::change::{Change, Departed, Effect, Ended};
 use super::facts::Executor;
 use super::{Replaced, Snapshot};
 use crate::plant::{self, Bug};
@@ -32,8 +32,8 @@ pub struct Batch {
     pub touched: IndexSet<AppKey>,
     /// Executors, by uid, as they were when they were first seen in a final state.
     pub ended: IndexMap<Arc<str>, Ended>,
-    /// The newest end of those that ended, ran again, and ended again since, by uid.
-    pub ended_again: IndexMap<Arc<str>, Ended>,
+    /// The further ends of those that ended, ran again, and ended again since, by uid, in their order.
+    pub ended_again: IndexMap<Arc<str>, Vec<Ended>>,
     /// Executors, by uid, that run again after a final state.
     pub revived: IndexMap<Arc<str>, (AppKey, Arc<Executor>)>,
     /// Executors, by uid, whose pods are gone.
@@ -52,7 +52,7 @@ impl Batch {
         for ended in effect.ended.iter().filter(|_| !plant::is(Bug::EndLostInBatch)) {
             let uid = &ended.executor.uid;
             if self.ended.contains_key(uid) && self.revived.contains_key(uid) {
-                self.ended_again.insert(uid.clone(), ended.clone());
+                self.ended_again.entry(uid.clone()).or_default().push(ended.clone());
             } else {
                 self.ended.entry(uid.clone()).or_insert_with(|| ended.clone());
             }
@@ -143,7 +143,7 @@ impl Store {
             }
         }
         let (unsure, sure) =
-            std::mem::take(&mut effect.departed).into_iter().partition(|departed| departed.absence != Absence::Deleted);
+            std::mem::take(&mut effect.departed).into_iter().partition(|departed| !departed.absence.is_certain());
         effect.departed = sure;
         self.tell(&effect);
         unsure
@@ -223,13 +223,15 @@ impl Store {
         before.touched.extend(later.touched);
         for (uid, end) in later.ended {
             if before.ended.contains_key(&uid) {
-                before.ended_again.insert(uid, end);
+                before.ended_again.entry(uid).or_default().push(end);
             } else {
                 before.ended.insert(uid, end);
             }
         }
         before.revived.extend(later.revived);
-        before.ended_again.extend(later.ended_again);
+        for (uid, ends) in later.ended_again {
+            before.ended_again.entry(uid).or_default().extend(ends);
+        }
         before.departed.extend(later.departed);
     }
 

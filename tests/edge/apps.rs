@@ -422,6 +422,12 @@ impl World {
         let Some(App { namespace, .. }) = self.apps.get(number).cloned() else { return };
         let name = format!("forged-{}", self.next_executor);
         self.next_executor += 1;
+        if self.rng.once_in(2) {
+            // The watch's selector has it, and it is no executor of anything.
+            self.create(namespace, pod(&name).namespace(namespace).executor_of("", number as u32)).await;
+            self.note(format!("{name} is an executor of nothing"));
+            return;
+        }
         let forged = pod(&name).namespace(namespace).spec("nodeName", "node-1").driver_of(&selector(number));
         self.create(namespace, forged).await;
         self.status(namespace, &name, json!({"phase": "Running", "podIP": "10.9.9.9"})).await;

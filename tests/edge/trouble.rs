@@ -28,7 +28,9 @@ impl World {
 
     pub fn be_late(&mut self) {
         let Some(one) = self.some() else { return };
-        let (late, until) = (1 + self.rng.below(20), Instant::now() + Duration::from_secs(5 + self.rng.below(60)));
+        // Now and then longer than a new leader's caution lasts.
+        let most = if self.rng.once_in(4) { 120 } else { 20 };
+        let (late, until) = (1 + self.rng.below(most), Instant::now() + Duration::from_secs(5 + self.rng.below(60)));
         let line = self.replicas[&one].line.clone();
         self.disturb(until + Duration::from_secs(late));
         line.set_late(Duration::from_secs(late));

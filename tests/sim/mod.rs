@@ -91,6 +91,8 @@ pub struct Sim {
     excused: BTreeSet<String>,
     /// When the API server was away.
     pub(crate) outages: Vec<(Duration, Duration)>,
+    /// When replicas stood still.
+    pub(crate) pauses: Vec<(Duration, Duration)>,
     last_write: Duration,
     pub trace: Option<Vec<String>>,
 }
@@ -117,6 +119,7 @@ impl Sim {
             told: BTreeMap::new(),
             excused: BTreeSet::new(),
             outages: Vec::new(),
+            pauses: Vec::new(),
             last_write: Duration::ZERO,
             trace: traced.then(Vec::new),
         };
@@ -243,9 +246,15 @@ impl Sim {
         let ended = pod.ended.unwrap_or(self.now);
         let out = self.outages.iter().filter(|(_, to)| *to > ended).map(|(from, to)| *to - (*from).max(ended));
         let age = self.now.saturating_sub(ended).saturating_sub(out.sum());
+        // Who stands still notices late that the API server is away.
+        let overlap = |(from, to): &(Duration, Duration)| {
+            let both = self.outages.iter().map(|(begin, end)| (*to.min(end)).saturating_sub(*from.max(begin)));
+            both.max().unwrap_or_default()
+        };
+        let late = self.pauses.iter().map(overlap).max().unwrap_or_default();
         match lives {
             None => return self.violate("nothing is done where nothing is known of the driver", who),
-            Some(true) if age + Duration::from_millis(1) < app.grace() => {
+            Some(true) if age + late + Duration::from_millis(1) < app.grace() => {
                 return self.violate("the driver goes first", format!("{who} after {age:?} of {:?}", app.grace()));
             }
             Some(_) => {}
@@ -256,7 +265,9 @@ impl Sim {
             }
             // One that lost its driver is no failure of its own.
             let lost_driver = app.driver_gone.is_some_and(|gone| ended + Duration::from_secs(60) >= gone);
-            if pod.code == Some(1) && !lost_driver && age + Duration::from_millis(1) < KEEP_FAILED {
+            // For people outages do not matter.
+            let kept = self.now.saturating_sub(ended) + Duration::from_millis(1);
+            if pod.code == Some(1) && !lost_driver && kept < KEEP_FAILED {
                 return self.violate("failures are kept for people", who);
             }
             if self.policies.lifecycle.finished != Finished::Delete {

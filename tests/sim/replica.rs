@@ -8,7 +8,7 @@ use jiff::SignedDuration;
 use spark_usher::lifecycle::election::{Held, Observed, Step, may_act_until, step};
 use spark_usher::lifecycle::mark::{Found, Mark};
 use spark_usher::lifecycle::{Action, Answer, CrewKey, Desk, Finish, Polled, Read, Settings, Standing};
-use spark_usher::snapshot::{Change, Conf, Replaced, ServedApis, Sighting};
+use spark_usher::snapshot::{Change, Conf, Listed, Replaced, ServedApis, Sighting};
 use spark_usher::spark::conf::AppConf;
 use spark_usher::spark::ids::{PodKey, is_newer};
 
@@ -189,6 +189,8 @@ impl Sim {
 
     fn rewatch(&mut self, number: usize) {
         self.replicas[number].stream += 1;
+        // A watch begins where its list ended, and shows nothing before.
+        self.replicas[number].position = 0;
         let stream = self.replicas[number].stream;
         let wait = self.trip();
         self.send(number, wait, Request::List(stream));
@@ -423,6 +425,7 @@ impl Sim {
                     let how_long = self.rng.millis(1000, 10_000);
                     self.say(|| format!("r{number} is paused for {how_long:?}"));
                     self.replicas[number].paused_until = self.now + how_long;
+                    self.pauses.push((self.now, self.now + how_long));
                 }
                 let (wait, began) = (self.trip(), self.instant());
                 self.send(number, wait, Request::LeaseRead(began));
@@ -473,6 +476,12 @@ impl Sim {
                 Answer::Conf(Conf::Known(AppConf::parse(&self.apps[number].conf()).into()))
             }
             Read::Address(..) => Answer::Absent,
+            Read::All(_) => {
+                let mut all = Listed::default();
+                self.truth.pods.values().for_each(|pod| all.insert(NAMESPACE, &pod.name, &pod.uid));
+                all.seal();
+                Answer::All(all)
+            }
         }
     }
 

@@ -9,7 +9,7 @@ use spark_usher::lifecycle::{Action, Answer, Desk, Now, Read, Settings, Standing
 use spark_usher::policy::{Finished, Lifecycle, Policies};
 use spark_usher::reason::Reason;
 use spark_usher::signature::Creator;
-use spark_usher::snapshot::{Change, Conf, Replaced, ServedApis};
+use spark_usher::snapshot::{Change, Conf, Listed, Replaced, ServedApis};
 use spark_usher::spark::conf::AppConf;
 use spark_usher::spark::ids::PodKey;
 
@@ -21,6 +21,10 @@ pub struct Office {
     pub since: Duration,
     pub policies: Policies,
     pub standing: Standing,
+    /// Executors, by name and uid, whose labels were taken off: only a list of all pods has them.
+    pub unlabelled: Vec<(String, String)>,
+    /// How often all pods of a namespace were listed.
+    pub lists: usize,
 }
 
 impl Office {
@@ -29,7 +33,8 @@ impl Office {
         let policies = Policies::default().with_lifecycle(lifecycle);
         let at = Instant::now();
         let desk = Desk::new(at, Settings::default());
-        let mut office = Office { desk, at, since: Duration::ZERO, policies, standing: Standing::Leading };
+        let (since, standing) = (Duration::ZERO, Standing::Leading);
+        let mut office = Office { desk, at, since, policies, standing, unlabelled: Vec::new(), lists: 0 };
         office.apply(Change::Apis(ServedApis::default()));
         office.apply(Change::Replaced(Replaced::Namespaces(Vec::new())));
         office.apply(Change::Replaced(Replaced::Pods(Vec::new())));
@@ -67,6 +72,13 @@ impl Office {
             match &read {
                 Read::Pod(_) => self.desk.answered(&read, Answer::Absent, now),
                 Read::Conf(..) => self.desk.answered(&read, Answer::Conf(Conf::Unreadable), now),
+                Read::All(namespace) => {
+                    self.lists += 1;
+                    let mut all = Listed::default();
+                    self.unlabelled.iter().for_each(|(name, uid)| all.insert(namespace, name, uid));
+                    all.seal();
+                    self.desk.answered(&read, Answer::All(all), now);
+                }
                 _ => turn.reads.push(read),
             }
         }

@@ -93,12 +93,18 @@ impl Desk {
         turn.reads = self.lookups.due(now);
         let looks = self.checks.due(self.store.snapshot(), now);
         turn.reads.extend(looks.into_iter().map(Read::Labelled));
+        turn.reads.extend(self.checks.due_names(now).into_iter().map(Read::All));
     }
 
     /// Takes the answer to a read in.
     pub fn answered(&mut self, read: &Read, answer: Answer, now: Now) {
         if let Read::Labelled(pod) = read {
             return self.checked(pod, answer, now);
+        }
+        if let Read::All(namespace) = read {
+            let all = if let Answer::All(all) = &answer { Some(all) } else { None };
+            self.checks.all_of(namespace, all, now.at);
+            return self.conclude(now);
         }
         if !self.lookups.is_wanted(read) {
             self.lookups.ended(read, Outcome::Absent, now.at);

@@ -14,6 +14,8 @@ use crate::spark::ids::{PodKey, is_newer};
 #[derive(Debug)]
 enum Incoming {
     Change(Change),
+    /// A pod, by its uid, that cannot be read.
+    Unreadable(String),
     /// The watch of pods has shown everything up to this resourceVersion.
     UpTo(String),
     /// The watch of pods is interrupted, since this time.
@@ -90,6 +92,11 @@ impl Desk {
         self.comes(incoming, now);
     }
 
+    /// The watch, or a list, has shown a pod that cannot be read.
+    pub fn unreadable(&mut self, uid: &str, now: Now) {
+        self.comes(Incoming::Unreadable(uid.into()), now);
+    }
+
     /// A list of all labelled pods begins. It replaces one that was cut off.
     pub fn list_begins(&mut self, now: Now) {
         self.comes(Incoming::Begins(now), now);
@@ -140,6 +147,10 @@ impl Desk {
                     self.changed(change, now);
                     None
                 }
+                Incoming::Unreadable(uid) => {
+                    self.gone.is_strange(&uid);
+                    None
+                }
                 Incoming::UpTo(version) => {
                     self.up_to(&version, now);
                     None
@@ -164,9 +175,20 @@ impl Desk {
         self.inbox.left = left;
     }
 
+    /// The watch, or a list, has shown a pod.
+    fn shown(&mut self, seen: &Sighting) {
+        match seen {
+            Sighting::Other(..) => self.gone.is_strange(seen.uid()),
+            Sighting::Driver(..) | Sighting::Executor(..) => self.gone.is_known(seen.uid()),
+        }
+    }
+
     fn changed(&mut self, change: Change, now: Now) {
         let version = match &change {
-            Change::Pod(seen) | Change::PodDeleted(seen) => Some(seen.version().clone()),
+            Change::Pod(seen) | Change::PodDeleted(seen) => {
+                self.shown(seen);
+                Some(seen.version().clone())
+            }
             _ => None,
         };
         self.take(change, now);
@@ -212,6 +234,7 @@ impl Desk {
         self.exits.listed(now.at);
         // After a restore of etcd versions begin anew.
         self.newest = None;
+        self.gone.listed();
         self.list = Some(PodList { listed: Listed::default(), began: now });
     }
 
@@ -225,6 +248,7 @@ impl Desk {
             && let Some(seen) = rest.next()
         {
             *left -= 1;
+            self.shown(&seen);
             // A list from the past brings nobody back.
             if matches!(seen, Sighting::Other(..)) || self.gone.has_overtaken(seen.uid(), seen.version()) {
                 continue;
