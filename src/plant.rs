@@ -107,8 +107,8 @@ bugs! {
         ReasonIgnored;
         /// A gang waits for one more than it has.
         GangOfOneMore;
-        /// An executor that the snapshot has lost is left to the next poll, like one that only a poll has missed.
-        LostIsMissed;
+        /// An executor is given an owner that is not there.
+        AdoptedByNobody;
     }
 }
 

@@ -161,6 +161,38 @@ fn two_pods_of_one_name_that_leave_the_watch_are_two_ends() {
     assert_eq!(uids, ["first", "second"]);
 }
 
+/// The list had the first pod of a name, the picture has the second, and the watch goes on from the list.
+#[test]
+fn a_list_from_the_past_ends_no_pod_that_has_the_name_since() {
+    let mut office = Office::open(Finished::Report);
+    office.see(&version(driver(), 1));
+    let first = running(1).stored("first").phase("Running").spec("nodeName", "n");
+    let second = version(running(1).stored("second").phase("Running").spec("nodeName", "n"), 9);
+    office.see(&version(first.clone(), 3));
+    office.after(1);
+    office.see(&second);
+    office.after(20);
+    office.apply(Change::Replaced(Replaced::Pods(vec![
+        version(driver(), 1).sighting(),
+        version(first.clone(), 3).sighting(),
+    ])));
+    let now = office.now();
+    office.desk.passed("5", now);
+    office.apply(Change::PodDeleted(version(first, 7).sighting()));
+    office.see(&second);
+    let mut told = Vec::new();
+    for _ in 0..30 {
+        let turn = office.after(1);
+        told.extend(turn.exits.iter().map(|exit| exit.executor.uid.to_string()));
+        for read in turn.reads {
+            let now = office.now();
+            office.desk.answered(&read, Answer::Sighting(second.sighting()), now);
+        }
+    }
+    assert_eq!(told, ["first"], "the second lives");
+    assert!(office.desk.snapshot().executor("default", "nb-exec-1").is_some());
+}
+
 #[test]
 fn a_watch_that_is_late_shows_what_a_poll_had_and_nobody_looks() {
     let mut office = Office::open(Finished::Report);

@@ -359,6 +359,12 @@ fn an_end_that_its_driver_labelled_while_no_replica_was_there_is_told() {
     let labelled = |at| version(failed(1, 137), at).label("spark-exec-inactive", "true");
     assert_eq!(started(labelled(30)), [(1, true)]);
     assert_eq!(started(labelled(15)), [], "before the mark");
+    let at = |mut pod: PodBuilder, finished: &str| {
+        pod.0["status"]["containerStatuses"][0]["state"]["terminated"]["finishedAt"] = finished.into();
+        pod
+    };
+    // By the clock of its node it ended a day after the mark.
+    assert_eq!(started(at(labelled(30), "2027-01-16T08:00:00Z")), [(1, true)]);
     assert_eq!(
         started(labelled(30).annotation("spark-usher.io/ended", "killed")),
         [],

@@ -440,7 +440,9 @@ impl Writer {
         }
         let pods: Api<Seen<Sighting>> = self.objects(executor.namespace(), &resource("", "v1", "Pod", "pods"));
         // Strategic: owners are merged by uid, so that one that is there stays.
-        let patch = json!({"metadata": {"ownerReferences": [owner_reference(driver)]}});
+        let nobody = DriverRef { name: driver.name.clone(), uid: uid.into() };
+        let owner = if plant::is(Bug::AdoptedByNobody) { &nobody } else { driver };
+        let patch = json!({"metadata": {"ownerReferences": [owner_reference(owner)]}});
         let patch = Patch::Strategic(guarded(&patch, uid, version));
         match pods.patch(executor.name(), &patch_params(), &patch).await {
             Ok(seen) => Ok(Ended::Done(seen.view.map(Change::Pod))),
@@ -479,8 +481,10 @@ fn object(action: &Action) -> String {
 /// How soon an action's turn comes.
 fn priority(action: &Action) -> Priority {
     match action {
-        Action::CreateGroup { .. } | Action::PatchGroup { .. } | Action::DeleteGroup { .. } => Priority::Group,
-        Action::Adopt { .. } | Action::Finish { .. } | Action::Tell(_) => Priority::Cleanup,
+        Action::CreateGroup { .. } | Action::PatchGroup { .. } => Priority::Group,
+        Action::DeleteGroup { .. } | Action::Adopt { .. } | Action::Finish { .. } | Action::Tell(_) => {
+            Priority::Cleanup
+        }
     }
 }
 

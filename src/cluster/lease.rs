@@ -175,7 +175,8 @@ pub async fn run(client: kube::Client, election: Election, ties: Ties, metrics: 
 
 fn lose(leading: &watch::Sender<Option<Arc<Leadership>>>, until: &watch::Sender<Option<Instant>>, why: &str) {
     until.send_replace(None);
-    if leading.send_replace(None).is_some() {
+    // Only news wakes who follows it: a replica that does not lead comes here with every round.
+    if leading.send_if_modified(|leading| leading.take().is_some()) {
         tracing::warn!(why, "not leading any more");
     }
 }

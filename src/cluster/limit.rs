@@ -32,7 +32,7 @@ pub(super) enum Priority {
     Confirmation,
     /// PodGroups, and what their size rests on: gangs wait for them.
     Group,
-    /// Owners, labels, deletions, Events.
+    /// Owners, labels, deletions of executors and PodGroups, Events.
     Cleanup,
 }
 

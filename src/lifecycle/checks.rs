@@ -124,7 +124,7 @@ impl Check {
     /// Whether a poll asked; otherwise a new list does, or the watch itself.
     fn is_of_poll(&self) -> bool {
         match self {
-            Check::Absent(departed) => plant::is(Bug::LostIsMissed) && departed.missing.is_some(),
+            Check::Absent(_) => false,
             Check::Missed(_) | Check::NoDriver(_) | Check::Behind { .. } => true,
         }
     }
@@ -207,8 +207,8 @@ impl Checks {
         }
     }
 
-    /// An executor was seen before, and is shown no more. Returns another that had its name before, and was in question: that
-    /// one is gone for certain.
+    /// An executor was seen before, and is shown no more. If another of its name is in question, the older of the two is
+    /// gone for certain, and returned.
     pub(super) fn absent(&mut self, mut departed: Departed, now: Instant) -> Option<Departed> {
         let pod = PodKey::new(departed.app.namespace(), &departed.executor.name);
         // A poll has missed it before.
@@ -221,6 +221,12 @@ impl Checks {
         departed.asked.get_or_insert(now);
         let wait = if departed.absence == Absence::Unselected { Duration::ZERO } else { self.settle };
         let uid = departed.executor.uid.clone();
+        if let Some(Check::Absent(before)) = self.open.get(&pod)
+            && before.executor.uid != uid
+            && is_newer(&before.executor.version, &departed.executor.version)
+        {
+            return Some(departed); // A list from the past had brought it back.
+        }
         let before = self.open.insert(pod.clone(), Check::Absent(departed));
         self.looks.add_after(pod, now + wait);
         match before {

@@ -528,7 +528,10 @@ impl Exits {
         // The pod may have ended before the mark and changed after it: no version after the mark is known with which it had not
         // ended, and the time of its end is not after the mark, or unknown.
         let unseen = exit.after.is_none_or(|after| after < mark.through);
-        let changed = unseen && exit.evidence().and_then(Evidence::ended_at).is_none_or(|at| at <= mark.at);
+        let ended_at = exit.evidence().and_then(Evidence::ended_at);
+        // One that we never saw live, and that was labelled, has changed since it ended, whatever the clocks say.
+        let labelled = exit.was_over && exit.executor.inactive;
+        let changed = unseen && (labelled || ended_at.is_none_or(|at| at <= mark.at));
         let before = began.found.taken.is_none_or(|taken| ended <= taken) && !began.found.is_released;
         Some(changed || before)
     }

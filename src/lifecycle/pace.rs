@@ -13,8 +13,8 @@ use crate::signature::Creator;
 use crate::snapshot::Snapshot;
 use crate::spark::ids::AppKey;
 
-/// How many batches of actions on PodGroups are on the way at once, and how many of those of one namespace. Pods wait for them:
-/// they have places of their own, however much is to be cleared up.
+/// How many batches that create or change PodGroups are on the way at once, and how many of those of one namespace. Pods wait for
+/// them: they have places of their own, however much is to be cleared up.
 const GROUPS: Places = Places { at_once: 8, of_one_namespace: 6 };
 /// How many other batches are on the way at once, and how many of those of one namespace: a tenant may have any number of
 /// applications.
@@ -77,8 +77,9 @@ impl Lane {
     }
 }
 
+/// Whether pods may wait for an action: for a group, or for its size. The deletion of a group is clearing up.
 fn is_of_group(action: &Action) -> bool {
-    matches!(action, Action::CreateGroup { .. } | Action::PatchGroup { .. } | Action::DeleteGroup { .. })
+    matches!(action, Action::CreateGroup { .. } | Action::PatchGroup { .. })
 }
 
 /// Actions that are on the way.

@@ -33,6 +33,8 @@ pub struct App {
     pub old: bool,
     /// How many executors wait for each other, where it says so.
     pub gang: Option<usize>,
+    /// Its driver keeps its finished executors (`deleteOnTermination=false`), and labels them.
+    pub keeps: bool,
     /// Its driver notices the end of an executor within so many seconds, and looks after it; others never do.
     pub notices: Option<u64>,
 }
@@ -66,6 +68,10 @@ pub struct Life {
     pub gone: Option<Instant>,
     /// How it ended, as its pod says it.
     pub cause: Option<&'static str>,
+    /// Somebody deleted its pod, and not the product.
+    pub deleted: bool,
+    /// It asks to be left alone.
+    pub skip: bool,
     /// Its labels were taken off.
     pub unlabelled: bool,
     /// Its driver labelled it as inactive.
@@ -162,11 +168,14 @@ impl World {
         if kind == Kind::Labelled {
             driver = driver.driver_of(&selector(id));
         }
+        let keeps = notices.is_some() && self.rng.once_in(4);
         if let Some(seconds) = notices {
             let conf_map = format!("conf-{number}");
             let text = format!(
                 "spark.kubernetes.executor.apiPollingInterval={seconds}s\n\
-                 spark.kubernetes.executor.missingPodDetectDelta={seconds}s\n"
+                 spark.kubernetes.executor.missingPodDetectDelta={seconds}s\n\
+                 spark.kubernetes.executor.deleteOnTermination={}\n",
+                !keeps
             );
             let object = json!({"metadata": {"name": conf_map}, "data": {"spark.properties": text}});
             self.request("POST", &format!("/api/v1/namespaces/{namespace}/configmaps"), object).await;
@@ -180,7 +189,7 @@ impl World {
             driver = driver.annotation("spark-usher.io/min-member", &gang.to_string());
         }
         let uid = if kind == Kind::Elsewhere { String::new() } else { self.create(namespace, driver).await };
-        let app = App { kind, namespace, name, uid, id, ended: None, old, gang, notices };
+        let app = App { kind, namespace, name, uid, id, ended: None, old, gang, keeps, notices };
         if kind != Kind::Elsewhere {
             let address = format!("10.0.{}.{}", number / 200, number % 200);
             self.status(namespace, &app.name, json!({"phase": "Running", "podIP": address})).await;
@@ -223,7 +232,10 @@ impl World {
             executor = executor.owned_by("Pod", &app.name, &app.uid);
         }
         let admitted = self.admit(&app, &mut executor);
-        let waits = self.rng.once_in(15);
+        let (waits, skip) = (self.rng.once_in(15), self.rng.once_in(15));
+        if skip {
+            executor = executor.annotation("spark-usher.io/skip", "true");
+        }
         let uid = self.create(app.namespace, executor).await;
         self.note(format!("{name} of {} begins, uid {uid}{}", app.name, if admitted { "" } else { ", not admitted" }));
         let life = Life {
@@ -236,6 +248,8 @@ impl World {
             ended: None,
             gone: None,
             cause: None,
+            deleted: false,
+            skip,
             unlabelled: false,
             by_driver: false,
             admitted,
@@ -328,6 +342,7 @@ impl World {
     pub async fn delete_executor(&mut self, lives: bool) {
         let Some(uid) = self.some_executor(lives) else { return };
         let (name, namespace) = self.place(&uid);
+        self.lives.get_mut(&uid).unwrap().deleted = true;
         self.delete(namespace, &name).await;
         self.note(format!("{name} is deleted"));
     }
@@ -336,10 +351,15 @@ impl World {
     pub async fn label_executor(&mut self) {
         let Some(uid) = self.some_executor(false) else { return };
         let (name, namespace) = self.place(&uid);
-        let labels = json!({"metadata": {"labels": {"spark-exec-inactive": "true"}}});
-        self.request("PATCH", &path(namespace, &name), labels).await;
-        self.note(format!("its driver labels {name}"));
-        self.lives.get_mut(&uid).unwrap().by_driver = true;
+        self.label(&uid, namespace, &name).await;
+    }
+
+    async fn label(&mut self, uid: &str, namespace: &str, name: &str) {
+        let labels = json!({"metadata": {"uid": uid, "labels": {"spark-exec-inactive": "true"}}});
+        if self.try_request("PATCH", &path(namespace, name), labels).await.is_ok() {
+            self.note(format!("its driver labels {name}"));
+            self.lives.get_mut(uid).unwrap().by_driver = true;
+        }
     }
 
     /// Somebody takes the labels of an executor off that lives: no watch shows it any more.
@@ -382,8 +402,12 @@ impl World {
             Later::Noticed(uid) => {
                 let life = &self.lives[&uid];
                 let app = &self.apps[life.app];
-                if life.gone.is_none() && app.ended.is_none() {
+                if life.gone.is_none() && app.ended.is_none() && app.keeps {
                     let (name, namespace) = (life.name.clone(), app.namespace);
+                    self.label(&uid, namespace, &name).await;
+                } else if life.gone.is_none() && app.ended.is_none() {
+                    let (name, namespace) = (life.name.clone(), app.namespace);
+                    self.lives.get_mut(&uid).unwrap().deleted = true;
                     // By its uid: another may have the name by now.
                     let options = json!({"preconditions": {"uid": uid}, "gracePeriodSeconds": 0});
                     let _ = self.try_request("DELETE", &path(namespace, &name), options).await;

@@ -7,7 +7,7 @@ use axum::Router;
 use axum::http::Method;
 use serde_json::Value;
 use spark_usher::lifecycle::cause::Cause;
-use spark_usher::policy::Finished;
+use spark_usher::policy::{Finished, Lifecycle};
 use tokio::time::Instant;
 
 use super::apps::{Kind, Life};
@@ -28,7 +28,7 @@ const KEPT: [&str; 3] = ["error", "jvm-oom", "deadline-exceeded"];
 
 /// What is wrong, if anything is.
 pub async fn judge(world: &World) -> Vec<String> {
-    let mut wrong = Vec::new();
+    let mut wrong = world.wrong.clone();
     let pods: BTreeMap<String, Value> = world.pods().await.into_iter().map(|pod| (uid(&pod), pod)).collect();
     writes(world, &mut wrong);
     leaders(world, &mut wrong);
@@ -76,6 +76,15 @@ fn writes(world: &World, wrong: &mut Vec<String>) {
         if !write.path.contains("/pods/") || write.before.is_null() {
             continue;
         }
+        for owner in write.body["metadata"]["ownerReferences"].as_array().into_iter().flatten() {
+            let app = world.lives.get(&uid(&write.before)).map(|life| &world.apps[life.app]);
+            let is_its_driver = |app: &&super::apps::App| {
+                owner["uid"] == *app.uid && app.ended.is_none_or(|ended| write.at < ended + ON_THE_WAY)
+            };
+            if app.filter(is_its_driver).is_none() {
+                wrong.push(format!("{at:.2} {} is given to {owner}: {app:?}", write.path));
+            }
+        }
         let labels = write.body["metadata"]["labels"]["spark-exec-inactive"] == "true";
         if write.method != Method::DELETE && !labels {
             continue;
@@ -93,7 +102,29 @@ fn writes(world: &World, wrong: &mut Vec<String>) {
         if app.kind == Kind::Elsewhere {
             wrong.push(format!("{at:.2} {} of {}, of whose driver nothing is known", write.method, life.name));
         }
+        if life.skip {
+            wrong.push(format!("{at:.2} {} of {}, which asks to be left alone", write.method, life.name));
+        }
+        let is_deleted = write.method == Method::DELETE;
+        let valid: Vec<&Lifecycle> = valid(world, write.at).collect();
+        let fits = |lifecycle: &&&Lifecycle| match lifecycle.finished {
+            Finished::Report => false,
+            Finished::Label => !is_deleted,
+            Finished::Delete => true,
+        };
+        if valid.iter().filter(fits).count() == 0 {
+            wrong.push(format!("{at:.2} {} of {}, which no policy wants", write.method, life.name));
+        }
+        if is_deleted && app.keeps {
+            wrong.push(format!("{at:.2} DELETE of {}, which its driver keeps", life.name));
+        }
         let Some(ended) = life.ended else { continue };
+        let shortest = valid.iter().map(|lifecycle| lifecycle.keep_failed).min().unwrap();
+        let is_failure =
+            causes(world, life).iter().all(|cause| KEPT.contains(cause) || *cause == "deleted" || *cause == "vanished");
+        if is_deleted && is_failure && write.at - ended < shortest {
+            wrong.push(format!("{at:.2} DELETE of {} {:?} after its end", life.name, write.at - ended));
+        }
         if app.ended.is_none_or(|gone| gone > write.at) && write.at - ended < app.grace() {
             wrong.push(format!("{at:.2} {} of {} while its driver has its time", write.method, life.name));
         }
@@ -101,6 +132,15 @@ fn writes(world: &World, wrong: &mut Vec<String>) {
             wrong.push(format!("{at:.2} {} of {} before its end is told", write.method, life.name));
         }
     }
+}
+
+/// What the policies said when something was written, or a moment before.
+fn valid(world: &World, at: Instant) -> impl Iterator<Item = &Lifecycle> {
+    let until = |index: usize| world.valid.get(index + 1).map(|(next, _)| *next);
+    let all = world.valid.iter().enumerate();
+    let then =
+        all.filter(move |(index, (from, _))| *from <= at && until(*index).is_none_or(|until| at < until + ON_THE_WAY));
+    then.map(|(_, (_, lifecycle))| lifecycle)
 }
 
 /// Whether a write names the object by uid and resourceVersion, as it was before.
@@ -135,7 +175,7 @@ fn leaders(world: &World, wrong: &mut Vec<String>) {
 /// Each end is told once, or marked, with its cause; and what is left is dealt with.
 fn ends(world: &World, pods: &BTreeMap<String, Value>, wrong: &mut Vec<String>) {
     let (told, first_mark) = (world.told.lines.lock().unwrap(), first_mark(world));
-    let finished = world.policies.load().lifecycle.finished;
+    let Lifecycle { finished, keep_failed, .. } = world.policies.load().lifecycle;
     let leader = world.replicas.iter().find(|(_, replica)| replica.leads()).map(|(number, _)| *number);
     for (uid, life) in &world.lives {
         let lines: Vec<_> = told.iter().filter(|line| line.uid == *uid).collect();
@@ -170,11 +210,16 @@ fn ends(world: &World, pods: &BTreeMap<String, Value>, wrong: &mut Vec<String>) 
         let is_left = match finished {
             Finished::Report => false,
             Finished::Label => !is_inactive(),
-            Finished::Delete => !is_inactive() && !life.cause.is_some_and(|cause| KEPT.contains(&cause)),
+            Finished::Delete => {
+                // Some time more, for the driver to go first and for outages.
+                let kept = life.ended.is_some_and(|ended| ended.elapsed() < keep_failed + Duration::from_secs(250));
+                let kept = kept && life.cause.is_some_and(|cause| KEPT.contains(&cause));
+                !is_inactive() && !kept
+            }
         };
         // Of whom nothing is known, nothing is done.
         let is_owned = pods.get(uid).is_some_and(|pod| pod["metadata"]["ownerReferences"].is_array());
-        if stays && is_left && is_owned && !life.comes_again() {
+        if stays && is_left && is_owned && !life.comes_again() && !life.skip {
             wrong.push(format!("{} is left: {life:?} {}", life.name, pods[uid]));
         }
     }

@@ -78,10 +78,13 @@ impl Replica {
         self.snapshot.load().apps.values().any(|app| app.executors().values().any(|executor| &*executor.uid == uid))
     }
 
-    /// Stops it as a process is stopped: it has a few seconds.
-    pub async fn stop(self) {
+    /// Tells it to stop, as a process is told: it has a few seconds.
+    pub fn leave(&self) {
         self.leaving.cancel();
-        tokio::time::sleep(Duration::from_secs(5)).await;
+    }
+
+    /// Ends it.
+    pub async fn stop(self) {
         self.supervisor.stop().await.unwrap();
     }
 }

@@ -48,12 +48,13 @@ impl World {
         self.coming.push(Instant::now() + Duration::from_secs(self.rng.below(20)));
     }
 
-    pub async fn restart(&mut self) {
+    pub fn restart(&mut self) {
         let Some(one) = self.some() else { return };
         self.note(format!("replica {one} is stopped"));
         self.disturb(Instant::now());
         let replica = self.replicas.remove(&one).unwrap();
-        replica.stop().await;
+        replica.leave();
+        self.closing.push((Instant::now() + Duration::from_secs(5), replica));
         self.coming.push(Instant::now() + Duration::from_secs(self.rng.below(5)));
     }
 
@@ -73,6 +74,7 @@ impl World {
         self.disturb(Instant::now());
         let reloaded = policies(&mut self.rng);
         self.note(format!("other policies: {:?}", reloaded.lifecycle));
+        self.valid.push((Instant::now(), reloaded.lifecycle));
         self.policies.store(std::sync::Arc::new(reloaded));
         let (was, is_dry) = (*self.dry_run.borrow(), self.rng.once_in(3));
         if was == is_dry {

@@ -31,11 +31,17 @@ pub struct World {
     pub routes: Router,
     admin: Client,
     pub policies: Arc<ArcSwap<Policies>>,
+    /// What they said, and since when.
+    pub valid: Vec<(Instant, Lifecycle)>,
+    /// What must not happen, seen when it did.
+    pub wrong: Vec<String>,
     pub dry_run: watch::Sender<bool>,
     /// When nothing was to be written.
     pub dry_runs: Vec<(Instant, Option<Instant>)>,
     pub replicas: BTreeMap<usize, Replica>,
     started: usize,
+    /// Replicas that were told to stop, and when they end.
+    pub closing: Vec<(Instant, Replica)>,
     /// Replicas that are to be started at a time.
     pub coming: Vec<Instant>,
     /// Ways that are to be good again at a time.
@@ -61,7 +67,9 @@ pub struct World {
 impl World {
     pub fn new(seed: u64, told: Told) -> World {
         let mut rng = Rng::new(seed);
-        let policies = Arc::new(ArcSwap::from_pointee(policies(&mut rng)));
+        let policies = policies(&mut rng);
+        let valid = vec![(Instant::now(), policies.lifecycle)];
+        let policies = Arc::new(ArcSwap::from_pointee(policies));
         let api = InProcess::start(&Options { pods: Pods::Placed, node_size: (4000, 16_000), ..Options::default() });
         let routes = api.routes();
         World {
@@ -71,10 +79,13 @@ impl World {
             api,
             routes,
             policies,
+            valid,
+            wrong: Vec::new(),
             dry_run: watch::Sender::new(false),
             dry_runs: Vec::new(),
             replicas: BTreeMap::new(),
             started: 0,
+            closing: Vec::new(),
             coming: Vec::new(),
             mending: Vec::new(),
             later: Vec::new(),
@@ -159,6 +170,9 @@ impl World {
             self.coming.remove(at);
             self.start_replica();
         }
+        while let Some(at) = self.closing.iter().position(|(at, _)| *at <= now) {
+            self.closing.remove(at).1.stop().await;
+        }
         self.mending.retain(|(until, line)| {
             let over = *until <= now;
             if over {
@@ -185,8 +199,13 @@ impl World {
             there.insert(uid.to_owned());
         }
         for (uid, life) in &mut self.lives {
-            if !there.contains(uid) {
-                life.gone.get_or_insert(now);
+            if !there.contains(uid) && life.gone.is_none() {
+                life.gone = Some(now);
+                // The garbage collector takes what a deleted driver owned.
+                let is_expected = life.deleted || life.unlabelled || self.apps[life.app].ended.is_some();
+                if life.ended.is_none() && !is_expected {
+                    self.wrong.push(format!("{} lived and is gone: {life:?}", life.name));
+                }
             }
             if life.ended.is_none() && life.gone.is_none() && !life.unlabelled {
                 for (number, replica) in &self.replicas {
@@ -231,7 +250,7 @@ impl World {
             66..68 => self.cut(false),
             68..70 => self.cut(true),
             70 => self.kill(),
-            71 => self.restart().await,
+            71 => self.restart(),
             72 => self.reload(),
             73 => self.forge().await,
             _ => {}
@@ -282,5 +301,6 @@ pub fn policies(rng: &mut Rng) -> Policies {
     let finished = *rng.pick(&[Finished::Label, Finished::Delete, Finished::Report]);
     let poll = Duration::from_secs(*rng.pick(&[5, 30]));
     let kind = *rng.pick(&["native", "none"]);
-    only(policy(kind)).with_lifecycle(Lifecycle { finished, poll, grace: GRACE, ..Lifecycle::default() })
+    let keep_failed = Duration::from_secs(*rng.pick(&[60, 3600]));
+    only(policy(kind)).with_lifecycle(Lifecycle { finished, poll, grace: GRACE, keep_failed })
 }

@@ -251,7 +251,8 @@ impl Sim {
             let both = self.outages.iter().map(|(begin, end)| (*to.min(end)).saturating_sub(*from.max(begin)));
             both.max().unwrap_or_default()
         };
-        let late = self.pauses.iter().map(overlap).max().unwrap_or_default();
+        let lately = self.pauses.iter().filter(|(_, to)| *to > ended);
+        let late = lately.map(overlap).max().unwrap_or_default();
         match lives {
             None => return self.violate("nothing is done where nothing is known of the driver", who),
             Some(true) if age + late + Duration::from_millis(1) < app.grace() => {
