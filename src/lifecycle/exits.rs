@@ -504,8 +504,10 @@ impl Exits {
     fn was_told(&self, since: Instant, exit: &Exit, takeover: Duration) -> Option<bool> {
         // Our watch may show late what whoever led before has told, and a look by name may be answered late.
         let first = exit.asked.map_or(since, |asked| asked.min(since));
+        // One that we never saw live, and that was labelled: only a mark tells whether nobody was there for it.
+        let labelled = exit.was_over && exit.executor.inactive;
         let Some(began) = self.began.filter(|began| exit.was_over || first <= self.catches_up(began)) else {
-            return Some(false);
+            return (!labelled).then_some(false);
         };
         let led_then = self.last_led.is_some_and(|led| since <= led);
         let Some(mark) = began.found.mark.filter(|_| !plant::is(Bug::MarkIgnored)) else {
@@ -529,8 +531,7 @@ impl Exits {
         // ended, and the time of its end is not after the mark, or unknown.
         let unseen = exit.after.is_none_or(|after| after < mark.through);
         let ended_at = exit.evidence().and_then(Evidence::ended_at);
-        // One that we never saw live, and that was labelled, has changed since it ended, whatever the clocks say.
-        let labelled = exit.was_over && exit.executor.inactive;
+        // What was labelled has changed since it ended, whatever the clocks say.
         let changed = unseen && (labelled || ended_at.is_none_or(|at| at <= mark.at));
         let before = began.found.taken.is_none_or(|taken| ended <= taken) && !began.found.is_released;
         Some(changed || before)
