@@ -293,15 +293,7 @@ fn the_mark_is_asked_however_late_the_watch_shows_what_it_covers() {
 
 #[test]
 fn what_a_look_has_told_a_watch_that_is_minutes_late_does_not_tell_again() {
-    let mut office = Office::open(Finished::Report);
-    office.see(&version(driver(), 2));
-    office.see(&version(running(1), 3));
-    office.after(60);
-    let mut polled = Polled::default();
-    polled.see(office.desk.snapshot(), "default", "nb-driver", DRIVER_UID, "2");
-    let now = office.now();
-    office.desk.polled(Some(polled.complete("400")), now, &office.policies.clone());
-    office.after(10);
+    let mut office = ahead_of_the_watch("400", None);
     let now = office.now();
     office.desk.answered(&Read::Labelled(PodKey::new("default", "nb-exec-1")), Answer::Absent, now);
     assert_eq!(told(&mut office), [(1, false)]);
@@ -484,8 +476,8 @@ fn what_is_found_out_after_the_last_word_does_not_change_it() {
     assert_eq!(office.desk.mark(now), Some(last));
 }
 
-/// A leader whose watch is at 3, and whose poll as of 40 has executor 1 in this version, or does not have it.
-fn ahead_of_the_watch(executor: Option<&str>) -> Office {
+/// A leader whose watch is at 3, and whose poll has executor 1 in this version, or does not have it.
+fn ahead_of_the_watch(as_of: &str, executor: Option<&str>) -> Office {
     let mut office = Office::open(Finished::Report);
     office.see(&version(driver(), 2));
     office.see(&version(running(1), 3));
@@ -496,14 +488,14 @@ fn ahead_of_the_watch(executor: Option<&str>) -> Office {
         polled.see(office.desk.snapshot(), "default", "nb-exec-1", "e1", version);
     }
     let now = office.now();
-    office.desk.polled(Some(polled.complete("40")), now, &office.policies.clone());
+    office.desk.polled(Some(polled.complete(as_of)), now, &office.policies.clone());
     office.after(10);
     office
 }
 
 #[test]
 fn an_end_that_a_look_showed_before_the_watch_may_be_told_by_the_next_leader_too() {
-    let mut office = ahead_of_the_watch(Some("9"));
+    let mut office = ahead_of_the_watch("40", Some("9"));
     let now = office.now();
     let look = Read::Labelled(PodKey::new("default", "nb-exec-1"));
     office.desk.answered(&look, Answer::Sighting(version(failed(1, 137), 9).sighting()), now);
@@ -558,7 +550,7 @@ fn who_stops_before_it_has_led_leaves_the_mark_of_others_as_it_is() {
 
 #[test]
 fn an_end_that_only_a_poll_has_shown_may_be_told_by_the_next_leader_too() {
-    let mut office = ahead_of_the_watch(None);
+    let mut office = ahead_of_the_watch("40", None);
     let now = office.now();
     office.desk.answered(&Read::Labelled(PodKey::new("default", "nb-exec-1")), Answer::Absent, now);
     assert_eq!(told(&mut office), [(1, false)]);

@@ -94,6 +94,9 @@ pub(super) async fn poll(
     }
 }
 
+/// All pods of the cluster.
+const PODS: &str = "/api/v1/pods";
+
 async fn at_once(
     client: &kube::Client,
     snapshot: &ArcSwap<Snapshot>,
@@ -101,9 +104,9 @@ async fn at_once(
     metrics: &Metrics,
 ) -> anyhow::Result<Polled> {
     let version = newest.unwrap_or_else(|| "0".to_owned());
-    let params = ListParams::default().at(&version).matching(VersionMatch::NotOlderThan);
+    let params = ListParams::default().at(&version).matching(VersionMatch::NotOlderThan).labels(&watch::spark_pods());
     let mut polled = Polled::default();
-    let rest = labelled(client, params, snapshot, &mut polled, metrics).await?;
+    let rest = list(client, PODS, params, metrics, |pod| see(&mut polled, snapshot, &pod)).await?;
     anyhow::ensure!(rest.more.is_none_or(|more| more.is_empty()), "expected the whole list, got a page of it");
     Ok(polled.complete(&rest.resource_version))
 }
@@ -114,49 +117,43 @@ async fn in_pages(
     most: u32,
     metrics: &Metrics,
 ) -> anyhow::Result<Polled> {
-    let (mut polled, mut page) = (Polled::default(), ListParams::default().limit(most));
+    let params = ListParams::default().limit(most).labels(&watch::spark_pods());
+    let mut polled = Polled::default();
+    let rest = pages(client, PODS, params, metrics, |pod| see(&mut polled, snapshot, &pod)).await?;
+    Ok(polled.complete(&rest.resource_version))
+}
+
+fn see(polled: &mut Polled, snapshot: &ArcSwap<Snapshot>, pod: &ItemMeta) {
+    polled.see(&snapshot.load(), &pod.namespace, &pod.name, &pod.uid, &pod.resource_version);
+}
+
+/// Lists all pods of a namespace, whatever their labels, in pages.
+pub(super) async fn all_of(client: &kube::Client, namespace: &str, metrics: &Metrics) -> anyhow::Result<Listed> {
+    let (path, params) = (format!("/api/v1/namespaces/{namespace}/pods"), ListParams::default().limit(PAGE));
+    let mut all = Listed::default();
+    let reading = pages(client, &path, params, metrics, |pod| all.insert(namespace, &pod.name, &pod.uid));
+    tokio::time::timeout(LIMIT, reading).await.map_err(|_| anyhow::anyhow!("no answer within {LIMIT:?}"))??;
+    all.seal();
+    Ok(all)
+}
+
+/// Lists page after page. Returns the metadata of the last one.
+async fn pages(
+    client: &kube::Client,
+    path: &str,
+    params: ListParams,
+    metrics: &Metrics,
+    mut each: impl FnMut(ItemMeta),
+) -> anyhow::Result<RestMeta> {
+    let mut page = params.clone();
     loop {
-        let rest = labelled(client, page, snapshot, &mut polled, metrics).await?;
-        match rest.more.filter(|more| !more.is_empty()) {
-            None => return Ok(polled.complete(&rest.resource_version)),
-            Some(more) => page = ListParams::default().limit(most).continue_token(&more),
+        let rest = list(client, path, page, metrics, &mut each).await?;
+        match rest.more.as_ref().filter(|more| !more.is_empty()) {
+            None => return Ok(rest),
+            Some(more) => page = params.clone().continue_token(more),
         }
         tokio::time::sleep(BETWEEN_PAGES).await;
     }
-}
-
-/// Spark's pods.
-async fn labelled(
-    client: &kube::Client,
-    params: ListParams,
-    snapshot: &ArcSwap<Snapshot>,
-    polled: &mut Polled,
-    metrics: &Metrics,
-) -> anyhow::Result<RestMeta> {
-    let params = params.labels(&watch::spark_pods());
-    list(client, "/api/v1/pods", params, metrics, |pod| {
-        polled.see(&snapshot.load(), &pod.namespace, &pod.name, &pod.uid, &pod.resource_version);
-    })
-    .await
-}
-
-/// All pods of a namespace, whatever their labels, in pages.
-pub(super) async fn all_of(client: &kube::Client, namespace: &str, metrics: &Metrics) -> anyhow::Result<Listed> {
-    let path = format!("/api/v1/namespaces/{namespace}/pods");
-    let reading = async {
-        let (mut all, mut page) = (Listed::default(), ListParams::default().limit(PAGE));
-        loop {
-            let add = |pod: ItemMeta| all.insert(namespace, &pod.name, &pod.uid);
-            let rest = list(client, &path, page, metrics, add).await?;
-            match rest.more.filter(|more| !more.is_empty()) {
-                None => break,
-                Some(more) => page = ListParams::default().limit(PAGE).continue_token(&more),
-            }
-        }
-        all.seal();
-        Ok(all)
-    };
-    tokio::time::timeout(LIMIT, reading).await.map_err(|_| anyhow::anyhow!("no answer within {LIMIT:?}"))?
 }
 
 /// The metadata of pods.
@@ -236,7 +233,7 @@ mod tests {
         let whole = at_once(&client, &snapshot, Some("12".into()), &metrics).await.unwrap();
         assert_eq!(whole.len(), 7);
         let asked_once = std::mem::take(&mut *asked.lock().unwrap());
-        assert_eq!(asked_once.len(), 1);
+        assert!(asked_once.len() == 1 && asked_once[0].contains("labelSelector=spark-role"), "{asked_once:?}");
         assert!(asked_once[0].contains("resourceVersion=12&resourceVersionMatch=NotOlderThan"), "{asked_once:?}");
         let read = metrics.poll_bytes.get();
         assert!(read > 400);
@@ -248,7 +245,19 @@ mod tests {
         assert_eq!(asked.len(), 3);
         // The first page is of the newest state: it names no version.
         assert!(asked.iter().all(|query| query.contains("limit=3") && !query.contains("resourceVersion")), "{asked:?}");
+        assert!(asked.iter().all(|query| query.contains("labelSelector=spark-role")), "{asked:?}");
         assert!(metrics.poll_bytes.get() > 2 * read);
+    }
+
+    #[tokio::test]
+    async fn all_pods_of_a_namespace_are_listed_whatever_their_labels() {
+        let (client, asked) = server();
+        let all = all_of(&client, "a", &Metrics::new().unwrap()).await.unwrap();
+        assert_eq!(all.len(), 7);
+        assert!((0..7).all(|number| all.contains("a", &format!("e-{number}"), &format!("u{number}"))));
+        assert!(!all.contains("a", "e-1", "another"));
+        let asked = asked.lock().unwrap();
+        assert!(asked.len() == 1 && asked[0].contains("limit=500") && !asked[0].contains("labelSelector"), "{asked:?}");
     }
 
     #[tokio::test]

@@ -452,4 +452,44 @@ mod tests {
         assert!(streams_lists("1", "32") && streams_lists("1", "36+"));
         assert!(!streams_lists("1", "31") && !streams_lists("1", "") && !streams_lists("0", "40"));
     }
+
+    /// Polls have such pods too: without their uids the watch would seem to have lost them.
+    #[tokio::test]
+    async fn a_pod_that_cannot_be_read_is_passed_on_by_its_uid() {
+        use http_body_util::Full;
+
+        let pod = |name: &str, containers: usize| {
+            let labels = serde_json::json!({"spark-role": "executor", "spark-app-selector": "a", "spark-exec-id": "1"});
+            let metadata = serde_json::json!({"name": name, "namespace": "n", "uid": name, "resourceVersion": "1", "labels": labels});
+            let containers = vec![serde_json::json!({"name": "c"}); containers];
+            serde_json::json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": containers}})
+        };
+        let items = [pod("good", 1), pod("bad", 65)];
+        let list = serde_json::json!({"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "9"}, "items": items});
+        // In the order of an API server: the type first.
+        let event = format!("{{\"type\":\"MODIFIED\",\"object\":{}}}\n", pod("worse", 65));
+        let service = tower::service_fn(move |request: hyper::Request<kube::client::Body>| {
+            let is_watch = request.uri().query().is_some_and(|query| query.contains("watch="));
+            let body = if is_watch { event.clone() } else { list.to_string() };
+            async move { Ok::<_, std::convert::Infallible>(hyper::Response::new(Full::new(bytes::Bytes::from(body)))) }
+        });
+        let (changes, mut news) = mpsc::channel(64);
+        let sink = Sink { changes, metrics: Arc::new(Metrics::new().unwrap()) };
+        let (client, stop) = (kube::Client::new(service, "n"), CancellationToken::new());
+        let reading = async {
+            let mut unreadable = Vec::new();
+            while unreadable.len() < 2 {
+                if let Some(News::PodUnreadable(uid)) = news.recv().await {
+                    unreadable.push(uid);
+                }
+            }
+            unreadable
+        };
+        let unreadable = tokio::select! {
+            _ = follow(&client, &Pods, false, &sink, &stop) => panic!("the watch ended by itself"),
+            unreadable = tokio::time::timeout(Duration::from_secs(10), reading) => unreadable.expect("both are passed on"),
+        };
+        assert_eq!(unreadable, ["bad", "worse"]);
+        assert!(sink.metrics.malformed.with_label_values(&["pods"]).get() >= 2);
+    }
 }

@@ -23,9 +23,9 @@ use crate::plant::{self, Bug};
 use crate::snapshot::{Absence, Cursor, Departed, Labelled, Listed, Snapshot};
 use crate::spark::ids::{PodKey, is_newer};
 
-/// So many looks are on the way at once, whatever else is read,
+/// Number of concurrent GETs of pods, whatever else is read.
 const AT_ONCE: usize = 8;
-/// and so many lists of a namespace.
+/// Number of concurrent LISTs of all pods of a namespace.
 const LISTS_AT_ONCE: usize = 2;
 /// So many looks are for one poll. Where more differs the watch is late, or is started again and tells.
 const MOST_LOOKS: usize = 64;
@@ -159,9 +159,9 @@ pub(super) struct Checks {
     silence: Duration,
     open: BTreeMap<PodKey, Check>,
     looks: WorkQueue<PodKey>,
-    /// Executors that the last list does not have, by namespace, where they are too many for a look each,
+    /// Executors missing from the last list, by namespace, if they are too many for one GET each.
     unlisted: BTreeMap<Arc<str>, Vec<PodKey>>,
-    /// and the namespaces of which all pods are to be listed, whatever their labels.
+    /// Namespaces of which all pods are to be listed, whatever their labels.
     names: WorkQueue<Arc<str>>,
     /// The watch has not passed this version yet, of a poll that differed.
     until: Option<SmolStr>,
@@ -180,7 +180,7 @@ pub(super) struct Checks {
     proven: VecDeque<PodKey>,
     /// The oldest version of what is in question and not kept.
     oldest_beyond: Option<u64>,
-    /// Of more questions than are looked at for one poll, the next poll's looks begin after this one.
+    /// If a poll leaves more pods to confirm than [`MOST_LOOKS`], the next poll continues after this one.
     last_look: Option<PodKey>,
 }
 
@@ -221,18 +221,17 @@ impl Checks {
         departed.asked.get_or_insert(now);
         let wait = if departed.absence == Absence::Unselected { Duration::ZERO } else { self.settle };
         let uid = departed.executor.uid.clone();
-        if let Some(Check::Absent(before)) = self.open.get(&pod)
-            && before.executor.uid != uid
-            && is_newer(&before.executor.version, &departed.executor.version)
-        {
-            return Some(departed); // A list from the past had brought it back.
-        }
-        let before = self.open.insert(pod.clone(), Check::Absent(departed));
-        self.looks.add_after(pod, now + wait);
-        match before {
+        let other = match self.open.get(&pod) {
             Some(Check::Absent(before)) if before.executor.uid != uid => Some(before),
             _ => None,
+        };
+        if other.is_some_and(|other| is_newer(&other.executor.version, &departed.executor.version)) {
+            return Some(departed); // An older list had returned it to the snapshot.
         }
+        let other = other.cloned();
+        self.open.insert(pod.clone(), Check::Absent(departed));
+        self.looks.add_after(pod, now + wait);
+        other
     }
 
     /// Whether so many checks are open that further pods are not each confirmed with a GET.
@@ -381,7 +380,7 @@ impl Checks {
                 Check::Behind { uid, version } => {
                     !gone.was_shown(uid) && is_behind(snapshot, pod.namespace(), pod.name(), uid, version)
                 }
-                Check::Absent(_) => return !check.is_of_poll(),
+                Check::Absent(_) => return true,
             };
             lost |= unshown;
             unshown || looks.is_in_flight(pod)
@@ -507,8 +506,8 @@ impl Checks {
         due
     }
 
-    /// All pods of a namespace, whatever their labels, were listed; `None` where they could not be. [`Checks::proven`] tells
-    /// who is gone.
+    /// Takes the list of all pods of a namespace, whatever their labels; `None` if the LIST failed. [`Checks::proven`]
+    /// returns the executors whose pods are gone.
     pub(super) fn all_of(&mut self, namespace: &Arc<str>, all: Option<&Listed>, now: Instant) {
         let is_asked_again = self.names.is_waiting(namespace);
         self.names.done(namespace);

@@ -106,12 +106,12 @@ struct Noting {
 struct Began {
     at: Instant,
     found: Found,
-    /// When our watch had shown all that whoever led before may have told.
+    /// When our watch had delivered every change that the previous leader may have reported.
     caught_up: Option<Instant>,
 }
 
 impl Began {
-    /// Up to here whoever led before may have told ends.
+    /// The newest resourceVersion of ends that the previous leader may have reported.
     fn before(&self) -> u64 {
         let taken = self.found.taken.filter(|_| !self.found.is_released);
         self.found.mark.map_or(0, |mark| mark.through).max(taken.unwrap_or_default())
@@ -331,8 +331,8 @@ impl Exits {
         let was_over = !was_live
             && left == Left::Stays
             && executor.first_seen.is_none_or(|seen| self.first_list.is_some_and(|first| seen <= first));
-        // Labelled before we looked: whoever did that has dealt with it, and it is kept only for those who ask. Unless its driver
-        // did that while no replica was there: the mark tells.
+        // Labelled before we first saw it: it was reported then, and is only kept for `why`. Unless its driver labelled it
+        // while no replica ran, which the mark decides.
         let labelled_before = executor.inactive && !was_live;
         let dealt_with = labelled_before && (executor.inactive_by_us || !was_over);
         let mut exit = Exit {
@@ -502,9 +502,9 @@ impl Exits {
 
     /// Whether an end may have been told before this replica led; `None` for one that was, or that is history.
     fn was_told(&self, since: Instant, exit: &Exit, takeover: Duration) -> Option<bool> {
-        // Our watch may show late what whoever led before has told, and a look by name may be answered late.
+        // Our watch may deliver late what the previous leader has reported, and a GET may be answered late.
         let first = exit.asked.map_or(since, |asked| asked.min(since));
-        // One that we never saw live, and that was labelled: only a mark tells whether nobody was there for it.
+        // Never seen live, and labelled: without a mark it counts as reported by whoever labelled it.
         let labelled = exit.was_over && exit.executor.inactive;
         let Some(began) = self.began.filter(|began| exit.was_over || first <= self.catches_up(began)) else {
             return (!labelled).then_some(false);
@@ -531,14 +531,14 @@ impl Exits {
         // ended, and the time of its end is not after the mark, or unknown.
         let unseen = exit.after.is_none_or(|after| after < mark.through);
         let ended_at = exit.evidence().and_then(Evidence::ended_at);
-        // What was labelled has changed since it ended, whatever the clocks say.
+        // A labelled pod has changed since it ended, whatever the clocks say.
         let changed = unseen && (labelled || ended_at.is_none_or(|at| at <= mark.at));
         let before = began.found.taken.is_none_or(|taken| ended <= taken) && !began.found.is_released;
         Some(changed || before)
     }
 
-    /// Until when ends may be noted that whoever led before has told: a while after the watch has come as far. After a restore
-    /// of etcd it never does.
+    /// Until when ends may be noted that the previous leader has reported: a minute after the watch has caught up. After a
+    /// restore of etcd it never does.
     fn catches_up(&self, began: &Began) -> Instant {
         began.caught_up.map_or(began.at + KEPT_UNTOLD, |caught_up| caught_up + CATCHES_UP)
     }
@@ -611,7 +611,7 @@ impl Exits {
             let position = self.position;
             let is_due = |gone: &mut Gone| {
                 let age = now.saturating_duration_since(gone.at);
-                // A late watch has still to show what a look has told.
+                // A late watch has yet to deliver a deletion that a GET has confirmed.
                 age >= REMEMBERED && (gone.as_of.is_none_or(|as_of| position >= Some(as_of)) || age >= KEPT_UNTOLD)
             };
             let Some(Gone { at, app, uid, .. }) = self.gone.pop_front_if(is_due) else { break };

@@ -25,7 +25,7 @@ const PATIENCE: u32 = 3;
 const SOON_GIVEN_UP: u32 = 9;
 /// And from then on it is looked for this often.
 const RARELY: Duration = Duration::from_secs(600);
-/// The longest pause before a pod or an address that is absent is looked for again.
+/// The longest pause before a pod or an address that is absent is read again.
 const RAREST: Duration = Duration::from_secs(3600);
 /// So many objects are read again each minute at most: where there are more, each is read more rarely. A tenant's executors may
 /// name any number of pods.

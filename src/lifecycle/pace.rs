@@ -82,6 +82,11 @@ fn is_of_group(action: &Action) -> bool {
     matches!(action, Action::CreateGroup { .. } | Action::PatchGroup { .. })
 }
 
+/// Whether what follows a batch of this lane takes a place of the other one.
+fn changes_lane(lane: Lane, rest: &[Action]) -> bool {
+    lane == Lane::Groups && Lane::of(rest) == Lane::Others
+}
+
 /// Actions that are on the way.
 #[derive(Debug)]
 struct Acting {
@@ -325,9 +330,8 @@ impl Pace {
             *count += 1;
             *count <= BATCH && (lane == Lane::Others || is_of_group(action))
         });
-        // What the other lane is for is no further part of this batch's kind.
-        let is_last = lane == Lane::Others || rest.iter().any(is_of_group);
-        let budget = if is_last { budget.saturating_sub(1) } else { budget.max(1) };
+        // The budget counts batches of the lane in which the rest goes on.
+        let budget = if changes_lane(lane, &rest) { budget.max(1) } else { budget.saturating_sub(1) };
         let acting = Acting { lane, batch: actions.clone(), rest, budget, wrote, again: false };
         self.acting.insert(key.clone(), acting);
         Some((key, actions))
@@ -359,12 +363,12 @@ impl Pace {
         } else {
             self.failures.remove(key);
         }
-        // The rest is none of the groups' business, and goes on however often those are written.
-        let is_other = lane == Lane::Groups && !rest.iter().any(is_of_group);
-        if is_other && wrote {
+        // Writes of PodGroups have their own pace: the rest goes on however often those are written.
+        let changes_lane = changes_lane(lane, &rest);
+        if changes_lane && wrote {
             self.slow_down(key, now);
         }
-        let wrote = wrote && !is_other;
+        let wrote = wrote && !changes_lane;
         if !rest.is_empty() && !failed && budget > 0 {
             self.line_up(key.clone(), Planned { actions: rest, wrote, budget });
             return None;

@@ -349,8 +349,8 @@ impl Snapshot {
         }
     }
 
-    /// A pod is none of ours: a label was taken off, or another has the name. Not if the watch has shown something newer, as
-    /// when the label is back before the answer to a look is.
+    /// A pod is no driver or executor: a label was removed, or another pod has the name. Ignored if the watch has delivered a
+    /// newer version, for example because the label was set again before a GET was answered.
     fn see_other(&mut self, key: &PodKey, pod: &DriverPod) -> Effect {
         let (namespace, name) = (key.namespace(), key.name());
         let Some((_, known)) = self.labelled(namespace, name) else { return Effect::default() };

@@ -102,7 +102,7 @@ pub const TABLE: &[(&str, &[&str], &str)] = &[
         "When the last poll of all Spark pods by this replica succeeded, in seconds since 1970.",
     ),
     ("spark_usher_poll_interval_seconds", &[], "How often the leader is to poll (`lifecycle.poll`)."),
-    ("spark_usher_poll_bytes_total", &[], "Bytes that polls have read."),
+    ("spark_usher_poll_bytes_total", &[], "Bytes that polls have read, and lists of all pods of a namespace."),
     ("spark_usher_watch_misses_total", &[], "Watches of pods that were started again because they had lost a change."),
     ("spark_usher_leader", &[], "1 while this replica holds the lease."),
     (

@@ -164,20 +164,44 @@ async fn thousands_that_are_refused_one_by_one_are_each_remembered() {
     assert_eq!(asked.lock().unwrap().len(), 20_000);
 }
 
+/// The process stands still once something is asked, and goes on when its leadership has ended.
+async fn stands_still(asked: &Mutex<Vec<String>>) {
+    while asked.lock().unwrap().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    tokio::time::advance(Duration::from_secs(10)).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn nothing_is_written_after_a_look_whose_answer_came_too_late() {
     let (writer, asked) = answered_by(|_, _, _| driver_pod());
     let app = AppKey::new("n", "a");
     let leadership = Leadership::of(Duration::from_secs(5));
-    // The process stands still, and goes on with the answer that waits for it.
     let adopting = writer.apply(&leadership, &app, vec![of(1, false)], false);
-    let frozen = async {
-        while asked.lock().unwrap().is_empty() {
-            tokio::task::yield_now().await;
-        }
-        tokio::time::advance(Duration::from_secs(10)).await;
-    };
-    let (_, applied) = tokio::join!(biased; frozen, adopting);
+    let ((), applied) = tokio::join!(biased; stands_still(&asked), adopting);
     assert!(applied.failed && !applied.wrote);
     assert_eq!(*asked.lock().unwrap(), ["GET /api/v1/namespaces/n/pods/d"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_counts_nothing_more_once_the_leadership_has_ended() {
+    let (writer, asked) = answered_by(|method, path, _| match method {
+        "POST" => (
+            201,
+            json!({"apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": {"name": "e", "namespace": "n"}}),
+        ),
+        _ => panic!("{method} {path}"),
+    });
+    let subject = crate::lifecycle::tally::Subject {
+        pod: PodKey::new("n", "d"),
+        uid: "du".into(),
+        cause: Cause::Killed,
+        perhaps_told: false,
+    };
+    let notice = Notice { subject, count: 3, message: "three executors ended".into() };
+    let leadership = Leadership::of(Duration::from_secs(5));
+    let noticing = writer.notice(&leadership, &notice, false);
+    let ((), is_written) = tokio::join!(biased; stands_still(&asked), noticing);
+    assert!(!is_written, "the next leader counts it, or this one when it leads again");
+    assert_eq!(asked.lock().unwrap().len(), 1);
 }

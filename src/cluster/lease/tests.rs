@@ -1,0 +1,184 @@
+use std::sync::Mutex;
+
+use super::*;
+
+#[test]
+fn leadership_ends_by_our_own_clock() {
+    let (until, seen) = watch::channel(None);
+    let leadership = Leadership { until: seen, found: None };
+    assert!(!leadership.holds());
+    until.send_replace(Some(clock::instant() + Duration::from_secs(60)));
+    assert!(leadership.holds());
+    until.send_replace(Some(clock::instant()));
+    assert!(!leadership.holds());
+}
+
+/// An API server of one lease, and what was asked of it.
+#[derive(Default)]
+struct Server {
+    lease: Option<serde_json::Value>,
+    version: u64,
+    asked: Vec<String>,
+}
+
+impl Server {
+    fn answer(&mut self, method: &str, body: &[u8]) -> (u16, serde_json::Value) {
+        self.asked.push(method.to_owned());
+        let refused = |code: u16| {
+            let reason = if code == 404 { "NotFound" } else { "Conflict" };
+            (code, serde_json::json!({"kind": "Status", "status": "Failure", "reason": reason, "code": code}))
+        };
+        let sent: Option<serde_json::Value> = serde_json::from_slice(body).ok();
+        match (method, sent, &self.lease) {
+            ("GET", _, Some(lease)) => return (200, lease.clone()),
+            ("POST", Some(sent), None) => self.lease = Some(sent),
+            ("PUT", Some(sent), Some(lease)) => {
+                if sent["metadata"]["resourceVersion"] != lease["metadata"]["resourceVersion"] {
+                    return refused(409);
+                }
+                self.lease = Some(sent);
+            }
+            _ => return refused(404),
+        }
+        self.version += 1;
+        let lease = self.lease.get_or_insert_default();
+        lease["metadata"]["resourceVersion"] = self.version.to_string().into();
+        (200, lease.clone())
+    }
+}
+
+/// A client of that server. `loses`: the first POST is served, and its answer never comes.
+fn client_of(server: &Arc<Mutex<Server>>, loses: bool) -> kube::Client {
+    use http_body_util::{BodyExt, Full};
+
+    let (server, loses) = (server.clone(), Arc::new(Mutex::new(loses)));
+    let service = tower::service_fn(move |request: hyper::Request<kube::client::Body>| {
+        let (server, loses) = (server.clone(), loses.clone());
+        async move {
+            let method = request.method().to_string();
+            let body = request.into_body().collect().await.unwrap().to_bytes();
+            let (code, answer) = server.lock().unwrap().answer(&method, &body);
+            if method == "POST" && std::mem::take(&mut *loses.lock().unwrap()) {
+                std::future::pending::<()>().await;
+            }
+            let response = hyper::Response::builder().status(code);
+            Ok::<_, std::convert::Infallible>(response.body(Full::new(bytes::Bytes::from(answer.to_string()))).unwrap())
+        }
+    });
+    kube::Client::new(service, "n")
+}
+
+fn election(identity: &str) -> Election {
+    Election {
+        namespace: "n".into(),
+        name: "l".into(),
+        identity: identity.into(),
+        duration: Duration::from_secs(4),
+        period: Duration::from_secs(1),
+    }
+}
+
+fn candidate(client: &kube::Client, identity: &str) -> Candidate {
+    let api = Api::namespaced(client.clone(), "n");
+    Candidate { api, election: election(identity), seen: None, ours: None, found: None, mark: None }
+}
+
+/// Takes part in the election. Returns the leadership as it is published.
+fn runs(client: kube::Client) -> (impl Future<Output = ()>, watch::Receiver<Option<Arc<Leadership>>>) {
+    let (leading, seen) = watch::channel(None);
+    let (led, contact) = (watch::channel(false).0, watch::channel(None).0);
+    let ties = Ties { leading, led, contact, reported: watch::channel(Reported::default()).1 };
+    let metrics = Arc::new(Metrics::new().unwrap());
+    (run(client, election("we"), ties, metrics, CancellationToken::new()), seen)
+}
+
+#[tokio::test]
+async fn one_request_renews_a_lease_that_nobody_else_wrote() {
+    let server = Arc::new(Mutex::new(Server::default()));
+    let client = client_of(&server, false);
+    let mut candidate = self::candidate(&client, "we");
+    let asked = || std::mem::take(&mut server.lock().unwrap().asked).join(" ");
+    assert!(candidate.round().await.unwrap());
+    assert_eq!(asked(), "GET POST");
+    assert!(candidate.round().await.unwrap() && candidate.round().await.unwrap());
+    assert_eq!(asked(), "PUT PUT");
+    // What was reported goes with the renewal, and whoever takes the Lease finds it.
+    let mark = Mark { through: 7, at: clock::now(), gap: None };
+    candidate.mark = Some(mark);
+    assert!(candidate.round().await.unwrap() && asked() == "PUT");
+    candidate.release().await.unwrap();
+    let mut next = self::candidate(&client, "next");
+    assert!(next.round().await.unwrap());
+    let found = next.found.unwrap();
+    assert!(found.mark == Some(mark) && found.is_released && found.taken.is_some(), "{found:?}");
+    // A version without marks leads, and leaves the mark as it is: it is not the last word any more.
+    next.release().await.unwrap();
+    let mut third = self::candidate(&client, "third");
+    assert!(third.round().await.unwrap());
+    let found = third.found.unwrap();
+    assert!(found.mark == Some(mark) && found.was_held && !found.is_released, "{found:?}");
+    // It reports, loses the Lease for a moment, and has to stop at once: the mark that it left is older than its last
+    // reports, and must not count as final.
+    third.mark = Some(mark);
+    assert!(third.round().await.unwrap());
+    third.mark = None;
+    third.release().await.unwrap();
+    let mut fourth = self::candidate(&client, "fourth");
+    assert!(fourth.round().await.unwrap());
+    let found = fourth.found.unwrap();
+    assert!(found.mark == Some(mark) && !found.is_released, "{found:?}");
+    fourth.release().await.unwrap();
+    candidate.ours = None;
+    assert!(candidate.round().await.unwrap());
+    asked();
+    // Somebody labels it: it is looked at again, and is still ours.
+    server.lock().unwrap().lease.as_mut().unwrap()["metadata"]["resourceVersion"] = "77".into();
+    server.lock().unwrap().version = 77;
+    assert!(candidate.round().await.unwrap());
+    assert_eq!(asked(), "PUT GET PUT");
+    // Somebody deletes it.
+    server.lock().unwrap().lease = None;
+    assert!(candidate.round().await.unwrap());
+    assert_eq!(asked(), "PUT GET POST");
+    // Somebody takes it: it is theirs.
+    server.lock().unwrap().lease.as_mut().unwrap()["spec"]["holderIdentity"] = "they".into();
+    server.lock().unwrap().lease.as_mut().unwrap()["metadata"]["resourceVersion"] = "99".into();
+    assert!(!candidate.round().await.unwrap());
+    assert_eq!(asked(), "PUT GET");
+    assert!(candidate.is_led());
+}
+
+/// The API server stores the first Lease, and its answer is lost.
+#[tokio::test(start_paused = true)]
+async fn a_first_leader_knows_that_it_is_the_first_whatever_it_is_answered() {
+    let server = Arc::new(Mutex::new(Server::default()));
+    let (running, mut seen) = runs(client_of(&server, true));
+    let leadership = tokio::select! {
+        () = running => panic!("the election ended by itself"),
+        leadership = seen.wait_for(Option::is_some) => leadership.unwrap().clone().unwrap(),
+    };
+    let found = leadership.found().expect("what was found when it began to lead");
+    assert!(found.mark.is_none() && !found.was_held);
+}
+
+/// Each change of the leadership wakes whoever follows it: the signing key is read again, and actions are given up.
+#[tokio::test(start_paused = true)]
+async fn a_round_of_a_replica_that_does_not_lead_is_no_change_of_the_leadership() {
+    let server = Arc::new(Mutex::new(Server::default()));
+    let client = client_of(&server, false);
+    assert!(candidate(&client, "they").round().await.unwrap());
+    server.lock().unwrap().asked.clear();
+    let (running, seen) = runs(client);
+    // They do not renew it, and it is theirs for four seconds.
+    let mut running = std::pin::pin!(running);
+    assert!(tokio::time::timeout(Duration::from_millis(3500), &mut running).await.is_err());
+    let rounds = server.lock().unwrap().asked.len();
+    assert!(rounds >= 3, "{rounds} requests");
+    assert!(!seen.has_changed().unwrap());
+}
+
+#[test]
+fn identities_differ() {
+    assert_ne!(identity("a"), identity("a"));
+    assert!(identity("pod-1").starts_with("pod-1_"));
+}
