@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use edge::judge::{judge, line_of};
+use edge::line::Flow;
 use edge::told::{Line, Told};
 use edge::world::World;
 use jiff::Timestamp;
@@ -61,14 +62,17 @@ fn play_and_trace(seed: u64, is_traced: bool) -> (Vec<String>, Vec<String>) {
             world.tick().await;
         }
         world.calm().await;
-        for tenth in 0..30 {
-            tokio::time::sleep(Duration::from_secs(10)).await;
-            world.tick().await;
-            if tenth == 9 {
-                world.begin_to_count().await;
-                world.end_some().await;
-            }
+        world.wait(Duration::from_secs(100)).await;
+        world.begin_to_count().await;
+        let until = Instant::now() + Duration::from_secs(100);
+        while Instant::now() < until {
+            let pause = world.rng.below(4000);
+            world.wait(Duration::from_millis(pause)).await;
+            world.peaceful_step().await;
         }
+        world.fill_gangs().await;
+        // As long as a driver whose configuration nobody knows has time.
+        world.wait(Duration::from_secs(160)).await;
         let wrong = judge(&world).await;
         let mut history = std::mem::take(&mut world.history);
         if let Some(log) = &world.told.log {
@@ -116,7 +120,7 @@ fn a_poll_survives_the_loss_of_the_lease() {
         until("a poll", || line.count_of("LIST pods") > 0).await;
         // The watch shows nothing more, and the next poll takes its time.
         line.set_slow("LIST pods", slow);
-        line.set_late(Duration::from_secs(3600));
+        line.set_flow(Flow::Late(Duration::from_secs(3600)));
         line.cut();
         let polls = line.count_of("LIST pods");
         until("a slow poll", || line.count_of("LIST pods") > polls).await;

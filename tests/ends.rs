@@ -376,6 +376,20 @@ fn a_container_that_is_started_again_is_no_leftover_and_its_next_end_is_news() {
     assert_eq!(told, 5);
 }
 
+/// A watch that resumes after an outage brings all of it at once.
+#[test]
+fn two_ends_and_the_deletion_in_one_batch_are_two_ends() {
+    let mut office = Office::open(Finished::Label);
+    office.see(&driver());
+    office.see(&version(running(1), 9).spec("restartPolicy", "Always"));
+    office.see(&crashed(1, 10));
+    office.see(&version(running(1), 11).spec("restartPolicy", "Always"));
+    office.see(&crashed(1, 12));
+    office.apply(Change::PodDeleted(crashed(1, 13).deleting().sighting()));
+    assert_eq!(office.after(2).exits.len(), 2);
+    assert_eq!(office.after(60).exits.len(), 0);
+}
+
 #[test]
 fn a_tenants_numbers_cannot_break_the_clock() {
     let mut office = Office::open(Finished::Label);

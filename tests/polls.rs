@@ -40,6 +40,16 @@ fn labelled(name: &str) -> Read {
     Read::Labelled(PodKey::new("default", name))
 }
 
+/// Time passes in which polls fail. Whether nothing is told.
+fn quietly(office: &mut Office, seconds: u64) -> bool {
+    let turn = office.after(seconds);
+    let now = office.now();
+    if turn.poll {
+        office.desk.polled(None, now, &office.policies.clone());
+    }
+    turn.exits.is_empty()
+}
+
 #[test]
 fn a_poll_finds_what_is_missing_and_what_the_watch_has_not_shown() {
     let mut office = Office::open(Finished::Report);
@@ -64,6 +74,58 @@ fn a_poll_finds_what_is_missing_and_what_the_watch_has_not_shown() {
     office.desk.passed("41", now);
     let turn = office.after(20);
     assert!(!turn.rewatch && turn.exits.is_empty() && turn.reads.is_empty());
+}
+
+/// The watch hangs for minutes, looks find out meanwhile what became of executors, and then the watch shows it all.
+#[test]
+fn what_a_look_found_gone_comes_back_with_no_watch_however_late() {
+    let mut office = Office::open(Finished::Report);
+    office.see(&driver());
+    office.see(&version(running(1), 9).spec("restartPolicy", "Always"));
+    office.after(60);
+    let mut polled = Polled::default();
+    polled.see(office.desk.snapshot(), "default", "nb-driver", DRIVER_UID, "1");
+    let now = office.now();
+    office.desk.polled(Some(polled.complete("40")), now, &office.policies.clone());
+    let mut reads = Vec::new();
+    while reads.is_empty() {
+        reads = office.after(1).reads;
+    }
+    let now = office.now();
+    office.desk.answered(&reads[0], Answer::Absent, now);
+    assert_eq!(office.after(10).exits.len(), 1);
+    assert!((0..20).all(|_| quietly(&mut office, 30)));
+    office.see(&crashed(1, 10));
+    office.see(&version(running(1), 11).spec("restartPolicy", "Always"));
+    office.see(&crashed(1, 12));
+    office.apply(Change::PodDeleted(crashed(1, 13).deleting().sighting()));
+    assert_eq!(office.after(10).exits.len(), 0);
+    assert!(office.desk.snapshot().executor("default", "nb-exec-1").is_none());
+}
+
+/// The same where the watch begins with a list anew, of which one cache is behind.
+#[test]
+fn what_a_look_found_gone_comes_back_with_no_list_either() {
+    let mut office = Office::open(Finished::Report);
+    polled(&mut office);
+    let mut reads = Vec::new();
+    while reads.is_empty() {
+        reads = office.after(1).reads;
+    }
+    let now = office.now();
+    office.desk.answered(&labelled("nb-exec-1"), Answer::Absent, now);
+    office.after(1);
+    for round in 0..3 {
+        office.apply(Change::Replaced(Replaced::Pods(vec![driver().sighting(), running(1).sighting()])));
+        let now = office.now();
+        office.desk.passed("39", now);
+        assert!(office.desk.snapshot().executor("default", "nb-exec-1").is_none(), "{round}");
+        assert!((0..4).all(|_| quietly(&mut office, 100)));
+    }
+    // A list that does not have it ends that, and its name may be another's.
+    office.apply(Change::Replaced(Replaced::Pods(vec![driver().sighting()])));
+    office.see(&version(executor(1).stored("another"), 41));
+    assert!(office.desk.snapshot().executor("default", "nb-exec-1").is_some());
 }
 
 /// What the picture has lost no poll finds again: the question stays until a look has answered it.

@@ -72,13 +72,37 @@ fn what_the_leader_had_reported_is_not_reported_again_and_what_it_may_have_says_
     assert_eq!(told(&mut office), []);
     office.see(&version(failed(4, 137), 30));
     assert_eq!(told(&mut office), [(4, false)]);
-    // A leader that knew nothing of a time.
-    let mut office = follower();
+}
+
+#[test]
+fn of_a_time_of_which_the_leader_knew_nothing_only_who_went_may_have_been_told() {
     let gap = Some((4, 8));
-    take_over(
-        &mut office,
-        Found { mark: mark(15).map(|mark| Mark { gap, ..mark }), was_held: true, is_released: true, taken: Some(20) },
-    );
+    let found = |through| {
+        let mark = mark(through).map(|mark| Mark { gap, ..mark });
+        Found { mark, was_held: true, is_released: true, taken: Some(20) }
+    };
+    // Executor 1 ended at 5, and its pod is still there as of 9: the leader's own list has shown it.
+    let mut office = follower();
+    take_over(&mut office, found(15));
+    assert_eq!(told(&mut office), []);
+    // It had not come to that list yet.
+    let mut office = follower();
+    take_over(&mut office, found(7));
+    assert_eq!(told(&mut office), [(1, true), (2, true)]);
+    // Executor 1 has gone since, and nobody knows whether the list had it.
+    let mut office = follower();
+    office.lose("nb-exec-1", "e1");
+    office.after(1);
+    take_over(&mut office, found(15));
+    assert_eq!(told(&mut office), [(1, true)]);
+    // Our watch has not come so far.
+    let mut office = Office::open(Finished::Report);
+    office.standing = Standing::Led;
+    office.see(&driver());
+    office.see(&running(1));
+    office.see(&failed(1, 137));
+    office.after(1);
+    take_over(&mut office, found(15));
     assert_eq!(told(&mut office), [(1, true)]);
 }
 

@@ -389,15 +389,14 @@ impl Candidate {
     fn pause(&self, leads: bool) -> Duration {
         let spread = random::fraction();
         let pause = self.election.period.mul_f64(0.8 + 0.4 * spread);
-        match self.seen.as_ref().filter(|seen| !leads && seen.held.holder.is_some()) {
-            None => pause,
-            Some(seen) => {
-                let left = (seen.since + seen.held.duration).saturating_duration_since(clock::instant());
-                // Once it is over: a moment apart, so that not all of them try at once.
-                let over = Duration::from_millis(20).mul_f64(1.0 + 4.0 * spread);
-                pause.min(left + over)
-            }
-        }
+        let others = self.seen.as_ref().filter(|seen| !leads && seen.held.holder.is_some());
+        let left = others.map(|seen| (seen.since + seen.held.duration).saturating_duration_since(clock::instant()));
+        // Once it is over: a moment apart, so that not all of them try at once. Where that was tried in vain, the API server is
+        // in trouble, or another replica was sooner.
+        left.filter(|left| !left.is_zero()).map_or(pause, |left| {
+            let over = Duration::from_millis(20).mul_f64(1.0 + 4.0 * spread);
+            pause.min(left + over)
+        })
     }
 }
 

@@ -232,7 +232,7 @@ impl Desk {
         match &mut change {
             // News that was overtaken.
             Change::Pod(seen) if self.gone.has_overtaken(seen.uid(), seen.version()) => return,
-            Change::PodDeleted(seen) if self.is_gone(seen.uid()) => return,
+            Change::PodDeleted(seen) if self.is_gone(seen.uid()) => return self.gone.is_shown(seen.uid()),
             Change::Pod(seen) => {
                 seen.seen_at(now.at);
                 self.note_version(seen);

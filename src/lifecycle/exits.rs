@@ -9,6 +9,7 @@
 //! before anybody led is history and no news.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -52,6 +53,8 @@ const CATCHES_UP: Duration = Duration::from_secs(60);
 pub(super) struct Note {
     /// When we first saw it in a final state, by our own clock.
     pub(super) since: Instant,
+    /// In which version.
+    version: Option<NonZeroU64>,
     /// Why it ended.
     pub(super) cause: Cause,
     /// Whether it is still to be decided why, or to be told: nothing is done to its pod before.
@@ -97,7 +100,8 @@ struct Noting {
     revived: IndexMap<Arc<str>, (AppKey, Arc<Executor>)>,
     /// So many of those are dealt with.
     revived_done: usize,
-    departed: indexmap::map::IntoIter<Arc<str>, Departed>,
+    departed: IndexMap<Arc<str>, Departed>,
+    departed_done: usize,
     touched: indexmap::set::IntoIter<AppKey>,
 }
 
@@ -216,10 +220,13 @@ impl Exits {
     /// Takes a batch over, to be noted in parts, and what is undecided is looked at once more.
     pub(super) fn begin(&mut self, batch: Batch) {
         let Batch { snapshot, ended, ended_again, revived, departed, touched, .. } = batch;
-        let (ended, departed, touched) = (ended.into_iter(), departed.into_iter(), touched.into_iter());
+        let (ended, touched) = (ended.into_iter(), touched.into_iter());
         // An old picture that is kept is all copied as the new one changes.
         let snapshot = if revived.is_empty() { Snapshot::default() } else { snapshot };
-        self.noting = Some(Noting { snapshot, ended, ended_again, revived, revived_done: 0, departed, touched });
+        let (revived_done, departed_done) = (0, 0);
+        let noting =
+            Noting { snapshot, ended, ended_again, revived, revived_done, departed, departed_done, touched };
+        self.noting = Some(noting);
         self.to_decide = self.undecided.len();
     }
 
@@ -251,18 +258,20 @@ impl Exits {
             && let Some((uid, (app, executor))) = noting.revived.get_index(noting.revived_done)
         {
             left -= 1;
-            // What ended since is in the next batch.
+            // As it was last: what ended since is in the next batch.
             let there = noting.snapshot.executor(app.namespace(), &executor.name).map(|(_, there)| there);
-            if !there.is_some_and(|there| there.uid == *uid && there.state.is_final()) {
+            let last = noting.departed.get(uid).map(|departed| &departed.executor);
+            if !last.or(there).is_some_and(|last| last.uid == *uid && last.state.is_final()) {
                 self.forget(app, uid);
             }
             noting.revived_done += 1;
         }
         while left > 0
-            && let Some((uid, departed)) = noting.departed.next()
+            && let Some((uid, departed)) = noting.departed.get_index(noting.departed_done)
         {
             left -= 1;
-            self.depart(uid, departed, now, snapshot, &mut apps);
+            noting.departed_done += 1;
+            self.depart(uid.clone(), departed.clone(), now, snapshot, &mut apps);
         }
         while left > 0
             && let Some(app) = noting.touched.next()
@@ -352,8 +361,9 @@ impl Exits {
         if !(was_over && exit.driver.is_untimed()) {
             exit.cause = exit.driver.explain(exit.cause, exit.evidence(), exit.at);
         }
-        roll.notes
-            .insert(executor.uid.clone(), Note { since: now.at, cause: exit.cause, is_open: !dealt_with, gone: None });
+        let version = exit.version().and_then(NonZeroU64::new);
+        let note = Note { since: now.at, version, cause: exit.cause, is_open: !dealt_with, gone: None };
+        roll.notes.insert(executor.uid.clone(), note);
         if executor.state == ExecutorPodState::Failed && !labelled_before {
             let failures = roll.failures.entry(executor.counts_to()).or_default();
             if failures.len() >= MOST_FAILURES {
@@ -524,6 +534,8 @@ impl Exits {
         let Some(ended) = exit.version() else { return Some(true) };
         match mark.covers(ended) {
             Some(true) => return None,
+            // Whoever left the mark has told all ends of pods that were still there when the gap ended.
+            None if mark.gap.is_some_and(|(_, to)| to <= mark.through && self.stays(exit, ended, to)) => return None,
             None => return Some(true),
             Some(false) => {}
         }
@@ -535,6 +547,14 @@ impl Exits {
         let changed = unseen && (labelled || ended_at.is_none_or(|at| at <= mark.at));
         let before = began.found.taken.is_none_or(|taken| ended <= taken) && !began.found.is_released;
         Some(changed || before)
+    }
+
+    /// Whether the pod of an executor that ended with this version was still there, as it was then, as of another.
+    fn stays(&self, exit: &Exit, ended: u64, as_of: u64) -> bool {
+        let note = self.apps.get(&exit.app).and_then(|roll| roll.notes.get(&exit.executor.uid));
+        let is_last = note.is_some_and(|note| note.gone.is_none() && note.version.is_some_and(|at| at.get() == ended));
+        // What is noted in part may be gone.
+        is_last && exit.left == Left::Stays && !self.is_noting() && self.position.is_some_and(|position| position >= as_of)
     }
 
     /// Until when ends may be noted that the previous leader has reported: a minute after the watch has caught up. After a

@@ -14,6 +14,10 @@ use crate::spark::ids::is_newer;
 pub(super) struct Tombstones {
     now: BTreeSet<u64>,
     before: BTreeSet<u64>,
+    /// Uids of pods that a read found gone before the watch has shown that: it may be minutes late, and shows all of it then.
+    unshown: BTreeSet<u64>,
+    /// Those of them that had gone before the list began that is coming in.
+    unlisted: BTreeSet<u64>,
     /// Pods that left a watch by label, at this version, and may be there, and may come back.
     left_now: BTreeMap<u64, SmolStr>,
     left_before: BTreeMap<u64, SmolStr>,
@@ -23,6 +27,8 @@ pub(super) struct Tombstones {
 
 /// So many strange pods are remembered. Beyond that they make the watch start again, as rarely as it does.
 const MOST_STRANGE: usize = 65_536;
+/// So many pods are remembered of which the watch owes the deletion. Those beyond are forgotten like others.
+const MOST_UNSHOWN: usize = 65_536;
 
 impl Tombstones {
     /// What has this uid is gone.
@@ -30,10 +36,26 @@ impl Tombstones {
         self.now.insert(hash(uid));
     }
 
-    /// Whether what has this uid went a moment ago.
+    /// A read found out that what has this uid is gone.
+    pub(super) fn bury_unshown(&mut self, uid: &str) {
+        self.bury(uid);
+        if self.unshown.len() < MOST_UNSHOWN {
+            self.unshown.insert(hash(uid));
+        }
+    }
+
+    /// The watch shows that what has this uid is gone, which was known.
+    pub(super) fn is_shown(&mut self, uid: &str) {
+        if !self.unshown.is_empty() && self.unshown.remove(&hash(uid)) {
+            self.bury(uid);
+        }
+    }
+
+    /// Whether what has this uid went a moment ago, or the watch has not shown yet that it went.
     pub(super) fn has(&self, uid: &str) -> bool {
         let uid = hash(uid);
-        self.now.contains(&uid) || self.before.contains(&uid)
+        let of_watch = || self.unshown.contains(&uid) || self.unlisted.contains(&uid);
+        self.now.contains(&uid) || self.before.contains(&uid) || of_watch()
     }
 
     /// What has this uid was shown to leave, at this version.
@@ -72,9 +94,22 @@ impl Tombstones {
         }
     }
 
-    /// A new list shows all that there are.
-    pub(super) fn listed(&mut self) {
+    /// A new list, which shows all that there are, begins.
+    pub(super) fn list_begins(&mut self) {
         self.strange.clear();
+        self.unlisted.append(&mut self.unshown);
+    }
+
+    /// The list has what has this uid. Where that is gone, the list is from the past, and the watch will show it to go.
+    pub(super) fn is_listed(&mut self, uid: &str) {
+        if !self.unlisted.is_empty() && self.unlisted.remove(&hash(uid)) {
+            self.unshown.insert(hash(uid));
+        }
+    }
+
+    /// The list is complete: what it does not have the watch will not show any more.
+    pub(super) fn list_ends(&mut self) {
+        self.now.append(&mut self.unlisted);
     }
 
     /// Forgets what went before the last sweep.

@@ -57,6 +57,7 @@ pub struct Life {
     pub name: String,
     pub id: u32,
     pub app: usize,
+    pub began: Instant,
     /// Its pod never starts.
     pub waits: bool,
     /// Its container is started again after it ends (`restartPolicy: Always`).
@@ -242,6 +243,7 @@ impl World {
             name,
             id,
             app: number,
+            began: Instant::now(),
             waits,
             restarts,
             former: Vec::new(),
@@ -307,8 +309,15 @@ impl World {
     async fn end(&mut self, uid: &str, (phase, code, reason, cause): (&str, Option<i32>, Option<&str>, &'static str)) {
         let (name, namespace) = self.place(uid);
         let life = &self.lives[uid];
-        // A kubelet starts a container again, and no pod that was evicted, refused or ran too long.
-        let restarts = life.restarts && reason.is_none();
+        let pod = self.request("GET", &path(namespace, &name), json!({})).await;
+        if pod.is_null() {
+            return; // The garbage collector has taken it.
+        }
+        // Whatever its containers say then, it ends because it is deleted.
+        let is_dying = pod["metadata"]["deletionTimestamp"].is_string();
+        let cause = if is_dying { "deleted" } else { cause };
+        // A kubelet starts a container again, and no pod that was evicted, refused or ran too long, or is being deleted.
+        let restarts = life.restarts && reason.is_none() && !is_dying;
         let mut status = json!({"phase": if restarts { "Running" } else { phase }});
         if let Some(code) = code {
             let terminated = json!({"exitCode": code, "finishedAt": whole_seconds()});

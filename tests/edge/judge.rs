@@ -23,6 +23,11 @@ const BEFORE: Duration = Duration::from_secs(70);
 const AFTER: Duration = Duration::from_secs(10);
 /// What was begun before may take so long.
 const ON_THE_WAY: Duration = Duration::from_secs(7);
+/// Where nothing is wrong an end is told so soon. That of its driver may explain it, and is awaited for 5 s; nobody may lead for a
+/// while.
+const SOON: Duration = Duration::from_secs(12);
+/// A watch that is cut again and again is opened again after pauses that grow to this.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// Causes of failures that are kept for an hour, so that people can look; `error` may turn out to be the driver's end.
 const KEPT: [&str; 3] = ["error", "jvm-oom", "deadline-exceeded"];
 
@@ -38,6 +43,7 @@ pub async fn judge(world: &World) -> Vec<String> {
     owners(world, &pods, &mut wrong);
     gangs(world, &pods, &mut wrong);
     requests(world, &mut wrong);
+    quiet(world, &mut wrong);
     if !world.replicas.values().any(super::replica::Replica::leads) {
         wrong.push("nobody leads".to_owned());
     }
@@ -279,11 +285,11 @@ async fn events(world: &World, told: &[Line], wrong: &mut Vec<String>) {
             wrong.push(format!("{count} are counted as {cause}, where {ends} were told"));
         }
     }
-    let (events, lines) = world.quiet.unwrap();
-    let events = counted.values().sum::<u64>() - events;
+    let quiet = world.quiet.unwrap();
+    let events = counted.values().sum::<u64>() - quiet.events;
     let is_worth_one =
         |line: &&Line| Cause::ALL.iter().any(|cause| cause.as_str() == line.cause && cause.is_abnormal());
-    let ends = told[lines..].iter().filter(is_worth_one).count();
+    let ends = told[quiet.told..].iter().filter(is_worth_one).count();
     if events < ends as u64 {
         wrong.push(format!("{ends} ends were told while all was quiet, and Events count {events}"));
     }
@@ -311,22 +317,105 @@ fn gangs(world: &World, pods: &BTreeMap<String, Value>, wrong: &mut Vec<String>)
     }
 }
 
-/// Requests are bounded.
+/// The most that there were in any window of so long.
+fn most(times: &[Instant], window: Duration) -> usize {
+    let mut first = 0;
+    let count = |(last, at): (usize, &Instant)| {
+        while *at - times[first] > window {
+            first += 1;
+        }
+        last + 1 - first
+    };
+    times.iter().enumerate().map(count).max().unwrap_or_default()
+}
+
+/// A replica makes no more requests of a sort than so many in any minute, whatever is wrong.
+const A_MINUTE: &[(&str, usize)] = &[
+    ("WATCH leases", 45), // One with each round, which comes every 2 s or so.
+    ("GET leases", 90),   // One with each round, and with each renewal of another.
+    ("PUT leases", 45),
+    ("WATCH ", 20), // After pauses that double, and where they are cut.
+    ("LIST pods of a namespace", 600),
+    ("LIST pods", 25), // A poll each 5 s, and lists of watches.
+    ("LIST ", 20),
+    ("GET secrets", 15),
+];
+/// Lookups of pods by name, as of drivers, are so many a minute at most, and looks at executors have the rest of the rate.
+const READS: usize = 600 + 50 * 60;
+
+/// Requests are bounded at any time, and few where nothing is wrong.
 fn requests(world: &World, wrong: &mut Vec<String>) {
-    let seconds = world.began.elapsed().as_secs() as usize;
-    // Three addresses an application, after pauses that double from a minute on.
-    let strange = world.apps.iter().filter(|app| app.kind != Kind::Labelled).count();
-    let by_address = strange * 3 * (seconds / 60).ilog2().max(1) as usize + 10;
+    let minutes = (world.began.elapsed().as_secs() / 60) as usize;
+    // Three addresses of an application at a time, of eight, after pauses that double from a minute on. What is found is
+    // looked at again by the minute.
+    let of = |kind: Kind| world.apps.iter().filter(|app| app.kind == kind).count();
+    let by_address = of(Kind::Elsewhere) * 8 * minutes.ilog2() as usize + of(Kind::Notebook) * minutes + 10;
+    let since = world.quiet.unwrap().since;
+    let new = world.lives.values().filter(|life| life.began > since).count();
+    let ended = |life: &Life| {
+        let former = life.former.iter().filter(|former| former.ended > since).count();
+        former + usize::from(life.ended.or(life.gone).is_some_and(|at| at > since))
+    };
+    let changes = new + world.lives.values().map(ended).sum::<usize>() + world.apps.len();
     for line in &world.lines {
-        for (what, count) in line.requests.lock().unwrap().iter() {
-            let most = match what.as_str() {
-                "LIST pods" => seconds / 4,
-                "LIST pods of a namespace" => by_address,
-                watch if watch.starts_with("WATCH") => seconds,
-                _ => seconds * 50 + 100,
+        let requests = line.requests.lock().unwrap();
+        for (what, times) in requests.iter() {
+            let known = A_MINUTE.iter().find(|(prefix, _)| what.starts_with(prefix)).map_or(READS, |(_, most)| *most);
+            let busiest = most(times, Duration::from_secs(60));
+            if busiest > known {
+                wrong.push(format!("{busiest} × {what} in a minute, where {known} are many"));
+            }
+            if what == "LIST pods of a namespace" && times.len() > by_address {
+                wrong.push(format!("{} × {what}, where {by_address} are many", times.len()));
+            }
+        }
+        // What is made for executors and their drivers, and neither by the clock nor by whoever takes over.
+        let is_for_them = |what: &&String| !what.starts_with("WATCH") && !what.contains("leases") && what.contains("pods");
+        let quiet = |what: &String| requests[what].iter().filter(|at| **at > since).count();
+        let count: usize = requests.keys().filter(is_for_them).filter(|what| *what != "LIST pods").map(quiet).sum();
+        if std::env::var("FIGURES").is_ok() && count > 0 {
+            println!("QUIET {} {count} for {changes}", world.is_gentle);
+        }
+        if count > 8 * changes {
+            wrong.push(format!("{count} requests, for {changes} changes, while all was quiet"));
+        }
+    }
+}
+
+/// Where nothing is wrong each end is told once, for certain, soon, and as what it was.
+fn quiet(world: &World, wrong: &mut Vec<String>) {
+    let told = world.told.lines.lock().unwrap();
+    let since = if world.is_gentle { first_mark(world) } else { world.quiet.unwrap().since };
+    for (uid, life) in world.lives.iter().filter(|(_, life)| life.began > since && !life.unlabelled) {
+        let lines: Vec<_> = told.iter().filter(|line| line.uid == *uid).collect();
+        // To Spark 3.0 an executor runs as long as its pod's phase says so.
+        let by_phase = world.apps[life.app].old && life.restarts;
+        // Where all go that knew it, nobody can tell that it went too.
+        let stays = |number: &usize| {
+            let goes = world.stopped.get(number);
+            goes.is_none_or(|goes| life.gone.is_none_or(|gone| *goes > gone + SOON))
+        };
+        let is_known = life.known_by.iter().any(stays);
+        let (most, least) = (life.ends(), if by_phase || !is_known { 0 } else { life.ends() });
+        if !(least..=most).contains(&lines.len()) || lines.iter().any(|line| line.perhaps) {
+            wrong.push(format!("{} ended {most} times where nothing was wrong, and was told {lines:?}", life.name));
+        }
+        if by_phase {
+            continue;
+        }
+        let mut truths: Vec<_> = life.former.iter().map(|former| (former.ended, former.cause)).collect();
+        truths.extend(life.ended.or(life.gone).map(|at| (at, life.cause.unwrap_or("deleted"))));
+        for (line, (at, cause)) in lines.iter().zip(truths) {
+            let is_cut = world.cuts.iter().any(|cut| *cut < at + SOON && at < *cut + LONGEST_PAUSE);
+            let is_true = match line.cause.as_str() {
+                "driver-lost" => cause == "error",
+                // Found by a poll.
+                "vanished" => is_cut && cause == "deleted",
+                told => told == cause,
             };
-            if *count > most {
-                wrong.push(format!("{count} × {what}, where {most} are many"));
+            let soon = if is_cut { SOON + LONGEST_PAUSE } else { SOON };
+            if !is_true || line.at.unwrap() > at + soon {
+                wrong.push(format!("{} ended as {cause} where nothing was wrong, and was told {line:?}", life.name));
             }
         }
     }

@@ -35,6 +35,19 @@ pub enum State {
     NoStorage,
 }
 
+/// How watches are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flow {
+    /// Each event comes when it happens.
+    Good,
+    /// Each event comes so long after it happened.
+    Late(Duration),
+    /// The connection is dead, and nobody says so.
+    Hung,
+    /// One of three events never comes. Bookmarks do.
+    Lossy,
+}
+
 /// What a request that changes something found, the moment before it was served.
 #[derive(Clone, Debug)]
 pub struct Write {
@@ -56,25 +69,61 @@ pub struct Line {
     state: Mutex<State>,
     /// Ends what goes over the way now: watches, and requests that nobody answers.
     cut: Mutex<CancellationToken>,
-    /// How late watches are.
-    late: Mutex<Duration>,
+    /// How watches are.
+    flow: Mutex<Flow>,
+    /// Nothing ever goes wrong on this way by itself.
+    is_gentle: bool,
+    /// The last answer to each list that may be answered from a cache.
+    answered: Mutex<BTreeMap<String, Answered>>,
     /// Requests of one sort that take long.
     slow: Mutex<Option<(&'static str, Duration)>>,
     /// A generator for each sort of request, so that what befalls one does not depend on the order in which tasks run.
     rng: Mutex<BTreeMap<String, Rng>>,
-    /// Requests by what they are: `GET pods`, `LIST pods`, …
-    pub requests: Mutex<BTreeMap<String, usize>>,
+    /// Requests by what they are (`GET pods`, `LIST pods`, …), and when they were made.
+    pub requests: Mutex<BTreeMap<String, Vec<Instant>>>,
     writes: Arc<Mutex<Vec<Write>>>,
 }
 
+/// A list, as it was.
+#[derive(Clone, Debug)]
+struct Answered {
+    version: u64,
+    at: Instant,
+    head: axum::http::HeaderMap,
+    body: Bytes,
+}
+
+/// A cache of an API server is so far behind, at most.
+const BEHIND: Duration = Duration::from_secs(20);
+
+/// What befalls a request.
+struct Luck {
+    /// Before it is served.
+    pause: Duration,
+    /// Once it has reached the server, which goes on whatever becomes of its client.
+    served_after: Duration,
+    is_refused: bool,
+    loses_answer: bool,
+    /// A watch that comes a line at a time, slowly.
+    trickles: bool,
+    /// A list from a cache that is behind.
+    is_stale: bool,
+    /// A watch that is cut ends with an error.
+    is_reset: bool,
+    /// For what befalls each event of a watch.
+    seed: u64,
+}
+
 impl Line {
-    pub fn new(replica: usize, seed: u64, writes: Arc<Mutex<Vec<Write>>>) -> Arc<Line> {
+    pub fn new(replica: usize, seed: u64, is_gentle: bool, writes: Arc<Mutex<Vec<Write>>>) -> Arc<Line> {
         Arc::new(Line {
             replica,
             seed,
             state: Mutex::new(State::Good),
             cut: Mutex::default(),
-            late: Mutex::new(Duration::ZERO),
+            flow: Mutex::new(Flow::Good),
+            is_gentle,
+            answered: Mutex::default(),
             slow: Mutex::default(),
             rng: Mutex::default(),
             requests: Mutex::default(),
@@ -98,12 +147,16 @@ impl Line {
 
     /// All is well again.
     pub fn mend(&self) {
-        self.set_late(Duration::ZERO);
+        self.set_flow(Flow::Good);
         self.set(State::Good);
     }
 
-    pub fn set_late(&self, late: Duration) {
-        *self.late.lock().unwrap() = late;
+    pub fn set_flow(&self, flow: Flow) {
+        *self.flow.lock().unwrap() = flow;
+    }
+
+    fn flow(&self) -> Flow {
+        *self.flow.lock().unwrap()
     }
 
     /// Requests of this sort (`GET pods`, `LIST pods`, …) take so long from now on.
@@ -113,7 +166,7 @@ impl Line {
 
     /// How many requests of a sort there were.
     pub fn count_of(&self, what: &str) -> usize {
-        self.requests.lock().unwrap().get(what).copied().unwrap_or_default()
+        self.requests.lock().unwrap().get(what).map_or(0, Vec::len)
     }
 
     /// A client that goes this way.
@@ -140,26 +193,38 @@ impl Line {
         };
         let of = if verb == "LIST" && at > 0 { " of a namespace" } else { "" };
         let what = format!("{verb} {kind}{of}");
-        *self.requests.lock().unwrap().entry(what.clone()).or_default() += 1;
+        self.requests.lock().unwrap().entry(what.clone()).or_default().push(Instant::now());
         (what, is_watch)
     }
 
-    async fn serve(&self, routes: Router, request: Request<kube::client::Body>) -> std::io::Result<Response> {
+    fn luck(&self, what: &str) -> Luck {
+        let mut all = self.rng.lock().unwrap();
+        let mut seed = DefaultHasher::new();
+        (self.seed, what).hash(&mut seed);
+        let rng = all.entry(what.to_owned()).or_insert_with(|| Rng::new(seed.finish()));
+        let pause = if rng.once_in(50) { rng.below(3000) } else { rng.below(30) };
+        let served_after = if rng.once_in(50) { rng.below(4000) } else { 0 };
+        let (is_refused, loses_answer, trickles) = (rng.once_in(100), rng.once_in(200), rng.once_in(4));
+        let (is_stale, is_reset, seed) = (rng.once_in(3), rng.once_in(2), rng.below(u64::MAX));
+        let pause = Duration::from_millis(if self.is_gentle { pause % 30 } else { pause });
+        if self.is_gentle {
+            let (served_after, is_refused, loses_answer, trickles) = (Duration::ZERO, false, false, false);
+            return Luck { pause, served_after, is_refused, loses_answer, trickles, is_stale, is_reset, seed };
+        }
+        let served_after = Duration::from_millis(served_after);
+        Luck { pause, served_after, is_refused, loses_answer, trickles, is_stale, is_reset, seed }
+    }
+
+    async fn serve(self: Arc<Self>, routes: Router, request: Request<kube::client::Body>) -> std::io::Result<Response> {
         let (parts, body) = request.into_parts();
         let path = parts.uri.path().to_owned();
-        let (what, is_watch) = self.count(&parts.method, &path, parts.uri.query().unwrap_or_default());
-        let (pause, refuses, loses, trickles) = {
-            let mut all = self.rng.lock().unwrap();
-            let mut seed = DefaultHasher::new();
-            (self.seed, &what).hash(&mut seed);
-            let rng = all.entry(what.clone()).or_insert_with(|| Rng::new(seed.finish()));
-            let pause = if rng.once_in(50) { rng.below(3000) } else { rng.below(30) };
-            (Duration::from_millis(pause), rng.once_in(100), rng.once_in(200), rng.once_in(4))
-        };
+        let query = parts.uri.query().unwrap_or_default().to_owned();
+        let (what, is_watch) = self.count(&parts.method, &path, &query);
+        let luck = self.luck(&what);
         let slow = self.slow.lock().unwrap().filter(|(slow, _)| *slow == what).map(|(_, pause)| pause);
-        tokio::time::sleep(pause.max(slow.unwrap_or_default())).await;
+        tokio::time::sleep(luck.pause.max(slow.unwrap_or_default())).await;
         match self.state() {
-            State::Good if refuses => return Ok(refused(500)),
+            State::Good if luck.is_refused => return Ok(refused(500)),
             State::Good => {}
             State::NoStorage if !is_watch && !what.starts_with("LIST") => return Ok(refused(500)),
             State::NoStorage => {}
@@ -171,56 +236,130 @@ impl Line {
                 return Err(std::io::ErrorKind::ConnectionReset.into());
             }
         }
+        if let Some(stale) = self.cached_for(&parts, &what).filter(|_| luck.is_stale) {
+            return Ok(stale);
+        }
         let body = axum::body::to_bytes(Body::new(body), usize::MAX).await.unwrap_or_default();
+        let (line, was) = (self.clone(), parts.clone());
+        // What has reached the server is done, also where its client is killed or waits no longer.
+        let served = tokio::spawn(async move {
+            tokio::time::sleep(luck.served_after).await;
+            line.forward(routes, was, body, what).await
+        });
+        let response = served.await.unwrap();
+        if luck.loses_answer {
+            return Err(std::io::ErrorKind::ConnectionReset.into()); // It was done, and the answer is lost.
+        }
+        if !is_watch {
+            return Ok(self.keep(&parts, response).await);
+        }
+        let (parts, body) = response.into_parts();
+        let lists = query.contains("sendInitialEvents=true");
+        Ok(Response::from_parts(parts, self.watched(body, &luck, lists)))
+    }
+
+    async fn forward(&self, routes: Router, parts: axum::http::request::Parts, body: Bytes, what: String) -> Response {
+        let path = parts.uri.path().to_owned();
         let changes = parts.method != Method::GET;
         let replaces = changes && parts.method != Method::POST;
         let before = if replaces { get(&routes, &path).await } else { Value::Null };
-        let mut forward = Request::from_parts(parts.clone(), Body::from(body.clone()));
+        let method = parts.method.clone();
+        let mut forward = Request::from_parts(parts, Body::from(body.clone()));
         forward.headers_mut().insert(header::HOST, HeaderValue::from_static("localhost"));
         let Ok::<Response, Infallible>(response) = routes.oneshot(forward).await;
         let (replica, status) = (self.replica, response.status().as_u16());
         tracing::debug!(target: "spark_usher::line", replica, status, what, path, "answered");
         if changes {
-            let (method, at) = (parts.method, Instant::now());
+            let at = Instant::now();
             let body = serde_json::from_slice(&body).unwrap_or_default();
             self.writes.lock().unwrap().push(Write { replica, method, path, body, before, status, at });
         }
-        if loses {
-            return Err(std::io::ErrorKind::ConnectionReset.into()); // It was done, and the answer is lost.
-        }
-        if !is_watch {
-            return Ok(response);
-        }
-        let (parts, body) = response.into_parts();
-        Ok(Response::from_parts(parts, self.watched(body, trickles)))
+        response
     }
 
-    /// The body of a watch: late, and cut where the history says so.
-    fn watched(&self, body: Body, trickles: bool) -> Body {
-        let cut = self.cut.lock().unwrap().clone();
-        let late = *self.late.lock().unwrap();
-        if trickles {
-            // A line at a time, so that a list may be cut off in its midst.
-            let lines = body.into_data_stream().flat_map(|chunk| {
-                let lines: Vec<Bytes> =
-                    chunk.unwrap().split_inclusive(|byte| *byte == b'\n').map(Bytes::copy_from_slice).collect();
-                futures::stream::iter(lines)
-            });
-            let lines = lines.then(|line| async {
-                tokio::time::sleep(Duration::from_millis(200)).await;
-                Ok::<_, std::io::Error>(line)
-            });
-            return Body::from_stream(lines.take_until(cut.cancelled_owned()));
+    /// An earlier answer, where the request allows one: it names the version that is new enough.
+    fn cached_for(&self, parts: &axum::http::request::Parts, what: &str) -> Option<Response> {
+        let query = parts.uri.query().unwrap_or_default();
+        let at_least: u64 = query.split('&').find_map(|part| part.strip_prefix("resourceVersion="))?.parse().ok()?;
+        if !what.starts_with("LIST pods") || query.contains("continue=") {
+            return None;
         }
-        let stream = futures::stream::unfold((body.into_data_stream(), cut), move |(mut body, cut)| async move {
-            let chunk: Option<Bytes> = cut.run_until_cancelled(body.next()).await??.ok();
-            if !late.is_zero() {
-                tokio::time::sleep(late).await;
+        let answered = self.answered.lock().unwrap().get(&cached_as(parts)).cloned()?;
+        let mut response = Response::new(Body::from(answered.body));
+        *response.headers_mut() = answered.head;
+        (answered.version >= at_least && answered.at.elapsed() < BEHIND).then_some(response)
+    }
+
+    /// Keeps the answer to a whole list.
+    async fn keep(&self, parts: &axum::http::request::Parts, response: Response) -> Response {
+        if parts.method != Method::GET || !parts.uri.path().ends_with("/pods") || !response.status().is_success() {
+            return response;
+        }
+        let (head, body) = response.into_parts();
+        let body = axum::body::to_bytes(body, usize::MAX).await.unwrap();
+        let list: Value = serde_json::from_slice(&body).unwrap_or_default();
+        let version = list["metadata"]["resourceVersion"].as_str().and_then(|version| version.parse().ok());
+        if let Some(version) = version.filter(|_| !list["metadata"]["continue"].is_string()) {
+            let answered = Answered { version, at: Instant::now(), head: head.headers.clone(), body: body.clone() };
+            self.answered.lock().unwrap().insert(cached_as(parts), answered);
+        }
+        Response::from_parts(head, Body::from(body))
+    }
+
+    /// The body of a watch, as the history wants it. `lists`: it begins with a list, of which nothing is ever lost.
+    fn watched(self: Arc<Self>, body: Body, luck: &Luck, lists: bool) -> Body {
+        let cut = self.cut.lock().unwrap().clone();
+        let (mut rng, is_reset) = (Rng::new(luck.seed), luck.is_reset);
+        let every = if luck.trickles { Duration::from_millis(200) } else { Duration::ZERO };
+        let (events, mut arrived) = tokio::sync::mpsc::unbounded_channel();
+        tokio::spawn(async move {
+            let mut body = body.into_data_stream();
+            loop {
+                let chunk = tokio::select! {
+                    biased;
+                    () = events.closed() => return,
+                    chunk = body.next() => chunk,
+                };
+                let Some(Ok(chunk)) = chunk else { return };
+                for line in chunk.split_inclusive(|byte| *byte == b'\n') {
+                    let _ = events.send((Instant::now(), Bytes::copy_from_slice(line)));
+                }
             }
-            Some((Ok::<_, std::io::Error>(chunk?), (body, cut)))
+        });
+        let (line, mut is_listed) = (self, !lists);
+        let next = async move || {
+            loop {
+                let (at, event) = arrived.recv().await?;
+                let is_bookmark = event.starts_with(b"{\"type\":\"BOOKMARK\"");
+                let was_listed = is_listed;
+                is_listed |= is_bookmark;
+                match line.flow() {
+                    Flow::Good => tokio::time::sleep(every).await,
+                    Flow::Late(late) => tokio::time::sleep_until(at + late).await,
+                    Flow::Hung => std::future::pending().await,
+                    Flow::Lossy if was_listed && !is_bookmark && rng.once_in(3) => continue,
+                    Flow::Lossy => {}
+                }
+                return Some(event);
+            }
+        };
+        let stream = futures::stream::unfold(Some((next, cut)), move |watch| async move {
+            let (mut next, cut) = watch?;
+            match cut.run_until_cancelled(next()).await {
+                Some(event) => Some((Ok(event?), Some((next, cut)))),
+                None if is_reset => Some((Err(std::io::Error::from(std::io::ErrorKind::ConnectionReset)), None)),
+                None => None,
+            }
         });
         Body::from_stream(stream)
     }
+}
+
+/// Under what a list is kept: whatever decides what is in it.
+fn cached_as(parts: &axum::http::request::Parts) -> String {
+    let query = parts.uri.query().unwrap_or_default();
+    let selects: Vec<&str> = query.split('&').filter(|part| !part.starts_with("resourceVersion")).collect();
+    format!("{} {} {:?}", parts.uri.path(), selects.join("&"), parts.headers.get(header::ACCEPT))
 }
 
 /// A client without a way to go.

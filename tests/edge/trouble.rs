@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::line::State;
+use super::line::{Flow, State};
 use super::world::{World, policies};
 
 const STATES: [State; 5] = [State::Refusing(500), State::Refusing(429), State::Silent, State::Cut, State::NoStorage];
@@ -30,13 +30,14 @@ impl World {
         let Some(one) = self.some() else { return };
         // Now and then longer than a new leader's caution lasts.
         let most = if self.rng.once_in(4) { 120 } else { 20 };
-        let (late, until) = (1 + self.rng.below(most), Instant::now() + Duration::from_secs(5 + self.rng.below(60)));
+        let late = Duration::from_secs(1 + self.rng.below(most));
+        let flow = *self.rng.pick(&[Flow::Late(late), Flow::Late(late), Flow::Hung, Flow::Lossy]);
+        let until = Instant::now() + Duration::from_secs(5 + self.rng.below(60));
         let line = self.replicas[&one].line.clone();
-        self.disturb(until + Duration::from_secs(late));
-        line.set_late(Duration::from_secs(late));
-        line.cut();
+        self.disturb(until + late);
+        line.set_flow(flow);
         self.mending.push((until, line));
-        self.note(format!("watches of {one} are {late} s late"));
+        self.note(format!("watches of {one} are {flow:?} until {:.1}", (until - self.began).as_secs_f64()));
     }
 
     pub fn kill(&mut self) {
@@ -54,12 +55,14 @@ impl World {
         self.disturb(Instant::now());
         let replica = self.replicas.remove(&one).unwrap();
         replica.leave();
+        self.stopped.insert(one, Instant::now());
         self.closing.push((Instant::now() + Duration::from_secs(5), replica));
         self.coming.push(Instant::now() + Duration::from_secs(self.rng.below(5)));
     }
 
     pub fn cut(&mut self, compact: bool) {
         self.disturb(Instant::now());
+        self.cuts.push(Instant::now());
         if compact {
             self.api.compact();
         }

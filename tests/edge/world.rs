@@ -24,6 +24,16 @@ use crate::support::{only, policy};
 
 pub const NAMESPACES: [&str; 2] = ["default", "team"];
 
+/// From when on nothing is wrong any more, and what was counted by then.
+#[derive(Clone, Copy, Debug)]
+pub struct Quiet {
+    pub since: Instant,
+    /// Ends that Events counted,
+    pub events: u64,
+    /// and the lines that told of ends.
+    pub told: usize,
+}
+
 pub struct World {
     pub seed: u64,
     pub rng: Rng,
@@ -40,6 +50,10 @@ pub struct World {
     pub dry_runs: Vec<(Instant, Option<Instant>)>,
     pub replicas: BTreeMap<usize, Replica>,
     started: usize,
+    /// When watches were cut.
+    pub cuts: Vec<Instant>,
+    /// When replicas were told to stop.
+    pub stopped: BTreeMap<usize, Instant>,
     /// Replicas that were told to stop, and when they end.
     pub closing: Vec<(Instant, Replica)>,
     /// Replicas that are to be started at a time.
@@ -60,13 +74,15 @@ pub struct World {
     pub kills: usize,
     /// When something was wrong, or changed, that may keep a replica from seeing or telling an end.
     pub disturbed: Vec<(Instant, Instant)>,
-    /// The Events that counted ends, and the ends that were told, when all had been quiet for a while.
-    pub quiet: Option<(u64, usize)>,
+    pub quiet: Option<Quiet>,
+    /// Nothing goes wrong in this history: replicas come and go, as in rolling updates, and applications do what they do.
+    pub is_gentle: bool,
 }
 
 impl World {
     pub fn new(seed: u64, told: Told) -> World {
         let mut rng = Rng::new(seed);
+        let is_gentle = rng.once_in(2);
         let policies = policies(&mut rng);
         let valid = vec![(Instant::now(), policies.lifecycle)];
         let policies = Arc::new(ArcSwap::from_pointee(policies));
@@ -85,6 +101,8 @@ impl World {
             dry_runs: Vec::new(),
             replicas: BTreeMap::new(),
             started: 0,
+            cuts: Vec::new(),
+            stopped: BTreeMap::new(),
             closing: Vec::new(),
             coming: Vec::new(),
             mending: Vec::new(),
@@ -100,6 +118,7 @@ impl World {
             kills: 0,
             disturbed: Vec::new(),
             quiet: None,
+            is_gentle,
         }
     }
 
@@ -111,7 +130,7 @@ impl World {
     pub fn start_replica(&mut self) {
         let number = self.started;
         self.started += 1;
-        let line = Line::new(number, self.seed ^ (number as u64 + 1), self.writes.clone());
+        let line = Line::new(number, self.seed ^ (number as u64 + 1), self.is_gentle, self.writes.clone());
         self.lines.push(line.clone());
         let replica = Replica::start(number, line, &self.routes, &self.policies, self.dry_run.subscribe());
         self.replicas.insert(number, replica);
@@ -217,6 +236,15 @@ impl World {
         }
     }
 
+    /// Time passes.
+    pub async fn wait(&mut self, long: Duration) {
+        let until = Instant::now() + long;
+        while Instant::now() < until {
+            tokio::time::sleep_until(until.min(Instant::now() + Duration::from_secs(1))).await;
+            self.tick().await;
+        }
+    }
+
     /// Something is wrong until then, from now on.
     pub fn disturb(&mut self, until: Instant) {
         self.disturbed.push((Instant::now(), until));
@@ -224,7 +252,9 @@ impl World {
 
     /// From here on every end has its Event.
     pub async fn begin_to_count(&mut self) {
-        self.quiet = Some((counted(&self.routes).await.values().sum(), self.told.lines.lock().unwrap().len()));
+        let events = counted(&self.routes).await.values().sum();
+        self.quiet = Some(Quiet { since: Instant::now(), events, told: self.told.lines.lock().unwrap().len() });
+        self.note("quiet".into());
     }
 
     /// All pods, as the API server has them.
@@ -245,11 +275,11 @@ impl World {
             53..55 => self.end_driver(false).await,
             55 => self.end_driver(true).await,
             56..60 => self.new_app().await,
-            60..64 => self.trouble(),
-            64..66 => self.be_late(),
-            66..68 => self.cut(false),
-            68..70 => self.cut(true),
-            70 => self.kill(),
+            60..64 if !self.is_gentle => self.trouble(),
+            64..67 if !self.is_gentle => self.be_late(),
+            67 => self.cut(false),
+            68..70 if !self.is_gentle => self.cut(true),
+            70 if !self.is_gentle => self.kill(),
             71 => self.restart(),
             72 => self.reload(),
             73 => self.forge().await,
@@ -257,7 +287,21 @@ impl World {
         }
     }
 
-    /// Everything is mended, and there are two replicas. Applications whose gang waits get what it waits for.
+    /// Something happens that is no trouble to anybody.
+    pub async fn peaceful_step(&mut self) {
+        match self.rng.below(32) {
+            0..12 => self.new_executor().await,
+            12..24 => self.end_executor().await,
+            24..26 => self.delete_executor(true).await,
+            26..28 => self.delete_executor(false).await,
+            28 => self.end_driver(false).await,
+            29 => self.end_driver(true).await,
+            30 => self.new_app().await,
+            _ => self.cut(false),
+        }
+    }
+
+    /// Everything is mended, and there are two replicas.
     pub async fn calm(&mut self) {
         self.note("calm".into());
         for (_, line) in std::mem::take(&mut self.mending) {
@@ -268,6 +312,11 @@ impl World {
         while self.replicas.len() < 2 {
             self.start_replica();
         }
+        self.fill_gangs().await;
+    }
+
+    /// Applications whose gang waits get what it waits for.
+    pub async fn fill_gangs(&mut self) {
         for app in 0..self.apps.len() {
             let live = self.lives.values().filter(|life| life.app == app && life.is_live()).count();
             if self.apps[app].ended.is_none() && live > 0 {

@@ -19,11 +19,15 @@ struct Server {
     lease: Option<serde_json::Value>,
     version: u64,
     asked: Vec<String>,
+    is_away: bool,
 }
 
 impl Server {
     fn answer(&mut self, method: &str, body: &[u8]) -> (u16, serde_json::Value) {
         self.asked.push(method.to_owned());
+        if self.is_away {
+            return (500, serde_json::json!({"kind": "Status", "status": "Failure", "reason": "InternalError", "code": 500}));
+        }
         let refused = |code: u16| {
             let reason = if code == 404 { "NotFound" } else { "Conflict" };
             (code, serde_json::json!({"kind": "Status", "status": "Failure", "reason": reason, "code": code}))
@@ -175,6 +179,29 @@ async fn a_round_of_a_replica_that_does_not_lead_is_no_change_of_the_leadership(
     let rounds = server.lock().unwrap().asked.len();
     assert!(rounds >= 3, "{rounds} requests");
     assert!(!seen.has_changed().unwrap());
+}
+
+/// A leader dies with the API server that it was on: whoever waits for its Lease to be over must not hammer the server then.
+#[tokio::test(start_paused = true)]
+async fn where_the_lease_is_over_and_cannot_be_read_a_look_comes_once_a_period() {
+    let server = Arc::new(Mutex::new(Server::default()));
+    let client = client_of(&server, false);
+    assert!(candidate(&client, "leader").round().await.unwrap());
+    let (run, _leading) = runs(client);
+    let requests = async {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        server.lock().unwrap().is_away = true;
+        tokio::time::sleep(Duration::from_secs(10)).await; // It is over after four.
+        server.lock().unwrap().asked.clear();
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        server.lock().unwrap().asked.len()
+    };
+    let requests = tokio::select! {
+        () = run => unreachable!(),
+        requests = requests => requests,
+    };
+    // A look and a watch a second, and its spread.
+    assert!((100..=150).contains(&requests), "{requests} in a minute");
 }
 
 #[test]

@@ -65,11 +65,14 @@ impl Desk {
                 if known.is_some_and(|(_, known)| known.uid == uid) {
                     self.store.forget(&pod, &uid);
                 }
-                self.gone.bury(&uid);
+                self.gone.bury_unshown(&uid);
                 self.found = self.found.into_iter().chain(departed.executor.version.parse().ok()).min();
                 self.store.gone(departed);
             }
-            Found::DriverGone(pod, uid) => self.take(Change::PodGone(pod, uid), now),
+            Found::DriverGone(pod, uid) => {
+                self.gone.bury_unshown(&uid);
+                self.take(Change::PodGone(pod, uid), now);
+            }
             Found::Nothing => {}
         }
     }

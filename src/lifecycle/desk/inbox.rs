@@ -234,7 +234,7 @@ impl Desk {
         self.exits.listed(now.at);
         // After a restore of etcd versions begin anew.
         self.newest = None;
-        self.gone.listed();
+        self.gone.list_begins();
         self.list = Some(PodList { listed: Listed::default(), began: now });
     }
 
@@ -249,6 +249,7 @@ impl Desk {
         {
             *left -= 1;
             self.shown(&seen);
+            self.gone.is_listed(seen.uid());
             // A list from the past brings nobody back.
             if matches!(seen, Sighting::Other(..)) || self.gone.has_overtaken(seen.uid(), seen.version()) {
                 continue;
@@ -280,6 +281,7 @@ impl Desk {
         }
         self.list = None;
         self.list_came = true;
+        self.gone.list_ends();
         self.store.refreshed(now.wall);
         if self.listed.insert(PODS) {
             self.replan();
