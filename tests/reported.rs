@@ -95,6 +95,12 @@ fn of_a_time_of_which_the_leader_knew_nothing_only_who_went_may_have_been_told()
     office.after(1);
     take_over(&mut office, found(15));
     assert_eq!(told(&mut office), [(1, true)]);
+    // Its deletion says that it had.
+    let mut office = follower();
+    office.apply(Change::PodDeleted(version(failed(1, 137), 10).deleting().sighting()));
+    office.after(1);
+    take_over(&mut office, found(15));
+    assert_eq!(told(&mut office), []);
     // Our watch has not come so far.
     let mut office = Office::open(Finished::Report);
     office.standing = Standing::Led;

@@ -61,6 +61,8 @@ pub(super) struct Note {
     pub(super) is_open: bool,
     /// When its pod was gone.
     gone: Option<Instant>,
+    /// Before this version it was not gone yet.
+    until: Option<NonZeroU64>,
 }
 
 /// What is noted of an application.
@@ -296,12 +298,14 @@ impl Exits {
         let Departed { app, executor, missing, asked, .. } = departed;
         let was_live = !executor.state.is_final();
         let after = was_live.then(|| executor.version.clone());
+        let version = executor.version.parse().ok();
         let ended = Ended { app: app.clone(), executor, was_live, after };
         self.end(&ended, left, now, (missing, asked), snapshot);
         if let Some(note) = self.apps.get_mut(&app).and_then(|roll| roll.notes.get_mut(&uid))
             && note.gone.is_none()
         {
             note.gone = Some(now.at);
+            note.until = version;
             let as_of = (left != Left::Deleted).then(|| self.newest_list.max(self.position)).flatten();
             self.gone.push_back(Gone { at: now.at, app: app.clone(), uid, as_of });
         }
@@ -362,7 +366,7 @@ impl Exits {
             exit.cause = exit.driver.explain(exit.cause, exit.evidence(), exit.at);
         }
         let version = exit.version().and_then(NonZeroU64::new);
-        let note = Note { since: now.at, version, cause: exit.cause, is_open: !dealt_with, gone: None };
+        let note = Note { since: now.at, version, cause: exit.cause, is_open: !dealt_with, gone: None, until: None };
         roll.notes.insert(executor.uid.clone(), note);
         if executor.state == ExecutorPodState::Failed && !labelled_before {
             let failures = roll.failures.entry(executor.counts_to()).or_default();
@@ -535,7 +539,7 @@ impl Exits {
         match mark.covers(ended) {
             Some(true) => return None,
             // Whoever left the mark has told all ends of pods that were still there when the gap ended.
-            None if mark.gap.is_some_and(|(_, to)| to <= mark.through && self.stays(exit, ended, to)) => return None,
+            None if mark.gap.is_some_and(|(_, to)| to <= mark.through && self.stayed(exit, ended, to)) => return None,
             None => return Some(true),
             Some(false) => {}
         }
@@ -549,12 +553,18 @@ impl Exits {
         Some(changed || before)
     }
 
-    /// Whether the pod of an executor that ended with this version was still there, as it was then, as of another.
-    fn stays(&self, exit: &Exit, ended: u64, as_of: u64) -> bool {
+    /// Whether the pod of an executor that ended with this version was still there, in that state, as of another.
+    fn stayed(&self, exit: &Exit, ended: u64, as_of: u64) -> bool {
         let note = self.apps.get(&exit.app).and_then(|roll| roll.notes.get(&exit.executor.uid));
-        let is_last = note.is_some_and(|note| note.gone.is_none() && note.version.is_some_and(|at| at.get() == ended));
-        // What is noted in part may be gone.
-        is_last && exit.left == Left::Stays && !self.is_noting() && self.position.is_some_and(|position| position >= as_of)
+        let Some(note) = note.filter(|note| exit.left == Left::Stays && note.version.is_some_and(|at| at.get() == ended))
+        else {
+            return false;
+        };
+        match note.gone {
+            Some(_) => note.until.is_some_and(|until| until.get() > as_of),
+            // What is noted in part may be gone.
+            None => !self.is_noting() && self.position.is_some_and(|position| position >= as_of),
+        }
     }
 
     /// Until when ends may be noted that the previous leader has reported: a minute after the watch has caught up. After a

@@ -69,6 +69,8 @@ pub struct Life {
     pub gone: Option<Instant>,
     /// How it ended, as its pod says it.
     pub cause: Option<&'static str>,
+    /// It was being deleted when it ended.
+    pub was_dying: bool,
     /// Somebody deleted its pod, and not the product.
     pub deleted: bool,
     /// It asks to be left alone.
@@ -250,6 +252,7 @@ impl World {
             ended: None,
             gone: None,
             cause: None,
+            was_dying: false,
             deleted: false,
             skip,
             unlabelled: false,
@@ -315,7 +318,6 @@ impl World {
         }
         // Whatever its containers say then, it ends because it is deleted.
         let is_dying = pod["metadata"]["deletionTimestamp"].is_string();
-        let cause = if is_dying { "deleted" } else { cause };
         // A kubelet starts a container again, and no pod that was evicted, refused or ran too long, or is being deleted.
         let restarts = life.restarts && reason.is_none() && !is_dying;
         let mut status = json!({"phase": if restarts { "Running" } else { phase }});
@@ -330,7 +332,7 @@ impl World {
         self.status(namespace, &name, status).await;
         self.note(format!("{name} ends: {cause}"));
         let life = self.lives.get_mut(uid).unwrap();
-        (life.ended, life.cause) = (Some(Instant::now()), Some(cause));
+        (life.ended, life.cause, life.was_dying) = (Some(Instant::now()), Some(cause), is_dying);
         let notices = self.apps[life.app].notices;
         if restarts {
             // Ten seconds after the first end, then twice as long each time.

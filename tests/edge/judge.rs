@@ -63,6 +63,12 @@ fn first_mark(world: &World) -> Instant {
     writes.iter().find(marks).map_or(world.began, |write| write.at)
 }
 
+/// Whether the watch of a leader before may have passed an end without showing it: that leader's mark covers it then.
+fn may_be_lost(world: &World, at: Instant) -> bool {
+    let leads = |number: &usize| world.replicas.get(number).is_some_and(super::replica::Replica::leads);
+    world.lossy.iter().any(|(number, from, until)| *from < at && at < *until + BEFORE && !leads(number))
+}
+
 /// Only what has ended is labelled or deleted, after its driver had its time, and after it was told; and in a dry run nothing
 /// is written.
 fn writes(world: &World, wrong: &mut Vec<String>) {
@@ -134,7 +140,7 @@ fn writes(world: &World, wrong: &mut Vec<String>) {
         if app.ended.is_none_or(|gone| gone > write.at) && write.at - ended < app.grace() {
             wrong.push(format!("{at:.2} {} of {} while its driver has its time", write.method, life.name));
         }
-        if ended > first_mark && !told.iter().any(|line| line.uid == uid && line.at.unwrap() <= write.at) {
+        if ended > first_mark && !may_be_lost(world, ended) && !told.iter().any(|line| line.uid == uid && line.at.unwrap() <= write.at) {
             wrong.push(format!("{at:.2} {} of {} before its end is told", write.method, life.name));
         }
     }
@@ -207,7 +213,8 @@ fn ends(world: &World, pods: &BTreeMap<String, Value>, wrong: &mut Vec<String>) 
         let runs_on = world.apps[life.app].old && life.comes_again();
         let stays = life.ended.is_some() && life.gone.is_none() && !runs_on;
         restarts(world, life, &lines, wrong);
-        if ((stays && !life.by_driver) || (life.gone.is_some() && survivor)) && lines.is_empty() && !is_history {
+        let is_excused = is_history || life.ended.or(life.gone).is_some_and(|at| may_be_lost(world, at));
+        if ((stays && !life.by_driver) || (life.gone.is_some() && survivor)) && lines.is_empty() && !is_excused {
             let known = leader.is_some_and(|leader| world.replicas[&leader].knows(uid));
             wrong.push(format!("{} is never told (the leader knows it: {known}): {life:?}", life.name));
         }
@@ -409,6 +416,7 @@ fn quiet(world: &World, wrong: &mut Vec<String>) {
             let is_cut = world.cuts.iter().any(|cut| *cut < at + SOON && at < *cut + LONGEST_PAUSE);
             let is_true = match line.cause.as_str() {
                 "driver-lost" => cause == "error",
+                "deleted" if life.was_dying => true,
                 // Found by a poll.
                 "vanished" => is_cut && cause == "deleted",
                 told => told == cause,

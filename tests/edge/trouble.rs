@@ -36,6 +36,9 @@ impl World {
         let line = self.replicas[&one].line.clone();
         self.disturb(until + late);
         line.set_flow(flow);
+        if flow == Flow::Lossy {
+            self.lossy.push((one, Instant::now(), until));
+        }
         self.mending.push((until, line));
         self.note(format!("watches of {one} are {flow:?} until {:.1}", (until - self.began).as_secs_f64()));
     }
@@ -51,6 +54,11 @@ impl World {
 
     pub fn restart(&mut self) {
         let Some(one) = self.some() else { return };
+        // A rolling update stops nobody before another is ready.
+        let others = self.replicas.iter().filter(|(number, _)| **number != one);
+        if self.is_gentle && !others.map(|(_, other)| other).any(super::replica::Replica::is_complete) {
+            return;
+        }
         self.note(format!("replica {one} is stopped"));
         self.disturb(Instant::now());
         let replica = self.replicas.remove(&one).unwrap();

@@ -50,6 +50,8 @@ pub struct World {
     pub dry_runs: Vec<(Instant, Option<Instant>)>,
     pub replicas: BTreeMap<usize, Replica>,
     started: usize,
+    /// Replicas whose watches lost events, and from when to when.
+    pub lossy: Vec<(usize, Instant, Instant)>,
     /// When watches were cut.
     pub cuts: Vec<Instant>,
     /// When replicas were told to stop.
@@ -101,6 +103,7 @@ impl World {
             dry_runs: Vec::new(),
             replicas: BTreeMap::new(),
             started: 0,
+            lossy: Vec::new(),
             cuts: Vec::new(),
             stopped: BTreeMap::new(),
             closing: Vec::new(),
