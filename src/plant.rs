@@ -109,6 +109,24 @@ bugs! {
         GangOfOneMore;
         /// An executor is given an owner that is not there.
         AdoptedByNobody;
+        /// Executors without an owner get none.
+        NeverAdopted;
+        /// Every end is told as one that may have been told before.
+        DoubtAlwaysSaid;
+        /// Every end is told, and told once more as one that may have been told.
+        ToldTwice;
+        /// An executor that was shown to be deleted counts as vanished.
+        DeletedIsVanished;
+        /// Where only a report is wanted, executors are deleted.
+        ReportIgnored;
+        /// Where labels are wanted, executors are deleted.
+        LabelDeletes;
+        /// A gang waits for one less than it should.
+        GangOfOneLess;
+        /// PodGroups of applications that are over stay.
+        GroupsNeverDeleted;
+        /// Who waits for a Lease that is over does not pause after a look that fails.
+        LeaseHammered;
     }
 }
 

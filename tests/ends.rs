@@ -512,3 +512,16 @@ fn executors_that_all_gave_the_address_of_one_driver_end_with_it() {
     office.see(&driver().ip("10.0.0.1").phase("Failed"));
     assert_eq!(office.within(10).len(), 3);
 }
+
+#[test]
+fn a_driver_that_keeps_its_executors_keeps_those_that_only_gave_its_address_too() {
+    let mut office = Office::open(Finished::Delete);
+    office.see(&driver().ip("10.0.0.1"));
+    office.conf("spark.kubernetes.executor.deleteOnTermination=false");
+    office.see(&unowned(failed(1, 137), "10.0.0.1"));
+    office.after(1);
+    office.see(&driver().ip("10.0.0.1").phase("Failed"));
+    let actions = office.within(300);
+    let reasons: HashSet<Option<Reason>> = actions.iter().map(|(_, action)| action.reason()).collect();
+    assert_eq!(reasons, HashSet::from([Some(Reason::ExecutorLabelled)]));
+}

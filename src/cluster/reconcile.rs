@@ -25,6 +25,7 @@ use crate::gang;
 use crate::lifecycle::mark::Mark;
 use crate::lifecycle::tally::{Notice, Tally};
 use crate::lifecycle::{Answer, CrewKey, Desk, Exit, Now, Polled, Read, Settings, Standing};
+use crate::plant::{self, Bug};
 use crate::policy::Policies;
 use crate::runtime::clock;
 use crate::runtime::ready::Latch;
@@ -312,6 +313,9 @@ impl Loop {
     fn tell(&mut self, exits: &[Exit], now: Now) {
         for exit in exits {
             report::tell(exit, &self.inputs.metrics);
+            if plant::is(Bug::ToldTwice) {
+                report::tell(&Exit { perhaps_told: true, ..exit.clone() }, &self.inputs.metrics);
+            }
             self.tally.count(exit, self.desk.snapshot(), now.at);
         }
     }

@@ -24,7 +24,7 @@ use crate::spark::labels;
 
 /// How long one look may take.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
-/// How soon it is tried again while there is no key.
+/// How soon it is tried again while there is no key; each time after a pause twice as long, up to [`POLL_INTERVAL`].
 const SOON: Duration = Duration::from_millis(500);
 /// How often the Secret is read once there is one.
 const POLL_INTERVAL: Duration = Duration::from_secs(10);
@@ -57,6 +57,7 @@ pub(super) async fn run(
     let keeper = Keeper { api: Api::namespaced(client, &secret.namespace), name: secret.name };
     let begin = clock::instant();
     let (mut known, mut complained) = (None, false);
+    let mut soon = SOON;
     loop {
         let leadership = leading.borrow_and_update().clone();
         let round = tokio::time::timeout(REQUEST_TIMEOUT, keeper.round(leadership.as_deref(), known)).await;
@@ -89,9 +90,11 @@ pub(super) async fn run(
             );
             ready.open();
         }
+        let pause = if known.is_some() { POLL_INTERVAL } else { soon };
+        soon = POLL_INTERVAL.min(soon * 2);
         tokio::select! {
             () = stop.cancelled() => return,
-            () = tokio::time::sleep(if known.is_some() { POLL_INTERVAL } else { SOON }) => {}
+            () = tokio::time::sleep(pause) => {}
             Ok(()) = leading.changed() => {}
         }
     }

@@ -9,6 +9,7 @@ use super::plan::{Plan, View};
 use crate::driver::life::{self, Crew, DriverLife};
 use crate::driver::resolve::{self, How};
 use crate::gang;
+use crate::plant::{self, Bug};
 use crate::reason::Reason;
 use crate::snapshot::{Cohort, Executor, Life, Seat, Template, is_orphan};
 use crate::spark::ids::PodKey;
@@ -21,7 +22,7 @@ pub(super) fn plan(view: &View<'_>, crew: &Crew<'_>, now: Instant, progress: &mu
         .filter(|cohort| cohort.orphans > 0)
         .filter_map(|cohort| Some((*cohort, judge(view, &cohort.template)?)))
         .collect();
-    if adopters.is_empty() {
+    if adopters.is_empty() || plant::is(Bug::NeverAdopted) {
         progress.orphans = None;
         return;
     }

@@ -226,8 +226,7 @@ impl Exits {
         // An old picture that is kept is all copied as the new one changes.
         let snapshot = if revived.is_empty() { Snapshot::default() } else { snapshot };
         let (revived_done, departed_done) = (0, 0);
-        let noting =
-            Noting { snapshot, ended, ended_again, revived, revived_done, departed, departed_done, touched };
+        let noting = Noting { snapshot, ended, ended_again, revived, revived_done, departed, departed_done, touched };
         self.noting = Some(noting);
         self.to_decide = self.undecided.len();
     }
@@ -291,6 +290,7 @@ impl Exits {
 
     fn depart(&mut self, uid: Arc<str>, departed: Departed, now: Now, snapshot: &Snapshot, apps: &mut Vec<AppKey>) {
         let left = match departed.absence {
+            _ if plant::is(Bug::DeletedIsVanished) => Left::Vanished,
             Absence::NotListed => Left::Vanished,
             Absence::Unversioned => Left::Unshown,
             Absence::Deleted | Absence::Unselected => Left::Deleted,
@@ -500,7 +500,8 @@ impl Exits {
                         let newest = self.newest_told.map(|(_, newest)| newest);
                         let ended = exit.version().or(self.newest_list);
                         self.newest_told = ended.max(newest).map(|newest| (now, newest));
-                        let perhaps_told = perhaps_told && !plant::is(Bug::DoubtNotSaid);
+                        let in_doubt = perhaps_told || plant::is(Bug::DoubtAlwaysSaid);
+                        let perhaps_told = in_doubt && !plant::is(Bug::DoubtNotSaid);
                         told.push(Exit { perhaps_told, ..exit });
                     }
                 }
@@ -556,7 +557,8 @@ impl Exits {
     /// Whether the pod of an executor that ended with this version was still there, in that state, as of another.
     fn stayed(&self, exit: &Exit, ended: u64, as_of: u64) -> bool {
         let note = self.apps.get(&exit.app).and_then(|roll| roll.notes.get(&exit.executor.uid));
-        let Some(note) = note.filter(|note| exit.left == Left::Stays && note.version.is_some_and(|at| at.get() == ended))
+        let Some(note) =
+            note.filter(|note| exit.left == Left::Stays && note.version.is_some_and(|at| at.get() == ended))
         else {
             return false;
         };

@@ -167,7 +167,7 @@ fn of_crew(view: &View<'_>, last: &mut Last) -> Due {
         _ => None,
     };
     let keeps = driver_keeps(view);
-    let Some(roster) = view.crew.roster.filter(|_| view.lifecycle.finished != Finished::Report) else { return due };
+    let Some(roster) = view.crew.roster.filter(|_| finished_as(view) != Finished::Report) else { return due };
     // These planted bugs act on executors that are none of their business.
     let all = plant::is(Bug::InactiveIgnored) || plant::is(Bug::RunningIsFinished);
     let candidates = if all { view.app.executors() } else { &roster.uncleared };
@@ -188,6 +188,15 @@ fn of_crew(view: &View<'_>, last: &mut Last) -> Due {
     });
     (due.actions, due.later) = (actions, later);
     due
+}
+
+/// What becomes of executors that have ended.
+fn finished_as(view: &View<'_>) -> Finished {
+    match view.lifecycle.finished {
+        Finished::Report if plant::is(Bug::ReportIgnored) => Finished::Delete,
+        Finished::Label if plant::is(Bug::LabelDeletes) => Finished::Delete,
+        finished => finished,
+    }
 }
 
 /// What is done about one executor, and when.
@@ -221,7 +230,7 @@ fn of_executor(
         None if running => (view.now.at, Cause::Deleted),
         None => return Next::Never,
     };
-    let (how, wait) = match view.lifecycle.finished {
+    let (how, wait) = match finished_as(view) {
         Finished::Report => return Next::Never,
         Finished::Delete if !keeps => {
             // So that people can look.
@@ -291,7 +300,13 @@ fn driver_keeps(view: &View<'_>) -> bool {
         Some(conf) => !conf.habits.deletes,
         None => driver.conf_map.is_some(),
     };
+    // A labelled driver that has ended, and of which the executors only gave the address, is not among the crew's.
+    let last = view.last_driver.and_then(|last| {
+        let (_, driver) = view.snapshot.labelled_driver(view.key.namespace(), &last.name)?;
+        Some(driver).filter(|driver| driver.uid == last.uid)
+    });
     view.crew.driver.pod().is_some_and(|driver| keeps(driver))
+        || last.is_some_and(|driver| keeps(driver))
         || view.crew.labelled.iter().any(|driver| keeps(driver))
         || view.crew.roster.is_some_and(|roster| roster.labelled > 0)
 }

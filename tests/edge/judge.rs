@@ -28,6 +28,8 @@ const ON_THE_WAY: Duration = Duration::from_secs(7);
 const SOON: Duration = Duration::from_secs(12);
 /// A watch that is cut again and again is opened again after pauses that grow to this.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// So long after all is quiet everything is done.
+const SETTLED: Duration = Duration::from_secs(150);
 /// Causes of failures that are kept for an hour, so that people can look; `error` may turn out to be the driver's end.
 const KEPT: [&str; 3] = ["error", "jvm-oom", "deadline-exceeded"];
 
@@ -41,7 +43,8 @@ pub async fn judge(world: &World) -> Vec<String> {
     let told = world.told.lines.lock().unwrap().clone();
     events(world, &told, &mut wrong).await;
     owners(world, &pods, &mut wrong);
-    gangs(world, &pods, &mut wrong);
+    adopted(world, &pods, &mut wrong);
+    gangs(world, &pods, &mut wrong).await;
     requests(world, &mut wrong);
     quiet(world, &mut wrong);
     if !world.replicas.values().any(super::replica::Replica::leads) {
@@ -140,7 +143,10 @@ fn writes(world: &World, wrong: &mut Vec<String>) {
         if app.ended.is_none_or(|gone| gone > write.at) && write.at - ended < app.grace() {
             wrong.push(format!("{at:.2} {} of {} while its driver has its time", write.method, life.name));
         }
-        if ended > first_mark && !may_be_lost(world, ended) && !told.iter().any(|line| line.uid == uid && line.at.unwrap() <= write.at) {
+        if ended > first_mark
+            && !may_be_lost(world, ended)
+            && !told.iter().any(|line| line.uid == uid && line.at.unwrap() <= write.at)
+        {
             wrong.push(format!("{at:.2} {} of {} before its end is told", write.method, life.name));
         }
     }
@@ -315,8 +321,51 @@ fn owners(world: &World, pods: &BTreeMap<String, Value>, wrong: &mut Vec<String>
     }
 }
 
-/// No executor waits for its gang for ever.
-fn gangs(world: &World, pods: &BTreeMap<String, Value>, wrong: &mut Vec<String>) {
+/// A live executor gets its driver as owner, where that is known.
+fn adopted(world: &World, pods: &BTreeMap<String, Value>, wrong: &mut Vec<String>) {
+    for (uid, life) in world.lives.iter().filter(|(_, life)| life.is_live()) {
+        let app = &world.apps[life.app];
+        let is_owned = || pods.get(uid).is_none_or(|pod| pod["metadata"]["ownerReferences"].is_array());
+        if app.kind != Kind::Elsewhere && app.ended.is_none() && !life.skip && !is_owned() {
+            wrong.push(format!("{} of {app:?} is owned by nobody: {}", life.name, pods[uid]));
+        }
+    }
+}
+
+/// No executor waits for its gang for ever, none starts before it, and no group is left over.
+async fn gangs(world: &World, pods: &BTreeMap<String, Value>, wrong: &mut Vec<String>) {
+    let of_app = |app: usize| world.lives.values().filter(move |life| life.app == app);
+    // A configuration may not be readable; an annotation is there with the driver.
+    for (number, app) in world.apps.iter().enumerate().filter(|(_, app)| app.notices.is_none()) {
+        let is_its = |write: &&Write| {
+            let owner = &write.body["metadata"]["ownerReferences"][0]["uid"];
+            write.method == Method::POST
+                && write.path.ends_with("/podgroups")
+                && write.status < 300
+                && *owner == *app.uid
+        };
+        let first = world.writes.lock().unwrap().iter().find(is_its).cloned();
+        let Some((gang, first)) = app.gang.zip(first) else { continue };
+        let count = &first.body["spec"]["schedulingPolicy"]["gang"]["minCount"];
+        let began = of_app(number).filter(|life| life.began < first.at).count();
+        if began == 1 && *count != gang {
+            wrong.push(format!("{} executors of {app:?} wait for each other", count));
+        }
+    }
+    let groups = get(&world.routes, "/apis/scheduling.k8s.io/v1beta1/podgroups").await;
+    for group in groups["items"].as_array().into_iter().flatten() {
+        let owner = &group["metadata"]["ownerReferences"][0]["uid"];
+        let number = world.apps.iter().position(|app| *owner == *app.uid && !app.uid.is_empty());
+        let is_over = number.is_some_and(|number| {
+            let app = &world.apps[number];
+            // Where no watch shows the driver, the group stays for ten minutes.
+            let has_ended = app.kind == Kind::Labelled && app.ended.is_some_and(|ended| ended.elapsed() > SETTLED);
+            has_ended && !of_app(number).any(|life| life.ended.or(life.gone).is_none())
+        });
+        if is_over {
+            wrong.push(format!("a PodGroup is left over: {group}"));
+        }
+    }
     for (uid, life) in world.lives.iter().filter(|(_, life)| life.is_live()) {
         if pods.get(uid).is_some_and(|pod| pod["status"]["phase"] != "Running") {
             wrong.push(format!("{} waits for ever: {life:?} {}", life.name, pods[uid]));
@@ -377,7 +426,8 @@ fn requests(world: &World, wrong: &mut Vec<String>) {
             }
         }
         // What is made for executors and their drivers, and neither by the clock nor by whoever takes over.
-        let is_for_them = |what: &&String| !what.starts_with("WATCH") && !what.contains("leases") && what.contains("pods");
+        let is_for_them =
+            |what: &&String| !what.starts_with("WATCH") && !what.contains("leases") && what.contains("pods");
         let quiet = |what: &String| requests[what].iter().filter(|at| **at > since).count();
         let count: usize = requests.keys().filter(is_for_them).filter(|what| *what != "LIST pods").map(quiet).sum();
         if std::env::var("FIGURES").is_ok() && count > 0 {

@@ -26,7 +26,10 @@ impl Server {
     fn answer(&mut self, method: &str, body: &[u8]) -> (u16, serde_json::Value) {
         self.asked.push(method.to_owned());
         if self.is_away {
-            return (500, serde_json::json!({"kind": "Status", "status": "Failure", "reason": "InternalError", "code": 500}));
+            return (
+                500,
+                serde_json::json!({"kind": "Status", "status": "Failure", "reason": "InternalError", "code": 500}),
+            );
         }
         let refused = |code: u16| {
             let reason = if code == 404 { "NotFound" } else { "Conflict" };
