@@ -327,7 +327,7 @@ fn release(view: &View<'_>, key: &GroupKey, group: &Group, memory: &mut Memory) 
         }
     };
     let (uid, version) = (group.uid.clone(), group.version.clone());
-    if idle {
+    if idle && !plant::is(Bug::GroupsNeverDeleted) {
         return vec![Action::DeleteGroup { key: key.clone(), api, uid, version, reason: Reason::GroupDeleted }];
     }
     let Some(row) = GangScheduler::of_kind(key.scheduler).filter(|_| api.count_mutable) else { return Vec::new() };
@@ -404,6 +404,7 @@ fn wish(
     } else {
         let count = size::min_member(sizes, live, seated, expects_more(view, key, named));
         let count = if plant::is(Bug::GangOfOneMore) { count + 1 } else { count };
+        let count = if plant::is(Bug::GangOfOneLess) { count.saturating_sub(1).max(1) } else { count };
         (count, each.times(count))
     };
     // What the webhook wrote counts when the group is made; later a tenant may have changed the pod.

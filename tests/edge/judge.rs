@@ -10,7 +10,7 @@ use spark_usher::lifecycle::cause::Cause;
 use spark_usher::policy::{Finished, Lifecycle};
 use tokio::time::Instant;
 
-use super::apps::{Kind, Life};
+use super::apps::{App, Kind, Life};
 use super::line::{Write, get};
 use super::told::Line;
 use super::world::World;
@@ -93,9 +93,8 @@ fn writes(world: &World, wrong: &mut Vec<String>) {
         }
         for owner in write.body["metadata"]["ownerReferences"].as_array().into_iter().flatten() {
             let app = world.lives.get(&uid(&write.before)).map(|life| &world.apps[life.app]);
-            let is_its_driver = |app: &&super::apps::App| {
-                owner["uid"] == *app.uid && app.ended.is_none_or(|ended| write.at < ended + ON_THE_WAY)
-            };
+            let is_its_driver =
+                |app: &&App| owner["uid"] == *app.uid && app.ended.is_none_or(|ended| write.at < ended + ON_THE_WAY);
             if app.filter(is_its_driver).is_none() {
                 wrong.push(format!("{at:.2} {} is given to {owner}: {app:?}", write.path));
             }
@@ -335,8 +334,7 @@ fn adopted(world: &World, pods: &BTreeMap<String, Value>, wrong: &mut Vec<String
 /// No executor waits for its gang for ever, none starts before it, and no group is left over.
 async fn gangs(world: &World, pods: &BTreeMap<String, Value>, wrong: &mut Vec<String>) {
     let of_app = |app: usize| world.lives.values().filter(move |life| life.app == app);
-    // A configuration may not be readable; an annotation is there with the driver.
-    for (number, app) in world.apps.iter().enumerate().filter(|(_, app)| app.notices.is_none()) {
+    for (number, app) in world.apps.iter().enumerate() {
         let is_its = |write: &&Write| {
             let owner = &write.body["metadata"]["ownerReferences"][0]["uid"];
             write.method == Method::POST
@@ -348,7 +346,11 @@ async fn gangs(world: &World, pods: &BTreeMap<String, Value>, wrong: &mut Vec<St
         let Some((gang, first)) = app.gang.zip(first) else { continue };
         let count = &first.body["spec"]["schedulingPolicy"]["gang"]["minCount"];
         let began = of_app(number).filter(|life| life.began < first.at).count();
-        if began == 1 && *count != gang {
+        // An annotation is there with the driver; a configuration must have been read.
+        let conf = format!("/api/v1/namespaces/{}/configmaps/conf-{number}", app.namespace);
+        let read = world.lines[first.replica].read.lock().unwrap().get(&conf).copied();
+        let is_known = app.notices.is_none() || read.is_some_and(|read| read < first.at);
+        if began == 1 && is_known && *count != gang {
             wrong.push(format!("{} executors of {app:?} wait for each other", count));
         }
     }

@@ -81,6 +81,8 @@ pub struct Line {
     rng: Mutex<BTreeMap<String, Rng>>,
     /// Requests by what they are (`GET pods`, `LIST pods`, …), and when they were made.
     pub requests: Mutex<BTreeMap<String, Vec<Instant>>>,
+    /// ConfigMaps that were read, and when first.
+    pub read: Mutex<BTreeMap<String, Instant>>,
     writes: Arc<Mutex<Vec<Write>>>,
 }
 
@@ -127,6 +129,7 @@ impl Line {
             slow: Mutex::default(),
             rng: Mutex::default(),
             requests: Mutex::default(),
+            read: Mutex::default(),
             writes,
         })
     }
@@ -269,6 +272,9 @@ impl Line {
         let Ok::<Response, Infallible>(response) = routes.oneshot(forward).await;
         let (replica, status) = (self.replica, response.status().as_u16());
         tracing::debug!(target: "spark_usher::line", replica, status, what, path, "answered");
+        if what == "GET configmaps" && status == 200 {
+            self.read.lock().unwrap().entry(path.clone()).or_insert_with(Instant::now);
+        }
         if changes {
             let at = Instant::now();
             let body = serde_json::from_slice(&body).unwrap_or_default();
