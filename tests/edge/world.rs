@@ -22,6 +22,8 @@ use super::rng::Rng;
 use super::told::Told;
 use crate::support::{only, policy};
 
+/// How often the world goes on by itself while nothing else happens.
+const TICK: Duration = Duration::from_secs(3);
 pub const NAMESPACES: [&str; 2] = ["default", "team"];
 
 /// From when on nothing is wrong any more, and what was counted by then.
@@ -243,7 +245,7 @@ impl World {
     pub async fn wait(&mut self, long: Duration) {
         let until = Instant::now() + long;
         while Instant::now() < until {
-            tokio::time::sleep_until(until.min(Instant::now() + Duration::from_secs(1))).await;
+            tokio::time::sleep_until(until.min(Instant::now() + TICK)).await;
             self.tick().await;
         }
     }
