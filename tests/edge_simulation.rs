@@ -96,7 +96,7 @@ fn play_and_trace(seed: u64, is_traced: bool) -> (Vec<String>, Vec<String>) {
 
 #[test]
 fn histories_of_whole_replicas_hold() {
-    let seeds: u64 = std::env::var("SEEDS").map_or(8, |seeds| seeds.parse().unwrap());
+    let seeds: u64 = std::env::var("SEEDS").map_or(6, |seeds| seeds.parse().unwrap());
     let from: u64 = std::env::var("FROM").map_or(4, |from| from.parse().unwrap());
     for seed in from..from + seeds {
         let (wrong, history) = play(seed);
