@@ -94,13 +94,58 @@ fn what_a_look_found_gone_comes_back_with_no_watch_however_late() {
     let now = office.now();
     office.desk.answered(&reads[0], Answer::Absent, now);
     assert_eq!(office.after(10).exits.len(), 1);
-    assert!((0..20).all(|_| quietly(&mut office, 30)));
+    assert!((0..10).all(|_| quietly(&mut office, 30)));
     office.see(&crashed(1, 10));
     office.see(&version(running(1), 11).spec("restartPolicy", "Always"));
     office.see(&crashed(1, 12));
     office.apply(Change::PodDeleted(crashed(1, 13).deleting().sighting()));
     assert_eq!(office.after(10).exits.len(), 0);
     assert!(office.desk.snapshot().executor("default", "nb-exec-1").is_none());
+}
+
+/// The first list of a poll had it as ended; then its container ran again, and it was deleted.
+#[test]
+fn what_a_look_found_gone_was_last_as_the_watch_has_shown_it() {
+    let mut office = Office::open(Finished::Report);
+    office.see(&driver());
+    office.see(&crashed(1, 10));
+    assert_eq!(office.after(60).exits.len(), 1);
+    let mut polled = Polled::default();
+    polled.see(office.desk.snapshot(), "default", "nb-driver", DRIVER_UID, "1");
+    let now = office.now();
+    office.desk.polled(Some(polled.complete("40")), now, &office.policies.clone());
+    let mut reads = Vec::new();
+    while reads.is_empty() {
+        reads = office.after(1).reads;
+    }
+    office.see(&version(running(1), 11).spec("restartPolicy", "Always"));
+    let now = office.now();
+    office.desk.answered(&reads[0], Answer::Absent, now);
+    let told: usize = (0..10).map(|_| office.after(1).exits.len()).sum();
+    assert_eq!(told, 1);
+}
+
+/// A look was answered by another API server, or from before a restore.
+#[test]
+fn what_was_found_gone_and_is_there_comes_back_after_a_while() {
+    let mut office = Office::open(Finished::Report);
+    polled(&mut office);
+    let mut reads = Vec::new();
+    while reads.is_empty() {
+        reads = office.after(1).reads;
+    }
+    let now = office.now();
+    office.desk.answered(&labelled("nb-exec-1"), Answer::Absent, now);
+    office.after(1);
+    for _ in 0..50 {
+        let turn = office.after(16);
+        let now = office.now();
+        if turn.poll {
+            office.desk.polled(None, now, &office.policies.clone());
+        }
+    }
+    office.apply(Change::Replaced(Replaced::Pods(vec![driver().sighting(), running(1).sighting()])));
+    assert!(office.desk.snapshot().executor("default", "nb-exec-1").is_some());
 }
 
 /// The same where the watch begins with a list anew, of which one cache is behind.
@@ -120,7 +165,7 @@ fn what_a_look_found_gone_comes_back_with_no_list_either() {
         let now = office.now();
         office.desk.passed("39", now);
         assert!(office.desk.snapshot().executor("default", "nb-exec-1").is_none(), "{round}");
-        assert!((0..4).all(|_| quietly(&mut office, 100)));
+        assert!((0..4).all(|_| quietly(&mut office, 40)));
     }
     // A list that does not have it ends that, and its name may be another's.
     office.apply(Change::Replaced(Replaced::Pods(vec![driver().sighting()])));

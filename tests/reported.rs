@@ -500,7 +500,7 @@ fn what_is_found_out_after_the_last_word_does_not_change_it() {
     let now = office.now();
     assert!(office.desk.close(now, office.standing).is_empty());
     let last = office.desk.mark(now).unwrap();
-    assert_eq!((last.through, last.gap), (8, Some((7, 8))), "nobody knows yet whether it has ended");
+    assert_eq!((last.through, last.gap), (8, Some((7, 9))), "nobody knows yet whether it has ended");
     office.desk.answered(&look, Answer::Absent, now);
     assert!(office.after(1).exits.is_empty());
     assert_eq!(office.desk.mark(now), Some(last));
@@ -537,6 +537,54 @@ fn an_end_that_a_look_showed_before_the_watch_may_be_told_by_the_next_leader_too
     let mut next = fresh(&[driver(), version(failed(1, 137), 9)]);
     take_over(&mut next, Found { mark: Some(mark), was_held: true, is_released: true, taken: Some(51) });
     assert_eq!(told(&mut next), [(1, true)]);
+}
+
+/// Its watch has lost the end and gone on, a poll shows that something is there, and it stops before it looks.
+#[test]
+fn an_end_that_a_leader_was_about_to_look_at_is_told_by_the_next_who_saw_it() {
+    let mut office = Office::open(Finished::Report);
+    office.see(&version(driver(), 2));
+    office.see(&version(running(1), 3));
+    office.see(&version(running(2), 20));
+    office.after(60);
+    let mut polled = Polled::default();
+    polled.see(office.desk.snapshot(), "default", "nb-driver", DRIVER_UID, "2");
+    polled.see(office.desk.snapshot(), "default", "nb-exec-1", "e1", "9");
+    polled.see(office.desk.snapshot(), "default", "nb-exec-2", "e2", "20");
+    let now = office.now();
+    office.desk.polled(Some(polled.complete("40")), now, &office.policies.clone());
+    office.after(1);
+    let now = office.now();
+    assert!(office.desk.close(now, office.standing).is_empty());
+    let mark = office.desk.mark(now).unwrap();
+    assert_eq!((mark.through, mark.covers(9)), (20, None));
+    let mut next = Office::open(Finished::Report);
+    next.standing = Standing::Led;
+    next.see(&version(driver(), 2));
+    next.see(&version(running(1), 3));
+    next.see(&version(failed(1, 137), 9));
+    next.see(&version(running(3), 30));
+    next.after(1);
+    take_over(&mut next, Found { mark: Some(mark), was_held: true, is_released: true, taken: Some(41) });
+    assert_eq!(told(&mut next), [(1, true)]);
+}
+
+/// It came, ended and was labelled while the watch was away.
+#[test]
+fn an_end_that_its_driver_labelled_while_our_watch_saw_nothing_is_told() {
+    let mut office = Office::open(Finished::Report);
+    office.see(&version(driver(), 2));
+    office.after(1);
+    let labelled = version(failed(1, 137), 20).label("spark-exec-inactive", "true");
+    let by_us = version(failed(2, 137), 21).label("spark-exec-inactive", "true");
+    let by_us = by_us.annotation("spark-usher.io/ended", "killed");
+    let pods = [version(driver(), 2), labelled, by_us];
+    let now = office.now();
+    office.desk.list_begins(now);
+    office.desk.listed(pods.iter().map(PodBuilder::sighting).collect(), now);
+    office.desk.list_ends(now);
+    office.desk.passed("30", now);
+    assert_eq!(told(&mut office), [(1, false)]);
 }
 
 #[test]

@@ -346,7 +346,7 @@ impl Desk {
             self.sweep = now.at + SWEEP;
             // The list of a poll that is on the way, or is being compared, may still have what has gone since.
             if !self.polling && !self.checks.is_judging() {
-                self.gone.sweep();
+                self.gone.sweep(now.at);
             }
             self.store.tidy();
         }

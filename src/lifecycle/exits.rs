@@ -347,7 +347,10 @@ impl Exits {
         // Labelled before we first saw it: it was reported then, and is only kept for `why`. Unless its driver labelled it
         // while no replica ran, which the mark decides.
         let labelled_before = executor.inactive && !was_live;
-        let dealt_with = labelled_before && (executor.inactive_by_us || !was_over);
+        let version = executor.version.parse().ok();
+        // Or while our watch saw nothing.
+        let in_gap = self.unseen.zip(version).is_some_and(|((_, (from, to)), at)| from < at && at <= to);
+        let dealt_with = labelled_before && (executor.inactive_by_us || !(was_over || in_gap));
         let mut exit = Exit {
             app: app.clone(),
             executor: executor.clone(),
@@ -601,7 +604,8 @@ impl Exits {
             let own = self.first_version.filter(|first| *first > found.through).map(|first| (found.through, first));
             own.into_iter().chain(found.gap).reduce(wider)
         });
-        let unsure = unsure.filter(|unsure| *unsure <= position).map(|unsure| (unsure.saturating_sub(1), position));
+        // Beyond `through`: also of who is still there nobody knows whether its end is told.
+        let unsure = unsure.filter(|unsure| *unsure <= position).map(|unsure| (unsure.saturating_sub(1), position + 1));
         // Others may have seen it, and keep it for so long.
         let unseen = self.unseen.filter(|(at, _)| now.at.saturating_duration_since(*at) < KEPT_UNTOLD);
         let told = self.newest_told.filter(|(at, _)| now.at.saturating_duration_since(*at) < KEPT_UNTOLD);

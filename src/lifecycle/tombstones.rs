@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::{Duration, Instant};
 
 use smol_str::SmolStr;
 
@@ -15,9 +16,9 @@ pub(super) struct Tombstones {
     now: BTreeSet<u64>,
     before: BTreeSet<u64>,
     /// Uids of pods that a read found gone before the watch has shown that: it may be minutes late, and shows all of it then.
-    unshown: BTreeSet<u64>,
+    unshown: BTreeMap<u64, Instant>,
     /// Those of them that had gone before the list began that is coming in.
-    unlisted: BTreeSet<u64>,
+    unlisted: BTreeMap<u64, Instant>,
     /// Pods that left a watch by label, at this version, and may be there, and may come back.
     left_now: BTreeMap<u64, SmolStr>,
     left_before: BTreeMap<u64, SmolStr>,
@@ -29,6 +30,8 @@ pub(super) struct Tombstones {
 const MOST_STRANGE: usize = 65_536;
 /// So many pods are remembered of which the watch owes the deletion. Those beyond are forgotten like others.
 const MOST_UNSHOWN: usize = 65_536;
+/// And for so long: where a read was wrong, as from another API server, the pod comes back with the next poll.
+const LATEST: Duration = Duration::from_secs(600);
 
 impl Tombstones {
     /// What has this uid is gone.
@@ -37,16 +40,16 @@ impl Tombstones {
     }
 
     /// A read found out that what has this uid is gone.
-    pub(super) fn bury_unshown(&mut self, uid: &str) {
+    pub(super) fn bury_unshown(&mut self, uid: &str, now: Instant) {
         self.bury(uid);
         if self.unshown.len() < MOST_UNSHOWN {
-            self.unshown.insert(hash(uid));
+            self.unshown.insert(hash(uid), now);
         }
     }
 
     /// The watch shows that what has this uid is gone, which was known.
     pub(super) fn is_shown(&mut self, uid: &str) {
-        if !self.unshown.is_empty() && self.unshown.remove(&hash(uid)) {
+        if !self.unshown.is_empty() && self.unshown.remove(&hash(uid)).is_some() {
             self.bury(uid);
         }
     }
@@ -54,7 +57,7 @@ impl Tombstones {
     /// Whether what has this uid went a moment ago, or the watch has not shown yet that it went.
     pub(super) fn has(&self, uid: &str) -> bool {
         let uid = hash(uid);
-        let of_watch = || self.unshown.contains(&uid) || self.unlisted.contains(&uid);
+        let of_watch = || self.unshown.contains_key(&uid) || self.unlisted.contains_key(&uid);
         self.now.contains(&uid) || self.before.contains(&uid) || of_watch()
     }
 
@@ -102,18 +105,19 @@ impl Tombstones {
 
     /// The list has what has this uid. Where that is gone, the list is from the past, and the watch will show it to go.
     pub(super) fn is_listed(&mut self, uid: &str) {
-        if !self.unlisted.is_empty() && self.unlisted.remove(&hash(uid)) {
-            self.unshown.insert(hash(uid));
+        if let Some((uid, at)) = self.unlisted.remove_entry(&hash(uid)) {
+            self.unshown.insert(uid, at);
         }
     }
 
     /// The list is complete: what it does not have the watch will not show any more.
     pub(super) fn list_ends(&mut self) {
-        self.now.append(&mut self.unlisted);
+        self.now.extend(std::mem::take(&mut self.unlisted).into_keys());
     }
 
     /// Forgets what went before the last sweep.
-    pub(super) fn sweep(&mut self) {
+    pub(super) fn sweep(&mut self, now: Instant) {
+        self.unshown.retain(|_, at| now.saturating_duration_since(*at) < LATEST);
         self.before = std::mem::take(&mut self.now);
         self.left_before = std::mem::take(&mut self.left_now);
     }

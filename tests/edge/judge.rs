@@ -69,14 +69,22 @@ fn first_mark(world: &World) -> Instant {
 /// Whether the watch of a leader before may have passed an end without showing it: that leader's mark covers it then.
 fn may_be_lost(world: &World, at: Instant) -> bool {
     let leads = |number: &usize| world.replicas.get(number).is_some_and(super::replica::Replica::leads);
-    world.lossy.iter().any(|(number, from, until)| *from < at && at < *until + BEFORE && !leads(number))
+    let writes = world.writes.lock().unwrap();
+    let has_led = |number: usize, from: Instant| {
+        let holder = format!("replica-{number}");
+        let is_its = |write: &&Write| write.replica == number && write.body["spec"]["holderIdentity"] == *holder;
+        writes.iter().filter(is_its).any(|write| write.path.contains("/leases") && write.at > from)
+    };
+    let is_lossy = |(_, from, until): &&(usize, Instant, Instant)| *from < at && at < *until + BEFORE;
+    world.lossy.iter().filter(is_lossy).any(|(number, from, _)| !leads(number) && has_led(*number, *from))
 }
 
 /// Only what has ended is labelled or deleted, after its driver had its time, and after it was told; and in a dry run nothing
 /// is written.
 fn writes(world: &World, wrong: &mut Vec<String>) {
     let (told, first_mark) = (world.told.lines.lock().unwrap(), first_mark(world));
-    for write in world.writes.lock().unwrap().iter().filter(|write| write.status < 300) {
+    let all = world.writes.lock().unwrap().clone();
+    for write in all.iter().filter(|write| write.status < 300) {
         let at = (write.at - world.began).as_secs_f64();
         let is_own = write.path.contains("/leases") || write.path.contains("/secrets");
         let is_dry = |(begin, end): &(Instant, Option<Instant>)| {
@@ -397,6 +405,10 @@ const A_MINUTE: &[(&str, usize)] = &[
     ("LIST pods", 25), // A poll each 5 s, and lists of watches.
     ("LIST ", 20),
     ("GET secrets", 15),
+    ("GET configmaps", 200),
+    ("PATCH ", 200),
+    ("POST ", 200),
+    ("DELETE ", 200),
 ];
 /// Lookups of pods by name, as of drivers, are so many a minute at most, and looks at executors have the rest of the rate.
 const READS: usize = 600 + 50 * 60;

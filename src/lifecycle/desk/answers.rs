@@ -12,7 +12,7 @@ use super::{Desk, FIRST_POLL, PART};
 use crate::policy::Policies;
 use crate::snapshot::{Change, Conf, Followed, Life};
 use crate::spark::habits::Habits;
-use crate::spark::ids::{AppKey, PodKey};
+use crate::spark::ids::{AppKey, PodKey, is_newer};
 
 impl Desk {
     /// Takes a poll in; `None` when it failed. One that began before the lease was lost for a moment counts.
@@ -55,22 +55,26 @@ impl Desk {
 
     pub(super) fn found(&mut self, found: Found, now: Now) {
         match found {
-            Found::Gone(departed) => {
+            Found::Gone(mut departed) => {
                 let pod = PodKey::new(departed.app.namespace(), &departed.executor.name);
                 let uid = departed.executor.uid.clone();
                 if self.is_gone(&uid) {
                     return; // The watch has shown it meanwhile.
                 }
                 let known = self.snapshot().executor(pod.namespace(), pod.name());
-                if known.is_some_and(|(_, known)| known.uid == uid) {
+                if let Some((_, known)) = known.filter(|(_, known)| known.uid == uid) {
+                    // The watch may have shown more of it since the poll.
+                    if is_newer(&known.version, &departed.executor.version) {
+                        departed.executor = known.clone();
+                    }
                     self.store.forget(&pod, &uid);
                 }
-                self.gone.bury_unshown(&uid);
+                self.gone.bury_unshown(&uid, now.at);
                 self.found = self.found.into_iter().chain(departed.executor.version.parse().ok()).min();
                 self.store.gone(departed);
             }
             Found::DriverGone(pod, uid) => {
-                self.gone.bury_unshown(&uid);
+                self.gone.bury_unshown(&uid, now.at);
                 self.take(Change::PodGone(pod, uid), now);
             }
             Found::Nothing => {}
