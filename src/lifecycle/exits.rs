@@ -103,7 +103,8 @@ struct Noting {
     /// So many of those are dealt with.
     revived_done: usize,
     departed: IndexMap<Arc<str>, Departed>,
-    departed_done: usize,
+    /// Those, one by one, once those that run again are dealt with: a hundred thousand must not be dropped at once.
+    departing: Option<indexmap::map::IntoIter<Arc<str>, Departed>>,
     touched: indexmap::set::IntoIter<AppKey>,
 }
 
@@ -225,8 +226,8 @@ impl Exits {
         let (ended, touched) = (ended.into_iter(), touched.into_iter());
         // An old picture that is kept is all copied as the new one changes.
         let snapshot = if revived.is_empty() { Snapshot::default() } else { snapshot };
-        let (revived_done, departed_done) = (0, 0);
-        let noting = Noting { snapshot, ended, ended_again, revived, revived_done, departed, departed_done, touched };
+        let (revived_done, departing) = (0, None);
+        let noting = Noting { snapshot, ended, ended_again, revived, revived_done, departed, departing, touched };
         self.noting = Some(noting);
         self.to_decide = self.undecided.len();
     }
@@ -268,11 +269,11 @@ impl Exits {
             noting.revived_done += 1;
         }
         while left > 0
-            && let Some((uid, departed)) = noting.departed.get_index(noting.departed_done)
+            && let Some((uid, departed)) =
+                noting.departing.get_or_insert_with(|| std::mem::take(&mut noting.departed).into_iter()).next()
         {
             left -= 1;
-            noting.departed_done += 1;
-            self.depart(uid.clone(), departed.clone(), now, snapshot, &mut apps);
+            self.depart(uid, departed, now, snapshot, &mut apps);
         }
         while left > 0
             && let Some(app) = noting.touched.next()
