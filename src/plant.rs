@@ -111,9 +111,9 @@ bugs! {
         AdoptedByNobody;
         /// Executors without an owner get none.
         NeverAdopted;
-        /// Every end is told as one that may have been told before.
+        /// Every exit is reported as possibly reported before.
         DoubtAlwaysSaid;
-        /// Every end is told, and told once more as one that may have been told.
+        /// Every exit is reported twice, the second time as possibly reported before.
         ToldTwice;
         /// An executor that was shown to be deleted counts as vanished.
         DeletedIsVanished;

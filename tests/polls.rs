@@ -40,6 +40,26 @@ fn labelled(name: &str) -> Read {
     Read::Labelled(PodKey::new("default", name))
 }
 
+/// The next GET of an executor.
+fn next_read(office: &mut Office) -> Read {
+    let read = (0..60).find_map(|_| office.after(1).reads.into_iter().next());
+    read.expect("a GET within a minute")
+}
+
+/// It is answered with a 404.
+fn is_absent(office: &mut Office, read: &Read) {
+    let now = office.now();
+    office.desk.answered(read, Answer::Absent, now);
+}
+
+/// A poll as of version 40 that has the driver alone.
+fn polled_without_executors(office: &mut Office) {
+    let mut polled = Polled::default();
+    polled.see(office.desk.snapshot(), "default", "nb-driver", DRIVER_UID, "1");
+    let now = office.now();
+    office.desk.polled(Some(polled.complete("40")), now, &office.policies.clone());
+}
+
 /// Time passes in which polls fail. Whether nothing is told.
 fn quietly(office: &mut Office, seconds: u64) -> bool {
     let turn = office.after(seconds);
@@ -83,16 +103,9 @@ fn what_a_look_found_gone_comes_back_with_no_watch_however_late() {
     office.see(&driver());
     office.see(&version(running(1), 9).spec("restartPolicy", "Always"));
     office.after(60);
-    let mut polled = Polled::default();
-    polled.see(office.desk.snapshot(), "default", "nb-driver", DRIVER_UID, "1");
-    let now = office.now();
-    office.desk.polled(Some(polled.complete("40")), now, &office.policies.clone());
-    let mut reads = Vec::new();
-    while reads.is_empty() {
-        reads = office.after(1).reads;
-    }
-    let now = office.now();
-    office.desk.answered(&reads[0], Answer::Absent, now);
+    polled_without_executors(&mut office);
+    let read = next_read(&mut office);
+    is_absent(&mut office, &read);
     assert_eq!(office.after(10).exits.len(), 1);
     assert!((0..10).all(|_| quietly(&mut office, 30)));
     office.see(&crashed(1, 10));
@@ -110,17 +123,10 @@ fn what_a_look_found_gone_was_last_as_the_watch_has_shown_it() {
     office.see(&driver());
     office.see(&crashed(1, 10));
     assert_eq!(office.after(60).exits.len(), 1);
-    let mut polled = Polled::default();
-    polled.see(office.desk.snapshot(), "default", "nb-driver", DRIVER_UID, "1");
-    let now = office.now();
-    office.desk.polled(Some(polled.complete("40")), now, &office.policies.clone());
-    let mut reads = Vec::new();
-    while reads.is_empty() {
-        reads = office.after(1).reads;
-    }
+    polled_without_executors(&mut office);
+    let read = next_read(&mut office);
     office.see(&version(running(1), 11).spec("restartPolicy", "Always"));
-    let now = office.now();
-    office.desk.answered(&reads[0], Answer::Absent, now);
+    is_absent(&mut office, &read);
     let told: usize = (0..10).map(|_| office.after(1).exits.len()).sum();
     assert_eq!(told, 1);
 }
@@ -130,20 +136,10 @@ fn what_a_look_found_gone_was_last_as_the_watch_has_shown_it() {
 fn what_was_found_gone_and_is_there_comes_back_after_a_while() {
     let mut office = Office::open(Finished::Report);
     polled(&mut office);
-    let mut reads = Vec::new();
-    while reads.is_empty() {
-        reads = office.after(1).reads;
-    }
-    let now = office.now();
-    office.desk.answered(&labelled("nb-exec-1"), Answer::Absent, now);
+    let read = next_read(&mut office);
+    is_absent(&mut office, &read);
     office.after(1);
-    for _ in 0..50 {
-        let turn = office.after(16);
-        let now = office.now();
-        if turn.poll {
-            office.desk.polled(None, now, &office.policies.clone());
-        }
-    }
+    (0..50).for_each(|_| _ = quietly(&mut office, 16));
     office.apply(Change::Replaced(Replaced::Pods(vec![driver().sighting(), running(1).sighting()])));
     assert!(office.desk.snapshot().executor("default", "nb-exec-1").is_some());
 }
@@ -153,12 +149,8 @@ fn what_was_found_gone_and_is_there_comes_back_after_a_while() {
 fn what_a_look_found_gone_comes_back_with_no_list_either() {
     let mut office = Office::open(Finished::Report);
     polled(&mut office);
-    let mut reads = Vec::new();
-    while reads.is_empty() {
-        reads = office.after(1).reads;
-    }
-    let now = office.now();
-    office.desk.answered(&labelled("nb-exec-1"), Answer::Absent, now);
+    let read = next_read(&mut office);
+    is_absent(&mut office, &read);
     office.after(1);
     for round in 0..3 {
         office.apply(Change::Replaced(Replaced::Pods(vec![driver().sighting(), running(1).sighting()])));

@@ -161,7 +161,28 @@ fn read(secret: &Secret) -> Option<Secretly> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
+
+    /// Neither can it be created, as in a namespace that is being deleted.
+    #[tokio::test(start_paused = true)]
+    async fn a_secret_that_is_absent_is_read_ever_more_rarely() {
+        let reads = Arc::new(AtomicUsize::new(0));
+        let counted = reads.clone();
+        let service = tower::service_fn(move |request: hyper::Request<kube::client::Body>| {
+            counted.fetch_add(usize::from(request.method() == "GET"), Ordering::Relaxed);
+            let status = r#"{"kind":"Status","status":"Failure","reason":"NotFound","code":404}"#;
+            let body = http_body_util::Full::new(bytes::Bytes::from(status));
+            async { Ok::<_, std::convert::Infallible>(hyper::Response::builder().status(404).body(body).unwrap()) }
+        });
+        let client = kube::Client::new(service, "n");
+        let secret = SigningSecret { namespace: "n".into(), name: "s".into() };
+        let ((_leads, leading), (changes, _news)) = (watch::channel(None), mpsc::channel(1));
+        let run = run(client, secret, leading, changes, Latch::default(), CancellationToken::new());
+        assert!(tokio::time::timeout(Duration::from_secs(3), run).await.is_err());
+        assert_eq!(reads.load(Ordering::Relaxed), 3, "at once, after 0.5 s and after 1 s more");
+    }
 
     #[test]
     fn only_a_key_of_the_right_length_is_one() {

@@ -348,10 +348,12 @@ impl Exits {
         // Labelled before we first saw it: it was reported then, and is only kept for `why`. Unless its driver labelled it
         // while no replica ran, which the mark decides.
         let labelled_before = executor.inactive && !was_live;
-        let version = executor.version.parse().ok();
-        // Or while our watch saw nothing.
-        let in_gap = self.unseen.zip(version).is_some_and(|((_, (from, to)), at)| from < at && at <= to);
-        let dealt_with = labelled_before && (executor.inactive_by_us || !(was_over || in_gap));
+        // Or while our watch was interrupted.
+        let in_gap = || {
+            let version = executor.version.parse().ok();
+            self.unseen.zip(version).is_some_and(|((_, (from, to)), at)| from < at && at <= to)
+        };
+        let dealt_with = labelled_before && (executor.inactive_by_us || !(was_over || in_gap()));
         let mut exit = Exit {
             app: app.clone(),
             executor: executor.clone(),
@@ -369,8 +371,10 @@ impl Exits {
         if !(was_over && exit.driver.is_untimed()) {
             exit.cause = exit.driver.explain(exit.cause, exit.evidence(), exit.at);
         }
-        let version = exit.version().and_then(NonZeroU64::new);
-        let note = Note { since: now.at, version, cause: exit.cause, is_open: !dealt_with, gone: None, until: None };
+        let version = exit.version();
+        let at = version.and_then(NonZeroU64::new);
+        let note =
+            Note { since: now.at, version: at, cause: exit.cause, is_open: !dealt_with, gone: None, until: None };
         roll.notes.insert(executor.uid.clone(), note);
         if executor.state == ExecutorPodState::Failed && !labelled_before {
             let failures = roll.failures.entry(executor.counts_to()).or_default();
@@ -391,7 +395,7 @@ impl Exits {
         if dealt_with {
             return;
         }
-        if let Some(version) = exit.version() {
+        if let Some(version) = version {
             *self.waiting.entry(version).or_default() += 1;
         }
         let waits = exit.driver.open().is_some() && !was_over && !self.explained_within.is_zero();
@@ -543,7 +547,7 @@ impl Exits {
         let Some(ended) = exit.version() else { return Some(true) };
         match mark.covers(ended) {
             Some(true) => return None,
-            // Whoever left the mark has told all ends of pods that were still there when the gap ended.
+            // The leader that wrote the mark had reported every exit of pods that still existed when the gap ended.
             None if mark.gap.is_some_and(|(_, to)| to <= mark.through && self.stayed(exit, ended, to)) => return None,
             None => return Some(true),
             Some(false) => {}
@@ -605,7 +609,7 @@ impl Exits {
             let own = self.first_version.filter(|first| *first > found.through).map(|first| (found.through, first));
             own.into_iter().chain(found.gap).reduce(wider)
         });
-        // Beyond `through`: also of who is still there nobody knows whether its end is told.
+        // This gap ends past `through`: exits of pods that still exist may be unreported, too.
         let unsure = unsure.filter(|unsure| *unsure <= position).map(|unsure| (unsure.saturating_sub(1), position + 1));
         // Others may have seen it, and keep it for so long.
         let unseen = self.unseen.filter(|(at, _)| now.at.saturating_duration_since(*at) < KEPT_UNTOLD);

@@ -300,13 +300,13 @@ fn driver_keeps(view: &View<'_>) -> bool {
         Some(conf) => !conf.habits.deletes,
         None => driver.conf_map.is_some(),
     };
-    // A labelled driver that has ended, and of which the executors only gave the address, is not among the crew's.
-    let last = view.last_driver.and_then(|last| {
+    // The crew of executors without an owner does not contain the labelled driver that their address named before it ended.
+    let last = || {
+        let last = view.last_driver?;
         let (_, driver) = view.snapshot.labelled_driver(view.key.namespace(), &last.name)?;
         Some(driver).filter(|driver| driver.uid == last.uid)
-    });
-    view.crew.driver.pod().is_some_and(|driver| keeps(driver))
-        || last.is_some_and(|driver| keeps(driver))
+    };
+    view.crew.driver.pod().or_else(last).is_some_and(|driver| keeps(driver))
         || view.crew.labelled.iter().any(|driver| keeps(driver))
         || view.crew.roster.is_some_and(|roster| roster.labelled > 0)
 }

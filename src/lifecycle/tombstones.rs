@@ -15,9 +15,10 @@ use crate::spark::ids::is_newer;
 pub(super) struct Tombstones {
     now: BTreeSet<u64>,
     before: BTreeSet<u64>,
-    /// Uids of pods that a read found gone before the watch has shown that: it may be minutes late, and shows all of it then.
+    /// Uids of pods that a GET found deleted before the watch delivered the deletion, and when. A watch that is minutes late
+    /// delivers every event of them, which must not bring them back.
     unshown: BTreeMap<u64, Instant>,
-    /// Those of them that had gone before the list began that is coming in.
+    /// Those of them that were buried before the current list began.
     unlisted: BTreeMap<u64, Instant>,
     /// Pods that left a watch by label, at this version, and may be there, and may come back.
     left_now: BTreeMap<u64, SmolStr>,
@@ -28,9 +29,9 @@ pub(super) struct Tombstones {
 
 /// So many strange pods are remembered. Beyond that they make the watch start again, as rarely as it does.
 const MOST_STRANGE: usize = 65_536;
-/// So many pods are remembered of which the watch owes the deletion. Those beyond are forgotten like others.
+/// At most so many pods wait for their deletion to be delivered. Those beyond are forgotten like others.
 const MOST_UNSHOWN: usize = 65_536;
-/// And for so long: where a read was wrong, as from another API server, the pod comes back with the next poll.
+/// They wait at most so long: where the GET was wrong, for example from another API server, the next poll finds the pod.
 const LATEST: Duration = Duration::from_secs(600);
 
 impl Tombstones {
@@ -39,7 +40,7 @@ impl Tombstones {
         self.now.insert(hash(uid));
     }
 
-    /// A read found out that what has this uid is gone.
+    /// A GET found that the pod of this uid is deleted.
     pub(super) fn bury_unshown(&mut self, uid: &str, now: Instant) {
         self.bury(uid);
         if self.unshown.len() < MOST_UNSHOWN {
@@ -47,7 +48,7 @@ impl Tombstones {
         }
     }
 
-    /// The watch shows that what has this uid is gone, which was known.
+    /// The watch delivers the deletion of the pod of this uid, which is buried.
     pub(super) fn is_shown(&mut self, uid: &str) {
         if !self.unshown.is_empty() && self.unshown.remove(&hash(uid)).is_some() {
             self.bury(uid);
@@ -97,27 +98,29 @@ impl Tombstones {
         }
     }
 
-    /// A new list, which shows all that there are, begins.
+    /// A list of all pods begins.
     pub(super) fn list_begins(&mut self) {
         self.strange.clear();
         self.unlisted.append(&mut self.unshown);
     }
 
-    /// The list has what has this uid. Where that is gone, the list is from the past, and the watch will show it to go.
+    /// The list contains the pod of this uid. If that is buried, the list is stale, and the watch will deliver the deletion.
     pub(super) fn is_listed(&mut self, uid: &str) {
         if let Some((uid, at)) = self.unlisted.remove_entry(&hash(uid)) {
             self.unshown.insert(uid, at);
         }
     }
 
-    /// The list is complete: what it does not have the watch will not show any more.
+    /// The list is complete: of pods that it lacks the watch delivers nothing more.
     pub(super) fn list_ends(&mut self) {
         self.now.extend(std::mem::take(&mut self.unlisted).into_keys());
     }
 
     /// Forgets what went before the last sweep.
     pub(super) fn sweep(&mut self, now: Instant) {
-        self.unshown.retain(|_, at| now.saturating_duration_since(*at) < LATEST);
+        for waiting in [&mut self.unshown, &mut self.unlisted] {
+            waiting.retain(|_, at| now.saturating_duration_since(*at) < LATEST);
+        }
         self.before = std::mem::take(&mut self.now);
         self.left_before = std::mem::take(&mut self.left_now);
     }

@@ -23,8 +23,8 @@ const BEFORE: Duration = Duration::from_secs(70);
 const AFTER: Duration = Duration::from_secs(10);
 /// What was begun before may take so long.
 const ON_THE_WAY: Duration = Duration::from_secs(7);
-/// Where nothing is wrong an end is told so soon. That of its driver may explain it, and is awaited for 5 s; nobody may lead for a
-/// while.
+/// Where nothing is wrong an exit is reported within this time: the exit of its driver, which may explain it, is awaited for 5 s,
+/// and for a moment there may be no leader.
 const SOON: Duration = Duration::from_secs(12);
 /// A watch that is cut again and again is opened again after pauses that grow to this.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
@@ -339,7 +339,7 @@ fn adopted(world: &World, pods: &BTreeMap<String, Value>, wrong: &mut Vec<String
     }
 }
 
-/// No executor waits for its gang for ever, none starts before it, and no group is left over.
+/// No executor waits for its gang for ever, a new PodGroup has the size of its gang, and no PodGroup is left over.
 async fn gangs(world: &World, pods: &BTreeMap<String, Value>, wrong: &mut Vec<String>) {
     let of_app = |app: usize| world.lives.values().filter(move |life| life.app == app);
     for (number, app) in world.apps.iter().enumerate() {

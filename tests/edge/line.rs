@@ -210,12 +210,12 @@ impl Line {
         let (is_refused, loses_answer, trickles) = (rng.once_in(100), rng.once_in(200), rng.once_in(4));
         let (is_stale, is_reset, seed) = (rng.once_in(3), rng.once_in(2), rng.below(u64::MAX));
         let pause = Duration::from_millis(if self.is_gentle { pause % 30 } else { pause });
-        if self.is_gentle {
-            let (served_after, is_refused, loses_answer, trickles) = (Duration::ZERO, false, false, false);
-            return Luck { pause, served_after, is_refused, loses_answer, trickles, is_stale, is_reset, seed };
-        }
         let served_after = Duration::from_millis(served_after);
-        Luck { pause, served_after, is_refused, loses_answer, trickles, is_stale, is_reset, seed }
+        let luck = Luck { pause, served_after, is_refused, loses_answer, trickles, is_stale, is_reset, seed };
+        if !self.is_gentle {
+            return luck;
+        }
+        Luck { served_after: Duration::ZERO, is_refused: false, loses_answer: false, trickles: false, ..luck }
     }
 
     async fn serve(self: Arc<Self>, routes: Router, request: Request<kube::client::Body>) -> std::io::Result<Response> {

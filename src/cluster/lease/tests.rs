@@ -138,7 +138,7 @@ async fn one_request_renews_a_lease_that_nobody_else_wrote() {
     candidate.ours = None;
     assert!(candidate.round().await.unwrap());
     asked();
-    // Somebody labels it: it is looked at again, and is still ours.
+    // A label is added: the Lease is read again, and still names this replica.
     server.lock().unwrap().lease.as_mut().unwrap()["metadata"]["resourceVersion"] = "77".into();
     server.lock().unwrap().version = 77;
     assert!(candidate.round().await.unwrap());
