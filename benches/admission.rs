@@ -32,15 +32,15 @@ fn admission_road(c: &mut Criterion) {
     group.throughput(criterion::Throughput::Bytes(body.len() as u64));
     group.bench_function("skip", |b| b.iter(|| serde_json::from_slice::<IgnoredAny>(black_box(&body)).unwrap()));
     group.bench_function("parse", |b| {
-        b.iter(|| black_box(admission::request::parse(&admission::lean(black_box(&body))).unwrap().uid.len()))
+        b.iter(|| black_box(admission::request::parse(&admission::prune(black_box(&body))).unwrap().uid.len()))
     });
     group.bench_function("answer", |b| {
-        b.iter(|| black_box(admission::answer(&admission::lean(black_box(&body)), &snapshot, &policies).unwrap().1));
+        b.iter(|| black_box(admission::answer(&admission::prune(black_box(&body)), &snapshot, &policies).unwrap().1));
     });
     let mut signing = Snapshot::default();
     signing.apply(Change::SigningKey(Key::new(&[7; SECRET_LEN])));
     group.bench_function("answer, signed", |b| {
-        b.iter(|| black_box(admission::answer(&admission::lean(black_box(&body)), &signing, &policies).unwrap().1));
+        b.iter(|| black_box(admission::answer(&admission::prune(black_box(&body)), &signing, &policies).unwrap().1));
     });
     group.finish();
 }

@@ -166,7 +166,7 @@ async fn run() {
     descriptors::raise();
     let cluster = Cluster::start().await;
     let ca = cluster.folder().join("serving.pem").display().to_string();
-    let mut arguments = vec!["--self-made-for", "localhost", "--ca-out", &ca, "--log", "info"];
+    let mut arguments = vec!["--self-signed-for", "localhost", "--ca-out", &ca, "--log", "info"];
     let most = std::env::var("MAX_CONNECTIONS").ok();
     if let Some(most) = &most {
         arguments.extend(["--max-connections", most]);

@@ -29,8 +29,8 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use spark_usher::config;
 use spark_usher::http::limits::Limits;
-use spark_usher::http::server::{self, Deadlines, Ending, Listener};
-use spark_usher::http::webhook::{self, Answers, Mutate};
+use spark_usher::http::server::{self, Deadlines, Listener, Shutdown};
+use spark_usher::http::webhook::{self, Handlers, Mutate};
 use spark_usher::runtime::clock;
 use spark_usher::snapshot::Snapshot;
 use spark_usher::telemetry::metrics::Metrics;
@@ -60,7 +60,7 @@ fn serve(
     let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = listener.address();
     let (config, metrics) = (Arc::new(serving.config()), metrics.clone());
-    let ending = Ending { leaving: stop.clone(), stop: stop.clone(), drain: Duration::ZERO };
+    let ending = Shutdown { draining: stop.clone(), stop: stop.clone(), drain: Duration::ZERO };
     let thread = std::thread::Builder::new().name(name.to_owned());
     let serving = move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -155,7 +155,7 @@ fn main() {
     let ours = serve(
         "webhook",
         webhook::router(
-            Answers { mutate: mutate.clone(), validate: mutate.clone(), admit: mutate },
+            Handlers { mutate: mutate.clone(), validate: mutate.clone(), admit: mutate },
             Limits::default(),
             metrics.clone(),
         ),

@@ -30,11 +30,14 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use pods::Recorded;
 use serde_json::json;
+use spark_usher::controller::{Controller, ExecutorSetKey, LookupResult, PollResult, Settings};
 use spark_usher::gang::{self, GangScheduler};
-use spark_usher::lifecycle::{Action, Answer, CrewKey, Desk, Now, Polled, Settings, Standing};
+use spark_usher::leader::LeaderState;
 use spark_usher::policy::Policies;
-use spark_usher::snapshot::{Change, Group, Owner, Replaced, ServedApis, Sighting};
+use spark_usher::reconcile::Action;
+use spark_usher::snapshot::{Change, Group, ObservedPod, Owner, Replaced, ServedApis};
 use spark_usher::spark::pod::Pod;
+use spark_usher::time::Now;
 
 /// Nothing else runs for at most so long.
 const LIMIT: Duration = Duration::from_millis(10);
@@ -44,13 +47,13 @@ const AT_ONCE: usize = 256;
 const BETWEEN: Duration = Duration::from_millis(10);
 
 struct Cluster {
-    desk: Desk,
+    controller: Controller,
     policies: Policies,
     began: Instant,
     since: Duration,
     version: usize,
     /// Actions on the way, done at the next step.
-    acting: Vec<(CrewKey, Vec<Action>)>,
+    acting: Vec<(ExecutorSetKey, Vec<Action>)>,
     /// Where the time went.
     spent: Duration,
     longest: Duration,
@@ -63,7 +66,7 @@ impl Cluster {
     fn new(apps: usize) -> Cluster {
         let began = Instant::now();
         let mut cluster = Cluster {
-            desk: Desk::new(began, Settings::default()),
+            controller: Controller::new(began, Settings::default()),
             policies: Policies::default(),
             began,
             since: Duration::ZERO,
@@ -76,9 +79,9 @@ impl Cluster {
         };
         let volcano = GangScheduler::of_kind("volcano").unwrap();
         let now = cluster.now();
-        cluster.desk.apply(Change::Apis(ServedApis(BTreeMap::from([("volcano", &volcano.apis[0])]))), now);
-        cluster.desk.apply(Change::Replaced(Replaced::Namespaces(Vec::new())), now);
-        cluster.desk.apply(Change::Replaced(Replaced::Groups("volcano", Vec::new())), now);
+        cluster.controller.watch_event(Change::Apis(ServedApis(BTreeMap::from([("volcano", &volcano.apis[0])]))), now);
+        cluster.controller.watch_event(Change::Replaced(Replaced::Namespaces(Vec::new())), now);
+        cluster.controller.watch_event(Change::Replaced(Replaced::Groups("volcano", Vec::new())), now);
         cluster
     }
 
@@ -92,30 +95,34 @@ impl Cluster {
     }
 
     /// What the reconcile task does between two waits: takes news in, and turns. Returns when it wants to be called again.
-    fn step(&mut self, news: impl FnOnce(&mut Desk, Now)) -> Option<Duration> {
+    fn step(&mut self, news: impl FnOnce(&mut Controller, Now)) -> Option<Duration> {
         let now = self.now();
         let done = std::mem::take(&mut self.acting);
         let changes: Vec<Change> =
             done.iter().flat_map(|(_, actions)| actions).filter_map(|action| self.written(action)).collect();
         let begin = Instant::now();
         for change in changes {
-            self.desk.written(change, now);
+            self.controller.apply_written(change, now);
         }
-        for (crew, _) in done {
-            self.desk.done(&crew, false, true, now.at);
+        for (set, _) in done {
+            self.controller.actions_finished(&set, false, true, now.at);
         }
-        news(&mut self.desk, now);
-        let turn = self.desk.turn(now, &self.policies, Standing::Leading);
-        black_box((self.desk.snapshot().clone(), self.desk.exits().history().clone(), self.desk.mark(now)));
+        news(&mut self.controller, now);
+        let effects = self.controller.step(now, &self.policies, LeaderState::Leader);
+        black_box((
+            self.controller.snapshot().clone(),
+            self.controller.exits().history().clone(),
+            self.controller.mark(now),
+        ));
         let took = begin.elapsed();
         self.spent += took;
         self.longest = self.longest.max(took);
-        self.actions += turn.actions.iter().map(|(_, actions)| actions.len()).sum::<usize>();
-        self.acting = turn.actions;
-        for read in turn.reads {
-            self.desk.answered(&read, Answer::Absent, now);
+        self.actions += effects.actions.iter().map(|(_, actions)| actions.len()).sum::<usize>();
+        self.acting = effects.actions;
+        for read in effects.lookups {
+            self.controller.lookup_answered(&read, LookupResult::Absent, now);
         }
-        let wake = turn.wake.map(|wake| wake.saturating_duration_since(now.at));
+        let wake = effects.wake_at.map(|wake| wake.saturating_duration_since(now.at));
         if self.acting.is_empty() { wake } else { Some(Duration::ZERO) }
     }
 
@@ -137,7 +144,7 @@ impl Cluster {
                 Some(Change::Group(key.clone(), group))
             }
             // The watch shows the label.
-            Action::Finish { executor, .. } => {
+            Action::CleanUp { executor, .. } => {
                 let mut numbers = executor.name().split('-').filter_map(|part| part.parse::<usize>().ok());
                 let (app, id) = (numbers.next().unwrap(), numbers.next_back().unwrap());
                 let number = id * self.inactive.1 + app;
@@ -162,23 +169,23 @@ impl Cluster {
         let mut changes = changes.into_iter().peekable();
         while changes.peek().is_some() {
             let some: Vec<Change> = changes.by_ref().take(AT_ONCE).collect();
-            self.step(|desk, now| some.into_iter().for_each(|change| desk.apply(change, now)));
+            self.step(|controller, now| some.into_iter().for_each(|change| controller.watch_event(change, now)));
             self.since += Duration::from_millis(1);
         }
     }
 
-    fn list(&mut self, pods: Vec<Sighting>, version: &str) {
+    fn list(&mut self, pods: Vec<ObservedPod>, version: &str) {
         // As the edge reads it, 256 at a time.
-        self.step(Desk::list_begins);
+        self.step(Controller::list_started);
         let mut pods = pods.into_iter().peekable();
         while pods.peek().is_some() {
-            let some: Vec<Sighting> = pods.by_ref().take(256).collect();
-            self.step(|desk, now| desk.listed(some, now));
+            let some: Vec<ObservedPod> = pods.by_ref().take(256).collect();
+            self.step(|controller, now| controller.list_page(some, now));
             self.since += Duration::from_millis(1);
         }
-        self.step(|desk, now| {
-            desk.list_ends(now);
-            desk.passed(version, now);
+        self.step(|controller, now| {
+            controller.list_finished(now);
+            controller.bookmark(version, now);
         });
         self.run(Duration::from_secs(2));
     }
@@ -201,14 +208,14 @@ fn owned(change: impl FnOnce(&mut serde_json::Value)) -> Recorded {
 }
 
 /// The drivers, one an application.
-fn driver(app: usize) -> Sighting {
+fn driver(app: usize) -> ObservedPod {
     let pod = json!({
         "metadata": {"name": format!("driver-{app:05}"), "namespace": "default", "uid": format!("uid-driver-{app:05}"),
             "resourceVersion": "1000", "labels": {"spark-role": "driver",
             "spark-app-selector": format!("spark-5ce218ea51d24d51bcb1500360d{app:05}")}},
         "spec": {"containers": [{"name": "spark-kubernetes-driver"}]},
         "status": {"phase": "Running"}});
-    Sighting::of(&Pod::read_whole(pod.to_string().as_bytes()).unwrap(), gang::seat_keys()).unwrap()
+    ObservedPod::of(&Pod::read_whole(pod.to_string().as_bytes()).unwrap(), gang::scheduling_keys()).unwrap()
 }
 
 struct Scenario {
@@ -219,11 +226,11 @@ struct Scenario {
 }
 
 impl Scenario {
-    fn executors(&self, phase: &str, version: usize) -> impl Iterator<Item = Sighting> {
+    fn executors(&self, phase: &str, version: usize) -> impl Iterator<Item = ObservedPod> {
         (0..self.executors).map(move |number| self.recorded.sighting(number, self.apps, phase, version + number))
     }
 
-    fn pods(&self, phase: &str, version: usize) -> Vec<Sighting> {
+    fn pods(&self, phase: &str, version: usize) -> Vec<ObservedPod> {
         (0..self.apps).map(driver).chain(self.executors(phase, version)).collect()
     }
 
@@ -248,7 +255,7 @@ impl Scenario {
         let mut events = events.into_iter();
         for _ in 0..1000 {
             let some: Vec<Change> = events.by_ref().take(10).collect();
-            cluster.step(|desk, now| some.into_iter().for_each(|change| desk.apply(change, now)));
+            cluster.step(|controller, now| some.into_iter().for_each(|change| controller.watch_event(change, now)));
             cluster.since += BETWEEN;
         }
         let figures = cluster.figures();
@@ -256,9 +263,9 @@ impl Scenario {
         print(name, "events with their plans", figures, Some(10_000));
 
         // One event, and what follows from it.
-        for turn in 0..100 {
-            let sighting = self.recorded.sighting(turn * 31 % count, self.apps, "Running", 400_000 + turn);
-            cluster.step(|desk, now| desk.apply(Change::Pod(sighting), now));
+        for effects in 0..100 {
+            let sighting = self.recorded.sighting(effects * 31 % count, self.apps, "Running", 400_000 + effects);
+            cluster.step(|controller, now| controller.watch_event(Change::Pod(sighting), now));
             cluster.since += Duration::from_millis(250);
             cluster.step(|_, _| {});
         }
@@ -269,15 +276,15 @@ impl Scenario {
 
         // The edge takes a poll's pods in one after another, between other things.
         let pods = self.pods("Running", 500_000);
-        let mut polled = Polled::default();
+        let mut polled = PollResult::default();
         for pod in &pods {
             let key = pod.key();
-            polled.see(cluster.desk.snapshot(), key.namespace(), key.name(), pod.uid(), pod.version());
+            polled.add(cluster.controller.snapshot(), key.namespace(), key.name(), pod.uid(), pod.version());
         }
-        let polled = polled.complete("1600000");
+        let polled = polled.finish("1600000");
         cluster.figures();
         let policies = Policies::default();
-        cluster.step(|desk, now| desk.polled(Some(polled), now, &policies));
+        cluster.step(|controller, now| controller.poll_finished(Some(polled), now, &policies));
         cluster.run(Duration::from_secs(1));
         print(name, "a poll in which every pod is newer", cluster.figures(), Some(count));
 

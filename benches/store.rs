@@ -29,9 +29,11 @@ use jiff::Timestamp;
 use pods::Recorded;
 use serde_json::Value;
 use smol_str::format_smolstr;
-use spark_usher::lifecycle::{Desk, Now, Settings, Standing};
+use spark_usher::controller::{Controller, Settings};
+use spark_usher::leader::LeaderState;
 use spark_usher::policy::Policies;
-use spark_usher::snapshot::{Calls, Change, Replaced, ServedApis, Sighting, Store};
+use spark_usher::snapshot::{Change, Notify, ObservedPod, Replaced, ServedApis, Store};
+use spark_usher::time::Now;
 
 const EXECUTORS: usize = 100_000;
 /// How long events are fed, as fast as they are taken.
@@ -46,7 +48,7 @@ fn rss() -> f64 {
 /// The trace of `spark_store/SparkStore.java`: executors drawn uniformly, each Pending, then Running and Failed by turns
 /// (or Running and Pending, so that none ends). All pods are read beforehand, here as there.
 struct Trace {
-    pods: Vec<[Sighting; 3]>,
+    pods: Vec<[ObservedPod; 3]>,
     now: Vec<u8>,
     ends: bool,
     random: u64,
@@ -81,7 +83,7 @@ impl Trace {
         self.now[number] = next;
         let mut sighting = self.pods[number][usize::from(next)].clone();
         self.version += 1;
-        if let Sighting::Executor(_, executor) = &mut sighting {
+        if let ObservedPod::Executor(_, executor) = &mut sighting {
             executor.version = format_smolstr!("{}", 1_000_000 + self.version);
         }
         Change::Pod(sighting)
@@ -108,7 +110,7 @@ fn events(recorded: &Recorded, apps: usize, stalled: bool) -> f64 {
     let mut store = Store::default();
     store.apply(trace.beginning(), Timestamp::UNIX_EPOCH);
     let begin = Instant::now();
-    let id = store.subscribe(Duration::from_secs(1), Calls::WithNews, begin);
+    let id = store.subscribe(Duration::from_secs(1), Notify::WithNews, begin);
     drop(store.take(id, begin));
     if !stalled {
         store.done(id, begin);
@@ -148,7 +150,7 @@ fn dealt(recorded: &Recorded, apps: usize) -> f64 {
     let (begin, mut events, mut turned) = (Instant::now(), 0, Instant::now());
     let took = loop {
         for _ in 0..256 {
-            room.desk.apply(trace.next(), room.at(begin.elapsed()));
+            room.controller.watch_event(trace.next(), room.at(begin.elapsed()));
         }
         events += 256;
         if turned.elapsed() > Duration::from_millis(50) {
@@ -167,7 +169,7 @@ fn dealt(recorded: &Recorded, apps: usize) -> f64 {
 
 /// A desk with what it needs to work.
 struct Room {
-    desk: Desk,
+    controller: Controller,
     began: Instant,
     policies: Policies,
 }
@@ -175,12 +177,13 @@ struct Room {
 impl Room {
     fn open(pods: Change) -> Room {
         let began = Instant::now();
-        let room = Room { desk: Desk::new(began, Settings::default()), began, policies: Policies::default() };
+        let room =
+            Room { controller: Controller::new(began, Settings::default()), began, policies: Policies::default() };
         let mut room = room;
         let now = room.at(Duration::ZERO);
-        room.desk.apply(Change::Apis(ServedApis::default()), now);
-        room.desk.apply(Change::Replaced(Replaced::Namespaces(Vec::new())), now);
-        room.desk.apply(pods, now);
+        room.controller.watch_event(Change::Apis(ServedApis::default()), now);
+        room.controller.watch_event(Change::Replaced(Replaced::Namespaces(Vec::new())), now);
+        room.controller.watch_event(pods, now);
         room
     }
 
@@ -189,12 +192,12 @@ impl Room {
     }
 
     fn turn(&mut self, since: Duration) {
-        let turn = self.desk.turn(self.at(since), &self.policies, Standing::Leading);
-        for read in turn.reads {
-            self.desk.answered(&read, spark_usher::lifecycle::Answer::Absent, self.at(since));
+        let effects = self.controller.step(self.at(since), &self.policies, LeaderState::Leader);
+        for read in effects.lookups {
+            self.controller.lookup_answered(&read, spark_usher::controller::LookupResult::Absent, self.at(since));
         }
-        for (crew, _) in turn.actions {
-            self.desk.done(&crew, false, false, self.began + since);
+        for (set, _) in effects.actions {
+            self.controller.actions_finished(&set, false, false, self.began + since);
         }
     }
 }
@@ -212,7 +215,7 @@ fn desk(recorded: &Recorded, apps: usize) {
     let (begin, mut worst) = (Instant::now(), Duration::ZERO);
     for count in 0..seconds * 1000 {
         since += Duration::from_millis(1);
-        room.desk.apply(trace.next(), room.at(since));
+        room.controller.watch_event(trace.next(), room.at(since));
         if count % 10 == 9 {
             let begin = Instant::now();
             room.turn(since);

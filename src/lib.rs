@@ -1,71 +1,90 @@
-//! spark-usher: checks Apache Spark's executors in as they are created on Kubernetes, seats them in their gang, and
-//! gives them to their driver, and knows what became of each.
+//! spark-usher: an admission webhook, a controller and a command line for the executor pods of Apache Spark on Kubernetes.
 //!
 //! # The two roads
 //!
 //! ```text
 //! Road A  admission   bytes ─ http::webhook ─▶ admission::request ─┐
-//!                                                                 ├▶ admission::decide ─▶ Decision ─▶ admission::patch ─▶ response bytes
-//!                                      Arc<Snapshot> (lock-free) ──┘            └▶ on the result, or again on the final state: admission::judge
-//! Road B  lifecycle   watch, looks ─ cluster ─▶ snapshot::Change ─▶ Snapshot::apply ─▶ publish Arc<Snapshot>
-//!                       ├▶ snapshot::Store ─ batches ─▶ lifecycle::Exits ─▶ told once: log, metric, Event, `why`
-//!                       └▶ lifecycle::plan(&Snapshot, app, …) ─▶ Vec<Action> ─▶ cluster::apply ─▶ API call ─▶ (seen again by the watch)
-//!                     poll (leader) ─▶ what differs ─▶ left to the watch ─▶ looks by name, or the watch is started again
-//!                     Lease ◀─ mark: up to where every end is told
+//!                                                                 ├▶ admission::mutate ─▶ Decision ─▶ admission::patch ─▶ response bytes
+//!                                      Arc<Snapshot> (lock-free) ──┘            └▶ on the result, or again on the final state: admission::validate
+//! Road B  controller  watch events, lookups ─ cluster ─▶ snapshot::Change ─▶ Snapshot::apply ─▶ publish Arc<Snapshot>
+//!                       ├▶ snapshot::Store ─ batches ─▶ lifecycle::Exits ─▶ each exit reported once: log, metric, Event, `why`
+//!                       └▶ reconcile::plan(&Snapshot, app, …) ─▶ Plan of Actions ─▶ cluster::apply ─▶ API call ─▶ (seen again by the watch)
+//!                     poll (leader) ─▶ differences ─▶ the watch has time to show them ─▶ a GET for each, or the watch is restarted
+//!                     Lease ◀─ lifecycle::mark: up to which resourceVersion every exit is reported
 //! ```
 //!
-//! The roads meet only in [`snapshot`], and a pod enters both through one door: [`spark::pod`].
+//! The roads meet only in [`snapshot`], and a pod enters both through [`spark::pod`].
 //!
 //! # The order of the modules
 //!
-//! Each may use those above it, never those below (`tests/architecture.rs` reads the sources and fails otherwise).
+//! A module uses only those above it (`tests/architecture.rs` reads the sources and fails otherwise), and the files of a
+//! module use each other in one direction.
 //!
 //! | module | what it knows |
 //! |---|---|
-//! | [`plant`] | bugs on purpose, for the simulation; none in a release build |
+//! | [`fault_injection`] | deliberate bugs for the simulation; none in a release build |
+//! | [`text`] | text of tenants in our sentences: bounded, without control characters |
+//! | [`time`] | the time as an argument: by the monotonic and by the wall clock |
 //! | [`json`] | JSON documents by path, and lists item by item |
-//! | [`spark`] | Spark's words: labels, pods, states, configuration, sizes |
-//! | [`signature`] | what proves that our webhook decided about a pod |
-//! | [`snapshot`] | one immutable picture of every application, and the store that hands its changes to subscribers |
-//! | [`reason`] | why: one closed enumeration |
-//! | [`gang`] | what each scheduler wants on the wire; how large a gang is and what it is called |
-//! | [`policy`] | validated settings, and which annotations count |
-//! | [`driver`] | whose executor is this? |
-//! | [`admission`] | road A: what is changed, what is objected to, and the policies that stand in while we are away |
-//! | [`lifecycle`] | road B: the plan |
+//! | [`spark`] | Spark's labels, pods, states, configuration and sizes |
+//! | [`annotations`] | the annotations and labels that are ours |
+//! | [`signature`] | the proof that our webhook mutated a pod |
+//! | [`snapshot`] | one immutable state of every application, and the store that passes its changes to subscribers |
+//! | [`reason`] | one closed enumeration of reasons: log field, metric label, Event reason and audit annotation |
+//! | [`gang`] | what each scheduler wants on pods and in PodGroups; the size and the name of a gang |
+//! | [`policy`] | validated settings, and which annotations override them |
+//! | [`ownership`] | which driver owns an executor, and whether that driver lives |
+//! | [`admission`] | road A: what a review changes, and which violations it finds |
+//! | [`manifests`] | objects that we print or install: webhook configurations, CEL policies, RBAC rules |
+//! | [`leader`] | leader election: who holds the Lease |
+//! | [`lifecycle`] | Spark's lifecycle manager: which executors ended, when and why |
+//! | [`recorder`] | aggregation of Events |
+//! | [`views`] | what the debug port and the command line show |
+//! | [`reconcile`] | the plan for one application: one file per rule |
+//! | [`controller`] | road B: work queue, lookups, confirmations, poll schedule, rate limit |
 //!
-//! Everything down to here is the core: sync, total, deterministic. No clock, no environment, no network, no log:
-//! what it wants to say it returns, as a [`reason::Reason`]. Below it is the edge, which may wait and fail:
+//! Everything down to here is the core: synchronous, total, deterministic. It has no clock, environment, network or log:
+//! it returns what it has to say, as a [`reason::Reason`]. Below it is the edge, which may wait and fail:
 //!
 //! | module | what it knows |
 //! |---|---|
 //! | [`runtime`] | clocks, randomness, readiness, shutdown, supervised tasks, files that change |
 //! | [`telemetry`] | logs and metrics |
-//! | [`tls`] | certificates: made, read, served, and their rotation |
+//! | [`tls`] | certificates: created, read, served and rotated |
 //! | [`config`] | the policy file |
-//! | [`http`] | the webhook's endpoint, the port for probes and metrics, the port for people |
-//! | [`cluster`] | the API server: watches, reads, guarded writes, the lease, our certificates (it and `http` never meet) |
+//! | [`http`] | the webhook's listener, the metrics and probe listener, the debug listener |
+//! | [`cluster`] | the API server: watches, lookups, guarded writes, the Lease, our certificates (it and `http` never meet) |
 //! | [`sandbox`] | an in-memory Kubernetes API |
-//! | [`app`] | the only place that knows everybody |
+//! | [`app`] | builds and supervises everything |
 //! | [`cli`] | the commands |
 
 pub mod admission;
+pub mod annotations;
 pub mod app;
 pub mod cli;
 pub mod cluster;
 pub mod config;
-pub mod driver;
+pub mod controller;
+pub mod fault_injection;
 pub mod gang;
 pub mod http;
 pub mod json;
+pub mod leader;
 pub mod lifecycle;
-pub mod plant;
+pub mod manifests;
+pub mod ownership;
 pub mod policy;
 pub mod reason;
+pub mod reconcile;
+pub mod recorder;
 pub mod runtime;
+#[cfg(feature = "sandbox")]
 pub mod sandbox;
 pub mod signature;
 pub mod snapshot;
 pub mod spark;
 pub mod telemetry;
+pub mod text;
+pub mod time;
 pub mod tls;
+pub mod views;

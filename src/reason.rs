@@ -8,20 +8,20 @@ use std::fmt;
 
 /// Where a reason comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Origin {
     /// A decision about a review.
     Admission,
     /// The HTTPS endpoint, before or instead of a decision.
     Http,
     /// The loop: gangs, owners, and what became of executors.
-    Loop,
+    Controller,
 }
 
 /// How much a reason matters: the worst of a decision's reasons is the one that is shown first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Weight {
+pub enum Severity {
     /// All as wanted.
-    Fine,
+    Expected,
     /// Worth a note.
     Note,
     /// Something was left undone; a person may want to look.
@@ -31,7 +31,7 @@ pub enum Weight {
 }
 
 macro_rules! reasons {
-    ($($place:ident { $($(#[doc = $doc:literal])+ $name:ident = $weight:ident;)+ })+) => {
+    ($($origin:ident { $($(#[doc = $doc:literal])+ $name:ident = $severity:ident;)+ })+) => {
         /// Why. See the module's text.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Reason {
@@ -53,13 +53,13 @@ macro_rules! reasons {
             }
 
             /// How much it matters.
-            pub fn weight(self) -> Weight {
-                match self { $($(Reason::$name => Weight::$weight,)+)+ }
+            pub fn severity(self) -> Severity {
+                match self { $($(Reason::$name => Severity::$severity,)+)+ }
             }
 
             /// Where it comes from.
-            pub fn place(self) -> Place {
-                match self { $($(Reason::$name => Place::$place,)+)+ }
+            pub fn origin(self) -> Origin {
+                match self { $($(Reason::$name => Origin::$origin,)+)+ }
             }
         }
     };
@@ -68,23 +68,23 @@ macro_rules! reasons {
 reasons! {
     Admission {
         /// The review is not of a pod.
-        NotAPod = Fine;
+        NotAPod = Expected;
         /// Not the creation of a pod: an update, a deletion, a subresource.
-        NotCreate = Fine;
+        NotCreate = Expected;
         /// The pod is neither a Spark driver nor an executor.
-        NotSpark = Fine;
+        NotSpark = Expected;
         /// The annotation spark-usher.io/skip asks to leave the pod alone and the policy allows it.
-        Skipped = Fine;
+        Skipped = Expected;
         /// A driver: scheduler, queue and priority class are as the policy says.
-        DriverPlaced = Fine;
+        DriverSchedulingSet = Expected;
         /// An executor with its owner, and no scheduler or gang to set.
-        Owned = Fine;
+        Owned = Expected;
         /// An executor with its owner, its scheduler and its place in the gang.
-        Seated = Fine;
+        SchedulingSet = Expected;
         /// The executor runs another resource profile: scheduler and queue are set, the gang does not count it.
         OtherProfile = Note;
         /// The pod already names a gang, which stays; that group is not ours.
-        AlreadySeated = Note;
+        GangKept = Note;
         /// The pod already names another scheduler, which stays (`replace: default`).
         SchedulerKept = Note;
         /// The requested minimum is above what the application wants and was lowered to that.
@@ -126,19 +126,19 @@ reasons! {
         /// A policy selects by namespace labels, and the namespace has not been seen yet.
         NamespaceUnknown = Undecided;
         /// Validated: nothing to object to.
-        Valid = Fine;
+        Valid = Expected;
         /// Validated: owner, gang or application of an existing pod were changed by somebody who may.
-        TrustedWriter = Fine;
+        TrustedWriter = Expected;
         /// Validated: the executor claims another driver than the pod that created it.
         OwnerNotCreator = Warning;
-        /// Validated: the owners of an existing pod were changed by somebody who may not.
+        /// Validated: the owners of an existing pod were changed by an account that is not trusted.
         OwnerChanged = Warning;
-        /// Validated: gang, queue or our marks of an existing pod were changed by somebody who may not.
-        SeatChanged = Warning;
-        /// Validated: role or application of an existing pod were changed by somebody who may not.
+        /// Validated: gang, queue or our marks of an existing pod were changed by an account that is not trusted.
+        SchedulingChanged = Warning;
+        /// Validated: role or application of an existing pod were changed by an account that is not trusted.
         ApplicationChanged = Warning;
-        /// Validated: the pod lacks its owner, scheduler or gang; the mutating webhook was away, or somebody undid it.
-        NotSeated = Warning;
+        /// Validated: the pod lacks its owner, scheduler or gang; the mutating webhook was unavailable, or another webhook reverted it.
+        NotMutated = Warning;
         /// Validated: the pod asks for nodes that another scheduler places alone.
         OtherScheduler = Warning;
         /// Validated: the pod names a queue that its namespace may not use.
@@ -158,15 +158,15 @@ reasons! {
         /// A bug: this one review failed, the server goes on.
         Panicked = Warning;
     }
-    Loop {
+    Controller {
         /// A PodGroup was made for executors that name it.
-        GroupCreated = Fine;
+        GroupCreated = Expected;
         /// A PodGroup's size was raised.
-        GangRaised = Fine;
+        GangRaised = Expected;
         /// A PodGroup's size was lowered so that what is left can start.
         GangLowered = Note;
         /// A PodGroup that nobody needs any more was deleted.
-        GroupDeleted = Fine;
+        GroupDeleted = Expected;
         /// A PodGroup of an earlier driver was replaced.
         GroupRemade = Note;
         /// A group of that name exists that is not ours; it stays as it is.
@@ -176,15 +176,15 @@ reasons! {
         /// Fewer executors are left than the group's count, which this API cannot change: they cannot start.
         GangCannotStart = Warning;
         /// An executor without an owner was given its driver.
-        Adopted = Fine;
+        Adopted = Expected;
         /// An executor has no owner and its driver could not be confirmed.
         AdoptionRefused = Warning;
         /// Executors ended otherwise than they should; the message says why, and how many.
         ExecutorEnded = Warning;
         /// An executor that ended was labelled inactive: its driver has not dealt with it.
-        ExecutorLabelled = Fine;
+        ExecutorLabelled = Expected;
         /// An executor that ended was deleted: its driver has not dealt with it.
-        ExecutorDeleted = Fine;
+        ExecutorDeleted = Expected;
         /// More executors failed than Spark allows before it gives the application up.
         ExecutorFailuresExceeded = Warning;
         /// An executor was to be gone long ago; the message names the finalizers that hold it, and its node.
@@ -216,8 +216,8 @@ mod tests {
 
     #[test]
     fn the_worst_is_the_heaviest() {
-        assert!(Reason::NoCreator.weight() > Reason::GangSizeUnknown.weight());
-        assert!(Reason::GangSizeUnknown.weight() > Reason::AlreadySeated.weight());
-        assert!(Reason::AlreadySeated.weight() > Reason::Seated.weight());
+        assert!(Reason::NoCreator.severity() > Reason::GangSizeUnknown.severity());
+        assert!(Reason::GangSizeUnknown.severity() > Reason::GangKept.severity());
+        assert!(Reason::GangKept.severity() > Reason::SchedulingSet.severity());
     }
 }

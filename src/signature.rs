@@ -1,9 +1,9 @@
-//! Signatures of what our webhook decided about a pod.
+//! Signatures of our webhook's decisions about a pod.
 //!
-//! Labels and annotations are the tenant's to write, so nothing that a pod says about itself proves who created it or
-//! who placed it. The webhook knows both from the review and writes them down as the annotation
-//! [`labels::SIGNATURE`](crate::spark::labels::SIGNATURE), keyed with a secret that only replicas of spark-usher have. A
-//! signature that somebody copies proves nothing about the copy: it covers the namespace, the application, the pod's
+//! Tenants write labels and annotations, so nothing that a pod states about itself proves its creator or its placement.
+//! The webhook knows both from the review and writes them as the annotation
+//! [`annotations::SIGNATURE`](crate::annotations::SIGNATURE), keyed with a secret that only replicas of spark-usher have. A
+//! copied signature proves nothing about the copy: it covers the namespace, the application, the pod's
 //! name, the creator and the placement.
 
 use std::fmt;
@@ -11,7 +11,7 @@ use std::fmt;
 use ring::digest::{Context, SHA256};
 use ring::hmac;
 
-/// Length of a [`Key`]'s secret in bytes: what HMAC-SHA256 asks for (RFC 2104, section 3).
+/// Length of a [`Key`]'s secret in bytes: what HMAC-SHA256 recommends (RFC 2104, section 3).
 pub const SECRET_LEN: usize = 32;
 
 /// Version of the format. Signatures of another version prove nothing.
@@ -26,7 +26,7 @@ const MAC_LEN: usize = 16;
 pub struct Key(hmac::Key);
 
 impl Key {
-    /// A key of this secret.
+    /// A key with this secret.
     pub fn new(secret: &[u8; SECRET_LEN]) -> Key {
         Key(hmac::Key::new(hmac::HMAC_SHA256, secret))
     }
@@ -38,7 +38,7 @@ impl fmt::Debug for Key {
     }
 }
 
-/// Who created a pod: a digest of the creating pod's or workload's name and uid, or of a user and whom it creates for.
+/// The creator of a pod: a digest of the creating pod's or workload's name and uid, or of a user and for whom it creates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Creator {
     is_object: bool,
@@ -46,7 +46,7 @@ pub struct Creator {
 }
 
 impl Creator {
-    /// The pod of this name and uid. Both count: who claims a uid under another name means another pod.
+    /// The pod of this name and uid. Both count: the same uid with another name is another creator.
     pub fn of_pod(name: &str, uid: &str) -> Creator {
         Creator { is_object: true, digest: short_digest(&["pod", name, uid]) }
     }
@@ -56,13 +56,13 @@ impl Creator {
         Creator { is_object: true, digest: short_digest(&["workload", name, uid]) }
     }
 
-    /// The user of this name, and what else tells whom that user creates for.
+    /// The user of this name, and the uid of the object for which it creates, or an empty text.
     pub fn of_user(username: &str, creates_for: &str) -> Creator {
         Creator { is_object: false, digest: short_digest(&["user", username, creates_for]) }
     }
 }
 
-/// The first 64 bits of a SHA-256. The zero byte is in no name and in no uid.
+/// The first 64 bits of a SHA-256. No name and no uid contains the zero byte that separates them.
 fn short_digest(parts: &[&str]) -> [u8; 8] {
     let mut context = Context::new(&SHA256);
     for part in parts {
@@ -72,24 +72,24 @@ fn short_digest(parts: &[&str]) -> [u8; 8] {
     context.finish().as_ref().first_chunk().copied().unwrap_or_default()
 }
 
-/// A signature as it stands on a pod. Reading one proves nothing; see [`Signature::verifies`].
+/// A signature as a pod carries it. Parsing one proves nothing; see [`Signature::verifies`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Signature {
     creator: Creator,
     mac: [u8; MAC_LEN],
 }
 
-/// What a signature covers beside its creator. The edges of fields cannot be moved: each goes in with its length.
+/// What a signature covers beside its creator. Field boundaries cannot be moved: each field is covered with its length.
 #[derive(Debug)]
 pub struct Signer<'k> {
     key: &'k Key,
-    /// What is covered so far: many short texts, hashed at once in the end.
+    /// What is covered so far: many short texts, hashed at once at the end.
     covered: Vec<u8>,
     creator: Creator,
 }
 
 impl<'k> Signer<'k> {
-    /// Begins a signature over a pod of this application that this creator made.
+    /// Begins a signature over a pod of this application that this creator created.
     pub fn new(key: &'k Key, namespace: &str, selector: &str, creator: Creator) -> Signer<'k> {
         let mut covered = Vec::with_capacity(512);
         covered.extend_from_slice(DOMAIN);
@@ -103,7 +103,7 @@ impl<'k> Signer<'k> {
 
     /// Covers one more text.
     pub fn field(&mut self, text: &str) {
-        // A text of 4 GiB fits no pod.
+        // No pod contains a text of 4 GiB.
         let length = u32::try_from(text.len()).unwrap_or(u32::MAX);
         self.covered.extend_from_slice(&length.to_le_bytes());
         self.covered.extend_from_slice(text.as_bytes());
@@ -115,7 +115,7 @@ impl<'k> Signer<'k> {
         self.field(text.unwrap_or_default());
     }
 
-    /// The signature over all that was covered.
+    /// The signature over everything that was covered.
     pub fn sign(self) -> Signature {
         let tag = hmac::sign(&self.key.0, &self.covered);
         Signature { creator: self.creator, mac: tag.as_ref().first_chunk().copied().unwrap_or_default() }
@@ -128,14 +128,14 @@ impl Signature {
         self.creator
     }
 
-    /// Whether this is the signature that `expected` was computed to be. Compares in constant time: who can try
-    /// signatures must not learn how much of one was right.
+    /// Whether this signature equals the computed one, `expected`. Compares in constant time: a client that tries
+    /// signatures must not learn how much of one was correct.
     pub fn verifies(&self, expected: &Signature) -> bool {
         let differing = self.mac.iter().zip(expected.mac).fold(0, |differing, (a, b)| differing | (a ^ b));
         self.creator == expected.creator && std::hint::black_box(differing) == 0
     }
 
-    /// Reads what [`Signature`]'s `Display` writes; anything else is no signature.
+    /// Parses what [`Signature`]'s `Display` writes; `None` for any other text.
     pub fn parse(text: &str) -> Option<Signature> {
         let mut parts = text.split('.');
         if parts.next() != Some(VERSION) {
@@ -152,7 +152,7 @@ impl Signature {
     }
 }
 
-/// `v1.o.` (an object) or `v1.u.` (a user), the creator and the code in lower-case hexadecimal.
+/// `v1.o.` (an object) or `v1.u.` (a user), the creator and the HMAC in lower-case hexadecimal.
 impl fmt::Display for Signature {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut text = String::with_capacity(64);

@@ -44,7 +44,7 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use serde_json::json;
 use spark_usher::app::{App, CertificateSource};
-use spark_usher::cluster::registration;
+use spark_usher::manifests::webhooks;
 use spark_usher::runtime::clock;
 use spark_usher::tls::rotation::verifies;
 use support::*;
@@ -181,7 +181,7 @@ impl Stage {
         let policy = "policies: [{name: batch, scheduler: {type: volcano}}]";
         let app = cluster.usher_with(policy, "one", mounted.source()).await;
         let url = format!("https://localhost:{}/mutate", app.webhook().port());
-        let mut object = registration::mutating(&url, &leaf.ca, &[&cluster.namespace]);
+        let mut object = webhooks::mutating(&url, &leaf.ca, &[&cluster.namespace]);
         object["webhooks"][0]["failurePolicy"] = failure_policy.into();
         object["webhooks"][0]["timeoutSeconds"] = 10.into();
         let api: Api<MutatingWebhookConfiguration> = Api::all(cluster.client.clone());
@@ -199,7 +199,7 @@ impl Stage {
         let bundle = STANDARD.encode(&self.manager.leaf.ca);
         let patch = json!([{"op": "replace", "path": "/webhooks/0/clientConfig/caBundle", "value": bundle}]);
         let patch: json_patch::Patch = serde_json::from_value(patch).unwrap();
-        api.patch(registration::NAME, &PatchParams::default(), &Patch::<()>::Json(patch)).await.unwrap();
+        api.patch(webhooks::NAME, &PatchParams::default(), &Patch::<()>::Json(patch)).await.unwrap();
     }
 
     /// What kubelet does after a leaf was issued; returns when it is served.

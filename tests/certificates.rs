@@ -33,10 +33,10 @@ use mounted::{Mounted, served};
 use serde_json::json;
 use spark_usher::app::{App, CertificateSource};
 use spark_usher::cluster::certificates::Managed;
-use spark_usher::cluster::registration;
+use spark_usher::manifests::webhooks;
 use spark_usher::runtime::clock;
 use spark_usher::tls::ca::Authority;
-use spark_usher::tls::rotation::{Lives, verifies};
+use spark_usher::tls::rotation::{Lifetimes, verifies};
 use support::*;
 
 const SECRET: &str = "spark-usher-tls";
@@ -45,14 +45,14 @@ fn names() -> Vec<String> {
     vec!["localhost".to_owned(), "127.0.0.1".to_owned()]
 }
 
-fn managed(cluster: &Cluster, lives: Lives) -> CertificateSource {
+fn managed(cluster: &Cluster, lives: Lifetimes) -> CertificateSource {
     CertificateSource::Managed(Managed {
         secret: (cluster.namespace.clone(), SECRET.to_owned()),
         names: names(),
-        mutating: Some(registration::NAME.to_owned()),
+        mutating: Some(webhooks::NAME.to_owned()),
         validating: None,
-        lives,
-        every: Duration::from_millis(100),
+        lifetimes: lives,
+        interval: Duration::from_millis(100),
     })
 }
 
@@ -63,7 +63,7 @@ fn configurations(cluster: &Cluster) -> Api<MutatingWebhookConfiguration> {
 /// Registers a replica without a caBundle, fail-closed, so that a review that fails is an error that is seen.
 async fn register(cluster: &Cluster, app: &App) {
     let url = format!("https://127.0.0.1:{}/mutate", app.webhook().port());
-    let mut object = registration::mutating(&url, "", &[&cluster.namespace]);
+    let mut object = webhooks::mutating(&url, "", &[&cluster.namespace]);
     object["webhooks"][0]["failurePolicy"] = "Fail".into();
     object["webhooks"][0]["timeoutSeconds"] = 10.into();
     object["webhooks"][0]["clientConfig"].as_object_mut().unwrap().remove("caBundle");
@@ -89,7 +89,7 @@ async fn kept(cluster: &Cluster) -> BTreeMap<String, String> {
 }
 
 async fn bundle(cluster: &Cluster) -> String {
-    let configuration = configurations(cluster).get(registration::NAME).await.unwrap();
+    let configuration = configurations(cluster).get(webhooks::NAME).await.unwrap();
     let bytes = configuration.webhooks.unwrap()[0].client_config.ca_bundle.clone().unwrap_or_default().0;
     String::from_utf8(bytes).unwrap()
 }
@@ -117,7 +117,7 @@ const POLICY: &str = "policies: [{name: batch, scheduler: {type: volcano}}]";
 async fn an_authority_and_its_successor_under_constant_reviews() {
     let cluster = Arc::new(Cluster::start().await);
     let lives =
-        Lives { authority: Duration::from_secs(15), leaf: Duration::from_secs(9), settle: Duration::from_secs(2) };
+        Lifetimes { authority: Duration::from_secs(15), leaf: Duration::from_secs(9), settle: Duration::from_secs(2) };
     let one = cluster.usher_with(POLICY, "one", managed(&cluster, lives)).await;
     let two = cluster.usher_with(POLICY, "two", managed(&cluster, lives)).await;
     register(&cluster, &one).await;
@@ -165,7 +165,7 @@ async fn an_authority_and_its_successor_under_constant_reviews() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_secret_that_is_emptied_is_put_back_and_one_that_is_deleted_is_made_anew_without_a_gap() {
     let cluster = Arc::new(Cluster::start().await);
-    let lives = Lives { settle: Duration::from_secs(2), ..Lives::default() };
+    let lives = Lifetimes { settle: Duration::from_secs(2), ..Lifetimes::default() };
     let app = cluster.usher_with(POLICY, "one", managed(&cluster, lives)).await;
     register(&cluster, &app).await;
     eventually("the webhook is called", async || try_pod(&cluster).await == Ok(true)).await;
@@ -186,7 +186,7 @@ async fn a_secret_that_is_emptied_is_put_back_and_one_that_is_deleted_is_made_an
     stop.store(true, Ordering::SeqCst);
     println!("{} pods created, none failed", creating.await.unwrap());
     let patch = Patch::<()>::Json(wiped);
-    configurations(&cluster).patch(registration::NAME, &PatchParams::default(), &patch).await.unwrap();
+    configurations(&cluster).patch(webhooks::NAME, &PatchParams::default(), &patch).await.unwrap();
     eventually("the caBundle is back", async || bundle(&cluster).await == before["ca.crt"]).await;
     eventually("the webhook is called", async || try_pod(&cluster).await == Ok(true)).await;
 

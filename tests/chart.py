@@ -292,7 +292,7 @@ def values_schema(usher):
         "rbac.ownerReferencesPermissionEnforcement": {"enum": ["auto", "enabled", "disabled"]},
         "log.format": {"enum": ["text", "json"]},
         "leaderElection.leaseSeconds": {"type": "integer", "minimum": 2, "maximum": 300},
-        "shutdown.leaveSeconds": {"type": "integer", "minimum": 0},
+        "shutdown.delaySeconds": {"type": "integer", "minimum": 0},
         "shutdown.drainSeconds": {"type": "integer", "minimum": 0},
         "podDisruptionBudget.maxUnavailable": {"type": ["integer", "string", "null"]},
         "webhook.namespaces": {"type": "array", "items": {"type": "string", "pattern": "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"}},
@@ -499,7 +499,7 @@ def rules_of(documents):
 
 
 def rights_are_the_codes(helm, usher):
-    table = json.loads(subprocess.run([usher, "doctor", "--rights", "-o", "json"], capture_output=True, text=True, check=True).stdout)
+    table = json.loads(subprocess.run([usher, "doctor", "--print-rbac", "-o", "json"], capture_output=True, text=True, check=True).stdout)
     managed = {"config": {"lifecycle": {"finished": "delete"}}, "validatingPolicy": {"enabled": True}}
     for name, values, left_out in (
         ("all", managed, set()),
@@ -682,7 +682,7 @@ def installed(helm, kubectl_program, usher, folder, table):
         for number in (1, 2):
             assert not said(number, "is forbidden"), (folder / f"log-{number}").read_text()
         kubectl("delete", "clusterrolebinding", "spark-usher")
-        sick = subprocess.run([usher, "doctor", "--kubeconfig", sandbox.kubeconfig, "-n", NAMESPACE, "--try-in", "team-a"], capture_output=True, text=True, timeout=60)
+        sick = subprocess.run([usher, "doctor", "--kubeconfig", sandbox.kubeconfig, "-n", NAMESPACE, "--dry-run-namespace", "team-a"], capture_output=True, text=True, timeout=60)
         if sick.returncode != 1 or "its account may not: get pods" not in sick.stdout:
             fail(f"doctor, without a role: exit {sick.returncode}\n{sick.stdout}{sick.stderr}")
         ok("the doctor sees what the account lacks")
@@ -794,7 +794,7 @@ def play(sandbox, kubectl, folder, failover):
 
 
 def doctor(sandbox, usher):
-    done = subprocess.run([usher, "doctor", "--kubeconfig", sandbox.kubeconfig, "-n", NAMESPACE, "--try-in", "team-a"], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([usher, "doctor", "--kubeconfig", sandbox.kubeconfig, "-n", NAMESPACE, "--dry-run-namespace", "team-a"], capture_output=True, text=True, timeout=60)
     if done.returncode != 0 or "failed" in done.stdout:
         fail(f"doctor: exit {done.returncode}\n{done.stdout}{done.stderr}")
     ok("spark-usher doctor finds nothing wrong")

@@ -300,7 +300,7 @@ async fn floods_on_two_hundred_descriptors_block_neither_webhook_nor_probes() {
     let at = |name: &str| cluster.folder().join(name).display().to_string();
     std::fs::write(at("callers.pem"), authority.pem()).unwrap();
     let (ca, callers) = (at("serving.pem"), at("callers.pem"));
-    let arguments = ["--self-made-for", "localhost", "--ca-out", &ca, "--client-ca", &callers];
+    let arguments = ["--self-signed-for", "localhost", "--ca-out", &ca, "--client-ca", &callers];
     // Soft and hard, so that it cannot be raised.
     let few = ["sh", "-c", "ulimit -n 200; exec \"$@\"", "sh"];
     let policy = "policies: []";

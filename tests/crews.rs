@@ -173,8 +173,8 @@ fn executors_of_two_users_are_two_crews_though_they_look_alike() {
     }
     let key = spark_usher::spark::ids::AppKey::new("default", APP);
     let app = snapshot.app("default", APP).unwrap();
-    let crews = spark_usher::driver::life::crews(&key, app, &snapshot, std::iter::empty(), |_| None);
-    let mut sizes: Vec<usize> = crews.iter().map(|crew| crew.roster.unwrap().total).collect();
+    let sets = spark_usher::ownership::liveness::executor_sets(&key, app, &snapshot, std::iter::empty(), |_| None);
+    let mut sizes: Vec<usize> = sets.iter().map(|set| set.index.unwrap().total).collect();
     sizes.sort_unstable();
     assert_eq!(sizes, [1, 2]);
 }

@@ -12,10 +12,11 @@ mod support;
 
 use serde_json::{Value, json};
 use spark_usher::admission;
+use spark_usher::annotations::Override;
 use spark_usher::gang::{Membership, Shape};
 use spark_usher::policy::{Policies, Replace};
 use spark_usher::reason::Reason;
-use spark_usher::snapshot::{Change, Conf, Override, Snapshot};
+use spark_usher::snapshot::{Change, Conf, Snapshot};
 use spark_usher::spark::conf::AppConf;
 use spark_usher::spark::ids::PodKey;
 use support::*;
@@ -66,7 +67,7 @@ fn only_creations_are_judged() {
     review["request"]["object"] = Value::Null;
     let body = serde_json::to_vec(&review).unwrap();
     let (snapshot, policies) = (cold(), volcano());
-    assert_eq!(admission::answer(&admission::lean(&body), &snapshot, &policies).unwrap().0.reason, Reason::NotCreate);
+    assert_eq!(admission::answer(&admission::prune(&body), &snapshot, &policies).unwrap().0.reason, Reason::NotCreate);
 }
 
 #[test]
@@ -105,7 +106,7 @@ fn an_unseen_namespace_cannot_be_judged_by_its_labels() {
     assert!(warnings(&outcome).contains("namespace default has not been seen yet"));
     let mut warm = cold();
     see_namespace(&mut warm, "default", &[("env", "prod")], &[]);
-    assert_eq!(by_driver(&executor(1), &warm, &only(policy)).decision.reason, Reason::Seated);
+    assert_eq!(by_driver(&executor(1), &warm, &only(policy)).decision.reason, Reason::SchedulingSet);
 }
 
 #[test]
@@ -201,7 +202,7 @@ fn a_gang_that_is_already_named_stays_and_is_not_ours() {
         .annotation("scheduling.k8s.io/group-name", "mine")
         .annotation("spark-usher.io/by", "forged/volcano");
     let outcome = by_driver(&seated, &cold(), &volcano());
-    assert_eq!(outcome.decision.reason, Reason::AlreadySeated);
+    assert_eq!(outcome.decision.reason, Reason::GangKept);
     assert_eq!(annotations(&outcome)["scheduling.k8s.io/group-name"], "mine");
     assert!(annotations(&outcome).get("spark-usher.io/by").is_none());
     assert!(outcome.response.get("warnings").is_none(), "a note, no warning");
@@ -242,7 +243,7 @@ fn numbers_on_the_pod_stay_what_the_first_executor_got() {
     see(&mut snapshot, &driver());
     let later = by_driver(&executor(2), &snapshot, &only(policy));
     assert_eq!(annotations(&later)["gang.scheduling.koordinator.sh/min-available"], "4");
-    assert_eq!(later.decision.reason, Reason::Seated);
+    assert_eq!(later.decision.reason, Reason::SchedulingSet);
 }
 
 #[test]
@@ -329,7 +330,7 @@ fn a_priority_class_that_is_known_to_be_missing_is_left_out() {
     assert!(outcome.object["spec"].get("priorityClassName").is_none());
     assert_eq!(outcome.object["spec"]["priority"], 0);
     snapshot.apply(Change::PriorityClass("batch".into()));
-    assert_eq!(by_driver(&executor(1), &snapshot, &only(policy)).decision.reason, Reason::Seated);
+    assert_eq!(by_driver(&executor(1), &snapshot, &only(policy)).decision.reason, Reason::SchedulingSet);
 }
 
 // ---- drivers ----
@@ -337,7 +338,7 @@ fn a_priority_class_that_is_known_to_be_missing_is_left_out() {
 #[test]
 fn a_driver_on_volcano_joins_the_app_group_and_never_the_executors() {
     let outcome = by_driver(&driver(), &cold(), &volcano());
-    assert_eq!(outcome.decision.reason, Reason::DriverPlaced);
+    assert_eq!(outcome.decision.reason, Reason::DriverSchedulingSet);
     assert!(annotations(&outcome).get("scheduling.k8s.io/group-name").is_none());
     let mut app = policy("volcano");
     app.gang.shape = Shape::App;
@@ -387,7 +388,7 @@ fn a_driver_on_yunikorn_announces_its_executors_when_it_knows_them() {
         .annotation("spark-usher.io/min-member", "3")
         .annotation("spark-usher.io/executor-resources", r#"{"cpu":"1","memory":"1408Mi"}"#);
     let outcome = by_driver(&knows, &cold(), &only(policy("yunikorn")));
-    assert_eq!(outcome.decision.reason, Reason::DriverPlaced);
+    assert_eq!(outcome.decision.reason, Reason::DriverSchedulingSet);
     let groups: Value =
         serde_json::from_str(annotations(&outcome)["yunikorn.apache.org/task-groups"].as_str().unwrap()).unwrap();
     assert_eq!(
@@ -483,10 +484,10 @@ fn a_stranger_comes_into_no_gang_of_a_driver_that_it_only_names() {
     assert_eq!(annotations(&outcome)["scheduling.k8s.io/group-name"], format!("eves-{APP8}"));
     let statefulset = claims.created_by("system:serviceaccount:kube-system:statefulset-controller");
     let outcome = answer(&statefulset, &known, &volcano());
-    assert_eq!(outcome.decision.reason, Reason::Seated, "a workload controller is no stranger");
+    assert_eq!(outcome.decision.reason, Reason::SchedulingSet, "a workload controller is no stranger");
     let syncer = only_never(policy("volcano"), &["admin"]);
     let outcome = answer(&claims.created_by("admin"), &known, &syncer);
-    assert_eq!(outcome.decision.reason, Reason::Seated, "nor is who creates pods for others");
+    assert_eq!(outcome.decision.reason, Reason::SchedulingSet, "nor is who creates pods for others");
 }
 
 #[test]
@@ -499,7 +500,7 @@ fn a_workload_controllers_executors_are_seated() {
         &known,
         &volcano(),
     );
-    assert_eq!(statefulset.decision.reason, Reason::Seated, "a workload controller is no stranger");
+    assert_eq!(statefulset.decision.reason, Reason::SchedulingSet, "a workload controller is no stranger");
 }
 
 #[test]
@@ -543,7 +544,7 @@ fn a_note_that_is_not_ours_is_taken_off() {
 fn an_owner_that_is_there_stays_whoever_created_it() {
     let owned = executor(1).owned_by("Pod", "nb-driver", DRIVER_UID);
     let outcome = answer(&owned.created_by("admin"), &cold(), &volcano());
-    assert_eq!(outcome.decision.reason, Reason::Seated);
+    assert_eq!(outcome.decision.reason, Reason::SchedulingSet);
     assert_eq!(outcome.decision.how, Some("owner-reference"));
     assert_eq!(outcome.object["metadata"]["ownerReferences"], owned.0["metadata"]["ownerReferences"]);
     let listed = {

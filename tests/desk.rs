@@ -15,16 +15,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use spark_usher::controller::{Controller, Effects, ExecutorSetKey, Lookup, LookupResult, Settings};
 use spark_usher::gang::GangScheduler;
-use spark_usher::lifecycle::{Action, Answer, CrewKey, Desk, Now, Read, Settings, Standing, Turn};
+use spark_usher::leader::LeaderState;
 use spark_usher::policy::Policies;
-use spark_usher::snapshot::{Change, Conf, DriverPod, Group, GroupKey, Life, Replaced, ServedApis, Sighting};
+use spark_usher::reconcile::Action;
+use spark_usher::snapshot::{Change, Conf, DriverPhase, DriverPod, Group, GroupKey, ObservedPod, Replaced, ServedApis};
 use spark_usher::spark::conf::AppConf;
 use spark_usher::spark::ids::PodKey;
+use spark_usher::time::Now;
 use support::*;
 
 struct Office {
-    desk: Desk,
+    controller: Controller,
     now: Instant,
     policies: Policies,
 }
@@ -49,12 +52,12 @@ impl Office {
     /// The same before the groups were listed.
     fn closed() -> Office {
         let now = Instant::now();
-        let mut desk = Desk::new(now, Settings::default());
+        let mut controller = Controller::new(now, Settings::default());
         let at = Now { at: now, wall: Timestamp::UNIX_EPOCH };
-        desk.apply(Change::Apis(served(&["volcano", "native"])), at);
-        desk.apply(nothing(Replaced::Pods(Vec::new())), at);
-        desk.apply(nothing(Replaced::Namespaces(Vec::new())), at);
-        Office { desk, now, policies: only(policy("volcano")) }
+        controller.watch_event(Change::Apis(served(&["volcano", "native"])), at);
+        controller.watch_event(nothing(Replaced::Pods(Vec::new())), at);
+        controller.watch_event(nothing(Replaced::Namespaces(Vec::new())), at);
+        Office { controller, now, policies: only(policy("volcano")) }
     }
 
     fn moment(&self) -> Now {
@@ -63,17 +66,17 @@ impl Office {
 
     fn apply(&mut self, change: Change) {
         let now = self.moment();
-        self.desk.apply(change, now);
+        self.controller.watch_event(change, now);
     }
 
     fn written(&mut self, change: Change) {
         let now = self.moment();
-        self.desk.written(change, now);
+        self.controller.apply_written(change, now);
     }
 
-    fn answered(&mut self, read: &Read, answer: Answer) {
+    fn answered(&mut self, read: &Lookup, answer: LookupResult) {
         let now = self.moment();
-        self.desk.answered(read, answer, now);
+        self.controller.lookup_answered(read, answer, now);
     }
 
     fn see(&mut self, pod: &PodBuilder) {
@@ -83,70 +86,70 @@ impl Office {
     /// An executor that a pod of this name and uid created, seated as the webhook does.
     fn executor(&mut self, id: u32, creator: &str, uid: &str) {
         let review = executor(id).created_by_pod(creator, uid);
-        let admitted = answer(&review, self.desk.snapshot(), &self.policies).object;
+        let admitted = answer(&review, self.controller.snapshot(), &self.policies).object;
         self.see(&PodBuilder(admitted).stored(&format!("e{id}")).phase("Pending"));
     }
 
-    fn turn(&mut self) -> Turn {
+    fn turn(&mut self) -> Effects {
         // Plans of what the watch brings come in batches.
         self.now += Duration::from_millis(250);
         let now = self.moment();
-        self.desk.turn(now, &self.policies, Standing::Leading)
+        self.controller.step(now, &self.policies, LeaderState::Leader)
     }
 
-    fn after(&mut self, seconds: u64) -> Turn {
+    fn after(&mut self, seconds: u64) -> Effects {
         self.now += Duration::from_secs(seconds);
         self.turn()
     }
 
     /// An executor that a running pod created, and what the turn brings once that pod was read.
-    fn created(&mut self, id: u32, creator: &str, uid: &str) -> Turn {
+    fn created(&mut self, id: u32, creator: &str, uid: &str) -> Effects {
         self.executor(id, creator, uid);
         self.turn();
         let driver = match pod(creator).stored(uid).phase("Running").sighting() {
-            Sighting::Other(_, pod) => pod,
+            ObservedPod::Other(_, pod) => pod,
             other => panic!("{other:?}"),
         };
-        self.answered(&Read::Pod(PodKey::new("default", creator)), Answer::Pod(driver));
+        self.answered(&Lookup::Pod(PodKey::new("default", creator)), LookupResult::Pod(driver));
         self.turn()
     }
 }
 
 fn notebook(uid: &str) -> DriverPod {
     match pod("notebook").stored(uid).phase("Running").sighting() {
-        Sighting::Other(_, pod) => pod,
+        ObservedPod::Other(_, pod) => pod,
         other => panic!("{other:?}"),
     }
 }
 
-fn read_notebook() -> Read {
-    Read::Pod(PodKey::new("default", "notebook"))
+fn read_notebook() -> Lookup {
+    Lookup::Pod(PodKey::new("default", "notebook"))
 }
 
 /// Whose actions a turn begins.
-fn acting(turn: &Turn) -> CrewKey {
-    turn.actions[0].0.clone()
+fn acting(effects: &Effects) -> ExecutorSetKey {
+    effects.actions[0].0.clone()
 }
 
-fn creates(turn: &Turn) -> usize {
-    turn.actions.iter().flat_map(|(_, actions)| actions).filter(|a| matches!(a, Action::CreateGroup { .. })).count()
+fn creates(effects: &Effects) -> usize {
+    effects.actions.iter().flat_map(|(_, actions)| actions).filter(|a| matches!(a, Action::CreateGroup { .. })).count()
 }
 
 #[test]
 fn a_plan_waits_for_what_it_rests_on_and_not_for_ever() {
     let mut office = Office::open();
     office.executor(1, "notebook", "u1");
-    let turn = office.turn();
-    assert_eq!(turn.reads, [read_notebook()]);
-    assert!(turn.actions.is_empty(), "the driver was not read yet");
-    office.answered(&read_notebook(), Answer::Pod(notebook("u1")));
+    let effects = office.turn();
+    assert_eq!(effects.lookups, [read_notebook()]);
+    assert!(effects.actions.is_empty(), "the driver was not read yet");
+    office.answered(&read_notebook(), LookupResult::Pod(notebook("u1")));
     assert_eq!(creates(&office.turn()), 1);
 
     let mut office = Office::open();
     office.executor(1, "notebook", "u1");
     for _ in 0..3 {
         assert!(office.after(5).actions.is_empty());
-        office.answered(&read_notebook(), Answer::Failed);
+        office.answered(&read_notebook(), LookupResult::Failed);
     }
     assert_eq!(creates(&office.turn()), 1, "after three failures it is made without");
 }
@@ -156,34 +159,34 @@ fn a_configuration_that_comes_after_its_driver_runs_is_read_again() {
     let mut office = Office::open();
     office.see(&driver().conf_map("conf"));
     office.executor(1, "nb-driver", DRIVER_UID);
-    let read = Read::Conf(PodKey::new("default", "nb-driver"), DRIVER_UID.into(), "conf".into());
+    let read = Lookup::Conf(PodKey::new("default", "nb-driver"), DRIVER_UID.into(), "conf".into());
     let mut asked = 0;
     for _ in 0..120 {
-        if office.after(1).reads.contains(&read) {
+        if office.after(1).lookups.contains(&read) {
             asked += 1;
-            office.answered(&read, Answer::Absent);
+            office.answered(&read, LookupResult::Absent);
         }
     }
     assert!((5..=12).contains(&asked), "by growing pauses: {asked} times in two minutes");
     // And then rarely, but it is.
-    let late = (0..40).map(|_| office.after(30)).filter(|turn| turn.reads.contains(&read)).count();
+    let late = (0..40).map(|_| office.after(30)).filter(|effects| effects.lookups.contains(&read)).count();
     assert!(late >= 1, "{late}");
     // Of one that has ended nothing comes any more.
     let mut office = Office::open();
     office.see(&driver().conf_map("conf").phase("Failed"));
     office.executor(1, "nb-driver", DRIVER_UID);
-    let first = (0..5).any(|_| office.after(1).reads.contains(&read));
-    office.answered(&read, Answer::Absent);
-    assert!(first && !(0..60).any(|_| office.after(10).reads.contains(&read)));
+    let first = (0..5).any(|_| office.after(1).lookups.contains(&read));
+    office.answered(&read, LookupResult::Absent);
+    assert!(first && !(0..60).any(|_| office.after(10).lookups.contains(&read)));
 }
 
 #[test]
 fn who_names_ever_new_pods_does_not_hold_an_applications_plan_for_ever() {
     let mut office = Office::open();
     office.executor(1, "notebook", "u1");
-    let turn = office.turn();
-    assert_eq!(turn.reads, [read_notebook()]);
-    office.answered(&read_notebook(), Answer::Pod(notebook("u1")));
+    let effects = office.turn();
+    assert_eq!(effects.lookups, [read_notebook()]);
+    office.answered(&read_notebook(), LookupResult::Pod(notebook("u1")));
     let mut made = 0;
     for n in 0..40 {
         let forged = pod(&format!("evil-{n}")).executor_of(APP, 100 + n).owned_by("Pod", &format!("nobody-{n}"), "x");
@@ -198,12 +201,12 @@ fn nothing_is_planned_before_the_lists_are_there_nor_by_a_follower() {
     let mut office = Office::closed();
     office.executor(1, "notebook", "u1");
     office.turn();
-    office.answered(&read_notebook(), Answer::Pod(notebook("u1")));
+    office.answered(&read_notebook(), LookupResult::Pod(notebook("u1")));
     assert_eq!(creates(&office.turn()), 0, "the group may be there already");
     office.apply(nothing(Replaced::Groups("volcano", Vec::new())));
     let follower = {
         let now = office.moment();
-        office.desk.turn(now, &office.policies, Standing::Led)
+        office.controller.step(now, &office.policies, LeaderState::Follower)
     };
     assert!(follower.actions.is_empty());
     assert_eq!(creates(&office.turn()), 1, "a new leader plans everything");
@@ -212,7 +215,7 @@ fn nothing_is_planned_before_the_lists_are_there_nor_by_a_follower() {
     let mut office = Office::closed();
     office.executor(1, "notebook", "u1");
     office.turn();
-    office.answered(&read_notebook(), Answer::Pod(notebook("u1")));
+    office.answered(&read_notebook(), LookupResult::Pod(notebook("u1")));
     assert_eq!(creates(&office.turn()), 0);
     office.apply(nothing(Replaced::Groups("volcano", Vec::new())));
     assert_eq!(creates(&office.turn()), 1, "as soon as they were listed");
@@ -227,18 +230,18 @@ fn names_that_are_no_names_are_never_read_and_nobody_is_starved() {
         let many = pod(&format!("many-{id}")).executor_of("many", id).stored(&format!("m{id}")).phase("Pending");
         office.see(&many.owned_by("Pod", &format!("many-driver-{id}"), "u"));
     }
-    let first = office.turn().reads;
+    let first = office.turn().lookups;
     assert_eq!(first.len(), 16, "so many at once");
-    assert!(first.iter().all(|read| matches!(read, Read::Pod(pod) if pod.name().starts_with("many-driver-"))));
+    assert!(first.iter().all(|read| matches!(read, Lookup::Pod(pod) if pod.name().starts_with("many-driver-"))));
     office.executor(1, "notebook", "u1");
     // Those that fail wait; the one that came last has its turn all the same.
     let mut asked = Vec::new();
     let mut flying = first;
     for _ in 0..10 {
         for read in &flying {
-            office.answered(read, Answer::Failed);
+            office.answered(read, LookupResult::Failed);
         }
-        flying = office.after(1).reads;
+        flying = office.after(1).lookups;
         asked.extend(flying.clone());
     }
     assert!(asked.contains(&read_notebook()));
@@ -249,10 +252,10 @@ fn a_read_that_fails_is_forgotten_with_its_asker() {
     let mut office = Office::open();
     office.executor(1, "notebook", "u1");
     office.turn();
-    office.answered(&read_notebook(), Answer::Failed);
+    office.answered(&read_notebook(), LookupResult::Failed);
     office.apply(Change::PodGone(PodKey::new("default", "nb-exec-1"), "e1".into()));
-    assert!(office.after(20).reads.is_empty());
-    assert!(office.after(600).reads.is_empty());
+    assert!(office.after(20).lookups.is_empty());
+    assert!(office.after(600).lookups.is_empty());
 }
 
 #[test]
@@ -261,16 +264,16 @@ fn a_pod_made_anew_under_the_same_name_is_read_again_at_once() {
     office.executor(1, "notebook", "u1");
     office.turn();
     let now = office.now;
-    office.answered(&read_notebook(), Answer::Pod(notebook("u1")));
-    let crew = acting(&office.turn());
-    office.desk.done(&crew, false, true, now);
+    office.answered(&read_notebook(), LookupResult::Pod(notebook("u1")));
+    let set = acting(&office.turn());
+    office.controller.actions_finished(&set, false, true, now);
     // The notebook is deleted and started again, and its next session creates executors.
     office.apply(Change::PodGone(PodKey::new("default", "nb-exec-1"), "e1".into()));
     office.executor(2, "notebook", "u2");
-    assert_eq!(office.turn().reads, [read_notebook()]);
-    office.answered(&read_notebook(), Answer::Pod(notebook("u2")));
-    assert_eq!(office.desk.snapshot().driver_pod("default", "notebook").unwrap().uid, Arc::from("u2"));
-    assert!(office.turn().reads.is_empty(), "once is enough");
+    assert_eq!(office.turn().lookups, [read_notebook()]);
+    office.answered(&read_notebook(), LookupResult::Pod(notebook("u2")));
+    assert_eq!(office.controller.snapshot().driver_pod("default", "notebook").unwrap().uid, Arc::from("u2"));
+    assert!(office.turn().lookups.is_empty(), "once is enough");
 }
 
 #[test]
@@ -278,19 +281,19 @@ fn nobody_is_woken_while_actions_are_on_the_way() {
     let mut office = Office::open();
     office.executor(1, "notebook", "u1");
     office.turn();
-    office.answered(&read_notebook(), Answer::Pod(notebook("u1")));
-    let turn = office.turn();
-    assert_eq!(creates(&turn), 1);
+    office.answered(&read_notebook(), LookupResult::Pod(notebook("u1")));
+    let effects = office.turn();
+    assert_eq!(creates(&effects), 1);
     let now = office.now;
-    office.desk.done(&acting(&turn), true, false, now);
-    let wake = office.turn().wake.unwrap();
+    office.controller.actions_finished(&acting(&effects), true, false, now);
+    let wake = office.turn().wake_at.unwrap();
     assert!(wake > office.now, "a failed write is tried after a pause");
     let again = office.after(1);
     assert_eq!(creates(&again), 1);
     office.executor(2, "notebook", "u1");
     let waiting = office.after(1);
     assert!(waiting.actions.is_empty(), "the earlier ones are on the way");
-    assert!(waiting.wake.unwrap() > office.now, "and nothing to do until they are done");
+    assert!(waiting.wake_at.unwrap() > office.now, "and nothing to do until they are done");
 }
 
 #[test]
@@ -298,18 +301,18 @@ fn who_acts_again_and_again_does_so_ever_more_slowly() {
     let mut office = Office::open();
     office.executor(1, "notebook", "u1");
     office.turn();
-    office.answered(&read_notebook(), Answer::Pod(notebook("u1")));
+    office.answered(&read_notebook(), LookupResult::Pod(notebook("u1")));
     // Somebody deletes the group as soon as it is made.
     let mut made = 0;
     for _ in 0..240 {
-        let turn = office.turn();
-        if creates(&turn) > 0 {
+        let effects = office.turn();
+        if creates(&effects) > 0 {
             made += 1;
             let now = office.now;
-            office.desk.done(&acting(&turn), false, true, now);
+            office.controller.actions_finished(&acting(&effects), false, true, now);
         }
         office.apply(nothing(Replaced::Groups("volcano", Vec::new())));
-        office.desk.replan();
+        office.controller.requeue_all();
     }
     assert!((6..=16).contains(&made), "{made} times in a minute");
 }
@@ -318,27 +321,27 @@ fn who_acts_again_and_again_does_so_ever_more_slowly() {
 fn whoever_else_creates_executors_of_an_application_holds_up_nobody() {
     for (failed, wrote) in [(true, false), (false, true)] {
         let mut office = Office::open();
-        let turn = office.created(1, "eve", "u9");
-        assert_eq!(creates(&turn), 1);
-        let eve = acting(&turn);
+        let effects = office.created(1, "eve", "u9");
+        assert_eq!(creates(&effects), 1);
+        let eve = acting(&effects);
         // While actions for the stranger's executors are on the way, those for others are begun.
-        let turn = office.created(2, "notebook", "u1");
-        assert_eq!(creates(&turn), 1);
-        let victim = acting(&turn);
+        let effects = office.created(2, "notebook", "u1");
+        assert_eq!(creates(&effects), 1);
+        let victim = acting(&effects);
         assert_ne!(victim, eve);
         let now = office.now;
-        office.desk.done(&victim, false, true, now);
+        office.controller.actions_finished(&victim, false, true, now);
         // And when those fail again and again, or are undone, too.
         for _ in 0..20 {
             let now = office.now;
-            office.desk.done(&eve, failed, wrote, now);
-            office.desk.replan();
-            let turn = office.turn();
-            assert!(turn.actions.iter().any(|(crew, _)| *crew == victim), "the group is not there yet");
+            office.controller.actions_finished(&eve, failed, wrote, now);
+            office.controller.requeue_all();
+            let effects = office.turn();
+            assert!(effects.actions.iter().any(|(set, _)| *set == victim), "the group is not there yet");
             let now = office.now;
-            office.desk.done(&victim, false, false, now);
+            office.controller.actions_finished(&victim, false, false, now);
         }
-        let wake = office.turn().wake.unwrap();
+        let wake = office.turn().wake_at.unwrap();
         assert!(wake > office.now);
     }
 }
@@ -346,11 +349,11 @@ fn whoever_else_creates_executors_of_an_application_holds_up_nobody() {
 #[test]
 fn who_has_gone_holds_up_nobody() {
     let mut office = Office::open();
-    let turn = office.created(1, "eve", "u9");
-    let (eve, now) = (acting(&turn), office.now);
+    let effects = office.created(1, "eve", "u9");
+    let (eve, now) = (acting(&effects), office.now);
     // The stranger's actions fail, and then only another's executors are left.
     for _ in 0..10 {
-        office.desk.done(&eve, true, false, now);
+        office.controller.actions_finished(&eve, true, false, now);
     }
     office.apply(Change::PodGone(PodKey::new("default", "nb-exec-1"), "e1".into()));
     assert_eq!(creates(&office.created(2, "notebook", "u1")), 1);
@@ -359,19 +362,20 @@ fn who_has_gone_holds_up_nobody() {
 #[test]
 fn a_configuration_that_does_not_exist_yet_is_waited_for() {
     let mut office = Office::open();
-    let admitted = answer(&driver().conf_map("conf").created_by("admin"), office.desk.snapshot(), &office.policies);
+    let admitted =
+        answer(&driver().conf_map("conf").created_by("admin"), office.controller.snapshot(), &office.policies);
     let driver = PodBuilder(admitted.object).stored(DRIVER_UID);
     office.see(&driver.clone().phase("Pending"));
-    let conf = office.turn().reads.remove(0);
-    assert!(matches!(&conf, Read::Conf(_, _, name) if &**name == "conf"));
-    office.answered(&conf, Answer::Absent);
-    assert_eq!(office.after(1).reads, std::slice::from_ref(&conf), "Spark makes it after the pod");
+    let conf = office.turn().lookups.remove(0);
+    assert!(matches!(&conf, Lookup::Conf(_, _, name) if &**name == "conf"));
+    office.answered(&conf, LookupResult::Absent);
+    assert_eq!(office.after(1).lookups, std::slice::from_ref(&conf), "Spark makes it after the pod");
     let known = Conf::Known(Arc::new(AppConf::parse("spark.executor.instances=4")));
-    office.answered(&conf, Answer::Conf(known));
-    assert!(office.desk.snapshot().conf(DRIVER_UID).is_some());
+    office.answered(&conf, LookupResult::Conf(known));
+    assert!(office.controller.snapshot().conf(DRIVER_UID).is_some());
     office.see(&driver.phase("Running"));
-    assert!(office.after(1).reads.is_empty());
-    assert_eq!(office.desk.snapshot().driver_pod("default", "nb-driver").unwrap().life, Life::Running);
+    assert!(office.after(1).lookups.is_empty());
+    assert_eq!(office.controller.snapshot().driver_pod("default", "nb-driver").unwrap().phase, DriverPhase::Running);
 }
 
 #[test]
@@ -388,7 +392,8 @@ fn an_answer_that_comes_after_the_end_of_what_it_tells_raises_no_dead() {
         deleting: false,
         spec: serde_json::json!({"minMember": 2}),
     };
-    let version = |office: &Office| office.desk.snapshot().groups.get(&key).map(|group| group.version.to_string());
+    let version =
+        |office: &Office| office.controller.snapshot().groups.get(&key).map(|group| group.version.to_string());
     office.written(Change::Group(key.clone(), group("u1", "9")));
     assert_eq!(version(&office), Some("9".into()), "the watch has not shown it yet");
     office.apply(Change::Group(key.clone(), group("u1", "11")));

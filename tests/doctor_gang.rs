@@ -116,7 +116,7 @@ async fn all_scenarios_hold_under_every_scheduler_with_podgroups() {
     }
     policies += "- {name: rest, scheduler: {type: volcano}}\n";
     let mut app = cluster.usher(&policies).await;
-    app.settled().await;
+    app.has_synced().await;
     let (path, file) = (kubeconfig(&cluster), cluster.folder().join("one.yaml"));
     let runs = KINDS.map(|(kind, api)| {
         let (cluster, path, file) = (&cluster, &path, file.to_str().unwrap());
@@ -164,7 +164,7 @@ async fn a_policy_without_podgroups_shows_what_applies() {
         names[0], names[1], names[2], names[3], names[4]
     );
     let mut app = cluster.usher(&policies).await;
-    app.settled().await;
+    app.has_synced().await;
     let (path, file) = (kubeconfig(&cluster), cluster.folder().join("one.yaml"));
     let file = file.to_str().unwrap();
     for name in &names[..2] {
@@ -220,7 +220,7 @@ async fn without_a_webhook_nothing_is_made() {
     let done = done(doctor(&path, &cluster.namespace, &["--config", file.to_str().unwrap()])).await;
     assert_eq!(done.code, Some(1), "{}{}", done.out, done.err);
     assert!(done.out.contains("came back without the scheduler of policy a (volcano)"), "{}", done.out);
-    assert!(done.out.contains("→ spark-usher doctor --try-in"), "{}", done.out);
+    assert!(done.out.contains("→ spark-usher doctor --dry-run-namespace"), "{}", done.out);
     let removal = format!("kubectl -n {} delete pods,configmaps -l {OURS}", cluster.namespace);
     assert!(done.out.contains("configmap/earlier") && done.out.contains(&removal), "{}", done.out);
     assert_eq!(left(&cluster.client, &cluster.namespace, None).await, ["earlier"], "another run's is not touched");
@@ -231,7 +231,7 @@ async fn absent_scheduler_fails_the_first_scenario_and_skips_the_rest() {
     let cluster = Cluster::start().await;
     cluster.serve_groups("scheduling.volcano.sh", "v1beta1").await;
     let mut app = cluster.usher("policies: [{name: a, scheduler: {type: volcano}}]").await;
-    app.settled().await;
+    app.has_synced().await;
     let path = kubeconfig(&cluster);
     let args = ["-n", "nowhere", "--timeout", "1s"];
     let done = done(doctor(&path, &cluster.namespace, &args)).await;
@@ -267,7 +267,7 @@ async fn scheduler_without_gang_support_fails_with_its_plugin_named() {
     let cluster = Cluster::start().await;
     cluster.serve_groups("scheduling.x-k8s.io", "v1alpha1").await;
     let mut app = cluster.usher("policies: [{name: a, scheduler: {type: coscheduling}}]").await;
-    app.settled().await;
+    app.has_synced().await;
     let path = kubeconfig(&cluster);
     let scheduler = tokio::spawn(places_everything(cluster.client.clone(), cluster.namespace.clone()));
     let args = ["-n", "nowhere", "--timeout", "10s", "--wait", "2s", "-o", "json"];
@@ -302,7 +302,7 @@ async fn a_signal_ends_it_and_nothing_is_left() {
     let Some(cluster) = Cluster::start_running().await else { return };
     cluster.serve_groups("scheduling.volcano.sh", "v1beta1").await;
     let mut app = cluster.usher("policies: [{name: a, scheduler: {type: volcano}}]").await;
-    app.settled().await;
+    app.has_synced().await;
     let volcano = Some(("scheduling.volcano.sh", "v1beta1"));
     for (signal, name) in [("-INT", "SIGINT"), ("-TERM", "SIGTERM")] {
         let mut child = begun(&cluster).await;
@@ -336,7 +336,7 @@ async fn what_cannot_be_removed_is_named_with_the_command_that_does() {
     let Some(cluster) = Cluster::start_running().await else { return };
     cluster.serve_groups("scheduling.volcano.sh", "v1beta1").await;
     let mut app = cluster.usher("policies: [{name: a, scheduler: {type: volcano}}]").await;
-    app.settled().await;
+    app.has_synced().await;
     let mut child = begun(&cluster).await;
     let maps: Api<ConfigMap> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
     let map = maps.list(&ListParams::default().labels(OURS)).await.unwrap().items.remove(0);

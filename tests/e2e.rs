@@ -67,7 +67,7 @@ async fn executors_are_owned_and_seated_and_go_with_their_driver() {
     let cluster = Cluster::start().await;
     cluster.serve_groups(VOLCANO_API.0, VOLCANO_API.1).await;
     let mut app = cluster.usher(VOLCANO).await;
-    app.settled().await;
+    app.has_synced().await;
     let driver = driver_with(&cluster, "spark.executor.instances=3\n").await;
     assert_eq!(value(&driver)["spec"]["schedulerName"], "volcano");
     assert_eq!(owner(&driver), None);
@@ -131,7 +131,7 @@ async fn an_executor_whose_creator_is_not_known_is_adopted_after_a_live_look() {
     let cluster = Cluster::start().await;
     cluster.serve_groups(VOLCANO_API.0, VOLCANO_API.1).await;
     let mut app = cluster.usher(VOLCANO).await;
-    app.settled().await;
+    app.has_synced().await;
     let driver = driver_with(&cluster, "spark.executor.instances=2\n").await;
     cluster.run_at("nb-driver", "10.200.7.7").await;
     eventually("the driver's address is known", async || {
@@ -176,7 +176,7 @@ async fn a_notebook_without_labels_is_followed_by_its_name() {
     let cluster = Cluster::start().await;
     cluster.serve_groups(VOLCANO_API.0, VOLCANO_API.1).await;
     let mut app = cluster.usher(VOLCANO).await;
-    app.settled().await;
+    app.has_synced().await;
     let notebook = cluster.pod_by(&cluster.client, &pod("jupyter")).await;
     cluster.phase("jupyter", "Running").await;
     assert_eq!(value(&notebook)["spec"]["schedulerName"], "default-scheduler", "not ours to touch");
@@ -213,7 +213,7 @@ async fn a_group_that_is_not_ours_is_left_alone_and_told() {
             "metadata": {"name": name, "namespace": cluster.namespace}, "spec": {"minMember": 9}}))
         .await;
     let mut app = cluster.usher(VOLCANO).await;
-    app.settled().await;
+    app.has_synced().await;
     let driver = driver_with(&cluster, "spark.executor.instances=2\n").await;
     let by_driver = cluster.client_of_pod(&driver).await;
     cluster.pod_by(&by_driver, &executor(1)).await;
@@ -239,7 +239,7 @@ async fn a_volcano_that_refuses_early_pods_is_found_by_its_image() {
     cluster.make(admission(&cluster.namespace, "v1.9.1")).await;
     cluster.make(admission("volcano-system", "v1.11.0")).await;
     let mut app = cluster.usher(VOLCANO).await;
-    app.settled().await;
+    app.has_synced().await;
     driver_with(&cluster, "spark.executor.instances=2\n").await;
     eventually("the Event is there", async || !told(&cluster, "EarlyPodsRefused").await.is_empty()).await;
     let events = told(&cluster, "EarlyPodsRefused").await;
@@ -252,14 +252,14 @@ async fn one_replica_leads_and_the_next_takes_over() {
     let cluster = Cluster::start().await;
     cluster.serve_groups(VOLCANO_API.0, VOLCANO_API.1).await;
     let mut one = cluster.usher(VOLCANO).await;
-    one.settled().await;
+    one.has_synced().await;
     let mut two = cluster.usher_named(VOLCANO, "two").await;
-    let mut news = Box::pin(two.settled());
+    let mut news = Box::pin(two.has_synced());
     let early = tokio::time::timeout(std::time::Duration::from_secs(4), &mut news).await;
     assert!(early.is_err(), "two leaders");
     drop(news);
-    one.leave();
-    two.settled().await;
+    one.drain();
+    two.has_synced().await;
     // The webhook of the first goes on serving; the second writes.
     let driver = driver_with(&cluster, "spark.executor.instances=2\n").await;
     let by_driver = cluster.client_of_pod(&driver).await;
@@ -297,7 +297,7 @@ async fn a_policy_file_is_taken_over_while_it_runs_and_a_bad_one_is_not() {
 async fn a_stranger_that_claims_an_application_keeps_to_itself() {
     let cluster = Cluster::start().await;
     let mut app = cluster.usher(VOLCANO).await;
-    app.settled().await;
+    app.has_synced().await;
     driver_with(&cluster, "").await;
     cluster
         .make(json!({"apiVersion": "v1", "kind": "ServiceAccount",
@@ -330,7 +330,7 @@ async fn what_is_called_ours_is_corrected_by_level_not_by_edge() {
     let cluster = Cluster::start().await;
     cluster.serve_groups(VOLCANO_API.0, VOLCANO_API.1).await;
     let mut app = cluster.usher(VOLCANO).await;
-    app.settled().await;
+    app.has_synced().await;
     let driver = driver_with(&cluster, "spark.executor.instances=2\n").await;
     let by_driver = cluster.client_of_pod(&driver).await;
     cluster.pod_by(&by_driver, &executor(1)).await;
@@ -352,7 +352,7 @@ async fn what_is_called_ours_is_corrected_by_level_not_by_edge() {
 async fn an_api_server_that_is_away_ends_nothing() {
     let Some((cluster, sandbox)) = Cluster::start_apart().await else { return };
     let mut app = cluster.usher_named(VOLCANO, "one").await;
-    app.settled().await;
+    app.has_synced().await;
     sandbox.stop().await.unwrap();
     let failed = tokio::time::timeout(std::time::Duration::from_secs(6), app.failed()).await;
     assert!(failed.is_err(), "{failed:?}");
@@ -400,7 +400,7 @@ async fn validation_refuses_what_was_not_seated_and_what_may_not_be_changed() {
     let refused = change(json!({"metadata": {"ownerReferences": null}})).await.unwrap_err();
     assert!(refused.contains("OwnerChanged") && refused.contains("denied the request"), "{refused}");
     let theirs = json!({"metadata": {"annotations": {"scheduling.k8s.io/group-name": "theirs"}}});
-    assert!(change(theirs.clone()).await.unwrap_err().contains("SeatChanged"));
+    assert!(change(theirs.clone()).await.unwrap_err().contains("SchedulingChanged"));
     let queue = json!({"metadata": {"annotations": {"scheduling.volcano.sh/queue-name": "gold"}}});
     assert!(change(queue).await.unwrap_err().contains("QueueNotAllowed"));
     assert_eq!(change(json!({"metadata": {"labels": {"spark-exec-inactive": "true"}}})).await, Ok(()), "Spark's own");
@@ -417,11 +417,11 @@ async fn validation_refuses_what_was_not_seated_and_what_may_not_be_changed() {
         }
         let pod = serde_json::from_value(pod).unwrap();
         let params = kube::api::PostParams { dry_run: true, ..Default::default() };
-        pods.create(&params, &pod).await.is_err_and(|error| error.to_string().contains("NotSeated"))
+        pods.create(&params, &pod).await.is_err_and(|error| error.to_string().contains("NotMutated"))
     })
     .await;
     let count = app.counters().render().unwrap();
     let count = String::from_utf8(count).unwrap();
-    assert!(count.contains(r#"outcome="refused",reason="NotSeated",webhook="validate""#), "{count}");
+    assert!(count.contains(r#"outcome="denied",reason="NotMutated",webhook="validate""#), "{count}");
     app.stop().await.unwrap();
 }

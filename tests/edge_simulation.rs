@@ -29,7 +29,7 @@ use edge::told::{Line, Told};
 use edge::world::World;
 use jiff::Timestamp;
 use serde_json::json;
-use spark_usher::plant::{Bug, plant};
+use spark_usher::fault_injection::{Bug, inject};
 use spark_usher::policy::Lifecycle;
 use spark_usher::runtime::{clock, random};
 use support::{only, policy};
@@ -216,10 +216,10 @@ fn find(first: usize) {
         .step_by(2)
         .filter(|bug| only.as_ref().is_none_or(|only| format!("{bug:?}") == *only))
     {
-        plant(Some(*bug));
+        inject(Some(*bug));
         let known = FOUND.iter().find(|(found, _)| found == bug).map(|(_, seed)| *seed);
         let found = known.into_iter().chain(1..=enough).find_map(|seed| Some((seed, play(seed).0.into_iter().next()?)));
-        plant(None);
+        inject(None);
         match found {
             Some((seed, wrong)) => println!("{bug:?}: seed {seed}: {}", wrong.chars().take(200).collect::<String>()),
             None => missed.push(bug),

@@ -18,15 +18,19 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use office::*;
+use spark_usher::controller::{Controller, Lookup, LookupResult};
+use spark_usher::leader::LeaderState;
+use spark_usher::lifecycle::Exit;
 use spark_usher::lifecycle::cause::Cause;
-use spark_usher::lifecycle::exits::REMEMBERED;
-use spark_usher::lifecycle::tally::Tally;
-use spark_usher::lifecycle::{Action, Answer, Desk, Exit, Finish, Now, Read, Standing};
+use spark_usher::lifecycle::exits::REMEMBERED_FOR;
 use spark_usher::policy::Finished;
 use spark_usher::reason::Reason;
+use spark_usher::reconcile::{Action, Cleanup};
+use spark_usher::recorder::EventAggregator;
 use spark_usher::signature::Creator;
-use spark_usher::snapshot::{Change, DriverPod, Replaced, Sighting};
+use spark_usher::snapshot::{Change, DriverPod, ObservedPod, Replaced};
 use spark_usher::spark::ids::{AppKey, PodKey};
+use spark_usher::time::Now;
 use support::*;
 
 #[test]
@@ -38,7 +42,9 @@ fn the_driver_goes_first_and_then_they_are_labelled() {
     office.see(&failed(1, 1));
     let actions = office.within(200);
     assert_eq!(first_of(&actions, Reason::ExecutorLabelled), Some(181), "noted after one second, then the grace");
-    assert!(actions.iter().all(|(_, action)| matches!(action, Action::Finish { how: Finish::Label, gone: None, .. })));
+    assert!(
+        actions.iter().all(|(_, action)| matches!(action, Action::CleanUp { how: Cleanup::Label, gone: None, .. }))
+    );
 }
 
 #[test]
@@ -66,13 +72,13 @@ fn when_the_driver_is_gone_it_is_done_at_once_and_failures_are_kept_for_people()
     let deleted = |name: &str| {
         actions
             .iter()
-            .find(|(_, action)| matches!(action, Action::Finish { executor, .. } if executor.name() == name))
+            .find(|(_, action)| matches!(action, Action::CleanUp { executor, .. } if executor.name() == name))
             .map(|(at, _)| *at)
     };
     assert_eq!(deleted("nb-exec-2"), Some(1), "nobody else will");
     assert_eq!(deleted("nb-exec-1"), Some(3601), "an hour, because the application broke it");
     let (_, action) = actions.iter().find(|(_, action)| action.reason() == Some(Reason::ExecutorDeleted)).unwrap();
-    let Action::Finish { gone: Some(driver), cause: Cause::Completed, .. } = action else { panic!("{action:?}") };
+    let Action::CleanUp { gone: Some(driver), cause: Cause::Completed, .. } = action else { panic!("{action:?}") };
     assert_eq!(&*driver.uid, DRIVER_UID, "which is looked at again before anything is done");
 }
 
@@ -92,9 +98,9 @@ fn where_nothing_is_known_of_a_driver_nothing_is_done() {
     office.see(&orphan);
     let mut told = 0;
     for _ in 0..1000 {
-        let turn = office.after(1);
-        told += turn.exits.len();
-        assert!(turn.actions.is_empty());
+        let effects = office.after(1);
+        told += effects.exits.len();
+        assert!(effects.actions.is_empty());
     }
     assert_eq!(told, 1, "but it is told");
 }
@@ -154,15 +160,15 @@ fn an_end_is_told_once_however_long_its_pod_stays_and_again_when_another_has_the
     let exits = office.after(5).exits;
     assert_eq!(exits.iter().map(|exit| exit.cause).collect::<Vec<_>>(), [Cause::Deleted]);
     // Long after its end the same uid would be news again: there is no such thing, but memory is bounded.
-    office.after(REMEMBERED.as_secs() + 2);
+    office.after(REMEMBERED_FOR.as_secs() + 2);
     assert_eq!(
-        office.desk.exits().failures(&AppKey::new("default", APP), creator(), None, office.now().at),
+        office.controller.exits().failures(&AppKey::new("default", APP), creator(), None, office.now().at),
         1,
         "it counts for ever"
     );
     office.lose("nb-driver", DRIVER_UID);
-    office.after(REMEMBERED.as_secs() + 2);
-    assert_eq!(office.desk.exits().failures(&AppKey::new("default", APP), creator(), None, office.now().at), 0);
+    office.after(REMEMBERED_FOR.as_secs() + 2);
+    assert_eq!(office.controller.exits().failures(&AppKey::new("default", APP), creator(), None, office.now().at), 0);
 }
 
 #[test]
@@ -177,7 +183,7 @@ fn a_pod_that_hangs_in_terminating_is_told_with_its_finalizers() {
     let at = first_of(&actions, Reason::TerminationHangs).unwrap();
     assert!((60..=121).contains(&at), "{at}");
     let told = actions.iter().find_map(|(_, action)| match action {
-        Action::Tell(told) if told.reason == Reason::TerminationHangs => Some(told.message.clone()),
+        Action::RecordEvent(told) if told.reason == Reason::TerminationHangs => Some(told.message.clone()),
         _ => None,
     });
     assert!(told.unwrap().contains("held by example.com/hold (on node-7)"));
@@ -193,14 +199,17 @@ fn too_many_failures_are_told_in_the_same_words() {
     }
     let actions = office.within(200);
     let messages = actions.iter().filter_map(|(_, action)| match action {
-        Action::Tell(event) if event.reason == Reason::ExecutorFailuresExceeded => Some(&event.message),
+        Action::RecordEvent(event) if event.reason == Reason::ExecutorFailuresExceeded => Some(&event.message),
         _ => None,
     });
     // The writer does not repeat an Event with the same message.
     assert_eq!(messages.collect::<HashSet<_>>().len(), 1, "five, and three are allowed");
     let app = AppKey::new("default", APP);
-    assert_eq!(office.desk.exits().failures(&app, creator(), Some(Duration::from_secs(3600)), office.now().at), 5);
-    assert_eq!(office.desk.exits().failures(&app, creator(), Some(Duration::from_secs(10)), office.now().at), 0);
+    assert_eq!(
+        office.controller.exits().failures(&app, creator(), Some(Duration::from_secs(3600)), office.now().at),
+        5
+    );
+    assert_eq!(office.controller.exits().failures(&app, creator(), Some(Duration::from_secs(10)), office.now().at), 0);
 }
 
 #[test]
@@ -215,7 +224,7 @@ fn failures_of_many_creators_are_forgotten_with_them() {
     }
     office.after(1);
     let app = AppKey::new("default", APP);
-    let count = |office: &Office, creator| office.desk.exits().failures(&app, creator, None, office.now().at);
+    let count = |office: &Office, creator| office.controller.exits().failures(&app, creator, None, office.now().at);
     let (name, uid) = stranger(1);
     let eve = Some(Creator::of_pod(&name, &uid));
     assert_eq!((count(&office, eve), count(&office, creator())), (1, 1));
@@ -247,10 +256,10 @@ fn a_grace_does_not_go_on_while_nothing_can_be_seen() {
     office.see(&failed(1, 137));
     assert!(office.within(170).is_empty());
     let now = office.now().at;
-    office.desk.interrupted(now);
+    office.controller.watch_interrupted(now);
     assert!(office.within(60).is_empty(), "the API server is away, for the driver too");
     let now = office.now();
-    office.desk.passed("50", now);
+    office.controller.bookmark("50", now);
     let actions = office.within(300);
     // Its poll and its reconnecting take their time.
     let at = first_of(&actions, Reason::ExecutorLabelled).unwrap();
@@ -267,39 +276,39 @@ fn events_count_and_are_not_more_than_a_namespace_can_bear() {
     }
     office.see(&version(running(40), 5).phase("Succeeded"));
     exits.extend(office.after(1).exits);
-    let (mut tally, mut now) = (Tally::default(), office.now().at);
+    let (mut aggregator, mut now) = (EventAggregator::default(), office.now().at);
     for exit in &exits {
-        tally.count(exit, office.desk.snapshot(), now);
+        aggregator.add(exit, office.controller.snapshot(), now);
     }
-    let first = tally.due(now);
+    let first = aggregator.due(now);
     assert_eq!(first.len(), 1, "one driver, one cause; what is normal is none");
     assert_eq!((first[0].count, first[0].subject.pod.name()), (30, "nb-driver"));
-    assert!(tally.due(now).is_empty(), "it is on the way");
-    tally.written(&first[0], true, now);
-    assert!(tally.due(now).is_empty() && tally.next(now).is_none());
-    tally.count(&exits[0], office.desk.snapshot(), now);
-    assert!(tally.due(now).is_empty(), "not every one is a write");
+    assert!(aggregator.due(now).is_empty(), "it is on the way");
+    aggregator.written(&first[0], true, now);
+    assert!(aggregator.due(now).is_empty() && aggregator.next(now).is_none());
+    aggregator.add(&exits[0], office.controller.snapshot(), now);
+    assert!(aggregator.due(now).is_empty(), "not every one is a write");
     now += Duration::from_secs(6);
-    assert_eq!(tally.due(now)[0].count, 31);
+    assert_eq!(aggregator.due(now)[0].count, 31);
     // The lease is lost while that is on the way, and comes back: it is written again, with what was counted since.
-    tally.count(&exits[0], office.desk.snapshot(), now);
-    tally.interrupt();
-    assert_eq!(tally.due(now)[0].count, 32);
+    aggregator.add(&exits[0], office.controller.snapshot(), now);
+    aggregator.interrupt();
+    assert_eq!(aggregator.due(now)[0].count, 32);
     // Another replica leads: what was not written is lost, and says how much.
-    assert_eq!((tally.give_up(), tally.give_up()), (2, 0));
-    tally.count(&exits[0], office.desk.snapshot(), now);
-    assert_eq!(tally.flush(10).len(), 1, "the last word");
-    assert!(tally.flush(10).is_empty());
+    assert_eq!((aggregator.clear(), aggregator.clear()), (2, 0));
+    aggregator.add(&exits[0], office.controller.snapshot(), now);
+    assert_eq!(aggregator.flush(10).len(), 1, "the last word");
+    assert!(aggregator.flush(10).is_empty());
     // Drivers of which nothing is known: an Event each, but only so many.
-    let mut tally = Tally::default();
+    let mut aggregator = EventAggregator::default();
     for exit in &exits {
         let mut lonely = (*exit.executor).clone();
         std::sync::Arc::make_mut(&mut lonely.template).owner = None;
         let exit = Exit { executor: lonely.into(), app: AppKey::new("default", "another"), ..exit.clone() };
-        tally.count(&exit, office.desk.snapshot(), now);
+        aggregator.add(&exit, office.controller.snapshot(), now);
     }
-    assert_eq!(tally.due(now).len(), 10);
-    assert_eq!(tally.due(now + Duration::from_secs(10)).len(), 2);
+    assert_eq!(aggregator.due(now).len(), 10);
+    assert_eq!(aggregator.due(now + Duration::from_secs(10)).len(), 2);
 }
 
 #[test]
@@ -308,14 +317,14 @@ fn an_answer_that_was_overtaken_by_the_end_raises_nobody() {
     office.see(&running(1));
     office.lose("nb-exec-1", "e1");
     office.see(&version(running(1), 9));
-    assert!(office.desk.snapshot().executor("default", "nb-exec-1").is_none());
+    assert!(office.controller.snapshot().executor("default", "nb-exec-1").is_none());
     // A pod that followed it under the same name is not ended by what is said of the first.
     let mut next = version(running(1), 12);
     next.0["metadata"]["uid"] = "next".into();
     office.see(&next);
     office.see(&version(failed(1, 1), 10));
     office.lose("nb-exec-1", "e1");
-    assert_eq!(&*office.desk.snapshot().executor("default", "nb-exec-1").unwrap().1.uid, "next");
+    assert_eq!(&*office.controller.snapshot().executor("default", "nb-exec-1").unwrap().1.uid, "next");
     assert!(office.after(1).exits.is_empty(), "nobody knows its driver yet");
     assert_eq!(office.after(5).exits.len(), 1);
 }
@@ -324,21 +333,21 @@ fn an_answer_that_was_overtaken_by_the_end_raises_nobody() {
 fn a_driver_without_labels_that_lives_is_alive() {
     let mut office = Office::open(Finished::Delete);
     office.see(&failed(1, 137));
-    let lives = |read: &Read, desk: &mut Desk, now: Now| {
+    let lives = |read: &Lookup, controller: &mut Controller, now: Now| {
         let pod = pod("nb-driver").stored(DRIVER_UID).phase("Running").sighting();
-        let Sighting::Other(_, pod) = pod else { panic!() };
+        let ObservedPod::Other(_, pod) = pod else { panic!() };
         let pod: DriverPod = pod;
-        desk.answered(read, Answer::Pod(pod), now);
+        controller.lookup_answered(read, LookupResult::Pod(pod), now);
     };
     let mut acted = None;
     for second in 1..300 {
         office.since += Duration::from_secs(1);
         let now = office.now();
-        let turn = office.desk.turn(now, &office.policies, Standing::Leading);
-        for read in &turn.reads {
-            lives(read, &mut office.desk, now);
+        let effects = office.controller.step(now, &office.policies, LeaderState::Leader);
+        for read in &effects.lookups {
+            lives(read, &mut office.controller, now);
         }
-        if !turn.actions.is_empty() {
+        if !effects.actions.is_empty() {
             acted.get_or_insert(second);
         }
     }
@@ -409,11 +418,11 @@ fn executors_of_a_driver_that_came_back_under_its_name_are_looked_at_anew() {
     office.see(&version(failed(2, 137), 9).owned_by("Pod", "nb-0", "b"));
     office.since += Duration::from_secs(1);
     let now = office.now();
-    let turn = office.desk.turn(now, &office.policies, Standing::Leading);
-    assert!(turn.reads.contains(&Read::Pod(PodKey::new("default", "nb-0"))), "{:?}", turn.reads);
-    let touched = turn.actions.iter().flat_map(|(_, actions)| actions);
+    let effects = office.controller.step(now, &office.policies, LeaderState::Leader);
+    assert!(effects.lookups.contains(&Lookup::Pod(PodKey::new("default", "nb-0"))), "{:?}", effects.lookups);
+    let touched = effects.actions.iter().flat_map(|(_, actions)| actions);
     for action in touched {
-        let Action::Finish { executor, gone, .. } = action else { continue };
+        let Action::CleanUp { executor, gone, .. } = action else { continue };
         assert_eq!(executor.name(), "nb-exec-1");
         assert_eq!(gone.as_ref().map(|driver| &*driver.uid), Some("a"), "each executor's own driver is looked at");
     }
@@ -434,10 +443,10 @@ fn an_older_sighting_of_a_driver_brings_nobody_back_to_life() {
     let mut office = Office::open(Finished::Delete);
     office.see(&version(driver(), 9).phase("Failed"));
     office.see(&version(driver(), 5));
-    let app = office.desk.snapshot().app("default", APP).unwrap().clone();
+    let app = office.controller.snapshot().app("default", APP).unwrap().clone();
     assert!(app.live_driver().is_none());
     office.apply(Change::Replaced(Replaced::Pods(vec![version(driver(), 7).sighting()])));
-    assert!(office.desk.snapshot().app("default", APP).unwrap().live_driver().is_none());
+    assert!(office.controller.snapshot().app("default", APP).unwrap().live_driver().is_none());
 }
 
 #[test]
@@ -455,14 +464,14 @@ fn a_deletion_tells_how_a_pod_was_that_nobody_had_seen_end() {
     assert_eq!(told.len(), 2, "{told:?}");
     assert!(told.contains(&("nb-exec-1".into(), Cause::JvmOom, Some(52))), "{told:?}");
     assert!(told.contains(&("nb-exec-2".into(), Cause::Killed, Some(137))), "{told:?}");
-    let app = office.desk.snapshot().app("default", APP).unwrap().clone();
+    let app = office.controller.snapshot().app("default", APP).unwrap().clone();
     assert!(app.executors().is_empty());
     // What comes late of it brings it back no more, and the deletion of another pod of that name ends nobody.
     office.see(&version(running(1), 7));
     office.see(&version(running(3), 12));
     office.apply(Change::PodDeleted(version(executor(3).stored("another"), 11).sighting()));
     assert!(office.after(2).exits.is_empty());
-    assert_eq!(office.desk.snapshot().app("default", APP).unwrap().executors().len(), 1);
+    assert_eq!(office.controller.snapshot().app("default", APP).unwrap().executors().len(), 1);
 }
 
 #[test]
@@ -473,7 +482,7 @@ fn a_list_from_the_past_brings_nobody_back() {
     office.after(1);
     office.lose("nb-exec-1", "e1");
     office.apply(Change::Replaced(Replaced::Pods(vec![driver().sighting(), running(1).sighting()])));
-    assert!(office.desk.snapshot().app("default", APP).unwrap().executors().is_empty());
+    assert!(office.controller.snapshot().app("default", APP).unwrap().executors().is_empty());
 }
 
 /// An executor that no pod owns and no signature speaks for; only its address names its driver.

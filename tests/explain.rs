@@ -96,7 +96,7 @@ fn the_recorded_client_mode_executor() {
     let (_folder, config) = file("policy.yaml", VOLCANO);
     let path = fixture_path("reviews/spark-4.3.0/client-mode/exec-1.mutate.create.json");
     let explained = json_of(&["--config", config.to_str().unwrap(), "-f", path.to_str().unwrap()], "");
-    assert_eq!(explained["reason"], "Seated");
+    assert_eq!(explained["reason"], "SchedulingSet");
     assert_eq!(explained["policy"], "batch");
     assert_eq!(
         explained["driver"],
@@ -162,7 +162,7 @@ fn exit_codes_are_allowed_refused_unreadable() {
     assert_eq!(code(&usher(&["explain", "-f", "-"], &review)), 0);
     let refused = usher(&["explain", "-f", "-", "--config", strict.to_str().unwrap()], &review);
     assert_eq!(code(&refused), 1);
-    assert!(out(&refused).contains("refused"));
+    assert!(out(&refused).contains("denied"));
     for (args, stdin, expected) in [
         (vec!["explain", "-f", "/nonexistent"], "", "cannot read /nonexistent"),
         (vec!["explain", "-f", "-"], "", "found nothing"),
@@ -289,6 +289,40 @@ fn what_is_odd_but_usable_is_a_warning() {
         err(&output)
     );
     assert!(err(&output).contains("nodes is checked but has no effect"), "{}", err(&output));
+}
+
+#[test]
+fn a_policy_file_says_its_version_and_another_one_is_refused() {
+    let check = |text: &str| usher(&["config", "check", "-"], text);
+    let whole = check("apiVersion: spark-usher.io/v1alpha1\nkind: PolicyFile\npolicies: []\n");
+    assert_eq!((code(&whole), err(&whole).contains("warning")), (0, false), "{}", err(&whole));
+    let read_as = "the file is read as apiVersion: spark-usher.io/v1alpha1, kind: PolicyFile";
+    for (text, missing) in [
+        ("policies: []", "apiVersion and kind are missing"),
+        ("kind: PolicyFile", "apiVersion is missing"),
+        ("apiVersion: spark-usher.io/v1alpha1", "kind is missing"),
+    ] {
+        let output = check(text);
+        assert_eq!(code(&output), 0, "{}", err(&output));
+        assert!(err(&output).contains(&format!("{missing}: {read_as}")), "{}", err(&output));
+    }
+    assert!(!err(&check("# nothing yet\n")).contains("missing"));
+    // A later version may have keys that this one does not know: its version is the error, not they.
+    for (text, expected) in [
+        (
+            "kind: PolicyFile\napiVersion: spark-usher.io/v2\nteams: []",
+            "line 2, column 13: apiVersion: unknown apiVersion \"spark-usher.io/v2\": expected spark-usher.io/v1alpha1",
+        ),
+        (
+            "apiVersion: spark-usher.io/v1alpha1\nkind: ConfigMap",
+            "kind: unknown kind \"ConfigMap\": expected PolicyFile",
+        ),
+        ("apiVersion: 3\nkind: [PolicyFile]", "kind: expected a text"),
+    ] {
+        let output = check(text);
+        assert_eq!(code(&output), 1, "{text}");
+        assert!(err(&output).contains(expected), "{text}: {}", err(&output));
+    }
 }
 
 #[test]

@@ -26,11 +26,12 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, PostParams};
 use kube::core::{ApiResource, DynamicObject};
 use serde_json::{Value, json};
-use spark_usher::admission::fallback::{Refused, Wanted, manifests};
+use spark_usher::annotations::Override;
 use spark_usher::gang::Shape;
+use spark_usher::manifests::fallback_policy::{Refused, Wanted, manifests};
 use spark_usher::policy::{Match, Pattern, Policies, Policy};
 use spark_usher::reason::Reason;
-use spark_usher::snapshot::{Override, Snapshot};
+use spark_usher::snapshot::Snapshot;
 use support::*;
 
 fn wanted(scheduler: bool) -> Wanted {

@@ -13,10 +13,11 @@ mod support;
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
+use spark_usher::annotations::Override;
 use spark_usher::gang::{Membership, Shape, TABLE};
 use spark_usher::policy::{Pattern, Policies, Policy, Replace, Validate};
 use spark_usher::reason::Reason;
-use spark_usher::snapshot::{Override, Snapshot};
+use spark_usher::snapshot::Snapshot;
 use support::*;
 
 /// A policy of this scheduler that enforces, with everything that a forger would like to change.
@@ -183,11 +184,11 @@ proptest! {
         prop_assert!(by.is_null() || *by == format!("batch/{kind}"), "{}", by);
         for row in TABLE {
             let group = match row.group_key {
-                spark_usher::gang::GroupKeyPlace::Mark(place, key) => Some((place, key)),
+                spark_usher::gang::GroupKeyField::Metadata(place, key) => Some((place, key)),
                 _ => None,
             };
             for (place, key) in group.into_iter().chain(row.queue_key).chain(row.gang_keys.iter().copied()) {
-                let map = if place == spark_usher::snapshot::MarkPlace::Label { "labels" } else { "annotations" };
+                let map = if place == spark_usher::annotations::MetadataField::Label { "labels" } else { "annotations" };
                 let value = |pod: &Value| pod["metadata"][map][key].clone();
                 prop_assert!(value(got) == value(&plain) || value(got) == value(sent), "{} {}", key, got["metadata"]);
             }
@@ -302,7 +303,7 @@ fn a_later_policy_does_not_move_a_running_application_under_any_scheduler() {
         assert_eq!(later["spec"], first["spec"], "{}", row.kind);
         let keys = || row.queue_keys().chain(row.gang_keys.iter().copied());
         for (place, key) in keys() {
-            let map = if place == spark_usher::snapshot::MarkPlace::Label { "labels" } else { "annotations" };
+            let map = if place == spark_usher::annotations::MetadataField::Label { "labels" } else { "annotations" };
             assert_eq!(later["metadata"][map][key], first["metadata"][map][key], "{} {key}", row.kind);
         }
     }
@@ -362,10 +363,10 @@ fn a_users_own_gang_is_kept_whole() {
             snapshot
         };
         let outcome = by_driver(&pod, &snapshot, &policies);
-        assert!(outcome.decision.reasons.contains(&Reason::AlreadySeated), "{kind} {:?}", outcome.decision);
+        assert!(outcome.decision.reasons.contains(&Reason::GangKept), "{kind} {:?}", outcome.decision);
         let row = TABLE.iter().find(|row| row.kind == kind).unwrap();
         for (place, key) in row.gang_keys {
-            let map = if *place == spark_usher::snapshot::MarkPlace::Label { "labels" } else { "annotations" };
+            let map = if *place == spark_usher::annotations::MetadataField::Label { "labels" } else { "annotations" };
             assert_eq!(outcome.object["metadata"][map].get(key), pod.0["metadata"][map].get(key), "{kind} {key}");
         }
         assert_eq!(outcome.object["metadata"]["annotations"].get("spark-usher.io/by"), None, "{kind}");
@@ -377,7 +378,7 @@ fn a_users_own_gang_is_kept_whole() {
         see(&mut elsewhere, &driver());
         let other_replica = by_driver(&PodBuilder(ours.clone()), &elsewhere, &policies);
         for (place, key) in row.gang_keys {
-            let map = if *place == spark_usher::snapshot::MarkPlace::Label { "labels" } else { "annotations" };
+            let map = if *place == spark_usher::annotations::MetadataField::Label { "labels" } else { "annotations" };
             assert_eq!(other_replica.object["metadata"][map].get(key), ours["metadata"][map].get(key), "{kind} {key}");
         }
     }

@@ -62,7 +62,7 @@ async fn everywhere(scenario: impl AsyncFn(&Scene<'_>)) {
     // The probe of the registration needs a policy that marks.
     policies += "- {name: rest, scheduler: {type: volcano}}\n";
     let mut app: App = cluster.usher(&policies).await;
-    app.settled().await;
+    app.has_synced().await;
     let scenes = KINDS.map(|(kind, _)| Scene { cluster: &cluster, kind, namespace: namespace(&cluster, kind) });
     join_all(scenes.iter().map(async |scene| scenario(scene).await)).await;
     app.stop().await.unwrap();
@@ -162,7 +162,7 @@ async fn three_executors_come_while_the_webhook_is_down() {
     let Some(cluster) = Cluster::start_running().await else { return };
     cluster.serve_groups("scheduling.volcano.sh", "v1beta1").await;
     let mut app = cluster.usher("policies: [{name: a, scheduler: {type: volcano}}]").await;
-    app.settled().await;
+    app.has_synced().await;
     let scene = Scene { cluster: &cluster, kind: "volcano", namespace: cluster.namespace.clone() };
     let driver = scene.driver("spark.executor.instances=5\n").await;
     cluster.unregister().await;

@@ -17,11 +17,12 @@ mod support;
 use jiff::SignedDuration;
 use planned::*;
 use serde_json::json;
+use spark_usher::controller::{Lookup, missing, required};
 use spark_usher::gang::{GangScheduler, Shape};
-use spark_usher::lifecycle::{Memory, Read, interests, reads};
 use spark_usher::reason::Reason;
+use spark_usher::reconcile::ApplicationState;
 use spark_usher::snapshot::{
-    Change, Conf, DriverPod, Followed, Group, GroupApi, GroupKey, Replaced, ServedApis, Snapshot,
+    Change, Conf, DriverPod, Group, GroupApi, GroupKey, ReferencedPod, Replaced, ServedApis, Snapshot,
 };
 use spark_usher::spark::ids::{AppKey, PodKey};
 use support::*;
@@ -178,7 +179,7 @@ fn a_dynamic_application_shrinks_to_nothing_and_grows_by_one() {
         json!({"minMember": 1, "minResources": {}}),
         "asks for no room"
     );
-    cluster.memory = Memory::default();
+    cluster.memory = ApplicationState::default();
     cluster.executor(4, "Pending").settle();
     assert_eq!(cluster.count(), 1, "also after a restart of ours");
     assert!(cluster.said(Reason::GangLowered));
@@ -226,13 +227,13 @@ fn spark_3_0_creates_no_second_wave_before_the_first_runs() {
 fn two_applications_in_one_driver_pod_have_a_group_each() {
     let mut cluster = Cluster::volcano();
     let notebook = pod("nb-driver").stored(DRIVER_UID).phase("Running").annotation("spark-usher.io/min-member", "2");
-    cluster.snapshot.apply(Change::Followed(PodKey::new("default", "nb-driver"), followed(&notebook), vec![]));
+    cluster.snapshot.apply(Change::Referenced(PodKey::new("default", "nb-driver"), followed(&notebook), vec![]));
     cluster.executor(1, "Pending").settle();
     let second = pod("b-exec-1").executor_of("spark-b", 1);
     let admitted = by_driver(&second, &cluster.snapshot, &cluster.policies).object.into_pod();
     cluster.see(&admitted.stored("b1").phase("Pending"));
     cluster.app = AppKey::new("default", "spark-b");
-    cluster.memory = Memory::default();
+    cluster.memory = ApplicationState::default();
     cluster.settle();
     let groups = cluster.groups();
     assert_eq!(groups.len(), 2, "{groups:?}");
@@ -512,17 +513,17 @@ fn a_note_leads_to_a_followed_driver() {
     let noted = executor(1).annotation("spark-usher.io/driver", "driver-url/notebook/n1").stored("e1").phase("Running");
     cluster.see(&noted).settle();
     assert!(cluster.reasons.is_empty(), "nothing before the pod was read");
-    let wanted = reads(&cluster.snapshot, &cluster.app, &cluster.policies, &[]);
-    assert_eq!(wanted, [Read::Pod(PodKey::new("default", "notebook"))]);
+    let wanted = missing(&cluster.snapshot, &cluster.app, &cluster.policies, &[]);
+    assert_eq!(wanted, [Lookup::Pod(PodKey::new("default", "notebook"))]);
     let notebook = pod("notebook").stored("n1").phase("Running");
-    cluster.snapshot.apply(Change::Followed(PodKey::new("default", "notebook"), followed(&notebook), vec![]));
-    assert!(reads(&cluster.snapshot, &cluster.app, &cluster.policies, &[]).is_empty());
+    cluster.snapshot.apply(Change::Referenced(PodKey::new("default", "notebook"), followed(&notebook), vec![]));
+    assert!(missing(&cluster.snapshot, &cluster.app, &cluster.policies, &[]).is_empty());
     cluster.settle();
     assert!(cluster.said(Reason::Adopted));
     let foreign = pod("notebook").label("spark-app-selector", "spark-x").stored("n1").phase("Running");
     let mut cluster = Cluster::new(policy("none"));
     cluster.see(&noted);
-    cluster.snapshot.apply(Change::Followed(PodKey::new("default", "notebook"), followed(&foreign), vec![]));
+    cluster.snapshot.apply(Change::Referenced(PodKey::new("default", "notebook"), followed(&foreign), vec![]));
     cluster.settle();
     assert!(cluster.said(Reason::AdoptionRefused), "that pod drives another application");
 }
@@ -533,7 +534,7 @@ fn a_driver_that_is_gone_adopts_nobody() {
     cluster.see(
         &executor(1).annotation("spark-usher.io/driver", "app-selector/notebook/n1").stored("e1").phase("Running"),
     );
-    cluster.snapshot.apply(Change::Followed(PodKey::new("default", "notebook"), Followed::Absent, vec![]));
+    cluster.snapshot.apply(Change::Referenced(PodKey::new("default", "notebook"), ReferencedPod::Absent, vec![]));
     cluster.settle();
     assert!(cluster.said(Reason::AdoptionRefused) && !cluster.said(Reason::Adopted));
 }
@@ -551,10 +552,10 @@ fn configurations_and_unlabelled_drivers_are_read_once() {
             .phase("Running"),
     );
     let pod_key = PodKey::new("default", "nb-driver");
-    let wanted = reads(&cluster.snapshot, &cluster.app, &cluster.policies, &[]);
-    assert_eq!(wanted, [Read::Conf(pod_key.clone(), DRIVER_UID.into(), "the-map".into())]);
+    let wanted = missing(&cluster.snapshot, &cluster.app, &cluster.policies, &[]);
+    assert_eq!(wanted, [Lookup::Conf(pod_key.clone(), DRIVER_UID.into(), "the-map".into())]);
     cluster.snapshot.apply(Change::Conf(pod_key, DRIVER_UID.into(), Conf::Unreadable, vec![]));
-    assert!(reads(&cluster.snapshot, &cluster.app, &cluster.policies, &[]).is_empty());
+    assert!(missing(&cluster.snapshot, &cluster.app, &cluster.policies, &[]).is_empty());
     let mut off = policy("volcano");
     off.gang.read_spark_conf = false;
     let mut cluster = Cluster::new(off);
@@ -565,22 +566,22 @@ fn configurations_and_unlabelled_drivers_are_read_once() {
             .stored(DRIVER_UID)
             .phase("Running"),
     );
-    assert!(reads(&cluster.snapshot, &cluster.app, &cluster.policies, &[]).is_empty());
+    assert!(missing(&cluster.snapshot, &cluster.app, &cluster.policies, &[]).is_empty());
 }
 
 #[test]
 fn an_address_is_looked_up_when_nothing_else_tells() {
     let mut cluster = Cluster::new(policy("none"));
     cluster.see(&executor(1).driver_url("10.1.2.3").stored("e1").phase("Running"));
-    let wanted = reads(&cluster.snapshot, &cluster.app, &cluster.policies, &[]);
-    assert_eq!(wanted, [Read::Address("default".into(), "10.1.2.3".into())]);
+    let wanted = missing(&cluster.snapshot, &cluster.app, &cluster.policies, &[]);
+    assert_eq!(wanted, [Lookup::Address("default".into(), "10.1.2.3".into())]);
     let notebook = pod("notebook").stored("n1").phase("Running").ip("10.1.2.3");
-    cluster.snapshot.apply(Change::Followed(PodKey::new("default", "notebook"), followed(&notebook), vec![]));
-    assert!(reads(&cluster.snapshot, &cluster.app, &cluster.policies, &[]).is_empty());
+    cluster.snapshot.apply(Change::Referenced(PodKey::new("default", "notebook"), followed(&notebook), vec![]));
+    assert!(missing(&cluster.snapshot, &cluster.app, &cluster.policies, &[]).is_empty());
     cluster.settle();
     assert!(cluster.said(Reason::Adopted));
-    let followed = interests(&cluster.snapshot, &cluster.app, &cluster.policies, &[]);
-    assert_eq!(followed, [Read::Pod(PodKey::new("default", "notebook"))], "as long as an executor names it");
+    let followed = required(&cluster.snapshot, &cluster.app, &cluster.policies, &[]);
+    assert_eq!(followed, [Lookup::Pod(PodKey::new("default", "notebook"))], "as long as an executor names it");
 }
 
 #[test]

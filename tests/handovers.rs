@@ -65,7 +65,7 @@ fn told(replicas: &[Process]) -> Told {
         for line in replica.said("executor ended") {
             let text = |key: &str| line[key].as_str().unwrap().to_owned();
             let pod = text("pod").rsplit('/').next().unwrap().to_owned();
-            told.entry(pod).or_default().push((text("timestamp"), number, line["perhaps_told"] == true));
+            told.entry(pod).or_default().push((text("timestamp"), number, line["possibly_reported"] == true));
         }
     }
     told.values_mut().for_each(|lines| lines.sort());
@@ -205,10 +205,10 @@ async fn story(cluster: &Cluster, steps: &[(Step, bool)], executors: u32) {
             let own = metrics.lines().filter(|line| line.starts_with(&format!("{name}{{")));
             own.map(|line| line.rsplit(' ').next().unwrap().parse::<usize>().unwrap()).sum()
         };
-        let perhaps = lines.iter().filter(|line| line["perhaps_told"] == true).count();
+        let perhaps = lines.iter().filter(|line| line["possibly_reported"] == true).count();
         assert_eq!(sum("spark_usher_executor_exits_total"), lines.len() - perhaps, "the metric says what the log says");
         if before().is_none() {
-            assert_eq!(sum("spark_usher_executor_exits_perhaps_repeated_total"), perhaps);
+            assert_eq!(sum("spark_usher_executor_exits_possibly_repeated_total"), perhaps);
         }
     }
     let pods: Vec<Pod> = cluster.pods().list(&ListParams::default()).await.unwrap().items;

@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use spark_usher::admission::Operation;
 use spark_usher::http::limits::Limits;
 use spark_usher::http::server::Deadlines;
-use spark_usher::http::webhook::{Answer, Answered};
+use spark_usher::http::webhook::{Handler, ReviewResponse};
 use spark_usher::policy::{Pattern, Policies, Policy, Validate};
 use spark_usher::reason::Reason;
 use spark_usher::snapshot::Snapshot;
@@ -52,13 +52,13 @@ async fn every_recorded_review_gets_over_https_what_the_core_decides() {
             assert_eq!(response.status(), StatusCode::OK, "{name}");
             assert_eq!(response.headers()["content-type"], "application/json");
             let expected =
-                spark_usher::admission::answer(&spark_usher::admission::lean(&body), &Snapshot::default(), &policies)
+                spark_usher::admission::answer(&spark_usher::admission::prune(&body), &Snapshot::default(), &policies)
                     .unwrap()
                     .1;
             assert_eq!(response.into_body(), expected, "{name}, http2: {http2}");
         }
     }
-    with_metrics(&endpoint, "operation=\"create\",outcome=\"patched\",reason=\"Seated\"");
+    with_metrics(&endpoint, "operation=\"create\",outcome=\"patched\",reason=\"SchedulingSet\"");
     with_metrics(&endpoint, "spark_usher_driver_found_total{how=\"creator\"}");
     with_metrics(&endpoint, "spark_usher_admission_in_flight 0");
 }
@@ -172,7 +172,7 @@ async fn one_call_changes_a_pod_and_judges_what_becomes_of_it() {
     let mut large = forged;
     large.0["spec"]["padding"] = "x".repeat(21 << 20).into();
     assert_eq!(admit(large.created_by("eve")).await["allowed"], false);
-    with_metrics(&endpoint, r#"outcome="refused",reason="OwnerNotCreator",webhook="mutate-and-validate"} 1"#);
+    with_metrics(&endpoint, r#"outcome="denied",reason="OwnerNotCreator",webhook="mutate-and-validate"} 1"#);
     // Our own marks are the ones too many; the loop would not see such a pod.
     let mut full = executor(1);
     for n in 0..1024 {
@@ -249,10 +249,10 @@ async fn overload_is_a_429_that_asks_to_try_again() {
 /// Panics when told to.
 struct Panics(AtomicBool);
 
-impl Answer for Panics {
-    fn answer(&self, _: &[u8]) -> Answered {
+impl Handler for Panics {
+    fn answer(&self, _: &[u8]) -> ReviewResponse {
         assert!(!self.0.swap(false, Ordering::SeqCst), "on purpose");
-        Answered {
+        ReviewResponse {
             body: Ok(b"{}".to_vec()),
             operation: Operation::Create,
             outcome: Outcome::Allowed,
@@ -392,5 +392,5 @@ async fn refusals_are_answers() {
     assert_eq!(status, StatusCode::OK);
     let answer: Value = serde_json::from_slice(&body).unwrap();
     assert_eq!(answer["response"]["allowed"], json!(false));
-    with_metrics(&endpoint, "outcome=\"refused\",reason=\"NoCreator\",webhook=\"mutate\"} 1");
+    with_metrics(&endpoint, "outcome=\"denied\",reason=\"NoCreator\",webhook=\"mutate\"} 1");
 }

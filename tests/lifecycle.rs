@@ -155,7 +155,7 @@ async fn behind_a_relay_with(cluster: &Cluster, config: &str, more: &[&str]) -> 
     let to = sandbox.http_url().trim_start_matches("http://").trim_end_matches('/').parse().unwrap();
     let relay = Relay::start(to).await;
     let ca = cluster.folder().join("one.ca").display().to_string();
-    let certificate = ["--self-made-for", "localhost", "--ca-out", &ca];
+    let certificate = ["--self-signed-for", "localhost", "--ca-out", &ca];
     let arguments = [&certificate, more].concat();
     let replica = Process::start_serving(&arguments, &[], cluster, "one", config, &relay.kubeconfig());
     eventually("it leads", async || replica.leads()).await;
@@ -182,7 +182,7 @@ async fn a_swallowed_deletion_is_found_by_the_poll() {
     println!("vanished, and told after {after:?} (limit: poll 5 s + delta 5 s + 10 s for the watch to show it)");
     let metrics = get(replica.metrics, "/metrics").await;
     assert!(metrics.contains("spark_usher_executor_exits_total{cause=\"vanished\",exit_code=\"none\"} 1"), "{metrics}");
-    assert!(metrics.contains("spark_usher_watch_misses_total 0"), "a watch that is late has lost nothing");
+    assert!(metrics.contains("spark_usher_watch_desyncs_total 0"), "a watch that is late has lost nothing");
     let polled = metrics.lines().find(|line| line.starts_with("spark_usher_poll_bytes_total")).unwrap();
     assert!(!polled.ends_with(" 0"), "{polled}");
 }
@@ -205,7 +205,7 @@ async fn a_watch_that_goes_on_without_a_change_has_lost_it_and_is_started_again(
         let patch = json!({"metadata": {"annotations": {"count": count.to_string()}}});
         cluster.pods().patch("nb-exec-2", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
         tokio::time::sleep(Duration::from_millis(300)).await;
-        get(replica.metrics, "/metrics").await.contains("spark_usher_watch_misses_total 1")
+        get(replica.metrics, "/metrics").await.contains("spark_usher_watch_desyncs_total 1")
     })
     .await;
     eventually("its end is told", async || !exits(&replica).await.is_empty()).await;
@@ -379,7 +379,7 @@ async fn restarts_of_the_only_replica_report_no_end_twice_and_a_kill_says_what_m
     let told = |replica: &Process| -> Vec<(String, bool)> {
         let pod = |line: &Value| line["pod"].as_str().unwrap().rsplit('-').next().unwrap().to_owned();
         let lines = replica.said("executor ended");
-        lines.iter().map(|line| (pod(line), line["perhaps_told"] == true)).collect()
+        lines.iter().map(|line| (pod(line), line["possibly_reported"] == true)).collect()
     };
     let kubeconfig = cluster.kubeconfig();
     let mut replica = Process::start(&cluster, "first", config, &kubeconfig);
@@ -408,7 +408,7 @@ async fn restarts_of_the_only_replica_report_no_end_twice_and_a_kill_says_what_m
     // The killed one was not there when 4 ended, and its first list had it: only what nobody there can have seen is in doubt.
     assert_eq!(told(&replica), [("6".to_owned(), true)]);
     let metrics = get(replica.metrics, "/metrics").await;
-    let perhaps = r#"spark_usher_executor_exits_perhaps_repeated_total{cause="oom-killed",exit_code="137"} 1"#;
+    let perhaps = r#"spark_usher_executor_exits_possibly_repeated_total{cause="oom-killed",exit_code="137"} 1"#;
     assert!(metrics.contains(perhaps), "{metrics}");
     assert!(!metrics.contains(r#"spark_usher_executor_exits_total{cause="oom-killed",exit_code="137"}"#));
 }

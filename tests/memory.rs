@@ -15,7 +15,7 @@ mod support;
 
 use peak_alloc::PeakAlloc;
 use serde_json::{Value, json};
-use spark_usher::admission::{self, Bench};
+use spark_usher::admission::{self, ValidationContext};
 use spark_usher::policy::{Match, Policies, Policy, Validate};
 use spark_usher::snapshot::Snapshot;
 use support::*;
@@ -129,17 +129,17 @@ fn policies() -> Policies {
 #[test]
 fn no_review_takes_more_than_three_times_its_size() {
     let (policies, snapshot) = (policies(), Snapshot::default());
-    let bench = Bench { snapshot: &snapshot, own: None, settled: true, listed: true };
+    let bench = ValidationContext { snapshot: &snapshot, own: None, settled: true, listed: true };
     for (what, body) in crafted() {
         for judges in [false, true] {
             // The body itself is there already; a webhook has it too.
             let before = ALLOCATOR.current_usage();
             ALLOCATOR.reset_peak_usage();
-            let lean = if judges { admission::lean_for_judging(&body) } else { admission::lean(&body) };
-            match admission::request::parse(&lean) {
-                Ok(review) if judges => drop(admission::judge(&review, &policies, bench)),
+            let pruned = if judges { admission::prune_for_validation(&body) } else { admission::prune(&body) };
+            match admission::request::parse(&pruned) {
+                Ok(review) if judges => drop(admission::validate(&review, &policies, bench)),
                 Ok(review) => {
-                    let decision = admission::decide(&review, &snapshot, &policies);
+                    let decision = admission::mutate(&review, &snapshot, &policies);
                     drop(admission::response::write(&review, &decision));
                 }
                 Err(error) => drop(error),

@@ -26,7 +26,7 @@ use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::api::{Api, ListParams, PostParams};
 use process::{Process, get};
 use serde_json::{Value, json};
-use spark_usher::cluster::rights::{self, When};
+use spark_usher::manifests::rbac::{self, When};
 use support::*;
 
 /// A kubeconfig of an account that has the rights of the chart, and `delete` on pods or not.
@@ -35,7 +35,7 @@ async fn account(cluster: &Cluster, name: &str, deletes: bool) -> String {
     cluster
         .make(json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": namespace}}))
         .await;
-    let rules = rights::all().into_iter().filter(|right| deletes || right.when != When::Deleting);
+    let rules = rbac::all().into_iter().filter(|right| deletes || right.when != When::Deleting);
     let rules: Vec<Value> = rules
         .map(|right| json!({"apiGroups": [right.group], "resources": [right.resource], "verbs": right.verbs}))
         .collect();

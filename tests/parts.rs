@@ -17,23 +17,26 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use office::*;
+use spark_usher::controller::{Controller, Effects, Lookup, LookupResult, PollResult, Settings};
+use spark_usher::leader::LeaderState;
+use spark_usher::lifecycle::Exits;
 use spark_usher::lifecycle::cause::Cause;
-use spark_usher::lifecycle::mark::Found;
-use spark_usher::lifecycle::{Action, Answer, Desk, Exits, Polled, Read, Settings, Standing, Turn};
+use spark_usher::lifecycle::mark::FoundMark;
 use spark_usher::policy::Finished;
-use spark_usher::snapshot::{Batch, Change, Ended, Executor, Replaced, ServedApis, Sighting};
+use spark_usher::reconcile::Action;
+use spark_usher::snapshot::{Batch, Change, Ended, Executor, ObservedPod, Replaced, ServedApis};
 use spark_usher::spark::ids::PodKey;
 use support::*;
 
 const MANY: u32 = 5000;
 
 /// Turns as often as the desk asks for it, until it rests; at most so often.
-fn settle(office: &mut Office) -> Vec<Turn> {
+fn settle(office: &mut Office) -> Vec<Effects> {
     let mut turns = Vec::new();
     for _ in 0..200 {
-        let turn = office.after(0);
-        let rests = turn.wake.is_none_or(|wake| wake > office.now().at) && turn.actions.is_empty();
-        turns.push(turn);
+        let effects = office.after(0);
+        let rests = effects.wake_at.is_none_or(|wake| wake > office.now().at) && effects.actions.is_empty();
+        turns.push(effects);
         if rests {
             return turns;
         }
@@ -41,18 +44,18 @@ fn settle(office: &mut Office) -> Vec<Turn> {
     panic!("the desk never rests");
 }
 
-fn all(pod: impl Fn(u32) -> PodBuilder) -> Vec<Sighting> {
+fn all(pod: impl Fn(u32) -> PodBuilder) -> Vec<ObservedPod> {
     (1..=MANY).map(|id| pod(id).sighting()).collect()
 }
 
-fn listed(office: &mut Office, pods: Vec<Sighting>, version: &str) {
+fn listed(office: &mut Office, pods: Vec<ObservedPod>, version: &str) {
     office.apply(Change::Replaced(Replaced::Pods(pods)));
     let now = office.now();
-    office.desk.passed(version, now);
+    office.controller.bookmark(version, now);
 }
 
 fn there(office: &Office) -> usize {
-    office.desk.snapshot().app("default", APP).map_or(0, |app| app.executors().len())
+    office.controller.snapshot().app("default", APP).map_or(0, |app| app.executors().len())
 }
 
 #[test]
@@ -66,11 +69,11 @@ fn what_comes_after_a_long_list_waits_for_it() {
     let turns = settle(&mut office);
     assert!(turns.len() > 3, "in parts");
     assert_eq!(there(&office), MANY as usize - 1);
-    assert!(office.desk.snapshot().executor("default", &format!("nb-exec-{MANY}")).is_none());
+    assert!(office.controller.snapshot().executor("default", &format!("nb-exec-{MANY}")).is_none());
     office.after(1);
-    let exits: Vec<_> = settle(&mut office).into_iter().flat_map(|turn| turn.exits).collect();
+    let exits: Vec<_> = settle(&mut office).into_iter().flat_map(|effects| effects.exits).collect();
     assert!(exits.is_empty(), "told in the turn before");
-    let history = office.desk.exits().history().iter().map(|exit| exit.cause).collect::<Vec<_>>();
+    let history = office.controller.exits().history().iter().map(|exit| exit.cause).collect::<Vec<_>>();
     assert_eq!(history.len(), 2, "{history:?}");
 }
 
@@ -80,19 +83,19 @@ fn a_list_that_was_cut_off_takes_nothing_away() {
     listed(&mut office, all(|id| version(running(id), 7)), "10");
     settle(&mut office);
     let now = office.now();
-    office.desk.list_begins(now);
-    office.desk.listed(vec![version(running(1), 8).sighting()], now);
+    office.controller.list_started(now);
+    office.controller.list_page(vec![version(running(1), 8).sighting()], now);
     // It breaks off here, and another one begins.
-    office.desk.list_begins(now);
-    office.desk.listed(all(|id| version(running(id), 9)), now);
+    office.controller.list_started(now);
+    office.controller.list_page(all(|id| version(running(id), 9)), now);
     settle(&mut office);
     assert_eq!(there(&office), MANY as usize);
     let now = office.now();
-    office.desk.list_ends(now);
-    office.desk.passed("20", now);
+    office.controller.list_finished(now);
+    office.controller.bookmark("20", now);
     settle(&mut office);
     assert_eq!(there(&office), MANY as usize);
-    assert!(office.desk.exits().history().is_empty());
+    assert!(office.controller.exits().history().is_empty());
 }
 
 #[test]
@@ -104,7 +107,7 @@ fn thousands_that_vanished_are_all_told_once() {
     let mut told = BTreeMap::new();
     for _ in 0..60 {
         office.since += Duration::from_secs(1);
-        for exit in settle(&mut office).into_iter().flat_map(|turn| turn.exits) {
+        for exit in settle(&mut office).into_iter().flat_map(|effects| effects.exits) {
             assert_eq!(exit.cause, Cause::Vanished);
             *told.entry(exit.executor.exec_id).or_insert(0) += 1;
         }
@@ -120,20 +123,20 @@ fn a_poll_finds_what_is_missing_among_thousands() {
     settle(&mut office);
     office.since += Duration::from_secs(60);
     settle(&mut office);
-    let mut polled = Polled::default();
+    let mut polled = PollResult::default();
     for id in (1..=MANY).filter(|id| *id != 4711) {
-        polled.see(office.desk.snapshot(), "default", &format!("nb-exec-{id}"), &format!("e{id}"), "7");
+        polled.add(office.controller.snapshot(), "default", &format!("nb-exec-{id}"), &format!("e{id}"), "7");
     }
     let now = office.now();
-    office.desk.polled(Some(polled.complete("30")), now, &office.policies.clone());
+    office.controller.poll_finished(Some(polled.finish("30")), now, &office.policies.clone());
     settle(&mut office);
     office.since += Duration::from_secs(10);
-    let reads: Vec<Read> = settle(&mut office).into_iter().flat_map(|turn| turn.reads).collect();
-    assert_eq!(reads, [Read::Labelled(PodKey::new("default", "nb-exec-4711"))]);
+    let reads: Vec<Lookup> = settle(&mut office).into_iter().flat_map(|effects| effects.lookups).collect();
+    assert_eq!(reads, [Lookup::Labelled(PodKey::new("default", "nb-exec-4711"))]);
     let now = office.now();
-    office.desk.answered(&reads[0], Answer::Absent, now);
+    office.controller.lookup_answered(&reads[0], LookupResult::Absent, now);
     office.since += Duration::from_secs(1);
-    let exits: Vec<_> = settle(&mut office).into_iter().flat_map(|turn| turn.exits).collect();
+    let exits: Vec<_> = settle(&mut office).into_iter().flat_map(|effects| effects.exits).collect();
     assert_eq!(exits.iter().map(|exit| exit.executor.exec_id).collect::<Vec<_>>(), [Some(4711)]);
 }
 
@@ -148,9 +151,9 @@ fn every_one_of_thousands_is_dealt_with() {
     let mut left: BTreeMap<String, u32> = (1..=MANY).map(|id| (format!("nb-exec-{id}"), id)).collect();
     for step in 0..1000u32 {
         office.since += Duration::from_secs(1);
-        let turn = office.after(0);
-        for action in turn.actions.into_iter().flat_map(|(_, actions)| actions) {
-            let Action::Finish { executor, .. } = action else { panic!("{action:?}") };
+        let effects = office.after(0);
+        for action in effects.actions.into_iter().flat_map(|(_, actions)| actions) {
+            let Action::CleanUp { executor, .. } = action else { panic!("{action:?}") };
             let id = left.remove(executor.name()).unwrap_or_else(|| panic!("{executor} twice"));
             office.see(&version(failed(id, 137), 100 + step).label("spark-exec-inactive", "true"));
         }
@@ -165,35 +168,35 @@ fn every_one_of_thousands_is_dealt_with() {
 fn what_had_ended_is_history_also_where_the_first_list_was_cut_off() {
     let mut office = unlisted();
     let now = office.now();
-    office.desk.list_begins(now);
-    office.desk.listed(vec![failed(1, 137).sighting()], now);
+    office.controller.list_started(now);
+    office.controller.list_page(vec![failed(1, 137).sighting()], now);
     assert!(office.after(3).exits.is_empty());
     // It breaks off, and is read anew.
     let now = office.now();
-    office.desk.list_begins(now);
-    office.desk.listed(vec![failed(1, 137).sighting(), failed(2, 137).sighting()], now);
-    office.desk.list_ends(now);
-    office.desk.passed("10", now);
-    office.desk.took_over(Found::default(), now.at);
+    office.controller.list_started(now);
+    office.controller.list_page(vec![failed(1, 137).sighting(), failed(2, 137).sighting()], now);
+    office.controller.list_finished(now);
+    office.controller.bookmark("10", now);
+    office.controller.leadership_acquired(FoundMark::default(), now.at);
     assert!(office.after(3).exits.is_empty(), "a first installation");
-    assert_eq!(office.desk.exits().history().len(), 2);
+    assert_eq!(office.controller.exits().history().len(), 2);
 }
 
 #[test]
 fn nothing_is_said_of_ends_before_the_first_list_is_complete() {
     let mut office = unlisted();
     let now = office.now();
-    office.desk.list_begins(now);
-    office.desk.listed(vec![failed(1, 1).sighting()], now);
+    office.controller.list_started(now);
+    office.controller.list_page(vec![failed(1, 1).sighting()], now);
     office.after(3);
     settle(&mut office); // And nobody is woken again and again for them.
-    assert!(office.desk.exits().history().is_empty(), "its driver may come with the rest");
+    assert!(office.controller.exits().history().is_empty(), "its driver may come with the rest");
     let now = office.now();
-    office.desk.listed(vec![driver().phase("Failed").sighting()], now);
-    office.desk.list_ends(now);
-    office.desk.passed("10", now);
+    office.controller.list_page(vec![driver().phase("Failed").sighting()], now);
+    office.controller.list_finished(now);
+    office.controller.bookmark("10", now);
     office.after(3);
-    assert_eq!(office.desk.exits().history().len(), 1);
+    assert_eq!(office.controller.exits().history().len(), 1);
 }
 
 #[test]
@@ -206,19 +209,19 @@ fn what_waits_to_be_taken_in_does_not_end_an_outage() {
     pods.extend([driver().sighting(), failed(1, 137).sighting()]);
     listed(&mut office, pods, "10");
     let now = office.now();
-    office.desk.interrupted(now.at);
+    office.controller.watch_interrupted(now.at);
     settle(&mut office);
     assert_eq!(there(&office), MANY as usize + 1);
     assert!(office.within(300).is_empty(), "the driver sees as little as we do");
     let now = office.now();
-    office.desk.passed("11", now);
+    office.controller.bookmark("11", now);
     assert!(!office.within(300).is_empty());
 }
 
 /// A replica that has not listed pods yet.
 fn unlisted() -> Office {
     let mut office = Office::open(Finished::Report);
-    office.desk = Desk::new(office.at, Settings::default());
+    office.controller = Controller::new(office.at, Settings::default());
     office.apply(Change::Apis(ServedApis::default()));
     office.apply(Change::Replaced(Replaced::Namespaces(Vec::new())));
     office
@@ -230,18 +233,18 @@ fn an_executor_that_comes_back_before_its_turn_is_not_gone() {
     listed(&mut office, all(|id| version(running(id), 7)), "10");
     settle(&mut office);
     let now = office.now();
-    office.desk.apply(Change::Replaced(Replaced::Pods(Vec::new())), now);
+    office.controller.watch_event(Change::Replaced(Replaced::Pods(Vec::new())), now);
     while there(&office) > 0 {
         office.after(0);
     }
     // The list proves that all are gone, which is concluded a part at a time, and meanwhile one has its labels again.
     let now = office.now();
-    office.desk.passed("20", now);
+    office.controller.bookmark("20", now);
     let mut gone = (0..5).map(|_| office.after(0).exits.len()).sum::<usize>();
     office.see(&version(running(999), 30));
     for _ in 0..60 {
         office.since += Duration::from_secs(1);
-        gone += settle(&mut office).into_iter().flat_map(|turn| turn.exits).count();
+        gone += settle(&mut office).into_iter().flat_map(|effects| effects.exits).count();
     }
     assert_eq!((gone, there(&office)), (MANY as usize - 1, 1));
 }
@@ -252,7 +255,7 @@ fn a_container_that_ends_again_while_its_batch_is_noted_has_two_ends() {
     office.see(&driver());
     office.see(&crashed(1, 5));
     office.since += Duration::from_secs(2);
-    assert_eq!(settle(&mut office).into_iter().flat_map(|turn| turn.exits).count(), 1);
+    assert_eq!(settle(&mut office).into_iter().flat_map(|effects| effects.exits).count(), 1);
     // It runs again, and many others end with it: their batch takes several turns.
     office.see(&version(running(1), 6).spec("restartPolicy", "Always"));
     for id in 2..=MANY / 5 {
@@ -263,14 +266,14 @@ fn a_container_that_ends_again_while_its_batch_is_noted_has_two_ends() {
     office.see(&crashed(1, 8));
     for _ in 0..5 {
         office.since += Duration::from_secs(2);
-        count += settle(&mut office).into_iter().flat_map(|turn| turn.exits).count();
+        count += settle(&mut office).into_iter().flat_map(|effects| effects.exits).count();
     }
     assert_eq!(count, MANY as usize / 5, "the others, and its second end");
 }
 
 #[test]
 fn a_leader_reports_more_ends_than_a_follower_keeps() {
-    let Sighting::Executor(app, one) = failed(1, 137).sighting() else { unreachable!() };
+    let ObservedPod::Executor(app, one) = failed(1, 137).sighting() else { unreachable!() };
     let batch = || {
         let mut batch = Batch::default();
         for id in 0..20_100u64 {
@@ -284,13 +287,13 @@ fn a_leader_reports_more_ends_than_a_follower_keeps() {
         batch
     };
     let now = Office::open(Finished::Report).now();
-    let reported = |standing: Standing| {
+    let reported = |leader_state: LeaderState| {
         let mut exits = Exits::default();
-        exits.to_tell(standing, Duration::ZERO, now.at, 0);
+        exits.due_reports(leader_state, Duration::ZERO, now.at, 0);
         exits.note(batch(), now);
-        exits.to_tell(Standing::Leading, Duration::ZERO, now.at, usize::MAX).len()
+        exits.due_reports(LeaderState::Leader, Duration::ZERO, now.at, usize::MAX).len()
     };
-    assert_eq!((reported(Standing::Leading), reported(Standing::Led)), (20_100, 20_000));
+    assert_eq!((reported(LeaderState::Leader), reported(LeaderState::Follower)), (20_100, 20_000));
 }
 
 /// A tenant's executors may name any number of pods as their owners.
@@ -305,13 +308,13 @@ fn pods_that_executors_name_are_read_a_few_at_a_time_and_ever_more_rarely_where_
     for _ in 0..30 * 1200 {
         office.since += Duration::from_millis(50);
         let now = office.now();
-        let turn = office.desk.turn(now, &office.policies, office.standing);
-        for read in turn.reads {
+        let effects = office.controller.step(now, &office.policies, office.leader_state);
+        for read in effects.lookups {
             reads += 1;
-            office.desk.answered(&read, Answer::Absent, now);
+            office.controller.lookup_answered(&read, LookupResult::Absent, now);
         }
-        for (crew, _) in &turn.actions {
-            office.desk.done(crew, false, false, now.at);
+        for (set, _) in &effects.actions {
+            office.controller.actions_finished(set, false, false, now.at);
         }
     }
     assert!(reads <= 4 * 3000, "in half an hour: {reads}");

@@ -24,7 +24,7 @@ const NOW: Timestamp = Timestamp::constant(1_790_000_000, 0);
 
 fn shown(snapshot: &Snapshot, line: &str) -> String {
     let metrics = Metrics::new().unwrap();
-    metrics.picture(snapshot, NOW);
+    metrics.observe_snapshot(snapshot, NOW);
     let text = String::from_utf8(metrics.render().unwrap()).unwrap();
     let found = text.lines().find_map(|shown| shown.strip_prefix(line)?.strip_prefix(' '));
     found.unwrap_or_else(|| panic!("{line} is not in\n{text}")).to_owned()

@@ -15,8 +15,9 @@ mod office;
 mod support;
 
 use office::*;
+use spark_usher::controller::{Controller, Lookup, LookupResult, PollResult, Settings};
+use spark_usher::leader::LeaderState;
 use spark_usher::lifecycle::cause::Cause;
-use spark_usher::lifecycle::{Answer, Desk, Polled, Read, Settings, Standing};
 use spark_usher::policy::Finished;
 use spark_usher::reason::Reason;
 use spark_usher::snapshot::{Change, Replaced};
@@ -29,71 +30,75 @@ fn polled(office: &mut Office) {
     office.see(&running(1));
     office.see(&running(2));
     office.after(60);
-    let mut polled = Polled::default();
-    polled.see(office.desk.snapshot(), "default", "nb-driver", DRIVER_UID, "1");
-    polled.see(office.desk.snapshot(), "default", "nb-exec-2", "e2", "7");
+    let mut polled = PollResult::default();
+    polled.add(office.controller.snapshot(), "default", "nb-driver", DRIVER_UID, "1");
+    polled.add(office.controller.snapshot(), "default", "nb-exec-2", "e2", "7");
     let now = office.now();
-    office.desk.polled(Some(polled.complete("40")), now, &office.policies.clone());
+    office.controller.poll_finished(Some(polled.finish("40")), now, &office.policies.clone());
 }
 
-fn labelled(name: &str) -> Read {
-    Read::Labelled(PodKey::new("default", name))
+fn labelled(name: &str) -> Lookup {
+    Lookup::Labelled(PodKey::new("default", name))
 }
 
 /// The next GET of an executor.
-fn next_read(office: &mut Office) -> Read {
-    let read = (0..60).find_map(|_| office.after(1).reads.into_iter().next());
+fn next_read(office: &mut Office) -> Lookup {
+    let read = (0..60).find_map(|_| office.after(1).lookups.into_iter().next());
     read.expect("a GET within a minute")
 }
 
 /// It is answered with a 404.
-fn is_absent(office: &mut Office, read: &Read) {
+fn is_absent(office: &mut Office, read: &Lookup) {
     let now = office.now();
-    office.desk.answered(read, Answer::Absent, now);
+    office.controller.lookup_answered(read, LookupResult::Absent, now);
 }
 
 /// A poll as of version 40 that has the driver alone.
 fn polled_without_executors(office: &mut Office) {
-    let mut polled = Polled::default();
-    polled.see(office.desk.snapshot(), "default", "nb-driver", DRIVER_UID, "1");
+    let mut polled = PollResult::default();
+    polled.add(office.controller.snapshot(), "default", "nb-driver", DRIVER_UID, "1");
     let now = office.now();
-    office.desk.polled(Some(polled.complete("40")), now, &office.policies.clone());
+    office.controller.poll_finished(Some(polled.finish("40")), now, &office.policies.clone());
 }
 
 /// Time passes in which polls fail. Whether nothing is told.
 fn quietly(office: &mut Office, seconds: u64) -> bool {
-    let turn = office.after(seconds);
+    let effects = office.after(seconds);
     let now = office.now();
-    if turn.poll {
-        office.desk.polled(None, now, &office.policies.clone());
+    if effects.poll {
+        office.controller.poll_finished(None, now, &office.policies.clone());
     }
-    turn.exits.is_empty()
+    effects.exits.is_empty()
 }
 
 #[test]
 fn a_poll_finds_what_is_missing_and_what_the_watch_has_not_shown() {
     let mut office = Office::open(Finished::Report);
     polled(&mut office);
-    assert!(office.after(5).reads.is_empty(), "the watch may still show it");
-    assert_eq!(office.after(5).reads, [labelled("nb-exec-1"), labelled("nb-exec-2")]);
+    assert!(office.after(5).lookups.is_empty(), "the watch may still show it");
+    assert_eq!(office.after(5).lookups, [labelled("nb-exec-1"), labelled("nb-exec-2")]);
     let now = office.now();
-    office.desk.answered(&labelled("nb-exec-2"), Answer::Sighting(version(failed(2, 137), 7).sighting()), now);
-    office.desk.answered(&labelled("nb-exec-1"), Answer::Failed, now);
-    let turn = office.after(1);
-    assert!(!turn.rewatch, "a watch that is late has lost nothing");
-    assert_eq!(turn.exits.iter().map(|exit| exit.cause).collect::<Vec<_>>(), [Cause::Killed]);
-    assert_eq!(turn.reads, [labelled("nb-exec-1")], "tried again");
+    office.controller.lookup_answered(
+        &labelled("nb-exec-2"),
+        LookupResult::Labelled(version(failed(2, 137), 7).sighting()),
+        now,
+    );
+    office.controller.lookup_answered(&labelled("nb-exec-1"), LookupResult::Failed, now);
+    let effects = office.after(1);
+    assert!(!effects.restart_watch, "a watch that is late has lost nothing");
+    assert_eq!(effects.exits.iter().map(|exit| exit.cause).collect::<Vec<_>>(), [Cause::Killed]);
+    assert_eq!(effects.lookups, [labelled("nb-exec-1")], "tried again");
     let now = office.now();
-    office.desk.answered(&labelled("nb-exec-1"), Answer::Absent, now);
+    office.controller.lookup_answered(&labelled("nb-exec-1"), LookupResult::Absent, now);
     let exits = office.after(1).exits;
     assert_eq!(exits.iter().map(|exit| exit.cause).collect::<Vec<_>>(), [Cause::Vanished]);
-    assert!(office.desk.snapshot().executor("default", "nb-exec-1").is_none());
+    assert!(office.controller.snapshot().executor("default", "nb-exec-1").is_none());
     assert!(exits[0].spark().message.contains("(30000 ms)"), "{}", exits[0].spark().message);
     // The watch shows it at last: told already.
     let now = office.now();
-    office.desk.passed("41", now);
-    let turn = office.after(20);
-    assert!(!turn.rewatch && turn.exits.is_empty() && turn.reads.is_empty());
+    office.controller.bookmark("41", now);
+    let effects = office.after(20);
+    assert!(!effects.restart_watch && effects.exits.is_empty() && effects.lookups.is_empty());
 }
 
 /// The watch hangs for minutes, looks find out meanwhile what became of executors, and then the watch shows it all.
@@ -113,7 +118,7 @@ fn what_a_look_found_gone_comes_back_with_no_watch_however_late() {
     office.see(&crashed(1, 12));
     office.apply(Change::PodDeleted(crashed(1, 13).deleting().sighting()));
     assert_eq!(office.after(10).exits.len(), 0);
-    assert!(office.desk.snapshot().executor("default", "nb-exec-1").is_none());
+    assert!(office.controller.snapshot().executor("default", "nb-exec-1").is_none());
 }
 
 /// The first list of a poll had it as ended; then its container ran again, and it was deleted.
@@ -141,7 +146,7 @@ fn what_was_found_gone_and_is_there_comes_back_after_a_while() {
     office.after(1);
     (0..50).for_each(|_| _ = quietly(&mut office, 16));
     office.apply(Change::Replaced(Replaced::Pods(vec![driver().sighting(), running(1).sighting()])));
-    assert!(office.desk.snapshot().executor("default", "nb-exec-1").is_some());
+    assert!(office.controller.snapshot().executor("default", "nb-exec-1").is_some());
 }
 
 /// The same where the watch begins with a list anew, of which one cache is behind.
@@ -155,14 +160,14 @@ fn what_a_look_found_gone_comes_back_with_no_list_either() {
     for round in 0..3 {
         office.apply(Change::Replaced(Replaced::Pods(vec![driver().sighting(), running(1).sighting()])));
         let now = office.now();
-        office.desk.passed("39", now);
-        assert!(office.desk.snapshot().executor("default", "nb-exec-1").is_none(), "{round}");
+        office.controller.bookmark("39", now);
+        assert!(office.controller.snapshot().executor("default", "nb-exec-1").is_none(), "{round}");
         assert!((0..4).all(|_| quietly(&mut office, 40)));
     }
     // A list that does not have it ends that, and its name may be another's.
     office.apply(Change::Replaced(Replaced::Pods(vec![driver().sighting()])));
     office.see(&version(executor(1).stored("another"), 41));
-    assert!(office.desk.snapshot().executor("default", "nb-exec-1").is_some());
+    assert!(office.controller.snapshot().executor("default", "nb-exec-1").is_some());
 }
 
 /// What the picture has lost no poll finds again: the question stays until a look has answered it.
@@ -173,16 +178,16 @@ fn what_a_poll_has_missed_and_the_watch_shows_no_more_is_looked_at_until_that_is
     // It leaves the watch: its label may be gone, and a look is to tell.
     office.apply(Change::PodDeleted(version(running(1), 39).spec("nodeName", "n").sighting()));
     let now = office.now();
-    office.desk.passed("40", now); // As far as the poll, which has nothing more to ask.
-    let mut polled = Polled::default();
-    polled.see(office.desk.snapshot(), "default", "nb-driver", DRIVER_UID, "1");
-    polled.see(office.desk.snapshot(), "default", "nb-exec-2", "e2", "1");
+    office.controller.bookmark("40", now); // As far as the poll, which has nothing more to ask.
+    let mut polled = PollResult::default();
+    polled.add(office.controller.snapshot(), "default", "nb-driver", DRIVER_UID, "1");
+    polled.add(office.controller.snapshot(), "default", "nb-exec-2", "e2", "1");
     let now = office.now();
-    office.desk.polled(Some(polled.complete("41")), now, &office.policies.clone());
-    let turn = office.after(1);
-    assert_eq!(turn.reads, [labelled("nb-exec-1")]);
+    office.controller.poll_finished(Some(polled.finish("41")), now, &office.policies.clone());
+    let effects = office.after(1);
+    assert_eq!(effects.lookups, [labelled("nb-exec-1")]);
     let now = office.now();
-    office.desk.answered(&turn.reads[0], Answer::Absent, now);
+    office.controller.lookup_answered(&effects.lookups[0], LookupResult::Absent, now);
     office.after(1);
     let exits = office.after(5).exits; // Its driver's end might explain it.
     assert_eq!(exits.iter().map(|exit| exit.cause).collect::<Vec<_>>(), [Cause::Deleted]);
@@ -200,11 +205,11 @@ fn the_mark_does_not_cover_an_end_between_its_confirmation_and_its_note() {
     }
     office.after(10);
     office.apply(Change::PodDeleted(version(running(1).spec("nodeName", "n"), 8).sighting()));
-    assert_eq!(office.after(1).reads, [labelled("nb-exec-1")]);
-    let covers = |office: &Office| office.desk.mark(office.now()).unwrap().covers(8);
+    assert_eq!(office.after(1).lookups, [labelled("nb-exec-1")]);
+    let covers = |office: &Office| office.controller.mark(office.now()).unwrap().covers(8);
     assert_ne!(covers(&office), Some(true), "the check is open");
     let now = office.now();
-    office.desk.answered(&labelled("nb-exec-1"), Answer::Absent, now);
+    office.controller.lookup_answered(&labelled("nb-exec-1"), LookupResult::Absent, now);
     assert_ne!(covers(&office), Some(true), "the end is not noted yet");
     for id in 2..=400 {
         office.see(&version(failed(id, 137), 9 + id));
@@ -225,17 +230,17 @@ fn a_poll_that_is_older_than_the_last_list_is_not_compared() {
     office.see(&driver());
     office.apply(Change::Replaced(Replaced::Pods(vec![driver().sighting()])));
     let now = office.now();
-    office.desk.passed("50", now);
+    office.controller.bookmark("50", now);
     office.after(1);
     // It came after the watch broke off, and went before the new list.
-    let mut polled = Polled::default();
-    polled.see(office.desk.snapshot(), "default", "nb-driver", DRIVER_UID, "1");
-    polled.see(office.desk.snapshot(), "default", "nb-exec-1", "e1", "30");
+    let mut polled = PollResult::default();
+    polled.add(office.controller.snapshot(), "default", "nb-driver", DRIVER_UID, "1");
+    polled.add(office.controller.snapshot(), "default", "nb-exec-1", "e1", "30");
     let now = office.now();
-    office.desk.polled(Some(polled.complete("40")), now, &office.policies.clone());
+    office.controller.poll_finished(Some(polled.finish("40")), now, &office.policies.clone());
     for _ in 0..20 {
-        let turn = office.after(1);
-        assert!(!turn.rewatch && turn.reads.is_empty(), "{turn:?}");
+        let effects = office.after(1);
+        assert!(!effects.restart_watch && effects.lookups.is_empty(), "{effects:?}");
     }
 }
 
@@ -249,10 +254,10 @@ fn two_pods_of_one_name_that_leave_the_watch_are_two_ends() {
         office.see(&version(pod.clone(), at));
         office.apply(Change::PodDeleted(version(pod, at + 1).sighting()));
     }
-    let reads = office.after(1).reads;
+    let reads = office.after(1).lookups;
     assert_eq!(reads, [labelled("nb-exec-1")]);
     let now = office.now();
-    office.desk.answered(&reads[0], Answer::Absent, now);
+    office.controller.lookup_answered(&reads[0], LookupResult::Absent, now);
     let mut uids: Vec<String> = Vec::new();
     for _ in 0..8 {
         uids.extend(office.after(1).exits.iter().map(|exit| exit.executor.uid.to_string()));
@@ -276,20 +281,20 @@ fn a_list_from_the_past_ends_no_pod_that_has_the_name_since() {
         version(first.clone(), 3).sighting(),
     ])));
     let now = office.now();
-    office.desk.passed("5", now);
+    office.controller.bookmark("5", now);
     office.apply(Change::PodDeleted(version(first, 7).sighting()));
     office.see(&second);
     let mut told = Vec::new();
     for _ in 0..30 {
-        let turn = office.after(1);
-        told.extend(turn.exits.iter().map(|exit| exit.executor.uid.to_string()));
-        for read in turn.reads {
+        let effects = office.after(1);
+        told.extend(effects.exits.iter().map(|exit| exit.executor.uid.to_string()));
+        for read in effects.lookups {
             let now = office.now();
-            office.desk.answered(&read, Answer::Sighting(second.sighting()), now);
+            office.controller.lookup_answered(&read, LookupResult::Labelled(second.sighting()), now);
         }
     }
     assert_eq!(told, ["first"], "the second lives");
-    assert!(office.desk.snapshot().executor("default", "nb-exec-1").is_some());
+    assert!(office.controller.snapshot().executor("default", "nb-exec-1").is_some());
 }
 
 #[test]
@@ -300,12 +305,12 @@ fn a_watch_that_is_late_shows_what_a_poll_had_and_nobody_looks() {
     office.see(&version(failed(2, 137), 7));
     office.apply(Change::PodDeleted(version(failed(1, 143), 39).sighting()));
     let now = office.now();
-    office.desk.passed("40", now);
-    let turn = office.after(1);
-    assert!(!turn.rewatch && turn.reads.is_empty());
-    let causes: Vec<_> = turn.exits.iter().map(|exit| (exit.executor.exec_id.unwrap(), exit.cause)).collect();
+    office.controller.bookmark("40", now);
+    let effects = office.after(1);
+    assert!(!effects.restart_watch && effects.lookups.is_empty());
+    let causes: Vec<_> = effects.exits.iter().map(|exit| (exit.executor.exec_id.unwrap(), exit.cause)).collect();
     assert_eq!(causes, [(2, Cause::Killed), (1, Cause::Killed)], "and it says why");
-    assert!(office.after(300).reads.iter().all(|read| !matches!(read, Read::Labelled(_))));
+    assert!(office.after(300).lookups.iter().all(|read| !matches!(read, Lookup::Labelled(_))));
 }
 
 #[test]
@@ -313,28 +318,28 @@ fn a_watch_that_has_passed_the_poll_without_showing_it_has_lost_it_and_is_starte
     let mut office = Office::open(Finished::Report);
     polled(&mut office);
     let now = office.now();
-    office.desk.passed("39", now);
-    assert!(!office.after(1).rewatch, "not yet");
+    office.controller.bookmark("39", now);
+    assert!(!office.after(1).restart_watch, "not yet");
     // An event of another pod is as good as a bookmark.
     office.see(&version(running(9), 41));
-    assert!(office.after(1).rewatch);
+    assert!(office.after(1).restart_watch);
     office.see(&version(running(9), 42));
-    assert!(!office.after(1).rewatch, "once a poll");
+    assert!(!office.after(1).restart_watch, "once a poll");
     // The new list answers every question. Whether the one that it lacks is gone, or only its label, one look tells.
     let pods = [driver(), version(failed(2, 137), 7), version(running(9), 42)];
     office.apply(Change::Replaced(Replaced::Pods(pods.iter().map(PodBuilder::sighting).collect())));
     let now = office.now();
-    office.desk.passed("50", now);
-    let turn = office.after(1);
-    let causes: Vec<_> = turn.exits.iter().map(|exit| (exit.executor.exec_id.unwrap(), exit.cause)).collect();
+    office.controller.bookmark("50", now);
+    let effects = office.after(1);
+    let causes: Vec<_> = effects.exits.iter().map(|exit| (exit.executor.exec_id.unwrap(), exit.cause)).collect();
     assert_eq!(causes, [(2, Cause::Killed)]);
-    assert_eq!(turn.reads, [labelled("nb-exec-1")]);
+    assert_eq!(effects.lookups, [labelled("nb-exec-1")]);
     let now = office.now();
-    office.desk.answered(&turn.reads[0], Answer::Absent, now);
-    let turn = office.after(1);
-    assert_eq!(turn.exits[0].cause, Cause::Vanished);
-    assert!(turn.exits[0].spark().message.contains("(30000 ms)"), "a poll had missed it");
-    assert!(office.after(15).reads.is_empty());
+    office.controller.lookup_answered(&effects.lookups[0], LookupResult::Absent, now);
+    let effects = office.after(1);
+    assert_eq!(effects.exits[0].cause, Cause::Vanished);
+    assert!(effects.exits[0].spark().message.contains("(30000 ms)"), "a poll had missed it");
+    assert!(office.after(15).lookups.is_empty());
 }
 
 #[test]
@@ -342,8 +347,8 @@ fn a_watch_that_is_silent_for_two_bookmarks_is_started_again() {
     let mut office = Office::open(Finished::Report);
     polled(&mut office);
     let now = office.now();
-    office.desk.passed("8", now);
-    let rewatched: Vec<u64> = (1..=140).filter(|_| office.after(1).rewatch).collect();
+    office.controller.bookmark("8", now);
+    let rewatched: Vec<u64> = (1..=140).filter(|_| office.after(1).restart_watch).collect();
     assert_eq!(rewatched, [130]);
 }
 
@@ -359,12 +364,12 @@ fn a_list_that_lacks_many_is_compared_with_all_pods_of_their_namespace() {
     office.unlabelled = (1..=3).map(|id| (format!("nb-exec-{id}"), format!("e{id}"))).collect();
     office.apply(Change::Replaced(Replaced::Pods(vec![driver().sighting()])));
     let now = office.now();
-    office.desk.passed("50", now);
+    office.controller.bookmark("50", now);
     let (mut reads, mut exits) = (Vec::new(), Vec::new());
     for _ in 0..30 {
-        let turn = office.after(1);
-        reads.extend(turn.reads);
-        exits.extend(turn.exits.iter().map(|exit| (exit.executor.exec_id, exit.cause)));
+        let effects = office.after(1);
+        reads.extend(effects.lookups);
+        exits.extend(effects.exits.iter().map(|exit| (exit.executor.exec_id, exit.cause)));
     }
     assert_eq!((office.lists, reads), (1, Vec::new()), "one list instead of a hundred reads");
     let gone: Vec<_> = (4..=100).map(|id| (Some(id), Cause::Vanished)).collect();
@@ -375,9 +380,9 @@ fn a_list_that_lacks_many_is_compared_with_all_pods_of_their_namespace() {
     office.after(60);
     office.apply(Change::Replaced(Replaced::Pods(vec![driver().sighting()])));
     let now = office.now();
-    office.desk.passed("60", now);
+    office.controller.bookmark("60", now);
     assert!(office.after(1).exits.is_empty());
-    assert_eq!(office.after(10).reads, [labelled("nb-exec-200")]);
+    assert_eq!(office.after(10).lookups, [labelled("nb-exec-200")]);
 }
 
 #[test]
@@ -388,14 +393,14 @@ fn restarts_that_do_not_help_become_rare() {
     office.see(&running(1));
     office.after(60);
     for poll in 0..100u32 {
-        let mut polled = Polled::default();
+        let mut polled = PollResult::default();
         // This server's lists and watches never agree.
-        polled.see(office.desk.snapshot(), "default", "nb-driver", DRIVER_UID, "1");
-        polled.see(office.desk.snapshot(), "default", "nb-exec-1", "e1", "7");
+        polled.add(office.controller.snapshot(), "default", "nb-driver", DRIVER_UID, "1");
+        polled.add(office.controller.snapshot(), "default", "nb-exec-1", "e1", "7");
         let now = office.now();
-        office.desk.polled(Some(polled.complete("40")), now, &office.policies.clone());
-        office.desk.passed(&(41 + poll).to_string(), now);
-        if office.after(1).rewatch {
+        office.controller.poll_finished(Some(polled.finish("40")), now, &office.policies.clone());
+        office.controller.bookmark(&(41 + poll).to_string(), now);
+        if office.after(1).restart_watch {
             restarts.push(poll);
         }
     }
@@ -410,21 +415,21 @@ fn four_thousand_pods_behind_are_no_four_thousand_requests() {
         office.see(&running(id));
     }
     office.after(60);
-    let mut polled = Polled::default();
-    polled.see(office.desk.snapshot(), "default", "nb-driver", DRIVER_UID, "1");
+    let mut polled = PollResult::default();
+    polled.add(office.controller.snapshot(), "default", "nb-driver", DRIVER_UID, "1");
     for id in 1..=4000 {
-        polled.see(office.desk.snapshot(), "default", &format!("nb-exec-{id}"), &format!("e{id}"), "7");
+        polled.add(office.controller.snapshot(), "default", &format!("nb-exec-{id}"), &format!("e{id}"), "7");
     }
     let now = office.now();
-    office.desk.polled(Some(polled.complete("40")), now, &office.policies.clone());
+    office.controller.poll_finished(Some(polled.finish("40")), now, &office.policies.clone());
     let (mut reads, mut restarts) = (0, 0);
     for _ in 0..200 {
-        let turn = office.after(1);
-        restarts += u32::from(turn.rewatch);
-        for read in turn.reads {
+        let effects = office.after(1);
+        restarts += u32::from(effects.restart_watch);
+        for read in effects.lookups {
             reads += 1;
             let now = office.now();
-            office.desk.answered(&read, Answer::Failed, now);
+            office.controller.lookup_answered(&read, LookupResult::Failed, now);
         }
     }
     // Sixty-four pods, tried again with growing pauses, and a watch that is silent for two bookmarks.
@@ -441,14 +446,14 @@ fn polls_are_the_leaders_and_follow_the_policy() {
             if office.after(1).poll {
                 at.push(office.since.as_secs());
                 let now = office.now();
-                office.desk.polled(Some(Polled::default()), now, &office.policies.clone());
+                office.controller.poll_finished(Some(PollResult::default()), now, &office.policies.clone());
             }
         }
         at
     };
     let at = polls(&mut office, 1000);
     assert!(at[0] <= 34 && (at[1] - at[0]).abs_diff(300) <= 31 && (at[2] - at[1]).abs_diff(300) <= 31, "{at:?}");
-    office.standing = Standing::Led;
+    office.leader_state = LeaderState::Follower;
     assert!(polls(&mut office, 1000).is_empty());
 }
 
@@ -458,15 +463,17 @@ fn a_driver_whose_deletion_nobody_told_is_missed_by_the_poll_and_waited_for_no_l
     office.see(&driver());
     office.see(&failed(1, 137));
     office.after(1);
-    let mut polled = Polled::default();
-    polled.see(office.desk.snapshot(), "default", "nb-exec-1", "e1", "5");
+    let mut polled = PollResult::default();
+    polled.add(office.controller.snapshot(), "default", "nb-exec-1", "e1", "5");
     let now = office.now();
-    office.desk.polled(Some(polled.complete("40")), now, &office.policies.clone());
-    let look = Read::Labelled(PodKey::new("default", "nb-driver"));
-    assert_eq!(office.after(10).reads, std::slice::from_ref(&look));
+    office.controller.poll_finished(Some(polled.finish("40")), now, &office.policies.clone());
+    let look = Lookup::Labelled(PodKey::new("default", "nb-driver"));
+    assert_eq!(office.after(10).lookups, std::slice::from_ref(&look));
     let now = office.now();
-    office.desk.answered(&look, Answer::Absent, now);
-    assert!(office.desk.snapshot().driver_pod("default", "nb-driver").is_none_or(|pod| pod.uid != DRIVER_UID.into()));
+    office.controller.lookup_answered(&look, LookupResult::Absent, now);
+    assert!(
+        office.controller.snapshot().driver_pod("default", "nb-driver").is_none_or(|pod| pod.uid != DRIVER_UID.into())
+    );
     // The executor names it as its owner, and it is gone: nobody needs to be waited for.
     assert!(first_of(&office.within(5), Reason::ExecutorDeleted).is_some());
 }
@@ -482,24 +489,24 @@ fn an_executor_whose_label_is_taken_off_has_not_ended() {
     for id in [1, 2] {
         office.apply(Change::PodDeleted(version(running(id), 8).spec("nodeName", "n").sighting()));
     }
-    let turn = office.after(0);
-    assert_eq!(turn.reads, [labelled("nb-exec-1"), labelled("nb-exec-2")], "which of the two is it?");
+    let effects = office.after(0);
+    assert_eq!(effects.lookups, [labelled("nb-exec-1"), labelled("nb-exec-2")], "which of the two is it?");
     let unlabelled = version(pod("nb-exec-1").stored("e1").phase("Running"), 8);
     let now = office.now();
-    office.desk.answered(&turn.reads[0], Answer::Sighting(unlabelled.sighting()), now);
-    office.desk.answered(&turn.reads[1], Answer::Absent, now);
+    office.controller.lookup_answered(&effects.lookups[0], LookupResult::Labelled(unlabelled.sighting()), now);
+    office.controller.lookup_answered(&effects.lookups[1], LookupResult::Absent, now);
     office.after(1);
     let exits = office.after(5).exits;
     let causes: Vec<_> = exits.iter().map(|exit| (exit.executor.exec_id.unwrap(), exit.cause)).collect();
     assert_eq!(causes, [(2, Cause::Deleted)]);
-    assert!(office.desk.snapshot().app("default", APP).unwrap().executors().is_empty());
+    assert!(office.controller.snapshot().app("default", APP).unwrap().executors().is_empty());
     // Its label comes back.
     office.see(&version(running(1), 9).spec("nodeName", "n"));
-    assert_eq!(office.desk.snapshot().app("default", APP).unwrap().executors().len(), 1);
+    assert_eq!(office.controller.snapshot().app("default", APP).unwrap().executors().len(), 1);
 }
 
 /// A thousand executors leave the watch at once. How many are read by name, and how many are told.
-fn leave(change: impl Fn(PodBuilder) -> PodBuilder, answer: impl Fn(&PodKey) -> Answer) -> (usize, usize) {
+fn leave(change: impl Fn(PodBuilder) -> PodBuilder, answer: impl Fn(&PodKey) -> LookupResult) -> (usize, usize) {
     let mut office = Office::open(Finished::Report);
     office.see(&driver());
     for id in 1..=1000 {
@@ -511,13 +518,13 @@ fn leave(change: impl Fn(PodBuilder) -> PodBuilder, answer: impl Fn(&PodKey) -> 
     }
     let (mut looks, mut ends) = (0, 0);
     for _ in 0..60 {
-        let turn = office.after(1);
-        ends += turn.exits.len();
+        let effects = office.after(1);
+        ends += effects.exits.len();
         let now = office.now();
-        for read in &turn.reads {
-            let Read::Labelled(pod) = read else { continue };
+        for read in &effects.lookups {
+            let Lookup::Labelled(pod) = read else { continue };
             looks += 1;
-            office.desk.answered(read, answer(pod), now);
+            office.controller.lookup_answered(read, answer(pod), now);
         }
     }
     (looks, ends)
@@ -526,7 +533,7 @@ fn leave(change: impl Fn(PodBuilder) -> PodBuilder, answer: impl Fn(&PodKey) -> 
 /// A pod that is deleted has a deletionTimestamp, also one without a node, which goes at once.
 #[test]
 fn executors_that_wait_for_a_node_and_are_deleted_are_told_without_a_look() {
-    assert_eq!(leave(PodBuilder::deleting, |_| Answer::Absent), (0, 1000));
+    assert_eq!(leave(PodBuilder::deleting, |_| LookupResult::Absent), (0, 1000));
 }
 
 /// One whose label is taken off has none. A few are read by name; of very many not each is worth a request, and all live.
@@ -534,10 +541,10 @@ fn executors_that_wait_for_a_node_and_are_deleted_are_told_without_a_look() {
 fn executors_whose_labels_are_taken_off_are_not_told_however_many_they_are() {
     let unlabelled = |name: &PodKey| {
         let uid = name.name().replace("nb-exec-", "e");
-        Answer::Sighting(version(pod(name.name()).stored(&uid).phase("Pending"), 101).sighting())
+        LookupResult::Labelled(version(pod(name.name()).stored(&uid).phase("Pending"), 101).sighting())
     };
     assert_eq!(leave(|pod| pod, unlabelled), (64, 0));
-    assert_eq!(leave(|pod| pod, |_| Answer::Absent), (64, 64), "the look decides");
+    assert_eq!(leave(|pod| pod, |_| LookupResult::Absent), (64, 64), "the look decides");
 }
 
 /// A pod that matches the watch's selector and is no executor: its `spark-app-selector` is empty, or it cannot be read.
@@ -552,7 +559,7 @@ fn pods_that_are_nothing_for_the_picture_do_not_make_the_watch_start_again() {
         let show = |office: &mut Office, n: u32| {
             let now = office.now();
             if unreadable {
-                office.desk.unreadable(&format!("x{n}"), now);
+                office.controller.unreadable_pod(&format!("x{n}"), now);
             } else {
                 office.see(&strange(n));
             }
@@ -560,35 +567,35 @@ fn pods_that_are_nothing_for_the_picture_do_not_make_the_watch_start_again() {
         (0..200).for_each(|n| show(&mut office, n));
         let mut position = 40;
         for poll in 0..50 {
-            let mut polled = Polled::default();
-            polled.see(office.desk.snapshot(), "default", "nb-driver", DRIVER_UID, "1");
+            let mut polled = PollResult::default();
+            polled.add(office.controller.snapshot(), "default", "nb-driver", DRIVER_UID, "1");
             (0..200).for_each(|n| {
-                polled.see(office.desk.snapshot(), "default", &format!("aa-{n:03}"), &format!("x{n}"), "3");
+                polled.add(office.controller.snapshot(), "default", &format!("aa-{n:03}"), &format!("x{n}"), "3");
             });
             let now = office.now();
-            office.desk.polled(Some(polled.complete(&position.to_string())), now, &office.policies.clone());
+            office.controller.poll_finished(Some(polled.finish(&position.to_string())), now, &office.policies.clone());
             position += 10;
-            office.desk.passed(&position.to_string(), now);
+            office.controller.bookmark(&position.to_string(), now);
             for _ in 0..300 {
-                let turn = office.after(1);
-                assert!(!turn.rewatch && turn.reads.is_empty(), "poll {poll}: {turn:?}");
+                let effects = office.after(1);
+                assert!(!effects.restart_watch && effects.lookups.is_empty(), "poll {poll}: {effects:?}");
             }
             let now = office.now();
-            assert!(office.desk.mark(now).unwrap().gap.is_none() || poll > 25, "a new list is a gap");
+            assert!(office.controller.mark(now).unwrap().gap.is_none() || poll > 25, "a new list is a gap");
             if poll == 25 {
                 // A new list shows them again.
-                office.desk.list_begins(now);
-                office.desk.listed(vec![driver().sighting()], now);
+                office.controller.list_started(now);
+                office.controller.list_page(vec![driver().sighting()], now);
                 (0..200).for_each(|n| {
                     if unreadable {
-                        office.desk.unreadable(&format!("x{n}"), now);
+                        office.controller.unreadable_pod(&format!("x{n}"), now);
                     } else {
-                        office.desk.listed(vec![strange(n).sighting()], now);
+                        office.controller.list_page(vec![strange(n).sighting()], now);
                     }
                 });
-                office.desk.list_ends(now);
+                office.controller.list_finished(now);
                 position += 10;
-                office.desk.passed(&position.to_string(), now);
+                office.controller.bookmark(&position.to_string(), now);
             }
         }
     }
@@ -605,17 +612,17 @@ fn of_many_that_differ_all_are_looked_at_in_turn() {
     office.after(60);
     let mut looked = std::collections::HashSet::new();
     for poll in 0..6 {
-        let mut polled = Polled::default();
-        polled.see(office.desk.snapshot(), "default", "nb-driver", DRIVER_UID, "1");
+        let mut polled = PollResult::default();
+        polled.add(office.controller.snapshot(), "default", "nb-driver", DRIVER_UID, "1");
         for id in 1..=300 {
-            polled.see(office.desk.snapshot(), "default", &format!("nb-exec-{id}"), &format!("e{id}"), "39");
+            polled.add(office.controller.snapshot(), "default", &format!("nb-exec-{id}"), &format!("e{id}"), "39");
         }
         let now = office.now();
-        office.desk.polled(Some(polled.complete(&(40 + poll).to_string())), now, &office.policies.clone());
+        office.controller.poll_finished(Some(polled.finish(&(40 + poll).to_string())), now, &office.policies.clone());
         for _ in 0..60 {
-            for read in office.after(1).reads {
+            for read in office.after(1).lookups {
                 let now = office.now();
-                office.desk.answered(&read, Answer::Failed, now);
+                office.controller.lookup_answered(&read, LookupResult::Failed, now);
                 looked.insert(read);
             }
         }
@@ -630,13 +637,17 @@ fn an_answer_that_is_older_than_the_watch_takes_no_executor_away() {
     office.see(&running(1).spec("nodeName", "n"));
     office.after(1);
     office.apply(Change::PodDeleted(version(running(1), 8).spec("nodeName", "n").sighting()));
-    let reads = office.after(0).reads;
+    let reads = office.after(0).lookups;
     // The label is back while the answer is on its way.
     office.see(&version(running(1), 9).spec("nodeName", "n"));
     let now = office.now();
-    office.desk.answered(&reads[0], Answer::Sighting(version(pod("nb-exec-1").stored("e1"), 8).sighting()), now);
+    office.controller.lookup_answered(
+        &reads[0],
+        LookupResult::Labelled(version(pod("nb-exec-1").stored("e1"), 8).sighting()),
+        now,
+    );
     office.after(1);
-    assert!(office.desk.snapshot().executor("default", "nb-exec-1").is_some());
+    assert!(office.controller.snapshot().executor("default", "nb-exec-1").is_some());
 }
 
 #[test]
@@ -644,15 +655,19 @@ fn an_answer_that_knows_nothing_of_what_happened_since_decides_nothing() {
     let mut office = Office::open(Finished::Report);
     polled(&mut office);
     office.after(5);
-    let reads = office.after(5).reads;
+    let reads = office.after(5).lookups;
     assert!(reads.contains(&labelled("nb-exec-2")));
     // It is deleted by force while the answer is on the way, which still has it.
     office.apply(Change::PodDeleted(version(running(2), 11).spec("nodeName", "n").sighting()));
     let now = office.now();
-    office.desk.answered(&labelled("nb-exec-2"), Answer::Sighting(version(running(2), 7).sighting()), now);
-    assert!(office.after(1).reads.contains(&labelled("nb-exec-2")), "it is looked at again");
+    office.controller.lookup_answered(
+        &labelled("nb-exec-2"),
+        LookupResult::Labelled(version(running(2), 7).sighting()),
+        now,
+    );
+    assert!(office.after(1).lookups.contains(&labelled("nb-exec-2")), "it is looked at again");
     let now = office.now();
-    office.desk.answered(&labelled("nb-exec-2"), Answer::Absent, now);
+    office.controller.lookup_answered(&labelled("nb-exec-2"), LookupResult::Absent, now);
     office.after(1);
     let ended: Vec<_> = office.after(6).exits.iter().map(|exit| exit.executor.exec_id.unwrap()).collect();
     assert_eq!(ended, [2]);
@@ -662,7 +677,7 @@ fn an_answer_that_knows_nothing_of_what_happened_since_decides_nothing() {
 fn whatever_is_listed_last_everything_is_planned_then() {
     for namespaces_last in [true, false] {
         let mut office = Office::open(Finished::Label);
-        office.desk = Desk::new(office.at, Settings::default());
+        office.controller = Controller::new(office.at, Settings::default());
         let pods = Replaced::Pods(vec![driver().phase("Failed").sighting(), failed(1, 137).sighting()]);
         let mut lists = vec![pods, Replaced::Namespaces(Vec::new())];
         if !namespaces_last {

@@ -83,7 +83,7 @@ def live(prometheus, usher, folder):
         listen = ["--webhook-listen", f"127.0.0.1:{free_port()}", "--metrics-listen", f"127.0.0.1:{metrics}", "--debug-listen", "127.0.0.1:0"]
         certificate = ["--tls-secret", "tls", "--tls-names", "localhost", "--namespace", "default"]
         running.append(subprocess.Popen(
-            [usher, "serve", "--kubeconfig", kubeconfig, "--config", folder / "policy.yaml", "--leave-seconds", "0", *listen, *certificate],
+            [usher, "serve", "--kubeconfig", kubeconfig, "--config", folder / "policy.yaml", "--shutdown-delay-seconds", "0", *listen, *certificate],
             stderr=open(folder / "serve.log", "w")))
         config = {
             "global": {"scrape_interval": "1s", "evaluation_interval": "1s"}, "rule_files": [str(folder / "alerts.yaml")],

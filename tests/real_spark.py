@@ -124,7 +124,7 @@ class Run:
         (self.folder / "policy.yaml").write_text(POLICY)
         webhook, metrics, ca = free_port(), free_port(), self.folder / "ca.pem"
         self.start("serve", [usher, "serve", "--kubeconfig", kubeconfig, "--config", self.folder / "policy.yaml",
-                             "--self-made-for", "127.0.0.1", "--ca-out", ca, "--leave-seconds", "0",
+                             "--self-signed-for", "127.0.0.1", "--ca-out", ca, "--shutdown-delay-seconds", "0",
                              "--webhook-listen", f"127.0.0.1:{webhook}", "--metrics-listen", f"127.0.0.1:{metrics}"])
         ready = lambda: urllib.request.urlopen(f"http://127.0.0.1:{metrics}/readyz", timeout=2).status == 200
         until("spark-usher is ready", ready)

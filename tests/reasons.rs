@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use spark_usher::lifecycle::cause::Cause;
-use spark_usher::reason::{Place, Reason};
+use spark_usher::reason::{Origin, Reason};
 use spark_usher::telemetry::metrics::{LABELS, TABLE};
 
 fn root() -> PathBuf {
@@ -80,10 +80,10 @@ fn check(name: &str, wanted: &str) {
 fn the_readmes_table_of_reasons_is_the_codes() {
     let mut table = String::from("| reason | where | what it says |\n|---|---|---|\n");
     for reason in Reason::ALL {
-        let place = match reason.place() {
-            Place::Admission => "admission",
-            Place::Http => "endpoint",
-            Place::Loop => "loop",
+        let place = match reason.origin() {
+            Origin::Admission => "admission",
+            Origin::Http => "endpoint",
+            Origin::Controller => "loop",
         };
         table += &format!("| `{}` | {place} | {} |\n", reason.as_str(), reason.text());
     }

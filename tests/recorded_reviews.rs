@@ -53,7 +53,7 @@ fn client_mode_executors_are_owned_by_their_creator_and_seated() {
                     "uid": "97f9289d-6793-4b51-9af9-6ecaba99803d"}])
         );
         assert_eq!(group(&outcome), "notebook-driver-f33e32ff");
-        assert_eq!((outcome.decision.reason, outcome.decision.how), (Reason::Seated, Some("creator")));
+        assert_eq!((outcome.decision.reason, outcome.decision.how), (Reason::SchedulingSet, Some("creator")));
     }
 }
 
@@ -68,7 +68,7 @@ fn executors_of_a_named_driver_pod_keep_their_owner_and_are_seated() {
             recorded(&name)["request"]["object"]["metadata"]["ownerReferences"]
         );
         assert!(group(&outcome).as_str().unwrap().starts_with("notebook-driver-"));
-        assert_eq!(outcome.decision.reason, Reason::Seated);
+        assert_eq!(outcome.decision.reason, Reason::SchedulingSet);
     }
 }
 
@@ -89,7 +89,7 @@ fn the_cluster_mode_driver_is_placed_and_in_no_gang() {
     assert!(outcome.object["spec"].get("priority").is_none());
     assert!(group(&outcome).is_null());
     assert_eq!(outcome.object["metadata"]["annotations"]["scheduling.volcano.sh/queue-name"], "analytics");
-    assert_eq!(outcome.decision.reason, Reason::DriverPlaced);
+    assert_eq!(outcome.decision.reason, Reason::DriverSchedulingSet);
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn statefulset_executors_keep_their_owner_and_are_seated() {
         let owners = &outcome.object["metadata"]["ownerReferences"];
         assert_eq!(owners, &recorded(name)["request"]["object"]["metadata"]["ownerReferences"]);
         assert_eq!(owners[0]["kind"], "StatefulSet");
-        assert_eq!(outcome.decision.reason, Reason::Seated);
+        assert_eq!(outcome.decision.reason, Reason::SchedulingSet);
     }
 }
 
@@ -130,8 +130,8 @@ fn updates_and_deletions_are_allowed_without_a_patch() {
         seen += 1;
         let body = serde_json::to_vec(&review).unwrap();
         let (snapshot, policies) = (Snapshot::default(), volcano());
-        let lean = spark_usher::admission::lean(&body);
-        let (decision, bytes) = spark_usher::admission::answer(&lean, &snapshot, &policies).unwrap();
+        let pruned = spark_usher::admission::prune(&body);
+        let (decision, bytes) = spark_usher::admission::answer(&pruned, &snapshot, &policies).unwrap();
         assert_eq!(decision.reason, Reason::NotCreate, "{name}");
         let answer: Value = serde_json::from_slice(&bytes).unwrap();
         assert_eq!(answer["response"], json!({"uid": review["request"]["uid"], "allowed": true}), "{name}");

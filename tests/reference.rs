@@ -24,16 +24,19 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use proptest::prelude::*;
-use spark_usher::lifecycle::{Action, Answer, Desk, Finish, Now, Polled, Read, Settings, Standing};
+use spark_usher::controller::{Controller, Lookup, LookupResult, PollResult, Settings};
+use spark_usher::leader::LeaderState;
 use spark_usher::policy::{Finished, Lifecycle, Policies};
+use spark_usher::reconcile::{Action, Cleanup};
 use spark_usher::signature::Creator;
-use spark_usher::snapshot::{Change, Conf, Replaced, ServedApis, Sighting};
+use spark_usher::snapshot::{Change, Conf, ObservedPod, Replaced, ServedApis};
 use spark_usher::spark::conf::AppConf;
-use spark_usher::spark::evidence::Evidence;
-use spark_usher::spark::exit::{self, SparkView};
+use spark_usher::spark::diagnostics::PodDiagnostics;
+use spark_usher::spark::exit::{self, SparkExit};
 use spark_usher::spark::ids::PodKey;
 use spark_usher::spark::pod::Pod;
 use spark_usher::spark::state::ExecutorPodState as State;
+use spark_usher::time::Now;
 use support::*;
 
 const BEGIN: i64 = 1_800_000_000;
@@ -44,7 +47,7 @@ const DELTA: Duration = Duration::from_secs(3);
 #[derive(Clone)]
 struct Seen {
     state: State,
-    evidence: Option<Arc<Evidence>>,
+    diagnostics: Option<Arc<PodDiagnostics>>,
     inactive: bool,
     deleting: bool,
     registered: i64,
@@ -74,7 +77,7 @@ struct Round {
     failures: usize,
 }
 
-fn parts(view: SparkView) -> (i32, bool, String) {
+fn parts(view: SparkExit) -> (i32, bool, String) {
     (view.exit_code, view.caused_by_app, view.message)
 }
 
@@ -112,20 +115,20 @@ impl Model {
                     self.inactivated.remove(id);
                     continue;
                 }
-                let nothing = Evidence::default();
-                let evidence = seen.evidence.as_deref().unwrap_or(&nothing);
+                let nothing = PodDiagnostics::default();
+                let diagnostics = seen.diagnostics.as_deref().unwrap_or(&nothing);
                 match seen.state {
                     State::Deleted => {
                         this_round.insert(*id);
                         if self.removed.insert(*id) {
-                            round.removals.insert(*id, parts(exit::deleted(*id, evidence)));
+                            round.removals.insert(*id, parts(exit::deleted(*id, diagnostics)));
                         }
                         self.inactivated.remove(id);
                     }
                     State::Failed | State::Succeeded => {
                         this_round.insert(*id);
                         if self.removed.insert(*id) {
-                            round.removals.insert(*id, parts(exit::ended(*id, evidence)));
+                            round.removals.insert(*id, parts(exit::ended(*id, diagnostics)));
                         }
                     }
                     _ => {}
@@ -136,7 +139,7 @@ impl Model {
         for id in std::mem::take(&mut self.told) {
             this_round.insert(id);
             if self.removed.insert(id) {
-                round.removals.insert(id, parts(exit::deleted(id, &Evidence::default())));
+                round.removals.insert(id, parts(exit::deleted(id, &PodDiagnostics::default())));
             }
         }
         // What is in a final state and still there is acted upon in every round.
@@ -173,7 +176,7 @@ impl Model {
 // ---- ours ----
 
 struct Ours {
-    desk: Desk,
+    controller: Controller,
     began: Instant,
     seconds: i64,
     policies: Policies,
@@ -186,8 +189,9 @@ impl Ours {
         let lifecycle = Lifecycle { grace: Duration::ZERO, finished, keep_failed: Duration::ZERO, poll: DELTA };
         let policies = Policies::default().with_lifecycle(lifecycle);
         // Spark waits for nobody.
-        let settings = Settings { explained_within: Duration::ZERO, settle: Duration::ZERO, ..Settings::default() };
-        let mut ours = Ours { desk: Desk::new(began, settings), began, seconds: 0, policies };
+        let settings =
+            Settings { driver_exit_window: Duration::ZERO, settle_time: Duration::ZERO, ..Settings::default() };
+        let mut ours = Ours { controller: Controller::new(began, settings), began, seconds: 0, policies };
         ours.apply(Change::Apis(ServedApis::default()));
         ours.apply(Change::Replaced(Replaced::Namespaces(Vec::new())));
         ours.apply(Change::Replaced(Replaced::Pods(Vec::new())));
@@ -208,51 +212,52 @@ impl Ours {
 
     fn apply(&mut self, change: Change) {
         let now = self.now();
-        self.desk.apply(change, now);
+        self.controller.watch_event(change, now);
     }
 
     fn poll(&mut self, there: &BTreeSet<u64>, versions: &BTreeMap<u64, u32>) {
-        let mut polled = Polled::default();
-        polled.see(self.desk.snapshot(), "default", "nb-driver", DRIVER_UID, "1");
+        let mut polled = PollResult::default();
+        polled.add(self.controller.snapshot(), "default", "nb-driver", DRIVER_UID, "1");
         for id in there {
             let version = versions[id].to_string();
-            polled.see(self.desk.snapshot(), "default", &format!("nb-exec-{id}"), &format!("e{id}"), &version);
+            polled.add(self.controller.snapshot(), "default", &format!("nb-exec-{id}"), &format!("e{id}"), &version);
         }
         let now = self.now();
-        self.desk.polled(Some(polled.complete("1000000")), now, &self.policies.clone());
-        let turn = self.desk.turn(now, &self.policies, Standing::Led);
-        assert!(turn.actions.is_empty());
-        for read in turn.reads {
-            let Read::Labelled(pod) = &read else { continue };
+        self.controller.poll_finished(Some(polled.finish("1000000")), now, &self.policies.clone());
+        let effects = self.controller.step(now, &self.policies, LeaderState::Follower);
+        assert!(effects.actions.is_empty());
+        for read in effects.lookups {
+            let Lookup::Labelled(pod) = &read else { continue };
             let id: u64 = pod.name().trim_start_matches("nb-exec-").parse().unwrap();
             assert!(!there.contains(&id), "only what is missing is looked at");
-            self.desk.answered(&read, Answer::Absent, now);
+            self.controller.lookup_answered(&read, LookupResult::Absent, now);
         }
     }
 
     fn call(&mut self, model: &Model) -> Round {
         self.seconds += 1;
         let now = self.now();
-        let turn = self.desk.turn(now, &self.policies, Standing::Leading);
+        let effects = self.controller.step(now, &self.policies, LeaderState::Leader);
         let mut round = Round { failures: 0, ..Round::default() };
-        for exit in turn.exits {
+        for exit in effects.exits {
             let id = exit.executor.exec_id.unwrap();
             assert!(round.removals.insert(id, parts(exit.spark())).is_none(), "once");
         }
-        for (crew, actions) in turn.actions {
+        for (set, actions) in effects.actions {
             for action in actions {
-                let Action::Finish { executor, how, .. } = action else { continue };
+                let Action::CleanUp { executor, how, .. } = action else { continue };
                 let id: u64 = executor.name().trim_start_matches("nb-exec-").parse().unwrap();
-                let all = if how == Finish::Delete { &mut round.deleted } else { &mut round.labelled };
+                let all = if how == Cleanup::Delete { &mut round.deleted } else { &mut round.labelled };
                 assert!(all.insert(id), "one action an executor");
             }
             // Refused, so that the next round tries again.
-            self.desk.done(&crew, false, false, now.at);
+            self.controller.actions_finished(&set, false, false, now.at);
         }
-        self.desk.replan();
+        self.controller.requeue_all();
         let app = spark_usher::spark::ids::AppKey::new("default", APP);
         round.failures =
-            self.desk.exits().failures(&app, Some(Creator::of_pod("nb-driver", DRIVER_UID)), None, now.at) as usize;
+            self.controller.exits().failures(&app, Some(Creator::of_pod("nb-driver", DRIVER_UID)), None, now.at)
+                as usize;
         let _ = model;
         round
     }
@@ -311,12 +316,12 @@ impl World {
         let text = pod.0.to_string();
         let facts = Pod::read_whole(text.as_bytes()).unwrap();
         let state = State::of(&facts);
-        let Sighting::Executor(_, executor) = pod.sighting() else { panic!() };
+        let ObservedPod::Executor(_, executor) = pod.sighting() else { panic!() };
         model.update(
             id,
             Seen {
                 state,
-                evidence: executor.evidence.clone(),
+                diagnostics: executor.diagnostics.clone(),
                 inactive: executor.inactive,
                 deleting: executor.deleting,
                 registered: executor.created.unwrap().get(),

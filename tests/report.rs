@@ -15,9 +15,11 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use serde_json::json;
-use spark_usher::lifecycle::report::{self, AppReport, WhyReport};
-use spark_usher::lifecycle::{Exits, Now, Standing};
-use spark_usher::snapshot::{Calls, Change, Store, SubscriberId};
+use spark_usher::leader::LeaderState;
+use spark_usher::lifecycle::Exits;
+use spark_usher::snapshot::{Change, Notify, Store, SubscriberId};
+use spark_usher::time::Now;
+use spark_usher::views::{self, AppReport, WhyReport};
 use support::*;
 
 /// A store, whose ends are noted.
@@ -32,7 +34,7 @@ impl Archive {
     fn open() -> Archive {
         let now = Now { at: Instant::now(), wall: "2026-11-21T12:00:00Z".parse().unwrap() };
         let mut store = Store::default();
-        let id = store.subscribe(Duration::ZERO, Calls::Always, now.at);
+        let id = store.subscribe(Duration::ZERO, Notify::Always, now.at);
         Archive { store, id, exits: Exits::default(), now }
     }
 
@@ -55,11 +57,11 @@ impl Archive {
     }
 
     fn app(&self) -> AppReport {
-        report::apps(self.store.snapshot(), self.exits.history(), None, self.now.wall).remove(0)
+        views::apps(self.store.snapshot(), self.exits.history(), None, self.now.wall).remove(0)
     }
 
     fn why(&self, name: &str) -> WhyReport {
-        report::why(self.store.snapshot(), self.exits.history(), name, None, self.now.wall)
+        views::why(self.store.snapshot(), self.exits.history(), name, None, self.now.wall)
     }
 }
 
@@ -95,7 +97,7 @@ fn what_was_labelled_has_its_cause_all_the_same_and_is_not_told() {
     assert_eq!(found.exits[0].what.cause, "jvm-oom");
     assert!(found.executors[0].what.why.as_ref().unwrap().contains("labelled inactive by its driver"));
     assert_eq!(archive.app().ended["jvm-oom"], 1);
-    assert!(archive.exits.to_tell(Standing::Leading, Duration::ZERO, archive.now.at, usize::MAX).is_empty());
+    assert!(archive.exits.due_reports(LeaderState::Leader, Duration::ZERO, archive.now.at, usize::MAX).is_empty());
 }
 
 #[test]

@@ -18,10 +18,13 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use office::*;
+use spark_usher::controller::{Controller, Lookup, LookupResult, PollResult, Settings};
+use spark_usher::leader::LeaderState;
+use spark_usher::lifecycle::Exit;
 use spark_usher::lifecycle::cause::Cause;
-use spark_usher::lifecycle::mark::{Found, Mark};
-use spark_usher::lifecycle::{Action, Answer, Desk, Exit, Polled, Read, Settings, Standing};
+use spark_usher::lifecycle::mark::{FoundMark, Mark};
 use spark_usher::policy::Finished;
+use spark_usher::reconcile::Action;
 use spark_usher::snapshot::{Change, Replaced, ServedApis};
 use spark_usher::spark::ids::PodKey;
 use support::*;
@@ -29,7 +32,7 @@ use support::*;
 /// A follower that has seen two executors run and end, at the versions 5 and 9, a minute apart.
 fn follower() -> Office {
     let mut office = Office::open(Finished::Report);
-    office.standing = Standing::Led;
+    office.leader_state = LeaderState::Follower;
     office.see(&driver());
     office.see(&running(1));
     office.see(&running(2));
@@ -42,10 +45,10 @@ fn follower() -> Office {
     office
 }
 
-fn take_over(office: &mut Office, found: Found) {
-    office.standing = Standing::Leading;
+fn take_over(office: &mut Office, found: FoundMark) {
+    office.leader_state = LeaderState::Leader;
     let now = office.now().at;
-    office.desk.took_over(found, now);
+    office.controller.leadership_acquired(found, now);
 }
 
 fn mark(through: u64) -> Option<Mark> {
@@ -56,15 +59,15 @@ fn mark(through: u64) -> Option<Mark> {
 fn what_the_leader_had_reported_is_not_reported_again_and_what_it_may_have_says_so() {
     // After a graceful stop the mark is its last word.
     let mut office = follower();
-    take_over(&mut office, Found { mark: mark(5), was_held: true, is_released: true, taken: Some(20) });
+    take_over(&mut office, FoundMark { mark: mark(5), was_held: true, is_released: true, taken: Some(20) });
     assert_eq!(told(&mut office), [(2, false)]);
     // Killed: what ended between the mark and the takeover may have been told.
     let mut office = follower();
-    take_over(&mut office, Found { mark: mark(5), was_held: true, is_released: false, taken: Some(20) });
+    take_over(&mut office, FoundMark { mark: mark(5), was_held: true, is_released: false, taken: Some(20) });
     assert_eq!(told(&mut office), [(2, true)]);
     // It was dead by then.
     let mut office = follower();
-    take_over(&mut office, Found { mark: mark(5), was_held: true, is_released: false, taken: Some(8) });
+    take_over(&mut office, FoundMark { mark: mark(5), was_held: true, is_released: false, taken: Some(8) });
     assert_eq!(told(&mut office), [(2, false)]);
     // Our watch shows late what was reported before.
     office.see(&version(running(3), 4));
@@ -79,7 +82,7 @@ fn of_a_time_of_which_the_leader_knew_nothing_only_who_went_may_have_been_told()
     let gap = Some((4, 8));
     let found = |through| {
         let mark = mark(through).map(|mark| Mark { gap, ..mark });
-        Found { mark, was_held: true, is_released: true, taken: Some(20) }
+        FoundMark { mark, was_held: true, is_released: true, taken: Some(20) }
     };
     // Executor 1 ended at 5, and its pod is still there as of 9: the leader's own list has shown it.
     let mut office = follower();
@@ -103,7 +106,7 @@ fn of_a_time_of_which_the_leader_knew_nothing_only_who_went_may_have_been_told()
     assert_eq!(told(&mut office), []);
     // Our watch has not come so far.
     let mut office = Office::open(Finished::Report);
-    office.standing = Standing::Led;
+    office.leader_state = LeaderState::Follower;
     office.see(&driver());
     office.see(&running(1));
     office.see(&failed(1, 137));
@@ -115,10 +118,10 @@ fn of_a_time_of_which_the_leader_knew_nothing_only_who_went_may_have_been_told()
 #[test]
 fn a_leader_of_a_version_without_marks_has_told_what_ended_long_enough_ago() {
     let mut office = follower();
-    take_over(&mut office, Found::default());
+    take_over(&mut office, FoundMark::default());
     assert_eq!(told(&mut office), [(2, true)]);
     // What ended a moment before, and is noted a moment after it let the Lease go, it may have told.
-    let held = Found { was_held: true, is_released: true, taken: Some(20), mark: None };
+    let held = FoundMark { was_held: true, is_released: true, taken: Some(20), mark: None };
     let mut office = follower();
     take_over(&mut office, held);
     assert_eq!(told(&mut office), [(2, true)]);
@@ -135,13 +138,13 @@ fn a_leader_of_a_version_without_marks_has_told_what_ended_long_enough_ago() {
     assert_eq!(told(&mut office), [(1, true)]);
     // Nobody led: nothing grows old.
     let mut office = Office::open(Finished::Report);
-    office.standing = Standing::Leaderless;
+    office.leader_state = LeaderState::NoLeader;
     office.see(&driver());
     office.see(&running(1));
     office.after(1);
     office.see(&failed(1, 137));
     office.after(500);
-    take_over(&mut office, Found::default());
+    take_over(&mut office, FoundMark::default());
     assert_eq!(told(&mut office), [(1, false)]);
 }
 
@@ -154,12 +157,12 @@ fn finished(mut pod: PodBuilder, at: &str) -> PodBuilder {
 /// A process that begins with this list of pods.
 fn fresh(pods: &[PodBuilder]) -> Office {
     let mut office = Office::open(Finished::Report);
-    office.desk = Desk::new(office.at, Settings::default());
+    office.controller = Controller::new(office.at, Settings::default());
     office.apply(Change::Apis(ServedApis::default()));
     office.apply(Change::Replaced(Replaced::Namespaces(Vec::new())));
     office.apply(Change::Replaced(Replaced::Pods(pods.iter().map(PodBuilder::sighting).collect())));
     let now = office.now();
-    office.desk.passed("50", now);
+    office.controller.bookmark("50", now);
     office
 }
 
@@ -167,24 +170,24 @@ fn fresh(pods: &[PodBuilder]) -> Office {
 fn what_the_first_list_shows_as_ended_is_history_unless_it_ended_after_the_mark() {
     let pods = [driver(), failed(1, 137), version(finished(failed(2, 137), "2027-01-15T08:00:01Z"), 9)];
     let mut office = fresh(&pods);
-    take_over(&mut office, Found::default());
+    take_over(&mut office, FoundMark::default());
     assert_eq!(told(&mut office), [], "a first installation");
-    assert_eq!(office.desk.exits().history().len(), 2, "people may ask");
+    assert_eq!(office.controller.exits().history().len(), 2, "people may ask");
     // All were restarted: exactly what happened meanwhile is news.
     let mut office = fresh(&pods);
-    take_over(&mut office, Found { mark: mark(5), was_held: true, is_released: true, taken: Some(51) });
+    take_over(&mut office, FoundMark { mark: mark(5), was_held: true, is_released: true, taken: Some(51) });
     assert_eq!(told(&mut office), [(2, false)]);
     // Its own mark says that others may know of executors that went before it came.
     let now = office.now();
-    let left = office.desk.mark(now).unwrap();
+    let left = office.controller.mark(now).unwrap();
     assert_eq!((left.through, left.gap), (50, Some((5, 50))));
     let mut office = fresh(&pods);
-    take_over(&mut office, Found { mark: mark(5), was_held: true, is_released: false, taken: Some(51) });
+    take_over(&mut office, FoundMark { mark: mark(5), was_held: true, is_released: false, taken: Some(51) });
     assert_eq!(told(&mut office), [(2, true)]);
     // It ended long before the mark and was changed since; or nobody knows, because its pod has no time.
     for old in [finished(failed(3, 137), "2027-01-15T07:00:00Z"), failed(3, 137)] {
         let mut office = fresh(&[driver(), version(old, 12)]);
-        take_over(&mut office, Found { mark: mark(9), was_held: true, is_released: true, taken: Some(51) });
+        take_over(&mut office, FoundMark { mark: mark(9), was_held: true, is_released: true, taken: Some(51) });
         assert_eq!(told(&mut office), [(3, true)]);
     }
 }
@@ -196,12 +199,12 @@ fn an_end_that_was_told_and_changed_before_we_saw_it_may_have_been_told() {
     let labelled = |pod: PodBuilder| version(pod, 30).label("spark-exec-inactive", "true");
     let led = |shown: u32| {
         let mut office = Office::open(Finished::Report);
-        office.standing = Standing::Led;
+        office.leader_state = LeaderState::Follower;
         office.see(&driver());
         office.see(&running(1));
         office.see(&version(running(2), shown));
         office.after(60);
-        take_over(&mut office, Found { mark: mark(9), was_held: true, is_released: true, taken: Some(20) });
+        take_over(&mut office, FoundMark { mark: mark(9), was_held: true, is_released: true, taken: Some(20) });
         office
     };
     let mut office = led(4);
@@ -228,15 +231,15 @@ fn a_graceful_stop_tells_everything_and_the_mark_covers_it() {
     assert!(office.after(1).exits.is_empty(), "its driver may have ended");
     office.see(&version(failed(2, 137), 31));
     let now = office.now();
-    assert_eq!(office.desk.mark(now).unwrap().through, 29, "before what waits");
+    assert_eq!(office.controller.mark(now).unwrap().through, 29, "before what waits");
     let last: HashSet<_> =
-        office.desk.close(now, office.standing).iter().map(|exit| exit.executor.exec_id.unwrap()).collect();
+        office.controller.close(now, office.leader_state).iter().map(|exit| exit.executor.exec_id.unwrap()).collect();
     assert_eq!(last, HashSet::from([1, 2]));
-    assert_eq!(office.desk.mark(now).unwrap().through, 31);
+    assert_eq!(office.controller.mark(now).unwrap().through, 31);
     office.see(&version(failed(3, 137), 32));
     assert!(office.after(5).exits.is_empty(), "the next leader tells that");
     let now = office.now();
-    assert_eq!(office.desk.mark(now).unwrap().through, 31);
+    assert_eq!(office.controller.mark(now).unwrap().through, 31);
 }
 
 #[test]
@@ -292,7 +295,7 @@ fn told_within(office: &mut Office, seconds: u32) -> Vec<(u64, bool)> {
 /// A follower whose watch has shown one executor that runs, at the version 3.
 fn watching() -> Office {
     let mut office = Office::open(Finished::Report);
-    office.standing = Standing::Led;
+    office.leader_state = LeaderState::Follower;
     office.see(&version(driver(), 2));
     office.see(&version(running(1), 3));
     office.after(5);
@@ -303,7 +306,7 @@ fn watching() -> Office {
 fn the_mark_is_asked_however_late_the_watch_shows_what_it_covers() {
     for late in [30, 59, 61, 120, 500] {
         let mut office = watching();
-        take_over(&mut office, Found { mark: mark(20), was_held: true, is_released: true, taken: Some(21) });
+        take_over(&mut office, FoundMark { mark: mark(20), was_held: true, is_released: true, taken: Some(21) });
         office.after(late);
         // It catches up with all of it at once.
         office.see(&version(failed(1, 137), 9));
@@ -314,7 +317,7 @@ fn the_mark_is_asked_however_late_the_watch_shows_what_it_covers() {
     for late in [30, 61, 500] {
         let mut office = watching();
         office.see(&version(running(8), 20));
-        take_over(&mut office, Found { mark: mark(20), was_held: true, is_released: false, taken: Some(40) });
+        take_over(&mut office, FoundMark { mark: mark(20), was_held: true, is_released: false, taken: Some(40) });
         office.after(late);
         office.see(&version(failed(1, 137), 30));
         assert_eq!(told(&mut office), [(1, true)], "{late} s late");
@@ -325,7 +328,11 @@ fn the_mark_is_asked_however_late_the_watch_shows_what_it_covers() {
 fn what_a_look_has_told_a_watch_that_is_minutes_late_does_not_tell_again() {
     let mut office = ahead_of_the_watch("400", None);
     let now = office.now();
-    office.desk.answered(&Read::Labelled(PodKey::new("default", "nb-exec-1")), Answer::Absent, now);
+    office.controller.lookup_answered(
+        &Lookup::Labelled(PodKey::new("default", "nb-exec-1")),
+        LookupResult::Absent,
+        now,
+    );
     assert_eq!(told(&mut office), [(1, false)]);
     for second in 0..380 {
         office.see(&version(running(9), 10 + second));
@@ -343,11 +350,11 @@ fn an_end_is_told_where_another_pod_has_the_name() {
         let all = [version(driver(), 2), again, version(running(9), 25)];
         office.apply(Change::Replaced(Replaced::Pods(all.iter().map(PodBuilder::sighting).collect())));
         let now = office.now();
-        office.desk.passed("40", now);
+        office.controller.bookmark("40", now);
     };
     // Of a leader since a moment ago, a follower whose leader is killed, and a leader since long ago.
     let mut office = watching();
-    take_over(&mut office, Found { mark: mark(20), was_held: true, is_released: true, taken: Some(21) });
+    take_over(&mut office, FoundMark { mark: mark(20), was_held: true, is_released: true, taken: Some(21) });
     office.see(&version(running(9), 25));
     office.after(10);
     replaced(&mut office);
@@ -355,10 +362,10 @@ fn an_end_is_told_where_another_pod_has_the_name() {
     let mut office = watching();
     replaced(&mut office);
     office.after(1);
-    take_over(&mut office, Found { mark: mark(20), was_held: true, is_released: false, taken: Some(45) });
+    take_over(&mut office, FoundMark { mark: mark(20), was_held: true, is_released: false, taken: Some(45) });
     assert_eq!(told_within(&mut office, 10), [(1, true)]);
     let mut office = watching();
-    office.standing = Standing::Leading;
+    office.leader_state = LeaderState::Leader;
     office.see(&version(running(9), 25));
     office.after(10);
     replaced(&mut office);
@@ -369,13 +376,13 @@ fn an_end_is_told_where_another_pod_has_the_name() {
 fn an_end_that_its_driver_labelled_while_no_replica_was_there_is_told() {
     let started = |pod: PodBuilder| {
         let mut office = Office::open(Finished::Label);
-        office.desk = Desk::new(office.at, Settings::default());
+        office.controller = Controller::new(office.at, Settings::default());
         office.apply(Change::Apis(ServedApis::default()));
         office.apply(Change::Replaced(Replaced::Namespaces(Vec::new())));
         office.apply(Change::Replaced(Replaced::Pods(vec![driver().sighting(), pod.sighting()])));
         let now = office.now();
-        office.desk.passed("50", now);
-        take_over(&mut office, Found { mark: mark(20), was_held: true, is_released: false, taken: Some(51) });
+        office.controller.bookmark("50", now);
+        take_over(&mut office, FoundMark { mark: mark(20), was_held: true, is_released: false, taken: Some(51) });
         told(&mut office)
     };
     let labelled = |at| version(failed(1, 137), at).label("spark-exec-inactive", "true");
@@ -418,7 +425,7 @@ fn an_executor_that_loses_its_driver_is_no_failure_of_the_application() {
     let causes: Vec<_> =
         office.after(1).exits.iter().map(|exit| (exit.executor.exec_id.unwrap(), exit.cause)).collect();
     assert_eq!(causes, [(1, Cause::DriverLost), (2, Cause::Error)], "the other had failed before");
-    let history = office.desk.exits().history().iter().map(|exit| exit.cause).collect::<Vec<_>>();
+    let history = office.controller.exits().history().iter().map(|exit| exit.cause).collect::<Vec<_>>();
     assert_eq!(history, [Cause::DriverLost, Cause::Error, Cause::Killed]);
     // A driver that goes on.
     let mut office = Office::open(Finished::Report);
@@ -466,15 +473,15 @@ fn a_driver_that_was_seen_to_go_is_gone_before_anybody_looks() {
     office.lose("nb-driver", DRIVER_UID);
     office.since += Duration::from_secs(1);
     let now = office.now();
-    let turn = office.desk.turn(now, &office.policies, Standing::Leading);
-    let actions: Vec<_> = turn.actions.iter().flat_map(|(_, actions)| actions).collect();
-    assert!(matches!(actions[..], [Action::Finish { gone: Some(_), .. }]), "{actions:?}");
+    let effects = office.controller.step(now, &office.policies, LeaderState::Leader);
+    let actions: Vec<_> = effects.actions.iter().flat_map(|(_, actions)| actions).collect();
+    assert!(matches!(actions[..], [Action::CleanUp { gone: Some(_), .. }]), "{actions:?}");
 }
 
 #[test]
 fn what_another_leader_has_told_long_ago_is_cleared_up_by_the_next() {
     let mut office = Office::open(Finished::Label);
-    office.standing = Standing::Led;
+    office.leader_state = LeaderState::Follower;
     office.see(&driver());
     office.see(&running(1));
     office.after(1);
@@ -482,11 +489,11 @@ fn what_another_leader_has_told_long_ago_is_cleared_up_by_the_next() {
     for _ in 0..700 {
         office.after(1);
     }
-    take_over(&mut office, Found { mark: mark(5), was_held: true, is_released: true, taken: Some(20) });
-    let turn = office.after(1);
-    assert!(turn.exits.is_empty());
-    let actions: Vec<_> = turn.actions.iter().flat_map(|(_, actions)| actions).collect();
-    assert!(matches!(actions[..], [Action::Finish { .. }]), "{actions:?}");
+    take_over(&mut office, FoundMark { mark: mark(5), was_held: true, is_released: true, taken: Some(20) });
+    let effects = office.after(1);
+    assert!(effects.exits.is_empty());
+    let actions: Vec<_> = effects.actions.iter().flat_map(|(_, actions)| actions).collect();
+    assert!(matches!(actions[..], [Action::CleanUp { .. }]), "{actions:?}");
 }
 
 #[test]
@@ -496,14 +503,14 @@ fn what_is_found_out_after_the_last_word_does_not_change_it() {
     office.see(&running(1).spec("nodeName", "n"));
     office.after(1);
     office.apply(Change::PodDeleted(version(running(1), 8).spec("nodeName", "n").sighting()));
-    let look = office.after(1).reads.remove(0);
+    let look = office.after(1).lookups.remove(0);
     let now = office.now();
-    assert!(office.desk.close(now, office.standing).is_empty());
-    let last = office.desk.mark(now).unwrap();
+    assert!(office.controller.close(now, office.leader_state).is_empty());
+    let last = office.controller.mark(now).unwrap();
     assert_eq!((last.through, last.gap), (8, Some((7, 9))), "nobody knows yet whether it has ended");
-    office.desk.answered(&look, Answer::Absent, now);
+    office.controller.lookup_answered(&look, LookupResult::Absent, now);
     assert!(office.after(1).exits.is_empty());
-    assert_eq!(office.desk.mark(now), Some(last));
+    assert_eq!(office.controller.mark(now), Some(last));
 }
 
 /// A leader whose watch is at 3, and whose poll has executor 1 in this version, or does not have it.
@@ -512,13 +519,13 @@ fn ahead_of_the_watch(as_of: &str, executor: Option<&str>) -> Office {
     office.see(&version(driver(), 2));
     office.see(&version(running(1), 3));
     office.after(60);
-    let mut polled = Polled::default();
-    polled.see(office.desk.snapshot(), "default", "nb-driver", DRIVER_UID, "2");
+    let mut polled = PollResult::default();
+    polled.add(office.controller.snapshot(), "default", "nb-driver", DRIVER_UID, "2");
     if let Some(version) = executor {
-        polled.see(office.desk.snapshot(), "default", "nb-exec-1", "e1", version);
+        polled.add(office.controller.snapshot(), "default", "nb-exec-1", "e1", version);
     }
     let now = office.now();
-    office.desk.polled(Some(polled.complete(as_of)), now, &office.policies.clone());
+    office.controller.poll_finished(Some(polled.finish(as_of)), now, &office.policies.clone());
     office.after(10);
     office
 }
@@ -527,15 +534,15 @@ fn ahead_of_the_watch(as_of: &str, executor: Option<&str>) -> Office {
 fn an_end_that_a_look_showed_before_the_watch_may_be_told_by_the_next_leader_too() {
     let mut office = ahead_of_the_watch("40", Some("9"));
     let now = office.now();
-    let look = Read::Labelled(PodKey::new("default", "nb-exec-1"));
-    office.desk.answered(&look, Answer::Sighting(version(failed(1, 137), 9).sighting()), now);
+    let look = Lookup::Labelled(PodKey::new("default", "nb-exec-1"));
+    office.controller.lookup_answered(&look, LookupResult::Labelled(version(failed(1, 137), 9).sighting()), now);
     assert_eq!(told(&mut office), [(1, false)]);
     // The watch has come up to 3 only, and the end is told.
     let now = office.now();
-    let mark = office.desk.mark(now).unwrap();
+    let mark = office.controller.mark(now).unwrap();
     assert_eq!((mark.through, mark.covers(9), mark.covers(10)), (3, None, Some(false)));
     let mut next = fresh(&[driver(), version(failed(1, 137), 9)]);
-    take_over(&mut next, Found { mark: Some(mark), was_held: true, is_released: true, taken: Some(51) });
+    take_over(&mut next, FoundMark { mark: Some(mark), was_held: true, is_released: true, taken: Some(51) });
     assert_eq!(told(&mut next), [(1, true)]);
 }
 
@@ -547,25 +554,25 @@ fn an_end_that_a_leader_was_about_to_look_at_is_told_by_the_next_who_saw_it() {
     office.see(&version(running(1), 3));
     office.see(&version(running(2), 20));
     office.after(60);
-    let mut polled = Polled::default();
-    polled.see(office.desk.snapshot(), "default", "nb-driver", DRIVER_UID, "2");
-    polled.see(office.desk.snapshot(), "default", "nb-exec-1", "e1", "9");
-    polled.see(office.desk.snapshot(), "default", "nb-exec-2", "e2", "20");
+    let mut polled = PollResult::default();
+    polled.add(office.controller.snapshot(), "default", "nb-driver", DRIVER_UID, "2");
+    polled.add(office.controller.snapshot(), "default", "nb-exec-1", "e1", "9");
+    polled.add(office.controller.snapshot(), "default", "nb-exec-2", "e2", "20");
     let now = office.now();
-    office.desk.polled(Some(polled.complete("40")), now, &office.policies.clone());
+    office.controller.poll_finished(Some(polled.finish("40")), now, &office.policies.clone());
     office.after(1);
     let now = office.now();
-    assert!(office.desk.close(now, office.standing).is_empty());
-    let mark = office.desk.mark(now).unwrap();
+    assert!(office.controller.close(now, office.leader_state).is_empty());
+    let mark = office.controller.mark(now).unwrap();
     assert_eq!((mark.through, mark.covers(9)), (20, None));
     let mut next = Office::open(Finished::Report);
-    next.standing = Standing::Led;
+    next.leader_state = LeaderState::Follower;
     next.see(&version(driver(), 2));
     next.see(&version(running(1), 3));
     next.see(&version(failed(1, 137), 9));
     next.see(&version(running(3), 30));
     next.after(1);
-    take_over(&mut next, Found { mark: Some(mark), was_held: true, is_released: true, taken: Some(41) });
+    take_over(&mut next, FoundMark { mark: Some(mark), was_held: true, is_released: true, taken: Some(41) });
     assert_eq!(told(&mut next), [(1, true)]);
 }
 
@@ -580,61 +587,65 @@ fn an_end_that_its_driver_labelled_while_our_watch_saw_nothing_is_told() {
     let by_us = by_us.annotation("spark-usher.io/ended", "killed");
     let pods = [version(driver(), 2), labelled, by_us];
     let now = office.now();
-    office.desk.list_begins(now);
-    office.desk.listed(pods.iter().map(PodBuilder::sighting).collect(), now);
-    office.desk.list_ends(now);
-    office.desk.passed("30", now);
+    office.controller.list_started(now);
+    office.controller.list_page(pods.iter().map(PodBuilder::sighting).collect(), now);
+    office.controller.list_finished(now);
+    office.controller.bookmark("30", now);
     assert_eq!(told(&mut office), [(1, false)]);
 }
 
 #[test]
 fn what_a_killed_leader_may_have_told_stays_in_doubt_until_the_next_has_seen_it() {
     let mut office = Office::open(Finished::Report);
-    office.standing = Standing::Led;
+    office.leader_state = LeaderState::Follower;
     office.see(&version(driver(), 2));
     office.see(&version(running(1), 7));
     office.after(5);
     // It takes over, and its watch is late: it has not seen that 1 ended at 9.
-    take_over(&mut office, Found { mark: mark(5), was_held: true, is_released: false, taken: Some(20) });
+    take_over(&mut office, FoundMark { mark: mark(5), was_held: true, is_released: false, taken: Some(20) });
     office.after(3);
     let now = office.now();
-    let left = office.desk.mark(now).unwrap();
+    let left = office.controller.mark(now).unwrap();
     assert_eq!((left.through, left.covers(9), left.covers(21)), (7, None, Some(false)));
     let mut next = fresh(&[driver(), version(failed(1, 137), 9)]);
-    take_over(&mut next, Found { mark: Some(left), was_held: true, is_released: true, taken: Some(51) });
+    take_over(&mut next, FoundMark { mark: Some(left), was_held: true, is_released: true, taken: Some(51) });
     assert_eq!(told(&mut next), [(1, true)]);
     // Once its watch has passed that, it has told all of it.
     office.see(&version(failed(1, 137), 9));
     let now = office.now();
-    office.desk.passed("20", now);
+    office.controller.bookmark("20", now);
     assert_eq!(told(&mut office), [(1, true)]);
     let now = office.now();
-    assert_eq!(office.desk.mark(now).unwrap().covers(9), Some(true));
+    assert_eq!(office.controller.mark(now).unwrap().covers(9), Some(true));
 }
 
 #[test]
 fn who_stops_before_it_has_led_leaves_the_mark_of_others_as_it_is() {
     let mut office = follower();
     let now = office.now();
-    assert!(office.desk.close(now, office.standing).is_empty());
-    assert_eq!(office.desk.mark(now), None);
+    assert!(office.controller.close(now, office.leader_state).is_empty());
+    assert_eq!(office.controller.mark(now), None);
     let mut office = follower();
-    take_over(&mut office, Found { mark: mark(5), was_held: true, is_released: true, taken: Some(20) });
+    take_over(&mut office, FoundMark { mark: mark(5), was_held: true, is_released: true, taken: Some(20) });
     office.after(1);
     let now = office.now();
-    office.desk.close(now, office.standing);
-    assert_eq!(office.desk.mark(now).map(|mark| mark.through), Some(9));
+    office.controller.close(now, office.leader_state);
+    assert_eq!(office.controller.mark(now).map(|mark| mark.through), Some(9));
 }
 
 #[test]
 fn an_end_that_only_a_poll_has_shown_may_be_told_by_the_next_leader_too() {
     let mut office = ahead_of_the_watch("40", None);
     let now = office.now();
-    office.desk.answered(&Read::Labelled(PodKey::new("default", "nb-exec-1")), Answer::Absent, now);
+    office.controller.lookup_answered(
+        &Lookup::Labelled(PodKey::new("default", "nb-exec-1")),
+        LookupResult::Absent,
+        now,
+    );
     assert_eq!(told(&mut office), [(1, false)]);
     // Others will see its deletion, as of a version up to the poll's.
     let now = office.now();
-    let mark = office.desk.mark(now).unwrap();
+    let mark = office.controller.mark(now).unwrap();
     assert_eq!((mark.through, mark.covers(40), mark.covers(41)), (3, None, Some(false)));
 }
 
@@ -646,16 +657,16 @@ fn a_leader_whose_watch_has_lost_something_says_of_what_others_may_know_more() {
     // Executor 1 came and went while the watch was away: nobody here has seen it.
     office.apply(Change::Replaced(Replaced::Pods(vec![version(driver(), 2).sighting()])));
     let now = office.now();
-    office.desk.passed("30", now);
+    office.controller.bookmark("30", now);
     office.after(2);
     let now = office.now();
-    let mark = office.desk.mark(now).unwrap();
+    let mark = office.controller.mark(now).unwrap();
     assert_eq!((mark.through, mark.gap), (30, Some((2, 30))));
     let mut next = follower();
-    take_over(&mut next, Found { mark: Some(mark), was_held: true, is_released: true, taken: Some(40) });
+    take_over(&mut next, FoundMark { mark: Some(mark), was_held: true, is_released: true, taken: Some(40) });
     assert!(told(&mut next).iter().all(|(_, perhaps)| *perhaps));
     // Long after nobody knows more any more.
     office.after(601);
     let now = office.now();
-    assert_eq!(office.desk.mark(now).unwrap().gap, None);
+    assert_eq!(office.controller.mark(now).unwrap().gap, None);
 }

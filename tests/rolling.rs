@@ -38,7 +38,7 @@ async fn a_rolling_restart_under_five_hundred_reviews_a_second() {
     let cluster = Cluster::start().await;
     let kubeconfig = cluster.kubeconfig();
     // The default times: with less, a machine that is busy otherwise does not get to its requests before the end.
-    let times = ["--leave-seconds", "5", "--drain-seconds", "10"];
+    let times = ["--shutdown-delay-seconds", "5", "--drain-seconds", "10"];
     let certificate = ["--tls-secret", SECRET, "--tls-names", "localhost"];
     let certificate: Vec<&str> = certificate.into_iter().chain(times).collect();
     let start = |name: &str| Process::start_serving(&certificate, &[], &cluster, name, POLICY, &kubeconfig);

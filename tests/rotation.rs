@@ -13,7 +13,9 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use spark_usher::tls::load::load;
-use spark_usher::tls::rotation::{Kept, Lives, Step, checked_names, is_sound, is_whole, next, verifies};
+use spark_usher::tls::rotation::{
+    Lifetimes, Step, StoredCertificates, checked_names, is_sound, is_whole, next, verifies,
+};
 
 const START: Timestamp = Timestamp::constant(1_790_000_000, 0);
 const HOUR: u64 = 3600;
@@ -22,8 +24,8 @@ fn names() -> Vec<String> {
     vec!["spark-usher.ns.svc".to_owned(), "spark-usher.ns.svc.cluster.local".to_owned(), "127.0.0.1".to_owned()]
 }
 
-fn lives() -> Lives {
-    Lives {
+fn lives() -> Lifetimes {
+    Lifetimes {
         authority: Duration::from_secs(90 * 24 * HOUR),
         leaf: Duration::from_secs(12 * 24 * HOUR),
         settle: Duration::from_secs(6 * HOUR),
@@ -32,14 +34,14 @@ fn lives() -> Lives {
 
 /// The Secret, the configurations and the clock.
 struct Story {
-    kept: Kept,
+    stored: StoredCertificates,
     now: Timestamp,
     made: u32,
 }
 
 impl Story {
     fn begun() -> Story {
-        let mut story = Story { kept: Kept::default(), now: START, made: 0 };
+        let mut story = Story { stored: StoredCertificates::default(), now: START, made: 0 };
         assert_eq!(story.step(false), Some(Step::First));
         assert_eq!(story.step(true), None, "nothing is due");
         story
@@ -48,8 +50,8 @@ impl Story {
     fn step_for(&mut self, names: &[String], published: bool) -> Option<Step> {
         self.made += 1;
         let name = format!("spark-usher {}", self.made);
-        let (kept, step) = next(&self.kept, names, published, &name, self.now, lives()).unwrap()?;
-        self.kept = kept;
+        let (stored, step) = next(&self.stored, names, published, &name, self.now, lives()).unwrap()?;
+        self.stored = stored;
         Some(step)
     }
 
@@ -62,8 +64,8 @@ impl Story {
     }
 
     fn is_served(&self) -> bool {
-        load(self.kept.chain.as_bytes(), self.kept.chain_key.as_bytes(), self.now).is_ok()
-            && verifies(&self.kept.chain, &names(), &[&self.kept.bundle], self.now)
+        load(self.stored.chain.as_bytes(), self.stored.chain_key.as_bytes(), self.now).is_ok()
+            && verifies(&self.stored.chain, &names(), &[&self.stored.bundle], self.now)
     }
 
     /// Until the next authority is announced.
@@ -84,9 +86,9 @@ fn count(bundle: &str) -> usize {
 fn the_first_certificate_is_for_the_names_and_verified_by_the_bundle() {
     let story = Story::begun();
     assert!(story.is_served());
-    assert_eq!(count(&story.kept.bundle), 1);
-    assert!(!verifies(&story.kept.chain, &["other.ns.svc".to_owned()], &[&story.kept.bundle], START));
-    assert!(!format!("{:?}", story.kept).contains("PRIVATE"), "keys are not for logs");
+    assert_eq!(count(&story.stored.bundle), 1);
+    assert!(!verifies(&story.stored.chain, &["other.ns.svc".to_owned()], &[&story.stored.bundle], START));
+    assert!(!format!("{:?}", story.stored).contains("PRIVATE"), "keys are not for logs");
 }
 
 /// Three years in steps of two hours. API servers may have a bundle, and replicas serve a chain, that is up to four hours
@@ -104,8 +106,8 @@ fn nobody_who_is_late_ever_fails() {
         while let Some(step) = story.step(true) {
             steps.push(step);
         }
-        bundles.push_front(story.kept.bundle.clone());
-        chains.push_front(story.kept.chain.clone());
+        bundles.push_front(story.stored.bundle.clone());
+        chains.push_front(story.stored.chain.clone());
         bundles.truncate(3);
         chains.truncate(3);
         for (bundle, chain) in bundles.iter().flat_map(|bundle| chains.iter().map(move |chain| (bundle, chain))) {
@@ -122,25 +124,25 @@ fn nobody_who_is_late_ever_fails() {
     assert!((17..=19).contains(&took_over), "{took_over}: one in 60 days");
     assert!((100..=140).contains(&renewed), "{renewed}: one in 8 days");
     assert!(!steps.contains(&Step::Anew) && steps.contains(&Step::Dropped));
-    assert!(count(&story.kept.bundle) <= 2, "bundles do not grow");
+    assert!(count(&story.stored.bundle) <= 2, "bundles do not grow");
 }
 
 #[test]
 fn an_api_server_that_has_only_the_old_bundle_or_only_the_new_one_verifies() {
     let mut story = Story::announced();
-    let both = story.kept.bundle.clone();
+    let both = story.stored.bundle.clone();
     let (old, new) = both.split_at(both.find("-----END CERTIFICATE-----\n").unwrap() + 26);
     story.wait(7);
     assert_eq!(story.step(true), Some(Step::TookOver));
-    assert_eq!(count(&story.kept.chain), 2, "the old authority vouches for the new one");
+    assert_eq!(count(&story.stored.chain), 2, "the old authority vouches for the new one");
     for trusted in [old, new, &both] {
-        assert!(verifies(&story.kept.chain, &names(), &[trusted], story.now));
+        assert!(verifies(&story.stored.chain, &names(), &[trusted], story.now));
     }
     story.wait(7);
     assert_eq!(story.step(true), Some(Step::Dropped));
-    assert_eq!((story.kept.bundle.as_str(), count(&story.kept.chain)), (new, 1));
+    assert_eq!((story.stored.bundle.as_str(), count(&story.stored.chain)), (new, 1));
     assert!(story.is_served());
-    assert!(!verifies(&story.kept.chain, &names(), &[old], story.now));
+    assert!(!verifies(&story.stored.chain, &names(), &[old], story.now));
 }
 
 #[test]
@@ -170,30 +172,30 @@ fn near_the_end_of_an_unpublished_rotation_there_is_no_flood_and_no_gap() {
 #[test]
 fn other_names_and_broken_pairs_are_made_anew_by_the_same_authority() {
     let mut story = Story::begun();
-    let bundle = story.kept.bundle.clone();
+    let bundle = story.stored.bundle.clone();
     let renamed = vec!["renamed.ns.svc".to_owned()];
     assert_eq!(story.step_for(&renamed, true), Some(Step::Renewed));
-    assert!(verifies(&story.kept.chain, &renamed, &[&bundle], story.now));
+    assert!(verifies(&story.stored.chain, &renamed, &[&bundle], story.now));
     assert_eq!(story.step(true), Some(Step::Renewed));
 
-    story.kept.chain_key = Story::begun().kept.chain_key;
+    story.stored.chain_key = Story::begun().stored.chain_key;
     assert_eq!(story.step(true), Some(Step::Renewed), "key and certificate do not belong together");
-    story.kept.chain.truncate(100);
+    story.stored.chain.truncate(100);
     assert_eq!(story.step(true), Some(Step::Renewed), "torn");
-    story.kept.chain = Story::begun().kept.chain;
-    story.kept.chain_key.clear();
+    story.stored.chain = Story::begun().stored.chain;
+    story.stored.chain_key.clear();
     assert_eq!(story.step(true), Some(Step::Renewed), "somebody else's");
-    assert_eq!(story.kept.bundle, bundle);
+    assert_eq!(story.stored.bundle, bundle);
     assert!(story.is_served());
 }
 
 #[test]
 fn a_lost_key_is_replaced_without_a_gap() {
     let mut story = Story::begun();
-    let before = story.kept.chain.clone();
-    story.kept.key.clear();
+    let before = story.stored.chain.clone();
+    story.stored.key.clear();
     assert_eq!(story.step(true), Some(Step::Announced));
-    assert_eq!(story.kept.chain, before, "the old one serves until the new authority is settled");
+    assert_eq!(story.stored.chain, before, "the old one serves until the new authority is settled");
     story.wait(7);
     assert_eq!(story.step(true), Some(Step::TookOver));
     assert!(story.is_served());
@@ -201,7 +203,7 @@ fn a_lost_key_is_replaced_without_a_gap() {
     assert_eq!(story.step(true), Some(Step::Dropped));
 
     let mut story = Story::announced();
-    story.kept.next_key.clear();
+    story.stored.next_key.clear();
     assert_eq!(story.step(true), Some(Step::Announced), "another next one");
     assert!(story.is_served());
 }
@@ -209,15 +211,17 @@ fn a_lost_key_is_replaced_without_a_gap() {
 #[test]
 fn what_cannot_be_used_at_all_is_made_anew() {
     for spoil in [
-        |kept: &mut Kept| *kept = Kept { bundle: "junk".to_owned(), ..Kept::default() },
-        |kept: &mut Kept| kept.bundle.clear(),
-        |kept: &mut Kept| {
-            kept.key.clear();
-            kept.chain.clear();
+        |stored: &mut StoredCertificates| {
+            *stored = StoredCertificates { bundle: "junk".to_owned(), ..StoredCertificates::default() }
+        },
+        |stored: &mut StoredCertificates| stored.bundle.clear(),
+        |stored: &mut StoredCertificates| {
+            stored.key.clear();
+            stored.chain.clear();
         },
     ] {
         let mut story = Story::begun();
-        spoil(&mut story.kept);
+        spoil(&mut story.stored);
         assert_eq!(story.step(false), Some(Step::Anew));
         assert!(story.is_served());
     }
@@ -230,23 +234,23 @@ fn what_cannot_be_used_at_all_is_made_anew() {
 #[test]
 fn a_clock_that_is_behind_forgets_no_authority() {
     let mut story = Story::begun();
-    let bundle = story.kept.bundle.clone();
+    let bundle = story.stored.bundle.clone();
     story.now -= SignedDuration::from_hours(2);
     // The leaf has not begun by this clock; the authority is as good as it was.
     assert_eq!(story.step(true), Some(Step::Renewed));
-    assert_eq!(story.kept.bundle, bundle);
+    assert_eq!(story.stored.bundle, bundle);
     assert!(story.is_served());
 }
 
 #[test]
 fn a_deletion_that_is_under_way_is_sound_and_not_whole() {
     let mut story = Story::begun();
-    assert!(is_whole(&story.kept, &names(), story.now) && is_sound(&story.kept, &names(), story.now));
-    story.kept.key.clear();
-    assert!(!is_sound(&story.kept, &names(), story.now), "nobody could sign");
+    assert!(is_whole(&story.stored, &names(), story.now) && is_sound(&story.stored, &names(), story.now));
+    story.stored.key.clear();
+    assert!(!is_sound(&story.stored, &names(), story.now), "nobody could sign");
     assert_eq!(story.step(true), Some(Step::Announced));
-    assert!(is_sound(&story.kept, &names(), story.now) && !is_whole(&story.kept, &names(), story.now));
-    assert!(!is_sound(&story.kept, &["other.ns.svc".to_owned()], story.now));
+    assert!(is_sound(&story.stored, &names(), story.now) && !is_whole(&story.stored, &names(), story.now));
+    assert!(!is_sound(&story.stored, &["other.ns.svc".to_owned()], story.now));
 }
 
 #[test]
@@ -260,7 +264,7 @@ fn names_of_servers_are_made_plain_or_refused() {
     // Whatever passes can be served, and is not made again at once.
     for name in ["::1", "10.0.0.1", "a.ns.svc.cluster.local."] {
         let names = checked(&[name]).unwrap();
-        let (kept, _) = next(&Kept::default(), &names, false, "a", START, lives()).unwrap().unwrap();
-        assert!(next(&kept, &names, true, "b", START, lives()).unwrap().is_none(), "{name}");
+        let (stored, _) = next(&StoredCertificates::default(), &names, false, "a", START, lives()).unwrap().unwrap();
+        assert!(next(&stored, &names, true, "b", START, lives()).unwrap().is_none(), "{name}");
     }
 }

@@ -32,7 +32,7 @@ use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, W
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use spark_usher::admission::Operation;
-use spark_usher::http::webhook::{Answer, Answered};
+use spark_usher::http::webhook::{Handler, ReviewResponse};
 use spark_usher::reason::Reason;
 use spark_usher::telemetry::metrics::Outcome;
 use support::*;
@@ -334,8 +334,8 @@ struct Scripted {
     asked: Arc<Mutex<Vec<Value>>>,
 }
 
-impl Answer for Scripted {
-    fn answer(&self, body: &[u8]) -> Answered {
+impl Handler for Scripted {
+    fn answer(&self, body: &[u8]) -> ReviewResponse {
         let review: Value = serde_json::from_slice(body).unwrap();
         std::thread::sleep(self.slow);
         let mut response =
@@ -349,7 +349,7 @@ impl Answer for Scripted {
         }
         self.asked.lock().unwrap().push(review);
         let answer = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response});
-        Answered {
+        ReviewResponse {
             body: Ok(answer.to_string().into_bytes()),
             operation: Operation::Create,
             outcome: Outcome::Allowed,
@@ -366,7 +366,7 @@ struct Hook {
 
 fn hook(patch: Value, allowed: bool, slow: Duration) -> Hook {
     let asked = Arc::<Mutex<Vec<Value>>>::default();
-    let answer: Arc<dyn Answer> = Arc::new(Scripted { patch, allowed, slow, asked: asked.clone() });
+    let answer: Arc<dyn Handler> = Arc::new(Scripted { patch, allowed, slow, asked: asked.clone() });
     Hook { endpoint: Setup { answer: Some(answer), ..Setup::default() }.start(), asked }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! cargo test --test simulation                                    2,000 histories, and every planted bug
-//! SEEDS=100000 cargo test --release --test simulation histories   a hundred thousand
+//! SEEDS=100000 cargo test --profile dist --test simulation histories   a hundred thousand
 //! SEED=1234 cargo test --test simulation one_history -- --nocapture    one of them, line by line
 //! ```
 
@@ -21,7 +21,7 @@ mod sim;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use sim::{Sim, Violation};
-use spark_usher::plant::{Bug, plant};
+use spark_usher::fault_injection::{Bug, inject};
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
@@ -83,9 +83,9 @@ fn every_planted_bug_is_found() {
                 loop {
                     let at = next.fetch_add(1, Ordering::Relaxed);
                     let Some(bug) = Bug::CORE.get(usize::try_from(at).unwrap()) else { return };
-                    plant(Some(*bug));
+                    inject(Some(*bug));
                     let found = (0..ENOUGH).find_map(|seed| Some((seed, Sim::new(seed, false).run().0?)));
-                    plant(None);
+                    inject(None);
                     match &found {
                         Some((seed, violation)) => println!("{bug:?}: seed {seed}: {}", violation.rule),
                         None => missed.lock().unwrap().push(*bug),

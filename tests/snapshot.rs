@@ -14,15 +14,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use spark_usher::snapshot::{Change, Followed, Replaced, Sighting, Snapshot};
+use spark_usher::snapshot::{Change, ObservedPod, ReferencedPod, Replaced, Snapshot};
 use spark_usher::spark::ids::{AppKey, PodKey};
 use spark_usher::spark::state::ExecutorPodState;
 use support::*;
 
 /// What can be told from a snapshot, in a form that compares.
 fn picture(snapshot: &Snapshot) -> BTreeMap<String, (Vec<String>, Vec<String>)> {
-    let app = |app: &spark_usher::snapshot::App| {
-        let drivers = app.drivers.iter().map(|d| format!("{} {} {:?}", d.name, d.uid, d.life)).collect();
+    let app = |app: &spark_usher::snapshot::Application| {
+        let drivers = app.drivers.iter().map(|d| format!("{} {} {:?}", d.name, d.uid, d.phase)).collect();
         let executors = app
             .executors()
             .values()
@@ -62,28 +62,28 @@ type Counts = BTreeMap<String, [usize; 8]>;
 fn counted(snapshot: &Snapshot) -> Counts {
     let mut counts = Counts::new();
     for (key, app) in &snapshot.apps {
-        for roster in app.rosters() {
-            assert!(roster.total > 0 && app.roster(roster.creator).is_some_and(|same| std::ptr::eq(same, roster)));
-            let crew = format!("{key} {:?}", roster.creator);
+        for index in app.indexes() {
+            assert!(index.total > 0 && app.creator_index(index.creator).is_some_and(|same| std::ptr::eq(same, index)));
+            let set = format!("{key} {:?}", index.creator);
             counts.insert(
-                crew.clone(),
-                [roster.total, roster.labelled, roster.uncleared.len(), roster.leaving.len(), 0, 0, 0, 0],
+                set.clone(),
+                [index.total, index.labelled, index.uncleared.len(), index.leaving.len(), 0, 0, 0, 0],
             );
-            for cohort in roster.cohorts() {
-                assert!(cohort.total > 0 && app.cohorts().iter().any(|same| std::ptr::eq(*same, cohort)));
-                let one = app.one_of(cohort);
-                assert_eq!(one.is_some(), cohort.live > 0);
+            for template in index.counts() {
+                assert!(template.total > 0 && app.by_template().iter().any(|same| std::ptr::eq(*same, template)));
+                let one = app.one_of(template);
+                assert_eq!(one.is_some(), template.live > 0);
                 let row = [
-                    cohort.total,
-                    cohort.live,
-                    cohort.pending,
-                    cohort.ran,
-                    cohort.uncleared,
-                    cohort.orphans,
-                    usize::from(cohort.is_proven),
+                    template.total,
+                    template.live,
+                    template.pending,
+                    template.ran,
+                    template.uncleared,
+                    template.orphans,
+                    usize::from(template.is_proven),
                     0,
                 ];
-                let twice = counts.insert(format!("{crew} {:?}", cohort.template), row);
+                let twice = counts.insert(format!("{set} {:?}", template.template), row);
                 assert!(twice.is_none(), "equal templates are kept once");
             }
         }
@@ -96,22 +96,23 @@ fn walked(snapshot: &Snapshot) -> Counts {
     let mut counts = Counts::new();
     for (key, app) in &snapshot.apps {
         for executor in app.executors().values() {
-            let (live, final_) = (executor.is_live(), executor.is_uncleared());
-            let crew = format!("{key} {:?}", executor.counts_to());
-            let roster = counts.entry(crew.clone()).or_default();
-            roster[0] += 1;
-            roster[1] += usize::from(executor.inactive && !executor.inactive_by_us);
-            roster[2] += usize::from(final_);
-            roster[3] += usize::from(executor.evidence.as_ref().is_some_and(|evidence| evidence.deletion.is_some()));
-            let cohort = counts.entry(format!("{crew} {:?}", executor.template)).or_default();
-            cohort[0] += 1;
-            cohort[1] += usize::from(live);
-            cohort[2] += usize::from(live && executor.state == ExecutorPodState::Pending);
+            let (live, final_) = (executor.is_live(), executor.needs_cleanup());
+            let set = format!("{key} {:?}", executor.counted_creator());
+            let index = counts.entry(set.clone()).or_default();
+            index[0] += 1;
+            index[1] += usize::from(executor.inactive && !executor.inactive_by_us);
+            index[2] += usize::from(final_);
+            index[3] +=
+                usize::from(executor.diagnostics.as_ref().is_some_and(|diagnostics| diagnostics.deletion.is_some()));
+            let counts = counts.entry(format!("{set} {:?}", executor.template)).or_default();
+            counts[0] += 1;
+            counts[1] += usize::from(live);
+            counts[2] += usize::from(live && executor.state == ExecutorPodState::Pending);
             let ran = [ExecutorPodState::Running, ExecutorPodState::Succeeded, ExecutorPodState::Failed];
-            cohort[3] += usize::from(ran.contains(&executor.state));
-            cohort[4] += usize::from(final_);
-            cohort[5] += usize::from(live && !executor.deleting && executor.template.owner.is_none());
-            cohort[6] = usize::from(executor.is_proven);
+            counts[3] += usize::from(ran.contains(&executor.state));
+            counts[4] += usize::from(final_);
+            counts[5] += usize::from(live && !executor.deleting && executor.template.owner.is_none());
+            counts[6] = usize::from(executor.is_proven);
         }
     }
     counts
@@ -164,7 +165,7 @@ proptest! {
         snapshot.apply(Change::Replaced(Replaced::Pods(present.values().map(PodBuilder::sighting).collect())));
         prop_assert_eq!(picture(&snapshot), picture(&relisted));
         for (name, pod) in &present {
-            let Sighting::Executor(app, _) = pod.sighting() else { continue };
+            let ObservedPod::Executor(app, _) = pod.sighting() else { continue };
             let (found, _) = snapshot.executor("default", name).unwrap();
             prop_assert_eq!(found, &app);
         }
@@ -191,16 +192,16 @@ fn a_followed_pod_gives_way_to_the_watch() {
     let mut snapshot = Snapshot::default();
     let key = PodKey::new("default", "nb-driver");
     let read = |pod: &PodBuilder| match pod.sighting() {
-        Sighting::Driver(_, pod) | Sighting::Other(_, pod) => Followed::Present(Arc::new(pod)),
-        Sighting::Executor(..) => unreachable!(),
+        ObservedPod::Driver(_, pod) | ObservedPod::Other(_, pod) => ReferencedPod::Present(Arc::new(pod)),
+        ObservedPod::Executor(..) => unreachable!(),
     };
-    snapshot.apply(Change::Followed(key.clone(), read(&pod("nb-driver").stored("n").ip("10.0.0.1")), vec![]));
+    snapshot.apply(Change::Referenced(key.clone(), read(&pod("nb-driver").stored("n").ip("10.0.0.1")), vec![]));
     assert_eq!(&*snapshot.driver_at("default", "10.0.0.1").unwrap().uid, "n");
     see(&mut snapshot, &driver().ip("10.0.0.2"));
     assert_eq!(&*snapshot.driver_pod("default", "nb-driver").unwrap().uid, DRIVER_UID);
-    assert!(snapshot.followed.is_empty() && snapshot.driver_at("default", "10.0.0.1").is_none());
+    assert!(snapshot.referenced.is_empty() && snapshot.driver_at("default", "10.0.0.1").is_none());
     assert!(snapshot.driver_at("default", "10.0.0.2").is_some());
-    snapshot.apply(Change::Followed(key, read(&pod("nb-driver").stored("old")), vec![]));
+    snapshot.apply(Change::Referenced(key, read(&pod("nb-driver").stored("old")), vec![]));
     assert_eq!(&*snapshot.driver_pod("default", "nb-driver").unwrap().uid, DRIVER_UID, "a late read changes nothing");
     snapshot.apply(Change::PodGone(PodKey::new("default", "nb-driver"), DRIVER_UID.into()));
     assert!(snapshot.driver_at("default", "10.0.0.2").is_none());
@@ -294,11 +295,11 @@ fn who_is_proven_is_counted_apart_from_who_only_says_so() {
         see(&mut snapshot, &PodBuilder(placed.object).stored(&format!("e{id}")));
         assert_eq!(counted(&snapshot), walked(&snapshot));
     }
-    assert_eq!(snapshot.app("default", APP).unwrap().rosters().len(), 2);
+    assert_eq!(snapshot.app("default", APP).unwrap().indexes().len(), 2);
     // With another key nothing is proven, and with the right one everything again.
     for key in [spark_usher::signature::Key::new(&[8; 32]), signing_key()] {
         snapshot.apply(Change::SigningKey(key));
         assert_eq!(counted(&snapshot), walked(&snapshot));
     }
-    assert_eq!(snapshot.app("default", APP).unwrap().rosters().len(), 2);
+    assert_eq!(snapshot.app("default", APP).unwrap().indexes().len(), 2);
 }

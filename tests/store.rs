@@ -14,7 +14,7 @@ mod support;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use spark_usher::snapshot::{Absence, Batch, Calls, Change, Replaced, Store};
+use spark_usher::snapshot::{Absence, Batch, Change, Notify, Replaced, Store};
 use spark_usher::spark::ids::PodKey;
 use spark_usher::spark::state::ExecutorPodState;
 use support::*;
@@ -45,7 +45,7 @@ fn states(batch: &Batch) -> Vec<(u64, ExecutorPodState)> {
 fn point_1_a_snapshot_maps_ids_to_states_and_is_empty_at_first() {
     let now = Instant::now();
     let mut store = Store::default();
-    let id = store.subscribe(SECOND, Calls::WithNews, now);
+    let id = store.subscribe(SECOND, Notify::WithNews, now);
     let first = store.take(id, now).unwrap();
     assert!(first.full.is_none() && first.is_empty() && states(&first).is_empty());
     store.done(id, now);
@@ -67,7 +67,7 @@ fn point_2_an_update_keeps_the_time_of_the_last_full_list() {
 fn point_3_a_replacement_starts_from_scratch_and_alone_takes_ids_away() {
     let now = Instant::now();
     let mut store = Store::default();
-    let id = store.subscribe(SECOND, Calls::WithNews, now);
+    let id = store.subscribe(SECOND, Notify::WithNews, now);
     update(&mut store, &executor_in(1, "Running", 1));
     update(&mut store, &executor_in(2, "Running", 2));
     let unsure = replace(&mut store, &[executor_in(2, "Failed", 5), executor_in(3, "Pending", 4)], 200);
@@ -76,14 +76,14 @@ fn point_3_a_replacement_starts_from_scratch_and_alone_takes_ids_away() {
     assert_eq!(states(&batch), [(2, ExecutorPodState::Failed), (3, ExecutorPodState::Pending)]);
     assert_eq!(batch.full.unwrap().as_second(), 200);
     assert_eq!(batch.ended.keys().map(|uid| &**uid).collect::<Vec<_>>(), ["e2"]);
-    assert!(batch.departed.is_empty(), "a list alone proves nothing");
+    assert!(batch.removed.is_empty(), "a list alone proves nothing");
 }
 
 #[test]
 fn point_3_a_list_from_the_past_takes_nothing_back() {
     let now = Instant::now();
     let mut store = Store::default();
-    let id = store.subscribe(SECOND, Calls::WithNews, now);
+    let id = store.subscribe(SECOND, Notify::WithNews, now);
     update(&mut store, &executor_in(1, "Failed", 9));
     replace(&mut store, &[executor_in(1, "Running", 5)], 200);
     update(&mut store, &executor_in(1, "Running", 6));
@@ -97,7 +97,7 @@ fn point_3_a_list_from_the_past_takes_nothing_back() {
 fn point_4_updates_are_coalesced_and_no_end_is_lost() {
     let now = Instant::now();
     let mut store = Store::default();
-    let id = store.subscribe(SECOND, Calls::WithNews, now);
+    let id = store.subscribe(SECOND, Notify::WithNews, now);
     for version in 1..=1000 {
         update(&mut store, &executor_in(1, if version % 2 == 0 { "Pending" } else { "Running" }, version));
     }
@@ -106,7 +106,7 @@ fn point_4_updates_are_coalesced_and_no_end_is_lost() {
     store.apply(Change::PodGone(PodKey::new("default", "nb-exec-1"), "e1".into()), Timestamp::UNIX_EPOCH);
     let batch = store.take(id, now).unwrap();
     assert!(states(&batch).is_empty());
-    assert_eq!((batch.touched.len(), batch.ended.len(), batch.departed.len()), (1, 1, 1));
+    assert_eq!((batch.touched.len(), batch.ended.len(), batch.removed.len()), (1, 1, 1));
     assert_eq!(batch.ended["e1"].executor.state, ExecutorPodState::Failed, "why it ended, not how it was cleared up");
 }
 
@@ -115,7 +115,7 @@ fn point_5_a_subscriber_begins_with_the_present_picture() {
     let now = Instant::now();
     let mut store = Store::default();
     replace(&mut store, &[executor_in(1, "Succeeded", 1), executor_in(2, "Running", 2)], 100);
-    let id = store.subscribe(SECOND, Calls::WithNews, now);
+    let id = store.subscribe(SECOND, Notify::WithNews, now);
     // There, what comes between the first snapshot and the registration is lost until the next change.
     update(&mut store, &executor_in(2, "Failed", 3));
     let batch = store.take(id, now).unwrap();
@@ -127,8 +127,8 @@ fn point_5_a_subscriber_begins_with_the_present_picture() {
 fn point_6_a_tick_calls_also_when_nothing_happened_if_that_was_asked_for() {
     let now = Instant::now();
     let mut store = Store::default();
-    let ticks = store.subscribe(SECOND, Calls::Always, now);
-    let news = store.subscribe(SECOND * 5, Calls::WithNews, now);
+    let ticks = store.subscribe(SECOND, Notify::Always, now);
+    let news = store.subscribe(SECOND * 5, Notify::WithNews, now);
     for id in [ticks, news] {
         assert!(store.take(id, now).is_some());
         store.done(id, now);
@@ -149,7 +149,7 @@ fn point_6_a_tick_calls_also_when_nothing_happened_if_that_was_asked_for() {
 fn point_7_everybody_can_be_called_at_once() {
     let now = Instant::now();
     let mut store = Store::default();
-    let id = store.subscribe(SECOND * 60, Calls::WithNews, now);
+    let id = store.subscribe(SECOND * 60, Notify::WithNews, now);
     store.take(id, now);
     store.done(id, now);
     assert!(store.take(id, now).is_none());
@@ -162,7 +162,8 @@ fn point_7_everybody_can_be_called_at_once() {
 fn point_8_one_call_at_a_time_and_no_wake_up_is_lost() {
     let now = Instant::now();
     let mut store = Store::default();
-    let (slow, quick) = (store.subscribe(SECOND, Calls::WithNews, now), store.subscribe(SECOND, Calls::WithNews, now));
+    let (slow, quick) =
+        (store.subscribe(SECOND, Notify::WithNews, now), store.subscribe(SECOND, Notify::WithNews, now));
     let running = store.take(slow, now).unwrap();
     update(&mut store, &executor_in(1, "Running", 1));
     store.notify();
@@ -178,7 +179,7 @@ fn point_8_one_call_at_a_time_and_no_wake_up_is_lost() {
 fn point_9_a_subscriber_that_fails_gets_the_same_again_and_harms_nobody() {
     let now = Instant::now();
     let mut store = Store::default();
-    let (bad, good) = (store.subscribe(SECOND, Calls::WithNews, now), store.subscribe(SECOND, Calls::WithNews, now));
+    let (bad, good) = (store.subscribe(SECOND, Notify::WithNews, now), store.subscribe(SECOND, Notify::WithNews, now));
     update(&mut store, &executor_in(1, "Failed", 1));
     for round in 0..5 {
         let then = now + SECOND * round;
@@ -196,7 +197,7 @@ fn point_9_a_subscriber_that_fails_gets_the_same_again_and_harms_nobody() {
 fn point_10_after_the_stop_nobody_is_called_and_nothing_is_kept() {
     let now = Instant::now();
     let mut store = Store::default();
-    let id = store.subscribe(SECOND, Calls::Always, now);
+    let id = store.subscribe(SECOND, Notify::Always, now);
     store.stop();
     update(&mut store, &executor_in(1, "Failed", 1));
     store.notify();
@@ -208,21 +209,21 @@ fn point_10_after_the_stop_nobody_is_called_and_nothing_is_kept() {
 fn point_11_a_deletion_is_an_end_whatever_the_pod_said_last() {
     let now = Instant::now();
     let mut store = Store::default();
-    let id = store.subscribe(SECOND, Calls::WithNews, now);
+    let id = store.subscribe(SECOND, Notify::WithNews, now);
     update(&mut store, &executor_in(1, "Running", 1));
     store.apply(Change::PodGone(PodKey::new("default", "nb-exec-1"), "another".into()), Timestamp::UNIX_EPOCH);
     assert!(store.snapshot().executor("default", "nb-exec-1").is_some(), "that of another pod is none");
     store.apply(Change::PodGone(PodKey::new("default", "nb-exec-1"), "e1".into()), Timestamp::UNIX_EPOCH);
     let batch = store.take(id, now).unwrap();
-    assert!(batch.departed["e1"].absence == Absence::Unversioned && batch.ended.is_empty());
-    assert_eq!(batch.departed["e1"].executor.state, ExecutorPodState::Running);
+    assert!(batch.removed["e1"].absence == Absence::Unversioned && batch.ended.is_empty());
+    assert_eq!(batch.removed["e1"].executor.state, ExecutorPodState::Running);
 }
 
 #[test]
 fn point_12_a_poll_tells_its_time_and_whoever_looked_tells_what_is_gone() {
     let now = Instant::now();
     let mut store = Store::default();
-    let id = store.subscribe(SECOND, Calls::WithNews, now);
+    let id = store.subscribe(SECOND, Notify::WithNews, now);
     update(&mut store, &executor_in(1, "Running", 1));
     store.refreshed(Timestamp::from_second(300).unwrap());
     let batch = store.take(id, now).unwrap();

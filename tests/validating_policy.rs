@@ -30,14 +30,15 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, DynamicObject};
 use serde_json::{Value, json};
-use spark_usher::admission::validating_policy::{BINDING, KIND, Refused, Wanted, differences, manifests, without};
 use spark_usher::config;
+use spark_usher::manifests::validating_policy::{BINDING, KIND, Refused, Wanted, differences, manifests, without};
 use spark_usher::policy::Policies;
 use spark_usher::snapshot::Snapshot;
 use support::*;
 
 /// What the policies decide, of all that the webhook finds.
-const DECIDED: [&str; 5] = ["ApplicationChanged", "OwnerChanged", "OwnerNotCreator", "QueueNotAllowed", "SeatChanged"];
+const DECIDED: [&str; 5] =
+    ["ApplicationChanged", "OwnerChanged", "OwnerNotCreator", "QueueNotAllowed", "SchedulingChanged"];
 
 fn wanted() -> Wanted {
     Wanted { name: "spark-usher".to_owned(), namespaces: without(&["kube-system".to_owned()]), account: OWN.to_owned() }
@@ -460,7 +461,7 @@ fn status_is_judged_as_a_change_and_nodes_are_left_alone() {
         by_policies(&all, &review, &json!({})).0
     };
     let eve = || json!({"username": "eve", "groups": []});
-    assert!(denied(eve(), "").contains("SeatChanged") && denied(eve(), "status").contains("SeatChanged"));
+    assert!(denied(eve(), "").contains("SchedulingChanged") && denied(eve(), "status").contains("SchedulingChanged"));
     assert!(denied(json!({"username": "system:node:n1"}), "status").is_empty());
     assert!(denied(eve(), "resize").is_empty());
 }
@@ -627,7 +628,10 @@ async fn a_real_api_server_enforces_them_without_the_webhook() {
     let theirs = json!({"metadata": {"annotations": {"scheduling.k8s.io/group-name": "theirs"}}});
     let params = PatchParams::default();
     let refused = pods.patch(&name, &params, &Patch::Merge(&theirs)).await.unwrap_err().to_string();
-    assert!(refused.contains("changed scheduling.k8s.io/group-name") && refused.contains("(SeatChanged)"), "{refused}");
+    assert!(
+        refused.contains("changed scheduling.k8s.io/group-name") && refused.contains("(SchedulingChanged)"),
+        "{refused}"
+    );
     assert!(pods.patch_status(&name, &params, &Patch::Merge(&theirs)).await.is_err());
     let harmless = json!({"metadata": {"labels": {"a": "b"}}, "status": {"phase": "Running"}});
     pods.patch(&name, &params, &Patch::Merge(&harmless)).await.unwrap();

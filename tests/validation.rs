@@ -88,8 +88,8 @@ fn the_three_modes() {
     let audit = judge(&bare, &Snapshot::default(), &policies(Validate::Audit));
     assert!(audit.decision.allowed && audit.response.get("warnings").is_none());
     let annotations = &audit.response["auditAnnotations"];
-    assert_eq!(annotations["reason"], "NotSeated");
-    assert_eq!(annotations["violations"], "NotSeated");
+    assert_eq!(annotations["reason"], "NotMutated");
+    assert_eq!(annotations["violations"], "NotMutated");
     assert_eq!(annotations["policy"], "batch");
     assert!(annotations["message"].as_str().unwrap().contains("its schedulerName"), "{annotations}");
 
@@ -102,7 +102,7 @@ fn the_three_modes() {
     let message = enforce.response["status"]["message"].as_str().unwrap();
     assert_eq!((enforce.decision.allowed, &enforce.response["status"]["code"]), (false, &json!(403)));
     assert!(
-        message.starts_with("spark-usher: the pod lacks") && message.ends_with("(NotSeated; policy batch enforces)")
+        message.starts_with("spark-usher: the pod lacks") && message.ends_with("(NotMutated; policy batch enforces)")
     );
 }
 
@@ -110,7 +110,7 @@ fn the_three_modes() {
 fn a_final_state_that_lacks_something_is_not_seated() {
     let lacks = |pod: &PodBuilder| {
         let outcome = judge(&created(pod), &Snapshot::default(), &policies(Validate::Audit));
-        assert_eq!(outcome.decision.reason, Reason::NotSeated, "{outcome:?}");
+        assert_eq!(outcome.decision.reason, Reason::NotMutated, "{outcome:?}");
         outcome.response["auditAnnotations"]["message"].as_str().unwrap().to_owned()
     };
     let nothing = lacks(&executor(1));
@@ -167,10 +167,10 @@ fn who_may_change_owners_and_seats() {
     let cases = [
         (&stripped, Reason::OwnerChanged),
         (&taken, Reason::OwnerChanged),
-        (&regrouped, Reason::SeatChanged),
-        (&unmarked, Reason::SeatChanged),
-        (&noted, Reason::SeatChanged),
-        (&gated, Reason::SeatChanged),
+        (&regrouped, Reason::SchedulingChanged),
+        (&unmarked, Reason::SchedulingChanged),
+        (&noted, Reason::SchedulingChanged),
+        (&gated, Reason::SchedulingChanged),
         (&renamed, Reason::ApplicationChanged),
         (&hidden, Reason::ApplicationChanged),
     ];
@@ -246,7 +246,7 @@ fn a_mark_that_we_did_not_give_is_found_where_the_key_is_known() {
     let policies = only(Policy { validate: Validate::Enforce, ..policy("none") });
     let owned =
         PodBuilder(by_driver(&marked, &signing(), &policies).object).annotation("spark-usher.io/by", "x/volcano");
-    assert_eq!(judge(&created(&owned), &signing(), &policies).decision.reason, Reason::NotSeated);
+    assert_eq!(judge(&created(&owned), &signing(), &policies).decision.reason, Reason::NotMutated);
     assert!(judge(&created(&owned), &Snapshot::default(), &policies).decision.allowed, "nobody can tell");
 }
 
@@ -256,7 +256,7 @@ fn a_change_by_the_status_is_judged_as_a_change() {
     let new = old.clone().annotation("scheduling.k8s.io/group-name", "mine");
     let mut review = update(&old, &new, person());
     review["request"]["subResource"] = "status".into();
-    assert_eq!(found(&review, &Snapshot::default()), [Reason::SeatChanged]);
+    assert_eq!(found(&review, &Snapshot::default()), [Reason::SchedulingChanged]);
     let unchanged = {
         let mut review = update(&old, &old.clone().phase("Running"), person());
         review["request"]["subResource"] = "status".into();
@@ -359,7 +359,7 @@ fn queues_that_a_namespace_may_not_use() {
     let (old, new) = (in_queue("team-a").stored("e-1"), in_queue("gold").stored("e-1"));
     assert_eq!(
         found(&update(&old, &new, tenant()), &Snapshot::default()),
-        [Reason::SeatChanged, Reason::QueueNotAllowed]
+        [Reason::SchedulingChanged, Reason::QueueNotAllowed]
     );
     let kept = new.clone().annotation("note", "x");
     assert_eq!(found(&update(&new, &kept, tenant()), &Snapshot::default()), [], "it was there");
@@ -412,7 +412,7 @@ fn labels_do_not_speak_against_what_the_api_server_vouches_for() {
     let squatter = pod("squatter").driver_of(APP).stored("55555555-0000-0000-0000-000000000001").phase("Running");
     let snapshot = seen(&[squatter.spec("serviceAccountName", "default")]);
     let owned = executor(1).owned_by("Pod", "nb-driver", DRIVER_UID);
-    let lacks_a_seat = [Reason::NotSeated];
+    let lacks_a_seat = [Reason::NotMutated];
     assert_eq!(found(&created(&owned), &snapshot), lacks_a_seat, "its authenticated creator is its owner");
     assert_eq!(found(&created(&executor(1)), &snapshot), lacks_a_seat, "a pod that drives nothing else");
     assert_eq!(found(&created(&seated(1)), &snapshot), []);
@@ -426,13 +426,14 @@ fn labels_do_not_speak_against_what_the_api_server_vouches_for() {
 fn what_another_policy_file_seated_is_not_refused_at_once() {
     let policies = policies(Validate::Enforce);
     let body = serde_json::to_vec(&created(&executor(1))).unwrap();
-    let lean = spark_usher::admission::lean_for_judging(&body);
-    let review = spark_usher::admission::request::parse(&lean).unwrap();
+    let pruned = spark_usher::admission::prune_for_validation(&body);
+    let review = spark_usher::admission::request::parse(&pruned).unwrap();
     let snapshot = Snapshot::default();
-    let bench = |settled| spark_usher::admission::Bench { snapshot: &snapshot, own: None, settled, listed: true };
-    let new = spark_usher::admission::judge(&review, &policies, bench(false));
+    let context =
+        |settled| spark_usher::admission::ValidationContext { snapshot: &snapshot, own: None, settled, listed: true };
+    let new = spark_usher::admission::validate(&review, &policies, context(false));
     assert!(new.allowed && new.warnings().count() == 1, "{new:?}");
-    assert!(!spark_usher::admission::judge(&review, &policies, bench(true)).allowed);
+    assert!(!spark_usher::admission::validate(&review, &policies, context(true)).allowed);
 }
 
 #[test]
@@ -455,13 +456,14 @@ fn a_namespace_that_was_not_seen_is_warned_of_until_namespaces_were_listed() {
     });
     let review = created(&seated(1).annotation("scheduling.volcano.sh/queue-name", "vip"));
     let body = serde_json::to_vec(&review).unwrap();
-    let lean = spark_usher::admission::lean_for_judging(&body);
-    let review = spark_usher::admission::request::parse(&lean).unwrap();
+    let pruned = spark_usher::admission::prune_for_validation(&body);
+    let review = spark_usher::admission::request::parse(&pruned).unwrap();
     let snapshot = Snapshot::default();
-    let bench = |listed| spark_usher::admission::Bench { snapshot: &snapshot, own: None, settled: true, listed };
-    let young = spark_usher::admission::judge(&review, &policies, bench(false));
+    let context =
+        |listed| spark_usher::admission::ValidationContext { snapshot: &snapshot, own: None, settled: true, listed };
+    let young = spark_usher::admission::validate(&review, &policies, context(false));
     assert!(young.allowed && young.warnings().count() == 1, "{young:?}");
-    let refused = spark_usher::admission::judge(&review, &policies, bench(true));
+    let refused = spark_usher::admission::validate(&review, &policies, context(true));
     assert!(!refused.allowed, "a namespace that is made a moment before its pods is no way around");
     let mut snapshot = Snapshot::default();
     see_namespace(&mut snapshot, "default", &[("env", "prod")], &[]);

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use spark_usher::gang;
-use spark_usher::snapshot::Sighting;
+use spark_usher::snapshot::ObservedPod;
 use spark_usher::spark::pod::Pod;
 
 /// A recorded executor, as a text with places for what differs.
@@ -37,7 +37,7 @@ impl Recorded {
     }
 
     /// The executor of this number, of so many applications.
-    pub(crate) fn sighting(&self, number: usize, apps: usize, phase: &str, version: usize) -> Sighting {
+    pub(crate) fn sighting(&self, number: usize, apps: usize, phase: &str, version: usize) -> ObservedPod {
         let state = match phase {
             "Failed" => r#"{"terminated":{"exitCode":137,"reason":"Error","finishedAt":"2026-11-21T00:00:00Z"}}"#,
             "Running" => r#"{"running":{"startedAt":"2026-11-21T00:00:00Z"}}"#,
@@ -55,6 +55,6 @@ impl Recorded {
             .replace("@node", &format!("ip-10-1-{}-{}.ec2.internal", number % 200, number % 7))
             .replace("@phase", phase)
             .replace("\"@state\"", state);
-        Sighting::of(&Pod::read_whole(text.as_bytes()).unwrap(), gang::seat_keys()).unwrap()
+        ObservedPod::of(&Pod::read_whole(text.as_bytes()).unwrap(), gang::scheduling_keys()).unwrap()
     }
 }

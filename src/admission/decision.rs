@@ -1,37 +1,37 @@
-//! What was decided about one review.
+//! The decision about one review.
 
-use crate::driver::resolve::FoundDriver;
+use crate::ownership::resolve::FoundDriver;
 use crate::policy::Validate;
-use crate::reason::{Reason, Weight};
+use crate::reason::{Reason, Severity};
 use crate::signature::Creator;
 
 use super::mutation::Mutation;
 
-/// The decision, with everything that `explain`, the answer, the metrics and the log need.
+/// The decision, with everything that `explain`, the response, the metrics and the log need.
 #[derive(Clone, Debug)]
 pub struct Decision<'a> {
-    /// Whether the pod may come in.
+    /// Whether the pod is admitted.
     pub allowed: bool,
-    /// The weightiest reason.
+    /// The most severe reason.
     pub reason: Reason,
-    /// Every reason beside the plain outcome, with a sentence about this pod.
+    /// Every reason besides the plain outcome, with a sentence about this pod.
     pub notes: Vec<(Reason, String)>,
-    /// The policy that held, if one was asked.
+    /// The policy that applied, if one was evaluated.
     pub policy: Option<&'a str>,
     /// The driver, by the best evidence.
     pub driver: Option<FoundDriver<'a>>,
-    /// What is to change; only what is not so already.
+    /// The mutations that the pod does not have already.
     pub mutations: Vec<Mutation>,
-    /// For a judgement: what is done about what was found.
-    pub judged: Option<Validate>,
-    /// For a judgement: what was found, each reason with a sentence about this pod.
+    /// For a validation: the mode that applies to the findings.
+    pub validated: Option<Validate>,
+    /// For a validation: the findings, each reason with a sentence about this pod.
     pub findings: Vec<(Reason, String)>,
-    /// The creator that the pod's signature is to name, if it gets one.
-    pub signs: Option<Creator>,
+    /// The creator that the pod's signature names, if it gets one.
+    pub signature: Option<Creator>,
 }
 
 impl<'a> Decision<'a> {
-    /// Allowed as it is.
+    /// Admits the pod unchanged.
     pub fn pass(reason: Reason) -> Decision<'a> {
         Decision {
             allowed: true,
@@ -40,51 +40,51 @@ impl<'a> Decision<'a> {
             policy: None,
             driver: None,
             mutations: Vec::new(),
-            judged: None,
+            validated: None,
             findings: Vec::new(),
-            signs: None,
+            signature: None,
         }
     }
 
-    /// Adds a reason and its sentence. The weightiest becomes the decision's.
+    /// Adds a reason and its sentence. The most severe reason becomes the decision's.
     pub fn note(&mut self, reason: Reason, sentence: String) {
-        self.weigh(reason);
+        self.raise(reason);
         self.notes.push((reason, sentence));
     }
 
-    /// Adds what a judgement found, and its sentence.
+    /// Adds a validation's finding, and its sentence.
     pub fn find(&mut self, reason: Reason, sentence: String) {
-        self.weigh(reason);
+        self.raise(reason);
         self.findings.push((reason, sentence));
     }
 
-    fn weigh(&mut self, reason: Reason) {
-        if reason.weight() > self.reason.weight() {
+    fn raise(&mut self, reason: Reason) {
+        if reason.severity() > self.reason.severity() {
             self.reason = reason;
         }
     }
 
-    /// Takes over what was found in the pod as this decision makes it.
-    pub(super) fn join(&mut self, judgement: Decision<'a>) {
-        self.weigh(judgement.reason);
-        self.judged = judgement.judged;
-        self.findings = judgement.findings;
-        // Said once.
-        if self.judged != Some(Validate::Audit) {
+    /// Adds the findings of validating the mutated pod.
+    pub(super) fn join(&mut self, validation: Decision<'a>) {
+        self.raise(validation.reason);
+        self.validated = validation.validated;
+        self.findings = validation.findings;
+        // A finding that is reported is not repeated as a note.
+        if self.validated != Some(Validate::Audit) {
             self.notes.retain(|(reason, _)| !self.findings.iter().any(|(found, _)| found == reason));
         }
-        self.policy = self.policy.or(judgement.policy);
-        self.close_if(false);
+        self.policy = self.policy.or(validation.policy);
+        self.apply_failure_mode(false);
         if !self.allowed {
-            (self.reason, self.policy) = (judgement.reason, judgement.policy);
+            (self.reason, self.policy) = (validation.reason, validation.policy);
         }
     }
 
-    /// Refuses what could not be decided, when the policy is strict, and what was found, when it enforces. This is the
-    /// one place that decides between open and closed.
-    pub fn close_if(&mut self, strict: bool) {
-        let closed = match self.judged {
-            None => strict && self.reason.weight() == Weight::Undecided,
+    /// Rejects an undecided pod if the policy is strict, and a pod with findings if the policy enforces. This is the one
+    /// place that decides between failing open and failing closed.
+    pub fn apply_failure_mode(&mut self, strict: bool) {
+        let closed = match self.validated {
+            None => strict && self.reason.severity() == Severity::Undecided,
             Some(mode) => mode == Validate::Enforce && !self.findings.is_empty(),
         };
         if closed {
@@ -93,28 +93,28 @@ impl<'a> Decision<'a> {
         }
     }
 
-    /// Whoever did this may: it is no finding.
+    /// Drops the findings, because the requester is trusted.
     pub(super) fn trust(&mut self, reason: Reason) {
         if !std::mem::take(&mut self.findings).is_empty() {
             self.reason = reason;
         }
     }
 
-    /// Sentences for the client: what was left undone and what to do about it. A refusal says itself what was found.
+    /// Warnings for the client: what was not done and what to do about it. A denial's message contains the findings itself.
     pub fn warnings(&self) -> impl Iterator<Item = String> {
-        let heard = self.findings.iter().filter(|_| self.judged == Some(Validate::Warn));
+        let heard = self.findings.iter().filter(|_| self.validated == Some(Validate::Warn));
         self.notes
             .iter()
             .chain(heard)
-            .filter(|(reason, _)| reason.weight() >= Weight::Warning)
+            .filter(|(reason, _)| reason.severity() >= Severity::Warning)
             .map(|(_, text)| warning(text))
     }
 }
 
-/// Longest warning that API servers pass on whole when there are many (`filters/warning.go`).
+/// Longest warning that API servers pass on untruncated when there are many (`filters/warning.go`).
 const MAX_WARNING: usize = 256;
 
-/// Prefixed, cut to what is passed on, without control characters (which would drop the whole header).
+/// Prefixed, truncated to [`MAX_WARNING`], without control characters (which would drop the whole header).
 fn warning(text: &str) -> String {
     let mut out = String::from("spark-usher: ");
     out.extend(text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_WARNING - out.len()));
@@ -127,24 +127,24 @@ mod tests {
 
     #[test]
     fn the_weightiest_reason_is_shown() {
-        let mut decision = Decision::pass(Reason::Seated);
+        let mut decision = Decision::pass(Reason::SchedulingSet);
         decision.note(Reason::GangSizeUnknown, "a".into());
-        decision.note(Reason::AlreadySeated, "b".into());
+        decision.note(Reason::GangKept, "b".into());
         assert_eq!(decision.reason, Reason::GangSizeUnknown);
         assert_eq!(decision.warnings().collect::<Vec<_>>(), ["spark-usher: a"], "a note is no warning");
     }
 
     #[test]
     fn strict_refuses_only_what_is_undecided_and_changes_nothing_then() {
-        let mut decision = Decision::pass(Reason::Seated);
+        let mut decision = Decision::pass(Reason::SchedulingSet);
         decision.mutations.push(Mutation::SchedulerName("volcano".into()));
         decision.note(Reason::GangSizeUnknown, String::new());
-        decision.close_if(true);
+        decision.apply_failure_mode(true);
         assert!(decision.allowed);
         decision.note(Reason::NoCreator, String::new());
-        decision.close_if(false);
+        decision.apply_failure_mode(false);
         assert!(decision.allowed);
-        decision.close_if(true);
+        decision.apply_failure_mode(true);
         assert!(!decision.allowed && decision.mutations.is_empty());
     }
 

@@ -1,9 +1,9 @@
-//! Reviews of which only the head is read, because the object is larger than anything that a cluster stores, or has a list
-//! that is longer than any pod's.
+//! Reviews of which only the head is read, because the object is larger than any object that a cluster stores, or has a
+//! longer list than any pod.
 //!
-//! An API server writes who asks, and in which namespace, before the object (`k8s.io/api/admission/v1`, the order of the
-//! fields of `AdmissionRequest`). That is enough to say what the strictest policy that could match would say: a pod must
-//! not pass a policy by its size.
+//! An API server writes the requester and the namespace before the object (`k8s.io/api/admission/v1`, the order of the
+//! fields of `AdmissionRequest`). They suffice to decide as the strictest policy that could match: a pod must not evade a
+//! policy by its size.
 
 use std::fmt;
 
@@ -12,21 +12,21 @@ use serde::de::{DeserializeSeed, Error, IgnoredAny, MapAccess, Visitor};
 
 use super::decision::Decision;
 use super::request::{BadReview, GroupResource, LenientUser, Operation, Review, UserInfo, operation_of};
-use super::validate::{Bench, is_trusted};
-use crate::driver::resolve::Requester;
+use super::validate::{ValidationContext, is_trusted};
+use crate::ownership::resolve::Requester;
 use crate::policy::{Policies, Validate};
 use crate::reason::Reason;
 use crate::spark::text::Text;
 
-/// How much of a review is kept to read its head: more than an API server lets a token and its groups take.
+/// Bytes of a review that are kept to read its head: more than an API server allows a token and its groups.
 pub const HEAD_LEN: usize = 256 << 10;
 
-/// Reads a review's head: all but the objects. The bytes may end anywhere behind it.
+/// Parses a review's head: all fields but the objects. The bytes may end anywhere after it.
 pub fn parse(bytes: &[u8]) -> Result<Review<'_>, BadReview> {
     let mut head = Head::default();
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
     let outcome = ReviewSeed(&mut head).deserialize(&mut deserializer);
-    // Where it breaks off behind what is asked of whom, whoever asks is nobody that we know.
+    // If the bytes end after uid, operation and resource, the requester counts as unknown.
     let is_known = !head.uid.is_empty() && !head.operation.is_empty() && head.resource.is_some();
     if !head.complete && !is_known {
         outcome?;
@@ -52,18 +52,23 @@ pub fn parse(bytes: &[u8]) -> Result<Review<'_>, BadReview> {
     })
 }
 
-/// What a mutating webhook answers without having seen the object: nothing is changed, and a strict policy refuses.
-pub fn mutate<'a>(review: &Review<'_>, policies: &'a Policies, bench: Bench<'_>) -> Decision<'a> {
-    decide(review, policies, bench, false)
+/// The decision of a mutating webhook without the object: no mutation, and a strict policy rejects the pod.
+pub fn mutate_head<'a>(review: &Review<'_>, policies: &'a Policies, context: ValidationContext<'_>) -> Decision<'a> {
+    decide(review, policies, context, false)
 }
 
-/// What a validating webhook answers without having seen the object: who is trusted passes, and of all others the strictest
-/// policy that could match decides.
-pub fn judge<'a>(review: &Review<'_>, policies: &'a Policies, bench: Bench<'_>) -> Decision<'a> {
-    decide(review, policies, bench, true)
+/// The decision of a validating webhook without the object: a trusted requester passes; for all others, the strictest policy
+/// that could match decides.
+pub fn validate_head<'a>(review: &Review<'_>, policies: &'a Policies, context: ValidationContext<'_>) -> Decision<'a> {
+    decide(review, policies, context, true)
 }
 
-fn decide<'a>(review: &Review<'_>, policies: &'a Policies, bench: Bench<'_>, judges: bool) -> Decision<'a> {
+fn decide<'a>(
+    review: &Review<'_>,
+    policies: &'a Policies,
+    context: ValidationContext<'_>,
+    judges: bool,
+) -> Decision<'a> {
     let is_ours = review.is_pod || (judges && review.is_status);
     if !is_ours {
         return Decision::pass(Reason::NotAPod);
@@ -76,16 +81,16 @@ fn decide<'a>(review: &Review<'_>, policies: &'a Policies, bench: Bench<'_>, jud
     if !is_decided {
         return Decision::pass(Reason::NotCreate);
     }
-    if judges && is_trusted(&review.requester, policies, bench.own) {
+    if judges && is_trusted(&review.requester, policies, context.own) {
         return Decision::pass(Reason::TrustedWriter);
     }
-    let known = bench.snapshot.namespace(&review.namespace).map(|namespace| &**namespace);
+    let known = context.snapshot.namespace(&review.namespace).map(|namespace| &**namespace);
     let mut decision = Decision::pass(Reason::NotSpark);
     let (mut mode, mut strict) = (Validate::Audit, false);
     for policy in policies.possible(&review.namespace, known) {
-        let unknown = !bench.listed && policy.matches.of_namespace(&review.namespace, known).is_none();
+        let unknown = !context.listed && policy.matches.of_namespace(&review.namespace, known).is_none();
         let validate = if unknown { policy.validate.min(Validate::Warn) } else { policy.validate };
-        // The one that is named is the strictest.
+        // The decision names the strictest policy.
         if decision.policy.is_none() || validate > mode || (policy.strict && !strict) {
             decision.policy = Some(&policy.name);
         }
@@ -97,11 +102,11 @@ fn decide<'a>(review: &Review<'_>, policies: &'a Policies, bench: Bench<'_>, jud
             .to_owned();
     if judges {
         decision.find(Reason::TooLarge, sentence);
-        decision.judged = Some(mode);
+        decision.validated = Some(mode);
     } else {
         decision.note(Reason::TooLarge, sentence);
     }
-    decision.close_if(strict);
+    decision.apply_failure_mode(strict);
     decision
 }
 
@@ -116,7 +121,7 @@ struct Head<'a> {
     namespace: Option<Text<'a>>,
     operation: Text<'a>,
     user_info: UserInfo<'a>,
-    /// Whether the object was reached, behind everything that counts.
+    /// Whether the object was reached, after all fields of the head.
     complete: bool,
 }
 
@@ -172,7 +177,7 @@ impl<'de> Visitor<'de> for RequestSeed<'_, 'de> {
                 "namespace" => head.namespace = map.next_value()?,
                 "operation" => head.operation = map.next_value()?,
                 "userInfo" => head.user_info = map.next_value::<LenientUser<'de>>()?.0,
-                // Whoever writes in another order than an API server has the objects skipped, where they are there.
+                // In another field order than an API server's, objects that come earlier are skipped.
                 "object" | "oldObject" if !head.uid.is_empty() && !head.operation.is_empty() => {
                     head.complete = true;
                     return Err(A::Error::custom("the head ends here"));
@@ -209,7 +214,7 @@ mod tests {
             let review = parse(&HEAD.as_bytes()[..end]).unwrap();
             assert!(matches!(&*review.requester.username, "" | "eve"), "cut at {end}");
         }
-        // Whoever is in more groups than are kept is still asked.
+        // The name of a requester in more groups than are kept is still read.
         let groups = vec!["\"g\""; 5000].join(",");
         let many = HEAD.replace("\"g\"", &groups);
         assert_eq!(&*parse(many.as_bytes()).unwrap().requester.username, "eve");
@@ -232,7 +237,7 @@ mod tests {
     fn the_strictest_policy_that_could_match_decides() {
         let review = parse(HEAD.as_bytes()).unwrap();
         let snapshot = Snapshot::default();
-        let bench = Bench { snapshot: &snapshot, own: Some("us"), settled: true, listed: true };
+        let context = ValidationContext { snapshot: &snapshot, own: Some("us"), settled: true, listed: true };
         let gold = Match {
             pod_selector: Some([("tier".to_owned(), "gold".to_owned())].into_iter().collect()),
             ..Match::everything()
@@ -241,7 +246,7 @@ mod tests {
         let policy = |matches, validate, strict| Policy { matches, validate, strict, ..Policy::fallback() };
         let allowed = |list: Vec<Policy>| {
             let policies = Policies::new(list, Vec::new());
-            (judge(&review, &policies, bench).allowed, mutate(&review, &policies, bench).allowed)
+            (validate_head(&review, &policies, context).allowed, mutate_head(&review, &policies, context).allowed)
         };
         assert_eq!(allowed(vec![]), (true, true));
         assert_eq!(allowed(vec![policy(gold.clone(), Validate::Enforce, false)]), (false, true), "it may be gold");
@@ -251,6 +256,6 @@ mod tests {
         assert_eq!(allowed(reached), (true, true), "nothing behind a policy that matches for certain");
         let trusted = Policies::new(vec![policy(named("team-*"), Validate::Enforce, false)], Vec::new())
             .with_trusted_writers(vec![Pattern::new("eve")]);
-        assert!(judge(&review, &trusted, bench).allowed);
+        assert!(validate_head(&review, &trusted, context).allowed);
     }
 }

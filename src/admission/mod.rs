@@ -1,44 +1,42 @@
-//! Road A: the bytes of a review in, the bytes of an answer out. Pure: the answer comes from the review, the policy and
-//! the snapshot, so it is the same under reinvocation and dry run, and no API call is on the way.
+//! Admission (Road A): from the bytes of a review to the bytes of its response. Pure: the response depends on the review, the
+//! policy and the snapshot only, so it is the same under reinvocation and dry run, and needs no API call.
 //!
-//! [`request`] reads, [`decide`](mod@decide) decides, [`mutation`] is what is to change, [`patch`] says it as RFC 6902,
-//! [`response`] writes the answer. [`validate`] judges what became of a pod, and changes of it;
+//! [`request`] parses the review, [`mutate`](mod@mutate) decides on [`mutation`]s, [`patch`] writes them as RFC 6902,
+//! [`response`] writes the response. [`validate`](mod@validate) validates the final state of a pod, and updates;
 //! [`admit`](mod@admit) does both in one call.
 
 pub mod admit;
-mod cel;
-pub mod decide;
+mod context;
 pub mod decision;
-pub mod fallback;
 pub mod head;
+pub mod mutate;
 pub mod mutation;
 pub mod patch;
 pub mod request;
 pub mod response;
-mod seat;
+mod scheduling;
 mod sign;
 pub mod validate;
-pub mod validating_policy;
 
 pub use admit::{admit, admit_head, admit_in_part};
-pub use decide::decide;
 pub use decision::Decision;
+pub use mutate::mutate;
 pub use mutation::Mutation;
-pub use request::{BadReview, Operation, Review, lean, lean_for_judging};
-pub use validate::{Bench, judge};
+pub use request::{BadReview, Operation, Review, prune, prune_for_validation};
+pub use validate::{ValidationContext, validate};
 
-use crate::json::Lean;
+use crate::json::Pruned;
 use crate::policy::Policies;
 use crate::snapshot::Snapshot;
 
-/// The whole road: review bytes, made [`lean`], to decision and response bytes.
+/// The whole path of a mutating call: from the [`prune`]d bytes of a review to decision and response bytes.
 pub fn answer<'a>(
-    lean: &'a Lean<'a>,
+    pruned: &'a Pruned<'a>,
     snapshot: &Snapshot,
     policies: &'a Policies,
 ) -> Result<(Decision<'a>, Vec<u8>), BadReview> {
-    let review = request::parse(lean)?;
-    let decision = decide(&review, snapshot, policies);
+    let review = request::parse(pruned)?;
+    let decision = mutate(&review, snapshot, policies);
     let bytes = response::write(&review, &decision);
     Ok((decision, bytes))
 }

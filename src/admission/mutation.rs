@@ -1,22 +1,22 @@
-//! What is to change on a pod, and whether it is so already.
+//! The changes that admission makes to a pod, and whether the pod has them already.
 
-use crate::snapshot::MarkPlace;
+use crate::annotations::MetadataField;
 use crate::spark::pod::{OwnerReference, Pod};
 
-/// One change. The list of variants is the list of everything that admission may ever touch.
+/// One change. The variants are everything that admission may ever change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mutation {
     /// `spec.schedulerName`.
     SchedulerName(String),
-    /// `spec.priorityClassName`; `spec.priority` and `spec.preemptionPolicy` of the old class go, the Priority plugin
-    /// computes them anew. With them the API server would refuse the pod.
+    /// `spec.priorityClassName`. The old class's `spec.priority` and `spec.preemptionPolicy` are removed, because the API
+    /// server would reject the pod with them; the Priority plugin computes them again.
     PriorityClass(String),
     /// `spec.schedulingGroup.podGroupName`.
     SchedulingGroup(String),
     /// A label or an annotation.
-    Mark(MarkPlace, &'static str, String),
-    /// Takes an annotation off.
-    Unmark(&'static str),
+    SetMetadata(MetadataField, &'static str, String),
+    /// Removes an annotation.
+    RemoveMetadata(&'static str),
     /// The controlling owner: a pod of this name and uid.
     Owner {
         /// The pod's name.
@@ -27,20 +27,20 @@ pub enum Mutation {
 }
 
 impl Mutation {
-    /// Whether the pod says so already; such a change is left out, which makes a second pass empty.
+    /// Whether the pod has this change already. Such changes are left out, so that a reinvocation returns an empty patch.
     pub fn is_done(&self, pod: &Pod<'_>) -> bool {
         match self {
             Mutation::SchedulerName(name) => pod.spec.scheduler_name.as_deref() == Some(name),
             Mutation::PriorityClass(class) => pod.spec.priority_class_name.as_deref() == Some(class),
             Mutation::SchedulingGroup(group) => pod.spec.scheduling_group.as_deref() == Some(group),
-            Mutation::Mark(MarkPlace::Label, key, value) => pod.label(key) == Some(value),
-            Mutation::Mark(MarkPlace::Annotation, key, value) => pod.annotation(key) == Some(value),
-            Mutation::Unmark(key) => pod.annotation(key).is_none(),
+            Mutation::SetMetadata(MetadataField::Label, key, value) => pod.label(key) == Some(value),
+            Mutation::SetMetadata(MetadataField::Annotation, key, value) => pod.annotation(key) == Some(value),
+            Mutation::RemoveMetadata(key) => pod.annotation(key).is_none(),
             Mutation::Owner { uid, .. } => pod.controller().is_some_and(|owner| *owner.uid == **uid),
         }
     }
 
-    /// Makes the change on a pod that was read, as [`patch`](super::patch) says it of the document.
+    /// Applies the change to a parsed pod, as [`patch`](super::patch) does to the document.
     pub(super) fn apply(&self, pod: &mut Pod<'_>) {
         let metadata = &mut pod.metadata;
         match self {
@@ -50,13 +50,13 @@ impl Mutation {
                 (pod.spec.has_priority, pod.spec.has_preemption_policy) = (false, false);
             }
             Mutation::SchedulingGroup(group) => pod.spec.scheduling_group = Some(group.clone().into()),
-            Mutation::Mark(MarkPlace::Label, key, value) => {
+            Mutation::SetMetadata(MetadataField::Label, key, value) => {
                 metadata.labels.get_or_insert_default().set(key, value.clone());
             }
-            Mutation::Mark(MarkPlace::Annotation, key, value) => {
+            Mutation::SetMetadata(MetadataField::Annotation, key, value) => {
                 metadata.annotations.get_or_insert_default().set(key, value.clone());
             }
-            Mutation::Unmark(key) => {
+            Mutation::RemoveMetadata(key) => {
                 if let Some(annotations) = &mut metadata.annotations {
                     annotations.remove(key);
                 }

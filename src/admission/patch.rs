@@ -1,15 +1,15 @@
 //! Mutations as an RFC 6902 patch.
 //!
-//! The API server refuses the pod, under either failurePolicy, when a patch does not apply (`mutating/dispatcher.go`).
-//! So every operation is an `add` whose parent is in the object shown, or a `remove` of what is there.
+//! The API server rejects the pod, under either failurePolicy, when a patch does not apply (`mutating/dispatcher.go`).
+//! So every operation is an `add` whose parent exists in the reviewed object, or a `remove` of an existing field.
 
 use std::io::Write;
 
 use super::mutation::Mutation;
-use crate::snapshot::MarkPlace;
+use crate::annotations::MetadataField;
 use crate::spark::pod::Pod;
 
-/// Writes the patch: a JSON array of operations. The mutations must be ones that are not done yet.
+/// Writes the patch: a JSON array of operations. The mutations must not include any that the pod already has.
 pub fn write(pod: &Pod<'_>, mutations: &[Mutation], out: &mut Vec<u8>) {
     let mut ops = Ops { out, first: true };
     ops.out.push(b'[');
@@ -32,7 +32,7 @@ pub fn write(pod: &Pod<'_>, mutations: &[Mutation], out: &mut Vec<u8>) {
                 ops.raw(b"}");
                 ops.close();
             }
-            Mutation::Mark(place, key, value) if has_map(pod, *place) => {
+            Mutation::SetMetadata(place, key, value) if has_map(pod, *place) => {
                 ops.begin("add");
                 ops.raw(map_path(*place).as_bytes());
                 ops.raw(b"/");
@@ -41,10 +41,10 @@ pub fn write(pod: &Pod<'_>, mutations: &[Mutation], out: &mut Vec<u8>) {
                 ops.text(value);
                 ops.close();
             }
-            Mutation::Mark(..) => {} // The whole map is added below.
-            Mutation::Unmark(key) => {
+            Mutation::SetMetadata(..) => {} // The whole map is added below.
+            Mutation::RemoveMetadata(key) => {
                 ops.begin("remove");
-                ops.raw(map_path(MarkPlace::Annotation).as_bytes());
+                ops.raw(map_path(MetadataField::Annotation).as_bytes());
                 ops.raw(b"/");
                 ops.pointer(key);
                 ops.raw(b"\"");
@@ -53,7 +53,7 @@ pub fn write(pod: &Pod<'_>, mutations: &[Mutation], out: &mut Vec<u8>) {
             Mutation::Owner { name, uid } => ops.owner(pod.metadata.owner_references.is_some(), name, uid),
         }
     }
-    for place in [MarkPlace::Label, MarkPlace::Annotation] {
+    for place in [MetadataField::Label, MetadataField::Annotation] {
         if !has_map(pod, place) {
             ops.add_map(place, mutations);
         }
@@ -61,21 +61,21 @@ pub fn write(pod: &Pod<'_>, mutations: &[Mutation], out: &mut Vec<u8>) {
     ops.out.push(b']');
 }
 
-fn has_map(pod: &Pod<'_>, place: MarkPlace) -> bool {
+fn has_map(pod: &Pod<'_>, place: MetadataField) -> bool {
     match place {
-        MarkPlace::Label => pod.metadata.labels.is_some(),
-        MarkPlace::Annotation => pod.metadata.annotations.is_some(),
+        MetadataField::Label => pod.metadata.labels.is_some(),
+        MetadataField::Annotation => pod.metadata.annotations.is_some(),
     }
 }
 
-fn map_path(place: MarkPlace) -> &'static str {
+fn map_path(place: MetadataField) -> &'static str {
     match place {
-        MarkPlace::Label => "/metadata/labels",
-        MarkPlace::Annotation => "/metadata/annotations",
+        MetadataField::Label => "/metadata/labels",
+        MetadataField::Annotation => "/metadata/annotations",
     }
 }
 
-/// Writes operations one after another. Text is small and written once, so no document is built first.
+/// Writes operations one after another. The text is small and written once, so no document is built first.
 struct Ops<'o> {
     out: &'o mut Vec<u8>,
     first: bool,
@@ -136,10 +136,10 @@ impl Ops<'_> {
     }
 
     /// A map that the object does not have, with all its entries.
-    fn add_map(&mut self, place: MarkPlace, mutations: &[Mutation]) {
+    fn add_map(&mut self, place: MetadataField, mutations: &[Mutation]) {
         let mut opened = false;
         for mutation in mutations {
-            if let Mutation::Mark(at, key, value) = mutation
+            if let Mutation::SetMetadata(at, key, value) = mutation
                 && *at == place
             {
                 if opened {
@@ -160,7 +160,7 @@ impl Ops<'_> {
         }
     }
 
-    /// Never blockOwnerDeletion: it needs rights that a driver's account lacks (OwnerReferencesPermissionEnforcement).
+    /// Never sets blockOwnerDeletion: a driver's account lacks its permission (OwnerReferencesPermissionEnforcement).
     fn owner(&mut self, has_list: bool, name: &str, uid: &str) {
         self.open("add", if has_list { "/metadata/ownerReferences/-" } else { "/metadata/ownerReferences" });
         let (before, after): (&[u8], &[u8]) = if has_list { (b"", b"") } else { (b"[", b"]") };
@@ -198,16 +198,16 @@ mod tests {
         object
     }
 
-    fn mark(place: MarkPlace, key: &'static str, value: &str) -> Mutation {
-        Mutation::Mark(place, key, value.to_owned())
+    fn mark(place: MetadataField, key: &'static str, value: &str) -> Mutation {
+        Mutation::SetMetadata(place, key, value.to_owned())
     }
 
     #[test]
     fn missing_maps_are_added_whole_and_present_ones_by_key() {
         let mutations = [
-            mark(MarkPlace::Annotation, "a/b~c", "x\"y"),
-            mark(MarkPlace::Label, "l", "1"),
-            mark(MarkPlace::Annotation, "d", "2"),
+            mark(MetadataField::Annotation, "a/b~c", "x\"y"),
+            mark(MetadataField::Label, "l", "1"),
+            mark(MetadataField::Annotation, "d", "2"),
         ];
         assert_eq!(
             apply(json!({"metadata": {}, "spec": {}}), &mutations),
@@ -250,7 +250,7 @@ mod tests {
         let rest = [
             Mutation::SchedulerName("volcano".into()),
             Mutation::SchedulingGroup("g".into()),
-            Mutation::Unmark("spark-usher.io/by"),
+            Mutation::RemoveMetadata("spark-usher.io/by"),
         ];
         assert_eq!(
             apply(

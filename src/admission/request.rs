@@ -1,23 +1,23 @@
-//! Reading an AdmissionReview (admission.k8s.io/v1).
+//! Parses an AdmissionReview (admission.k8s.io/v1).
 //!
-//! The recorded review of an executor is 10 kB; what decides is borrowed from it and the rest is skipped, which costs
-//! little more than skipping all of it (`benches/admission.rs` prints both).
+//! The recorded review of an executor is 10 kB. The fields that decisions need are borrowed from it and the rest is skipped,
+//! which costs little more than skipping all of it (`benches/admission.rs` prints both).
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use crate::driver::resolve::Requester;
-use crate::json::Lean;
+use crate::json::Pruned;
+use crate::ownership::resolve::Requester;
 use crate::spark::pod::Pod;
 use crate::spark::text::{Text, bounded, first_of, is_too_many};
 
-/// What is no review that could be answered: the reply is a 400, not an answer.
+/// Why a body is not an answerable review: it gets a status 400 and no AdmissionReview.
 #[derive(Debug, thiserror::Error)]
 pub enum BadReview {
-    /// No JSON, or not of the expected shape.
+    /// Not JSON, or not of the expected shape.
     #[error("expected an AdmissionReview as JSON: {0}")]
     Json(#[from] serde_json::Error),
-    /// Some other kind or version.
+    /// Another kind or version.
     #[error("expected kind AdmissionReview of apiVersion admission.k8s.io/v1, found kind {kind:?} of {version:?}")]
     Kind {
         /// The kind that was found.
@@ -25,15 +25,15 @@ pub enum BadReview {
         /// The version that was found.
         version: String,
     },
-    /// It has a list or a map that is longer than any pod's; its head can be read.
+    /// A list or a map is longer than any pod's; the head can be read.
     #[error("the review has a list or a map that is longer than any pod's: {0}")]
     TooMany(serde_json::Error),
-    /// Without these there is nothing to answer.
+    /// The request or its uid is missing, so that no response is possible.
     #[error("expected an AdmissionReview with request.uid")]
     NoRequest,
 }
 
-/// What is done to the object.
+/// The operation on the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
     /// A creation.
@@ -42,7 +42,7 @@ pub enum Operation {
     Update,
     /// A deletion.
     Delete,
-    /// A connection (exec, attach …), or one that is not known yet.
+    /// A connection (exec, attach …), or an unknown operation.
     Other,
 }
 
@@ -61,26 +61,26 @@ impl Operation {
     }
 }
 
-/// A review, as far as it decides.
+/// The fields of a review that decisions need.
 #[derive(Clone, Debug)]
 pub struct Review<'a> {
-    /// To be echoed in the answer.
+    /// Repeated in the response.
     pub uid: Text<'a>,
-    /// What is done.
+    /// The operation.
     pub operation: Operation,
-    /// Whether it is about pods themselves, not about another kind or a subresource.
+    /// Whether the object is a pod itself, not another kind or a subresource.
     pub is_pod: bool,
-    /// Whether it is about the subresource `status` of a pod, by which labels and annotations can be changed too.
+    /// Whether it is the subresource `status` of a pod, which can change labels and annotations too.
     pub is_status: bool,
     /// The object's name; may be empty for a creation.
     pub name: Option<Text<'a>>,
     /// The object's namespace.
     pub namespace: Text<'a>,
-    /// Who asks.
+    /// The requester.
     pub requester: Requester<'a>,
     /// The object; absent in a deletion.
     pub pod: Option<Pod<'a>>,
-    /// The object as it was, in an update that is to be validated.
+    /// The old object, in an update that is validated.
     pub old: Option<Pod<'a>>,
 }
 
@@ -142,7 +142,7 @@ pub(super) struct UserInfo<'a> {
     extra: Option<Extra<'a>>,
 }
 
-/// Other extras (credential-id, node-name) do not decide.
+/// No decision needs the other extras (credential-id, node-name).
 #[derive(Default, Deserialize)]
 struct Extra<'a> {
     #[serde(borrow, default, rename = "authentication.kubernetes.io/pod-name", deserialize_with = "bounded")]
@@ -151,7 +151,7 @@ struct Extra<'a> {
     pod_uids: Option<Vec<Text<'a>>>,
 }
 
-/// The same of which lists are cut and not refused: for a head, in which nothing else tells who asks.
+/// The same with lists truncated instead of refused: for a head, where nothing else identifies the requester.
 #[derive(Default, Deserialize)]
 #[serde(from = "LenientWire<'a>", bound(deserialize = "'de: 'a"))]
 pub(super) struct LenientUser<'a>(pub(super) UserInfo<'a>);
@@ -182,8 +182,8 @@ impl<'a> From<UserInfo<'a>> for Requester<'a> {
     }
 }
 
-/// What no decision looks at: four fifths of a review.
-const DROPPED: &[&str] = &[
+/// Fields that no mutation depends on: four fifths of a review.
+const PRUNED: &[&str] = &[
     "managedFields",
     "oldObject",
     "volumes",
@@ -195,28 +195,28 @@ const DROPPED: &[&str] = &[
     "options",
     "groups",
 ];
-/// What no judgement of a final state or of a change looks at.
-const DROPPED_JUDGING: &[&str] =
+/// Fields that no validation of a final state or of an update depends on.
+const PRUNED_FOR_VALIDATION: &[&str] =
     &["managedFields", "volumes", "status", "tolerations", "requestKind", "requestResource", "options"];
-/// What is looked at only now and then.
+/// Fields that are read only in some cases.
 const KEPT: &[&str] = &["containers", "initContainers"];
 
-/// A review's bytes without what no decision looks at.
-pub fn lean(body: &[u8]) -> Lean<'_> {
-    Lean::of(body, DROPPED, KEPT)
+/// A review's bytes without the fields that no mutation depends on.
+pub fn prune(body: &[u8]) -> Pruned<'_> {
+    Pruned::of(body, PRUNED, KEPT)
 }
 
-/// The same for [`judge`](super::judge): what an object was, who asks in which groups, and where the pod may run stay.
-pub fn lean_for_judging(body: &[u8]) -> Lean<'_> {
-    Lean::of(body, DROPPED_JUDGING, KEPT)
+/// The same for [`validate`](super::validate()): keeps the old object, the requester's groups, and the pod's node constraints.
+pub fn prune_for_validation(body: &[u8]) -> Pruned<'_> {
+    Pruned::of(body, PRUNED_FOR_VALIDATION, KEPT)
 }
 
-/// Reads a review.
-pub fn parse<'a>(lean: &'a Lean<'a>) -> Result<Review<'a>, BadReview> {
-    let body = lean.text();
+/// Parses a review.
+pub fn parse<'a>(pruned: &'a Pruned<'a>) -> Result<Review<'a>, BadReview> {
+    let body = pruned.text();
     match serde_json::from_slice::<ReviewWire<'_, Pod<'_>>>(body) {
-        Ok(wire) => review(wire, |pod| pod.map(|pod| pod.with_parts(|span| lean.part(span)))),
-        // The object may be of another kind whose spec looks nothing like a pod's; then it is not ours to judge.
+        Ok(wire) => review(wire, |pod| pod.map(|pod| pod.with_parts(|span| pruned.part(span)))),
+        // The object may be of another kind, with a spec unlike a pod's; then we do not decide about it.
         Err(error) => {
             if is_too_many(&error) {
                 return Err(BadReview::TooMany(error));
@@ -270,7 +270,7 @@ mod tests {
     use super::*;
 
     fn error(body: &str) -> String {
-        parse(&lean(body.as_bytes())).unwrap_err().to_string()
+        parse(&prune(body.as_bytes())).unwrap_err().to_string()
     }
 
     #[test]
@@ -304,8 +304,8 @@ mod tests {
         let body = with(
             r#""resource":{"group":"x","version":"v1","resource":"things"},"operation":"CREATE","object":{"metadata":{"labels":7},"spec":"s"}"#,
         );
-        let lean = lean(body.as_bytes());
-        let review = parse(&lean).unwrap();
+        let pruned = prune(body.as_bytes());
+        let review = parse(&pruned).unwrap();
         assert!(!review.is_pod && review.pod.is_none());
     }
 
@@ -322,12 +322,12 @@ mod tests {
         let body = with(
             r#""resource":{"group":"","version":"v1","resource":"pods"},"subResource":"status","operation":"UPDATE","object":{}"#,
         );
-        let lean = lean(body.as_bytes());
-        let review = parse(&lean).unwrap();
+        let pruned = prune(body.as_bytes());
+        let review = parse(&pruned).unwrap();
         assert!(!review.is_pod);
         assert_eq!(review.operation, Operation::Update);
         let body = with(r#""resource":{"group":"","version":"v1","resource":"pods"},"operation":"CONNECT""#);
-        assert_eq!(parse(&super::lean(body.as_bytes())).unwrap().operation, Operation::Other);
+        assert_eq!(parse(&super::prune(body.as_bytes())).unwrap().operation, Operation::Other);
     }
 
     #[test]
@@ -335,8 +335,8 @@ mod tests {
         let body = with(
             r#""userInfo":{"username":"u","extra":{"authentication.kubernetes.io/pod-name":["a","b"],"authentication.kubernetes.io/pod-uid":null,"x":["y"]}}"#,
         );
-        let lean = lean(body.as_bytes());
-        let review = parse(&lean).unwrap();
+        let pruned = prune(body.as_bytes());
+        let review = parse(&pruned).unwrap();
         assert_eq!(review.requester.pod_names, ["a", "b"].map(Text::from));
         assert!(review.requester.pod_uids.is_empty());
     }

@@ -1,4 +1,4 @@
-//! Writing the answer: an AdmissionReview with a response, straight into bytes.
+//! Writes the response: an AdmissionReview, directly as bytes.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -8,7 +8,7 @@ use super::patch::{self, json_string};
 use super::request::Review;
 use crate::reason::Reason;
 
-/// The answer to a review. `patch` and `patchType` come together or not at all.
+/// The response to a review. `patch` and `patchType` are set together or not at all.
 pub fn write(review: &Review<'_>, decision: &Decision<'_>) -> Vec<u8> {
     let mut out = Vec::with_capacity(2048);
     out.extend_from_slice(br#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"#);
@@ -16,7 +16,7 @@ pub fn write(review: &Review<'_>, decision: &Decision<'_>) -> Vec<u8> {
     out.extend_from_slice(if decision.allowed { br#","allowed":true"# } else { br#","allowed":false"# });
     if !decision.allowed {
         out.extend_from_slice(br#","status":{"code":403,"reason":"Forbidden","message":"#);
-        json_string(&mut out, &refusal(decision));
+        json_string(&mut out, &denial(decision));
         out.push(b'}');
     }
     if let Some(pod) = review.pod.as_ref().filter(|_| decision.allowed && !decision.mutations.is_empty()) {
@@ -42,8 +42,8 @@ pub fn write(review: &Review<'_>, decision: &Decision<'_>) -> Vec<u8> {
     out
 }
 
-/// Why a pod may not come in, and what would let it.
-pub fn refusal(decision: &Decision<'_>) -> String {
+/// Why a pod is rejected, and how to change that.
+pub fn denial(decision: &Decision<'_>) -> String {
     let policy = decision.policy.unwrap_or("default");
     if !decision.findings.is_empty() {
         return format!("spark-usher: {} ({}; policy {policy} enforces)", findings(decision), reasons(decision));
@@ -57,25 +57,25 @@ pub fn refusal(decision: &Decision<'_>) -> String {
     format!("spark-usher: {} ({}; policy {policy} is strict)", bounded(&sentence), decision.reason)
 }
 
-/// Sentences may quote what tenants wrote: an answer, and the audit log with every retry, must not grow with it.
+/// Sentences may quote text of a tenant, which must not bloat the response, nor the audit log with every retry.
 fn bounded(text: &str) -> String {
     const MOST: usize = 1024;
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MOST).collect()
 }
 
-/// The reasons of what was found.
+/// The reasons of the findings.
 fn reasons(decision: &Decision<'_>) -> String {
     let names: Vec<&str> = decision.findings.iter().map(|(reason, _)| reason.as_str()).collect();
     names.join(", ")
 }
 
-/// What was found, in sentences.
+/// The sentences of the findings.
 fn findings(decision: &Decision<'_>) -> String {
     let all: Vec<&str> = decision.findings.iter().map(|(_, sentence)| sentence.as_str()).collect();
     bounded(&all.join("; "))
 }
 
-/// Audit annotations; the API server prefixes the keys with the webhook's name. Pods that are none of ours leave none.
+/// Audit annotations; the API server prefixes the keys with the webhook's name. Other pods get none.
 fn audit(out: &mut Vec<u8>, decision: &Decision<'_>) {
     if matches!(decision.reason, Reason::NotAPod | Reason::NotCreate | Reason::NotSpark | Reason::Valid) {
         return;
@@ -89,7 +89,7 @@ fn audit(out: &mut Vec<u8>, decision: &Decision<'_>) {
     }
     if let Some(driver) = &decision.driver {
         out.extend_from_slice(br#","driver":"#);
-        json_string(out, &crate::driver::resolve::write_note(driver));
+        json_string(out, &crate::ownership::resolve::write_note(driver));
     }
     if !decision.findings.is_empty() {
         out.extend_from_slice(br#","violations":"#);
@@ -104,7 +104,7 @@ fn append_base64(out: &mut Vec<u8>, bytes: &[u8]) {
     let start = out.len();
     out.resize(start + bytes.len().div_ceil(3) * 4, 0);
     let Some(room) = out.get_mut(start..) else { return };
-    // The room is exactly what padded base64 takes.
+    // The slice has exactly the length of padded base64.
     let written = STANDARD.encode_slice(bytes, room).unwrap_or(0);
     out.truncate(start + written);
 }

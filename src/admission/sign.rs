@@ -1,93 +1,95 @@
-//! Signs what was decided about a pod, and takes marks off that are not ours.
+//! Signs the decision about a pod, and removes marks that are not ours.
 
-use super::decide::Question;
+use super::context::MutationContext;
 use super::decision::Decision;
 use super::mutation::Mutation;
+use crate::annotations::{self, MetadataField};
 use crate::gang;
 use crate::signature::{Creator, Signature, Signer};
-use crate::snapshot::{MarkPlace, Placed, sign_driver, signed_name};
-use crate::spark::labels;
+use crate::snapshot::{SignedExecutor, sign_driver, signed_name};
 use crate::spark::role::Role;
 
-/// Completes a decision: what we placed is signed, and where we placed nothing no mark of ours stays.
-pub(super) fn complete(question: &Question<'_, '_>, decision: &mut Decision<'_>) {
-    let marks_placement = decision.mutations.iter().any(|mutation| is_of(mutation, labels::BY));
-    // What the fallback policy placed stays marked until a replica that knows the namespace decides.
-    if !marks_placement && !question.is_fallback() {
-        decision.mutations.push(Mutation::Unmark(labels::BY));
+/// Completes a decision: signs a pod whose scheduling fields we set, and removes our marks from any other pod.
+pub(super) fn complete(context: &MutationContext<'_, '_>, decision: &mut Decision<'_>) {
+    let marks_placement = decision.mutations.iter().any(|mutation| is_of(mutation, annotations::BY));
+    // A pod that the fallback policy placed stays marked until a replica that knows the namespace decides.
+    if !marks_placement && !context.is_fallback() {
+        decision.mutations.push(Mutation::RemoveMetadata(annotations::BY));
     }
-    if !decision.mutations.iter().any(|mutation| is_of(mutation, labels::DRIVER)) {
-        decision.mutations.push(Mutation::Unmark(labels::DRIVER));
+    if !decision.mutations.iter().any(|mutation| is_of(mutation, annotations::DRIVER)) {
+        decision.mutations.push(Mutation::RemoveMetadata(annotations::DRIVER));
     }
-    decision.mutations.push(match signature(question, decision) {
-        Some(signature) => Mutation::Mark(MarkPlace::Annotation, labels::SIGNATURE, signature.to_string()),
-        None => Mutation::Unmark(labels::SIGNATURE),
+    decision.mutations.push(match signature(context, decision) {
+        Some(signature) => {
+            Mutation::SetMetadata(MetadataField::Annotation, annotations::SIGNATURE, signature.to_string())
+        }
+        None => Mutation::RemoveMetadata(annotations::SIGNATURE),
     });
 }
 
 fn is_of(mutation: &Mutation, annotation: &str) -> bool {
     match mutation {
-        Mutation::Unmark(key) | Mutation::Mark(MarkPlace::Annotation, key, _) => *key == annotation,
+        Mutation::RemoveMetadata(key) | Mutation::SetMetadata(MetadataField::Annotation, key, _) => *key == annotation,
         _ => false,
     }
 }
 
-fn signature(question: &Question<'_, '_>, decision: &Decision<'_>) -> Option<Signature> {
-    let (key, creator) = (question.snapshot.signing_key()?, decision.signs?);
-    let (namespace, selector) = (&*question.review.namespace, question.pod.app_selector()?);
-    match question.pod.role() {
-        Role::Driver => Some(sign_driver(Signer::new(key, namespace, selector, creator), name(question))),
+fn signature(context: &MutationContext<'_, '_>, decision: &Decision<'_>) -> Option<Signature> {
+    let (key, creator) = (context.snapshot.signing_key()?, decision.signature?);
+    let (namespace, selector) = (&*context.review.namespace, context.pod.app_selector()?);
+    match context.pod.role() {
+        Role::Driver => Some(sign_driver(Signer::new(key, namespace, selector, creator), name(context))),
         Role::Executor => {
             let signer = Signer::new(key, namespace, selector, creator);
-            Some(sign_executor(signer, question, &decision.mutations))
+            Some(sign_executor(signer, context, &decision.mutations))
         }
         Role::Other => None,
     }
 }
 
-/// Whether a pod under review carries our signature over its placement as it stands: we decided about it before, and
-/// are asked again because another webhook changed something else. `by` is the mark that this decision gives.
-pub(super) fn is_signed(question: &Question<'_, '_>, creator: Creator, by: &str) -> bool {
-    if question.pod.annotation(labels::BY) != Some(by) {
+/// Whether a pod under review has our signature over its current placement: we decided about it before, and are
+/// reinvoked because another webhook changed something else. `by` is the mark that this decision sets.
+pub(super) fn is_signed(context: &MutationContext<'_, '_>, creator: Creator, by: &str) -> bool {
+    if context.pod.annotation(annotations::BY) != Some(by) {
         return false;
     }
-    let present = question.pod.annotation(labels::SIGNATURE).and_then(Signature::parse);
+    let present = context.pod.annotation(annotations::SIGNATURE).and_then(Signature::parse);
     let (Some(present), Some(key), Some(selector)) =
-        (present, question.snapshot.signing_key(), question.pod.app_selector())
+        (present, context.snapshot.signing_key(), context.pod.app_selector())
     else {
         return false;
     };
-    let signer = Signer::new(key, &question.review.namespace, selector, creator);
-    present.verifies(&match question.pod.role() {
-        Role::Driver => sign_driver(signer, name(question)),
-        Role::Executor | Role::Other => sign_executor(signer, question, &[]),
+    let signer = Signer::new(key, &context.review.namespace, selector, creator);
+    present.verifies(&match context.pod.role() {
+        Role::Driver => sign_driver(signer, name(context)),
+        Role::Executor | Role::Other => sign_executor(signer, context, &[]),
     })
 }
 
-/// The name that is signed: what the pod was made from, where it was made from something.
-fn name<'q>(question: &'q Question<'_, '_>) -> &'q str {
-    let name = question.pod.metadata.name.as_deref().or(question.review.name.as_deref());
-    signed_name(question.pod, name).or(name).unwrap_or_default()
+/// The name that is signed: the pod's generateName if its name begins with that, otherwise its name.
+fn name<'q>(context: &'q MutationContext<'_, '_>) -> &'q str {
+    let name = context.pod.metadata.name.as_deref().or(context.review.name.as_deref());
+    signed_name(context.pod, name).or(name).unwrap_or_default()
 }
 
-/// Signs the placement that a pod has after these mutations.
-fn sign_executor<'p>(signer: Signer<'_>, question: &'p Question<'_, '_>, mutations: &'p [Mutation]) -> Signature {
-    let pod = question.pod;
+/// Signs a pod's placement after these mutations.
+fn sign_executor<'p>(signer: Signer<'_>, context: &'p MutationContext<'_, '_>, mutations: &'p [Mutation]) -> Signature {
+    let pod = context.pod;
     // A later mutation of a key wins, as it does in the patch.
     let annotation = |annotation: &str| {
         let last = mutations.iter().rev().find(|mutation| is_of(mutation, annotation));
         match last {
-            Some(Mutation::Mark(_, _, value)) => Some(value.as_str()),
+            Some(Mutation::SetMetadata(_, _, value)) => Some(value.as_str()),
             Some(_) => None,
             None => pod.annotation(annotation),
         }
     };
     let group = pod.spec.scheduling_group.as_deref().filter(|name| !name.is_empty());
-    let mut placed = Placed {
-        name: name(question),
+    let mut placed = SignedExecutor {
+        name: name(context),
         default_profile: pod.default_profile(),
-        note: annotation(labels::DRIVER),
-        by: annotation(labels::BY),
+        note: annotation(annotations::DRIVER),
+        by: annotation(annotations::BY),
         scheduler_name: pod.spec.scheduler_name.as_deref().unwrap_or_default(),
         priority_class: pod.spec.priority_class_name.as_deref(),
         scheduling_group: group,
@@ -97,12 +99,12 @@ fn sign_executor<'p>(signer: Signer<'_>, question: &'p Question<'_, '_>, mutatio
             Mutation::SchedulerName(name) => placed.scheduler_name = name,
             Mutation::PriorityClass(class) => placed.priority_class = Some(class),
             Mutation::SchedulingGroup(group) => placed.scheduling_group = Some(group),
-            Mutation::Mark(..) | Mutation::Unmark(_) | Mutation::Owner { .. } => {}
+            Mutation::SetMetadata(..) | Mutation::RemoveMetadata(_) | Mutation::Owner { .. } => {}
         }
     }
-    gang::seat_keys().sign_executor(signer, pod, &placed, |place, key| {
+    gang::scheduling_keys().sign_executor(signer, pod, &placed, |place, key| {
         let set = mutations.iter().rev().find_map(|mutation| match mutation {
-            Mutation::Mark(at, set, value) if *at == place && *set == key => Some(value.as_str()),
+            Mutation::SetMetadata(at, set, value) if *at == place && *set == key => Some(value.as_str()),
             _ => None,
         });
         set.or_else(|| place.value(pod, key))

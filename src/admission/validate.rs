@@ -1,44 +1,46 @@
-//! Validating admission: is what is about to be stored as it should be, and may who changes a pod change that?
+//! Validating admission: is a new pod as the policy requires, and may the requester make this change to a pod?
 //!
-//! A creation is judged in its final state, after every mutating webhook, ours included: where ours was away (it fails
-//! open) or somebody undid it, this says so. Of an update only the *change* is judged, and only of what our decisions
-//! and the schedulers' rest on: owners, gang keys, marks, role and application.
+//! A created pod is validated in its final state, after every mutating webhook, ours included: if ours was unavailable (it
+//! fails open) or another webhook reverted it, this is a finding. Of an update only the *change* is validated, and only of
+//! the fields that our and the schedulers' decisions depend on: owners, gang keys, marks, role and application.
 
 use std::fmt::Write;
 
 use serde::Deserialize;
 
-use super::decide::decide;
 use super::decision::Decision;
+use super::mutate::mutate;
 use super::mutation::Mutation;
 use super::request::{Operation, Review};
-use crate::driver::resolve::{self, FoundDriver, Requester};
-use crate::gang::{self, GangScheduler, GroupKeyPlace};
+use crate::annotations::{self, MetadataField};
+use crate::gang::{self, GangScheduler, GroupKeyField};
+use crate::ownership::resolve::{self, FoundDriver, Requester};
 use crate::policy::{DEFAULT_SCHEDULER, Policies, Policy, Validate};
 use crate::reason::Reason;
-use crate::snapshot::{MarkPlace, Snapshot};
+use crate::snapshot::Snapshot;
 use crate::spark::labels;
 use crate::spark::pod::{OwnerReference, Pod};
 use crate::spark::role::Role;
 use crate::spark::text::{bounded, is_too_many};
+use crate::text::shown;
 
-/// What a judgement rests on beside the review.
+/// The input of a validation besides the review.
 #[derive(Clone, Copy, Debug)]
-pub struct Bench<'b> {
-    /// The picture.
+pub struct ValidationContext<'b> {
+    /// The snapshot.
     pub snapshot: &'b Snapshot,
-    /// The account that we write with.
+    /// Our own account.
     pub own: Option<&'b str>,
-    /// Whether the policies have been the same for a while. Replicas take a new policy file over a minute or two apart: what
-    /// one of them seated by the old one, another must not refuse by the new one.
+    /// Whether the policies have been unchanged for a while. Replicas load a new policy file a minute or two apart: a replica
+    /// with the new file must not reject a pod that another mutated by the old one.
     pub settled: bool,
-    /// Whether the namespaces were listed. Before, one that is not known may be selected by its labels all the same.
+    /// Whether the namespaces were listed. Before that, a policy may select an unknown namespace by its labels.
     pub listed: bool,
 }
 
-/// Judges.
-pub fn judge<'a>(review: &Review<'a>, policies: &'a Policies, bench: Bench<'_>) -> Decision<'a> {
-    let Bench { snapshot, own, settled, listed } = bench;
+/// Validates a creation or an update.
+pub fn validate<'a>(review: &Review<'a>, policies: &'a Policies, context: ValidationContext<'_>) -> Decision<'a> {
+    let ValidationContext { snapshot, own, settled, listed } = context;
     let is_ours = review.is_pod || (review.is_status && review.operation == Operation::Update);
     if !is_ours {
         return Decision::pass(Reason::NotAPod);
@@ -48,14 +50,14 @@ pub fn judge<'a>(review: &Review<'a>, policies: &'a Policies, bench: Bench<'_>) 
         (Some(pod), Some(old), Operation::Update) => (pod, Some(old)),
         _ => return Decision::pass(Reason::NotCreate),
     };
-    // Who takes the labels off a pod does not take it out of sight.
+    // An update that removes the labels of a pod is validated too.
     let was = old.unwrap_or(pod);
     if pod.role() == Role::Other && was.role() == Role::Other {
         return Decision::pass(Reason::NotSpark);
     }
     let known = snapshot.namespace(&review.namespace).map(|namespace| &**namespace);
     let chosen = |pod: &Pod<'_>| policies.choose(&review.namespace, known, pod);
-    // One that selects by the labels of a namespace that was not seen is taken to match.
+    // A policy that selects by the labels of a namespace that was not observed counts as matching.
     let (policy, before) = (chosen(was).policy(), chosen(was).is_certain());
     let (next, after) = (chosen(pod).policy(), chosen(pod).is_certain());
     let mut decision = Decision::pass(Reason::Valid);
@@ -73,31 +75,31 @@ pub fn judge<'a>(review: &Review<'a>, policies: &'a Policies, bench: Bench<'_>) 
                 decision.trust(Reason::TrustedWriter);
             } else {
                 queue(review, pod, Some(old), snapshot, policy, policies, &mut decision);
-                if places(old) != places(pod) {
-                    // A pod behind a scheduling gate may still be sent elsewhere.
+                if sets_scheduling(old) != sets_scheduling(pod) {
+                    // The node constraints of a pod with a scheduling gate can still change.
                     scheduler(pod, policies, &mut decision);
                 }
             }
         }
     }
-    // Who changes the labels that choose the policy does not choose a milder one.
+    // A change of the labels that choose the policy does not make the mode milder.
     let mode = policy.validate.max(next.validate);
-    let only_seat = decision.findings.iter().all(|(reason, _)| *reason == Reason::NotSeated);
+    let only_seat = decision.findings.iter().all(|(reason, _)| *reason == Reason::NotMutated);
     let is_known = listed || (before && after);
     let young = (only_seat && !settled) || !is_known;
-    decision.judged = Some(if young { mode.min(Validate::Warn) } else { mode });
-    decision.close_if(policy.strict);
+    decision.validated = Some(if young { mode.min(Validate::Warn) } else { mode });
+    decision.apply_failure_mode(policy.strict);
     decision
 }
 
-/// Where a pod wants to run.
-fn places<'p>(pod: &'p Pod<'_>) -> (Vec<(&'p str, &'p str)>, Option<&'p str>) {
+/// A pod's node selector and affinity.
+fn sets_scheduling<'p>(pod: &'p Pod<'_>) -> (Vec<(&'p str, &'p str)>, Option<&'p str>) {
     let selector = pod.spec.node_selector.as_ref().map(|selector| selector.iter().collect()).unwrap_or_default();
     (selector, pod.spec.affinity)
 }
 
-/// Who may change everything: the controllers of the cluster (the garbage collector strips owners itself), its
-/// scheduler, its masters, we, and whom the policy file names.
+/// Whether a requester may change everything: the cluster's controllers (the garbage collector removes owners itself),
+/// its scheduler, system:masters, our own account, and the accounts that the policy file names.
 pub(super) fn is_trusted(requester: &Requester<'_>, policies: &Policies, own: Option<&str>) -> bool {
     const CONTROL_PLANE: [&str; 3] = ["system:kube-controller-manager", "system:kube-scheduler", "system:apiserver"];
     let username = requester.username.as_str();
@@ -108,7 +110,7 @@ pub(super) fn is_trusted(requester: &Requester<'_>, policies: &Policies, own: Op
         || policies.is_trusted_writer(username)
 }
 
-/// A new pod, in its final state.
+/// Validates a created pod in its final state.
 fn created(
     review: &Review<'_>,
     pod: &Pod<'_>,
@@ -117,10 +119,10 @@ fn created(
     trusted: bool,
     decision: &mut Decision<'_>,
 ) {
-    let should = decide(review, snapshot, policies);
+    let should = mutate(review, snapshot, policies);
     if pod.role() == Role::Executor && !trusted {
         if let Some(owner) = resolve::from_owner_reference(pod)
-            && let Some(but) = objection(review, pod, &owner, snapshot, policies)
+            && let Some(but) = owner_violation(review, pod, &owner, snapshot, policies)
         {
             decision.find(
                 Reason::OwnerNotCreator,
@@ -134,25 +136,25 @@ fn created(
             decision.find(Reason::ForeignCreator, sentence.clone());
         }
     }
-    // Without the key a replica cannot tell whose they are; nor can one that has not seen what another rests on.
+    // A replica cannot verify marks without the signing key, nor before it observed the objects that they depend on.
     let undecided =
         should.reason == Reason::Skipped || should.notes.iter().any(|(reason, _)| *reason == Reason::NamespaceUnknown);
     let forged = !undecided
         && should
             .mutations
             .iter()
-            .any(|mutation| matches!(mutation, Mutation::Unmark(key) if [labels::BY, labels::SIGNATURE].contains(key)));
+            .any(|mutation| matches!(mutation, Mutation::RemoveMetadata(key) if [annotations::BY, annotations::SIGNATURE].contains(key)));
     if forged && snapshot.signing_key().is_some() {
         decision.find(
-            Reason::NotSeated,
+            Reason::NotMutated,
             "the pod carries a mark of spark-usher that spark-usher did not give it: remove it from the pod template"
                 .to_owned(),
         );
     }
-    let lacks: Vec<&str> = should.mutations.iter().filter_map(lacking).collect();
+    let lacks: Vec<&str> = should.mutations.iter().filter_map(missing_fields).collect();
     if !lacks.is_empty() {
         decision.find(
-            Reason::NotSeated,
+            Reason::NotMutated,
             format!(
                 "the pod lacks {}: the mutating webhook of spark-usher did not answer, or something undid what it set",
                 lacks.join(", ")
@@ -161,8 +163,8 @@ fn created(
     }
 }
 
-/// What speaks against a claimed driver. Who is no pod proves nothing.
-fn objection(
+/// Evidence against a claimed driver. A requester that is not a pod proves nothing.
+fn owner_violation(
     review: &Review<'_>,
     pod: &Pod<'_>,
     owner: &FoundDriver<'_>,
@@ -170,10 +172,10 @@ fn objection(
     policies: &Policies,
 ) -> Option<String> {
     match resolve::creator(&review.requester, &review.namespace, policies) {
-        // Proven; what its labels say does not count against that.
+        // Proven, whatever its labels say.
         Ok(creator) if creator.uid == owner.uid => return None,
         Ok(creator) => return Some(format!("pod {} created it", shown(&creator.name))),
-        // A pod, but none of this namespace, or not a single one: in no case the one that is named.
+        // A pod, but not of this namespace, or not a single one: in no case the claimed driver.
         Err(Reason::CreatorElsewhere | Reason::CreatorAmbiguous) => {
             return Some(format!("{} created it", shown(&review.requester.username)));
         }
@@ -184,33 +186,21 @@ fn objection(
     (Some(selector) != pod.app_selector()).then(|| format!("that drives {}", shown(selector)))
 }
 
-/// A tenant's text in a sentence: short, and nothing that steers a terminal.
-pub(super) fn shown(text: &str) -> String {
-    let plain = text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c });
-    if text.chars().count() <= MAX_SHOWN {
-        return plain.collect();
-    }
-    plain.take(MAX_SHOWN - 1).chain(['…']).collect()
-}
-
-/// The longest text of a tenant in a sentence.
-const MAX_SHOWN: usize = 80;
-
-/// What a pod must not go without, in words.
-fn lacking(mutation: &Mutation) -> Option<&'static str> {
+/// The name of a field that a pod must have, if the mutation sets one.
+fn missing_fields(mutation: &Mutation) -> Option<&'static str> {
     match mutation {
         Mutation::SchedulerName(_) => Some("its schedulerName"),
         Mutation::Owner { .. } => Some("its driver as owner"),
         Mutation::SchedulingGroup(_) => Some("its gang"),
-        Mutation::Mark(place, key, _) => {
-            let is_key = |row: &&GangScheduler| row.group_key == GroupKeyPlace::Mark(*place, key);
+        Mutation::SetMetadata(place, key, _) => {
+            let is_key = |scheduler: &&GangScheduler| scheduler.group_key == GroupKeyField::Metadata(*place, key);
             gang::TABLE.iter().any(is_key).then_some("its gang")
         }
-        Mutation::PriorityClass(_) | Mutation::Unmark(_) => None,
+        Mutation::PriorityClass(_) | Mutation::RemoveMetadata(_) => None,
     }
 }
 
-/// A change by somebody who is not trusted with it.
+/// Validates a change by a requester that is not trusted.
 fn changed(review: &Review<'_>, old: &Pod<'_>, pod: &Pod<'_>, decision: &mut Decision<'_>) {
     let who = shown(&review.requester.username);
     let may = "an account that may is named in trustedWriters";
@@ -227,12 +217,13 @@ fn changed(review: &Review<'_>, old: &Pod<'_>, pod: &Pod<'_>, decision: &mut Dec
             format!("{who} changed the ownerReferences, by which the pod ends with its driver: {may}"),
         );
     }
-    let marks =
-        gang::keys().chain([labels::BY, labels::DRIVER, labels::SIGNATURE].map(|key| (MarkPlace::Annotation, key)));
+    let marks = gang::keys().chain(
+        [annotations::BY, annotations::DRIVER, annotations::SIGNATURE].map(|key| (MetadataField::Annotation, key)),
+    );
     let group = (old.spec.scheduling_group != pod.spec.scheduling_group).then_some("schedulingGroup");
     let marks = marks.filter(|(place, key)| place.value(old, key) != place.value(pod, key)).map(|(_, key)| key);
     if let Some(keys) = listed(marks.chain(group)) {
-        decision.find(Reason::SeatChanged, format!("{who} changed {keys}, by which the pod is scheduled: {may}"));
+        decision.find(Reason::SchedulingChanged, format!("{who} changed {keys}, by which the pod is scheduled: {may}"));
     }
 }
 
@@ -243,14 +234,14 @@ fn listed<'k>(keys: impl Iterator<Item = &'k str>) -> Option<String> {
     (!keys.is_empty()).then(|| keys.join(", "))
 }
 
-/// The owners, in whatever order they stand.
+/// The owners, regardless of their order.
 fn owners<'p, 'a>(pod: &'p Pod<'a>) -> Vec<&'p OwnerReference<'a>> {
     let mut owners: Vec<_> = pod.metadata.owner_references.iter().flatten().collect();
     owners.sort_by(|a, b| a.uid.cmp(&b.uid));
     owners
 }
 
-/// A pod that asks for the nodes of one policy by another scheduler. (Who places it cannot change later.)
+/// Finds a pod that requests the nodes of a policy by another scheduler. (schedulerName cannot change later.)
 fn scheduler(pod: &Pod<'_>, policies: &Policies, decision: &mut Decision<'_>) {
     let present = pod.spec.scheduler_name.as_deref().unwrap_or(DEFAULT_SCHEDULER);
     let mut affinity = None;
@@ -259,7 +250,7 @@ fn scheduler(pod: &Pod<'_>, policies: &Policies, decision: &mut Decision<'_>) {
         if present == wanted {
             continue;
         }
-        // Read once, however many policies ask.
+        // Parsed once for all policies.
         let Some(affinity) = affinity.get_or_insert_with(|| required_nodes(pod)) else {
             decision.find(
                 Reason::TooLarge,
@@ -267,11 +258,11 @@ fn scheduler(pod: &Pod<'_>, policies: &Policies, decision: &mut Decision<'_>) {
             );
             return;
         };
-        if asks_for(pod, affinity, policy) {
+        if names_node(pod, affinity, policy) {
             let mut pool = String::new();
             for (key, value) in &policy.node_pool {
                 let comma = if pool.is_empty() { "" } else { "," };
-                // Writing to a string does not fail.
+                // Writing to a string cannot fail.
                 let _ = write!(pool, "{comma}{key}={value}");
             }
             decision.find(
@@ -285,7 +276,7 @@ fn scheduler(pod: &Pod<'_>, policies: &Policies, decision: &mut Decision<'_>) {
     }
 }
 
-/// The terms of a pod's required node affinity; `None` where it is too long to be read.
+/// The terms of a pod's required node affinity; `None` if it is too long to be read.
 fn required_nodes(pod: &Pod<'_>) -> Option<Vec<NodeSelectorTerm>> {
     let raw = pod.spec.affinity.filter(|raw| raw.contains("nodeAffinity"));
     let affinity = match raw.map(serde_json::from_str::<Affinity>) {
@@ -297,15 +288,15 @@ fn required_nodes(pod: &Pod<'_>) -> Option<Vec<NodeSelectorTerm>> {
     )
 }
 
-/// Whether a pod names the nodes of a policy's pool, alone or among others. One that names no nodes does not: what keeps it
-/// away is the nodes' taint.
-fn asks_for(pod: &Pod<'_>, terms: &[NodeSelectorTerm], policy: &Policy) -> bool {
+/// Whether a pod names the nodes of a policy's pool, alone or among others. A pod that names no nodes does not: the nodes'
+/// taint keeps it away.
+fn names_node(pod: &Pod<'_>, terms: &[NodeSelectorTerm], policy: &Policy) -> bool {
     let selected =
         |key: &str, value: &str| pod.spec.node_selector.as_ref().and_then(|selector| selector.get(key)) == Some(value);
     if policy.node_pool.iter().all(|(key, value)| selected(key, value)) {
         return true;
     }
-    // Terms are alternatives, and any may be the one.
+    // Terms are alternatives: the scheduler may use any of them.
     terms.iter().any(|term| {
         policy.node_pool.iter().all(|(key, value)| {
             selected(key, value)
@@ -353,7 +344,7 @@ struct NodeSelectorRequirement {
     values: Option<Vec<String>>,
 }
 
-/// A queue that the policy does not list, named to a scheduler that would listen.
+/// Finds a queue that the policy does not list, named to a scheduler that would use it.
 fn queue(
     review: &Review<'_>,
     pod: &Pod<'_>,
@@ -364,29 +355,29 @@ fn queue(
     decision: &mut Decision<'_>,
 ) {
     let Some(queues) = &policy.queues else { return };
-    // What a running application got before the policy changed it keeps: Spark 4.2 and newer count refused creations as
-    // failures, and end.
+    // A running application keeps the queue that it got before the policy changed: Spark 4.2 and newer count rejected
+    // creations as failures, and exit.
     let first = || {
         let app = pod.app_selector().and_then(|selector| snapshot.app(&review.namespace, selector))?;
         let creator = resolve::creator(&review.requester, &review.namespace, policies).ok();
         app.first_seat(resolve::signing_creator(&review.requester, creator.as_ref(), pod, policies))
     };
     let present = pod.spec.scheduler_name.as_deref().unwrap_or(DEFAULT_SCHEDULER);
-    for row in gang::TABLE {
-        // Any policy may call a scheduler of this type by another name.
-        let named = policies
-            .iter()
-            .any(|policy| policy.scheduler.row.kind == row.kind && policy.scheduler.name.as_deref() == Some(present));
-        // Kueue listens whatever the scheduler is.
-        if !(named || row.default_name.is_none_or(|name| name == present)) {
+    for scheduler in gang::TABLE {
+        // Any policy may give a scheduler of this type another name.
+        let named = policies.iter().any(|policy| {
+            policy.scheduler.gang_scheduler.kind == scheduler.kind && policy.scheduler.name.as_deref() == Some(present)
+        });
+        // Kueue reads the queue under any schedulerName.
+        if !(named || scheduler.default_name.is_none_or(|name| name == present)) {
             continue;
         }
-        for (place, key) in row.queue_keys() {
+        for (place, key) in scheduler.queue_keys() {
             let Some(queue) = place.value(pod, key).filter(|queue| !queue.is_empty()) else { continue };
             let allowed = policy.queue.as_deref() == Some(queue) || queues.iter().any(|pattern| pattern.matches(queue));
             let was_there = || {
                 old.is_some_and(|old| place.value(old, key) == Some(queue))
-                    || first().is_some_and(|seat| seat.mark(place, key) == Some(queue))
+                    || first().is_some_and(|scheduling| scheduling.entry(place, key) == Some(queue))
             };
             if !allowed && !was_there() {
                 decision.find(

@@ -1,4 +1,4 @@
-//! Where the serving certificate and the client CA come from, and their replacement while we serve.
+//! The sources of the serving certificate and the client CA, and their replacement while we serve.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,32 +16,32 @@ use crate::tls::clients::{BadClientCa, ClientCaFile, Clients};
 use crate::tls::load::Certificate;
 use crate::tls::serving::{Files, Serving};
 
-/// Where the serving certificate comes from.
+/// The source of the serving certificate.
 #[derive(Clone, Debug)]
 pub enum CertificateSource {
     /// A Secret that the leader fills and renews.
     Managed(Managed),
-    /// Files that somebody renews.
+    /// Files that an administrator or a controller renews.
     Files {
         /// Chain, PEM, the leaf first.
         certificate: PathBuf,
         /// Private key, PEM.
         key: PathBuf,
     },
-    /// This one, for the life of the process.
+    /// This certificate, for the life of the process.
     Given(Certificate),
 }
 
-/// Who may call the webhook.
+/// The clients that may call the webhook.
 #[derive(Clone, Debug)]
 pub struct ClientCa {
-    /// The CAs that sign API servers' client certificates, PEM, in a file that somebody renews.
+    /// The CAs that sign API servers' client certificates, PEM, in a file that an administrator or a controller renews.
     pub file: PathBuf,
-    /// The names of which a certificate has to bear one; any when there are none.
+    /// The names of which a certificate must contain one; empty for any.
     pub names: Vec<String>,
 }
 
-/// Lets in only clients of this CA, and follows its file. The file must be right from the start.
+/// Accepts only clients of this CA, and follows its file. The file must be valid from the start.
 pub(super) async fn clients(
     source: Option<ClientCa>,
     every: Duration,
@@ -73,11 +73,11 @@ pub(super) async fn clients(
     Ok(Some(clients))
 }
 
-/// What a certificate works with.
-pub(super) struct Around<'a> {
+/// What the certificate's tasks use.
+pub(super) struct Context<'a> {
     pub(super) client: kube::Client,
     pub(super) leading: watch::Receiver<Option<Arc<Leadership>>>,
-    /// How often files are looked at.
+    /// How often files are polled.
     pub(super) every: Duration,
     pub(super) metrics: &'a Arc<Metrics>,
     pub(super) supervisor: &'a mut Supervisor,
@@ -85,9 +85,9 @@ pub(super) struct Around<'a> {
     pub(super) there: Latch,
 }
 
-/// Starts serving certificates of this source. Files must be right from the start; a managed one may come later.
-pub(super) async fn serve(source: CertificateSource, around: Around<'_>) -> anyhow::Result<Arc<Serving>> {
-    let Around { client, leading, every, metrics, supervisor, there } = around;
+/// Starts to serve certificates of this source. Files must be valid from the start; a managed certificate may come later.
+pub(super) async fn serve(source: CertificateSource, around: Context<'_>) -> anyhow::Result<Arc<Serving>> {
+    let Context { client, leading, every, metrics, supervisor, there } = around;
     let (serving, metrics, stop) = (Arc::new(Serving::default()), metrics.clone(), supervisor.token().clone());
     let served = serving.clone();
     let take = move |certificate: Certificate| {
@@ -122,7 +122,7 @@ pub(super) async fn serve(source: CertificateSource, around: Around<'_>) -> anyh
     Ok(serving)
 }
 
-/// Takes a new certificate over, or keeps the old one.
+/// Replaces the certificate with the new one, or keeps the old one.
 fn reloaded<E: std::fmt::Display>(
     outcome: Result<Certificate, E>,
     shown: &str,

@@ -1,4 +1,4 @@
-//! The only place that knows everybody: builds the parts, starts them, and waits.
+//! The only module that knows all components: builds them, starts them, and waits.
 
 mod certificate;
 
@@ -11,7 +11,7 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use certificate::Around;
+use certificate::Context;
 pub use certificate::{CertificateSource, ClientCa};
 
 use crate::cluster::account;
@@ -19,13 +19,13 @@ use crate::cluster::client::Cluster;
 use crate::cluster::lease::{Election, Leadership};
 use crate::cluster::limit::Rate;
 use crate::cluster::policies as cluster_policies;
-use crate::cluster::replica::{Replica, Work};
+use crate::cluster::replica::{Replica, ReplicaConfig};
 use crate::cluster::signing::SigningSecret;
 use crate::config::{BadConfig, Config, Reloader};
 use crate::http::capacity::Capacities;
 use crate::http::limits::Limits;
-use crate::http::server::{self, Deadlines, Ending, Listener};
-use crate::http::webhook::{Admit, Answers, Mutate, Validate};
+use crate::http::server::{self, Deadlines, Listener, Shutdown};
+use crate::http::webhook::{Admit, Handlers, Mutate, Validate};
 use crate::http::{admin, debug, webhook};
 use crate::policy::Policies;
 use crate::runtime::clock;
@@ -34,51 +34,51 @@ use crate::runtime::supervise::Supervisor;
 use crate::snapshot::Snapshot;
 use crate::telemetry::metrics::Metrics;
 
-/// Where the policies come from.
+/// The source of the policies.
 #[derive(Clone, Debug)]
 pub enum ConfigSource {
-    /// None: every executor gets its owner, and finished ones that their driver leaves are labelled.
+    /// None: every executor gets its owner, and finished executors that their driver leaves are labelled.
     Nothing,
-    /// A file, which is looked at again and again.
+    /// A file, which is polled.
     File(PathBuf),
-    /// These, for the life of the process.
+    /// These policies, for the life of the process.
     Given(Box<Config>),
 }
 
-/// How to start.
+/// The options of the process.
 #[derive(Clone)]
 pub struct Options {
-    /// The cluster to look after.
+    /// The cluster to manage.
     pub cluster: Cluster,
-    /// Where API servers reach the webhook.
+    /// The address at which API servers reach the webhook.
     pub webhook: SocketAddr,
-    /// Where `/livez`, `/readyz` and `/metrics` are.
+    /// The address of `/livez`, `/readyz` and `/metrics`.
     pub metrics: SocketAddr,
-    /// The serving certificate.
+    /// The source of the serving certificate.
     pub certificate: CertificateSource,
-    /// Who may call the webhook; everybody when there is none.
+    /// The clients that may call the webhook; all clients if `None`.
     pub client_ca: Option<ClientCa>,
-    /// How many connections the listeners hold.
+    /// The capacities of the listeners, in connections.
     pub capacities: Capacities,
-    /// The policies.
+    /// The source of the policies.
     pub config: ConfigSource,
     /// The first part of the names of the ValidatingAdmissionPolicies to compare with the policy file, if there are any.
     pub validating_policies: Option<String>,
-    /// Where the key is kept that placements are signed with; without one they are not.
+    /// The Secret of the key that signs placements; without it they are not signed.
     pub signing: Option<SigningSecret>,
-    /// Where `/debug/` is; nowhere when there is none.
+    /// The address of `/debug/`; not served if `None`.
     pub debug: Option<SocketAddr>,
-    /// How often the policy file and the certificate files are looked at.
-    pub look_every: Duration,
-    /// How the writing replica is chosen.
+    /// How often the policy file and the certificate files are polled.
+    pub file_poll_interval: Duration,
+    /// The leader election.
     pub election: Election,
-    /// How many requests the loop may make.
+    /// The rate limit of the controller's requests.
     pub rate: Rate,
-    /// After so long a silent watch of pods is dead, if a poll shows that something changed.
-    pub silence: Duration,
-    /// After so long a change of the policy file has reached every replica.
+    /// A watch of pods that is silent for this long is dead, if a poll shows that something changed.
+    pub watch_silence: Duration,
+    /// After this long, a change of the policy file has reached every replica.
     pub settle: Duration,
-    /// How long requests may take to finish at the end.
+    /// How long requests may take to finish at the shutdown.
     pub drain: Duration,
 }
 
@@ -86,18 +86,18 @@ pub struct Options {
 pub struct App {
     supervisor: Supervisor,
     ready: Readiness,
-    leaving: CancellationToken,
+    draining: CancellationToken,
     webhook: SocketAddr,
     metrics_address: SocketAddr,
     debug_address: Option<SocketAddr>,
     counters: Arc<Metrics>,
     snapshot: Arc<ArcSwap<Snapshot>>,
-    leading: watch::Receiver<Option<Arc<Leadership>>>,
+    leadership: watch::Receiver<Option<Arc<Leadership>>>,
     complete: watch::Receiver<bool>,
 }
 
 impl App {
-    /// Starts everything. When it returns the listeners are bound; a wrong policy file or certificate is an error here.
+    /// Starts all components. On return the listeners are bound; an invalid policy file or certificate is an error here.
     pub async fn start(options: Options) -> anyhow::Result<App> {
         let mut supervisor = Supervisor::default();
         let stop = supervisor.token().clone();
@@ -106,39 +106,42 @@ impl App {
         let (certificate_there, listening) = (ready.needs("certificate"), ready.needs("listener"));
         let signing = options.signing.map(|secret| (secret, ready.needs("signing key")));
 
-        let (config, reloader) = first_config(options.config, options.look_every).await?;
+        let (config, reloader) = first_config(options.config, options.file_poll_interval).await?;
         let policies = Arc::new(ArcSwap::new(config.policies.clone()));
         metrics.poll_interval.set(config.policies.lifecycle.poll.as_secs_f64());
         let (dry_run, dry_run_seen) = watch::channel(config.settings.dry_run);
         let changed = Arc::new(ArcSwapOption::empty());
         if let Some(reloader) = reloader {
-            // The others may still have the file before.
+            // The other replicas may still have the previous file.
             changed.store(Some(Arc::new(clock::instant())));
             let (policies, seen) = (policies.clone(), changed.clone());
             let (metrics, stop) = (metrics.clone(), stop.clone());
             let shown = reloader.path();
             supervisor.spawn("policy file", async move {
-                reloader.run(stop, |outcome| take_over(outcome, &shown, (&policies, &seen), &dry_run, &metrics)).await;
+                reloader
+                    .run(stop, |outcome| apply_reload(outcome, &shown, (&policies, &seen), &dry_run, &metrics))
+                    .await;
                 Ok(())
             });
         }
 
         let replica = Replica::default();
         let snapshot = replica.snapshot();
-        let around = Around {
+        let context = Context {
             client: options.cluster.client.clone(),
-            leading: replica.leading(),
-            every: options.look_every,
+            leading: replica.leadership(),
+            every: options.file_poll_interval,
             metrics: &metrics,
             supervisor: &mut supervisor,
             there: certificate_there,
         };
-        let serving = certificate::serve(options.certificate, around).await?;
-        let clients = certificate::clients(options.client_ca, options.look_every, &metrics, &mut supervisor).await?;
+        let serving = certificate::serve(options.certificate, context).await?;
+        let clients =
+            certificate::clients(options.client_ca, options.file_poll_interval, &metrics, &mut supervisor).await?;
 
-        let leaving = CancellationToken::new();
-        let ending = Ending { leaving: leaving.clone(), stop: stop.clone(), drain: options.drain };
-        let debug_ending = ending.clone();
+        let draining = CancellationToken::new();
+        let shutdown = Shutdown { draining: draining.clone(), stop: stop.clone(), drain: options.drain };
+        let debug_ending = shutdown.clone();
         let Capacities { webhook: of_webhook, metrics: of_metrics, debug: of_debug } = options.capacities;
         let secure = Listener::bind(options.webhook)?.limited(of_webhook, metrics.listener("webhook"));
         let plain = Listener::bind(options.metrics)?.limited(of_metrics, metrics.listener("metrics"));
@@ -166,104 +169,104 @@ impl App {
             settle: options.settle,
             complete: replica.complete(),
         });
-        let answers = Answers { mutate, admit: Arc::new(Admit(validate.clone())), validate };
+        let answers = Handlers { mutate, admit: Arc::new(Admit(validate.clone())), validate };
         let routes = webhook::router(answers, Limits::default(), metrics.clone());
-        let (tls, counted, end) = (Arc::new(serving.config_for(clients)), metrics.clone(), ending.clone());
+        let (tls, counted, end) = (Arc::new(serving.config_for(clients)), metrics.clone(), shutdown.clone());
         supervisor.spawn("webhook", async move {
             Ok(server::serve_tls(secure, tls, routes, Deadlines::default(), counted, end).await?)
         });
         listening.open();
         let routes = admin::router(ready.clone(), metrics.clone(), snapshot.clone());
         supervisor.spawn("metrics", async move {
-            Ok(server::serve_plain(plain, routes, Deadlines::default(), ending).await?)
+            Ok(server::serve_plain(plain, routes, Deadlines::default(), shutdown).await?)
         });
 
         let mut debug_address = None;
         if let Some(debug) = options.debug {
             let listener = Listener::bind(debug)?.limited(of_debug, metrics.listener("debug"));
             debug_address = Some(listener.address());
-            let routes = debug::router(debug::Shown {
+            let routes = debug::router(debug::DebugState {
                 snapshot: snapshot.clone(),
                 exits: replica.exits(),
-                standing: replica.standing(),
+                leader_state: replica.leader_state(),
             });
             supervisor.spawn("debug", async move {
                 Ok(server::serve_plain(listener, routes, Deadlines::default(), debug_ending).await?)
             });
         }
-        let (leading, complete) = (replica.leading(), replica.complete());
-        let work = Work {
+        let (leadership, complete) = (replica.leadership(), replica.complete());
+        let work = ReplicaConfig {
             cluster: options.cluster,
             election: options.election,
             policies,
             dry_run: dry_run_seen,
             signing,
             rate: options.rate,
-            silence: options.silence,
-            leaving: leaving.clone(),
+            watch_silence: options.watch_silence,
+            shutdown: draining.clone(),
             metrics: metrics.clone(),
         };
         replica.start(work, &mut supervisor);
         Ok(App {
             supervisor,
             ready,
-            leaving,
+            draining,
             webhook,
             metrics_address,
             debug_address,
             counters: metrics,
             snapshot,
-            leading,
+            leadership,
             complete,
         })
     }
 
-    /// Where the webhook listens.
+    /// The address of the webhook.
     pub fn webhook(&self) -> SocketAddr {
         self.webhook
     }
 
-    /// Where the metrics are.
+    /// The address of the metrics.
     pub fn metrics(&self) -> SocketAddr {
         self.metrics_address
     }
 
-    /// Where the debug listener is, if there is one.
+    /// The address of the debug listener, if there is one.
     pub fn debug(&self) -> Option<SocketAddr> {
         self.debug_address
     }
 
-    /// What was counted.
+    /// The metrics.
     pub fn counters(&self) -> &Metrics {
         &self.counters
     }
 
-    /// The present picture.
+    /// The current snapshot.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         self.snapshot.load_full()
     }
 
-    /// Waits until the first full picture of the cluster is there and this replica leads.
-    pub async fn settled(&mut self) {
-        // The senders live as long as their tasks; when those end, `failed` tells.
+    /// Waits until the first full snapshot of the cluster is complete and this replica leads.
+    pub async fn has_synced(&mut self) {
+        // The senders live as long as their tasks; when those end, `failed` returns why.
         let _ = self.complete.wait_for(|complete| *complete).await;
-        let _ = self.leading.wait_for(Option::is_some).await;
+        let _ = self.leadership.wait_for(Option::is_some).await;
     }
 
-    /// Waits for a part of it to fail.
+    /// Waits for a component to fail.
     pub async fn failed(&mut self) -> anyhow::Error {
         self.supervisor.first_failure().await
     }
 
-    /// First phase of the end: not ready any more and no leader, while requests are still answered.
-    pub fn leave(&self) {
+    /// The first phase of the shutdown: not ready and not leader any more, while requests are still answered.
+    pub fn drain(&self) {
         self.ready.drain();
-        self.leaving.cancel();
+        self.draining.cancel();
     }
 
-    /// Second phase: stops listening, lets requests finish, and ends.
+    /// The second phase: stops listening, lets requests finish, and ends.
     pub async fn stop(self) -> anyhow::Result<()> {
-        self.leave();
+        self.drain();
         self.supervisor.stop().await
     }
 }
@@ -282,7 +285,7 @@ async fn first_config(source: ConfigSource, every: Duration) -> anyhow::Result<(
     let shown = path.display().to_string();
     let mut reloader = Reloader::new(path, every);
     let config = reloader.first().await.map_err(|error| match error {
-        BadConfig::Unreadable { .. } => anyhow::anyhow!("{error}"), // It names the file itself.
+        BadConfig::Unreadable { .. } => anyhow::anyhow!("{error}"), // The error names the file itself.
         BadConfig::Wrong(_) => anyhow::anyhow!("{shown}: {error}"),
     })?;
     warn(&config);
@@ -296,8 +299,8 @@ fn warn(config: &Config) {
     }
 }
 
-/// Takes a new version of the policy file over, or keeps the old one.
-fn take_over(
+/// Replaces the policies with those of the new file, or keeps the old ones.
+fn apply_reload(
     outcome: Result<Config, BadConfig>,
     shown: &str,
     (policies, changed): (&ArcSwap<Policies>, &ArcSwapOption<Instant>),

@@ -1,11 +1,12 @@
-//! `spark-usher apps`: every application, its driver, its executors by state, and how the last of them ended.
+//! `spark-usher apps`: every application, its driver, its executors by state, and the latest exits.
 
 use std::io::{self, Write};
 
-use super::look::{Found, Source};
-use crate::lifecycle::report::{self, AppReport};
+use super::output::{OK, Output, block_on, failed, plain};
+use super::query::{Found, Source};
 use crate::runtime::clock;
 use crate::spark::state::ExecutorPodState;
+use crate::views::{self, AppReport};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -13,28 +14,26 @@ pub(super) struct Args {
     source: Source,
     /// How the answer looks.
     #[arg(long, short, value_enum, default_value = "text")]
-    output: super::Output,
+    output: Output,
 }
 
 pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<u8> {
     let namespace = args.source.namespace.as_deref();
     let query = format!("/debug/apps?{}", args.source.namespace_query().trim_start_matches('&'));
-    let own = |snapshot: &_, exits: &_| report::apps(snapshot, exits, namespace, clock::now());
-    match super::block_on(args.source.ask(&query, own)) {
+    let own = |snapshot: &_, exits: &_| views::apps(snapshot, exits, namespace, clock::now());
+    match block_on(args.source.ask(&query, own)) {
         Ok(Found { answer: apps, caution }) => {
             if let Some(caution) = caution {
                 writeln!(err, "caution: {caution}")?;
             }
             match args.output {
-                super::Output::Json => writeln!(out, "{}", serde_json::to_string_pretty(&apps)?)?,
-                super::Output::Text if apps.is_empty() => {
-                    writeln!(out, "no Spark applications{}", args.source.place())?
-                }
-                super::Output::Text => table(&apps, out)?,
+                Output::Json => writeln!(out, "{}", serde_json::to_string_pretty(&apps)?)?,
+                Output::Text if apps.is_empty() => writeln!(out, "no Spark applications{}", args.source.place())?,
+                Output::Text => table(&apps, out)?,
             }
-            Ok(super::OK)
+            Ok(OK)
         }
-        Err(error) => super::failed(err, &error),
+        Err(error) => failed(err, &error),
     }
 }
 
@@ -69,7 +68,7 @@ fn table(apps: &[AppReport], out: &mut dyn Write) -> io::Result<()> {
         ]
     });
     let mut rows: Vec<Vec<String>> = [HEAD.map(str::to_owned)].into_iter().chain(rows).map(Vec::from).collect();
-    // Rare enough not to take a column from everybody.
+    // Rarely above zero: the column is only shown if it is.
     let unknown = HEAD.len() - 2;
     if rows.iter().skip(1).all(|row| row.get(unknown).is_some_and(|count| count == "0")) {
         rows.iter_mut().for_each(|row| _ = row.remove(unknown));
@@ -82,7 +81,7 @@ fn table(apps: &[AppReport], out: &mut dyn Write) -> io::Result<()> {
     }
     for row in &rows {
         let line: Vec<String> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
-        writeln!(out, "{}", super::plain(line.join("  ").trim_end()))?;
+        writeln!(out, "{}", plain(line.join("  ").trim_end()))?;
     }
     Ok(())
 }

@@ -1,8 +1,9 @@
-//! `spark-usher config`: check a policy file, print its schema.
+//! `spark-usher config`: checks a policy file, prints its schema.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
 
+use super::output::{FAILED, OK, UNREADABLE};
 use crate::config;
 
 #[derive(Debug, clap::Args)]
@@ -26,14 +27,14 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::
     match &args.command {
         Command::Schema => {
             writeln!(out, "{:#}", config::schema())?;
-            Ok(super::OK)
+            Ok(OK)
         }
         Command::Check { file } => {
             let text = match super::input::read(file) {
                 Ok(text) => text,
                 Err(error) => {
                     writeln!(err, "error: {error}")?;
-                    return Ok(super::UNREADABLE);
+                    return Ok(UNREADABLE);
                 }
             };
             match config::from_text(&text) {
@@ -46,15 +47,15 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::
                             out,
                             "{:<20} {:<14} gang: {}",
                             policy.name,
-                            policy.scheduler.row.kind,
+                            policy.scheduler.gang_scheduler.kind,
                             policy.gang.shape.as_str()
                         )?;
                     }
-                    Ok(super::OK)
+                    Ok(OK)
                 }
                 Err(error) => {
                     writeln!(err, "error: {}: {error}", file.display())?;
-                    Ok(super::FAILED)
+                    Ok(FAILED)
                 }
             }
         }

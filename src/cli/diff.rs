@@ -1,8 +1,8 @@
-//! A patch for people: what each field was and what it becomes.
+//! Shows a patch to people: the old and the new value of each field.
 
 use serde_json::Value;
 
-/// One line a change.
+/// One line per change.
 pub(super) fn changes(before: &Value, patch: &Value) -> Vec<String> {
     patch.as_array().into_iter().flatten().flat_map(|op| change(before, op)).collect()
 }
@@ -25,7 +25,7 @@ fn change(before: &Value, op: &Value) -> Vec<String> {
     }
 }
 
-/// A value in one line.
+/// A value on one line.
 fn short(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

@@ -1,4 +1,4 @@
-//! `spark-usher explain`: what would be done with this pod? Offline, by the same road that a real review takes.
+//! `spark-usher explain`: shows the decision for a pod. Offline, with the code path of a real review.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -6,17 +6,18 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use crate::admission::{self, Bench, Decision, Operation};
+use super::output::{FAILED, OK, Output, UNREADABLE, plain};
+use crate::admission::{self, Decision, Operation, ValidationContext};
+use crate::annotations::Overrides;
 use crate::config::{self, Config};
-use crate::gang;
 use crate::http::limits::MAX_BODY;
-use crate::json;
 use crate::policy::Validate;
-use crate::snapshot::{Change, Conf, Namespace, Overrides, ServiceOwner, Sighting, Snapshot};
+use crate::snapshot::{Change, Conf, Namespace, ObservedPod, ServiceOwner, Snapshot};
 use crate::spark::conf::AppConf;
 use crate::spark::ids::PodKey;
 use crate::spark::labels;
 use crate::spark::pod::Pod;
+use crate::{gang, json};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -42,14 +43,6 @@ pub(super) struct Args {
     as_extra: Vec<(String, String)>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Output {
-    /// For people.
-    Text,
-    /// For programs.
-    Json,
-}
-
 fn key_value(text: &str) -> Result<(String, String), String> {
     let (key, value) = text.split_once('=').ok_or("expected KEY=VALUE")?;
     Ok((key.to_owned(), value.to_owned()))
@@ -62,16 +55,16 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::
                 Output::Json => writeln!(out, "{:#}", explained.to_json())?,
                 Output::Text => explained.print(out)?,
             }
-            Ok(if explained.allowed { super::OK } else { super::FAILED })
+            Ok(if explained.allowed { OK } else { FAILED })
         }
         Err(error) => {
             writeln!(err, "error: {error}")?;
-            Ok(super::UNREADABLE)
+            Ok(UNREADABLE)
         }
     }
 }
 
-/// A decision, detached from the review.
+/// A decision, independent of the review's lifetime.
 struct Explained {
     allowed: bool,
     reason: crate::reason::Reason,
@@ -83,9 +76,9 @@ struct Explained {
     patch: Value,
     before: Value,
     object: Value,
-    /// Who was taken for the creator of a bare Pod.
+    /// The assumed creator of a bare Pod.
     creator: Option<String>,
-    /// What validation finds in the result, and what it does about that.
+    /// Violations that validation finds in the result, and the action for each.
     violations: Vec<(String, String)>,
     mode: Option<Validate>,
 }
@@ -105,12 +98,12 @@ fn explain(args: &Args) -> Result<Explained, String> {
     let (review, creator) =
         review(args, &text, &snapshot).map_err(|error| format!("{}: {error}", args.file.display()))?;
     let body = serde_json::to_vec(&review).map_err(|error| error.to_string())?;
-    let lean = admission::lean(&body);
-    let (read, whole) = read(&body, &lean).map_err(|error| format!("{}: {error}", args.file.display()))?;
+    let pruned = admission::prune(&body);
+    let (read, whole) = read(&body, &pruned).map_err(|error| format!("{}: {error}", args.file.display()))?;
     let decision = if whole {
-        admission::decide(&read, &snapshot, &config.policies)
+        admission::mutate(&read, &snapshot, &config.policies)
     } else {
-        admission::head::mutate(&read, &config.policies, bench(&snapshot))
+        admission::head::mutate_head(&read, &config.policies, bench(&snapshot))
     };
     let object = review.pointer("/request/object").cloned().unwrap_or(Value::Null);
     let mut explained = Explained::new(&decision, &read, object, creator)?;
@@ -118,14 +111,14 @@ fn explain(args: &Args) -> Result<Explained, String> {
     Ok(explained)
 }
 
-/// What is known here: no account of our own, and not every namespace.
-fn bench(snapshot: &Snapshot) -> Bench<'_> {
-    Bench { snapshot, own: None, settled: true, listed: false }
+/// Context of the validation: no account of our own, and not every namespace.
+fn bench(snapshot: &Snapshot) -> ValidationContext<'_> {
+    ValidationContext { snapshot, own: None, settled: true, listed: false }
 }
 
-/// A review as the webhook reads it: whole, or its head where it is too large.
-fn read<'a>(body: &'a [u8], lean: &'a json::Lean<'a>) -> Result<(admission::Review<'a>, bool), String> {
-    let whole = (body.len() <= MAX_BODY).then(|| admission::request::parse(lean));
+/// Reads a review as the webhook does: whole, or only its head if it is too large.
+fn read<'a>(body: &'a [u8], pruned: &'a json::Pruned<'a>) -> Result<(admission::Review<'a>, bool), String> {
+    let whole = (body.len() <= MAX_BODY).then(|| admission::request::parse(pruned));
     match whole {
         Some(Ok(review)) => Ok((review, true)),
         None | Some(Err(admission::BadReview::TooMany(_))) => {
@@ -159,7 +152,7 @@ impl Explained {
             driver: decision
                 .driver
                 .as_ref()
-                .map(|found| (found.how.as_str().to_owned(), found.name.to_string(), found.uid.to_string())),
+                .map(|found| (found.source.as_str().to_owned(), found.name.to_string(), found.uid.to_string())),
             namespace: review.namespace.to_string(),
             notes: decision.notes.iter().map(|(reason, text)| (reason.to_string(), text.clone())).collect(),
             warnings: decision.warnings().collect(),
@@ -172,22 +165,22 @@ impl Explained {
         })
     }
 
-    /// What validation says of the result: of the pod after the patch, or of the change.
+    /// Validates the result: the pod after the patch, or the change.
     fn judge(&mut self, mut review: Value, snapshot: &Snapshot, config: &Config) -> Result<(), String> {
         if !self.allowed {
             return Ok(());
         }
         json::set(&mut review, &["request", "object"], self.object.clone());
         let body = serde_json::to_vec(&review).map_err(|error| error.to_string())?;
-        let lean = admission::lean_for_judging(&body);
-        let (read, whole) = read(&body, &lean)?;
+        let pruned = admission::prune_for_validation(&body);
+        let (read, whole) = read(&body, &pruned)?;
         let judged = if whole {
-            admission::judge(&read, &config.policies, bench(snapshot))
+            admission::validate(&read, &config.policies, bench(snapshot))
         } else {
-            admission::head::judge(&read, &config.policies, bench(snapshot))
+            admission::head::validate_head(&read, &config.policies, bench(snapshot))
         };
         self.violations = judged.findings.iter().map(|(reason, text)| (reason.to_string(), text.clone())).collect();
-        self.mode = judged.judged.filter(|_| !judged.findings.is_empty());
+        self.mode = judged.validated.filter(|_| !judged.findings.is_empty());
         self.warnings.extend(judged.warnings().filter(|_| judged.allowed));
         if !judged.allowed || read.operation == Operation::Update {
             (self.allowed, self.reason) = (judged.allowed, judged.reason);
@@ -198,7 +191,7 @@ impl Explained {
         Ok(())
     }
 
-    /// All keys always present.
+    /// All keys are always present.
     fn to_json(&self) -> Value {
         let driver = self
             .driver
@@ -211,7 +204,7 @@ impl Explained {
         })
     }
 
-    /// Why no driver is shown.
+    /// Why the output shows no driver.
     fn no_driver(&self) -> &'static str {
         match json::text(&self.before, &["metadata", "labels", labels::ROLE]) {
             labels::ROLE_DRIVER => "this is one",
@@ -227,7 +220,7 @@ impl Explained {
         if let Some(creator) = &self.creator {
             writeln!(out, "{:<9}{creator}", "creator")?;
         }
-        writeln!(out, "{:<9}{}", "answer", if self.allowed { "allowed" } else { "refused" })?;
+        writeln!(out, "{:<9}{}", "answer", if self.allowed { "allowed" } else { "denied" })?;
         writeln!(out, "{:<9}{}: {}", "reason", self.reason, self.reason.text())?;
         writeln!(out, "{:<9}{}", "policy", self.policy.as_deref().unwrap_or("none was asked"))?;
         match &self.driver {
@@ -235,28 +228,28 @@ impl Explained {
             None => writeln!(out, "{:<9}{}", "driver", self.no_driver())?,
         }
         for (reason, text) in &self.notes {
-            writeln!(out, "{:<9}{reason}: {}", "note", super::plain(text))?;
+            writeln!(out, "{:<9}{reason}: {}", "note", plain(text))?;
         }
         let mode = match self.mode {
-            Some(Validate::Enforce) => "refused",
+            Some(Validate::Enforce) => "denied",
             Some(Validate::Warn) => "warned",
             _ => "audited",
         };
         for (reason, text) in &self.violations {
-            writeln!(out, "{mode:<9}{reason}: {}", super::plain(text))?;
+            writeln!(out, "{mode:<9}{reason}: {}", plain(text))?;
         }
         let changes = super::diff::changes(&self.before, &self.patch);
         if changes.is_empty() {
             writeln!(out, "{:<9}none", "changes")?;
         }
         for (i, change) in changes.iter().enumerate() {
-            writeln!(out, "{:<9}{}", if i == 0 { "changes" } else { "" }, super::plain(&change.to_string()))?;
+            writeln!(out, "{:<9}{}", if i == 0 { "changes" } else { "" }, plain(&change.to_string()))?;
         }
         Ok(())
     }
 }
 
-/// The review to answer: the one that was given, or one of the creation of the Pod that was given.
+/// The review to answer: the given one, or one for the creation of the given Pod.
 fn review(args: &Args, text: &str, snapshot: &Snapshot) -> Result<(Value, Option<String>), String> {
     let mut documents = super::input::documents(text)?;
     let document = match (documents.pop(), documents.is_empty()) {
@@ -298,7 +291,7 @@ fn review(args: &Args, text: &str, snapshot: &Snapshot) -> Result<(Value, Option
     }
 }
 
-/// Who creates a bare Pod when nobody says: for an executor its driver, if that is known, as Spark does.
+/// Creator of a bare Pod without `--as`: for an executor its driver, if that is known, as Spark does.
 fn assumed_creator(pod: &Value, namespace: &str, snapshot: &Snapshot) -> (Value, String) {
     let label = |key: &str| json::text(pod, &["metadata", "labels", key]);
     let driver = (label(labels::ROLE) == labels::ROLE_EXECUTOR)
@@ -316,7 +309,7 @@ fn assumed_creator(pod: &Value, namespace: &str, snapshot: &Snapshot) -> (Value,
     (user, format!("the driver's pod {}, as nothing else is said (--as)", driver.name))
 }
 
-/// A snapshot of what else is in the cluster.
+/// Builds a snapshot of the other objects in the cluster.
 fn surroundings(text: &str) -> Result<Snapshot, String> {
     let mut snapshot = Snapshot::default();
     let (mut drivers, mut properties) = (Vec::new(), BTreeMap::new());
@@ -327,14 +320,14 @@ fn surroundings(text: &str) -> Result<Snapshot, String> {
         match json::text(&object, &["kind"]) {
             "Pod" | "" => {
                 let sighting = sight(&object, &namespace)?;
-                if let Sighting::Driver(_, driver) | Sighting::Other(_, driver) = &sighting {
+                if let ObservedPod::Driver(_, driver) | ObservedPod::Other(_, driver) = &sighting {
                     drivers.push((PodKey::new(&namespace, &driver.name), driver.clone()));
                 }
                 match sighting {
-                    Sighting::Other(key, pod) => {
-                        snapshot.apply(Change::Followed(
+                    ObservedPod::Other(key, pod) => {
+                        snapshot.apply(Change::Referenced(
                             key,
-                            crate::snapshot::Followed::Present(pod.into()),
+                            crate::snapshot::ReferencedPod::Present(pod.into()),
                             Vec::new(),
                         ));
                     }
@@ -384,12 +377,12 @@ fn surroundings(text: &str) -> Result<Snapshot, String> {
     Ok(snapshot)
 }
 
-fn sight(object: &Value, namespace: &str) -> Result<Sighting, String> {
+fn sight(object: &Value, namespace: &str) -> Result<ObservedPod, String> {
     let mut object = object.clone();
     json::set(&mut object, &["metadata", "namespace"], namespace);
     let text = object.to_string();
     let pod = Pod::read_whole(text.as_bytes()).map_err(|error| format!("a Pod cannot be read: {error}"))?;
     let name = pod.metadata.name.as_deref().unwrap_or("(no name)");
-    Sighting::of(&pod, gang::seat_keys())
+    ObservedPod::of(&pod, gang::scheduling_keys())
         .ok_or_else(|| format!("Pod {name} is no object of a cluster: expected metadata.name and metadata.uid"))
 }

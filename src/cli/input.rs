@@ -1,11 +1,11 @@
-//! Reading what people give us: files or standard input, JSON or YAML, one document or many.
+//! Reads input: files or standard input, JSON or YAML, one document or several.
 
 use std::io::Read;
 use std::path::Path;
 
 use serde_json::Value;
 
-/// The text of a file, or of standard input for `-`.
+/// Returns the text of a file, or of standard input for `-`.
 pub(super) fn read(path: &Path) -> Result<String, String> {
     let mut text = String::new();
     let read = if path.as_os_str() == "-" {
@@ -16,7 +16,7 @@ pub(super) fn read(path: &Path) -> Result<String, String> {
     read.map(|()| text).map_err(|error| format!("cannot read {}: {error}", path.display()))
 }
 
-/// All documents of a text, JSON or YAML; lists are taken apart.
+/// Returns all documents of a text, JSON or YAML; lists are split into their items.
 pub(super) fn documents(text: &str) -> Result<Vec<Value>, String> {
     let yaml = || serde_saphyr::from_multiple::<Value>(text);
     let documents = if text.trim_start().starts_with('{') {

@@ -1,18 +1,22 @@
-//! The command line, one file a subcommand. Each prints to a writer and returns an exit code.
+//! The command line, one file per subcommand. Each prints to a writer and returns an exit code.
 
 mod apps;
 mod config;
+#[cfg(feature = "sandbox")]
 mod demo;
 mod diff;
 mod doctor;
 mod explain;
 mod input;
-mod look;
+mod output;
 mod policy;
+mod query;
+#[cfg(feature = "sandbox")]
 mod sandbox;
 mod serve;
 mod why;
 
+use output::{FAILED, OK};
 use std::io::{self, Write};
 use std::process::ExitCode;
 
@@ -29,6 +33,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// The main job on a bare machine: recorded Spark pods through the real webhook, with and without us.
+    #[cfg(feature = "sandbox")]
     Demo(demo::Args),
     /// Run the webhook and the loop for a cluster, until SIGTERM.
     Serve(Box<serve::Args>),
@@ -46,36 +51,17 @@ enum Command {
     /// is away, or (--validating) those that deny without it.
     Policy(policy::Args),
     /// An in-memory Kubernetes API on loopback, to point real tools at. It is no cluster.
+    #[cfg(feature = "sandbox")]
     Sandbox(sandbox::Args),
 }
-
-/// How an answer looks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Output {
-    /// For people.
-    Text,
-    /// For programs.
-    Json,
-}
-
-/// What pods say is a tenant's text: nothing of it may steer a terminal.
-fn plain(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() && c != '\n' && c != '\t' { '\u{fffd}' } else { c }).collect()
-}
-
-/// A command did what it was asked.
-pub(crate) const OK: u8 = 0;
-/// The answer is no, or something failed on the way.
-pub(crate) const FAILED: u8 = 1;
-/// The input cannot be read.
-pub(crate) const UNREADABLE: u8 = 2;
 
 impl Cli {
     /// Runs the command.
     pub fn run(self) -> ExitCode {
-        // Not locked: the log writes to standard error too, from other threads.
+        // Not locked: other threads write the log to standard error, too.
         let (mut out, mut err) = (io::stdout(), io::stderr());
         let code = match self.command {
+            #[cfg(feature = "sandbox")]
             Command::Demo(args) => demo::run(&args, &mut out, &mut err),
             Command::Serve(args) => serve::run(&args, &mut err),
             Command::Explain(args) => explain::run(&args, &mut out, &mut err),
@@ -84,11 +70,12 @@ impl Cli {
             Command::Config(args) => config::run(&args, &mut out, &mut err),
             Command::Doctor(args) => doctor::run(&args, &mut out, &mut err),
             Command::Policy(args) => policy::run(&args, &mut out, &mut err),
+            #[cfg(feature = "sandbox")]
             Command::Sandbox(args) => sandbox::run(&args, &mut out, &mut err),
         };
         match code.and_then(|code| out.flush().map(|()| code)) {
             Ok(code) => ExitCode::from(code),
-            // The reader has had enough (`| head`).
+            // The reader closed the pipe (`| head`).
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::from(OK),
             Err(error) => {
                 let _ = writeln!(err, "error: {error}");
@@ -96,15 +83,4 @@ impl Cli {
             }
         }
     }
-}
-
-/// A runtime for commands that talk to the network; `work` runs until it is done.
-fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
-    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(work)
-}
-
-/// Prints what went wrong, with its causes.
-fn failed(err: &mut dyn Write, error: &anyhow::Error) -> io::Result<u8> {
-    writeln!(err, "error: {error:#}")?;
-    Ok(FAILED)
 }

@@ -1,14 +1,15 @@
-//! `spark-usher policy`: admission policies that the API server evaluates itself: MutatingAdmissionPolicies that stand in
-//! for the webhook while it is away, or ValidatingAdmissionPolicies that deny without it.
+//! `spark-usher policy`: admission policies that the API server evaluates itself: MutatingAdmissionPolicies that
+//! replace the webhook while it is unavailable, or ValidatingAdmissionPolicies that deny without the webhook.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use crate::admission::{fallback, validating_policy};
+use super::output::{FAILED, OK, UNREADABLE};
 use crate::config::{self, Config};
-use crate::driver::resolve::is_label_name;
+use crate::manifests::{fallback_policy, validating_policy};
+use crate::ownership::resolve::is_label_name;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -52,14 +53,14 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::
             Ok(config) => config,
             Err(error) => {
                 writeln!(err, "error: {}: {error}", path.display())?;
-                return Ok(super::UNREADABLE);
+                return Ok(UNREADABLE);
             }
         },
     };
     match manifests(args, &config) {
         Ok(manifests) if args.output == Output::Json => {
             writeln!(out, "{:#}", json!({"apiVersion": "v1", "kind": "List", "items": manifests}))?;
-            Ok(super::OK)
+            Ok(OK)
         }
         Ok(manifests) => {
             let (version, flags) = if args.validating { ("1.30", " --validating …") } else { ("1.36", "") };
@@ -68,11 +69,11 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::
                 let text = serde_saphyr::to_string(&manifest).map_err(io::Error::other)?;
                 write!(out, "---\n{text}")?;
             }
-            Ok(super::OK)
+            Ok(OK)
         }
         Err(refused) => {
             writeln!(err, "error: {refused}")?;
-            Ok(super::FAILED)
+            Ok(FAILED)
         }
     }
 }
@@ -90,12 +91,12 @@ fn manifests(args: &Args, config: &Config) -> Result<Vec<Value>, String> {
         };
         return validating_policy::manifests(&config.policies, &wanted).map_err(|refused| refused.to_string());
     }
-    let wanted = fallback::Wanted {
+    let wanted = fallback_policy::Wanted {
         name: name("spark-usher-fallback"),
         excluded: args.exclude.clone(),
         scheduler: args.scheduler,
     };
-    fallback::manifests(&config.policies, &wanted).map_err(|refused| refused.to_string())
+    fallback_policy::manifests(&config.policies, &wanted).map_err(|refused| refused.to_string())
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `spark-usher sandbox`: the in-memory API as a command of its own.
+//! `spark-usher sandbox`: the in-memory API as a separate command.
 
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
+use super::output::{OK, block_on, failed};
 use crate::runtime::files;
 use crate::runtime::shutdown::Signals;
 use crate::sandbox::{Options, Pods, Sandbox, Version};
@@ -52,10 +53,10 @@ fn size(text: &str) -> Result<(u32, u32), String> {
 }
 
 pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<u8> {
-    let outcome = log::init(&args.log, log::Format::Text).and_then(|()| super::block_on(serve(args, out)));
+    let outcome = log::init(&args.log, log::Format::Text).and_then(|()| block_on(serve(args, out)));
     match outcome {
-        Ok(()) => Ok(super::OK),
-        Err(error) => super::failed(err, &error),
+        Ok(()) => Ok(OK),
+        Err(error) => failed(err, &error),
     }
 }
 
@@ -89,7 +90,7 @@ async fn serve(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
     sandbox.stop().await
 }
 
-/// Writes a kubeconfig that only its owner may read: it holds a token.
+/// Writes a kubeconfig that only its owner can read: it contains a token.
 pub(super) fn write_kubeconfig(path: &Path, text: &str) -> anyhow::Result<()> {
     files::write(path, text, 0o600).with_context(|| format!("cannot write {}", path.display()))
 }

@@ -1,4 +1,4 @@
-//! `spark-usher serve`: the webhook and the loop, until told to stop.
+//! `spark-usher serve`: runs the webhook and the controller until stopped.
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 
+use super::output::{OK, block_on, failed};
 use crate::app::{App, CertificateSource, ClientCa, ConfigSource, Options};
 use crate::cluster::certificates::Managed;
 use crate::cluster::client;
@@ -20,10 +21,10 @@ use crate::runtime::{clock, descriptors, files};
 use crate::telemetry::log;
 use crate::tls::ca::Authority;
 use crate::tls::load::load;
-use crate::tls::rotation::{self, Lives};
+use crate::tls::rotation::{self, Lifetimes};
 
 #[derive(Debug, clap::Args)]
-#[command(args_override_self = true)] // Who adds arguments to a chart's overrides them.
+#[command(args_override_self = true)] // Arguments that a user adds to a chart's override them.
 pub(super) struct Args {
     /// Policy file; without one every executor gets its owner, and finished ones that their driver leaves are labelled.
     /// Looked at again every 10 s.
@@ -40,7 +41,7 @@ pub(super) struct Args {
     debug_listen: SocketAddr,
     /// Keep the serving certificate in this Secret of our namespace: the leader makes it, renews it, and writes its CA
     /// into the webhook configurations; nobody else has to.
-    #[arg(long, value_name = "NAME", requires = "tls_names", conflicts_with_all = ["tls_cert", "self_made_for"])]
+    #[arg(long, value_name = "NAME", requires = "tls_names", conflicts_with_all = ["tls_cert", "self_signed_for"])]
     tls_secret: Option<String>,
     /// What that certificate is for: the Service's DNS names, such as spark-usher.spark-usher.svc.
     #[arg(long, value_name = "NAME", value_delimiter = ',', requires = "tls_secret")]
@@ -59,9 +60,9 @@ pub(super) struct Args {
     tls_key: Option<PathBuf>,
     /// Make a certificate for these names at every start instead: for one replica, and for trying.
     #[arg(long, value_name = "NAME", value_delimiter = ',', conflicts_with = "tls_cert", requires = "ca_out")]
-    self_made_for: Vec<String>,
+    self_signed_for: Vec<String>,
     /// Where the CA of a self-made certificate is written, for the caBundle of the webhook's configuration.
-    #[arg(long, value_name = "FILE", requires = "self_made_for")]
+    #[arg(long, value_name = "FILE", requires = "self_signed_for")]
     ca_out: Option<PathBuf>,
     /// Secret of our namespace that holds the key for signatures of placements: the first replica creates it, and a deleted
     /// or emptied one gets the same key back. To replace the key, write 32 other bytes to its entry signing.key. Without
@@ -114,7 +115,7 @@ pub(super) struct Args {
     identity: String,
     /// How long it goes on serving after SIGTERM, while it is taken out of the Service.
     #[arg(long, value_name = "SECONDS", default_value = "5")]
-    leave_seconds: u64,
+    shutdown_delay_seconds: u64,
     /// How long requests may then take to finish.
     #[arg(long, value_name = "SECONDS", default_value = "10")]
     drain_seconds: u64,
@@ -126,21 +127,24 @@ pub(super) struct Args {
     log_format: log::Format,
 }
 
-/// API servers keep 25 connections each, for each path.
-const FEWEST: usize = 64;
+/// API servers keep 25 connections each per path.
+const MIN_CONNECTIONS: usize = 64;
 
 fn connections(text: &str) -> Result<usize, String> {
-    text.parse().ok().filter(|count| *count >= FEWEST).ok_or_else(|| format!("expected a number of at least {FEWEST}"))
+    text.parse()
+        .ok()
+        .filter(|count| *count >= MIN_CONNECTIONS)
+        .ok_or_else(|| format!("expected a number of at least {MIN_CONNECTIONS}"))
 }
 
-/// How often files are looked at.
-const LOOK_EVERY: Duration = Duration::from_secs(10);
+/// Poll interval for files.
+const FILE_POLL_INTERVAL: Duration = Duration::from_secs(10);
 
 pub(super) fn run(args: &Args, err: &mut dyn Write) -> io::Result<u8> {
-    let outcome = log::init(&args.log, args.log_format).and_then(|()| super::block_on(serve(args)));
+    let outcome = log::init(&args.log, args.log_format).and_then(|()| block_on(serve(args)));
     match outcome {
-        Ok(()) => Ok(super::OK),
-        Err(error) => super::failed(err, &error),
+        Ok(()) => Ok(OK),
+        Err(error) => failed(err, &error),
     }
 }
 
@@ -169,9 +173,9 @@ async fn serve(args: &Args) -> anyhow::Result<()> {
         client_ca: args.client_ca.clone().map(|file| ClientCa { file, names: args.client_name.clone() }),
         capacities,
         config: args.config.clone().map_or(ConfigSource::Nothing, ConfigSource::File),
-        look_every: LOOK_EVERY,
+        file_poll_interval: FILE_POLL_INTERVAL,
         election,
-        silence: Duration::from_secs(args.watch_silence_seconds),
+        watch_silence: Duration::from_secs(args.watch_silence_seconds),
         rate: Rate { qps: args.kube_api_qps.into(), burst: args.kube_api_burst },
         settle: webhook::SETTLE,
         drain: Duration::from_secs(args.drain_seconds),
@@ -188,11 +192,11 @@ async fn serve(args: &Args) -> anyhow::Result<()> {
     tracing::info!(webhook = %app.webhook(), metrics = %app.metrics(), debug = looked_at, "serving");
     tokio::select! {
         error = app.failed() => return Err(error),
-        signal = signals.next() => tracing::info!(signal, seconds = args.leave_seconds, "leaving; still serving"),
+        signal = signals.next() => tracing::info!(signal, seconds = args.shutdown_delay_seconds, "leaving; still serving"),
     }
-    app.leave();
+    app.drain();
     tokio::select! {
-        () = tokio::time::sleep(Duration::from_secs(args.leave_seconds)) => {}
+        () = tokio::time::sleep(Duration::from_secs(args.shutdown_delay_seconds)) => {}
         signal = signals.next() => anyhow::bail!("aborted by a second {signal}"),
     }
     tokio::select! {
@@ -208,22 +212,22 @@ fn certificate(args: &Args, namespace: &str) -> anyhow::Result<CertificateSource
             names: rotation::checked_names(&args.tls_names).map_err(|error| anyhow::anyhow!("--tls-names: {error}"))?,
             mutating: args.mutating_configuration.clone(),
             validating: args.validating_configuration.clone(),
-            lives: Lives::default(),
-            every: LOOK_EVERY,
+            lifetimes: Lifetimes::default(),
+            interval: FILE_POLL_INTERVAL,
         }));
     }
     if let (Some(certificate), Some(key)) = (&args.tls_cert, &args.tls_key) {
         return Ok(CertificateSource::Files { certificate: certificate.clone(), key: key.clone() });
     }
     ensure!(
-        !args.self_made_for.is_empty(),
-        "expected --tls-secret and --tls-names, --tls-cert and --tls-key, or --self-made-for"
+        !args.self_signed_for.is_empty(),
+        "expected --tls-secret and --tls-names, --tls-cert and --tls-key, or --self-signed-for"
     );
     let authority = Authority::new("spark-usher", clock::now()).context("cannot make a CA")?;
-    let names =
-        rotation::checked_names(&args.self_made_for).map_err(|error| anyhow::anyhow!("--self-made-for: {error}"))?;
+    let names = rotation::checked_names(&args.self_signed_for)
+        .map_err(|error| anyhow::anyhow!("--self-signed-for: {error}"))?;
     let (names, addresses) = rotation::split(&names);
-    let pair = authority.serve(&names, &addresses).context("--self-made-for")?;
+    let pair = authority.serve(&names, &addresses).context("--self-signed-for")?;
     if let Some(path) = &args.ca_out {
         files::write(path, authority.pem(), 0o644).with_context(|| format!("--ca-out {}", path.display()))?;
     }

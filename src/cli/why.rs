@@ -1,13 +1,14 @@
-//! `spark-usher why POD|APP`: why an executor ended, hangs or does not start; of an application, all that is odd about it.
+//! `spark-usher why POD|APP`: why an executor exited, hangs or does not start; for an application, all its anomalies.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use jiff::Timestamp;
 
-use super::look::{Found, Source};
-use crate::lifecycle::report::{self, AppReport, DriverReport, ExecutorReport, ExitReport, Of, WhyReport};
+use super::output::{FAILED, OK, Output, block_on, failed, plain};
+use super::query::{Found, Source};
 use crate::runtime::clock;
+use crate::views::{self, AppReport, DriverReport, ExecutorReport, ExitReport, Of, WhyReport};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -18,7 +19,7 @@ pub(super) struct Args {
     source: Source,
     /// How the answer looks.
     #[arg(long, short, value_enum, default_value = "text")]
-    output: super::Output,
+    output: Output,
 }
 
 fn name(text: &str) -> Result<String, String> {
@@ -33,32 +34,32 @@ fn name(text: &str) -> Result<String, String> {
 pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<u8> {
     let namespace = args.source.namespace.as_deref();
     let query = format!("/debug/why?name={}{}", args.name, args.source.namespace_query());
-    let own = |snapshot: &_, exits: &_| report::why(snapshot, exits, &args.name, namespace, clock::now());
-    let Found { answer: found, caution } = match super::block_on(args.source.ask(&query, own)) {
+    let own = |snapshot: &_, exits: &_| views::why(snapshot, exits, &args.name, namespace, clock::now());
+    let Found { answer: found, caution } = match block_on(args.source.ask(&query, own)) {
         Ok(found) => found,
-        Err(error) => return super::failed(err, &error),
+        Err(error) => return failed(err, &error),
     };
     if let Some(caution) = caution {
         writeln!(err, "caution: {caution}")?;
     }
-    if args.output == super::Output::Json {
+    if args.output == Output::Json {
         writeln!(out, "{}", serde_json::to_string_pretty(&found)?)?;
     } else if found.is_empty() {
-        writeln!(err, "{}", super::plain(&nothing(args)))?;
+        writeln!(err, "{}", plain(&nothing(args)))?;
     } else {
         let mut text = Vec::new();
         tell(&found, clock::now(), &mut text)?;
-        out.write_all(super::plain(&String::from_utf8_lossy(&text)).as_bytes())?;
+        out.write_all(plain(&String::from_utf8_lossy(&text)).as_bytes())?;
     }
-    Ok(if found.is_empty() { super::FAILED } else { super::OK })
+    Ok(if found.is_empty() { FAILED } else { OK })
 }
 
-/// Why nothing was found.
+/// Why there is no result.
 fn nothing(args: &Args) -> String {
     let hint = if args.source.debug.is_some() {
         "it may have ended too long ago, or before this replica started".to_owned()
     } else {
-        match super::block_on(args.source.stray(&args.name)) {
+        match block_on(args.source.stray(&args.name)) {
             Ok(Some(stray)) => return format!("nothing is known of {}: {stray}", args.name),
             Ok(None) => "its pod may be gone: a running spark-usher remembers it (--debug)".to_owned(),
             Err(error) => format!("{error:#}"),
@@ -72,7 +73,7 @@ fn tell(found: &WhyReport, now: Timestamp, out: &mut dyn Write) -> io::Result<()
     for Of { app, what: executor } in &found.executors {
         writeln!(out, "{}  executor {} of {app}", executor.pod, number(executor.id))?;
         present(executor, out)?;
-        // One that ended and is still there is told once.
+        // An executor that exited and whose pod still exists is shown once.
         for exit in found.exits.iter().filter(|exit| exit.what.uid == executor.uid) {
             writeln!(out, "  ended     {}", when(&exit.what.at, now))?;
             ended(&exit.what, false, out)?;
@@ -98,7 +99,7 @@ fn when(time: &str, now: Timestamp) -> String {
     format!("{time}, {}", ago(time, now))
 }
 
-/// How long ago a time was: `3m ago`.
+/// Time since a timestamp: `3m ago`.
 pub(super) fn ago(time: &str, now: Timestamp) -> String {
     let Ok(time) = time.parse::<Timestamp>() else { return time.to_owned() };
     let seconds = now.duration_since(time).as_secs().max(0);
@@ -138,7 +139,7 @@ fn ended(exit: &ExitReport, with_node: bool, out: &mut dyn Write) -> io::Result<
     writeln!(out, "  Spark     {}", lines.collect::<Vec<_>>().join("\n            "))
 }
 
-/// How a driver is, in a word or two.
+/// The driver's state, in a word or two.
 pub(super) fn driver_state(driver: &DriverReport) -> &str {
     match &driver.state {
         Some(state) => state,

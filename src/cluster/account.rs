@@ -1,4 +1,4 @@
-//! Which account do we write with? Validating admission lets its changes pass.
+//! Determines our own account, whose changes validating admission allows.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,19 +10,19 @@ use tokio_util::sync::CancellationToken;
 
 use super::client::Brief;
 
-/// How long an answer may take.
-const LIMIT: Duration = Duration::from_secs(10);
-/// How soon it is asked again.
-const AGAIN: Duration = Duration::from_secs(10);
+/// Timeout of a request.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// The delay between attempts.
+const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Asks until it is answered, which it is once and for all: another account is another process.
+/// Retries until the API server answers. The answer is final, because the account of a process does not change.
 pub async fn run(client: kube::Client, own: Arc<ArcSwapOption<String>>, stop: CancellationToken) {
     let api: Api<SelfSubjectReview> = Api::all(client);
     let asking = async {
         let mut complained = false;
         let (params, asked) = (PostParams::default(), SelfSubjectReview::default());
         loop {
-            let answer = tokio::time::timeout(LIMIT, api.create(&params, &asked)).await;
+            let answer = tokio::time::timeout(REQUEST_TIMEOUT, api.create(&params, &asked)).await;
             let answer = answer.unwrap_or_else(|_| Err(kube::Error::Service("no answer in time".into())));
             match answer.map(|review| review.status.and_then(|status| status.user_info?.username)) {
                 Ok(Some(account)) => {
@@ -37,7 +37,7 @@ pub async fn run(client: kube::Client, own: Arc<ArcSwapOption<String>>, stop: Ca
                 }
                 Err(_) => {}
             }
-            tokio::time::sleep(AGAIN).await;
+            tokio::time::sleep(RETRY_INTERVAL).await;
         }
     };
     stop.run_until_cancelled(asking).await;

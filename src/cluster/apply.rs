@@ -1,5 +1,5 @@
-//! Doing what a plan asks for. Every write needs a [`Leadership`] that still holds, and names the object by uid and
-//! resourceVersion: a stale plan is refused by the API server (409) and made anew from what the watch shows.
+//! Executes the actions of a plan. Every write requires a [`Leadership`] that still holds, and identifies the object by uid and
+//! resourceVersion: the API server refuses a stale plan (409), and the next plan is made from what the watch shows.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -10,37 +10,38 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions
 use kube::core::{ApiResource, DynamicObject, Status};
 use serde_json::{Map, Value, json};
 
-use super::events::Events;
 use super::forbidden::Forbidden;
 use super::lease::Leadership;
 use super::limit::{Limiter, Priority};
-use super::reads::pod_named;
+use super::lookups::pod_named;
 use super::recent::Recent;
-use super::view::{Seen, resource};
+use super::recorder::EventRecorder;
+use super::view::{Viewed, resource};
 use super::watch::group_resource;
+use crate::annotations;
+use crate::fault_injection::{self, Bug};
 use crate::lifecycle::cause::Cause;
-use crate::lifecycle::tally::Notice;
-use crate::lifecycle::{Action, DriverRef, Finish, Told, owner_reference};
-use crate::plant::{self, Bug};
 use crate::reason::Reason;
+use crate::reconcile::{Action, Cleanup, DriverRef, PodEvent, owner_reference};
+use crate::recorder::AggregatedEvent;
 use crate::runtime::clock;
-use crate::snapshot::{Change, DriverPod, Followed, Group, GroupApi, GroupKey, Life, Sighting};
+use crate::snapshot::{Change, DriverPhase, DriverPod, Group, GroupApi, GroupKey, ObservedPod, ReferencedPod};
 use crate::spark::ids::{AppKey, PodKey};
 use crate::spark::labels;
 use crate::telemetry::metrics::Metrics;
 
-/// How long a write may take.
-const LIMIT: Duration = Duration::from_secs(10);
+/// Timeout of a write.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// After so many failures of one kind in a batch the others of that kind wait for the next plan,
-const PATIENCE: u32 = 3;
-/// and after so many of any kind everything does.
-const PATIENCE_IN_ALL: u32 = 6;
-/// So many things are remembered as said in a dry run.
-const SAID: usize = 131_072;
+/// After this many failures of one kind in a batch, the others of that kind wait for the next plan,
+const MAX_FAILURES_PER_KIND: u32 = 3;
+/// and after this many of any kind, all others do.
+const MAX_FAILURES: u32 = 6;
+/// At least this many actions are remembered as logged in a dry run.
+const MAX_REPORTED: usize = 131_072;
 
-/// The API server refuses this one action; otherwise it is in trouble.
-fn refusal(error: &kube::Error) -> Option<&Status> {
+/// The status, if the API server refuses this one action; `None` if the API server is in trouble.
+fn client_error(error: &kube::Error) -> Option<&Status> {
     match error {
         kube::Error::Api(status) if (400..500).contains(&status.code) && !matches!(status.code, 408 | 429) => {
             Some(status)
@@ -52,65 +53,65 @@ fn refusal(error: &kube::Error) -> Option<&Status> {
 /// The longest description of an action in the log.
 const MAX_DESCRIPTION: usize = 1024;
 
-/// What came of the actions for one creator's executors.
+/// The result of the actions for one creator's executors.
 #[derive(Debug, Default)]
 pub struct Applied {
-    /// What the answers told, so that the next plan needs not wait for the watch.
+    /// The changes in the answers, so that the next plan does not wait for the watch.
     pub changes: Vec<Change>,
-    /// Whether something failed that should be tried again after a pause.
+    /// Whether an action failed that should be retried after a delay.
     pub failed: bool,
     /// Whether something was written, or refused.
     pub wrote: bool,
 }
 
-/// Does what plans ask for.
+/// Executes the actions of plans.
 #[derive(Clone)]
 pub struct Writer {
     client: kube::Client,
-    events: Events,
+    events: EventRecorder,
     metrics: Arc<Metrics>,
     limiter: Limiter,
     forbidden: Arc<Mutex<Forbidden>>,
-    /// What was said in a dry run.
-    said: Arc<Mutex<Recent<u64, ()>>>,
+    /// The actions that were logged in a dry run.
+    reported: Arc<Mutex<Recent<u64, ()>>>,
 }
 
-/// Drivers' pods as read for a batch: each is read once for all executors of that driver.
-type Looks = HashMap<PodKey, Option<DriverPod>>;
+/// Drivers' pods that were read for a batch: each is read once for all executors of that driver.
+type DriverLookups = HashMap<PodKey, Option<DriverPod>>;
 
-/// How one action ended.
-enum Ended {
-    /// Done, and what the answer told.
+/// The result of one action.
+enum Outcome {
+    /// Done, with the change in the answer.
     Done(Option<Change>),
-    /// The plan was stale: the watch tells more, or a live look did.
+    /// The plan was stale: the watch shows more, or a live read did.
     Stale(Option<Change>),
-    /// It must not be done, and this is why.
-    Refused(Option<Told>),
+    /// The action must not be executed, and this is why.
+    Refused(Option<PodEvent>),
 }
 
 impl Writer {
-    /// For a client; Events are reported by this instance.
+    /// A writer with this client; Events are reported by this instance.
     pub(super) fn new(client: kube::Client, instance: &str, metrics: Arc<Metrics>, limiter: Limiter) -> Writer {
-        let events = Events::new(client.clone(), instance, metrics.clone());
-        let said = Arc::new(Mutex::new(Recent::new(SAID)));
-        Writer { client, events, metrics, limiter, forbidden: Arc::default(), said }
+        let events = EventRecorder::new(client.clone(), instance, metrics.clone());
+        let reported = Arc::new(Mutex::new(Recent::new(MAX_REPORTED)));
+        Writer { client, events, metrics, limiter, forbidden: Arc::default(), reported }
     }
 
-    /// Does the actions for one creator's executors of an application in their order. What fails is tried again with the next
-    /// plan, and so is the rest of its kind after three failures; other kinds are done all the same.
+    /// Executes the actions for one creator's executors of an application, in order. A failed action is retried with the next
+    /// plan, and so is the rest of its kind after three failures; other kinds are executed all the same.
     pub async fn apply(&self, leadership: &Leadership, app: &AppKey, actions: Vec<Action>, dry_run: bool) -> Applied {
         let mut applied = Applied::default();
         let mut failures: HashMap<&'static str, u32> = HashMap::new();
-        let mut looks = Looks::new();
+        let mut lookups = DriverLookups::new();
         for action in actions {
             let (name, why) = (action.name(), action.reason().map_or("", Reason::as_str));
-            if dry_run && !plant::is(Bug::DryRunIgnored) {
-                self.would(app, &action);
+            if dry_run && !fault_injection::injected(Bug::DryRunIgnored) {
+                self.report_dry_run(app, &action);
                 continue;
             }
             let namespace = app.namespace();
             let failed = failures.get(name).copied().unwrap_or_default();
-            if failed >= PATIENCE || self.is_forbidden(&action, namespace) {
+            if failed >= MAX_FAILURES_PER_KIND || self.is_forbidden(&action, namespace) {
                 continue;
             }
             self.limiter.acquire(priority(&action)).await;
@@ -121,7 +122,8 @@ impl Writer {
                 applied.failed = true;
                 return applied;
             }
-            let outcome = match tokio::time::timeout(LIMIT, self.act(leadership, &action, &mut looks)).await {
+            let outcome = match tokio::time::timeout(REQUEST_TIMEOUT, self.act(leadership, &action, &mut lookups)).await
+            {
                 Ok(outcome) => outcome,
                 Err(_) => Err(kube::Error::Service("no answer in time".into())),
             };
@@ -130,29 +132,29 @@ impl Writer {
                     self.forbidden().allowed(name, namespace);
                     self.forbidden().allowed(name, &object(&action));
                     match ended {
-                        Ended::Done(change) => {
-                            if !matches!(action, Action::Tell(_)) {
+                        Outcome::Done(change) => {
+                            if !matches!(action, Action::RecordEvent(_)) {
                                 applied.wrote = true;
                                 self.count(name, "ok");
                                 tracing::info!(%app, action = name, reason = why, what = describe(&action), "done");
                             }
                             applied.changes.extend(change);
                         }
-                        Ended::Stale(change) => {
+                        Outcome::Stale(change) => {
                             self.count(name, "stale");
                             applied.changes.extend(change);
                         }
-                        Ended::Refused(told) => {
-                            // It was asked for, and will be again: that has its pace too.
+                        Outcome::Refused(event) => {
+                            // The next plan requests it again, and must not do so at once.
                             applied.wrote = true;
                             self.count(name, "refused");
-                            if let Some(told) = told {
-                                self.events.tell(leadership, &told).await;
+                            if let Some(told) = event {
+                                self.events.record(leadership, &told).await;
                             }
                         }
                     }
                 }
-                Err(error) => match refusal(&error) {
+                Err(error) => match client_error(&error) {
                     Some(status) => {
                         applied.wrote = true;
                         self.count(name, "refused");
@@ -163,7 +165,7 @@ impl Writer {
                         tracing::warn!(%app, action = name, what = describe(&action), %error, "failed; tried again");
                         applied.failed = true;
                         *failures.entry(name).or_default() += 1;
-                        if failures.values().sum::<u32>() >= PATIENCE_IN_ALL {
+                        if failures.values().sum::<u32>() >= MAX_FAILURES {
                             return applied;
                         }
                     }
@@ -173,10 +175,10 @@ impl Writer {
         applied
     }
 
-    /// The API server refuses an action: it is tried again ever more rarely, and that is said once.
+    /// Records that the API server refused an action: it is retried ever more rarely, and that is logged once.
     async fn refused(&self, leadership: &Leadership, app: &AppKey, action: &Action, status: &Status) {
         let (name, message, code) = (action.name(), &*status.message, status.code);
-        // A right that is missing is missing for all alike; a policy may refuse one object.
+        // A missing permission is missing for all objects; a policy may refuse one object.
         let of = if code == 403 && is_right(message) { app.namespace().to_owned() } else { object(action) };
         if self.forbidden().refused(name, &of, clock::instant()) {
             tracing::warn!(%app, action = name, what = describe(action), code, message, "refused by the API server; tried ever more rarely");
@@ -186,25 +188,25 @@ impl Writer {
         }
         if let Action::Adopt { executor, uid, driver, .. } = action {
             let message = format!("not adopted by {}: {message}", driver.name);
-            let told = Told { pod: executor.clone(), uid: uid.clone(), reason: Reason::AdoptionRefused, message };
-            self.events.tell(leadership, &told).await;
+            let told = PodEvent { pod: executor.clone(), uid: uid.clone(), reason: Reason::AdoptionRefused, message };
+            self.events.record(leadership, &told).await;
         }
     }
 
-    /// Says what would be done, each thing once.
-    fn would(&self, app: &AppKey, action: &Action) {
+    /// Logs what would be done, each action once.
+    fn report_dry_run(&self, app: &AppKey, action: &Action) {
         let (name, why) = (action.name(), action.reason().map_or("", Reason::as_str));
         let what = describe(action);
         let mut hasher = DefaultHasher::new();
         (app, name, why, &what).hash(&mut hasher);
-        if !self.said.lock().unwrap_or_else(PoisonError::into_inner).is_news(hasher.finish()) {
+        if !self.reported.lock().unwrap_or_else(PoisonError::into_inner).is_news(hasher.finish()) {
             return;
         }
         self.count(name, "dry-run");
         tracing::info!(%app, action = name, reason = why, what, "would be done");
     }
 
-    /// Whether the API server has forbidden this lately.
+    /// Whether the API server refused this recently.
     fn is_forbidden(&self, action: &Action, namespace: &str) -> bool {
         let (mut forbidden, now) = (self.forbidden(), clock::instant());
         forbidden.is_paused(action.name(), namespace, now) || forbidden.is_paused(action.name(), &object(action), now)
@@ -214,99 +216,108 @@ impl Writer {
         self.forbidden.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A driver's pod, read from the API server itself, once a batch. An error where the leadership has ended meanwhile: what
-    /// was asked for is not written then.
-    async fn look(
+    /// A driver's pod, read from the API server once per batch. An error if the leadership has ended meanwhile: the action must
+    /// not be written then.
+    async fn lookup_driver(
         &self,
-        (leadership, looks): (&Leadership, &mut Looks),
+        (leadership, lookups): (&Leadership, &mut DriverLookups),
         namespace: &str,
         name: &str,
     ) -> kube::Result<Option<DriverPod>> {
         let pod = PodKey::new(namespace, name);
-        if let Some(found) = looks.get(&pod) {
+        if let Some(found) = lookups.get(&pod) {
             return Ok(found.clone());
         }
         let found = pod_named(&self.client, namespace, name).await?;
         if !leadership.holds() {
             return Err(kube::Error::Service("another replica may lead by now".into()));
         }
-        looks.insert(pod, found.clone());
+        lookups.insert(pod, found.clone());
         Ok(found)
     }
 
-    /// Writes an Event about ends, or its new count. Whether that went well.
-    pub async fn notice(&self, leadership: &Leadership, notice: &Notice, dry_run: bool) -> bool {
+    /// Writes an Event about exits, or its new count. Returns whether that succeeded.
+    pub async fn write_event(&self, leadership: &Leadership, notice: &AggregatedEvent, dry_run: bool) -> bool {
         if dry_run || !leadership.holds() {
             return dry_run;
         }
         self.limiter.acquire(Priority::Cleanup).await;
-        leadership.holds() && self.events.notice(leadership, notice).await
+        leadership.holds() && self.events.record_aggregated(leadership, notice).await
     }
 
     fn count(&self, action: &str, result: &str) {
         self.metrics.actions.with_label_values(&[action, result]).inc();
     }
 
-    async fn act(&self, leadership: &Leadership, action: &Action, looks: &mut Looks) -> kube::Result<Ended> {
+    async fn act(
+        &self,
+        leadership: &Leadership,
+        action: &Action,
+        lookups: &mut DriverLookups,
+    ) -> kube::Result<Outcome> {
         match action {
             Action::CreateGroup { key, api, app, spec, owner, started } => {
-                self.create_group(key, api, app, spec, owner.as_ref(), *started, (leadership, looks)).await
+                self.create_group(key, api, app, spec, owner.as_ref(), *started, (leadership, lookups)).await
             }
             Action::PatchGroup { key, api, uid, version, patch, .. } => {
                 self.patch_group(key, api, (uid, version), patch).await
             }
             Action::DeleteGroup { key, api, uid, version, .. } => self.delete_group(key, api, (uid, version)).await,
             Action::Adopt { executor, uid, version, driver, .. } => {
-                self.adopt(executor, (uid, version), driver, (leadership, looks)).await
+                self.adopt(executor, (uid, version), driver, (leadership, lookups)).await
             }
-            Action::Finish { executor, uid, version, how, cause, gone } => {
-                self.finish(executor, (uid, version), *how, *cause, gone.as_ref(), (leadership, looks)).await
+            Action::CleanUp { executor, uid, version, how, cause, gone } => {
+                self.finish(executor, (uid, version), *how, *cause, gone.as_ref(), (leadership, lookups)).await
             }
-            Action::Tell(told) => {
-                self.events.tell(leadership, told).await;
-                Ok(Ended::Done(None))
+            Action::RecordEvent(told) => {
+                self.events.record(leadership, told).await;
+                Ok(Outcome::Done(None))
             }
         }
     }
 
-    /// Labels or deletes an executor that ended. Where its driver's end is the reason not to wait, that is looked at
-    /// again: a driver that is there after all goes first.
+    /// Labels or deletes an executor that exited. If the exit of its driver is the reason not to wait, the driver is read
+    /// again: a driver that still exists goes first.
     async fn finish(
         &self,
         executor: &PodKey,
         (uid, version): (&str, &str),
-        how: Finish,
+        how: Cleanup,
         cause: Cause,
         gone: Option<&DriverRef>,
-        looks: (&Leadership, &mut Looks),
-    ) -> kube::Result<Ended> {
+        lookups: (&Leadership, &mut DriverLookups),
+    ) -> kube::Result<Outcome> {
         if let Some(driver) = gone {
-            let found = self.look(looks, executor.namespace(), &driver.name).await?;
-            if let Some(alive) = found.filter(|pod| pod.uid == driver.uid && pod.life != Life::Ended) {
+            let found = self.lookup_driver(lookups, executor.namespace(), &driver.name).await?;
+            if let Some(alive) = found.filter(|pod| pod.uid == driver.uid && pod.phase != DriverPhase::Ended) {
                 let pod = PodKey::new(executor.namespace(), &driver.name);
-                return Ok(Ended::Stale(Some(Change::Followed(pod, Followed::Present(Arc::new(alive)), Vec::new()))));
+                return Ok(Outcome::Stale(Some(Change::Referenced(
+                    pod,
+                    ReferencedPod::Present(Arc::new(alive)),
+                    Vec::new(),
+                ))));
             }
         }
-        let pods: Api<Seen<Sighting>> = self.objects(executor.namespace(), &resource("", "v1", "Pod", "pods"));
+        let pods: Api<Viewed<ObservedPod>> = self.objects(executor.namespace(), &resource("", "v1", "Pod", "pods"));
         let outcome = match how {
-            Finish::Label => {
+            Cleanup::Label => {
                 let patch = json!({"metadata": {
-                    "labels": {labels::INACTIVE: "true"}, "annotations": {labels::ENDED: cause.as_str()},
+                    "labels": {labels::INACTIVE: "true"}, "annotations": {annotations::ENDED: cause.as_str()},
                 }});
                 let patch = Patch::Merge(guarded(&patch, uid, version));
                 pods.patch(executor.name(), &patch_params(), &patch).await.map(|seen| seen.view.map(Change::Pod))
             }
-            Finish::Delete => {
+            Cleanup::Delete => {
                 let params = guarded_deletion(uid, version);
-                // The watch tells when it is gone.
+                // The watch shows the deletion.
                 pods.delete(executor.name(), &params).await.map(|_| None)
             }
         };
         match outcome {
-            Ok(change) => Ok(Ended::Done(change)),
-            // Then it is gone, whether the watch has told or not.
+            Ok(change) => Ok(Outcome::Done(change)),
+            // The pod is deleted, whether or not the watch has shown that.
             Err(error) if has_code(&error, 404) => {
-                Ok(Ended::Stale(Some(Change::PodGone(executor.clone(), uid.into()))))
+                Ok(Outcome::Stale(Some(Change::PodGone(executor.clone(), uid.into()))))
             }
             Err(error) => stale(error, None),
         }
@@ -321,57 +332,57 @@ impl Writer {
         spec: &Value,
         owner: Option<&DriverRef>,
         started: bool,
-        looks: (&Leadership, &mut Looks),
-    ) -> kube::Result<Ended> {
-        // A driver that was deleted just now: the garbage collector would take the group at once.
+        lookups: (&Leadership, &mut DriverLookups),
+    ) -> kube::Result<Outcome> {
+        // If the driver was deleted just now, the garbage collector would delete the group at once.
         if let Some(owner) = owner {
-            let found = self.look(looks, &key.namespace, &owner.name).await?;
+            let found = self.lookup_driver(lookups, &key.namespace, &owner.name).await?;
             if found.as_ref().is_none_or(|pod| pod.uid != owner.uid) {
                 let pod = PodKey::new(&key.namespace, &owner.name);
-                let followed = found.map_or(Followed::Absent, |pod| Followed::Present(Arc::new(pod)));
-                return Ok(Ended::Stale(Some(Change::Followed(pod, followed, vec![app.clone()]))));
+                let followed = found.map_or(ReferencedPod::Absent, |pod| ReferencedPod::Present(Arc::new(pod)));
+                return Ok(Outcome::Stale(Some(Change::Referenced(pod, followed, vec![app.clone()]))));
             }
         }
         let groups: Api<DynamicObject> = self.objects(&key.namespace, &group_resource(api));
         let mut metadata = json!({
             "name": &*key.name, "namespace": &*key.namespace,
-            "labels": {labels::MANAGED_BY: labels::USHER, labels::APP_SELECTOR: app.selector()},
+            "labels": {annotations::MANAGED_BY: annotations::USHER, labels::APP_SELECTOR: app.selector()},
         });
         if let Some(map) = metadata.as_object_mut() {
             if let Some(owner) = owner {
                 map.insert("ownerReferences".into(), json!([owner_reference(owner)]));
             }
             if started {
-                map.insert("annotations".into(), json!({labels::STARTED: "true"}));
+                map.insert("annotations".into(), json!({annotations::STARTED: "true"}));
             }
         }
         let object = json!({"apiVersion": api.api_version(), "kind": api.kind, "metadata": metadata, "spec": spec});
         let object: DynamicObject = serde_json::from_value(object).map_err(kube::Error::SerdeError)?;
         match groups.create(&params(), &object).await {
-            Ok(made) => Ok(Ended::Done(group_change(key, &made))),
+            Ok(made) => Ok(Outcome::Done(group_change(key, &made))),
             Err(error) if has_code(&error, 409) => self.already_there(key, &groups, owner).await,
             Err(error) => Err(error),
         }
     }
 
-    /// A group of that name is there already: ours, which the watch has still to show, or somebody else's.
+    /// A group of that name exists already: ours, which the watch has yet to show, or one that is not ours.
     async fn already_there(
         &self,
         key: &GroupKey,
         groups: &Api<DynamicObject>,
         owner: Option<&DriverRef>,
-    ) -> kube::Result<Ended> {
-        let Some(found) = groups.get_opt(&key.name).await? else { return Ok(Ended::Stale(None)) };
-        let mark = found.metadata.labels.as_ref().and_then(|map| map.get(labels::MANAGED_BY));
-        if mark.map(String::as_str) == Some(labels::USHER) {
-            return Ok(group_change(key, &found).map_or(Ended::Stale(None), |change| Ended::Done(Some(change))));
+    ) -> kube::Result<Outcome> {
+        let Some(found) = groups.get_opt(&key.name).await? else { return Ok(Outcome::Stale(None)) };
+        let mark = found.metadata.labels.as_ref().and_then(|map| map.get(annotations::MANAGED_BY));
+        if mark.map(String::as_str) == Some(annotations::USHER) {
+            return Ok(group_change(key, &found).map_or(Outcome::Stale(None), |change| Outcome::Done(Some(change))));
         }
         let message = format!(
             "gang {}: a {} of that name is there which spark-usher did not make; it stays as it is",
             key.name, key.scheduler
         );
         tracing::warn!(group = %format_args!("{}/{}", key.namespace, key.name), "a PodGroup of that name is not ours");
-        Ok(Ended::Refused(owner.map(|owner| Told {
+        Ok(Outcome::Refused(owner.map(|owner| PodEvent {
             pod: PodKey::new(&key.namespace, &owner.name),
             uid: owner.uid.clone(),
             reason: Reason::GroupNotOurs,
@@ -385,32 +396,37 @@ impl Writer {
         api: &GroupApi,
         (uid, version): (&str, &str),
         patch: &Value,
-    ) -> kube::Result<Ended> {
+    ) -> kube::Result<Outcome> {
         let groups: Api<DynamicObject> = self.objects(&key.namespace, &group_resource(api));
-        let starts = crate::json::text(patch, &["metadata", "annotations", labels::STARTED]) == "true";
+        let starts = crate::json::text(patch, &["metadata", "annotations", annotations::STARTED]) == "true";
         let patch = Patch::Merge(guarded(patch, uid, version));
         match groups.patch(&key.name, &patch_params(), &patch).await {
             Ok(changed) => {
                 if starts {
                     self.time_start(&changed);
                 }
-                Ok(Ended::Done(group_change(key, &changed)))
+                Ok(Outcome::Done(group_change(key, &changed)))
             }
             Err(error) => stale(error, Some(key)),
         }
     }
 
-    /// How long a gang has taken until all of it ran.
+    /// Observes how long a gang took until all of it ran.
     fn time_start(&self, group: &DynamicObject) {
         let Some(created) = &group.metadata.creation_timestamp else { return };
         self.metrics.gang_start.observe(clock::now().duration_since(created.0).as_secs_f64().max(0.0));
     }
 
-    async fn delete_group(&self, key: &GroupKey, api: &GroupApi, (uid, version): (&str, &str)) -> kube::Result<Ended> {
+    async fn delete_group(
+        &self,
+        key: &GroupKey,
+        api: &GroupApi,
+        (uid, version): (&str, &str),
+    ) -> kube::Result<Outcome> {
         let groups: Api<DynamicObject> = self.objects(&key.namespace, &group_resource(api));
         match groups.delete(&key.name, &guarded_deletion(uid, version)).await {
             // The answer is the object while finalizers hold it, else a Status.
-            Ok(either) => Ok(Ended::Done(match either.left() {
+            Ok(either) => Ok(Outcome::Done(match either.left() {
                 Some(held) => group_change(key, &held),
                 None => Some(Change::GroupGone(key.clone())),
             })),
@@ -418,34 +434,34 @@ impl Writer {
         }
     }
 
-    /// Gives an executor its driver, after a live look at the driver's pod: a wrong uid is lethal.
+    /// Adds the driver as an executor's owner, after a live read of the driver's pod: a wrong uid is lethal.
     async fn adopt(
         &self,
         executor: &PodKey,
         (uid, version): (&str, &str),
         driver: &DriverRef,
-        looks: (&Leadership, &mut Looks),
-    ) -> kube::Result<Ended> {
-        let found = self.look(looks, executor.namespace(), &driver.name).await?;
-        let lives = found
-            .as_ref()
-            .is_some_and(|pod| pod.uid == driver.uid && pod.life == Life::Running && !pod.deleting && !pod.is_executor);
+        lookups: (&Leadership, &mut DriverLookups),
+    ) -> kube::Result<Outcome> {
+        let found = self.lookup_driver(lookups, executor.namespace(), &driver.name).await?;
+        let lives = found.as_ref().is_some_and(|pod| {
+            pod.uid == driver.uid && pod.phase == DriverPhase::Running && !pod.deleting && !pod.is_executor
+        });
         if !lives {
-            return Ok(Ended::Refused(Some(Told {
+            return Ok(Outcome::Refused(Some(PodEvent {
                 pod: executor.clone(),
                 uid: uid.into(),
                 reason: Reason::AdoptionRefused,
                 message: format!("not adopted by {}: a live look found no such running pod", driver.name),
             })));
         }
-        let pods: Api<Seen<Sighting>> = self.objects(executor.namespace(), &resource("", "v1", "Pod", "pods"));
-        // Strategic: owners are merged by uid, so that one that is there stays.
+        let pods: Api<Viewed<ObservedPod>> = self.objects(executor.namespace(), &resource("", "v1", "Pod", "pods"));
+        // Strategic: owners are merged by uid, so that an existing owner stays.
         let nobody = DriverRef { name: driver.name.clone(), uid: uid.into() };
-        let owner = if plant::is(Bug::AdoptedByNobody) { &nobody } else { driver };
+        let owner = if fault_injection::injected(Bug::AdoptedByNobody) { &nobody } else { driver };
         let patch = json!({"metadata": {"ownerReferences": [owner_reference(owner)]}});
         let patch = Patch::Strategic(guarded(&patch, uid, version));
         match pods.patch(executor.name(), &patch_params(), &patch).await {
-            Ok(seen) => Ok(Ended::Done(seen.view.map(Change::Pod))),
+            Ok(seen) => Ok(Outcome::Done(seen.view.map(Change::Pod))),
             Err(error) => stale(error, None),
         }
     }
@@ -458,9 +474,9 @@ impl Writer {
     }
 }
 
-/// Whether a 403 speaks of a right: of RBAC's (`RESOURCE "NAME" is forbidden: User "USER" cannot patch …`), or of that to change
-/// owners (`… is forbidden: cannot set an ownerRef on a resource you can't delete`). Webhooks and policies have words of
-/// their own, and may use these too.
+/// Whether a 403 is about a permission: of RBAC (`RESOURCE "NAME" is forbidden: User "USER" cannot patch …`), or to change
+/// owners (`… is forbidden: cannot set an ownerRef on a resource you can't delete`). Webhooks and policies write their own
+/// messages, which may contain these words too.
 fn is_right(message: &str) -> bool {
     let Some((what, why)) = message.split_once(" is forbidden: ") else { return false };
     let names_object = what.split(' ').count() <= 2 && !what.contains(':');
@@ -473,30 +489,30 @@ fn object(action: &Action) -> String {
         Action::CreateGroup { key, .. } | Action::PatchGroup { key, .. } | Action::DeleteGroup { key, .. } => {
             format!("{}/{}", key.namespace, key.name)
         }
-        Action::Adopt { executor, .. } | Action::Finish { executor, .. } => executor.to_string(),
-        Action::Tell(told) => told.pod.to_string(),
+        Action::Adopt { executor, .. } | Action::CleanUp { executor, .. } => executor.to_string(),
+        Action::RecordEvent(told) => told.pod.to_string(),
     }
 }
 
-/// How soon an action's turn comes.
+/// The priority of an action in the rate limit.
 fn priority(action: &Action) -> Priority {
     match action {
         Action::CreateGroup { .. } | Action::PatchGroup { .. } => Priority::Group,
-        Action::DeleteGroup { .. } | Action::Adopt { .. } | Action::Finish { .. } | Action::Tell(_) => {
+        Action::DeleteGroup { .. } | Action::Adopt { .. } | Action::CleanUp { .. } | Action::RecordEvent(_) => {
             Priority::Cleanup
         }
     }
 }
 
 fn params() -> PostParams {
-    PostParams { field_manager: Some(labels::USHER.to_owned()), ..PostParams::default() }
+    PostParams { field_manager: Some(annotations::USHER.to_owned()), ..PostParams::default() }
 }
 
 fn patch_params() -> PatchParams {
-    PatchParams { field_manager: Some(labels::USHER.to_owned()), ..PatchParams::default() }
+    PatchParams { field_manager: Some(annotations::USHER.to_owned()), ..PatchParams::default() }
 }
 
-/// The patch with its preconditions: the API server answers 409 when either differs.
+/// The patch with its preconditions: the API server answers 409 if either differs.
 fn guarded(patch: &Value, uid: &str, version: &str) -> Value {
     let mut patch = patch.clone();
     let metadata = crate::json::map_mut(&mut patch, &["metadata"]);
@@ -515,13 +531,13 @@ fn has_code(error: &kube::Error, code: u16) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == code)
 }
 
-/// Refusals that mean that the plan was made of an old picture: it changed (409), or is gone (404).
-fn stale(error: kube::Error, group: Option<&GroupKey>) -> kube::Result<Ended> {
+/// Refusals of a plan that was made from a stale snapshot: the object changed (409), or was deleted (404).
+fn stale(error: kube::Error, group: Option<&GroupKey>) -> kube::Result<Outcome> {
     if has_code(&error, 409) {
-        return Ok(Ended::Stale(None));
+        return Ok(Outcome::Stale(None));
     }
     if has_code(&error, 404) {
-        return Ok(Ended::Stale(group.map(|key| Change::GroupGone(key.clone()))));
+        return Ok(Outcome::Stale(group.map(|key| Change::GroupGone(key.clone()))));
     }
     Err(error)
 }
@@ -532,7 +548,7 @@ fn group_change(key: &GroupKey, object: &DynamicObject) -> Option<Change> {
     Some(Change::Group(key.clone(), Group::read(&text)?))
 }
 
-/// An action in a line, for the log.
+/// An action in one line, for the log.
 fn describe(action: &Action) -> String {
     let mut out = Map::new();
     match action {
@@ -552,14 +568,14 @@ fn describe(action: &Action) -> String {
             out.insert("driver".into(), (*driver.name).into());
             out.insert("how".into(), how.as_str().into());
         }
-        Action::Finish { executor, cause, gone, .. } => {
+        Action::CleanUp { executor, cause, gone, .. } => {
             out.insert("executor".into(), executor.name().into());
             out.insert("cause".into(), cause.as_str().into());
             if let Some(driver) = gone {
                 out.insert("driverGone".into(), (*driver.name).into());
             }
         }
-        Action::Tell(told) => {
+        Action::RecordEvent(told) => {
             out.insert("pod".into(), told.pod.name().into());
             out.insert("message".into(), told.message.clone().into());
         }

@@ -1,8 +1,8 @@
-//! Certificates that we manage ourselves: kept in a Secret, made by the leader, taken over by every replica.
+//! Managed certificates: kept in a Secret, created by the leader, used by every replica.
 //!
-//! The leader writes the Secret and the caBundle of our webhook configurations, and puts both right again when somebody
-//! changed them. What to write when is [`crate::tls::rotation`]'s. The Secret is in our own namespace, and so the
-//! authority's key never leaves it.
+//! The leader writes the Secret and the caBundle of our webhook configurations, and restores both when other clients change
+//! them. [`crate::tls::rotation`] decides what to write and when. The Secret is in our own namespace, so the CA's key never
+//! leaves it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,75 +22,75 @@ use tokio_util::sync::CancellationToken;
 use super::client::Brief;
 use super::lease::Leadership;
 use super::view::resource;
+use crate::annotations;
 use crate::runtime::{clock, random};
-use crate::spark::labels;
 use crate::telemetry::metrics::Metrics;
 use crate::tls::load::{BadCertificate, Certificate, load};
-use crate::tls::rotation::{self, Kept, Lives, Step};
+use crate::tls::rotation::{self, Lifetimes, Step, StoredCertificates};
 
-/// How long a round may take.
-const LIMIT: Duration = Duration::from_secs(10);
-/// How soon a round is repeated while there is nothing to serve yet.
-const SOON: Duration = Duration::from_secs(1);
-/// More steps than ever follow each other without a pause.
-const MOST_STEPS: u32 = 4;
+/// Timeout of a round.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// How soon a round is repeated while there is no certificate to serve.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+/// The limit of steps in one round: more than ever follow each other without a pause.
+const MAX_STEPS: u32 = 4;
 
-/// The Secret's keys. Those of the serving certificate are what `kubernetes.io/tls` asks for.
+/// The Secret's keys. Those of the serving certificate are the ones that `kubernetes.io/tls` requires.
 const BUNDLE: &str = "ca.crt";
 const KEY: &str = "ca.key";
 const NEXT_KEY: &str = "next.key";
 const CHAIN: &str = "tls.crt";
 const CHAIN_KEY: &str = "tls.key";
 
-/// What is managed.
+/// The managed certificate: where it is stored and published, and its names and lifetimes.
 #[derive(Clone, Debug)]
 pub struct Managed {
-    /// The Secret's namespace, and its name.
+    /// The Secret's namespace and name.
     pub secret: (String, String),
-    /// What the serving certificate is for: DNS names and addresses.
+    /// The names of the serving certificate: DNS names and addresses.
     pub names: Vec<String>,
-    /// The MutatingWebhookConfiguration whose caBundle is kept, if any.
+    /// The MutatingWebhookConfiguration whose caBundle is maintained, if any.
     pub mutating: Option<String>,
-    /// The ValidatingWebhookConfiguration whose caBundle is kept, if any.
+    /// The ValidatingWebhookConfiguration whose caBundle is maintained, if any.
     pub validating: Option<String>,
-    /// How long things live.
-    pub lives: Lives,
-    /// How often Secret and configurations are looked at.
-    pub every: Duration,
+    /// The lifetimes of the CA and the serving certificate.
+    pub lifetimes: Lifetimes,
+    /// How often the Secret and the configurations are read.
+    pub interval: Duration,
 }
 
-/// Keeps the certificate until told to stop. `taken` gets each new one, or why it cannot be served.
+/// Maintains the certificate until `stop` is cancelled. `taken` receives each new one, or why it cannot be served.
 pub async fn run(
     client: kube::Client,
     managed: Managed,
     mut leading: watch::Receiver<Option<Arc<Leadership>>>,
     metrics: Arc<Metrics>,
     stop: CancellationToken,
-    mut taken: impl FnMut(Result<Certificate, Unfit>) + Send,
+    mut taken: impl FnMut(Result<Certificate, Unusable>) + Send,
 ) {
     if managed.mutating.is_none() && managed.validating.is_none() {
         tracing::warn!(
             "no configuration of webhooks is named (--mutating-configuration, --validating-configuration): nobody's caBundle is kept"
         );
     }
-    let mut keeper = Keeper::new(client, managed, metrics);
+    let mut keeper = CertificateController::new(client, managed, metrics);
     let (mut seen, mut refused, mut serves, mut complained) = (None, None, false, false);
     loop {
         let leadership = leading.borrow_and_update().clone();
-        let round = tokio::time::timeout(LIMIT, keeper.round(leadership.as_deref()));
+        let round = tokio::time::timeout(REQUEST_TIMEOUT, keeper.reconcile(leadership.as_deref()));
         let outcome = round.await.unwrap_or_else(|_| Err(kube::Error::Service("no answer in time".into())));
         match outcome {
-            Ok(kept) => {
+            Ok(stored) => {
                 complained = false;
-                if let Some(kept) = kept.filter(|kept| seen.as_ref() != Some(kept)) {
-                    match servable(&kept, &keeper.managed.names) {
+                if let Some(stored) = stored.filter(|stored| seen.as_ref() != Some(stored)) {
+                    match servable(&stored, &keeper.managed.names) {
                         Ok(certificate) => {
-                            (seen, refused, serves) = (Some(kept), None, true);
+                            (seen, refused, serves) = (Some(stored), None, true);
                             taken(Ok(certificate));
                         }
-                        // Told once, and tried again: it may only not have begun yet.
-                        Err(error) if refused.as_ref() != Some(&kept) => {
-                            refused = Some(kept);
+                        // Reported once, and tried again: its validity may only not have begun yet.
+                        Err(error) if refused.as_ref() != Some(&stored) => {
+                            refused = Some(stored);
                             taken(Err(error));
                         }
                         Err(_) => {}
@@ -105,7 +105,7 @@ pub async fn run(
                 }
             }
         }
-        let pause = if serves { keeper.managed.every } else { SOON.min(keeper.managed.every) };
+        let pause = if serves { keeper.managed.interval } else { RETRY_INTERVAL.min(keeper.managed.interval) };
         tokio::select! {
             () = stop.cancelled() => return,
             () = tokio::time::sleep(pause) => {}
@@ -114,71 +114,79 @@ pub async fn run(
     }
 }
 
-/// The serving certificate, if API servers that trust the kept bundle accept it for our names: what somebody else put
-/// there is the leader's to replace and nobody's to serve.
-fn servable(kept: &Kept, names: &[String]) -> Result<Certificate, Unfit> {
+/// The serving certificate, if API servers that trust the stored bundle accept it for our names. The leader replaces any other
+/// certificate, and no replica serves it.
+fn servable(stored: &StoredCertificates, names: &[String]) -> Result<Certificate, Unusable> {
     let now = clock::now();
-    let certificate = load(kept.chain.as_bytes(), kept.chain_key.as_bytes(), now)?;
-    if !rotation::verifies(&kept.chain, names, &[&kept.bundle], now) {
-        return Err(Unfit::Untrusted(names.join(", ")));
+    let certificate = load(stored.chain.as_bytes(), stored.chain_key.as_bytes(), now)?;
+    if !rotation::verifies(&stored.chain, names, &[&stored.bundle], now) {
+        return Err(Unusable::Untrusted(names.join(", ")));
     }
     Ok(certificate)
 }
 
-/// What cannot be served out of the Secret.
+/// Why the Secret's certificate cannot be served.
 #[derive(Debug, thiserror::Error)]
-pub enum Unfit {
-    /// The pair is wrong.
+pub enum Unusable {
+    /// The pair of certificate and key is invalid.
     #[error("{0}")]
     Bad(#[from] BadCertificate),
-    /// It is no certificate of our authority for our names.
+    /// It is not a certificate of our CA for our names.
     #[error("the secret's ca.crt does not vouch for its tls.crt for {0}")]
     Untrusted(String),
 }
 
-struct Keeper {
+struct CertificateController {
     managed: Managed,
     secrets: Api<Secret>,
     client: kube::Client,
     metrics: Arc<Metrics>,
-    /// Whether it was told that a configuration cannot be kept.
-    told: bool,
-    /// Whether it was told that a configuration is not there.
+    /// Whether it was logged that a caBundle cannot be written.
+    reported: bool,
+    /// Whether it was logged that a configuration does not exist.
     missed: bool,
-    /// What was kept when it was last whole.
-    whole: Option<Kept>,
+    /// The stored certificates, when they were last whole.
+    whole: Option<StoredCertificates>,
 }
 
-impl Keeper {
-    fn new(client: kube::Client, managed: Managed, metrics: Arc<Metrics>) -> Keeper {
+impl CertificateController {
+    fn new(client: kube::Client, managed: Managed, metrics: Arc<Metrics>) -> CertificateController {
         let secrets = Api::namespaced(client.clone(), &managed.secret.0);
-        Keeper { managed, secrets, client, metrics, told: false, missed: false, whole: None }
+        CertificateController {
+            managed,
+            secrets,
+            client,
+            metrics,
+            reported: false,
+            missed: false,
+            whole: None,
+        }
     }
 
-    /// One look, and the writes that are due if we lead. What the Secret has then.
-    async fn round(&mut self, leadership: Option<&Leadership>) -> kube::Result<Option<Kept>> {
+    /// Reads the Secret, and makes the writes that are due if we lead. Returns what the Secret contains then.
+    async fn reconcile(&mut self, leadership: Option<&Leadership>) -> kube::Result<Option<StoredCertificates>> {
         let mut secret = self.secrets.get_opt(&self.managed.secret.1).await?;
         if let Some(leadership) = leadership {
-            for _ in 0..MOST_STEPS {
-                let kept = secret.as_ref().map(read).unwrap_or_default();
-                let published = !kept.bundle.is_empty() && self.publish(leadership, &kept.bundle).await;
-                let next = self.next(&kept, published, secret.is_some());
+            for _ in 0..MAX_STEPS {
+                let stored = secret.as_ref().map(read).unwrap_or_default();
+                let published = !stored.bundle.is_empty() && self.publish(leadership, &stored.bundle).await;
+                let next = self.next(&stored, published, secret.is_some());
                 let next = next
                     .map_err(|error| kube::Error::Service(format!("a certificate cannot be made: {error}").into()))?;
-                let Some((kept, what)) = next.filter(|_| leadership.holds()) else { break };
-                // Nothing is written that would have to be written again at once, for ever.
+                let Some((stored, what)) = next.filter(|_| leadership.holds()) else { break };
+                // Never write what would have to be written again at once, forever.
                 let names = &self.managed.names;
-                if !rotation::verifies(&kept.chain, names, &[&kept.bundle], clock::now()) {
+                if !rotation::verifies(&stored.chain, names, &[&stored.bundle], clock::now()) {
                     let names = names.join(", ");
                     return Err(kube::Error::Service(format!("no certificate for {names} would be accepted").into()));
                 }
-                match self.write(leadership, secret.as_ref(), &kept).await {
+                match self.write(leadership, secret.as_ref(), &stored).await {
                     Ok(written) => {
                         self.count("certificate", "ok");
                         tracing::info!(what, secret = self.managed.secret.1, "certificates written");
                         secret = Some(written);
                     }
-                    // Somebody wrote in between: looked at again the next time.
+                    // Another client wrote in between: read again the next time.
                     Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {
                         self.count("certificate", "stale");
                         return Ok(None);
@@ -190,42 +198,49 @@ impl Keeper {
                 }
             }
         }
-        let kept = secret.as_ref().map(read);
-        if let Some(kept) = kept.as_ref().filter(|kept| rotation::is_sound(kept, &self.managed.names, clock::now())) {
-            // A key that was deleted on purpose is not put back later, by whomever leads then.
-            self.whole = rotation::is_whole(kept, &self.managed.names, clock::now()).then(|| kept.clone());
+        let stored = secret.as_ref().map(read);
+        if let Some(stored) =
+            stored.as_ref().filter(|stored| rotation::is_sound(stored, &self.managed.names, clock::now()))
+        {
+            // A key that was deleted on purpose is not restored later, whichever replica leads then.
+            self.whole = rotation::is_whole(stored, &self.managed.names, clock::now()).then(|| stored.clone());
         }
-        Ok(kept)
+        Ok(stored)
     }
 
-    /// What is to be kept next, and why.
+    /// What to store next, and why.
     ///
-    /// A Secret that somebody emptied or spoilt (a GitOps tool that thinks it is its own) gets back what it had. One that
-    /// somebody deleted is taken for the wish to have new keys: there will be, without a gap.
-    fn next(&self, kept: &Kept, published: bool, exists: bool) -> Result<Option<(Kept, &'static str)>, rcgen::Error> {
-        let next = |kept: &Kept, published| {
+    /// A Secret that another client emptied or damaged (a GitOps tool that considers it its own) gets back what it contained. A
+    /// deleted Secret is a request for new keys, which are rotated in without a gap.
+    fn next(
+        &self,
+        stored: &StoredCertificates,
+        published: bool,
+        exists: bool,
+    ) -> Result<Option<(StoredCertificates, &'static str)>, rcgen::Error> {
+        let next = |stored: &StoredCertificates, published| {
             let name = format!("spark-usher {}", random::hex(4));
-            rotation::next(kept, &self.managed.names, published, &name, clock::now(), self.managed.lives)
+            rotation::next(stored, &self.managed.names, published, &name, clock::now(), self.managed.lifetimes)
         };
-        let is_whole = |kept: &Kept| rotation::is_whole(kept, &self.managed.names, clock::now());
-        let found = next(kept, published)?;
-        if rotation::is_sound(kept, &self.managed.names, clock::now()) {
-            return Ok(found.map(|(kept, step)| (kept, step.as_str())));
+        let is_whole = |stored: &StoredCertificates| rotation::is_whole(stored, &self.managed.names, clock::now());
+        let found = next(stored, published)?;
+        if rotation::is_sound(stored, &self.managed.names, clock::now()) {
+            return Ok(found.map(|(stored, step)| (stored, step.as_str())));
         }
         let whole = self.whole.as_ref().filter(|whole| is_whole(whole));
         if let Some(whole) = whole {
             if exists {
                 return Ok(Some((whole.clone(), "put back: the secret had lost what it kept")));
             }
-            let forgotten = Kept { key: String::new(), next_key: String::new(), ..whole.clone() };
-            if let Some((kept, Step::Announced)) = next(&forgotten, published)? {
-                return Ok(Some((kept, "the secret was deleted: next CA announced")));
+            let forgotten = StoredCertificates { key: String::new(), next_key: String::new(), ..whole.clone() };
+            if let Some((stored, Step::Announced)) = next(&forgotten, published)? {
+                return Ok(Some((stored, "the secret was deleted: next CA announced")));
             }
         }
-        Ok(found.map(|(kept, step)| (kept, step.as_str())))
+        Ok(found.map(|(stored, step)| (stored, step.as_str())))
     }
 
-    async fn write(&self, _: &Leadership, found: Option<&Secret>, kept: &Kept) -> kube::Result<Secret> {
+    async fn write(&self, _: &Leadership, found: Option<&Secret>, stored: &StoredCertificates) -> kube::Result<Secret> {
         let mut secret = found.cloned().unwrap_or_else(|| Secret {
             metadata: ObjectMeta {
                 name: Some(self.managed.secret.1.clone()),
@@ -235,27 +250,27 @@ impl Keeper {
             type_: Some("kubernetes.io/tls".to_owned()),
             ..Secret::default()
         });
-        // With managedFields in it the API server would take over what others own.
+        // With managedFields in it, the write would take over the fields of other managers.
         secret.metadata.managed_fields = None;
         let marks = secret.metadata.labels.get_or_insert_default();
-        marks.insert("app.kubernetes.io/name".to_owned(), labels::USHER.to_owned());
-        marks.insert(labels::MANAGED_BY.to_owned(), labels::USHER.to_owned());
+        marks.insert("app.kubernetes.io/name".to_owned(), annotations::USHER.to_owned());
+        marks.insert(annotations::MANAGED_BY.to_owned(), annotations::USHER.to_owned());
         let data = secret.data.get_or_insert_default();
-        for (key, text) in fields(kept) {
+        for (key, text) in fields(stored) {
             match text {
                 "" => data.remove(key),
                 text => data.insert(key.to_owned(), ByteString(text.as_bytes().to_vec())),
             };
         }
-        let params = PostParams { field_manager: Some(labels::USHER.to_owned()), ..PostParams::default() };
+        let params = PostParams { field_manager: Some(annotations::USHER.to_owned()), ..PostParams::default() };
         match found {
-            // The resourceVersion that we read goes with it.
+            // The write carries the resourceVersion that was read.
             Some(_) => self.secrets.replace(&self.managed.secret.1, &params, &secret).await,
             None => self.secrets.create(&params, &secret).await,
         }
     }
 
-    /// Writes the bundle into our configurations where they have another. Whether all of them have it now.
+    /// Writes the bundle into our configurations where it differs. Returns whether all of them have it now.
     async fn publish(&mut self, leadership: &Leadership, bundle: &str) -> bool {
         let mut all = true;
         for (kind, plural, name) in [
@@ -274,18 +289,18 @@ impl Keeper {
                 Ok(None) => {}
                 Err(error) => {
                     self.count("ca-bundle", "failed");
-                    if !std::mem::replace(&mut self.told, true) {
+                    if !std::mem::replace(&mut self.reported, true) {
                         tracing::warn!(configuration = name, kind, error = %Brief(&error), "its caBundle cannot be kept; tried again");
                     }
                     return false;
                 }
             }
         }
-        self.told &= !all;
+        self.reported &= !all;
         all
     }
 
-    /// What came of a write; nothing where there was nothing to write.
+    /// The result of a write; `None` if there was nothing to write.
     async fn publish_in(
         &mut self,
         leadership: &Leadership,
@@ -293,7 +308,7 @@ impl Keeper {
         name: &str,
         bundle: &str,
     ) -> kube::Result<Option<&'static str>> {
-        // One that is not installed trusts nobody, and nobody waits for it.
+        // A configuration that is not installed trusts no CA, and the rotation does not wait for it.
         let Some(found) = api.get_opt(name).await? else {
             if !std::mem::replace(&mut self.missed, true) {
                 tracing::warn!(
@@ -314,12 +329,12 @@ impl Keeper {
         }
         let patch: json_patch::Patch =
             serde_json::from_value(Value::Array(operations)).map_err(kube::Error::SerdeError)?;
-        let params = PatchParams { field_manager: Some(labels::USHER.to_owned()), ..PatchParams::default() };
+        let params = PatchParams { field_manager: Some(annotations::USHER.to_owned()), ..PatchParams::default() };
         match api.patch(name, &params, &Patch::<()>::Json(patch)).await {
             Ok(_) => Ok(Some("ok")),
-            // Changed or gone in between.
+            // Changed or deleted in between.
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(Some("stale")),
-            // A test that failed is 422, and so is what an admission policy denies.
+            // A failed `test` operation is a 422, and so is a denial by an admission policy.
             Err(error) => match api.get_opt(name).await? {
                 Some(now) if now.metadata.resource_version.as_deref() == Some(&version) => Err(error),
                 _ => Ok(Some("stale")),
@@ -332,7 +347,7 @@ impl Keeper {
     }
 }
 
-/// The operations (RFC 6902) that give each webhook of a configuration this bundle; none where all have it.
+/// The operations (RFC 6902) that set this bundle in each webhook of a configuration; none if all have it.
 fn bundle_patch(configuration: &Value, version: &str, bundle: &str) -> Vec<Value> {
     let webhooks = configuration.get("webhooks").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     let mut operations = Vec::new();
@@ -349,17 +364,17 @@ fn bundle_patch(configuration: &Value, version: &str, bundle: &str) -> Vec<Value
     operations
 }
 
-fn fields(kept: &Kept) -> [(&'static str, &str); 5] {
-    let Kept { bundle, key, next_key, chain, chain_key } = kept;
+fn fields(stored: &StoredCertificates) -> [(&'static str, &str); 5] {
+    let StoredCertificates { bundle, key, next_key, chain, chain_key } = stored;
     [(BUNDLE, bundle), (KEY, key), (NEXT_KEY, next_key), (CHAIN, chain), (CHAIN_KEY, chain_key)]
 }
 
-/// What a Secret holds; what is missing or no text is empty, and made anew.
-fn read(secret: &Secret) -> Kept {
+/// The content of a Secret; entries that are missing or not UTF-8 are empty, and are created again.
+fn read(secret: &Secret) -> StoredCertificates {
     let none = BTreeMap::new();
     let data = secret.data.as_ref().unwrap_or(&none);
     let text = |key: &str| data.get(key).and_then(|bytes| String::from_utf8(bytes.0.clone()).ok()).unwrap_or_default();
-    Kept {
+    StoredCertificates {
         bundle: text(BUNDLE),
         key: text(KEY),
         next_key: text(NEXT_KEY),
@@ -386,10 +401,16 @@ mod tests {
 
     #[test]
     fn what_is_kept_is_read_again() {
-        let kept = Kept { bundle: "b".into(), key: "k".into(), chain: "c".into(), ..Kept::default() };
-        let data = fields(&kept).into_iter().map(|(key, text)| (key.to_owned(), ByteString(text.as_bytes().to_vec())));
+        let stored = StoredCertificates {
+            bundle: "b".into(),
+            key: "k".into(),
+            chain: "c".into(),
+            ..StoredCertificates::default()
+        };
+        let data =
+            fields(&stored).into_iter().map(|(key, text)| (key.to_owned(), ByteString(text.as_bytes().to_vec())));
         let secret = Secret { data: Some(data.collect()), ..Secret::default() };
-        assert_eq!(read(&secret), kept);
-        assert_eq!(read(&Secret::default()), Kept::default());
+        assert_eq!(read(&secret), stored);
+        assert_eq!(read(&Secret::default()), StoredCertificates::default());
     }
 }

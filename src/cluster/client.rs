@@ -1,4 +1,4 @@
-//! Finding the API server.
+//! Finds the API server, and builds clients for it.
 
 use std::fmt;
 use std::path::Path;
@@ -12,17 +12,17 @@ use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use tower_http::decompression::DecompressionLayer;
 
-/// How long a connection may take to be made.
+/// Timeout of a new connection.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// A connection that is silent for so long is probed,
+/// A connection that is silent for this long is probed,
 const PROBE_AFTER: Duration = Duration::from_secs(4);
-/// so often,
+/// at this interval,
 const PROBE_EVERY: Duration = Duration::from_secs(2);
-/// and given up after so many probes without an answer: eight seconds in all.
+/// and closed after this many probes without an answer: after eight seconds in all.
 const PROBES: u32 = 2;
 
-/// What went wrong, in a line: the API server's own words, or the last cause.
+/// An error in one line: the API server's message, or the root cause.
 #[derive(Debug)]
 pub struct Brief<'e>(pub &'e (dyn std::error::Error + 'static));
 
@@ -41,29 +41,29 @@ impl fmt::Display for Brief<'_> {
     }
 }
 
-/// A client, and the namespace that its configuration names.
+/// The clients of one API server, and the namespace of their configuration.
 #[derive(Clone)]
 pub struct Cluster {
     /// The client.
     pub client: Client,
-    /// A client for large lists, whose answers come compressed: an API server compresses what is larger than 128 KiB for
-    /// whoever takes that. Watches are never compressed.
+    /// A client for large lists, with compressed answers: an API server compresses answers above 128 KiB for clients that accept
+    /// it. Watches are never compressed.
     pub lists: Client,
     /// The pod's own namespace, or that of the kubeconfig's context.
     pub namespace: String,
-    /// The API server's address, for what people are told.
+    /// The API server's address, for messages.
     pub server: String,
 }
 
 impl Cluster {
-    /// One that a client is there for already, which reads large lists too.
+    /// A cluster with this client, which reads large lists too.
     pub fn by(client: Client, namespace: &str) -> Cluster {
         Cluster { lists: client.clone(), client, namespace: namespace.to_owned(), server: String::new() }
     }
 }
 
-/// Reads the kubeconfig at this path, else what the environment offers: the kubeconfig that `KUBECONFIG` or the home
-/// folder holds, else the service account of the pod that we run in.
+/// Reads the kubeconfig at this path; without one, what the environment provides: the kubeconfig that `KUBECONFIG` or the home
+/// folder contains, else the service account of the pod that we run in.
 pub async fn configure(kubeconfig: Option<&Path>, context: Option<&str>) -> anyhow::Result<Config> {
     let options = KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
     let mut config = match kubeconfig {
@@ -86,26 +86,26 @@ pub async fn connect(kubeconfig: Option<&Path>, context: Option<&str>) -> anyhow
     of(configure(kubeconfig, context).await?)
 }
 
-/// A client for a configuration.
+/// The clients for a configuration.
 pub fn of(config: Config) -> anyhow::Result<Cluster> {
     let (namespace, server) = (config.default_namespace.clone(), config.cluster_url.to_string());
     Ok(Cluster { client: client(config.clone(), false)?, lists: client(config, true)?, namespace, server })
 }
 
-/// A client of the same API server that authenticates with this token and with nothing else.
+/// A client of the same API server that authenticates only with this token.
 pub fn by_token(config: &Config, token: String) -> anyhow::Result<Client> {
     let mut config = config.clone();
     config.auth_info = AuthInfo { token: Some(token.into()), ..AuthInfo::default() };
     client(config, false)
 }
 
-/// Takes compressed answers, or none.
+/// The layer that accepts compressed answers, or none.
 pub(super) fn decompression(compressed: bool) -> DecompressionLayer {
     DecompressionLayer::new().gzip(compressed)
 }
 
-/// kube's own client, but for a connector that notices a peer that is gone without a word: a watch on such a connection
-/// would be silent for ever. Behind a proxy there is nothing to probe but the proxy, and kube's own is used.
+/// kube's own client, but with a connector that detects a silently dead peer: a watch on such a connection would be silent
+/// forever. Behind a proxy only the proxy could be probed, so kube's own connector is used.
 fn client(config: Config, compressed: bool) -> anyhow::Result<Client> {
     if config.proxy_url.is_some() {
         return Ok(Client::try_from(config)?);

@@ -1,5 +1,5 @@
-//! Which PodGroup APIs does the cluster serve, and is Volcano one that refuses early pods? Asked again and again: a scheduler
-//! may be installed after us.
+//! Discovers which PodGroup APIs the cluster serves, and whether Volcano refuses early pods. It is repeated: a scheduler may be
+//! installed after us.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,44 +9,44 @@ use kube::api::{Api, ListParams};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::watch::News;
+use super::watch::WatchNews;
+use crate::controller::backoff::backoff_delay;
 use crate::gang;
 use crate::gang::early_pods::{self, Version};
-use crate::lifecycle::pace::pause;
 use crate::snapshot::{Change, GroupApi, ServedApis};
 
-/// How often the cluster is asked.
-const EVERY: Duration = Duration::from_secs(30);
-/// So often it is asked for Volcano's version: every tenth time.
-const VERSION_EVERY: u64 = 10;
-/// How long an answer may take.
-const LIMIT: Duration = Duration::from_secs(10);
+/// How often the cluster is queried.
+const POLL_INTERVAL: Duration = Duration::from_secs(30);
+/// Volcano's version is queried every tenth time.
+const ROUNDS_PER_VERSION_CHECK: u64 = 10;
+/// Timeout of a query.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Tells the snapshot's writer and the watches each answer, until told to stop.
+/// Passes each result to the snapshot's writer and the watches, until `stop` is cancelled.
 pub(super) async fn run(
     client: kube::Client,
-    changes: mpsc::Sender<News>,
+    changes: mpsc::Sender<WatchNews>,
     apis: watch::Sender<Option<ServedApis>>,
     stop: CancellationToken,
 ) {
     let mut failures = 0u32;
     let mut count = 0u64;
     loop {
-        let outcome = tokio::time::timeout(LIMIT, served(&client)).await;
+        let outcome = tokio::time::timeout(REQUEST_TIMEOUT, served(&client)).await;
         let wait = match outcome {
             Ok(Ok(found)) => {
                 failures = 0;
-                // The writer first: it forgets the groups of an API that is gone before a new watch lists.
-                if changes.send(News::Change(Change::Apis(found.clone()))).await.is_err() {
+                // The writer first: it forgets the groups of an API that is no longer served before a new watch lists.
+                if changes.send(WatchNews::Change(Change::Apis(found.clone()))).await.is_err() {
                     return;
                 }
-                if count.is_multiple_of(VERSION_EVERY) {
-                    // Only a warning rests on it, so what cannot be read is left as it was.
+                if count.is_multiple_of(ROUNDS_PER_VERSION_CHECK) {
+                    // Only a warning depends on it, so a failed query changes nothing.
                     let volcano = found.get("volcano").is_some();
-                    match tokio::time::timeout(LIMIT, early_pods(&client, volcano)).await {
+                    match tokio::time::timeout(REQUEST_TIMEOUT, early_pods(&client, volcano)).await {
                         Ok(Ok(version))
                             if changes
-                                .send(News::Change(Change::EarlyPods(
+                                .send(WatchNews::Change(Change::EarlyPods(
                                     version.map(|version| version.to_string().into()),
                                 )))
                                 .await
@@ -63,7 +63,7 @@ pub(super) async fn run(
                     *known = Some(found);
                     news
                 });
-                EVERY
+                POLL_INTERVAL
             }
             failed => {
                 failures += 1;
@@ -72,7 +72,7 @@ pub(super) async fn run(
                         failed.map_or_else(|_| "no answer".to_owned(), |outcome| format!("{:?}", outcome.err()));
                     tracing::warn!(error, "the API server's groups cannot be read");
                 }
-                pause(failures).min(EVERY)
+                backoff_delay(failures).min(POLL_INTERVAL)
             }
         };
         if stop.run_until_cancelled(tokio::time::sleep(wait)).await.is_none() {
@@ -81,7 +81,7 @@ pub(super) async fn run(
     }
 }
 
-/// The version of the installed Volcano, where its webhook refuses pods whose PodGroup does not exist yet.
+/// The version of the installed Volcano, if its webhook refuses pods whose PodGroup does not exist yet.
 async fn early_pods(client: &kube::Client, volcano: bool) -> kube::Result<Option<Version>> {
     if !volcano {
         return Ok(None);
@@ -106,7 +106,7 @@ async fn served(client: &kube::Client) -> kube::Result<ServedApis> {
             let group = groups.iter().find(|group| group.name == api.group);
             let version =
                 group.is_some_and(|group| group.versions.iter().any(|version| version.version == api.version));
-            // A version may be served without this resource: behind a feature gate, or of a scheduler that shares the group.
+            // The version may be served without this resource: behind a feature gate, or by a scheduler that shares the group.
             if version && has_resource(client, api).await? {
                 served.insert(row.kind, api);
                 break;

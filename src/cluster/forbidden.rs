@@ -1,7 +1,7 @@
-//! What the API server refuses is not tried again at once: a missing right is missing for all objects of a namespace, and a
-//! policy, webhook or validation refuses one object.
+//! An action that the API server refuses is not retried at once: a missing permission is missing for all objects of a namespace,
+//! while a policy, webhook or validation refuses one object.
 //!
-//! Rights are those of a role, and admission plugins decide by kind: adoption needs `delete` on pods where
+//! Permissions are those of a role, and admission plugins decide by kind: adoption needs `delete` on pods where
 //! `OwnerReferencesPermissionEnforcement` is on, as on OpenShift.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 
 use super::recent::Recent;
 
-/// The first pause; each further one is twice as long.
-const PAUSE: Duration = Duration::from_secs(60);
-/// The longest: rights that are granted are noticed within it.
-const LONGEST: Duration = Duration::from_secs(600);
-/// So many are remembered at least: a policy may refuse every executor of a large cluster, one by one.
-const REMEMBERED: usize = 65_536;
+/// The first delay; each further one is twice as long.
+const INITIAL_DELAY: Duration = Duration::from_secs(60);
+/// The longest delay: permissions that are granted take effect within it.
+const MAX_DELAY: Duration = Duration::from_secs(600);
+/// At least this many refusals are remembered: a policy may refuse every executor of a large cluster, one by one.
+const MAX_REMEMBERED: usize = 65_536;
 
-/// See the module's text. By the hash of the kind of action, and of the namespace or the object that it is refused for.
+/// See the module's documentation. Keyed by the hash of the action's kind, and of the namespace or object that is refused.
 #[derive(Debug)]
 pub(super) struct Forbidden(Recent<u64, (u32, Instant)>);
 
@@ -29,26 +29,26 @@ fn key(action: &str, of: &str) -> u64 {
 
 impl Default for Forbidden {
     fn default() -> Self {
-        Forbidden(Recent::new(REMEMBERED))
+        Forbidden(Recent::new(MAX_REMEMBERED))
     }
 }
 
 impl Forbidden {
-    /// Whether an action is not tried now.
+    /// Whether an action is paused now.
     pub(super) fn is_paused(&mut self, action: &'static str, of: &str, now: Instant) -> bool {
         self.0.get(&key(action, of)).is_some_and(|(_, until)| now < *until)
     }
 
-    /// The API server refuses it. Returns whether that is news.
+    /// Records that the API server refuses an action. Returns whether that is the first time in a row.
     pub(super) fn refused(&mut self, action: &'static str, of: &str, now: Instant) -> bool {
         let key = key(action, of);
         let count = self.0.get(&key).map_or(0, |(count, _)| *count).saturating_add(1);
-        let pause = PAUSE.saturating_mul(1 << count.saturating_sub(1).min(4)).min(LONGEST);
+        let pause = INITIAL_DELAY.saturating_mul(1 << count.saturating_sub(1).min(4)).min(MAX_DELAY);
         self.0.insert(key, (count, now + pause));
         count == 1
     }
 
-    /// The API server allows it.
+    /// Records that the API server allows an action.
     pub(super) fn allowed(&mut self, action: &'static str, of: &str) {
         self.0.remove(&key(action, of));
     }

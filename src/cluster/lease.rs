@@ -1,10 +1,10 @@
-//! One replica writes: leader election by a Lease (`coordination.k8s.io/v1`), as client-go's `leaderelection` does it.
+//! Leader election by a Lease (`coordination.k8s.io/v1`), as client-go's `leaderelection` does it: only the leader writes.
 //!
-//! * Every write carries the resourceVersion that was read: of two candidates one gets a 409.
-//! * Time is what we observed ourselves: a lease is over when it has not changed for its duration by our own monotonic
-//!   clock, whatever its `renewTime` says.
-//! * A leader stops acting well before others may take over, by its own clock ([`Leadership::holds`]).
-//! * On a graceful stop the lease is released, and the next leader needs not wait.
+//! * Every write carries the resourceVersion that was read: of two candidates, one gets a 409.
+//! * Time is measured locally: a Lease is expired when it has not changed for its duration by our own monotonic clock,
+//!   regardless of its `renewTime`.
+//! * A leader stops acting well before other replicas may take over, by its own clock ([`Leadership::holds`]).
+//! * A graceful stop releases the Lease, so that the next leader does not wait.
 //! * Each renewal carries the [`Mark`] of what the leader has reported, in an annotation.
 
 use std::sync::Arc;
@@ -19,35 +19,35 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::client::Brief;
-use crate::lifecycle::election::{Held, Observed, Step, may_act_until, step};
-use crate::lifecycle::mark::{Found, Mark};
-use crate::plant::{self, Bug};
+use crate::annotations::USHER;
+use crate::fault_injection::{self, Bug};
+use crate::leader::{LeaseRecord, Observed, Step, may_act_until, step};
+use crate::lifecycle::mark::{FoundMark, Mark};
 use crate::runtime::{clock, random};
-use crate::spark::labels::USHER;
 use crate::telemetry::metrics::Metrics;
 
-/// How the election is run.
+/// The configuration of the election.
 #[derive(Clone, Debug)]
 pub struct Election {
     /// Namespace of the Lease.
     pub namespace: String,
-    /// Its name.
+    /// Name of the Lease.
     pub name: String,
-    /// Who we are: unique among replicas, and over restarts.
+    /// Our identity: unique among replicas, and across restarts.
     pub identity: String,
-    /// After so long without a renewal others take over.
+    /// Without a renewal for this long, another replica takes over.
     pub duration: Duration,
-    /// How often the leader renews and the others look.
+    /// How often the leader renews the Lease, and the other replicas read it.
     pub period: Duration,
 }
 
-/// The right to write. Only the lease task makes it; losing the lease ends it.
+/// The leadership, which writes require. Only the lease task creates it; it ends when the Lease is lost.
 #[derive(Debug)]
 pub struct Leadership {
-    /// When it ends unless it is renewed.
+    /// When it ends, unless it is renewed.
     until: watch::Receiver<Option<Instant>>,
-    /// What was found when the Lease was taken; `None` when it was ours and we only had lost it for a moment.
-    found: Option<Found>,
+    /// What the Lease contained when this replica took it; `None` if the Lease was still ours after a short loss.
+    found: Option<FoundMark>,
 }
 
 impl Leadership {
@@ -56,14 +56,14 @@ impl Leadership {
         self.until.borrow().is_some_and(|until| clock::instant() < until)
     }
 
-    /// One that ends so long from now.
+    /// A leadership that ends after this long.
     #[cfg(test)]
     pub(super) fn of(lasts: Duration) -> Leadership {
         Leadership { until: watch::channel(Some(clock::instant() + lasts)).1, found: None }
     }
 
-    /// What was found when it was taken from another replica, or from nobody.
-    pub fn found(&self) -> Option<Found> {
+    /// What the Lease contained when this replica took it from another replica, or found it free.
+    pub fn found(&self) -> Option<FoundMark> {
         self.found
     }
 }
@@ -71,63 +71,69 @@ impl Leadership {
 /// What a leader has reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reported {
-    /// Up to here.
+    /// Every exit up to this mark is reported.
     pub mark: Option<Mark>,
     /// Whether nothing more will be reported.
     pub is_final: bool,
 }
 
-/// How the election and the rest of the process hear of each other.
+/// The channels between the election and the rest of the process.
 #[derive(Debug)]
-pub struct Ties {
-    /// Whether we lead.
-    pub leading: watch::Sender<Option<Arc<Leadership>>>,
+pub struct Channels {
+    /// The leadership, while this replica leads.
+    pub leadership: watch::Sender<Option<Arc<Leadership>>>,
     /// Whether another replica leads.
-    pub led: watch::Sender<bool>,
+    pub leader: watch::Sender<bool>,
     /// When the API server last answered.
     pub contact: watch::Sender<Option<Instant>>,
-    /// What was reported: written with each renewal. The last word is waited for when we stop.
+    /// What was reported: written with each renewal. A stop waits for the final value.
     pub reported: watch::Receiver<Reported>,
 }
 
 /// The annotation of the Lease that holds the [`Mark`].
-pub const REPORTED: &str = "spark-usher.io/reported";
+pub const MARK_ANNOTATION: &str = "spark-usher.io/reported";
 
-/// The annotation of the Lease that says to which of its `leaseTransitions` the mark belongs. A version without marks leaves
+/// The annotation of the Lease that states to which of its `leaseTransitions` the mark belongs. A version without marks leaves
 /// the mark of an earlier leader as it is.
-pub const REPORTED_TERM: &str = "spark-usher.io/reported-term";
+pub const MARK_TERM_ANNOTATION: &str = "spark-usher.io/reported-term";
 
-/// How long the last report is waited for before the Lease is released.
-const LAST_REPORT: Duration = Duration::from_secs(2);
+/// How long the release of the Lease waits for the final mark.
+const FINAL_MARK_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Takes part in the election until told to stop.
-pub async fn run(client: kube::Client, election: Election, ties: Ties, metrics: Arc<Metrics>, stop: CancellationToken) {
-    let Ties { leading, led, contact, mut reported } = ties;
+/// Participates in the election until `stop` is cancelled.
+pub async fn run(
+    client: kube::Client,
+    election: Election,
+    channels: Channels,
+    metrics: Arc<Metrics>,
+    stop: CancellationToken,
+) {
+    let Channels { leadership, leader, contact, mut reported } = channels;
     let api: Api<Lease> = Api::namespaced(client, &election.namespace);
-    let mut news = News { api: api.clone(), name: election.name.clone(), events: None };
-    let mut candidate = Candidate { api, election, seen: None, ours: None, found: None, mark: None };
+    let mut news = LeaseWatch { api: api.clone(), name: election.name.clone(), events: None };
+    let mut candidate = Elector { api, election, observed: None, ours: None, found: None, mark: None };
     let (until, until_seen) = watch::channel(None);
     let mut complained = false;
     loop {
         let began = clock::instant();
         candidate.mark = reported.borrow_and_update().mark;
-        let outcome = candidate.round().await;
+        let outcome = candidate.try_acquire_or_renew().await;
         if outcome.is_ok() {
             contact.send_replace(Some(clock::instant()));
         }
         match outcome {
             Ok(true) => {
-                // Others count from when they see the write, which is after it began.
+                // Other replicas count from when they observe the write, which is after it began.
                 until.send_replace(Some(may_act_until(began, candidate.election.duration)));
-                if leading.borrow().is_none() {
+                if leadership.borrow().is_none() {
                     tracing::info!(identity = candidate.election.identity, "leading");
                     let found = candidate.found.take();
-                    leading.send_replace(Some(Arc::new(Leadership { until: until_seen.clone(), found })));
+                    leadership.send_replace(Some(Arc::new(Leadership { until: until_seen.clone(), found })));
                 }
                 complained = false;
             }
             Ok(false) => {
-                lose(&leading, &until, "another replica holds the lease");
+                lose_leadership(&leadership, &until, "another replica holds the lease");
                 complained = false;
             }
             Err(error) => {
@@ -139,15 +145,15 @@ pub async fn run(client: kube::Client, election: Election, ties: Ties, metrics: 
             }
         }
         if until.borrow().is_some_and(|until| until <= clock::instant()) {
-            lose(&leading, &until, "the lease could not be renewed in time");
+            lose_leadership(&leadership, &until, "the lease could not be renewed in time");
         }
-        let leads = leading.borrow().is_some();
+        let leads = leadership.borrow().is_some();
         metrics.leader.set(i64::from(leads));
-        led.send_replace(!leads && candidate.is_led());
-        let pause = tokio::time::sleep(candidate.pause(leads));
+        leader.send_replace(!leads && candidate.has_leader());
+        let pause = tokio::time::sleep(candidate.delay(leads));
         let heard = async {
             if leads {
-                std::future::pending::<()>().await; // We hear ourselves.
+                std::future::pending::<()>().await; // The leader knows its own renewals.
             }
             news.changed().await;
         };
@@ -158,38 +164,42 @@ pub async fn run(client: kube::Client, election: Election, ties: Ties, metrics: 
             () = heard => {}
         }
     }
-    let leads = leading.borrow().is_some();
+    let leads = leadership.borrow().is_some();
     if leads {
-        // We still lead meanwhile, if not for long.
+        // This replica still leads while it waits, if not for long.
         let last = reported.wait_for(|reported| reported.is_final);
-        let _ = tokio::time::timeout(LAST_REPORT.min(candidate.election.period), last).await.is_ok();
+        let _ = tokio::time::timeout(FINAL_MARK_TIMEOUT.min(candidate.election.period), last).await.is_ok();
         let reported = reported.borrow();
         candidate.mark = reported.mark.filter(|_| reported.is_final);
     }
-    lose(&leading, &until, "stopping");
+    lose_leadership(&leadership, &until, "stopping");
     metrics.leader.set(0);
     if leads && let Err(error) = candidate.release().await {
         tracing::warn!(error = %Brief(&error), "the lease could not be released; others take over when it is over");
     }
 }
 
-fn lose(leading: &watch::Sender<Option<Arc<Leadership>>>, until: &watch::Sender<Option<Instant>>, why: &str) {
+fn lose_leadership(
+    leading: &watch::Sender<Option<Arc<Leadership>>>,
+    until: &watch::Sender<Option<Instant>>,
+    why: &str,
+) {
     until.send_replace(None);
-    // Only news wakes who follows it: a replica that does not lead comes here with every round.
+    // Only a change wakes the receivers: a replica that does not lead calls this in every round.
     if leading.send_if_modified(|leading| leading.take().is_some()) {
         tracing::warn!(why, "not leading any more");
     }
 }
 
-/// Changes of the lease as they happen, so that nobody waits for the next look when a leader has let go.
-struct News {
+/// Watches the Lease, so that a replica takes over when the leader releases it, not only with its next read.
+struct LeaseWatch {
     api: Api<Lease>,
     name: String,
     events: Option<BoxStream<'static, kube::Result<WatchEvent<Lease>>>>,
 }
 
-impl News {
-    /// Waits for a change; for ever where the lease cannot be watched: a look comes soon anyway.
+impl LeaseWatch {
+    /// Waits for a change; forever if the Lease cannot be watched, because the next read comes soon anyway.
     async fn changed(&mut self) {
         loop {
             if self.events.is_none() {
@@ -205,7 +215,7 @@ impl News {
                     Some(Ok(WatchEvent::Bookmark(_))) => {}
                     Some(Ok(WatchEvent::Error(_)) | Err(_)) | None => {
                         self.events = None;
-                        // The next look opens it again.
+                        // The next round opens it again.
                         return std::future::pending().await;
                     }
                 },
@@ -215,25 +225,25 @@ impl News {
     }
 }
 
-struct Candidate {
+struct Elector {
     api: Api<Lease>,
     election: Election,
-    seen: Option<Observed>,
-    /// The lease as we wrote it last. Unless somebody writes in between, one request renews it: its resourceVersion is
-    /// looked at by the API server.
+    observed: Option<Observed>,
+    /// The Lease as we last wrote it. Unless another client writes in between, one request renews it: the API server checks its
+    /// resourceVersion.
     ours: Option<Lease>,
-    /// What was found when the Lease was taken.
-    found: Option<Found>,
-    /// What is written with the next renewal.
+    /// What the Lease contained when this replica took it.
+    found: Option<FoundMark>,
+    /// The mark to write with the next renewal.
     mark: Option<Mark>,
 }
 
-impl Candidate {
-    /// One look, and a write if it is ours to make. Whether we hold the lease.
-    async fn round(&mut self) -> kube::Result<bool> {
+impl Elector {
+    /// Acquires or renews the Lease, if it is ours to write. Returns whether we hold it.
+    async fn try_acquire_or_renew(&mut self) -> kube::Result<bool> {
         let limit = self.election.duration / 2;
         let attempts = async {
-            // A conflict means that somebody wrote in between, or deleted what was ours: look again at once.
+            // A conflict means that another client wrote in between, or deleted our Lease: read it again at once.
             let renews = self.ours.is_some();
             match self.attempt().await {
                 Err(error) if is(&error, 409) || (renews && is(&error, 404)) => self.attempt().await,
@@ -242,7 +252,7 @@ impl Candidate {
         };
         match tokio::time::timeout(limit, attempts).await {
             Ok(Err(error)) if is(&error, 409) => Ok(false),
-            Ok(Err(_)) | Err(_) if plant::is(Bug::LeaseErrorsIgnored) => Ok(true),
+            Ok(Err(_)) | Err(_) if fault_injection::injected(Bug::LeaseErrorsIgnored) => Ok(true),
             Ok(outcome) => outcome,
             Err(_) => Err(kube::Error::Service(format!("no answer within {limit:?}").into())),
         }
@@ -254,12 +264,12 @@ impl Candidate {
             None => self.api.get_opt(&self.election.name).await?,
         };
         self.observe(found.as_ref(), clock::instant());
-        match step(self.seen.as_ref(), &self.election.identity, clock::instant()) {
+        match step(self.observed.as_ref(), &self.election.identity, clock::instant()) {
             Step::Wait => Ok(false),
             Step::Create => {
                 let lease = self.lease(None, 0, true);
-                // Before the answer, which may never come: the next round then finds a Lease that is ours.
-                self.found = Some(Found::default());
+                // Set before the answer, which may be lost: the next round then finds a Lease that is ours already.
+                self.found = Some(FoundMark::default());
                 self.written(self.api.create(&PostParams::default(), &lease).await)
             }
             Step::Take { transitions, ours } => {
@@ -267,16 +277,16 @@ impl Candidate {
                 if ours && let Some(spec) = &mut lease.spec {
                     spec.acquire_time = found.and_then(|lease| lease.spec?.acquire_time);
                 } else if !ours {
-                    let holder = self.seen.as_ref().and_then(|seen| seen.held.holder.as_ref());
-                    // Only the mark of whoever led last is its last word.
+                    let holder = self.observed.as_ref().and_then(|seen| seen.record.holder.as_ref());
+                    // The mark is final only if the last leader wrote it.
                     let term = found.as_ref().and_then(|lease| lease.spec.as_ref()?.lease_transitions);
                     let is_released = holder.is_none() && term_of(&lease) == term;
-                    self.found = Some(Found { mark: mark_of(&lease), was_held: true, is_released, taken: None });
+                    self.found = Some(FoundMark { mark: mark_of(&lease), was_held: true, is_released, taken: None });
                 }
                 if ours {
                     self.write_mark(&mut lease);
                 }
-                if plant::is(Bug::LeaseUnguarded) {
+                if fault_injection::injected(Bug::LeaseUnguarded) {
                     lease.metadata.resource_version = None;
                 }
                 self.written(self.api.replace(&self.election.name, &PostParams::default(), &lease).await)
@@ -296,19 +306,19 @@ impl Candidate {
 
     fn observe(&mut self, lease: Option<&Lease>, now: Instant) {
         let Some(lease) = lease else {
-            self.seen = None;
+            self.observed = None;
             return;
         };
         let version = lease.metadata.resource_version.clone().unwrap_or_default();
         let spec = lease.spec.clone().unwrap_or_default();
         let seconds = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
-        let held = Held {
+        let held = LeaseRecord {
             version,
             holder: spec.holder_identity.filter(|holder| !holder.is_empty()),
             duration: seconds.map_or(self.election.duration, Duration::from_secs),
             transitions: spec.lease_transitions.unwrap_or_default(),
         };
-        self.seen = Some(Observed::again(self.seen.take(), held, now));
+        self.observed = Some(Observed::observe(self.observed.take(), held, now));
     }
 
     fn lease(&self, found: Option<&Lease>, transitions: i32, acquired: bool) -> Lease {
@@ -343,13 +353,13 @@ impl Candidate {
         if let Some(mark) = self.mark {
             let term = lease.spec.as_ref().and_then(|spec| spec.lease_transitions).unwrap_or_default();
             let annotations = lease.metadata.annotations.get_or_insert_default();
-            annotations.insert(REPORTED.to_owned(), mark.to_string());
-            annotations.insert(REPORTED_TERM.to_owned(), term.to_string());
+            annotations.insert(MARK_ANNOTATION.to_owned(), mark.to_string());
+            annotations.insert(MARK_TERM_ANNOTATION.to_owned(), term.to_string());
         }
     }
 
-    /// Releases the Lease so that the next leader does not wait for its end. Without a final mark the Lease does not say that
-    /// its mark is final either: after a loss of the Lease, its mark may be older than the last reports of this replica.
+    /// Releases the Lease, so that the next leader does not wait for it to expire. Without a final mark, the mark's term is
+    /// removed: after a loss of the Lease, the mark may be older than the last reports of this replica.
     async fn release(&mut self) -> kube::Result<()> {
         let limit = self.election.duration / 2;
         let released = async {
@@ -365,9 +375,9 @@ impl Candidate {
             if self.mark.is_none()
                 && let Some(annotations) = &mut lease.metadata.annotations
             {
-                annotations.remove(REPORTED_TERM);
+                annotations.remove(MARK_TERM_ANNOTATION);
             }
-            if !plant::is(Bug::LastWordNotWritten) {
+            if !fault_injection::injected(Bug::LastWordNotWritten) {
                 self.write_mark(&mut lease);
             }
             self.api.replace(&self.election.name, &PostParams::default(), &lease).await.map(|_| ())
@@ -378,43 +388,43 @@ impl Candidate {
         }
     }
 
-    /// Whether somebody else leads.
-    fn is_led(&self) -> bool {
-        let other = self.seen.as_ref().filter(|seen| !seen.is_over(clock::instant()));
-        other.and_then(|seen| seen.held.holder.as_ref()).is_some_and(|holder| *holder != self.election.identity)
+    /// Whether another replica leads.
+    fn has_leader(&self) -> bool {
+        let other = self.observed.as_ref().filter(|seen| !seen.is_over(clock::instant()));
+        other.and_then(|seen| seen.record.holder.as_ref()).is_some_and(|holder| *holder != self.election.identity)
     }
 
-    /// Until the next round, a fifth more or less so that replicas do not march in step; and not past the end of
-    /// somebody else's lease.
-    fn pause(&self, leads: bool) -> Duration {
+    /// The delay until the next round: the period, up to a fifth shorter or longer so that replicas do not act in lockstep,
+    /// but not past the expiry of another replica's Lease.
+    fn delay(&self, leads: bool) -> Duration {
         let spread = random::fraction();
         let pause = self.election.period.mul_f64(0.8 + 0.4 * spread);
-        let others = self.seen.as_ref().filter(|seen| !leads && seen.held.holder.is_some());
-        let left = others.map(|seen| (seen.since + seen.held.duration).saturating_duration_since(clock::instant()));
-        // Once it is over: a moment apart, so that not all of them try at once. Where that was tried in vain, the API server is
-        // in trouble, or another replica was sooner.
-        left.filter(|left| !left.is_zero() || plant::is(Bug::LeaseHammered)).map_or(pause, |left| {
+        let others = self.observed.as_ref().filter(|seen| !leads && seen.record.holder.is_some());
+        let left = others.map(|seen| (seen.since + seen.record.duration).saturating_duration_since(clock::instant()));
+        // Replicas try 20 to 100 ms after the expiry, not all at once. If it has passed already, that attempt failed (the API
+        // server is in trouble, or another replica was faster), and the period applies.
+        left.filter(|left| !left.is_zero() || fault_injection::injected(Bug::LeaseHammered)).map_or(pause, |left| {
             let over = Duration::from_millis(20).mul_f64(1.0 + 4.0 * spread);
             pause.min(left + over)
         })
     }
 }
 
-/// What the replica that wrote a Lease had reported.
+/// The mark in a Lease: what the replica that wrote it had reported.
 fn mark_of(lease: &Lease) -> Option<Mark> {
-    lease.metadata.annotations.as_ref()?.get(REPORTED)?.parse().ok()
+    lease.metadata.annotations.as_ref()?.get(MARK_ANNOTATION)?.parse().ok()
 }
 
-/// To which of the Lease's transitions the mark belongs; `None` where no mark says that.
+/// To which of the Lease's transitions the mark belongs; `None` if that is not stated.
 fn term_of(lease: &Lease) -> Option<i32> {
-    lease.metadata.annotations.as_ref()?.get(REPORTED_TERM)?.parse().ok()
+    lease.metadata.annotations.as_ref()?.get(MARK_TERM_ANNOTATION)?.parse().ok()
 }
 
 fn is(error: &kube::Error, code: u16) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == code)
 }
 
-/// An identity that is unique over restarts: the pod's name and a random end.
+/// An identity that is unique across restarts: the pod's name and a random suffix.
 pub fn identity(name: &str) -> String {
     format!("{name}_{}", random::hex(4))
 }

@@ -1,36 +1,36 @@
-//! A client-side rate limit: a token bucket for what the loop reads by name and writes, with priorities. An action that needs
-//! more than one request, as where an object is there already, counts once.
+//! A client-side rate limit with priorities: a token bucket for the controller's lookups, polls and writes. An action that needs
+//! more than one request, such as a create that finds an existing object, counts once.
 //!
-//! API servers have priority and fairness of their own, and share what they have among their clients; a loop that finds fifty
-//! thousand leftovers must not need that. The Lease and the watches do not count: they are few, and everything rests on them.
+//! API servers have their own priority and fairness, and share their capacity among their clients; a controller that finds fifty
+//! thousand leftovers must not depend on that. The Lease and the watches do not count: they are few, and all depends on them.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::runtime::clock;
 
-/// How many requests a second, and how many at once after a quiet time.
+/// Requests per second, and the burst after an idle time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rate {
-    /// Requests a second.
+    /// Requests per second.
     pub qps: f64,
     /// Requests at once.
     pub burst: u32,
 }
 
 impl Default for Rate {
-    /// Fifty thousand leftovers, each one request, take about 17 minutes.
+    /// Fifty thousand leftovers, one request each, take about 17 minutes.
     fn default() -> Self {
         Rate { qps: 50.0, burst: 100 }
     }
 }
 
-/// Whose request goes first.
+/// The priority of a request, the highest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Priority {
-    /// Whether an executor is there: polls, and looks by name.
+    /// Whether an executor exists: polls, and GETs.
     Confirmation,
-    /// PodGroups, and what their size rests on: gangs wait for them.
+    /// PodGroups, and what their size depends on: gangs wait for them.
     Group,
     /// Owners, labels, deletions of executors and PodGroups, Events.
     Cleanup,
@@ -42,17 +42,17 @@ const PRIORITIES: usize = 3;
 struct State {
     tokens: f64,
     at: Instant,
-    /// How many wait, by priority.
+    /// How many requests wait, by priority.
     waiting: [usize; PRIORITIES],
     /// How many requests were made.
     served: u32,
 }
 
-/// Of so many requests one is reserved for the lowest priority, and two for PodGroups: endless requests of higher priorities
-/// starve nobody.
+/// Of this many requests, one is reserved for the lowest priority and two for PodGroups: endless requests of higher priorities
+/// starve no other.
 const RESERVED: u32 = 8;
 
-/// For whom this request is reserved, if for anybody.
+/// The priority that this request is reserved for, if any.
 fn reserved_for(served: u32) -> Option<usize> {
     match served % RESERVED {
         0 => Some(Priority::Cleanup as usize),
@@ -61,7 +61,7 @@ fn reserved_for(served: u32) -> Option<usize> {
     }
 }
 
-/// See the module's text. Clones share the bucket.
+/// See the module's documentation. Clones share the bucket.
 #[derive(Clone, Debug)]
 pub(super) struct Limiter {
     rate: Rate,
@@ -76,22 +76,22 @@ impl Limiter {
 
     /// Waits until a request may be made.
     pub(super) async fn acquire(&self, priority: Priority) {
-        let mut turn = Turn { limiter: self, at: priority as usize, waits: false };
+        let mut turn = Waiter { limiter: self, at: priority as usize, waits: false };
         while let Err(wait) = turn.take(clock::instant()) {
             tokio::time::sleep(wait).await;
         }
     }
 }
 
-/// Somebody who wants to make a request, and counts as waiting until it is made or given up.
-struct Turn<'l> {
+/// A request that counts as waiting until it is made or cancelled.
+struct Waiter<'l> {
     limiter: &'l Limiter,
     at: usize,
     waits: bool,
 }
 
-impl Turn<'_> {
-    /// Takes a token; otherwise how long to wait.
+impl Waiter<'_> {
+    /// Takes a token, or returns how long to wait.
     fn take(&mut self, now: Instant) -> Result<(), Duration> {
         let Rate { qps, burst } = self.limiter.rate;
         let mut state = self.limiter.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -116,7 +116,7 @@ impl Turn<'_> {
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for Waiter<'_> {
     fn drop(&mut self) {
         if self.waits {
             let mut state = self.limiter.state.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,27 +1,25 @@
-//! The edge towards the API server: watches and reads that feed the snapshot, and the writes that plans ask for.
+//! The edge to the API server: the watches and reads that feed the snapshot, and the writes that plans request.
 //!
-//! [`reconcile`] is the only writer of the snapshot; every replica runs it. Writes need a [`lease::Leadership`], which
-//! only the lease task hands out.
+//! [`controller`] is the only writer of the snapshot, in every replica. Writes require a [`lease::Leadership`], which only the
+//! lease task creates; the exceptions are the Lease itself and a new signing key.
 
 pub mod account;
 pub mod apply;
 pub mod certificates;
 pub mod client;
+pub mod controller;
 mod discovery;
-mod events;
 mod forbidden;
 pub mod lease;
 pub mod limit;
-pub mod picture;
+pub mod list;
+mod lookups;
 pub mod policies;
 mod poll;
-mod reads;
 mod recent;
-pub mod reconcile;
-pub mod registration;
+mod recorder;
 pub mod replica;
 mod report;
-pub mod rights;
 pub mod signing;
 mod stream;
 pub mod view;

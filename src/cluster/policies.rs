@@ -1,5 +1,5 @@
-//! Whether the cluster's ValidatingAdmissionPolicies are those of the policy file. They do not follow the file by
-//! themselves: a gauge says when somebody has to install them again.
+//! Compares the cluster's ValidatingAdmissionPolicies with those of the policy file. They do not follow the file by
+//! themselves: a gauge shows when an administrator has to install them again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,19 +12,19 @@ use tokio_util::sync::CancellationToken;
 
 use super::client::Brief;
 use super::view::resource;
-use crate::admission::validating_policy::{BINDING, KIND, Wanted, differences, manifests, namespaces_of};
+use crate::annotations;
 use crate::json::text;
+use crate::manifests::validating_policy::{BINDING, KIND, Wanted, differences, manifests, namespaces_of};
 use crate::policy::Policies;
-use crate::spark::labels;
 use crate::telemetry::metrics::Metrics;
 
-/// How long an answer may take.
+/// Timeout of a read.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often the objects are read.
 const POLL_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The objects that `spark-usher policy --validating` and the chart make, whoever's they are. Clusters before 1.30 have no
-/// such kinds.
+/// All objects that `spark-usher policy --validating` and the chart create, of any name. Clusters before 1.30 do not serve these
+/// kinds.
 pub async fn live(client: &kube::Client) -> kube::Result<Vec<Value>> {
     let mut out = Vec::new();
     for (kind, plural) in [(KIND, "validatingadmissionpolicies"), (BINDING, "validatingadmissionpolicybindings")] {
@@ -35,10 +35,10 @@ pub async fn live(client: &kube::Client) -> kube::Result<Vec<Value>> {
             Err(kube::Error::Api(status)) if status.code == 404 => Vec::new(),
             Err(error) => return Err(error),
         };
-        let ours = found.into_iter().filter(|object| object.annotations().contains_key(labels::POLICY_SET));
+        let ours = found.into_iter().filter(|object| object.annotations().contains_key(annotations::POLICY_SET));
         out.extend(ours.filter_map(|object| {
             let mut object = serde_json::to_value(object).ok()?;
-            // Objects of a list do not say what they are.
+            // Objects of a list have no kind.
             crate::json::set(&mut object, &["kind"], kind);
             Some(object)
         }));
@@ -46,7 +46,7 @@ pub async fn live(client: &kube::Client) -> kube::Result<Vec<Value>> {
     Ok(out)
 }
 
-/// Keeps the gauge until told to stop. `name` is the first part of the objects' names.
+/// Updates the gauge until `stop` is cancelled. `name` is the first part of the objects' names.
 pub async fn run(
     client: kube::Client,
     name: String,
@@ -57,7 +57,7 @@ pub async fn run(
 ) {
     let mut complained = false;
     loop {
-        // Until our own account is known nobody can say what they should be.
+        // The expected objects depend on our own account.
         if let Some(account) = own.load_full() {
             let read = tokio::time::timeout(REQUEST_TIMEOUT, live(&client)).await;
             match read.unwrap_or_else(|_| Err(kube::Error::Service("no answer in time".into()))) {
@@ -84,9 +84,9 @@ pub async fn run(
     }
 }
 
-/// How the objects of this name differ from those of the file, a sentence each.
+/// The differences between the objects of this name and those of the file, a sentence each.
 fn differing(live: &[Value], name: &str, account: &str, policies: &Policies) -> Vec<String> {
-    let set = |object: &&Value| text(object, &["metadata", "annotations", labels::POLICY_SET]) == name;
+    let set = |object: &&Value| text(object, &["metadata", "annotations", annotations::POLICY_SET]) == name;
     let live: Vec<Value> = live.iter().filter(set).cloned().collect();
     let namespaces = live.iter().find(|object| text(object, &["kind"]) == KIND).map(namespaces_of);
     let wanted =

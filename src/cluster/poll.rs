@@ -1,9 +1,9 @@
-//! The poll: the full truth, read by the leader apart from the watch.
+//! The poll: a full list of all Spark pods, which the leader reads independently of the watch.
 //!
-//! Of each pod only its name, uid and resourceVersion are asked for (`PartialObjectMetadataList`), from the API server's
-//! watch cache where it is as new as what we have seen (`resourceVersionMatch=NotOlderThan`): neither etcd nor the wire
-//! carries a hundred thousand whole pods. Their managedFields are metadata too, about 5.6 kB of each pod, so the answer is
-//! asked for in gzip. Where that does not work the list is read in pages, slowly.
+//! It requests only the metadata of each pod (`PartialObjectMetadataList`), from the API server's watch cache if that is as new
+//! as what we have observed (`resourceVersionMatch=NotOlderThan`): neither etcd nor the network carries a hundred thousand whole
+//! pods. The metadata include managedFields, about 5.6 kB per pod, so the answer is requested in gzip; only name, uid and
+//! resourceVersion are kept. If such polls fail repeatedly, the list is read in pages, slowly.
 
 use std::time::Duration;
 
@@ -13,19 +13,19 @@ use kube::api::{ListParams, Request, VersionMatch};
 use serde::Deserialize;
 
 use super::watch;
+use crate::controller::PollResult;
 use crate::json::Items;
-use crate::lifecycle::Polled;
 use crate::runtime::clock;
 use crate::snapshot::{Listed, Snapshot};
 use crate::telemetry::metrics::Metrics;
 
-/// How long the answer may take to begin: an API server builds, and compresses, a large list before its first byte.
+/// Timeout of the answer's first byte: an API server builds, and compresses, a large list before it.
 const BUILDS: Duration = Duration::from_secs(60);
-/// How long each piece of it may take to come: a connection that is dead without a word is left.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// How long a whole poll may take.
-const LIMIT: Duration = Duration::from_secs(240);
-/// Objects on a page.
+/// Timeout of each further part of the answer: a connection that is silently dead is abandoned.
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Timeout of a whole poll.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(240);
+/// Objects per page.
 const PAGE: u32 = 500;
 /// The pause between pages.
 const BETWEEN_PAGES: Duration = Duration::from_millis(100);
@@ -58,23 +58,23 @@ struct RestMeta {
     more: Option<String>,
 }
 
-/// Reads the list. `newest` is the newest resourceVersion that was seen of any pod; `paged` asks for pages.
+/// Polls all Spark pods. `newest` is the newest resourceVersion that was observed of any pod; `paged` requests pages.
 pub(super) async fn poll(
     client: &kube::Client,
     snapshot: &ArcSwap<Snapshot>,
     newest: Option<String>,
     paged: bool,
     metrics: &Metrics,
-) -> Option<Polled> {
+) -> Option<PollResult> {
     let reading = async {
         match paged {
             true => in_pages(client, snapshot, PAGE, metrics).await,
-            false => at_once(client, snapshot, newest, metrics).await,
+            false => in_one_list(client, snapshot, newest, metrics).await,
         }
     };
-    let outcome = match tokio::time::timeout(LIMIT, reading).await {
+    let outcome = match tokio::time::timeout(REQUEST_TIMEOUT, reading).await {
         Ok(outcome) => outcome,
-        Err(_) => Err(anyhow::anyhow!("no answer within {LIMIT:?}")),
+        Err(_) => Err(anyhow::anyhow!("no answer within {REQUEST_TIMEOUT:?}")),
     };
     let result = if outcome.is_ok() { "ok" } else { "failed" };
     metrics.polls.with_label_values(&[result]).inc();
@@ -94,21 +94,21 @@ pub(super) async fn poll(
     }
 }
 
-/// All pods of the cluster.
+/// The path of all pods of the cluster.
 const PODS: &str = "/api/v1/pods";
 
-async fn at_once(
+async fn in_one_list(
     client: &kube::Client,
     snapshot: &ArcSwap<Snapshot>,
     newest: Option<String>,
     metrics: &Metrics,
-) -> anyhow::Result<Polled> {
+) -> anyhow::Result<PollResult> {
     let version = newest.unwrap_or_else(|| "0".to_owned());
     let params = ListParams::default().at(&version).matching(VersionMatch::NotOlderThan).labels(&watch::spark_pods());
-    let mut polled = Polled::default();
-    let rest = list(client, PODS, params, metrics, |pod| see(&mut polled, snapshot, &pod)).await?;
+    let mut polled = PollResult::default();
+    let rest = list(client, PODS, params, metrics, |pod| add(&mut polled, snapshot, &pod)).await?;
     anyhow::ensure!(rest.more.is_none_or(|more| more.is_empty()), "expected the whole list, got a page of it");
-    Ok(polled.complete(&rest.resource_version))
+    Ok(polled.finish(&rest.resource_version))
 }
 
 async fn in_pages(
@@ -116,28 +116,30 @@ async fn in_pages(
     snapshot: &ArcSwap<Snapshot>,
     most: u32,
     metrics: &Metrics,
-) -> anyhow::Result<Polled> {
+) -> anyhow::Result<PollResult> {
     let params = ListParams::default().limit(most).labels(&watch::spark_pods());
-    let mut polled = Polled::default();
-    let rest = pages(client, PODS, params, metrics, |pod| see(&mut polled, snapshot, &pod)).await?;
-    Ok(polled.complete(&rest.resource_version))
+    let mut polled = PollResult::default();
+    let rest = pages(client, PODS, params, metrics, |pod| add(&mut polled, snapshot, &pod)).await?;
+    Ok(polled.finish(&rest.resource_version))
 }
 
-fn see(polled: &mut Polled, snapshot: &ArcSwap<Snapshot>, pod: &ItemMeta) {
-    polled.see(&snapshot.load(), &pod.namespace, &pod.name, &pod.uid, &pod.resource_version);
+fn add(polled: &mut PollResult, snapshot: &ArcSwap<Snapshot>, pod: &ItemMeta) {
+    polled.add(&snapshot.load(), &pod.namespace, &pod.name, &pod.uid, &pod.resource_version);
 }
 
-/// Lists all pods of a namespace, whatever their labels, in pages.
-pub(super) async fn all_of(client: &kube::Client, namespace: &str, metrics: &Metrics) -> anyhow::Result<Listed> {
+/// Lists all pods of a namespace, regardless of labels, in pages.
+pub(super) async fn namespace(client: &kube::Client, namespace: &str, metrics: &Metrics) -> anyhow::Result<Listed> {
     let (path, params) = (format!("/api/v1/namespaces/{namespace}/pods"), ListParams::default().limit(PAGE));
     let mut all = Listed::default();
     let reading = pages(client, &path, params, metrics, |pod| all.insert(namespace, &pod.name, &pod.uid));
-    tokio::time::timeout(LIMIT, reading).await.map_err(|_| anyhow::anyhow!("no answer within {LIMIT:?}"))??;
+    tokio::time::timeout(REQUEST_TIMEOUT, reading)
+        .await
+        .map_err(|_| anyhow::anyhow!("no answer within {REQUEST_TIMEOUT:?}"))??;
     all.seal();
     Ok(all)
 }
 
-/// Lists page after page. Returns the metadata of the last one.
+/// Reads all pages of a list. Returns the metadata of the last page.
 async fn pages(
     client: &kube::Client,
     path: &str,
@@ -156,7 +158,7 @@ async fn pages(
     }
 }
 
-/// The metadata of pods.
+/// Reads one list or page, and passes the metadata of each pod to `each`. Returns the list's own metadata.
 async fn list(
     client: &kube::Client,
     path: &str,
@@ -165,13 +167,13 @@ async fn list(
     mut each: impl FnMut(ItemMeta),
 ) -> anyhow::Result<RestMeta> {
     let request = Request::new(path).list_metadata(&params)?;
-    let silent = || anyhow::anyhow!("nothing came for {PATIENCE:?}");
+    let silent = || anyhow::anyhow!("nothing came for {SILENCE_TIMEOUT:?}");
     let late = |_| anyhow::anyhow!("no answer began within {BUILDS:?}");
     let answered = tokio::time::timeout(BUILDS, client.request_stream(request)).await.map_err(late)?;
     let mut body = std::pin::pin!(answered?);
     let mut items = Items::default();
     loop {
-        let bytes = tokio::time::timeout(PATIENCE, body.fill_buf()).await.map_err(|_| silent())??;
+        let bytes = tokio::time::timeout(SILENCE_TIMEOUT, body.fill_buf()).await.map_err(|_| silent())??;
         let length = bytes.len();
         if length == 0 {
             break;
@@ -200,7 +202,7 @@ mod tests {
         )
     }
 
-    /// An API server of seven pods that answers as it is asked, and notes what that was.
+    /// An API server with seven pods, which serves pages and records its requests.
     fn server() -> (kube::Client, Arc<Mutex<Vec<String>>>) {
         let asked = Arc::<Mutex<Vec<String>>>::default();
         let noted = asked.clone();
@@ -230,7 +232,7 @@ mod tests {
     async fn a_list_in_pages_is_as_whole_as_one_at_once() {
         let (client, asked) = server();
         let (snapshot, metrics) = (ArcSwap::default(), Metrics::new().unwrap());
-        let whole = at_once(&client, &snapshot, Some("12".into()), &metrics).await.unwrap();
+        let whole = in_one_list(&client, &snapshot, Some("12".into()), &metrics).await.unwrap();
         assert_eq!(whole.len(), 7);
         let asked_once = std::mem::take(&mut *asked.lock().unwrap());
         assert!(asked_once.len() == 1 && asked_once[0].contains("labelSelector=spark-role"), "{asked_once:?}");
@@ -243,7 +245,7 @@ mod tests {
         assert!((0..7).all(|number| paged.has("a", &format!("e-{number}"), &format!("u{number}"))));
         let asked: Vec<String> = asked.lock().unwrap().clone();
         assert_eq!(asked.len(), 3);
-        // The first page is of the newest state: it names no version.
+        // The first page requests the newest state: it has no resourceVersion.
         assert!(asked.iter().all(|query| query.contains("limit=3") && !query.contains("resourceVersion")), "{asked:?}");
         assert!(asked.iter().all(|query| query.contains("labelSelector=spark-role")), "{asked:?}");
         assert!(metrics.poll_bytes.get() > 2 * read);
@@ -252,7 +254,7 @@ mod tests {
     #[tokio::test]
     async fn all_pods_of_a_namespace_are_listed_whatever_their_labels() {
         let (client, asked) = server();
-        let all = all_of(&client, "a", &Metrics::new().unwrap()).await.unwrap();
+        let all = namespace(&client, "a", &Metrics::new().unwrap()).await.unwrap();
         assert_eq!(all.len(), 7);
         assert!((0..7).all(|number| all.contains("a", &format!("e-{number}"), &format!("u{number}"))));
         assert!(!all.contains("a", "e-1", "another"));
@@ -276,10 +278,10 @@ mod tests {
             let response = Response::builder().header("content-encoding", "gzip");
             Ok::<_, std::convert::Infallible>(response.body(Full::new(Bytes::from(encoder.finish().unwrap()))).unwrap())
         });
-        let service = tower::ServiceBuilder::new().layer(super::super::client::decompression(true)).service(service);
+        let service = tower::ServiceBuilder::new().layer(crate::cluster::client::decompression(true)).service(service);
         let client = kube::Client::new(service, "default");
         let metrics = Metrics::new().unwrap();
-        let whole = at_once(&client, &ArcSwap::default(), None, &metrics).await.unwrap();
+        let whole = in_one_list(&client, &ArcSwap::default(), None, &metrics).await.unwrap();
         assert_eq!(whole.len(), 1000);
     }
 
@@ -290,7 +292,7 @@ mod tests {
             Ok::<_, std::convert::Infallible>(Response::new(Full::new(Bytes::from(text))))
         });
         let client = kube::Client::new(service, "default");
-        let refused = at_once(&client, &ArcSwap::default(), None, &Metrics::new().unwrap()).await;
+        let refused = in_one_list(&client, &ArcSwap::default(), None, &Metrics::new().unwrap()).await;
         assert!(refused.unwrap_err().to_string().contains("expected the whole list"));
     }
 }

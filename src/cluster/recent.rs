@@ -1,9 +1,9 @@
-//! What was said lately, in bounded memory: two generations, so that no more than the older half is forgotten at once.
+//! Remembers recent keys in bounded memory: in two generations, so that at most the older half is forgotten at once.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// See the module's text.
+/// See the module's documentation.
 #[derive(Debug)]
 pub(super) struct Recent<K, V> {
     now: HashMap<K, V>,
@@ -12,12 +12,12 @@ pub(super) struct Recent<K, V> {
 }
 
 impl<K: Eq + Hash, V> Recent<K, V> {
-    /// Remembers the last `generation`, and up to twice as many.
+    /// Remembers at least the last `generation` keys, and at most twice as many.
     pub(super) fn new(generation: usize) -> Self {
         Recent { now: HashMap::new(), before: HashMap::new(), generation }
     }
 
-    /// What is remembered of a key. It is then remembered longer.
+    /// The value of a key, which is then remembered longer.
     pub(super) fn get(&mut self, key: &K) -> Option<&V>
     where
         K: Clone,
@@ -28,7 +28,7 @@ impl<K: Eq + Hash, V> Recent<K, V> {
         self.now.get(key)
     }
 
-    /// Remembers something.
+    /// Remembers a key and its value.
     pub(super) fn insert(&mut self, key: K, value: V) {
         if self.now.len() >= self.generation {
             self.before = std::mem::take(&mut self.now);
@@ -36,7 +36,7 @@ impl<K: Eq + Hash, V> Recent<K, V> {
         self.now.insert(key, value);
     }
 
-    /// Forgets something.
+    /// Forgets a key.
     pub(super) fn remove(&mut self, key: &K) {
         self.now.remove(key);
         self.before.remove(key);

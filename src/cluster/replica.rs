@@ -9,11 +9,13 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::client::Cluster;
-use super::lease::{self, Election, Leadership, Reported, Ties};
+use super::controller::{self, Inputs};
+use super::lease::{self, Channels, Election, Leadership, Reported};
 use super::limit::Rate;
-use super::reconcile::{self, Inputs};
 use super::signing::SigningSecret;
-use crate::lifecycle::{Exit, Settings, Standing};
+use crate::controller::Settings;
+use crate::leader::LeaderState;
+use crate::lifecycle::Exit;
 use crate::policy::Policies;
 use crate::runtime::random;
 use crate::runtime::ready::Latch;
@@ -21,35 +23,35 @@ use crate::runtime::supervise::Supervisor;
 use crate::snapshot::Snapshot;
 use crate::telemetry::metrics::Metrics;
 
-/// What a replica needs.
-pub struct Work {
+/// The configuration of a replica.
+pub struct ReplicaConfig {
     /// The cluster.
     pub cluster: Cluster,
-    /// How the writing replica is chosen.
+    /// The leader election.
     pub election: Election,
     /// The policies.
     pub policies: Arc<ArcSwap<Policies>>,
-    /// A new value whenever the policies changed; the value is whether nothing may be written.
+    /// A new value whenever the policies change: whether nothing may be written.
     pub dry_run: watch::Receiver<bool>,
-    /// Where the key of our signatures is kept, and what waits for it; nothing is signed without.
+    /// The Secret of the signing key, and the latch that waits for the key; without it nothing is signed.
     pub signing: Option<(SigningSecret, Latch)>,
-    /// How many requests the loop may make.
+    /// The rate limit of the controller's requests.
     pub rate: Rate,
-    /// After so long a silent watch of pods is dead, if a poll shows that something changed.
-    pub silence: Duration,
+    /// A watch of pods that is silent for this long is dead, if a poll shows that something changed.
+    pub watch_silence: Duration,
     /// Cancelled when the replica is about to stop: it reports pending exits before it releases the Lease.
-    pub leaving: CancellationToken,
+    pub shutdown: CancellationToken,
     /// Counters.
     pub metrics: Arc<Metrics>,
 }
 
-/// A replica that is not started yet. What it publishes can be handed out before the start, and is empty until then.
+/// A replica that is not started yet. Its outputs can be passed on before the start, and are empty until then.
 #[derive(Debug)]
 pub struct Replica {
     snapshot: Arc<ArcSwap<Snapshot>>,
     exits: Arc<ArcSwap<Vector<Exit>>>,
-    elected: watch::Sender<Option<Arc<Leadership>>>,
-    led: watch::Sender<bool>,
+    leadership: watch::Sender<Option<Arc<Leadership>>>,
+    leader: watch::Sender<bool>,
     completed: watch::Sender<bool>,
 }
 
@@ -58,8 +60,8 @@ impl Default for Replica {
         Replica {
             snapshot: Arc::default(),
             exits: Arc::default(),
-            elected: watch::Sender::new(None),
-            led: watch::Sender::new(false),
+            leadership: watch::Sender::new(None),
+            leader: watch::Sender::new(false),
             completed: watch::Sender::new(false),
         }
     }
@@ -77,8 +79,8 @@ impl Replica {
     }
 
     /// The leadership, while this replica leads.
-    pub fn leading(&self) -> watch::Receiver<Option<Arc<Leadership>>> {
-        self.elected.subscribe()
+    pub fn leadership(&self) -> watch::Receiver<Option<Arc<Leadership>>> {
+        self.leadership.subscribe()
     }
 
     /// Whether the first list of every resource is complete.
@@ -87,30 +89,31 @@ impl Replica {
     }
 
     /// Returns a function that says whether this replica leads, follows, or knows of no leader.
-    pub fn standing(&self) -> Arc<dyn Fn() -> Standing + Send + Sync> {
-        let (leading, led) = (self.elected.subscribe(), self.led.subscribe());
-        Arc::new(move || Standing::of(leading.borrow().is_some(), *led.borrow()))
+    pub fn leader_state(&self) -> Arc<dyn Fn() -> LeaderState + Send + Sync> {
+        let (leading, led) = (self.leadership.subscribe(), self.leader.subscribe());
+        Arc::new(move || LeaderState::of(leading.borrow().is_some(), *led.borrow()))
     }
 
-    /// Starts its tasks. They end when the supervisor stops. The Lease is released earlier, when `leaving` is cancelled.
-    pub fn start(self, work: Work, supervisor: &mut Supervisor) {
-        let Work { cluster, election, policies, dry_run, signing, rate, silence, leaving, metrics } = work;
+    /// Starts the tasks. They end when the supervisor stops; the Lease is released earlier, when `shutdown` is cancelled.
+    pub fn start(self, work: ReplicaConfig, supervisor: &mut Supervisor) {
+        let ReplicaConfig { cluster, election, policies, dry_run, signing, rate, watch_silence, shutdown, metrics } =
+            work;
         let settings = Settings {
             seed: random::number(),
             // By then a new leader has reported pending exits.
             takeover: election.duration * 2 + Duration::from_secs(7),
-            quiet: Settings::default().quiet.max(election.period * 3),
-            silence,
+            contact_timeout: Settings::default().contact_timeout.max(election.period * 3),
+            watch_silence,
             ..Settings::default()
         };
         let (contact, contact_seen) = watch::channel(None);
         let (reported, reported_seen) = watch::channel(Reported::default());
-        let (leading, led, instance) = (self.leading(), self.led.subscribe(), election.identity.clone());
-        let ties = Ties { leading: self.elected, led: self.led, contact, reported: reported_seen };
-        let electing = lease::run(cluster.client.clone(), election, ties, metrics.clone(), leaving.clone());
-        let (left, stop) = (leaving.clone(), supervisor.token().clone());
+        let (leadership, leader, instance) = (self.leadership(), self.leader.subscribe(), election.identity.clone());
+        let channels = Channels { leadership: self.leadership, leader: self.leader, contact, reported: reported_seen };
+        let electing = lease::run(cluster.client.clone(), election, channels, metrics.clone(), shutdown.clone());
+        let (left, stop) = (shutdown.clone(), supervisor.token().clone());
         supervisor.spawn("lease", async move {
-            // A supervisor that stops without `leaving` releases the Lease too.
+            // A supervisor that stops without a cancelled `leaving` releases the Lease too.
             let stopped = async {
                 stop.cancelled().await;
                 left.cancel();
@@ -131,11 +134,11 @@ impl Replica {
             snapshot: self.snapshot,
             policies,
             dry_run,
-            leading,
-            led,
+            leadership,
+            leader,
             contact: contact_seen,
             reported,
-            leaving,
+            shutdown,
             rate,
             complete: self.completed,
             exits: self.exits,
@@ -143,6 +146,6 @@ impl Replica {
             settings,
             metrics,
         };
-        reconcile::spawn(inputs, supervisor);
+        controller::spawn(inputs, supervisor);
     }
 }

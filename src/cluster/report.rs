@@ -1,14 +1,14 @@
-//! Telling an end: one line in the log, one count.
+//! Reports an exit: one line in the log, one count.
 
 use crate::lifecycle::Exit;
-use crate::spark::exit;
+use crate::spark::exit_code;
 use crate::telemetry::metrics::Metrics;
 
-/// Says that an executor ended, once.
-pub(super) fn tell(exit: &Exit, metrics: &Metrics) {
+/// Logs and counts the exit of an executor.
+pub(super) fn report(exit: &Exit, metrics: &Metrics) {
     let cause = exit.cause;
-    let counted = if exit.perhaps_told { &metrics.exits_perhaps_repeated } else { &metrics.exits };
-    counted.with_label_values(&[cause.as_str(), exit::bounded(exit.exit_code())]).inc();
+    let counted = if exit.possibly_reported { &metrics.exits_possibly_repeated } else { &metrics.exits };
+    counted.with_label_values(&[cause.as_str(), exit_code::bounded(exit.exit_code())]).inc();
     let spark = exit.spark();
     macro_rules! line {
         ($level:ident) => {
@@ -23,7 +23,7 @@ pub(super) fn tell(exit: &Exit, metrics: &Metrics) {
                 by_app = cause.by_app(),
                 spark_by_app = spark.caused_by_app,
                 spark_exit_code = spark.exit_code,
-                perhaps_told = exit.perhaps_told.then_some(true),
+                possibly_reported = exit.possibly_reported.then_some(true),
                 detail = exit.detail(),
                 "executor ended"
             )

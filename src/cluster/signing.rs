@@ -1,7 +1,7 @@
-//! The key of our signatures, kept in a Secret of our own namespace: made by the first replica, read by every one.
+//! The key of our signatures, in a Secret in our own namespace: the first replica creates it, every replica reads it.
 //!
-//! A Secret that is deleted or spoilt gets the key back that a replica has. A new key that somebody puts there on purpose
-//! is taken over: what was signed with the old one proves nothing from then on.
+//! If the Secret is deleted, a replica creates it again with the key that it has; if it is damaged, the leader restores that key.
+//! A new key that an administrator puts there is adopted: signatures of the old key prove nothing from then on.
 
 use std::time::Duration;
 
@@ -15,25 +15,25 @@ use tokio_util::sync::CancellationToken;
 
 use super::client::Brief;
 use super::lease::Leadership;
-use super::watch::News;
+use super::watch::WatchNews;
+use crate::annotations;
 use crate::runtime::ready::Latch;
 use crate::runtime::{clock, random};
 use crate::signature::{Key, SECRET_LEN};
 use crate::snapshot::Change;
-use crate::spark::labels;
 
-/// How long one look may take.
+/// Timeout of a round.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
-/// How soon it is tried again while there is no key; each time after a pause twice as long, up to [`POLL_INTERVAL`].
-const SOON: Duration = Duration::from_millis(500);
-/// How often the Secret is read once there is one.
+/// How soon the Secret is read again while there is no key; each time after twice this delay, up to [`POLL_INTERVAL`].
+const RETRY_INTERVAL: Duration = Duration::from_millis(500);
+/// How often the Secret is read once there is a key.
 const POLL_INTERVAL: Duration = Duration::from_secs(10);
-/// A replica that cannot read the Secret for so long is ready without it: what it places is not signed.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// A replica without a key for this long is ready without it, and does not sign what it places.
+const READY_WITHOUT_KEY_AFTER: Duration = Duration::from_secs(30);
 /// The Secret's entry: 32 random bytes.
 const ENTRY: &str = "signing.key";
 
-/// Where the key is kept.
+/// The Secret that contains the key.
 #[derive(Clone, Debug)]
 pub struct SigningSecret {
     /// The Secret's namespace.
@@ -42,25 +42,25 @@ pub struct SigningSecret {
     pub name: String,
 }
 
-type Secretly = [u8; SECRET_LEN];
+type KeyBytes = [u8; SECRET_LEN];
 
-/// Reads the key, and keeps it in its Secret while this replica leads, until told to stop. `ready` is opened once the key
-/// was handed over.
+/// Reads the key, and keeps it in its Secret while this replica leads, until `stop` is cancelled. Opens `ready` once the key
+/// was passed on.
 pub(super) async fn run(
     client: kube::Client,
     secret: SigningSecret,
     mut leading: watch::Receiver<Option<Arc<Leadership>>>,
-    changes: mpsc::Sender<News>,
+    changes: mpsc::Sender<WatchNews>,
     ready: Latch,
     stop: CancellationToken,
 ) {
-    let keeper = Keeper { api: Api::namespaced(client, &secret.namespace), name: secret.name };
+    let keeper = SigningKeyController { api: Api::namespaced(client, &secret.namespace), name: secret.name };
     let begin = clock::instant();
     let (mut known, mut complained) = (None, false);
-    let mut soon = SOON;
+    let mut soon = RETRY_INTERVAL;
     loop {
         let leadership = leading.borrow_and_update().clone();
-        let round = tokio::time::timeout(REQUEST_TIMEOUT, keeper.round(leadership.as_deref(), known)).await;
+        let round = tokio::time::timeout(REQUEST_TIMEOUT, keeper.reconcile(leadership.as_deref(), known)).await;
         match round.unwrap_or_else(|_| Err(kube::Error::Service("no answer in time".into()))) {
             Ok(found) => {
                 complained = false;
@@ -71,7 +71,7 @@ pub(super) async fn run(
                             "the signing key has changed: earlier signatures prove nothing"
                         );
                     }
-                    if changes.send(News::Change(Change::SigningKey(Key::new(&found)))).await.is_err() {
+                    if changes.send(WatchNews::Change(Change::SigningKey(Key::new(&found)))).await.is_err() {
                         return stop.cancelled().await;
                     }
                     ready.open();
@@ -83,7 +83,7 @@ pub(super) async fn run(
             }
             Err(_) => {}
         }
-        if known.is_none() && !ready.is_open() && clock::instant().duration_since(begin) >= PATIENCE {
+        if known.is_none() && !ready.is_open() && clock::instant().duration_since(begin) >= READY_WITHOUT_KEY_AFTER {
             tracing::error!(
                 secret = keeper.name,
                 "no signing key: what this replica places is not signed, and a policy that changes moves running applications"
@@ -100,21 +100,25 @@ pub(super) async fn run(
     }
 }
 
-struct Keeper {
+struct SigningKeyController {
     api: Api<Secret>,
     name: String,
 }
 
-impl Keeper {
-    /// The key that the Secret has, or has now because we lead and wrote it.
-    async fn round(&self, leadership: Option<&Leadership>, known: Option<Secretly>) -> kube::Result<Option<Secretly>> {
+impl SigningKeyController {
+    /// Returns the key in the Secret, which this replica may have written just now.
+    async fn reconcile(
+        &self,
+        leadership: Option<&Leadership>,
+        known: Option<KeyBytes>,
+    ) -> kube::Result<Option<KeyBytes>> {
         let found = self.api.get_opt(&self.name).await?;
         if let Some(secret) = found.as_ref().and_then(read) {
             return Ok(Some(secret));
         }
         let key = known.unwrap_or_else(random::bytes);
         let written = match (found, leadership.filter(|leadership| leadership.holds())) {
-            // Whoever is first: of two the API server takes one, and the other reads that one's.
+            // In any replica: of two creates the API server accepts one, and the other replica reads that key.
             (None, _) => self.create(key).await,
             (Some(found), Some(leadership)) => self.restore(leadership, found, key).await,
             (Some(_), None) => return Ok(None),
@@ -124,37 +128,37 @@ impl Keeper {
                 tracing::info!(secret = self.name, "signing key written");
                 Ok(read(&written))
             }
-            // Somebody wrote in between: read again the next time.
+            // Another replica wrote in between: read again the next time.
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    async fn create(&self, key: Secretly) -> kube::Result<Secret> {
+    async fn create(&self, key: KeyBytes) -> kube::Result<Secret> {
         let name = ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() };
         self.api.create(&params(), &filled(Secret { metadata: name, ..Secret::default() }, key)).await
     }
 
-    /// Puts the key back. The resourceVersion that was read goes with it.
-    async fn restore(&self, _: &Leadership, mut found: Secret, key: Secretly) -> kube::Result<Secret> {
+    /// Restores the key. The write carries the resourceVersion that was read.
+    async fn restore(&self, _: &Leadership, mut found: Secret, key: KeyBytes) -> kube::Result<Secret> {
         found.metadata.managed_fields = None;
         self.api.replace(&self.name, &params(), &filled(found, key)).await
     }
 }
 
 fn params() -> PostParams {
-    PostParams { field_manager: Some(labels::USHER.to_owned()), ..PostParams::default() }
+    PostParams { field_manager: Some(annotations::USHER.to_owned()), ..PostParams::default() }
 }
 
-fn filled(mut secret: Secret, key: Secretly) -> Secret {
+fn filled(mut secret: Secret, key: KeyBytes) -> Secret {
     let marks = secret.metadata.labels.get_or_insert_default();
-    marks.insert(labels::MANAGED_BY.to_owned(), labels::USHER.to_owned());
+    marks.insert(annotations::MANAGED_BY.to_owned(), annotations::USHER.to_owned());
     secret.data.get_or_insert_default().insert(ENTRY.to_owned(), ByteString(key.to_vec()));
     secret
 }
 
-/// The key in a Secret; `None` where there is none, or something else.
-fn read(secret: &Secret) -> Option<Secretly> {
+/// The key in a Secret; `None` if there is none, or something else.
+fn read(secret: &Secret) -> Option<KeyBytes> {
     let bytes = &secret.data.as_ref()?.get(ENTRY)?.0;
     bytes.as_slice().try_into().ok()
 }
@@ -165,7 +169,7 @@ mod tests {
 
     use super::*;
 
-    /// Neither can it be created, as in a namespace that is being deleted.
+    /// The Secret cannot be created either, as in a namespace that is being deleted.
     #[tokio::test(start_paused = true)]
     async fn a_secret_that_is_absent_is_read_ever_more_rarely() {
         let reads = Arc::new(AtomicUsize::new(0));

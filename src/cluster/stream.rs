@@ -1,8 +1,8 @@
 //! A list and a watch as one endless stream of events.
 //!
-//! It is what `kube::runtime::watcher` does, and tells three things more that proofs rest on: the resourceVersion of each
-//! list, bookmarks, and every interruption, after which it pauses. It never opens watches one right after another, however
-//! the server closes them.
+//! It works as `kube::runtime::watcher` does, and also reports what confirmations depend on: the resourceVersion of each list,
+//! bookmarks, and every interruption, after which it pauses. It never opens watches in quick succession, however the server
+//! closes them.
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
@@ -14,38 +14,38 @@ use kube::core::Status;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
-use crate::plant::{self, Bug};
+use crate::fault_injection::{self, Bug};
 use crate::runtime::{clock, random};
 
 /// How long the server keeps a watch: the longest that kube allows.
 const SERVER_CLOSES: u32 = 290;
-/// A watch that the server should have closed so long ago is dead.
+/// A watch that the server should have closed this long ago is dead.
 const CLOSES_LATE: Duration = Duration::from_secs(5);
-/// Objects on a page of a list that is not streamed.
+/// Objects per page of a list that is not streamed.
 const PAGE: u32 = 500;
-/// The next watch is opened no sooner than so long after the last.
+/// The next watch is opened no sooner than this long after the last.
 const BETWEEN_WATCHES: Duration = Duration::from_secs(1);
-/// Marks the bookmark that ends the initial events of a streamed list.
+/// The annotation of the bookmark that ends the initial events of a streamed list.
 const INITIAL_END: &str = "k8s.io/initial-events-end";
 
-/// What a watch brings.
+/// An event of the stream.
 #[derive(Debug)]
 pub(super) enum Event<K> {
     /// A list begins.
     Init,
     /// An object of the list.
     Listed(K),
-    /// The list is complete, and as of this resourceVersion.
+    /// The list is complete, as of this resourceVersion.
     InitDone(String),
     /// An object was added or modified.
     Apply(K),
     /// An object was deleted, or left the selection.
     Delete(K),
-    /// Everything up to this resourceVersion was shown.
+    /// Everything up to this resourceVersion was delivered.
     Bookmark(String),
 }
 
-/// What interrupts a watch. The stream goes on after each.
+/// What interrupts a watch. The stream continues after each interruption.
 #[derive(Debug, Error)]
 pub(super) enum Interruption {
     /// The list failed.
@@ -57,10 +57,10 @@ pub(super) enum Interruption {
     /// The server ended the watch with an error.
     #[error("the server ended the watch: {0}")]
     Ended(#[source] Box<Status>),
-    /// The connection broke off, or brought what is no event.
+    /// The connection broke, or delivered something that is not an event.
     #[error("the watch broke off: {0}")]
     Broken(#[source] kube::Error),
-    /// A streamed list ended before its end.
+    /// A streamed list broke off before its end.
     #[error("the streamed list was cut off")]
     CutOff,
     /// An answer had no resourceVersion.
@@ -69,7 +69,7 @@ pub(super) enum Interruption {
 }
 
 impl Interruption {
-    /// Whether the server does not have the version any more from which the watch was to go on.
+    /// Whether the server no longer has the resourceVersion from which the watch was to continue.
     fn is_expired(&self) -> bool {
         match self {
             Interruption::List(error) | Interruption::Open(error) | Interruption::Broken(error) => is_expired(error),
@@ -83,7 +83,7 @@ fn is_expired(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 410)
 }
 
-/// How the list comes, and which objects.
+/// How the list is requested, and of which objects.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Config {
     /// Label selector.
@@ -108,13 +108,13 @@ struct Watch<K> {
     state: State<K>,
     opened: Option<Instant>,
     backoff: Backoff,
-    /// After an interruption: when the stream goes on.
+    /// After an interruption: when the stream continues.
     resumes: Option<Instant>,
 }
 
-/// Pauses after interruptions, as client-go's reflectors make them (`tools/cache/reflector.go`), except that a 410 after
-/// other errors does not wait for them: the server answers again, and only a list helps. That holds for one 410 in two
-/// minutes: repeated 410s must not cause repeated lists.
+/// Delays after interruptions, as in client-go's reflectors (`tools/cache/reflector.go`), except that a 410 after other errors
+/// does not wait for them: the server answers again, and only a list helps. That holds for one 410 in two minutes: repeated
+/// 410s must not cause repeated lists.
 #[derive(Debug, Default)]
 struct Backoff {
     failures: u32,
@@ -124,16 +124,17 @@ struct Backoff {
     expired: Option<Instant>,
 }
 
-/// The shortest pause, the longest, and the time without a failure after which the pauses begin at the shortest again. Jitter
-/// lengthens each pause by up to its own length.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(800);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-const PAUSES_RESET: Duration = Duration::from_secs(120);
+/// The shortest delay, the longest, and the time without a failure after which the delays begin at the shortest again. Jitter
+/// lengthens each delay by up to its own length.
+const MIN_DELAY: Duration = Duration::from_millis(800);
+const MAX_DELAY: Duration = Duration::from_secs(30);
+const BACKOFF_RESET_AFTER: Duration = Duration::from_secs(120);
 
 impl Backoff {
-    /// The pause after an interruption; `jitter` is from 0 to 1.
-    fn pause(&mut self, interruption: &Interruption, now: Instant, jitter: f64) -> Duration {
-        let is_long_ago = |at: Option<Instant>| at.is_none_or(|at| now.saturating_duration_since(at) > PAUSES_RESET);
+    /// The delay after an interruption; `jitter` is from 0 to 1.
+    fn delay(&mut self, interruption: &Interruption, now: Instant, jitter: f64) -> Duration {
+        let is_long_ago =
+            |at: Option<Instant>| at.is_none_or(|at| now.saturating_duration_since(at) > BACKOFF_RESET_AFTER);
         let expired = interruption.is_expired();
         if is_long_ago(self.last) || (expired && is_long_ago(self.expired)) {
             self.failures = 0;
@@ -142,13 +143,13 @@ impl Backoff {
         if expired {
             self.expired = Some(now);
         }
-        let pause = SHORTEST_PAUSE * 2_u32.pow(self.failures.min(6));
+        let pause = MIN_DELAY * 2_u32.pow(self.failures.min(6));
         self.failures += 1;
-        pause.mul_f64(1.0 + jitter).min(LONGEST_PAUSE)
+        pause.mul_f64(1.0 + jitter).min(MAX_DELAY)
     }
 }
 
-/// Lists and watches for ever.
+/// Lists and watches forever.
 pub(super) fn events<K>(api: Api<K>, config: Config) -> impl Stream<Item = Result<Event<K>, Interruption>> + Send
 where
     K: kube::Resource + Clone + Debug + DeserializeOwned + Send + 'static,
@@ -171,11 +172,11 @@ impl<K: kube::Resource + Clone + Debug + DeserializeOwned + Send + 'static> Watc
                 Ok(None) => {}
                 Err(interruption) => {
                     let now = clock::instant();
-                    if plant::is(Bug::NoPause) {
+                    if fault_injection::injected(Bug::NoPause) {
                         self.opened = None;
                         return Err(interruption);
                     }
-                    self.resumes = Some(now + self.backoff.pause(&interruption, now, random::fraction()));
+                    self.resumes = Some(now + self.backoff.delay(&interruption, now, random::fraction()));
                     return Err(interruption);
                 }
             }
@@ -214,7 +215,7 @@ impl<K: kube::Resource + Clone + Debug + DeserializeOwned + Send + 'static> Watc
         Ok(())
     }
 
-    /// One step; `None` for one that brought nothing to tell. After an error the state is where to go on.
+    /// One step; `None` if it produced no event. After an error, the state is where to continue.
     async fn step(&mut self) -> Result<Option<Event<K>>, Interruption> {
         match std::mem::replace(&mut self.state, State::Empty) {
             State::Empty if self.config.streaming => {
@@ -222,7 +223,7 @@ impl<K: kube::Resource + Clone + Debug + DeserializeOwned + Send + 'static> Watc
                 self.state = State::Initial(events);
                 Ok(Some(Event::Init))
             }
-            // The list begins when its first page is there: a list that fails brings nothing.
+            // The list begins with its first page: a list that fails produces no event.
             State::Empty => {
                 self.page(None).await?;
                 Ok(Some(Event::Init))
@@ -255,11 +256,11 @@ impl<K: kube::Resource + Clone + Debug + DeserializeOwned + Send + 'static> Watc
                 }
                 Some(Ok(WatchEvent::Error(status))) => Err(Interruption::Ended(status.boxed())),
                 Some(Err(error)) => {
-                    // One line that cannot be read; a connection that is broken ends the stream next.
+                    // Only one line cannot be read; if the connection is broken, the stream ends next.
                     self.state = State::Initial(events);
                     Err(Interruption::Broken(error))
                 }
-                // None may be deleted while the list still comes; a list that is cut off is read anew.
+                // No object may be deleted during the list; a list that is cut off is read again.
                 Some(Ok(WatchEvent::Deleted(_))) | None => Err(Interruption::CutOff),
             },
             State::Listed(version) => match self.open(false, &version).await {
@@ -268,7 +269,7 @@ impl<K: kube::Resource + Clone + Debug + DeserializeOwned + Send + 'static> Watc
                     Ok(None)
                 }
                 Err(error) => {
-                    // The server does not know that version any more: some answer so at once, and not by an event.
+                    // The server no longer has that version: some servers report that at once, and not by an event.
                     if !is_expired(&error) {
                         self.state = State::Listed(version);
                     }
@@ -290,7 +291,7 @@ impl<K: kube::Resource + Clone + Debug + DeserializeOwned + Send + 'static> Watc
                     Ok(Some(Event::Bookmark(version)))
                 }
                 Some(Ok(WatchEvent::Error(status))) => {
-                    // 410: what we have not seen is forgotten, and is listed anew.
+                    // 410: the server no longer has the events that we have not received, so the list is read again.
                     if status.code != 410 {
                         self.state = State::Listed(version);
                     }
@@ -313,7 +314,7 @@ fn version_of<K: kube::Resource>(object: &K) -> Result<String, Interruption> {
     object.meta().resource_version.clone().filter(|version| !version.is_empty()).ok_or(Interruption::NoVersion)
 }
 
-/// The next event; `None` when the server has closed the watch, or should have.
+/// The next event; `None` if the server has closed the watch, or should have.
 async fn heard<K>(events: &mut Events<K>) -> Option<kube::Result<WatchEvent<K>>> {
     let limit = Duration::from_secs(SERVER_CLOSES.into()) + CLOSES_LATE;
     tokio::time::timeout(limit, events.next()).await.ok().flatten()
@@ -332,32 +333,32 @@ mod tests {
     #[test]
     fn pauses_grow_until_nothing_has_failed_for_two_minutes() {
         let (mut backoff, mut now) = (Backoff::default(), clock::instant());
-        let pauses: Vec<f64> = (0..8).map(|_| backoff.pause(&ended(500), now, 0.0).as_secs_f64()).collect();
+        let pauses: Vec<f64> = (0..8).map(|_| backoff.delay(&ended(500), now, 0.0).as_secs_f64()).collect();
         assert_eq!(pauses, [0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0, 30.0]);
-        now += PAUSES_RESET + Duration::from_secs(1);
-        assert_eq!(backoff.pause(&ended(500), now, 0.5), SHORTEST_PAUSE.mul_f64(1.5));
+        now += BACKOFF_RESET_AFTER + Duration::from_secs(1);
+        assert_eq!(backoff.delay(&ended(500), now, 0.5), MIN_DELAY.mul_f64(1.5));
     }
 
-    /// Before, a watch whose version was forgotten during an outage of a minute waited up to 30 s more before its list.
+    /// Before, a watch whose version expired during an outage of a minute waited up to 30 s more before its list.
     #[test]
     fn the_first_410_after_other_errors_waits_the_shortest_time() {
         let (mut backoff, mut now) = (Backoff::default(), clock::instant());
         for _ in 0..6 {
-            backoff.pause(&ended(500), now, 0.0);
+            backoff.delay(&ended(500), now, 0.0);
         }
-        assert_eq!(backoff.pause(&ended(410), now, 0.0), SHORTEST_PAUSE);
-        let next = backoff.pause(
+        assert_eq!(backoff.delay(&ended(410), now, 0.0), MIN_DELAY);
+        let next = backoff.delay(
             &Interruption::Open(kube::Error::Api(Status { code: 410, ..Status::default() }.boxed())),
             now,
             0.0,
         );
-        assert_eq!(next, SHORTEST_PAUSE * 2, "one 410 after another is no progress");
+        assert_eq!(next, MIN_DELAY * 2, "one 410 after another is no progress");
         now += Duration::from_secs(100);
-        assert_eq!(backoff.pause(&ended(500), now, 0.0), SHORTEST_PAUSE * 4);
-        assert_eq!(backoff.pause(&ended(410), now, 0.0), SHORTEST_PAUSE * 8);
-        now += PAUSES_RESET;
-        assert_eq!(backoff.pause(&ended(500), now, 0.0), SHORTEST_PAUSE * 16);
+        assert_eq!(backoff.delay(&ended(500), now, 0.0), MIN_DELAY * 4);
+        assert_eq!(backoff.delay(&ended(410), now, 0.0), MIN_DELAY * 8);
+        now += BACKOFF_RESET_AFTER;
+        assert_eq!(backoff.delay(&ended(500), now, 0.0), MIN_DELAY * 16);
         now += Duration::from_secs(1);
-        assert_eq!(backoff.pause(&ended(410), now, 0.0), SHORTEST_PAUSE);
+        assert_eq!(backoff.delay(&ended(410), now, 0.0), MIN_DELAY);
     }
 }

@@ -1,7 +1,7 @@
-//! Lean views: of each object only the facts that the snapshot keeps, taken at the door.
+//! Lean views: of each object only the facts that the snapshot keeps, extracted during deserialization.
 //!
-//! A pod on the wire is 10 kB; the facts are a few hundred bytes, and nothing else is ever allocated. An object that
-//! cannot be read becomes a [`Seen`] without a view: it is counted and skipped, and never stops a watch.
+//! A pod on the wire is 10 kB; the facts are a few hundred bytes, and nothing else is ever allocated. An object that cannot be
+//! read becomes a [`Viewed`] without a view: it is counted and skipped, and never stops a watch.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -13,12 +13,13 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use crate::annotations::{self, Overrides};
 use crate::gang;
-use crate::snapshot::{Group, Namespace, Overrides, Owner, ServiceOwner, Sighting};
+use crate::snapshot::{Group, Namespace, ObservedPod, Owner, ServiceOwner};
 use crate::spark::labels;
 use crate::spark::pod::{OwnerReference, Pod};
 
-/// A resource by its parts.
+/// Builds an [`ApiResource`] from its parts.
 pub fn resource(group: &str, version: &str, kind: &str, plural: &str) -> ApiResource {
     let api_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
     ApiResource {
@@ -30,22 +31,22 @@ pub fn resource(group: &str, version: &str, kind: &str, plural: &str) -> ApiReso
     }
 }
 
-/// What the snapshot keeps of one kind of object.
+/// The facts that the snapshot keeps of one kind of object.
 pub trait View: Sized + Clone + std::fmt::Debug + Send + Sync + 'static {
-    /// Reads it from the object's JSON; `None` when it cannot be read.
+    /// Reads them from the object's JSON; `None` if it cannot be read.
     fn read(json: &str) -> Option<Self>;
 }
 
-/// An object as it came over the wire: where it is, and its view.
+/// A received object: its identity and its view.
 #[derive(Clone, Debug)]
-pub struct Seen<V> {
+pub struct Viewed<V> {
     meta: ObjectMeta,
-    /// `None` for an object that cannot be read.
+    /// `None` if the object cannot be read.
     pub view: Option<V>,
 }
 
-impl<V> Seen<V> {
-    /// Its namespace; empty for cluster-wide objects.
+impl<V> Viewed<V> {
+    /// Its namespace; empty for cluster-scoped objects.
     pub fn namespace(&self) -> &str {
         self.meta.namespace.as_deref().unwrap_or_default()
     }
@@ -61,7 +62,7 @@ impl<V> Seen<V> {
     }
 }
 
-/// Where an object is, however odd the rest of it.
+/// The identity of an object, however malformed the rest is.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Head {
@@ -77,17 +78,17 @@ struct HeadMeta {
     resource_version: Option<String>,
 }
 
-impl<'de, V: View> Deserialize<'de> for Seen<V> {
+impl<'de, V: View> Deserialize<'de> for Viewed<V> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let raw = <&'de RawValue>::deserialize(deserializer)?.get();
         let HeadMeta { name, namespace, uid, resource_version } =
             serde_json::from_str::<Head>(raw).unwrap_or_default().metadata;
         let meta = ObjectMeta { name, namespace, uid, resource_version, ..ObjectMeta::default() };
-        Ok(Seen { view: V::read(raw), meta })
+        Ok(Viewed { view: V::read(raw), meta })
     }
 }
 
-impl<V: View> kube::Resource for Seen<V> {
+impl<V: View> kube::Resource for Viewed<V> {
     type DynamicType = ApiResource;
     type Scope = kube::core::DynamicResourceScope;
 
@@ -120,13 +121,13 @@ impl<V: View> kube::Resource for Seen<V> {
     }
 }
 
-impl View for Sighting {
+impl View for ObservedPod {
     fn read(json: &str) -> Option<Self> {
-        Sighting::of(&Pod::read_whole(json.as_bytes()).ok()?, gang::seat_keys())
+        ObservedPod::of(&Pod::read_whole(json.as_bytes()).ok()?, gang::scheduling_keys())
     }
 }
 
-/// `metadata` of anything.
+/// The `metadata` of any object.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Meta {
@@ -150,7 +151,7 @@ fn whole(json: &str) -> Option<Whole<'_>> {
     serde_json::from_str(json).ok()
 }
 
-/// The controlling owner, read apart so that the common part stays simple.
+/// The controlling owner, if it is a pod. Read separately, so that the common part stays simple.
 fn owner_pod(json: &str) -> Option<(Arc<str>, Arc<str>)> {
     #[derive(Deserialize)]
     struct Owned<'a> {
@@ -179,7 +180,7 @@ impl View for Namespace {
     }
 }
 
-/// A Service, as far as a driver's pod owns it.
+/// A Service: the driver's pod that owns it, if any.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceView(pub Option<ServiceOwner>);
 
@@ -190,7 +191,7 @@ impl View for ServiceView {
     }
 }
 
-/// A priority class: its name is all.
+/// A priority class, of which only the name is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PriorityClassView;
 
@@ -209,7 +210,7 @@ impl View for Group {
             version: metadata.resource_version?.into(),
             selector: entry(&metadata.labels, labels::APP_SELECTOR).map(Arc::from),
             owner: owner_pod(json).map(|(name, uid)| Owner { is_pod: true, name, uid }),
-            started: entry(&metadata.annotations, labels::STARTED).as_deref() == Some("true"),
+            started: entry(&metadata.annotations, annotations::STARTED).as_deref() == Some("true"),
             created: metadata.creation_timestamp.map(jiff::Timestamp::as_second),
             deleting: metadata.deletion_timestamp.is_some(),
             spec: spec.map_or(Some(Value::Null), |raw| serde_json::from_str(raw.get()).ok())?,
@@ -225,13 +226,13 @@ mod tests {
     #[test]
     fn a_malformed_object_has_a_place_and_no_view() {
         let line = r#"{"type":"ADDED","object":{"metadata":{"name":"a","namespace":"n","uid":"u","resourceVersion":"7","labels":[1]}}}"#;
-        let event: WatchEvent<Seen<Sighting>> = serde_json::from_str(line).unwrap();
+        let event: WatchEvent<Viewed<ObservedPod>> = serde_json::from_str(line).unwrap();
         let WatchEvent::Added(seen) = event else { panic!("{event:?}") };
         assert_eq!((seen.name(), seen.namespace(), seen.uid()), ("a", "n", "u"));
         assert_eq!(seen.meta.resource_version.as_deref(), Some("7"));
         assert!(seen.view.is_none());
         for odd in ["[]", "1", r#"{"metadata":3}"#, r#"{"metadata":{"name":{}}}"#] {
-            let seen: Seen<Sighting> = serde_json::from_str(odd).unwrap();
+            let seen: Viewed<ObservedPod> = serde_json::from_str(odd).unwrap();
             assert!(seen.view.is_none() && seen.name().is_empty(), "{odd}");
         }
     }

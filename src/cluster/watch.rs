@@ -1,7 +1,7 @@
-//! Watches: one a resource, each an endless list-and-watch that turns into changes of the snapshot.
+//! Watches: one per resource, each an endless list-and-watch that produces changes of the snapshot.
 //!
-//! The stream restarts after errors with a growing pause, lists again after 410, and gives up on connections that are silent
-//! for longer than the server would be. Nothing here ends before it is told to.
+//! The stream restarts after errors with a growing delay, lists again after a 410, and abandons connections that are silent for
+//! longer than the server would be. No watch ends before it is cancelled.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,69 +15,70 @@ use tokio_util::sync::CancellationToken;
 
 use super::client::Brief;
 use super::stream::{self, Event, Interruption};
-use super::view::{PriorityClassView, Seen, ServiceView, View, resource};
-use crate::snapshot::{Change, Group, GroupApi, GroupKey, Namespace, Replaced, ServiceOwner, Sighting};
+use super::view::{PriorityClassView, ServiceView, View, Viewed, resource};
+use crate::annotations;
+use crate::snapshot::{Change, Group, GroupApi, GroupKey, Namespace, ObservedPod, Replaced, ServiceOwner};
 use crate::spark::ids::PodKey;
 use crate::spark::labels;
 use crate::telemetry::metrics::Metrics;
 
-/// How a watch of one resource becomes changes.
+/// Converts the objects of one resource into changes of the snapshot.
 pub(super) trait Source: Send + Sync + 'static {
     /// The view of an object.
     type View: View;
-    /// What is kept of it while a list comes in.
+    /// What is collected of each object during a list.
     type Item: Send;
-    /// Whether the loop follows the progress of this watch: its bookmarks and interruptions are forwarded, and its lists in parts.
+    /// Whether the controller follows the progress of this watch: it receives bookmarks and interruptions, and lists in parts.
     const IS_FOLLOWED: bool = false;
     /// The plural, for metrics and logs.
     fn name(&self) -> &'static str;
-    /// What is watched.
+    /// The resource to watch.
     fn resource(&self) -> ApiResource;
-    /// Which of them.
+    /// The label selector, if any.
     fn labels(&self) -> Option<String> {
         None
     }
     /// An object was added or modified.
-    fn present(&self, seen: Seen<Self::View>, view: Self::View) -> Change;
-    /// An object is gone; its view, where it can be read, is how it was last.
-    fn gone(&self, seen: &Seen<Self::View>) -> Change;
+    fn present(&self, seen: Viewed<Self::View>, view: Self::View) -> Change;
+    /// An object was deleted; its view, if it can be read, is its last state.
+    fn gone(&self, seen: &Viewed<Self::View>) -> Change;
     /// An object of a list.
-    fn item(&self, seen: &Seen<Self::View>, view: Self::View) -> Option<Self::Item>;
-    /// All objects, listed anew; or a part of them, where lists are handed over in parts.
+    fn item(&self, seen: &Viewed<Self::View>, view: Self::View) -> Option<Self::Item>;
+    /// All objects of a new list; or a part of them, if lists are passed on in parts.
     fn all(&self, all: Vec<Self::Item>) -> Replaced;
 }
 
-/// What the loop is told.
+/// A message to the controller.
 #[expect(clippy::large_enum_variant, reason = "nearly all are changes")]
 #[derive(Debug)]
-pub(super) enum News {
+pub(super) enum WatchNews {
     /// Something changed.
     Change(Change),
     /// A list of pods begins.
-    PodsListBegins,
-    /// A part of it.
-    PodsListed(Vec<Sighting>),
+    PodListStarted,
+    /// A part of the list.
+    PodListPage(Vec<ObservedPod>),
     /// A pod, by its uid, that cannot be read.
     PodUnreadable(String),
-    /// It is complete.
-    PodsListEnds,
+    /// The list is complete.
+    PodListFinished,
     /// The watch of pods has shown everything up to this resourceVersion.
-    PodsUpTo(SmolStr),
+    PodBookmark(SmolStr),
     /// The watch of pods is interrupted.
-    PodsInterrupted,
+    PodWatchInterrupted,
 }
 
-/// Where changes go.
+/// The destination of changes.
 #[derive(Clone, Debug)]
 pub(super) struct Sink {
     /// To the snapshot's writer.
-    pub(super) changes: mpsc::Sender<News>,
+    pub(super) changes: mpsc::Sender<WatchNews>,
     /// For counting.
     pub(super) metrics: Arc<Metrics>,
 }
 
-/// Watches until told to stop. Lists come as a stream (`sendInitialEvents`, Kubernetes 1.32 and newer) where that is
-/// served: the API server then sends objects one by one from its cache instead of building the whole list.
+/// Watches until `stop` is cancelled. Lists are streamed (`sendInitialEvents`, Kubernetes 1.32 and newer) if that is requested
+/// and served: the API server then sends objects one by one from its cache instead of building the whole list.
 pub(super) async fn run<S: Source>(
     client: kube::Client,
     source: S,
@@ -85,15 +86,15 @@ pub(super) async fn run<S: Source>(
     sink: Sink,
     stop: CancellationToken,
 ) {
-    while let Ended::NotServed = follow(&client, &source, streaming, &sink, &stop).await {
+    while let Stopped::NotServed = follow(&client, &source, streaming, &sink, &stop).await {
         tracing::debug!(resource = source.name(), "streaming lists are not served; lists are read in pages");
         streaming = false;
     }
 }
 
-/// Watches pods, the one resource of which there are very many: as a stream where the server is new enough to know the
-/// parameter (older ones ignore it, and would never say that the list is complete), and from the start again whenever
-/// `again` changes, because something was found that the watch should have shown.
+/// Watches pods, the one resource with very many objects: lists are streamed if the server is new enough to know the parameter
+/// (older ones ignore it, and would never report that the list is complete). The watch starts again whenever `again` changes,
+/// because something was found that it should have shown.
 pub(super) async fn run_pods(
     client: kube::Client,
     mut again: channel::Receiver<u64>,
@@ -111,27 +112,27 @@ pub(super) async fn run_pods(
             Ok(()) = again.changed() => {
                 tracing::warn!("the watch of pods is silent or has lost a change; it is started again");
                 this.cancel();
-                let _ = sink.changes.send(News::PodsInterrupted).await.is_ok();
+                let _ = sink.changes.send(WatchNews::PodWatchInterrupted).await.is_ok();
             }
         }
     }
 }
 
-/// So many pods of a list are handed over at once.
-const PART: usize = 256;
+/// The pods of a list are passed on in parts of this size.
+const PAGE: usize = 256;
 
-/// How long the server may take to say its version.
+/// Timeout of the request for the server's version.
 const VERSION_LIMIT: Duration = Duration::from_secs(5);
 
-/// Whether a server of this version knows `sendInitialEvents` well enough: it is on by default since 1.32.
+/// Whether a server of this version supports `sendInitialEvents` well enough: it is on by default since 1.32.
 fn streams_lists(major: &str, minor: &str) -> bool {
     let minor = minor.trim_end_matches(|c: char| !c.is_ascii_digit());
     major == "1" && minor.parse().is_ok_and(|minor: u32| minor >= 32)
 }
 
-/// How a watch ended.
-enum Ended {
-    /// It was told to.
+/// Why a watch ended.
+enum Stopped {
+    /// It was cancelled.
     Stopped,
     /// The server does not stream lists.
     NotServed,
@@ -143,50 +144,50 @@ async fn follow<S: Source>(
     streaming: bool,
     sink: &Sink,
     stop: &CancellationToken,
-) -> Ended {
+) -> Stopped {
     let resource = source.resource();
-    let api: Api<Seen<S::View>> = Api::all_with(client.clone(), &resource);
+    let api: Api<Viewed<S::View>> = Api::all_with(client.clone(), &resource);
     let config = stream::Config { labels: source.labels(), streaming };
     let events = stream::events(api, config).take_until(stop.cancelled());
     let mut events = std::pin::pin!(events);
     let (mut listing, mut failing, mut listed) = (Vec::new(), false, false);
     let name = source.name();
-    let followed = |news: News| Some(news).filter(|_| S::IS_FOLLOWED).into_iter();
+    let followed = |news: WatchNews| Some(news).filter(|_| S::IS_FOLLOWED).into_iter();
     while let Some(event) = events.next().await {
-        let news: Vec<News> = match event {
-            // It is refused outright, or fails again and again before it has brought a single list: an API server on an
-            // older etcd answers 500 to every one.
-            Err(error) if streaming && !listed && (is_refused(&error) || failing) => return Ended::NotServed,
+        let news: Vec<WatchNews> = match event {
+            // The streamed list is refused outright, or fails repeatedly before any list was complete: an API server on an older
+            // etcd answers 500 to every one.
+            Err(error) if streaming && !listed && (is_refused(&error) || failing) => return Stopped::NotServed,
             Err(error) => {
                 sink.metrics.watch_errors.with_label_values(&[name]).inc();
-                // 410 is how a watch is told to list anew, and a cut connection how a server restarts: not worth a word
-                // the first time.
+                // After a 410 the watch lists again, and a restart of the server cuts connections: neither is worth a warning the
+                // first time.
                 if failing {
                     tracing::warn!(resource = name, error = %Brief(&error), "the watch fails and is tried again");
                 } else {
                     tracing::debug!(resource = name, error = %Brief(&error), "the watch broke off and is started again");
                 }
                 failing = true;
-                if S::IS_FOLLOWED && sink.changes.send(News::PodsInterrupted).await.is_err() {
+                if S::IS_FOLLOWED && sink.changes.send(WatchNews::PodWatchInterrupted).await.is_err() {
                     break;
                 }
                 continue;
             }
             Ok(Event::Init) => {
                 listing.clear();
-                followed(News::PodsListBegins).collect()
+                followed(WatchNews::PodListStarted).collect()
             }
             Ok(Event::Listed(seen)) => {
                 match open(seen, name, &sink.metrics) {
                     Ok((seen, view)) => listing.extend(source.item(&seen, view)),
                     Err(uid) if S::IS_FOLLOWED => {
-                        if sink.changes.send(News::PodUnreadable(uid)).await.is_err() {
+                        if sink.changes.send(WatchNews::PodUnreadable(uid)).await.is_err() {
                             break; // The writer has stopped.
                         }
                     }
                     Err(_) => {}
                 }
-                if !S::IS_FOLLOWED || listing.len() < PART {
+                if !S::IS_FOLLOWED || listing.len() < PAGE {
                     continue;
                 }
                 vec![list_of(source.all(std::mem::take(&mut listing)))]
@@ -194,47 +195,47 @@ async fn follow<S: Source>(
             Ok(Event::InitDone(version)) => {
                 listed = true;
                 let last = Some(list_of(source.all(std::mem::take(&mut listing)))).into_iter();
-                let up_to = followed(News::PodsUpTo(version.into()));
-                last.chain(followed(News::PodsListEnds)).chain(up_to).collect()
+                let up_to = followed(WatchNews::PodBookmark(version.into()));
+                last.chain(followed(WatchNews::PodListFinished)).chain(up_to).collect()
             }
             Ok(Event::Apply(seen)) => {
                 sink.metrics.watch_events.with_label_values(&[name]).inc();
                 match open(seen, name, &sink.metrics) {
-                    Ok((seen, view)) => vec![News::Change(source.present(seen, view))],
-                    Err(uid) => followed(News::PodUnreadable(uid)).collect(),
+                    Ok((seen, view)) => vec![WatchNews::Change(source.present(seen, view))],
+                    Err(uid) => followed(WatchNews::PodUnreadable(uid)).collect(),
                 }
             }
             Ok(Event::Delete(seen)) => {
                 sink.metrics.watch_events.with_label_values(&[name]).inc();
-                vec![News::Change(source.gone(&seen))]
+                vec![WatchNews::Change(source.gone(&seen))]
             }
-            Ok(Event::Bookmark(version)) => followed(News::PodsUpTo(version.into())).collect(),
+            Ok(Event::Bookmark(version)) => followed(WatchNews::PodBookmark(version.into())).collect(),
         };
         failing = false;
         for news in news {
             if sink.changes.send(news).await.is_err() {
-                return Ended::Stopped; // The writer has stopped.
+                return Stopped::Stopped; // The writer has stopped.
             }
         }
     }
-    Ended::Stopped
+    Stopped::Stopped
 }
 
 /// The message for a list, or for a part of a list of pods.
-fn list_of(all: Replaced) -> News {
+fn list_of(all: Replaced) -> WatchNews {
     match all {
-        Replaced::Pods(part) => News::PodsListed(part),
-        all => News::Change(Change::Replaced(all)),
+        Replaced::Pods(part) => WatchNews::PodListPage(part),
+        all => WatchNews::Change(Change::Replaced(all)),
     }
 }
 
-/// Whether the server does not take the parameters of a streaming list.
+/// Whether the server refuses the parameters of a streamed list.
 fn is_refused(error: &Interruption) -> bool {
     matches!(error, Interruption::Open(kube::Error::Api(status)) if status.code == 422 || status.code == 400)
 }
 
-/// The view of an object; one that cannot be read is counted, and only its uid is returned.
-fn open<V: View>(mut seen: Seen<V>, resource: &'static str, metrics: &Metrics) -> Result<(Seen<V>, V), String> {
+/// Takes the view of an object. An object that cannot be read is counted, and only its uid is returned.
+fn open<V: View>(mut seen: Viewed<V>, resource: &'static str, metrics: &Metrics) -> Result<(Viewed<V>, V), String> {
     let Some(view) = seen.view.take() else {
         metrics.malformed.with_label_values(&[resource]).inc();
         tracing::warn!(resource, namespace = seen.namespace(), name = seen.name(), "an object cannot be read; skipped");
@@ -252,8 +253,8 @@ pub(super) fn spark_pods() -> String {
 pub(super) struct Pods;
 
 impl Source for Pods {
-    type View = Sighting;
-    type Item = Sighting;
+    type View = ObservedPod;
+    type Item = ObservedPod;
 
     const IS_FOLLOWED: bool = true;
 
@@ -269,22 +270,22 @@ impl Source for Pods {
         Some(spark_pods())
     }
 
-    fn present(&self, _: Seen<Sighting>, view: Sighting) -> Change {
+    fn present(&self, _: Viewed<ObservedPod>, view: ObservedPod) -> Change {
         Change::Pod(view)
     }
 
-    fn gone(&self, seen: &Seen<Sighting>) -> Change {
+    fn gone(&self, seen: &Viewed<ObservedPod>) -> Change {
         match &seen.view {
             Some(view) => Change::PodDeleted(view.clone()),
             None => Change::PodGone(PodKey::new(seen.namespace(), seen.name()), seen.uid().into()),
         }
     }
 
-    fn item(&self, _: &Seen<Sighting>, view: Sighting) -> Option<Sighting> {
+    fn item(&self, _: &Viewed<ObservedPod>, view: ObservedPod) -> Option<ObservedPod> {
         Some(view)
     }
 
-    fn all(&self, all: Vec<Sighting>) -> Replaced {
+    fn all(&self, all: Vec<ObservedPod>) -> Replaced {
         Replaced::Pods(all)
     }
 }
@@ -304,15 +305,15 @@ impl Source for Namespaces {
         resource("", "v1", "Namespace", "namespaces")
     }
 
-    fn present(&self, seen: Seen<Namespace>, view: Namespace) -> Change {
+    fn present(&self, seen: Viewed<Namespace>, view: Namespace) -> Change {
         Change::Namespace(seen.name().into(), view)
     }
 
-    fn gone(&self, seen: &Seen<Namespace>) -> Change {
+    fn gone(&self, seen: &Viewed<Namespace>) -> Change {
         Change::NamespaceGone(seen.name().into())
     }
 
-    fn item(&self, seen: &Seen<Namespace>, view: Namespace) -> Option<Self::Item> {
+    fn item(&self, seen: &Viewed<Namespace>, view: Namespace) -> Option<Self::Item> {
         Some((seen.name().into(), view))
     }
 
@@ -340,7 +341,7 @@ impl Source for Services {
         Some(labels::APP_SELECTOR.to_owned())
     }
 
-    fn present(&self, seen: Seen<ServiceView>, view: ServiceView) -> Change {
+    fn present(&self, seen: Viewed<ServiceView>, view: ServiceView) -> Change {
         let key = PodKey::new(seen.namespace(), seen.name());
         match view.0 {
             Some(owner) => Change::Service(key, owner),
@@ -348,11 +349,11 @@ impl Source for Services {
         }
     }
 
-    fn gone(&self, seen: &Seen<ServiceView>) -> Change {
+    fn gone(&self, seen: &Viewed<ServiceView>) -> Change {
         Change::ServiceGone(PodKey::new(seen.namespace(), seen.name()))
     }
 
-    fn item(&self, seen: &Seen<ServiceView>, view: ServiceView) -> Option<Self::Item> {
+    fn item(&self, seen: &Viewed<ServiceView>, view: ServiceView) -> Option<Self::Item> {
         Some((PodKey::new(seen.namespace(), seen.name()), view.0?))
     }
 
@@ -361,7 +362,7 @@ impl Source for Services {
     }
 }
 
-/// Priority classes: a pod that names one that is not there would be refused.
+/// Priority classes: a pod that names one that does not exist would be refused.
 pub(super) struct PriorityClasses;
 
 impl Source for PriorityClasses {
@@ -376,15 +377,15 @@ impl Source for PriorityClasses {
         resource("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses")
     }
 
-    fn present(&self, seen: Seen<PriorityClassView>, _: PriorityClassView) -> Change {
+    fn present(&self, seen: Viewed<PriorityClassView>, _: PriorityClassView) -> Change {
         Change::PriorityClass(seen.name().into())
     }
 
-    fn gone(&self, seen: &Seen<PriorityClassView>) -> Change {
+    fn gone(&self, seen: &Viewed<PriorityClassView>) -> Change {
         Change::PriorityClassGone(seen.name().into())
     }
 
-    fn item(&self, seen: &Seen<PriorityClassView>, _: PriorityClassView) -> Option<Arc<str>> {
+    fn item(&self, seen: &Viewed<PriorityClassView>, _: PriorityClassView) -> Option<Arc<str>> {
         Some(seen.name().into())
     }
 
@@ -393,14 +394,14 @@ impl Source for PriorityClasses {
     }
 }
 
-/// PodGroups that carry our mark, of one scheduler type.
+/// PodGroups with our `managed-by` label, of one scheduler type.
 pub(super) struct Groups {
     pub(super) scheduler: &'static str,
     pub(super) api: &'static GroupApi,
 }
 
 impl Groups {
-    fn key<V>(&self, seen: &Seen<V>) -> GroupKey {
+    fn key<V>(&self, seen: &Viewed<V>) -> GroupKey {
         GroupKey { namespace: seen.namespace().into(), name: seen.name().into(), scheduler: self.scheduler }
     }
 }
@@ -423,18 +424,18 @@ impl Source for Groups {
     }
 
     fn labels(&self) -> Option<String> {
-        Some(format!("{}={}", labels::MANAGED_BY, labels::USHER))
+        Some(format!("{}={}", annotations::MANAGED_BY, annotations::USHER))
     }
 
-    fn present(&self, seen: Seen<Group>, view: Group) -> Change {
+    fn present(&self, seen: Viewed<Group>, view: Group) -> Change {
         Change::Group(self.key(&seen), view)
     }
 
-    fn gone(&self, seen: &Seen<Group>) -> Change {
+    fn gone(&self, seen: &Viewed<Group>) -> Change {
         Change::GroupGone(self.key(seen))
     }
 
-    fn item(&self, seen: &Seen<Group>, view: Group) -> Option<Self::Item> {
+    fn item(&self, seen: &Viewed<Group>, view: Group) -> Option<Self::Item> {
         Some((self.key(seen), view))
     }
 
@@ -453,7 +454,7 @@ mod tests {
         assert!(!streams_lists("1", "31") && !streams_lists("1", "") && !streams_lists("0", "40"));
     }
 
-    /// Polls have such pods too: without their uids the watch would seem to have lost them.
+    /// Polls contain such pods too: without their uids, the watch would seem to have lost them.
     #[tokio::test]
     async fn a_pod_that_cannot_be_read_is_passed_on_by_its_uid() {
         use http_body_util::Full;
@@ -479,7 +480,7 @@ mod tests {
         let reading = async {
             let mut unreadable = Vec::new();
             while unreadable.len() < 2 {
-                if let Some(News::PodUnreadable(uid)) = news.recv().await {
+                if let Some(WatchNews::PodUnreadable(uid)) = news.recv().await {
                     unreadable.push(uid);
                 }
             }

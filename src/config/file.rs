@@ -1,4 +1,4 @@
-//! The file as it is written. Unknown keys are refused; every key has a default and a description, which `config schema`
+//! The schema of the policy file. Unknown keys are rejected; every key has a default and a description, which `config schema`
 //! prints.
 
 use std::collections::BTreeMap;
@@ -10,13 +10,24 @@ use super::located::Located;
 use super::span::Span;
 use crate::policy;
 
+/// The `apiVersion` of the file.
+pub const API_VERSION: &str = "spark-usher.io/v1alpha1";
+/// The `kind` of the file.
+pub const KIND: &str = "PolicyFile";
+
 /// The whole file.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 #[schemars(title = "spark-usher policy file")]
-pub struct ConfigFile {
+pub struct PolicyFile {
+    /// The version of the file's schema.
+    #[schemars(extend("enum" = [API_VERSION]))]
+    pub api_version: Option<String>,
+    /// The kind of the file.
+    #[schemars(extend("enum" = [KIND]))]
+    pub kind: Option<String>,
     /// Policies in order; the first match wins. A last one without conditions, which only sets owners, is always there.
-    pub policies: Vec<PolicyFile>,
+    pub policies: Vec<PolicyEntry>,
     /// Who may become an executor's owner.
     pub creators: Creators,
     /// Accounts and groups that may change gang keys and owners of existing pods, and create executors for others; names
@@ -33,7 +44,7 @@ pub struct ConfigFile {
 /// One policy.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct PolicyFile {
+pub struct PolicyEntry {
     /// A short name of a-z, 0-9 and -, at most 40 characters; a metric label.
     #[schemars(regex(pattern = "^[a-z0-9-]{1,40}$"))]
     pub name: Located<String>,
@@ -144,7 +155,7 @@ impl Default for SchedulerType {
 }
 
 fn kinds() -> Vec<&'static str> {
-    crate::gang::TABLE.iter().map(|row| row.kind).collect()
+    crate::gang::TABLE.iter().map(|scheduler| scheduler.kind).collect()
 }
 
 impl TryFrom<String> for SchedulerType {

@@ -1,5 +1,5 @@
-//! From text to policies. Everything that is wrong names its line, its key and what was expected; nothing of a bad file
-//! is used.
+//! Parses a text into policies. Every error names the line, the key and what was expected; no part of an invalid file is
+//! used.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -9,34 +9,35 @@ use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use kube::core::Selector;
+use serde::Deserialize;
 use serde_saphyr::Location;
 
 use super::file::{
-    ConfigFile, Finished, Lifecycle, MembershipFile, MinMemberFile, Nodes, Operator, OverrideName, PolicyFile,
+    self, Finished, Lifecycle, MembershipFile, MinMemberFile, Nodes, Operator, OverrideName, PolicyEntry, PolicyFile,
     Recovery, ReplaceFile, SelectorFile, ShapeFile, ValidateMode,
 };
 use super::located::Located;
+use crate::annotations::Override;
 use crate::gang::{self, Membership, Shape};
 use crate::policy::{
     self, Gang, Match, Pattern, Policies, Policy, Replace, SchedulerChoice, Validate, default_overrides,
 };
-use crate::snapshot::Override;
 
-/// A file that was read.
+/// A valid policy file.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// For the core.
+    /// The policies, for the core.
     pub policies: Arc<Policies>,
-    /// For the edge.
+    /// The settings, for the edge.
     pub settings: Settings,
-    /// What is odd about the file but no reason to refuse it.
+    /// Warnings about a valid file.
     pub warnings: Vec<String>,
 }
 
-/// Settings of the loop.
+/// Settings of the controller.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Settings {
-    /// Say what would be done, and do nothing.
+    /// Whether actions are only reported, not carried out.
     pub dry_run: bool,
 }
 
@@ -47,7 +48,7 @@ impl Default for Config {
     }
 }
 
-/// A file that is refused.
+/// Why a file is rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum BadConfig {
     /// It cannot be read.
@@ -58,12 +59,12 @@ pub enum BadConfig {
         /// Why not.
         source: std::io::Error,
     },
-    /// Something in it is wrong.
+    /// Its content is invalid.
     #[error("{0}")]
     Wrong(Wrong),
 }
 
-/// What is wrong, where.
+/// An error and its location.
 #[derive(Debug)]
 pub struct Wrong {
     /// Line, from 1; 0 when unknown.
@@ -72,9 +73,9 @@ pub struct Wrong {
     pub column: u64,
     /// The key's path, such as `policies[0].gang.name`.
     pub path: String,
-    /// What is wrong and what was expected.
+    /// The error, and what was expected.
     pub message: String,
-    /// The line itself.
+    /// The text of the line.
     pub source: String,
 }
 
@@ -102,17 +103,18 @@ impl fmt::Display for Wrong {
     }
 }
 
-/// Reads and checks a file.
+/// Reads and validates a file.
 pub fn from_path(path: &Path) -> Result<Config, BadConfig> {
     let text = std::fs::read_to_string(path)
         .map_err(|source| BadConfig::Unreadable { path: path.display().to_string(), source })?;
     from_text(&text)
 }
 
-/// Checks a text.
+/// Validates a text.
 pub fn from_text(text: &str) -> Result<Config, BadConfig> {
-    let file = parse(text)?;
     let mut warnings = Vec::new();
+    warnings.extend(version(text)?);
+    let file = parse(text)?;
     let mut names = BTreeSet::new();
     let mut policies = Vec::new();
     for (i, policy) in file.policies.iter().enumerate() {
@@ -130,9 +132,9 @@ pub fn from_text(text: &str) -> Result<Config, BadConfig> {
             warnings
                 .push(format!("{at} ({}) is never reached: {} before it matches every pod", checked.name, all.name));
         }
-        if checked.queue.is_some() && !checked.scheduler.row.takes_queue(checked.gang.shape) {
-            let kind = checked.scheduler.row.kind;
-            let why = match checked.scheduler.row.takes_queue(Shape::Executors) {
+        if checked.queue.is_some() && !checked.scheduler.gang_scheduler.takes_queue(checked.gang.shape) {
+            let kind = checked.scheduler.gang_scheduler.kind;
+            let why = match checked.scheduler.gang_scheduler.takes_queue(Shape::Executors) {
                 true => format!("{kind} reads the queue from the PodGroup, and this policy makes no gangs"),
                 false => format!("{kind} knows no queues"),
             };
@@ -179,15 +181,49 @@ pub fn from_text(text: &str) -> Result<Config, BadConfig> {
 
 /// The accounts of the schedulers that the policies use.
 fn accounts_of(policies: &[Policy]) -> Vec<String> {
-    let all = policies.iter().flat_map(|policy| policy.scheduler.row.accounts);
+    let all = policies.iter().flat_map(|policy| policy.scheduler.gang_scheduler.accounts);
     let all: BTreeSet<String> = all.map(|account| (*account).to_owned()).collect();
     all.into_iter().collect()
 }
 
-fn parse(text: &str) -> Result<ConfigFile, BadConfig> {
-    // An empty file is a file without policies.
-    if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
-        return Ok(ConfigFile::default());
+/// The keys that name a file's schema; all other keys are ignored.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct TypeMeta {
+    api_version: Option<Located<String>>,
+    kind: Option<Located<String>>,
+}
+
+/// Checks `apiVersion` and `kind` before other keys: a file of a later version has keys that this one does not know. A file
+/// without them is read as this version, with a warning.
+fn version(text: &str) -> Result<Option<String>, BadConfig> {
+    // If the text is not a map, or these keys have another type, parsing the whole file reports it.
+    let Ok(TypeMeta { api_version, kind }) = serde_saphyr::from_str(text) else { return Ok(None) };
+    for (key, value, known) in [("apiVersion", &api_version, file::API_VERSION), ("kind", &kind, file::KIND)] {
+        if let Some(value) = value.as_ref().filter(|value| ***value != known) {
+            let message = format!("unknown {key} {:?}: expected {known}", **value);
+            return Err(wrong(text, value.at(), key, message));
+        }
+    }
+    let missing = match (&api_version, &kind) {
+        (Some(_), Some(_)) => return Ok(None),
+        _ if is_empty(text) => return Ok(None),
+        (None, Some(_)) => "apiVersion is",
+        (Some(_), None) => "kind is",
+        (None, None) => "apiVersion and kind are",
+    };
+    let (api_version, kind) = (file::API_VERSION, file::KIND);
+    Ok(Some(format!("{missing} missing: the file is read as apiVersion: {api_version}, kind: {kind}")))
+}
+
+/// Whether a file has comments only: then it is valid and has no policies.
+fn is_empty(text: &str) -> bool {
+    text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#'))
+}
+
+fn parse(text: &str) -> Result<PolicyFile, BadConfig> {
+    if is_empty(text) {
+        return Ok(PolicyFile::default());
     }
     let mut path = String::new();
     let parsed = serde_saphyr::with_deserializer_from_str(text, |deserializer| {
@@ -204,7 +240,7 @@ fn parse(text: &str) -> Result<ConfigFile, BadConfig> {
     })
 }
 
-/// The parser says what is invalid; people want to know what would be valid.
+/// Adds to a parser's message, which names the invalid text, what would be valid.
 fn expected(message: &str) -> String {
     let hint = match message {
         "invalid boolean" => "true or false",
@@ -228,8 +264,8 @@ fn wrong(text: &str, at: Location, path: &str, message: String) -> BadConfig {
     })
 }
 
-/// One policy, with everything that only several keys together can get wrong.
-fn check(text: &str, at: &str, file: &PolicyFile) -> Result<Policy, BadConfig> {
+/// Validates one policy, including errors that involve several keys.
+fn check(text: &str, at: &str, file: &PolicyEntry) -> Result<Policy, BadConfig> {
     let refuse =
         |location: Location, key: &str, message: String| wrong(text, location, &format!("{at}.{key}"), message);
     let name = &*file.name;
@@ -241,7 +277,7 @@ fn check(text: &str, at: &str, file: &PolicyFile) -> Result<Policy, BadConfig> {
         let why = "a name without scheduler.type, which would have no effect: expected both".to_owned();
         return Err(refuse(name.at(), "scheduler.name", why));
     }
-    let row = file.scheduler.kind.unwrap_or_default().0;
+    let scheduler = file.scheduler.kind.unwrap_or_default().0;
     if let Some(name) = &file.scheduler.name {
         subdomain(name).map_err(|why| refuse(name.at(), "scheduler.name", why))?;
     }
@@ -261,39 +297,39 @@ fn check(text: &str, at: &str, file: &PolicyFile) -> Result<Policy, BadConfig> {
     if file.queues.as_ref().is_some_and(|queues| queues.iter().any(String::is_empty)) {
         return Err(refuse(file.name.at(), "queues", "an empty name: expected queues with * and ?".to_owned()));
     }
-    let label_queue = matches!(row.queue_key, Some((crate::snapshot::MarkPlace::Label, _)));
+    let label_queue = matches!(scheduler.queue_key, Some((crate::annotations::MetadataField::Label, _)));
     match &file.queue {
         Some(queue) if label_queue && !gang::is_label_value(queue) => {
             let why = format!(
                 "{:?}: {} reads the queue from a label: expected at most 63 of a-z, A-Z, 0-9, -, _ and .",
-                **queue, row.kind
+                **queue, scheduler.kind
             );
             return Err(refuse(queue.at(), "queue", why));
         }
-        None if row.queue_required => {
+        None if scheduler.queue_required => {
             return Err(refuse(
                 file.name.at(),
                 "queue",
-                format!("missing: expected a queue, which {} needs on every pod", row.kind),
+                format!("missing: expected a queue, which {} needs on every pod", scheduler.kind),
             ));
         }
         _ => {}
     }
     let shape = match &file.gang.shape {
         _ if !file.gang.enabled => Shape::Pods,
-        None => row.default_shape(),
+        None => scheduler.default_shape(),
         Some(wanted) => {
             let shape = match **wanted {
                 ShapeFile::Pods => Shape::Pods,
                 ShapeFile::Executors => Shape::Executors,
                 ShapeFile::App => Shape::App,
             };
-            if shape != Shape::Pods && !row.shapes.contains(&shape) {
-                let can: Vec<&str> = row.shapes.iter().map(|shape| shape.as_str()).collect();
+            if shape != Shape::Pods && !scheduler.shapes.contains(&shape) {
+                let can: Vec<&str> = scheduler.shapes.iter().map(|shape| shape.as_str()).collect();
                 let why = format!(
                     "{:?}: a gang of this shape never starts on {}: expected {}",
                     shape.as_str(),
-                    row.kind,
+                    scheduler.kind,
                     can.join(" or ")
                 );
                 return Err(refuse(wanted.at(), "gang.shape", why));
@@ -305,12 +341,12 @@ fn check(text: &str, at: &str, file: &PolicyFile) -> Result<Policy, BadConfig> {
         None => Membership::PodGroup,
         Some(wanted) => match **wanted {
             MembershipFile::PodGroup => Membership::PodGroup,
-            MembershipFile::Annotations if row.kind == "koordinator" => Membership::Annotations,
+            MembershipFile::Annotations if scheduler.kind == "koordinator" => Membership::Annotations,
             MembershipFile::Annotations => {
                 return Err(refuse(
                     wanted.at(),
                     "gang.membership",
-                    format!("annotations: {} has one way only: expected podGroup", row.kind),
+                    format!("annotations: {} has one way only: expected podGroup", scheduler.kind),
                 ));
             }
         },
@@ -326,8 +362,13 @@ fn check(text: &str, at: &str, file: &PolicyFile) -> Result<Policy, BadConfig> {
             pod_selector: selector(&file.matches.pod_selector, "match.podSelector")?.map(Into::into),
         },
         scheduler: SchedulerChoice {
-            row,
-            name: file.scheduler.name.as_ref().map(|name| name.as_str().into()).or(row.default_name.map(Arc::from)),
+            gang_scheduler: scheduler,
+            name: file
+                .scheduler
+                .name
+                .as_ref()
+                .map(|name| name.as_str().into())
+                .or(scheduler.default_name.map(Arc::from)),
             replace: match file.scheduler.replace {
                 ReplaceFile::Default => Replace::Default,
                 ReplaceFile::Always => Replace::Always,
@@ -371,7 +412,7 @@ fn override_of(name: &OverrideName) -> Override {
     }
 }
 
-/// Names of schedulers and priority classes: a DNS subdomain, or the API server refuses the pod.
+/// Names of schedulers and priority classes must be DNS subdomains, or the API server rejects the pod.
 fn subdomain(name: &str) -> Result<(), String> {
     let edge = |b: Option<&u8>| b.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
     let bytes = name.as_bytes();
@@ -401,10 +442,10 @@ fn selector(file: &SelectorFile) -> Result<Selector, String> {
     selector.try_into().map_err(|error: kube::core::ParseExpressionError| error.to_string())
 }
 
-/// Polls that follow each other faster are worth a word.
+/// A shorter interval between polls causes a warning.
 const SHORTEST_POLL: Duration = Duration::from_secs(30);
 
-/// Longer than anything that anybody means.
+/// Longer durations are reduced to this one, which exceeds any sensible value.
 const LONGEST: Duration = Duration::from_secs(366 * 86_400);
 
 fn lifecycle(file: &Lifecycle) -> policy::Lifecycle {
@@ -420,8 +461,8 @@ fn lifecycle(file: &Lifecycle) -> policy::Lifecycle {
     }
 }
 
-/// Keys of the schema whose function is not built yet: they are checked and have no effect, which must be said.
-fn without_effect(file: &ConfigFile) -> Vec<String> {
+/// Keys of the schema that are not implemented yet: they are validated and have no effect, which a warning states.
+fn without_effect(file: &PolicyFile) -> Vec<String> {
     let mut keys = Vec::new();
     if file.recovery != Recovery::default() {
         keys.push("recovery");

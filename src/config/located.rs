@@ -1,4 +1,4 @@
-//! Values that know where in the file they stand, so that an error about two keys together still names a line.
+//! Values with their location in the file, so that an error about two keys together still names a line.
 
 use std::borrow::Cow;
 use std::ops::Deref;
@@ -7,7 +7,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Deserializer};
 use serde_saphyr::{Location, Spanned};
 
-/// A value and its place.
+/// A value and its location.
 #[derive(Clone, Debug)]
 pub struct Located<T> {
     value: T,
@@ -15,7 +15,7 @@ pub struct Located<T> {
 }
 
 impl<T> Located<T> {
-    /// Where it stands.
+    /// Its location.
     pub fn at(&self) -> Location {
         self.at
     }

@@ -1,4 +1,4 @@
-//! The policy file: read, refused whole when something is wrong with it, turned into what the core reads.
+//! The policy file: read, rejected as a whole if any part is invalid, and converted into the core's policies.
 
 pub mod file;
 mod load;
@@ -12,5 +12,5 @@ pub use span::Span;
 
 /// The JSON Schema of the file, for editors and CI.
 pub fn schema() -> serde_json::Value {
-    schemars::schema_for!(file::ConfigFile).to_value()
+    schemars::schema_for!(file::PolicyFile).to_value()
 }

@@ -1,4 +1,4 @@
-//! Hot reload of the policy file. A file that does not validate is refused whole and the old one stays.
+//! Hot reload of the policy file. An invalid file is rejected as a whole and the old one stays in effect.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use super::load::{BadConfig, Config, from_text};
 use crate::runtime::files::Watched;
 
-/// Looks at the policy file every few seconds.
+/// Reads the policy file every few seconds.
 #[derive(Debug)]
 pub struct Reloader {
     watched: Watched,
@@ -16,17 +16,17 @@ pub struct Reloader {
 }
 
 impl Reloader {
-    /// For this file.
+    /// A reloader for this file.
     pub fn new(path: PathBuf, every: Duration) -> Self {
         Reloader { watched: Watched::new(vec![path]), every }
     }
 
-    /// The file's path, for people.
+    /// The file's path, for messages.
     pub fn path(&self) -> String {
         self.watched.paths().iter().map(|path| path.display().to_string()).collect()
     }
 
-    /// The file as it is now. An error of this first look refuses the start.
+    /// Reads the file for the first time. An error of this read prevents the start.
     pub async fn first(&mut self) -> Result<Config, BadConfig> {
         match self.look().await {
             Some(outcome) => outcome,
@@ -34,9 +34,9 @@ impl Reloader {
         }
     }
 
-    /// Calls `changed` with each new version of the file, good or bad, until told to stop.
+    /// Calls `changed` with each new version of the file, valid or not, until `stop` is cancelled.
     pub async fn run(mut self, stop: CancellationToken, mut changed: impl FnMut(Result<Config, BadConfig>) + Send) {
-        // A file that stays unreadable is told once.
+        // A file that stays unreadable is reported once.
         let mut unreadable = false;
         while stop.run_until_cancelled(tokio::time::sleep(self.every)).await.is_some() {
             match self.look().await {

@@ -1,4 +1,4 @@
-//! Durations as people write them.
+//! Durations in human-readable form.
 
 use std::str::FromStr;
 use std::time::Duration;

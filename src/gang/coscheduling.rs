@@ -1,18 +1,20 @@
 //! coscheduling (kubernetes-sigs/scheduler-plugins): a label on every member, a PodGroup with a count and minResources.
 //!
-//! Sources: `apis/scheduling/v1alpha1/types.go`, `pkg/coscheduling/core/core.go`. Permit refuses members of a group that
-//! does not exist yet. It has no queues. Members should share one priority.
+//! Sources: `apis/scheduling/v1alpha1/types.go`, `pkg/coscheduling/core/core.go`. Permit rejects members of a group that
+//! does not exist yet. coscheduling has no queues. Members should have the same priority.
 
 use serde_json::{Map, Value};
 
-use super::{GangScheduler, GroupKeyPlace, GroupSpec, Shape, nothing};
-use crate::snapshot::{GroupApi, MarkPlace};
+use super::group::GroupSpec;
+use super::scheduler::{GangScheduler, GroupKeyField, Shape, nothing};
+use crate::annotations::MetadataField;
+use crate::snapshot::GroupApi;
 
 pub(super) static COSCHEDULING: GangScheduler = GangScheduler {
     kind: "coscheduling",
     default_name: Some("scheduler-plugins-scheduler"),
     shapes: &[Shape::Executors],
-    group_key: GroupKeyPlace::Mark(MarkPlace::Label, "scheduling.x-k8s.io/pod-group"),
+    group_key: GroupKeyField::Metadata(MetadataField::Label, "scheduling.x-k8s.io/pod-group"),
     queue_key: None,
     more_queue_keys: &[],
     queue_required: false,

@@ -1,7 +1,7 @@
-//! Versions of Volcano whose webhook for pods refuses those that come before their PodGroup.
+//! Versions of Volcano whose webhook rejects pods that are created before their PodGroup.
 //!
-//! v1.9.1 to v1.11.2 (`pkg/webhooks/admission/pods/validate`; the check was removed on 2025-03-21). spark-usher makes a
-//! PodGroup once it has seen an executor, so with such a version no gang starts.
+//! v1.9.1 to v1.11.2 (`pkg/webhooks/admission/pods/validate`; the check was removed on 2025-03-21). spark-usher creates a
+//! PodGroup after it has observed an executor, so with such a version no gang starts.
 
 use std::fmt;
 
@@ -15,19 +15,19 @@ impl fmt::Display for Version {
     }
 }
 
-/// The first version that refuses them.
+/// The first version that rejects them.
 pub const FIRST: Version = Version(1, 9, 1);
-/// The last.
+/// The last version that rejects them.
 pub const LAST: Version = Version(1, 11, 2);
-/// What to do about it.
+/// The remedy, for messages.
 pub const CURE: &str = "Volcano v1.12.0 or newer, or take /pods/validate out of its --enabled-admission";
-/// Where Volcano's own manifests put its webhook. Anybody could make such a pod elsewhere.
+/// The namespace of the webhook in Volcano's own manifests. A tenant could create such a pod in another one.
 pub const NAMESPACE: &str = "volcano-system";
-/// Selects the pods of the webhook, as its own manifests label them.
+/// Selects the pods of the webhook by the label of Volcano's own manifests.
 pub const SELECTOR: &str = "app=volcano-admission";
 
 impl Version {
-    /// The version in the tag of an image of Volcano's own (`vc-webhook-manager:v1.9.1`).
+    /// The version in the tag of one of Volcano's own images (`vc-webhook-manager:v1.9.1`).
     pub fn of_image(image: &str) -> Option<Version> {
         let (repository, tag) = image.split('@').next()?.rsplit_once(':')?;
         repository.rsplit('/').next().filter(|name| name.starts_with("vc-"))?;
@@ -37,17 +37,17 @@ impl Version {
         Some(Version(major.parse().ok()?, minor.parse().ok()?, patch.parse().ok()?))
     }
 
-    /// Whether its webhook refuses pods whose PodGroup does not exist yet.
+    /// Whether its webhook rejects pods whose PodGroup does not exist yet.
     pub fn refuses(self) -> bool {
         (FIRST..=LAST).contains(&self)
     }
 }
 
-/// The version of a container of Volcano's webhook that refuses pods whose PodGroup does not exist yet: by its image and its
-/// arguments, which may leave that webhook out.
+/// The version of a container of Volcano's webhook, if it rejects pods whose PodGroup does not exist yet: by its image and its
+/// arguments, which may disable that webhook.
 pub fn refuses<'a>(image: &str, args: impl IntoIterator<Item = &'a str>) -> Option<Version> {
     let version = Version::of_image(image).filter(|version| version.refuses())?;
-    // A container's command may be one line of a shell.
+    // A container's command may be a single shell line.
     let mut words = args.into_iter().flat_map(str::split_whitespace);
     let enabled = words.find_map(|word| word.trim_start_matches('-').strip_prefix("enabled-admission="));
     let validates = enabled.is_none_or(|enabled| enabled.split(',').any(|path| path.trim() == "/pods/validate"));

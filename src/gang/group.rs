@@ -1,28 +1,28 @@
-//! A PodGroup as we want it, in no scheduler's words.
+//! The desired state of a PodGroup, independent of the scheduler.
 
 use std::sync::Arc;
 
 use crate::spark::resources::ResourceList;
 
-/// What a PodGroup should say.
+/// The desired spec of a PodGroup.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GroupSpec {
     /// Its name.
     pub name: Arc<str>,
-    /// How many members must be placed together.
+    /// Number of members that must be placed together.
     pub min_member: u32,
-    /// What they request together; empty when unknown.
+    /// The sum of their requests; empty if unknown.
     pub min_resources: ResourceList,
-    /// The queue that pays.
+    /// The queue that the resources count against.
     pub queue: Option<Arc<str>>,
     /// The members' priority class.
     pub priority_class: Option<Arc<str>>,
 }
 
-/// The merge patch that makes `have` say what `want` says, and leaves every field alone that `want` does not name.
-/// `None` when there is nothing to do. Quantities are compared as amounts, not as text.
+/// The merge patch that changes `have` to `want`, and leaves every field alone that `want` does not name. `None` if there is
+/// nothing to change. Quantities are compared as amounts, not as text.
 ///
-/// Maps below the first level (minResources) are ours as a whole: what is not wanted there goes.
+/// Maps below the first level (minResources) are ours as a whole: keys that `want` lacks are removed.
 pub fn spec_patch(have: &serde_json::Value, want: &serde_json::Value) -> Option<serde_json::Value> {
     use serde_json::{Map, Value};
     let mut patch = Map::new();

@@ -1,16 +1,16 @@
 //! KAI: scheduler and queue only. Its podgrouper groups Spark pods by `spark-app-name` and `spark-app-selector`
 //! (`pkg/podgrouper/podgrouper/plugins/spark/spark.go`).
 
-use super::{GangScheduler, GroupKeyPlace, Shape, no_spec, nothing};
-use crate::snapshot::MarkPlace;
+use super::scheduler::{GangScheduler, GroupKeyField, Shape, no_spec, nothing};
+use crate::annotations::MetadataField;
 
 pub(super) static KAI: GangScheduler = GangScheduler {
     kind: "kai",
     default_name: Some("kai-scheduler"),
     shapes: &[Shape::Pods],
-    group_key: GroupKeyPlace::None,
-    queue_key: Some((MarkPlace::Label, "kai.scheduler/queue")),
-    more_queue_keys: &[(MarkPlace::Label, "runai/queue")],
+    group_key: GroupKeyField::None,
+    queue_key: Some((MetadataField::Label, "kai.scheduler/queue")),
+    more_queue_keys: &[(MetadataField::Label, "runai/queue")],
     queue_required: false,
     more_keys: &[],
     gang_keys: &[],

@@ -1,15 +1,16 @@
-//! Koordinator: a PodGroup named by a label, or annotations that carry everything.
+//! Koordinator: a PodGroup named by a label, or annotations that contain everything.
 //!
 //! Sources: `apis/extension/coscheduling.go`, `apis/thirdparty/scheduler-plugins`. The label's key is literally
-//! `pod-group.scheduling.sigs.k8s.io`. Annotations win over the PodGroup. Its default match policy, once-satisfied, lets
-//! replacements start.
+//! `pod-group.scheduling.sigs.k8s.io`. Annotations take precedence over the PodGroup. With the default match policy,
+//! once-satisfied, replacements can start.
 
-use super::{Ask, GangScheduler, GroupKeyPlace, Marks, Membership, Shape, nothing};
-use crate::snapshot::{GroupApi, MarkPlace};
+use super::scheduler::{GangScheduler, GroupKeyField, MemberMetadata, MemberRequest, Membership, Shape, nothing};
+use crate::annotations::MetadataField;
+use crate::snapshot::GroupApi;
 
 const NAME: &str = "gang.scheduling.koordinator.sh/name";
 const MIN_AVAILABLE: &str = "gang.scheduling.koordinator.sh/min-available";
-/// Written by users alone.
+/// Only users set these two.
 const TOTAL_NUMBER: &str = "gang.scheduling.koordinator.sh/total-number";
 const GROUPS: &str = "gang.scheduling.koordinator.sh/groups";
 
@@ -17,16 +18,16 @@ pub(super) static KOORDINATOR: GangScheduler = GangScheduler {
     kind: "koordinator",
     default_name: Some("koord-scheduler"),
     shapes: &[Shape::Executors],
-    group_key: GroupKeyPlace::Mark(MarkPlace::Label, "pod-group.scheduling.sigs.k8s.io"),
-    queue_key: Some((MarkPlace::Label, "quota.scheduling.koordinator.sh/name")),
+    group_key: GroupKeyField::Metadata(MetadataField::Label, "pod-group.scheduling.sigs.k8s.io"),
+    queue_key: Some((MetadataField::Label, "quota.scheduling.koordinator.sh/name")),
     more_queue_keys: &[],
     queue_required: false,
-    more_keys: &[(MarkPlace::Annotation, NAME), (MarkPlace::Annotation, MIN_AVAILABLE)],
+    more_keys: &[(MetadataField::Annotation, NAME), (MetadataField::Annotation, MIN_AVAILABLE)],
     gang_keys: &[
-        (MarkPlace::Annotation, NAME),
-        (MarkPlace::Annotation, MIN_AVAILABLE),
-        (MarkPlace::Annotation, TOTAL_NUMBER),
-        (MarkPlace::Annotation, GROUPS),
+        (MetadataField::Annotation, NAME),
+        (MetadataField::Annotation, MIN_AVAILABLE),
+        (MetadataField::Annotation, TOTAL_NUMBER),
+        (MetadataField::Annotation, GROUPS),
     ],
     extra_member_harmless: true,
     auto_group_prefix: None,
@@ -45,7 +46,7 @@ pub(super) static KOORDINATOR: GangScheduler = GangScheduler {
     spec: super::coscheduling::spec,
 };
 
-fn executor(ask: &Ask<'_>, marks: &mut Marks) {
+fn executor(ask: &MemberRequest<'_>, marks: &mut MemberMetadata) {
     if ask.shape == Shape::Pods || ask.membership != Membership::Annotations {
         return;
     }
@@ -58,7 +59,7 @@ fn executor(ask: &Ask<'_>, marks: &mut Marks) {
             marks.annotation(NAME, ask.group);
             marks.annotation(MIN_AVAILABLE, numbers.members.to_string());
         }
-        // Name and number must come together.
+        // Name and number must be set together.
         None => marks.size_unknown = true,
     }
 }
@@ -71,7 +72,7 @@ mod tests {
     #[test]
     fn annotations_carry_name_and_number_or_nothing() {
         let numbers = Numbers { members: 3, resources: None, fixed: true };
-        let ask = |membership, numbers| Ask {
+        let ask = |membership, numbers| MemberRequest {
             shape: Shape::Executors,
             membership,
             group: "g",
@@ -80,15 +81,18 @@ mod tests {
             with_driver: false,
             driver_requests: None,
         };
-        let marks = |ask: Ask<'_>| {
-            let mut marks = Marks::default();
+        let marks = |ask: MemberRequest<'_>| {
+            let mut marks = MemberMetadata::default();
             executor(&ask, &mut marks);
             marks
         };
         let both = marks(ask(Membership::Annotations, Some(&numbers)));
         assert_eq!(
             both.set,
-            [(MarkPlace::Annotation, NAME, "g".to_owned()), (MarkPlace::Annotation, MIN_AVAILABLE, "3".to_owned())]
+            [
+                (MetadataField::Annotation, NAME, "g".to_owned()),
+                (MetadataField::Annotation, MIN_AVAILABLE, "3".to_owned())
+            ]
         );
         assert!(both.no_group_key);
         let unknown = marks(ask(Membership::Annotations, None));

@@ -1,18 +1,20 @@
 //! kube-batch: an annotation on every member, a PodGroup with a count and a queue, no minResources.
 //!
-//! Sources: kube-batch `pkg/apis/scheduling/v1alpha{1,2}`; v1alpha2 lives in an API group of its own.
+//! Sources: kube-batch `pkg/apis/scheduling/v1alpha{1,2}`; v1alpha2 has an API group of its own.
 
 use serde_json::{Map, Value};
 
-use super::{GangScheduler, GroupKeyPlace, GroupSpec, Shape, nothing};
-use crate::snapshot::{GroupApi, MarkPlace};
+use super::group::GroupSpec;
+use super::scheduler::{GangScheduler, GroupKeyField, Shape, nothing};
+use crate::annotations::MetadataField;
+use crate::snapshot::GroupApi;
 
 pub(super) static KUBE_BATCH: GangScheduler = GangScheduler {
     kind: "kube-batch",
     default_name: Some("kube-batch"),
     shapes: &[Shape::Executors],
-    group_key: GroupKeyPlace::Mark(MarkPlace::Annotation, "scheduling.k8s.io/group-name"),
-    // The queue stands in the group.
+    group_key: GroupKeyField::Metadata(MetadataField::Annotation, "scheduling.k8s.io/group-name"),
+    // The PodGroup contains the queue.
     queue_key: None,
     more_queue_keys: &[],
     queue_required: false,

@@ -1,11 +1,11 @@
-//! Kueue, plain pods: a queue label that gates each pod; a group of a fixed size only by request.
+//! Kueue, plain pods: a queue label that gates each pod; a group of a fixed size only on request.
 //!
 //! Sources: `pkg/controller/jobs/pod/{constants,pod_webhook}.go`, `site/…/external_workloads/spark_submit_plain_pod.md`.
-//! An executor is owned by a pod that Kueue manages, and is skipped unless it says that its parent is suspended. Kueue's
-//! webhook must see our labels, so our configuration sorts before it.
+//! Kueue skips executors, which are owned by a pod that Kueue manages, unless they state that their parent is suspended.
+//! Kueue's webhook must see our labels, so the name of our configuration sorts before Kueue's.
 
-use super::{Ask, GangScheduler, GroupKeyPlace, Marks, Shape, no_spec, nothing};
-use crate::snapshot::MarkPlace;
+use super::scheduler::{GangScheduler, GroupKeyField, MemberMetadata, MemberRequest, Shape, no_spec, nothing};
+use crate::annotations::MetadataField;
 
 const MANAGED: &str = "kueue.x-k8s.io/managed";
 const PARENT: &str = "kueue.x-k8s.io/pod-suspending-parent";
@@ -15,13 +15,17 @@ pub(super) static KUEUE: GangScheduler = GangScheduler {
     kind: "kueue",
     default_name: None,
     shapes: &[Shape::Pods, Shape::Executors],
-    group_key: GroupKeyPlace::Mark(MarkPlace::Label, "kueue.x-k8s.io/pod-group-name"),
-    queue_key: Some((MarkPlace::Label, "kueue.x-k8s.io/queue-name")),
-    // Before 0.4.
-    more_queue_keys: &[(MarkPlace::Annotation, "kueue.x-k8s.io/queue-name")],
+    group_key: GroupKeyField::Metadata(MetadataField::Label, "kueue.x-k8s.io/pod-group-name"),
+    queue_key: Some((MetadataField::Label, "kueue.x-k8s.io/queue-name")),
+    // Kueue before 0.4.
+    more_queue_keys: &[(MetadataField::Annotation, "kueue.x-k8s.io/queue-name")],
     queue_required: true,
-    more_keys: &[(MarkPlace::Label, MANAGED), (MarkPlace::Annotation, PARENT), (MarkPlace::Annotation, TOTAL)],
-    gang_keys: &[(MarkPlace::Annotation, TOTAL)],
+    more_keys: &[
+        (MetadataField::Label, MANAGED),
+        (MetadataField::Annotation, PARENT),
+        (MetadataField::Annotation, TOTAL),
+    ],
+    gang_keys: &[(MetadataField::Annotation, TOTAL)],
     extra_member_harmless: false,
     auto_group_prefix: None,
     accounts: &["system:serviceaccount:kueue-system:*"],
@@ -33,7 +37,7 @@ pub(super) static KUEUE: GangScheduler = GangScheduler {
     spec: no_spec,
 };
 
-fn executor(ask: &Ask<'_>, marks: &mut Marks) {
+fn executor(ask: &MemberRequest<'_>, marks: &mut MemberMetadata) {
     marks.label(MANAGED, "true");
     marks.annotation(PARENT, "spark-driver");
     if ask.shape != Shape::Executors || !ask.counted {
@@ -58,8 +62,8 @@ mod tests {
     use super::*;
     use crate::gang::{Membership, Numbers};
 
-    fn marks(shape: Shape, numbers: Option<&Numbers>, counted: bool) -> Marks {
-        let ask = Ask {
+    fn marks(shape: Shape, numbers: Option<&Numbers>, counted: bool) -> MemberMetadata {
+        let ask = MemberRequest {
             shape,
             membership: Membership::PodGroup,
             group: "g",
@@ -68,7 +72,7 @@ mod tests {
             with_driver: true,
             driver_requests: None,
         };
-        let mut marks = Marks::default();
+        let mut marks = MemberMetadata::default();
         executor(&ask, &mut marks);
         marks
     }
@@ -84,7 +88,7 @@ mod tests {
     fn a_group_needs_a_fixed_known_size() {
         let numbers = |fixed| Numbers { members: 3, resources: None, fixed };
         let fixed = marks(Shape::Executors, Some(&numbers(true)), true);
-        assert!(!fixed.no_group_key && fixed.set.contains(&(MarkPlace::Annotation, TOTAL, "3".to_owned())));
+        assert!(!fixed.no_group_key && fixed.set.contains(&(MetadataField::Annotation, TOTAL, "3".to_owned())));
         assert!(marks(Shape::Executors, Some(&numbers(false)), true).not_fixed);
         assert!(marks(Shape::Executors, None, true).size_unknown);
         assert!(marks(Shape::Executors, Some(&numbers(true)), false).no_group_key);

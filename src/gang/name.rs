@@ -1,15 +1,15 @@
-//! A gang's name: a pure function of review and policy, the same on a cold and on a warm replica.
+//! A gang's name: a pure function of review and policy, the same on every replica, also right after its start.
 
 use std::fmt;
 use std::str::FromStr;
 
 use ring::digest::{SHA256, digest};
 
-/// The longest name: it must also fit a label's value.
+/// The longest name: it must also be a valid label value.
 const MAX: usize = 63;
 /// Hex digits of `{app8}`.
 const APP8: usize = 8;
-/// Room that is left for the driver's name whatever else a template says.
+/// Length that any template leaves for the driver's name.
 const MIN_DRIVER_ROOM: usize = 16;
 
 /// `gang.name`, such as `{driver}-{app8}`.
@@ -23,19 +23,19 @@ enum Part {
     App8,
 }
 
-/// What is no template for a name.
+/// Why a text is not a template for a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadTemplate {
-    /// Without the application in it, two applications of one driver pod would share a group.
+    /// Without `{app8}`, two applications of one driver pod would share a group.
     #[error("it must contain {{app8}} once: expected something like {{driver}}-{{app8}}")]
     NoApp,
-    /// Something else in braces.
+    /// An unknown placeholder.
     #[error("unknown placeholder: expected {{driver}} and {{app8}} only")]
     Placeholder,
-    /// Characters that no name may have.
+    /// Characters that are invalid in a name.
     #[error("expected only a-z, 0-9 and - around the placeholders")]
     Characters,
-    /// Too long.
+    /// The text besides the placeholders is too long.
     #[error("too long: expected at most 38 characters besides the placeholders")]
     TooLong,
 }
@@ -107,9 +107,9 @@ impl NameTemplate {
             .sum()
     }
 
-    /// The gang's name: a DNS-1123 label of at most 63 characters. Without a driver its place stays empty. A driver's name
-    /// that does not stand in it as it is (long ones are cut, a dot becomes a dash) goes into the hash, which is twice as
-    /// long then: two drivers never share a gang.
+    /// The gang's name: a DNS-1123 label of at most 63 characters. Without a driver, `{driver}` stays empty. A driver's name
+    /// that is changed for it (long ones are truncated, a dot becomes a dash) is added to the hash, which is then twice as
+    /// long: two drivers never share a gang.
     pub fn render(&self, driver: Option<&str>, selector: &str) -> String {
         let stands = |driver: &&str| {
             let plain = driver.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
@@ -121,7 +121,7 @@ impl NameTemplate {
         }
     }
 
-    /// The name of a gang whose driver nobody knows: whoever it is for goes into the hash.
+    /// The name of a gang whose driver is unknown: the hash includes `whom`, the requester that it is for.
     pub fn render_for(&self, whom: &str, selector: &str) -> String {
         self.write(None, selector, Some(whom))
     }
@@ -149,7 +149,7 @@ impl NameTemplate {
     }
 }
 
-/// The first hex digits of the SHA-256 of an app selector, and of what else tells gangs apart.
+/// The first hex digits of the SHA-256 of an app selector, and of a salt that distinguishes its gangs.
 fn push_hash(name: &mut String, selector: &str, salt: Option<&str>, digits: usize) {
     let text = salt.map(|salt| [selector, "\n", salt].concat());
     let hash = digest(&SHA256, text.as_deref().unwrap_or(selector).as_bytes());

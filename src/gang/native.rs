@@ -1,19 +1,20 @@
 //! Kubernetes' own gangs: `spec.schedulingGroup` names a PodGroup of `scheduling.k8s.io` (KEP-4671, KEP-5832).
 //!
-//! 1.36 serves v1alpha2, whose schedulingPolicy is immutable; 1.37 serves v1beta1, where gang.minCount can change. A
-//! bare PodGroup without a Workload suffices (run on a real 1.36.2). The pod's field is immutable, so it can only come
-//! at creation; a server without the feature drops it and the pod is scheduled alone.
+//! Kubernetes 1.36 serves v1alpha2, whose schedulingPolicy is immutable; 1.37 serves v1beta1, where gang.minCount can change.
+//! A PodGroup without a Workload suffices (tested on a real 1.36.2). The pod's field is immutable, so it can only be set at
+//! creation; a server without the feature drops it and the pod is scheduled alone.
 
 use serde_json::{Value, json};
 
-use super::{GangScheduler, GroupKeyPlace, GroupSpec, Shape, nothing};
+use super::group::GroupSpec;
+use super::scheduler::{GangScheduler, GroupKeyField, Shape, nothing};
 use crate::snapshot::GroupApi;
 
 pub(super) static NATIVE: GangScheduler = GangScheduler {
     kind: "native",
     default_name: None,
     shapes: &[Shape::Executors],
-    group_key: GroupKeyPlace::SchedulingGroup,
+    group_key: GroupKeyField::SchedulingGroup,
     queue_key: None,
     more_queue_keys: &[],
     queue_required: false,

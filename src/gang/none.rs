@@ -1,13 +1,13 @@
 //! `none`: ownership only. The pod keeps its scheduler.
 
-use super::{GangScheduler, GroupKeyPlace, Shape, no_spec, nothing};
+use super::scheduler::{GangScheduler, GroupKeyField, Shape, no_spec, nothing};
 
 /// The row of `none`.
 pub static NONE: GangScheduler = GangScheduler {
     kind: "none",
     default_name: None,
     shapes: &[Shape::Pods],
-    group_key: GroupKeyPlace::None,
+    group_key: GroupKeyField::None,
     queue_key: None,
     more_queue_keys: &[],
     queue_required: false,

@@ -1,22 +1,22 @@
-//! How many executors must be there together (DESIGN "Gangs", Size).
+//! The number of executors that must be placed together (DESIGN "Gangs", Size).
 //!
-//! The count is recomputed from what is, never remembered: a replacement, a dynamic application that shrank to nothing
-//! and executors that came while the webhook was down all find a count that they can reach.
+//! The count is recomputed from the current state, never stored: it stays reachable for a replacement, for a dynamic
+//! application that shrank to zero, and for executors that were created while the webhook was down.
 
 use crate::spark::conf::{Allocation, AppConf};
 use crate::spark::resources::ResourceList;
 
-/// Executors in a wave by default, in the versions that wait for a wave to run before the next (up to Spark 3.0).
+/// Default size of a wave of executors, in versions that wait for a wave to run before the next (up to Spark 3.0).
 const OLD_BATCH_SIZE: u32 = 5;
 
-/// Numbers that some schedulers want on the pod itself.
+/// Numbers that some schedulers need on the pod itself.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Numbers {
-    /// How many executors.
+    /// Number of executors.
     pub members: u32,
-    /// What one of them requests, if known.
+    /// The requests of one executor, if known.
     pub resources: Option<ResourceList>,
-    /// Whether that count holds for the application's whole life.
+    /// Whether that number is fixed for the application's whole life.
     pub fixed: bool,
 }
 
@@ -25,41 +25,41 @@ pub struct Numbers {
 pub struct SizeFacts<'a> {
     /// Its Spark configuration.
     pub conf: Option<&'a AppConf>,
-    /// A count that was asked for, by policy or annotation.
+    /// A count that a policy or an annotation requests.
     pub requested: Option<u32>,
-    /// Whether as many as it started with have run once.
+    /// Whether the number of executors that it starts with has run once.
     pub started: bool,
     /// Whether a wave of executors must run before the next is created: Spark 3.0 and older.
     pub waves_must_run: bool,
     /// How many executors it has created so far: the highest executor id.
     pub created: u32,
-    /// How many of them are pending or running.
+    /// Number of executors that are pending or running.
     pub live: u32,
 }
 
-/// How large an application is meant to be.
+/// The desired size of an application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
-    /// Executors that it wants now.
+    /// Number of executors that it wants now.
     pub target: u32,
-    /// The most that may have to wait for each other.
+    /// The maximum number of executors that wait for each other.
     pub wanted: u32,
-    /// Whether the count that was asked for was above the target.
+    /// Whether the requested count was above the target.
     pub clamped: bool,
 }
 
 impl SizeFacts<'_> {
-    /// The sizes, or `None` when nothing says how many executors there will be.
+    /// The sizes, or `None` if the number of executors is unknown.
     pub fn sizes(&self) -> Option<Sizes> {
         let target = match self.conf.map(|conf| conf.allocation) {
             Some(Allocation::Static { instances }) => instances,
-            // It may shrink before it ever started; once all were created, nobody is still to come.
+            // It may shrink before it starts; once all initial executors were created, no more are expected.
             Some(Allocation::Dynamic { initial, min }) if !self.started && self.created >= initial => {
                 self.live.clamp(min.max(1).min(initial.max(1)), initial.max(1))
             }
             Some(Allocation::Dynamic { initial, .. }) if !self.started => initial,
             Some(Allocation::Dynamic { min, .. }) => min.max(1),
-            // Asked for without a configuration: once it ran, it may be dynamic for all we know.
+            // A requested count without a configuration: once started, the application may be dynamic.
             None if self.started => self.requested.map(|_| 1)?,
             None => self.requested?,
         };
@@ -73,7 +73,7 @@ impl SizeFacts<'_> {
         Some(Sizes { target, wanted, clamped })
     }
 
-    /// What keeps executors from being pending all at once.
+    /// Limits on the number of executors that are pending at once.
     fn caps(&self) -> impl Iterator<Item = u32> {
         let batch = self.conf.and_then(|conf| conf.batch_size).unwrap_or(OLD_BATCH_SIZE);
         let wave = self.waves_must_run.then_some(batch);
@@ -82,7 +82,7 @@ impl SizeFacts<'_> {
         [wave, pending, maximum].into_iter().flatten()
     }
 
-    /// The numbers for schedulers that want them on the pod: what the application starts with.
+    /// The numbers for schedulers that need them on the pod: those that the application starts with.
     pub fn numbers(&self, resources: Option<ResourceList>) -> Option<Numbers> {
         let sizes = SizeFacts { started: false, created: 0, ..*self }.sizes()?;
         let fixed = matches!(self.conf.map(|conf| conf.allocation), Some(Allocation::Static { .. }));
@@ -90,11 +90,11 @@ impl SizeFacts<'_> {
     }
 }
 
-/// `clamp(1, seatedLive + max(0, target − live), wanted)`: those who sit, and those still to come; never more than can
-/// be waiting together. Unknown sizes make nothing wait.
+/// `clamp(1, seatedLive + max(0, target − live), wanted)`: the group's live executors and those still expected; at most as
+/// many as can be pending together. With unknown sizes no executor waits.
 ///
-/// `seated_live` are the live executors that carry this group's key, `live` all of the application's. Executors that
-/// are still to come count only towards the group that they will name (`expects_more`).
+/// `seated_live` are the live executors with this group's key, `live` all of the application's. Expected executors count
+/// only towards the group that they will name (`expects_more`).
 pub fn min_member(sizes: Option<Sizes>, live: u32, seated_live: u32, expects_more: bool) -> u32 {
     let Some(sizes) = sizes else { return 1 };
     let missing = if expects_more { sizes.target.saturating_sub(live) } else { 0 };
@@ -206,7 +206,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever was seen, what is there and what is still to come can reach the count.
+        /// In every state, existing and expected executors together can reach the count.
         #[test]
         fn the_count_is_always_reachable(instances in 0u32..50, live in 0u32..60, unseated in 0u32..60, batch in proptest::option::of(1u32..9),
                                          requested in proptest::option::of(0u32..99), old: bool, started: bool, is_dynamic: bool, min in 0u32..9) {

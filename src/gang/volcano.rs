@@ -1,18 +1,20 @@
 //! Volcano: an annotation on every member, a PodGroup with a count, a queue and minResources.
 //!
 //! The scheduler maps pods by `scheduling.k8s.io/group-name` alone (`pkg/scheduler/api/job_info.go`, getJobID). A pod
-//! without it falls into an automatic group named after its controlling owner: an executor with its driver as owner
-//! would join the driver's own group. So here an owner never comes without the key.
+//! without it joins an automatic group named after its controlling owner: an executor with its driver as owner would join
+//! the driver's own group. So we never set an owner without the key.
 //!
-//! Two shapes: `executors` is all-or-nothing among executors; `app` holds the driver too with minMember 1 and
-//! minResources of all, a gate at the queue (`actions/enqueue`).
+//! Two shapes: `executors` is all-or-nothing among executors; `app` includes the driver, with minMember 1 and minResources
+//! of all, a gate at the queue (`actions/enqueue`).
 
 use serde_json::{Map, Value};
 
-use super::{Ask, GangScheduler, GroupKeyPlace, GroupSpec, Marks, Shape, nothing};
-use crate::snapshot::{GroupApi, MarkPlace};
+use super::group::GroupSpec;
+use super::scheduler::{GangScheduler, GroupKeyField, MemberMetadata, MemberRequest, Shape, nothing};
+use crate::annotations::MetadataField;
+use crate::snapshot::GroupApi;
 
-/// For automatic groups, that is drivers and executors without a group of ours.
+/// The queue of automatic groups, that is of drivers and of executors without a group of ours.
 const QUEUE: &str = "scheduling.volcano.sh/queue-name";
 /// The member's role within its group.
 const TASK_SPEC: &str = "volcano.sh/task-spec";
@@ -21,12 +23,12 @@ pub(super) static VOLCANO: GangScheduler = GangScheduler {
     kind: "volcano",
     default_name: Some("volcano"),
     shapes: &[Shape::Executors, Shape::App],
-    group_key: GroupKeyPlace::Mark(MarkPlace::Annotation, "scheduling.k8s.io/group-name"),
-    queue_key: Some((MarkPlace::Annotation, QUEUE)),
+    group_key: GroupKeyField::Metadata(MetadataField::Annotation, "scheduling.k8s.io/group-name"),
+    queue_key: Some((MetadataField::Annotation, QUEUE)),
     more_queue_keys: &[],
     queue_required: false,
-    more_keys: &[(MarkPlace::Annotation, TASK_SPEC)],
-    gang_keys: &[(MarkPlace::Annotation, TASK_SPEC)],
+    more_keys: &[(MetadataField::Annotation, TASK_SPEC)],
+    gang_keys: &[(MetadataField::Annotation, TASK_SPEC)],
     extra_member_harmless: true,
     auto_group_prefix: Some("podgroup-"),
     accounts: &["system:serviceaccount:volcano-system:*"],
@@ -44,7 +46,7 @@ pub(super) static VOLCANO: GangScheduler = GangScheduler {
     spec,
 };
 
-fn executor(ask: &Ask<'_>, marks: &mut Marks) {
+fn executor(ask: &MemberRequest<'_>, marks: &mut MemberMetadata) {
     if ask.shape != Shape::Pods {
         marks.annotation(TASK_SPEC, "executor");
     }

@@ -1,14 +1,14 @@
-//! YuniKorn: no group object. The first pod of an application carries the task groups, and placeholders keep the room.
+//! YuniKorn: no group object. The first pod of an application states the task groups, and placeholders reserve the capacity.
 //!
-//! Sources: k8shim `pkg/cache/{metadata,gang_utils,placeholder}.go`, `pkg/common/constants`. The application is told by
-//! the label `spark-app-selector`, which Spark writes. In cluster mode the driver is the first pod, so the numbers must
-//! be known when the driver is admitted: only annotations can say them then. In client mode any executor may be first,
-//! so each carries them. A task-group-name that no task group defines means ordinary scheduling.
+//! Sources: k8shim `pkg/cache/{metadata,gang_utils,placeholder}.go`, `pkg/common/constants`. The label `spark-app-selector`,
+//! which Spark sets, identifies the application. In cluster mode the driver is the first pod, so the numbers must be known
+//! when the driver is admitted, which only annotations make possible. In client mode any executor may be first, so each
+//! states them. A task-group-name that no task group defines means ordinary scheduling.
 
 use serde_json::{Value, json};
 
-use super::{Ask, GangScheduler, GroupKeyPlace, Marks, Shape, no_spec};
-use crate::snapshot::MarkPlace;
+use super::scheduler::{GangScheduler, GroupKeyField, MemberMetadata, MemberRequest, Shape, no_spec};
+use crate::annotations::MetadataField;
 
 const QUEUE: &str = "yunikorn.apache.org/queue";
 const TASK_GROUP: &str = "yunikorn.apache.org/task-group-name";
@@ -20,12 +20,12 @@ pub(super) static YUNIKORN: GangScheduler = GangScheduler {
     kind: "yunikorn",
     default_name: Some("yunikorn"),
     shapes: &[Shape::Executors],
-    group_key: GroupKeyPlace::None,
-    queue_key: Some((MarkPlace::Label, QUEUE)),
-    more_queue_keys: &[(MarkPlace::Annotation, QUEUE), (MarkPlace::Label, "queue")],
+    group_key: GroupKeyField::None,
+    queue_key: Some((MetadataField::Label, QUEUE)),
+    more_queue_keys: &[(MetadataField::Annotation, QUEUE), (MetadataField::Label, "queue")],
     queue_required: false,
-    more_keys: &[(MarkPlace::Annotation, TASK_GROUP), (MarkPlace::Annotation, TASK_GROUPS)],
-    gang_keys: &[(MarkPlace::Annotation, TASK_GROUP), (MarkPlace::Annotation, TASK_GROUPS)],
+    more_keys: &[(MetadataField::Annotation, TASK_GROUP), (MetadataField::Annotation, TASK_GROUPS)],
+    gang_keys: &[(MetadataField::Annotation, TASK_GROUP), (MetadataField::Annotation, TASK_GROUPS)],
     extra_member_harmless: false,
     auto_group_prefix: None,
     accounts: &["system:serviceaccount:yunikorn:*"],
@@ -37,14 +37,14 @@ pub(super) static YUNIKORN: GangScheduler = GangScheduler {
     spec: no_spec,
 };
 
-fn executor(ask: &Ask<'_>, marks: &mut Marks) {
-    // A pod of another size must not take a placeholder's room.
+fn executor(ask: &MemberRequest<'_>, marks: &mut MemberMetadata) {
+    // A pod of another size must not replace a placeholder.
     if ask.shape == Shape::Pods || !ask.counted {
         return;
     }
     marks.annotation(TASK_GROUP, EXECUTORS);
     if ask.with_driver {
-        return; // The driver came first: what it carries counts.
+        return; // The driver came first: its task groups apply.
     }
     match executor_group(ask) {
         Some(group) => marks.annotation(TASK_GROUPS, json!([group]).to_string()),
@@ -52,7 +52,7 @@ fn executor(ask: &Ask<'_>, marks: &mut Marks) {
     }
 }
 
-fn driver(ask: &Ask<'_>, marks: &mut Marks) {
+fn driver(ask: &MemberRequest<'_>, marks: &mut MemberMetadata) {
     if ask.shape == Shape::Pods {
         return;
     }
@@ -66,7 +66,7 @@ fn driver(ask: &Ask<'_>, marks: &mut Marks) {
     }
 }
 
-fn executor_group(ask: &Ask<'_>) -> Option<Value> {
+fn executor_group(ask: &MemberRequest<'_>) -> Option<Value> {
     let numbers = ask.numbers?;
     let resources = numbers.resources.as_ref()?;
     Some(json!({"name": EXECUTORS, "minMember": numbers.members, "minResource": resources.to_json()}))
@@ -78,8 +78,8 @@ mod tests {
     use crate::gang::{Membership, Numbers};
     use crate::spark::resources::ResourceList;
 
-    fn ask<'a>(numbers: Option<&'a Numbers>, requests: Option<&'a ResourceList>) -> Ask<'a> {
-        Ask {
+    fn ask<'a>(numbers: Option<&'a Numbers>, requests: Option<&'a ResourceList>) -> MemberRequest<'a> {
+        MemberRequest {
             shape: Shape::Executors,
             membership: Membership::PodGroup,
             group: "g",
@@ -98,8 +98,8 @@ mod tests {
         }
     }
 
-    fn marks(run: fn(&Ask<'_>, &mut Marks), ask: &Ask<'_>) -> Marks {
-        let mut marks = Marks::default();
+    fn marks(run: fn(&MemberRequest<'_>, &mut MemberMetadata), ask: &MemberRequest<'_>) -> MemberMetadata {
+        let mut marks = MemberMetadata::default();
         run(ask, &mut marks);
         marks
     }
@@ -121,10 +121,11 @@ mod tests {
     #[test]
     fn executors_announce_themselves_only_without_a_driver() {
         let numbers = numbers();
-        let keys = |ask: &Ask<'_>| marks(executor, ask).set.iter().map(|(_, key, _)| *key).collect::<Vec<_>>();
+        let keys =
+            |ask: &MemberRequest<'_>| marks(executor, ask).set.iter().map(|(_, key, _)| *key).collect::<Vec<_>>();
         assert_eq!(keys(&ask(Some(&numbers), None)), [TASK_GROUP, TASK_GROUPS]);
-        assert_eq!(keys(&Ask { with_driver: true, ..ask(Some(&numbers), None) }), [TASK_GROUP]);
-        assert_eq!(keys(&Ask { counted: false, ..ask(Some(&numbers), None) }), [""; 0]);
+        assert_eq!(keys(&MemberRequest { with_driver: true, ..ask(Some(&numbers), None) }), [TASK_GROUP]);
+        assert_eq!(keys(&MemberRequest { counted: false, ..ask(Some(&numbers), None) }), [""; 0]);
         let unknown = marks(executor, &ask(None, None));
         assert!(unknown.size_unknown);
         assert_eq!(unknown.set.len(), 1, "the member's name alone is ordinary scheduling");

@@ -1,4 +1,4 @@
-//! Taking connections from the kernel, also when it has none to give.
+//! Accepts connections from the kernel, also while the process has no file descriptors left.
 
 use std::future::Future;
 use std::io;
@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use super::connections::{Connections, now};
 
-/// How long it waits after an error that is not one connection's.
-const PAUSE: Duration = Duration::from_millis(50);
-/// How often such errors are logged.
-const SAY: Duration = Duration::from_secs(10);
+/// How long `next` waits after an error that does not belong to a single connection.
+const RETRY_DELAY: Duration = Duration::from_millis(50);
+/// Minimum interval between log lines for such errors.
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Takes the connections of one listener.
+/// Accepts the connections of one listener.
 #[derive(Debug)]
 pub(super) struct Accepting {
     address: SocketAddr,
@@ -24,8 +24,8 @@ impl Accepting {
         Accepting { address, said: None }
     }
 
-    /// The next connection. Errors are counted and logged, and never end it: when the process has no descriptors left,
-    /// some connection makes room.
+    /// Returns the next connection. Errors are counted and logged, and never stop the accept loop: when the process has
+    /// no descriptors left, it closes some connections to free descriptors.
     pub(super) async fn next<S, F>(
         &mut self,
         connections: &Connections,
@@ -48,17 +48,17 @@ impl Accepting {
                 continue;
             }
             let now = now();
-            if self.said.is_none_or(|said| now.saturating_duration_since(said) >= SAY) {
+            if self.said.is_none_or(|said| now.saturating_duration_since(said) >= LOG_INTERVAL) {
                 self.said = Some(now);
                 tracing::error!(%error, listener = %self.address, "cannot take connections; an open one makes room");
             }
             connections.make_room();
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(RETRY_DELAY).await;
         }
     }
 }
 
-/// Whether only that connection is lost, and the next one may be there already.
+/// Reports whether the error affects only that connection, so that the next one can be accepted at once.
 fn is_of_one_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
@@ -91,7 +91,7 @@ mod tests {
         let mut accepting = Accepting::new("127.0.0.1:1".parse().unwrap());
         let ((), from) = accepting.next(&connections, || std::future::ready(kernel.pop_front().unwrap())).await;
         assert_eq!(from, peer);
-        assert_eq!(now() - start, 2 * PAUSE, "the aborted one is not waited for");
+        assert_eq!(now() - start, 2 * RETRY_DELAY, "the aborted one is not waited for");
         assert!(idle.link().evicted.notified().now_or_never().is_some());
         let text = String::from_utf8(metrics.render().unwrap()).unwrap();
         assert!(text.contains("spark_usher_accept_errors_total{listener=\"webhook\"} 3"), "{text}");

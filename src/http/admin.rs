@@ -1,4 +1,4 @@
-//! `/livez`, `/readyz`, `/metrics` and nothing else, on their own port.
+//! Serves `/livez`, `/readyz` and `/metrics`, and nothing else, on a separate port.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ struct Admin {
     snapshot: Arc<ArcSwap<Snapshot>>,
 }
 
-/// The routes of the plain port.
+/// Routes of the plain HTTP port.
 pub fn router(ready: Readiness, metrics: Arc<Metrics>, snapshot: Arc<ArcSwap<Snapshot>>) -> Router {
     Router::new()
         .route("/livez", get(|| async { "ok\n" }))
@@ -40,7 +40,7 @@ async fn readyz(State(admin): State<Admin>) -> Response {
 }
 
 async fn metrics_page(State(admin): State<Admin>) -> Response {
-    admin.metrics.picture(&admin.snapshot.load(), clock::now());
+    admin.metrics.observe_snapshot(&admin.snapshot.load(), clock::now());
     match admin.metrics.render() {
         Ok(text) => {
             let mut response = text.into_response();

@@ -1,31 +1,31 @@
-//! Which connections close when there is no room for another one. Pure: a table and an instant go in, a choice comes out.
+//! Chooses the connections to close when the listener is at capacity. Pure: maps a table and an instant to a choice.
 //!
-//! Go keeps idle connections to a webhook for 90 s and never sends a POST again whose connection broke. So a connection
-//! that answered a review lately is never closed for room: it ends by agreement, after an answer that says so.
+//! Go keeps idle connections to a webhook for 90 s and never resends a POST whose connection broke. Therefore a connection
+//! that answered a review recently is never closed to free capacity: it closes after an answer with `Connection: close`.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-/// How long an answered connection is kept whatever comes: the 90 s of Go's pool, and the way there.
+/// How long a connection is protected after an answer: the 90 s of Go's pool plus network latency.
 pub const PROTECTED: Duration = Duration::from_secs(95);
-/// How much longer while a request is read on it: one may come at the very end.
-const READING: Duration = Duration::from_secs(10);
-/// By then a client that means it has finished its handshake and has had an answer.
+/// Additional protection while a request is read on the connection: one can arrive at the very end.
+const REQUEST_TIME: Duration = Duration::from_secs(10);
+/// By then a legitimate client has finished its handshake and received an answer.
 const YOUNG: Duration = Duration::from_secs(2);
 
-/// How many connections a listener holds.
+/// Maximum number of connections of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capacity {
-    /// At most so many at once.
+    /// Maximum number of concurrent connections.
     pub most: usize,
-    /// How long a connection is kept after an answer, whatever comes.
+    /// How long a connection is protected after an answer.
     pub protect: Duration,
 }
 
 impl Capacity {
-    /// No bound.
+    /// No limit.
     pub const UNLIMITED: Capacity = Capacity { most: usize::MAX, protect: PROTECTED };
 
     /// For API servers, which send a POST only once.
@@ -33,39 +33,39 @@ impl Capacity {
         Capacity { most, protect: PROTECTED }
     }
 
-    /// For clients that ask again when a connection was closed.
-    pub fn of_questions(most: usize) -> Capacity {
+    /// For clients that retry when a connection was closed.
+    pub fn of_queries(most: usize) -> Capacity {
         Capacity { most, protect: Duration::ZERO }
     }
 
-    /// How many connections make room at once, so that a flood does not search the table for each of its own.
+    /// How many connections are closed in one pass, so that a flood of connections does not search the table once per connection.
     pub(super) fn batch(self) -> usize {
         (self.most / 100).max(1)
     }
 
-    /// So many connections may be on their way out before the next one is taken: their descriptors are still open.
+    /// At most this many connections may be closing before the next one is accepted: their descriptors are still open.
     pub(super) fn closing(self) -> usize {
         (self.most / 32).min(16)
     }
 }
 
-/// How many connections each listener holds, so that no listener can starve another one, nor our own connections.
+/// Maximum number of connections of each listener, so that no listener can starve another one or our own connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capacities {
-    /// Of the webhook.
+    /// Webhook listener.
     pub webhook: Capacity,
-    /// Of probes and metrics.
+    /// Listener of probes and metrics.
     pub metrics: Capacity,
-    /// Of the debug listener.
+    /// Debug listener.
     pub debug: Capacity,
 }
 
 impl Capacities {
-    /// The webhook's default. One on which nothing was asked takes 9 kB, so all of them 90 MiB.
+    /// Default of the webhook. A connection without a request takes 9 kB, so all of them take 90 MiB.
     pub const WEBHOOK: usize = 10_240;
 
-    /// What fits into so many file descriptors, and no more than `most` for the webhook. A part is kept back for files,
-    /// for the listeners themselves and for our own connections to the API server.
+    /// Limits that fit into this many file descriptors, with at most `most` for the webhook. Some descriptors are
+    /// reserved for files, for the listeners and for our own connections to the API server.
     pub fn within(descriptors: u64, most: usize) -> Capacities {
         let descriptors = usize::try_from(descriptors).unwrap_or(usize::MAX);
         let own = (descriptors / 3).clamp(32, 256);
@@ -74,8 +74,8 @@ impl Capacities {
         let left = descriptors.saturating_sub(own + metrics + debug).max(8);
         Capacities {
             webhook: Capacity::of_reviews(most.min(left)),
-            metrics: Capacity::of_questions(metrics),
-            debug: Capacity::of_questions(debug),
+            metrics: Capacity::of_queries(metrics),
+            debug: Capacity::of_queries(debug),
         }
     }
 }
@@ -86,48 +86,48 @@ impl Default for Capacities {
     }
 }
 
-/// A connection, as far as room is concerned.
+/// State of a connection that decides whether it can be closed.
 #[derive(Clone, Copy, Debug)]
-pub struct Standing {
-    /// Which it is.
+pub struct ConnectionState {
+    /// Id of the connection.
     pub id: u64,
-    /// Who is at the other end.
+    /// Address of the peer.
     pub peer: IpAddr,
-    /// When it came.
+    /// When the connection was accepted.
     pub accepted: Instant,
-    /// When a review was last answered on it.
+    /// When a review was last answered on the connection.
     pub answered: Option<Instant>,
     /// Whether a request is being read or answered.
     pub busy: bool,
 }
 
-/// The order in which connections go.
+/// The order in which connections are closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Class {
-    /// It has been there for a while and completed no review.
+    /// Open for a while without a completed review.
     Idler,
-    /// Its last answer was so long ago that Go has given it up.
+    /// The last answer is older than the time for which Go keeps the connection.
     Stale,
-    /// It came just now.
+    /// Accepted just now.
     Young,
 }
 
-impl Standing {
-    /// `None`: it stays.
+impl ConnectionState {
+    /// `None` if the connection is protected.
     fn class(&self, now: Instant, protect: Duration) -> Option<Class> {
         let Some(answered) = self.answered else {
             let young = now.saturating_duration_since(self.accepted) < YOUNG;
             return Some(if young { Class::Young } else { Class::Idler });
         };
-        let kept = if self.busy { protect + READING } else { protect };
+        let kept = if self.busy { protect + REQUEST_TIME } else { protect };
         (now.saturating_duration_since(answered) >= kept).then_some(Class::Stale)
     }
 }
 
-/// The connections that go, at most `wanted`: first those that completed no review, and among those of one class the
-/// oldest of the peer that has most of them. Empty when all are protected.
+/// The connections to close, at most `wanted`: first those without a completed review, and within a class the oldest of
+/// the peer that has most of them. Empty when all are protected.
 pub fn victims(
-    connections: impl Iterator<Item = Standing>,
+    connections: impl Iterator<Item = ConnectionState>,
     now: Instant,
     protect: Duration,
     wanted: usize,
@@ -141,7 +141,7 @@ pub fn victims(
     }
     let mut gone = Vec::new();
     for peers in classes {
-        // The largest first, and among equals the one with the oldest.
+        // The peer with most connections first; among equals the one with the oldest connection.
         let ranked = |of_peer: VecDeque<(Instant, u64)>| (of_peer.len(), Reverse(of_peer.front().copied()), of_peer);
         let mut largest: BinaryHeap<_> = peers
             .into_values()
@@ -162,33 +162,33 @@ pub fn victims(
     gone
 }
 
-/// What is there when a review has been answered.
+/// Counts of connections when a review has been answered.
 #[derive(Clone, Copy, Debug)]
-pub struct Crowd {
-    /// Connections in all.
+pub struct Occupancy {
+    /// All connections.
     pub open: usize,
-    /// Of those, how many answered a review.
+    /// Connections that answered a review.
     pub answered: usize,
-    /// Of those, how many of the peer in question.
+    /// Of those, connections of this peer.
     pub of_peer: usize,
-    /// How many peers have one.
+    /// Peers with such a connection.
     pub peers: usize,
 }
 
-/// So many connections that have answered are kept at most: one takes 30 kB. API servers keep 25 idle ones each, for each
-/// path.
-const MOST_ANSWERED: usize = 3_072;
+/// At most this many connections that have answered are kept: each takes 30 kB. API servers keep 25 idle connections
+/// each per path.
+const MAX_ANSWERED: usize = 3_072;
 
-/// Whether room is short: for connections, or for those that have answered.
+/// Reports whether capacity is short: for connections, or for connections that have answered.
 pub fn is_short(most: usize, open: usize, answered: usize) -> bool {
-    let kept = most.min(MOST_ANSWERED);
+    let kept = most.min(MAX_ANSWERED);
     open >= most - most / 4 || answered >= kept - kept / 4
 }
 
-/// Whether a connection is kept after an answer, or ends with it. Shares by peer bind only when room is short: API servers
-/// may share an address. Without them whoever sends a review on each of his connections would keep all others out.
-pub fn keeps(most: usize, crowd: Crowd) -> bool {
-    let kept = most.min(MOST_ANSWERED);
+/// Reports whether a connection is kept after an answer. Shares per peer apply only when capacity is short, because API servers
+/// may share an address. Without shares, a peer that sends a review on each of its connections would lock out all others.
+pub fn keeps(most: usize, crowd: Occupancy) -> bool {
+    let kept = most.min(MAX_ANSWERED);
     let (half, share) = (kept / 2, kept / 2 / crowd.peers.max(1));
     !is_short(most, crowd.open, crowd.answered)
         || crowd.answered <= half
@@ -205,7 +205,7 @@ mod tests {
 
     struct Table {
         start: Instant,
-        rows: Vec<Standing>,
+        rows: Vec<ConnectionState>,
     }
 
     impl Table {
@@ -221,7 +221,7 @@ mod tests {
         fn add(&mut self, of: u8, accepted: u64, answered: Option<u64>) -> u64 {
             let id = self.rows.len() as u64;
             let (accepted, answered) = (self.at(accepted), answered.map(|at| self.at(at)));
-            self.rows.push(Standing { id, peer: peer(of), accepted, answered, busy: false });
+            self.rows.push(ConnectionState { id, peer: peer(of), accepted, answered, busy: false });
             id
         }
 
@@ -281,18 +281,18 @@ mod tests {
 
     #[test]
     fn shares_bind_only_when_room_is_short() {
-        let crowd = Crowd { open: 100, answered: 100, of_peer: 100, peers: 1 };
+        let crowd = Occupancy { open: 100, answered: 100, of_peer: 100, peers: 1 };
         assert!(keeps(1000, crowd), "there is room");
-        assert!(keeps(120, Crowd { answered: 60, of_peer: 60, ..crowd }), "half of it is for answered ones");
+        assert!(keeps(120, Occupancy { answered: 60, of_peer: 60, ..crowd }), "half of it is for answered ones");
         assert!(!keeps(120, crowd));
-        let two = Crowd { answered: 61, peers: 2, ..crowd };
-        assert!(!keeps(120, Crowd { of_peer: 60, ..two }) && keeps(120, Crowd { of_peer: 1, ..two }));
-        assert!(!keeps(120, Crowd { answered: 106, of_peer: 1, ..two }), "there is always room for somebody new");
-        // Those that have answered take more memory, and their number has a bound of its own.
-        let many = Crowd { open: 4000, answered: 3072, of_peer: 3072, peers: 1 };
+        let two = Occupancy { answered: 61, peers: 2, ..crowd };
+        assert!(!keeps(120, Occupancy { of_peer: 60, ..two }) && keeps(120, Occupancy { of_peer: 1, ..two }));
+        assert!(!keeps(120, Occupancy { answered: 106, of_peer: 1, ..two }), "there is always room for somebody new");
+        // Connections that have answered take more memory and have a limit of their own.
+        let many = Occupancy { open: 4000, answered: 3072, of_peer: 3072, peers: 1 };
         assert!(!keeps(10_240, many) && !keeps(usize::MAX, many));
-        assert!(keeps(10_240, Crowd { answered: 2300, of_peer: 2300, ..many }), "there is room");
-        assert!(keeps(10_240, Crowd { answered: 2600, of_peer: 25, peers: 2, ..many }), "somebody else's");
+        assert!(keeps(10_240, Occupancy { answered: 2300, of_peer: 2300, ..many }), "there is room");
+        assert!(keeps(10_240, Occupancy { answered: 2600, of_peer: 25, peers: 2, ..many }), "somebody else's");
     }
 
     #[test]

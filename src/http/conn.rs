@@ -1,8 +1,8 @@
-//! A connection's deadlines.
+//! Deadlines of a connection.
 //!
-//! Go keeps idle connections to a webhook for 90 s and does not retry a POST on one that was cut, so an idle connection
-//! must live longer than that. hyper's own header timeout starts when a connection becomes idle (WEBHOOKS.md, finding
-//! 7): long enough for Go is far too long for a slow loris. So the deadline of a head starts here, at its first byte.
+//! Go keeps idle connections to a webhook for 90 s and does not retry a POST on one that was cut, so an idle connection must
+//! live longer than that. hyper's own header timeout starts when a connection becomes idle (WEBHOOKS.md, finding 7): a
+//! timeout long enough for Go is far too long for a slow loris. Therefore a head's deadline starts here, at its first byte.
 
 use std::future::poll_fn;
 use std::io;
@@ -16,16 +16,16 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
-/// How long a connection may take for what.
+/// Deadlines of a connection by phase.
 #[derive(Clone, Copy, Debug)]
 pub struct Deadlines {
-    /// For the TLS handshake.
+    /// TLS handshake.
     pub handshake: Duration,
-    /// From the first byte of a request to the end of its head. Not for HTTP/2, whose frames come between requests too.
+    /// From the first byte of a request to the end of its head. Not for HTTP/2, which sends frames between requests too.
     pub head: Duration,
-    /// Without a request.
+    /// Idle time between requests.
     pub idle: Duration,
-    /// From the moment when the peer takes no more of an answer to the moment when it has taken all of it.
+    /// From the moment when the peer stops reading an answer until it has read all of it.
     pub write: Duration,
 }
 
@@ -40,7 +40,7 @@ impl Default for Deadlines {
     }
 }
 
-/// Requests of one connection that are being answered; shared with the connection's service.
+/// Number of requests in progress on one connection; shared with the connection's service.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Busy(Arc<Counts>);
 
@@ -51,7 +51,7 @@ struct Counts {
 }
 
 impl Busy {
-    /// A request has begun; it ends when the guard is dropped.
+    /// Marks the start of a request; the request ends when the guard is dropped.
     pub(super) fn begin(&self) -> BusyGuard {
         self.0.now.fetch_add(1, Ordering::AcqRel);
         self.0.ever.fetch_add(1, Ordering::AcqRel);
@@ -62,7 +62,7 @@ impl Busy {
         self.0.now.load(Ordering::Acquire) > 0
     }
 
-    /// How many requests there were: one may begin and end between two looks.
+    /// Total number of requests so far: a request can start and finish between two checks.
     fn ever(&self) -> usize {
         self.0.ever.load(Ordering::Acquire)
     }
@@ -78,7 +78,7 @@ impl Drop for BusyGuard {
 }
 
 pin_project_lite::pin_project! {
-    /// A stream that ends with an error when its peer lets a deadline pass between requests.
+    /// A stream that returns an error when its peer exceeds a deadline between requests.
     pub(super) struct Timed<S> {
         #[pin]
         stream: S,
@@ -86,21 +86,21 @@ pin_project_lite::pin_project! {
         timer: Sleep,
         deadlines: Deadlines,
         busy: Busy,
-        // Whether bytes of a head have come, and the service has not been called for it yet.
+        // Whether bytes of a head were received and the service was not called for it yet.
         in_head: bool,
-        // Whether a head has a deadline of its own.
+        // Whether heads have a deadline (HTTP/1).
         heads: bool,
         was_busy: bool,
         answered: usize,
-        // Runs while the peer does not take what is written.
+        // Runs while the peer does not read what is written.
         stuck: Option<Pin<Box<Sleep>>>,
-        // What was read already and is to be read again.
+        // Bytes that were read ahead and will be read again.
         ahead: Vec<u8>,
     }
 }
 
-/// The longest head of a request; hyper refuses a longer one. Tokens of API servers take a few kB. Each connection can hold
-/// this much, so 10,240 of them 160 MiB.
+/// Maximum size of a request's head; hyper refuses a longer one. Tokens of API servers take a few kB. Each connection
+/// can hold this much, so 10,240 connections hold 160 MiB.
 pub(super) const MAX_HEAD: u16 = 16 << 10;
 
 impl<S> Timed<S> {
@@ -122,29 +122,29 @@ impl<S> Timed<S> {
 }
 
 impl<S: AsyncRead> Timed<S> {
-    /// Waits for a first byte; an error where none comes.
+    /// Waits for the first byte; returns an error if none arrives.
     pub(super) async fn first_byte(self: Pin<&mut Self>) -> io::Result<()> {
         self.read_ahead(|_, _| true).await
     }
 
-    /// Waits for the head of a request, which is then read again: whoever only holds a connection, or sends a byte now and
-    /// then, costs no more than the bytes that came, and not what a connection of hyper takes (10 kB).
+    /// Waits for the head of a request, which is then read again. A peer that only holds a connection open, or sends
+    /// single bytes, costs only the bytes it sent and not the 10 kB of a hyper connection.
     pub(super) async fn first_head(self: Pin<&mut Self>) -> io::Result<()> {
         let ends = |ahead: &[u8], known: usize| {
-            // Only new bytes are searched: a client that sends single bytes must not have all of them searched each time.
+            // Searches only new bytes: searching all of them each time is too expensive if a client sends single bytes.
             ahead.get(known.saturating_sub(2)..).is_some_and(is_whole_head)
         };
         self.read_ahead(|ahead, known| ahead.len() >= MAX_HEAD.into() || ends(ahead, known)).await
     }
 
-    /// Reads until it is enough: of all that came, and how much of it was not enough before.
+    /// Reads until `is_enough` returns true for all received bytes and the number of bytes that it has checked before.
     async fn read_ahead(mut self: Pin<&mut Self>, is_enough: impl Fn(&[u8], usize) -> bool) -> io::Result<()> {
         let mut ahead = std::mem::take(self.as_mut().project().ahead);
         let mut known = 0;
         let read = poll_fn(|cx| {
             while ahead.is_empty() || !is_enough(&ahead, known) {
                 known = ahead.len();
-                // On the stack, and so not a part of each connection.
+                // On the stack, so that it does not become part of each connection.
                 let mut bytes = [MaybeUninit::uninit(); 4096];
                 let mut buffer = ReadBuf::uninit(&mut bytes);
                 ready!(self.as_mut().poll_read(cx, &mut buffer))?;
@@ -161,12 +161,12 @@ impl<S: AsyncRead> Timed<S> {
     }
 }
 
-/// Whether a request's head has ended: by an empty line, with or without carriage returns.
+/// Reports whether a request's head is complete: an empty line, with or without carriage returns.
 fn is_whole_head(bytes: &[u8]) -> bool {
     bytes.windows(2).any(|pair| pair == b"\n\n") || bytes.windows(3).any(|three| three == b"\n\r\n")
 }
 
-/// What came of a write, a flush or a shutdown, unless the peer has not taken it for too long.
+/// Result of a write, a flush or a shutdown; an error if the peer has not read for too long.
 fn within<T>(
     stuck: &mut Option<Pin<Box<Sleep>>>,
     deadline: Duration,
@@ -193,7 +193,7 @@ impl<S: AsyncRead> AsyncRead for Timed<S> {
         let polled = this.stream.poll_read(cx, buf);
         let busy = this.busy.is_busy();
         if busy {
-            // The request's own deadline holds (webhook); what comes next starts anew.
+            // The request's own deadline (webhook) applies; the next request starts a new head.
             *this.in_head = false;
             *this.was_busy = true;
             return polled;
@@ -236,7 +236,7 @@ impl<S: AsyncWrite> AsyncWrite for Timed<S> {
         let this = self.project();
         let polled = this.stream.poll_flush(cx);
         if polled.is_ready() {
-            // All of it is taken; a little now and then would not be enough.
+            // Everything was written; partial writes do not stop the timer.
             *this.stuck = None;
         }
         within(this.stuck, this.deadlines.write, polled, cx)
@@ -444,7 +444,7 @@ mod tests {
         };
         assert_eq!(read.unwrap_err().kind(), io::ErrorKind::TimedOut);
         assert!(begin.elapsed() < SHORT.head * 2);
-        // What is longer is for hyper to refuse.
+        // hyper refuses a longer head.
         let most = usize::from(MAX_HEAD);
         let (mut long, stream) = tokio::io::duplex(1 << 20);
         let mut timed = Box::pin(Timed::new(stream, SHORT, Busy::default(), true));

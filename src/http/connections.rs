@@ -1,5 +1,5 @@
-//! The open connections of a listener: who they are, what they did, and how one is told to end. The choice of those that
-//! make room is `capacity`'s.
+//! The open connections of a listener: their state, and how they are closed. `capacity` chooses which ones are closed
+//! to free capacity.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
-use super::capacity::{self, Capacity, Crowd, Standing};
+use super::capacity::{self, Capacity, ConnectionState, Occupancy};
 use super::conn::Busy;
 use crate::telemetry::metrics::ListenerMetrics;
 
@@ -19,12 +19,12 @@ pub(super) struct Link {
     id: u64,
     peer: IpAddr,
     accepted: Instant,
-    /// Milliseconds from `accepted` to the last answer, and one; 0 when there was none.
+    /// Milliseconds from `accepted` to the last answer, plus one; 0 if there was none.
     answered: AtomicU64,
     pub(super) busy: Busy,
-    /// It closes now.
+    /// Closes the connection now.
     pub(super) evicted: Notify,
-    /// It ends after the answer that is under way.
+    /// Closes the connection after the answer in progress.
     pub(super) last: Notify,
 }
 
@@ -33,15 +33,15 @@ impl Link {
         self.peer
     }
 
-    /// When a review was last answered on it.
+    /// When a review was last answered on the connection.
     pub(super) fn answered(&self) -> Option<Instant> {
         let millis = self.answered.load(Ordering::Acquire).checked_sub(1)?;
         Some(self.accepted + Duration::from_millis(millis))
     }
 
-    fn standing(&self) -> Standing {
+    fn state(&self) -> ConnectionState {
         let Link { id, peer, accepted, .. } = *self;
-        Standing { id, peer, accepted, answered: self.answered(), busy: self.busy.is_busy() }
+        ConnectionState { id, peer, accepted, answered: self.answered(), busy: self.busy.is_busy() }
     }
 }
 
@@ -53,9 +53,9 @@ pub(super) struct Connections(Arc<Shared>);
 struct Shared {
     capacity: Capacity,
     metrics: Option<ListenerMetrics>,
-    /// How many are in the table, to be read without its lock.
+    /// Number of connections in the table, readable without its lock.
     open: AtomicUsize,
-    /// How many of those have answered a review.
+    /// Number of those that have answered a review.
     answered: AtomicUsize,
     table: Mutex<Table>,
     closed: Notify,
@@ -65,10 +65,10 @@ struct Shared {
 struct Table {
     next: u64,
     links: HashMap<u64, Arc<Link>>,
-    /// By peer, how many have answered a review.
+    /// Number of connections that have answered a review, by peer.
     answered: HashMap<IpAddr, usize>,
     answered_in_all: usize,
-    /// How many were told to close and have not yet.
+    /// Number of connections that were evicted and are not closed yet.
     closing: usize,
 }
 
@@ -88,7 +88,7 @@ impl Table {
     }
 }
 
-/// A place in the table; given back when dropped.
+/// A slot in the table, freed on drop.
 #[derive(Debug)]
 pub(super) struct Ticket {
     connections: Connections,
@@ -136,7 +136,7 @@ impl Connections {
         self.0.metrics.as_ref()
     }
 
-    /// A place for a connection that has come, if need be that of others; none when all others are protected.
+    /// Allocates a slot for a new connection, if necessary by evicting others; `None` when all others are protected.
     pub(super) fn enter(&self, peer: IpAddr) -> Option<Ticket> {
         let accepted = now();
         let Capacity { most, .. } = self.0.capacity;
@@ -167,7 +167,7 @@ impl Connections {
         Some(Ticket { connections: self.clone(), link })
     }
 
-    /// Makes room although the table is not full: the process has no descriptors left.
+    /// Evicts connections although the table is not full: the process has no descriptors left.
     pub(super) fn make_room(&self) {
         let mut table = self.table();
         self.evict(&mut table, now(), self.0.capacity.batch());
@@ -175,7 +175,7 @@ impl Connections {
     }
 
     fn evict(&self, table: &mut Table, now: Instant, wanted: usize) {
-        let standings = table.links.values().map(|link| link.standing());
+        let standings = table.links.values().map(|link| link.state());
         for id in capacity::victims(standings, now, self.0.capacity.protect, wanted) {
             let Some(link) = table.links.get(&id).cloned() else { continue };
             table.remove(id);
@@ -187,7 +187,7 @@ impl Connections {
         }
     }
 
-    /// Waits until those that were told to close have closed, but for a few.
+    /// Waits until the evicted connections have closed, except for a few.
     pub(super) async fn settled(&self) {
         loop {
             let closed = self.0.closed.notified();
@@ -198,7 +198,7 @@ impl Connections {
         }
     }
 
-    /// Notes that a review was answered; `false` when the connection is to end with this answer.
+    /// Records that a review was answered; `false` when the connection must close after this answer.
     pub(super) fn answered(&self, link: &Link) -> bool {
         let millis = now().saturating_duration_since(link.accepted).as_millis();
         let value = u64::try_from(millis).unwrap_or(u64::MAX - 1) + 1;
@@ -215,7 +215,7 @@ impl Connections {
             table.answered_in_all += 1;
             self.0.answered.store(table.answered_in_all, Ordering::Release);
         }
-        let crowd = Crowd {
+        let crowd = Occupancy {
             open: table.links.len(),
             answered: table.answered_in_all,
             of_peer: table.answered.get(&link.peer).copied().unwrap_or_default(),
@@ -225,7 +225,7 @@ impl Connections {
     }
 }
 
-/// Where a request came from: its connection. Found among the extensions of a request.
+/// The connection of a request, stored in the request's extensions.
 #[derive(Clone, Debug)]
 pub(super) struct Origin(pub(super) Arc<Link>);
 

@@ -1,5 +1,5 @@
-//! `/debug/apps` and `/debug/why`, on a port of their own that listens on loopback and is reached by port-forward: names of
-//! pods and what they said are not for everybody who may scrape metrics.
+//! Serves `/debug/apps` and `/debug/why` on a separate port, which listens on loopback and is reached by port-forward:
+//! pod names and termination messages must not be visible to every client that may scrape metrics.
 
 use std::sync::Arc;
 
@@ -14,27 +14,29 @@ use axum::routing::get;
 use imbl::Vector;
 use serde::{Deserialize, Serialize};
 
-use crate::lifecycle::{Exit, Standing, report};
+use crate::leader::LeaderState;
+use crate::lifecycle::Exit;
 use crate::runtime::clock;
 use crate::snapshot::Snapshot;
+use crate::views;
 
-/// Tells how the replica that answers stands: `leading`, `led`, or `leaderless`, when nobody leads or the API server is out
-/// of its reach, and what it shows may be old.
-pub const STANDING: &str = "spark-usher-standing";
+/// Response header with the state of the replica that answers: `leader`, `follower`, or `no-leader` when there is no
+/// leader or the API server is unreachable, so that the data may be stale.
+pub const LEADER_STATE_HEADER: &str = "spark-usher-leader-state";
 
-/// What is shown.
+/// State that the debug routes show.
 #[derive(Clone)]
-pub struct Shown {
-    /// The present picture.
+pub struct DebugState {
+    /// The current snapshot.
     pub snapshot: Arc<ArcSwap<Snapshot>>,
-    /// The last ends.
+    /// The latest exits.
     pub exits: Arc<ArcSwap<Vector<Exit>>>,
-    /// How this replica stands.
-    pub standing: Arc<dyn Fn() -> Standing + Send + Sync>,
+    /// Leader state of this replica.
+    pub leader_state: Arc<dyn Fn() -> LeaderState + Send + Sync>,
 }
 
-/// The routes of the debug port.
-pub fn router(shown: Shown) -> Router {
+/// Routes of the debug port.
+pub fn router(shown: DebugState) -> Router {
     Router::new().route("/debug/apps", get(apps)).route("/debug/why", get(why)).with_state(shown)
 }
 
@@ -43,9 +45,9 @@ struct Apps {
     namespace: Option<String>,
 }
 
-async fn apps(State(shown): State<Shown>, Query(query): Query<Apps>) -> Response {
+async fn apps(State(shown): State<DebugState>, Query(query): Query<Apps>) -> Response {
     let (snapshot, exits) = (shown.snapshot.load(), shown.exits.load());
-    json(&shown, &report::apps(&snapshot, &exits, query.namespace.as_deref(), clock::now()))
+    json(&shown, &views::apps(&snapshot, &exits, query.namespace.as_deref(), clock::now()))
 }
 
 #[derive(Deserialize)]
@@ -54,28 +56,28 @@ struct Why {
     namespace: Option<String>,
 }
 
-async fn why(State(shown): State<Shown>, query: Result<Query<Why>, QueryRejection>) -> Response {
+async fn why(State(shown): State<DebugState>, query: Result<Query<Why>, QueryRejection>) -> Response {
     let Ok(Query(query)) = query else {
         return (StatusCode::BAD_REQUEST, "expected ?name=POD or ?name=APP, and perhaps &namespace=NAMESPACE\n")
             .into_response();
     };
     let (snapshot, exits) = (shown.snapshot.load(), shown.exits.load());
-    json(&shown, &report::why(&snapshot, &exits, &query.name, query.namespace.as_deref(), clock::now()))
+    json(&shown, &views::why(&snapshot, &exits, &query.name, query.namespace.as_deref(), clock::now()))
 }
 
-fn json(shown: &Shown, value: &impl Serialize) -> Response {
+fn json(shown: &DebugState, value: &impl Serialize) -> Response {
     match serde_json::to_vec_pretty(value) {
         Ok(mut text) => {
             text.push(b'\n');
             let mut response = text.into_response();
-            let standing = match (shown.standing)() {
-                Standing::Leading => "leading",
-                Standing::Led => "led",
-                Standing::Leaderless => "leaderless",
+            let leader_state = match (shown.leader_state)() {
+                LeaderState::Leader => "leader",
+                LeaderState::Follower => "follower",
+                LeaderState::NoLeader => "no-leader",
             };
             let headers = response.headers_mut();
             headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-            headers.insert(STANDING, HeaderValue::from_static(standing));
+            headers.insert(LEADER_STATE_HEADER, HeaderValue::from_static(leader_state));
             response
         }
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),

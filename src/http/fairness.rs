@@ -1,41 +1,35 @@
-//! Whose body gives way when there is no room for another one. Pure, as `capacity`.
+//! Chooses which bodies are evicted when the memory budget is exhausted. Pure, as `capacity`.
 //!
-//! A review of 10 kB comes in one round trip. A body that is still on its way after half a second is mostly no API
-//! server's, and one on a connection that never completed a review is the first to go.
+//! A review of 10 kB arrives in one round trip. A body that is incomplete after half a second rarely comes from an API
+//! server, and one on a connection that never completed a review is evicted first.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-/// Bodies that take longer give way to others.
-const SLOW: Duration = Duration::from_millis(500);
-/// The same for one whose connection has completed a review, when the other's has not.
-const SLOW_THOUGH_PROVEN: Duration = Duration::from_secs(2);
+/// Bodies that take longer can be evicted.
+const SLOW_AFTER: Duration = Duration::from_millis(500);
+/// The same for a body whose connection has completed a review, when the requester's connection has not.
+const SLOW_AFTER_IF_PROVEN: Duration = Duration::from_secs(2);
 
 /// A body in memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Holder {
-    /// Which it is.
+    /// Id of the body.
     pub(super) id: u64,
-    /// Who sends it.
+    /// Peer that sends it.
     pub(super) peer: IpAddr,
     /// Whether its connection has completed a review.
     pub(super) proven: bool,
-    /// When it began.
+    /// When reading started.
     pub(super) since: Instant,
-    /// How much of it is there.
+    /// Bytes received so far.
     pub(super) bytes: usize,
 }
 
-/// The bodies that give way to `asker`, so that at least `need` bytes are free; `None` when no choice is fair, and the asker
-/// has to come again. A little more than needed goes, so that a crowd is not searched for each newcomer.
-pub(super) fn give_way(
-    holders: &[Holder],
-    asker: &Holder,
-    need: usize,
-    spare: usize,
-    now: Instant,
-) -> Option<Vec<u64>> {
+/// The bodies to evict for `asker`, so that at least `need` bytes become free; `None` when no choice is fair, and the client
+/// of `asker` must retry. Frees slightly more than needed, so that a burst does not search the table for each new body.
+pub(super) fn victims(holders: &[Holder], asker: &Holder, need: usize, spare: usize, now: Instant) -> Option<Vec<u64>> {
     let mut by_peer: HashMap<IpAddr, usize> = HashMap::new();
     for holder in holders {
         *by_peer.entry(holder.peer).or_default() += holder.bytes;
@@ -46,7 +40,7 @@ pub(super) fn give_way(
         .iter()
         .filter(|holder| {
             let of_holder = by_peer.get(&holder.peer).copied().unwrap_or_default();
-            let slow = if holder.proven && !asker.proven { SLOW_THOUGH_PROVEN } else { SLOW };
+            let slow = if holder.proven && !asker.proven { SLOW_AFTER_IF_PROVEN } else { SLOW_AFTER };
             let is_slow = age(holder) >= slow && age(asker) < slow;
             let is_less = asker.proven && !holder.proven;
             let has_more = asker.proven == holder.proven && of_holder.saturating_sub(holder.bytes) > of_asker + need;
@@ -98,7 +92,7 @@ mod tests {
         }
 
         fn gone(&self, of: u8, proven: bool, need: usize) -> Option<Vec<u64>> {
-            give_way(&self.holders, &self.body(999, of, proven, 0, 0), need, 0, self.now)
+            victims(&self.holders, &self.body(999, of, proven, 0, 0), need, 0, self.now)
         }
     }
 

@@ -1,9 +1,9 @@
-//! How much may be in memory. API servers retry a review that got 429 with Retry-After within their deadline
-//! (WEBHOOKS.md, finding 5), so shedding load is an answer, and cutting a connection is not.
+//! Limits the memory for request bodies. API servers retry a review that got 429 with Retry-After within their deadline
+//! (WEBHOOKS.md, finding 5), so shedding load means an answer, not a cut connection.
 //!
-//! Bytes are charged as they arrive: whoever announces a large body and sends nothing takes no room from others.
+//! Bytes are charged as they arrive: a client that announces a large body and sends nothing uses no budget.
 //!
-//! When there is no room, some body gives way to the one that came: `fairness` chooses, and its sender gets the 429.
+//! When the budget is exhausted, `fairness` chooses a body to evict for the new one; the evicted body's sender gets the 429.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -21,11 +21,11 @@ use tokio::sync::Notify;
 use super::connections::{Origin, now};
 use super::fairness::{self, Holder};
 
-/// The largest review that is read whole. etcd stores objects of 1.5 MiB (`--max-request-bytes`), Go writes one byte as six
-/// in JSON (`<` as `\u003c`), and an update carries the object twice: 18 MiB and an envelope.
+/// Maximum size of a review that is read whole. etcd stores objects of 1.5 MiB (`--max-request-bytes`), Go writes one
+/// byte as six in JSON (`<` as `\u003c`), and an update carries the object twice: 18 MiB plus an envelope.
 pub const MAX_BODY: usize = 20 << 20;
 
-/// A bound on the bytes of bodies in memory.
+/// Limit on the bytes of bodies in memory.
 #[derive(Clone, Debug)]
 pub struct Limits(Arc<Shared>);
 
@@ -36,7 +36,7 @@ struct Shared {
     waiting: Mutex<Waiting>,
 }
 
-/// The bodies that are still on their way. One that came with its head is not among them.
+/// The bodies that are still being received. A body that arrived with its head is not among them.
 #[derive(Debug, Default)]
 struct Waiting {
     next: u64,
@@ -49,15 +49,15 @@ struct Body {
     gave_way: Arc<Notify>,
 }
 
-/// Room for the bytes of one body, growing as they arrive; given back when dropped.
+/// Budget for the bytes of one body. It grows as they arrive and is released on drop.
 #[derive(Debug)]
-pub struct Room {
+pub struct BodyBudget {
     limits: Limits,
     peer: IpAddr,
     proven: bool,
     since: Instant,
     bytes: usize,
-    /// Where it is among the bodies that are on their way.
+    /// Id among the bodies that are being received.
     id: Option<u64>,
 }
 
@@ -69,15 +69,15 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// At most so many bytes.
+    /// Allows at most this many bytes.
     pub fn new(most: usize) -> Limits {
         Limits(Arc::new(Shared { held: AtomicUsize::new(0), most, waiting: Mutex::default() }))
     }
 
-    /// Room for a body of which nothing has come yet. The extensions are the request's: they say where it comes from.
-    pub fn enter(&self, from: &Extensions) -> Room {
+    /// Creates the budget for a body of which no byte was received yet. The request's extensions name its connection.
+    pub fn enter(&self, from: &Extensions) -> BodyBudget {
         let (peer, proven) = Origin::of(from);
-        Room { limits: self.clone(), peer, proven, since: now(), bytes: 0, id: None }
+        BodyBudget { limits: self.clone(), peer, proven, since: now(), bytes: 0, id: None }
     }
 
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
@@ -97,11 +97,11 @@ impl Limits {
         self.0.held.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Lets others give way to this one, if that is fair.
-    fn make_room(&self, waiting: &mut Waiting, asker: &Holder, bytes: usize) {
+    /// Evicts other bodies in favor of this one, if that is fair.
+    fn evict(&self, waiting: &mut Waiting, asker: &Holder, bytes: usize) {
         let need = self.0.held.load(Ordering::Relaxed).saturating_add(bytes).saturating_sub(self.0.most);
         let holders: Vec<Holder> = waiting.bodies.values().map(|body| body.holder).collect();
-        let gone = fairness::give_way(&holders, asker, need, self.0.most / 32, now());
+        let gone = fairness::victims(&holders, asker, need, self.0.most / 32, now());
         for id in gone.unwrap_or_default() {
             if let Some(body) = waiting.bodies.remove(&id) {
                 // Its reader drops the bytes as soon as it runs.
@@ -112,13 +112,13 @@ impl Limits {
     }
 }
 
-impl Room {
-    /// Gives back what is above so many bytes.
+impl BodyBudget {
+    /// Releases the bytes above this number.
     pub fn shrink(&mut self, bytes: usize) {
         let limits = self.limits.clone();
         let mut waiting = limits.waiting();
         match self.id.map(|id| waiting.bodies.get_mut(&id)) {
-            Some(None) => return, // It gave way, and all of it was given back.
+            Some(None) => return, // Evicted, and all of its bytes were released.
             Some(Some(body)) => body.holder.bytes = body.holder.bytes.min(bytes),
             None => {}
         }
@@ -127,7 +127,7 @@ impl Room {
         self.bytes -= freed;
     }
 
-    /// Room for so many bytes more. `false` is overload.
+    /// Charges this many more bytes. `false` means overload.
     pub fn grow(&mut self, bytes: usize) -> bool {
         if self.id.is_none() && self.limits.take(bytes) {
             self.bytes += bytes;
@@ -139,7 +139,7 @@ impl Room {
             return false;
         }
         if !limits.take(bytes) {
-            limits.make_room(&mut waiting, &self.holder(), bytes);
+            limits.evict(&mut waiting, &self.holder(), bytes);
             if !limits.take(bytes) {
                 return false;
             }
@@ -152,12 +152,12 @@ impl Room {
     }
 
     fn holder(&self) -> Holder {
-        // No other has this number.
+        // No other body has this id.
         let id = self.id.unwrap_or(u64::MAX);
         Holder { id, peer: self.peer, proven: self.proven, since: self.since, bytes: self.bytes }
     }
 
-    /// Waits for the next part of the body; `None` when this body had to give way meanwhile.
+    /// Waits for the next part of the body; `None` if this body was evicted meanwhile.
     pub async fn wait<F: Future>(&mut self, part: F) -> Option<F::Output> {
         let mut part = pin!(part);
         if self.id.is_none()
@@ -189,9 +189,9 @@ impl Room {
     }
 }
 
-impl Drop for Room {
+impl Drop for BodyBudget {
     fn drop(&mut self) {
-        // What gave way is given back already.
+        // An evicted body's bytes were already released.
         if self.id.is_none_or(|id| self.limits.waiting().bodies.remove(&id).is_some()) {
             self.limits.give(self.bytes);
         }
@@ -204,11 +204,11 @@ mod tests {
     use futures::FutureExt;
     use std::time::Duration;
 
-    fn enter(limits: &Limits) -> Room {
+    fn enter(limits: &Limits) -> BodyBudget {
         limits.enter(&Extensions::new())
     }
 
-    fn from(limits: &Limits, of: u8, proven: bool) -> Room {
+    fn from(limits: &Limits, of: u8, proven: bool) -> BodyBudget {
         let mut room = enter(limits);
         (room.peer, room.proven) = ([10, 0, 0, of].into(), proven);
         room
@@ -230,7 +230,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn stalled_bodies_give_way_to_a_review() {
         let limits = Limits::new(1000);
-        let mut stalled: Vec<Room> = (0..10).map(|_| from(&limits, 1, false)).collect();
+        let mut stalled: Vec<BodyBudget> = (0..10).map(|_| from(&limits, 1, false)).collect();
         for room in &mut stalled {
             assert!(room.grow(100));
             assert!(room.wait(std::future::pending::<()>()).now_or_never().is_none(), "it waits for more");

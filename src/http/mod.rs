@@ -1,5 +1,5 @@
-//! The listeners: the webhook that API servers call, the plain port for probes and Prometheus, and the
-//! debug port for people.
+//! The listeners: the webhook for API servers, the plain HTTP port for probes and Prometheus, and the debug port for
+//! people.
 
 mod accepting;
 pub mod admin;

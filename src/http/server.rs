@@ -1,5 +1,5 @@
-//! Listening: TLS for API servers, plain for probes, with a bound on connections, deadlines on each of them and a drain at
-//! the end.
+//! Serves TLS to API servers and plain HTTP to probes, with a limit on connections, deadlines on each of them, and a
+//! drain at shutdown.
 
 use std::future::Future;
 use std::io;
@@ -41,7 +41,7 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Binds; port 0 takes a free one. It takes any number of connections.
+    /// Binds the address; port 0 takes a free port. The number of connections is unlimited.
     pub fn bind(address: SocketAddr) -> io::Result<Listener> {
         let bound = || -> io::Result<Listener> {
             let socket = std::net::TcpListener::bind(address)?;
@@ -52,45 +52,50 @@ impl Listener {
         bound().map_err(|error| io::Error::new(error.kind(), format!("cannot listen on {address}: {error}")))
     }
 
-    /// Takes no more connections than this, and counts them.
+    /// Limits the number of connections, and counts them.
     pub fn limited(self, capacity: Capacity, metrics: ListenerMetrics) -> Listener {
         Listener { capacity, metrics: Some(metrics), ..self }
     }
 
-    /// Where it listens.
+    /// Address that the listener is bound to.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 }
 
-/// How a listener ends: it stops accepting, lets requests finish for this long, and closes.
+/// How a listener shuts down: it stops accepting, lets requests finish for the drain time, and closes.
 #[derive(Clone, Debug)]
-pub struct Ending {
-    /// When the end is near. From then on an HTTP/1 answer says that its connection ends with it: Go never sends a POST
-    /// again when an idle connection was closed under it, so connections in use end by agreement, before the others are
-    /// closed. (HTTP/2 has GOAWAY for that.)
-    pub leaving: CancellationToken,
-    /// When it ends.
+pub struct Shutdown {
+    /// Shutdown is near. From then on HTTP/1 answers carry `Connection: close`: Go never resends a POST when an idle
+    /// connection was closed under it, so connections in use close after an answer, before the others are closed.
+    /// (HTTP/2 has GOAWAY for that.)
+    pub draining: CancellationToken,
+    /// Shutdown starts.
     pub stop: CancellationToken,
     /// How long requests may take to finish.
     pub drain: Duration,
 }
 
-/// Serves HTTPS until told to stop.
+/// Serves HTTPS until shutdown.
 pub async fn serve_tls(
     listener: Listener,
     config: Arc<rustls::ServerConfig>,
     routes: Router,
     deadlines: Deadlines,
     metrics: Arc<Metrics>,
-    ending: Ending,
+    shutdown: Shutdown,
 ) -> io::Result<()> {
-    serve(listener, Tls::new(config, deadlines, metrics), routes, deadlines, ending).await
+    serve(listener, Tls::new(config, deadlines, metrics), routes, deadlines, shutdown).await
 }
 
-/// Serves HTTP until told to stop.
-pub async fn serve_plain(listener: Listener, routes: Router, deadlines: Deadlines, ending: Ending) -> io::Result<()> {
-    serve(listener, Plain, routes, deadlines, ending).await
+/// Serves HTTP until shutdown.
+pub async fn serve_plain(
+    listener: Listener,
+    routes: Router,
+    deadlines: Deadlines,
+    shutdown: Shutdown,
+) -> io::Result<()> {
+    serve(listener, Plain, routes, deadlines, shutdown).await
 }
 
 async fn serve<T: Transport>(
@@ -98,23 +103,24 @@ async fn serve<T: Transport>(
     transport: T,
     routes: Router,
     deadlines: Deadlines,
-    ending: Ending,
+    shutdown: Shutdown,
 ) -> io::Result<()> {
     let Listener { socket, address, capacity, metrics } = listener;
     let socket = tokio::net::TcpListener::from_std(socket)?;
     let connections = Connections::new(capacity, metrics);
-    // Deadlines of heads and of idleness are the connection's (see `conn`); hyper's own start too early.
+    // `conn` enforces the deadlines for heads and idle time; hyper's own timers start too early.
     let mut http1 = http1::Builder::new();
     http1.timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(MAX_HEAD.into());
     let mut http2 = http2::Builder::new(TokioExecutor::new());
     http2.timer(TokioTimer::new()).max_concurrent_streams(250).max_header_list_size(MAX_HEAD.into());
-    let parts = Arc::new(Parts { transport, routes, deadlines, connections, http1, http2, ending: ending.clone() });
+    let parts =
+        Arc::new(Server { transport, routes, deadlines, connections, http1, http2, shutdown: shutdown.clone() });
     let mut accepting = Accepting::new(address);
     let mut open = JoinSet::new();
     loop {
         tokio::select! {
             biased;
-            () = ending.stop.cancelled() => break,
+            () = shutdown.stop.cancelled() => break,
             Some(ended) = open.join_next(), if !open.is_empty() => noted(ended),
             (stream, peer) = accepting.next(&parts.connections, || socket.accept()) => {
                 if let Some(ticket) = parts.connections.enter(peer.ip()) {
@@ -129,7 +135,7 @@ async fn serve<T: Transport>(
             noted(ended);
         }
     };
-    if tokio::time::timeout(ending.drain, finished).await.is_err() {
+    if tokio::time::timeout(shutdown.drain, finished).await.is_err() {
         open.shutdown().await;
     }
     Ok(())
@@ -143,19 +149,19 @@ fn noted(ended: Result<(), tokio::task::JoinError>) {
     }
 }
 
-/// What the connections of a listener share.
-struct Parts<T> {
+/// State that the connections of a listener share.
+struct Server<T> {
     transport: T,
     routes: Router,
     deadlines: Deadlines,
     connections: Connections,
     http1: http1::Builder,
     http2: http2::Builder<TokioExecutor>,
-    ending: Ending,
+    shutdown: Shutdown,
 }
 
-impl<T: Transport> Parts<T> {
-    /// A connection, from its first byte to its last.
+impl<T: Transport> Server<T> {
+    /// Serves a connection from its first byte to its last.
     async fn connection(self: Arc<Self>, stream: TcpStream, ticket: Ticket) {
         let link = ticket.link().clone();
         tokio::select! {
@@ -163,7 +169,7 @@ impl<T: Transport> Parts<T> {
             () = link.evicted.notified() => {}
             () = self.serve(stream, &link) => {}
         }
-        // Not before its socket is closed.
+        // Only after its socket is closed.
         drop(ticket);
     }
 
@@ -181,12 +187,12 @@ impl<T: Transport> Parts<T> {
             service: self.routes.clone(),
             connections: self.connections.clone(),
             link: link.clone(),
-            leaving: self.ending.leaving.clone(),
+            leaving: self.shutdown.draining.clone(),
             http1,
         };
         let (stream, service) = (TokioIo::new(timed), TowerToHyperService::new(service));
         if http1 {
-            // On the heap: as part of every connection it would be there for those that nothing was asked on.
+            // On the heap: as part of every connection it would use memory on connections without a request too.
             let serving = Box::pin(self.http1.serve_connection(stream, service).with_upgrades());
             self.to_its_end(link, serving, |serving| serving.get_mut().as_mut().graceful_shutdown()).await;
         } else {
@@ -195,25 +201,25 @@ impl<T: Transport> Parts<T> {
         }
     }
 
-    /// Waits for a first request. An idle connection ends at once when it is to end.
+    /// Waits for the first request. An idle connection closes at once on shutdown or eviction.
     async fn is_asked<S: AsyncRead>(&self, mut timed: Pin<&mut Timed<S>>, link: &Link, http1: bool) -> bool {
         tokio::select! {
             biased;
             first = timed.as_mut().first_byte() => if first.is_err() { return false },
-            () = self.ending.stop.cancelled() => return false,
+            () = self.shutdown.stop.cancelled() => return false,
             () = link.last.notified() => return false,
         }
         !http1 || timed.first_head().await.is_ok()
     }
 
-    /// Serves until the peer ends it, or until it is told to finish what was asked.
+    /// Serves until the peer closes the connection, or until shutdown or eviction; requests in progress finish.
     async fn to_its_end<C: Future>(&self, link: &Link, serving: C, finish: fn(Pin<&mut C>)) {
         let mut serving = pin!(serving);
         tokio::select! {
             biased;
-            // What ends a connection early is its peer's affair: there is nobody to tell.
+            // An early close is the peer's decision: there is no client to report it to.
             _ = serving.as_mut() => return,
-            () = self.ending.stop.cancelled() => {}
+            () = self.shutdown.stop.cancelled() => {}
             () = link.last.notified() => {}
         }
         finish(serving.as_mut());
@@ -221,19 +227,19 @@ impl<T: Transport> Parts<T> {
     }
 }
 
-/// What is spoken on a connection.
+/// Protocol of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Protocol {
-    /// Its heads have a deadline of their own, and a header that ends a connection.
+    /// Heads have a deadline, and a header closes the connection.
     Http1,
     Http2,
 }
 
-/// What is spoken below HTTP.
+/// Protocol below HTTP.
 trait Transport: Send + Sync + 'static {
     type Stream: AsyncRead + AsyncWrite + Send + 'static;
 
-    /// The stream and what is spoken on it; `None` when nothing came of it.
+    /// The stream and its protocol; `None` if the connection could not be established.
     fn open(&self, stream: TcpStream, peer: IpAddr) -> impl Future<Output = Option<(Self::Stream, Protocol)>> + Send;
 }
 
@@ -250,8 +256,8 @@ impl Transport for Plain {
 struct Tls {
     /// For peers on this machine.
     near: TlsAcceptor,
-    /// For all others. API servers use HTTP/2 for webhooks on loopback only, and one connection of it can hold the answers
-    /// to 250 requests that nobody reads.
+    /// For all other peers. API servers use HTTP/2 for webhooks on loopback only, and one HTTP/2 connection can hold
+    /// the answers to 250 requests that the client does not read.
     far: TlsAcceptor,
     deadlines: Deadlines,
     metrics: Arc<Metrics>,
@@ -273,7 +279,7 @@ impl Transport for Tls {
     type Stream = tokio_rustls::server::TlsStream<TcpStream>;
 
     async fn open(&self, stream: TcpStream, peer: IpAddr) -> Option<(Self::Stream, Protocol)> {
-        // On the heap: as part of every connection it would be there as long as the connection.
+        // On the heap: as part of every connection it would live as long as the connection.
         let handshake = Box::pin(self.acceptor(peer).accept(stream));
         let error = match tokio::time::timeout(self.deadlines.handshake, handshake).await {
             Ok(Ok(stream)) => {
@@ -283,7 +289,7 @@ impl Transport for Tls {
             Ok(Err(error)) => error,
             Err(_) => io::Error::new(io::ErrorKind::TimedOut, "it took too long"),
         };
-        // API servers drop speculative connections now and then; a count tells whether it is more.
+        // API servers drop speculative connections now and then; the counter shows whether there are more.
         self.metrics.handshake_errors.inc();
         if is_about_the_client(&error) {
             self.metrics.client_certificates_refused.inc();
@@ -293,14 +299,14 @@ impl Transport for Tls {
     }
 }
 
-/// Tells the connection while one of its requests is being answered, and the client when the connection is to end.
+/// Tracks the requests in progress of a connection, and announces to the client that the connection will close.
 #[derive(Clone)]
 struct Counted {
     service: Router,
     connections: Connections,
     link: Arc<Link>,
     leaving: CancellationToken,
-    /// Where the protocol has a header that ends a connection. HTTP/2 has GOAWAY.
+    /// Whether the protocol has a header that closes a connection. HTTP/2 has GOAWAY.
     http1: bool,
 }
 

@@ -1,4 +1,4 @@
-//! `POST /mutate`, `/validate` and `/mutate-and-validate`: what API servers call.
+//! Serves `POST /mutate`, `/validate` and `/mutate-and-validate`, which API servers call.
 
 use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,99 +21,99 @@ use http_body_util::BodyExt;
 use hyper::body::Body as _;
 use tokio::sync::watch;
 
-use super::limits::{Limits, MAX_BODY, Room};
+use super::limits::{BodyBudget, Limits, MAX_BODY};
 use crate::admission::head::HEAD_LEN;
-use crate::admission::{self, BadReview, Bench, Decision, Operation, Review};
-use crate::driver::resolve::How;
+use crate::admission::{self, BadReview, Decision, Operation, Review, ValidationContext};
+use crate::ownership::resolve::DriverSource;
 use crate::policy::Policies;
 use crate::reason::Reason;
 use crate::runtime::clock;
 use crate::snapshot::Snapshot;
 use crate::telemetry::metrics::{Hook, Metrics, Outcome};
 
-/// Without `?timeout=`: the API server's own default.
+/// Deadline without `?timeout=`: the API server's own default.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
-/// However long the deadline: a body that takes longer to come is no API server's.
+/// Maximum time to read a body, whatever the deadline: a slower body does not come from an API server.
 const MAX_READING: Duration = Duration::from_secs(5);
-/// The longest that the API allows.
+/// Maximum timeout that the API allows.
 const MAX_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Answers one review.
-pub trait Answer: Send + Sync + 'static {
-    /// The bytes of the answer, and what to count.
-    fn answer(&self, body: &[u8]) -> Answered;
+pub trait Handler: Send + Sync + 'static {
+    /// Returns the bytes of the answer, and what to count.
+    fn answer(&self, body: &[u8]) -> ReviewResponse;
 
-    /// The same for a review that is too large, of which only the first bytes are there.
-    fn too_large(&self, head: &[u8]) -> Answered {
+    /// Answers a review that is too large, of which only the first bytes are available.
+    fn too_large(&self, head: &[u8]) -> ReviewResponse {
         self.answer(head)
     }
 }
 
 /// An answer and what to count.
 #[derive(Debug)]
-pub struct Answered {
-    /// The response's body, or why the request was none that can be answered.
+pub struct ReviewResponse {
+    /// The response's body, or why the request cannot be answered.
     pub body: Result<Vec<u8>, String>,
-    /// What was asked.
+    /// Operation of the request.
     pub operation: Operation,
-    /// What came of it.
+    /// Outcome of the review.
     pub outcome: Outcome,
-    /// Why.
+    /// Reason for the outcome.
     pub reason: Reason,
     /// How the driver was found.
-    pub how: Option<How>,
+    pub how: Option<DriverSource>,
 }
 
-/// Answers mutating reviews from the present snapshot and policies.
+/// Answers mutating reviews from the current snapshot and policies.
 #[derive(Debug)]
 pub struct Mutate {
-    /// The picture.
+    /// The current snapshot.
     pub snapshot: Arc<ArcSwap<Snapshot>>,
     /// The policies.
     pub policies: Arc<ArcSwap<Policies>>,
 }
 
-impl Answer for Mutate {
-    fn answer(&self, body: &[u8]) -> Answered {
+impl Handler for Mutate {
+    fn answer(&self, body: &[u8]) -> ReviewResponse {
         let (snapshot, policies) = (self.snapshot.load(), self.policies.load());
-        let lean = admission::lean(body);
-        let review = match admission::request::parse(&lean) {
+        let pruned = admission::prune(body);
+        let review = match admission::request::parse(&pruned) {
             Ok(review) => review,
             Err(BadReview::TooMany(_)) => return self.too_large(body),
-            Err(bad) => return Answered::bad(&bad),
+            Err(bad) => return ReviewResponse::bad(&bad),
         };
-        Answered::with(&review, &admission::decide(&review, &snapshot, &policies))
+        ReviewResponse::with(&review, &admission::mutate(&review, &snapshot, &policies))
     }
 
-    fn too_large(&self, head: &[u8]) -> Answered {
+    fn too_large(&self, head: &[u8]) -> ReviewResponse {
         let (snapshot, policies) = (self.snapshot.load(), self.policies.load());
-        // The answer does not rest on who we are, nor on how long we have been here.
-        let bench = Bench { snapshot: &snapshot, own: None, settled: true, listed: true };
+        // The answer depends neither on our own account nor on how long this replica has run.
+        let context = ValidationContext { snapshot: &snapshot, own: None, settled: true, listed: true };
         match admission::head::parse(head) {
-            Ok(review) => Answered::with(&review, &admission::head::mutate(&review, &policies, bench)),
-            Err(bad) => Answered::bad(&bad),
+            Ok(review) => ReviewResponse::with(&review, &admission::head::mutate_head(&review, &policies, context)),
+            Err(bad) => ReviewResponse::bad(&bad),
         }
     }
 }
 
-/// Answers validating reviews from the present snapshot and policies.
+/// Answers validating reviews from the current snapshot and policies.
 #[derive(Debug)]
 pub struct Validate {
-    /// The picture.
+    /// The current snapshot.
     pub snapshot: Arc<ArcSwap<Snapshot>>,
     /// The policies.
     pub policies: Arc<ArcSwap<Policies>>,
-    /// The account that we write with.
+    /// The user name of spark-usher's own account.
     pub own: Arc<ArcSwapOption<String>>,
-    /// When the policies changed last: when they were first read, if they never did since. `None` when they are fixed.
+    /// When the policies changed last, or were first read. `None` when they are fixed.
     pub changed: Arc<ArcSwapOption<Instant>>,
-    /// After so long the other replicas have them too.
+    /// After this time the other replicas have the same policies.
     pub settle: Duration,
-    /// Whether everything that decisions rest on was listed once.
+    /// Whether every resource that decisions depend on was listed once.
     pub complete: watch::Receiver<bool>,
 }
 
-/// By then every replica has the same policies: kubelets bring a ConfigMap to all nodes within a minute or two.
+/// By then every replica has the same policies: kubelets update a ConfigMap on all nodes within a minute or two.
 pub const SETTLE: Duration = Duration::from_secs(300);
 
 impl Validate {
@@ -122,55 +122,56 @@ impl Validate {
         changed.as_ref().is_none_or(|changed| clock::instant().duration_since(**changed) >= self.settle)
     }
 
-    /// Answers a review; one with more of something than is read in another way.
-    fn review(&self, body: &[u8], whole: Judge, otherwise: impl Fn(&[u8]) -> Answered) -> Answered {
-        let lean = admission::lean_for_judging(body);
-        match admission::request::parse(&lean) {
+    /// Answers a review; one that exceeds a limit of the parser is passed to `otherwise`.
+    fn review(&self, body: &[u8], whole: Judge, otherwise: impl Fn(&[u8]) -> ReviewResponse) -> ReviewResponse {
+        let pruned = admission::prune_for_validation(body);
+        match admission::request::parse(&pruned) {
             Ok(review) => self.judge(&review, whole),
             Err(BadReview::TooMany(_)) => otherwise(body),
-            Err(bad) => Answered::bad(&bad),
+            Err(bad) => ReviewResponse::bad(&bad),
         }
     }
 
-    fn head(&self, bytes: &[u8], judge: Judge) -> Answered {
+    fn head(&self, bytes: &[u8], judge: Judge) -> ReviewResponse {
         match admission::head::parse(bytes) {
             Ok(review) => self.judge(&review, judge),
-            Err(bad) => Answered::bad(&bad),
+            Err(bad) => ReviewResponse::bad(&bad),
         }
     }
 
-    fn judge(&self, review: &Review<'_>, judge: Judge) -> Answered {
+    fn judge(&self, review: &Review<'_>, judge: Judge) -> ReviewResponse {
         let (snapshot, policies, own) = (self.snapshot.load(), self.policies.load(), self.own.load());
         let own = own.as_ref().map(|own| own.as_str());
-        let bench = Bench { snapshot: &snapshot, own, settled: self.is_settled(), listed: *self.complete.borrow() };
-        Answered::with(review, &judge(review, &policies, bench))
+        let context =
+            ValidationContext { snapshot: &snapshot, own, settled: self.is_settled(), listed: *self.complete.borrow() };
+        ReviewResponse::with(review, &judge(review, &policies, context))
     }
 }
 
-/// One of the pure functions that judge.
-type Judge = for<'a> fn(&Review<'a>, &'a Policies, Bench<'_>) -> Decision<'a>;
+/// One of the pure functions that decide.
+type Judge = for<'a> fn(&Review<'a>, &'a Policies, ValidationContext<'_>) -> Decision<'a>;
 
-impl Answer for Validate {
-    fn answer(&self, body: &[u8]) -> Answered {
-        self.review(body, admission::judge, |body| self.too_large(body))
+impl Handler for Validate {
+    fn answer(&self, body: &[u8]) -> ReviewResponse {
+        self.review(body, admission::validate, |body| self.too_large(body))
     }
 
-    fn too_large(&self, head: &[u8]) -> Answered {
-        self.head(head, admission::head::judge)
+    fn too_large(&self, head: &[u8]) -> ReviewResponse {
+        self.head(head, admission::head::validate_head)
     }
 }
 
-/// Answers mutating reviews, and refuses at once what the judgement of the result refuses.
+/// Answers mutating reviews, and denies at once what validation of the result would deny.
 #[derive(Debug)]
 pub struct Admit(pub Arc<Validate>);
 
-impl Answer for Admit {
-    fn answer(&self, body: &[u8]) -> Answered {
+impl Handler for Admit {
+    fn answer(&self, body: &[u8]) -> ReviewResponse {
         let read_in_part = |body: &[u8]| {
-            let lean = admission::lean(body);
-            match (admission::request::parse(&lean), admission::head::parse(body)) {
+            let pruned = admission::prune(body);
+            match (admission::request::parse(&pruned), admission::head::parse(body)) {
                 (Ok(mut review), Ok(head)) => {
-                    // Who may is known by their groups, which only the head has.
+                    // Trusted writers are recognized by their groups, which only the head contains.
                     review.requester.groups = head.requester.groups;
                     self.0.judge(&review, admission::admit_in_part)
                 }
@@ -180,34 +181,34 @@ impl Answer for Admit {
         self.0.review(body, admission::admit, read_in_part)
     }
 
-    fn too_large(&self, head: &[u8]) -> Answered {
+    fn too_large(&self, head: &[u8]) -> ReviewResponse {
         self.0.head(head, admission::admit_head)
     }
 }
 
-impl Answered {
-    fn with(review: &Review<'_>, decision: &Decision<'_>) -> Answered {
+impl ReviewResponse {
+    fn with(review: &Review<'_>, decision: &Decision<'_>) -> ReviewResponse {
         let outcome = match (decision.allowed, decision.mutations.is_empty()) {
-            (false, _) => Outcome::Refused,
+            (false, _) => Outcome::Denied,
             (true, true) => Outcome::Allowed,
             (true, false) => Outcome::Patched,
         };
         tracing::debug!(
             uid = %review.uid, namespace = %review.namespace, name = review.name.as_deref().unwrap_or_default(),
             reason = %decision.reason, allowed = decision.allowed, mutations = decision.mutations.len(),
-            judged = ?decision.judged, "reviewed"
+            judged = ?decision.validated, "reviewed"
         );
-        Answered {
+        ReviewResponse {
             body: Ok(admission::response::write(review, decision)),
             operation: review.operation,
             outcome,
             reason: decision.reason,
-            how: decision.driver.as_ref().map(|driver| driver.how),
+            how: decision.driver.as_ref().map(|driver| driver.source),
         }
     }
 
-    fn bad(bad: &BadReview) -> Answered {
-        Answered {
+    fn bad(bad: &BadReview) -> ReviewResponse {
+        ReviewResponse {
             body: Err(bad.to_string()),
             operation: Operation::Other,
             outcome: Outcome::Failed,
@@ -217,27 +218,27 @@ impl Answered {
     }
 }
 
-/// Everything that the route needs.
+/// State of the routes.
 #[derive(Clone)]
 struct Webhook {
     hook: Hook,
-    answer: Arc<dyn Answer>,
+    answer: Arc<dyn Handler>,
     limits: Limits,
     metrics: Arc<Metrics>,
 }
 
-/// Who answers at which path.
-pub struct Answers {
-    /// `/mutate`: what is to change on a new pod.
-    pub mutate: Arc<dyn Answer>,
-    /// `/validate`: what became of it, and changes of it.
-    pub validate: Arc<dyn Answer>,
+/// The handler of each path.
+pub struct Handlers {
+    /// `/mutate`: the patch for a new pod.
+    pub mutate: Arc<dyn Handler>,
+    /// `/validate`: validates the created pod, and changes to it.
+    pub validate: Arc<dyn Handler>,
     /// `/mutate-and-validate`: both in one call.
-    pub admit: Arc<dyn Answer>,
+    pub admit: Arc<dyn Handler>,
 }
 
-/// The webhook's routes. They share their limits.
-pub fn router(answers: Answers, limits: Limits, metrics: Arc<Metrics>) -> Router {
+/// The webhook's routes, which share their limits.
+pub fn router(answers: Handlers, limits: Limits, metrics: Arc<Metrics>) -> Router {
     let wrong_method =
         |State(webhook): State<Webhook>, request| elsewhere(webhook.limits, request, StatusCode::METHOD_NOT_ALLOWED);
     let elsewhere_limits = limits.clone();
@@ -253,7 +254,7 @@ pub fn router(answers: Answers, limits: Limits, metrics: Arc<Metrics>) -> Router
         .fallback(wrong_path)
 }
 
-/// Answers what nobody asks for. The body is read first: an HTTP/2 client may take an early answer for a broken stream.
+/// Answers other paths and methods. Reads the body first: an HTTP/2 client may treat an early answer as a broken stream.
 async fn elsewhere(limits: Limits, request: Request, status: StatusCode) -> Response {
     let asked = format!("{} {}", request.method(), request.uri().path());
     let mut room = limits.enter(request.extensions());
@@ -272,7 +273,7 @@ async fn review(State(webhook): State<Webhook>, request: Request) -> Result<Resp
     let deadline = deadline(request.uri().query());
     let _in_flight = InFlight::new(&webhook.metrics);
     let refused = |status, reason, message: String| {
-        webhook.metrics.count(webhook.hook, Operation::Other, Outcome::Failed, reason);
+        webhook.metrics.count_review(webhook.hook, Operation::Other, Outcome::Failed, reason);
         Ok(text(status, message))
     };
     let headers = request.headers();
@@ -284,7 +285,7 @@ async fn review(State(webhook): State<Webhook>, request: Request) -> Result<Resp
     let most = if content_length(headers).is_some_and(|length| length > MAX_BODY as u64) { HEAD_LEN } else { MAX_BODY };
     let mut room = webhook.limits.enter(request.extensions());
     let mut reading = pin!(read(request.into_body(), most, &mut room));
-    // Mostly the body is there with its head, and no timer is needed.
+    // The body usually arrives with its head, and no timer is needed.
     let read = match poll!(&mut reading) {
         Poll::Ready(read) => Ok(read),
         Poll::Pending => tokio::time::timeout(deadline.min(MAX_READING), reading).await,
@@ -297,7 +298,7 @@ async fn review(State(webhook): State<Webhook>, request: Request) -> Result<Resp
         Ok(Err(Unread::Overload)) => {
             let mut response = text(StatusCode::TOO_MANY_REQUESTS, "too many reviews at once; try again".to_owned());
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
-            webhook.metrics.count(webhook.hook, Operation::Other, Outcome::Failed, Reason::Overloaded);
+            webhook.metrics.count_review(webhook.hook, Operation::Other, Outcome::Failed, Reason::Overloaded);
             return Ok(response);
         }
         Ok(Err(Unread::BrokeOff)) => {
@@ -318,8 +319,8 @@ async fn review(State(webhook): State<Webhook>, request: Request) -> Result<Resp
             "a bug in spark-usher; see its log".to_owned(),
         );
     };
-    let Answered { body, operation, outcome, reason, how } = answered;
-    webhook.metrics.count(webhook.hook, operation, outcome, reason);
+    let ReviewResponse { body, operation, outcome, reason, how } = answered;
+    webhook.metrics.count_review(webhook.hook, operation, outcome, reason);
     webhook.metrics.time(webhook.hook, start.elapsed());
     if let Some(how) = how {
         webhook.metrics.count_driver(how);
@@ -336,29 +337,29 @@ async fn review(State(webhook): State<Webhook>, request: Request) -> Result<Resp
 
 /// A body as far as it was kept.
 enum Read {
-    /// All of it.
+    /// The whole body.
     Whole(Bytes),
-    /// The first bytes of one that is too long; the rest was read and dropped, for a client that is cut off in the middle of
-    /// its request sees no answer.
+    /// The first bytes of a body that is too long. The rest was read and dropped, because a client that is cut off in
+    /// the middle of its request sees no answer.
     Head(Bytes),
 }
 
 /// Why a body could not be read.
 enum Unread {
-    /// There is no room for it now.
+    /// The memory budget is exhausted.
     Overload,
-    /// It broke off.
+    /// The client aborted it.
     BrokeOff,
 }
 
-/// Reads a body whole, or the head of one that is longer than `most`.
-async fn read(mut body: Body, most: usize, room: &mut Room) -> Result<Read, Unread> {
-    // A review mostly comes in one or two frames.
+/// Reads a whole body, or the head of one that is longer than `most`.
+async fn read(mut body: Body, most: usize, room: &mut BodyBudget) -> Result<Read, Unread> {
+    // A review usually arrives in one or two frames.
     let (mut first, mut all) = (Bytes::new(), BytesMut::new());
     while let Some(frame) = room.wait(body.frame()).await.ok_or(Unread::Overload)? {
         let Ok(mut data) = frame.map_err(|_| Unread::BrokeOff)?.into_data() else { continue };
         if first.len() + all.len() + data.len() > most {
-            // Charged like every other, before a part of it is kept.
+            // Charged like every other part, before it is kept.
             if !room.grow(data.len()) {
                 return Err(Unread::Overload);
             }
@@ -407,7 +408,7 @@ fn content_length(headers: &HeaderMap) -> Option<u64> {
     headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
-/// The API server says in the URL how long it will wait: `?timeout=2s`. Work after that is wasted.
+/// The API server passes its deadline in the URL: `?timeout=2s`. Work after the deadline is wasted.
 fn deadline(query: Option<&str>) -> Duration {
     let value = query.into_iter().flat_map(|query| query.split('&')).find_map(|pair| pair.strip_prefix("timeout="));
     value.and_then(go_duration).unwrap_or(DEFAULT_TIMEOUT).min(MAX_TIMEOUT)

@@ -1,10 +1,10 @@
-//! The items of a list one by one, as its bytes arrive: a list of a hundred thousand objects is never held whole.
+//! Parses the items of a list one by one, as its bytes arrive: a list of a hundred thousand objects is never held whole.
 
 use serde::Deserialize;
 use serde_json::error::Category;
 
 /// Longest text before or after the items, and longest item: more than any API server's object (3 MiB with its overhead).
-const MAX_HELD: usize = 4 << 20;
+const MAX_BUFFERED: usize = 4 << 20;
 
 /// A list that cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -12,8 +12,8 @@ pub enum BadList {
     /// Not JSON, or not of this shape.
     #[error("expected an object with a list of items: {0}")]
     Shape(String),
-    /// An item, or what stands beside the items, is larger than anything that an API server stores.
-    #[error("expected items of at most {MAX_HELD} bytes")]
+    /// An item, or the text beside the items, is larger than any object that an API server stores.
+    #[error("expected items of at most {MAX_BUFFERED} bytes")]
     TooLong,
     /// The bytes end within the list.
     #[error("the list broke off")]
@@ -26,11 +26,11 @@ enum Place {
     Head,
     /// Before an item, or the closing bracket.
     Item,
-    /// Behind the closing bracket.
+    /// After the closing bracket.
     Tail,
 }
 
-/// Takes the bytes of `{…, "items": […], …}` in pieces, and hands out each item.
+/// Parses the bytes of `{…, "items": […], …}` in pieces, and passes on each item.
 #[derive(Debug)]
 pub struct Items {
     place: Place,
@@ -46,7 +46,7 @@ impl Default for Items {
 }
 
 impl Items {
-    /// Takes the next bytes and calls `each` for every item that they complete.
+    /// Processes the next bytes and calls `each` for every item that they complete.
     pub fn feed<T>(&mut self, bytes: &[u8], mut each: impl FnMut(T)) -> Result<(), BadList>
     where
         T: for<'de> Deserialize<'de>,
@@ -88,20 +88,20 @@ impl Items {
     }
 
     fn bounded(&self) -> Result<(), BadList> {
-        if self.held.len().max(self.rest.len()) > MAX_HELD { Err(BadList::TooLong) } else { Ok(()) }
+        if self.held.len().max(self.rest.len()) > MAX_BUFFERED { Err(BadList::TooLong) } else { Ok(()) }
     }
 
-    /// The bytes are over: everything but the items.
+    /// Ends the input, and returns everything but the items.
     pub fn finish<T: for<'de> Deserialize<'de>>(self) -> Result<T, BadList> {
         if self.place != Place::Tail {
-            // Some servers write an empty list as null, or leave it out.
+            // Some servers write an empty list as null, or omit it.
             return serde_json::from_slice(&self.held).map_err(|_| BadList::BrokenOff);
         }
         serde_json::from_slice(&self.rest).map_err(|error| BadList::Shape(error.to_string()))
     }
 }
 
-/// Behind the bracket that opens the list under the key `items` of the outermost object.
+/// The position after the bracket that opens the list under the key `items` of the outermost object.
 fn items_begin(bytes: &[u8]) -> Option<usize> {
     let (mut depth, mut string, mut escaped) = (0usize, None, false);
     for (at, byte) in bytes.iter().enumerate() {
@@ -182,7 +182,7 @@ mod tests {
         assert!(matches!(read(br#"{"items":[{"a":1},{"b""#, 5), Err(BadList::BrokenOff)));
         assert!(matches!(read(br#"{"items":[{"a":1}"#, 5), Err(BadList::BrokenOff)));
         assert!(matches!(read(br#"{"items":[{"a":x}]}"#, 5), Err(BadList::Shape(_))));
-        let long = format!(r#"{{"items":["{}"#, "x".repeat(MAX_HELD + 1));
+        let long = format!(r#"{{"items":["{}"#, "x".repeat(MAX_BUFFERED + 1));
         assert!(matches!(read(long.as_bytes(), 1 << 20), Err(BadList::TooLong)));
     }
 

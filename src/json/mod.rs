@@ -1,10 +1,10 @@
-//! Reading and writing JSON documents by path, totally: what is not there reads as empty, and writing makes the way.
+//! Total functions that read and write JSON documents by path: a missing value reads as empty, and a write creates the path.
 
 mod items;
-mod lean;
+mod pruned;
 
 pub use items::{BadList, Items};
-pub use lean::Lean;
+pub use pruned::Pruned;
 
 use serde_json::{Map, Value};
 
@@ -23,13 +23,13 @@ pub fn list<'v>(value: &'v Value, path: &[&str]) -> &'v [Value] {
     at(value, path).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// The entries at a path of keys, as far as they are text: labels, annotations.
+/// The entries at a path of keys whose values are text: labels, annotations.
 pub fn entries<'v>(value: &'v Value, path: &[&str]) -> impl Iterator<Item = (&'v str, &'v str)> + use<'v> {
     let map = at(value, path).and_then(Value::as_object);
     map.into_iter().flatten().filter_map(|(key, value)| Some((key.as_str(), value.as_str()?)))
 }
 
-/// The map at a path of keys, made if it is not there. Whatever else was on the way is replaced by maps.
+/// The map at a path of keys, created if it is missing. Other values on the path are replaced by maps.
 pub fn map_mut<'v>(value: &'v mut Value, path: &[&str]) -> &'v mut Map<String, Value> {
     let mut here = value;
     for key in path {
@@ -45,14 +45,14 @@ pub fn set(value: &mut Value, path: &[&str], new: impl Into<Value>) {
     }
 }
 
-/// Writes a value at a path of keys unless something is there.
+/// Writes a value at a path of keys unless there is one.
 pub fn default(value: &mut Value, path: &[&str], new: impl Into<Value>) {
     if at(value, path).is_none() {
         set(value, path, new);
     }
 }
 
-/// Takes the value at a path of keys out.
+/// Removes the value at a path of keys.
 pub fn remove(value: &mut Value, path: &[&str]) -> Option<Value> {
     let (last, way) = path.split_last()?;
     let mut here = value;
@@ -62,7 +62,7 @@ pub fn remove(value: &mut Value, path: &[&str]) -> Option<Value> {
     here.as_object_mut()?.remove(*last)
 }
 
-/// The list at a path of keys, made if it is not there.
+/// The list at a path of keys, created if it is missing.
 pub fn list_mut<'v>(value: &'v mut Value, path: &[&str]) -> &'v mut Vec<Value> {
     let Some((last, way)) = path.split_last() else { return array(value) };
     array(map_mut(value, way).entry((*last).to_owned()).or_insert(Value::Null))

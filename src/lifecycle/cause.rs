@@ -1,21 +1,21 @@
-//! Why an executor ended: finer than Spark's view, which blames the application for every pod that failed, evictions
-//! included, and the framework for every pod that went.
+//! Why an executor exited. The causes are finer than Spark's view, which blames the application for every failed pod (also for
+//! evictions) and the framework for every deleted pod.
 
-use crate::plant::{self, Bug};
+use crate::fault_injection::{self, Bug};
 use crate::snapshot::Executor;
-use crate::spark::evidence::{ContainerDoing, Ended, Evidence, Words};
+use crate::spark::diagnostics::{ContainerStateKind, Ended, PodDiagnostics, ReasonAndMessage};
 use crate::spark::state::ExecutorPodState;
 
-/// How an executor left the picture, or that it has not.
+/// How an executor left the snapshot, or that it has not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Left {
-    /// Its pod is still there, in a final state.
-    Stays,
-    /// The watch told that its pod is gone.
+pub enum Removal {
+    /// Its pod still exists, in a final state.
+    Present,
+    /// The watch reported that its pod was deleted.
     Deleted,
-    /// Its pod is gone, and the watch did not show as of which version: another one has its name.
-    Unshown,
-    /// Its pod is gone and the watch did not show it: a list did not have it, and that was confirmed.
+    /// Its pod was deleted, and the watch did not show as of which version: another pod has its name.
+    Unobserved,
+    /// Its pod was deleted and the watch did not show it: a list did not contain it, and that was confirmed.
     Vanished,
 }
 
@@ -99,7 +99,7 @@ impl std::fmt::Display for Cause {
     }
 }
 
-/// Words of the kubelet for a pod that it does not take (`pkg/kubelet/lifecycle`, `pkg/kubelet/cm`), but for `OutOf…`.
+/// The kubelet's reasons for rejecting a pod (`pkg/kubelet/lifecycle`, `pkg/kubelet/cm`), except `OutOf…`.
 const REFUSALS: &[&str] = &[
     "UnexpectedAdmissionError",
     "NodeAffinity",
@@ -128,7 +128,7 @@ const NO_START: &[&str] = &[
     "PreCreateHookError",
 ];
 
-/// Reasons of a container whose image is not there.
+/// Reasons of a container whose image is not available.
 const NO_IMAGE: &[&str] = &[
     "ErrImagePull",
     "ImagePullBackOff",
@@ -139,44 +139,47 @@ const NO_IMAGE: &[&str] = &[
     "SignatureValidationFailed",
 ];
 
-/// The cause of an end. What others did to the pod comes before what its containers said of it: an executor that is
-/// evicted ends with 137 or 143 too.
-pub fn cause(executor: &Executor, left: Left) -> Cause {
-    let nothing = Evidence::default();
-    let evidence = executor.evidence.as_deref().unwrap_or(&nothing);
-    if let Some(cause) = by_others(evidence) {
+/// The cause of an exit. What the node or the control plane did to the pod takes precedence over what its containers report,
+/// because an evicted executor exits with 137 or 143 too.
+pub fn cause(executor: &Executor, left: Removal) -> Cause {
+    let nothing = PodDiagnostics::default();
+    let diagnostics = executor.diagnostics.as_deref().unwrap_or(&nothing);
+    if let Some(cause) = by_others(diagnostics) {
         return cause;
     }
     match executor.state {
         ExecutorPodState::Succeeded => Cause::Completed,
-        // Its container ended because it was deleted.
-        ExecutorPodState::Failed if evidence.deletion.is_some() && !evidence.ended_before_deletion() => Cause::Deleted,
-        ExecutorPodState::Failed => failed(evidence),
-        // It was deleted because it had ended.
-        _ if evidence.ended_before_deletion() => match evidence.spark().map(|container| &container.state) {
-            Some(ContainerDoing::Ended(ended)) if ended.code == 0 => Cause::Completed,
-            _ => failed(evidence),
+        // Its container exited because the pod was deleted.
+        ExecutorPodState::Failed if diagnostics.deletion.is_some() && !diagnostics.ended_before_deletion() => {
+            Cause::Deleted
+        }
+        ExecutorPodState::Failed => failed(diagnostics),
+        // The pod was deleted because the executor had exited.
+        _ if diagnostics.ended_before_deletion() => match diagnostics.spark().map(|container| &container.state) {
+            Some(ContainerStateKind::Ended(ended)) if ended.code == 0 => Cause::Completed,
+            _ => failed(diagnostics),
         },
-        _ if never_pulled(evidence) => Cause::ImageNeverPulled,
-        _ if left == Left::Vanished => Cause::Vanished,
+        _ if never_pulled(diagnostics) => Cause::ImageNeverPulled,
+        _ if left == Removal::Vanished => Cause::Vanished,
         _ => Cause::Deleted,
     }
 }
 
 /// What the node or the control plane did to the pod.
-fn by_others(evidence: &Evidence) -> Option<Cause> {
-    let reason = evidence.reason.as_deref().filter(|_| !plant::is(Bug::ReasonIgnored)).unwrap_or_default();
+fn by_others(diagnostics: &PodDiagnostics) -> Option<Cause> {
+    let reason =
+        diagnostics.reason.as_deref().filter(|_| !fault_injection::injected(Bug::ReasonIgnored)).unwrap_or_default();
     let cause = match reason {
         "Preempting" => Cause::Preempted,
         "NodeLost" => Cause::NodeLost,
         "NodeShutdown" | "Shutdown" => Cause::NodeShutdown,
-        "Terminated" if says(evidence, "shutdown") => Cause::NodeShutdown,
+        "Terminated" if says(diagnostics, "shutdown") => Cause::NodeShutdown,
         "DeadlineExceeded" => Cause::DeadlineExceeded,
         _ if reason.starts_with("OutOf") || REFUSALS.contains(&reason) => Cause::AdmissionRefused,
-        _ => match evidence.disruption.as_ref().map(|words| &*words.reason) {
+        _ => match diagnostics.disruption.as_ref().map(|words| &*words.reason) {
             Some("PreemptionByScheduler") => Cause::Preempted,
             Some("DeletionByTaintManager" | "DeletionByPodGC") => Cause::NodeLost,
-            Some("TerminationByKubelet") if says(evidence, "shutdown") => Cause::NodeShutdown,
+            Some("TerminationByKubelet") if says(diagnostics, "shutdown") => Cause::NodeShutdown,
             Some("EvictionByEvictionAPI" | "TerminationByKubelet") => Cause::Evicted,
             _ if reason == "Evicted" => Cause::Evicted,
             _ => return None,
@@ -185,26 +188,26 @@ fn by_others(evidence: &Evidence) -> Option<Cause> {
     Some(cause)
 }
 
-fn says(evidence: &Evidence, word: &str) -> bool {
-    let disruption = evidence.disruption.as_ref().map(|words| &words.message);
-    evidence.message.iter().chain(disruption).any(|message| message.contains(word))
+fn says(diagnostics: &PodDiagnostics, word: &str) -> bool {
+    let disruption = diagnostics.disruption.as_ref().map(|words| &words.message);
+    diagnostics.message.iter().chain(disruption).any(|message| message.contains(word))
 }
 
-fn failed(evidence: &Evidence) -> Cause {
-    if let Some((container, ended)) = evidence.ended().find(|(_, ended)| ended.code != 0) {
-        if container.name != evidence.spark_container && !container.init {
+fn failed(diagnostics: &PodDiagnostics) -> Cause {
+    if let Some((container, ended)) = diagnostics.ended().find(|(_, ended)| ended.code != 0) {
+        if container.name != diagnostics.spark_container && !container.init {
             return Cause::CompanionFailed;
         }
         return of_container(ended);
     }
-    if never_pulled(evidence) {
+    if never_pulled(diagnostics) {
         return Cause::ImageNeverPulled;
     }
-    let stuck = evidence.stuck().is_some_and(|(_, words)| NO_START.contains(&&*words.reason));
+    let stuck = diagnostics.stuck().is_some_and(|(_, words)| NO_START.contains(&&*words.reason));
     if stuck { Cause::NeverStarted } else { Cause::Unexplained }
 }
 
-/// How the container itself ended: what the runtime says, then the exit code.
+/// How the container itself exited: the runtime's reason first, then the exit code.
 fn of_container(ended: &Ended) -> Cause {
     match ended.reason.as_deref() {
         Some("OOMKilled") => Cause::OomKilled,
@@ -213,31 +216,31 @@ fn of_container(ended: &Ended) -> Cause {
         _ => match ended.code {
             52 => Cause::JvmOom,
             126 | 127 => Cause::NeverStarted,
-            // 128 and a signal: SIGINT, SIGKILL, SIGTERM come from outside; SIGSEGV and SIGABRT are its own.
+            // 128 plus a signal: SIGINT, SIGKILL and SIGTERM are sent from outside; SIGSEGV and SIGABRT are its own.
             130 | 137 | 143 => Cause::Killed,
             _ => Cause::Error,
         },
     }
 }
 
-fn never_pulled(evidence: &Evidence) -> bool {
-    evidence.stuck().is_some_and(|(_, words)| NO_IMAGE.contains(&&*words.reason))
+fn never_pulled(diagnostics: &PodDiagnostics) -> bool {
+    diagnostics.stuck().is_some_and(|(_, words)| NO_IMAGE.contains(&&*words.reason))
 }
 
-/// Who took the pod away, as far as anything tells.
-pub fn by_whom(evidence: &Evidence) -> Option<String> {
-    if let Some(Words { reason, message }) = &evidence.disruption {
+/// Who deleted the pod, as far as its diagnostics show.
+pub fn by_whom(diagnostics: &PodDiagnostics) -> Option<String> {
+    if let Some(ReasonAndMessage { reason, message }) = &diagnostics.disruption {
         let colon = if message.is_empty() { "" } else { ": " };
         return Some(format!("{reason}{colon}{message}"));
     }
-    let writer = evidence.deletion.as_ref()?.writer.as_deref()?;
+    let writer = diagnostics.deletion.as_ref()?.writer.as_deref()?;
     Some(format!("perhaps {writer}, which wrote to the pod when the deletion was asked for"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::snapshot::{SeatKeys, Sighting};
+    use crate::snapshot::{ObservedPod, SchedulingKeys};
     use crate::spark::pod::Pod;
 
     fn executor(extra: &str, status: &str) -> Executor {
@@ -245,8 +248,8 @@ mod tests {
             r#"{{"metadata":{{"name":"e","namespace":"n","uid":"u","labels":{{"spark-role":"executor","spark-app-selector":"a",
             "spark-version":"4.3.0"}}{extra}}},"spec":{{"restartPolicy":"Never"}},"status":{status}}}"#
         );
-        match Sighting::of(&Pod::read_whole(json.as_bytes()).unwrap(), &SeatKeys::default()) {
-            Some(Sighting::Executor(_, executor)) => executor,
+        match ObservedPod::of(&Pod::read_whole(json.as_bytes()).unwrap(), &SchedulingKeys::default()) {
+            Some(ObservedPod::Executor(_, executor)) => executor,
             other => panic!("{other:?}"),
         }
     }
@@ -258,7 +261,7 @@ mod tests {
     }
 
     fn of(status: &str) -> Cause {
-        cause(&executor("", status), Left::Stays)
+        cause(&executor("", status), Removal::Present)
     }
 
     #[test]
@@ -310,14 +313,17 @@ mod tests {
     #[test]
     fn how_it_went() {
         let running = executor("", r#"{"phase":"Running"}"#);
-        assert_eq!(cause(&running, Left::Deleted), Cause::Deleted);
-        assert_eq!(cause(&running, Left::Vanished), Cause::Vanished);
+        assert_eq!(cause(&running, Removal::Deleted), Cause::Deleted);
+        assert_eq!(cause(&running, Removal::Vanished), Cause::Vanished);
         let pulling = executor(
             r#","deletionTimestamp":"2026-11-21T00:00:00Z""#,
             r#"{"phase":"Pending","containerStatuses":[{"name":"spark-kubernetes-executor","state":{"waiting":{"reason":"ImagePullBackOff"}}}]}"#,
         );
-        assert_eq!(cause(&pulling, Left::Deleted), Cause::ImageNeverPulled);
-        assert_eq!(cause(&executor("", &ended("spark-kubernetes-executor", 1, "Error")), Left::Deleted), Cause::Error);
+        assert_eq!(cause(&pulling, Removal::Deleted), Cause::ImageNeverPulled);
+        assert_eq!(
+            cause(&executor("", &ended("spark-kubernetes-executor", 1, "Error")), Removal::Deleted),
+            Cause::Error
+        );
     }
 
     #[test]
@@ -331,7 +337,7 @@ mod tests {
                 ),
             );
             assert_eq!(executor.state, ExecutorPodState::Deleted);
-            cause(&executor, Left::Stays)
+            cause(&executor, Removal::Present)
         };
         assert_eq!(deleted(1, "2026-11-21T00:00:29Z"), Cause::Error);
         assert_eq!(deleted(0, "2026-11-21T00:00:29Z"), Cause::Completed);
@@ -344,9 +350,9 @@ mod tests {
             r#","deletionTimestamp":"2026-11-21T00:00:00Z""#,
             r#"{"phase":"Running","conditions":[{"type":"DisruptionTarget","status":"True","reason":"EvictionByEvictionAPI","message":"by api"}]}"#,
         );
-        assert_eq!(by_whom(disrupted.evidence.as_ref().unwrap()).unwrap(), "EvictionByEvictionAPI: by api");
+        assert_eq!(by_whom(disrupted.diagnostics.as_ref().unwrap()).unwrap(), "EvictionByEvictionAPI: by api");
         let nobody = executor(r#","deletionTimestamp":"2026-11-21T00:00:00Z""#, r#"{"phase":"Running"}"#);
-        assert_eq!(by_whom(nobody.evidence.as_ref().unwrap()), None);
+        assert_eq!(by_whom(nobody.diagnostics.as_ref().unwrap()), None);
     }
 
     #[test]

@@ -1,28 +1,28 @@
-//! What was reported: a mark in the Lease, so that the next leader reports each end once.
+//! Which exits were reported: a mark in the Lease, so that the next leader reports each exit once.
 //!
-//! A leader writes with each renewal up to which resourceVersion of pods it has reported every end that its watch showed.
-//! Who leads next reports what is newer. After a graceful stop that is exact, because the last mark is written when the
-//! Lease is released. After a crash the ends between the last mark and the crash may have been reported, and say so.
+//! With each renewal, a leader writes up to which resourceVersion of pods it has reported every exit that its watch showed. The
+//! next leader reports newer exits. After a graceful stop that is exact, because the last mark is written when the Lease is
+//! released. After a crash, exits between the last mark and the crash may have been reported, and are reported as such.
 
 use std::fmt;
 use std::str::FromStr;
 
 use jiff::Timestamp;
 
-/// Every end that the leader's watch had shown up to here is reported.
+/// Every exit that the leader's watch had shown up to this version is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark {
     /// The resourceVersion.
     pub through: u64,
-    /// When that was.
+    /// When the mark was made.
     pub at: Timestamp,
-    /// But for those after the first and up to the second, when this leader was not there yet and nobody led: of these it
-    /// knows only executors that were still there. Others may have seen more.
+    /// Except exits after the first and up to the second version, when this leader did not run yet and there was no leader: of
+    /// these it knows only executors that still existed. Other replicas may have observed more.
     pub gap: Option<(u64, u64)>,
 }
 
 impl Mark {
-    /// Whether an end is reported; `None` where that is not known.
+    /// Whether an exit is reported; `None` if that is unknown.
     pub fn covers(&self, version: u64) -> Option<bool> {
         match self.gap {
             Some((from, to)) if from < version && version <= to => None,
@@ -41,7 +41,7 @@ impl fmt::Display for Mark {
     }
 }
 
-/// A mark that cannot be read.
+/// A mark that cannot be parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected a resourceVersion, a time, and perhaps a gap such as 7-9")]
 pub struct BadMark;
@@ -63,14 +63,14 @@ impl FromStr for Mark {
 
 /// What a new leader found when it took the Lease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Found {
-    /// The last mark; `None` in a new Lease, and in one of a version that wrote none.
+pub struct FoundMark {
+    /// The last mark; `None` in a new Lease, and in a Lease of a version that wrote no marks.
     pub mark: Option<Mark>,
-    /// Whether somebody has led before.
+    /// Whether there was a leader before.
     pub was_held: bool,
-    /// Whether whoever led before released the Lease: then the mark is its last word.
+    /// Whether the previous leader released the Lease: then the mark is final.
     pub is_released: bool,
-    /// The resourceVersion with which the Lease was taken: what ended later, nobody has reported before.
+    /// The resourceVersion with which the Lease was taken: no replica has reported later exits before.
     pub taken: Option<u64>,
 }
 

@@ -1,23 +1,23 @@
-//! When nothing could be seen: the watch was interrupted, or the API server did not answer.
+//! When nothing could be observed: the watch was interrupted, or the API server did not answer.
 //!
-//! A driver goes first, and it needs the API server as we do: a grace counts only time in which both could act.
+//! A driver acts first, and it needs the API server as the controller does: a grace counts only time in which both could act.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use crate::plant::{self, Bug};
+use crate::fault_injection::{self, Bug};
 
-/// After an outage that was shorter a driver needs no time of its own.
-const SHORT: Duration = Duration::from_secs(5);
-/// More than so many outages are not kept apart: the two oldest become one, and what lay between them.
-const MOST: usize = 64;
+/// After a shorter outage, a driver needs no extra time.
+const MIN_DURATION: Duration = Duration::from_secs(5);
+/// At most this many outages are kept: with more, the two oldest become one, with the time between them.
+const MAX_OUTAGES: usize = 64;
 
-/// See the module's text.
+/// See the module's documentation.
 #[derive(Debug)]
 pub struct Outages {
-    /// An API server from which nothing came for so long was away.
+    /// An API server that sent nothing for this long counts as unavailable.
     quiet: Duration,
-    /// Those that are over, in their order, each apart from the next.
+    /// Past outages in order, without overlaps.
     past: VecDeque<(Instant, Instant)>,
     /// Since when the watch is interrupted.
     interrupted: Option<Instant>,
@@ -32,7 +32,7 @@ impl Default for Outages {
 }
 
 impl Outages {
-    /// An API server from which nothing came for `quiet` was away.
+    /// An API server that sent nothing for `quiet` counts as unavailable.
     pub fn new(quiet: Duration) -> Outages {
         Outages { quiet, past: VecDeque::new(), interrupted: None, contact: None }
     }
@@ -42,8 +42,8 @@ impl Outages {
         self.interrupted.get_or_insert(now);
     }
 
-    /// The watch brought something. Returns whether an outage is over.
-    pub fn alive(&mut self, now: Instant) -> bool {
+    /// The watch delivered something. Returns whether an outage is over.
+    pub fn watch_alive(&mut self, now: Instant) -> bool {
         match self.interrupted.take() {
             Some(since) => {
                 self.keep(since, now);
@@ -53,7 +53,7 @@ impl Outages {
         }
     }
 
-    /// The API server answered. Returns whether it had been away.
+    /// The API server answered. Returns whether it had been unavailable.
     pub fn contact(&mut self, at: Instant) -> bool {
         let before = self.contact.replace(at);
         match before.filter(|before| at.saturating_duration_since(*before) > self.quiet) {
@@ -76,30 +76,30 @@ impl Outages {
         });
         let at = self.past.partition_point(|(begin, _)| *begin < from);
         self.past.insert(at, (from, to));
-        if self.past.len() > MOST
+        if self.past.len() > MAX_OUTAGES
             && let (Some((begin, _)), Some((_, end))) = (self.past.pop_front(), self.past.pop_front())
         {
             self.past.push_front((begin, end));
         }
     }
 
-    /// Whether nothing can be seen now.
+    /// Whether nothing can be observed now.
     pub fn is_out(&self, now: Instant) -> bool {
         self.interrupted.is_some() || self.contact.is_some_and(|at| now.saturating_duration_since(at) > self.quiet)
     }
 
-    /// When `wait` has passed since `since`, outages left out; and where one ended since, no sooner than `after` that.
+    /// When `wait` has passed since `since`, not counting outages; if an outage ended since then, no sooner than `after` its end.
     pub fn due(&self, since: Instant, wait: Duration, after: Duration) -> Option<Instant> {
         let mut at = since.checked_add(wait)?;
-        if plant::is(Bug::GraceCountsOutages) {
+        if fault_injection::injected(Bug::GraceCountsOutages) {
             return Some(at);
         }
         for (from, to) in self.past.iter().filter(|(_, to)| *to > since) {
             if *from < at {
                 at = at.checked_add(to.saturating_duration_since((*from).max(since)))?;
             }
-            // One that was over at once has kept nobody from anything.
-            if to.saturating_duration_since(*from) >= SHORT {
+            // A very short outage has not prevented any action.
+            if to.saturating_duration_since(*from) >= MIN_DURATION {
                 at = at.max(to.checked_add(after)?);
             }
         }
@@ -122,14 +122,14 @@ mod tests {
         let due = |outages: &Outages| outages.due(at(10), SECOND * 100, SECOND * 30);
         assert_eq!(due(&outages), Some(at(110)));
         outages.interrupted(at(0));
-        assert!(outages.is_out(at(5)) && outages.alive(at(20)) && !outages.alive(at(21)));
+        assert!(outages.is_out(at(5)) && outages.watch_alive(at(20)) && !outages.watch_alive(at(21)));
         assert_eq!(due(&outages), Some(at(120)), "ten of its seconds");
         outages.interrupted(at(100));
-        outages.alive(at(160));
+        outages.watch_alive(at(160));
         assert_eq!(due(&outages), Some(at(190)), "thirty after it, which is more than twenty that were left");
-        // One that began after it was due changes nothing but the time after it.
+        // An outage that began after the due time changes nothing but the time after it.
         outages.interrupted(at(300));
-        outages.alive(at(310));
+        outages.watch_alive(at(310));
         assert_eq!(due(&outages), Some(at(340)));
     }
 
@@ -145,7 +145,7 @@ mod tests {
         outages.interrupted(at(80));
         assert!(outages.contact(at(120)));
         assert!(outages.is_out(at(121)), "the watch is not back");
-        assert!(outages.alive(at(130)));
+        assert!(outages.watch_alive(at(130)));
         assert_eq!(outages.due(at(0), SECOND * 100, Duration::ZERO), Some(at(170)));
     }
 
@@ -155,9 +155,9 @@ mod tests {
         let mut outages = Outages::default();
         for n in 0..1000 {
             outages.interrupted(start + SECOND * 10 * n);
-            outages.alive(start + SECOND * (10 * n + 1));
+            outages.watch_alive(start + SECOND * (10 * n + 1));
         }
-        assert!(outages.past.len() <= MOST);
+        assert!(outages.past.len() <= MAX_OUTAGES);
         assert!(outages.due(start, SECOND * 100, Duration::ZERO).is_some_and(|due| due > start + SECOND * 1000));
     }
 }

@@ -1,4 +1,4 @@
-//! Which pods a policy is for.
+//! The pods that a policy selects.
 
 use kube::core::{Expression, Selector, SelectorExt};
 use wildmatch::WildMatch;
@@ -11,12 +11,12 @@ use crate::spark::text::Entries;
 pub struct Pattern(WildMatch);
 
 impl Pattern {
-    /// A pattern; every text is one.
+    /// A pattern; every text is a valid one.
     pub fn new(text: &str) -> Pattern {
         Pattern(WildMatch::new(text))
     }
 
-    /// The text that it was made of.
+    /// The text that it was created from.
     pub fn text(&self) -> String {
         self.0.pattern()
     }
@@ -27,10 +27,10 @@ impl Pattern {
     }
 }
 
-/// Conditions, all of which must hold. Empty ones hold.
+/// Conditions, all of which must hold. An empty condition holds.
 #[derive(Clone, Debug, Default)]
 pub struct Match {
-    /// Names of namespaces; any of them.
+    /// Names of namespaces, any of which matches.
     pub namespaces: Vec<Pattern>,
     /// Labels of the namespace.
     pub namespace_selector: Option<Selector>,
@@ -38,12 +38,12 @@ pub struct Match {
     pub pod_selector: Option<PodSelector>,
 }
 
-/// A label selector that looks at a pod's labels where they are, without a map of them all.
+/// A label selector that reads a pod's labels in place, without building a map of them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PodSelector(Vec<Expression>);
 
 impl PodSelector {
-    /// The selector that it was made of.
+    /// The selector that it was created from.
     pub fn selector(&self) -> Selector {
         let mut selector = Selector::default();
         selector.extend(self.0.iter().cloned());
@@ -82,31 +82,36 @@ impl FromIterator<(String, String)> for PodSelector {
 }
 
 impl Match {
-    /// No condition at all.
+    /// Matches every pod.
     pub fn everything() -> Match {
         Match::default()
     }
 
-    /// Whether there is no condition: policies after this one are never reached.
+    /// Whether it has no condition: later policies are never reached.
     pub fn is_everything(&self) -> bool {
         let all = |selector: &Option<Selector>| selector.as_ref().is_none_or(Selector::selects_all);
         self.namespaces.is_empty() && all(&self.namespace_selector) && self.selects_all_pods()
     }
 
-    /// Whether a pod matches. `None` when only the namespace's labels could tell and they are not known yet.
-    pub fn judge(&self, namespace: &str, known: Option<&Namespace>, labels: Option<&Entries<'_>>) -> Option<bool> {
+    /// Whether a pod matches. `None` if that depends on the namespace's labels and they are not known yet.
+    pub fn matches_pod(
+        &self,
+        namespace: &str,
+        known: Option<&Namespace>,
+        labels: Option<&Entries<'_>>,
+    ) -> Option<bool> {
         if self.names(namespace) && self.pod_selector.as_ref().is_some_and(|selector| !selector.selects(labels)) {
             return Some(false);
         }
         self.of_namespace(namespace, known)
     }
 
-    /// The selector of pods' labels, for those who print it.
+    /// The selector of pods' labels, for printing.
     pub fn selector_of_pods(&self) -> Option<Selector> {
         self.pod_selector.as_ref().map(PodSelector::selector)
     }
 
-    /// Whether it selects pods by nothing but their namespace.
+    /// Whether it selects pods by their namespace only.
     pub fn selects_all_pods(&self) -> bool {
         self.pod_selector.as_ref().is_none_or(PodSelector::selects_all)
     }
@@ -115,7 +120,7 @@ impl Match {
         self.namespaces.is_empty() || self.namespaces.iter().any(|pattern| pattern.matches(namespace))
     }
 
-    /// Whether a namespace matches, whatever the pod. `None` when only its labels could tell and they are not known yet.
+    /// Whether a namespace matches, for any pod. `None` if that depends on its labels and they are not known yet.
     pub fn of_namespace(&self, namespace: &str, known: Option<&Namespace>) -> Option<bool> {
         if !self.names(namespace) {
             return Some(false);
@@ -150,7 +155,7 @@ mod tests {
     }
 
     proptest! {
-        /// The same as kube's own selector says of a map.
+        /// The result is the same as that of kube's own selector on a map.
         #[test]
         fn pods_are_selected_as_kube_selects_them(expressions in proptest::collection::vec(expression(), 0..4),
                                                   labels in proptest::collection::btree_map("[ab]{0,2}", "[ab]{0,2}", 0..4)) {

@@ -1,4 +1,4 @@
-//! Policies as the core reads them: validated, no text left to interpret. `config` makes them out of the file.
+//! Policies as the core reads them: validated and fully parsed. `config` creates them from the file.
 
 pub mod matching;
 pub mod overrides;
@@ -9,35 +9,36 @@ use std::time::Duration;
 
 pub use matching::{Match, Pattern};
 
+use crate::annotations::Override;
 use crate::gang::{GangScheduler, Membership, NameTemplate, Shape};
-use crate::snapshot::{Namespace, Override};
+use crate::snapshot::{Namespace, SchedulingFields};
 use crate::spark::pod::Pod;
 
-/// All policies, and what holds for the whole cluster.
+/// All policies, and the settings for the whole cluster.
 #[derive(Clone, Debug)]
 pub struct Policies {
     /// In order; the first match wins.
     list: Vec<Policy>,
-    /// What no policy matches gets its owner and nothing else.
-    last: Policy,
+    /// For pods that no other policy matches: they get their owner and nothing else.
+    catch_all: Policy,
     /// Accounts that create pods for others and therefore never become owners.
     creators_never: Vec<Pattern>,
     /// Accounts that may change gang keys and owners of existing pods.
     trusted_writers: Vec<Pattern>,
-    /// What is done about executors that ended.
+    /// The lifecycle configuration of executors that exited.
     pub lifecycle: Lifecycle,
 }
 
-/// What is done about executors that ended.
+/// The lifecycle configuration of executors that exited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lifecycle {
-    /// How long a driver that lives goes first. Never less than twice what it may need to notice by itself.
+    /// How long we wait for a live driver to act. At least twice the time that the driver may need to detect the exit.
     pub grace: Duration,
-    /// What becomes of their pods.
+    /// What is done with their pods.
     pub finished: Finished,
-    /// How long pods are kept whose end the application brought upon itself.
+    /// How long pods are kept whose exit the application caused.
     pub keep_failed: Duration,
-    /// How often the leader reads the full truth.
+    /// How often the leader lists all labelled pods.
     pub poll: Duration,
 }
 
@@ -52,27 +53,27 @@ impl Default for Lifecycle {
     }
 }
 
-/// What becomes of finished executors.
+/// What is done with finished executors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finished {
     /// They are reported.
     Report,
     /// They are labelled inactive.
     Label,
-    /// They are deleted, or labelled where the driver keeps its own.
+    /// They are deleted, or labelled if the driver keeps its own.
     Delete,
 }
 
 /// One policy.
 #[derive(Clone, Debug)]
 pub struct Policy {
-    /// `[a-z0-9-]{1,40}`, a metric label.
+    /// The name, `[a-z0-9-]{1,40}`, also a metric label.
     pub name: Arc<str>,
-    /// Which pods it is for.
+    /// The pods that it selects.
     pub matches: Match,
-    /// Which scheduler places them.
+    /// The scheduler that places them.
     pub scheduler: SchedulerChoice,
-    /// The queue that pays.
+    /// The queue that they use.
     pub queue: Option<Arc<str>>,
     /// Priority class of drivers.
     pub driver_class: Option<Arc<str>>,
@@ -80,36 +81,36 @@ pub struct Policy {
     pub executor_class: Option<Arc<str>>,
     /// How executors wait for each other.
     pub gang: Gang,
-    /// Which of our annotations count.
+    /// Our annotations that take effect.
     pub overrides: BTreeSet<Override>,
-    /// Whether what cannot be decided is refused.
+    /// Whether undecided pods are rejected.
     pub strict: bool,
-    /// What validating admission does about what it finds.
+    /// What validating admission does about findings.
     pub validate: Validate,
     /// The queues that pods may name; `None` means any.
     pub queues: Option<Vec<Pattern>>,
-    /// Labels of the nodes that this policy's scheduler places alone; none when there are no such nodes.
+    /// Labels of the nodes on which only this policy's scheduler places pods; empty if there are no such nodes.
     pub node_pool: BTreeMap<String, String>,
 }
 
-/// What validating admission does about what it finds.
+/// What validating admission does about findings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Validate {
-    /// It says so in the audit log.
+    /// It adds audit annotations.
     #[default]
     Audit,
-    /// It warns the client too.
+    /// It also warns the client.
     Warn,
-    /// It refuses.
+    /// It rejects the request.
     Enforce,
 }
 
-/// Which scheduler, under which name.
+/// A scheduler and its name.
 #[derive(Clone, Debug)]
 pub struct SchedulerChoice {
     /// The wire format.
-    pub row: &'static GangScheduler,
-    /// `schedulerName`; `None` leaves the pod's.
+    pub gang_scheduler: &'static GangScheduler,
+    /// `schedulerName`; `None` keeps the pod's.
     pub name: Option<Arc<str>>,
     /// Which names on a pod are replaced.
     pub replace: Replace,
@@ -118,38 +119,38 @@ pub struct SchedulerChoice {
 /// Which scheduler names are replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replace {
-    /// Only `default-scheduler`, or none at all.
+    /// Only `default-scheduler`, or an unset name.
     Default,
-    /// Whatever the pod says.
+    /// Any name.
     Always,
 }
 
 /// How executors wait for each other.
 #[derive(Clone, Debug)]
 pub struct Gang {
-    /// What a gang consists of; [`Shape::Pods`] when gangs are off.
+    /// The gang's shape; [`Shape::Pods`] if gangs are disabled.
     pub shape: Shape,
-    /// How members say so.
+    /// How members declare their gang.
     pub membership: Membership,
-    /// How many: `None` follows the application.
+    /// The gang's size; `None` follows the application's.
     pub min_member: Option<u32>,
-    /// What it is called.
+    /// The gang's name.
     pub name: NameTemplate,
     /// Whether the driver's ConfigMap may be read for the application's size.
     pub read_spark_conf: bool,
 }
 
-/// A policy that was chosen, or the first that could not be judged.
+/// The policy that was chosen, or the first that could not be evaluated.
 #[derive(Clone, Copy, Debug)]
 pub enum Chosen<'p> {
-    /// This one.
+    /// This policy matches.
     Policy(&'p Policy),
-    /// This one selects by namespace labels, and the namespace has not been seen yet.
+    /// This policy selects by namespace labels, and the namespace was not observed yet.
     NamespaceUnknown(&'p Policy),
 }
 
 impl<'p> Chosen<'p> {
-    /// The policy that matches, or that may.
+    /// The policy that matches, or may match.
     pub fn policy(self) -> &'p Policy {
         match self {
             Chosen::Policy(policy) | Chosen::NamespaceUnknown(policy) => policy,
@@ -163,17 +164,21 @@ impl<'p> Chosen<'p> {
 }
 
 impl SchedulerChoice {
-    /// A row under its own name.
-    pub fn of(row: &'static GangScheduler) -> SchedulerChoice {
-        SchedulerChoice { row, name: row.default_name.map(Arc::from), replace: Replace::Default }
+    /// A scheduler under its default name.
+    pub fn of(scheduler: &'static GangScheduler) -> SchedulerChoice {
+        SchedulerChoice {
+            gang_scheduler: scheduler,
+            name: scheduler.default_name.map(Arc::from),
+            replace: Replace::Default,
+        }
     }
 
-    /// Whether a pod of this scheduler name may be given this scheduler.
+    /// Whether a pod with this schedulerName may get this scheduler.
     pub fn takes(&self, present: Option<&str>) -> bool {
         match (self.replace, present) {
             (Replace::Always, _) | (_, None | Some("" | DEFAULT_SCHEDULER)) => true,
             (Replace::Default, Some(present)) => {
-                self.name.as_deref() == Some(present) || self.row.default_name == Some(present)
+                self.name.as_deref() == Some(present) || self.gang_scheduler.default_name == Some(present)
             }
         }
     }
@@ -183,7 +188,7 @@ impl SchedulerChoice {
 pub const DEFAULT_SCHEDULER: &str = "default-scheduler";
 
 impl Policy {
-    /// The policy that is always there: ownership only, for every pod.
+    /// The implicit last policy: ownership only, for every pod.
     pub fn fallback() -> Policy {
         Policy {
             name: "default".into(),
@@ -208,7 +213,7 @@ impl Policy {
     }
 }
 
-/// Annotations that count unless a policy lists its own: facts about the application, which steer no policy.
+/// Annotations that take effect unless a policy lists its own: facts about the application, which change no policy.
 pub fn default_overrides() -> BTreeSet<Override> {
     [Override::MinMember, Override::ExecutorResources].into()
 }
@@ -220,18 +225,18 @@ impl Default for Policies {
 }
 
 impl Policies {
-    /// Completes a list: one policy without conditions is always there, at the end.
+    /// Completes a list with the implicit last policy, which has no conditions.
     pub fn new(list: Vec<Policy>, creators_never: Vec<Pattern>) -> Policies {
         Policies {
             list,
-            last: Policy::fallback(),
+            catch_all: Policy::fallback(),
             creators_never,
             trusted_writers: Vec::new(),
             lifecycle: Lifecycle::default(),
         }
     }
 
-    /// The same with these settings for executors that ended.
+    /// The same with this lifecycle configuration.
     pub fn with_lifecycle(self, lifecycle: Lifecycle) -> Policies {
         Policies { lifecycle, ..self }
     }
@@ -244,16 +249,16 @@ impl Policies {
     /// The first policy that matches a pod.
     pub fn choose(&self, namespace: &str, known: Option<&Namespace>, pod: &Pod<'_>) -> Chosen<'_> {
         for policy in &self.list {
-            match policy.matches.judge(namespace, known, pod.metadata.labels.as_ref()) {
+            match policy.matches.matches_pod(namespace, known, pod.metadata.labels.as_ref()) {
                 Some(true) => return Chosen::Policy(policy),
                 Some(false) => {}
                 None => return Chosen::NamespaceUnknown(policy),
             }
         }
-        Chosen::Policy(&self.last)
+        Chosen::Policy(&self.catch_all)
     }
 
-    /// Every policy that may be the first to match some pod of a namespace.
+    /// Every policy that can be the first to match some pod of a namespace.
     pub fn possible(&self, namespace: &str, known: Option<&Namespace>) -> impl Iterator<Item = &Policy> {
         let mut reached = true;
         let verdict = move |policy: &Policy| policy.matches.of_namespace(namespace, known);
@@ -266,7 +271,7 @@ impl Policies {
         })
     }
 
-    /// The policies of the file, without the one that is always there.
+    /// The policies of the file, without the implicit last one.
     pub fn listed(&self) -> &[Policy] {
         &self.list
     }
@@ -286,9 +291,14 @@ impl Policies {
         self.iter().find(|policy| &*policy.name == name)
     }
 
+    /// The policy that set these scheduling fields, if it still exists.
+    pub fn of_scheduling(&self, scheduling: &SchedulingFields) -> Option<&Policy> {
+        self.named(scheduling.set_by()?.0)
+    }
+
     /// All policies in order.
     pub fn iter(&self) -> impl Iterator<Item = &Policy> {
-        self.list.iter().chain([&self.last])
+        self.list.iter().chain([&self.catch_all])
     }
 
     /// Whether this account, or a group of it, may change gang keys and owners of existing pods.

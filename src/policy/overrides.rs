@@ -1,14 +1,14 @@
-//! Annotations of ours: pod over driver over namespace over policy, and only where the policy allows it.
+//! Our annotations: the pod's take precedence over the driver's, the namespace's and the policy, where the policy allows it.
 
 use std::sync::Arc;
 
 use super::{Policy, SchedulerChoice};
+use crate::annotations::{Override, Overrides};
 use crate::gang::{GangScheduler, Shape};
 use crate::reason::Reason;
-use crate::snapshot::{Override, Overrides};
 use crate::spark::resources::ResourceList;
 
-/// Where an annotation stood.
+/// The object that has an annotation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// On the pod under review.
@@ -29,10 +29,10 @@ impl Source {
     }
 }
 
-/// What holds for one pod once annotations were heard.
+/// The settings for one pod, with annotations applied.
 #[derive(Clone, Debug)]
 pub struct Effective {
-    /// Leave the pod alone.
+    /// Whether to leave the pod alone.
     pub skip: bool,
     /// The scheduler.
     pub scheduler: SchedulerChoice,
@@ -40,16 +40,16 @@ pub struct Effective {
     pub shape: Shape,
     /// The queue.
     pub queue: Option<Arc<str>>,
-    /// How many members were asked for.
+    /// The requested number of members.
     pub min_member: Option<u32>,
-    /// What one executor is said to request.
+    /// The requests of one executor, as an annotation states them.
     pub executor_resources: Option<ResourceList>,
-    /// What was not heard, and why: a reason and a sentence.
+    /// The annotations that were not applied, and why: a reason and a sentence.
     pub notes: Vec<(Reason, String)>,
 }
 
-/// Hears the annotations of a pod, its driver and its namespace. Sources come in order of precedence.
-pub fn hear(policy: &Policy, sources: [(Source, &Overrides); 3]) -> Effective {
+/// Applies the annotations of a pod, its driver and its namespace. Sources are in order of precedence.
+pub fn resolve(policy: &Policy, sources: [(Source, &Overrides); 3]) -> Effective {
     let mut effective = Effective {
         skip: false,
         scheduler: policy.scheduler.clone(),
@@ -81,7 +81,7 @@ pub fn hear(policy: &Policy, sources: [(Source, &Overrides); 3]) -> Effective {
 }
 
 impl Effective {
-    /// Takes one annotation over, or says what it should have been.
+    /// Applies one annotation, or returns what was expected.
     fn set(&mut self, which: Override, value: &str, policy: &Policy) -> Result<(), String> {
         match which {
             Override::Skip => match value {
@@ -90,13 +90,14 @@ impl Effective {
                 _ => return Err("true or false".into()),
             },
             Override::Scheduler => {
-                let Some(row) = GangScheduler::of_kind(value) else {
-                    let kinds: Vec<&str> = crate::gang::TABLE.iter().map(|row| row.kind).collect();
+                let Some(scheduler) = GangScheduler::of_kind(value) else {
+                    let kinds: Vec<&str> = crate::gang::TABLE.iter().map(|scheduler| scheduler.kind).collect();
                     return Err(format!("one of {}", kinds.join(", ")));
                 };
-                if row.kind != policy.scheduler.row.kind {
-                    self.scheduler = SchedulerChoice { replace: policy.scheduler.replace, ..SchedulerChoice::of(row) };
-                    self.shape = if policy.gang.shape == Shape::Pods { Shape::Pods } else { row.default_shape() };
+                if scheduler.kind != policy.scheduler.gang_scheduler.kind {
+                    self.scheduler =
+                        SchedulerChoice { replace: policy.scheduler.replace, ..SchedulerChoice::of(scheduler) };
+                    self.shape = if policy.gang.shape == Shape::Pods { Shape::Pods } else { scheduler.default_shape() };
                 }
             }
             Override::Queue if value.is_empty() || value.len() > 253 => return Err("a queue's name".into()),
@@ -117,25 +118,25 @@ impl Effective {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spark::labels;
+    use crate::annotations;
 
     fn with(pairs: &[(&'static str, &'static str)]) -> Overrides {
         Overrides::read(|key| pairs.iter().find(|(k, _)| *k == key).map(|(_, v)| *v))
     }
 
     fn policy(overrides: &[Override]) -> Policy {
-        let row = GangScheduler::of_kind("volcano").unwrap();
+        let scheduler = GangScheduler::of_kind("volcano").unwrap();
         Policy {
-            scheduler: SchedulerChoice::of(row),
+            scheduler: SchedulerChoice::of(scheduler),
             queue: Some("shared".into()),
             overrides: overrides.iter().copied().collect(),
-            gang: super::super::Gang { shape: Shape::Executors, ..Policy::fallback().gang },
+            gang: crate::policy::Gang { shape: Shape::Executors, ..Policy::fallback().gang },
             ..Policy::fallback()
         }
     }
 
     fn hear_from(policy: &Policy, pod: &Overrides, driver: &Overrides, namespace: &Overrides) -> Effective {
-        hear(policy, [(Source::Pod, pod), (Source::Driver, driver), (Source::Namespace, namespace)])
+        resolve(policy, [(Source::Pod, pod), (Source::Driver, driver), (Source::Namespace, namespace)])
     }
 
     #[test]
@@ -143,9 +144,9 @@ mod tests {
         let policy = policy(&[Override::Queue]);
         let (none, pod, driver, namespace) = (
             Overrides::default(),
-            with(&[(labels::QUEUE, "p")]),
-            with(&[(labels::QUEUE, "d")]),
-            with(&[(labels::QUEUE, "n")]),
+            with(&[(annotations::QUEUE, "p")]),
+            with(&[(annotations::QUEUE, "d")]),
+            with(&[(annotations::QUEUE, "n")]),
         );
         let queue = |a, b, c| hear_from(&policy, a, b, c).queue.unwrap();
         assert_eq!(&*queue(&none, &none, &none), "shared");
@@ -157,7 +158,8 @@ mod tests {
     #[test]
     fn what_the_policy_does_not_list_is_not_heard() {
         let none = Overrides::default();
-        let heard = hear_from(&policy(&[]), &with(&[(labels::QUEUE, "mine"), (labels::SKIP, "true")]), &none, &none);
+        let heard =
+            hear_from(&policy(&[]), &with(&[(annotations::QUEUE, "mine"), (annotations::SKIP, "true")]), &none, &none);
         assert_eq!(heard.queue.as_deref(), Some("shared"));
         assert!(!heard.skip);
         assert_eq!(heard.notes.iter().map(|(reason, _)| *reason).collect::<Vec<_>>(), [Reason::OverrideNotAllowed; 2]);
@@ -168,15 +170,15 @@ mod tests {
     fn every_annotation_is_read() {
         let none = Overrides::default();
         let all = with(&[
-            (labels::SKIP, "true"),
-            (labels::SCHEDULER, "kueue"),
-            (labels::QUEUE, "q"),
-            (labels::MIN_MEMBER, "4"),
-            (labels::EXECUTOR_RESOURCES, r#"{"cpu":"1"}"#),
+            (annotations::SKIP, "true"),
+            (annotations::SCHEDULER, "kueue"),
+            (annotations::QUEUE, "q"),
+            (annotations::MIN_MEMBER, "4"),
+            (annotations::EXECUTOR_RESOURCES, r#"{"cpu":"1"}"#),
         ]);
         let heard = hear_from(&policy(&Override::ALL), &none, &all, &none);
         assert!(heard.skip);
-        assert_eq!((heard.scheduler.row.kind, heard.shape), ("kueue", Shape::Pods));
+        assert_eq!((heard.scheduler.gang_scheduler.kind, heard.shape), ("kueue", Shape::Pods));
         assert_eq!(heard.min_member, Some(4));
         assert_eq!(heard.executor_resources.unwrap().to_string(), "1 cpu");
         assert!(heard.notes.is_empty());
@@ -186,11 +188,11 @@ mod tests {
     fn unusable_values_say_what_was_expected() {
         let none = Overrides::default();
         let bad = with(&[
-            (labels::SKIP, "yes"),
-            (labels::SCHEDULER, "slurm"),
-            (labels::QUEUE, ""),
-            (labels::MIN_MEMBER, "0"),
-            (labels::EXECUTOR_RESOURCES, "1 cpu"),
+            (annotations::SKIP, "yes"),
+            (annotations::SCHEDULER, "slurm"),
+            (annotations::QUEUE, ""),
+            (annotations::MIN_MEMBER, "0"),
+            (annotations::EXECUTOR_RESOURCES, "1 cpu"),
         ]);
         let heard = hear_from(&policy(&Override::ALL), &bad, &none, &none);
         assert_eq!(heard.notes.len(), 5);
@@ -198,7 +200,7 @@ mod tests {
             heard.notes.iter().all(|(reason, note)| *reason == Reason::OverrideInvalid && note.contains("expected "))
         );
         assert!(heard.notes[1].1.contains("one of none, kube-batch, volcano"), "{}", heard.notes[1].1);
-        assert_eq!((heard.scheduler.row.kind, heard.queue.as_deref()), ("volcano", Some("shared")));
+        assert_eq!((heard.scheduler.gang_scheduler.kind, heard.queue.as_deref()), ("volcano", Some("shared")));
     }
 
     #[test]
@@ -206,9 +208,9 @@ mod tests {
         let none = Overrides::default();
         let mut policy = policy(&[Override::Scheduler]);
         policy.scheduler.name = Some("volcano-b".into());
-        let heard = hear_from(&policy, &with(&[(labels::SCHEDULER, "volcano")]), &none, &none);
+        let heard = hear_from(&policy, &with(&[(annotations::SCHEDULER, "volcano")]), &none, &none);
         assert_eq!(heard.scheduler.name.as_deref(), Some("volcano-b"));
-        let heard = hear_from(&policy, &with(&[(labels::SCHEDULER, "yunikorn")]), &none, &none);
+        let heard = hear_from(&policy, &with(&[(annotations::SCHEDULER, "yunikorn")]), &none, &none);
         assert_eq!(heard.scheduler.name.as_deref(), Some("yunikorn"));
     }
 }

@@ -1,4 +1,4 @@
-//! The only clocks. Everything below the edge takes the time as an argument.
+//! The only clocks. All code below the edge takes the time as an argument.
 
 use std::cell::Cell;
 use std::time::Instant;
@@ -6,11 +6,11 @@ use std::time::Instant;
 use jiff::{SignedDuration, Timestamp};
 
 thread_local! {
-    /// Where a simulation runs: a time of the wall clock, and the monotonic clock's at that time.
+    /// In a simulation: a time of the wall clock, and of the monotonic clock at that moment.
     static SIMULATED: Cell<Option<(Timestamp, Instant)>> = const { Cell::new(None) };
 }
 
-/// Wall clock, for what others compare with theirs: certificates, leases' texts, Events.
+/// The wall clock, for times that others compare with their own: certificates, the content of Leases, Events.
 #[expect(clippy::disallowed_methods, reason = "this is where the wall clock is read")]
 pub fn now() -> Timestamp {
     let Some((wall, at)) = SIMULATED.get() else { return Timestamp::now() };
@@ -18,13 +18,13 @@ pub fn now() -> Timestamp {
     wall.saturating_add(since).unwrap_or(Timestamp::MAX)
 }
 
-/// Monotonic clock, for how long something took or may take. It is tokio's, so that it stands still where that is paused.
+/// The monotonic clock, for durations and timeouts. It is tokio's, so that it stands still while that is paused.
 #[expect(clippy::disallowed_methods, reason = "this is where the monotonic clock is read")]
 pub fn instant() -> Instant {
     tokio::time::Instant::now().into_std()
 }
 
-/// For simulations: on this thread the wall clock has this time now, and goes with the monotonic one.
+/// For simulations: sets this thread's wall clock to this time, from which it advances with the monotonic clock.
 pub fn simulate(wall: Timestamp) {
     SIMULATED.set(Some((wall, instant())));
 }

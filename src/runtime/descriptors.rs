@@ -1,15 +1,15 @@
-//! How many file descriptors the process may have.
+//! The limit of open file descriptors.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Raises the soft limit of open files to the hard one, and says what holds from now on. Container runtimes set a soft
-/// limit for old programs that cannot do with more; a server can.
+/// Raises the soft limit of open files to the hard limit, and returns the limit that holds from now on. Container runtimes set
+/// a soft limit for old programs that cannot handle more; a server can.
 pub fn raise() -> u64 {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current == maximum || setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).is_ok() {
         return maximum.unwrap_or(u64::MAX);
     }
-    // An unlimited hard limit is more than some kernels take; what was there holds.
+    // Some kernels do not accept an unlimited hard limit as the soft one; the previous limit holds.
     current.unwrap_or(u64::MAX)
 }
 

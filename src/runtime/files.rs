@@ -1,14 +1,14 @@
-//! Files that change while we run: certificates and the policy file.
+//! Files that change while we run: certificates, the client CA and the policy file.
 //!
-//! They are polled by content. kubelet changes a mounted Secret or ConfigMap by swapping a symlink, which a watch on the
-//! file itself does not see after the first time (WEBHOOKS.md, finding 9); two small reads every few seconds do.
+//! They are polled by content. kubelet updates a mounted Secret or ConfigMap by swapping a symlink, which a watch on the
+//! file itself does not show after the first time (WEBHOOKS.md, finding 9); two small reads every few seconds do.
 
 use std::io;
 use std::path::PathBuf;
 
 use ring::digest::{Digest, SHA256, digest};
 
-/// A few files that belong together.
+/// Files that belong together.
 #[derive(Debug)]
 pub struct Watched {
     paths: Vec<PathBuf>,
@@ -16,7 +16,7 @@ pub struct Watched {
 }
 
 impl Watched {
-    /// Watches these files; the first look always counts as a change.
+    /// Watches these files; the first read always counts as a change.
     pub fn new(paths: Vec<PathBuf>) -> Self {
         Watched { paths, seen: None }
     }
@@ -26,7 +26,7 @@ impl Watched {
         &self.paths
     }
 
-    /// The contents, if any differs from the last look. A file that cannot be read is an error and not a change.
+    /// The contents, if any differs from the last read. A file that cannot be read is an error, not a change.
     pub async fn look(&mut self) -> io::Result<Option<Vec<Vec<u8>>>> {
         let mut contents = Vec::with_capacity(self.paths.len());
         for path in &self.paths {
@@ -42,7 +42,7 @@ impl Watched {
     }
 }
 
-/// Writes a file whole, with these permissions if it is new.
+/// Writes a whole file, with these permissions if it is new.
 pub fn write(path: &std::path::Path, text: &str, mode: u32) -> io::Result<()> {
     use std::io::Write;
     use std::os::unix::fs::OpenOptionsExt;
@@ -60,7 +60,7 @@ fn hash(digest: &Digest) -> [u8; 32] {
 mod tests {
     use super::*;
 
-    /// kubelet's dance: a new folder, a new `..data` link, one rename; the files themselves are links through `..data`.
+    /// Updates a volume as kubelet does: a new folder, a new `..data` link, one rename; the files are links through `..data`.
     fn swap(root: &std::path::Path, n: u32, content: &str) {
         let folder = root.join(format!("..{n}"));
         std::fs::create_dir(&folder).unwrap();

@@ -1,4 +1,4 @@
-//! The machine room: clocks, readiness, shutdown, supervised tasks, files that change, limits.
+//! Process infrastructure: clocks, randomness, readiness, shutdown, supervised tasks, files that change, limits.
 
 pub mod clock;
 pub mod descriptors;

@@ -1,22 +1,22 @@
-//! The system's randomness.
+//! Random numbers from the operating system.
 
 use std::cell::Cell;
 
 use ring::rand::{SecureRandom, SystemRandom};
 
 thread_local! {
-    /// Where a simulation runs: the state of a generator (xorshift64).
+    /// In a simulation: the state of a generator (xorshift64).
     static SIMULATED: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
-/// For simulations: on this thread all randomness comes from this seed. Never for keys that protect anything.
+/// For simulations: seeds all randomness of this thread. Never for keys that protect anything.
 pub fn simulate(seed: u64) {
     SIMULATED.set(Some(seed | 1));
 }
 
 fn fill(bytes: &mut [u8]) {
     let Some(mut state) = SIMULATED.get() else {
-        // The system's source of randomness fails only where nothing else would work either.
+        // The system's source of randomness fails only if nothing else would work either.
         let _ = SystemRandom::new().fill(bytes);
         return;
     };
@@ -29,7 +29,7 @@ fn fill(bytes: &mut [u8]) {
     SIMULATED.set(Some(state));
 }
 
-/// So many random bytes, as hex.
+/// This many random bytes, as hex.
 pub fn hex(bytes: usize) -> String {
     let mut random = vec![0; bytes];
     fill(&mut random);
@@ -43,20 +43,20 @@ pub fn bytes<const N: usize>() -> [u8; N] {
     random
 }
 
-/// A number.
+/// A random number.
 pub fn number() -> u64 {
     let mut bytes = [0; 8];
     fill(&mut bytes);
     u64::from_le_bytes(bytes)
 }
 
-/// A fraction: at least 0, and less than 1.
+/// A random fraction: at least 0, and less than 1.
 pub fn fraction() -> f64 {
     let bits = u32::try_from(number() >> 32).unwrap_or_default();
     f64::from(bits) / (f64::from(u32::MAX) + 1.0)
 }
 
-/// A version 4 UUID.
+/// A random version 4 UUID.
 pub fn uuid() -> String {
     let hex = hex(16);
     let part = |range: std::ops::Range<usize>| hex.get(range).unwrap_or_default();

@@ -1,7 +1,7 @@
-//! Readiness: a set of latches, each opened once by the part that it stands for.
+//! Readiness: a set of latches, each opened once by the component that it stands for.
 //!
-//! Readiness depends on the listener and a certificate, never on the API server or the lease: a webhook that cannot
-//! reach the API server still answers from the review alone.
+//! Readiness depends on the listener and the certificate, and for a short time on the signing key, never on the API server or
+//! the Lease: a webhook that cannot reach the API server still answers from the review alone.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,36 +13,36 @@ pub struct Readiness {
     draining: Latch,
 }
 
-/// One condition. Cloned handles are the same latch.
+/// A condition. Clones are the same latch.
 #[derive(Clone, Debug, Default)]
 pub struct Latch(Arc<AtomicBool>);
 
 impl Latch {
-    /// It holds from now on.
+    /// Opens the latch: the condition holds from now on.
     pub fn open(&self) {
         self.0.store(true, Ordering::Release);
     }
 
-    /// Whether it holds.
+    /// Whether the condition holds.
     pub fn is_open(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }
 }
 
 impl Readiness {
-    /// Adds a condition and hands out its latch.
+    /// Adds a condition and returns its latch.
     pub fn needs(&mut self, name: &'static str) -> Latch {
         let latch = Latch::default();
         self.conditions.push((name, latch.clone()));
         latch
     }
 
-    /// Not ready any more: the process is about to stop.
+    /// Makes the process not ready, because it is about to stop.
     pub fn drain(&self) {
         self.draining.open();
     }
 
-    /// What is still missing; nothing when ready.
+    /// The conditions that do not hold yet; empty if ready.
     pub fn missing(&self) -> Vec<&'static str> {
         let open = self.conditions.iter().filter(|(_, latch)| !latch.is_open()).map(|(name, _)| *name);
         open.chain(self.draining.is_open().then_some("shutting down")).collect()

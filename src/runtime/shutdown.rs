@@ -1,4 +1,4 @@
-//! Shutdown in two phases: first not ready, while traffic still arrives; then stop. A second signal aborts.
+//! Shutdown in two phases: first not ready, while requests still arrive; then stop. A second signal aborts.
 
 use std::io;
 
@@ -12,12 +12,12 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Takes the signals over; from now on they do not end the process by themselves.
+    /// Handles the signals from now on, so that they do not end the process by themselves.
     pub fn listen() -> io::Result<Signals> {
         Ok(Signals { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
     }
 
-    /// Waits for the next signal and says which it was.
+    /// Waits for the next signal and returns its name.
     pub async fn next(&mut self) -> &'static str {
         tokio::select! {
             _ = self.terminate.recv() => "SIGTERM",

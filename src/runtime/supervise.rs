@@ -1,5 +1,5 @@
-//! Every task has a name and somebody who waits for it. The first that ends before it was told to ends the process:
-//! a zombie that serves and does not watch, or the other way round, is worse than a restart.
+//! Supervised tasks, each with a name. The first task that ends before it is cancelled ends the process: a process that
+//! serves and does not watch, or the other way round, is worse than a restart.
 
 use std::future::Future;
 
@@ -26,7 +26,7 @@ impl Supervisor {
         Supervisor { tasks: JoinSet::new(), stop }
     }
 
-    /// Tells the tasks to end.
+    /// The token that stops the tasks.
     pub fn token(&self) -> &CancellationToken {
         &self.stop
     }
@@ -36,13 +36,13 @@ impl Supervisor {
         self.tasks.spawn(async move { (name, task.await) });
     }
 
-    /// Waits for the first task that ends although nobody asked it to, and says which and why.
+    /// Waits for the first task that ends before it is cancelled, and returns which one and why.
     pub async fn first_failure(&mut self) -> anyhow::Error {
         loop {
             match self.tasks.join_next().await {
                 None => std::future::pending::<()>().await,
                 Some(ended) => {
-                    if let Some(error) = judge(ended, self.stop.is_cancelled()) {
+                    if let Some(error) = outcome_of(ended, self.stop.is_cancelled()) {
                         return error;
                     }
                 }
@@ -50,12 +50,12 @@ impl Supervisor {
         }
     }
 
-    /// Tells all tasks to end and waits for them. An error of any is an error of the whole.
+    /// Cancels all tasks and waits for them. Returns the first error.
     pub async fn stop(mut self) -> anyhow::Result<()> {
         self.stop.cancel();
         let mut first = Ok(());
         while let Some(ended) = self.tasks.join_next().await {
-            if let (Some(error), true) = (judge(ended, true), first.is_ok()) {
+            if let (Some(error), true) = (outcome_of(ended, true), first.is_ok()) {
                 first = Err(error);
             }
         }
@@ -63,8 +63,8 @@ impl Supervisor {
     }
 }
 
-/// What the end of a task means.
-fn judge(
+/// The error that the end of a task means, if any.
+fn outcome_of(
     ended: Result<(&'static str, anyhow::Result<()>), tokio::task::JoinError>,
     stopping: bool,
 ) -> Option<anyhow::Error> {

@@ -1,7 +1,7 @@
-//! Admission: in-tree plugins, then webhooks in the order of their configurations' names, once more where that was asked
-//! for (`pkg/admission/plugin/webhook/{mutating,validating}/dispatcher.go`, `reinvocation`).
+//! Admission: in-tree plugins, then webhooks in the order of their configurations' names, with reinvocation where
+//! requested (`pkg/admission/plugin/webhook/{mutating,validating}/dispatcher.go`, `reinvocation`).
 //!
-//! matchConditions are not evaluated: a webhook that has some is called as if they held.
+//! matchConditions are not evaluated: a webhook that has some is called as if they were true.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,15 +11,15 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use super::api::{Api, Warnings};
 use super::error::{ApiError, Result};
 use super::plugins;
 use super::request::Request;
 use super::resource::Collection;
 use super::selector::object_matches;
+use super::state::{Api, Warnings};
 use crate::json::{at, entries, list, text};
 
-/// What is done, as rules name it.
+/// Operation, as webhook rules name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Operation {
     Create,
@@ -37,7 +37,7 @@ impl Operation {
     }
 }
 
-/// What is asked for.
+/// Attributes of an admission request.
 #[derive(Debug)]
 pub(super) struct Attributes<'r> {
     pub(super) request: &'r Request,
@@ -46,7 +46,7 @@ pub(super) struct Attributes<'r> {
     pub(super) sub: Option<&'r str>,
 }
 
-/// Lets plugins and mutating webhooks change an object.
+/// Runs the mutating plugins and webhooks on an object.
 pub(super) async fn mutate(
     api: &Arc<Api>,
     attributes: &Attributes<'_>,
@@ -92,7 +92,7 @@ pub(super) async fn mutate(
     Ok(())
 }
 
-/// Lets validating webhooks refuse an object.
+/// Runs the validating webhooks on an object.
 pub(super) async fn validate(
     api: &Arc<Api>,
     attributes: &Attributes<'_>,
@@ -109,9 +109,9 @@ pub(super) async fn validate(
     Ok(())
 }
 
-/// All webhooks whose rules match, in order.
+/// Returns all webhooks whose rules match, in order.
 fn webhooks(api: &Api, attributes: &Attributes<'_>, plural: &str) -> Vec<Value> {
-    // Configurations of webhooks are never shown to webhooks, nor are reviews of access.
+    // API servers never send webhook configurations or access reviews to webhooks.
     if attributes.request.resource.group == "admissionregistration.k8s.io" || attributes.request.resource.is_ephemeral()
     {
         return Vec::new();
@@ -136,7 +136,7 @@ fn rule_matches(rule: &Value, attributes: &Attributes<'_>) -> bool {
         "Cluster" => !resource.namespaced,
         _ => true,
     };
-    // Versions of one resource are equivalent (matchPolicy), so any version of a rule means this one.
+    // Versions of one resource are equivalent (matchPolicy), so any version in a rule matches this one.
     any("operations", attributes.operation.as_str()) && any("apiGroups", &resource.group) && resources && scope
 }
 
@@ -178,7 +178,7 @@ async fn call_mutating(
     warnings: &mut Warnings,
 ) -> Result<bool> {
     let Some(patch) = call(api, attributes, hook, object, old, warnings).await? else { return Ok(false) };
-    // From here on failurePolicy does not help any more: a patch that does not apply refuses the request.
+    // From here on failurePolicy does not apply: a patch that cannot be applied denies the request.
     let broken = |error: &dyn std::fmt::Display| {
         ApiError::internal(format!(
             "admission webhook {:?}: the patch cannot be applied: {error}",
@@ -237,7 +237,7 @@ async fn call(
     }
 }
 
-/// The response of a review, checked as strictly as for admission.k8s.io/v1.
+/// Reads the response of a review, with the strict checks for admission.k8s.io/v1.
 fn read(body: &[u8], uid: &str) -> std::result::Result<Value, String> {
     let review: Value =
         serde_json::from_slice(body).map_err(|error| format!("received invalid webhook response: {error}"))?;
@@ -269,7 +269,7 @@ fn denied(name: &str, response: &Value) -> ApiError {
     error
 }
 
-/// The review as API servers send it (`request/admissionreview.go`).
+/// Builds the review as API servers send it (`request/admissionreview.go`).
 fn review(attributes: &Attributes<'_>, uid: &str, object: &Value, old: Option<&Value>) -> Value {
     let Attributes { request, name, operation, sub } = attributes;
     let resource = &request.resource;

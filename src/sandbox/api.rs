@@ -1,7 +1,6 @@
-//! The API itself: from a request to a response.
+//! The API: turns a request into a response.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{Request as HttpRequest, State};
@@ -11,68 +10,45 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Limited};
 use serde_json::{Value, json};
 
-use super::auth::{self, Tokens, User};
+use super::auth::{self};
 use super::error::{ApiError, Result};
-use super::rbac::{self, Used};
 use super::request::{Request, Shape, Verb};
-use super::resource::{Registry, Resource};
+use super::respond::{plain, refuse, respond};
 use super::selector::Filter;
-use super::store::{Store, Stored};
-use super::webhook::Webhooks;
-use super::{discovery, events, openapi, special, table, watch};
+use super::state::{Api, Warnings, present};
+use super::store::Stored;
+use super::{discovery, openapi, rbac, special, table, watch};
 use crate::json::{set, text};
 use crate::runtime::clock;
 
-/// The largest body, as there.
+/// Maximum size of a body, as in kube-apiserver.
 const MAX_BODY: usize = 3 << 20;
 
-/// Everything that a request may touch.
-#[derive(Debug)]
-pub(super) struct Api {
-    pub(super) store: Store,
-    pub(super) registry: Registry,
-    pub(super) tokens: Tokens,
-    pub(super) webhooks: Webhooks,
-    /// What `/version` says: `1.36` or `1.37`.
-    pub(super) minor: u32,
-    /// How often watches get a bookmark.
-    pub(super) bookmarks: Duration,
-    /// Whether service accounts may do only what RBAC lets them.
-    pub(super) authorize: bool,
-    /// Whether only those change the owners of an object who may delete it.
-    pub(super) enforce_owners: bool,
-    /// What service accounts have done.
-    pub(super) used: Used,
-}
-
-/// One listener's view: whether it trusts who comes without a token.
+/// State of one listener: whether it trusts clients without a token.
 #[derive(Clone, Debug)]
-pub(super) struct Door {
+pub(super) struct ListenerState {
     pub(super) api: Arc<Api>,
     pub(super) trusts: bool,
 }
 
-/// Warnings of webhooks, for the `Warning` headers.
-pub(super) type Warnings = Vec<String>;
-
 /// Answers any request.
-pub(super) async fn serve(State(door): State<Door>, request: HttpRequest) -> Response {
+pub(super) async fn serve(State(door): State<ListenerState>, request: HttpRequest) -> Response {
     match answer(&door, request).await {
         Ok(response) => response,
         Err(error) => refuse(&error),
     }
 }
 
-async fn answer(door: &Door, request: HttpRequest) -> Result<Response> {
+async fn answer(door: &ListenerState, request: HttpRequest) -> Result<Response> {
     let api = &door.api;
     let (mut parts, body) = request.into_parts();
     if door.trusts && !is_loopback(parts.headers.get(header::HOST)) {
-        // A page in a browser could otherwise reach us under a name of its own that points here.
+        // DNS rebinding: a web page could otherwise reach us under its own name that resolves to this address.
         return Err(ApiError::forbidden("host", "", "without a token this listener answers to loopback names only"));
     }
     match parts.uri.path() {
         "/healthz" | "/livez" | "/readyz" => return Ok(plain(StatusCode::OK, "ok", "text/plain")),
-        // Ours, not Kubernetes': what service accounts have done, to see what a role needs.
+        // Not part of Kubernetes: lists what service accounts have done, which shows the permissions that a role needs.
         "/sandbox/used" if door.trusts => return Ok(respond(StatusCode::OK, &json!(api.used.all()))),
         _ => {}
     }
@@ -114,7 +90,7 @@ async fn answer(door: &Door, request: HttpRequest) -> Result<Response> {
     Ok(response)
 }
 
-/// What is done, by verb and subresource.
+/// Dispatches a request by verb and subresource.
 async fn dispatch(api: &Arc<Api>, request: &Request, warnings: &mut Warnings) -> Result<(StatusCode, Value)> {
     if request.resource.is_ephemeral() {
         return special::review(api, request).map(|value| (StatusCode::CREATED, value));
@@ -183,7 +159,7 @@ fn list(api: &Api, request: &Request) -> Result<Value> {
     let objects: Vec<Value> = items.into_iter().map(|object| present(resource, object)).collect();
     Ok(match request.shape {
         Shape::Object => {
-            // Items of a list carry no kind of their own in typed lists, and do in custom ones.
+            // List items have no kind and apiVersion in typed lists, but do in custom ones.
             let items = objects.into_iter().map(|mut object| {
                 if resource.custom.is_none()
                     && let Some(map) = object.as_object_mut()
@@ -216,30 +192,7 @@ fn read_continue(token: &str) -> Result<(super::store::Key, u64)> {
     Ok(((namespace, name), revision))
 }
 
-/// An object in the version of the resource by which it is asked for.
-pub(super) fn present(resource: &Resource, stored: &Stored) -> Value {
-    in_version(resource, stored.value())
-}
-
-/// The same as text: as it is kept, where it was written in that version.
-pub(super) fn present_text(resource: &Resource, stored: &Stored) -> String {
-    let types = format!(r#"{{"apiVersion":"{}","kind":"{}","#, resource.api_version(), resource.kind);
-    if stored.text.starts_with(&types) && resource.group != "events.k8s.io" {
-        return stored.text.to_string();
-    }
-    present(resource, stored).to_string()
-}
-
-pub(super) fn in_version(resource: &Resource, mut object: Value) -> Value {
-    if resource.group == "events.k8s.io" {
-        object = events::to_events_v1(object);
-    }
-    set(&mut object, &["apiVersion"], resource.api_version());
-    set(&mut object, &["kind"], resource.kind.clone());
-    object
-}
-
-/// An object in the shape that was asked for.
+/// Converts an object to the requested shape.
 fn shown(_: &Api, request: &Request, object: Value) -> Value {
     match request.shape {
         Shape::Object => object,
@@ -259,7 +212,7 @@ async fn read(body: Body) -> Result<Bytes> {
     }
 }
 
-/// Whether a request was addressed to a loopback name.
+/// Reports whether a request was addressed to a loopback name.
 fn is_loopback(host: Option<&HeaderValue>) -> bool {
     let host = host.and_then(|host| host.to_str().ok()).unwrap_or("localhost");
     let name = match host.strip_prefix('[') {
@@ -267,49 +220,6 @@ fn is_loopback(host: Option<&HeaderValue>) -> bool {
         None => host.rsplit_once(':').map_or(host, |(name, _)| name),
     };
     name == "localhost" || name.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
-}
-
-pub(super) fn respond(status: StatusCode, value: &Value) -> Response {
-    plain(status, value.to_string(), "application/json")
-}
-
-fn plain(status: StatusCode, body: impl Into<Body>, content_type: &'static str) -> Response {
-    let mut response = Response::new(body.into());
-    *response.status_mut() = status;
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
-    response
-}
-
-pub(super) fn refuse(error: &ApiError) -> Response {
-    let status = StatusCode::from_u16(error.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let mut response = respond(status, &error.status());
-    if let Some(seconds) = error.retry_after {
-        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
-    }
-    response
-}
-
-/// Somebody within the control plane.
-pub(super) fn component_request(
-    api: &Api,
-    account: &str,
-    resource: &Arc<Resource>,
-    verb: Verb,
-    key: &super::store::Key,
-) -> Request {
-    let _ = api;
-    Request {
-        verb,
-        resource: resource.clone(),
-        namespace: (!key.0.is_empty()).then(|| key.0.clone()),
-        name: (!key.1.is_empty()).then(|| key.1.clone()),
-        sub: None,
-        user: User::component(account),
-        shape: Shape::Object,
-        content_type: "application/json".to_owned(),
-        body: Bytes::new(),
-        query: Vec::new(),
-    }
 }
 
 #[cfg(test)]

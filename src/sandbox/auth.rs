@@ -1,4 +1,4 @@
-//! Who asks: an administrator, a service account with its bound pod, or whoever they impersonate.
+//! Authentication: an administrator, a service account with its bound pod, or an impersonated user.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ pub(super) struct User {
 }
 
 impl User {
-    /// The administrator whom the kubeconfig names.
+    /// The administrator in the kubeconfig.
     pub(super) fn admin() -> User {
         User {
             username: "sandbox-admin".to_owned(),
@@ -35,7 +35,7 @@ impl User {
         }
     }
 
-    /// A part of the control plane.
+    /// A component of the control plane.
     pub(super) fn component(account: &str) -> User {
         User {
             username: format!("system:serviceaccount:kube-system:{account}"),
@@ -68,7 +68,7 @@ pub(super) struct Tokens {
     key: hmac::Key,
 }
 
-/// How long after its deletion a pod's token still counts (`serviceaccount/claims.go`).
+/// How long after its deletion a pod's token is still valid (`serviceaccount/claims.go`).
 const LEEWAY_SECS: i64 = 60;
 
 impl Tokens {
@@ -80,7 +80,7 @@ impl Tokens {
         &self.admin
     }
 
-    /// A token as TokenRequest gives it, bound to a pod if one is named.
+    /// Issues a token as TokenRequest does, bound to a pod if one is named.
     pub(super) fn issue(
         &self,
         namespace: &str,
@@ -106,7 +106,7 @@ impl Tokens {
         (format!("{signed}.{signature}"), expires)
     }
 
-    /// The user of a token.
+    /// Returns the user of a token.
     pub(super) fn authenticate(&self, token: &str, store: &Store, now: Timestamp) -> Result<User> {
         if token == self.admin {
             return Ok(User::admin());
@@ -165,7 +165,7 @@ impl Tokens {
     }
 }
 
-/// The user of a request: its token, else whoever the listener trusts, and whom they impersonate.
+/// Returns the user of a request: that of its token, else the one that the listener trusts; then the impersonated user.
 pub(super) fn user(headers: &HeaderMap, tokens: &Tokens, store: &Store, trusted: bool, now: Timestamp) -> Result<User> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let bearer = text(header::AUTHORIZATION.as_str()).and_then(|value| value.strip_prefix("Bearer "));
@@ -197,7 +197,7 @@ pub(super) fn user(headers: &HeaderMap, tokens: &Tokens, store: &Store, trusted:
     })
 }
 
-/// A suffix for `generateName`, of the letters that Kubernetes uses.
+/// A suffix for `generateName`, from the letters that Kubernetes uses.
 pub(super) fn random_suffix() -> String {
     const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     let random = random_hex(5);

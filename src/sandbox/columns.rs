@@ -1,15 +1,15 @@
-//! Which columns `kubectl get` shows for which kind (`pkg/printers/internalversion/printers.go`).
+//! The columns that `kubectl get` shows for each kind (`pkg/printers/internalversion/printers.go`).
 
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::cells::{age, cell, json_path, object_age};
 use super::resource::Resource;
-use super::table::{age, cell, json_path, object_age};
 use crate::json::{at, list, text};
 
-/// A cell of an object, now.
+/// Computes a cell of an object at a time.
 type Cell = Arc<dyn Fn(&Value, Timestamp) -> Value + Send + Sync>;
 
 /// A column.
@@ -137,7 +137,7 @@ fn pods() -> Vec<Column> {
     ]
 }
 
-/// The one word that sums a pod up.
+/// The pod's status in one word.
 fn pod_status(pod: &Value) -> String {
     let mut status = text(pod, &["status", "phase"]).to_owned();
     let own = text(pod, &["status", "reason"]);

@@ -9,7 +9,7 @@ use super::error::{ApiError, Cause, Result};
 use super::resource::{Custom, Resource};
 use crate::json::{at, list, set, text};
 
-/// The resources of a definition, one a served version.
+/// The resources of a definition, one per served version.
 pub(super) fn resources(definition: &Value) -> Result<Vec<Resource>> {
     let name = text(definition, &["metadata", "name"]);
     let spec = |path: &[&str]| text(definition, &[&["spec"], path].concat()).to_owned();
@@ -66,7 +66,7 @@ pub(super) fn resources(definition: &Value) -> Result<Vec<Resource>> {
     if causes.is_empty() { Ok(all) } else { Err(ApiError::invalid("CustomResourceDefinition", name, causes)) }
 }
 
-/// What the API server's own controllers add to a definition.
+/// Adds what the API server's own controllers add to a definition.
 pub(super) fn establish(definition: &mut Value, now: &str) {
     let kind = text(definition, &["spec", "names", "kind"]).to_owned();
     let names = &["spec", "names"];
@@ -96,7 +96,7 @@ pub(super) fn establish(definition: &mut Value, now: &str) {
     );
 }
 
-/// Prunes what the schema does not know, fills defaults in.
+/// Prunes fields that are not in the schema and applies defaults.
 pub(super) fn shape(custom: &Custom, object: &mut Value) {
     let known = ["apiVersion", "kind", "metadata"];
     let kept: Vec<(String, Value)> =
@@ -163,7 +163,7 @@ fn default(schema: &Value, value: &mut Value) {
     }
 }
 
-/// Checks a custom object.
+/// Validates a custom object.
 pub(super) fn validate(resource: &Resource, object: &Value) -> Result<()> {
     let Some(validator) = resource.custom.as_ref().and_then(|custom| custom.validator.as_ref()) else { return Ok(()) };
     let causes: Vec<Cause> = validator
@@ -181,7 +181,7 @@ pub(super) fn validate(resource: &Resource, object: &Value) -> Result<()> {
     }
 }
 
-/// OpenAPI v3 as definitions use it, in JSON Schema's words.
+/// Converts OpenAPI v3, as definitions use it, to JSON Schema.
 fn to_json_schema(schema: &Value) -> Value {
     let Some(map) = schema.as_object() else { return schema.clone() };
     let mut out = Map::new();
@@ -193,7 +193,7 @@ fn to_json_schema(schema: &Value) -> Value {
             }
             ("items" | "additionalProperties" | "not", schema) => to_json_schema(schema),
             ("allOf" | "anyOf" | "oneOf", Value::Array(schemas)) => schemas.iter().map(to_json_schema).collect(),
-            // Formats that only OpenAPI knows say nothing more than the type; exclusive bounds are flags there.
+            // Formats known only to OpenAPI add nothing to the type; exclusive bounds are flags there.
             (
                 "format" | "nullable" | "example" | "externalDocs" | "default" | "exclusiveMinimum"
                 | "exclusiveMaximum",

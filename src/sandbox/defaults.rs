@@ -1,11 +1,11 @@
-//! Defaults that the API server writes into objects before anybody sees them (`pkg/apis/*/v1/defaults.go`).
+//! Defaults that the API server writes into objects when it stores them (`pkg/apis/*/v1/defaults.go`).
 
 use serde_json::{Value, json};
 
 use super::resource::Resource;
 use crate::json::{at, default, list_mut, set, text};
 
-/// Fills in what a client left out.
+/// Applies defaults to fields that a client left unset.
 pub(super) fn fill(resource: &Resource, object: &mut Value) {
     match (resource.group.as_str(), resource.plural.as_str()) {
         ("", "pods") => pod(object),
@@ -72,7 +72,7 @@ fn service(object: &mut Value) {
         let number = at(port, &["port"]).cloned().unwrap_or_default();
         default(port, &["targetPort"], number);
     }
-    // No proxy listens anywhere; an address is only there so that clients that show one can.
+    // No proxy listens on it; the address only exists for clients that display one.
     if at(object, &["spec", "clusterIP"]).is_none() {
         let hash =
             text(object, &["metadata", "name"]).bytes().fold(7u16, |h, b| h.wrapping_mul(31).wrapping_add(b.into()));
@@ -167,14 +167,14 @@ fn volume(volume: &mut Value) {
 mod tests {
     use super::*;
 
-    /// What a real 1.36.2 made of this pod, but for what its plugins added.
+    /// The pod as a real 1.36.2 API server stored it, without what its plugins added.
     #[test]
     fn a_pod_as_a_real_api_server_defaults_it() {
         let mut pod = json!({"metadata": {"name": "p1"}, "spec": {
             "containers": [{"name": "c", "image": "busybox", "env": [{"name": "X", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}],
                 "ports": [{"containerPort": 80}], "resources": {"limits": {"memory": "1Gi"}}}],
             "volumes": [{"name": "v", "configMap": {"name": "m"}}, {"name": "e"}]}});
-        let resource = super::super::resource::Registry::new("v1beta1").find("", "v1", "pods").unwrap();
+        let resource = crate::sandbox::resource::Registry::new("v1beta1").find("", "v1", "pods").unwrap();
         fill(&resource, &mut pod);
         assert_eq!(
             pod["spec"],

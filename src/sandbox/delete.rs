@@ -1,4 +1,4 @@
-//! Deleting: preconditions, grace, finalizers, propagation.
+//! Deletion: preconditions, grace period, finalizers, propagation.
 
 use std::sync::Arc;
 
@@ -6,17 +6,17 @@ use jiff::SignedDuration;
 use serde_json::{Value, json};
 
 use super::admission::{self, Attributes, Operation};
-use super::api::{Api, Warnings, in_version, present};
 use super::error::{ApiError, Result};
 use super::patch;
 use super::request::Request;
 use super::resource::Resource;
 use super::selector::Filter;
+use super::state::{Api, Warnings, in_version, present};
 use super::store::Stored;
 use crate::json::{at, list, list_mut, set, text};
 use crate::runtime::clock;
 
-/// What a client says about a deletion.
+/// The options that a client sends with a deletion.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DeleteOptions {
     grace: Option<i64>,
@@ -41,7 +41,7 @@ impl DeleteOptions {
         })
     }
 
-    /// As the garbage collector deletes: this object and no other.
+    /// The garbage collector's options: delete this object (by uid) and no other.
     pub(super) fn of(stored: &Stored) -> DeleteOptions {
         DeleteOptions {
             uid: Some(stored.uid.clone()),
@@ -59,7 +59,7 @@ pub(super) async fn one(api: &Arc<Api>, request: &Request, warnings: &mut Warnin
     let found = found.ok_or_else(|| ApiError::not_found(&resource.qualified(), &key.1))?;
     let options = DeleteOptions::read(request)?;
     match delete(api, request, &found, &options, warnings).await? {
-        // What is still there is shown; of what is gone, its name and uid.
+        // The response contains an object that still exists, and name and uid of one that was deleted.
         Some(still)
             if resource.is_pods()
                 || at(&still, &["metadata", "finalizers"]).is_some()
@@ -74,7 +74,7 @@ pub(super) async fn one(api: &Arc<Api>, request: &Request, warnings: &mut Warnin
     }
 }
 
-/// Deletes what a selector selects.
+/// Deletes all objects that match a selector.
 pub(super) async fn many(api: &Arc<Api>, request: &Request, warnings: &mut Warnings) -> Result<Value> {
     let resource = &request.resource;
     let filter = Filter::parse(resource, request.param("labelSelector"), request.param("fieldSelector"))?;
@@ -93,7 +93,7 @@ pub(super) async fn many(api: &Arc<Api>, request: &Request, warnings: &mut Warni
     )
 }
 
-/// Deletes an object, or marks it when somebody has still to agree. Returns the object as it is now.
+/// Deletes an object, or sets its deletionTimestamp while finalizers or a grace period hold it. Returns the object as it is now.
 pub(super) async fn delete(
     api: &Arc<Api>,
     request: &Request,
@@ -150,7 +150,7 @@ pub(super) async fn delete(
         }
     }
     if !waits {
-        // A pod that goes at once is marked all the same, and a watch shows both writes.
+        // A pod that is deleted at once gets a deletionTimestamp all the same, and a watch shows both writes.
         let stored = api.store.replace(resource, found, marked)?;
         finish(api, resource, &stored)?;
         return Ok(Some(present(resource, &stored)));
@@ -162,7 +162,7 @@ pub(super) async fn delete(
     Ok(Some(present(resource, &stored)))
 }
 
-/// A pod on a node gets its grace period; anything else goes at once.
+/// A pod on a node gets its grace period; other objects are deleted at once.
 fn grace(resource: &Resource, object: &Value, options: &DeleteOptions) -> i64 {
     let ended = matches!(text(object, &["status", "phase"]), "Succeeded" | "Failed");
     if !resource.is_pods() || text(object, &["spec", "nodeName"]).is_empty() || ended {
@@ -172,7 +172,7 @@ fn grace(resource: &Resource, object: &Value, options: &DeleteOptions) -> i64 {
     options.grace.unwrap_or(own).max(0)
 }
 
-/// Takes an object out that nothing holds any more.
+/// Removes an object that neither finalizers nor a grace period hold.
 pub(super) fn finish(api: &Api, resource: &Resource, stored: &Stored) -> Result<()> {
     api.store.remove(resource, stored)?;
     if resource.is("apiextensions.k8s.io", "customresourcedefinitions") {

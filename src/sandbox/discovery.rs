@@ -1,4 +1,4 @@
-//! What is served: `/version`, `/api`, `/apis`, one list a group version, and the aggregated form of both.
+//! Discovery: `/version`, `/api`, `/apis`, one resource list per group version, and the aggregated form of both.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,12 +7,13 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use serde_json::{Value, json};
 
-use super::api::{Api, respond};
 use super::resource::Resource;
+use super::respond::respond;
+use super::state::Api;
 
 const VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 
-/// A discovery page, if the path is one.
+/// Returns a discovery page if the path is one.
 pub(super) fn page(api: &Api, path: &str, headers: &HeaderMap) -> Option<Response> {
     let all = api.registry.all();
     let aggregated = headers.get(header::ACCEPT).and_then(|v| v.to_str().ok()).is_some_and(|accept| {
@@ -50,7 +51,7 @@ fn version(minor: u32) -> Value {
         "buildDate": "1970-01-01T00:00:00Z", "goVersion": "", "compiler": "", "platform": "sandbox"})
 }
 
-/// Group to its versions, in the order of their priority.
+/// Maps each group to its versions, in order of priority.
 fn versions(all: &[Arc<Resource>]) -> BTreeMap<&str, Vec<&str>> {
     let mut groups: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for resource in all {
@@ -75,7 +76,7 @@ fn groups(all: &[Arc<Resource>]) -> Vec<Value> {
         .collect()
 }
 
-/// Subresources beside `status`, by resource.
+/// Subresources other than `status`, by resource.
 fn subresources(resource: &Resource) -> Vec<(&'static str, &'static str, &'static [&'static str])> {
     let mut all: Vec<(&str, &str, &[&str])> = Vec::new();
     if resource.status {
@@ -127,7 +128,7 @@ fn list(all: &[Arc<Resource>], group: &str, version: &str) -> Option<Value> {
     Some(json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": resources}))
 }
 
-/// `apidiscovery.k8s.io/v2`: everything in one page.
+/// `apidiscovery.k8s.io/v2`: all resources in one page.
 fn aggregate(all: &[Arc<Resource>], core: bool) -> Response {
     let items: Vec<Value> = versions(all)
         .into_iter()

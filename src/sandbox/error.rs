@@ -1,8 +1,8 @@
-//! Errors as an API server words them: `metav1.Status`.
+//! Errors in the form of an API server: `metav1.Status`.
 
 use serde_json::{Value, json};
 
-/// A refusal.
+/// An error response.
 #[derive(Clone, Debug)]
 pub(super) struct ApiError {
     pub(super) code: u16,
@@ -110,7 +110,7 @@ impl ApiError {
     }
 }
 
-/// What is wrong with one field.
+/// An error of one field.
 #[derive(Clone, Debug)]
 pub(super) struct Cause {
     pub(super) field: String,

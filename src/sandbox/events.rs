@@ -1,5 +1,4 @@
-//! Events are kept once and served in two groups: `v1` and `events.k8s.io/v1`
-//! (`pkg/apis/events/v1/conversion.go`).
+//! Events are stored once and served in two groups: `v1` and `events.k8s.io/v1` (`pkg/apis/events/v1/conversion.go`).
 
 use serde_json::Value;
 
@@ -17,7 +16,7 @@ const NAMES: [(&str, &str); 8] = [
     ("reportingInstance", "reportingInstance"),
 ];
 
-/// As `events.k8s.io/v1` shows it.
+/// Converts a stored Event to `events.k8s.io/v1`.
 pub(super) fn to_events_v1(mut event: Value) -> Value {
     for (core, new) in NAMES {
         if let Some(value) = remove(&mut event, &[core]) {
@@ -27,7 +26,7 @@ pub(super) fn to_events_v1(mut event: Value) -> Value {
     event
 }
 
-/// As it is kept.
+/// Converts an Event to the stored form.
 pub(super) fn from_events_v1(mut event: Value) -> Value {
     for (core, new) in NAMES {
         if let Some(value) = remove(&mut event, &[new]) {

@@ -1,7 +1,7 @@
-//! Garbage collection by ownerReference, and the end of namespaces (`pkg/controller/garbagecollector`,
+//! Garbage collection by ownerReference, and deletion of namespaces (`pkg/controller/garbagecollector`,
 //! `pkg/controller/namespace`).
 //!
-//! An object goes when none of its owners is left. An owner of another uid, or in another namespace, is none.
+//! An object is deleted when none of its owners exists. An owner with another uid, or in another namespace, does not count.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,19 +10,19 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use super::api::{Api, Warnings, component_request};
 use super::delete::{self, DeleteOptions};
-use super::request::Verb;
+use super::request::{Verb, component_request};
 use super::resource::{Collection, Resource};
+use super::state::{Api, Warnings};
 use super::store::{Chore, Key, Stored};
 use crate::json::{at, list, list_mut, text};
 
-/// A real collector takes a moment, too.
+/// A real collector has a delay, too.
 const PAUSE: Duration = Duration::from_millis(10);
-/// Objects that wait for their dependents are looked at again after this.
+/// Objects that wait for their dependents are checked again after this time.
 const AGAIN: Duration = Duration::from_millis(50);
 
-/// Collects until told to stop.
+/// Runs the collector until stopped.
 pub(super) async fn run(api: Arc<Api>, stop: CancellationToken) {
     let mut seen = 0;
     let mut waiting: BTreeSet<(Collection, Key)> = BTreeSet::new();
@@ -53,7 +53,7 @@ pub(super) async fn run(api: Arc<Api>, stop: CancellationToken) {
     }
 }
 
-/// Looks at one object. Returns whether it has to be looked at again.
+/// Processes one object. Returns whether it must be processed again.
 async fn look(api: &Arc<Api>, collection: &Collection, key: &Key) -> bool {
     let Some(stored) = api.store.get(collection, key) else { return false };
     let Some(resource) = api.registry.all().into_iter().find(|r| r.collection() == *collection) else { return false };
@@ -70,9 +70,9 @@ async fn look(api: &Arc<Api>, collection: &Collection, key: &Key) -> bool {
         return false;
     }
     if solid.is_empty() {
-        let request = component_request(api, "generic-garbage-collector", &resource, Verb::Delete, key);
+        let request = component_request("generic-garbage-collector", &resource, Verb::Delete, key);
         let deleted = delete::delete(api, &request, &stored, &DeleteOptions::of(&stored), &mut Warnings::new()).await;
-        // It changed in between: look again.
+        // Conflict: the object changed in between, so process it again.
         return deleted.is_err_and(|error| error.code == 409);
     }
     let solid: Vec<Value> = solid.into_iter().cloned().collect();
@@ -81,7 +81,7 @@ async fn look(api: &Arc<Api>, collection: &Collection, key: &Key) -> bool {
     api.store.replace(&resource, &stored, kept).is_err()
 }
 
-/// Whether an owner is there, as the dependent's namespace sees it. Kinds that nobody serves are never judged.
+/// Reports whether an owner exists, as seen from the dependent's namespace. An owner of an unserved kind counts as existing.
 fn exists(api: &Api, namespace: &str, owner: &Value) -> bool {
     let Some(resource) = api.registry.of_kind(text(owner, &["apiVersion"]), text(owner, &["kind"])) else {
         return true;
@@ -91,7 +91,7 @@ fn exists(api: &Api, namespace: &str, owner: &Value) -> bool {
     api.store.get(&resource.collection(), &key).is_some_and(|found| found.uid == text(owner, &["uid"]))
 }
 
-/// Takes the collector's own finalizers off: after the dependents were set free, or are gone. Returns whether it is done.
+/// Removes the collector's finalizers once the dependents were orphaned or deleted. Returns whether it is done.
 async fn release(api: &Arc<Api>, resource: &Arc<Resource>, stored: &Arc<Stored>, object: &Value) -> bool {
     let has = |finalizer: &str| list(object, &["metadata", "finalizers"]).iter().any(|found| found == finalizer);
     if !has("orphan") && !has("foregroundDeletion") {
@@ -109,7 +109,7 @@ async fn release(api: &Arc<Api>, resource: &Arc<Resource>, stored: &Arc<Stored>,
             list_mut(&mut free, &["metadata", "ownerReferences"]).retain(|owner| text(owner, &["uid"]) != stored.uid);
             let _ = api.store.replace(&of, &found, free);
         } else {
-            let request = component_request(api, "generic-garbage-collector", &of, Verb::Delete, key);
+            let request = component_request("generic-garbage-collector", &of, Verb::Delete, key);
             let _ = delete::delete(api, &request, &found, &DeleteOptions::of(&found), &mut Warnings::new()).await;
         }
     }
@@ -127,14 +127,14 @@ async fn release(api: &Arc<Api>, resource: &Arc<Resource>, stored: &Arc<Stored>,
     }
 }
 
-/// Deletes what a namespace holds, then the namespace. Returns whether it is done.
+/// Deletes the objects in a namespace, then the namespace. Returns whether it is done.
 async fn empty_namespace(api: &Arc<Api>, resource: &Arc<Resource>, stored: &Arc<Stored>, object: &Value) -> bool {
     let name = &stored.key.1;
     let mut left = false;
     for held in api.registry.all().into_iter().filter(|r| r.namespaced && r.group != "events.k8s.io") {
         for found in api.store.list(&held.collection(), Some(name), None).0 {
             left = true;
-            let request = component_request(api, "namespace-controller", &held, Verb::Delete, &found.key);
+            let request = component_request("namespace-controller", &held, Verb::Delete, &found.key);
             let _ = delete::delete(api, &request, &found, &DeleteOptions::of(&found), &mut Warnings::new()).await;
         }
     }

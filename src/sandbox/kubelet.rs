@@ -1,5 +1,5 @@
-//! A pretend kubelet: pods that are bound start, get an address, end when they are told to, and go when they are deleted.
-//! No container ever runs.
+//! A simulated kubelet: bound pods start, get an address, exit as their annotation states, and are removed when they
+//! are deleted. No container ever runs.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,20 +8,20 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::api::Api;
 use super::resource::{Collection, Resource};
+use super::state::Api;
 use super::store::Stored;
 use crate::json::{at, list, set, text};
 use crate::runtime::clock;
 
-/// Annotation: the pod's containers end with this code after this long, `CODE@AFTER`, such as `0@5s` or `137@200ms`.
+/// Annotation: the pod's containers exit with this code after this time, `CODE@AFTER`, such as `0@5s` or `137@200ms`.
 pub(super) const EXIT: &str = "sandbox.spark-usher.io/exit";
 
-/// How long a pod takes to start, and to go.
+/// How long a pod takes to start, and to terminate.
 const TAKES: Duration = Duration::from_millis(80);
 const TICK: Duration = Duration::from_millis(40);
 
-/// What is done with a pod at its time.
+/// The action that is due for a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Due {
     Start,
@@ -29,7 +29,7 @@ enum Due {
     Remove,
 }
 
-/// Plays kubelet until told to stop.
+/// Runs the simulated kubelet until stopped.
 pub(super) async fn run(api: Arc<Api>, stop: CancellationToken) {
     let Some(pods) = api.registry.find("", "v1", "pods") else { return };
     let mut due: HashMap<String, (Due, Instant)> = HashMap::new();
@@ -62,7 +62,7 @@ pub(super) async fn run(api: Arc<Api>, stop: CancellationToken) {
     }
 }
 
-/// What happens to a pod next, and how long that takes.
+/// Returns the pod's next action, and its delay.
 fn next(api: &Api, pod: &Value) -> Option<(Due, Duration)> {
     if text(pod, &["spec", "nodeName"]).is_empty() {
         return None;

@@ -1,13 +1,15 @@
-//! An in-memory Kubernetes API on loopback: for `demo`, for trying real tools on, and for tests.
+//! An in-memory Kubernetes API on loopback: for `demo`, for trials with real tools, and for tests.
 //!
-//! It is no cluster and says so. What it does, it does as a kube-apiserver does, as far as spark-submit and Spark's
-//! drivers, kubectl, helm, kube-rs and Prometheus would notice a difference. It knows no authorization (whoever is
-//! authenticated may do anything), no field ownership (apply patches are merged), no quota, and runs no controllers but
-//! the garbage collector. Optionally a pretend scheduler, which honours gangs, and a pretend kubelet move pods along.
+//! It is not a cluster and says so. It behaves as a kube-apiserver does, as far as spark-submit and Spark's drivers, kubectl,
+//! helm, kube-rs and Prometheus would notice a difference. RBAC is enforced only on request (otherwise authenticated users may do
+//! anything); field ownership (apply patches are merged) and quota are missing, and the only controller is the garbage collector.
+//! Optionally, a simulated scheduler, which supports gangs, and a simulated kubelet process pods.
 
 mod admission;
 mod api;
+mod attributes;
 mod auth;
+mod cells;
 mod columns;
 mod crd;
 mod defaults;
@@ -24,10 +26,12 @@ mod protobuf;
 mod rbac;
 mod request;
 mod resource;
+mod respond;
 mod scheduler;
 mod selector;
 mod serve;
 mod special;
+mod state;
 mod store;
 mod strategic;
 mod table;

@@ -1,12 +1,12 @@
-//! As much of `/openapi/v3` as kubectl needs to know that it may leave the validation of fields to the server: the
-//! paths and the parameters of their patches. Schemas are not in it, so `kubectl explain` has nothing to say.
+//! The part of `/openapi/v3` from which kubectl learns that it can leave the validation of fields to the server: the
+//! paths and the parameters of their patches. It contains no schemas, so `kubectl explain` does not work.
 
 use serde_json::{Map, Value, json};
 
-use super::api::Api;
+use super::state::Api;
 use crate::json::set;
 
-/// An OpenAPI page, if the path is one.
+/// Returns an OpenAPI page if the path is one.
 pub(super) fn page(api: &Api, path: &str) -> Option<Value> {
     let rest = path.strip_prefix("/openapi/v3")?.trim_start_matches('/');
     if rest.is_empty() {

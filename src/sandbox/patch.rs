@@ -1,4 +1,4 @@
-//! The patch types.
+//! Patch types.
 
 use serde_json::Value;
 
@@ -6,13 +6,13 @@ use super::error::{ApiError, Result};
 use super::request::Request;
 use super::strategic;
 
-/// What a patch's content type asks for.
+/// Patch type by content type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PatchType {
     Json,
     Merge,
     Strategic,
-    /// Merged without field ownership; creates what is not there.
+    /// Merged without field ownership; creates missing objects.
     Apply,
 }
 
@@ -21,7 +21,7 @@ impl PatchType {
         match request.content_type.as_str() {
             "application/json-patch+json" => Ok(PatchType::Json),
             "application/merge-patch+json" => Ok(PatchType::Merge),
-            // Custom resources have no strategic merge.
+            // Custom resources do not support strategic merge.
             "application/strategic-merge-patch+json" if request.resource.custom.is_some() => {
                 Err(ApiError::unsupported_media_type(&request.content_type))
             }
@@ -32,12 +32,12 @@ impl PatchType {
     }
 }
 
-/// The patch of a request, parsed.
+/// Parses the patch of a request.
 pub(super) fn parse(request: &Request) -> Result<Value> {
     parse_body(&request.body)
 }
 
-/// A body as JSON or YAML.
+/// Parses a body as JSON or YAML.
 pub(super) fn parse_body(body: &[u8]) -> Result<Value> {
     match serde_json::from_slice(body) {
         Ok(value) => Ok(value),
@@ -50,7 +50,7 @@ pub(super) fn parse_body(body: &[u8]) -> Result<Value> {
     }
 }
 
-/// The object after the patch.
+/// Returns the object after the patch.
 pub(super) fn apply(request: &Request, kind: PatchType, patch: &Value, object: &Value) -> Result<Value> {
     let mut patched = object.clone();
     match kind {

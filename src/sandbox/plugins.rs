@@ -1,20 +1,21 @@
-//! The in-tree admission plugins that a pod meets: NamespaceLifecycle, ServiceAccount, DefaultTolerationSeconds,
-//! Priority. They run before the webhooks, and again after one changed the pod.
+//! In-tree admission plugins for pods: NamespaceLifecycle, ServiceAccount, DefaultTolerationSeconds, Priority. They run
+//! before the webhooks, and again after a webhook changed the pod.
 
 use serde_json::{Value, json};
 
-use super::api::Api;
+use super::attributes::AccessAttributes;
 use super::error::{ApiError, Result};
-use super::rbac::{self, Wish};
+use super::rbac;
 use super::request::Request;
 use super::resource::{Collection, Resource};
+use super::state::Api;
 use crate::json::{at, list, list_mut, set, text};
 
 fn collection(group: &str, plural: &str) -> Collection {
     Collection { group: group.to_owned(), plural: plural.to_owned() }
 }
 
-/// Nothing is created in a namespace that is not there, or on its way out.
+/// Refuses creations in a namespace that does not exist or is being deleted.
 pub(super) fn namespace_lifecycle(api: &Api, resource: &Resource, object: &Value) -> Result<()> {
     if !resource.namespaced {
         return Ok(());
@@ -30,15 +31,15 @@ pub(super) fn namespace_lifecycle(api: &Api, resource: &Resource, object: &Value
     Ok(())
 }
 
-/// `OwnerReferencesPermissionEnforcement` (`plugin/pkg/admission/gc`): only those change the owners of an object who may
-/// delete it.
+/// `OwnerReferencesPermissionEnforcement` (`plugin/pkg/admission/gc`): changing an object's owners requires permission
+/// to delete the object.
 pub(super) fn owners(api: &Api, request: &Request, name: &str, old: Option<&Value>, object: &Value) -> Result<()> {
     const OWNERS: &[&str] = &["metadata", "ownerReferences"];
     let before = old.map(|old| list(old, OWNERS)).unwrap_or_default();
     if !api.enforce_owners || before == list(object, OWNERS) {
         return Ok(());
     }
-    let wish = Wish { verb: "delete", sub: None, name: Some(name), ..request.wish() };
+    let wish = AccessAttributes { verb: "delete", sub: None, name: Some(name), ..request.wish() };
     if api.authorize && !rbac::allows(api, &request.user, &wish) {
         let why = "cannot set an ownerRef on a resource you can't delete: , <nil>";
         return Err(ApiError::forbidden(&request.resource.qualified(), name, why));
@@ -46,14 +47,14 @@ pub(super) fn owners(api: &Api, request: &Request, name: &str, old: Option<&Valu
     Ok(())
 }
 
-/// What the mutating plugins make of a new pod. Run twice they change nothing the second time.
+/// Runs the mutating plugins on a new pod. A second run changes nothing.
 pub(super) fn mutate_pod(api: &Api, pod: &mut Value) -> Result<()> {
     service_account(api, pod)?;
     default_tolerations(pod);
     priority(api, pod)
 }
 
-/// ServiceAccount: the account must be there, and its token is mounted unless somebody mounts something in its place.
+/// ServiceAccount: the account must exist, and its token is mounted unless the pod mounts another volume at that path.
 fn service_account(api: &Api, pod: &mut Value) -> Result<()> {
     const PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
     let (namespace, name) =
@@ -107,8 +108,8 @@ fn default_tolerations(pod: &mut Value) {
     }
 }
 
-/// Priority (`plugin/pkg/admission/priority/admission.go`): the class decides, and a number that contradicts it is
-/// refused. This is why a webhook that sets a class must take the number away.
+/// Priority (`plugin/pkg/admission/priority/admission.go`): the class determines the priority, and a number that
+/// contradicts it is refused. Therefore a webhook that sets a class must remove the number.
 fn priority(api: &Api, pod: &mut Value) -> Result<()> {
     let name = text(pod, &["metadata", "name"]).to_owned();
     let refuse = |why: String| ApiError::forbidden("pods", &name, &why);

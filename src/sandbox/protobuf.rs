@@ -1,8 +1,8 @@
-//! Bodies in Kubernetes' protobuf (`application/vnd.kubernetes.protobuf`): what helm keeps its releases in, and what
-//! kubectl's generators send. Only those kinds; others get the answer of a server that does not speak it.
+//! Bodies in Kubernetes' protobuf (`application/vnd.kubernetes.protobuf`): the kinds in which helm stores its releases,
+//! and those that kubectl's generators send. Other kinds get the answer of a server that does not support protobuf.
 //!
-//! The numbers are those of `generated.proto` in k8s.io/api and k8s.io/apimachinery. Answers are always JSON, which every
-//! client of Go accepts beside it.
+//! Field numbers are those of `generated.proto` in k8s.io/api and k8s.io/apimachinery. Answers are always JSON, which
+//! every Go client accepts as well.
 
 use std::collections::HashMap;
 
@@ -13,10 +13,10 @@ use serde_json::{Map, Value, json};
 
 use super::error::{ApiError, Result};
 
-/// What comes before every body.
+/// Prefix of every body.
 const MAGIC: &[u8] = b"k8s\0";
 
-/// `runtime.Unknown`: around every body.
+/// `runtime.Unknown`: the envelope of every body.
 #[derive(Clone, PartialEq, Message)]
 struct Unknown {
     #[prost(message, optional, tag = "1")]
@@ -79,7 +79,7 @@ struct ConfigMap {
     immutable: Option<bool>,
 }
 
-/// Any kind of which only the metadata matter here.
+/// Any kind of which only the metadata matters here.
 #[derive(Clone, PartialEq, Message)]
 struct Bare {
     #[prost(message, optional, tag = "1")]
@@ -166,7 +166,7 @@ struct ResourceAttributes {
     name: String,
 }
 
-/// The body as JSON.
+/// Converts the body to JSON.
 pub(super) fn to_json(body: &[u8], content_type: &str) -> Result<Value> {
     if body.is_empty() {
         return Ok(Value::Null);
@@ -231,7 +231,7 @@ fn bytes(data: HashMap<String, Vec<u8>>) -> Map<String, Value> {
     data.into_iter().map(|(key, bytes)| (key, STANDARD.encode(bytes).into())).collect()
 }
 
-/// Takes out what a client did not set: protobuf knows no absence of texts, lists and maps.
+/// Removes fields that a client did not set: protobuf cannot express absent strings, lists and maps.
 fn tidy(value: &mut Value) {
     let Some(map) = value.as_object_mut() else { return };
     map.values_mut().for_each(tidy);

@@ -1,70 +1,18 @@
-//! RBAC (`plugin/pkg/auth/authorizer/rbac`): roles and bindings as they stand in the store, asked at every request.
+//! RBAC (`plugin/pkg/auth/authorizer/rbac`): roles and bindings from the store, evaluated for every request.
 //!
-//! Not enforced unless it was asked for: a sandbox is for trying things. aggregationRule and the roles that a cluster has
-//! of itself are not there, but `cluster-admin` is, and everybody may ask who they are and what they may.
-
-use std::collections::BTreeSet;
-use std::sync::Mutex;
+//! Enforced only on request: a sandbox is for trials. aggregationRule and a cluster's default roles are missing, except
+//! `cluster-admin`; every user may query their own identity and access.
 
 use serde_json::Value;
 
-use super::api::Api;
+use super::attributes::AccessAttributes;
 use super::auth::User;
 use super::resource::Collection;
+use super::state::Api;
 use crate::json::{at, list, text};
 
-/// What somebody wants to do.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Wish<'w> {
-    pub(super) verb: &'w str,
-    pub(super) group: &'w str,
-    pub(super) resource: &'w str,
-    pub(super) sub: Option<&'w str>,
-    pub(super) namespace: Option<&'w str>,
-    pub(super) name: Option<&'w str>,
-}
-
-/// What service accounts have done, as `account verb resource.group/sub`.
-#[derive(Debug, Default)]
-pub(super) struct Used(Mutex<BTreeSet<String>>);
-
-impl Used {
-    pub(super) fn note(&self, user: &User, wish: &Wish<'_>) {
-        if !user.username.starts_with("system:serviceaccount:") {
-            return;
-        }
-        let line = format!("{} {} {}", user.username, wish.verb, wish.what());
-        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).insert(line);
-    }
-
-    pub(super) fn all(&self) -> Vec<String> {
-        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).iter().cloned().collect()
-    }
-}
-
-impl Wish<'_> {
-    fn what(&self) -> String {
-        let sub = self.sub.map(|sub| format!("/{sub}")).unwrap_or_default();
-        let group = if self.group.is_empty() { String::new() } else { format!(".{}", self.group) };
-        format!("{}{group}{sub}", self.resource)
-    }
-
-    /// As the API server says it.
-    pub(super) fn refusal(&self, user: &User) -> String {
-        let sub = self.sub.map(|sub| format!("/{sub}")).unwrap_or_default();
-        let scope = match self.namespace {
-            Some(namespace) => format!("in the namespace {namespace:?}"),
-            None => "at the cluster scope".to_owned(),
-        };
-        format!(
-            "User {:?} cannot {} resource \"{}{sub}\" in API group {:?} {scope}",
-            user.username, self.verb, self.resource, self.group
-        )
-    }
-}
-
-/// Whether a user may.
-pub(super) fn allows(api: &Api, user: &User, wish: &Wish<'_>) -> bool {
+/// Reports whether RBAC allows the user this access.
+pub(super) fn allows(api: &Api, user: &User, wish: &AccessAttributes<'_>) -> bool {
     if user.groups.iter().any(|group| group == "system:masters")
         || matches!(wish.group, "authentication.k8s.io") && wish.resource == "selfsubjectreviews"
         || wish.group == "authorization.k8s.io" && wish.resource.starts_with("selfsubject")
@@ -107,7 +55,7 @@ fn is_subject(subject: &Value, user: &User, namespace: &str) -> bool {
     }
 }
 
-fn role_allows(api: &Api, binding: &Value, namespace: &str, wish: &Wish<'_>) -> bool {
+fn role_allows(api: &Api, binding: &Value, namespace: &str, wish: &AccessAttributes<'_>) -> bool {
     let name = text(binding, &["roleRef", "name"]);
     let (plural, namespace) = match text(binding, &["roleRef", "kind"]) {
         "ClusterRole" if name == "cluster-admin" => return true,
@@ -120,7 +68,7 @@ fn role_allows(api: &Api, binding: &Value, namespace: &str, wish: &Wish<'_>) -> 
     list(&role, &["rules"]).iter().any(|rule| rule_allows(rule, wish))
 }
 
-fn rule_allows(rule: &Value, wish: &Wish<'_>) -> bool {
+fn rule_allows(rule: &Value, wish: &AccessAttributes<'_>) -> bool {
     let names = |key: &str| list(rule, &[key]).iter().filter_map(Value::as_str).collect::<Vec<_>>();
     let has = |key: &str, wanted: &str| names(key).iter().any(|name| *name == "*" || *name == wanted);
     let resource = match wish.sub {

@@ -1,4 +1,4 @@
-//! What a request is about: verb, resource, name, subresource, options.
+//! Parses a request: verb, resource, name, subresource, options.
 
 use std::sync::Arc;
 
@@ -6,13 +6,13 @@ use axum::extract::Query;
 use axum::http::{HeaderMap, Method, Uri, header};
 use bytes::Bytes;
 
+use super::attributes::AccessAttributes;
 use super::auth::User;
 use super::error::{ApiError, Result};
-use super::rbac::Wish;
 use super::resource::{Registry, Resource};
 use super::store::Key;
 
-/// What is done, as RBAC and discovery name it.
+/// Verb, as RBAC and discovery name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verb {
     Get,
@@ -25,11 +25,11 @@ pub(super) enum Verb {
     DeleteCollection,
 }
 
-/// How the answer is to look.
+/// Requested form of the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shape {
     Object,
-    /// `as=Table`, what `kubectl get` asks for.
+    /// `as=Table`, which `kubectl get` requests.
     Table,
     /// `as=PartialObjectMetadata` or its list.
     Metadata,
@@ -51,7 +51,7 @@ pub(super) struct Request {
 }
 
 impl Verb {
-    /// The word in a role's rules.
+    /// The verb in a role's rules.
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Verb::Get => "get",
@@ -67,10 +67,10 @@ impl Verb {
 }
 
 impl Request {
-    /// What RBAC is asked. A watch of one object by `metadata.name` is one of that name.
-    pub(super) fn wish(&self) -> Wish<'_> {
+    /// Attributes for RBAC. A watch of one object by `metadata.name` counts as a watch of that name.
+    pub(super) fn wish(&self) -> AccessAttributes<'_> {
         let by_field = self.param("fieldSelector").and_then(|fields| fields.strip_prefix("metadata.name="));
-        Wish {
+        AccessAttributes {
             verb: self.verb.as_str(),
             group: &self.resource.group,
             resource: &self.resource.plural,
@@ -163,7 +163,7 @@ impl Request {
     }
 }
 
-/// `/api/v1/namespaces/NAME/status` is about the namespace itself.
+/// Reports whether the path is a subresource of a namespace: `/api/v1/namespaces/NAME/status`.
 fn is_subresource_of_namespaces(plural: &str, rest: &[&str]) -> bool {
     rest.is_empty() && matches!(plural, "status" | "finalize")
 }
@@ -185,7 +185,7 @@ fn decode(part: &str) -> String {
 }
 
 fn shape(accept: &str) -> Shape {
-    // The client's first choice that we serve, as in content negotiation.
+    // The client's first choice that is served, as in content negotiation.
     for choice in accept.split(',') {
         let parameter = |key: &str| {
             choice.split(';').skip(1).find_map(|p| p.trim().strip_prefix(key).and_then(|p| p.strip_prefix('=')))
@@ -200,6 +200,22 @@ fn shape(accept: &str) -> Shape {
         }
     }
     Shape::Object
+}
+
+/// A request by a component of the control plane.
+pub(super) fn component_request(account: &str, resource: &Arc<Resource>, verb: Verb, key: &Key) -> Request {
+    Request {
+        verb,
+        resource: resource.clone(),
+        namespace: (!key.0.is_empty()).then(|| key.0.clone()),
+        name: (!key.1.is_empty()).then(|| key.1.clone()),
+        sub: None,
+        user: User::component(account),
+        shape: Shape::Object,
+        content_type: "application/json".to_owned(),
+        body: Bytes::new(),
+        query: Vec::new(),
+    }
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Which resources are served: the built-in ones, and those of CustomResourceDefinitions as soon as they are created.
+//! The served resources: the built-in ones, and those of CustomResourceDefinitions as soon as they are created.
 
 use std::sync::{Arc, RwLock};
 
@@ -21,7 +21,7 @@ pub(super) struct Resource {
     pub(super) custom: Option<Arc<Custom>>,
 }
 
-/// What a CustomResourceDefinition adds.
+/// What a CustomResourceDefinition adds to a resource.
 #[derive(Debug)]
 pub(super) struct Custom {
     /// Name of the definition.
@@ -34,7 +34,7 @@ pub(super) struct Custom {
     pub(super) columns: Vec<Value>,
 }
 
-/// Where objects of a resource are kept: versions of one resource share it.
+/// Identifies the objects of a resource in the store; the versions of one resource share it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Collection {
     pub(super) group: String,
@@ -52,7 +52,7 @@ impl Resource {
         if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
     }
 
-    /// `pods`, or `podgroups.scheduling.volcano.sh`: how messages name a resource.
+    /// `pods`, or `podgroups.scheduling.volcano.sh`: the resource's name in messages.
     pub(super) fn qualified(&self) -> String {
         if self.group.is_empty() { self.plural.clone() } else { format!("{}.{}", self.plural, self.group) }
     }
@@ -65,7 +65,7 @@ impl Resource {
         self.is("", "pods")
     }
 
-    /// Reviews and the like: they are answered and never kept.
+    /// Reviews and similar kinds: answered and never stored.
     pub(super) fn is_ephemeral(&self) -> bool {
         matches!(self.group.as_str(), "authentication.k8s.io" | "authorization.k8s.io")
     }
@@ -168,12 +168,12 @@ const BUILTIN: &[Builtin] = &[
     ("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", false, false, &["pc"]),
 ];
 
-/// All served resources; definitions come and go.
+/// All served resources; definitions can be added and removed.
 #[derive(Debug)]
 pub(super) struct Registry(RwLock<Vec<Arc<Resource>>>);
 
 impl Registry {
-    /// The built-in resources; native PodGroups in the version of the release that is pretended.
+    /// The built-in resources; native PodGroups have the version of the simulated release.
     pub(super) fn new(native_groups: &str) -> Registry {
         let native: [Builtin; 1] = [("scheduling.k8s.io", "", "podgroups", "PodGroup", true, true, &[])];
         let all = BUILTIN.iter().chain(&native).map(|(group, version, plural, kind, namespaced, status, short)| {
@@ -206,14 +206,14 @@ impl Registry {
         all.iter().find(|r| r.group == group && r.version == version && r.plural == plural).cloned()
     }
 
-    /// The resource of a kind, in whichever version.
+    /// The resource of a kind, in any version.
     pub(super) fn of_kind(&self, api_version: &str, kind: &str) -> Option<Arc<Resource>> {
         let group = api_version.split_once('/').map_or("", |(group, _)| group);
         let all = self.0.read().unwrap_or_else(std::sync::PoisonError::into_inner);
         all.iter().find(|r| r.group == group && r.kind == kind).cloned()
     }
 
-    /// Serves the resources of a definition instead of what it served before.
+    /// Replaces the resources that are served for a definition.
     pub(super) fn define(&self, definition: &str, resources: Vec<Resource>) {
         let mut all = self.0.write().unwrap_or_else(std::sync::PoisonError::into_inner);
         all.retain(|r| r.custom.as_ref().is_none_or(|custom| custom.definition != definition));

@@ -1,6 +1,6 @@
-//! A pretend scheduler that honours gangs: members of a group are placed when as many as it asks for exist and all of
-//! those fit at once, whichever scheduler the pods name. It knows the schedulers' keys from their documentation, not
-//! from our own table, so that it can disagree with us.
+//! A simulated scheduler that supports gangs: a group's members are placed once at least as many as it requests exist
+//! and all of those fit at once, whichever scheduler the pods name. It implements the schedulers' keys from their
+//! documentation, not from our own table, so that tests can detect errors in the table.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,9 +9,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::api::Api;
 use super::resource::Collection;
 use super::special::bind;
+use super::state::Api;
 use super::store::Stored;
 use crate::json::{at, entries, list, list_mut, text};
 use crate::runtime::clock;
@@ -19,10 +19,10 @@ use crate::spark::pod::{Body, Pod};
 use crate::spark::quantity::Quantity;
 use crate::spark::resources::{self, ResourceList};
 
-/// How long changes are gathered before a look.
+/// How long changes are collected before a scheduling pass.
 const PAUSE: Duration = Duration::from_millis(30);
 
-/// Schedules until told to stop.
+/// Runs the scheduler until stopped.
 pub(super) async fn run(api: Arc<Api>, stop: CancellationToken) {
     let mut seen = 0;
     loop {
@@ -38,7 +38,7 @@ pub(super) async fn run(api: Arc<Api>, stop: CancellationToken) {
     }
 }
 
-/// What a node has left, and what it is labelled.
+/// A node's free resources and its labels.
 #[derive(Clone)]
 struct Node {
     free: ResourceList,
@@ -46,7 +46,7 @@ struct Node {
 }
 
 impl Node {
-    /// Whether it has the labels that a pod selects nodes by.
+    /// Reports whether the node has the labels of the pod's nodeSelector.
     fn is_selected(&self, pod: &Value) -> bool {
         let has = |(key, value)| self.labels.iter().any(|(k, v)| (k.as_str(), v.as_str()) == (key, value));
         entries(pod, &["spec", "nodeSelector"]).all(has)
@@ -59,17 +59,17 @@ struct Candidate {
     requests: ResourceList,
 }
 
-/// What a pod's gang asks for.
+/// Gang of a pod.
 enum Gang {
-    /// None: the pod stands alone.
+    /// No gang: the pod is scheduled alone.
     Alone,
-    /// The pod waits for something that is not there.
+    /// The pod waits for an object that does not exist.
     Waits(String),
-    /// A group by name that needs so many members, and this room before the first is placed.
+    /// A named group that requires this many members, and these resources before the first is placed.
     Of { name: String, min: usize, room: ResourceList },
 }
 
-/// One look at all pods.
+/// One scheduling pass over all pods.
 fn pass(api: &Api) {
     let (pods, _) = api.store.list(&core("pods"), None, None);
     let (mut nodes, mut bound, mut pending) = (nodes_of(api), Vec::new(), Vec::new());
@@ -123,7 +123,7 @@ fn pass(api: &Api) {
     }
 }
 
-/// Places pods: so many at once or none, the others as they fit.
+/// Places pods: at least this many at once or none, the others as they fit.
 fn place(api: &Api, nodes: &mut BTreeMap<String, Node>, pods: Vec<Candidate>, at_once: usize) {
     let (mut trial, mut plan) = (nodes.clone(), Vec::new());
     for candidate in &pods {
@@ -141,12 +141,12 @@ fn place(api: &Api, nodes: &mut BTreeMap<String, Node>, pods: Vec<Candidate>, at
     }
     *nodes = trial;
     for (stored, node) in plan {
-        // Whoever was quicker is right; the next look sees it.
+        // On a conflict the other write wins; the next pass sees it.
         let _ = bind(api, &stored.key, &node);
     }
 }
 
-/// The gang of a pod, by whichever scheduler's key it carries.
+/// The gang of a pod, by the key of any scheduler.
 fn gang(api: &Api, pod: &Value) -> Gang {
     let namespace = text(pod, &["metadata", "namespace"]);
     let label = |key: &str| find(pod, "labels", key);
@@ -204,7 +204,7 @@ fn core(plural: &str) -> Collection {
     Collection { group: String::new(), plural: plural.to_owned() }
 }
 
-/// What a pod asks for, counted as kube-scheduler counts, and one place among pods.
+/// A pod's requests, counted as kube-scheduler counts them, plus one of the resource `pods`.
 fn requests(stored: &Stored) -> ResourceList {
     let pod = Pod::read_whole(stored.text.as_bytes()).unwrap_or_default();
     let mut list = match &pod.body {
@@ -244,14 +244,14 @@ fn take(free: &mut ResourceList, taken: &ResourceList) {
     }
 }
 
-/// Whether the nodes together have this room, as a gate at a queue asks.
+/// Reports whether the nodes together have these resources, as a queue's admission check does.
 fn fits_somewhere(nodes: &BTreeMap<String, Node>, room: &ResourceList) -> bool {
     let mut all = ResourceList::default();
     nodes.values().for_each(|node| all.add(&node.free));
     fits(&all, room)
 }
 
-/// Writes on a pod why it waits.
+/// Writes into the pod's condition why it waits.
 fn tell(api: &Api, stored: &Arc<Stored>, why: &str) {
     let Some(pods) = api.registry.find("", "v1", "pods") else { return };
     let mut pod = stored.value();

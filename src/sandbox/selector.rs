@@ -10,11 +10,11 @@ use super::resource::Resource;
 use super::store::Stored;
 use crate::json;
 
-/// What a list or a watch shows.
+/// Filter of a list or a watch.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Filter {
     labels: Selector,
-    /// Path, value, and whether equal or not equal is wanted.
+    /// Path, value, and whether the comparison is `=` or `!=`.
     fields: Vec<(String, String, bool)>,
 }
 
@@ -46,7 +46,7 @@ impl Filter {
     }
 }
 
-/// Beside name and namespace; everything else is refused, as there.
+/// Fields besides name and namespace; others are refused, as in kube-apiserver.
 fn is_supported(resource: &Resource, path: &str) -> bool {
     const POD: [&str; 7] = [
         "spec.nodeName",
@@ -175,7 +175,7 @@ fn token(text: &str) -> std::result::Result<(String, &str), String> {
     Ok((key.to_owned(), rest))
 }
 
-/// A `LabelSelector` object against labels, as webhook configurations use it. An absent one matches everything.
+/// Matches a `LabelSelector` object against labels, as webhook configurations use it. A missing selector matches everything.
 pub(super) fn object_matches(
     selector: Option<&Value>,
     labels: &BTreeMap<String, String>,

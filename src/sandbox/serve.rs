@@ -1,4 +1,4 @@
-//! Starting and stopping the sandbox.
+//! Starts and stops the sandbox.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -9,15 +9,16 @@ use axum::Router;
 use clap::ValueEnum;
 use serde_json::json;
 
-use super::api::{self, Api, Door};
+use super::api::{self, ListenerState};
+use super::attributes::Used;
 use super::auth::Tokens;
-use super::rbac::Used;
 use super::resource::Registry;
+use super::state::Api;
 use super::store::Store;
 use super::webhook::Webhooks;
 use super::write::install;
 use super::{garbage, kubelet, scheduler};
-use crate::http::server::{self, Deadlines, Ending, Listener};
+use crate::http::server::{self, Deadlines, Listener, Shutdown};
 use crate::runtime::clock;
 use crate::runtime::supervise::Supervisor;
 use crate::telemetry::metrics::Metrics;
@@ -37,37 +38,37 @@ pub enum Version {
     V1_37,
 }
 
-/// What becomes of pods.
+/// Which simulated components process pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pods {
-    /// They stay as they are.
+    /// Pods stay unchanged.
     Left,
-    /// They are placed, and stay so.
+    /// Pods are scheduled and do not start.
     Placed,
-    /// They are placed and run.
+    /// Pods are scheduled and run.
     Run,
 }
 
-/// How to start.
+/// Options to start the sandbox.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// HTTP, where everybody is an administrator; loopback only.
+    /// Address for HTTP, where every client is an administrator; loopback only.
     pub http: SocketAddr,
-    /// HTTPS, by token.
+    /// Address for HTTPS, with tokens.
     pub https: SocketAddr,
-    /// Which release is pretended.
+    /// The simulated release.
     pub version: Version,
-    /// How many nodes there are.
+    /// Number of nodes.
     pub nodes: u32,
-    /// What each node has: cores and gibibytes.
+    /// Size of each node: cores and gibibytes.
     pub node_size: (u32, u32),
-    /// What becomes of pods.
+    /// Which simulated components process pods.
     pub pods: Pods,
-    /// How often watches get a bookmark.
+    /// Interval of bookmarks in watches.
     pub bookmarks: Duration,
-    /// Whether service accounts may do only what RBAC lets them.
+    /// Whether RBAC applies to service accounts.
     pub authorize: bool,
-    /// Whether only those change the owners of an object who may delete it (`OwnerReferencesPermissionEnforcement`).
+    /// Whether changing an object's owners requires permission to delete it (`OwnerReferencesPermissionEnforcement`).
     pub enforce_owners: bool,
 }
 
@@ -98,7 +99,7 @@ pub struct Sandbox {
     supervisor: Supervisor,
 }
 
-/// Watches live long, and their connections with them.
+/// Watches live long, and so do their connections.
 const DEADLINES: Deadlines = Deadlines {
     handshake: Duration::from_secs(10),
     head: Duration::from_secs(10),
@@ -107,7 +108,7 @@ const DEADLINES: Deadlines = Deadlines {
 };
 
 impl Sandbox {
-    /// Starts listening. It answers as soon as this returns.
+    /// Starts listening. The sandbox answers as soon as this returns.
     pub fn start(options: &Options) -> anyhow::Result<Sandbox> {
         for address in [options.http, options.https] {
             anyhow::ensure!(address.ip().is_loopback(), "the sandbox listens on loopback only, not on {address}");
@@ -120,8 +121,8 @@ impl Sandbox {
         let (plain, secure) = (Listener::bind(options.http)?, Listener::bind(options.https)?);
         let (http, https) = (plain.address(), secure.address());
         let mut supervisor = Supervisor::default();
-        let ending = Ending {
-            leaving: supervisor.token().clone(),
+        let ending = Shutdown {
+            draining: supervisor.token().clone(),
             stop: supervisor.token().clone(),
             drain: Duration::from_millis(100),
         };
@@ -136,12 +137,12 @@ impl Sandbox {
         Ok(Sandbox { api, http, https, authority, supervisor })
     }
 
-    /// `http://…`, where everybody is an administrator.
+    /// `http://…`, where every client is an administrator.
     pub fn http_url(&self) -> String {
         format!("http://{}", self.http)
     }
 
-    /// `https://…`, by token.
+    /// `https://…`, with tokens.
     pub fn https_url(&self) -> String {
         format!("https://{}", self.https)
     }
@@ -174,7 +175,7 @@ impl Sandbox {
         self.client_with(token, None)
     }
 
-    /// A client of the administrator who speaks as this user.
+    /// A client of the administrator that impersonates this user.
     pub fn client_as(&self, user: &str) -> anyhow::Result<kube::Client> {
         self.client_with(self.admin_token(), Some(user.to_owned()))
     }
@@ -194,23 +195,23 @@ impl Sandbox {
         self.api.used.all()
     }
 
-    /// Forgets the changes that watches could still ask for: older ones get a 410.
+    /// Discards the log of changes: watches of older revisions get a 410.
     pub fn compact(&self) {
         self.api.store.compact();
     }
 
-    /// Waits for a part of it to fail.
+    /// Waits until a task of the sandbox fails.
     pub async fn failed(&mut self) -> anyhow::Error {
         self.supervisor.first_failure().await
     }
 
-    /// Stops it; everything in it is gone.
+    /// Stops the sandbox and discards its objects.
     pub async fn stop(self) -> anyhow::Result<()> {
         self.supervisor.stop().await
     }
 }
 
-/// A sandbox without listeners, for simulations: everything in it is on the thread of whoever calls, and so is its time.
+/// A sandbox without listeners, for simulations: it runs on the caller's thread and on the caller's clock.
 #[derive(Debug)]
 pub struct InProcess {
     api: Arc<Api>,
@@ -218,7 +219,7 @@ pub struct InProcess {
 }
 
 impl InProcess {
-    /// Starts it.
+    /// Starts the sandbox.
     pub fn start(options: &Options) -> InProcess {
         let api = Arc::new(new_api(options));
         let mut supervisor = Supervisor::default();
@@ -226,17 +227,17 @@ impl InProcess {
         InProcess { api, supervisor }
     }
 
-    /// Answers requests, all of them as the administrator's.
+    /// Routes that answer all requests as the administrator's.
     pub fn routes(&self) -> Router {
         routes(&self.api, true)
     }
 
-    /// Forgets the changes that watches could still ask for: older ones get a 410.
+    /// Discards the log of changes: watches of older revisions get a 410.
     pub fn compact(&self) {
         self.api.store.compact();
     }
 
-    /// Stops it; everything in it is gone.
+    /// Stops the sandbox and discards its objects.
     pub async fn stop(self) -> anyhow::Result<()> {
         self.supervisor.stop().await
     }
@@ -262,12 +263,12 @@ fn new_api(options: &Options) -> Api {
     api
 }
 
-/// What answers requests; `trusts` whether whoever comes without a token is the administrator.
+/// Routes of a listener; `trusts`: a client without a token is the administrator.
 fn routes(api: &Arc<Api>, trusts: bool) -> Router {
-    Router::new().fallback(api::serve).with_state(Door { api: api.clone(), trusts })
+    Router::new().fallback(api::serve).with_state(ListenerState { api: api.clone(), trusts })
 }
 
-/// Starts what acts by itself.
+/// Starts the controllers.
 fn run_controllers(api: &Arc<Api>, options: &Options, supervisor: &mut Supervisor) {
     let stop = supervisor.token().clone();
     let (collected, until) = (api.clone(), stop.clone());
@@ -291,7 +292,7 @@ fn run_controllers(api: &Arc<Api>, options: &Options, supervisor: &mut Superviso
     }
 }
 
-/// What is there before anybody comes.
+/// Creates the initial objects.
 fn furnish(api: &Api, options: &Options) {
     for namespace in ["default", "kube-system", "kube-public", "kube-node-lease"] {
         install(api, "", "v1", "namespaces", json!({"metadata": {"name": namespace}}));

@@ -1,20 +1,21 @@
-//! Subresources with a meaning of their own, and reviews, which are answered and never kept.
+//! Subresources with special semantics, and reviews, which are answered and never stored.
 
 use std::sync::Arc;
 
 use axum::http::StatusCode;
 use serde_json::{Value, json};
 
-use super::api::{Api, Warnings, present};
+use super::attributes::AccessAttributes;
 use super::auth::User;
 use super::error::{ApiError, Result};
 use super::patch::parse_body;
-use super::rbac::{self, Wish};
+use super::rbac;
 use super::request::{Request, Verb};
+use super::state::{Api, Warnings, present};
 use crate::json::{at, list, list_mut, set, text};
 use crate::runtime::clock;
 
-/// Answers a subresource. `None` when it is read or written as the object itself is (`status`).
+/// Answers a subresource. `None` if it is read or written as the object itself (`status`).
 pub(super) async fn subresource(
     api: &Arc<Api>,
     request: &Request,
@@ -35,7 +36,7 @@ pub(super) async fn subresource(
     }
 }
 
-/// TokenRequest: a token of a service account, bound to a pod if one is named.
+/// TokenRequest: issues a token of a service account, bound to a pod if one is named.
 fn token(api: &Api, request: &Request) -> Result<(StatusCode, Value)> {
     let (namespace, name) = request.key();
     let account = api.store.get(&request.resource.collection(), &(namespace.clone(), name.clone()));
@@ -124,7 +125,7 @@ async fn eviction(api: &Arc<Api>, request: &Request, warnings: &mut Warnings) ->
     ))
 }
 
-/// The condition that tells who took an evicted pod away.
+/// Adds the condition that states who evicted the pod.
 fn disrupt(api: &Api, request: &Request) -> Result<()> {
     let Some(pods) = api.registry.find("", "v1", "pods") else { return Err(ApiError::no_such_resource()) };
     let key = request.key();
@@ -156,7 +157,7 @@ fn finalize(api: &Api, request: &Request) -> Result<(StatusCode, Value)> {
     Ok((StatusCode::OK, value))
 }
 
-/// Reviews of identity and access. Unless RBAC is enforced whoever is authenticated may do anything.
+/// Reviews of identity and access. Unless RBAC is enforced, an authenticated user may do anything.
 pub(super) fn review(api: &Api, request: &Request) -> Result<Value> {
     if request.verb != Verb::Create {
         return Err(ApiError::method_not_allowed());
@@ -177,7 +178,7 @@ pub(super) fn review(api: &Api, request: &Request) -> Result<Value> {
         "selfsubjectaccessreviews" | "subjectaccessreviews" | "localsubjectaccessreviews" if api.authorize => {
             let asked = |key: &str| text(&body, &["spec", "resourceAttributes", key]);
             let some = |key: &str| Some(asked(key)).filter(|value| !value.is_empty());
-            let wish = Wish {
+            let wish = AccessAttributes {
                 verb: asked("verb"),
                 group: asked("group"),
                 resource: asked("resource"),

@@ -1,4 +1,4 @@
-//! What is kept: objects as text, one revision counter, and a bounded log of changes a collection.
+//! The store: objects as text, one revision counter, and a bounded log of changes per collection.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -10,13 +10,13 @@ use super::error::{ApiError, Result};
 use super::resource::{Collection, Resource};
 use crate::json;
 
-/// Changes that a collection remembers; who asks for older ones gets a 410.
+/// Number of changes in a collection's log; watches of older revisions get a 410.
 const LOG: usize = 5_000;
 
 /// Namespace (empty for cluster-scoped objects) and name.
 pub(super) type Key = (String, String);
 
-/// An object as it is kept.
+/// A stored object.
 #[derive(Debug)]
 pub(super) struct Stored {
     pub(super) key: Key,
@@ -39,13 +39,13 @@ impl Stored {
         }
     }
 
-    /// The object.
+    /// Parses the object.
     pub(super) fn value(&self) -> Value {
         serde_json::from_str(&self.text).unwrap_or_default()
     }
 }
 
-/// What happened to an object.
+/// Type of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Happened {
     Added,
@@ -53,7 +53,7 @@ pub(super) enum Happened {
     Deleted,
 }
 
-/// A logged change; `before` tells a filtered watch whether the object entered or left its view.
+/// A logged change; `before` shows whether the object entered or left the view of a filtered watch.
 #[derive(Clone, Debug)]
 pub(super) struct Change {
     pub(super) revision: u64,
@@ -62,12 +62,12 @@ pub(super) struct Change {
     pub(super) before: Option<Arc<Stored>>,
 }
 
-/// What the garbage collector has to look at.
+/// Work item of the garbage collector.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Chore {
-    /// An object with owners, or one that is being deleted and held by a finalizer of the collector's.
+    /// An object with owners, or one that is being deleted and held by a finalizer of the collector.
     Look(Collection, Key),
-    /// An owner of others may be gone.
+    /// The owner with this uid may have been deleted.
     Gone(String),
 }
 
@@ -75,7 +75,7 @@ pub(super) enum Chore {
 struct Kept {
     objects: BTreeMap<Key, Arc<Stored>>,
     log: VecDeque<Change>,
-    /// The newest revision that has fallen out of the log.
+    /// The newest revision that was dropped from the log.
     forgotten: u64,
 }
 
@@ -92,7 +92,7 @@ struct Inner {
 #[derive(Debug)]
 pub(super) struct Store {
     inner: Mutex<Inner>,
-    /// Wakes all waiters when something changes, in the order in which they wait, so that a simulation replays.
+    /// Wakes all waiters after a change, in the order in which they wait, so that a simulation is reproducible.
     news: Notify,
 }
 
@@ -110,11 +110,11 @@ impl Store {
         self.inner.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Waits until there is a newer revision than this one.
+    /// Waits until the revision is newer than this one.
     pub(super) async fn newer_than(&self, revision: u64) {
         loop {
             let mut changed = std::pin::pin!(self.news.notified());
-            changed.as_mut().enable(); // Before the look at the revision, so that no change falls between the two.
+            changed.as_mut().enable(); // Before reading the revision, so that no change is missed in between.
             if self.revision() > revision {
                 return;
             }
@@ -130,7 +130,7 @@ impl Store {
         self.lock().kept.get(collection)?.objects.get(key).cloned()
     }
 
-    /// Objects in order of their keys, from `after` on, with the revision of this look.
+    /// Lists objects in order of their keys, starting after `after`, with the revision of the list.
     pub(super) fn list(
         &self,
         collection: &Collection,
@@ -153,7 +153,7 @@ impl Store {
         (within.map(|(_, object)| object.clone()).collect(), inner.revision)
     }
 
-    /// Changes after a revision, oldest first. The error says how far the log goes back.
+    /// Changes after a revision, oldest first. The error states how far back the log reaches.
     pub(super) fn changes(&self, collection: &Collection, after: u64) -> Result<Vec<Change>> {
         let inner = self.lock();
         let Some(kept) = inner.kept.get(collection) else { return Ok(Vec::new()) };
@@ -164,7 +164,7 @@ impl Store {
         Ok(kept.log.range(start..).cloned().collect())
     }
 
-    /// Forgets all changes, as a compaction does: watches of older revisions get a 410.
+    /// Discards all changes, as a compaction does: watches of older revisions get a 410.
     pub(super) fn compact(&self) {
         let mut inner = self.lock();
         let revision = inner.revision;
@@ -174,7 +174,7 @@ impl Store {
         }
     }
 
-    /// Keeps a new object.
+    /// Stores a new object.
     pub(super) fn create(&self, resource: &Resource, mut object: Value) -> Result<Arc<Stored>> {
         let mut inner = self.lock();
         let (collection, key) = (resource.collection(), key_of(&object));
@@ -182,11 +182,11 @@ impl Store {
             return Err(ApiError::already_exists(&resource.qualified(), &key.1));
         }
         let stored = inner.put(&collection, &mut object, Happened::Added, None);
-        self.tell(inner);
+        self.notify(inner);
         Ok(stored)
     }
 
-    /// Replaces an object that still has the revision that was read. A replacement that changes nothing is none.
+    /// Replaces an object that still has the revision that was read. A replacement without changes is not written.
     pub(super) fn replace(&self, resource: &Resource, read: &Stored, mut object: Value) -> Result<Arc<Stored>> {
         let mut inner = self.lock();
         let collection = resource.collection();
@@ -201,11 +201,11 @@ impl Store {
             return Ok(present);
         }
         let stored = inner.put(&collection, &mut object, Happened::Modified, Some(present));
-        self.tell(inner);
+        self.notify(inner);
         Ok(stored)
     }
 
-    /// Takes an object out, if it still has the revision that was read.
+    /// Removes an object that still has the revision that was read.
     pub(super) fn remove(&self, resource: &Resource, read: &Stored) -> Result<Arc<Stored>> {
         let mut inner = self.lock();
         let collection = resource.collection();
@@ -231,11 +231,11 @@ impl Store {
         if inner.owned.get(&read.uid).is_some_and(|owned| !owned.is_empty()) {
             inner.chores.push(Chore::Gone(read.uid.clone()));
         }
-        self.tell(inner);
+        self.notify(inner);
         Ok(gone)
     }
 
-    /// What the garbage collector has to look at since it last asked.
+    /// Returns the work items of the garbage collector since the last call.
     pub(super) fn chores(&self) -> Vec<Chore> {
         std::mem::take(&mut self.lock().chores)
     }
@@ -245,7 +245,7 @@ impl Store {
         self.lock().owned.get(uid).into_iter().flatten().cloned().collect()
     }
 
-    fn tell(&self, inner: MutexGuard<'_, Inner>) {
+    fn notify(&self, inner: MutexGuard<'_, Inner>) {
         drop(inner);
         self.news.notify_waiters();
     }

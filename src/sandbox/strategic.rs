@@ -1,12 +1,12 @@
-//! Strategic merge patches, and apply patches, which differ only in what is done with directives.
+//! Strategic merge patches, and apply patches, which differ only in how directives are treated.
 //!
-//! Lists of objects merge by a key where Kubernetes says so (`patchMergeKey` in the types, `x-kubernetes-list-map-keys`
-//! in the schemas); other lists are replaced.
+//! Lists of objects merge by a key where Kubernetes defines one (`patchMergeKey` in the types,
+//! `x-kubernetes-list-map-keys` in the schemas); other lists are replaced.
 
 use serde_json::{Map, Value};
 
-/// Field name of a list and the keys by which its items merge. Field names are unambiguous among the built-in kinds that
-/// anybody patches here.
+/// Field name of a list and the keys by which its items merge. Field names are unambiguous among the built-in kinds
+/// that clients patch here.
 const MERGE_KEYS: &[(&str, &[&str])] = &[
     ("containers", &["name"]),
     ("initContainers", &["name"]),
@@ -143,7 +143,7 @@ fn merge_list(field: &str, present: &mut Value, patch: &[Value], order: Option<&
     *present = Value::Array(list);
 }
 
-/// Items that are named come in the order in which they are named; the others keep their places before them.
+/// Sorts the items in `order` into that order; the other items keep their places before them.
 fn reorder(list: &mut [Value], order: &[Value], is: impl Fn(&Value, &Value) -> bool) {
     list.sort_by_key(|item| order.iter().position(|wanted| is(item, wanted)).map_or(0, |at| at + 1));
 }

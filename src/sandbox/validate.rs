@@ -1,5 +1,4 @@
-//! What is refused although it can be read: names, labels, owners, pods without containers, changes of what cannot
-//! change.
+//! Validation: names, labels, owners, pods without containers, changes of immutable fields.
 
 use serde_json::Value;
 
@@ -13,7 +12,7 @@ const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alpha
 const VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 const KEY: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
 
-/// An object that is to be kept.
+/// Validates an object before it is stored.
 pub(super) fn object(resource: &Resource, object: &Value) -> Result<()> {
     let mut causes = metadata(resource, object);
     if resource.is_pods() {
@@ -31,7 +30,7 @@ pub(super) fn object(resource: &Resource, object: &Value) -> Result<()> {
 fn metadata(resource: &Resource, object: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     let name = text(object, &["metadata", "name"]);
-    // RBAC names may hold colons; a namespace is a DNS label.
+    // RBAC names may contain colons; a namespace is a DNS label.
     let free = resource.group == "rbac.authorization.k8s.io";
     if name.is_empty() {
         causes.push(Cause::required("metadata.name"));
@@ -103,7 +102,7 @@ fn pod(object: &Value) -> Vec<Cause> {
     causes
 }
 
-/// A change of an object: what identifies it stays, and nearly all of a pod's spec.
+/// Validates an update: an object's identity is immutable, and nearly all of a pod's spec.
 pub(super) fn change(resource: &Resource, old: &Value, new: &Value) -> Result<()> {
     let name = text(old, &["metadata", "name"]);
     let mut causes = Vec::new();
@@ -133,7 +132,7 @@ pub(super) fn change(resource: &Resource, old: &Value, new: &Value) -> Result<()
     if immutable && ["data", "binaryData", "stringData"].iter().any(|key| at(old, &[key]) != at(new, &[key])) {
         causes.push(Cause::forbidden("data", "field is immutable when `immutable` is set"));
     }
-    // Until 1.37 a native group's count stays as it was made.
+    // Before 1.37 a native group's count is immutable.
     if resource.group == "scheduling.k8s.io"
         && resource.version == "v1alpha2"
         && at(old, &["spec", "schedulingPolicy"]) != at(new, &["spec", "schedulingPolicy"])

@@ -1,5 +1,5 @@
 //! Watches: initial events, changes as a selector sees them, bookmarks, 410, over a chunked body or a WebSocket (which
-//! is what fabric8, and so Spark's driver, asks for).
+//! fabric8, and so Spark's driver, uses).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,23 +13,23 @@ use axum::response::{IntoResponse, Response};
 use futures::{Stream, StreamExt};
 use serde_json::{Value, json};
 
-use super::api::{Api, in_version, present, present_text};
 use super::error::{ApiError, Result};
 use super::request::{Request, Shape};
 use super::selector::Filter;
+use super::state::{Api, in_version, present, present_text};
 use super::store::{Change, Happened, Stored};
 use super::table;
 use crate::json::{set, text};
 use crate::runtime::clock;
 
-/// Without `timeoutSeconds`: as long as API servers keep a watch at least.
+/// Timeout without `timeoutSeconds`: the minimum that API servers use.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30 * 60);
-/// Bytes that are gathered before they are sent.
+/// Bytes that are collected before they are sent.
 const CHUNK: usize = 64 << 10;
 /// Marks the bookmark that ends the initial events.
 const INITIAL_END: &str = "k8s.io/initial-events-end";
 
-/// The WebSocket that a client asks for, if it does.
+/// The WebSocket upgrade, if the client requested one.
 pub(super) async fn upgrade(parts: &mut axum::http::request::Parts) -> Option<WebSocketUpgrade> {
     let asked = parts.headers.get(header::UPGRADE).and_then(|value| value.to_str().ok());
     if !asked.is_some_and(|asked| asked.eq_ignore_ascii_case("websocket")) {
@@ -50,7 +50,7 @@ pub(super) fn watch(api: &Arc<Api>, request: &Request, upgrade: Option<WebSocket
     }
     let lines = futures::stream::unfold(watcher, |mut watcher| async move {
         let mut lines = watcher.next().await? + "\n";
-        // What is there already goes out together: a list of thousands would be as many small writes.
+        // Initial events are sent together: a list of thousands would otherwise cause as many small writes.
         while lines.len() < CHUNK
             && let Some(frame) = watcher.waiting()
         {
@@ -63,7 +63,7 @@ pub(super) fn watch(api: &Arc<Api>, request: &Request, upgrade: Option<WebSocket
     Ok(response)
 }
 
-/// One event a text frame, until either side has enough.
+/// Sends one event per text frame, until either side closes.
 async fn pump(mut socket: WebSocket, frames: impl Stream<Item = String>) {
     let mut frames = std::pin::pin!(frames);
     loop {
@@ -83,19 +83,19 @@ async fn pump(mut socket: WebSocket, frames: impl Stream<Item = String>) {
     let _ = socket.send(Message::Close(None)).await;
 }
 
-/// An event that is to be sent.
+/// An event in the queue.
 enum Frame {
     Text(String),
-    /// An object that was there when the watch began: it becomes text when it is its turn.
+    /// An object that existed when the watch started: serialized when it is sent.
     Initial(Arc<Stored>),
 }
 
-/// One client's view of a collection.
+/// One client's watch of a collection.
 struct Watcher {
     api: Arc<Api>,
     request: Request,
     filter: Filter,
-    /// Everything up to this revision was sent.
+    /// All changes up to this revision were sent.
     position: u64,
     queue: VecDeque<Frame>,
     end: Instant,
@@ -139,7 +139,7 @@ impl Watcher {
         Ok(watcher)
     }
 
-    /// What is there already, as added; for a streaming list, a bookmark after it.
+    /// Enqueues the existing objects as ADDED; for a streaming list, a bookmark after them.
     fn begin(&mut self, streaming_list: bool) {
         let (all, revision) =
             self.api.store.list(&self.request.resource.collection(), self.request.namespace.as_deref(), None);
@@ -154,7 +154,7 @@ impl Watcher {
         }
     }
 
-    /// The next event, if there is one already.
+    /// The next event, if one is available.
     fn waiting(&mut self) -> Option<String> {
         Some(match self.queue.pop_front()? {
             Frame::Text(text) => text,
@@ -165,7 +165,7 @@ impl Watcher {
         })
     }
 
-    /// The next event, when there is one.
+    /// Waits for the next event.
     async fn next(&mut self) -> Option<String> {
         loop {
             if let Some(frame) = self.waiting() {
@@ -174,7 +174,7 @@ impl Watcher {
             if self.over {
                 return None;
             }
-            // The look at the revision comes first, so that nothing up to it can be missing from the changes.
+            // Read the revision first, so that no change up to it can be missing from the list of changes.
             let revision = self.api.store.revision();
             match self.api.store.changes(&self.request.resource.collection(), self.position) {
                 Err(error) => {
@@ -197,7 +197,7 @@ impl Watcher {
         }
     }
 
-    /// Waits for news, the next bookmark or the end.
+    /// Waits for a change, the next bookmark or the end.
     async fn wait(&mut self) -> bool {
         let until = if self.bookmarks { self.end.min(self.next_bookmark) } else { self.end };
         let left = until.saturating_duration_since(clock::instant());
@@ -213,7 +213,7 @@ impl Watcher {
         }
     }
 
-    /// A change as this client's selector sees it: what enters its view is added, what leaves it is deleted.
+    /// A change as this client's selector sees it: an object that enters the view is added, one that leaves it is deleted.
     fn see(&self, change: &Change) -> Option<String> {
         if self.request.namespace.as_ref().is_some_and(|namespace| *namespace != change.object.key.0) {
             return None;
@@ -226,7 +226,7 @@ impl Watcher {
             (false, true) => Some(self.frame("ADDED", present(resource, &change.object))),
             (true, true) => Some(self.frame("MODIFIED", present(resource, &change.object))),
             (true, false) => {
-                // The last state in view, with the revision of its leaving.
+                // The last state in view, with the revision at which the object left it.
                 let last =
                     if change.happened == Happened::Deleted { Some(&change.object) } else { change.before.as_ref() };
                 let mut object = last?.value();
@@ -264,7 +264,7 @@ impl Watcher {
     }
 }
 
-/// One line of a watch. The type comes first, as from an API server: clients decode as they read.
+/// One line of a watch. The type comes first, as from an API server: clients decode it while they read.
 fn event(kind: &str, object: &Value) -> String {
     format!(r#"{{"type":"{kind}","object":{object}}}"#)
 }

@@ -1,7 +1,7 @@
-//! Calling admission webhooks as an API server does: by URL or through a Service, over TLS that its caBundle vouches for,
-//! with the deadline in the URL, and again when the answer asks for that (`pkg/util/webhook/client.go`).
+//! Calls admission webhooks as an API server does: by URL or through a Service, over TLS that is verified with its caBundle,
+//! with the deadline in the URL, and with a retry if the answer has a Retry-After (`pkg/util/webhook/client.go`).
 //!
-//! Only loopback addresses are ever called.
+//! Only loopback addresses are called.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -30,14 +30,14 @@ use crate::json::{at, entries, list, text};
 type Resolver = BoxCloneSyncService<Name, std::iter::Once<SocketAddr>, std::io::Error>;
 type HttpsClient = Client<HttpsConnector<HttpConnector<Resolver>>, Full<Bytes>>;
 
-/// A POST is tried again so often at most, within its deadline (`client-go rest/with_retry.go`).
+/// Maximum number of retries of a POST, within its deadline (`client-go rest/with_retry.go`).
 const RETRIES: usize = 10;
 
-/// Clients by what they trust and whom they call.
+/// Clients by trusted CA and target.
 #[derive(Debug, Default)]
 pub(super) struct Webhooks(Mutex<HashMap<(String, SocketAddr), HttpsClient>>);
 
-/// Where a webhook is.
+/// Target of a webhook call.
 #[derive(Debug)]
 struct Target {
     host: String,
@@ -46,7 +46,7 @@ struct Target {
 }
 
 impl Webhooks {
-    /// Posts a review. The error is what the API server would say after `failed to call webhook: `.
+    /// Posts a review. The error is what the API server would write after `failed to call webhook: `.
     pub(super) async fn call(
         &self,
         store: &Store,
@@ -130,7 +130,7 @@ impl Webhooks {
             .pool_idle_timeout(Duration::from_secs(90))
             .pool_max_idle_per_host(25)
             .build(https);
-        // A caBundle that rotates leaves old clients behind; there are never many here.
+        // A rotated caBundle leaves old clients behind; the number of clients is small here.
         if clients.len() > 200 {
             clients.clear();
         }
@@ -139,7 +139,7 @@ impl Webhooks {
     }
 }
 
-/// What went wrong, down to the cause.
+/// The error and its causes.
 fn why(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -179,7 +179,7 @@ fn by_url(url: &str) -> Result<Target, String> {
     Ok(Target { host: host.to_owned(), address: SocketAddr::new(address, uri.port_u16().unwrap_or(443)), path })
 }
 
-/// A Service leads to an address of its EndpointSlices or Endpoints.
+/// Resolves a Service to an address of its EndpointSlices or Endpoints.
 fn through_service(store: &Store, service: &Value) -> Result<Target, String> {
     let (namespace, name) = (text(service, &["namespace"]), text(service, &["name"]));
     let port = at(service, &["port"]).and_then(Value::as_u64).unwrap_or(443);

@@ -1,23 +1,23 @@
-//! Creating and changing objects.
+//! Creates and updates objects.
 
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
 use super::admission::{self, Attributes, Operation};
-use super::api::{Api, Warnings, in_version, present};
 use super::auth::random_suffix;
 use super::error::{ApiError, Cause, Result};
 use super::patch::{self, PatchType};
 use super::request::Request;
 use super::resource::Resource;
+use super::state::{Api, Warnings, in_version, present};
 use super::store::Stored;
 use super::{crd, defaults, events, plugins, validate};
 use crate::json::{at, list, remove, set, text};
 use crate::runtime::clock;
 use crate::runtime::random::uuid;
 
-/// A patch that meets another write is tried this often.
+/// How often a patch is tried on conflicts.
 const TRIES: usize = 5;
 
 /// Creates the object in the body.
@@ -26,7 +26,7 @@ pub(super) async fn create(api: &Arc<Api>, request: &Request, warnings: &mut War
     create_object(api, request, object, warnings).await
 }
 
-/// Creates an object that was read already.
+/// Creates an object that was already read from the body.
 pub(super) async fn create_object(
     api: &Arc<Api>,
     request: &Request,
@@ -81,7 +81,7 @@ pub(super) async fn create_object(
     Ok(present(resource, &stored))
 }
 
-/// Replaces an object; a few kinds may be created so. Returns whether it was created.
+/// Replaces an object; a few kinds can be created this way. Returns whether it was created.
 pub(super) async fn update(api: &Arc<Api>, request: &Request, warnings: &mut Warnings) -> Result<(Value, bool)> {
     let resource = &request.resource;
     let mut object = incoming(request, patch::parse_body(&request.body)?)?;
@@ -110,7 +110,7 @@ pub(super) async fn update(api: &Arc<Api>, request: &Request, warnings: &mut War
     Ok((object, false))
 }
 
-/// Patches an object; an apply patch creates what is not there. Returns whether it was created.
+/// Patches an object; an apply patch creates a missing object. Returns whether it was created.
 pub(super) async fn patch(api: &Arc<Api>, request: &Request, warnings: &mut Warnings) -> Result<(Value, bool)> {
     let resource = &request.resource;
     let kind = PatchType::of(request)?;
@@ -133,7 +133,7 @@ pub(super) async fn patch(api: &Arc<Api>, request: &Request, warnings: &mut Warn
         check_preconditions(resource, &stored, &patched, true)?;
         let mut heard = Warnings::new();
         match replace(api, request, &stored, patched, &mut heard).await {
-            // Another write came between; unless the patch itself named a version, it is done again.
+            // Conflict: another write came between; retry unless the patch itself names a version.
             Err(error) if error.code == 409 && error.reason == "Conflict" && attempt < TRIES => {}
             outcome => {
                 warnings.extend(heard);
@@ -144,8 +144,8 @@ pub(super) async fn patch(api: &Arc<Api>, request: &Request, warnings: &mut Warn
     Err(ApiError::modified(&resource.qualified(), &key.1))
 }
 
-/// The version and uid that a client names must be the present ones.
-/// A patch that names another uid would change it, which is invalid; whole objects are compared before.
+/// Checks that the resourceVersion and uid from the client are the current ones.
+/// A patch with another uid would change it, which is invalid; whole objects are compared before.
 fn check_preconditions(resource: &Resource, present: &Stored, object: &Value, is_patch: bool) -> Result<()> {
     let name = &present.key.1;
     let version = text(object, &["metadata", "resourceVersion"]);
@@ -164,7 +164,7 @@ fn check_preconditions(resource: &Resource, present: &Stored, object: &Value, is
     Ok(())
 }
 
-/// Admits and stores a new state of an object that was read.
+/// Runs admission on the new state of an object and stores it.
 async fn replace(
     api: &Arc<Api>,
     request: &Request,
@@ -176,7 +176,7 @@ async fn replace(
     let old = in_version(resource, read.value());
     let sub = request.sub.clone();
     if sub.as_deref() == Some("status") {
-        // Only the status comes from the client.
+        // Only the status is taken from the client.
         let status = remove(&mut object, &["status"]);
         object = old.clone();
         match status {
@@ -231,7 +231,7 @@ async fn replace(
     if let Some(definitions) = definitions {
         api.registry.define(&stored.key.1, definitions);
     }
-    // The last finalizer of an object that is being deleted was taken off.
+    // The last finalizer of an object that is being deleted was removed.
     let value = stored.value();
     let finished = at(&value, &["metadata", "deletionTimestamp"]).is_some()
         && list(&value, &["metadata", "finalizers"]).is_empty()
@@ -242,7 +242,7 @@ async fn replace(
     Ok(present(resource, &stored))
 }
 
-/// Checks what a body claims to be, and turns it into the shape that is kept.
+/// Validates kind, version and namespace of a body, and converts it to the stored form.
 fn incoming(request: &Request, mut object: Value) -> Result<Value> {
     let resource = &request.resource;
     if !object.is_object() {
@@ -290,7 +290,7 @@ fn generate_name(object: &mut Value) {
     }
 }
 
-/// Pruning and defaults.
+/// Applies pruning and defaults.
 fn shape(resource: &Resource, object: &mut Value) {
     if let Some(custom) = &resource.custom {
         crd::shape(custom, object);
@@ -298,7 +298,7 @@ fn shape(resource: &Resource, object: &mut Value) {
     defaults::fill(resource, object);
 }
 
-/// What the server itself writes into a new object.
+/// Sets the fields that the server writes into a new object.
 fn begin(resource: &Resource, object: &mut Value) {
     let now = clock::now().round(jiff::Unit::Second).unwrap_or_else(|_| clock::now()).to_string();
     set(object, &["metadata", "uid"], uuid());
@@ -315,7 +315,7 @@ fn begin(resource: &Resource, object: &mut Value) {
     }
 }
 
-/// `stringData` is written into `data`.
+/// Moves `stringData` into `data`.
 fn string_data(object: &mut Value) {
     use base64::Engine;
     if let Some(Value::Object(plain)) = remove(object, &["stringData"]) {
@@ -326,7 +326,7 @@ fn string_data(object: &mut Value) {
     }
 }
 
-/// The resources that a definition serves from now on.
+/// The resources that a definition serves after this write.
 fn definitions(resource: &Resource, object: &mut Value) -> Result<Option<Vec<Resource>>> {
     if !resource.is("apiextensions.k8s.io", "customresourcedefinitions") {
         return Ok(None);
@@ -340,7 +340,7 @@ fn definitions(resource: &Resource, object: &mut Value) -> Result<Option<Vec<Res
     Ok(Some(resources))
 }
 
-/// What controllers put into every new namespace: its default account and the CA of the cluster.
+/// Creates what controllers put into every new namespace: its default account and the CA of the cluster.
 pub(super) fn furnish(api: &Api, namespace: &str) {
     let make = |plural: &str, mut object: Value| {
         if let Some(resource) = api.registry.find("", "v1", plural) {
@@ -348,7 +348,7 @@ pub(super) fn furnish(api: &Api, namespace: &str) {
             set(&mut object, &["kind"], resource.kind.clone());
             set(&mut object, &["metadata", "namespace"], namespace);
             begin(&resource, &mut object);
-            // It is there already when a namespace comes back.
+            // It already exists if the namespace is created again.
             let _ = api.store.create(&resource, object);
         }
     };
@@ -356,7 +356,7 @@ pub(super) fn furnish(api: &Api, namespace: &str) {
     make("configmaps", json!({"metadata": {"name": "kube-root-ca.crt"}, "data": {"ca.crt": ""}}));
 }
 
-/// Creates an object of the control plane's own, past admission.
+/// Creates an object of the control plane, without admission.
 pub(super) fn install(api: &Api, group: &str, version: &str, plural: &str, mut object: Value) {
     let Some(resource) = api.registry.find(group, version, plural) else { return };
     set(&mut object, &["apiVersion"], resource.api_version());

@@ -4,95 +4,79 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 
-use super::facts::{DriverPod, Executor, Life, Seat, Template};
-use super::roster::{Cohort, Roster, Rosters};
+use super::facts::{DriverPhase, DriverPod, Executor, ExecutorKey, SchedulingFields, Template};
+use super::index::{CreatorIndex, CreatorIndexes, TemplateCounts};
 use crate::signature::Creator;
 
-/// Executors in the order in which Spark made them: by number, then by name.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ExecutorKey {
-    /// `spark-exec-id`, or the largest number where it is none.
-    pub id: u64,
-    /// The pod's name.
-    pub name: Arc<str>,
-}
-
-impl ExecutorKey {
-    /// The key of an executor.
-    pub fn of(executor: &Executor) -> Self {
-        Self { id: executor.exec_id.unwrap_or(u64::MAX), name: executor.name.clone() }
-    }
-}
-
-/// So many templates of an application are compared with one just read.
+/// At most this many templates of an application are compared with a new one.
 const TEMPLATES: usize = 16;
 
 /// An application.
 #[derive(Clone, Debug, Default)]
-pub struct App {
-    /// Pods labelled as its driver, by their names. Normally one; two while an application of the same selector is submitted
+pub struct Application {
+    /// Pods labelled as its driver, sorted by name. Normally one; two while an application with the same selector is submitted
     /// again.
     pub drivers: Vec<Arc<DriverPod>>,
-    /// Its executors, finished ones too as long as their pods exist.
+    /// Its executors; finished ones are included while their pods exist.
     executors: OrdMap<ExecutorKey, Arc<Executor>>,
-    /// The same, counted.
-    rosters: Rosters,
+    /// The same executors, counted by creator.
+    creator_indexes: CreatorIndexes,
 }
 
-impl PartialEq for App {
-    fn eq(&self, other: &App) -> bool {
+impl PartialEq for Application {
+    fn eq(&self, other: &Application) -> bool {
         self.drivers == other.drivers && self.executors == other.executors
     }
 }
 
-impl App {
-    /// Its executors, finished ones too as long as their pods exist.
+impl Application {
+    /// Its executors; finished ones are included while their pods exist.
     pub fn executors(&self) -> &OrdMap<ExecutorKey, Arc<Executor>> {
         &self.executors
     }
 
-    /// Adds an executor, or replaces what was known of it.
+    /// Adds an executor, or replaces its earlier state.
     pub(super) fn insert(&mut self, key: ExecutorKey, executor: Arc<Executor>) {
         match self.executors.insert(key.clone(), executor.clone()) {
-            Some(old) => self.rosters.renew(&key, &executor, &old),
-            None => self.rosters.add(&key, &executor),
+            Some(old) => self.creator_indexes.renew(&key, &executor, &old),
+            None => self.creator_indexes.add(&key, &executor),
         }
     }
 
-    /// Takes an executor out.
+    /// Removes an executor.
     pub(super) fn remove(&mut self, key: &ExecutorKey) -> Option<Arc<Executor>> {
         let executor = self.executors.remove(key)?;
-        self.rosters.remove(key, &executor);
+        self.creator_indexes.remove(key, &executor);
         Some(executor)
     }
 
-    /// The executors by their creators, counted; in no order.
-    pub fn rosters(&self) -> &[Roster] {
-        self.rosters.all()
+    /// The executors counted by creator, in no order.
+    pub fn indexes(&self) -> &[CreatorIndex] {
+        self.creator_indexes.all()
     }
 
     /// The executors of one creator.
-    pub fn roster(&self, creator: Option<Creator>) -> Option<&Roster> {
-        self.rosters.of(creator)
+    pub fn creator_index(&self, creator: Option<Creator>) -> Option<&CreatorIndex> {
+        self.creator_indexes.of(creator)
     }
 
-    /// All cohorts, by their first executors.
-    pub fn cohorts(&self) -> Vec<&Cohort> {
-        let mut cohorts: Vec<&Cohort> = self.rosters().iter().flat_map(Roster::cohorts).collect();
-        cohorts.sort_by(|a, b| a.first.cmp(&b.first));
-        cohorts
+    /// The counts of all templates, sorted by their first executors.
+    pub fn by_template(&self) -> Vec<&TemplateCounts> {
+        let mut counts: Vec<&TemplateCounts> = self.indexes().iter().flat_map(CreatorIndex::counts).collect();
+        counts.sort_by(|a, b| a.first.cmp(&b.first));
+        counts
     }
 
-    /// A live executor of a cohort.
-    pub fn one_of(&self, cohort: &Cohort) -> Option<&Arc<Executor>> {
-        let executors = self.executors.range(cohort.first.clone()..).map(|(_, executor)| executor);
-        executors.into_iter().find(|executor| executor.is_live() && cohort.has(executor))
+    /// A live executor of one template.
+    pub fn one_of(&self, counts: &TemplateCounts) -> Option<&Arc<Executor>> {
+        let executors = self.executors.range(counts.first.clone()..).map(|(_, executor)| executor);
+        executors.into_iter().find(|executor| executor.is_live() && counts.has(executor))
     }
 
-    /// The template, kept already, that is equal to one just read.
-    pub(super) fn alike(&self, template: &Template) -> Option<&Arc<Template>> {
-        let cohorts = self.rosters().iter().flat_map(Roster::unordered).take(TEMPLATES);
-        cohorts.map(|cohort| &cohort.template).find(|kept| ***kept == *template)
+    /// The stored template that equals a new one.
+    pub(super) fn interned(&self, template: &Template) -> Option<&Arc<Template>> {
+        let counts = self.indexes().iter().flat_map(CreatorIndex::unordered).take(TEMPLATES);
+        counts.map(|counts| &counts.template).find(|kept| ***kept == *template)
     }
 
     /// The labelled driver pod of that name.
@@ -101,15 +85,15 @@ impl App {
         self.drivers.get(at)
     }
 
-    /// The labelled driver that still drives: not ended, not on its way out, the running one first.
+    /// The labelled driver that is live: not exited and not being deleted. A running one is preferred.
     pub fn live_driver(&self) -> Option<&Arc<DriverPod>> {
-        let running = self.drivers.iter().find(|driver| driver.is_live() && driver.life == Life::Running);
+        let running = self.drivers.iter().find(|driver| driver.is_live() && driver.phase == DriverPhase::Running);
         running.or_else(|| self.drivers.iter().find(|driver| driver.is_live()))
     }
 
-    /// The labelled driver that still drives and that, as our signature proves, this creator made.
+    /// The live labelled driver that this creator created, as our signature proves.
     pub fn driver_made_by(&self, creator: Creator) -> Option<&Arc<DriverPod>> {
-        self.drivers.iter().find(|driver| driver.is_live() && driver.maker() == Some(creator))
+        self.drivers.iter().find(|driver| driver.is_live() && driver.creator_of() == Some(creator))
     }
 
     /// Executors that are pending or running.
@@ -117,23 +101,24 @@ impl App {
         self.executors.values().filter(|executor| executor.is_live())
     }
 
-    /// What the first executor of the default profile that this creator made, and that we placed, got; its later ones get
-    /// the same. Only what our signature proves counts: labels and annotations are anybody's to write.
-    pub fn first_seat(&self, creator: Creator) -> Option<&Arc<Seat>> {
-        let placed =
-            |cohort: &&Cohort| cohort.is_proven && cohort.template.default_profile && cohort.template.seat.by.is_some();
-        let cohorts = self.roster(Some(creator))?.unordered().filter(placed);
-        cohorts.min_by(|a, b| a.first.cmp(&b.first)).map(|cohort| &cohort.template.seat)
+    /// The scheduling fields of this creator's first executor of the default profile that we placed; its later executors get
+    /// the same. Only executors that our signature proves count, because any tenant can write labels and annotations.
+    pub fn first_seat(&self, creator: Creator) -> Option<&Arc<SchedulingFields>> {
+        let placed = |counts: &&TemplateCounts| {
+            counts.is_proven && counts.template.default_profile && counts.template.scheduling.by.is_some()
+        };
+        let counts = self.creator_index(Some(creator))?.unordered().filter(placed);
+        counts.min_by(|a, b| a.first.cmp(&b.first)).map(|counts| &counts.template.scheduling)
     }
 
-    /// How many executors a plan goes through.
+    /// How many executors a plan visits.
     pub fn unsettled(&self) -> usize {
-        let orphans = self.rosters().iter().flat_map(Roster::unordered).any(|cohort| cohort.orphans > 0);
-        let own = self.rosters().iter().map(|roster| roster.uncleared.len() + roster.leaving.len()).sum::<usize>();
+        let orphans = self.indexes().iter().flat_map(CreatorIndex::unordered).any(|counts| counts.orphans > 0);
+        let own = self.indexes().iter().map(|index| index.uncleared.len() + index.leaving.len()).sum::<usize>();
         own + if orphans { self.executors.len() } else { 0 }
     }
 
-    /// Whether nothing is left of it.
+    /// Whether it has no driver and no executor.
     pub fn is_empty(&self) -> bool {
         self.drivers.is_empty() && self.executors.is_empty()
     }

@@ -1,68 +1,67 @@
-//! What happened, and how it changes the picture.
+//! Changes in the cluster, and how they change the snapshot.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
-use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use smol_str::SmolStr;
 
-use super::app::{App, ExecutorKey};
-use super::facts::{DriverPod, Executor, Life, Namespace, ServiceOwner, Sighting, Template};
+use super::app::Application;
+use super::facts::{DriverPhase, DriverPod, Executor, ExecutorKey, Namespace, ObservedPod, ServiceOwner, Template};
 use super::group::{Group, GroupKey, ServedApis};
+use super::pod_index::{PodEntry, pod_hash};
 use super::proof::{proves_driver, proves_executor};
+use super::state::{Conf, ReferencedPod, Snapshot};
 use super::walk::{Cursor, Labelled, Listed};
-use super::{Conf, Followed, Snapshot};
-use crate::plant::{self, Bug};
+use crate::fault_injection::{self, Bug};
 use crate::signature::Key;
 use crate::spark::ids::{AppKey, PodKey, is_newer};
 use crate::spark::state::ExecutorPodState;
 
-/// One thing that was learned about the cluster.
+/// One change in the cluster, or the result of one read.
 #[derive(Clone, Debug)]
 pub enum Change {
     /// A labelled pod was added or modified.
-    Pod(Sighting),
-    /// A labelled pod is gone. With another uid than the one kept it is old news.
+    Pod(ObservedPod),
+    /// A labelled pod was deleted. Ignored if the stored pod has another uid.
     PodGone(PodKey, Arc<str>),
-    /// A labelled pod was deleted, and this is how it was last: what it says may never have been seen, nor the pod.
-    PodDeleted(Sighting),
-    /// A list of all labelled pods does not have this one of this uid.
+    /// A labelled pod was deleted, with its last state. That state, or the pod itself, may not have been observed before.
+    PodDeleted(ObservedPod),
+    /// A list of all labelled pods does not contain the pod with this uid.
     NotListed(PodKey, Arc<str>),
-    /// The PodGroups of ours of this scheduler type were listed.
+    /// Our PodGroups of this scheduler type were listed.
     GroupsListed(&'static str),
-    /// A pod was read by name, for the applications that asked for it.
-    Followed(PodKey, Followed, Vec<AppKey>),
-    /// Nobody names this pod any more.
-    Unfollowed(PodKey),
+    /// A pod was read by name, for the applications that requested it.
+    Referenced(PodKey, ReferencedPod, Vec<AppKey>),
+    /// No application references this pod any more.
+    Unreferenced(PodKey),
     /// A namespace was added or modified.
     Namespace(Arc<str>, Namespace),
-    /// A namespace is gone.
+    /// A namespace was deleted.
     NamespaceGone(Arc<str>),
     /// A driver's Service was added or modified.
     Service(PodKey, ServiceOwner),
-    /// A driver's Service is gone.
+    /// A driver's Service was deleted.
     ServiceGone(PodKey),
     /// A priority class was added.
     PriorityClass(Arc<str>),
-    /// A priority class is gone.
+    /// A priority class was deleted.
     PriorityClassGone(Arc<str>),
-    /// The configuration of the driver in the pod of this name and uid, for the applications that asked for it.
+    /// The configuration of the driver in the pod of this name and uid, for the applications that requested it.
     Conf(PodKey, Arc<str>, Conf, Vec<AppKey>),
-    /// A PodGroup of ours was added or modified.
+    /// One of our PodGroups was added or modified.
     Group(GroupKey, Group),
-    /// A PodGroup of ours is gone.
+    /// One of our PodGroups was deleted.
     GroupGone(GroupKey),
-    /// Of the PodGroups of this scheduler type nothing is known any more.
+    /// The PodGroups of this scheduler type are unknown again.
     Unlisted(&'static str),
-    /// Discovery answered.
+    /// Discovery returned the served PodGroup APIs.
     Apis(ServedApis),
-    /// The version of the installed Volcano, where it refuses pods whose PodGroup does not exist yet.
+    /// The version of the installed Volcano, if it rejects pods whose PodGroup does not exist yet.
     EarlyPods(Option<Arc<str>>),
-    /// What our webhook's signatures are made and verified with.
+    /// The key that signs and verifies our webhook's signatures.
     SigningKey(Key),
-    /// A list was read anew and replaces what was known, at once.
+    /// A whole list was read again and replaces the stored objects at once.
     Replaced(Replaced),
 }
 
@@ -70,142 +69,116 @@ pub enum Change {
 #[derive(Clone, Debug)]
 pub enum Replaced {
     /// All labelled pods.
-    Pods(Vec<Sighting>),
+    Pods(Vec<ObservedPod>),
     /// All namespaces.
     Namespaces(Vec<(Arc<str>, Namespace)>),
     /// All Services of drivers.
     Services(Vec<(PodKey, ServiceOwner)>),
     /// All priority classes.
     PriorityClasses(Vec<Arc<str>>),
-    /// All PodGroups of ours of one scheduler type.
+    /// All our PodGroups of one scheduler type.
     Groups(&'static str, Vec<(GroupKey, Group)>),
 }
 
-/// What a change did to the picture.
+/// The effect of a change on the snapshot.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Effect {
+pub struct Delta {
     /// Applications that changed, so that only those are planned again.
     pub touched: Vec<AppKey>,
-    /// Executors that were seen in a final state for the first time.
+    /// Executors that were observed in a final state for the first time.
     pub ended: Vec<Ended>,
-    /// Executors that run again after a final state: their container was started anew.
+    /// Executors that run again after a final state: their container was restarted.
     pub revived: Vec<(AppKey, Arc<Executor>)>,
-    /// Executors whose pods are gone.
-    pub departed: Vec<Departed>,
+    /// Executors whose pods were deleted or are missing.
+    pub removed: Vec<RemovedExecutor>,
 }
 
-impl Effect {
-    fn extend(&mut self, more: Effect) {
+impl Delta {
+    fn extend(&mut self, more: Delta) {
         self.touched.extend(more.touched);
         self.ended.extend(more.ended);
         self.revived.extend(more.revived);
-        self.departed.extend(more.departed);
+        self.removed.extend(more.removed);
     }
 }
 
-impl From<Vec<AppKey>> for Effect {
-    fn from(touched: Vec<AppKey>) -> Effect {
-        Effect { touched, ..Effect::default() }
+impl From<Vec<AppKey>> for Delta {
+    fn from(touched: Vec<AppKey>) -> Delta {
+        Delta { touched, ..Delta::default() }
     }
 }
 
-/// An executor that was seen in a final state for the first time.
+/// An executor that was observed in a final state for the first time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ended {
-    /// Whose it is.
+    /// Its application.
     pub app: AppKey,
-    /// As it was seen in that state first.
+    /// The executor as it was first observed in that state.
     pub executor: Arc<Executor>,
-    /// Whether it was seen in another state before.
+    /// Whether it was observed in another state before.
     pub was_live: bool,
-    /// The newest resourceVersion as of which it had not ended yet, as far as was seen.
+    /// The newest observed resourceVersion at which it had not exited yet.
     pub after: Option<SmolStr>,
 }
 
-/// What says that an executor's pod is gone.
+/// The evidence that an executor's pod was deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Absence {
-    /// The watch showed its deletion.
+    /// The watch reported its deletion.
     Deleted,
-    /// The watch showed that it left the watched pods, without a deletionTimestamp: its labels have changed. A read by name makes
-    /// sure.
+    /// The watch reported that it left the watched pods, without a deletionTimestamp: its labels have changed. A GET confirms
+    /// whether it still exists.
     Unselected,
-    /// A list does not have it.
+    /// A list does not contain it.
     NotListed,
-    /// Another pod has its name, or its deletion cannot be read: it is gone for certain, and nobody knows as of which version.
+    /// Another pod has its name, or its deletion event cannot be parsed: it was certainly deleted, at an unknown version.
     Unversioned,
 }
 
 impl Absence {
-    /// Whether the pod is gone for certain.
+    /// Whether the pod was certainly deleted.
     pub fn is_certain(self) -> bool {
         matches!(self, Absence::Deleted | Absence::Unversioned)
     }
 }
 
-/// An executor whose pod is gone.
+/// An executor whose pod was deleted or is missing.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Departed {
-    /// Whose it was.
+pub struct RemovedExecutor {
+    /// Its application.
     pub app: AppKey,
-    /// As it was seen last.
+    /// Its last observed state.
     pub executor: Arc<Executor>,
-    /// What says so.
+    /// The evidence.
     pub absence: Absence,
-    /// For one that a poll did not have: when that was read, and how long an executor must be there to count as missing.
+    /// For one that a poll did not contain: when the poll was read, and how long an executor must exist to count as missing.
     pub missing: Option<(Timestamp, Duration)>,
-    /// Since when it has been in question; the answer may be long in coming.
+    /// When its confirmation was first requested; the answer may take long.
     pub asked: Option<Instant>,
 }
 
-impl Departed {
-    fn of(app: &AppKey, executor: Arc<Executor>, absence: Absence) -> Departed {
-        Departed { app: app.clone(), executor, absence, missing: None, asked: None }
+impl RemovedExecutor {
+    fn of(app: &AppKey, executor: Arc<Executor>, absence: Absence) -> RemovedExecutor {
+        RemovedExecutor { app: app.clone(), executor, absence, missing: None, asked: None }
     }
-}
-
-/// Where a labelled pod is kept: under which application, and under which number when it is an executor.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
-    pub(super) app: AppKey,
-    /// One more than the number, and the largest for one without.
-    executor: Option<NonZeroU64>,
-}
-
-impl Place {
-    fn of(app: AppKey, executor: Option<u64>) -> Place {
-        Place { app, executor: executor.and_then(|id| NonZeroU64::new(id.saturating_add(1))) }
-    }
-
-    pub(super) fn id(&self) -> Option<u64> {
-        self.executor.map(|number| if number == NonZeroU64::MAX { u64::MAX } else { number.get() - 1 })
-    }
-}
-
-/// The number under which a pod's place is kept. Two names of one number would hide one of the two pods from look-ups by
-/// name until the next list; with a hash of 64 bits nobody will see that.
-pub(super) fn place_of(namespace: &str, name: &str) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    (namespace, name).hash(&mut hasher);
-    hasher.finish()
 }
 
 impl Snapshot {
-    /// Applies a change, and tells what that did.
-    pub fn apply(&mut self, change: Change) -> Effect {
+    /// Applies a change, and returns its effect.
+    pub fn apply(&mut self, change: Change) -> Delta {
         match change {
-            Change::Pod(sighting) => self.see(sighting),
-            Change::PodGone(key, uid) => self.lose(&key, &uid, Absence::Unversioned),
+            Change::Pod(sighting) => self.upsert(sighting),
+            Change::PodGone(key, uid) => self.remove_pod(&key, &uid, Absence::Unversioned),
             Change::PodDeleted(sighting) => {
                 let (key, uid) = (sighting.key(), sighting.uid().clone());
-                let Effect { touched, ended, revived, departed } = self.see(sighting);
-                let mut effect = self.lose(&key, &uid, Absence::Deleted);
-                for departed in effect.departed.iter_mut().filter(|departed| may_be_there(&departed.executor)) {
-                    departed.absence = Absence::Unselected;
+                let Delta { touched, ended, revived, removed } = self.upsert(sighting);
+                let mut effect = self.remove_pod(&key, &uid, Absence::Deleted);
+                for removed in effect.removed.iter_mut().filter(|removed| may_exist(&removed.executor)) {
+                    removed.absence = Absence::Unselected;
                 }
                 effect.touched.extend(touched);
-                effect.departed.extend(departed);
-                Effect { ended, revived, ..effect }
+                effect.removed.extend(removed);
+                Delta { ended, revived, ..effect }
             }
             Change::Replaced(Replaced::Pods(all)) => self.replace_pods(all),
             Change::NotListed(key, uid) => self.not_listed(&key, &uid),
@@ -221,23 +194,23 @@ impl Snapshot {
         })
     }
 
-    /// Everything but labelled pods.
+    /// Applies a change of anything but labelled pods.
     fn apply_beside(&mut self, change: Change) -> Vec<AppKey> {
         match change {
-            // Done above.
+            // Handled by `apply`.
             Change::Pod(_) | Change::PodGone(..) | Change::PodDeleted(_) | Change::NotListed(..) => Vec::new(),
             Change::GroupsListed(scheduler) => {
                 self.listed.insert(scheduler);
                 Vec::new()
             }
-            Change::Followed(key, followed, askers) => {
-                if self.follow(key, followed) {
+            Change::Referenced(key, followed, askers) => {
+                if self.set_referenced(key, followed) {
                     askers
                 } else {
                     Vec::new()
                 }
             }
-            Change::Unfollowed(key) => {
+            Change::Unreferenced(key) => {
                 self.unfollow(&key);
                 Vec::new()
             }
@@ -268,7 +241,7 @@ impl Snapshot {
             Change::Conf(driver, uid, conf, askers) => {
                 let known = self.driver_pod(driver.namespace(), driver.name());
                 if known.is_none_or(|pod| pod.uid != uid) {
-                    return Vec::new(); // That driver is gone; keeping its configuration would keep it for ever.
+                    return Vec::new(); // That driver was deleted; its configuration would be kept forever.
                 }
                 self.confs.insert(uid, conf);
                 askers
@@ -278,11 +251,11 @@ impl Snapshot {
                     return Vec::new();
                 }
                 let touched = group_app(&key, &group).into_iter().collect();
-                self.keep_group(key, group);
+                self.upsert_group(key, group);
                 touched
             }
             Change::GroupGone(key) => {
-                self.lose_group(&key).and_then(|group| group_app(&key, &group)).into_iter().collect()
+                self.remove_group(&key).and_then(|group| group_app(&key, &group)).into_iter().collect()
             }
             Change::Unlisted(kind) => {
                 let touched = self.replace(Replaced::Groups(kind, Vec::new()));
@@ -304,12 +277,12 @@ impl Snapshot {
         }
     }
 
-    /// Verifies every signature anew.
+    /// Verifies every signature again, with a new key.
     fn rekey(&mut self, key: Key) -> Vec<AppKey> {
         self.signing_key = Some(key);
         let mut touched = Vec::new();
         for (app, before) in self.apps.clone() {
-            let (mut now, mut changed) = (App::clone(&before), false);
+            let (mut now, mut changed) = (Application::clone(&before), false);
             for driver in &mut now.drivers {
                 let is_proven = self.is_proven_driver(&app, driver);
                 if driver.is_proven != is_proven {
@@ -341,65 +314,65 @@ impl Snapshot {
         self.signing_key.as_ref().is_some_and(|key| proves_executor(key, app, executor))
     }
 
-    fn see(&mut self, sighting: Sighting) -> Effect {
+    fn upsert(&mut self, sighting: ObservedPod) -> Delta {
         match sighting {
-            Sighting::Driver(app, driver) => self.see_driver(app, driver),
-            Sighting::Executor(app, executor) => self.see_executor(app, executor),
-            Sighting::Other(key, pod) => self.see_other(&key, &pod),
+            ObservedPod::Driver(app, driver) => self.upsert_driver(app, driver),
+            ObservedPod::Executor(app, executor) => self.upsert_executor(app, executor),
+            ObservedPod::Other(key, pod) => self.upsert_other(&key, &pod),
         }
     }
 
-    /// A pod is no driver or executor: a label was removed, or another pod has the name. Ignored if the watch has delivered a
+    /// A pod is not a driver or an executor: a label was removed, or another pod has the name. Ignored if the watch delivered a
     /// newer version, for example because the label was set again before a GET was answered.
-    fn see_other(&mut self, key: &PodKey, pod: &DriverPod) -> Effect {
+    fn upsert_other(&mut self, key: &PodKey, pod: &DriverPod) -> Delta {
         let (namespace, name) = (key.namespace(), key.name());
-        let Some((_, known)) = self.labelled(namespace, name) else { return Effect::default() };
+        let Some((_, known)) = self.labelled(namespace, name) else { return Delta::default() };
         if is_newer(known.version(), &pod.version) {
-            return Effect::default();
+            return Delta::default();
         }
         let is_another = **known.uid() != *pod.uid;
-        let Some((app, executor)) = self.remove(namespace, name) else { return Effect::default() };
-        let departed = executor.filter(|_| is_another).map(|gone| Departed::of(&app, gone, Absence::Unversioned));
-        Effect { touched: vec![app], departed: departed.into_iter().collect(), ..Effect::default() }
+        let Some((app, executor)) = self.remove(namespace, name) else { return Delta::default() };
+        let removed = executor.filter(|_| is_another).map(|gone| RemovedExecutor::of(&app, gone, Absence::Unversioned));
+        Delta { touched: vec![app], removed: removed.into_iter().collect(), ..Delta::default() }
     }
 
-    fn see_driver(&mut self, app: AppKey, mut driver: DriverPod) -> Effect {
+    fn upsert_driver(&mut self, app: AppKey, mut driver: DriverPod) -> Delta {
         driver.is_proven = self.is_proven_driver(&app, &driver);
-        // Old news: a read by name was quicker than the watch.
+        // Stale: a GET was faster than the watch.
         let known = self.labelled_driver(app.namespace(), &driver.name);
         if known.is_some_and(|(_, known)| is_newer(&known.version, &driver.version)) {
-            return Effect::default();
+            return Delta::default();
         }
-        let at = place_of(app.namespace(), &driver.name);
-        let mut effect = Effect::from(vec![app.clone()]);
-        let place = Place::of(app.clone(), None);
-        if self.places.get(&at).is_some_and(|old| *old != place)
+        let at = pod_hash(app.namespace(), &driver.name);
+        let mut effect = Delta::from(vec![app.clone()]);
+        let place = PodEntry::of(app.clone(), None);
+        if self.pod_index.get(&at).is_some_and(|old| *old != place)
             && let Some((old, executor)) = self.remove(app.namespace(), &driver.name)
         {
-            effect.departed.extend(executor.map(|executor| Departed::of(&old, executor, Absence::Unversioned)));
+            effect.removed.extend(executor.map(|executor| RemovedExecutor::of(&old, executor, Absence::Unversioned)));
             effect.touched.extend(Some(old).filter(|old| *old != app));
         }
         self.unfollow_named(app.namespace(), &driver.name);
         let old = self.apps.get(&app).and_then(|app| app.driver(&driver.name)).cloned();
         self.forget(app.namespace(), old, Some(&driver.uid));
-        self.keep_address(app.namespace(), &driver);
+        self.index_address(app.namespace(), &driver);
         let drivers = &mut self.app_mut(&app).drivers;
         match drivers.binary_search_by(|known| known.name.cmp(&driver.name)) {
             Ok(at) => drivers.splice(at..=at, [Arc::new(driver)]).for_each(drop),
             Err(at) => drivers.insert(at, Arc::new(driver)),
         }
-        self.places.insert(at, place);
+        self.pod_index.insert(at, place);
         effect
     }
 
-    fn see_executor(&mut self, app: AppKey, mut executor: Executor) -> Effect {
+    fn upsert_executor(&mut self, app: AppKey, mut executor: Executor) -> Delta {
         let key = ExecutorKey::of(&executor);
-        // Nearly always it is where it says; who is not may be new, or elsewhere.
+        // Nearly always it is stored under its own key; otherwise it is new, or stored under another key.
         let here = self.apps.get_key_value(&app).and_then(|(app, known)| Some((app, known.executors().get(&key)?)));
         let (old, known) = match here {
-            Some((app, known)) => (Some(Place::of(app.clone(), Some(key.id))), Some(known.clone())),
+            Some((app, known)) => (Some(PodEntry::of(app.clone(), Some(key.id))), Some(known.clone())),
             None => {
-                let old = self.places.get(&place_of(app.namespace(), &executor.name)).cloned();
+                let old = self.pod_index.get(&pod_hash(app.namespace(), &executor.name)).cloned();
                 let known = old.as_ref().and_then(|old| {
                     let at = ExecutorKey { id: old.id()?, name: key.name.clone() };
                     self.apps.get(&old.app)?.executors().get(&at).cloned()
@@ -408,23 +381,23 @@ impl Snapshot {
             }
         };
         let moved = here.is_none() && old.as_ref().is_some_and(|old| old.app != app || old.id() != Some(key.id));
-        // Old news, also of another pod that had the name before: a read by name was quicker than the watch.
+        // Stale, also if it is an earlier pod of the same name: a GET was faster than the watch.
         if known.as_ref().is_some_and(|known| is_newer(&known.version, &executor.version))
-            && !plant::is(Bug::OldNewsBelieved)
+            && !fault_injection::injected(Bug::OldNewsBelieved)
         {
-            return Effect::default();
+            return Delta::default();
         }
-        // The one text of the application's name, if it is known.
+        // The shared text of the application's key, if it is stored.
         let app = old.as_ref().filter(|_| !moved).map_or(app, |old| old.app.clone());
-        let mut effect = Effect::from(vec![app.clone()]);
+        let mut effect = Delta::from(vec![app.clone()]);
         let (known, before) = match known {
             Some(known) if known.uid == executor.uid => (Some(known), None),
             other => (None, other),
         };
-        // Another pod of the same name: the one before is gone, whether anybody told or not.
-        effect
-            .departed
-            .extend(before.zip(old.as_ref()).map(|(gone, old)| Departed::of(&old.app, gone, Absence::Unversioned)));
+        // Another pod of the same name: the earlier one was deleted, whether that was reported or not.
+        effect.removed.extend(
+            before.zip(old.as_ref()).map(|(gone, old)| RemovedExecutor::of(&old.app, gone, Absence::Unversioned)),
+        );
         if moved {
             effect
                 .touched
@@ -436,13 +409,13 @@ impl Snapshot {
         executor.node = executor.node.take().map(|node| self.node(node));
         if let Some(known) = &known {
             executor.first_seen = known.first_seen.or(executor.first_seen);
-            // Equal, and so kept once.
+            // They are equal, so the texts are stored once.
             (executor.name, executor.uid) = (known.name.clone(), known.uid.clone());
         }
-        if let Some(alike) = alike(known.as_ref().filter(|_| !moved), self.apps.get(&app), &executor.template) {
+        if let Some(alike) = interned(known.as_ref().filter(|_| !moved), self.apps.get(&app), &executor.template) {
             executor.template = alike;
         }
-        // One that comes from another application was verified for that one.
+        // An executor that moved was verified for its former application.
         let same = known.as_ref().filter(|known| {
             !moved
                 && known.signature == executor.signature
@@ -454,20 +427,20 @@ impl Snapshot {
             None => self.is_proven_executor(&app, &executor),
         };
         if !moved && known.as_ref().is_some_and(|known| **known == executor) {
-            return Effect::default(); // Listed anew, and unchanged.
+            return Delta::default(); // Listed again, and unchanged.
         }
         let in_app = self.app_mut(&app);
         let after = known.as_ref().filter(|known| !known.state.is_final()).map(|known| known.version.clone());
         let was_live = after.is_some();
         let ends = executor.state.is_final() && (known.is_none() || was_live);
         let executor = Arc::new(executor);
-        if known.is_some_and(|known| revives(&known, &executor)) {
+        if known.is_some_and(|known| is_revived(&known, &executor)) {
             effect.revived.push((app.clone(), executor.clone()));
         }
         in_app.insert(ExecutorKey { name: executor.name.clone(), ..key }, executor.clone());
         if old.is_none() || moved {
-            let at = place_of(app.namespace(), &executor.name);
-            self.places.insert(at, Place::of(app.clone(), Some(key.id)));
+            let at = pod_hash(app.namespace(), &executor.name);
+            self.pod_index.insert(at, PodEntry::of(app.clone(), Some(key.id)));
         }
         effect.ended.extend(ends.then_some(Ended { app, executor, was_live, after }));
         effect
@@ -475,11 +448,11 @@ impl Snapshot {
 
     /// The labelled driver of that name, and its application.
     pub(crate) fn labelled_driver(&self, namespace: &str, name: &str) -> Option<(&AppKey, &Arc<DriverPod>)> {
-        let place = self.places.get(&place_of(namespace, name))?;
+        let place = self.pod_index.get(&pod_hash(namespace, name))?;
         Some((&place.app, self.apps.get(&place.app)?.driver(name)?))
     }
 
-    /// The one text of a node's name.
+    /// The shared text of a node's name.
     fn node(&mut self, name: Arc<str>) -> Arc<str> {
         match self.nodes.get_key_value(&name) {
             Some((known, ())) => known.clone(),
@@ -490,25 +463,25 @@ impl Snapshot {
         }
     }
 
-    fn lose(&mut self, key: &PodKey, uid: &str, absence: Absence) -> Effect {
+    fn remove_pod(&mut self, key: &PodKey, uid: &str, absence: Absence) -> Delta {
         let (namespace, name) = (key.namespace(), key.name());
         let is_another = |(_, pod): (&AppKey, Labelled<'_>)| **pod.uid() != *uid;
         if self.labelled(namespace, name).is_none_or(is_another) {
-            return Effect::default();
+            return Delta::default();
         }
-        let Some((app, executor)) = self.remove(namespace, name) else { return Effect::default() };
-        // A driver that was seen to go is gone for its executors, and not unknown until somebody looks.
+        let Some((app, executor)) = self.remove(namespace, name) else { return Delta::default() };
+        // A driver whose deletion was observed is absent for its executors, not unknown until the next GET.
         let is_driver = executor.is_none();
         if is_driver && self.apps.get(&app).is_some_and(|app| !app.executors().is_empty()) {
-            self.followed.insert(key.clone(), Followed::Absent);
+            self.referenced.insert(key.clone(), ReferencedPod::Absent);
         }
-        let departed = executor.map(|executor| Departed::of(&app, executor, absence));
-        Effect { touched: vec![app], departed: departed.into_iter().collect(), ..Effect::default() }
+        let removed = executor.map(|executor| RemovedExecutor::of(&app, executor, absence));
+        Delta { touched: vec![app], removed: removed.into_iter().collect(), ..Delta::default() }
     }
 
-    /// Takes a labelled pod out, whatever its uid, and tells whose it was and, of an executor, what was known.
+    /// Removes a labelled pod, whatever its uid. Returns its application and, for an executor, its last state.
     fn remove(&mut self, namespace: &str, name: &str) -> Option<(AppKey, Option<Arc<Executor>>)> {
-        let place = self.places.remove(&place_of(namespace, name))?;
+        let place = self.pod_index.remove(&pod_hash(namespace, name))?;
         let app = self.app_mut(&place.app);
         let executor = match place.id() {
             Some(id) => app.remove(&ExecutorKey { id, name: name.into() }),
@@ -525,43 +498,43 @@ impl Snapshot {
         Some((place.app, executor))
     }
 
-    /// Keeps what a live read said. Returns whether that is news.
-    fn follow(&mut self, key: PodKey, followed: Followed) -> bool {
-        // Of a labelled pod the watch tells more, and sooner.
-        if self.places.contains_key(&place_of(key.namespace(), key.name()))
-            || self.followed.get(&key) == Some(&followed)
+    /// Stores the result of a live GET. Returns whether it changed anything.
+    fn set_referenced(&mut self, key: PodKey, followed: ReferencedPod) -> bool {
+        // For a labelled pod the watch reports more, and sooner.
+        if self.pod_index.contains_key(&pod_hash(key.namespace(), key.name()))
+            || self.referenced.get(&key) == Some(&followed)
         {
             return false;
         }
-        let old = self.followed.get(&key).and_then(present).cloned();
+        let old = self.referenced.get(&key).and_then(present).cloned();
         let uid = present(&followed).map(|pod| pod.uid.clone());
         self.forget(key.namespace(), old, uid.as_deref());
         if let Some(pod) = present(&followed).cloned() {
-            self.keep_address(key.namespace(), &pod);
+            self.index_address(key.namespace(), &pod);
         }
-        self.followed.insert(key, followed);
+        self.referenced.insert(key, followed);
         true
     }
 
     fn unfollow_named(&mut self, namespace: &str, name: &str) {
-        if !self.followed.is_empty() {
+        if !self.referenced.is_empty() {
             self.unfollow(&PodKey::new(namespace, name));
         }
     }
 
     fn unfollow(&mut self, key: &PodKey) {
-        if let Some(followed) = self.followed.remove(key) {
+        if let Some(followed) = self.referenced.remove(key) {
             self.forget(key.namespace(), present(&followed).cloned(), None);
         }
     }
 
-    /// All labelled pods, listed anew. What was seen in a newer version meanwhile stays as it is.
-    fn replace_pods(&mut self, sightings: Vec<Sighting>) -> Effect {
-        let mut effect = Effect::default();
+    /// Replaces all labelled pods with a new list. Pods that were observed in a newer version meanwhile stay unchanged.
+    fn replace_pods(&mut self, sightings: Vec<ObservedPod>) -> Delta {
+        let mut effect = Delta::default();
         let mut listed = Listed::default();
-        for sighting in sightings.into_iter().filter(|sighting| !matches!(sighting, Sighting::Other(..))) {
+        for sighting in sightings.into_iter().filter(|sighting| !matches!(sighting, ObservedPod::Other(..))) {
             listed.add(&sighting);
-            effect.extend(self.see(sighting));
+            effect.extend(self.upsert(sighting));
         }
         listed.seal();
         let mut missing = Vec::new();
@@ -578,20 +551,20 @@ impl Snapshot {
         effect
     }
 
-    /// A list does not have this pod.
-    fn not_listed(&mut self, key: &PodKey, uid: &str) -> Effect {
+    /// Removes a pod that a list does not contain.
+    fn not_listed(&mut self, key: &PodKey, uid: &str) -> Delta {
         let (namespace, name) = (key.namespace(), key.name());
         if self.labelled(namespace, name).is_none_or(|(_, pod)| **pod.uid() != *uid) {
-            return Effect::default();
+            return Delta::default();
         }
-        let Some((app, executor)) = self.remove(namespace, name) else { return Effect::default() };
-        let departed = executor.map(|executor| Departed::of(&app, executor, Absence::NotListed));
-        Effect { touched: vec![app], departed: departed.into_iter().collect(), ..Effect::default() }
+        let Some((app, executor)) = self.remove(namespace, name) else { return Delta::default() };
+        let removed = executor.map(|executor| RemovedExecutor::of(&app, executor, Absence::NotListed));
+        Delta { touched: vec![app], removed: removed.into_iter().collect(), ..Delta::default() }
     }
 
     fn replace(&mut self, replaced: Replaced) -> Vec<AppKey> {
         match replaced {
-            Replaced::Pods(_) => Vec::new(), // Done above.
+            Replaced::Pods(_) => Vec::new(), // Handled by `apply`.
             Replaced::Namespaces(all) => {
                 self.namespaces = all.into_iter().map(|(name, namespace)| (name, Arc::new(namespace))).collect();
                 Vec::new()
@@ -609,26 +582,26 @@ impl Snapshot {
                 let before = self.groups.keys().filter(|key| key.scheduler == scheduler).cloned();
                 let mut touched = Vec::new();
                 for key in before.collect::<Vec<_>>() {
-                    touched.extend(self.lose_group(&key).and_then(|group| group_app(&key, &group)));
+                    touched.extend(self.remove_group(&key).and_then(|group| group_app(&key, &group)));
                 }
                 for (key, group) in all {
                     touched.extend(group_app(&key, &group));
-                    self.keep_group(key, group);
+                    self.upsert_group(key, group);
                 }
                 touched
             }
         }
     }
 
-    fn keep_group(&mut self, key: GroupKey, group: Group) {
-        self.lose_group(&key); // Its label may be another now.
+    fn upsert_group(&mut self, key: GroupKey, group: Group) {
+        self.remove_group(&key); // Its label may have changed.
         if let Some(app) = group_app(&key, &group) {
             self.groups_of.insert((app, key.clone()));
         }
         self.groups.insert(key, Arc::new(group));
     }
 
-    fn lose_group(&mut self, key: &GroupKey) -> Option<Arc<Group>> {
+    fn remove_group(&mut self, key: &GroupKey) -> Option<Arc<Group>> {
         let group = self.groups.remove(key)?;
         if let Some(app) = group_app(key, &group) {
             self.groups_of.remove(&(app, key.clone()));
@@ -636,18 +609,18 @@ impl Snapshot {
         Some(group)
     }
 
-    fn app_mut(&mut self, key: &AppKey) -> &mut App {
+    fn app_mut(&mut self, key: &AppKey) -> &mut Application {
         Arc::make_mut(self.apps.entry(key.clone()).or_default())
     }
 
-    fn keep_address(&mut self, namespace: &str, driver: &DriverPod) {
-        // The address of a driver that ended is soon another pod's.
-        if let (Some(address), false) = (&driver.address, driver.is_executor || driver.life == Life::Ended) {
+    fn index_address(&mut self, namespace: &str, driver: &DriverPod) {
+        // The address of a driver that exited is soon assigned to another pod.
+        if let (Some(address), false) = (&driver.address, driver.is_executor || driver.phase == DriverPhase::Ended) {
             self.addresses.insert(PodKey::new(namespace, address), driver.name.clone());
         }
     }
 
-    /// Drops what was kept beside a driver's pod: its address, and its configuration unless the pod is still the same.
+    /// Drops what is stored beside a driver's pod: its address, and its configuration unless the pod is still the same.
     fn forget(&mut self, namespace: &str, driver: Option<Arc<DriverPod>>, uid_now: Option<&str>) {
         let Some(driver) = driver else { return };
         if uid_now != Some(&*driver.uid) {
@@ -662,29 +635,33 @@ impl Snapshot {
 }
 
 /// Whether a pod that left a watch by label may still exist, by its last state: the API server reports the removal of a label
-/// as a deletion. One that is deleted has a deletionTimestamp, also if it goes at once (forced, ended, or without a node): the API
+/// as a deletion. A deleted pod has a deletionTimestamp, even if removed at once (forced, exited, or without a node): the API
 /// server writes it first (`Store.Delete` and `BeforeDelete` in `k8s.io/apiserver/pkg/registry`).
-pub(crate) fn may_be_there(executor: &Executor) -> bool {
-    executor.state.is_live() && !executor.deleting && !plant::is(Bug::UnlabelledIsDeleted)
+pub(crate) fn may_exist(executor: &Executor) -> bool {
+    executor.state.is_live() && !executor.deleting && !fault_injection::injected(Bug::UnlabelledIsDeleted)
 }
 
-/// Whether a container that had ended was started anew (`restartPolicy: Always`). A pod that is over, or was deleted, stays
-/// so whatever it says next.
-fn revives(known: &Executor, now: &Executor) -> bool {
+/// Whether a container that had exited was restarted (`restartPolicy: Always`). A pod that is over, or was deleted, stays so
+/// whatever it reports next.
+fn is_revived(known: &Executor, now: &Executor) -> bool {
     let ended = matches!(known.state, ExecutorPodState::Failed | ExecutorPodState::Succeeded);
     ended && !known.is_over && now.state.is_live() && !now.deleting
 }
 
-/// The template, kept already, that is equal to one just read.
-fn alike(known: Option<&Arc<Executor>>, app: Option<&Arc<App>>, template: &Template) -> Option<Arc<Template>> {
+/// The stored template that equals a new one.
+fn interned(
+    known: Option<&Arc<Executor>>,
+    app: Option<&Arc<Application>>,
+    template: &Template,
+) -> Option<Arc<Template>> {
     let known = known.map(|executor| &executor.template).filter(|kept| ***kept == *template);
-    known.or_else(|| app?.alike(template)).cloned()
+    known.or_else(|| app?.interned(template)).cloned()
 }
 
-fn present(followed: &Followed) -> Option<&Arc<DriverPod>> {
+fn present(followed: &ReferencedPod) -> Option<&Arc<DriverPod>> {
     match followed {
-        Followed::Present(pod) => Some(pod),
-        Followed::Absent => None,
+        ReferencedPod::Present(pod) => Some(pod),
+        ReferencedPod::Absent => None,
     }
 }
 

@@ -1,4 +1,4 @@
-//! What the snapshot keeps of each object: a few facts, shared where they repeat.
+//! The facts that the snapshot keeps of each object; equal ones are shared.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroI64;
@@ -7,9 +7,10 @@ use std::time::Instant;
 
 use smol_str::SmolStr;
 
-use super::proof::{is_automatic, kept_signed_name};
+use super::generated::{is_automatic, kept_signed_name};
+use crate::annotations::{self, MetadataField, Overrides};
 use crate::signature::{Creator, Signature};
-use crate::spark::evidence::Evidence;
+use crate::spark::diagnostics::PodDiagnostics;
 use crate::spark::ids::{AppKey, PodKey};
 use crate::spark::labels;
 use crate::spark::pod::{Pod, Workload};
@@ -17,14 +18,14 @@ use crate::spark::resources::{self, ResourceList};
 use crate::spark::role::Role;
 use crate::spark::state::ExecutorPodState;
 
-/// A pod as it was seen, in the shape in which it is kept.
+/// An observed pod, in the form in which the snapshot stores it.
 #[derive(Clone, Debug)]
-pub enum Sighting {
+pub enum ObservedPod {
     /// A labelled driver of an application.
     Driver(AppKey, DriverPod),
     /// An executor of an application.
     Executor(AppKey, Executor),
-    /// A pod that is neither, by name.
+    /// Any other pod, by name.
     Other(PodKey, DriverPod),
 }
 
@@ -35,94 +36,110 @@ pub struct Executor {
     pub name: Arc<str>,
     /// Pod uid.
     pub uid: Arc<str>,
-    /// resourceVersion of this sighting.
+    /// The observed resourceVersion.
     pub version: SmolStr,
-    /// The number behind `spark-exec-id`; `None` for statefulset and deployment allocators.
+    /// The number in `spark-exec-id`; `None` for statefulset and deployment allocators.
     pub exec_id: Option<u64>,
-    /// Spark's state of it.
+    /// Its state as Spark derives it.
     pub state: ExecutorPodState,
-    /// Whether a deletion was asked for.
+    /// Whether its deletion was requested.
     pub deleting: bool,
-    /// Labelled inactive: counted nowhere.
+    /// Whether it is labelled inactive; then it does not count.
     pub inactive: bool,
-    /// What it has in common with its application's others.
+    /// What it shares with other executors of its application.
     pub template: Arc<Template>,
-    /// Whether it has ended for good: its phase says so, or its own container has ended and is never started again.
-    /// Spark calls an executor failed also when only a companion has, or when its container is about to start again.
+    /// Whether it has exited for good: its phase is terminal, or its own container has exited and never restarts.
+    /// Spark calls an executor failed also if only a sidecar has failed, or if its container is about to restart.
     pub is_over: bool,
-    /// Labelled inactive by us.
+    /// Whether spark-usher labelled it inactive.
     pub inactive_by_us: bool,
     /// The signature over creator and placement, as the pod carries it.
     pub signature: Option<Signature>,
-    /// What of its name the signature covers: all of it, or what was there when it was signed (`generateName`).
+    /// The name that the signature covers: `None` for the pod's own, else its base when it was signed (`generateName`).
     pub signed_name: Option<Arc<str>>,
     /// Whether our webhook's signature proves its creator and its placement. The snapshot, which has the key, decides.
     pub is_proven: bool,
     /// When the pod was created, in seconds since 1970.
     pub created: Option<NonZeroI64>,
-    /// The node that it was placed on.
+    /// The node to which it is bound.
     pub node: Option<Arc<str>>,
-    /// Since when we know of it, by our own clock; kept while its uid is the same. Not read from the pod.
+    /// When it was first observed, by our own clock; kept while its uid is the same. Not read from the pod.
     pub first_seen: Option<Instant>,
-    /// What it says about its own trouble, if it has any.
-    pub evidence: Option<Arc<Evidence>>,
+    /// Its diagnostics, if it reports a problem.
+    pub diagnostics: Option<Arc<PodDiagnostics>>,
 }
 
-/// What executors of one application and resource profile have in common, so that it is kept once for all of them.
+/// Orders executors as Spark created them: by number, then by name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ExecutorKey {
+    /// `spark-exec-id`, or the largest number if that is not a number.
+    pub id: u64,
+    /// The pod's name.
+    pub name: Arc<str>,
+}
+
+impl ExecutorKey {
+    /// The key of an executor.
+    pub fn of(executor: &Executor) -> Self {
+        Self { id: executor.exec_id.unwrap_or(u64::MAX), name: executor.name.clone() }
+    }
+}
+
+/// What executors of one application and resource profile share, stored once for all of them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Template {
     /// Whether they run the default resource profile.
     pub default_profile: bool,
-    /// Whether the resource profile label is there at all: Spark 3.0 and older do not write it.
+    /// Whether the resource profile label exists: Spark 3.0 and older do not write it.
     pub knows_profiles: bool,
-    /// Asked to be left alone.
+    /// Whether the skip annotation excludes them.
     pub skip: bool,
     /// The controlling owner.
     pub owner: Option<Owner>,
     /// Host of `SPARK_DRIVER_URL`: a Service's name or an address.
     pub driver_host: Option<Arc<str>>,
-    /// Our note of weaker evidence, `how/name/uid`; a tenant can write it too.
+    /// Our annotation with weaker evidence of the driver, `how/name/uid`; a tenant can write it too.
     pub note: Option<Arc<str>>,
-    /// How they are scheduled and grouped.
-    pub seat: Arc<Seat>,
-    /// What each requests.
+    /// Their scheduling fields.
+    pub scheduling: Arc<SchedulingFields>,
+    /// The resources that each requests.
     pub requests: ResourceList,
 }
 
 impl DriverPod {
-    /// Who created it, if that is proven.
-    pub fn maker(&self) -> Option<Creator> {
+    /// Its creator, if that is proven.
+    pub fn creator_of(&self) -> Option<Creator> {
         self.signature.filter(|_| self.is_proven).map(|signature| signature.creator())
     }
 
-    /// Whether it still drives: it has not ended and is not on its way out.
+    /// Whether it is live: it has not exited and is not being deleted.
     pub fn is_live(&self) -> bool {
-        self.life != Life::Ended && !self.deleting
+        self.phase != DriverPhase::Ended && !self.deleting
     }
 }
 
 impl Executor {
-    /// Who created it, if that is proven.
+    /// Its creator, if that is proven.
     pub fn creator(&self) -> Option<Creator> {
         self.signature.filter(|_| self.is_proven).map(|signature| signature.creator())
     }
 
-    /// The creator by which it counts to a gang: the proven one, else the object that it names as its controlling owner.
-    pub fn counts_to(&self) -> Option<Creator> {
+    /// The creator for whose gang it counts: the proven one, else the object that it names as its controlling owner.
+    pub fn counted_creator(&self) -> Option<Creator> {
         self.creator().or_else(|| self.template.owner.as_ref().map(Owner::creator))
     }
 
-    /// The state as people are told it: what is on its way out does not count as running, however long that takes.
+    /// The state for people: an executor that is being deleted is not shown as running, however long the deletion takes.
     pub fn shown_state(&self) -> ExecutorPodState {
         if self.deleting && self.state.is_live() { ExecutorPodState::Terminating } else { self.state }
     }
 
-    /// In a final state, and nobody has dealt with it yet.
-    pub fn is_uncleared(&self) -> bool {
+    /// Whether it is in a final state, and neither labelled inactive nor being deleted.
+    pub fn needs_cleanup(&self) -> bool {
         self.state.is_final() && !self.inactive && !self.deleting
     }
 
-    /// Pending or running, and not on its way out.
+    /// Whether it is pending or running, not labelled inactive, and not deleted before it started.
     pub fn is_live(&self) -> bool {
         self.state.is_live() && !self.inactive && !(self.deleting && self.state == ExecutorPodState::Pending)
     }
@@ -140,7 +157,7 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// The same object as a creator.
+    /// This owner as a creator.
     pub fn creator(&self) -> Creator {
         match self.is_pod {
             true => Creator::of_pod(&self.name, &self.uid),
@@ -149,196 +166,140 @@ impl Owner {
     }
 }
 
-/// How far a pod is.
+/// The phase of a driver's pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Life {
+pub enum DriverPhase {
     /// Not running yet.
     Pending,
     /// Running.
     Running,
-    /// Its phase is terminal, or the Spark container has ended: nothing drives any more.
+    /// Its phase is terminal, or the Spark container has exited: it drives no application any more.
     Ended,
 }
 
-/// The pod that a driver runs in. It may carry no Spark label, and may hold several applications.
+/// The pod in which a driver runs. It may have no Spark label, and may run several applications.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DriverPod {
     /// Pod name.
     pub name: Arc<str>,
     /// Pod uid.
     pub uid: Arc<str>,
-    /// resourceVersion of this sighting.
+    /// The observed resourceVersion.
     pub version: SmolStr,
-    /// The app selector on its labels, if any.
+    /// The app selector in its labels, if any.
     pub selector: Option<Arc<str>>,
-    /// Whether the pod is an executor itself (and so drives nothing).
+    /// Whether the pod is an executor itself (and so drives no application).
     pub is_executor: bool,
-    /// How far it is.
-    pub life: Life,
-    /// Whether its phase is Failed, or its own container ended with another code than 0.
+    /// Its phase.
+    pub phase: DriverPhase,
+    /// Whether its phase is Failed, or its own container exited with a code other than 0.
     pub has_failed: bool,
-    /// The node that it was placed on.
+    /// The node to which it is bound.
     pub node: Option<Arc<str>>,
-    /// What it says about its own trouble, if it has any, or about its end.
-    pub evidence: Option<Arc<Evidence>>,
-    /// Whether a deletion was asked for.
+    /// Its diagnostics, if it reports a problem or has exited.
+    pub diagnostics: Option<Arc<PodDiagnostics>>,
+    /// Whether its deletion was requested.
     pub deleting: bool,
     /// Its service account.
     pub service_account: Option<Arc<str>>,
-    /// Its address, unless it is its node's.
+    /// Its IP address, unless that is its node's.
     pub address: Option<Arc<str>>,
     /// The ConfigMap with its `spark.properties`.
     pub conf_map: Option<Arc<str>>,
-    /// Annotations of ours.
+    /// Our annotations on it.
     pub overrides: Overrides,
-    /// Whether a controller of workloads owns it: a StatefulSet, a Job …
+    /// Whether its controlling owner is a workload: a StatefulSet, a Job …
     pub has_workload: bool,
-    /// The same pod as a creator of executors.
+    /// This pod as a creator of executors.
     pub creator: Creator,
-    /// Who created it, as our webhook's signature claims.
+    /// The signature over its creator, as the pod carries it.
     pub signature: Option<Signature>,
-    /// What of its name the signature covers.
+    /// The name that the signature covers, as in [`Executor::signed_name`].
     pub signed_name: Option<Arc<str>>,
-    /// Whether that signature is ours. The snapshot, which has the key, decides; a pod that was read by name has none.
+    /// Whether that signature is ours. The snapshot, which has the key, decides; false for a pod that was read by name.
     pub is_proven: bool,
-    /// What it requests.
+    /// The resources that it requests.
     pub requests: ResourceList,
-    /// How it is scheduled and grouped.
-    pub seat: Arc<Seat>,
+    /// Its scheduling fields.
+    pub scheduling: Arc<SchedulingFields>,
 }
 
-/// How a pod is scheduled and grouped, as its own fields say.
+/// The scheduling fields of a pod: scheduler, priority class, queue and gang.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Seat {
+pub struct SchedulingFields {
     /// `spec.schedulerName`.
     pub scheduler_name: Arc<str>,
     /// `spec.priorityClassName`.
     pub priority_class: Option<Arc<str>>,
     /// `spec.schedulingGroup.podGroupName`.
     pub scheduling_group: Option<Arc<str>>,
-    /// The mark `policy/scheduler-type` of what our webhook placed. A tenant can write it too: see
+    /// Our annotation `policy/scheduler-type` on a pod that our webhook placed. A tenant can write it too: see
     /// [`Executor::is_proven`].
     pub by: Option<Arc<str>>,
-    /// Labels and annotations that some gang scheduler reads.
-    pub marks: Vec<Mark>,
+    /// Labels and annotations that a gang scheduler reads.
+    pub entries: Vec<MetadataEntry>,
 }
 
-impl Seat {
-    /// The value of a label or annotation that some gang scheduler reads.
-    pub fn mark(&self, place: MarkPlace, key: &str) -> Option<&str> {
-        self.marks.iter().find(|mark| mark.place == place && mark.key == key).map(|mark| &*mark.value)
+impl SchedulingFields {
+    /// The value of a label or annotation that a gang scheduler reads.
+    pub fn entry(&self, place: MetadataField, key: &str) -> Option<&str> {
+        self.entries.iter().find(|mark| mark.place == place && mark.key == key).map(|mark| &*mark.value)
     }
 
-    /// The policy and the scheduler type of our mark.
-    pub fn given_by(&self) -> Option<(&str, &str)> {
+    /// The policy and the scheduler type in [`SchedulingFields::by`].
+    pub fn set_by(&self) -> Option<(&str, &str)> {
         self.by.as_deref()?.split_once('/')
-    }
-}
-
-/// A label or an annotation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum MarkPlace {
-    /// `metadata.labels`.
-    Label,
-    /// `metadata.annotations`.
-    Annotation,
-}
-
-impl MarkPlace {
-    /// The value of a pod's label or annotation.
-    pub fn value<'p>(self, pod: &'p Pod<'_>, key: &str) -> Option<&'p str> {
-        match self {
-            MarkPlace::Label => pod.label(key),
-            MarkPlace::Annotation => pod.annotation(key),
-        }
     }
 }
 
 /// One key that a gang scheduler reads, and its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mark {
-    /// Where it stands.
-    pub place: MarkPlace,
+pub struct MetadataEntry {
+    /// Whether it is a label or an annotation.
+    pub place: MetadataField,
     /// The key; all of them are known at build time.
     pub key: &'static str,
     /// The value.
     pub value: Arc<str>,
 }
 
-/// The keys that gang schedulers read, so that the snapshot keeps those and no others. Made from the schedulers' table.
+/// The keys that gang schedulers read; the snapshot keeps no others. Built from the schedulers' table.
 #[derive(Clone, Debug, Default)]
-pub struct SeatKeys(pub(super) Vec<SeatKey>);
+pub struct SchedulingKeys(pub(super) Vec<SchedulingKey>);
 
-/// One key, and how the values begin that its scheduler writes by itself; a uid follows.
-pub(super) type SeatKey = (MarkPlace, &'static str, Option<&'static str>);
+/// One key, and the prefix of the values that its scheduler generates; a uid follows the prefix.
+pub(super) type SchedulingKey = (MetadataField, &'static str, Option<&'static str>);
 
-impl SeatKeys {
-    /// The keys of all schedulers together; doubles are dropped.
-    pub fn new(keys: impl IntoIterator<Item = (MarkPlace, &'static str, Option<&'static str>)>) -> Self {
+impl SchedulingKeys {
+    /// The keys of all schedulers, without duplicates.
+    pub fn new(keys: impl IntoIterator<Item = (MetadataField, &'static str, Option<&'static str>)>) -> Self {
         let mut all: Vec<_> = keys.into_iter().collect();
         all.sort_unstable();
         all.dedup();
-        SeatKeys(all)
+        SchedulingKeys(all)
     }
 
-    /// A pod's seat.
-    pub fn seat_of(&self, pod: &Pod<'_>) -> Seat {
+    /// A pod's scheduling fields.
+    pub fn fields_of(&self, pod: &Pod<'_>) -> SchedulingFields {
         let shared = |text: &str| Arc::<str>::from(text);
         let marks = self.0.iter().filter_map(|(place, key, automatic)| {
-            let value = place.value(pod, key).filter(|value| value.len() <= MAX_MARK)?;
-            (!is_automatic(pod, *automatic, value)).then(|| Mark { place: *place, key, value: shared(value) })
+            let value = place.value(pod, key).filter(|value| value.len() <= MAX_ENTRY)?;
+            (!is_automatic(pod, *automatic, value)).then(|| MetadataEntry { place: *place, key, value: shared(value) })
         });
         let name = |name: Option<&str>| name.filter(|name| name.len() <= MAX_NAME).map(shared);
-        Seat {
+        SchedulingFields {
             scheduler_name: name(pod.spec.scheduler_name.as_deref()).unwrap_or_default(),
             priority_class: name(pod.spec.priority_class_name.as_deref()),
             scheduling_group: name(pod.spec.scheduling_group.as_deref().filter(|name| !name.is_empty())),
-            by: pod.annotation(labels::BY).filter(|by| by.len() <= MAX_BY).map(shared),
-            marks: marks.collect(),
+            by: pod.annotation(annotations::BY).filter(|by| by.len() <= MAX_BY).map(shared),
+            entries: marks.collect(),
         }
-    }
-}
-
-/// An annotation of ours that may change a decision.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Override {
-    /// [`labels::SKIP`].
-    Skip,
-    /// [`labels::SCHEDULER`].
-    Scheduler,
-    /// [`labels::QUEUE`].
-    Queue,
-    /// [`labels::MIN_MEMBER`].
-    MinMember,
-    /// [`labels::EXECUTOR_RESOURCES`].
-    ExecutorResources,
-}
-
-impl Override {
-    /// All of them.
-    pub const ALL: [Override; 5] =
-        [Override::Skip, Override::Scheduler, Override::Queue, Override::MinMember, Override::ExecutorResources];
-
-    /// The annotation's key.
-    pub fn key(self) -> &'static str {
-        match self {
-            Override::Skip => labels::SKIP,
-            Override::Scheduler => labels::SCHEDULER,
-            Override::Queue => labels::QUEUE,
-            Override::MinMember => labels::MIN_MEMBER,
-            Override::ExecutorResources => labels::EXECUTOR_RESOURCES,
-        }
-    }
-
-    /// The name in a policy's `overrides`.
-    pub fn name(self) -> &'static str {
-        self.key().strip_prefix(labels::PREFIX).unwrap_or_default()
     }
 }
 
 /// Longest value of a scheduler's key that is kept: task groups are the longest.
-pub(super) const MAX_MARK: usize = 2048;
-/// Longest name that is kept: a DNS subdomain. What is longer names no object.
+pub(super) const MAX_ENTRY: usize = 2048;
+/// Longest name that is kept: a DNS subdomain. A longer one names no object.
 pub(super) const MAX_NAME: usize = 253;
 /// Longest address that is kept: IPv6 has 39 characters, and 45 with an IPv4 address in it.
 const MAX_ADDRESS: usize = 45;
@@ -348,37 +309,12 @@ const MAX_UID: usize = 128;
 const MAX_BY: usize = 64;
 /// Longest note `how/name/uid` that is kept.
 const MAX_NOTE: usize = MAX_NAME + MAX_UID + 32;
-/// Longest annotation value that is kept: long enough for a resource list, short enough for a hundred thousand pods.
-const MAX_OVERRIDE: usize = 1024;
-
-/// Annotations of ours on one object. Empty on nearly all.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Overrides(Option<Arc<BTreeMap<Override, Arc<str>>>>);
-
-impl Overrides {
-    /// Reads them from an object's annotations.
-    pub fn read<'v>(annotation: impl Fn(&str) -> Option<&'v str>) -> Overrides {
-        let found: BTreeMap<Override, Arc<str>> = Override::ALL
-            .into_iter()
-            .filter_map(|which| Some((which, annotation(which.key())?)))
-            .filter(|(_, value)| value.len() <= MAX_OVERRIDE)
-            .map(|(which, value)| (which, value.into()))
-            .collect();
-        Overrides((!found.is_empty()).then(|| Arc::new(found)))
-    }
-
-    /// The value of one.
-    pub fn get(&self, which: Override) -> Option<&str> {
-        self.0.as_ref()?.get(&which).map(|value| &**value)
-    }
-}
-
 /// A namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Namespace {
     /// All its labels: policies select by them.
     pub labels: BTreeMap<String, String>,
-    /// Annotations of ours.
+    /// Our annotations on it.
     pub overrides: Overrides,
 }
 
@@ -391,23 +327,23 @@ pub struct ServiceOwner {
     pub uid: Arc<str>,
 }
 
-impl Sighting {
-    /// Turns a pod into facts. `None` when it has no name, namespace or uid, as only an object that was never stored.
-    pub fn of(pod: &Pod<'_>, keys: &SeatKeys) -> Option<Sighting> {
+impl ObservedPod {
+    /// Reads the facts of a pod. `None` if it has no name, namespace or uid, which only an object that was never stored lacks.
+    pub fn of(pod: &Pod<'_>, keys: &SchedulingKeys) -> Option<ObservedPod> {
         let namespace = pod.metadata.namespace.as_deref()?;
         let name = pod.metadata.name.as_deref()?;
         pod.metadata.uid.as_deref()?;
         let app = pod.app_selector().map(|selector| AppKey::new(namespace, selector));
         match (pod.role(), app) {
-            (Role::Executor, Some(app)) => Some(Sighting::Executor(app, Executor::of(pod, keys))),
-            (Role::Driver, Some(app)) => Some(Sighting::Driver(app, DriverPod::of(pod, keys))),
-            _ => Some(Sighting::Other(PodKey::new(namespace, name), DriverPod::of(pod, keys))),
+            (Role::Executor, Some(app)) => Some(ObservedPod::Executor(app, Executor::of(pod, keys))),
+            (Role::Driver, Some(app)) => Some(ObservedPod::Driver(app, DriverPod::of(pod, keys))),
+            _ => Some(ObservedPod::Other(PodKey::new(namespace, name), DriverPod::of(pod, keys))),
         }
     }
 
-    /// Notes when it was seen, for whom it is the first time.
-    pub fn seen_at(&mut self, now: Instant) {
-        if let Sighting::Executor(_, executor) = self {
+    /// Sets when an executor was first observed, unless that is set.
+    pub fn observed_at(&mut self, now: Instant) {
+        if let ObservedPod::Executor(_, executor) = self {
             executor.first_seen.get_or_insert(now);
         }
     }
@@ -415,30 +351,30 @@ impl Sighting {
     /// The pod's uid.
     pub fn uid(&self) -> &Arc<str> {
         match self {
-            Sighting::Driver(_, pod) | Sighting::Other(_, pod) => &pod.uid,
-            Sighting::Executor(_, pod) => &pod.uid,
+            ObservedPod::Driver(_, pod) | ObservedPod::Other(_, pod) => &pod.uid,
+            ObservedPod::Executor(_, pod) => &pod.uid,
         }
     }
 
     /// Its resourceVersion.
     pub fn version(&self) -> &SmolStr {
         match self {
-            Sighting::Driver(_, pod) | Sighting::Other(_, pod) => &pod.version,
-            Sighting::Executor(_, pod) => &pod.version,
+            ObservedPod::Driver(_, pod) | ObservedPod::Other(_, pod) => &pod.version,
+            ObservedPod::Executor(_, pod) => &pod.version,
         }
     }
 
-    /// Where the pod is.
+    /// Namespace and name of the pod.
     pub fn key(&self) -> PodKey {
         match self {
-            Sighting::Driver(app, pod) => PodKey::new(app.namespace(), &pod.name),
-            Sighting::Executor(app, pod) => PodKey::new(app.namespace(), &pod.name),
-            Sighting::Other(key, _) => key.clone(),
+            ObservedPod::Driver(app, pod) => PodKey::new(app.namespace(), &pod.name),
+            ObservedPod::Executor(app, pod) => PodKey::new(app.namespace(), &pod.name),
+            ObservedPod::Other(key, _) => key.clone(),
         }
     }
 }
 
-/// At most so many bytes of a tenant's text. What is cut equals no real name and no real uid.
+/// At most `most` bytes of a tenant's text. A truncated text equals no real name and no real uid.
 pub(super) fn bounded(text: &str, most: usize) -> Arc<str> {
     text.get(..text.floor_char_boundary(most)).unwrap_or_default().into()
 }
@@ -465,28 +401,28 @@ fn workload(pod: &Pod<'_>) -> ResourceList {
 }
 
 impl Template {
-    fn of(pod: &Pod<'_>, keys: &SeatKeys) -> Template {
+    fn of(pod: &Pod<'_>, keys: &SchedulingKeys) -> Template {
         let body: Workload<'_> = pod.body.read().unwrap_or_default();
         let driver_url = body.containers.iter().find_map(|container| container.driver_url.as_deref());
         Template {
             default_profile: pod.default_profile(),
             knows_profiles: pod.label(labels::PROFILE_ID).is_some(),
-            skip: pod.annotation(labels::SKIP) == Some("true"),
+            skip: pod.annotation(annotations::SKIP) == Some("true"),
             owner: pod.controller().map(|owner| Owner {
                 is_pod: owner.is_pod(),
                 name: bounded(&owner.name, MAX_NAME + 1),
                 uid: bounded(&owner.uid, MAX_UID + 1),
             }),
             driver_host: driver_url.and_then(driver_host).map(Arc::from),
-            note: pod.annotation(labels::DRIVER).filter(|note| note.len() <= MAX_NOTE).map(Arc::from),
-            seat: Arc::new(keys.seat_of(pod)),
+            note: pod.annotation(annotations::DRIVER).filter(|note| note.len() <= MAX_NOTE).map(Arc::from),
+            scheduling: Arc::new(keys.fields_of(pod)),
             requests: resources::of_pod(&body),
         }
     }
 }
 
 impl Executor {
-    fn of(pod: &Pod<'_>, keys: &SeatKeys) -> Executor {
+    fn of(pod: &Pod<'_>, keys: &SchedulingKeys) -> Executor {
         let state = ExecutorPodState::of(pod);
         Executor {
             name: shared(pod.metadata.name.as_deref()),
@@ -498,31 +434,31 @@ impl Executor {
             inactive: pod.label(labels::INACTIVE) == Some("true"),
             template: Arc::new(Template::of(pod, keys)),
             is_over: is_over(pod),
-            inactive_by_us: pod.annotation(labels::ENDED).is_some(),
-            signature: pod.annotation(labels::SIGNATURE).and_then(Signature::parse),
+            inactive_by_us: pod.annotation(annotations::ENDED).is_some(),
+            signature: pod.annotation(annotations::SIGNATURE).and_then(Signature::parse),
             signed_name: kept_signed_name(pod),
             is_proven: false,
             created: pod.metadata.creation_timestamp.as_deref().and_then(seconds).and_then(NonZeroI64::new),
             node: pod.spec.node_name.as_deref().map(|name| bounded(name, MAX_NAME)),
             first_seen: None,
-            evidence: Evidence::of(pod, state.is_final()),
+            diagnostics: PodDiagnostics::of(pod, state.is_final()),
         }
     }
 }
 
 impl DriverPod {
     /// Reads the facts of any pod that may drive an application.
-    pub fn of(pod: &Pod<'_>, keys: &SeatKeys) -> DriverPod {
+    pub fn of(pod: &Pod<'_>, keys: &SchedulingKeys) -> DriverPod {
         DriverPod {
             name: shared(pod.metadata.name.as_deref()),
             uid: shared(pod.metadata.uid.as_deref()),
             version: pod.metadata.resource_version.as_deref().unwrap_or_default().into(),
             selector: pod.app_selector().map(Arc::from),
             is_executor: pod.role() == Role::Executor,
-            life: life(pod),
+            phase: life(pod),
             has_failed: has_failed(pod),
             node: pod.spec.node_name.as_deref().map(|name| bounded(name, MAX_NAME)),
-            evidence: Evidence::of(pod, life(pod) == Life::Ended),
+            diagnostics: PodDiagnostics::of(pod, life(pod) == DriverPhase::Ended),
             deleting: pod.metadata.deletion_timestamp.is_some(),
             service_account: pod.spec.service_account_name.as_deref().map(|name| bounded(name, MAX_NAME)),
             address: pod
@@ -538,19 +474,19 @@ impl DriverPod {
                 pod.metadata.name.as_deref().unwrap_or_default(),
                 pod.metadata.uid.as_deref().unwrap_or_default(),
             ),
-            signature: pod.annotation(labels::SIGNATURE).and_then(Signature::parse),
+            signature: pod.annotation(annotations::SIGNATURE).and_then(Signature::parse),
             signed_name: kept_signed_name(pod),
             is_proven: false,
             requests: workload(pod),
-            seat: Arc::new(keys.seat_of(pod)),
+            scheduling: Arc::new(keys.fields_of(pod)),
         }
     }
 }
 
-/// A driver ends with its pod's phase, or with its own container while a sidecar keeps the pod running.
-fn life(pod: &Pod<'_>) -> Life {
+/// A driver has exited if its pod's phase is terminal, or if its own container exited while a sidecar keeps the pod running.
+fn life(pod: &Pod<'_>) -> DriverPhase {
     match pod.status.phase.as_deref() {
-        Some("Succeeded" | "Failed") => Life::Ended,
+        Some("Succeeded" | "Failed") => DriverPhase::Ended,
         Some("Running") => {
             let ended = pod
                 .status
@@ -558,9 +494,9 @@ fn life(pod: &Pod<'_>) -> Life {
                 .iter()
                 .any(|status| status.name == labels::DRIVER_CONTAINER && status.terminated().is_some());
             // Spark drivers never restart; a worker or notebook whose policy restarts it has no such container.
-            if ended { Life::Ended } else { Life::Running }
+            if ended { DriverPhase::Ended } else { DriverPhase::Running }
         }
-        _ => Life::Pending,
+        _ => DriverPhase::Pending,
     }
 }
 
@@ -570,7 +506,7 @@ fn has_failed(pod: &Pod<'_>) -> bool {
     pod.status.phase.as_deref() == Some("Failed") || code.is_some_and(|code| code != 0)
 }
 
-/// The host of `spark://CoarseGrainedScheduler@HOST:PORT`; brackets of an IPv6 address are taken off.
+/// The host of `spark://CoarseGrainedScheduler@HOST:PORT`, without the brackets of an IPv6 address.
 pub fn driver_host(url: &str) -> Option<&str> {
     let authority = url.strip_prefix("spark://CoarseGrainedScheduler@")?;
     let (host, port) = authority.rsplit_once(':')?;
@@ -581,6 +517,7 @@ pub fn driver_host(url: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::annotations::Override;
 
     #[test]
     fn hosts_of_driver_urls() {
@@ -606,16 +543,16 @@ mod tests {
             );
             life(&Pod::read_whole(json.as_bytes()).unwrap())
         };
-        assert_eq!(pod("spark-kubernetes-driver"), Life::Ended);
-        assert_eq!(pod("istio-proxy"), Life::Running);
+        assert_eq!(pod("spark-kubernetes-driver"), DriverPhase::Ended);
+        assert_eq!(pod("istio-proxy"), DriverPhase::Running);
     }
 
     #[test]
     fn overrides_keep_ours_only_and_within_bounds() {
         let long = "x".repeat(2000);
         let overrides = Overrides::read(|key| match key {
-            labels::QUEUE => Some("q"),
-            labels::EXECUTOR_RESOURCES => Some(long.as_str()),
+            annotations::QUEUE => Some("q"),
+            annotations::EXECUTOR_RESOURCES => Some(long.as_str()),
             _ => None,
         });
         assert_eq!(overrides.get(Override::Queue), Some("q"));
@@ -628,7 +565,7 @@ mod tests {
     fn an_address_of_the_host_is_no_address() {
         let read = |host_network: bool| {
             let json = format!(r#"{{"spec":{{"hostNetwork":{host_network}}},"status":{{"podIP":"10.0.0.1"}}}}"#);
-            DriverPod::of(&Pod::read_whole(json.as_bytes()).unwrap(), &SeatKeys::default()).address
+            DriverPod::of(&Pod::read_whole(json.as_bytes()).unwrap(), &SchedulingKeys::default()).address
         };
         assert_eq!(read(false).as_deref(), Some("10.0.0.1"));
         assert_eq!(read(true), None);

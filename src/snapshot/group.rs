@@ -1,4 +1,4 @@
-//! PodGroups as the cluster has them, and the APIs that it serves for them.
+//! The PodGroups in the cluster, and the APIs that serve them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -49,23 +49,23 @@ pub struct GroupKey {
     pub scheduler: &'static str,
 }
 
-/// A PodGroup of ours.
+/// One of our PodGroups.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Group {
     /// Its uid.
     pub uid: Arc<str>,
-    /// resourceVersion of this sighting.
+    /// The observed resourceVersion.
     pub version: Arc<str>,
-    /// Label `spark-app-selector`: the application it was made for.
+    /// Label `spark-app-selector`: the application for which it was created.
     pub selector: Option<Arc<str>>,
     /// The driver pod that owns it; `None` when unowned.
     pub owner: Option<Owner>,
-    /// Whether the whole gang has run once (annotation [`crate::spark::labels::STARTED`]).
+    /// Whether the whole gang has run once (annotation [`crate::annotations::STARTED`]).
     pub started: bool,
-    /// When it was made, in seconds since 1970.
+    /// When it was created, in seconds since 1970.
     pub created: Option<i64>,
-    /// Whether a deletion was asked for.
+    /// Whether its deletion was requested.
     pub deleting: bool,
-    /// `spec` as it stands.
+    /// `spec`, unchanged.
     pub spec: serde_json::Value,
 }

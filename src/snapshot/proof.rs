@@ -1,22 +1,22 @@
-//! What a signature covers of a pod: said once for the pod under review that is signed, and once for the pod as it is kept
-//! that is verified. Both must say the same, field by field.
+//! The fields of a pod that a signature covers: listed once for the pod under review, which is signed, and once for the stored
+//! pod, which is verified. Both lists must agree field by field.
 
-use std::sync::Arc;
-
-use super::facts::{DriverPod, Executor, MAX_MARK, MarkPlace, Seat, SeatKeys};
+use super::facts::{DriverPod, Executor, MAX_ENTRY, SchedulingFields, SchedulingKeys};
+use super::generated::is_automatic;
+use crate::annotations::MetadataField;
 use crate::signature::{Key, Signature, Signer};
 use crate::spark::ids::AppKey;
 use crate::spark::labels;
 use crate::spark::pod::Pod;
 
-/// Executors of other profiles are placed otherwise, and must not pass for those of the default one.
+/// Executors of other profiles have other scheduling fields, and must not pass for executors of the default one.
 fn profile(is_default: bool) -> &'static str {
     if is_default { "default" } else { "other" }
 }
 
-fn cover_mark(signer: &mut Signer<'_>, place: MarkPlace, key: &str, value: &str) {
-    signer.optional((place == MarkPlace::Label).then_some(key));
-    signer.optional((place == MarkPlace::Annotation).then_some(key));
+fn cover_entry(signer: &mut Signer<'_>, place: MetadataField, key: &str, value: &str) {
+    signer.optional((place == MetadataField::Label).then_some(key));
+    signer.optional((place == MetadataField::Annotation).then_some(key));
     signer.field(value);
 }
 
@@ -29,7 +29,7 @@ pub(super) fn proves_executor(key: &Key, app: &AppKey, executor: &Executor) -> b
     signer.field(executor.signed_name.as_deref().unwrap_or(&executor.name));
     signer.field(profile(template.default_profile));
     signer.optional(template.note.as_deref());
-    template.seat.cover(&mut signer);
+    template.scheduling.cover(&mut signer);
     signature.verifies(&signer.sign())
 }
 
@@ -40,40 +40,23 @@ pub(super) fn proves_driver(key: &Key, app: &AppKey, driver: &DriverPod) -> bool
     signature.verifies(&sign_driver(Signer::new(key, app.namespace(), app.selector(), signature.creator()), name))
 }
 
-/// The signature of a driver. It covers no placement: schedulers write their own marks onto drivers.
+/// The signature of a driver. It covers no scheduling fields, because schedulers write their own values onto drivers.
 pub fn sign_driver(mut signer: Signer<'_>, name: &str) -> Signature {
     signer.field(labels::ROLE_DRIVER);
     signer.field(name);
     signer.sign()
 }
 
-/// The name that a signature covers, where that is not the pod's: what it was made from (`generateName`), for it may have had
-/// no name yet when it was signed. What the pod's name does not begin with was not what it was made from.
-pub fn signed_name<'p>(pod: &'p Pod<'_>, name: Option<&str>) -> Option<&'p str> {
-    let base = pod.metadata.generate_name.as_deref()?;
-    // `k8s.io/apiserver/pkg/storage/names`: room for five random characters.
-    let base = base.get(..base.floor_char_boundary(MAX_BASE)).unwrap_or_default();
-    (!base.is_empty() && name.is_none_or(|name| name.starts_with(base))).then_some(base)
-}
-
-/// Longest base of a generated name.
-const MAX_BASE: usize = 58;
-
-/// The same for a pod as it is kept.
-pub(super) fn kept_signed_name(pod: &Pod<'_>) -> Option<Arc<str>> {
-    signed_name(pod, pod.metadata.name.as_deref()).map(Arc::from)
-}
-
-/// What an executor under review will say of its placement once it is patched.
+/// The scheduling fields that an executor under review has once it is patched.
 #[derive(Debug)]
-pub struct Placed<'p> {
-    /// Its name, or what there is of it (`generateName`).
+pub struct SignedExecutor<'p> {
+    /// Its name, or its `generateName`.
     pub name: &'p str,
     /// Whether it runs the default resource profile.
     pub default_profile: bool,
-    /// Our note of weaker evidence.
+    /// Our annotation with weaker evidence of the driver.
     pub note: Option<&'p str>,
-    /// Our mark.
+    /// Our annotation `policy/scheduler-type`.
     pub by: Option<&'p str>,
     /// `spec.schedulerName`.
     pub scheduler_name: &'p str,
@@ -83,27 +66,27 @@ pub struct Placed<'p> {
     pub scheduling_group: Option<&'p str>,
 }
 
-impl Seat {
-    /// Covers the placement with a signature: [`SeatKeys::sign_executor`] does the same with a pod under review.
+impl SchedulingFields {
+    /// Covers the scheduling fields with a signature: [`SchedulingKeys::sign_executor`] does the same for a pod under review.
     fn cover(&self, signer: &mut Signer<'_>) {
         signer.optional(self.by.as_deref());
         signer.field(&self.scheduler_name);
         signer.optional(self.priority_class.as_deref());
         signer.optional(self.scheduling_group.as_deref());
-        for mark in &self.marks {
-            cover_mark(signer, mark.place, mark.key, &mark.value);
+        for mark in &self.entries {
+            cover_entry(signer, mark.place, mark.key, &mark.value);
         }
     }
 }
 
-impl SeatKeys {
-    /// The signature of an executor as it will be: `placed`, and what `mark` says of each key that schedulers read.
+impl SchedulingKeys {
+    /// The signature of an executor as it will be: `placed`, and the value that `mark` returns for each key that schedulers read.
     pub fn sign_executor<'p>(
         &self,
         mut signer: Signer<'_>,
         pod: &Pod<'_>,
-        placed: &Placed<'p>,
-        mark: impl Fn(MarkPlace, &'static str) -> Option<&'p str>,
+        placed: &SignedExecutor<'p>,
+        mark: impl Fn(MetadataField, &'static str) -> Option<&'p str>,
     ) -> Signature {
         signer.field(labels::ROLE_EXECUTOR);
         signer.field(placed.name);
@@ -114,19 +97,11 @@ impl SeatKeys {
         signer.optional(placed.priority_class);
         signer.optional(placed.scheduling_group);
         for (place, key, automatic) in &self.0 {
-            let value = mark(*place, key).filter(|value| value.len() <= MAX_MARK);
+            let value = mark(*place, key).filter(|value| value.len() <= MAX_ENTRY);
             if let Some(value) = value.filter(|value| !is_automatic(pod, *automatic, value)) {
-                cover_mark(&mut signer, *place, key, value);
+                cover_entry(&mut signer, *place, key, value);
             }
         }
         signer.sign()
     }
-}
-
-/// Whether a value is one that a scheduler wrote by itself, after the pod was made: it is no wish of anybody, and no part of
-/// what was signed.
-pub(super) fn is_automatic(pod: &Pod<'_>, prefix: Option<&str>, value: &str) -> bool {
-    let Some(uid) = prefix.and_then(|prefix| value.strip_prefix(prefix)) else { return false };
-    let owner = pod.controller().is_some_and(|owner| *owner.uid == *uid);
-    owner || pod.metadata.uid.as_deref() == Some(uid)
 }

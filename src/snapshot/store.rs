@@ -1,12 +1,12 @@
 //! The snapshot store: Spark's `ExecutorPodsSnapshotsStoreImpl` for all applications of a cluster at once (SPARK.md §3).
 //!
-//! Pure: the time is an argument, and nothing runs here. A subscriber is handed a [`Batch`] when it is due
-//! ([`Store::take`]) and says how it went ([`Store::done`], [`Store::failed`]); whoever owns the store does the calling.
+//! Pure: the time is an argument, and nothing runs here. A subscriber receives a [`Batch`] when it is due
+//! ([`Store::take`]) and reports the result ([`Store::done`], [`Store::failed`]); the owner of the store makes the calls.
 //!
 //! One difference from Spark is deliberate. There every update appends a whole snapshot to every subscriber's queue, so a
-//! subscriber that stalls makes the queue grow with the events. Here a batch is coalesced: the newest picture, the
-//! applications that changed, and apart from that each executor's first sighting in a final state and its departure.
-//! Memory is bounded by pods, and no transition into a final state is ever lost, however long a subscriber sleeps.
+//! subscriber that stalls makes the queue grow with the events. Here a batch is coalesced: the newest snapshot, the
+//! applications that changed, and separately each executor's first observed final state and its removal.
+//! Memory is bounded by pods, and no transition into a final state is ever lost, however long a subscriber stalls.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,41 +15,42 @@ use indexmap::{IndexMap, IndexSet};
 use jiff::Timestamp;
 use smol_str::SmolStr;
 
-use super::change::{Change, Departed, Effect, Ended};
+use super::Replaced;
+use super::change::{Change, Delta, Ended, RemovedExecutor};
 use super::facts::Executor;
-use super::{Replaced, Snapshot};
-use crate::plant::{self, Bug};
+use super::state::Snapshot;
+use crate::fault_injection::{self, Bug};
 use crate::spark::ids::{AppKey, PodKey, is_newer};
 
-/// What a subscriber has not been told yet.
+/// The changes that a subscriber has not received yet.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
-    /// The newest picture.
+    /// The newest snapshot.
     pub snapshot: Snapshot,
     /// When the newest full list was read; `None` before the first.
     pub full: Option<Timestamp>,
     /// Applications that changed.
     pub touched: IndexSet<AppKey>,
-    /// Executors, by uid, as they were when they were first seen in a final state.
+    /// Executors, by uid, as they were first observed in a final state.
     pub ended: IndexMap<Arc<str>, Ended>,
-    /// The further ends of those that ended, ran again, and ended again since, by uid, in their order.
+    /// The later exits of executors that exited, ran again, and exited again since, by uid, in order.
     pub ended_again: IndexMap<Arc<str>, Vec<Ended>>,
     /// Executors, by uid, that run again after a final state.
     pub revived: IndexMap<Arc<str>, (AppKey, Arc<Executor>)>,
-    /// Executors, by uid, whose pods are gone.
-    pub departed: IndexMap<Arc<str>, Departed>,
+    /// Executors, by uid, whose pods were deleted.
+    pub removed: IndexMap<Arc<str>, RemovedExecutor>,
 }
 
 impl Batch {
-    /// Whether nothing happened.
+    /// Whether the batch contains no change.
     pub fn is_empty(&self) -> bool {
-        self.touched.is_empty() && self.ended.is_empty() && self.departed.is_empty()
+        self.touched.is_empty() && self.ended.is_empty() && self.removed.is_empty()
     }
 
-    /// Earlier news wins: the first final sighting tells why, what follows is the cleaning up.
-    fn add(&mut self, effect: &Effect) {
+    /// The earlier event wins: the first observed final state shows the cause, and later ones show the cleanup.
+    fn add(&mut self, effect: &Delta) {
         self.touched.extend(effect.touched.iter().cloned());
-        for ended in effect.ended.iter().filter(|_| !plant::is(Bug::EndLostInBatch)) {
+        for ended in effect.ended.iter().filter(|_| !fault_injection::injected(Bug::EndLostInBatch)) {
             let uid = &ended.executor.uid;
             if self.ended.contains_key(uid) && self.revived.contains_key(uid) {
                 self.ended_again.entry(uid.clone()).or_default().push(ended.clone());
@@ -59,21 +60,21 @@ impl Batch {
         }
         let revived = effect.revived.iter();
         self.revived.extend(revived.map(|(app, executor)| (executor.uid.clone(), (app.clone(), executor.clone()))));
-        for departed in effect.departed.iter().filter(|_| !plant::is(Bug::DepartureIgnored)) {
-            self.departed.insert(departed.executor.uid.clone(), departed.clone());
+        for removed in effect.removed.iter().filter(|_| !fault_injection::injected(Bug::DepartureIgnored)) {
+            self.removed.insert(removed.executor.uid.clone(), removed.clone());
         }
     }
 }
 
-/// A batch of so many ends is due at once.
+/// A batch of at least this many exits and removals is due at once.
 const LARGE: usize = 1024;
 
 /// When a subscriber is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Calls {
-    /// In every interval, also when nothing happened: Spark's way, for whoever has clocks of his own to look at.
+pub enum Notify {
+    /// In every interval, also without changes, as in Spark: for a subscriber with timers of its own.
     Always,
-    /// Only when something happened.
+    /// Only if something changed.
     WithNews,
 }
 
@@ -84,27 +85,27 @@ pub struct SubscriberId(usize);
 #[derive(Debug)]
 struct Subscriber {
     interval: Duration,
-    calls: Calls,
+    calls: Notify,
     next: Instant,
     notified: bool,
     running: bool,
-    /// What came since its last batch; the picture is put in when it is taken.
+    /// The changes since its last batch; [`Store::take`] adds the snapshot.
     pending: Batch,
 }
 
-/// See the module's text.
+/// See the module's documentation.
 #[derive(Debug, Default)]
 pub struct Store {
     snapshot: Snapshot,
     full: Option<Timestamp>,
-    /// Up to where the watch of pods has shown everything.
-    shown: Option<SmolStr>,
+    /// The resourceVersion up to which the watch of pods has delivered everything.
+    set_position: Option<SmolStr>,
     subscribers: Vec<Subscriber>,
     stopped: bool,
 }
 
 impl Store {
-    /// The picture as it is now.
+    /// The current snapshot.
     pub fn snapshot(&self) -> &Snapshot {
         &self.snapshot
     }
@@ -114,12 +115,12 @@ impl Store {
         self.full
     }
 
-    /// Adds a subscriber. Its first batch is due at once and holds the present picture.
-    pub fn subscribe(&mut self, interval: Duration, calls: Calls, now: Instant) -> SubscriberId {
-        let all = Effect {
+    /// Adds a subscriber. Its first batch is due at once and contains the current snapshot.
+    pub fn subscribe(&mut self, interval: Duration, calls: Notify, now: Instant) -> SubscriberId {
+        let all = Delta {
             touched: self.snapshot.apps.keys().cloned().collect(),
             ended: self.snapshot.finals().collect(),
-            ..Effect::default()
+            ..Delta::default()
         };
         let mut pending = Batch::default();
         pending.add(&all);
@@ -127,86 +128,86 @@ impl Store {
         SubscriberId(self.subscribers.len() - 1)
     }
 
-    /// Takes a change in. Executors that may still be there are returned and are not news yet: a list may be older than what
-    /// was seen, and a pod whose labels changed leaves a watch by label. Who has looked by name tells by [`Store::gone`].
-    pub fn apply(&mut self, change: Change, now: Timestamp) -> Vec<Departed> {
+    /// Applies a change. Returns executors that may still exist; their removal is not published yet: a list may be older than
+    /// what was observed, and a pod whose labels changed leaves a watch by label. After a GET: [`Store::executor_removed`].
+    pub fn apply(&mut self, change: Change, now: Timestamp) -> Vec<RemovedExecutor> {
         if matches!(change, Change::Replaced(Replaced::Pods(_))) {
             self.full = Some(now);
         }
         let mut effect = self.snapshot.apply(change);
         for ended in &mut effect.ended {
-            // The watch would have shown an earlier end.
-            if let Some(shown) = &self.shown
+            // The watch would have delivered an earlier exit.
+            if let Some(shown) = &self.set_position
                 && ended.after.as_ref().is_none_or(|after| is_newer(shown, after))
             {
                 ended.after = Some(shown.clone());
             }
         }
         let (unsure, sure) =
-            std::mem::take(&mut effect.departed).into_iter().partition(|departed| !departed.absence.is_certain());
-        effect.departed = sure;
-        self.tell(&effect);
+            std::mem::take(&mut effect.removed).into_iter().partition(|removed| !removed.absence.is_certain());
+        effect.removed = sure;
+        self.record(&effect);
         unsure
     }
 
-    /// The watch of pods has shown everything up to this resourceVersion.
+    /// The watch of pods has delivered everything up to this resourceVersion.
     pub fn shown(&mut self, version: &str) {
-        self.shown = Some(version.into());
+        self.set_position = Some(version.into());
     }
 
-    /// A poll read the full truth.
+    /// A poll read the full list.
     pub fn refreshed(&mut self, at: Timestamp) {
         self.full = Some(at);
     }
 
-    /// Forgets what nothing in the picture names any more.
+    /// Prunes what the snapshot does not use any more.
     pub fn tidy(&mut self) {
         self.snapshot.forget_nodes();
     }
 
-    /// Takes a pod out of the picture that is gone for certain, although nobody told: who has looked tells by
-    /// [`Store::gone`] what became of it.
+    /// Removes a pod that was certainly deleted, although no event reported it. The caller publishes the removal of an executor
+    /// with [`Store::executor_removed`].
     pub fn forget(&mut self, pod: &PodKey, uid: &Arc<str>) {
         let effect = self.snapshot.apply(Change::PodGone(pod.clone(), uid.clone()));
-        self.tell(&Effect { departed: Vec::new(), ..effect });
+        self.record(&Delta { removed: Vec::new(), ..effect });
     }
 
-    /// An executor's pod is gone for certain.
-    pub fn gone(&mut self, departed: Departed) {
-        let touched = vec![departed.app.clone()];
-        self.tell(&Effect { touched, departed: vec![departed], ..Effect::default() });
+    /// Publishes that an executor's pod was certainly deleted.
+    pub fn executor_removed(&mut self, removed: RemovedExecutor) {
+        let touched = vec![removed.app.clone()];
+        self.record(&Delta { touched, removed: vec![removed], ..Delta::default() });
     }
 
-    fn tell(&mut self, effect: &Effect) {
+    fn record(&mut self, effect: &Delta) {
         for subscriber in self.subscribers.iter_mut().filter(|_| !self.stopped) {
             subscriber.pending.add(effect);
-            // A batch is worked off in parts, and is not to grow meanwhile.
-            subscriber.notified |= subscriber.pending.ended.len() + subscriber.pending.departed.len() >= LARGE;
+            // A batch is processed in parts, and must not grow meanwhile.
+            subscriber.notified |= subscriber.pending.ended.len() + subscriber.pending.removed.len() >= LARGE;
         }
     }
 
-    /// Everybody is due at once (`notifySubscribers`).
+    /// Makes every subscriber due at once (`notifySubscribers`).
     pub fn notify(&mut self) {
         for subscriber in &mut self.subscribers {
             subscriber.notified = true;
         }
     }
 
-    /// The batch of a subscriber that is due, and is not being called already.
+    /// The batch of a subscriber, if it is due and is not being called already.
     pub fn take(&mut self, SubscriberId(at): SubscriberId, now: Instant) -> Option<Batch> {
         let subscriber = self.subscribers.get_mut(at).filter(|subscriber| !self.stopped && !subscriber.running)?;
-        let news = subscriber.calls == Calls::Always || !subscriber.pending.is_empty();
+        let news = subscriber.calls == Notify::Always || !subscriber.pending.is_empty();
         if !(subscriber.notified || (subscriber.next <= now && news)) {
             return None;
         }
         subscriber.running = true;
-        // A notification that comes while it runs counts for the next time: none is lost.
+        // A notification during the call counts for the next batch: none is lost.
         subscriber.notified = false;
         let news = std::mem::take(&mut subscriber.pending);
         Some(Batch { snapshot: self.snapshot.clone(), full: self.full, ..news })
     }
 
-    /// A subscriber has worked its batch off. The next is due an interval later.
+    /// A subscriber has processed its batch. The next is due one interval later.
     pub fn done(&mut self, SubscriberId(at): SubscriberId, now: Instant) {
         if let Some(subscriber) = self.subscribers.get_mut(at) {
             subscriber.running = false;
@@ -214,7 +215,7 @@ impl Store {
         }
     }
 
-    /// A subscriber has failed: it gets the same again an interval later, with what came since. Spark drops the batch.
+    /// A subscriber has failed: one interval later it receives the same batch again, with later changes. Spark drops the batch.
     pub fn failed(&mut self, id: SubscriberId, batch: Batch, now: Instant) {
         self.done(id, now);
         let Some(subscriber) = self.subscribers.get_mut(id.0) else { return };
@@ -232,22 +233,22 @@ impl Store {
         for (uid, ends) in later.ended_again {
             before.ended_again.entry(uid).or_default().extend(ends);
         }
-        before.departed.extend(later.departed);
+        before.removed.extend(later.removed);
     }
 
-    /// When somebody is due next; `None` when only news can make it so.
+    /// When the next subscriber is due; `None` if only a change can make one due.
     pub fn next(&self, now: Instant) -> Option<Instant> {
         (0..self.subscribers.len()).filter_map(|at| self.next_of(SubscriberId(at), now)).min()
     }
 
-    /// When this subscriber is due next; `None` when only news can make it so.
+    /// When this subscriber is due; `None` if only a change can make it due.
     pub fn next_of(&self, SubscriberId(at): SubscriberId, now: Instant) -> Option<Instant> {
         let subscriber = self.subscribers.get(at).filter(|subscriber| !self.stopped && !subscriber.running)?;
-        let news = subscriber.calls == Calls::Always || !subscriber.pending.is_empty();
+        let news = subscriber.calls == Notify::Always || !subscriber.pending.is_empty();
         if subscriber.notified { Some(now) } else { news.then_some(subscriber.next) }
     }
 
-    /// Nobody is called any more, and nothing is kept for anybody.
+    /// Stops: no subscriber is called any more, and no changes are kept.
     pub fn stop(&mut self) {
         self.stopped = true;
         for subscriber in &mut self.subscribers {

@@ -4,9 +4,9 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 
-use super::app::ExecutorKey;
-use super::facts::{DriverPod, Executor, Sighting};
-use super::{Snapshot, change};
+use super::facts::{DriverPod, Executor, ExecutorKey, ObservedPod};
+use super::pod_index::pod_hash;
+use super::state::Snapshot;
 use crate::spark::ids::AppKey;
 
 /// A labelled pod.
@@ -35,7 +35,7 @@ impl<'s> Labelled<'s> {
         }
     }
 
-    /// The resourceVersion that was seen.
+    /// The observed resourceVersion.
     pub fn version(&self) -> &'s str {
         match self {
             Labelled::Driver(driver) => &driver.version,
@@ -44,12 +44,12 @@ impl<'s> Labelled<'s> {
     }
 }
 
-/// How far a walk is. What comes before it is not visited any more, what comes after it is, also what was added since.
+/// The position of a walk. Pods before it are not visited any more; pods after it are, also those that were added since.
 #[derive(Clone, Debug, Default)]
 pub struct Cursor {
-    /// In this application, or at the beginning,
+    /// The current application; `None` at the beginning.
     app: Option<AppKey>,
-    /// after this executor, or after the application where that is done.
+    /// The last visited executor, if that application is not done.
     after: Option<ExecutorKey>,
     /// Whether that application is done.
     is_done: bool,
@@ -58,7 +58,7 @@ pub struct Cursor {
 impl Snapshot {
     /// The labelled pod of that name, and its application.
     pub(crate) fn labelled(&self, namespace: &str, name: &str) -> Option<(&AppKey, Labelled<'_>)> {
-        let place = self.places.get(&change::place_of(namespace, name))?;
+        let place = self.pod_index.get(&pod_hash(namespace, name))?;
         let (key, app) = self.apps.get_key_value(place.app.as_str())?;
         let pod = match place.id() {
             Some(id) => Labelled::Executor(app.executors().get(&ExecutorKey { id, name: name.into() })?),
@@ -100,7 +100,7 @@ impl Snapshot {
     }
 }
 
-/// Visits the executors of an application that come next. Returns whether it got to the end.
+/// Visits the next executors of an application. Returns whether these were the last.
 fn visit_executors<'s>(
     executors: &'s imbl::OrdMap<ExecutorKey, Arc<Executor>>,
     key: &'s AppKey,
@@ -123,29 +123,29 @@ fn visit_executors<'s>(
     cursor.after.is_none()
 }
 
-/// Which pods a list has: a hash of each, for a hundred thousand names and uids are not kept twice. That two of so many
-/// have the same, one of them is gone and the list is the only one that says so, nobody will see.
+/// The pods that a list contains: a hash of each, so that a hundred thousand names and uids are not stored twice. A collision
+/// matters only if one of the two pods was deleted and only the list shows that, which is negligible.
 #[derive(Clone, Debug, Default)]
 pub struct Listed {
-    /// Sorted once it is sealed. A set would be rebuilt ever and again while it grows.
+    /// Sorted when it is sealed. A set would be rebuilt repeatedly while it grows.
     hashes: Vec<u64>,
     is_sealed: bool,
 }
 
 impl Listed {
-    /// Takes a pod of the list in.
-    pub fn add(&mut self, pod: &Sighting) {
+    /// Adds a pod of the list.
+    pub fn add(&mut self, pod: &ObservedPod) {
         let key = pod.key();
         self.insert(key.namespace(), key.name(), pod.uid());
     }
 
-    /// The same by its parts.
+    /// The same by namespace, name and uid.
     pub fn insert(&mut self, namespace: &str, name: &str, uid: &str) {
         self.hashes.push(hash(namespace, name, uid));
         self.is_sealed = false;
     }
 
-    /// The list is complete: from now on it can be asked.
+    /// The list is complete and can be queried from now on.
     pub fn seal(&mut self) {
         if !std::mem::replace(&mut self.is_sealed, true) {
             self.hashes.sort_unstable();
@@ -153,22 +153,22 @@ impl Listed {
         }
     }
 
-    /// Whether the list, which is sealed, has this pod.
+    /// Whether the sealed list contains this pod.
     pub fn has(&self, app: &AppKey, pod: &Labelled<'_>) -> bool {
         self.contains(app.namespace(), pod.name(), pod.uid())
     }
 
-    /// The same by its parts.
+    /// The same by namespace, name and uid.
     pub fn contains(&self, namespace: &str, name: &str, uid: &str) -> bool {
         self.hashes.binary_search(&hash(namespace, name, uid)).is_ok()
     }
 
-    /// How many it has.
+    /// How many pods it contains.
     pub fn len(&self) -> usize {
         self.hashes.len()
     }
 
-    /// Whether it has none.
+    /// Whether it contains no pod.
     pub fn is_empty(&self) -> bool {
         self.hashes.is_empty()
     }

@@ -1,11 +1,11 @@
-//! What the driver's `spark.properties` says about the application's size.
+//! The application's size and lifecycle configuration in the driver's `spark.properties`.
 //!
-//! Of the whole file only numbers are kept: credentials live there too (SPARK.md §6.4). Values are a tenant's input, so
-//! an unreadable one counts as not set, which is what makes the size unknown rather than wrong.
+//! Of the whole file only numbers are kept, because it contains credentials too (SPARK.md §6.4). A tenant writes the values, so
+//! an invalid one counts as not set, which makes the size unknown rather than wrong.
 
 use std::time::Duration;
 
-use super::habits::{self, Habits};
+use super::lifecycle_conf::{self, LifecycleConf};
 use super::properties;
 use super::quantity::Quantity;
 use super::resources::ResourceList;
@@ -13,10 +13,10 @@ use super::resources::ResourceList;
 /// Spark's default of `spark.executor.instances` on Kubernetes (`SchedulerBackendUtils.DEFAULT_NUMBER_EXECUTORS`).
 const DEFAULT_INSTANCES: u32 = 2;
 
-/// The knobs of an application that decide how many executors come, how fast, and how large.
+/// The settings that decide how many executors an application creates, how fast, and how large.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AppConf {
-    /// How many executors the application asks for, and whether that changes while it runs.
+    /// How many executors the application requests, and whether that changes while it runs.
     pub allocation: Allocation,
     /// `spark.kubernetes.allocation.batch.size`: executors in one wave.
     pub batch_size: Option<u32>,
@@ -25,10 +25,10 @@ pub struct AppConf {
     /// `spark.kubernetes.allocation.maximum` (4.1): executors over the application's whole life.
     pub maximum: Option<u32>,
     /// What one executor of the default profile requests, by Spark's own arithmetic. Sidecars of a pod template are
-    /// not in it.
+    /// not included.
     pub executor: ResourceList,
-    /// How its driver looks after its executors.
-    pub habits: Habits,
+    /// How its driver manages the lifecycle of its executors.
+    pub lifecycle: LifecycleConf,
 }
 
 /// How the number of executors is decided.
@@ -43,7 +43,7 @@ pub enum Allocation {
     Dynamic {
         /// `spark.dynamicAllocation.minExecutors`.
         min: u32,
-        /// What it starts with: the largest of minimum, initial and instances
+        /// The initial number: the largest of minimum, initial and instances
         /// (`Utils.getDynamicAllocationInitialExecutors`).
         initial: u32,
     },
@@ -59,15 +59,15 @@ impl AppConf {
     /// Reads the text of `spark.properties`.
     pub fn parse(text: &str) -> AppConf {
         let mut raw = Raw::default();
-        properties::each(text, |key, value| raw.keep(key, value.trim()));
+        properties::each(text, |key, value| raw.set(key, value.trim()));
         raw.finish()
     }
 }
 
-/// The values of interest as they stood in the file.
+/// The relevant values, as the file contains them.
 #[derive(Default)]
 struct Raw {
-    habits: Habits,
+    lifecycle: LifecycleConf,
     instances: Option<u32>,
     dynamic: bool,
     dynamic_max: Option<u32>,
@@ -96,11 +96,11 @@ struct Device {
     vendor: Option<String>,
 }
 
-/// More kinds of devices than any node has; a bound on what a tenant's file can make us keep.
+/// More kinds of devices than any node has: bounds the memory that a tenant's file can use.
 const MAX_DEVICES: usize = 16;
 
 impl Raw {
-    fn keep(&mut self, key: &str, value: &str) {
+    fn set(&mut self, key: &str, value: &str) {
         let number = || value.parse().ok();
         match key {
             "spark.executor.instances" => self.instances = number(),
@@ -123,32 +123,32 @@ impl Raw {
             "spark.executor.cores" => self.cores = value.parse().ok(),
             "spark.kubernetes.executor.request.cores" => self.request_cores = value.parse().ok(),
             _ => {
-                self.keep_habit(key, value);
-                self.keep_device(key, value);
+                self.set_lifecycle(key, value);
+                self.set_device(key, value);
             }
         }
     }
 
-    fn keep_habit(&mut self, key: &str, value: &str) {
-        let time = |default: Duration| habits::time(value).unwrap_or(default);
+    fn set_lifecycle(&mut self, key: &str, value: &str) {
+        let time = |default: Duration| lifecycle_conf::time(value).unwrap_or(default);
         match key {
             "spark.kubernetes.executor.apiPollingInterval" => {
-                self.habits.polls_every = time(self.habits.polls_every);
+                self.lifecycle.polling_interval = time(self.lifecycle.polling_interval);
             }
             "spark.kubernetes.executor.missingPodDetectDelta" => {
-                self.habits.missing_after = time(self.habits.missing_after);
+                self.lifecycle.missing_pod_delta = time(self.lifecycle.missing_pod_delta);
             }
             "spark.kubernetes.executor.deleteOnTermination" => {
-                self.habits.deletes = !value.eq_ignore_ascii_case("false");
+                self.lifecycle.delete_on_termination = !value.eq_ignore_ascii_case("false");
             }
-            "spark.executor.maxNumFailures" => self.habits.max_failures = value.parse().ok(),
-            "spark.executor.failuresValidityInterval" => self.habits.failures_expire = habits::time(value),
+            "spark.executor.maxNumFailures" => self.lifecycle.max_failures = value.parse().ok(),
+            "spark.executor.failuresValidityInterval" => self.lifecycle.failures_expire = lifecycle_conf::time(value),
             _ => {}
         }
     }
 
     /// `spark.executor.resource.NAME.amount` and `.vendor`.
-    fn keep_device(&mut self, key: &str, value: &str) {
+    fn set_device(&mut self, key: &str, value: &str) {
         let Some((name, field)) = key.strip_prefix("spark.executor.resource.").and_then(|rest| rest.rsplit_once('.'))
         else {
             return;
@@ -179,7 +179,7 @@ impl Raw {
         };
         let most = if self.dynamic { self.dynamic_max.unwrap_or(u32::MAX) } else { self.instances.unwrap_or(0) };
         AppConf {
-            habits: Habits { most_executors: most, ..self.habits },
+            lifecycle: LifecycleConf { most_executors: most, ..self.lifecycle },
             allocation,
             batch_size: self.batch_size,
             max_pending: self.max_pending,
@@ -325,15 +325,15 @@ mod tests {
 
     #[test]
     fn habits_of_the_driver() {
-        let of = |text: &str| AppConf::parse(text).habits;
-        assert_eq!(of(""), Habits::default());
+        let of = |text: &str| AppConf::parse(text).lifecycle;
+        assert_eq!(of(""), LifecycleConf::default());
         let set = of(
             "spark.kubernetes.executor.apiPollingInterval=10s\nspark.kubernetes.executor.missingPodDetectDelta=5000\n\
              spark.kubernetes.executor.deleteOnTermination=FALSE\nspark.executor.maxNumFailures=7\n\
              spark.executor.failuresValidityInterval=1h\nspark.executor.instances=4",
         );
-        assert_eq!(set.notices_within(), Duration::from_secs(30));
-        assert!(!set.deletes && set.failure_limit() == 7 && set.most_executors == 4);
+        assert_eq!(set.detection_time(), Duration::from_secs(30));
+        assert!(!set.delete_on_termination && set.failure_limit() == 7 && set.most_executors == 4);
         assert_eq!(set.failures_expire, Some(Duration::from_secs(3600)));
         let dynamic = of("spark.dynamicAllocation.enabled=true\nspark.executor.instances=4");
         assert_eq!(dynamic.failure_limit(), u32::MAX, "there is no maximum");

@@ -1,15 +1,16 @@
-//! What Spark's driver says about an executor that ended, byte for byte: `ExecutorPodsLifecycleManager.findExitReason`,
+//! What Spark's driver reports of an executor that exited, byte for byte: `ExecutorPodsLifecycleManager.findExitReason`,
 //! `describeExitCode` and `KubernetesUtils.containersDescription`. The texts are those of Spark 3.2 to 4.3; older versions
 //! word a failure a little differently.
 
 use std::fmt::Write;
 
-use super::evidence::{ContainerDoing, ContainerEvidence, Evidence};
+use super::diagnostics::{ContainerDiagnostics, ContainerStateKind, PodDiagnostics};
+use super::exit_code::explain;
 
 /// Spark's `ExecutorExited`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SparkView {
-    /// Its exit code; -1 where there is none (`ExecutorPodsLifecycleManager.UNKNOWN_EXIT_CODE`).
+pub struct SparkExit {
+    /// Its exit code; -1 if there is none (`ExecutorPodsLifecycleManager.UNKNOWN_EXIT_CODE`).
     pub exit_code: i32,
     /// `exitCausedByApp`: whether the failure counts against the application's tasks.
     pub caused_by_app: bool,
@@ -17,62 +18,21 @@ pub struct SparkView {
     pub message: String,
 }
 
-/// The code that Spark gives where no container tells one.
+/// The exit code that Spark reports if no container has one.
 pub const UNKNOWN_EXIT_CODE: i32 = -1;
 
-/// Exit codes that Spark explains, in its order.
-const EXPLAINED: &[(i32, &str)] = &[
-    (0, "(success)"),
-    (1, "(generic, look at logs to clarify)"),
-    (42, "(Douglas Adams fan)"),
-    (10, "(Uncaught exception)"),
-    (50, "(Uncaught exception)"),
-    (52, "(JVM OOM)"),
-    (53, "(DiskStore failed to create temp dir)"),
-    (126, "(not executable - possibly perm or arch)"),
-    (137, "(SIGKILL, possible container OOM)"),
-    (139, "(SIGSEGV: that's unexpected)"),
-    (255, "(exit-1, your guess is as good as mine)"),
-];
-
-/// Spark's words for an exit code.
-pub fn explain(code: i32) -> &'static str {
-    EXPLAINED.iter().find(|(known, _)| *known == code).map_or("(unexpected)", |(_, text)| text)
-}
-
-/// The word for an exit code in a metric's label: one of those that Spark explains, `none` or `other`.
-pub fn bounded(code: Option<i32>) -> &'static str {
-    match code {
-        None => "none",
-        Some(0) => "0",
-        Some(1) => "1",
-        Some(10) => "10",
-        Some(42) => "42",
-        Some(50) => "50",
-        Some(52) => "52",
-        Some(53) => "53",
-        Some(126) => "126",
-        Some(127) => "127",
-        Some(137) => "137",
-        Some(139) => "139",
-        Some(143) => "143",
-        Some(255) => "255",
-        Some(_) => "other",
-    }
-}
-
 /// A pod that was deleted (`PodDeleted`).
-pub fn deleted(exec_id: u64, evidence: &Evidence) -> SparkView {
-    SparkView {
-        exit_code: evidence.exit_code.unwrap_or(UNKNOWN_EXIT_CODE),
+pub fn deleted(exec_id: u64, diagnostics: &PodDiagnostics) -> SparkExit {
+    SparkExit {
+        exit_code: diagnostics.exit_code.unwrap_or(UNKNOWN_EXIT_CODE),
         caused_by_app: false,
         message: format!("The executor with id {exec_id} was deleted by a user or the framework."),
     }
 }
 
 /// A pod that failed or succeeded: Spark blames the application for both, evictions included.
-pub fn ended(exec_id: u64, evidence: &Evidence) -> SparkView {
-    let exit_code = evidence.exit_code.unwrap_or(UNKNOWN_EXIT_CODE);
+pub fn ended(exec_id: u64, diagnostics: &PodDiagnostics) -> SparkExit {
+    let exit_code = diagnostics.exit_code.unwrap_or(UNKNOWN_EXIT_CODE);
     let line = |what: &str, text: &Option<Box<str>>| {
         text.as_deref().map_or_else(String::new, |text| format!("The API gave the following {what}: {text}"))
     };
@@ -80,14 +40,14 @@ pub fn ended(exec_id: u64, evidence: &Evidence) -> SparkView {
         "\nThe executor with id {exec_id} exited with exit code {exit_code}{}.\n{}\n{}\n\n\
          The API gave the following container statuses:\n\n{}\n      ",
         explain(exit_code),
-        line("brief reason", &evidence.reason),
-        line("message", &evidence.message),
-        containers(evidence, 1)
+        line("brief reason", &diagnostics.reason),
+        line("message", &diagnostics.message),
+        containers(diagnostics, 1)
     );
-    SparkView { exit_code, caused_by_app: true, message: strip_margin(&message) }
+    SparkExit { exit_code, caused_by_app: true, message: strip_margin(&message) }
 }
 
-/// Scala's `stripMargin`, which Spark applies after it has filled in what the API said: a line that begins with blanks
+/// Scala's `stripMargin`, which Spark applies after it has inserted the API's text: a line that begins with blanks
 /// and a bar loses them.
 fn strip_margin(text: &str) -> String {
     let lines = text
@@ -97,8 +57,8 @@ fn strip_margin(text: &str) -> String {
 }
 
 /// A pod that a poll did not find. Times in milliseconds since 1970.
-pub fn missing(exec_id: u64, registered_ms: i64, polled_ms: i64, delta_ms: i64) -> SparkView {
-    SparkView {
+pub fn missing(exec_id: u64, registered_ms: i64, polled_ms: i64, delta_ms: i64) -> SparkExit {
+    SparkExit {
         exit_code: UNKNOWN_EXIT_CODE,
         caused_by_app: false,
         message: format!(
@@ -110,14 +70,14 @@ pub fn missing(exec_id: u64, registered_ms: i64, polled_ms: i64, delta_ms: i64) 
     }
 }
 
-/// `KubernetesUtils.containersDescription`: a block a container.
-pub fn containers(evidence: &Evidence, indent: usize) -> String {
+/// `KubernetesUtils.containersDescription`: one block per container.
+pub fn containers(diagnostics: &PodDiagnostics, indent: usize) -> String {
     let blocks: Vec<String> =
-        evidence.containers.iter().filter(|container| !container.init).map(|one| block(one, indent)).collect();
+        diagnostics.containers.iter().filter(|container| !container.init).map(|one| block(one, indent)).collect();
     blocks.join("\n\n")
 }
 
-fn block(container: &ContainerEvidence, indent: usize) -> String {
+fn block(container: &ContainerDiagnostics, indent: usize) -> String {
     let mut out = String::new();
     let mut line = |key: &str, value: &str| {
         let value = if value.is_empty() { "N/A" } else { value };
@@ -127,16 +87,16 @@ fn block(container: &ContainerEvidence, indent: usize) -> String {
     line("container name", &container.name);
     line("container image", &container.image);
     match &container.state {
-        ContainerDoing::Unsaid => line("container state", ""),
-        ContainerDoing::Running(since) => {
+        ContainerStateKind::Unknown => line("container state", ""),
+        ContainerStateKind::Running(since) => {
             line("container state", "running");
             line("container started at", since);
         }
-        ContainerDoing::Waiting(words) => {
+        ContainerStateKind::Waiting(words) => {
             line("container state", "waiting");
             line("pending reason", &words.reason);
         }
-        ContainerDoing::Ended(ended) => {
+        ContainerStateKind::Ended(ended) => {
             line("container state", "terminated");
             line("container started at", ended.started.as_deref().unwrap_or_default());
             line("container finished at", ended.finished.as_deref().unwrap_or_default());
@@ -153,24 +113,14 @@ mod tests {
     use crate::spark::pod::Pod;
 
     #[test]
-    fn every_code_has_its_words() {
-        for (code, text) in EXPLAINED {
-            assert_eq!(explain(*code), *text);
-            assert_ne!(bounded(Some(*code)), "other", "{code}");
-        }
-        assert_eq!(explain(-1), "(unexpected)");
-        assert_eq!((bounded(None), bounded(Some(7))), ("none", "other"));
-    }
-
-    #[test]
     fn the_text_of_a_failure_byte_for_byte() {
         let json = r#"{"metadata":{"labels":{"spark-version":"4.3.0"}},
             "status":{"phase":"Failed","reason":"Evicted","message":"The node was low on resource: memory.",
             "containerStatuses":[{"name":"spark-kubernetes-executor","image":"spark:4.3.0","state":{"terminated":{
                 "exitCode":137,"reason":"Error","startedAt":"2026-11-21T00:00:00Z","finishedAt":"2026-11-21T00:01:00Z"}}},
             {"name":"sidecar","state":{"waiting":{"reason":"ImagePullBackOff"}}}]}}"#;
-        let evidence = Evidence::of(&Pod::read_whole(json.as_bytes()).unwrap(), true).unwrap();
-        let view = ended(7, &evidence);
+        let diagnostics = PodDiagnostics::of(&Pod::read_whole(json.as_bytes()).unwrap(), true).unwrap();
+        let view = ended(7, &diagnostics);
         assert!(view.caused_by_app && view.exit_code == 137);
         assert_eq!(
             view.message,
@@ -189,7 +139,7 @@ mod tests {
     #[test]
     fn the_other_texts() {
         assert_eq!(
-            deleted(3, &Evidence::default()).message,
+            deleted(3, &PodDiagnostics::default()).message,
             "The executor with id 3 was deleted by a user or the framework."
         );
         assert!(missing(3, 1000, 90_000, 30_000).message.starts_with(
@@ -197,9 +147,9 @@ mod tests {
              which is after the accepted detect delta time (30000 ms) configured by \
              `spark.kubernetes.executor.missingPodDetectDelta`. The executor may"
         ));
-        assert_eq!(deleted(3, &Evidence { exit_code: Some(137), ..Evidence::default() }).exit_code, 137);
+        assert_eq!(deleted(3, &PodDiagnostics { exit_code: Some(137), ..PodDiagnostics::default() }).exit_code, 137);
         assert_eq!(strip_margin("a\n  |b\n c|\n\t|\n|d"), "a\nb\n c|\n\nd");
-        let nothing = ended(1, &Evidence::default());
+        let nothing = ended(1, &PodDiagnostics::default());
         assert!(nothing.message.contains("exit code -1(unexpected).\n\n\n\nThe API gave"), "{:?}", nothing.message);
     }
 }

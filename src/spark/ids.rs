@@ -4,9 +4,9 @@ use std::borrow::Borrow;
 use std::fmt;
 use std::sync::Arc;
 
-/// `namespace/name` in one allocation. Neither part can contain a `/`: both are checked by the API server.
+/// `namespace/name` in one allocation. Neither part can contain a `/`: the API server validates both.
 ///
-/// One string rather than two so that a look-up needs one temporary and no wrapper trait.
+/// One string rather than two so that a lookup needs one temporary and no wrapper trait.
 macro_rules! slash_key {
     ($(#[$doc:meta])* $name:ident, $second:ident, $second_doc:literal) => {
         $(#[$doc])*
@@ -68,8 +68,8 @@ slash_key!(
     PodKey, name, "The pod's name."
 );
 
-/// Whether a resourceVersion is newer than another of the same resource. They compare as numbers (KEP-5504); where either
-/// is none, nothing is known and the answer is no.
+/// Whether a resourceVersion is newer than another of the same resource. They compare as numbers (KEP-5504); `false` if either
+/// is not a number, because their order is then unknown.
 pub fn is_newer(version: &str, than: &str) -> bool {
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let (version, than) = (version.trim_start_matches('0'), than.trim_start_matches('0'));

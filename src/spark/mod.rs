@@ -1,13 +1,14 @@
-//! Spark's vocabulary on Kubernetes: the words that Spark itself uses, and the one door through which a pod enters.
+//! Spark's terms on Kubernetes: the names that Spark itself uses, and the one parser of pods.
 //!
-//! Everything else in the crate speaks in these terms; nothing here knows about gangs, policies or the network.
+//! The rest of the crate uses these terms; nothing here depends on gangs, policies or the network.
 
 pub mod conf;
-pub mod evidence;
+pub mod diagnostics;
 pub mod exit;
-pub mod habits;
+pub mod exit_code;
 pub mod ids;
 pub mod labels;
+pub mod lifecycle_conf;
 pub mod pod;
 pub mod properties;
 pub mod quantity;

@@ -1,12 +1,12 @@
-//! The door: how a pod enters, from a review, a watch, a list or a file.
+//! The parser of pods from a review, a watch, a list or a file.
 //!
-//! A pod is 10 kB of JSON of which a few hundred bytes decide. [`Pod`] holds those and borrows them where the source
-//! allows it. Two readings of the same document:
+//! A pod is 10 kB of JSON of which a few hundred bytes matter. [`Pod`] holds those and borrows them where the source
+//! allows it. The same document is read in two ways:
 //! * [`Pod`] as part of a review leaves the workload (containers, init containers, overhead) as raw text and skips
 //!   volumes and status: the answer to a review rarely needs them (see `admission::request`);
 //! * [`Pod::read_whole`] and [`WholePod`] read all of it, for the snapshot.
 //!
-//! Everything that is not named here (managedFields, probes, mounts, tolerations …) is dropped at this door.
+//! Everything that is not named here (probes, mounts, tolerations …) is dropped.
 
 use serde::de::{Deserialize, Deserializer, IgnoredAny, SeqAccess, Visitor};
 use serde_json::value::RawValue;
@@ -44,10 +44,10 @@ pub struct Writer<'a> {
 #[derive(Clone, Debug, Default, serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metadata<'a> {
-    /// Absent while the API server has still to make it from `generateName`.
+    /// Absent until the API server generates it from `generateName`.
     #[serde(borrow)]
     pub name: Option<Text<'a>>,
-    /// What the API server made the name from, or is to make it from.
+    /// The base from which the API server generated, or will generate, the name.
     pub generate_name: Option<Text<'a>>,
     /// The pod's namespace.
     pub namespace: Option<Text<'a>>,
@@ -57,11 +57,11 @@ pub struct Metadata<'a> {
     pub resource_version: Option<Text<'a>>,
     /// When it was created.
     pub creation_timestamp: Option<Text<'a>>,
-    /// Set once a deletion was asked for: when it is to be over.
+    /// Set once the deletion is requested: when its grace period ends.
     pub deletion_timestamp: Option<Text<'a>>,
-    /// How long the deletion gives the containers.
+    /// The grace period of the deletion.
     pub deletion_grace_period_seconds: Option<i64>,
-    /// Who has to let go before the object is really gone.
+    /// The finalizers that must be removed before the object is deleted.
     #[serde(default, deserialize_with = "bounded")]
     pub finalizers: Option<Vec<Text<'a>>>,
     /// Labels; `None` when the document has no such map (a patch then has to add the whole).
@@ -71,7 +71,7 @@ pub struct Metadata<'a> {
     /// Owners; `None` when the document has no such list.
     #[serde(default, deserialize_with = "bounded")]
     pub owner_references: Option<Vec<OwnerReference<'a>>>,
-    /// Who wrote when; a review comes without.
+    /// The field managers and when they wrote; absent from a review.
     #[serde(default, deserialize_with = "bounded")]
     pub managed_fields: Option<Vec<Writer<'a>>>,
 }
@@ -111,11 +111,11 @@ pub struct Spec<'a> {
     pub scheduler_name: Option<Text<'a>>,
     /// `spec.priorityClassName`.
     pub priority_class_name: Option<Text<'a>>,
-    /// Whether `spec.priority` is there: the Priority plugin writes it before any webhook runs.
+    /// Whether `spec.priority` is set: the Priority plugin writes it before any webhook runs.
     pub has_priority: bool,
-    /// Whether `spec.preemptionPolicy` is there.
+    /// Whether `spec.preemptionPolicy` is set.
     pub has_preemption_policy: bool,
-    /// `spec.schedulingGroup.podGroupName` (Kubernetes 1.36 and newer). `Some("")` when only the outer field is there.
+    /// `spec.schedulingGroup.podGroupName` (Kubernetes 1.36 and newer). `Some("")` when only the outer field is set.
     pub scheduling_group: Option<Text<'a>>,
     /// `spec.serviceAccountName`.
     pub service_account_name: Option<Text<'a>>,
@@ -133,12 +133,12 @@ pub struct Spec<'a> {
     pub conf_map: Option<Text<'a>>,
 }
 
-/// `spec.containers` and its companions, read or not yet.
+/// `spec.containers` and related fields, parsed or not yet.
 #[derive(Clone, Debug)]
 pub enum Body<'a> {
     /// Raw JSON of `containers`, `initContainers`, `overhead`, `resources`, in this order.
     Raw([Option<&'a str>; 4]),
-    /// Read.
+    /// Parsed.
     Read(Workload<'a>),
 }
 
@@ -149,7 +149,7 @@ impl Default for Body<'_> {
 }
 
 impl<'a> Body<'a> {
-    /// The workload, parsed now if it was left raw. `None` when the raw text is no list of containers.
+    /// The workload, parsed now if it was left raw. `None` when the raw text is not a list of containers.
     pub fn read(&self) -> Option<Workload<'a>> {
         match self {
             Body::Read(workload) => Some(workload.clone()),
@@ -195,7 +195,7 @@ pub struct Workload<'a> {
     pub requests: Option<Entries<'a>>,
 }
 
-/// A container as far as it counts.
+/// The facts of a container.
 #[derive(Clone, Debug, Default)]
 pub struct Container<'a> {
     /// The container's name.
@@ -206,7 +206,7 @@ pub struct Container<'a> {
     pub limits: Option<Entries<'a>>,
     /// Whether `restartPolicy` is `Always`: a native sidecar, when an init container.
     pub restarts_always: bool,
-    /// Value of `SPARK_DRIVER_URL`, the one environment variable that tells something.
+    /// Value of `SPARK_DRIVER_URL`, the one environment variable that is read.
     pub driver_url: Option<Text<'a>>,
 }
 
@@ -221,12 +221,12 @@ impl<'a> Pod<'a> {
         self.metadata.annotations.as_ref()?.get(key)
     }
 
-    /// What this pod is to Spark.
+    /// The role of this pod in Spark.
     pub fn role(&self) -> Role {
         Role::from_label(self.label(labels::ROLE))
     }
 
-    /// The application id; an empty label is none.
+    /// The application id; an empty label counts as none.
     pub fn app_selector(&self) -> Option<&str> {
         self.label(labels::APP_SELECTOR).filter(|selector| !selector.is_empty())
     }
@@ -241,7 +241,7 @@ impl<'a> Pod<'a> {
         self.label(labels::PROFILE_ID).is_none_or(|id| id == "0")
     }
 
-    /// Names of its containers; none where the workload was left raw.
+    /// Names of its containers; none if the workload was left raw.
     pub fn container_names(&self) -> impl Iterator<Item = &str> {
         self.containers().iter().map(|container| container.name.as_str())
     }
@@ -253,8 +253,8 @@ impl<'a> Pod<'a> {
         }
     }
 
-    /// Name of the container that runs the executor. Spark goes by `spark.kubernetes.executor.podTemplateContainerName`,
-    /// else `spark-kubernetes-executor`; which one that is shows in the environment that Spark gives to it alone.
+    /// Name of the container that runs the executor. Spark uses `spark.kubernetes.executor.podTemplateContainerName`,
+    /// else `spark-kubernetes-executor`; the environment that Spark sets on this container alone identifies it.
     pub fn executor_container(&self) -> &str {
         if self.container_names().any(|name| name == labels::EXECUTOR_CONTAINER) {
             return labels::EXECUTOR_CONTAINER;
@@ -264,7 +264,7 @@ impl<'a> Pod<'a> {
         ours.map_or(labels::EXECUTOR_CONTAINER, |container| container.name.as_str())
     }
 
-    /// The same pod with its lists of containers put in for what stands for them.
+    /// The same pod with the placeholders of its lists of containers replaced by the lists.
     pub fn with_parts(mut self, part: impl Fn(&str) -> Option<&'a str>) -> Pod<'a> {
         if let Body::Raw([containers, init_containers, ..]) = &mut self.body {
             for raw in [containers, init_containers] {
@@ -280,7 +280,7 @@ impl<'a> Pod<'a> {
     }
 }
 
-/// The first reading: what a review needs. See the module's text.
+/// The first reading: what a review needs. See the module's documentation.
 impl<'de: 'a, 'a> Deserialize<'de> for Pod<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let ReviewedPod { metadata, spec } = ReviewedPod::deserialize(deserializer)?;
@@ -332,7 +332,7 @@ struct WholePodWire<'a> {
     status: Option<Status<'a>>,
 }
 
-/// The same `spec` twice, with different types for the parts that only one reading looks into.
+/// The same `spec` twice, with different types for the parts that only one reading parses.
 /// (serde's `flatten` would copy every field into a buffer first.)
 macro_rules! spec_wire {
     ($name:ident { $($field:ident : $kind:ty $(, via $with:literal)?;)* }) => {
@@ -483,7 +483,7 @@ fn few<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Resul
     Ok(bounded_to::<FEW, D, T>(deserializer)?.unwrap_or_default())
 }
 
-/// Go writes an absent list as null now and then.
+/// Go sometimes writes an absent list as null.
 pub(super) fn null_is_empty<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     deserializer: D,
 ) -> Result<Vec<T>, D::Error> {

@@ -1,9 +1,9 @@
 //! Java properties, the format of `spark.properties` (java.util.Properties#load).
 //!
-//! The published crate decodes ISO-8859-1 and `\uXXXX` but Spark writes non-ASCII raw in UTF-8, and the text is a
-//! tenant's: it must never fail, and only the keys that somebody asks for may be kept (credentials live here).
+//! The published crate decodes ISO-8859-1 and `\uXXXX` but Spark writes non-ASCII raw in UTF-8. A tenant writes the text:
+//! parsing must never fail, and only the keys that the caller copies may be kept (the file contains credentials).
 
-/// Calls `keep` with each key and its value; whatever `keep` does not copy is forgotten.
+/// Calls `keep` with each key and its value; entries that `keep` does not copy are dropped.
 ///
 /// Follows java.util.Properties: `#` and `!` start comments, `=`, `:` or white space end a key, a backslash escapes,
 /// an odd number of them at the end of a line continues it. A malformed `\u` escape is taken literally.
@@ -27,7 +27,7 @@ pub fn each(text: &str, mut keep: impl FnMut(&str, &str)) {
     }
 }
 
-/// Whether a line goes on in the next one: it ends in an odd number of backslashes.
+/// Whether a line continues on the next one: it ends in an odd number of backslashes.
 fn continues(line: &str) -> bool {
     line.bytes().rev().take_while(|b| *b == b'\\').count() % 2 == 1
 }

@@ -1,7 +1,7 @@
 //! Kubernetes quantities (apimachinery `pkg/api/resource/quantity.go`): parse, add, multiply, compare, print.
 //!
-//! The published crate computes with a decimal type that panics on overflow, and what is added here is written by
-//! tenants. This one is total: it counts nano-units in an i128 and saturates.
+//! The published crate computes with a decimal type that panics on overflow, and tenants write the values that are added
+//! here. This type is total: it counts nano-units in an i128 and saturates.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -27,7 +27,7 @@ pub struct Quantity {
     format: Format,
 }
 
-/// What is no quantity.
+/// Text that is not a quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a quantity: expected digits with an optional suffix such as 500m, 2, 1408Mi or 1e3")]
 pub struct BadQuantity;
@@ -37,7 +37,7 @@ const DECIMAL: [(&str, i32); 10] =
     [("n", -9), ("u", -6), ("m", -3), ("", 0), ("k", 3), ("M", 6), ("G", 9), ("T", 12), ("P", 15), ("E", 18)];
 
 impl Quantity {
-    /// Nothing.
+    /// Zero.
     pub const ZERO: Quantity = Quantity { nanos: 0, format: Format::Decimal };
 
     /// Whole mebibytes, the unit in which Spark requests memory.
@@ -50,7 +50,7 @@ impl Quantity {
         Quantity { nanos: i128::from(count).saturating_mul(NANO), format: Format::Decimal }
     }
 
-    /// Whether it is no amount at all.
+    /// Whether it is zero.
     pub fn is_zero(self) -> bool {
         self.nanos == 0
     }
@@ -61,7 +61,7 @@ impl Quantity {
         Quantity { nanos: self.nanos.saturating_add(other.nanos), format }
     }
 
-    /// The difference; what is left of a room.
+    /// The difference, such as the rest of a capacity.
     pub fn minus(self, other: Quantity) -> Quantity {
         Quantity { nanos: self.nanos.saturating_sub(other.nanos), ..self }
     }
@@ -142,7 +142,7 @@ fn digits(text: &str) -> i128 {
     text.bytes().fold(0i128, |n, b| n.saturating_mul(10).saturating_add(i128::from(b.wrapping_sub(b'0'))))
 }
 
-/// The first nine digits of a fraction as nano-units; a rest that is not zero rounds up, as Kubernetes does.
+/// The first nine digits of a fraction as nano-units; a remainder that is not zero rounds up, as in Kubernetes.
 fn fraction_nanos(fraction: &str) -> i128 {
     let kept = fraction.get(..9.min(fraction.len())).unwrap_or_default();
     let lost = fraction.get(kept.len()..).unwrap_or_default();

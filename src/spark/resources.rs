@@ -1,4 +1,4 @@
-//! What a pod asks of a node, counted as kube-scheduler counts it (`k8s.io/component-helpers/resource/helpers.go`,
+//! The resources that a pod requests, counted as kube-scheduler does (`k8s.io/component-helpers/resource/helpers.go`,
 //! `PodRequests`), and resource lists in general.
 
 use std::collections::BTreeMap;
@@ -16,10 +16,10 @@ pub struct ResourceList(BTreeMap<Arc<str>, Quantity>);
 /// A resource list that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadResources {
-    /// The text is no JSON object of strings.
+    /// The text is not a JSON object of strings.
     #[error("not a JSON object of resource name to quantity, such as {{\"cpu\":\"1\",\"memory\":\"2Gi\"}}")]
     NotAnObject,
-    /// A value is no quantity.
+    /// A value is not a quantity.
     #[error("the amount of one resource is {0}")]
     Quantity(#[from] BadQuantity),
     /// Nothing is requested.
@@ -28,7 +28,7 @@ pub enum BadResources {
 }
 
 impl ResourceList {
-    /// Whether nothing is asked for.
+    /// Whether nothing is requested.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -86,7 +86,7 @@ impl ResourceList {
     }
 
     fn from_entries(entries: &Entries<'_>) -> ResourceList {
-        // A quantity that does not parse cannot come from an API server; leaving it out only asks for less.
+        // A quantity that does not parse cannot come from an API server; without it the pod only requests less.
         ResourceList(entries.iter().filter_map(|(name, amount)| Some((name.into(), amount.parse().ok()?))).collect())
     }
 }

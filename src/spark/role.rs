@@ -1,8 +1,8 @@
-//! What a pod is to Spark.
+//! The role of a pod in Spark.
 
 use super::labels;
 
-/// A pod's part in an application, told by the label `spark-role`.
+/// A pod's role in an application, from the label `spark-role`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
     /// `spark-role=driver`.

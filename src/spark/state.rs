@@ -1,6 +1,7 @@
-//! The state of an executor, as Spark's `ExecutorPodsSnapshot` tells it from a pod.
+//! The state of an executor, as Spark's `ExecutorPodsSnapshot` derives it from a pod.
 
-use super::pod::{ContainerStatus, Pod};
+use super::pod::Pod;
+use super::status::ContainerStatus;
 use super::version::SparkVersion;
 
 /// Spark's `ExecutorPodState`.
@@ -8,15 +9,15 @@ use super::version::SparkVersion;
 pub enum ExecutorPodState {
     /// Not started, for whatever reason: unscheduled, pulling, ImagePullBackOff.
     Pending,
-    /// The Spark container runs, as far as anybody has said.
+    /// The Spark container runs, as far as the status reports.
     Running,
-    /// Ended with exit code 0.
+    /// Exited with code 0.
     Succeeded,
-    /// Ended otherwise, or a companion did.
+    /// Exited otherwise, or a sidecar did.
     Failed,
     /// Phase `terminating`, which no API server writes.
     Terminating,
-    /// Deletion was asked for and the pod does not run any more.
+    /// Deletion was requested and the pod does not run any more.
     Deleted,
     /// A phase that Spark does not know.
     Unknown,
@@ -27,7 +28,7 @@ impl ExecutorPodState {
     pub const ALL: [ExecutorPodState; 7] =
         [Self::Pending, Self::Running, Self::Succeeded, Self::Failed, Self::Terminating, Self::Deleted, Self::Unknown];
 
-    /// The word for metrics and people.
+    /// The state's name in metrics and messages.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Pending => "pending",
@@ -40,7 +41,7 @@ impl ExecutorPodState {
         }
     }
 
-    /// Whether this is an end: nothing follows but the pod's removal.
+    /// Whether this state is final: only the pod's deletion follows.
     pub fn is_final(self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed | Self::Deleted)
     }
@@ -50,7 +51,7 @@ impl ExecutorPodState {
         matches!(self, Self::Pending | Self::Running)
     }
 
-    /// Reads the state as the Spark that made the pod would; first match wins (`ExecutorPodsSnapshot.toState`).
+    /// Reads the state as the Spark that created the pod would; first match wins (`ExecutorPodsSnapshot.toState`).
     pub fn of(pod: &Pod<'_>) -> ExecutorPodState {
         let version = SparkVersion::of(pod);
         let phase = pod.status.phase.as_deref().unwrap_or_default();
@@ -74,7 +75,7 @@ impl ExecutorPodState {
         if is("terminating") && version >= DELETION_HAS_A_GRACE {
             return Self::Terminating;
         }
-        // A pod that was just created has no phase on some servers; Spark would warn, nobody has looked at it yet.
+        // On some servers a pod that was just created has no phase, because it was not processed yet; Spark would warn.
         if phase.is_empty() { Self::Pending } else { Self::Unknown }
     }
 
@@ -100,11 +101,11 @@ impl ExecutorPodState {
     }
 }
 
-/// Before, any deletionTimestamp was the end.
+/// Before this version, any deletionTimestamp made the state final.
 const DELETION_HAS_A_GRACE: SparkVersion = SparkVersion::new(3, 1, 0);
-/// Since SPARK-33874 the executor's own container is looked at, by its name.
+/// Since SPARK-33874 the executor's own container is checked, by its name.
 const CONTAINER_BY_NAME: SparkVersion = SparkVersion::new(3, 1, 0);
-/// `spark.kubernetes.executor.checkAllContainers` is on by default.
+/// Since this version `spark.kubernetes.executor.checkAllContainers` is on by default.
 const ALL_CONTAINERS_COUNT: SparkVersion = SparkVersion::new(4, 0, 0);
 
 #[cfg(test)]
@@ -115,7 +116,7 @@ mod tests {
         ExecutorPodState::of(&Pod::read_whole(json.as_bytes()).unwrap())
     }
 
-    /// The same for a pod that Spark 4.3 made.
+    /// The same for a pod that Spark 4.3 created.
     fn state_4(json: &str) -> ExecutorPodState {
         let labels = r#"{"metadata":{"labels":{"spark-version":"4.3.0"},"#;
         state(&json.replacen(r#"{"metadata":{"#, labels, 1))

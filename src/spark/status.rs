@@ -1,4 +1,4 @@
-//! `status` of a pod: phases, conditions, and what its containers did.
+//! `status` of a pod: phase, conditions, and the states of its containers.
 
 use serde::Deserialize;
 
@@ -12,7 +12,7 @@ pub struct Status<'a> {
     /// `Pending`, `Running`, `Succeeded`, `Failed`, `Unknown`.
     #[serde(borrow)]
     pub phase: Option<Text<'a>>,
-    /// One word of whoever ended the pod: `Evicted`, `NodeLost`, `OutOfcpu` …
+    /// One word from the component that ended the pod: `Evicted`, `NodeLost`, `OutOfcpu` …
     #[serde(default)]
     pub reason: Option<Text<'a>>,
     /// The same for people.
@@ -24,10 +24,10 @@ pub struct Status<'a> {
     /// `PodScheduled`, `DisruptionTarget` …
     #[serde(default, deserialize_with = "null_is_empty")]
     pub conditions: Vec<Condition<'a>>,
-    /// One entry an init container that the kubelet knows.
+    /// One entry per init container that the kubelet knows.
     #[serde(default, deserialize_with = "null_is_empty")]
     pub init_container_statuses: Vec<ContainerStatus<'a>>,
-    /// One entry a container that the kubelet knows.
+    /// One entry per container that the kubelet knows.
     #[serde(default, deserialize_with = "null_is_empty")]
     pub container_statuses: Vec<ContainerStatus<'a>>,
 }
@@ -59,16 +59,16 @@ pub struct ContainerStatus<'a> {
     /// The image as it was resolved.
     #[serde(default)]
     pub image: Option<Text<'a>>,
-    /// What it does now.
+    /// Its current state.
     #[serde(default)]
     pub state: Option<ContainerState<'a>>,
-    /// How it ended the time before.
+    /// Its state before the last restart.
     #[serde(default)]
     pub last_state: Option<ContainerState<'a>>,
 }
 
 impl<'a> ContainerStatus<'a> {
-    /// How it ended, if it has.
+    /// How it exited, if it has.
     pub fn terminated(&self) -> Option<&Terminated<'a>> {
         self.state.as_ref()?.terminated.as_ref()
     }
@@ -83,7 +83,7 @@ pub struct ContainerState<'a> {
     /// It runs.
     #[serde(default)]
     pub running: Option<Running<'a>>,
-    /// It ended.
+    /// It exited.
     #[serde(default)]
     pub terminated: Option<Terminated<'a>>,
 }
@@ -108,7 +108,7 @@ pub struct Running<'a> {
     pub started_at: Option<Text<'a>>,
 }
 
-/// How a container ended.
+/// How a container exited.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Terminated<'a> {
@@ -121,10 +121,10 @@ pub struct Terminated<'a> {
     /// For people.
     #[serde(default)]
     pub message: Option<Text<'a>>,
-    /// When it had started.
+    /// When it started.
     #[serde(default)]
     pub started_at: Option<Text<'a>>,
-    /// When it ended.
+    /// When it exited.
     #[serde(default)]
     pub finished_at: Option<Text<'a>>,
 }

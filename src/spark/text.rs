@@ -7,15 +7,15 @@ use std::ops::Deref;
 
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-/// Most entries of a map, or items of a list, that are read: more than any pod has. What is longer is an error that
-/// [`is_too_many`] knows, so that a small document cannot become a large one in memory.
+/// Most entries of a map, or items of a list, that are read: more than any pod has. A longer one is an error that
+/// [`is_too_many`] recognizes, so that a small document cannot become a large one in memory.
 pub const MAX_ITEMS: usize = 1024;
 /// Most containers of a pod, and most resources of a container: read into structures that are larger than their text.
 pub const FEW: usize = 64;
-/// What such an error says.
+/// The message of such an error.
 const TOO_MANY: &str = "more items than any pod has";
 
-/// Whether a document could not be read because of a list or a map that is too long.
+/// Whether a document could not be read because a list or a map is too long.
 pub fn is_too_many(error: &serde_json::Error) -> bool {
     error.is_data() && error.to_string().starts_with(TOO_MANY)
 }
@@ -29,7 +29,7 @@ where
     bounded_to::<MAX_ITEMS, D, T>(deserializer)
 }
 
-/// Reads a list of at most so many items; null is none.
+/// Reads a list of at most `MOST` items; null is none.
 pub fn bounded_to<'de, const MOST: usize, D, T>(deserializer: D) -> Result<Option<Vec<T>>, D::Error>
 where
     D: Deserializer<'de>,
@@ -47,7 +47,7 @@ where
     deserializer.deserialize_any(ListVisitor::<MAX_ITEMS, true, T>(PhantomData))
 }
 
-/// Reads at most `MOST` items. More of them are skipped, or an error.
+/// Reads at most `MOST` items. Further items are skipped, or are an error.
 struct ListVisitor<const MOST: usize, const SKIPS: bool, T>(PhantomData<T>);
 
 impl<'de, const MOST: usize, const SKIPS: bool, T: Deserialize<'de>> Visitor<'de> for ListVisitor<MOST, SKIPS, T> {
@@ -75,7 +75,7 @@ impl<'de, const MOST: usize, const SKIPS: bool, T: Deserialize<'de>> Visitor<'de
     }
 }
 
-/// A string out of a JSON document. Borrowed unless it contained an escape sequence or came from a reader.
+/// A string from a JSON document. Borrowed unless it contained an escape sequence or came from a reader.
 ///
 /// serde's own `Cow` borrows only as a direct field with `#[serde(borrow)]`, never inside `Option`, `Vec` or a map.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -87,7 +87,7 @@ impl<'a> Text<'a> {
         &self.0
     }
 
-    /// The same text without a tie to the document.
+    /// The same text without a borrow from the document.
     pub fn into_owned(self) -> Text<'static> {
         Text(Cow::Owned(self.0.into_owned()))
     }
@@ -158,7 +158,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     }
 }
 
-/// A string, or a number as people write quantities in YAML (`cpu: 1`); an API server has made it a string.
+/// A string, or a number as people write quantities in YAML (`cpu: 1`); an API server converts it to a string.
 struct Scalar<'a>(Text<'a>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Scalar<'a> {
@@ -212,7 +212,7 @@ impl<'a> Entries<'a> {
         self.0.push((key.into(), value.into()));
     }
 
-    /// Takes `key` off.
+    /// Removes `key`.
     pub fn remove(&mut self, key: &str) {
         self.0.retain(|(k, _)| *k != key);
     }
@@ -227,7 +227,7 @@ impl<'a> Entries<'a> {
         self.0.is_empty()
     }
 
-    /// The same entries without a tie to the document.
+    /// The same entries without a borrow from the document.
     pub fn into_owned(self) -> Entries<'static> {
         Entries(self.0.into_iter().map(|(k, v)| (k.into_owned(), v.into_owned())).collect())
     }

@@ -1,4 +1,4 @@
-//! Which Spark made a pod, as far as its labels tell.
+//! The version of the Spark that created a pod, as far as the pod shows it.
 
 use super::labels;
 use super::pod::Pod;
@@ -15,7 +15,7 @@ pub struct SparkVersion {
 }
 
 impl SparkVersion {
-    /// What is assumed where nothing tells: the newest that was read.
+    /// Assumed if a version cannot be parsed: the newest whose source was read.
     pub const NEWEST: SparkVersion = SparkVersion::new(4, 3, 0);
 
     /// A version by its numbers.
@@ -32,7 +32,7 @@ impl SparkVersion {
         Some(SparkVersion { major, minor, patch })
     }
 
-    /// Which Spark made this executor: by the label `spark-version` (since 3.3), else by what else that version writes.
+    /// The Spark that created this executor: by the label `spark-version` (since 3.3), else by other fields that it writes.
     /// The resource profile label came with 3.1, the container name `spark-kubernetes-executor` with 3.0.
     pub fn of(pod: &Pod<'_>) -> SparkVersion {
         if let Some(version) = pod.label(labels::VERSION) {

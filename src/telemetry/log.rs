@@ -1,4 +1,4 @@
-//! The log: one line an event, text for people or JSON for machines, on standard error.
+//! The log: one line per event, text for people or JSON for machines, on standard error.
 
 use std::io::IsTerminal;
 
@@ -17,9 +17,9 @@ pub enum Format {
 
 /// Starts logging. `filter` is a level or directives such as `info,spark_usher=debug`.
 pub fn init(filter: &str, format: Format) -> anyhow::Result<()> {
-    // The client's own lines repeat what the watches say, without saying for what.
+    // The client's own lines repeat what the watches log, without the resource.
     let given = filter;
-    // A word that is no level would be taken for a module of that name, and all else be silent.
+    // EnvFilter would take a word that is not a level for a module of that name, and silence everything else.
     let levels = ["off", "error", "warn", "info", "debug", "trace"];
     let known = |directive: &str| directive.contains('=') || levels.contains(&directive.to_ascii_lowercase().as_str());
     let modules = |directive: &str| directive.contains("::") || directive.starts_with("spark_usher");
@@ -35,7 +35,7 @@ pub fn init(filter: &str, format: Format) -> anyhow::Result<()> {
         Format::Text => builder.with_ansi(std::io::stderr().is_terminal()).with_target(false).try_init(),
         Format::Json => builder.json().flatten_event(true).try_init(),
     };
-    // Another subscriber is there already: a test's.
+    // Another subscriber is installed already: a test's.
     let _ = started;
     Ok(())
 }

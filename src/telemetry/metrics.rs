@@ -1,5 +1,5 @@
-//! Metrics, each listed in [`TABLE`], from which the README's table is generated. All label values are closed sets, but
-//! for policy names, which are checked when the file is loaded.
+//! Metrics, each listed in [`TABLE`], from which the README's table is generated. All label values are closed sets, listed in
+//! [`LABELS`].
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use prometheus::{
 };
 
 use crate::admission::Operation;
-use crate::driver::resolve::How;
 use crate::lifecycle::cause::Cause;
+use crate::ownership::resolve::DriverSource;
 use crate::reason::Reason;
 
 /// Name, labels, help.
@@ -86,7 +86,7 @@ pub const TABLE: &[(&str, &[&str], &str)] = &[
     ("spark_usher_events_total", &["reason"], "Kubernetes Events that were written."),
     ("spark_usher_executor_exits_total", &["cause", "exit_code"], "Executors that ended, told by the leader."),
     (
-        "spark_usher_executor_exits_perhaps_repeated_total",
+        "spark_usher_executor_exits_possibly_repeated_total",
         &["cause", "exit_code"],
         "Ends of executors that the previous leader may have reported already, because it did not stop gracefully.",
     ),
@@ -103,7 +103,7 @@ pub const TABLE: &[(&str, &[&str], &str)] = &[
     ),
     ("spark_usher_poll_interval_seconds", &[], "How often the leader is to poll (`lifecycle.poll`)."),
     ("spark_usher_poll_bytes_total", &[], "Bytes that polls have read, and lists of all pods of a namespace."),
-    ("spark_usher_watch_misses_total", &[], "Watches of pods that were started again because they had lost a change."),
+    ("spark_usher_watch_desyncs_total", &[], "Watches of pods that were started again because they had lost a change."),
     ("spark_usher_leader", &[], "1 while this replica holds the lease."),
     (
         "spark_usher_validating_policy_differences",
@@ -112,7 +112,7 @@ pub const TABLE: &[(&str, &[&str], &str)] = &[
     ),
 ];
 
-/// What the loop does.
+/// The values of the label `action`.
 const ACTIONS: [&str; 8] = [
     "create-group",
     "patch-group",
@@ -124,11 +124,11 @@ const ACTIONS: [&str; 8] = [
     "ca-bundle",
 ];
 
-/// The values that each label may have.
+/// The values of each label.
 pub const LABELS: &[(&str, &str)] = &[
     ("webhook", "`mutate`, `validate`, `mutate-and-validate`"),
     ("operation", "`create`, `update`, `delete`, `other`"),
-    ("outcome", "`allowed`, `patched`, `refused`, `failed`"),
+    ("outcome", "`allowed`, `patched`, `denied`, `failed`"),
     ("reason", "see [Reasons](#reasons)"),
     ("listener", "`webhook`, `metrics`, `debug`"),
     ("how", "`creator`, `owner-reference`, `app-selector`, `driver-url`"),
@@ -158,7 +158,7 @@ fn labels(name: &str) -> &'static [&'static str] {
     TABLE.iter().find(|(known, ..)| *known == name).map_or(&[], |(_, labels, _)| labels)
 }
 
-/// Which of the two webhooks.
+/// A webhook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hook {
     /// `/mutate`.
@@ -181,27 +181,27 @@ impl Hook {
     }
 }
 
-/// What came of a review.
+/// The outcome of a review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Allowed as it was.
     Allowed,
     /// Allowed with a patch.
     Patched,
-    /// Refused.
-    Refused,
+    /// Denied.
+    Denied,
     /// Not answered: bad input, overload, a bug.
     Failed,
 }
 
 impl Outcome {
-    const ALL: [Outcome; 4] = [Outcome::Allowed, Outcome::Patched, Outcome::Refused, Outcome::Failed];
+    const ALL: [Outcome; 4] = [Outcome::Allowed, Outcome::Patched, Outcome::Denied, Outcome::Failed];
 
     fn as_str(self) -> &'static str {
         match self {
             Outcome::Allowed => "allowed",
             Outcome::Patched => "patched",
-            Outcome::Refused => "refused",
+            Outcome::Denied => "denied",
             Outcome::Failed => "failed",
         }
     }
@@ -210,16 +210,16 @@ impl Outcome {
 /// The listeners.
 const LISTENERS: [&str; 3] = ["webhook", "metrics", "debug"];
 
-/// What one listener counts.
+/// The metrics of one listener.
 #[derive(Clone, Debug)]
 pub struct ListenerMetrics {
     /// Open connections.
     pub open: IntGauge,
-    /// Closed for room.
+    /// Connections closed for new ones.
     pub evicted: IntCounter,
-    /// Refused for lack of room.
+    /// Connections refused at capacity.
     pub refused: IntCounter,
-    /// Errors of accept.
+    /// Errors of `accept`.
     pub accept_errors: IntCounter,
 }
 
@@ -228,82 +228,82 @@ pub struct ListenerMetrics {
 pub struct Metrics {
     registry: Registry,
     requests: IntCounterVec,
-    /// The counters of `requests` by webhook, operation, outcome and reason, so that a review costs no look-up of labels.
-    known: Vec<OnceLock<IntCounter>>,
-    /// Latency, by webhook.
+    /// The counters of `requests` by webhook, operation, outcome and reason, so that a review needs no lookup of labels.
+    review_counters: Vec<OnceLock<IntCounter>>,
+    /// Durations of reviews, by webhook.
     durations: [Histogram; Hook::ALL.len()],
-    /// In flight.
+    /// Reviews in flight.
     pub in_flight: IntGauge,
-    /// By evidence.
+    /// Executors admitted, by the evidence for their driver.
     pub driver_found: IntCounterVec,
     /// The counters of `driver_found`, as for `requests`.
-    found: [OnceLock<IntCounter>; How::ALL.len()],
+    driver_counters: [OnceLock<IntCounter>; DriverSource::ALL.len()],
     /// Failed handshakes.
     pub handshake_errors: IntCounter,
-    /// Clients without a certificate of the client CA.
+    /// Handshakes without an accepted client certificate.
     pub client_certificates_refused: IntCounter,
     connections: IntGaugeVec,
     evicted: IntCounterVec,
     refused: IntCounterVec,
     accept_errors: IntCounterVec,
-    /// Certificate's end.
+    /// When the serving certificate expires.
     pub not_after: Gauge,
-    /// Certificate files.
+    /// Reloads of certificate files.
     pub certificate_reloads: IntCounterVec,
-    /// Policy file.
+    /// Reloads of the policy file.
     pub config_reloads: IntCounterVec,
-    /// Watches.
+    /// Events of the watches.
     pub watch_events: IntCounterVec,
-    /// Watches.
+    /// Watches that failed.
     pub watch_errors: IntCounterVec,
     /// Skipped objects.
     pub malformed: IntCounterVec,
-    /// Watches.
+    /// How late the watch shows new executors.
     pub watch_lag: Histogram,
-    /// Snapshot.
+    /// Applications in the snapshot.
     pub(super) applications: IntGauge,
-    /// Snapshot.
+    /// Executors in the snapshot.
     pub(super) executors: IntGaugeVec,
-    /// Snapshot.
+    /// PodGroups in the snapshot.
     pub(super) groups: IntGaugeVec,
-    /// Snapshot.
+    /// Gangs in the snapshot, waiting and started.
     pub(super) gangs: IntGaugeVec,
-    /// Snapshot.
+    /// How long the longest waiting gang has waited.
     pub(super) gang_waiting: Gauge,
-    /// Snapshot.
+    /// Running drivers without the executors that they want.
     pub(super) idle_drivers: IntGauge,
-    /// Snapshot.
+    /// Executors that only the fallback policy placed.
     pub(super) fallback: IntGauge,
-    /// Gangs.
+    /// How long gangs took to start.
     pub gang_start: Histogram,
-    /// Loop.
+    /// Actions of the controller.
     pub actions: IntCounterVec,
-    /// Loop.
+    /// Kubernetes Events.
     pub events: IntCounterVec,
-    /// Ends.
+    /// Exits of executors.
     pub exits: IntCounterVec,
-    /// Ends.
-    pub exits_perhaps_repeated: IntCounterVec,
-    /// Ends.
+    /// Exits that the previous leader may have reported.
+    pub exits_possibly_repeated: IntCounterVec,
+    /// Exits whose Event was not written.
     pub events_lost: IntCounter,
     /// Polls.
     pub polls: IntCounterVec,
-    /// Polls.
+    /// When the last poll succeeded.
     pub poll_success: Gauge,
-    /// Polls.
+    /// How often the leader polls.
     pub poll_interval: Gauge,
-    /// Polls.
+    /// Bytes of polls.
     pub poll_bytes: IntCounter,
-    /// Watches.
-    pub watch_misses: IntCounter,
-    /// Loop.
+    /// Watches of pods that had lost a change.
+    pub watch_desyncs: IntCounter,
+    /// Whether this replica leads.
     pub leader: IntGauge,
-    /// ValidatingAdmissionPolicies.
+    /// ValidatingAdmissionPolicies that differ from the policy file.
     pub policies_differ: IntGauge,
 }
 
 impl Metrics {
-    /// A registry of its own, so that two servers in one process do not mix.
+    /// Metrics with a registry of their own, so that two servers in one process do not mix.
     pub fn new() -> prometheus::Result<Metrics> {
         let registry = Registry::new();
         let counters = |name: &str| -> prometheus::Result<IntCounterVec> {
@@ -325,13 +325,13 @@ impl Metrics {
         let float = |name: &str| register(&registry, Gauge::new(name, help(name))?);
         let metrics = Metrics {
             requests: counters("spark_usher_admission_requests_total")?,
-            known: (0..Hook::ALL.len() * Operation::ALL.len() * Outcome::ALL.len() * Reason::ALL.len())
+            review_counters: (0..Hook::ALL.len() * Operation::ALL.len() * Outcome::ALL.len() * Reason::ALL.len())
                 .map(|_| OnceLock::new())
                 .collect(),
             durations: Hook::ALL.map(|hook| durations.with_label_values(&[hook.as_str()])),
             in_flight: gauge("spark_usher_admission_in_flight")?,
             driver_found: counters("spark_usher_driver_found_total")?,
-            found: std::array::from_fn(|_| OnceLock::new()),
+            driver_counters: std::array::from_fn(|_| OnceLock::new()),
             handshake_errors: counter("spark_usher_tls_handshake_errors_total")?,
             client_certificates_refused: counter("spark_usher_client_certificates_refused_total")?,
             connections: gauges("spark_usher_connections")?,
@@ -361,11 +361,11 @@ impl Metrics {
             actions: counters("spark_usher_actions_total")?,
             events: counters("spark_usher_events_total")?,
             exits: counters("spark_usher_executor_exits_total")?,
-            exits_perhaps_repeated: counters("spark_usher_executor_exits_perhaps_repeated_total")?,
+            exits_possibly_repeated: counters("spark_usher_executor_exits_possibly_repeated_total")?,
             events_lost: counter("spark_usher_events_lost_total")?,
             polls: counters("spark_usher_polls_total")?,
             poll_bytes: counter("spark_usher_poll_bytes_total")?,
-            watch_misses: counter("spark_usher_watch_misses_total")?,
+            watch_desyncs: counter("spark_usher_watch_desyncs_total")?,
             leader: gauge("spark_usher_leader")?,
             policies_differ: gauge("spark_usher_validating_policy_differences")?,
             registry,
@@ -374,8 +374,8 @@ impl Metrics {
         Ok(metrics)
     }
 
-    /// Counters on which alerts rest are there before their first event: an increase from nothing to 1 is none to
-    /// Prometheus.
+    /// Creates the counters that alerts depend on before their first event: Prometheus sees no increase in a series that begins
+    /// with 1.
     fn begin_at_zero(&self) {
         for result in ["ok", "refused"] {
             self.certificate_reloads.with_label_values(&[result]);
@@ -392,13 +392,13 @@ impl Metrics {
         for cause in Cause::ALL {
             self.exits.with_label_values(&[cause.as_str(), "none"]);
         }
-        for outcome in [Outcome::Allowed, Outcome::Refused] {
-            let values = [Hook::Validate.as_str(), "create", outcome.as_str(), Reason::NotSeated.as_str()];
+        for outcome in [Outcome::Allowed, Outcome::Denied] {
+            let values = [Hook::Validate.as_str(), "create", outcome.as_str(), Reason::NotMutated.as_str()];
             self.requests.with_label_values(&values);
         }
     }
 
-    /// What the listener of this name counts.
+    /// The metrics of the listener of this name.
     pub fn listener(&self, name: &str) -> ListenerMetrics {
         ListenerMetrics {
             open: self.connections.with_label_values(&[name]),
@@ -409,31 +409,31 @@ impl Metrics {
     }
 
     /// Counts a review.
-    pub fn count(&self, hook: Hook, operation: Operation, outcome: Outcome, reason: Reason) {
+    pub fn count_review(&self, hook: Hook, operation: Operation, outcome: Outcome, reason: Reason) {
         let at = hook as usize * Operation::ALL.len() + operation as usize;
         let at = (at * Outcome::ALL.len() + outcome as usize) * Reason::ALL.len() + reason as usize;
         let values = [hook.as_str(), operation.as_str(), outcome.as_str(), reason.as_str()];
-        match self.known.get(at) {
+        match self.review_counters.get(at) {
             Some(known) => known.get_or_init(|| self.requests.with_label_values(&values)).inc(),
             None => self.requests.with_label_values(&values).inc(),
         }
     }
 
     /// Counts a driver that was found.
-    pub fn count_driver(&self, how: How) {
-        if let Some(counter) = self.found.get(how as usize) {
+    pub fn count_driver(&self, how: DriverSource) {
+        if let Some(counter) = self.driver_counters.get(how as usize) {
             counter.get_or_init(|| self.driver_found.with_label_values(&[how.as_str()])).inc();
         }
     }
 
-    /// Times an answer.
+    /// Observes the duration of an answer.
     pub fn time(&self, hook: Hook, took: Duration) {
         if let Some(duration) = self.durations.get(hook as usize) {
             duration.observe(took.as_secs_f64());
         }
     }
 
-    /// The exposition format.
+    /// Renders the exposition format.
     pub fn render(&self) -> prometheus::Result<Vec<u8>> {
         let mut out = Vec::new();
         TextEncoder::new().encode(&self.registry.gather(), &mut out)?;
@@ -453,9 +453,9 @@ mod tests {
     #[test]
     fn every_metric_of_the_table_is_registered_with_its_labels() {
         let metrics = Metrics::new().unwrap();
-        metrics.count(Hook::Mutate, Operation::Create, Outcome::Patched, Reason::Seated);
-        metrics.count(Hook::Mutate, Operation::Create, Outcome::Patched, Reason::Seated);
-        metrics.count(Hook::Mutate, Operation::Update, Outcome::Allowed, Reason::NotCreate);
+        metrics.count_review(Hook::Mutate, Operation::Create, Outcome::Patched, Reason::SchedulingSet);
+        metrics.count_review(Hook::Mutate, Operation::Create, Outcome::Patched, Reason::SchedulingSet);
+        metrics.count_review(Hook::Mutate, Operation::Update, Outcome::Allowed, Reason::NotCreate);
         metrics.time(Hook::Validate, Duration::from_micros(30));
         for (vec, values) in [
             (&metrics.driver_found, &["creator"][..]),
@@ -467,7 +467,7 @@ mod tests {
             (&metrics.actions, &["adopt", "ok"]),
             (&metrics.events, &["Adopted"]),
             (&metrics.exits, &["evicted", "137"]),
-            (&metrics.exits_perhaps_repeated, &["evicted", "137"]),
+            (&metrics.exits_possibly_repeated, &["evicted", "137"]),
             (&metrics.polls, &["ok"]),
         ] {
             vec.with_label_values(values).inc();
@@ -485,7 +485,7 @@ mod tests {
                 );
             }
         }
-        let line = "spark_usher_admission_requests_total{operation=\"create\",outcome=\"patched\",reason=\"Seated\",webhook=\"mutate\"} 2";
+        let line = "spark_usher_admission_requests_total{operation=\"create\",outcome=\"patched\",reason=\"SchedulingSet\",webhook=\"mutate\"} 2";
         assert!(text.contains(line), "{text}");
     }
 
@@ -504,7 +504,7 @@ mod tests {
         all("webhook", Hook::ALL.map(Hook::as_str).into());
         all("operation", Operation::ALL.map(Operation::as_str).into());
         all("outcome", Outcome::ALL.map(Outcome::as_str).into());
-        all("how", How::ALL.map(How::as_str).into());
+        all("how", DriverSource::ALL.map(DriverSource::as_str).into());
         all("state", crate::spark::state::ExecutorPodState::ALL.map(|state| state.as_str()).into());
         all("action", ACTIONS.into());
         let with_groups = crate::gang::TABLE.iter().filter(|row| !row.apis.is_empty());

@@ -2,4 +2,4 @@
 
 pub mod log;
 pub mod metrics;
-mod picture;
+mod snapshot;

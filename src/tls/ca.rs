@@ -1,4 +1,4 @@
-//! Self-made certificates, ECDSA P-256: authorities, and what they sign.
+//! Generated certificates, ECDSA P-256: CAs, and what they sign.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use rcgen::{
     KeyUsagePurpose, PublicKeyData, SanType,
 };
 
-/// What is made is valid from so long before it is made: clocks differ.
+/// Certificates are valid from this long before their creation, because clocks differ.
 pub(super) const BACKDATE: SignedDuration = SignedDuration::from_mins(5);
 
-/// From when to when something is valid. X.509 knows whole seconds.
+/// A validity period. X.509 has whole seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Validity {
     /// The first moment.
@@ -23,25 +23,25 @@ pub struct Validity {
 }
 
 impl Validity {
-    /// From a little before `now` until so long after it, in whole seconds.
+    /// From a little before `now` until `life` after it, in whole seconds.
     pub(super) fn lasting(now: Timestamp, life: Duration) -> Validity {
         let end = SignedDuration::try_from(life).ok().and_then(|life| now.checked_add(life).ok());
         let from = now.checked_sub(BACKDATE).unwrap_or(now);
         Validity { from: whole(from), until: whole(end.unwrap_or(Timestamp::MAX)) }
     }
 
-    /// When it was made: what is made begins a little earlier.
+    /// The time of creation: the period begins a little earlier.
     pub(super) fn made(&self) -> Timestamp {
         self.from.checked_add(BACKDATE).unwrap_or(self.from)
     }
 
-    /// Whether two thirds of its life are over.
+    /// Whether two thirds of the lifetime have passed.
     pub(super) fn is_due(&self, now: Timestamp) -> bool {
         let life = self.until.duration_since(self.made());
         now.duration_since(self.made()) * 3 >= life * 2
     }
 
-    /// Whether it holds now.
+    /// Whether it holds at this time.
     pub(super) fn holds(&self, now: Timestamp) -> bool {
         self.from <= now && now < self.until
     }
@@ -69,7 +69,7 @@ pub struct Pair {
 }
 
 impl Authority {
-    /// A new authority. What it makes is valid from the day before `now` for a year.
+    /// A new CA. It and what it signs are valid from the day before `now` for a year.
     pub fn new(name: &str, now: Timestamp) -> Result<Authority, rcgen::Error> {
         let today = now.to_zoned(TimeZone::UTC).date();
         let midnight = |date: jiff::civil::Date| date.to_zoned(TimeZone::UTC).map_or(now, |zoned| zoned.timestamp());
@@ -77,7 +77,7 @@ impl Authority {
         Authority::valid(name, Validity { from: midnight(yesterday), until: midnight(next_year) })
     }
 
-    /// A new authority, valid so long.
+    /// A new CA with this validity.
     pub fn valid(name: &str, validity: Validity) -> Result<Authority, rcgen::Error> {
         let key = KeyPair::generate()?;
         let params = authority_params(name, validity, 1);
@@ -85,12 +85,12 @@ impl Authority {
         Ok(Authority { issuer: Issuer::new(params, key), pem, validity })
     }
 
-    /// One that was made before.
+    /// A CA that was created before.
     pub(super) fn read(certificate: &str, key: KeyPair, validity: Validity) -> Result<Authority, rcgen::Error> {
         Ok(Authority { issuer: Issuer::from_ca_cert_pem(certificate, key)?, pem: certificate.to_owned(), validity })
     }
 
-    /// The authority's certificate, PEM: a caBundle.
+    /// The CA's certificate, PEM: a caBundle.
     pub fn pem(&self) -> &str {
         &self.pem
     }
@@ -100,24 +100,24 @@ impl Authority {
         self.issuer.key().serialize_pem()
     }
 
-    /// When it holds.
+    /// The CA's validity.
     pub(super) fn validity(&self) -> Validity {
         self.validity
     }
 
-    /// A serving certificate for these DNS names and addresses, as long as the authority.
+    /// A serving certificate for these DNS names and addresses, valid as long as the CA.
     pub fn serve(&self, names: &[&str], addresses: &[IpAddr]) -> Result<Pair, rcgen::Error> {
         self.serve_until(names, addresses, self.validity)
     }
 
-    /// A serving certificate for these DNS names and addresses.
+    /// A serving certificate for these DNS names and addresses, with this validity.
     pub(super) fn serve_until(
         &self,
         names: &[&str],
         addresses: &[IpAddr],
         validity: Validity,
     ) -> Result<Pair, rcgen::Error> {
-        // Another name than the authority's: OpenSSL takes a certificate that names itself as issuer for self-signed.
+        // Not the CA's name: OpenSSL considers a certificate that names itself as issuer self-signed.
         let address = addresses.first().map(ToString::to_string);
         let mut params = params(names.first().copied().or(address.as_deref()).unwrap_or("webhook"), validity);
         for name in names {
@@ -132,8 +132,8 @@ impl Authority {
         Ok(Pair { certificate: certificate.pem(), key: key.serialize_pem() })
     }
 
-    /// A certificate for another authority's name and key, signed by this one: who trusts only this one can then verify
-    /// what the other signs. PEM.
+    /// Cross-signs another CA: a certificate for its name and key, signed by this CA, so that a client that trusts only this CA
+    /// can verify what the other one signs. PEM.
     pub(super) fn vouch(&self, name: &str, other: &Authority) -> Result<String, rcgen::Error> {
         let mut params = authority_params(name, self.validity, 0);
         params.use_authority_key_identifier_extension = true;
@@ -141,7 +141,7 @@ impl Authority {
     }
 }
 
-/// The public key of a pair, as a certificate carries it (SubjectPublicKeyInfo, DER).
+/// The public key of a pair, as in a certificate (SubjectPublicKeyInfo, DER).
 pub(super) fn public(key: &KeyPair) -> Vec<u8> {
     key.subject_public_key_info()
 }

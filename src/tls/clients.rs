@@ -1,4 +1,4 @@
-//! Who may call: clients that show a certificate of the client CA, which may change while we serve.
+//! Client authentication: clients with a certificate of the client CA, which may change while we serve.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,41 +22,41 @@ pub enum BadClientCa {
     /// The file cannot be read.
     #[error("cannot read the client CA: {0}")]
     Unreadable(#[from] std::io::Error),
-    /// It is no PEM.
+    /// It is not PEM.
     #[error("the client CA is not PEM with a certificate: {0}")]
     Certificate(rustls_pki_types::pem::Error),
-    /// There is none in it.
+    /// It contains no certificate.
     #[error(
         "the client CA file holds no certificate: expected PEM blocks CERTIFICATE, of the CAs that sign API servers"
     )]
     NoCertificate,
-    /// One of them is none.
+    /// One of its certificates cannot be used.
     #[error("a certificate of the client CA cannot be used: {0}")]
     Unusable(rustls::Error),
-    /// They cannot verify anything.
+    /// It cannot verify anything.
     #[error("the client CA cannot be used: {0}")]
     Verifier(#[from] rustls::server::VerifierBuilderError),
 }
 
-/// Verifies clients by the present CA, and by their names where some are given.
+/// Verifies clients by the current CA, and by their names if names are given.
 #[derive(Debug)]
 pub struct Clients {
     verifier: ArcSwap<Verifier>,
     names: Vec<String>,
 }
 
-/// An `ArcSwap` holds sized things.
+/// An `ArcSwap` requires a sized type.
 #[derive(Debug)]
 struct Verifier(Arc<dyn ClientCertVerifier>);
 
 impl Clients {
-    /// Clients with a certificate of these CAs (PEM); where there are names, one that bears one of them: as the common name
-    /// of its subject, or among its alternative names.
+    /// Accepts clients with a certificate of these CAs (PEM). If there are names, the certificate must contain one of them: as
+    /// the common name of its subject, or among its alternative names.
     pub fn new(pem: &[u8], names: Vec<String>) -> Result<Arc<Clients>, BadClientCa> {
         Ok(Arc::new(Clients { verifier: ArcSwap::from_pointee(verifier(pem)?), names }))
     }
 
-    /// From now on these CAs. Connections that are open stay.
+    /// Trusts these CAs from now on. Open connections stay.
     pub fn replace(&self, pem: &[u8]) -> Result<(), BadClientCa> {
         self.verifier.store(Arc::new(verifier(pem)?));
         Ok(())
@@ -79,7 +79,7 @@ fn verifier(pem: &[u8]) -> Result<Verifier, BadClientCa> {
     Ok(Verifier(WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build()?))
 }
 
-/// The names that a certificate bears; none when it cannot be read.
+/// The names in a certificate; none if it cannot be read.
 fn names_of(certificate: &CertificateDer<'_>) -> Vec<String> {
     let Ok((_, certificate)) = x509_parser::parse_x509_certificate(certificate) else { return Vec::new() };
     let common = certificate.subject().iter_common_name().filter_map(|name| name.as_str().ok().map(str::to_owned));
@@ -93,7 +93,7 @@ fn names_of(certificate: &CertificateDer<'_>) -> Vec<String> {
 
 impl ClientCertVerifier for Clients {
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        // They may change, and who has a single certificate shows it without a hint, as Go does.
+        // The CAs may change, and a client with a single certificate sends it without a hint, as Go does.
         &[]
     }
 
@@ -134,13 +134,13 @@ impl ClientCertVerifier for Clients {
     }
 }
 
-/// Whether a handshake failed because of the certificate that the client showed, or did not show.
+/// Whether a handshake failed because the client's certificate was invalid or missing.
 pub fn is_about_the_client(error: &std::io::Error) -> bool {
     let error = error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>());
     matches!(error, Some(rustls::Error::NoCertificatesPresented | rustls::Error::InvalidCertificate(_)))
 }
 
-/// A client CA in a file that somebody else renews.
+/// A client CA in a file that an administrator or a controller renews.
 #[derive(Debug)]
 pub struct ClientCaFile {
     watched: Watched,
@@ -148,18 +148,18 @@ pub struct ClientCaFile {
 }
 
 impl ClientCaFile {
-    /// This file, looked at this often.
+    /// This file, polled at this interval.
     pub fn new(path: PathBuf, every: Duration) -> ClientCaFile {
         ClientCaFile { watched: Watched::new(vec![path]), every }
     }
 
-    /// The clients that it lets in now.
+    /// The clients that the current file accepts.
     pub async fn first(&mut self, names: Vec<String>) -> Result<Arc<Clients>, BadClientCa> {
         let contents = self.watched.look().await?.unwrap_or_default();
         Clients::new(contents.first().map(Vec::as_slice).unwrap_or_default(), names)
     }
 
-    /// Takes each change over, until told to stop, and tells of it: a bad one is refused and the old one stays.
+    /// Applies and reports each change, until `stop` is cancelled: a bad file is refused, and the old CA stays.
     pub async fn run(
         mut self,
         clients: Arc<Clients>,

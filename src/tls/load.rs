@@ -1,4 +1,4 @@
-//! From PEM to a certificate that can be served: a chain, its key, still valid, and fitting together.
+//! Loads a certificate from PEM and validates it: a chain and its key, which match and are not expired.
 
 use std::sync::Arc;
 
@@ -13,37 +13,37 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 pub struct Certificate {
     /// Chain and key.
     pub key: Arc<CertifiedKey>,
-    /// When the leaf ends.
+    /// When the leaf expires.
     pub not_after: Timestamp,
 }
 
 /// A pair that cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum BadCertificate {
-    /// The certificate file holds no certificate.
+    /// The certificate file is not valid PEM.
     #[error("the certificate file is not PEM with a certificate: {0}")]
     Certificate(rustls_pki_types::pem::Error),
-    /// There is none in it.
+    /// The certificate file contains no certificate.
     #[error("the certificate file holds no certificate: expected a PEM block CERTIFICATE, the leaf first")]
     NoCertificate,
-    /// The key file holds no key.
+    /// The key file contains no key.
     #[error("the key file is not PEM with a private key: {0}")]
     Key(rustls_pki_types::pem::Error),
-    /// The key's kind is not supported.
+    /// The type of the key is not supported.
     #[error("the private key cannot be used: {0}")]
     Unsupported(rustls::Error),
-    /// The two do not belong together.
+    /// Certificate and key do not match.
     #[error("certificate and key do not belong together")]
     Mismatch,
     /// The leaf cannot be read.
     #[error("the certificate cannot be read: {0}")]
     Leaf(String),
-    /// It has ended.
+    /// The certificate has expired.
     #[error("the certificate has expired at {0}")]
     Expired(Timestamp),
 }
 
-/// Reads and checks a pair.
+/// Loads and validates a pair.
 pub fn load(certificate: &[u8], key: &[u8], now: Timestamp) -> Result<Certificate, BadCertificate> {
     let chain = CertificateDer::pem_slice_iter(certificate)
         .collect::<Result<Vec<_>, _>>()

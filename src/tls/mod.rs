@@ -1,4 +1,4 @@
-//! Certificates: read and checked, reloaded by content, or self-made.
+//! Certificates: read and validated, reloaded by content, or generated.
 
 pub mod ca;
 pub mod clients;
@@ -6,8 +6,8 @@ pub mod load;
 pub mod rotation;
 pub mod serving;
 
-/// Makes ring the process's TLS provider. Called once, first thing in `main` and in tests.
+/// Installs ring as the TLS provider of the process. Called first in `main` and in tests.
 pub fn install_provider() {
-    // An error means that somebody installed one already, which can only be ring (see deny.toml).
+    // An error means that a provider is installed already, which can only be ring (see deny.toml).
     let _ = rustls::crypto::ring::default_provider().install_default();
 }

@@ -1,11 +1,11 @@
-//! Certificates that never expire on anyone: what to make next, from what is kept, the names, and the time.
+//! Rotation of certificates without an outage: decides the next step from what is stored, the names, and the time.
 //!
-//! An API server verifies us by the caBundle of a webhook's configuration, which it takes over some time after we wrote
-//! it; a replica serves a new certificate some time after the leader made it. No step may need two of them to change at
-//! the same moment. So a new authority is *announced* first (it is in the bundle and signs nothing), *takes over* once
-//! the bundle is published and has settled, and the old one is *dropped* after everybody serves what the new one signed.
-//! When it takes over, the old one vouches for it (a cross-signed certificate in the chain), so that also an API server
-//! that has only the old bundle verifies what is served. One step at a time: a crash between two is as good as none.
+//! An API server verifies us by the caBundle of a webhook configuration, which it applies some time after we wrote it; a
+//! replica serves a new certificate some time after the leader created it. No step may need two of them to change at the same
+//! moment. So a new CA is *announced* first (it is in the bundle and signs nothing), *takes over* once the bundle is published
+//! and has settled, and the old one is *dropped* after every replica serves what the new one signed. When it takes over, the
+//! old CA cross-signs it (a certificate in the chain), so that an API server that has only the old bundle also verifies what is
+//! served. One step at a time: a crash between two steps does no harm.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -24,21 +24,21 @@ use x509_parser::prelude::X509Certificate;
 use super::ca::{Authority, Validity, public};
 use super::load::load;
 
-/// How long things live.
+/// The lifetimes of certificates.
 #[derive(Clone, Copy, Debug)]
-pub struct Lives {
-    /// An authority. The next one is announced at two thirds of it.
+pub struct Lifetimes {
+    /// Of a CA. The next one is announced after two thirds of it.
     pub authority: Duration,
-    /// A serving certificate. It is renewed at two thirds of it.
+    /// Of a serving certificate. It is renewed after two thirds of it.
     pub leaf: Duration,
-    /// How long an announced authority waits before it signs, and an old one after the new one signed.
+    /// How long an announced CA waits before it signs, and an old one stays after the new one signed.
     pub settle: Duration,
 }
 
-impl Default for Lives {
+impl Default for Lifetimes {
     fn default() -> Self {
         const DAY: u64 = 24 * 3600;
-        Lives {
+        Lifetimes {
             authority: Duration::from_secs(365 * DAY),
             leaf: Duration::from_secs(30 * DAY),
             settle: Duration::from_secs(3600),
@@ -46,46 +46,46 @@ impl Default for Lives {
     }
 }
 
-/// What is kept, all PEM; empty where there is nothing.
+/// The stored certificates, all PEM; empty if there is nothing.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Kept {
-    /// The authorities to trust: a caBundle.
+pub struct StoredCertificates {
+    /// The CAs to trust: a caBundle.
     pub bundle: String,
-    /// The key of the authority that signs.
+    /// The key of the CA that signs.
     pub key: String,
-    /// The key of the one that was announced.
+    /// The key of the announced CA.
     pub next_key: String,
-    /// The serving certificate, and what vouches for its authority.
+    /// The serving certificate, and the cross-signed certificates of its CA.
     pub chain: String,
     /// The serving certificate's key.
     pub chain_key: String,
 }
 
-impl std::fmt::Debug for Kept {
+impl std::fmt::Debug for StoredCertificates {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Kept").finish_non_exhaustive() // Keys are not for logs.
+        f.debug_struct("StoredCertificates").finish_non_exhaustive() // Keys must not be logged.
     }
 }
 
-/// What a step was.
+/// A step of the rotation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// There was nothing: an authority and a serving certificate were made.
+    /// Nothing was stored: a CA and a serving certificate were created.
     First,
-    /// What was kept could not be used: all was made anew.
+    /// What was stored could not be used: everything was created again.
     Anew,
-    /// The next authority was made and is to be published.
+    /// The next CA was created and is to be published.
     Announced,
-    /// It signs now.
+    /// The announced CA signs now.
     TookOver,
-    /// The serving certificate was renewed, or made for other names.
+    /// The serving certificate was renewed, or created for other names.
     Renewed,
-    /// Old authorities are not trusted any more.
+    /// Old CAs are no longer trusted.
     Dropped,
 }
 
 impl Step {
-    /// For the log.
+    /// The description for the log.
     pub fn as_str(self) -> &'static str {
         match self {
             Step::First => "first",
@@ -98,101 +98,101 @@ impl Step {
     }
 }
 
-/// The next step, if one is due. `published` is whether every configuration has the bundle that is kept; `name` is for a
-/// new authority, and must be a new one each time.
+/// The next step, if one is due. `published` is whether every configuration has the stored bundle; `name` is for a new CA, and
+/// must be a new one each time.
 pub fn next(
-    kept: &Kept,
+    stored: &StoredCertificates,
     names: &[String],
     published: bool,
     name: &str,
     now: Timestamp,
-    lives: Lives,
-) -> Result<Option<(Kept, Step)>, rcgen::Error> {
-    let roots = roots(&kept.bundle, now);
-    let current = authority(&roots, &kept.key);
-    let next = authority(&roots, &kept.next_key);
-    let leaf = leaf(kept, names, &roots, now);
-    let maker = Maker { names, now, lives };
+    lifetimes: Lifetimes,
+) -> Result<Option<(StoredCertificates, Step)>, rcgen::Error> {
+    let roots = roots(&stored.bundle, now);
+    let current = authority(&roots, &stored.key);
+    let next = authority(&roots, &stored.next_key);
+    let leaf = leaf(stored, names, &roots, now);
+    let maker = Issuer { names, now, lifetimes };
     let step = match (current, next, leaf) {
         (None, None, None) => {
-            let step = if *kept == Kept::default() { Step::First } else { Step::Anew };
+            let step = if *stored == StoredCertificates::default() { Step::First } else { Step::Anew };
             let fresh = maker.authority(name)?;
             let pair = maker.leaf(&fresh)?;
             let bundle = fresh.pem().to_owned();
             let (chain, chain_key) = (pair.certificate, pair.key);
-            (Kept { bundle, key: fresh.key_pem(), next_key: String::new(), chain, chain_key }, step)
+            (StoredCertificates { bundle, key: fresh.key_pem(), next_key: String::new(), chain, chain_key }, step)
         }
-        // Nothing that could be used before, or all of it settled: the announced one signs.
+        // Nothing could be used before, or the announcement is published and settled: the announced CA signs.
         (current, Some(next), leaf)
             if (current.is_none() && leaf.is_none())
-                || (published && has_passed(next.validity().made(), lives.settle, now)) =>
+                || (published && has_passed(next.validity().made(), lifetimes.settle, now)) =>
         {
             let mut pair = maker.leaf(&next)?;
             if let Some(current) = &current {
                 pair.certificate.push_str(&current.vouch(&common_name(next.pem()), &next)?);
             }
-            let (bundle, key) = (kept.bundle.clone(), next.key_pem());
+            let (bundle, key) = (stored.bundle.clone(), next.key_pem());
             let (chain, chain_key) = (pair.certificate, pair.key);
-            (Kept { bundle, key, next_key: String::new(), chain, chain_key }, Step::TookOver)
+            (StoredCertificates { bundle, key, next_key: String::new(), chain, chain_key }, Step::TookOver)
         }
         (current, None, leaf) if leaf.is_some() && current.as_ref().is_none_or(|ca| ca.validity().is_due(now)) => {
             let next = maker.authority(name)?;
             let bundle = roots.iter().map(|root| root.pem.as_str()).chain([next.pem()]).collect();
-            (Kept { bundle, next_key: next.key_pem(), ..kept.clone() }, Step::Announced)
+            (StoredCertificates { bundle, next_key: next.key_pem(), ..stored.clone() }, Step::Announced)
         }
         (Some(current), _, leaf) if leaf.is_none_or(|leaf| maker.would_gain(leaf, &current)) => {
             let mut pair = maker.leaf(&current)?;
-            for cross in certificates(&kept.chain).skip(1) {
+            for cross in certificates(&stored.chain).skip(1) {
                 if validity(&cross).is_some_and(|validity| validity.holds(now)) {
                     pair.certificate.push_str(&to_pem(&cross));
                 }
             }
-            (Kept { chain: pair.certificate, chain_key: pair.key, ..kept.clone() }, Step::Renewed)
+            (StoredCertificates { chain: pair.certificate, chain_key: pair.key, ..stored.clone() }, Step::Renewed)
         }
         (Some(current), next, Some(leaf))
-            if has_passed(leaf.made(), lives.settle, now)
+            if has_passed(leaf.made(), lifetimes.settle, now)
                 && roots.len() > 1 + usize::from(next.is_some())
-                && verifies(&kept.chain, names, &[current.pem()], now) =>
+                && verifies(&stored.chain, names, &[current.pem()], now) =>
         {
             let bundle = [Some(&current), next.as_ref()].into_iter().flatten().map(Authority::pem).collect();
-            let chain = certificates(&kept.chain).take(1).map(|leaf| to_pem(&leaf)).collect();
-            (Kept { bundle, chain, ..kept.clone() }, Step::Dropped)
+            let chain = certificates(&stored.chain).take(1).map(|leaf| to_pem(&leaf)).collect();
+            (StoredCertificates { bundle, chain, ..stored.clone() }, Step::Dropped)
         }
         _ => return Ok(None),
     };
     Ok(Some(step))
 }
 
-/// Whether a serving certificate for these names and the key of its authority are there.
-pub fn is_whole(kept: &Kept, names: &[String], now: Timestamp) -> bool {
-    let roots = roots(&kept.bundle, now);
-    authority(&roots, &kept.key).is_some() && leaf(kept, names, &roots, now).is_some()
+/// Whether a serving certificate for these names and the key of its CA are stored.
+pub fn is_whole(stored: &StoredCertificates, names: &[String], now: Timestamp) -> bool {
+    let roots = roots(&stored.bundle, now);
+    authority(&roots, &stored.key).is_some() && leaf(stored, names, &roots, now).is_some()
 }
 
-/// Whether a serving certificate for these names is there, and the key of an authority that signs or is about to: that is
-/// how a Secret looks in every step of a rotation.
-pub fn is_sound(kept: &Kept, names: &[String], now: Timestamp) -> bool {
-    let roots = roots(&kept.bundle, now);
-    let signs = [&kept.key, &kept.next_key].into_iter().any(|key| authority(&roots, key).is_some());
-    signs && leaf(kept, names, &roots, now).is_some()
+/// Whether a serving certificate for these names is stored, and the key of a CA that signs or is about to: the state of a
+/// Secret in every step of a rotation.
+pub fn is_sound(stored: &StoredCertificates, names: &[String], now: Timestamp) -> bool {
+    let roots = roots(&stored.bundle, now);
+    let signs = [&stored.key, &stored.next_key].into_iter().any(|key| authority(&roots, key).is_some());
+    signs && leaf(stored, names, &roots, now).is_some()
 }
 
-/// An authority that may be trusted now.
+/// A CA that may be trusted now.
 struct Root {
     pem: String,
     key: Vec<u8>,
     validity: Validity,
 }
 
-struct Maker<'m> {
+struct Issuer<'m> {
     names: &'m [String],
     now: Timestamp,
-    lives: Lives,
+    lifetimes: Lifetimes,
 }
 
-impl Maker<'_> {
+impl Issuer<'_> {
     fn authority(&self, name: &str) -> Result<Authority, rcgen::Error> {
-        Authority::valid(name, Validity::lasting(self.now, self.lives.authority))
+        Authority::valid(name, Validity::lasting(self.now, self.lifetimes.authority))
     }
 
     fn leaf(&self, signer: &Authority) -> Result<super::ca::Pair, rcgen::Error> {
@@ -200,20 +200,20 @@ impl Maker<'_> {
         signer.serve_until(&names, &addresses, self.leaf_validity(signer))
     }
 
-    /// Never longer than its authority.
+    /// The validity of a new leaf, which is never longer than its CA's.
     fn leaf_validity(&self, signer: &Authority) -> Validity {
-        let validity = Validity::lasting(self.now, self.lives.leaf);
+        let validity = Validity::lasting(self.now, self.lifetimes.leaf);
         Validity { until: validity.until.min(signer.validity().until), ..validity }
     }
 
-    /// Whether a leaf is due, and a new one would live longer: near the end of its authority it would not.
+    /// Whether a leaf is due, and a new one would live longer: near the expiry of its CA it would not.
     fn would_gain(&self, leaf: Validity, signer: &Authority) -> bool {
         leaf.is_due(self.now) && self.leaf_validity(signer).until > leaf.until
     }
 }
 
-/// Names as they stand on a certificate: addresses in their usual form, DNS names without the dot at their end. What no
-/// API server could call is an error.
+/// Names as they appear in a certificate: addresses in their usual form, DNS names without a trailing dot. A name that no API
+/// server could call is an error.
 pub fn checked_names(names: &[String]) -> Result<Vec<String>, String> {
     let mut out = Vec::new();
     for name in names {
@@ -237,7 +237,7 @@ pub fn checked_names(names: &[String]) -> Result<Vec<String>, String> {
     Ok(out)
 }
 
-/// DNS names, and addresses.
+/// Splits names into DNS names and addresses.
 pub fn split(names: &[String]) -> (Vec<&str>, Vec<IpAddr>) {
     let dns = names.iter().map(String::as_str).filter(|name| name.parse::<IpAddr>().is_err()).collect();
     (dns, names.iter().filter_map(|name| name.parse().ok()).collect())
@@ -247,7 +247,7 @@ fn has_passed(since: Timestamp, wait: Duration, now: Timestamp) -> bool {
     SignedDuration::try_from(wait).is_ok_and(|wait| now.duration_since(since) >= wait)
 }
 
-/// The certificates in a text; what is none is skipped.
+/// The certificates in a text; anything else is skipped.
 fn certificates(text: &str) -> impl Iterator<Item = CertificateDer<'static>> {
     CertificateDer::pem_slice_iter(text.as_bytes()).filter_map(Result::ok).collect::<Vec<_>>().into_iter()
 }
@@ -267,8 +267,8 @@ fn validity(certificate: &CertificateDer<'_>) -> Option<Validity> {
     Some(Validity { from: at(parsed.validity().not_before)?, until: at(parsed.validity().not_after)? })
 }
 
-/// The authorities of a bundle that have not ended. One that has not begun yet was made by a clock ahead of ours: that is
-/// no reason to forget it.
+/// The CAs of a bundle that have not expired. A CA whose validity has not begun was created by a clock ahead of ours: that is
+/// no reason to drop it.
 fn roots(bundle: &str, now: Timestamp) -> Vec<Root> {
     let read = |certificate: CertificateDer<'_>| {
         let validity = validity(&certificate).filter(|validity| now < validity.until)?;
@@ -278,7 +278,7 @@ fn roots(bundle: &str, now: Timestamp) -> Vec<Root> {
     certificates(bundle).filter_map(read).collect()
 }
 
-/// The authority that a key belongs to.
+/// The CA that a key belongs to.
 fn authority(roots: &[Root], key: &str) -> Option<Authority> {
     let key = KeyPair::from_pem(key).ok()?;
     let public = public(&key);
@@ -295,17 +295,17 @@ fn common_name(pem: &str) -> String {
     certificates(pem).next().and_then(name).unwrap_or_default()
 }
 
-/// When the serving certificate holds, if it can be served now: for exactly these names, with its key, and verified by
+/// The validity of the serving certificate, if it can be served now: for exactly these names, with its key, and verified by
 /// the bundle.
-fn leaf(kept: &Kept, names: &[String], roots: &[Root], now: Timestamp) -> Option<Validity> {
-    load(kept.chain.as_bytes(), kept.chain_key.as_bytes(), now).ok()?;
-    let leaf = certificates(&kept.chain).next()?;
+fn leaf(stored: &StoredCertificates, names: &[String], roots: &[Root], now: Timestamp) -> Option<Validity> {
+    load(stored.chain.as_bytes(), stored.chain_key.as_bytes(), now).ok()?;
+    let leaf = certificates(&stored.chain).next()?;
     let roots: Vec<&str> = roots.iter().map(|root| root.pem.as_str()).collect();
-    let fits = names_of(&leaf)? == sorted(names) && verifies(&kept.chain, names, &roots, now);
+    let fits = names_of(&leaf)? == sorted(names) && verifies(&stored.chain, names, &roots, now);
     fits.then(|| validity(&leaf)).flatten()
 }
 
-/// Whether who trusts only these authorities would accept this chain for these names.
+/// Whether a client that trusts only these CAs would accept this chain for these names.
 pub fn verifies(chain: &str, names: &[String], roots: &[&str], now: Timestamp) -> bool {
     let mut store = RootCertStore::empty();
     store.add_parsable_certificates(roots.iter().flat_map(|root| certificates(root)));

@@ -1,4 +1,4 @@
-//! The certificate that is served now, and its replacement while connections live.
+//! The serving certificate, and its replacement while connections are open.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,29 +15,29 @@ use super::load::{BadCertificate, Certificate, load};
 use crate::runtime::clock;
 use crate::runtime::files::Watched;
 
-/// The certificate that is served now; none as long as there is none, and handshakes fail. New handshakes take a new one
-/// at once; live connections keep theirs.
+/// The current serving certificate; while there is none, handshakes fail. New handshakes use a new one at once; open
+/// connections keep theirs.
 #[derive(Debug, Default)]
 pub struct Serving(ArcSwapOption<Certificate>);
 
 impl Serving {
-    /// Serves this one first.
+    /// Serves this certificate first.
     pub fn new(certificate: Certificate) -> Arc<Serving> {
         Arc::new(Serving(ArcSwapOption::from_pointee(certificate)))
     }
 
-    /// Serves this one from now on.
+    /// Serves this certificate from now on.
     pub fn replace(&self, certificate: Certificate) {
         self.0.store(Some(Arc::new(certificate)));
     }
 
-    /// A server configuration that always serves the present one: TLS 1.2 and 1.3, HTTP/1.1 for API servers (which use
+    /// A server configuration that always serves the current certificate: TLS 1.2 and 1.3, HTTP/1.1 for API servers (which use
     /// it for webhooks behind a Service) and HTTP/2 (which they use on loopback).
     pub fn config(self: &Arc<Self>) -> ServerConfig {
         self.config_for(None)
     }
 
-    /// The same, for these clients alone where some are given.
+    /// The same, for these clients only if some are given.
     pub fn config_for(self: &Arc<Self>, clients: Option<Arc<Clients>>) -> ServerConfig {
         let builder = ServerConfig::builder();
         let builder = match clients {
@@ -46,7 +46,7 @@ impl Serving {
         };
         let mut config = builder.with_cert_resolver(Arc::clone(self) as Arc<dyn ResolvesServerCert>);
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        // API servers resume no session, and a session that is resumed would not be asked for its certificate again.
+        // API servers resume no session, and the client's certificate is not requested again in a resumed session.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
         config
@@ -59,7 +59,7 @@ impl ResolvesServerCert for Serving {
     }
 }
 
-/// Certificate and key in files that somebody else renews.
+/// Certificate and key in files that an administrator or a controller renews.
 #[derive(Debug)]
 pub struct Files {
     watched: Watched,
@@ -72,18 +72,18 @@ pub enum BadFiles {
     /// They cannot be read.
     #[error("cannot read the serving certificate: {0}")]
     Unreadable(#[from] std::io::Error),
-    /// They are wrong.
+    /// They are invalid.
     #[error("{0}")]
     Wrong(#[from] BadCertificate),
 }
 
 impl Files {
-    /// These two files, looked at this often.
+    /// These two files, polled at this interval.
     pub fn new(certificate: PathBuf, key: PathBuf, every: Duration) -> Files {
         Files { watched: Watched::new(vec![certificate, key]), every }
     }
 
-    /// The pair as it is now.
+    /// The current pair.
     pub async fn first(&mut self) -> Result<Certificate, BadFiles> {
         match self.look().await? {
             Some(certificate) => Ok(certificate),
@@ -91,7 +91,7 @@ impl Files {
         }
     }
 
-    /// Tells of each change, until told to stop: a new certificate, or why it cannot be served.
+    /// Reports each change, until `stop` is cancelled: a new certificate, or why it cannot be served.
     pub async fn run(mut self, stop: CancellationToken, mut told: impl FnMut(Result<Certificate, BadFiles>) + Send) {
         let mut unreadable = false;
         while stop.run_until_cancelled(tokio::time::sleep(self.every)).await.is_some() {

@@ -8,9 +8,9 @@ use axum::Router;
 use spark_usher::cluster::client::Cluster;
 use spark_usher::cluster::lease::{Election, Leadership};
 use spark_usher::cluster::limit::Rate;
-use spark_usher::cluster::replica::{self, Work};
+use spark_usher::cluster::replica::{self, ReplicaConfig};
 use spark_usher::cluster::signing::SigningSecret;
-use spark_usher::lifecycle::Settings;
+use spark_usher::controller::Settings;
 use spark_usher::policy::Policies;
 use spark_usher::runtime::ready::Latch;
 use spark_usher::runtime::supervise::Supervisor;
@@ -41,7 +41,7 @@ impl Replica {
     ) -> Replica {
         let leaving = CancellationToken::new();
         let secret = SigningSecret { namespace: "default".into(), name: "spark-usher-signing".into() };
-        let work = Work {
+        let work = ReplicaConfig {
             cluster: Cluster::by(line.client(routes.clone()), "default"),
             election: Election {
                 namespace: "default".into(),
@@ -54,12 +54,12 @@ impl Replica {
             dry_run,
             signing: Some((secret, Latch::default())),
             rate: Rate::default(),
-            silence: Settings::default().silence,
-            leaving: leaving.clone(),
+            watch_silence: Settings::default().watch_silence,
+            shutdown: leaving.clone(),
             metrics: Arc::new(Metrics::new().unwrap()),
         };
         let replica = replica::Replica::default();
-        let (snapshot, complete, leading) = (replica.snapshot(), replica.complete(), replica.leading());
+        let (snapshot, complete, leading) = (replica.snapshot(), replica.complete(), replica.leadership());
         let mut supervisor = Supervisor::default();
         replica.start(work, &mut supervisor);
         Replica { line, snapshot, complete, leading, leaving, supervisor }

@@ -49,7 +49,7 @@ impl Visit for Fields {
             "message" => self.is_end = format!("{value:?}") == "executor ended",
             "uid" => self.line.uid = format!("{value:?}").trim_matches('"').to_owned(),
             "cause" => self.line.cause = format!("{value:?}"),
-            "perhaps_told" => self.line.perhaps = true,
+            "possibly_reported" => self.line.perhaps = true,
             _ => {}
         }
     }

@@ -19,9 +19,10 @@ use std::time::{Duration, Instant};
 
 use replica::{Replica, Request};
 use rng::Rng;
+use spark_usher::lifecycle::Exit;
 use spark_usher::lifecycle::cause::Cause;
-use spark_usher::lifecycle::{Exit, Now};
 use spark_usher::policy::{Finished, Lifecycle, Policies};
+use spark_usher::time::Now;
 use truth::{Answered, NAMESPACE, Pod, Role, Truth, wall};
 use world::{App, Kind};
 
@@ -300,12 +301,14 @@ impl Sim {
             self.check_error(exit);
         }
         let now = self.now;
-        let excused = exit.perhaps_told || self.excused.contains(&uid);
+        let excused = exit.possibly_reported || self.excused.contains(&uid);
         let times = self.told.entry(uid.clone()).or_default();
         // Who has forgotten an executor that is long gone may be shown it again by a list from the past.
         let again = times.iter().any(|(who, at)| now - *at < Duration::from_secs(180) && (*who == process || !excused));
         times.push((process, now));
-        self.say(|| format!("r{} tells {uid}{}", process.0, if exit.perhaps_told { " perhaps again" } else { "" }));
+        self.say(|| {
+            format!("r{} tells {uid}{}", process.0, if exit.possibly_reported { " perhaps again" } else { "" })
+        });
         if again {
             self.violate("an end is told once", uid);
         }
@@ -335,8 +338,8 @@ impl Sim {
             return self.violate("somebody leads", String::new());
         };
         let mut known = BTreeMap::new();
-        let desk = self.replicas[leader].desk.as_ref().unwrap();
-        for app in desk.snapshot().apps.values() {
+        let controller = self.replicas[leader].controller.as_ref().unwrap();
+        for app in controller.snapshot().apps.values() {
             for executor in app.executors().values() {
                 known.insert(executor.name.to_string(), (executor.uid.to_string(), executor.version.to_string()));
             }

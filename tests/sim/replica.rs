@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use jiff::SignedDuration;
-use spark_usher::lifecycle::election::{Held, Observed, Step, may_act_until, step};
-use spark_usher::lifecycle::mark::{Found, Mark};
-use spark_usher::lifecycle::{Action, Answer, CrewKey, Desk, Finish, Polled, Read, Settings, Standing};
-use spark_usher::snapshot::{Change, Conf, Listed, Replaced, ServedApis, Sighting};
+use spark_usher::controller::{Controller, ExecutorSetKey, Lookup, LookupResult, PollResult, Settings};
+use spark_usher::leader::{LeaderState, LeaseRecord, Observed, Step, may_act_until, step};
+use spark_usher::lifecycle::mark::{FoundMark, Mark};
+use spark_usher::reconcile::{Action, Cleanup};
+use spark_usher::snapshot::{Change, Conf, Listed, ObservedPod, Replaced, ServedApis};
 use spark_usher::spark::conf::AppConf;
 use spark_usher::spark::ids::{PodKey, is_newer};
 
@@ -22,7 +23,7 @@ const BOOKMARKS: Duration = Duration::from_secs(60);
 pub struct Replica {
     pub number: usize,
     pub incarnation: u32,
-    pub desk: Option<Desk>,
+    pub controller: Option<Controller>,
     pub skew: SignedDuration,
     /// Its watch brings nothing until then, without a word.
     pub deaf_until: Duration,
@@ -34,7 +35,7 @@ pub struct Replica {
     last_delivery: Duration,
     lease: Option<Observed>,
     /// What it found when it took the Lease, until it knows that it has.
-    found: Option<Found>,
+    found: Option<FoundMark>,
     pub until: Option<Instant>,
     /// It was made to believe that it leads.
     pub deluded: bool,
@@ -49,20 +50,20 @@ pub struct Replica {
 /// A message to a replica, or to the API server on its behalf.
 pub enum Request {
     /// The watch's list.
-    Listed(u32, u64, Vec<Sighting>),
+    Listed(u32, u64, Vec<ObservedPod>),
     /// An event of the watch.
     Watched(u32, Change),
     /// The list that a watch begins with is to be read.
     List(u32),
     Wake(Duration),
     /// A read reaches the API server.
-    Read(Read),
-    Answered(Read, Box<Answer>),
+    Read(Lookup),
+    Answered(Lookup, Box<LookupResult>),
     /// The next action of an application reaches the API server.
-    Act(CrewKey, VecDeque<Action>, Applied),
-    Acted(CrewKey, VecDeque<Action>, Applied),
+    Act(ExecutorSetKey, VecDeque<Action>, Applied),
+    Acted(ExecutorSetKey, VecDeque<Action>, Applied),
     Poll,
-    Polled(Option<Polled>),
+    Polled(Option<PollResult>),
     /// A round of the election begins; its read and its write reach the API server.
     Round,
     LeaseRead(Instant),
@@ -102,7 +103,7 @@ impl Replica {
         Replica {
             number,
             incarnation: 0,
-            desk: None,
+            controller: None,
             skew: SignedDuration::ZERO,
             deaf_until: Duration::ZERO,
             stream: 0,
@@ -142,21 +143,21 @@ impl Sim {
 
     pub(super) fn start(&mut self, number: usize) {
         let settings = Settings { seed: self.seed, ..Settings::default() };
-        let desk = Desk::new(self.instant(), settings);
+        let controller = Controller::new(self.instant(), settings);
         let replica = &mut self.replicas[number];
         let (incarnation, skew, deaf_until) = (replica.incarnation + 1, replica.skew, replica.deaf_until);
-        *replica = Replica { incarnation, desk: Some(desk), skew, deaf_until, ..Replica::new(number) };
+        *replica = Replica { incarnation, controller: Some(controller), skew, deaf_until, ..Replica::new(number) };
         self.say(|| format!("r{number} starts"));
         let moment = self.moment(number);
-        let desk = self.replicas[number].desk.as_mut().unwrap();
-        desk.apply(Change::Apis(ServedApis::default()), moment);
-        desk.apply(Change::Replaced(Replaced::Namespaces(Vec::new())), moment);
+        let controller = self.replicas[number].controller.as_mut().unwrap();
+        controller.watch_event(Change::Apis(ServedApis::default()), moment);
+        controller.watch_event(Change::Replaced(Replaced::Namespaces(Vec::new())), moment);
         self.rewatch(number);
         self.send(number, Duration::ZERO, Request::Round);
     }
 
     pub(super) fn crash(&mut self, number: usize) {
-        if self.replicas[number].desk.is_none() {
+        if self.replicas[number].controller.is_none() {
             return;
         }
         let gracefully = self.rng.chance(30);
@@ -166,15 +167,15 @@ impl Sim {
         let held = self.truth.lease.clone().filter(|lease| lease.holder.as_ref() == Some(&me));
         if let Some(lease) = held.filter(|_| gracefully && self.replicas[number].holds(at)) {
             let process = (number, self.replicas[number].incarnation);
-            for exit in self.replicas[number].desk.as_mut().unwrap().close(moment, Standing::Leading) {
+            for exit in self.replicas[number].controller.as_mut().unwrap().close(moment, LeaderState::Leader) {
                 self.note_told(process, &exit);
             }
             let version = self.truth.next_version();
-            let mark = self.replicas[number].desk.as_ref().unwrap().mark(moment).or(lease.mark);
+            let mark = self.replicas[number].controller.as_ref().unwrap().mark(moment).or(lease.mark);
             self.truth.lease = Some(Lease { version, holder: None, mark, ..lease });
         }
         let replica = &mut self.replicas[number];
-        replica.desk = None;
+        replica.controller = None;
         replica.until = None;
         replica.incarnation += 1;
         let wait = self.rng.millis(100, 20_000);
@@ -205,7 +206,7 @@ impl Sim {
 
     fn pump(&mut self, number: usize) {
         let Replica { position, stream, deaf_until, .. } = self.replicas[number];
-        if self.replicas[number].desk.is_none() || position == 0 || self.away().is_some() {
+        if self.replicas[number].controller.is_none() || position == 0 || self.away().is_some() {
             return;
         }
         let from = self.truth.log.partition_point(|entry| entry.version <= position);
@@ -233,7 +234,7 @@ impl Sim {
         if self.fault(1) {
             self.say(|| format!("the watch of r{number} breaks off (410)"));
             let at = self.instant();
-            self.replicas[number].desk.as_mut().unwrap().interrupted(at);
+            self.replicas[number].controller.as_mut().unwrap().watch_interrupted(at);
             self.rewatch(number);
         }
     }
@@ -253,41 +254,41 @@ impl Sim {
         let replica = &self.replicas[number];
         let by_another = |holder: &String| *holder != me;
         let led = replica.lease.as_ref().filter(|seen| !seen.is_over(at));
-        let led = led.is_some_and(|seen| seen.held.holder.as_ref().is_some_and(by_another));
-        let standing = match (replica.holds(at), led) {
-            (true, _) => Standing::Leading,
-            (false, true) => Standing::Led,
-            (false, false) => Standing::Leaderless,
+        let led = led.is_some_and(|seen| seen.record.holder.as_ref().is_some_and(by_another));
+        let leader_state = match (replica.holds(at), led) {
+            (true, _) => LeaderState::Leader,
+            (false, true) => LeaderState::Follower,
+            (false, false) => LeaderState::NoLeader,
         };
         let policies = self.policies.clone();
-        let Some(desk) = self.replicas[number].desk.as_mut() else { return };
-        let turn = desk.turn(moment, &policies, standing);
+        let Some(controller) = self.replicas[number].controller.as_mut() else { return };
+        let effects = controller.step(moment, &policies, leader_state);
         let process = (number, self.replicas[number].incarnation);
-        for exit in turn.exits {
+        for exit in effects.exits {
             self.note_told(process, &exit);
         }
-        for read in turn.reads {
-            if matches!(read, Read::Address(..)) && standing != Standing::Leading {
+        for read in effects.lookups {
+            if matches!(read, Lookup::Address(..)) && leader_state != LeaderState::Leader {
                 self.violate("only the leader looks for addresses", format!("r{number}: {read:?}"));
             }
             let wait = self.trip();
             self.send(number, wait, Request::Read(read));
         }
-        for (crew, actions) in turn.actions {
-            self.act_next(number, crew, actions.into(), Applied::default());
+        for (set, actions) in effects.actions {
+            self.act_next(number, set, actions.into(), Applied::default());
         }
-        if turn.poll {
+        if effects.poll {
             let wait = self.trip();
             self.send(number, wait, Request::Poll);
         }
-        if turn.rewatch {
+        if effects.restart_watch {
             self.say(|| format!("r{number} watches anew"));
             if !self.replicas[number].has_lost {
                 self.violate("a watch that lost nothing goes on", format!("r{number}"));
             }
             self.rewatch(number);
         }
-        if let Some(wake) = turn.wake {
+        if let Some(wake) = effects.wake_at {
             let wait = wake.saturating_duration_since(at).max(Duration::from_millis(1));
             let due = self.now + wait;
             if self.replicas[number].woken.is_none_or(|woken| woken > due || woken <= self.now) {
@@ -299,9 +300,9 @@ impl Sim {
 
     fn see(&mut self, number: usize, change: &Change) {
         let replica = &mut self.replicas[number];
-        let snapshot = replica.desk.as_ref().map(|desk| desk.snapshot().clone()).unwrap_or_default();
-        let mut see = |sighting: &Sighting| {
-            let Sighting::Executor(_, executor) = sighting else { return };
+        let snapshot = replica.controller.as_ref().map(|controller| controller.snapshot().clone()).unwrap_or_default();
+        let mut see = |sighting: &ObservedPod| {
+            let ObservedPod::Executor(_, executor) = sighting else { return };
             // A list or an event from the past, when the next pod of that name is known: its end may be long ago, and
             // while nobody watched.
             let next = snapshot.executor(NAMESPACE, &executor.name).map(|(_, next)| next);
@@ -319,9 +320,9 @@ impl Sim {
     /// A pod that is in the picture is never replaced by something older.
     fn check_picture(&mut self, number: usize) {
         let replica = &mut self.replicas[number];
-        let Some(desk) = &replica.desk else { return };
+        let Some(controller) = &replica.controller else { return };
         let (mut back, mut pictured) = (None, BTreeMap::new());
-        for executor in desk.snapshot().apps.values().flat_map(|app| app.executors().values()) {
+        for executor in controller.snapshot().apps.values().flat_map(|app| app.executors().values()) {
             let version: u64 = executor.version.parse().unwrap();
             if let Some(newest) = replica.pictured.get(&*executor.uid).filter(|newest| version < **newest) {
                 back = Some(format!("r{number}: {} from {newest} to {version}", executor.name));
@@ -335,7 +336,7 @@ impl Sim {
     }
 
     pub(super) fn serve(&mut self, number: usize, incarnation: u32, request: Request) {
-        let alive = self.replicas[number].incarnation == incarnation && self.replicas[number].desk.is_some();
+        let alive = self.replicas[number].incarnation == incarnation && self.replicas[number].controller.is_some();
         let paused = self.replicas[number].paused_until;
         if alive && paused > self.now {
             let wait = paused - self.now;
@@ -362,9 +363,9 @@ impl Sim {
                 self.say(|| format!("r{number} has listed {} pods at {version}", list.len()));
                 let change = Change::Replaced(Replaced::Pods(list));
                 self.see(number, &change);
-                let desk = self.replicas[number].desk.as_mut().unwrap();
-                desk.apply(change, moment);
-                desk.passed(&version.to_string(), moment);
+                let controller = self.replicas[number].controller.as_mut().unwrap();
+                controller.watch_event(change, moment);
+                controller.bookmark(&version.to_string(), moment);
                 self.check_picture(number);
                 self.replicas[number].position = version;
                 self.replicas[number].has_lost = false;
@@ -383,13 +384,13 @@ impl Sim {
                 self.send(number, BOOKMARKS, Request::Bookmark(stream));
             }
             Request::Bookmarked(stream, version) if stream == self.replicas[number].stream => {
-                self.replicas[number].desk.as_mut().unwrap().passed(&version.to_string(), moment);
+                self.replicas[number].controller.as_mut().unwrap().bookmark(&version.to_string(), moment);
                 self.turn(number);
             }
             Request::Bookmark(_) | Request::Bookmarked(..) => {}
             Request::Watched(stream, change) if stream == self.replicas[number].stream => {
                 self.see(number, &change);
-                self.replicas[number].desk.as_mut().unwrap().apply(change, moment);
+                self.replicas[number].controller.as_mut().unwrap().watch_event(change, moment);
                 self.check_picture(number);
                 self.turn(number);
             }
@@ -406,18 +407,18 @@ impl Sim {
                 self.send(number, wait, Request::Answered(read, Box::new(answer)));
             }
             Request::Answered(read, answer) => {
-                if let Answer::Sighting(sighting) = &*answer {
+                if let LookupResult::Labelled(sighting) = &*answer {
                     self.see(number, &Change::Pod(sighting.clone()));
                 }
-                self.replicas[number].desk.as_mut().unwrap().answered(&read, *answer, moment);
+                self.replicas[number].controller.as_mut().unwrap().lookup_answered(&read, *answer, moment);
                 self.turn(number);
             }
-            Request::Act(crew, actions, applied) => self.act(number, incarnation, crew, actions, applied),
-            Request::Acted(crew, actions, applied) => self.act_next(number, crew, actions, applied),
+            Request::Act(set, actions, applied) => self.act(number, incarnation, set, actions, applied),
+            Request::Acted(set, actions, applied) => self.act_next(number, set, actions, applied),
             Request::Poll => self.poll(number),
             Request::Polled(polled) => {
                 let policies = self.policies.clone();
-                self.replicas[number].desk.as_mut().unwrap().polled(polled, moment, &policies);
+                self.replicas[number].controller.as_mut().unwrap().poll_finished(polled, moment, &policies);
                 self.turn(number);
             }
             Request::Round => {
@@ -440,10 +441,10 @@ impl Sim {
                 let taken = self.truth.lease.as_ref().map(|lease| lease.version);
                 let at = moment.at;
                 let replica = &mut self.replicas[number];
-                let desk = replica.desk.as_mut().unwrap();
-                desk.contact(at);
+                let controller = replica.controller.as_mut().unwrap();
+                controller.contact(at);
                 if let Some(found) = replica.found.take_if(|_| ok) {
-                    desk.took_over(Found { taken, ..found }, at);
+                    controller.leadership_acquired(FoundMark { taken, ..found }, at);
                 }
                 if ok {
                     replica.until = Some(may_act_until(began, LEASE));
@@ -458,29 +459,29 @@ impl Sim {
 
     // ---- reads ----
 
-    fn answer(&mut self, read: &Read) -> Answer {
+    fn answer(&mut self, read: &Lookup) -> LookupResult {
         if self.fault(15) || self.away().is_some() {
-            return Answer::Failed;
+            return LookupResult::Failed;
         }
         match read {
-            Read::Pod(key) => match self.truth.pods.get(key.name()) {
-                Some(pod) => Answer::Pod(pod.driver_pod(&self.truth.selectors[pod.app])),
-                None => Answer::Absent,
+            Lookup::Pod(key) => match self.truth.pods.get(key.name()) {
+                Some(pod) => LookupResult::Pod(pod.driver_pod(&self.truth.selectors[pod.app])),
+                None => LookupResult::Absent,
             },
-            Read::Labelled(key) => match self.truth.pods.get(key.name()) {
-                Some(pod) => Answer::Sighting(pod.sighting(&self.truth.selectors[pod.app])),
-                None => Answer::Absent,
+            Lookup::Labelled(key) => match self.truth.pods.get(key.name()) {
+                Some(pod) => LookupResult::Labelled(pod.sighting(&self.truth.selectors[pod.app])),
+                None => LookupResult::Absent,
             },
-            Read::Conf(_, _, map) => {
+            Lookup::Conf(_, _, map) => {
                 let number: usize = map.trim_start_matches("conf-").parse().unwrap();
-                Answer::Conf(Conf::Known(AppConf::parse(&self.apps[number].conf()).into()))
+                LookupResult::Conf(Conf::Known(AppConf::parse(&self.apps[number].conf()).into()))
             }
-            Read::Address(..) => Answer::Absent,
-            Read::All(_) => {
+            Lookup::Address(..) => LookupResult::Absent,
+            Lookup::All(_) => {
                 let mut all = Listed::default();
                 self.truth.pods.values().for_each(|pod| all.insert(NAMESPACE, &pod.name, &pod.uid));
                 all.seal();
-                Answer::All(all)
+                LookupResult::All(all)
             }
         }
     }
@@ -490,39 +491,39 @@ impl Sim {
         if self.fault(10) || self.away().is_some() {
             return self.send(number, wait, Request::Polled(None));
         }
-        let desk = self.replicas[number].desk.as_ref().unwrap();
-        let newest = desk.newest().and_then(|newest| newest.parse::<u64>().ok()).unwrap_or_default();
+        let controller = self.replicas[number].controller.as_ref().unwrap();
+        let newest = controller.newest_version().and_then(|newest| newest.parse::<u64>().ok()).unwrap_or_default();
         // From the watch cache: not older than what we have seen, but perhaps older than the truth.
         let past = if self.rng.chance(30) { self.rng.below(8) } else { 0 };
         let version = self.truth.version.saturating_sub(past).max(newest);
-        let mut polled = Polled::default();
+        let mut polled = PollResult::default();
         for (pod, _) in self.truth.list_at(version) {
-            let snapshot = self.replicas[number].desk.as_ref().unwrap().snapshot();
-            polled.see(snapshot, NAMESPACE, &pod.name, &pod.uid, &pod.version.to_string());
+            let snapshot = self.replicas[number].controller.as_ref().unwrap().snapshot();
+            polled.add(snapshot, NAMESPACE, &pod.name, &pod.uid, &pod.version.to_string());
         }
-        self.send(number, wait, Request::Polled(Some(polled.complete(&version.to_string()))));
+        self.send(number, wait, Request::Polled(Some(polled.finish(&version.to_string()))));
     }
 
     // ---- writes ----
 
-    fn act_next(&mut self, number: usize, crew: CrewKey, actions: VecDeque<Action>, mut applied: Applied) {
+    fn act_next(&mut self, number: usize, set: ExecutorSetKey, actions: VecDeque<Action>, mut applied: Applied) {
         let at = self.instant();
         let holds = self.replicas[number].holds(at);
         if actions.is_empty() || !holds {
             applied.failed |= !actions.is_empty();
             let moment = self.moment(number);
-            let desk = self.replicas[number].desk.as_mut().unwrap();
+            let controller = self.replicas[number].controller.as_mut().unwrap();
             for change in applied.changes {
-                desk.written(change, moment);
+                controller.apply_written(change, moment);
             }
-            desk.done(&crew, applied.failed, applied.wrote, moment.at);
+            controller.actions_finished(&set, applied.failed, applied.wrote, moment.at);
             return self.turn_later(number);
         }
         if !self.replicas[number].holds(at) {
             return self.violate("who writes leads", format!("r{number}"));
         }
         let wait = self.trip();
-        self.send(number, wait, Request::Act(crew, actions, applied));
+        self.send(number, wait, Request::Act(set, actions, applied));
     }
 
     fn turn_later(&mut self, number: usize) {
@@ -535,7 +536,7 @@ impl Sim {
         &mut self,
         number: usize,
         incarnation: u32,
-        crew: CrewKey,
+        set: ExecutorSetKey,
         mut actions: VecDeque<Action>,
         mut applied: Applied,
     ) {
@@ -561,20 +562,20 @@ impl Sim {
             }
         }
         let wait = self.trip();
-        self.after(wait, Event::Replica(number, incarnation, Box::new(Request::Acted(crew, actions, applied))));
+        self.after(wait, Event::Replica(number, incarnation, Box::new(Request::Acted(set, actions, applied))));
     }
 
     /// What an action writes; nothing when a look at the driver says that it must not be done.
     fn write_of(&mut self, action: &Action) -> Option<Write> {
         match action {
-            Action::Finish { executor, uid, version, how, gone, .. } => {
+            Action::CleanUp { executor, uid, version, how, gone, .. } => {
                 if let Some(driver) = gone {
                     let found = self.truth.pods.get(&*driver.name);
                     if found.is_some_and(|pod| pod.uid == *driver.uid && !pod.is_finished()) {
                         return None;
                     }
                 }
-                let kind = if *how == Finish::Label { Kind::Label } else { Kind::Delete };
+                let kind = if *how == Cleanup::Label { Kind::Label } else { Kind::Delete };
                 self.say(|| format!("{kind:?} {} {uid} {version}", executor.name()));
                 Some(Write {
                     kind,
@@ -605,17 +606,17 @@ impl Sim {
         }
         let at = self.instant();
         let identity = self.identity(number);
-        let held = self.truth.lease.as_ref().map(|lease| Held {
+        let held = self.truth.lease.as_ref().map(|lease| LeaseRecord {
             version: lease.version.to_string(),
             holder: lease.holder.clone(),
             duration: LEASE,
             transitions: lease.transitions,
         });
         let replica = &mut self.replicas[number];
-        replica.lease = held.map(|held| Observed::again(replica.lease.take(), held, at));
+        replica.lease = held.map(|held| Observed::observe(replica.lease.take(), held, at));
         let step = step(replica.lease.as_ref(), &identity, at);
         let there = self.truth.lease.clone();
-        let found = Found {
+        let found = FoundMark {
             mark: there.as_ref().and_then(|lease| lease.mark),
             was_held: there.is_some(),
             is_released: there.as_ref().is_some_and(|lease| lease.holder.is_none()),
@@ -623,8 +624,8 @@ impl Sim {
         };
         let moment = self.moment(number);
         let replica = &mut self.replicas[number];
-        let own = replica.desk.as_ref().and_then(|desk| desk.mark(moment));
-        let version = replica.lease.as_ref().and_then(|seen| seen.held.version.parse().ok());
+        let own = replica.controller.as_ref().and_then(|controller| controller.mark(moment));
+        let version = replica.lease.as_ref().and_then(|seen| seen.record.version.parse().ok());
         let wait = self.trip();
         match step {
             Step::Wait => self.send(number, wait, Request::LeaseWritten(began, false)),

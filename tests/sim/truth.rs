@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use spark_usher::gang;
 use spark_usher::lifecycle::mark::Mark;
-use spark_usher::snapshot::{DriverPod, Sighting};
+use spark_usher::snapshot::{DriverPod, ObservedPod};
 use spark_usher::spark::pod::Pod as Facts;
 
 pub const NAMESPACE: &str = "sim";
@@ -118,14 +118,14 @@ impl Pod {
         json!({"metadata": metadata, "spec": spec, "status": status})
     }
 
-    pub fn sighting(&self, selector: &str) -> Sighting {
+    pub fn sighting(&self, selector: &str) -> ObservedPod {
         let text = self.json(selector).to_string();
-        Sighting::of(&Facts::read_whole(text.as_bytes()).unwrap(), gang::seat_keys()).unwrap()
+        ObservedPod::of(&Facts::read_whole(text.as_bytes()).unwrap(), gang::scheduling_keys()).unwrap()
     }
 
     pub fn driver_pod(&self, selector: &str) -> DriverPod {
         let text = self.json(selector).to_string();
-        DriverPod::of(&Facts::read_whole(text.as_bytes()).unwrap(), gang::seat_keys())
+        DriverPod::of(&Facts::read_whole(text.as_bytes()).unwrap(), gang::scheduling_keys())
     }
 }
 
@@ -143,7 +143,7 @@ pub struct Logged {
     pub pod: Option<Arc<Pod>>,
     pub uid: String,
     /// What its watchers are shown; pods without labels are not.
-    pub sighting: Option<Sighting>,
+    pub sighting: Option<ObservedPod>,
 }
 
 #[derive(Clone, Debug)]
@@ -227,7 +227,7 @@ impl Truth {
     }
 
     /// Labelled pods as they were then.
-    pub fn list_at(&self, version: u64) -> Vec<(Arc<Pod>, Sighting)> {
+    pub fn list_at(&self, version: u64) -> Vec<(Arc<Pod>, ObservedPod)> {
         let mut all = BTreeMap::new();
         for entry in self.log.iter().take_while(|entry| entry.version <= version) {
             match (&entry.pod, &entry.sighting) {

@@ -224,8 +224,8 @@ impl Sim {
         let Some(until) = self.away() else { return self.publish() };
         let at = self.instant();
         for replica in &mut self.replicas {
-            if let Some(desk) = &mut replica.desk {
-                desk.interrupted(at);
+            if let Some(controller) = &mut replica.controller {
+                controller.watch_interrupted(at);
             }
         }
         self.after((until - self.now).min(Duration::from_secs(1)), Event::Back);
@@ -309,7 +309,7 @@ impl Sim {
     fn delude(&mut self) {
         let number = self.rng.below(self.replicas.len() as u64) as usize;
         let until = self.instant() + self.rng.millis(2000, 15_000);
-        if self.replicas[number].desk.is_some() {
+        if self.replicas[number].controller.is_some() {
             self.say(|| format!("r{number} believes that it leads"));
             self.replicas[number].deluded = true;
             self.replicas[number].until = Some(until);

@@ -32,8 +32,8 @@ impl Replicas {
 
     fn pick(&self) -> std::io::Result<SocketAddr> {
         let all = self.0.0.load();
-        let turn = self.0.1.fetch_add(1, Ordering::Relaxed);
-        all.get(turn % all.len().max(1)).copied().ok_or_else(|| std::io::Error::other("no replica is ready"))
+        let effects = self.0.1.fetch_add(1, Ordering::Relaxed);
+        all.get(effects % all.len().max(1)).copied().ok_or_else(|| std::io::Error::other("no replica is ready"))
     }
 }
 

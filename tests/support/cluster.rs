@@ -21,9 +21,9 @@ use serde_json::{Value, json};
 use spark_usher::app::{App, CertificateSource, ConfigSource, Options as AppOptions};
 use spark_usher::cluster::client::Cluster as Connection;
 use spark_usher::cluster::lease::Election;
-use spark_usher::cluster::registration;
 use spark_usher::cluster::signing::SigningSecret;
 use spark_usher::http::capacity::Capacities;
+use spark_usher::manifests::webhooks;
 use spark_usher::runtime::clock;
 use spark_usher::sandbox::{Options, Pods, Sandbox};
 use spark_usher::tls::ca::Authority;
@@ -337,13 +337,13 @@ impl Cluster {
         let names: Vec<String> = names.iter().map(ResourceExt::name_any).collect();
         let names: Vec<&str> =
             names.iter().map(String::as_str).filter(|name| name.starts_with(&self.namespace)).collect();
-        let object = registration::mutating(&url, &ca, &names);
+        let object = webhooks::mutating(&url, &ca, &names);
         let api: Api<MutatingWebhookConfiguration> = Api::all(self.client.clone());
         api.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
-        let object = registration::validating(&url.replace("/mutate", "/validate"), &ca, &names);
+        let object = webhooks::validating(&url.replace("/mutate", "/validate"), &ca, &names);
         let api: Api<ValidatingWebhookConfiguration> = Api::all(self.client.clone());
         // It stays when the mutating one is taken away.
-        let _ = api.delete(registration::VALIDATING_NAME, &DeleteParams::default()).await;
+        let _ = api.delete(webhooks::VALIDATING_NAME, &DeleteParams::default()).await;
         api.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
         self.registered().await;
     }
@@ -351,7 +351,7 @@ impl Cluster {
     /// Takes the mutating webhook's registration away.
     pub async fn unregister(&self) {
         let api: Api<MutatingWebhookConfiguration> = Api::all(self.client.clone());
-        api.delete(registration::NAME, &DeleteParams::default()).await.unwrap();
+        api.delete(webhooks::NAME, &DeleteParams::default()).await.unwrap();
     }
 
     /// One more replica, whose webhook nobody calls.
@@ -380,7 +380,7 @@ impl Cluster {
             config: ConfigSource::File(path),
             validating_policies: None,
             signing: Some(SigningSecret { namespace: self.namespace.clone(), name: "spark-usher-signing".into() }),
-            look_every: Duration::from_millis(100),
+            file_poll_interval: Duration::from_millis(100),
             election: Election {
                 namespace: self.namespace.clone(),
                 name: "spark-usher".into(),
@@ -388,7 +388,7 @@ impl Cluster {
                 duration,
                 period: duration / 6,
             },
-            silence: spark_usher::lifecycle::Settings::default().silence,
+            watch_silence: spark_usher::controller::Settings::default().watch_silence,
             rate: spark_usher::cluster::limit::Rate::default(),
             settle: Duration::ZERO,
             drain: Duration::from_secs(2),

@@ -18,8 +18,8 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use spark_usher::http::capacity::Capacity;
 use spark_usher::http::limits::Limits;
-use spark_usher::http::server::{self, Deadlines, Ending, Listener};
-use spark_usher::http::webhook::{self, Admit, Answer, Answers, Mutate, Validate};
+use spark_usher::http::server::{self, Deadlines, Listener, Shutdown};
+use spark_usher::http::webhook::{self, Admit, Handler, Handlers, Mutate, Validate};
 use spark_usher::policy::Policies;
 use spark_usher::runtime::clock;
 use spark_usher::snapshot::Snapshot;
@@ -49,7 +49,7 @@ pub struct Endpoint {
 /// Settings of an endpoint.
 #[derive(Default)]
 pub struct Setup {
-    pub answer: Option<Arc<dyn Answer>>,
+    pub answer: Option<Arc<dyn Handler>>,
     pub policies: Policies,
     pub limits: Limits,
     pub deadlines: Deadlines,
@@ -132,9 +132,9 @@ impl Setup {
             complete: tokio::sync::watch::channel(true).1,
             own: Arc::new(ArcSwapOption::from_pointee("system:serviceaccount:spark-usher:spark-usher".to_owned())),
         });
-        let answers = Answers { mutate: answer, admit: Arc::new(Admit(validate.clone())), validate };
+        let answers = Handlers { mutate: answer, admit: Arc::new(Admit(validate.clone())), validate };
         let routes = webhook::router(answers, self.limits, metrics.clone());
-        let ending = Ending { leaving: stop.clone(), stop: stop.clone(), drain: Duration::from_secs(5) };
+        let ending = Shutdown { draining: stop.clone(), stop: stop.clone(), drain: Duration::from_secs(5) };
         let config = Arc::new(serving.config_for(self.clients));
         let served = tokio::spawn(server::serve_tls(listener, config, routes, self.deadlines, metrics.clone(), ending));
         Endpoint { address, authority, metrics, serving, snapshot, stop, served }

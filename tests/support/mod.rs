@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use spark_usher::admission::{self, Decision};
+use spark_usher::annotations::Overrides;
 use spark_usher::gang;
 use spark_usher::policy::{Match, Pattern, Policies, Policy, SchedulerChoice};
 use spark_usher::runtime::clock;
 use spark_usher::signature::{Key, SECRET_LEN};
-use spark_usher::snapshot::{Change, Namespace, Overrides, Sighting, Snapshot};
+use spark_usher::snapshot::{Change, Namespace, ObservedPod, Snapshot};
 use spark_usher::spark::pod::Pod;
 
 pub const APP: &str = "spark-5ce218ea51d24d51bcb1500360dfa682";
@@ -156,9 +157,9 @@ impl PodBuilder {
         review(&self.0, json!({"username": username, "groups": ["system:authenticated"]}))
     }
 
-    pub fn sighting(&self) -> Sighting {
+    pub fn sighting(&self) -> ObservedPod {
         let text = self.0.to_string();
-        Sighting::of(&Pod::read_whole(text.as_bytes()).unwrap(), gang::seat_keys()).unwrap()
+        ObservedPod::of(&Pod::read_whole(text.as_bytes()).unwrap(), gang::scheduling_keys()).unwrap()
     }
 }
 
@@ -286,7 +287,7 @@ impl From<&Decision<'_>> for OwnedDecision {
             allowed: decision.allowed,
             reason: decision.reason,
             reasons,
-            how: decision.driver.as_ref().map(|driver| driver.how.as_str()),
+            how: decision.driver.as_ref().map(|driver| driver.source.as_str()),
             driver: decision.driver.as_ref().map(|driver| (driver.name.to_string(), driver.uid.to_string())),
         }
     }
@@ -295,8 +296,8 @@ impl From<&Decision<'_>> for OwnedDecision {
 /// Answers a review and applies the patch to the object shown.
 pub fn answer(review: &Value, snapshot: &Snapshot, policies: &Policies) -> Outcome {
     let body = serde_json::to_vec(review).unwrap();
-    let lean = admission::lean(&body);
-    let (decision, bytes) = admission::answer(&lean, snapshot, policies).unwrap();
+    let pruned = admission::prune(&body);
+    let (decision, bytes) = admission::answer(&pruned, snapshot, policies).unwrap();
     let answer: Value = serde_json::from_slice(&bytes).unwrap();
     assert_eq!(answer["apiVersion"], "admission.k8s.io/v1");
     assert_eq!(answer["kind"], "AdmissionReview");
@@ -321,8 +322,8 @@ fn admits_as_both(review: &Value, snapshot: &Snapshot, policies: &Policies, muta
     result["request"]["object"] = mutated.object.clone();
     let judged = judge(&result, snapshot, policies);
     let body = serde_json::to_vec(review).unwrap();
-    let lean = admission::lean_for_judging(&body);
-    let parsed = admission::request::parse(&lean).unwrap();
+    let pruned = admission::prune_for_validation(&body);
+    let parsed = admission::request::parse(&pruned).unwrap();
     let decision = admission::admit(&parsed, policies, bench(snapshot));
     let answer: Value = serde_json::from_slice(&admission::response::write(&parsed, &decision)).unwrap();
     let response = &answer["response"];
@@ -399,16 +400,16 @@ pub fn all_recorded() -> Vec<(String, Value)> {
 pub const OWN: &str = "system:serviceaccount:spark-usher:spark-usher";
 
 /// What a judgement rests on.
-pub fn bench(snapshot: &Snapshot) -> admission::Bench<'_> {
-    admission::Bench { snapshot, own: Some(OWN), settled: true, listed: true }
+pub fn bench(snapshot: &Snapshot) -> admission::ValidationContext<'_> {
+    admission::ValidationContext { snapshot, own: Some(OWN), settled: true, listed: true }
 }
 
 /// Judges a review as `/validate` does.
 pub fn judge(review: &Value, snapshot: &Snapshot, policies: &Policies) -> Outcome {
     let body = serde_json::to_vec(review).unwrap();
-    let lean = admission::lean_for_judging(&body);
-    let review = admission::request::parse(&lean).unwrap();
-    let decision = admission::judge(&review, policies, bench(snapshot));
+    let pruned = admission::prune_for_validation(&body);
+    let review = admission::request::parse(&pruned).unwrap();
+    let decision = admission::validate(&review, policies, bench(snapshot));
     let answer: Value = serde_json::from_slice(&admission::response::write(&review, &decision)).unwrap();
     let response = answer["response"].clone();
     assert!(response.get("patch").is_none(), "a validating webhook may not patch");

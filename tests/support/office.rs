@@ -5,22 +5,25 @@
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
-use spark_usher::lifecycle::{Action, Answer, Desk, Now, Read, Settings, Standing, Turn};
+use spark_usher::controller::{Controller, Effects, Lookup, LookupResult, Settings};
+use spark_usher::leader::LeaderState;
 use spark_usher::policy::{Finished, Lifecycle, Policies};
 use spark_usher::reason::Reason;
+use spark_usher::reconcile::Action;
 use spark_usher::signature::Creator;
 use spark_usher::snapshot::{Change, Conf, Listed, Replaced, ServedApis};
 use spark_usher::spark::conf::AppConf;
 use spark_usher::spark::ids::PodKey;
+use spark_usher::time::Now;
 
 use super::support::*;
 
 pub struct Office {
-    pub desk: Desk,
+    pub controller: Controller,
     pub at: Instant,
     pub since: Duration,
     pub policies: Policies,
-    pub standing: Standing,
+    pub leader_state: LeaderState,
     /// Executors, by name and uid, whose labels were taken off: only a list of all pods has them.
     pub unlabelled: Vec<(String, String)>,
     /// How often all pods of a namespace were listed.
@@ -32,14 +35,14 @@ impl Office {
         let lifecycle = Lifecycle { finished, ..Lifecycle::default() };
         let policies = Policies::default().with_lifecycle(lifecycle);
         let at = Instant::now();
-        let desk = Desk::new(at, Settings::default());
-        let (since, standing) = (Duration::ZERO, Standing::Leading);
-        let mut office = Office { desk, at, since, policies, standing, unlabelled: Vec::new(), lists: 0 };
+        let controller = Controller::new(at, Settings::default());
+        let (since, leader_state) = (Duration::ZERO, LeaderState::Leader);
+        let mut office = Office { controller, at, since, policies, leader_state, unlabelled: Vec::new(), lists: 0 };
         office.apply(Change::Apis(ServedApis::default()));
         office.apply(Change::Replaced(Replaced::Namespaces(Vec::new())));
         office.apply(Change::Replaced(Replaced::Pods(Vec::new())));
         let now = office.now();
-        office.desk.passed("0", now);
+        office.controller.bookmark("0", now);
         office
     }
 
@@ -50,7 +53,7 @@ impl Office {
 
     pub fn apply(&mut self, change: Change) {
         let now = self.now();
-        self.desk.apply(change, now);
+        self.controller.watch_event(change, now);
     }
 
     pub fn see(&mut self, pod: &PodBuilder) {
@@ -61,28 +64,28 @@ impl Office {
         self.apply(Change::PodGone(PodKey::new("default", name), uid.into()));
     }
 
-    pub fn after(&mut self, seconds: u64) -> Turn {
+    pub fn after(&mut self, seconds: u64) -> Effects {
         self.since += Duration::from_secs(seconds);
         let now = self.now();
-        let mut turn = self.desk.turn(now, &self.policies, self.standing);
-        for (crew, _) in &turn.actions {
-            self.desk.done(crew, false, false, now.at);
+        let mut effects = self.controller.step(now, &self.policies, self.leader_state);
+        for (set, _) in &effects.actions {
+            self.controller.actions_finished(set, false, false, now.at);
         }
-        for read in std::mem::take(&mut turn.reads) {
+        for read in std::mem::take(&mut effects.lookups) {
             match &read {
-                Read::Pod(_) => self.desk.answered(&read, Answer::Absent, now),
-                Read::Conf(..) => self.desk.answered(&read, Answer::Conf(Conf::Unreadable), now),
-                Read::All(namespace) => {
+                Lookup::Pod(_) => self.controller.lookup_answered(&read, LookupResult::Absent, now),
+                Lookup::Conf(..) => self.controller.lookup_answered(&read, LookupResult::Conf(Conf::Unreadable), now),
+                Lookup::All(namespace) => {
                     self.lists += 1;
                     let mut all = Listed::default();
                     self.unlabelled.iter().for_each(|(name, uid)| all.insert(namespace, name, uid));
                     all.seal();
-                    self.desk.answered(&read, Answer::All(all), now);
+                    self.controller.lookup_answered(&read, LookupResult::All(all), now);
                 }
-                _ => turn.reads.push(read),
+                _ => effects.lookups.push(read),
             }
         }
-        turn
+        effects
     }
 
     /// Every action within so many seconds, one turn a second.
@@ -90,9 +93,9 @@ impl Office {
         let begin = self.since;
         let mut all = Vec::new();
         for _ in 0..seconds {
-            let turn = self.after(1);
+            let effects = self.after(1);
             let at = (self.since - begin).as_secs();
-            all.extend(turn.actions.into_iter().flat_map(|(_, actions)| actions).map(|action| (at, action)));
+            all.extend(effects.actions.into_iter().flat_map(|(_, actions)| actions).map(|action| (at, action)));
         }
         all
     }
@@ -143,5 +146,5 @@ pub fn first_of(actions: &[(u64, Action)], wanted: Reason) -> Option<u64> {
 /// The ends of a new leader's first turn: exec id, and whether they may have been told before.
 pub fn told(office: &mut Office) -> Vec<(u64, bool)> {
     let exits = office.after(1).exits;
-    exits.iter().map(|exit| (exit.executor.exec_id.unwrap(), exit.perhaps_told)).collect()
+    exits.iter().map(|exit| (exit.executor.exec_id.unwrap(), exit.possibly_reported)).collect()
 }

@@ -8,13 +8,15 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use spark_usher::gang::GangScheduler;
-use spark_usher::lifecycle::{Action, Exits, Memory, Now, plan};
+use spark_usher::lifecycle::Exits;
 use spark_usher::policy::{Policies, Policy};
 use spark_usher::reason::Reason;
+use spark_usher::reconcile::{self, Action, ApplicationState};
 use spark_usher::runtime::clock;
-use spark_usher::snapshot::{Change, Conf, Followed, Group, Owner, Replaced, ServedApis, Sighting, Snapshot};
+use spark_usher::snapshot::{Change, Conf, Group, ObservedPod, Owner, ReferencedPod, Replaced, ServedApis, Snapshot};
 use spark_usher::spark::conf::AppConf;
 use spark_usher::spark::ids::{AppKey, PodKey};
+use spark_usher::time::Now;
 
 use super::support::*;
 
@@ -22,7 +24,7 @@ use super::support::*;
 pub struct Cluster {
     pub snapshot: Snapshot,
     pub policies: Policies,
-    pub memory: Memory,
+    pub memory: ApplicationState,
     pub app: AppKey,
     pub now: Timestamp,
     pub version: u32,
@@ -34,12 +36,12 @@ pub struct Cluster {
 impl Cluster {
     pub fn new(policy: Policy) -> Cluster {
         let mut snapshot = Snapshot::default();
-        snapshot.apply(Change::Apis(serving(policy.scheduler.row, 0)));
-        snapshot.apply(Change::Replaced(Replaced::Groups(policy.scheduler.row.kind, Vec::new())));
+        snapshot.apply(Change::Apis(serving(policy.scheduler.gang_scheduler, 0)));
+        snapshot.apply(Change::Replaced(Replaced::Groups(policy.scheduler.gang_scheduler.kind, Vec::new())));
         Cluster {
             snapshot,
             policies: only(policy),
-            memory: Memory::default(),
+            memory: ApplicationState::default(),
             app: AppKey::new("default", APP),
             now: Timestamp::UNIX_EPOCH,
             version: 1,
@@ -95,8 +97,9 @@ impl Cluster {
     pub fn settle(&mut self) -> &mut Self {
         let now = Now { at: clock::instant(), wall: self.now };
         for _ in 0..10 {
-            let actions = plan(&self.snapshot, &self.app, now, &self.policies, &mut self.memory, &Exits::default())
-                .into_actions();
+            let actions =
+                reconcile::plan(&self.snapshot, &self.app, now, &self.policies, &mut self.memory, &Exits::default())
+                    .into_actions();
             let mut acted = false;
             for action in actions {
                 self.reasons.extend(action.reason());
@@ -150,10 +153,10 @@ impl Cluster {
                 let owner = spark_usher::snapshot::Owner { is_pod: true, name: driver.name, uid: driver.uid };
                 Arc::make_mut(&mut known.template).owner = Some(owner);
                 assert_eq!(known.exec_id, Some(u64::from(id)));
-                self.snapshot.apply(Change::Pod(Sighting::Executor(self.app.clone(), known)));
+                self.snapshot.apply(Change::Pod(ObservedPod::Executor(self.app.clone(), known)));
             }
-            Action::Finish { .. } => panic!("plans of gangs end nobody"),
-            Action::Tell(told) => {
+            Action::CleanUp { .. } => panic!("plans of gangs end nobody"),
+            Action::RecordEvent(told) => {
                 self.messages.push(told.message);
                 return false;
             }
@@ -192,9 +195,9 @@ pub fn serving(row: &'static GangScheduler, version: usize) -> ServedApis {
     ServedApis(row.apis.get(version).map(|api| (row.kind, api)).into_iter().collect())
 }
 
-pub fn followed(pod: &PodBuilder) -> Followed {
+pub fn followed(pod: &PodBuilder) -> ReferencedPod {
     match pod.sighting() {
-        Sighting::Other(_, pod) | Sighting::Driver(_, pod) => Followed::Present(Arc::new(pod)),
-        Sighting::Executor(..) => panic!("an executor is not followed"),
+        ObservedPod::Other(_, pod) | ObservedPod::Driver(_, pod) => ReferencedPod::Present(Arc::new(pod)),
+        ObservedPod::Executor(..) => panic!("an executor is not followed"),
     }
 }

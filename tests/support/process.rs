@@ -40,7 +40,7 @@ impl Process {
     /// The same, started by another program that gives way to it, as `taskset` does.
     pub fn start_by(launcher: &[&str], cluster: &Cluster, name: &str, config: &str, kubeconfig: &str) -> Process {
         let ca = cluster.folder().join(format!("{name}.ca")).display().to_string();
-        let certificate = ["--self-made-for", "localhost", "--ca-out", &ca];
+        let certificate = ["--self-signed-for", "localhost", "--ca-out", &ca];
         Process::start_serving(&certificate, launcher, cluster, name, config, kubeconfig)
     }
 
@@ -68,7 +68,7 @@ impl Process {
                 "json",
                 "--log",
                 "info,spark_usher=debug",
-                "--leave-seconds",
+                "--shutdown-delay-seconds",
                 "1",
                 "--drain-seconds",
                 "1",

@@ -1,9 +1,9 @@
-//! `spark-usher demo`: the main job on a bare machine. An in-memory Kubernetes API, the real webhook over HTTPS, the real
-//! loop, and pods that real Spark created; each story once without us and once with us.
+//! `spark-usher demo`: the main features on a machine without a cluster. An in-memory Kubernetes API, the real webhook over
+//! HTTPS, the real controller, and pods that real Spark created; each scenario runs once without spark-usher and once with it.
 
-mod play;
-mod story;
-mod tell;
+mod report;
+mod run;
+mod scenario;
 
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -16,26 +16,27 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{Api, DynamicObject, PostParams};
 use serde_json::{Value, json};
 
-use self::play::Stage;
-use self::story::Story;
-use self::tell::{Played, Side};
 use crate::app::{App, CertificateSource, ConfigSource, Options};
+use crate::cli::output::{FAILED, OK, block_on, failed};
 use crate::cluster::client::Cluster;
 use crate::cluster::lease::{self, Election};
 use crate::cluster::limit::Rate;
-use crate::cluster::registration;
 use crate::cluster::signing::SigningSecret;
 use crate::cluster::view::resource;
 use crate::config;
-use crate::driver::resolve::How;
+use crate::controller::Settings;
 use crate::http::capacity::Capacities;
-use crate::lifecycle::Settings;
+use crate::manifests::webhooks;
+use crate::ownership::resolve::DriverSource;
 use crate::runtime::clock;
 use crate::runtime::shutdown::Signals;
 use crate::sandbox::{self, Sandbox};
 use crate::telemetry::log;
 use crate::tls::ca::Authority;
 use crate::tls::load::load;
+use report::{Outcome, Side};
+use run::Stage;
+use scenario::Scenario;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -55,37 +56,37 @@ pub(super) struct Args {
 
 /// The policy that the demo runs with.
 const POLICY: &str = include_str!("policy.yaml");
-/// How long executors without an owner are watched before we say that nobody deletes them.
-const PATIENCE: Duration = Duration::from_millis(1500);
-/// The longest that executors with an owner may take to go.
-const LIMIT: Duration = Duration::from_secs(5);
+/// How long executors without an owner are observed before the demo reports that they are not deleted.
+const LEFT_BEHIND_WAIT: Duration = Duration::from_millis(1500);
+/// Maximum time for a step: until spark-usher is ready, until executors with an owner are deleted.
+const STEP_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<u8> {
-    let played = log::init(&args.log, log::Format::Text).and_then(|()| super::block_on(demo(args, out)));
+    let played = log::init(&args.log, log::Format::Text).and_then(|()| block_on(demo(args, out)));
     match played {
-        Ok(true) => Ok(super::OK),
+        Ok(true) => Ok(OK),
         Ok(false) => {
             writeln!(err, "error: not everything held; see above")?;
-            Ok(super::FAILED)
+            Ok(FAILED)
         }
-        Err(error) => super::failed(err, &error),
+        Err(error) => failed(err, &error),
     }
 }
 
 async fn demo(args: &Args, out: &mut dyn Write) -> anyhow::Result<bool> {
     let start = clock::instant();
     let sandbox = Sandbox::start(&sandbox::Options::default())?;
-    let stories = story::all()?;
+    let stories = scenario::all()?;
     let admin = sandbox.client(sandbox.admin_token())?;
-    furnish(&admin, &stories).await?;
-    let mut app = usher(&sandbox, &admin, &stories).await?;
-    tokio::time::timeout(LIMIT, app.settled()).await.context("spark-usher did not get ready")?;
+    create_objects(&admin, &stories).await?;
+    let mut app = start_usher(&sandbox, &admin, &stories).await?;
+    tokio::time::timeout(STEP_TIMEOUT, app.has_synced()).await.context("spark-usher did not get ready")?;
     if !args.json {
-        tell::opening(out, &sandbox, &app, POLICY)?;
+        report::print_header(out, &sandbox, &app, POLICY)?;
     }
     let mut all = Vec::new();
     for story in &stories {
-        let played = play(&sandbox, &admin, &app, story).await?;
+        let played = run_scenario(&sandbox, &admin, &app, story).await?;
         if !args.json {
             played.print(out, all.len() + 1)?;
             out.flush()?;
@@ -93,12 +94,12 @@ async fn demo(args: &Args, out: &mut dyn Write) -> anyhow::Result<bool> {
         all.push(played);
     }
     let took = clock::instant().saturating_duration_since(start);
-    let held = all.iter().all(Played::held);
+    let held = all.iter().all(Outcome::held);
     if args.json {
-        let stories: Vec<Value> = all.iter().map(Played::to_json).collect();
+        let stories: Vec<Value> = all.iter().map(Outcome::to_json).collect();
         writeln!(out, "{:#}", json!({"ok": held, "seconds": took.as_secs_f64(), "stories": stories}))?;
     } else {
-        tell::ending(out, &all, took)?;
+        report::print_summary(out, &all, took)?;
     }
     if args.keep {
         keep(args, out, &sandbox, &admin, &mut app, &stories).await?;
@@ -108,7 +109,7 @@ async fn demo(args: &Args, out: &mut dyn Write) -> anyhow::Result<bool> {
     Ok(held)
 }
 
-/// The namespace of a story, without us or with us.
+/// The namespace of a scenario, without or with spark-usher.
 fn namespace(story: &str, side: Side) -> String {
     match side {
         Side::Without => format!("{story}-without"),
@@ -116,10 +117,10 @@ fn namespace(story: &str, side: Side) -> String {
     }
 }
 
-/// Where --keep leaves an application.
+/// Namespace of the application that --keep leaves running.
 const KEPT: &str = "kept";
 
-async fn furnish(admin: &kube::Client, stories: &[Story]) -> anyhow::Result<()> {
+async fn create_objects(admin: &kube::Client, stories: &[Scenario]) -> anyhow::Result<()> {
     let namespaces = stories
         .iter()
         .flat_map(|story| [namespace(story.name, Side::With), namespace(story.name, Side::Without)])
@@ -132,7 +133,7 @@ async fn furnish(admin: &kube::Client, stories: &[Story]) -> anyhow::Result<()> 
             "metadata": {"name": name}, "value": value});
         make(admin, class, "priorityclasses").await?;
     }
-    // What an installed Volcano serves, as far as groups go.
+    // The API that an installed Volcano serves for groups.
     let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     let version = json!({"name": "v1beta1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}, "additionalPrinterColumns": [
         {"name": "minMember", "type": "integer", "jsonPath": ".spec.minMember"},
@@ -154,8 +155,8 @@ async fn make(admin: &kube::Client, object: Value, plural: &str) -> anyhow::Resu
     Ok(())
 }
 
-/// Starts spark-usher as `serve` does, and registers its webhook for the namespaces with us.
-async fn usher(sandbox: &Sandbox, admin: &kube::Client, stories: &[Story]) -> anyhow::Result<App> {
+/// Starts spark-usher as `serve` does, and registers its webhook for the namespaces with spark-usher.
+async fn start_usher(sandbox: &Sandbox, admin: &kube::Client, stories: &[Scenario]) -> anyhow::Result<App> {
     let authority = Authority::new("spark-usher demo", clock::now()).context("cannot make a CA")?;
     let pair = authority.serve(&["localhost"], &[Ipv4Addr::LOCALHOST.into()])?;
     let certificate = load(pair.certificate.as_bytes(), pair.key.as_bytes(), clock::now())?;
@@ -173,7 +174,7 @@ async fn usher(sandbox: &Sandbox, admin: &kube::Client, stories: &[Story]) -> an
         config: ConfigSource::Given(Box::new(config)),
         validating_policies: None,
         signing: Some(SigningSecret { namespace: "default".to_owned(), name: "spark-usher-signing".to_owned() }),
-        look_every: Duration::from_secs(10),
+        file_poll_interval: Duration::from_secs(10),
         election: Election {
             namespace: "default".to_owned(),
             name: "spark-usher".to_owned(),
@@ -181,7 +182,7 @@ async fn usher(sandbox: &Sandbox, admin: &kube::Client, stories: &[Story]) -> an
             duration,
             period: duration / 4,
         },
-        silence: Settings::default().silence,
+        watch_silence: Settings::default().watch_silence,
         rate: Rate::default(),
         settle: Duration::ZERO,
         drain: Duration::from_secs(1),
@@ -191,25 +192,25 @@ async fn usher(sandbox: &Sandbox, admin: &kube::Client, stories: &[Story]) -> an
     let namespaces: Vec<String> =
         stories.iter().map(|story| namespace(story.name, Side::With)).chain([KEPT.to_owned()]).collect();
     let namespaces: Vec<&str> = namespaces.iter().map(String::as_str).collect();
-    let object = registration::mutating(&url, authority.pem(), &namespaces);
+    let object = webhooks::mutating(&url, authority.pem(), &namespaces);
     let api: Api<MutatingWebhookConfiguration> = Api::all(admin.clone());
     api.create(&PostParams::default(), &serde_json::from_value(object)?).await?;
     Ok(app)
 }
 
-/// Plays a story on both sides at once.
-async fn play(sandbox: &Sandbox, admin: &kube::Client, app: &App, story: &Story) -> anyhow::Result<Played> {
+/// Runs a scenario on both sides concurrently.
+async fn run_scenario(sandbox: &Sandbox, admin: &kube::Client, app: &App, story: &Scenario) -> anyhow::Result<Outcome> {
     let stage = |side| Stage { sandbox, admin: admin.clone(), namespace: namespace(story.name, side) };
     let (without, with) = (stage(Side::Without), stage(Side::With));
     let (one, two) = tokio::try_join!(without.start_driver(story), with.start_driver(story))?;
-    let found = |how: &How| app.counters().driver_found.with_label_values(&[how.as_str()]).get();
-    let before = How::ALL.map(|how| found(&how));
+    let found = |how: &DriverSource| app.counters().driver_found.with_label_values(&[how.as_str()]).get();
+    let before = DriverSource::ALL.map(|how| found(&how));
     let (one, two) = tokio::try_join!(without.start_executors(story, &one), with.start_executors(story, &two))?;
-    let how = How::ALL.iter().zip(before).find(|(how, before)| found(how) > *before).map(|(how, _)| *how);
-    let patience = if story.owned_by_spark { LIMIT } else { PATIENCE };
+    let how = DriverSource::ALL.iter().zip(before).find(|(how, before)| found(how) > *before).map(|(how, _)| *how);
+    let patience = if story.owned_by_spark { STEP_TIMEOUT } else { LEFT_BEHIND_WAIT };
     let (one_after, two_after) =
-        tokio::try_join!(without.delete_driver(story, patience), with.delete_driver(story, LIMIT))?;
-    Ok(Played::new(story, (one, one_after), (two, two_after), how))
+        tokio::try_join!(without.delete_driver(story, patience), with.delete_driver(story, STEP_TIMEOUT))?;
+    Ok(Outcome::new(story, (one, one_after), (two, two_after), how))
 }
 
 /// Leaves one application running until a signal.
@@ -219,7 +220,7 @@ async fn keep(
     sandbox: &Sandbox,
     admin: &kube::Client,
     app: &mut App,
-    stories: &[Story],
+    stories: &[Scenario],
 ) -> anyhow::Result<()> {
     let mut signals = Signals::listen()?;
     let story = stories.iter().find(|story| story.name == "cluster-mode").context("a story to keep")?;
@@ -228,7 +229,7 @@ async fn keep(
     stage.start_executors(story, &driver).await?;
     super::sandbox::write_kubeconfig(&args.kubeconfig, &sandbox.kubeconfig())?;
     if !args.json {
-        tell::kept(out, &args.kubeconfig, KEPT, story.driver_name())?;
+        report::print_kept(out, &args.kubeconfig, KEPT, story.driver_name())?;
     }
     out.flush()?;
     let ended = tokio::select! {

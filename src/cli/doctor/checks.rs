@@ -1,4 +1,4 @@
-//! What the facts mean: each check a few lines of the report, and what to do.
+//! The checks: each turns facts into lines of the report, with what to do.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,10 +9,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::core::{Selector, SelectorExt};
 use serde_json::Value;
 
-use super::Finding;
-use super::gather::{Facts, Found, Policy as PolicyFile, argument, name_of};
-use crate::config;
-use crate::gang;
+use super::finding::{Finding, readable};
+use super::gather::{Facts, Policy as PolicyFile, argument, name_of, touches_pods, volcano_validates};
 use crate::gang::early_pods::{self, Version};
 use crate::json::{at, entries, list, text};
 use crate::policy::{Chosen, Policies, Policy};
@@ -21,10 +19,11 @@ use crate::spark::labels;
 use crate::spark::pod::Pod;
 use crate::tls::load::load;
 use crate::tls::rotation::verifies;
+use crate::{annotations, config, gang};
 
 const MUTATE: &str = "mutate.spark-usher.io";
 const VALIDATE: &str = "validate.spark-usher.io";
-/// Managers of fields by which Spark's own client is known (`fabric8`), and parts of the cluster that write into pods.
+/// Field managers of Spark's own client (`fabric8`), and of cluster components that write into pods.
 const USUAL_MANAGERS: &[&str] = &[
     "fabric8-kubernetes-client",
     "okhttp",
@@ -33,18 +32,18 @@ const USUAL_MANAGERS: &[&str] = &[
     "kube-controller-manager",
     "kube-scheduler",
     "kubelet",
-    labels::USHER,
+    annotations::USHER,
     "spark-submit",
     "unknown",
     "Mozilla",
 ];
 
-/// All checks, in the order in which a person would look.
+/// Runs all checks, in the order of a manual diagnosis.
 pub(super) fn examine(facts: &Facts) -> Vec<Finding> {
     let mut out = vec![version(facts)];
     let ours = configured(facts, &mut out);
     if !deployment(facts, ours.as_ref().map(|(_, webhook)| webhook), &mut out) {
-        // Nothing else can be told of what is not here.
+        // Without a Deployment nothing else can be checked.
         return out;
     }
     let policies = policy(facts, &mut out);
@@ -71,17 +70,6 @@ pub(super) fn examine(facts: &Facts) -> Vec<Finding> {
     out
 }
 
-/// The value, or a warning that it cannot be told.
-pub(super) fn told<'f, T>(found: &'f Found<T>, what: &str, out: &mut Vec<Finding>) -> Option<&'f T> {
-    match found {
-        Ok(found) => Some(found),
-        Err(error) => {
-            out.push(Finding::warning(format!("{what} cannot be read: {error}"), "run it as somebody who may"));
-            None
-        }
-    }
-}
-
 fn version(facts: &Facts) -> Finding {
     let (major, minor) = facts.version;
     let what = format!("Kubernetes {major}.{minor}");
@@ -95,7 +83,7 @@ fn version(facts: &Facts) -> Finding {
 }
 
 fn policy(facts: &Facts, out: &mut Vec<Finding>) -> Option<Policies> {
-    let text = match told(&facts.policy, "the policy file's ConfigMap", out)? {
+    let text = match readable(&facts.policy, "the policy file's ConfigMap", out)? {
         PolicyFile::Text(text) => text,
         PolicyFile::None => {
             out.push(Finding::ok("no policy file: executors get their owner, nothing else changes"));
@@ -124,9 +112,9 @@ fn policy(facts: &Facts, out: &mut Vec<Finding>) -> Option<Policies> {
     }
 }
 
-/// Whether it is here at all.
+/// Reports whether spark-usher is deployed.
 fn deployment(facts: &Facts, webhook: Option<&Value>, out: &mut Vec<Finding>) -> bool {
-    let Some(all) = told(&facts.deployments, "the Deployment", out) else { return true };
+    let Some(all) = readable(&facts.deployments, "the Deployment", out) else { return true };
     let Some(deployment) = all.first() else {
         let what = format!("no Deployment of spark-usher in namespace {}", facts.namespace);
         let elsewhere = webhook.map(|webhook| text(webhook, &["clientConfig", "service", "namespace"]));
@@ -140,7 +128,7 @@ fn deployment(facts: &Facts, webhook: Option<&Value>, out: &mut Vec<Finding>) ->
     let number = |path: &[&str]| at(deployment, path).and_then(Value::as_u64).unwrap_or_default();
     let (wanted, ready) = (number(&["spec", "replicas"]), number(&["status", "readyReplicas"]));
     let running = facts.pods.as_ref().map_or(0, |pods| pods.iter().filter(|pod| is_ready(pod)).count() as u64);
-    // The Deployment's status is its controller's word; its pods speak for themselves.
+    // The Deployment's status comes from its controller; the pods' own status is more direct.
     let ready = ready.max(running);
     let what = format!("{ready} of {wanted} replicas are ready");
     out.push(match (wanted, ready) {
@@ -154,7 +142,7 @@ fn deployment(facts: &Facts, webhook: Option<&Value>, out: &mut Vec<Finding>) ->
         (wanted, ready) if ready < wanted => Finding::warning(what, "kubectl describe pods, and their logs"),
         _ => Finding::ok(what),
     });
-    let Some(lease) = told(&facts.lease, "the Lease", out) else { return true };
+    let Some(lease) = readable(&facts.lease, "the Lease", out) else { return true };
     let seconds = lease.as_ref().and_then(|lease| at(lease, &["spec", "leaseDurationSeconds"])?.as_i64()).unwrap_or(4);
     let renewed = lease.as_ref().and_then(|lease| text(lease, &["spec", "renewTime"]).parse::<Timestamp>().ok());
     let holder = lease.as_ref().map(|lease| text(lease, &["spec", "holderIdentity"])).unwrap_or_default();
@@ -176,7 +164,7 @@ fn is_ready(pod: &Value) -> bool {
         .any(|condition| text(condition, &["type"]) == "Ready" && text(condition, &["status"]) == "True")
 }
 
-/// The configuration of that webhook, by the webhook's name: the configuration's own is a matter of values.
+/// Finds the configuration by its webhook's name: the configuration's own name depends on the chart's values.
 fn find(configurations: &[Value], webhook: &str) -> Option<(String, Value)> {
     configurations.iter().find_map(|configuration| {
         let found = list(configuration, &["webhooks"]).iter().find(|hook| text(hook, &["name"]) == webhook)?;
@@ -185,7 +173,7 @@ fn find(configurations: &[Value], webhook: &str) -> Option<(String, Value)> {
 }
 
 fn configured(facts: &Facts, out: &mut Vec<Finding>) -> Option<(String, Value)> {
-    if let Some(validating) = told(&facts.validating, "validating webhooks", out) {
+    if let Some(validating) = readable(&facts.validating, "validating webhooks", out) {
         out.push(match find(validating, VALIDATE) {
             Some((name, _)) => Finding::ok(format!("the validating webhook is registered ({name})")),
             None => Finding::warning(
@@ -194,7 +182,7 @@ fn configured(facts: &Facts, out: &mut Vec<Finding>) -> Option<(String, Value)> 
             ),
         });
     }
-    let mutating = told(&facts.mutating, "mutating webhooks", out)?;
+    let mutating = readable(&facts.mutating, "mutating webhooks", out)?;
     let Some((name, webhook)) = find(mutating, MUTATE) else {
         out.push(Finding::failed("the mutating webhook is not registered: no executor is shaped", "helm install"));
         return None;
@@ -216,7 +204,7 @@ fn configured(facts: &Facts, out: &mut Vec<Finding>) -> Option<(String, Value)> 
     Some((name, webhook))
 }
 
-/// Whether what is served is what API servers trust.
+/// Checks that API servers trust the served certificate.
 fn certificate(facts: &Facts, kind: &str, webhook: &Value, out: &mut Vec<Finding>) {
     let bundle = STANDARD.decode(text(webhook, &["clientConfig", "caBundle"])).unwrap_or_default();
     let bundle = String::from_utf8_lossy(&bundle).into_owned();
@@ -228,7 +216,7 @@ fn certificate(facts: &Facts, kind: &str, webhook: &Value, out: &mut Vec<Finding
         ));
         return;
     }
-    let Some(secret) = told(&facts.secret, "the Secret of the serving certificate", out) else { return };
+    let Some(secret) = readable(&facts.secret, "the Secret of the serving certificate", out) else { return };
     let Some(secret) = secret else {
         out.push(Finding::failed("the Secret of the serving certificate is not there", "look at the leader's log"));
         return;
@@ -273,7 +261,7 @@ fn endpoints(facts: &Facts, webhook: &Value, out: &mut Vec<Finding>) {
         out.push(Finding::ok(format!("API servers call {}", text(webhook, &["clientConfig", "url"]))));
         return;
     }
-    let Some(slices) = told(&facts.slices, "the Service's EndpointSlices", out) else { return };
+    let Some(slices) = readable(&facts.slices, "the Service's EndpointSlices", out) else { return };
     let own = slices.iter().filter(|slice| {
         entries(slice, &["metadata", "labels"])
             .any(|(key, value)| key == "kubernetes.io/service-name" && value == service)
@@ -299,7 +287,7 @@ fn labels_of(object: &Value) -> BTreeMap<String, String> {
     entries(object, &["metadata", "labels"]).map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
 }
 
-/// Whether the webhook's selectors let Spark's pods through.
+/// Checks that the webhook's selectors match Spark's pods.
 fn selectors(facts: &Facts, webhook: &Value, out: &mut Vec<Finding>) {
     let objects = selector(webhook.get("objectSelector"));
     for role in [labels::ROLE_DRIVER, labels::ROLE_EXECUTOR] {
@@ -313,7 +301,7 @@ fn selectors(facts: &Facts, webhook: &Value, out: &mut Vec<Finding>) {
         }
     }
     let (Some(pods), Some(all)) =
-        (told(&facts.spark_pods, "Spark pods", out), told(&facts.namespaces, "namespaces", out))
+        (readable(&facts.spark_pods, "Spark pods", out), readable(&facts.namespaces, "namespaces", out))
     else {
         return;
     };
@@ -335,27 +323,27 @@ fn selectors(facts: &Facts, webhook: &Value, out: &mut Vec<Finding>) {
     });
 }
 
-/// Whether the API server reaches the webhook.
+/// Checks that the API server reaches the webhook.
 fn trial(facts: &Facts, webhook: Option<&Value>, out: &mut Vec<Finding>) {
-    let namespace = &facts.try_in;
+    let namespace = &facts.dry_run_namespace;
     let known = facts.namespaces.as_ref().ok().and_then(|all| all.iter().find(|one| name_of(one) == **namespace));
     if let (Some(known), Some(webhook)) = (known, webhook)
         && !selector(webhook.get("namespaceSelector")).matches(&labels_of(known))
     {
         let what = format!("namespace {namespace} is left out by the webhook, so that it cannot be tried there");
-        out.push(Finding::warning(what, "--try-in NAMESPACE"));
+        out.push(Finding::warning(what, "--dry-run-namespace NAMESPACE"));
         return;
     }
     match &facts.trial {
         Ok(trial) => {
-            // The fallback policy's mark, and the validating webhook's word that the other one was away, prove nothing.
+            // No proof: the fallback policy's mark, and the validating webhook's warning that the mutating one was not called.
             let marked = entries(&trial.pod, &["metadata", "annotations"])
-                .any(|(key, value)| key.starts_with(labels::PREFIX) && value != labels::BY_FALLBACK);
+                .any(|(key, value)| key.starts_with(annotations::PREFIX) && value != annotations::BY_FALLBACK);
             let heard = trial
                 .warnings
                 .iter()
                 .any(|warning| warning.contains("spark-usher: ") && !warning.contains("the pod lacks"));
-            let known = out.iter().any(|finding| finding.grade == super::Grade::Failed);
+            let known = out.iter().any(|finding| finding.grade == super::finding::Grade::Failed);
             out.push(if marked || heard {
                 Finding::ok(format!("an executor asked for in {namespace} (dry run) came back through the webhook"))
             } else if known {
@@ -371,19 +359,19 @@ fn trial(facts: &Facts, webhook: Option<&Value>, out: &mut Vec<Finding>) {
         }
         Err(error) => out.push(Finding::warning(
             format!("an executor cannot be asked for in {namespace}: {error}"),
-            "--try-in NAMESPACE, where you may create pods",
+            "--dry-run-namespace NAMESPACE, where you may create pods",
         )),
     }
 }
 
 fn rights(facts: &Facts, policies: Option<&Policies>, out: &mut Vec<Finding>) {
-    use crate::cluster::rights::When;
+    use crate::manifests::rbac::When;
     use crate::policy::Finished;
-    let Some(all) = told(&facts.rights, "the rights of its account", out) else { return };
+    let Some(all) = readable(&facts.rights, "the rights of its account", out) else { return };
     let deployment = facts.deployments.as_ref().ok().and_then(|all| all.first());
     let pod = deployment.and_then(|deployment| at(deployment, &["spec", "template", "spec"]));
     let managed = pod.is_some_and(|pod| argument(pod, "--tls-secret").is_some());
-    // OpenShift always has OwnerReferencesPermissionEnforcement on.
+    // OpenShift always enables OwnerReferencesPermissionEnforcement.
     let openshift = facts.served.as_ref().is_ok_and(|served| served.iter().any(|api| api == "config.openshift.io/v1"));
     let refused = facts.adoptions_refused.as_ref().is_ok_and(|refused| refused.is_some());
     let enforced = openshift || refused;
@@ -397,7 +385,7 @@ fn rights(facts: &Facts, policies: Option<&Policies>, out: &mut Vec<Finding>) {
             When::Policies => pod.is_some_and(|pod| argument(pod, "--validating-policies").is_some()),
             When::ReadingConf => policies.is_none_or(|all| all.iter().any(|policy| policy.gang.read_spark_conf)),
         };
-        // Of a scheduler that is not there nothing is needed.
+        // A scheduler that is not installed needs no permissions.
         let served = facts.served.as_ref().map_or(true, |served| {
             right.group.is_empty() || served.iter().any(|version| version.split('/').next() == Some(right.group))
         });
@@ -414,8 +402,8 @@ fn rights(facts: &Facts, policies: Option<&Policies>, out: &mut Vec<Finding>) {
     } else {
         let what = format!("its account may not: {}", lacking.join("; "));
         let cure = match enforced && lacking.iter().any(|right| right.starts_with("delete pods")) {
-            true => "rbac.ownerReferencesPermissionEnforcement: enabled, or a role by spark-usher doctor --rights",
-            false => "rbac.create: true, or a role by spark-usher doctor --rights",
+            true => "rbac.ownerReferencesPermissionEnforcement: enabled, or a role by spark-usher doctor --print-rbac",
+            false => "rbac.create: true, or a role by spark-usher doctor --print-rbac",
         };
         Finding::failed(what, cure)
     });
@@ -428,11 +416,11 @@ fn rights(facts: &Facts, policies: Option<&Policies>, out: &mut Vec<Finding>) {
 }
 
 fn schedulers(facts: &Facts, policies: Option<&Policies>, out: &mut Vec<Finding>) {
-    let (Some(policies), Some(served)) = (policies, told(&facts.served, "the APIs that are served", out)) else {
+    let (Some(policies), Some(served)) = (policies, readable(&facts.served, "the APIs that are served", out)) else {
         return;
     };
     for policy in policies.listed() {
-        let row = policy.scheduler.row;
+        let row = policy.scheduler.gang_scheduler;
         if row.apis.is_empty() || policy.gang.shape == gang::Shape::Pods {
             continue;
         }
@@ -476,17 +464,7 @@ fn mesh(facts: &Facts, out: &mut Vec<Finding>) {
     });
 }
 
-/// Whether a webhook of a configuration is called for new pods.
-fn touches_pods(webhook: &Value) -> bool {
-    let has = |rule: &Value, key: &str, wanted: &str| {
-        list(rule, &[key]).iter().filter_map(Value::as_str).any(|value| value == "*" || value == wanted)
-    };
-    list(webhook, &["rules"])
-        .iter()
-        .any(|rule| has(rule, "apiGroups", "") && has(rule, "resources", "pods") && has(rule, "operations", "CREATE"))
-}
-
-/// Who else changes pods, before and after us.
+/// Lists the other webhooks that change pods, before and after spark-usher.
 fn others(facts: &Facts, own: &str, webhook: &Value, out: &mut Vec<Finding>) {
     let Ok(all) = &facts.mutating else { return };
     let names = all.iter().filter(|one| list(one, &["webhooks"]).iter().any(touches_pods)).map(name_of);
@@ -507,17 +485,10 @@ fn others(facts: &Facts, own: &str, webhook: &Value, out: &mut Vec<Finding>) {
     });
 }
 
-/// Volcano's webhook for new pods: the name of its configuration, and the webhook.
-pub(super) fn volcano_validates(validating: &[Value]) -> Option<(String, &Value)> {
-    validating.iter().filter(|configuration| name_of(configuration).contains("volcano")).find_map(|configuration| {
-        let webhook = list(configuration, &["webhooks"]).iter().find(|webhook| touches_pods(webhook))?;
-        Some((name_of(configuration), webhook))
-    })
-}
-
-/// Some versions of Volcano refuse pods whose PodGroup does not exist yet, and spark-usher makes it after the first executor.
+/// Some versions of Volcano refuse pods whose PodGroup does not exist yet, and spark-usher creates it after the first executor.
 fn volcano(facts: &Facts, policies: Option<&Policies>, out: &mut Vec<Finding>) {
-    let uses = policies.is_some_and(|all| all.listed().iter().any(|policy| policy.scheduler.row.kind == "volcano"));
+    let uses =
+        policies.is_some_and(|all| all.listed().iter().any(|policy| policy.scheduler.gang_scheduler.kind == "volcano"));
     let Ok(validating) = &facts.validating else { return };
     let Some((name, _)) = volcano_validates(validating).filter(|_| uses) else { return };
     let images = facts.volcano_images.as_deref().unwrap_or_default();
@@ -544,10 +515,12 @@ fn volcano(facts: &Facts, policies: Option<&Policies>, out: &mut Vec<Finding>) {
     });
 }
 
-/// What Koordinator does with a PodGroup's minResources.
+/// States what Koordinator does with a PodGroup's minResources.
 fn koordinator(policies: Option<&Policies>, out: &mut Vec<Finding>) {
     let all = policies.map(Policies::listed).unwrap_or_default();
-    let gangs = |policy: &&Policy| policy.scheduler.row.kind == "koordinator" && policy.gang.shape != gang::Shape::Pods;
+    let gangs = |policy: &&Policy| {
+        policy.scheduler.gang_scheduler.kind == "koordinator" && policy.gang.shape != gang::Shape::Pods
+    };
     for policy in all.iter().filter(gangs) {
         out.push(Finding::ok(format!(
             "policy {}: Koordinator counts a gang's members and ignores minResources, which therefore reserves nothing",
@@ -556,7 +529,7 @@ fn koordinator(policies: Option<&Policies>, out: &mut Vec<Finding>) {
     }
 }
 
-/// KAI groups pods by the topmost owner: where that is no pod, Spark's labels do not decide.
+/// KAI groups pods by the topmost owner: if that is not a pod, Spark's labels have no effect.
 fn kai(facts: &Facts, policies: Option<&Policies>, out: &mut Vec<Finding>) {
     let (Some(policies), Ok(pods)) = (policies, &facts.spark_pods) else { return };
     let mut found: BTreeMap<&str, (usize, String)> = BTreeMap::new();
@@ -569,7 +542,7 @@ fn kai(facts: &Facts, policies: Option<&Policies>, out: &mut Vec<Finding>) {
         let json = pod.to_string();
         let Ok(read) = Pod::read_whole(json.as_bytes()) else { continue };
         let Chosen::Policy(policy) = policies.choose(namespace, known.as_ref(), &read) else { continue };
-        if policy.scheduler.row.kind == "kai" && text(owner, &["kind"]) != "Pod" {
+        if policy.scheduler.gang_scheduler.kind == "kai" && text(owner, &["kind"]) != "Pod" {
             let example = format!("{namespace}/{}", text(pod, &["metadata", "name"]));
             found.entry(text(owner, &["kind"])).or_insert((0, example)).0 += 1;
         }
@@ -585,7 +558,7 @@ fn kai(facts: &Facts, policies: Option<&Policies>, out: &mut Vec<Finding>) {
     }
 }
 
-/// Who creates executors that is not Spark: a pod that creates them for others must not become their owner.
+/// Finds creators of executors other than Spark: a pod that creates executors for others must not become their owner.
 fn creators(facts: &Facts, out: &mut Vec<Finding>) {
     let Ok(pods) = &facts.spark_pods else { return };
     let mut strange: BTreeMap<&str, (usize, &str)> = BTreeMap::new();

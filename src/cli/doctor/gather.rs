@@ -1,4 +1,4 @@
-//! What the doctor looks at, asked of the API server. What it may not see is an error in its place, not the end.
+//! Reads the doctor's facts from the API server. A forbidden read is stored as an error and does not stop the doctor.
 
 use http_body_util::BodyExt;
 use hyper::Request;
@@ -9,34 +9,33 @@ use kube::core::DynamicObject;
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 
+use super::finding::Found;
+use crate::annotations;
 use crate::cluster::client::Brief;
-use crate::cluster::rights::{self, Named, Right, Scope};
 use crate::cluster::view::resource;
 use crate::json::{at, entries, list, text};
+use crate::manifests::rbac::{self, Named, Right, Scope};
 use crate::reason::Reason;
 use crate::spark::labels;
 
-/// So many Spark pods are looked at, at most.
+/// At most this many Spark pods are examined.
 const MOST_PODS: u32 = 500;
 
-/// What was found, or why it cannot be told.
-pub(super) type Found<T> = Result<T, String>;
-
-/// Everything that the doctor looks at.
+/// All facts that the doctor examines.
 #[derive(Clone, Debug)]
 pub(super) struct Facts {
     pub(super) now: Timestamp,
     pub(super) namespace: String,
-    pub(super) try_in: String,
+    pub(super) dry_run_namespace: String,
     /// The API server's version.
     pub(super) version: (u32, u32),
     pub(super) mutating: Found<Vec<Value>>,
     pub(super) validating: Found<Vec<Value>>,
-    /// Images in the namespace from which Volcano validates pods; none where it does not.
+    /// Images in the namespace of Volcano's validating webhook for pods; empty if there is none.
     pub(super) volcano_images: Found<Vec<String>>,
     /// Our ValidatingAdmissionPolicies and their bindings.
     pub(super) policy_objects: Found<Vec<Value>>,
-    /// The user name of its account.
+    /// The user name of spark-usher's account.
     pub(super) account: String,
     pub(super) namespaces: Found<Vec<Value>>,
     pub(super) deployments: Found<Vec<Value>>,
@@ -44,13 +43,13 @@ pub(super) struct Facts {
     pub(super) slices: Found<Vec<Value>>,
     pub(super) lease: Found<Option<Value>>,
     pub(super) secret: Found<Option<Value>>,
-    /// The policy file, out of its ConfigMap.
+    /// The policy file from its ConfigMap.
     pub(super) policy: Found<Policy>,
-    /// `group/version` of every API that is served.
+    /// `group/version` of every served API.
     pub(super) served: Found<Vec<String>>,
-    /// Rights and verbs, and whether they are given.
+    /// Permissions and verbs, and whether they are granted.
     pub(super) rights: Found<Vec<(Right, &'static str, bool)>>,
-    /// What the API server said when it last forbade an adoption, as long as its Event is kept.
+    /// The API server's message when it last forbade an adoption, as long as its Event exists.
     pub(super) adoptions_refused: Found<Option<String>>,
     pub(super) spark_pods: Found<Vec<Value>>,
     pub(super) trial: Found<Trial>,
@@ -59,23 +58,28 @@ pub(super) struct Facts {
 /// The policy file of an installation.
 #[derive(Clone, Debug)]
 pub(super) enum Policy {
-    /// It has none.
+    /// The installation has none.
     None,
-    /// It has this one.
+    /// The installation has this one.
     Text(String),
-    /// It should have one, and this is not there.
+    /// The installation refers to a file that does not exist.
     Missing(String),
 }
 
-/// What came of asking for an executor.
+/// Result of the dry-run creation of an executor.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Trial {
     pub(super) warnings: Vec<String>,
     pub(super) pod: Value,
 }
 
-/// Asks for all of it. Only an API server that does not answer is an error.
-pub(super) async fn gather(client: &Client, namespace: &str, try_in: &str, now: Timestamp) -> kube::Result<Facts> {
+/// Reads all facts. Only an API server that does not answer is an error.
+pub(super) async fn gather(
+    client: &Client,
+    namespace: &str,
+    dry_run_namespace: &str,
+    now: Timestamp,
+) -> kube::Result<Facts> {
     let info = client.apiserver_version().await?;
     let number = |text: &str| text.trim_end_matches(|c: char| !c.is_ascii_digit()).parse().unwrap_or_default();
     let admission = |kind, plural| resource("admissionregistration.k8s.io", "v1", kind, plural);
@@ -84,7 +88,7 @@ pub(super) async fn gather(client: &Client, namespace: &str, try_in: &str, now: 
             Some(namespace) => Api::namespaced_with(client.clone(), namespace, &api),
             None => Api::all_with(client.clone(), &api),
         };
-        // Of Spark pods a part tells enough; of everything else all is wanted.
+        // Of Spark pods a part is enough; other objects are listed completely.
         let params = ListParams::default().labels(selector);
         let params = if selector == labels::ROLE { params.limit(MOST_PODS) } else { params };
         let found = api.list(&params).await.map_err(|error| Brief(&error).to_string())?;
@@ -108,11 +112,11 @@ pub(super) async fn gather(client: &Client, namespace: &str, try_in: &str, now: 
     let own = entries(&deployment, &["spec", "selector", "matchLabels"]).map(|(key, value)| format!("{key}={value}"));
     let own = own.collect::<Vec<_>>().join(",");
     let account = text(&pod, &["serviceAccountName"]);
-    let lease = arg("--lease").unwrap_or_else(|| labels::USHER.to_owned());
+    let lease = arg("--lease").unwrap_or_else(|| annotations::USHER.to_owned());
     Ok(Facts {
         now,
         namespace: namespace.to_owned(),
-        try_in: try_in.to_owned(),
+        dry_run_namespace: dry_run_namespace.to_owned(),
         version: (number(&info.major), number(&info.minor)),
         mutating: all(admission("MutatingWebhookConfiguration", "mutatingwebhookconfigurations"), None, "").await,
         volcano_images: volcano_images(client, &validating).await,
@@ -138,15 +142,15 @@ pub(super) async fn gather(client: &Client, namespace: &str, try_in: &str, now: 
         policy,
         adoptions_refused: adoptions_refused(client).await,
         spark_pods: all(resource("", "v1", "Pod", "pods"), None, labels::ROLE).await,
-        trial: trial(client, try_in).await,
+        trial: trial(client, dry_run_namespace).await,
         deployments,
     })
 }
 
-/// What the API server says when it forbids a change of owners (`OwnerReferencesPermissionEnforcement`).
+/// The API server's message when it forbids a change of owners (`OwnerReferencesPermissionEnforcement`).
 const OWNERS_ENFORCED: &str = "cannot set an ownerRef on a resource you can't delete";
 
-/// What the last Event says about an adoption that the API server has forbidden.
+/// The message of the last Event about an adoption that the API server has forbidden.
 async fn adoptions_refused(client: &Client) -> Found<Option<String>> {
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource("", "v1", "Event", "events"));
     let params = ListParams::default().fields(&format!("reason={}", Reason::AdoptionRefused)).limit(MOST_PODS);
@@ -155,9 +159,9 @@ async fn adoptions_refused(client: &Client) -> Found<Option<String>> {
     Ok(messages.rfind(|message| message.contains(OWNERS_ENFORCED)).map(str::to_owned))
 }
 
-/// The images of the Deployments beside Volcano's webhook: their tags say which version it is.
+/// The images of the Deployments in the namespace of Volcano's webhook: their tags contain its version.
 async fn volcano_images(client: &Client, validating: &Found<Vec<Value>>) -> Found<Vec<String>> {
-    let found = validating.as_ref().ok().and_then(|all| super::checks::volcano_validates(all));
+    let found = validating.as_ref().ok().and_then(|all| self::volcano_validates(all));
     let namespace = found.and_then(|(_, webhook)| at(webhook, &["clientConfig", "service", "namespace"])?.as_str());
     let Some(namespace) = namespace else { return Ok(Vec::new()) };
     let api: Api<DynamicObject> =
@@ -167,7 +171,7 @@ async fn volcano_images(client: &Client, validating: &Found<Vec<Value>>) -> Foun
     Ok(containers.map(|container| text(container, &["image"]).to_owned()).collect())
 }
 
-/// Whether a Deployment is one of ours, whatever it is called: a container of it is told to serve.
+/// Reports whether a Deployment is one of spark-usher, whatever its name: a container has the argument `serve`.
 fn serves(deployment: &Value) -> bool {
     let pod = at(deployment, &["spec", "template", "spec"]).unwrap_or(&Value::Null);
     list(pod, &["containers"]).iter().any(|container| {
@@ -176,13 +180,13 @@ fn serves(deployment: &Value) -> bool {
     })
 }
 
-/// The name that the first volume of this kind refers to.
+/// The name to which the first volume of this kind refers.
 fn volume(pod: &Value, kind: &str, key: &str) -> Option<String> {
     let found = list(pod, &["volumes"]).iter().find_map(|volume| volume.get(kind))?;
     Some(text(found, &[key]).to_owned()).filter(|name| !name.is_empty())
 }
 
-/// The policy file of an installation, whose pods look like this.
+/// The policy file of an installation with this pod spec.
 async fn policy_file(client: &Client, namespace: &str, pod: &Value) -> Found<Policy> {
     let file = argument(pod, "--config").and_then(|path| path.rsplit('/').next().map(str::to_owned));
     let (Some(map), Some(file)) = (volume(pod, "configMap", "name"), file) else { return Ok(Policy::None) };
@@ -197,7 +201,7 @@ async fn policy_file(client: &Client, namespace: &str, pod: &Value) -> Found<Pol
     })
 }
 
-/// The policy file of the installation in this namespace; `None` when nothing is installed there.
+/// The policy file of the installation in this namespace; `None` when spark-usher is not installed there.
 pub(super) async fn installed_policy(client: &Client, namespace: &str) -> Found<Option<Policy>> {
     let api: Api<DynamicObject> =
         Api::namespaced_with(client.clone(), namespace, &resource("apps", "v1", "Deployment", "deployments"));
@@ -208,7 +212,7 @@ pub(super) async fn installed_policy(client: &Client, namespace: &str) -> Found<
     policy_file(client, namespace, &pod).await.map(Some)
 }
 
-/// The value of `--name=value` among the arguments of a pod's containers: of several the last, as `serve` takes it.
+/// The value of `--name=value` among the arguments of a pod's containers; the last one wins, as in `serve`.
 pub(super) fn argument(pod: &Value, name: &str) -> Option<String> {
     let args = list(pod, &["containers"]).iter().flat_map(|container| list(container, &["args"]));
     let mut found = args.filter_map(Value::as_str).filter_map(|arg| arg.strip_prefix(name)?.strip_prefix('='));
@@ -221,7 +225,7 @@ pub(super) async fn served(client: &Client) -> kube::Result<Vec<String>> {
     Ok(versions.map(|version| version.group_version).collect())
 }
 
-/// What the account may, of all that it must.
+/// Checks which of the required permissions the account has.
 async fn may(
     client: &Client,
     namespace: &str,
@@ -232,7 +236,7 @@ async fn may(
 ) -> kube::Result<Vec<(Right, &'static str, bool)>> {
     let api: Api<SubjectAccessReview> = Api::all(client.clone());
     let mut out = Vec::new();
-    for right in rights::all() {
+    for right in rbac::all() {
         for verb in right.verbs {
             let name = match right.named {
                 Named::Lease => Some(lease.to_owned()),
@@ -243,7 +247,7 @@ async fn may(
                 Named::Any => None,
             };
             if right.named == Named::Configuration && name.is_none() {
-                continue; // None is kept.
+                continue; // No configuration is maintained.
             }
             let asked = SubjectAccessReview {
                 spec: SubjectAccessReviewSpec {
@@ -272,7 +276,7 @@ async fn may(
     Ok(out)
 }
 
-/// Asks for an executor that is never made.
+/// Creates an executor by dry run.
 async fn trial(client: &Client, namespace: &str) -> Found<Trial> {
     let name = format!("spark-usher-doctor-{}", crate::runtime::random::hex(4));
     let pod = json!({
@@ -283,7 +287,7 @@ async fn trial(client: &Client, namespace: &str) -> Found<Trial> {
         }},
         "spec": {
             "restartPolicy": "Never",
-            // As a namespace of the restricted standard wants it.
+            // Required by the restricted Pod Security Standard.
             "securityContext": {"runAsNonRoot": true, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}},
             "containers": [{
                 "name": labels::EXECUTOR_CONTAINER, "image": "spark",
@@ -314,4 +318,22 @@ async fn trial(client: &Client, namespace: &str) -> Found<Trial> {
 /// The name of an object, for a line of the report.
 pub(super) fn name_of(object: &Value) -> String {
     serde_json::from_value::<DynamicObject>(object.clone()).map_or_else(|_| String::new(), |object| object.name_any())
+}
+
+/// Reports whether a webhook of a configuration is called for new pods.
+pub(super) fn touches_pods(webhook: &Value) -> bool {
+    let has = |rule: &Value, key: &str, wanted: &str| {
+        list(rule, &[key]).iter().filter_map(Value::as_str).any(|value| value == "*" || value == wanted)
+    };
+    list(webhook, &["rules"])
+        .iter()
+        .any(|rule| has(rule, "apiGroups", "") && has(rule, "resources", "pods") && has(rule, "operations", "CREATE"))
+}
+
+/// Volcano's webhook for new pods: the name of its configuration, and the webhook.
+pub(super) fn volcano_validates(validating: &[Value]) -> Option<(String, &Value)> {
+    validating.iter().filter(|configuration| name_of(configuration).contains("volcano")).find_map(|configuration| {
+        let webhook = list(configuration, &["webhooks"]).iter().find(|webhook| touches_pods(webhook))?;
+        Some((name_of(configuration), webhook))
+    })
 }

@@ -1,26 +1,25 @@
-//! Whether the ValidatingAdmissionPolicies in the cluster are those of the policy file.
+//! Checks that the ValidatingAdmissionPolicies in the cluster match the policy file.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::Finding;
-use super::checks::told;
+use super::finding::{Finding, readable};
 use super::gather::Facts;
-use crate::admission::validating_policy::{KIND, Wanted, differences, manifests, namespaces_of};
+use crate::annotations;
 use crate::json::text;
+use crate::manifests::validating_policy::{KIND, Wanted, differences, manifests, namespaces_of};
 use crate::policy::{Policies, Validate};
-use crate::spark::labels;
 
 const UPDATE: &str = "helm upgrade with validatingPolicy.enabled, or spark-usher policy --validating | kubectl apply -f -, and delete those of \
                       no policy";
 
 pub(super) fn examine(facts: &Facts, policies: Option<&Policies>, out: &mut Vec<Finding>) {
-    let (Some(policies), Some(live)) = (policies, told(&facts.policy_objects, "ValidatingAdmissionPolicies", out))
+    let (Some(policies), Some(live)) = (policies, readable(&facts.policy_objects, "ValidatingAdmissionPolicies", out))
     else {
         return;
     };
-    let set = |object: &Value| text(object, &["metadata", "annotations", labels::POLICY_SET]).to_owned();
+    let set = |object: &Value| text(object, &["metadata", "annotations", annotations::POLICY_SET]).to_owned();
     let sets: BTreeSet<String> = live.iter().map(set).collect();
     if sets.is_empty() {
         if policies.iter().any(|policy| policy.validate == Validate::Enforce) {
@@ -30,7 +29,7 @@ pub(super) fn examine(facts: &Facts, policies: Option<&Policies>, out: &mut Vec<
         }
         return;
     }
-    // Several installations may each have a set of their own, which trusts their account.
+    // Each of several installations may have its own set, which trusts its own account.
     let account = Value::from(facts.account.as_str()).to_string();
     let trusts = |object: &Value| {
         let variables = crate::json::list(object, &["spec", "variables"]).iter();

@@ -1,9 +1,9 @@
-//! The doctor's verdicts, each by the facts that make it.
+//! Tests of the doctor's findings, each with the facts that cause it.
 
 use serde_json::json;
 
-use super::Grade;
 use super::checks::examine;
+use super::finding::{Finding, Grade};
 use super::gather::{Facts, Policy, Trial};
 use super::*;
 use crate::tls::ca::Authority;
@@ -12,7 +12,12 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 
 const NOW: Timestamp = Timestamp::constant(1_790_000_000, 0);
-const POLICY: &str = "policies: [{name: batch, scheduler: {type: volcano}}]";
+const POLICY: &str =
+    "apiVersion: spark-usher.io/v1alpha1\nkind: PolicyFile\npolicies: [{name: batch, scheduler: {type: volcano}}]";
+
+fn policy_file(policies: &str) -> String {
+    format!("apiVersion: spark-usher.io/v1alpha1\nkind: PolicyFile\npolicies: {policies}")
+}
 
 fn webhook(name: &str, bundle: &str) -> Value {
     json!({
@@ -35,7 +40,7 @@ fn secret(authority: &Authority) -> Value {
     json!({"data": {"tls.crt": STANDARD.encode(pair.certificate), "tls.key": STANDARD.encode(pair.key)}})
 }
 
-/// An installation in which all is well.
+/// An installation without problems.
 fn well() -> Facts {
     let authority = Authority::new("ours", NOW).unwrap();
     let namespace = |name: &str| json!({"metadata": {"name": name, "labels": {"kubernetes.io/metadata.name": name}}});
@@ -44,7 +49,7 @@ fn well() -> Facts {
     Facts {
         now: NOW,
         namespace: "spark-usher".into(),
-        try_in: "team-a".into(),
+        dry_run_namespace: "team-a".into(),
         version: (1, 36),
         mutating: Ok(vec![configuration("00-spark-usher", &webhook("mutate.spark-usher.io", authority.pem()))]),
         validating: Ok(vec![configuration("spark-usher", &webhook("validate.spark-usher.io", authority.pem()))]),
@@ -65,7 +70,7 @@ fn well() -> Facts {
         secret: Ok(Some(secret(&authority))),
         policy: Ok(Policy::Text(POLICY.into())),
         served: Ok(vec!["scheduling.volcano.sh/v1beta1".into(), "events.k8s.io/v1".into()]),
-        rights: Ok(rights::all().into_iter().map(|right| (right, "get", true)).collect()),
+        rights: Ok(rbac::all().into_iter().map(|right| (right, "get", true)).collect()),
         adoptions_refused: Ok(None),
         spark_pods: Ok(vec![executor]),
         trial: Ok(Trial {
@@ -75,11 +80,11 @@ fn well() -> Facts {
     }
 }
 
-/// The line that is not ok, which must be the only one.
+/// The finding that is not ok, which must be the only one.
 fn odd(facts: &Facts) -> (Grade, String) {
     let all = examine(facts);
     let mut odd: Vec<_> = all.into_iter().filter(|finding| finding.grade != Grade::Ok).collect();
-    // What is wrong with the Secret is wrong for both webhooks.
+    // A problem of the Secret affects both webhooks.
     odd.dedup_by_key(|finding| finding.what.replace("validating", "mutating"));
     assert_eq!(odd.len(), 1, "{odd:#?}");
     let Finding { grade, what, fix } = odd.remove(0);
@@ -161,7 +166,7 @@ fn whether_it_is_reached() {
     failed(&facts, "did not reach the webhook");
     facts.trial = Err("pods is forbidden".into());
     warned(&facts, "pods is forbidden");
-    facts.try_in = "kube-system".into();
+    facts.dry_run_namespace = "kube-system".into();
     warned(&facts, "left out by the webhook");
     let mut facts = well();
     facts.mutating.as_mut().unwrap()[0]["webhooks"][0]["objectSelector"]["matchExpressions"][0]["values"] =
@@ -196,7 +201,7 @@ fn who_runs_leads_and_may() {
     failed(&facts, "no replica leads");
     let mut facts = well();
     for (right, _, given) in facts.rights.as_mut().unwrap() {
-        // Neither is needed: nothing is deleted, and no such scheduler is served.
+        // Neither permission is needed: no executor is deleted, and no such scheduler is served.
         *given = !(right.verbs == ["delete"] || right.group == "scheduling.x-k8s.io");
     }
     assert!(examine(&facts).iter().all(|finding| finding.grade == Grade::Ok));
@@ -204,8 +209,8 @@ fn who_runs_leads_and_may() {
         *given &= right.resource != "configmaps";
     }
     failed(&facts, "get configmaps (read how many executors an application wants)");
-    facts.policy = Ok(Policy::Text("policies: [{name: a, gang: {readSparkConf: false}}]".into()));
-    // The built-in policy behind it reads.
+    facts.policy = Ok(Policy::Text(policy_file("[{name: a, gang: {readSparkConf: false}}]")));
+    // The built-in policy behind it reads the configuration.
     failed(&facts, "get configmaps");
     let mut facts = well();
     facts.version = (1, 28);
@@ -223,7 +228,7 @@ fn of_arguments_that_stand_twice_the_last_counts() {
 fn what_a_policys_scheduler_does_not_do_is_told() {
     let mut facts = well();
     facts.served.as_mut().unwrap().push("scheduling.sigs.k8s.io/v1alpha1".into());
-    facts.policy = Ok(Policy::Text("policies: [{name: k, scheduler: {type: koordinator}}]".into()));
+    facts.policy = Ok(Policy::Text(policy_file("[{name: k, scheduler: {type: koordinator}}]")));
     let all = examine(&facts);
     let told = all.iter().find(|finding| finding.what.contains("ignores minResources")).unwrap();
     assert!(told.grade == Grade::Ok && told.what.starts_with("policy k: "), "{told:?}");
@@ -237,8 +242,8 @@ fn drivers_under_kai_that_something_else_controls() {
             "ownerReferences": [{"kind": kind, "name": "o", "uid": "u", "controller": true, "apiVersion": "v1"}]}})
     };
     let mut facts = well();
-    let policy = "policies: [{name: k, match: {namespaces: [team-a]}, scheduler: {type: kai}}]";
-    facts.policy = Ok(Policy::Text(policy.into()));
+    let policy = policy_file("[{name: k, match: {namespaces: [team-a]}, scheduler: {type: kai}}]");
+    facts.policy = Ok(Policy::Text(policy));
     facts.spark_pods.as_mut().unwrap().extend([driver("team-a", "Pod"), driver("team-b", "Job")]);
     assert!(examine(&facts).iter().all(|finding| finding.grade == Grade::Ok), "a pod, and another policy's");
     facts.spark_pods.as_mut().unwrap().push(driver("team-a", "Job"));
@@ -247,7 +252,7 @@ fn drivers_under_kai_that_something_else_controls() {
 
 #[test]
 fn validating_policies_are_those_of_the_file() {
-    use crate::admission::validating_policy::{Wanted, manifests, without};
+    use crate::manifests::validating_policy::{Wanted, manifests, without};
     let made = |account: &str, file: &str| {
         let policies = crate::config::from_text(file).unwrap().policies;
         let namespaces = without(&["kube-system".into(), "spark-usher".into()]);
@@ -282,7 +287,7 @@ fn schedulers_policies_and_others() {
     facts.served = Ok(vec!["events.k8s.io/v1".into()]);
     failed(&facts, "serves no PodGroups of volcano");
     let mut facts = well();
-    facts.policy = Ok(Policy::Text("policies: [{name: a, scheduler: {type: slurm}}]".into()));
+    facts.policy = Ok(Policy::Text(policy_file("[{name: a, scheduler: {type: slurm}}]")));
     failed(&facts, "unknown scheduler type");
     facts.policy = Ok(Policy::Missing("ConfigMap p".into()));
     failed(&facts, "ConfigMap p is not there");
@@ -319,7 +324,7 @@ fn schedulers_policies_and_others() {
 fn where_owners_are_enforced_adoption_needs_the_right_to_delete() {
     let may_not_delete = || {
         let mut facts = well();
-        let all = rights::all().into_iter().flat_map(|right| right.verbs.iter().map(move |verb| (right, *verb)));
+        let all = rbac::all().into_iter().flat_map(|right| right.verbs.iter().map(move |verb| (right, *verb)));
         facts.rights =
             Ok(all.map(|(right, verb)| (right, verb, (right.resource, verb) != ("pods", "delete"))).collect());
         facts

@@ -1,6 +1,6 @@
 use super::*;
 
-/// A writer for an API server that answers so, by method, path and body; and what it is asked.
+/// A writer for an API server with these answers, by method, path and body; and the requests that it received.
 fn answered_by(
     answer: impl Fn(&str, &str, &str) -> (u16, Value) + Send + Sync + 'static,
 ) -> (Writer, Arc<Mutex<Vec<String>>>) {
@@ -52,8 +52,10 @@ fn of(number: usize, finish: bool) -> Action {
     let (executor, uid, version) = (PodKey::new("n", &format!("e-{number}")), "u".into(), "1".into());
     let driver = DriverRef { name: "d".into(), uid: "du".into() };
     match finish {
-        true => Action::Finish { executor, uid, version, how: Finish::Label, cause: Cause::Error, gone: None },
-        false => Action::Adopt { executor, uid, version, driver, how: crate::driver::resolve::How::AppSelector },
+        true => Action::CleanUp { executor, uid, version, how: Cleanup::Label, cause: Cause::Error, gone: None },
+        false => {
+            Action::Adopt { executor, uid, version, driver, how: crate::ownership::resolve::DriverSource::AppSelector }
+        }
     }
 }
 
@@ -121,7 +123,7 @@ fn patches_carry_their_preconditions() {
 
 const LONG: Duration = Duration::from_secs(360_000);
 
-/// Twenty executors are to be labelled, a plan a minute, for so many minutes. What was asked for e-0, and for others.
+/// Labels twenty executors, a plan per minute, for this many minutes. Returns the requests for e-0, and for the others.
 async fn labelled(minutes: usize, code: u16, message: &'static str) -> (usize, usize) {
     let (writer, asked) =
         answered_by(move |_, path, _| if path.ends_with("/e-0") { refuses(code, message) } else { driver_pod() });
@@ -145,7 +147,7 @@ async fn who_is_refused_one_object_goes_on_with_the_others_and_tries_that_one_ev
         let (refused, others) = labelled(60, code, message).await;
         assert!(refused < 12 && others == 60 * 19, "{code} {message}: {refused}, {others}");
     }
-    // A right is missing for all of them.
+    // A missing permission is missing for all of them.
     let right =
         "pods \"e-0\" is forbidden: User \"u\" cannot patch resource \"pods\" in API group \"\" in the namespace \"n\"";
     let (refused, others) = labelled(60, 403, right).await;
@@ -164,7 +166,7 @@ async fn thousands_that_are_refused_one_by_one_are_each_remembered() {
     assert_eq!(asked.lock().unwrap().len(), 20_000);
 }
 
-/// The process stands still once something is asked, and goes on when its leadership has ended.
+/// The process stands still after its first request, and continues when its leadership has ended.
 async fn stands_still(asked: &Mutex<Vec<String>>) {
     while asked.lock().unwrap().is_empty() {
         tokio::task::yield_now().await;
@@ -192,15 +194,15 @@ async fn an_event_counts_nothing_more_once_the_leadership_has_ended() {
         ),
         _ => panic!("{method} {path}"),
     });
-    let subject = crate::lifecycle::tally::Subject {
+    let subject = crate::recorder::Subject {
         pod: PodKey::new("n", "d"),
         uid: "du".into(),
         cause: Cause::Killed,
-        perhaps_told: false,
+        possibly_reported: false,
     };
-    let notice = Notice { subject, count: 3, message: "three executors ended".into() };
+    let notice = AggregatedEvent { subject, count: 3, message: "three executors ended".into() };
     let leadership = Leadership::of(Duration::from_secs(5));
-    let noticing = writer.notice(&leadership, &notice, false);
+    let noticing = writer.write_event(&leadership, &notice, false);
     let ((), is_written) = tokio::join!(biased; stands_still(&asked), noticing);
     assert!(!is_written, "the next leader counts it, or this one when it leads again");
     assert_eq!(asked.lock().unwrap().len(), 1);

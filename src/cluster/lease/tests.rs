@@ -13,7 +13,7 @@ fn leadership_ends_by_our_own_clock() {
     assert!(!leadership.holds());
 }
 
-/// An API server of one lease, and what was asked of it.
+/// An API server with one Lease, which records its requests.
 #[derive(Default)]
 struct Server {
     lease: Option<serde_json::Value>,
@@ -54,7 +54,7 @@ impl Server {
     }
 }
 
-/// A client of that server. `loses`: the first POST is served, and its answer never comes.
+/// A client of that server. `loses`: the first POST is executed, and its answer is lost.
 fn client_of(server: &Arc<Mutex<Server>>, loses: bool) -> kube::Client {
     use http_body_util::{BodyExt, Full};
 
@@ -85,18 +85,19 @@ fn election(identity: &str) -> Election {
     }
 }
 
-fn candidate(client: &kube::Client, identity: &str) -> Candidate {
+fn candidate(client: &kube::Client, identity: &str) -> Elector {
     let api = Api::namespaced(client.clone(), "n");
-    Candidate { api, election: election(identity), seen: None, ours: None, found: None, mark: None }
+    Elector { api, election: election(identity), observed: None, ours: None, found: None, mark: None }
 }
 
-/// Takes part in the election. Returns the leadership as it is published.
+/// Participates in the election. Returns the leadership as it is published.
 fn runs(client: kube::Client) -> (impl Future<Output = ()>, watch::Receiver<Option<Arc<Leadership>>>) {
     let (leading, seen) = watch::channel(None);
     let (led, contact) = (watch::channel(false).0, watch::channel(None).0);
-    let ties = Ties { leading, led, contact, reported: watch::channel(Reported::default()).1 };
+    let channels =
+        Channels { leadership: leading, leader: led, contact, reported: watch::channel(Reported::default()).1 };
     let metrics = Arc::new(Metrics::new().unwrap());
-    (run(client, election("we"), ties, metrics, CancellationToken::new()), seen)
+    (run(client, election("we"), channels, metrics, CancellationToken::new()), seen)
 }
 
 #[tokio::test]
@@ -105,54 +106,54 @@ async fn one_request_renews_a_lease_that_nobody_else_wrote() {
     let client = client_of(&server, false);
     let mut candidate = self::candidate(&client, "we");
     let asked = || std::mem::take(&mut server.lock().unwrap().asked).join(" ");
-    assert!(candidate.round().await.unwrap());
+    assert!(candidate.try_acquire_or_renew().await.unwrap());
     assert_eq!(asked(), "GET POST");
-    assert!(candidate.round().await.unwrap() && candidate.round().await.unwrap());
+    assert!(candidate.try_acquire_or_renew().await.unwrap() && candidate.try_acquire_or_renew().await.unwrap());
     assert_eq!(asked(), "PUT PUT");
-    // What was reported goes with the renewal, and whoever takes the Lease finds it.
+    // The renewal writes the mark, and the replica that takes the Lease finds it.
     let mark = Mark { through: 7, at: clock::now(), gap: None };
     candidate.mark = Some(mark);
-    assert!(candidate.round().await.unwrap() && asked() == "PUT");
+    assert!(candidate.try_acquire_or_renew().await.unwrap() && asked() == "PUT");
     candidate.release().await.unwrap();
     let mut next = self::candidate(&client, "next");
-    assert!(next.round().await.unwrap());
+    assert!(next.try_acquire_or_renew().await.unwrap());
     let found = next.found.unwrap();
     assert!(found.mark == Some(mark) && found.is_released && found.taken.is_some(), "{found:?}");
-    // A version without marks leads, and leaves the mark as it is: it is not the last word any more.
+    // A version without marks leads, and leaves the mark as it is: the mark is no longer final.
     next.release().await.unwrap();
     let mut third = self::candidate(&client, "third");
-    assert!(third.round().await.unwrap());
+    assert!(third.try_acquire_or_renew().await.unwrap());
     let found = third.found.unwrap();
     assert!(found.mark == Some(mark) && found.was_held && !found.is_released, "{found:?}");
-    // It reports, loses the Lease for a moment, and has to stop at once: the mark that it left is older than its last
-    // reports, and must not count as final.
+    // The third leader reports, loses the Lease for a moment, and has to stop at once: the mark that it left is older than its
+    // last reports, and must not count as final.
     third.mark = Some(mark);
-    assert!(third.round().await.unwrap());
+    assert!(third.try_acquire_or_renew().await.unwrap());
     third.mark = None;
     third.release().await.unwrap();
     let mut fourth = self::candidate(&client, "fourth");
-    assert!(fourth.round().await.unwrap());
+    assert!(fourth.try_acquire_or_renew().await.unwrap());
     let found = fourth.found.unwrap();
     assert!(found.mark == Some(mark) && !found.is_released, "{found:?}");
     fourth.release().await.unwrap();
     candidate.ours = None;
-    assert!(candidate.round().await.unwrap());
+    assert!(candidate.try_acquire_or_renew().await.unwrap());
     asked();
-    // A label is added: the Lease is read again, and still names this replica.
+    // An administrator adds a label: the Lease is read again, and still names this replica.
     server.lock().unwrap().lease.as_mut().unwrap()["metadata"]["resourceVersion"] = "77".into();
     server.lock().unwrap().version = 77;
-    assert!(candidate.round().await.unwrap());
+    assert!(candidate.try_acquire_or_renew().await.unwrap());
     assert_eq!(asked(), "PUT GET PUT");
-    // Somebody deletes it.
+    // An administrator deletes the Lease.
     server.lock().unwrap().lease = None;
-    assert!(candidate.round().await.unwrap());
+    assert!(candidate.try_acquire_or_renew().await.unwrap());
     assert_eq!(asked(), "PUT GET POST");
-    // Somebody takes it: it is theirs.
+    // Another replica takes the Lease.
     server.lock().unwrap().lease.as_mut().unwrap()["spec"]["holderIdentity"] = "they".into();
     server.lock().unwrap().lease.as_mut().unwrap()["metadata"]["resourceVersion"] = "99".into();
-    assert!(!candidate.round().await.unwrap());
+    assert!(!candidate.try_acquire_or_renew().await.unwrap());
     assert_eq!(asked(), "PUT GET");
-    assert!(candidate.is_led());
+    assert!(candidate.has_leader());
 }
 
 /// The API server stores the first Lease, and its answer is lost.
@@ -168,15 +169,15 @@ async fn a_first_leader_knows_that_it_is_the_first_whatever_it_is_answered() {
     assert!(found.mark.is_none() && !found.was_held);
 }
 
-/// Each change of the leadership wakes whoever follows it: the signing key is read again, and actions are given up.
+/// Each change of the leadership wakes its receivers: the signing key is read again, and actions are cancelled.
 #[tokio::test(start_paused = true)]
 async fn a_round_of_a_replica_that_does_not_lead_is_no_change_of_the_leadership() {
     let server = Arc::new(Mutex::new(Server::default()));
     let client = client_of(&server, false);
-    assert!(candidate(&client, "they").round().await.unwrap());
+    assert!(candidate(&client, "they").try_acquire_or_renew().await.unwrap());
     server.lock().unwrap().asked.clear();
     let (running, seen) = runs(client);
-    // They do not renew it, and it is theirs for four seconds.
+    // The other replica does not renew the Lease, which is valid for four seconds.
     let mut running = std::pin::pin!(running);
     assert!(tokio::time::timeout(Duration::from_millis(3500), &mut running).await.is_err());
     let rounds = server.lock().unwrap().asked.len();
@@ -184,17 +185,17 @@ async fn a_round_of_a_replica_that_does_not_lead_is_no_change_of_the_leadership(
     assert!(!seen.has_changed().unwrap());
 }
 
-/// A leader dies with the API server that it was on: whoever waits for its Lease to be over must not hammer the server then.
+/// A leader dies with the API server on its node: a replica that waits for the Lease to expire must not hammer the server then.
 #[tokio::test(start_paused = true)]
 async fn where_the_lease_is_over_and_cannot_be_read_a_look_comes_once_a_period() {
     let server = Arc::new(Mutex::new(Server::default()));
     let client = client_of(&server, false);
-    assert!(candidate(&client, "leader").round().await.unwrap());
+    assert!(candidate(&client, "leader").try_acquire_or_renew().await.unwrap());
     let (run, _leading) = runs(client);
     let requests = async {
         tokio::time::sleep(Duration::from_secs(2)).await;
         server.lock().unwrap().is_away = true;
-        tokio::time::sleep(Duration::from_secs(10)).await; // It is over after four.
+        tokio::time::sleep(Duration::from_secs(10)).await; // It expires after four.
         server.lock().unwrap().asked.clear();
         tokio::time::sleep(Duration::from_secs(60)).await;
         server.lock().unwrap().asked.len()
@@ -203,7 +204,7 @@ async fn where_the_lease_is_over_and_cannot_be_read_a_look_comes_once_a_period()
         () = run => unreachable!(),
         requests = requests => requests,
     };
-    // A look and a watch a second, and its spread.
+    // One GET and one watch per second, with jitter.
     assert!((100..=150).contains(&requests), "{requests} in a minute");
 }
 

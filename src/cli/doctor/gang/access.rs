@@ -1,14 +1,14 @@
-//! What the doctor's own user must be allowed, asked before anything is made.
+//! The permissions that the doctor's own user needs, checked before any object is created.
 
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
 use kube::Client;
 use kube::api::{Api, PostParams};
 
-use super::super::Finding;
+use crate::cli::doctor::finding::Finding;
 use crate::cluster::client::Brief;
 use crate::gang::GangScheduler;
 
-/// A right: verbs on a resource of a group.
+/// A permission: a verb on a resource of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Need {
     group: &'static str,
@@ -31,7 +31,7 @@ impl Need {
     }
 }
 
-/// What a run cannot do without.
+/// Permissions that every run needs.
 const NEEDS: [Need; 8] = [
     Need::of("pods", "create"),
     Need::of("pods", "list"),
@@ -42,7 +42,7 @@ const NEEDS: [Need; 8] = [
     Need::of("configmaps", "delete"),
     Need { sub: Some("token"), ..Need::of("serviceaccounts", "create") },
 ];
-/// What one scenario, room for two of three, needs beside.
+/// Additional permissions of the scenario in which two of three executors fit.
 const ROOM: [Need; 2] =
     [Need { everywhere: true, ..Need::of("nodes", "list") }, Need { everywhere: true, ..Need::of("pods", "list") }];
 
@@ -52,7 +52,7 @@ fn groups(row: &GangScheduler, served: &[String]) -> Vec<Need> {
     api.into_iter().flat_map(|api| verbs.map(|verb| Need { group: api.group, ..Need::of(api.plural, verb) })).collect()
 }
 
-/// Asks for all of it. `row` is the scheduler of the policy, once that is known.
+/// Checks all permissions. `scheduler` is that of the policy, once it is known.
 pub(super) async fn check(
     client: &Client,
     namespace: &str,

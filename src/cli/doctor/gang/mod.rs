@@ -1,9 +1,9 @@
-//! `spark-usher doctor --gang NAMESPACE`: pause pods and their group on the live cluster, through the real webhook, and what the
-//! scheduler makes of them.
+//! `spark-usher doctor --gang NAMESPACE`: creates pause pods and their group on the live cluster, through the real
+//! webhook, and reports how the scheduler treats them.
 //!
-//! A driver's pod is created by the doctor's user, and executors with a token that is bound to that pod, as Spark does: the
-//! webhook knows an executor's driver by who creates it. Everything carries the labels of its run and is deleted at the end, after
-//! an error or a signal, too.
+//! The doctor's user creates a driver's pod, and executors are created with a token that is bound to that pod, as Spark
+//! does: the webhook determines an executor's driver from its creator. Every object carries the labels of its run and
+//! is deleted at the end, also after an error or a signal.
 
 mod access;
 mod objects;
@@ -23,13 +23,15 @@ use std::time::Duration;
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 
-use super::{Finding, Grade};
-use crate::cli::{FAILED, OK, Output};
+use super::finding::{Finding, Grade};
+use crate::cli::output::{FAILED, OK, Output, block_on, failed};
 use crate::cluster::client;
 use crate::gang::GangScheduler;
 use crate::runtime::random;
 use crate::runtime::shutdown::Signals;
 
+use super::finding;
+use super::target::Target;
 use plan::{Scenario, Setup};
 use prepare::{Asked, prepare};
 use stage::Stage;
@@ -40,7 +42,7 @@ use table::{Row, Verdict};
 pub(super) struct Args {
     /// Try gangs out: create pause pods in this namespace under its policy, through the webhook, print what the scheduler
     /// does with them, and delete them.
-    #[arg(long, value_name = "NAMESPACE", conflicts_with = "rights")]
+    #[arg(long, value_name = "NAMESPACE", conflicts_with = "print_rbac")]
     gang: Option<String>,
     /// With --gang: image of the pods.
     #[arg(long, value_name = "IMAGE", default_value = "registry.k8s.io/pause:3.10", requires = "gang")]
@@ -65,7 +67,7 @@ impl Args {
     }
 }
 
-/// Namespaces of the cluster itself, where nothing is tried.
+/// Namespaces of the cluster itself, where no scenario runs.
 const SYSTEM: [&str; 3] = ["kube-system", "kube-public", "kube-node-lease"];
 
 fn time(text: &str) -> Result<Duration, String> {
@@ -73,43 +75,56 @@ fn time(text: &str) -> Result<Duration, String> {
     parsed.filter(|time| !time.is_zero()).ok_or_else(|| "expected a time such as 60s or 2m".to_owned())
 }
 
-/// What came of a run.
+/// Result of a run.
 #[derive(Default)]
 struct Report {
     findings: Vec<Finding>,
     rows: Vec<Row>,
     setup: Option<Value>,
-    /// How it ended: everything was removed, or what is left.
+    /// Result of the cleanup: everything was removed, or the objects that are left.
     end: Vec<Finding>,
 }
 
-pub(super) fn run(all: &super::Args, namespace: &str, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<u8> {
-    if SYSTEM.contains(&namespace) || namespace == all.namespace {
-        let why = if namespace == all.namespace { "spark-usher itself runs there" } else { "it is the cluster's own" };
+pub(super) fn run(
+    args: &Args,
+    target: &Target,
+    output: Output,
+    namespace: &str,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> io::Result<u8> {
+    if SYSTEM.contains(&namespace) || namespace == target.namespace {
+        let why =
+            if namespace == target.namespace { "spark-usher itself runs there" } else { "it is the cluster's own" };
         let error = anyhow::anyhow!("--gang {namespace}: {why}; expected a namespace in which Spark runs");
-        return crate::cli::failed(err, &error);
+        return failed(err, &error);
     }
     let mut report = Report::default();
     // Text is printed row by row, JSON at the end.
-    let done = match all.output {
-        Output::Text => crate::cli::block_on(examine(all, namespace, &mut report, out)),
-        Output::Json => crate::cli::block_on(examine(all, namespace, &mut report, &mut io::sink())),
+    let done = match output {
+        Output::Text => block_on(examine(args, target, namespace, &mut report, out)),
+        Output::Json => block_on(examine(args, target, namespace, &mut report, &mut io::sink())),
     };
-    if all.output == Output::Json {
+    if output == Output::Json {
         writeln!(out, "{:#}", report.to_json(namespace))?;
     }
     if let Err(error) = done {
-        return crate::cli::failed(err, &error);
+        return failed(err, &error);
     }
     let failed = report.findings.iter().chain(&report.end).any(|finding| finding.grade == Grade::Failed)
         || report.rows.iter().any(|row| row.verdict == Verdict::Failed);
     Ok(if failed { FAILED } else { OK })
 }
 
-async fn examine(all: &super::Args, namespace: &str, report: &mut Report, out: &mut dyn Write) -> anyhow::Result<()> {
-    let args = &all.gang;
+async fn examine(
+    args: &Args,
+    target: &Target,
+    namespace: &str,
+    report: &mut Report,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
     let mut signals = Signals::listen()?;
-    let config = client::configure(all.kubeconfig.as_deref(), all.context.as_deref()).await?;
+    let config = client::configure(target.kubeconfig.as_deref(), target.context.as_deref()).await?;
     let mut stage = Stage {
         client: client::of(config.clone())?.client,
         config,
@@ -125,7 +140,7 @@ async fn examine(all: &super::Args, namespace: &str, report: &mut Report, out: &
     let asked = Asked {
         client: &stage.client,
         namespace,
-        installed: &all.namespace,
+        installed: &target.namespace,
         config: args.config.as_deref(),
         app: &stage.app(0, None),
     };
@@ -134,7 +149,7 @@ async fn examine(all: &super::Args, namespace: &str, report: &mut Report, out: &
         signal = signals.next() => anyhow::bail!("interrupted by {signal}; nothing was created"),
     };
     report.findings = prepared.findings;
-    super::print(&report.findings, out)?;
+    finding::print(&report.findings, out)?;
     let Some(setup) = prepared.setup else { return Ok(()) };
     stage.setup = setup;
     report.setup = Some(stage.described());
@@ -147,7 +162,7 @@ async fn examine(all: &super::Args, namespace: &str, report: &mut Report, out: &
         let during = Scenario::ALL.get(report.rows.len()).map_or("the end", |scenario| scenario.name());
         report.end.push(Finding::failed(format!("interrupted by {signal} during: {during}"), ""));
     }
-    // After every kind of end, a closed pipe included, the run's objects are deleted.
+    // However the run ends, also on a closed pipe, its objects are deleted.
     let left = tokio::select! {
         left = stage.clear(None) => left,
         signal = signals.next() => vec![format!("what could not be removed before {signal}")],
@@ -160,11 +175,11 @@ async fn examine(all: &super::Args, namespace: &str, report: &mut Report, out: &
     });
     played?;
     writeln!(out)?;
-    super::print(&report.end, out)?;
+    finding::print(&report.end, out)?;
     Ok(())
 }
 
-/// Plays all scenarios, one after the other.
+/// Runs all scenarios in sequence.
 async fn play(stage: &Stage, rows: &mut Vec<Row>, out: &mut dyn Write) -> io::Result<()> {
     table::head(out)?;
     let mut others = true;

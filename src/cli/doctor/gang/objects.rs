@@ -1,32 +1,33 @@
-//! The objects that the doctor creates: pause pods under Spark's labels. Every one carries the labels by which its run is found
-//! and removed again.
+//! The objects that the doctor creates: pause pods with Spark's labels. Every object carries the labels of its run, by
+//! which it is found and removed again.
 
 use serde_json::{Value, json};
 
 use super::plan::MEMBERS;
+use crate::annotations;
 use crate::json::set;
 use crate::spark::labels;
 
-/// Label: what the doctor made.
+/// Label: created by the doctor.
 pub(super) const MADE_BY: &str = "spark-usher-doctor";
-/// Label: in which run.
+/// Label: the run that created the object.
 pub(super) const RUN: &str = "app.kubernetes.io/instance";
 
-/// What an executor requests where room does not matter.
+/// CPU request of an executor where capacity does not matter, in millicores.
 pub(super) const TINY_CPU: u64 = 10;
 
-/// One pretended application.
+/// One test application.
 #[derive(Clone, Debug)]
 pub(super) struct App {
     pub(super) run: String,
     pub(super) namespace: String,
-    /// Its selector, and the beginning of its objects' names.
+    /// Its selector, and the prefix of its objects' names.
     pub(super) name: String,
     pub(super) image: String,
     pub(super) account: String,
-    /// Processor of each executor, in thousandths.
+    /// CPU request of each executor, in millicores.
     pub(super) cpu: u64,
-    /// The node that executors must go to.
+    /// The node that the executors must run on.
     pub(super) node: Option<String>,
 }
 
@@ -41,7 +42,7 @@ impl App {
 
     fn metadata(&self, name: &str) -> Value {
         json!({"name": name, "namespace": self.namespace, "labels": {
-            labels::MANAGED_BY: MADE_BY, RUN: self.run, labels::APP_SELECTOR: self.name,
+            annotations::MANAGED_BY: MADE_BY, RUN: self.run, labels::APP_SELECTOR: self.name,
         }})
     }
 
@@ -53,14 +54,14 @@ impl App {
         })
     }
 
-    /// The driver: it says by annotation, too, how many executors there will be and how large.
+    /// The driver: its annotations, too, state how many executors there will be, and their size.
     pub(super) fn driver(&self) -> Value {
         let mut pod = self.pod(&self.driver_name(), labels::ROLE_DRIVER, labels::DRIVER_CONTAINER, TINY_CPU);
         let resources = json!({"cpu": milli(self.cpu), "memory": MEMORY}).to_string();
         set(
             &mut pod,
             &["metadata", "annotations"],
-            json!({labels::MIN_MEMBER: MEMBERS.to_string(), labels::EXECUTOR_RESOURCES: resources}),
+            json!({annotations::MIN_MEMBER: MEMBERS.to_string(), annotations::EXECUTOR_RESOURCES: resources}),
         );
         set(
             &mut pod,
@@ -93,11 +94,11 @@ impl App {
                 "serviceAccountName": self.account,
                 "automountServiceAccountToken": false,
                 "terminationGracePeriodSeconds": 1,
-                // As a namespace of the restricted standard wants it.
+                // Required by the restricted Pod Security Standard.
                 "securityContext": {"runAsNonRoot": true, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}},
                 "containers": [{
                     "name": container, "image": self.image,
-                    // Quotas may want limits, too.
+                    // Quotas may require limits, too.
                     "resources": {"requests": room, "limits": room},
                     "securityContext": {"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}},
                 }],
@@ -112,15 +113,15 @@ fn milli(cpu: u64) -> String {
     format!("{cpu}m")
 }
 
-/// What finds everything of the doctor, or of one run of it.
+/// Selects all objects of the doctor, or of one run.
 pub(super) fn selector(run: Option<&str>) -> String {
     match run {
-        Some(run) => format!("{}={MADE_BY},{RUN}={run}", labels::MANAGED_BY),
-        None => format!("{}={MADE_BY}", labels::MANAGED_BY),
+        Some(run) => format!("{}={MADE_BY},{RUN}={run}", annotations::MANAGED_BY),
+        None => format!("{}={MADE_BY}", annotations::MANAGED_BY),
     }
 }
 
-/// The command that removes it.
+/// The command that removes these objects.
 pub(super) fn removal(namespace: &str, run: Option<&str>) -> String {
     format!("kubectl -n {namespace} delete pods,configmaps -l {}", selector(run))
 }

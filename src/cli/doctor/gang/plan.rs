@@ -1,22 +1,22 @@
-//! Which scenarios a namespace's policy and its scheduler can show, and what is expected of each.
+//! The scenarios that a namespace's policy and its scheduler support, and the expected result of each.
 
 use std::collections::BTreeMap;
 
-use crate::gang::{GangScheduler, GroupKeyPlace, Membership, Shape};
+use crate::annotations::{self, Override};
+use crate::gang::{GangScheduler, GroupKeyField, Membership, Shape};
 use crate::policy::Policy;
 use crate::policy::overrides::Effective;
-use crate::snapshot::{GroupApi, Override};
-use crate::spark::labels;
+use crate::snapshot::GroupApi;
 
 /// Members of every gang here.
 pub(super) const MEMBERS: u32 = 3;
 
-/// What is tried.
+/// A scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scenario {
-    /// Two executors wait, the third starts all.
+    /// Two executors wait, the third one starts all of them.
     Together,
-    /// The PodGroup is made after its pods.
+    /// The PodGroup is created after its pods.
     Late,
     /// Two of three wait, and the count is lowered to two.
     Lowered,
@@ -41,7 +41,7 @@ impl Scenario {
     }
 }
 
-/// The policy of the namespace, as far as it matters here.
+/// The part of the namespace's policy that matters here.
 #[derive(Clone, Debug)]
 pub(super) struct Setup {
     pub(super) policy: String,
@@ -50,7 +50,7 @@ pub(super) struct Setup {
     pub(super) api: Option<&'static GroupApi>,
     pub(super) shape: Shape,
     pub(super) membership: Membership,
-    /// Whether a gang of [`MEMBERS`] can be asked for, or why not.
+    /// Whether a gang of [`MEMBERS`] can be requested, or why not.
     pub(super) sized: Result<(), String>,
     /// Whether its count can be lowered from the driver, or why not.
     pub(super) lowers: Result<(), String>,
@@ -58,7 +58,7 @@ pub(super) struct Setup {
 }
 
 impl Setup {
-    /// What the webhook placed a driver by. `known` is that policy in the file, and what it makes of the driver's annotations.
+    /// From what the webhook applied to a driver. `known` is that policy, and its result for the driver's annotations.
     pub(super) fn of(
         policy: &str,
         row: &'static GangScheduler,
@@ -67,7 +67,7 @@ impl Setup {
     ) -> Setup {
         let (sized, lowers) = match known {
             Some((known, effective)) => (sized(known, effective), lowers(known)),
-            // Nothing is known against it.
+            // Without the policy file both are assumed to work.
             None => (Ok(()), Ok(())),
         };
         Setup {
@@ -82,17 +82,17 @@ impl Setup {
         }
     }
 
-    /// Whether spark-usher makes a PodGroup for the executors.
+    /// Reports whether spark-usher creates a PodGroup for the executors.
     pub(super) fn has_group(&self) -> bool {
         !self.row.apis.is_empty() && self.membership == Membership::PodGroup && self.shape == Shape::Executors
     }
 
-    /// Whether executors carry the gang's size themselves, which the webhook must know when they are created.
+    /// Reports whether executors carry the gang's size, which the webhook must know when they are created.
     pub(super) fn numbers_on_pods(&self) -> bool {
-        self.shape == Shape::Executors && !self.has_group() && self.row.group_key != GroupKeyPlace::None
+        self.shape == Shape::Executors && !self.has_group() && self.row.group_key != GroupKeyField::None
     }
 
-    /// Whether a scenario can be shown here, or why not.
+    /// Reports whether a scenario can run here, or why not.
     pub(super) fn applies(&self, scenario: Scenario) -> Result<(), String> {
         if scenario == Scenario::Driver {
             return Ok(());
@@ -135,7 +135,7 @@ impl Setup {
         }
     }
 
-    /// Where to look when gangs do not hold on this scheduler.
+    /// What to check when gangs do not work with this scheduler.
     pub(super) fn gang_plugin(&self) -> &'static str {
         match self.row.kind {
             "volcano" | "kube-batch" => "the gang plugin in the scheduler's configuration (tiers, plugins)",
@@ -150,20 +150,20 @@ impl Setup {
     }
 }
 
-/// Whether the doctor's driver, which asks for [`MEMBERS`] by annotation and by its configuration, gets a gang of that size.
+/// Checks that the doctor's driver, which requests [`MEMBERS`] by annotation and configuration, gets a gang of that size.
 fn sized(policy: &Policy, effective: &Effective) -> Result<(), String> {
     let name = &policy.name;
     match (effective.min_member, policy.gang.read_spark_conf) {
         (Some(count), _) if count == MEMBERS => Ok(()),
         (None, true) => Ok(()),
-        // The configuration caps what the policy asks for.
+        // The configuration caps the policy's count.
         (Some(count), true) if count > MEMBERS => Ok(()),
         (Some(count), _) => Err(format!(
             "policy {name} asks for gangs of {count}, and does not allow the override min-member: expected {MEMBERS}"
         )),
         (None, false) => Err(format!(
             "policy {name} neither allows the override min-member ({}) nor reads Spark's configuration: no gang's size is known",
-            labels::MIN_MEMBER
+            annotations::MIN_MEMBER
         )),
     }
 }
@@ -175,24 +175,24 @@ fn lowers(policy: &Policy) -> Result<(), String> {
     Err(format!(
         "policy {} does not allow the override min-member ({}), by which the doctor lowers the group",
         policy.name,
-        labels::MIN_MEMBER
+        annotations::MIN_MEMBER
     ))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::annotations::Overrides;
     use crate::config;
-    use crate::policy::overrides::{Source, hear};
-    use crate::snapshot::Overrides;
+    use crate::policy::overrides::{Source, resolve};
 
     fn setup(policy: &str, served: &str) -> Setup {
         let config = config::from_text(&format!("policies: [{{name: p, {policy}}}]")).unwrap();
         let policy = &config.policies.listed()[0];
-        let driver = Overrides::read(|key| (key == labels::MIN_MEMBER).then_some("3"));
+        let driver = Overrides::read(|key| (key == annotations::MIN_MEMBER).then_some("3"));
         let none = Overrides::default();
-        let effective = hear(policy, [(Source::Pod, &none), (Source::Driver, &driver), (Source::Namespace, &none)]);
-        Setup::of("p", policy.scheduler.row, Some((policy, &effective)), &[served.to_owned()])
+        let effective = resolve(policy, [(Source::Pod, &none), (Source::Driver, &driver), (Source::Namespace, &none)]);
+        Setup::of("p", policy.scheduler.gang_scheduler, Some((policy, &effective)), &[served.to_owned()])
     }
 
     fn applicable(setup: &Setup) -> Vec<Scenario> {

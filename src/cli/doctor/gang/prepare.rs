@@ -1,4 +1,4 @@
-//! What must hold before anything is made: the namespace, the rights, the policy, and that the webhook answers.
+//! Preconditions, checked before any object is created: the namespace, the permissions, the policy, and an answer of the webhook.
 
 use std::path::Path;
 
@@ -6,45 +6,47 @@ use kube::api::{Api, DynamicObject, ListParams};
 use kube::{Client, ResourceExt};
 use serde_json::Value;
 
-use super::super::Finding;
-use super::super::gather::{self, Policy as PolicyFile};
 use super::objects::{self, App};
 use super::plan::Setup;
 use super::stage::Stop;
 use super::{access, sight};
+use crate::annotations::Overrides;
+use crate::cli::doctor::finding::{Finding, Grade};
+use crate::cli::doctor::gather;
+use crate::cli::doctor::gather::Policy as PolicyFile;
 use crate::cluster::client::Brief;
 use crate::cluster::view::resource;
 use crate::config;
 use crate::gang::{self, GangScheduler};
 use crate::policy::overrides::{self, Effective, Source};
 use crate::policy::{Chosen, Policies, Policy};
-use crate::snapshot::{Namespace, Overrides};
+use crate::snapshot::Namespace;
 use crate::spark::pod::Pod;
 
-/// What was found out, and whether there is anything to play.
+/// Findings of the preparation, and whether scenarios can run.
 pub(super) struct Prepared {
     pub(super) findings: Vec<Finding>,
-    /// Nothing is played without it: the policy makes no gangs, or something failed.
+    /// `None` if no scenario can run: the policy creates no gangs, or a check failed.
     pub(super) setup: Option<Setup>,
 }
 
 pub(super) struct Asked<'a> {
     pub(super) client: &'a Client,
     pub(super) namespace: &'a str,
-    /// Where spark-usher is installed.
+    /// Namespace where spark-usher is installed.
     pub(super) installed: &'a str,
     pub(super) config: Option<&'a Path>,
     pub(super) app: &'a App,
 }
 
-/// Checks. `rehearse` creates a pod by dry run.
+/// Runs the checks. `rehearse` creates a pod by dry run.
 pub(super) async fn prepare(asked: &Asked<'_>, rehearse: impl AsyncFn(&Value) -> Result<Value, Stop>) -> Prepared {
     let mut findings = Vec::new();
     let setup = look(asked, rehearse, &mut findings).await.ok();
     Prepared { findings, setup }
 }
 
-/// The end of the preparation: what was found says why.
+/// Stops the preparation: the findings contain the reason.
 struct Enough;
 
 async fn look(
@@ -55,7 +57,7 @@ async fn look(
     let Asked { client, namespace, .. } = asked;
     let known = namespace_of(asked, out).await?;
     let rights = access::check(client, namespace, None).await;
-    let lacks = rights.iter().any(|finding| finding.grade == super::super::Grade::Failed);
+    let lacks = rights.iter().any(|finding| finding.grade == Grade::Failed);
     out.extend(rights);
     if lacks {
         return Err(Enough);
@@ -76,8 +78,9 @@ async fn look(
             return Err(Enough);
         }
     };
-    let agrees =
-        chosen.as_ref().filter(|(known, effective)| *known.name == *policy && effective.scheduler.row.kind == row.kind);
+    let agrees = chosen
+        .as_ref()
+        .filter(|(known, effective)| *known.name == *policy && effective.scheduler.gang_scheduler.kind == row.kind);
     let setup = Setup::of(&policy, row, agrees.map(|(policy, effective)| (*policy, effective)), &served);
     if setup.has_group() && setup.api.is_none() {
         let what = format!("policy {policy}: the cluster serves no PodGroups of {}: its gangs never start", row.kind);
@@ -85,7 +88,7 @@ async fn look(
         return Err(Enough);
     }
     let rights = access::check(client, namespace, Some((row, &served))).await;
-    let lacks = rights.iter().any(|finding| finding.grade == super::super::Grade::Failed);
+    let lacks = rights.iter().any(|finding| finding.grade == Grade::Failed);
     out.extend(rights);
     if lacks { Err(Enough) } else { Ok(setup) }
 }
@@ -116,7 +119,7 @@ async fn namespace_of(asked: &Asked<'_>, out: &mut Vec<Finding>) -> Result<Names
             Namespace::default()
         }
     };
-    // Without the right to read it, the creation of the driver reports a missing account.
+    // Without permission to read it, the creation of the driver reports a missing account.
     if let Ok(None) = object(client, Some(namespace), "ServiceAccount", "serviceaccounts").get_opt(&app.account).await {
         let what = format!("namespace {namespace} has no ServiceAccount {}", app.account);
         out.push(Finding::failed(what, "--service-account NAME: the account that Spark's drivers run as there"));
@@ -125,7 +128,7 @@ async fn namespace_of(asked: &Asked<'_>, out: &mut Vec<Finding>) -> Result<Names
     Ok(known)
 }
 
-/// Objects of an earlier run.
+/// Reports objects of an earlier run.
 async fn leftovers(asked: &Asked<'_>, out: &mut Vec<Finding>) {
     let mut left = Vec::new();
     for (kind, plural) in [("Pod", "pods"), ("ConfigMap", "configmaps")] {
@@ -142,7 +145,7 @@ async fn leftovers(asked: &Asked<'_>, out: &mut Vec<Finding>) {
     }
 }
 
-/// The policy file; `None` when it cannot be known, which the webhook's answer makes up for.
+/// Reads the policy file; `None` if it cannot be read: then the webhook's answer is used instead.
 async fn policies(asked: &Asked<'_>, out: &mut Vec<Finding>) -> Result<Option<Policies>, Enough> {
     let read = match asked.config {
         Some(path) => config::from_path(path).map_err(|error| format!("{}: {error}", path.display())),
@@ -185,7 +188,7 @@ fn choose<'p>(policies: &'p Policies, namespace: &str, known: &Namespace, driver
 
 fn effective(policy: &Policy, driver: &Overrides, namespace: &Overrides) -> Effective {
     let none = Overrides::default();
-    overrides::hear(policy, [(Source::Pod, &none), (Source::Driver, driver), (Source::Namespace, namespace)])
+    overrides::resolve(policy, [(Source::Pod, &none), (Source::Driver, driver), (Source::Namespace, namespace)])
 }
 
 fn unrehearsed(stop: Stop, asked: &Asked<'_>) -> Finding {
@@ -201,23 +204,23 @@ fn unrehearsed(stop: Stop, asked: &Asked<'_>) -> Finding {
     Finding::failed(why, fix)
 }
 
-/// The policy and the scheduler by which the webhook placed the driver.
+/// The policy and the scheduler that the webhook applied to the driver.
 fn placed(
     pod: &Value,
     chosen: Option<&(&Policy, Effective)>,
     asked: &Asked<'_>,
     out: &mut Vec<Finding>,
 ) -> Result<(String, &'static GangScheduler), Enough> {
-    const CURE: &str = "spark-usher doctor --try-in NAMESPACE says whether the API server reaches it";
+    const CURE: &str = "spark-usher doctor --dry-run-namespace NAMESPACE says whether the API server reaches it";
     if let Some((policy, kind)) = sight::placed_by(pod)
         && let Some(row) = GangScheduler::of_kind(kind)
     {
         if let Some((known, effective)) = chosen
-            && (*known.name != *policy || effective.scheduler.row.kind != kind)
+            && (*known.name != *policy || effective.scheduler.gang_scheduler.kind != kind)
         {
             let what = format!(
                 "the webhook placed a driver by policy {policy} ({kind}), the policy file says {} ({})",
-                known.name, effective.scheduler.row.kind
+                known.name, effective.scheduler.gang_scheduler.kind
             );
             out.push(Finding::warning(
                 what,
@@ -228,13 +231,13 @@ fn placed(
         return Ok((policy.to_owned(), row));
     }
     out.push(match chosen {
-        Some((policy, effective)) if effective.scheduler.row.kind == gang::NONE.kind => {
+        Some((policy, effective)) if effective.scheduler.gang_scheduler.kind == gang::NONE.kind => {
             Finding::ok(format!("no gang under policy {}: its scheduler type is none", policy.name))
         }
         Some((policy, effective)) => Finding::failed(
             format!(
                 "a driver in {} came back without the scheduler of policy {} ({}): the webhook did not place it",
-                asked.namespace, policy.name, effective.scheduler.row.kind
+                asked.namespace, policy.name, effective.scheduler.gang_scheduler.kind
             ),
             CURE,
         ),

@@ -1,4 +1,4 @@
-//! Where two executors fit and a third does not: one node, and a request that follows from what it has left.
+//! Finds capacity for two executors and not for a third: one node, and a request computed from its free CPU.
 
 use std::collections::BTreeMap;
 
@@ -9,22 +9,22 @@ use crate::spark::pod::{Body, Pod};
 use crate::spark::quantity::Quantity;
 use crate::spark::resources;
 
-/// Label of nodes by which a pod names one.
+/// Label by which a pod selects one node.
 pub(super) const HOSTNAME: &str = "kubernetes.io/hostname";
 
-/// The least that a node must have left, in thousandths of a processor: below it a request would vanish among others'.
+/// Minimum free CPU of a node, in millicores: with less, a request would be negligible among other pods'.
 const LEAST: u64 = 240;
 
 /// A node and a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Room {
     pub(super) node: String,
-    /// Thousandths of a processor for each executor.
+    /// CPU request of each executor, in millicores.
     pub(super) cpu: u64,
 }
 
-/// Picks the node with most room. `priority` is that of the executors, unless they evict nobody: pods of a lower one would be
-/// evicted to make room, so a node that has such pods is left alone.
+/// Picks the node with most free CPU. `priority` is that of the executors; `None` if they never preempt. Pods of a
+/// lower priority would be preempted, so a node that has such pods is skipped.
 pub(super) fn pick(
     nodes: &[Value],
     pods: &[Value],
@@ -49,7 +49,7 @@ pub(super) fn pick(
         }
     }
     match best {
-        // Two take five sixths of it, three would need a quarter more than it has.
+        // Two executors use five sixths of the free CPU, three would need a quarter more than is free.
         Some((free, node)) if free >= LEAST => Ok(Room { node, cpu: free * 5 / 12 }),
         Some((free, _)) => Err(format!("no node has more than {free}m processor left: expected {LEAST}m at least")),
         None if evicting > 0 => Err(format!(

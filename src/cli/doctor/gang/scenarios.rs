@@ -5,14 +5,14 @@ use std::time::Instant;
 
 use super::plan::{MEMBERS, Scenario};
 use super::sight::{self, Sight};
-use super::stage::{Played, Reached, Stage, Stop};
+use super::stage::{Driver, Reached, Stage, Stop};
 use super::table::{Row, Seen, Verdict};
 use crate::runtime::clock;
 
 const ALL: usize = MEMBERS as usize;
 
 impl Stage {
-    /// Plays a scenario and removes what it made. Returns whether the others can be played, too.
+    /// Runs a scenario and removes its objects. Returns whether the other scenarios can run, too.
     pub(super) async fn play(&self, scenario: Scenario, number: usize) -> (Row, bool) {
         let mut row = Row {
             scenario: scenario.name(),
@@ -41,7 +41,7 @@ impl Stage {
                 others = false;
             }
         }
-        // The end of the run removes, or else reports, what this leaves.
+        // The end of the run removes or reports the objects that are left.
         let _ = self.clear(Some(&self.app(number, None).name)).await;
         (row, others)
     }
@@ -61,7 +61,7 @@ impl Stage {
         let played = self.start(self.app(number, None), seen).await?;
         let from = clock::instant();
         self.executors(&played, 1..=MEMBERS).await?;
-        // Whoever finds it at the first look cannot tell which came first.
+        // If the group exists at the first poll, the order is unknown.
         let was_absent = Cell::new(false);
         let done = |sight: &Sight| {
             was_absent.set(was_absent.get() || sight.group.is_none());
@@ -147,15 +147,15 @@ impl Stage {
         Ok(())
     }
 
-    async fn executors(&self, played: &Played, ids: std::ops::RangeInclusive<u32>) -> Result<(), Stop> {
+    async fn executors(&self, played: &Driver, ids: std::ops::RangeInclusive<u32>) -> Result<(), Stop> {
         for id in ids {
             self.executor(played, id).await?;
         }
         Ok(())
     }
 
-    /// Waits for the PodGroup and its count, where spark-usher makes one.
-    async fn group_is_made(&self, played: &Played, from: Instant, seen: &mut Vec<Seen>) -> Result<(), Stop> {
+    /// Waits for the PodGroup and its count, where spark-usher creates one.
+    async fn group_is_made(&self, played: &Driver, from: Instant, seen: &mut Vec<Seen>) -> Result<(), Stop> {
         if !self.setup.has_group() {
             return Ok(());
         }
@@ -175,7 +175,7 @@ impl Stage {
         }
     }
 
-    fn no_group(&self, played: &Played) -> Stop {
+    fn no_group(&self, played: &Driver) -> Stop {
         let why = format!("there is no PodGroup {} after {} s", played.group(), self.timeout.as_secs());
         Stop::failed(why, "does a replica lead, and may it create PodGroups? spark-usher doctor, and the leader's log")
     }
@@ -185,8 +185,8 @@ impl Stage {
         Stop::failed(why, format!("{} does not hold the gang back: {}", self.setup.row.kind, self.setup.gang_plugin()))
     }
 
-    /// Makes sure that so many executors wait.
-    async fn all_wait(&self, played: &Played, count: usize, seen: &mut Vec<Seen>) -> Result<(), Stop> {
+    /// Verifies that this many executors stay pending.
+    async fn all_wait(&self, played: &Driver, count: usize, seen: &mut Vec<Seen>) -> Result<(), Stop> {
         match self.hold(played, |sight| sight.bound() > 0).await? {
             Ok(took) => {
                 seen.push(Seen { what: format!("{count} executors wait"), took: Some(took) });
@@ -197,10 +197,10 @@ impl Stage {
         }
     }
 
-    /// Waits until so many executors have a place, and where pods are run, until they run.
+    /// Waits until this many executors are bound, and until they run where a kubelet runs pods.
     async fn all_start(
         &self,
-        played: &Played,
+        played: &Driver,
         count: usize,
         from: Instant,
         since: &str,

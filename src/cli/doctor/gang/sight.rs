@@ -1,21 +1,21 @@
-//! One look at an application: its pods and its PodGroup, and what they say.
+//! A snapshot of an application: its pods and its PodGroup, and their state.
 
 use serde_json::Value;
 
 use super::plan::Setup;
-use crate::gang::{GroupKeyPlace, Membership, Shape};
+use crate::annotations::{self, MetadataField};
+use crate::gang::{GroupKeyField, Membership, Shape};
 use crate::json::{at, entries, list, text};
-use crate::snapshot::MarkPlace;
 use crate::spark::labels;
 
-/// One look.
+/// Pods and PodGroup of one poll.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sight {
     pub(super) pods: Vec<Value>,
     pub(super) group: Option<Value>,
 }
 
-/// Whether a pod has a place on a node.
+/// Reports whether a pod is bound to a node.
 pub(super) fn is_bound(pod: &Value) -> bool {
     !text(pod, &["spec", "nodeName"]).is_empty()
         || scheduled(pod).is_some_and(|condition| text(condition, &["status"]) == "True")
@@ -25,7 +25,7 @@ fn scheduled(pod: &Value) -> Option<&Value> {
     list(pod, &["status", "conditions"]).iter().find(|condition| text(condition, &["type"]) == "PodScheduled")
 }
 
-/// Whether an object is on its way out.
+/// Reports whether an object is being deleted.
 pub(super) fn is_going(object: &Value) -> bool {
     at(object, &["metadata", "deletionTimestamp"]).is_some()
 }
@@ -55,28 +55,28 @@ impl Sight {
         self.pods.iter().filter(|pod| role(pod) == labels::ROLE_EXECUTOR)
     }
 
-    /// How many executors have a place.
+    /// Number of bound executors.
     pub(super) fn bound(&self) -> usize {
         self.executors().filter(|pod| is_bound(pod)).count()
     }
 
-    /// How many executors run.
+    /// Number of running executors.
     pub(super) fn running(&self) -> usize {
         self.executors().filter(|pod| is_running(pod)).count()
     }
 
-    /// Whether somebody runs pods here: the driver does.
+    /// Reports whether a kubelet runs pods here: the driver runs.
     pub(super) fn has_kubelet(&self) -> bool {
         self.driver().is_some_and(is_running)
     }
 
-    /// The count in the PodGroup, in whichever scheduler's words.
+    /// The count in the PodGroup, in the field of its scheduler.
     pub(super) fn count(&self) -> Option<u64> {
         let spec = at(self.group.as_ref()?, &["spec"])?;
         spec.get("minMember").or_else(|| spec.pointer("/schedulingPolicy/gang/minCount"))?.as_u64()
     }
 
-    /// What schedulers say about the pods that wait, once each.
+    /// The schedulers' messages about the pods that wait, without duplicates.
     pub(super) fn waits(&self) -> String {
         let mut said: Vec<String> = Vec::new();
         for pod in self.pods.iter().filter(|pod| !is_bound(pod)) {
@@ -98,23 +98,23 @@ impl Sight {
     }
 }
 
-/// The policy and the scheduler type by which the webhook placed a pod.
+/// The policy and the scheduler type that the webhook applied to a pod.
 pub(super) fn placed_by(pod: &Value) -> Option<(&str, &str)> {
-    text(pod, &["metadata", "annotations", labels::BY]).split_once('/')
+    text(pod, &["metadata", "annotations", annotations::BY]).split_once('/')
 }
 
 /// The gang that a pod names to its scheduler.
 pub(super) fn group_of<'p>(setup: &Setup, pod: &'p Value) -> Option<&'p str> {
     let name = match setup.row.group_key {
-        GroupKeyPlace::None => "",
-        GroupKeyPlace::Mark(MarkPlace::Label, key) => text(pod, &["metadata", "labels", key]),
-        GroupKeyPlace::Mark(MarkPlace::Annotation, key) => text(pod, &["metadata", "annotations", key]),
-        GroupKeyPlace::SchedulingGroup => text(pod, &["spec", "schedulingGroup", "podGroupName"]),
+        GroupKeyField::None => "",
+        GroupKeyField::Metadata(MetadataField::Label, key) => text(pod, &["metadata", "labels", key]),
+        GroupKeyField::Metadata(MetadataField::Annotation, key) => text(pod, &["metadata", "annotations", key]),
+        GroupKeyField::SchedulingGroup => text(pod, &["spec", "schedulingGroup", "podGroupName"]),
     };
     Some(name).filter(|name| !name.is_empty())
 }
 
-/// Whether an executor came back as the policy says, or what is missing.
+/// Checks that an executor was admitted as the policy states; the error names what is missing.
 pub(super) fn check_placed(setup: &Setup, pod: &Value) -> Result<(), String> {
     match placed_by(pod) {
         Some((policy, kind)) if policy == setup.policy && kind == setup.row.kind => {}
@@ -131,33 +131,33 @@ pub(super) fn check_placed(setup: &Setup, pod: &Value) -> Result<(), String> {
         }
     }
     let names_group = setup.shape == Shape::Executors && setup.membership == Membership::PodGroup;
-    if names_group && setup.row.group_key != GroupKeyPlace::None && group_of(setup, pod).is_none() {
-        let native = setup.row.group_key == GroupKeyPlace::SchedulingGroup;
+    if names_group && setup.row.group_key != GroupKeyField::None && group_of(setup, pod).is_none() {
+        let native = setup.row.group_key == GroupKeyField::SchedulingGroup;
         let hint = if native { " (the API server drops spec.schedulingGroup without its feature gates)" } else { "" };
         return Err(format!("executor {} names no gang{hint}", name(pod)));
     }
     Ok(())
 }
 
-/// Whether a pod says how large its gang is, where the scheduler reads that from pods.
+/// Reports whether a pod carries its gang's size, if the scheduler reads that from pods.
 pub(super) fn is_sized(setup: &Setup, pod: &Value) -> bool {
     match setup.membership {
         Membership::PodGroup => group_of(setup, pod).is_some(),
         Membership::Annotations => setup.row.more_keys.iter().all(|(place, key)| {
-            let map = if *place == MarkPlace::Label { "labels" } else { "annotations" };
+            let map = if *place == MetadataField::Label { "labels" } else { "annotations" };
             at(pod, &["metadata", map, key]).is_some()
         }),
     }
 }
 
-/// Whether the driver of this uid is the controlling owner.
+/// Reports whether the driver with this uid is the controlling owner.
 pub(super) fn is_owned_by(pod: &Value, driver: &str) -> bool {
     list(pod, &["metadata", "ownerReferences"]).iter().any(|owner| text(owner, &["uid"]) == driver)
 }
 
 /// Annotations that spark-usher wrote onto a pod, for a line of the report.
 pub(super) fn notes(pod: &Value) -> String {
-    let ours = entries(pod, &["metadata", "annotations"]).filter(|(key, _)| key.starts_with(labels::PREFIX));
+    let ours = entries(pod, &["metadata", "annotations"]).filter(|(key, _)| key.starts_with(annotations::PREFIX));
     ours.map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(", ")
 }
 

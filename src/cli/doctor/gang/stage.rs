@@ -1,4 +1,4 @@
-//! The thin edge: creates the pods, looks at them, removes them.
+//! The I/O layer: creates, polls and removes the pods.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -15,33 +15,34 @@ use super::plan::Setup;
 use super::room::{self, Room};
 use super::sight::{self, Sight};
 use super::table::Seen;
+use crate::annotations;
 use crate::cluster::client::{Brief, by_token};
 use crate::cluster::view::resource;
 use crate::json::{at, text};
 use crate::runtime::clock;
 use crate::spark::labels;
 
-/// How often the cluster is looked at.
-const LOOK: Duration = Duration::from_millis(100);
-/// How long one request may take.
-const REQUEST: Duration = Duration::from_secs(15);
-/// So many looks in a row may fail.
-const FAILURES: u32 = 20;
-/// How long the removal of what was made may take.
+/// Poll interval.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// Timeout of a single request.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
+/// At most this many polls in a row may fail.
+const MAX_FAILURES: u32 = 20;
+/// Timeout for the removal of the created objects.
 const REMOVAL: Duration = Duration::from_secs(30);
-/// How long the owner's death and spark-usher may take to remove a PodGroup before the doctor does.
+/// How long garbage collection and spark-usher may take to remove a PodGroup before the doctor deletes it.
 const COLLECTED: Duration = Duration::from_secs(5);
-/// How long pods that are bound may take to run, where somebody runs pods.
+/// How long bound pods may take to run, where a kubelet runs pods.
 const START: Duration = Duration::from_secs(10);
 
-/// Why a scenario did not end well.
+/// Why a scenario did not succeed.
 #[derive(Debug)]
 pub(super) enum Stop {
-    /// The gang did not do what it should.
+    /// The gang did not behave as expected.
     Failed { why: String, fix: String },
-    /// The driver got no place: nothing else can be tried.
+    /// The driver was not scheduled: no other scenario can run.
     NoDriver { why: String, fix: String },
-    /// It cannot be tried on this cluster.
+    /// The scenario cannot run on this cluster.
     Skipped(String),
 }
 
@@ -51,11 +52,11 @@ impl Stop {
     }
 }
 
-/// What came of waiting.
+/// Result of a wait.
 pub(super) enum Reached {
-    /// It holds, after so long.
+    /// The condition was met, after this time.
     Yes(Sight, Duration),
-    /// It did not hold in time.
+    /// The condition was not met in time.
     No(Sight),
 }
 
@@ -68,35 +69,35 @@ pub(super) struct Stage {
     pub(super) run: String,
     pub(super) image: String,
     pub(super) account: String,
-    /// How long a step may take.
+    /// Timeout of a step.
     pub(super) timeout: Duration,
-    /// For how long pods must still wait.
+    /// How long pods must stay pending.
     pub(super) wait: Duration,
     /// PodGroups that the pods named.
     pub(super) groups: RefCell<BTreeSet<String>>,
 }
 
-/// An application whose driver has a place.
-pub(super) struct Played {
+/// An application whose driver is bound.
+pub(super) struct Driver {
     pub(super) app: App,
-    /// With the driver's own token, as Spark creates executors.
+    /// Uses the driver's own token, as Spark does when it creates executors.
     client: Client,
     pub(super) driver: String,
     group: RefCell<Option<String>>,
 }
 
-impl Played {
+impl Driver {
     pub(super) fn group(&self) -> String {
         self.group.borrow().clone().unwrap_or_default()
     }
 }
 
-/// One request: the operation and the API server's own words when it fails.
+/// Sends one request. An error contains the operation and the API server's message.
 async fn call<T>(what: &str, request: impl Future<Output = kube::Result<T>>) -> Result<T, Stop> {
-    match tokio::time::timeout(REQUEST, request).await {
+    match tokio::time::timeout(REQUEST_TIMEOUT, request).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(error)) => Err(Stop::failed(format!("cannot {what}: {}", Brief(&error)), cure(&error))),
-        Err(_) => Err(Stop::failed(format!("cannot {what}: no answer within {} s", REQUEST.as_secs()), "")),
+        Err(_) => Err(Stop::failed(format!("cannot {what}: no answer within {} s", REQUEST_TIMEOUT.as_secs()), "")),
     }
 }
 
@@ -126,7 +127,7 @@ impl Stage {
         Some(Api::namespaced_with(self.client.clone(), &self.namespace, &resource))
     }
 
-    /// An application that has not begun.
+    /// An application that was not started yet.
     pub(super) fn app(&self, number: usize, room: Option<&Room>) -> App {
         App {
             run: self.run.clone(),
@@ -139,8 +140,8 @@ impl Stage {
         }
     }
 
-    /// Creates the configuration and the driver, and waits for its place.
-    pub(super) async fn start(&self, app: App, seen: &mut Vec<Seen>) -> Result<Played, Stop> {
+    /// Creates the configuration and the driver, and waits until the driver is bound.
+    pub(super) async fn start(&self, app: App, seen: &mut Vec<Seen>) -> Result<Driver, Stop> {
         let maps = self.api(&self.client, "ConfigMap", "configmaps");
         create(&maps, "create a ConfigMap", &app.config_map(), false).await?;
         let from = clock::instant();
@@ -154,7 +155,7 @@ impl Stage {
         }
         let driver = sight::uid(&driver).to_owned();
         let client = self.token(&app, &driver).await?;
-        let played = Played { app, client, driver, group: RefCell::default() };
+        let played = Driver { app, client, driver, group: RefCell::default() };
         match self.until(&played, from, |sight| sight.driver().is_some_and(sight::is_bound)).await? {
             Reached::Yes(_, took) => seen.push(Seen { what: "the driver is bound".into(), took: Some(took) }),
             Reached::No(sight) => {
@@ -169,9 +170,9 @@ impl Stage {
         Ok(played)
     }
 
-    /// Waits until the webhook knows how large the gang is: spark-usher reads a driver's configuration a moment after the driver
-    /// is there, and real drivers take longer than that to create executors.
-    async fn size_is_known(&self, played: &Played, from: Instant, seen: &mut Vec<Seen>) -> Result<(), Stop> {
+    /// Waits until the webhook knows the gang's size: spark-usher reads a driver's configuration a moment after the
+    /// driver was created, and real drivers take longer than that to create executors.
+    async fn size_is_known(&self, played: &Driver, from: Instant, seen: &mut Vec<Seen>) -> Result<(), Stop> {
         let pods = self.api(&played.client, "Pod", "pods");
         loop {
             let pod = create(&pods, "create an executor (dry run)", &played.app.executor(1), true).await?;
@@ -190,7 +191,7 @@ impl Stage {
                     "gang.readSparkConf, the override min-member, and the right to get configmaps",
                 ));
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -219,7 +220,7 @@ impl Stage {
     }
 
     /// Creates an executor as the driver does.
-    pub(super) async fn executor(&self, played: &Played, id: u32) -> Result<(), Stop> {
+    pub(super) async fn executor(&self, played: &Driver, id: u32) -> Result<(), Stop> {
         let pods = self.api(&played.client, "Pod", "pods");
         let what = format!("create an executor as the driver (ServiceAccount {})", self.account);
         let made = create(&pods, &what, &played.app.executor(id), false).await;
@@ -237,12 +238,12 @@ impl Stage {
         sight::check_placed(&self.setup, &made).map_err(|why| Stop::failed(why, fix))
     }
 
-    /// An object as it would be stored; nothing is made.
+    /// Returns an object as it would be stored; nothing is created.
     pub(super) async fn rehearse(&self, pod: &Value) -> Result<Value, Stop> {
         create(&self.pods(), "create a pod (dry run)", pod, true).await
     }
 
-    /// Where two executors fit and three do not.
+    /// Finds a node where two executors fit and three do not.
     pub(super) async fn room(&self, app: &App) -> Result<Room, Stop> {
         let pod = self.rehearse(&app.executor(1)).await?;
         let never = text(&pod, &["spec", "preemptionPolicy"]) == "Never";
@@ -260,20 +261,20 @@ impl Stage {
         room::pick(&nodes, &pods, &self.setup.node_pool, (!never).then_some(priority)).map_err(Stop::Skipped)
     }
 
-    /// Sets how many executors the driver asks for.
-    pub(super) async fn lower(&self, played: &Played, count: u32) -> Result<(), Stop> {
-        let patch = json!({"metadata": {"annotations": {labels::MIN_MEMBER: count.to_string()}}});
+    /// Sets how many executors the driver requests.
+    pub(super) async fn lower(&self, played: &Driver, count: u32) -> Result<(), Stop> {
+        let patch = json!({"metadata": {"annotations": {annotations::MIN_MEMBER: count.to_string()}}});
         let (pods, name, params) = (self.pods(), played.app.driver_name(), PatchParams::default());
         call("annotate the driver", pods.patch(&name, &params, &Patch::Merge(&patch))).await.map(|_| ())
     }
 
-    /// Deletes the driver at once.
-    pub(super) async fn end_driver(&self, played: &Played) -> Result<(), Stop> {
+    /// Deletes the driver without a grace period.
+    pub(super) async fn end_driver(&self, played: &Driver) -> Result<(), Stop> {
         let pods = self.pods();
         call("delete the driver", pods.delete(&played.app.driver_name(), &at_once(&played.driver))).await.map(|_| ())
     }
 
-    async fn look(&self, played: &Played) -> Result<Sight, Stop> {
+    async fn look(&self, played: &Driver) -> Result<Sight, Stop> {
         let selector = format!("{},{}={}", objects::selector(Some(&self.run)), labels::APP_SELECTOR, played.app.name);
         let pods = self.pods();
         let pods = call("list pods", pods.list(&ListParams::default().labels(&selector))).await?;
@@ -285,20 +286,20 @@ impl Stage {
         Ok(Sight { pods: pods.items.into_iter().map(value).collect(), group: group.map(value) })
     }
 
-    /// Looks until something holds, and for how long that took since `from`.
+    /// Polls until the condition is met; returns the time since `from`.
     pub(super) async fn until(
         &self,
-        played: &Played,
+        played: &Driver,
         from: Instant,
         done: impl Fn(&Sight) -> bool,
     ) -> Result<Reached, Stop> {
         self.until_within(played, from, self.timeout, done).await
     }
 
-    /// The same for pods that are bound and only have to be started.
+    /// The same for bound pods that only have to start.
     pub(super) async fn until_started(
         &self,
-        played: &Played,
+        played: &Driver,
         from: Instant,
         done: impl Fn(&Sight) -> bool,
     ) -> Result<Reached, Stop> {
@@ -307,7 +308,7 @@ impl Stage {
 
     async fn until_within(
         &self,
-        played: &Played,
+        played: &Driver,
         from: Instant,
         within: Duration,
         done: impl Fn(&Sight) -> bool,
@@ -318,17 +319,17 @@ impl Stage {
                 Ok(sight) if done(&sight) => return Ok(Reached::Yes(sight, clock::instant().duration_since(from))),
                 Ok(sight) if clock::instant().duration_since(begin) >= within => return Ok(Reached::No(sight)),
                 Ok(_) => failures = 0,
-                Err(stop) if failures >= FAILURES => return Err(stop),
+                Err(stop) if failures >= MAX_FAILURES => return Err(stop),
                 Err(_) => failures += 1,
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
-    /// Makes sure that something does not come about for a while.
+    /// Verifies that a condition does not become true for a while.
     pub(super) async fn hold(
         &self,
-        played: &Played,
+        played: &Driver,
         broken: impl Fn(&Sight) -> bool,
     ) -> Result<Result<Duration, Sight>, Stop> {
         let from = clock::instant();
@@ -338,7 +339,7 @@ impl Stage {
         })
     }
 
-    /// Removes everything of this run, or of one application of it. Returns what is left when the time is over.
+    /// Removes all objects of this run, or of one application of it. Returns the objects that are left after the timeout.
     pub(super) async fn clear(&self, app: Option<&str>) -> Vec<String> {
         let mut selector = objects::selector(Some(&self.run));
         if let Some(app) = app {
@@ -349,7 +350,7 @@ impl Stage {
         let mut quiet = 0;
         loop {
             let left = self.remove(&selector).await;
-            // A creation that was under way when the run was interrupted may arrive a moment later.
+            // A creation that was in progress when the run was interrupted may arrive a moment later.
             quiet = if left.is_empty() { quiet + 1 } else { 0 };
             if quiet == 2 {
                 break;
@@ -357,7 +358,7 @@ impl Stage {
             if late() {
                 return left;
             }
-            tokio::time::sleep(LOOK * 3).await;
+            tokio::time::sleep(POLL_INTERVAL * 3).await;
         }
         let gone = clock::instant();
         loop {
@@ -366,11 +367,11 @@ impl Stage {
             if left.is_empty() || late() {
                 return left;
             }
-            tokio::time::sleep(LOOK * 3).await;
+            tokio::time::sleep(POLL_INTERVAL * 3).await;
         }
     }
 
-    /// Deletes what is there, each by its uid. Returns what was there.
+    /// Deletes the existing objects, each by its uid. Returns them.
     async fn remove(&self, selector: &str) -> Vec<String> {
         let mut found = Vec::new();
         for (kind, plural) in [("Pod", "pods"), ("ConfigMap", "configmaps")] {
@@ -379,7 +380,7 @@ impl Stage {
                 Ok(all) => {
                     for object in all.items.into_iter().map(value) {
                         let name = sight::name(&object);
-                        // What is already gone needs no deletion; the next list shows the rest.
+                        // An object that was already deleted needs no deletion; the next list shows the others.
                         let _ = call("delete", api.delete(name, &at_once(sight::uid(&object)))).await;
                         found.push(format!("{}/{name}", kind.to_lowercase()));
                     }
@@ -390,7 +391,7 @@ impl Stage {
         found
     }
 
-    /// Looks after the PodGroups that the pods named. Those that nobody removed in time are deleted where they are spark-usher's.
+    /// Returns the PodGroups, named by the pods, that still exist. If `overdue`, deletes those that belong to spark-usher.
     async fn remove_groups(&self, overdue: bool) -> Vec<String> {
         let Some(api) = self.podgroups() else { return Vec::new() };
         let names: Vec<String> = self.groups.borrow().iter().cloned().collect();
@@ -402,7 +403,7 @@ impl Stage {
                 }
                 Ok(Some(group)) => {
                     let group = value(group);
-                    let ours = text(&group, &["metadata", "labels", labels::MANAGED_BY]) == labels::USHER;
+                    let ours = text(&group, &["metadata", "labels", annotations::MANAGED_BY]) == annotations::USHER;
                     if overdue && ours && !sight::is_going(&group) {
                         let _ = call("delete", api.delete(&name, &at_once(sight::uid(&group)))).await;
                     }
@@ -415,7 +416,7 @@ impl Stage {
     }
 }
 
-/// Creates an object, or only rehearses it.
+/// Creates an object, or only by dry run.
 async fn create(api: &Api<DynamicObject>, what: &str, object: &Value, dry_run: bool) -> Result<Value, Stop> {
     let object: DynamicObject =
         serde_json::from_value(object.clone()).map_err(|error| Stop::failed(format!("cannot {what}: {error}"), ""))?;
@@ -423,7 +424,7 @@ async fn create(api: &Api<DynamicObject>, what: &str, object: &Value, dry_run: b
     call(what, api.create(&params, &object)).await.map(value)
 }
 
-/// Exactly this object, without a grace period: pause pods have nothing to end.
+/// Deletes exactly this object, without a grace period: pause pods need no shutdown.
 fn at_once(uid: &str) -> DeleteParams {
     let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
     DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background().grace_period(0) }

@@ -1,22 +1,22 @@
-//! What was seen, as data: text for people while it happens, JSON for programs at the end.
+//! Observations as data: text for people during the run, JSON for programs at the end.
 
 use std::io::{self, Write};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::cli::plain;
+use crate::cli::output::plain;
 
-/// How a scenario went.
+/// Result of a scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::cli::doctor) enum Verdict {
-    /// The gang did what it should.
+    /// The gang behaved as expected.
     Ok,
-    /// It did not.
+    /// The gang did not behave as expected.
     Failed,
-    /// The scheduler or the policy has nothing of the kind.
+    /// The scheduler or the policy does not support the scenario.
     NotApplicable,
-    /// It could not be tried on this cluster.
+    /// The scenario cannot run on this cluster.
     Skipped,
 }
 
@@ -31,7 +31,7 @@ impl Verdict {
     }
 }
 
-/// One thing that was seen, and how long it took.
+/// One observation, and how long it took.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::cli::doctor) struct Seen {
     pub(super) what: String,
@@ -44,16 +44,16 @@ pub(in crate::cli::doctor) struct Row {
     pub(super) scenario: &'static str,
     pub(super) verdict: Verdict,
     pub(super) seen: Vec<Seen>,
-    /// Why it failed, does not apply or was skipped; empty when all is well.
+    /// Why the scenario failed, does not apply or was skipped; empty on success.
     pub(super) why: String,
-    /// What to do about it; empty when nothing is.
+    /// What to do about it; empty when there is nothing to do.
     pub(super) fix: String,
 }
 
 const FIRST: usize = 16;
 const SECOND: usize = 76;
 
-/// The head of the table.
+/// Prints the header of the table.
 pub(super) fn head(out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{:<FIRST$}{:<SECOND$}{:>8}", "RESULT", "SCENARIO", "SECONDS")?;
     out.flush()
@@ -77,7 +77,7 @@ impl Row {
         if !self.fix.is_empty() {
             writeln!(out, "{:<FIRST$}  → {}", "", plain(&self.fix))?;
         }
-        // Each row is read while the next scenario runs.
+        // Flushed so that each row is visible while the next scenario runs.
         out.flush()
     }
 
@@ -90,7 +90,7 @@ impl Row {
     }
 }
 
-/// Milliseconds are as exact as looks at the API server are.
+/// Rounds to milliseconds, the precision of the polls.
 fn rounded(took: Duration) -> f64 {
     (took.as_secs_f64() * 1000.0).round() / 1000.0
 }

@@ -1,0 +1,245 @@
+//! Mutating admission: the decision about one review.
+
+use super::context::MutationContext;
+use super::decision::Decision;
+use super::mutation::Mutation;
+use super::request::{Operation, Review};
+use super::{scheduling, sign};
+use crate::annotations::{self, MetadataField, Overrides};
+use crate::gang;
+use crate::ownership::resolve::{self, DriverSource, Ownership, Resolution};
+use crate::policy::overrides::{self, Effective, Source};
+use crate::policy::{Chosen, DEFAULT_SCHEDULER, Policies};
+use crate::reason::Reason;
+use crate::snapshot::{DriverPod, Snapshot};
+use crate::spark::labels;
+use crate::spark::role::Role;
+
+/// Decides about a created pod, with reasons. Never fails and never waits.
+pub fn mutate<'a>(review: &Review<'a>, snapshot: &Snapshot, policies: &'a Policies) -> Decision<'a> {
+    if !review.is_pod {
+        return Decision::pass(Reason::NotAPod);
+    }
+    let pod = match (&review.pod, review.operation) {
+        (Some(pod), Operation::Create) => pod,
+        _ => return Decision::pass(Reason::NotCreate),
+    };
+    let role = pod.role();
+    if role == Role::Other {
+        return Decision::pass(Reason::NotSpark);
+    }
+    let known = snapshot.namespace(&review.namespace).map(|namespace| &**namespace);
+    let (policy, unknown) = match policies.choose(&review.namespace, known, pod) {
+        Chosen::Policy(policy) => (policy, false),
+        Chosen::NamespaceUnknown(policy) => (policy, true),
+    };
+    let context = MutationContext { review, pod, policy, snapshot };
+    let mut decision = match (unknown, role) {
+        (true, _) => namespace_unknown(&context),
+        (false, Role::Driver) => driver(&context, policies),
+        (false, _) => executor(&context, policies),
+    };
+    decision.policy = Some(&policy.name);
+    if context.is_fallback() && !unknown {
+        replace_fallback(&mut decision);
+    }
+    sign::complete(&context, &mut decision);
+    decision.mutations.retain(|mutation| !mutation.is_done(pod));
+    decision.apply_failure_mode(policy.strict);
+    decision
+}
+
+/// The fallback policy's schedulerName is not the creator's choice: without another decision it is reverted. The fallback's
+/// mark is always removed.
+fn replace_fallback(decision: &mut Decision<'_>) {
+    let placed = decision.mutations.iter().any(|mutation| matches!(mutation, Mutation::SchedulerName(_)));
+    if !placed {
+        decision.mutations.push(Mutation::SchedulerName(DEFAULT_SCHEDULER.to_owned()));
+    }
+    let marked = decision.mutations.iter().any(|mutation| match mutation {
+        Mutation::RemoveMetadata(key) | Mutation::SetMetadata(_, key, _) => *key == annotations::BY,
+        _ => false,
+    });
+    if !marked {
+        decision.mutations.push(Mutation::RemoveMetadata(annotations::BY));
+    }
+}
+
+/// A policy that selects by namespace labels cannot be evaluated before the namespace is observed. A later policy must
+/// not take its place.
+fn namespace_unknown<'a>(context: &MutationContext<'_, 'a>) -> Decision<'a> {
+    let mut decision = Decision::pass(Reason::NotSpark);
+    decision.note(
+        Reason::NamespaceUnknown,
+        format!(
+            "namespace {} has not been seen yet and policy {} selects by namespace labels; the pod was left as it is",
+            context.review.namespace, context.policy.name
+        ),
+    );
+    decision
+}
+
+/// Sets a driver's scheduling fields from the policy. A driver never joins the executors' gang, which would wait for
+/// executors that only the driver can create.
+fn driver<'a>(context: &MutationContext<'_, 'a>, policies: &Policies) -> Decision<'a> {
+    let own = Overrides::read(|key| context.pod.annotation(key));
+    let effective = resolve_overrides(context, &Overrides::default(), &own);
+    if effective.skip {
+        return Decision::pass(Reason::Skipped);
+    }
+    let mut decision = Decision::pass(Reason::DriverSchedulingSet);
+    let requester = &context.review.requester;
+    let creator = resolve::creator(requester, &context.review.namespace, policies).ok();
+    let creator = resolve::signing_creator(requester, creator.as_ref(), context.pod, policies);
+    decision.signature = Some(creator);
+    scheduling::driver(context, &effective, creator, &mut decision);
+    add_notes(&mut decision, effective);
+    decision
+}
+
+fn executor<'a>(context: &MutationContext<'_, 'a>, policies: &Policies) -> Decision<'a> {
+    let MutationContext { review, pod, snapshot, .. } = context;
+    if pod.app_selector().is_none() {
+        let mut decision = Decision::pass(Reason::NotSpark);
+        decision.note(
+            Reason::NoAppSelector,
+            format!(
+                "an executor without the label {} belongs to no application and was left as it is",
+                labels::APP_SELECTOR
+            ),
+        );
+        return decision;
+    }
+    let resolution = resolve::resolve(&review.requester, &review.namespace, pod, snapshot, policies);
+    let driver_pod = driver_pod(context, &resolution);
+    let own = Overrides::read(|key| pod.annotation(key));
+    let none = Overrides::default();
+    let effective = resolve_overrides(context, &own, driver_pod.map_or(&none, |driver| &driver.overrides));
+    if effective.skip {
+        return Decision { driver: resolution.driver, ..Decision::pass(Reason::Skipped) };
+    }
+    if resolution.foreign {
+        return foreign_creator(context, resolution);
+    }
+    let mut decision = Decision::pass(Reason::Owned);
+    let seated = scheduling::executor(context, &effective, &resolution, driver_pod, &mut decision);
+    // If we set no scheduler, nothing depends on who created the pod.
+    let places = |mutation: &Mutation| matches!(mutation, Mutation::SetMetadata(_, annotations::BY, _));
+    let signs = effective.scheduler.gang_scheduler.kind != gang::NONE.kind || decision.mutations.iter().any(places);
+    decision.signature = Some(resolution.creator).filter(|_| signs);
+    own_executor(context, &resolution, seated, &mut decision);
+    note_driver(&resolution, &mut decision);
+    decision.driver = resolution.driver;
+    add_notes(&mut decision, effective);
+    decision
+}
+
+/// The driver's pod, if the snapshot has it: for our annotations and the application's size.
+fn driver_pod<'s>(context: &MutationContext<'s, '_>, resolution: &Resolution<'_>) -> Option<&'s DriverPod> {
+    let found = resolution.driver.as_ref()?;
+    let known = context.snapshot.driver_pod(&context.review.namespace, &found.name);
+    known.filter(|known| *known.uid == *found.uid).map(|driver| &**driver)
+}
+
+fn foreign_creator<'a>(context: &MutationContext<'_, '_>, resolution: Resolution<'a>) -> Decision<'a> {
+    let mut decision = Decision::pass(Reason::NotSpark);
+    decision.note(
+        Reason::ForeignCreator,
+        format!(
+            "{} created an executor that names a driver of another account as its owner; it gets no gang",
+            context.review.requester.username
+        ),
+    );
+    decision.signature = Some(resolution.creator);
+    // The controller sees the same labels as on any executor; this annotation says that another account wrote them.
+    decision.mutations.push(Mutation::SetMetadata(
+        MetadataField::Annotation,
+        annotations::DRIVER,
+        annotations::FOREIGN_CREATOR.to_owned(),
+    ));
+    decision.driver = resolution.driver;
+    decision
+}
+
+/// Sets the executor's owner, or notes why it gets none.
+fn own_executor(
+    context: &MutationContext<'_, '_>,
+    resolution: &Resolution<'_>,
+    seated: scheduling::Scheduled,
+    decision: &mut Decision<'_>,
+) {
+    match (&resolution.ownership, &resolution.driver) {
+        (Ownership::AsSent, _) => {}
+        (Ownership::Creator, Some(driver)) if seated.owner_would_regroup => decision.note(
+            Reason::OwnerWithheld,
+            format!(
+                "the executor gets no ownerReference to {}: its scheduler would count it to its driver's own group",
+                driver.name
+            ),
+        ),
+        (Ownership::Creator, Some(driver)) => {
+            decision.mutations.push(Mutation::Owner { name: driver.name.to_string(), uid: driver.uid.to_string() });
+        }
+        (Ownership::Creator, None) => {}
+        (Ownership::Denied(reason), _) => decision.note(*reason, note_denied_owner(context, *reason)),
+    }
+}
+
+/// Why an executor gets no owner, and how to change that.
+fn note_denied_owner(context: &MutationContext<'_, '_>, reason: Reason) -> String {
+    const CURE: &str =
+        "set spark.kubernetes.driver.pod.name from the downward API (metadata.name) so that Spark owns its executors";
+    let username = &context.review.requester.username;
+    match reason {
+        Reason::NoCreator => {
+            format!("no pod created this executor, so it gets no owner and may outlive its driver: {CURE}")
+        }
+        Reason::CreatorElsewhere => {
+            format!(
+                "{username} is no service account of namespace {}, so the executor gets no owner: {CURE}",
+                context.review.namespace
+            )
+        }
+        Reason::CreatorAmbiguous => {
+            format!("the token of {username} names no single pod, so the executor gets no owner: {CURE}")
+        }
+        Reason::CreatorNever => {
+            format!("{username} creates pods for others (creators.never), so the executor gets no owner: {CURE}")
+        }
+        Reason::CreatorIsExecutor => "an executor created this executor; it gets no owner".to_owned(),
+        Reason::CreatorOfOtherApplication => {
+            "the pod that created this executor belongs to another application; it gets no owner".to_owned()
+        }
+        Reason::CreatorNotDriver => {
+            "the pod that created this executor is not its application's driver; it gets no owner".to_owned()
+        }
+        other => other.text().to_owned(),
+    }
+}
+
+/// Notes weaker evidence for the controller, which adopts after a GET. A note that is not ours is removed.
+fn note_driver(resolution: &Resolution<'_>, decision: &mut Decision<'_>) {
+    match &resolution.driver {
+        Some(driver)
+            if resolution.ownership != Ownership::AsSent
+                && matches!(driver.source, DriverSource::AppSelector | DriverSource::DriverUrl) =>
+        {
+            let note = resolve::write_note(driver);
+            decision.mutations.push(Mutation::SetMetadata(MetadataField::Annotation, annotations::DRIVER, note));
+        }
+        _ => decision.mutations.push(Mutation::RemoveMetadata(annotations::DRIVER)),
+    }
+}
+
+fn resolve_overrides(context: &MutationContext<'_, '_>, pod: &Overrides, driver: &Overrides) -> Effective {
+    let none = Overrides::default();
+    let namespace = context.snapshot.namespace(&context.review.namespace);
+    let namespace = namespace.map_or(&none, |namespace| &namespace.overrides);
+    overrides::resolve(context.policy, [(Source::Pod, pod), (Source::Driver, driver), (Source::Namespace, namespace)])
+}
+
+fn add_notes(decision: &mut Decision<'_>, effective: Effective) {
+    for (reason, sentence) in effective.notes {
+        decision.note(reason, sentence);
+    }
+}

@@ -1,0 +1,386 @@
+//! The scheduling fields of a pod: scheduler, queue, priority class, gang.
+
+use super::context::MutationContext;
+use super::decision::Decision;
+use super::mutation::Mutation;
+use super::sign;
+use crate::annotations::{self, MetadataField};
+use crate::gang::size::SizeFacts;
+use crate::gang::{self, GangScheduler, GroupKeyField, MemberMetadata, MemberRequest, Numbers, Shape};
+use crate::ownership::regroup;
+use crate::ownership::resolve::Resolution;
+use crate::policy::overrides::Effective;
+use crate::policy::{DEFAULT_SCHEDULER, SchedulerChoice};
+use crate::reason::Reason;
+use crate::signature::Creator;
+use crate::snapshot::{DriverPod, SchedulingFields};
+use crate::spark::resources;
+use crate::text::shown;
+
+/// What the decision about an executor's owner needs of its scheduling fields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Scheduled {
+    /// Whether an owner would put the executor into its driver's group.
+    pub(super) owner_would_regroup: bool,
+}
+
+/// Sets the scheduling fields of an executor.
+pub(super) fn executor(
+    context: &MutationContext<'_, '_>,
+    effective: &Effective,
+    resolution: &Resolution<'_>,
+    driver: Option<&DriverPod>,
+    decision: &mut Decision<'_>,
+) -> Scheduled {
+    let MutationContext { pod, policy, snapshot, review, .. } = context;
+    let selector = pod.app_selector().unwrap_or_default();
+    let app = snapshot.app(&review.namespace, selector);
+    // Later executors get the same fields as their creator's first one, also after a change of the policy.
+    let first = app.and_then(|app| app.first_seat(resolution.creator)).and_then(|scheduling| {
+        let (_, kind) = scheduling.set_by()?;
+        Some((&**scheduling, GangScheduler::of_kind(kind)?))
+    });
+    let (choice, shape, queue) = match first {
+        Some((scheduling, scheduler)) => {
+            // If the scheduler has no name of its own, pods keep theirs; the name of another policy's scheduler does not apply.
+            let same_kind = effective.scheduler.gang_scheduler.kind == scheduler.kind;
+            let name = match scheduler.default_name {
+                Some(_) => Some(scheduling.scheduler_name.clone()),
+                None => effective.scheduler.name.clone().filter(|_| same_kind),
+            };
+            let choice = SchedulerChoice { gang_scheduler: scheduler, name, replace: effective.scheduler.replace };
+            let queue = scheduler.queue_key.and_then(|(place, key)| scheduling.entry(place, key));
+            let shape = if effective.scheduler.gang_scheduler.kind == scheduler.kind {
+                effective.shape
+            } else {
+                scheduler.default_shape()
+            };
+            (choice, shape, queue.map(str::to_owned).or_else(|| effective.queue.as_deref().map(str::to_owned)))
+        }
+        None => (effective.scheduler.clone(), effective.shape, effective.queue.as_deref().map(str::to_owned)),
+    };
+    let scheduler = choice.gang_scheduler;
+    let counted = pod.default_profile();
+    if scheduler.kind == gang::NONE.kind {
+        decision.mutations.push(Mutation::RemoveMetadata(annotations::BY));
+        priority(context, policy.executor_class.as_deref(), decision);
+        return Scheduled { owner_would_regroup: regroups(context, None, decision) };
+    }
+    if !choice.takes(context.scheduler_name()) {
+        return keep_scheduler(context, decision);
+    }
+    decision.reason = Reason::SchedulingSet;
+    let group = first
+        .and_then(|(scheduling, scheduler)| scheduler.group_key.of_fields(scheduling).map(str::to_owned))
+        .or_else(|| drivers_group(context, scheduler, shape, driver, selector))
+        .unwrap_or_else(|| group_name(context, resolution, selector));
+    let numbers = numbers(context, effective, scheduler, shape, driver, decision);
+    let with_driver = driver.filter(|driver| driver.selector.as_deref() == Some(selector)).is_some_and(|driver| {
+        Some(&*driver.scheduling.scheduler_name) == choice.name.as_deref() || scheduler.default_name.is_none()
+    });
+    let ask = MemberRequest {
+        shape,
+        membership: policy.gang.membership,
+        group: &group,
+        numbers: numbers.as_ref(),
+        counted,
+        with_driver,
+        driver_requests: None,
+    };
+    let mut marks = MemberMetadata::default();
+    (scheduler.executor)(&ask, &mut marks);
+    if let Some((scheduling, scheduler)) = first.filter(|_| counted) {
+        keep_numbers(scheduling, scheduler, &mut marks);
+    }
+    if let Some(name) = &choice.name {
+        decision.mutations.push(Mutation::SchedulerName(name.to_string()));
+    }
+    set_queue(scheduler, queue.as_deref(), decision);
+    early_pods(context, scheduler, shape, decision);
+    let joins = shape != Shape::Pods && !marks.no_group_key && (counted || scheduler.extra_member_harmless);
+    let ours = join(context, scheduler, Some(&*group).filter(|_| joins), &mut marks, resolution.creator, decision);
+    if marks.size_unknown {
+        decision.note(Reason::GangSizeUnknown, size_unknown(scheduler));
+    }
+    if marks.not_fixed {
+        decision.note(
+            Reason::GangNotFixed,
+            format!("a {} group has a fixed size, but this application allocates dynamically: each executor waits for itself", scheduler.kind),
+        );
+    }
+    if !counted && shape != Shape::Pods {
+        decision.note(
+            Reason::OtherProfile,
+            "the executor runs another resource profile; its gang does not count it".to_owned(),
+        );
+    }
+    for (place, key, value) in marks.set {
+        decision.mutations.push(Mutation::SetMetadata(place, key, value));
+    }
+    annotate(context, scheduler, ours, decision);
+    let class = first
+        .and_then(|(scheduling, _)| scheduling.priority_class.as_deref().filter(|_| policy.executor_class.is_some()));
+    priority(context, class.or(policy.executor_class.as_deref()), decision);
+    // With an owner, the driver's workload would become the group of its executors too.
+    let by_top_owner = scheduler.groups_by_top_owner && driver.is_some_and(|driver| driver.has_workload);
+    Scheduled { owner_would_regroup: by_top_owner || regroups(context, choice.name.as_deref(), decision) }
+}
+
+/// Notes that the scheduler's own webhook will refuse the pod, or its executors.
+fn early_pods(context: &MutationContext<'_, '_>, scheduler: &GangScheduler, shape: Shape, decision: &mut Decision<'_>) {
+    let refusing = context.snapshot.early_pods_refused_by.as_deref().filter(|_| shape != Shape::Pods);
+    if let Some(sentence) = scheduler.refuses_early_pods(refusing) {
+        decision.note(Reason::EarlyPodsRefused, sentence);
+    }
+}
+
+/// Sets a driver's scheduler, queue and priority class, and what its scheduler needs on the first pod.
+pub(super) fn driver(
+    context: &MutationContext<'_, '_>,
+    effective: &Effective,
+    creator: Creator,
+    decision: &mut Decision<'_>,
+) {
+    let MutationContext { pod, policy, .. } = context;
+    let scheduler = effective.scheduler.gang_scheduler;
+    if scheduler.kind == gang::NONE.kind {
+        decision.mutations.push(Mutation::RemoveMetadata(annotations::BY));
+        priority(context, policy.driver_class.as_deref(), decision);
+        return;
+    }
+    if !effective.scheduler.takes(context.scheduler_name()) {
+        keep_scheduler(context, decision);
+        return;
+    }
+    if let Some(name) = &effective.scheduler.name {
+        decision.mutations.push(Mutation::SchedulerName(name.to_string()));
+    }
+    set_queue(scheduler, effective.queue.as_deref(), decision);
+    early_pods(context, scheduler, effective.shape, decision);
+    let requests = resources::of_pod(&pod.body.read().unwrap_or_default());
+    let numbers = numbers(context, effective, scheduler, effective.shape, None, decision);
+    let ask = MemberRequest {
+        shape: effective.shape,
+        membership: policy.gang.membership,
+        group: "",
+        numbers: numbers.as_ref(),
+        counted: true,
+        with_driver: true,
+        driver_requests: Some(&requests),
+    };
+    let mut marks = MemberMetadata::default();
+    (scheduler.driver)(&ask, &mut marks);
+    let group = pod.app_selector().filter(|_| effective.shape == Shape::App).map(|selector| {
+        // With generateName it has no name when it is mutated, but has one when it is validated.
+        let named = pod.metadata.generate_name.is_none();
+        let name = pod.metadata.name.as_deref().or(context.review.name.as_deref()).filter(|_| named);
+        policy.gang.name.render(name, selector)
+    });
+    let ours = join(context, scheduler, group.as_deref(), &mut marks, creator, decision);
+    if marks.size_unknown {
+        decision.note(Reason::GangSizeUnknown, size_unknown(scheduler));
+    }
+    for (place, key, value) in marks.set {
+        decision.mutations.push(Mutation::SetMetadata(place, key, value));
+    }
+    annotate(context, scheduler, ours, decision);
+    priority(context, policy.driver_class.as_deref(), decision);
+}
+
+/// The pod names another scheduler and the policy keeps it: no scheduling field changes.
+fn keep_scheduler(context: &MutationContext<'_, '_>, decision: &mut Decision<'_>) -> Scheduled {
+    let present = context.scheduler_name().unwrap_or_default();
+    decision.note(
+        Reason::SchedulerKept,
+        format!("the pod names scheduler {present}, which policy {} keeps (replace: default)", context.policy.name),
+    );
+    decision.mutations.push(Mutation::RemoveMetadata(annotations::BY));
+    Scheduled { owner_would_regroup: regroups(context, None, decision) }
+}
+
+/// Whether an owner would change the pod's group: on a scheduler that groups by owner, without a gang key. `name` is the
+/// scheduler that the pod gets; with `None` it keeps its own.
+fn regroups(context: &MutationContext<'_, '_>, name: Option<&str>, decision: &Decision<'_>) -> bool {
+    let name = name.or(context.scheduler_name()).unwrap_or(DEFAULT_SCHEDULER);
+    let choice = &context.policy.scheduler;
+    let kind = (choice.name.as_deref() == Some(name)).then_some(choice.gang_scheduler.kind);
+    regroup::by_owner(name, kind, |key| {
+        let given = decision.mutations.iter().any(|mutation| is_group_key(mutation, key));
+        given || key.of_pod(context.pod).is_some()
+    })
+}
+
+/// The gang's name. A requester that is not an authenticated pod and names no driver gets a separate gang: another
+/// requester that claims the same application must not join it.
+fn group_name(context: &MutationContext<'_, '_>, resolution: &Resolution<'_>, selector: &str) -> String {
+    let template = &context.policy.gang.name;
+    let salt = match (&resolution.name_from_review, context.pod.controller()) {
+        (Some(driver), _) => return template.render(Some(driver), selector),
+        (None, Some(owner)) => &*owner.uid,
+        (None, None) => "",
+    };
+    template.render_for(&[&context.review.requester.username, "\n", salt].concat(), selector)
+}
+
+/// The group that the driver got before it had a name (`generateName`); its executors share it.
+fn drivers_group(
+    context: &MutationContext<'_, '_>,
+    scheduler: &GangScheduler,
+    shape: Shape,
+    driver: Option<&DriverPod>,
+    selector: &str,
+) -> Option<String> {
+    let present = scheduler.group_key.of_fields(&driver.filter(|_| shape == Shape::App)?.scheduling)?;
+    let unnamed = context.policy.gang.name.render(None, selector);
+    (present == unnamed).then_some(unnamed)
+}
+
+/// Sets all gang keys or none: if the pod already has a gang key or a number other than ours, its creator manages the
+/// gang, and no key changes. Returns whether the gang is ours.
+fn join(
+    context: &MutationContext<'_, '_>,
+    scheduler: &GangScheduler,
+    group: Option<&str>,
+    marks: &mut MemberMetadata,
+    creator: Creator,
+    decision: &mut Decision<'_>,
+) -> bool {
+    if let Some(sentence) = foreign_key(context, scheduler, group, marks)
+        && !sign::is_signed(context, creator, &by(context, scheduler))
+    {
+        decision.note(Reason::GangKept, sentence);
+        marks.set.retain(|(place, key, _)| !scheduler.gang_keys.contains(&(*place, *key)));
+        (marks.size_unknown, marks.not_fixed) = (false, false);
+        return false;
+    }
+    if let Some(group) = group {
+        match scheduler.group_key {
+            GroupKeyField::None => {}
+            GroupKeyField::Metadata(place, key) => {
+                decision.mutations.push(Mutation::SetMetadata(place, key, group.to_owned()))
+            }
+            GroupKeyField::SchedulingGroup => decision.mutations.push(Mutation::SchedulingGroup(group.to_owned())),
+        }
+    }
+    true
+}
+
+/// A sentence about the pod's key of a gang that is not ours, if it has one.
+fn foreign_key(
+    context: &MutationContext<'_, '_>,
+    scheduler: &GangScheduler,
+    group: Option<&str>,
+    marks: &MemberMetadata,
+) -> Option<String> {
+    if let Some(present) = scheduler.group_key.of_pod(context.pod).filter(|present| Some(*present) != group) {
+        return Some(format!(
+            "the pod already names gang {}, which stays; spark-usher does not manage that group",
+            shown(present)
+        ));
+    }
+    let ours = |place, key| marks.set.iter().find(|(p, k, _)| (*p, *k) == (place, key)).map(|(_, _, value)| &**value);
+    let mut keys = scheduler.gang_keys.iter().copied();
+    let (_, key) = keys.find(|(place, key)| {
+        let present = place.value(context.pod, key).filter(|value| !value.is_empty());
+        present.is_some() && present != ours(*place, *key)
+    })?;
+    Some(format!("the pod already carries {key}, which stays; spark-usher does not manage that gang"))
+}
+
+fn is_group_key(mutation: &Mutation, place: GroupKeyField) -> bool {
+    match (mutation, place) {
+        (Mutation::SchedulingGroup(_), GroupKeyField::SchedulingGroup) => true,
+        (Mutation::SetMetadata(at, key, _), GroupKeyField::Metadata(place, wanted)) => *at == place && *key == wanted,
+        _ => false,
+    }
+}
+
+/// Keeps the numbers on the pod (counts, task groups) that the first executor got.
+fn keep_numbers(scheduling: &SchedulingFields, scheduler: &GangScheduler, marks: &mut MemberMetadata) {
+    for (place, key) in scheduler.more_keys {
+        if let Some(value) = scheduling.entry(*place, key) {
+            marks.set.retain(|(p, k, _)| (p, k) != (place, key));
+            marks.set.push((*place, key, value.to_owned()));
+            marks.size_unknown = false;
+        }
+    }
+    if scheduler.group_key.of_fields(scheduling).is_some() {
+        marks.no_group_key = false;
+        marks.not_fixed = false;
+    }
+}
+
+fn set_queue(scheduler: &GangScheduler, queue: Option<&str>, decision: &mut Decision<'_>) {
+    let (Some((place, key)), Some(queue)) = (scheduler.queue_key, queue) else { return };
+    if place == MetadataField::Label && !gang::is_label_value(queue) {
+        decision.note(
+            Reason::ValueLeftOut,
+            format!(
+                "queue {queue:?} cannot be a label's value (at most 63 of a-z, A-Z, 0-9, -, _ and .) and was left out"
+            ),
+        );
+        return;
+    }
+    decision.mutations.push(Mutation::SetMetadata(place, key, queue.to_owned()));
+}
+
+fn by(context: &MutationContext<'_, '_>, scheduler: &GangScheduler) -> String {
+    [&context.policy.name, "/", scheduler.kind].concat()
+}
+
+/// Sets `policy/scheduler-type` if the scheduling fields are ours; otherwise removes the annotation.
+fn annotate(context: &MutationContext<'_, '_>, scheduler: &GangScheduler, ours: bool, decision: &mut Decision<'_>) {
+    decision.mutations.push(if ours {
+        Mutation::SetMetadata(MetadataField::Annotation, annotations::BY, by(context, scheduler))
+    } else {
+        Mutation::RemoveMetadata(annotations::BY)
+    });
+}
+
+/// Sets the policy's class, unless the cluster is known to lack it: then the API server would reject the pod.
+fn priority(context: &MutationContext<'_, '_>, class: Option<&str>, decision: &mut Decision<'_>) {
+    let Some(class) = class else { return };
+    if context.snapshot.priority_classes.as_ref().is_some_and(|known| !known.contains(class)) {
+        decision.note(
+            Reason::PriorityClassMissing,
+            format!("priority class {class} of policy {} does not exist and was left out", context.policy.name),
+        );
+        return;
+    }
+    decision.mutations.push(Mutation::PriorityClass(class.to_owned()));
+}
+
+/// Numbers for schedulers that need them on the pod: from annotations first, then from the driver's configuration.
+fn numbers(
+    context: &MutationContext<'_, '_>,
+    effective: &Effective,
+    scheduler: &GangScheduler,
+    shape: Shape,
+    driver: Option<&DriverPod>,
+    decision: &mut Decision<'_>,
+) -> Option<Numbers> {
+    let on_pod = scheduler.apis.is_empty() || context.policy.gang.membership == gang::Membership::Annotations;
+    if shape == Shape::Pods || !on_pod {
+        return None;
+    }
+    let conf = driver.and_then(|driver| context.snapshot.conf(&driver.uid));
+    let facts = SizeFacts { conf, requested: effective.min_member, ..SizeFacts::default() };
+    if facts.sizes().is_some_and(|sizes| sizes.clamped) {
+        decision.note(Reason::MinMemberClamped, min_member_clamped());
+    }
+    let resources = effective.executor_resources.clone().or_else(|| conf.map(|conf| conf.executor.clone()));
+    facts.numbers(resources)
+}
+
+fn min_member_clamped() -> String {
+    format!("{} asks for more executors than the application wants and was lowered to that", annotations::MIN_MEMBER)
+}
+
+fn size_unknown(scheduler: &GangScheduler) -> String {
+    format!(
+        "{} wants the gang's size on the pod and it is not known: set {} and {} on the driver",
+        scheduler.kind,
+        annotations::MIN_MEMBER,
+        annotations::EXECUTOR_RESOURCES
+    )
+}

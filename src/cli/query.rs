@@ -1,0 +1,138 @@
+//! Data source of `apps` and `why`: a running spark-usher, or the API server itself.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::Uri;
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+use imbl::Vector;
+use serde::de::DeserializeOwned;
+
+use crate::cluster::client::Brief;
+use crate::cluster::{client, list};
+use crate::http::debug;
+use crate::lifecycle::Exit;
+use crate::snapshot::Snapshot;
+
+/// Timeout of a debug listener's answer, or of an API server's first answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Timeout of the whole query.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
+/// Maximum size of an answer.
+const MAX_ANSWER: usize = 256 << 20;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Source {
+    /// A running spark-usher's debug listener, such as http://127.0.0.1:6060 (kubectl port-forward). It knows the ends of
+    /// executors whose pods are gone. Without it the API server is asked, which knows the pods that are there.
+    #[arg(long, value_name = "URL", env = "SPARK_USHER_DEBUG")]
+    pub(super) debug: Option<Uri>,
+    /// kubeconfig; without it $KUBECONFIG, ~/.kube/config, or the pod that it runs in.
+    #[arg(long, value_name = "FILE")]
+    pub(super) kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig.
+    #[arg(long)]
+    pub(super) context: Option<String>,
+    /// One namespace instead of all.
+    #[arg(long, short, value_name = "NAMESPACE", value_parser = namespace)]
+    pub(super) namespace: Option<String>,
+    /// All namespaces, as without --namespace.
+    #[arg(long, short = 'A', conflicts_with = "namespace")]
+    all_namespaces: bool,
+}
+
+fn namespace(text: &str) -> Result<String, String> {
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    if !text.is_empty() && text.len() <= 63 && text.chars().all(plain) {
+        return Ok(text.to_owned());
+    }
+    Err("expected a namespace: lower-case letters, digits and '-', at most 63".to_owned())
+}
+
+/// Result of a query.
+pub(super) struct Found<T> {
+    /// The answer.
+    pub(super) answer: T,
+    /// A warning about the replica that answered.
+    pub(super) caution: Option<&'static str>,
+}
+
+const MAY_BE_OLD: &str = "this replica neither leads nor sees who does: the API server may be out of its reach, and what \
+                          it shows may be old";
+
+impl Source {
+    /// Queries a running spark-usher, or computes the answer from a snapshot of the API server's objects.
+    pub(super) async fn ask<T: DeserializeOwned>(
+        &self,
+        path_and_query: &str,
+        own: impl FnOnce(&Snapshot, &Vector<Exit>) -> T,
+    ) -> anyhow::Result<Found<T>> {
+        if let Some(debug) = &self.debug {
+            return match tokio::time::timeout(ANSWER_TIMEOUT, get(debug, path_and_query)).await {
+                Ok(outcome) => outcome.with_context(|| format!("--debug {debug}")),
+                Err(_) => bail!("--debug {debug}: no answer within {ANSWER_TIMEOUT:?}"),
+            };
+        }
+        let cluster = self.reach().await?;
+        match tokio::time::timeout(REQUEST_TIMEOUT, list::list(&cluster.client, self.namespace.as_deref())).await {
+            Ok(Ok((snapshot, exits))) => Ok(Found { answer: own(&snapshot, &exits), caution: None }),
+            Ok(Err(error)) => bail!("{}: {}", cluster.server, Brief(&error)),
+            Err(_) => bail!("{}: the list of pods did not end within {REQUEST_TIMEOUT:?}", cluster.server),
+        }
+    }
+
+    /// Finds a pod of that name that belongs to no application: where it is, and what it lacks.
+    pub(super) async fn stray(&self, name: &str) -> anyhow::Result<Option<String>> {
+        let cluster = self.reach().await?;
+        let stray = list::stray(&cluster.client, self.namespace.as_deref(), name).await;
+        stray.map_err(|error| anyhow::anyhow!("{}: {}", cluster.server, Brief(&error)))
+    }
+
+    /// A client for an API server that answers.
+    async fn reach(&self) -> anyhow::Result<client::Cluster> {
+        let cluster = client::connect(self.kubeconfig.as_deref(), self.context.as_deref()).await?;
+        match tokio::time::timeout(ANSWER_TIMEOUT, cluster.client.apiserver_version()).await {
+            Ok(Ok(_)) => Ok(cluster),
+            Ok(Err(error)) => bail!("{}: {}", cluster.server, Brief(&error)),
+            Err(_) => bail!("{}: no answer within {ANSWER_TIMEOUT:?}", cluster.server),
+        }
+    }
+
+    /// ` in namespace …`, or empty.
+    pub(super) fn place(&self) -> String {
+        self.namespace.as_ref().map_or_else(String::new, |namespace| format!(" in namespace {namespace}"))
+    }
+
+    /// `&namespace=…`, or empty.
+    pub(super) fn namespace_query(&self) -> String {
+        self.namespace.as_ref().map_or_else(String::new, |namespace| format!("&namespace={namespace}"))
+    }
+}
+
+async fn get<T: DeserializeOwned>(base: &Uri, path_and_query: &str) -> anyhow::Result<Found<T>> {
+    let (Some("http"), Some(authority)) = (base.scheme_str(), base.authority()) else {
+        bail!("expected a URL such as http://127.0.0.1:6060");
+    };
+    let uri: Uri = format!("http://{authority}{path_and_query}").parse()?;
+    let client = Client::builder(TokioExecutor::new()).build_http::<Empty<bytes::Bytes>>();
+    let response = client.get(uri).await.map_err(|error| {
+        anyhow::anyhow!("{}; expected spark-usher's debug listener: is kubectl port-forward running?", Brief(&error))
+    })?;
+    let status = response.status();
+    let leader_state = response.headers().get(debug::LEADER_STATE_HEADER).cloned();
+    let body =
+        Limited::new(response.into_body(), MAX_ANSWER).collect().await.map_err(|error| anyhow::anyhow!(error))?;
+    let body = body.to_bytes();
+    let Some(leader_state) = leader_state.filter(|_| status.is_success()) else {
+        let said = String::from_utf8_lossy(&body);
+        let said = said.trim().chars().take(200).collect::<String>();
+        bail!(
+            "{status} {said}: expected spark-usher's debug listener (port 6060 unless --debug-listen says otherwise)"
+        );
+    };
+    let answer = serde_json::from_slice(&body).context("expected the answer of spark-usher's debug listener")?;
+    Ok(Found { answer, caution: (leader_state == "no-leader").then_some(MAY_BE_OLD) })
+}

@@ -1,0 +1,476 @@
+//! The controller's task: processes watch events and lookups, publishes the snapshot, and executes the leader's plans.
+//!
+//! One task owns the [`Controller`], and with it the snapshot; reads and writes run concurrently within that task. When the
+//! Lease is lost, writes in flight are cancelled.
+
+use std::future::{Future, pending};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use futures::FutureExt;
+use futures::stream::{FuturesUnordered, StreamExt};
+use imbl::Vector;
+use tokio::sync::{mpsc, watch as channel};
+use tokio_util::sync::CancellationToken;
+
+use super::apply::{Applied, Writer};
+use super::lease::{Leadership, Reported};
+use super::limit::{Limiter, Priority, Rate};
+use super::signing::{self, SigningSecret};
+use super::watch::{self, Groups, Sink, WatchNews};
+use super::{discovery, lookups, poll, report};
+use crate::controller::{Controller, ExecutorSetKey, Lookup, LookupResult, PollResult, Settings};
+use crate::fault_injection::{self, Bug};
+use crate::gang;
+use crate::leader::LeaderState;
+use crate::lifecycle::Exit;
+use crate::lifecycle::mark::Mark;
+use crate::policy::Policies;
+use crate::recorder::{AggregatedEvent, EventAggregator};
+use crate::runtime::clock;
+use crate::runtime::ready::Latch;
+use crate::runtime::supervise::Supervisor;
+use crate::snapshot::{Change, ObservedPod, ServedApis, Snapshot};
+use crate::spark::state::ExecutorPodState;
+use crate::telemetry::metrics::Metrics;
+use crate::time::Now;
+
+/// At most this many changes are queued: a watch that is faster waits, and the API server's buffer with it.
+const QUEUE: usize = 4096;
+/// At most this many changes are processed per step, before other inputs.
+const MAX_CHANGES_PER_STEP: usize = 256;
+
+/// The inputs and outputs of the controller's task.
+#[derive(Clone)]
+pub struct Inputs {
+    /// The client.
+    pub client: kube::Client,
+    /// The client for large lists.
+    pub lists: kube::Client,
+    /// Our identity, for Events.
+    pub instance: String,
+    /// Where the snapshot is published.
+    pub snapshot: Arc<ArcSwap<Snapshot>>,
+    /// The policies; `dry_run` has a new value when they change.
+    pub policies: Arc<ArcSwap<Policies>>,
+    /// A new value whenever the policies change: whether nothing may be written.
+    pub dry_run: channel::Receiver<bool>,
+    /// The leadership, while this replica leads.
+    pub leadership: channel::Receiver<Option<Arc<Leadership>>>,
+    /// Whether another replica leads.
+    pub leader: channel::Receiver<bool>,
+    /// When the API server last answered the election.
+    pub contact: channel::Receiver<Option<Instant>>,
+    /// What we have reported, for the Lease.
+    pub reported: channel::Sender<Reported>,
+    /// Cancelled when the replica is about to stop: it reports pending exits before it releases the Lease.
+    pub shutdown: CancellationToken,
+    /// The rate limit of our requests.
+    pub rate: Rate,
+    /// Set once the first full snapshot is complete.
+    pub complete: channel::Sender<bool>,
+    /// Where the last exits are published.
+    pub exits: Arc<ArcSwap<Vector<Exit>>>,
+    /// The Secret of the signing key, and the latch that waits for the key; without it nothing is signed.
+    pub signing: Option<(SigningSecret, Latch)>,
+    /// The controller's settings.
+    pub settings: Settings,
+    /// Counters.
+    pub metrics: Arc<Metrics>,
+}
+
+/// Starts the watches and the controller.
+pub fn spawn(inputs: Inputs, supervisor: &mut Supervisor) {
+    let (changes, received) = mpsc::channel(QUEUE);
+    let sink = Sink { changes, metrics: inputs.metrics.clone() };
+    let client = &inputs.client;
+    let stop = supervisor.token().clone();
+    macro_rules! watch {
+        ($name:literal, $source:expr) => {
+            let watching = watch::run(client.clone(), $source, false, sink.clone(), stop.clone());
+            supervisor.spawn($name, async move {
+                watching.await;
+                Ok(())
+            });
+        };
+    }
+    if let Some((secret, ready)) = inputs.signing.clone() {
+        let (leading, changes) = (inputs.leadership.clone(), sink.changes.clone());
+        let keeping = signing::run(client.clone(), secret, leading, changes, ready, stop.clone());
+        supervisor.spawn("signing key", async move {
+            keeping.await;
+            Ok(())
+        });
+    }
+    let (rewatch, again) = channel::channel(0);
+    let watching = watch::run_pods(client.clone(), again, sink.clone(), stop.clone());
+    supervisor.spawn("watch pods", async move {
+        watching.await;
+        Ok(())
+    });
+    watch!("watch namespaces", watch::Namespaces);
+    watch!("watch services", watch::Services);
+    watch!("watch priority classes", watch::PriorityClasses);
+    let (apis, served) = channel::channel(None);
+    for row in gang::TABLE.iter().filter(|row| !row.apis.is_empty()) {
+        let watching = watch_groups(client.clone(), row.kind, served.clone(), sink.clone(), stop.clone());
+        supervisor.spawn("watch podgroups", async move {
+            watching.await;
+            Ok(())
+        });
+    }
+    let asking = discovery::run(client.clone(), sink.changes, apis, stop.clone());
+    supervisor.spawn("discovery", async move {
+        asking.await;
+        Ok(())
+    });
+    supervisor.spawn("reconcile", async move {
+        Loop::new(inputs, rewatch).run(received, stop).await;
+        Ok(())
+    });
+}
+
+/// Watches the PodGroups of one scheduler type, in the version that is served now.
+async fn watch_groups(
+    client: kube::Client,
+    kind: &'static str,
+    mut served: channel::Receiver<Option<ServedApis>>,
+    sink: Sink,
+    stop: CancellationToken,
+) {
+    loop {
+        let api = served.borrow_and_update().as_ref().and_then(|apis| apis.get(kind));
+        let watching = async {
+            match api {
+                Some(api) => {
+                    let source = Groups { scheduler: kind, api };
+                    watch::run(client.clone(), source, false, sink.clone(), stop.clone()).await;
+                }
+                None => pending().await,
+            }
+        };
+        let changed = async {
+            while served.changed().await.is_ok() {
+                if served.borrow().as_ref().and_then(|apis| apis.get(kind)) != api {
+                    return;
+                }
+            }
+            pending::<()>().await;
+        };
+        tokio::select! {
+            biased;
+            () = watching => {}
+            () = changed => {}
+            () = stop.cancelled() => return,
+        }
+        if stop.is_cancelled() {
+            return;
+        }
+    }
+}
+
+type LookupTask = Pin<Box<dyn Future<Output = (Lookup, LookupResult)> + Send>>;
+type WriteTask = Pin<Box<dyn Future<Output = (ExecutorSetKey, Applied)> + Send>>;
+type EventTask = Pin<Box<dyn Future<Output = (AggregatedEvent, bool)> + Send>>;
+type PollTask = Pin<Box<dyn Future<Output = Option<PollResult>> + Send>>;
+
+struct Loop {
+    inputs: Inputs,
+    writer: Writer,
+    limiter: Limiter,
+    controller: Controller,
+    lookups: FuturesUnordered<LookupTask>,
+    writes: FuturesUnordered<WriteTask>,
+    event_writes: FuturesUnordered<EventTask>,
+    poll: FuturesUnordered<PollTask>,
+    /// Failed polls in a row.
+    failed_polls: u32,
+    aggregator: EventAggregator,
+    restart_watch: channel::Sender<u64>,
+    leadership: Option<Arc<Leadership>>,
+    /// The sets of executors whose actions are in flight.
+    busy: Vec<ExecutorSetKey>,
+    /// Until when the last Events are written, once the replica is about to stop.
+    closing: Option<Instant>,
+}
+
+/// How long the last Events may take, and how many of them are written.
+const LAST_EVENTS: Duration = Duration::from_millis(800);
+const MAX_LAST_EVENTS: usize = 50;
+
+impl Loop {
+    fn new(inputs: Inputs, restart_watch: channel::Sender<u64>) -> Loop {
+        let limiter = Limiter::new(inputs.rate);
+        let writer = Writer::new(inputs.client.clone(), &inputs.instance, inputs.metrics.clone(), limiter.clone());
+        let controller = Controller::new(clock::instant(), inputs.settings);
+        Loop {
+            inputs,
+            writer,
+            limiter,
+            controller,
+            lookups: FuturesUnordered::new(),
+            writes: FuturesUnordered::new(),
+            event_writes: FuturesUnordered::new(),
+            poll: FuturesUnordered::new(),
+            failed_polls: 0,
+            aggregator: EventAggregator::default(),
+            restart_watch,
+            leadership: None,
+            busy: Vec::new(),
+            closing: None,
+        }
+    }
+
+    async fn run(mut self, mut changes: mpsc::Receiver<WatchNews>, stop: CancellationToken) {
+        let mut batch = Vec::new();
+        let mut wake = None;
+        let shutdown = self.inputs.shutdown.clone();
+        loop {
+            // In this order, so that a simulation replays: first what decides which writes are allowed, then answers, which are
+            // bounded by our requests, and last the unbounded events of the watches.
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                Ok(()) = self.inputs.leadership.changed() => self.leadership_changed(),
+                () = shutdown.cancelled(), if self.closing.is_none() => self.close(),
+                Ok(()) = self.inputs.dry_run.changed() => self.controller.requeue_all(),
+                Ok(()) = self.inputs.contact.changed() => self.contact(),
+                Some(polled) = self.poll.next() => self.polled(polled),
+                Some((set, applied)) = self.writes.next() => self.applied(&set, applied),
+                Some((read, answer)) = self.lookups.next() => self.controller.lookup_answered(&read, answer, now()),
+                Some((notice, ok)) = self.event_writes.next() => self.aggregator.written(&notice, ok, clock::instant()),
+                count = changes.recv_many(&mut batch, MAX_CHANGES_PER_STEP), if !self.controller.is_behind() => {
+                    if count == 0 {
+                        return stop.cancelled().await;
+                    }
+                    let now = now();
+                    for news in batch.drain(..) {
+                        self.watch_news(news, now);
+                    }
+                }
+                () = until(wake) => {}
+            }
+            // One step for all answers that have arrived.
+            while let Some(Some((read, answer))) = self.lookups.next().now_or_never() {
+                self.controller.lookup_answered(&read, answer, now());
+            }
+            wake = self.step();
+            // Inputs that are ready at once, again and again, must not starve other tasks of this thread.
+            tokio::task::yield_now().await;
+        }
+    }
+
+    fn watch_news(&mut self, news: WatchNews, now: Now) {
+        match news {
+            WatchNews::Change(change) => {
+                self.watch_lag(&change, now);
+                self.controller.watch_event(change, now);
+            }
+            WatchNews::PodListStarted => self.controller.list_started(now),
+            WatchNews::PodListPage(pods) => self.controller.list_page(pods, now),
+            WatchNews::PodUnreadable(uid) => self.controller.unreadable_pod(&uid, now),
+            WatchNews::PodListFinished => self.controller.list_finished(now),
+            WatchNews::PodBookmark(version) => self.controller.bookmark(&version, now),
+            WatchNews::PodWatchInterrupted => self.controller.watch_interrupted(now.at),
+        }
+    }
+
+    fn contact(&mut self) {
+        let at = *self.inputs.contact.borrow_and_update();
+        if let Some(at) = at {
+            self.controller.contact(at);
+        }
+    }
+
+    /// The leadership as of the last change that this task has processed, while it holds: what the Lease contained when it began
+    /// decides what is reported.
+    fn leadership(&self) -> Option<Arc<Leadership>> {
+        self.leadership.clone().filter(|leadership| leadership.holds())
+    }
+
+    /// The leader state for a leadership that was read once: it may end, or be renewed, between two reads, and what the
+    /// controller returns to a leader must be done.
+    fn leader_state(&self, leadership: Option<&Arc<Leadership>>) -> LeaderState {
+        LeaderState::of(leadership.is_some(), *self.inputs.leader.borrow())
+    }
+
+    /// Reports what is still pending; [`Loop::publish_mark`] decides when that is done.
+    fn close(&mut self) {
+        // A leadership that has just begun, or ended, decides what is reported.
+        if self.inputs.leadership.has_changed().unwrap_or(false) {
+            self.leadership_changed();
+        }
+        let (now, leadership) = (now(), self.leadership());
+        self.closing = Some(now.at + LAST_EVENTS);
+        let exits = self.controller.close(now, self.leader_state(leadership.as_ref()));
+        let Some(leadership) = leadership else { return };
+        self.report_exits(&exits, now);
+        for notice in self.aggregator.flush(MAX_LAST_EVENTS) {
+            self.write_events(notice, &leadership);
+        }
+    }
+
+    /// Reports exits: in the log, as a metric, and as Events with a count.
+    fn report_exits(&mut self, exits: &[Exit], now: Now) {
+        for exit in exits {
+            report::report(exit, &self.inputs.metrics);
+            if fault_injection::injected(Bug::ToldTwice) {
+                report::report(&Exit { possibly_reported: true, ..exit.clone() }, &self.inputs.metrics);
+            }
+            self.aggregator.add(exit, self.controller.snapshot(), now.at);
+        }
+    }
+
+    fn write_events(&mut self, notice: AggregatedEvent, leadership: &Arc<Leadership>) {
+        let (writer, leadership, dry_run) = (self.writer.clone(), leadership.clone(), *self.inputs.dry_run.borrow());
+        self.event_writes.push(Box::pin(async move {
+            let ok = writer.write_event(&leadership, &notice, dry_run).await;
+            (notice, ok)
+        }));
+    }
+
+    /// Observes how late the watch shows an executor that was created just now.
+    fn watch_lag(&self, change: &Change, now: Now) {
+        let Change::Pod(ObservedPod::Executor(app, executor)) = change else { return };
+        let age = executor.created.map(|created| now.wall.as_second() - created.get());
+        let Some(age) = age.filter(|_| executor.state == ExecutorPodState::Pending) else { return };
+        if self.controller.snapshot().executor(app.namespace(), &executor.name).is_none() {
+            #[expect(clippy::cast_precision_loss, reason = "an age in seconds fits a float's 53 bits")]
+            self.inputs.metrics.watch_lag.observe(age.max(0) as f64);
+        }
+    }
+
+    fn applied(&mut self, set: &ExecutorSetKey, applied: Applied) {
+        for change in applied.changes {
+            self.controller.apply_written(change, now());
+        }
+        self.busy.retain(|busy| busy != set);
+        self.controller.actions_finished(set, applied.failed, applied.wrote, clock::instant());
+    }
+
+    fn leadership_changed(&mut self) {
+        self.leadership = self.inputs.leadership.borrow_and_update().clone();
+        match self.leadership.clone() {
+            // A poll in flight continues: this replica may lead again in a moment.
+            None => {
+                // Another leader may report more than our mark covers.
+                self.inputs.reported.send_if_modified(|reported| !reported.is_final && reported.mark.take().is_some());
+                self.writes.clear();
+                self.event_writes.clear();
+                self.aggregator.interrupt();
+                for set in std::mem::take(&mut self.busy) {
+                    self.controller.actions_finished(&set, false, false, clock::instant());
+                }
+            }
+            Some(leadership) => {
+                if let Some(found) = leadership.found() {
+                    self.controller.leadership_acquired(found, clock::instant());
+                }
+            }
+        }
+    }
+
+    fn polled(&mut self, polled: Option<PollResult>) {
+        self.failed_polls = match polled {
+            // If only polls in pages succeed, they are used from now on, and the whole list is tried now and then.
+            Some(_) if self.failed_polls >= PAGES_AFTER && self.failed_polls < PAGES_UNTIL => self.failed_polls + 1,
+            Some(_) => 0,
+            None if self.failed_polls >= PAGES_UNTIL => PAGES_AFTER,
+            None => self.failed_polls + 1,
+        };
+        let policies = self.inputs.policies.load_full();
+        self.controller.poll_finished(polled, now(), &policies);
+    }
+
+    /// Publishes the snapshot and starts what is due.
+    fn step(&mut self) -> Option<Instant> {
+        let leadership = self.leadership();
+        let policies = self.inputs.policies.load_full();
+        let now = now();
+        let leader_state = self.leader_state(leadership.as_ref());
+        if leader_state == LeaderState::Follower {
+            self.inputs.metrics.events_lost.inc_by(self.aggregator.clear());
+        }
+        let effects = self.controller.step(now, &policies, leader_state);
+        self.inputs.snapshot.store(Arc::new(self.controller.snapshot().clone()));
+        self.inputs.exits.store(Arc::new(self.controller.exits().history().clone()));
+        let is_complete = self.controller.has_synced() && self.controller.snapshot().apis.is_some();
+        self.inputs.complete.send_if_modified(|complete| !std::mem::replace(complete, is_complete) && *complete);
+        for read in effects.lookups {
+            // A list of a namespace may be large, and is requested compressed.
+            let client = if matches!(read, Lookup::All(_)) { &self.inputs.lists } else { &self.inputs.client };
+            let (client, limiter, metrics) = (client.clone(), self.limiter.clone(), self.inputs.metrics.clone());
+            self.lookups.push(Box::pin(async move {
+                limiter.acquire(lookups::priority(&read)).await;
+                let answer = match &read {
+                    Lookup::All(namespace) => lookups::list_namespace(&client, namespace, &metrics).await,
+                    read => lookups::run(client, read).await,
+                };
+                (read, answer)
+            }));
+        }
+        if effects.restart_watch {
+            self.inputs.metrics.watch_desyncs.inc();
+            self.restart_watch.send_modify(|count| *count += 1);
+        }
+        let Some(leadership) = leadership else { return effects.wake_at };
+        self.report_exits(&effects.exits, now);
+        let dry_run = *self.inputs.dry_run.borrow();
+        for (set, actions) in effects.actions {
+            let (writer, leadership) = (self.writer.clone(), leadership.clone());
+            self.busy.push(set.clone());
+            self.writes.push(Box::pin(async move {
+                let applied = writer.apply(&leadership, &set.app, actions, dry_run).await;
+                (set, applied)
+            }));
+        }
+        for notice in self.aggregator.due(now.at) {
+            self.write_events(notice, &leadership);
+        }
+        self.publish_mark(now);
+        if effects.poll {
+            let (client, snapshot) = (self.inputs.lists.clone(), self.inputs.snapshot.clone());
+            let (newest, metrics) = (self.controller.newest_version().map(str::to_owned), self.inputs.metrics.clone());
+            let paged = (PAGES_AFTER..PAGES_UNTIL).contains(&self.failed_polls);
+            let limiter = self.limiter.clone();
+            self.poll.push(Box::pin(async move {
+                limiter.acquire(Priority::Confirmation).await;
+                poll::poll(&client, &snapshot, newest, paged, &metrics).await
+            }));
+        }
+        let closing = self.closing.filter(|_| !self.inputs.reported.borrow().is_final);
+        effects.wake_at.into_iter().chain(self.aggregator.next(now.at)).chain(closing).min()
+    }
+
+    /// Publishes the mark for the Lease. It is final once every Event is written, or that has taken too long.
+    fn publish_mark(&mut self, now: Now) {
+        let is_final = self.closing.is_some_and(|until| until <= now.at || self.event_writes.is_empty());
+        let mark = self.controller.mark(now);
+        self.inputs.reported.send_if_modified(|reported| {
+            let says = |mark: Option<Mark>| mark.map(|mark| (mark.through, mark.gap));
+            let is_news = reported.is_final != is_final || says(reported.mark) != says(mark);
+            if is_news && !reported.is_final {
+                *reported = Reported { mark: mark.or(reported.mark), is_final };
+            }
+            is_news
+        });
+    }
+}
+
+/// After this many failed polls in a row, the list is read in pages.
+const PAGES_AFTER: u32 = 2;
+/// At this count, the whole list is tried again.
+const PAGES_UNTIL: u32 = 14;
+
+fn now() -> Now {
+    Now { at: clock::instant(), wall: clock::now() }
+}
+
+async fn until(wake: Option<Instant>) {
+    match wake {
+        Some(wake) => tokio::time::sleep_until(wake.into()).await,
+        None => pending().await,
+    }
+}

@@ -1,0 +1,98 @@
+//! One list of the cluster, for the command line: the snapshot that the controller would have just after its start.
+
+use std::time::Duration;
+
+use imbl::Vector;
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use kube::api::{Api, ListParams};
+use kube::core::PartialObjectMeta;
+
+use super::view::{Viewed, resource};
+use super::{lookups, watch};
+use crate::controller::{Lookup, LookupResult, lookup};
+use crate::lifecycle::{Exit, Exits};
+use crate::policy::Policies;
+use crate::runtime::clock;
+use crate::snapshot::{Change, Notify, ObservedPod, ReferencedPod, Replaced, Snapshot, Store};
+use crate::spark::labels;
+use crate::time::Now;
+
+/// Pods per page.
+const PAGE: u32 = 500;
+/// At most this many drivers without labels are read by name.
+const MAX_REFERENCED: usize = 200;
+
+/// Reads every Spark pod of the cluster, or of one namespace, and the exits that those pods still show.
+pub async fn list(client: &kube::Client, namespace: Option<&str>) -> kube::Result<(Snapshot, Vector<Exit>)> {
+    let pods = resource("", "v1", "Pod", "pods");
+    let api: Api<Viewed<ObservedPod>> = match namespace {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &pods),
+        None => Api::all_with(client.clone(), &pods),
+    };
+    let mut all = Vec::new();
+    let mut page = ListParams::default().labels(&watch::spark_pods()).limit(PAGE);
+    loop {
+        let list = api.list(&page).await?;
+        all.extend(list.items.into_iter().filter_map(|seen| seen.view));
+        match list.metadata.continue_.filter(|more| !more.is_empty()) {
+            Some(more) => page = page.continue_token(&more),
+            None => break,
+        }
+    }
+    let now = Now { at: clock::instant(), wall: clock::now() };
+    let mut store = Store::default();
+    store.apply(Change::Replaced(Replaced::Pods(all)), now.wall);
+    lookup_referenced(client, &mut store, now).await;
+    let exits = exits(&mut store, now);
+    Ok((store.snapshot().clone(), exits))
+}
+
+/// Describes a pod of this name that belongs to no application: its namespace, and what its labels lack.
+pub async fn stray(client: &kube::Client, namespace: Option<&str>, name: &str) -> kube::Result<Option<String>> {
+    let api: Api<PartialObjectMeta<Pod>> = match namespace {
+        Some(namespace) => Api::namespaced(client.clone(), namespace),
+        None => Api::all(client.clone()),
+    };
+    let found = api.list_metadata(&ListParams::default().fields(&format!("metadata.name={name}")).limit(1)).await?;
+    Ok(found.items.first().map(|pod| {
+        let lacks: Vec<&str> =
+            [labels::ROLE, labels::APP_SELECTOR].into_iter().filter(|key| !pod.labels().contains_key(*key)).collect();
+        let namespace = pod.namespace().unwrap_or_default();
+        let what = match &*lacks {
+            [] => {
+                format!("its label {} is neither {} nor {}", labels::ROLE, labels::ROLE_DRIVER, labels::ROLE_EXECUTOR)
+            }
+            lacks => format!("it has no label {}", lacks.join(" and no label ")),
+        };
+        format!("pod {namespace}/{name} is there, but {what}")
+    }))
+}
+
+/// Reads the drivers without labels that executors name.
+async fn lookup_referenced(client: &kube::Client, store: &mut Store, now: Now) {
+    let policies = Policies::default();
+    let keys: Vec<_> = store.snapshot().apps.keys().cloned().collect();
+    let wanted = keys.iter().flat_map(|key| lookup::missing(store.snapshot(), key, &policies, &[]));
+    let mut wanted: Vec<Lookup> = wanted.filter(|read| matches!(read, Lookup::Pod(_))).collect();
+    wanted.sort_unstable();
+    wanted.dedup();
+    for read in wanted.into_iter().take(MAX_REFERENCED) {
+        let Lookup::Pod(pod) = &read else { continue };
+        let followed = match lookups::run(client.clone(), &read).await {
+            LookupResult::Pod(driver) => ReferencedPod::Present(driver.into()),
+            LookupResult::Absent => ReferencedPod::Absent,
+            _ => continue,
+        };
+        store.apply(Change::Referenced(pod.clone(), followed, Vec::new()), now.wall);
+    }
+}
+
+fn exits(store: &mut Store, now: Now) -> Vector<Exit> {
+    let all = store.subscribe(Duration::ZERO, Notify::WithNews, now.at);
+    let mut exits = Exits::default();
+    if let Some(batch) = store.take(all, now.at) {
+        exits.note(batch, now);
+    }
+    exits.history().clone()
+}

@@ -1,0 +1,132 @@
+//! Lookups: pods that confirm a difference or drive an application, drivers' ConfigMaps, and all pods of a namespace.
+
+use std::time::Duration;
+
+use kube::api::{Api, ListParams};
+use serde::Deserialize;
+
+use super::limit::Priority;
+use super::poll;
+use super::view::{View, Viewed, resource};
+use crate::controller::{Lookup, LookupResult};
+use crate::fault_injection::{self, Bug};
+use crate::snapshot::{Conf, DriverPod, ObservedPod};
+use crate::spark::conf::AppConf;
+use crate::spark::labels;
+use crate::telemetry::metrics::Metrics;
+
+/// Timeout of the lookup of one object.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A pod that may be an application's driver, with or without labels.
+#[derive(Clone, Debug)]
+pub(super) struct AnyPod(pub(super) DriverPod);
+
+impl View for AnyPod {
+    fn read(json: &str) -> Option<Self> {
+        use crate::spark::pod::Pod;
+        let pod = Pod::read_whole(json.as_bytes()).ok()?;
+        ObservedPod::read(json)?; // Requires a name, a namespace and a uid.
+        Some(AnyPod(DriverPod::of(&pod, crate::gang::scheduling_keys())))
+    }
+}
+
+/// The configuration in a driver's ConfigMap. Only the keys of [`AppConf`] are kept, because the text contains credentials.
+#[derive(Clone, Debug)]
+struct ConfView(Conf);
+
+impl View for ConfView {
+    fn read(json: &str) -> Option<Self> {
+        #[derive(Deserialize)]
+        struct ConfigMap {
+            data: Option<std::collections::BTreeMap<String, String>>,
+        }
+        let data = serde_json::from_str::<ConfigMap>(json).ok()?.data.unwrap_or_default();
+        let properties = data.get(labels::PROPERTIES_KEY);
+        Some(ConfView(
+            properties.map_or(Conf::Unreadable, |text| Conf::Known(std::sync::Arc::new(AppConf::parse(text)))),
+        ))
+    }
+}
+
+/// The priority of a lookup in the rate limit.
+pub(super) fn priority(read: &Lookup) -> Priority {
+    match read {
+        Lookup::Labelled(_) | Lookup::All(_) => Priority::Confirmation,
+        Lookup::Pod(_) | Lookup::Address(..) | Lookup::Conf(..) => Priority::Group,
+    }
+}
+
+/// Lists all pods of a namespace, regardless of labels.
+pub(super) async fn list_namespace(client: &kube::Client, namespace: &str, metrics: &Metrics) -> LookupResult {
+    match poll::namespace(client, namespace, metrics).await {
+        Ok(all) => LookupResult::All(all),
+        Err(error) => {
+            tracing::debug!(namespace, %error, "the pods of a namespace cannot be listed; tried again");
+            LookupResult::Failed
+        }
+    }
+}
+
+/// Runs the lookup of one object.
+pub(super) async fn run(client: kube::Client, read: &Lookup) -> LookupResult {
+    let reading = async {
+        match read {
+            Lookup::All(_) => Ok(None), // Not one object: see `list_namespace`.
+            Lookup::Pod(pod) => Ok(pod_named(&client, pod.namespace(), pod.name()).await?.map(LookupResult::Pod)),
+            Lookup::Address(namespace, address) => {
+                Ok(pod_at(&client, namespace, address).await?.map(LookupResult::Pod))
+            }
+            Lookup::Conf(pod, _, conf_map) => {
+                let api: Api<Viewed<ConfView>> =
+                    Api::namespaced_with(client, pod.namespace(), &resource("", "v1", "ConfigMap", "configmaps"));
+                let found = api.get_opt(conf_map).await?;
+                Ok(found.map(|seen| LookupResult::Conf(seen.view.map_or(Conf::Unreadable, |view| view.0))))
+            }
+            Lookup::Labelled(pod) => {
+                let pods = resource("", "v1", "Pod", "pods");
+                let api: Api<Viewed<ObservedPod>> = Api::namespaced_with(client, pod.namespace(), &pods);
+                let found = api.get_opt(pod.name()).await?;
+                // A pod that cannot be read exists all the same; the watch counts it.
+                Ok(found.map(|seen| seen.view.map_or(LookupResult::Failed, LookupResult::Labelled)))
+            }
+        }
+    };
+    match tokio::time::timeout(REQUEST_TIMEOUT, reading).await {
+        Ok(Ok(Some(answer))) => answer,
+        Ok(Ok(None)) => LookupResult::Absent,
+        Ok(Err(error)) => {
+            let error: kube::Error = error;
+            tracing::debug!(?read, %error, "cannot be read; tried again");
+            if fault_injection::injected(Bug::ErrorIsAbsent) { LookupResult::Absent } else { LookupResult::Failed }
+        }
+        Err(_) => LookupResult::Failed,
+    }
+}
+
+/// Reads a pod by name from the API server.
+pub(super) async fn pod_named(client: &kube::Client, namespace: &str, name: &str) -> kube::Result<Option<DriverPod>> {
+    let api: Api<Viewed<AnyPod>> = Api::namespaced_with(client.clone(), namespace, &resource("", "v1", "Pod", "pods"));
+    match api.get_opt(name).await? {
+        None => Ok(None),
+        // A pod that cannot be read exists all the same.
+        Some(seen) => match seen.view {
+            Some(view) => Ok(Some(view.0)),
+            None => Err(kube::Error::Service(format!("pod {name} cannot be read").into())),
+        },
+    }
+}
+
+/// Finds the pod with this address. Two pods may have it while one of them terminates, and then neither is returned.
+async fn pod_at(client: &kube::Client, namespace: &str, address: &str) -> kube::Result<Option<DriverPod>> {
+    let api: Api<Viewed<AnyPod>> = Api::namespaced_with(client.clone(), namespace, &resource("", "v1", "Pod", "pods"));
+    // From the API server's cache: nothing acts on the result before the pod is read by name.
+    let found = api.list(&ListParams::default().fields(&format!("status.podIP={address}")).match_any()).await?;
+    let mut drivers = found.items.into_iter().filter_map(|seen| seen.view).map(|view| view.0);
+    let living =
+        drivers.by_ref().filter(|driver| driver.phase != crate::snapshot::DriverPhase::Ended).collect::<Vec<_>>();
+    match <[DriverPod; 1]>::try_from(living) {
+        Ok([driver]) if driver.address.is_some() => Ok(Some(driver)),
+        _ => Ok(None),
+    }
+}

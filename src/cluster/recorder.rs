@@ -1,0 +1,256 @@
+//! Kubernetes Events (`events.k8s.io/v1`), as `kubectl describe pod` shows them.
+//!
+//! The name of an Event contains a hash of its content, so that neither this replica nor the next leader creates it twice.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use ring::digest::{SHA256, digest};
+use serde_json::json;
+
+use super::lease::Leadership;
+use super::recent::Recent;
+use crate::annotations::USHER;
+use crate::fault_injection::{self, Bug};
+use crate::reason::{Reason, Severity};
+use crate::reconcile::PodEvent;
+use crate::recorder::{AggregatedEvent, Subject};
+use crate::runtime::clock;
+use crate::spark::ids::PodKey;
+use crate::telemetry::metrics::Metrics;
+
+/// The longest note that the API accepts.
+const MAX_MESSAGE: usize = 1024;
+/// At least this many Events are remembered as recorded; one that is forgotten costs a 409.
+const MAX_REMEMBERED: usize = 10_000;
+/// Timeout of an Event, which is never worth more.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Records each Event once.
+#[derive(Clone)]
+pub(super) struct EventRecorder {
+    client: kube::Client,
+    instance: String,
+    reported: Arc<Mutex<Recent<String, ()>>>,
+    /// The counts of earlier leaders, by the name of the Event.
+    bases: Arc<Mutex<Recent<String, u32>>>,
+    /// The eventTime of each Event whose creation has not been answered yet.
+    begun: Arc<Mutex<Recent<String, MicroTime>>>,
+    metrics: Arc<Metrics>,
+}
+
+impl EventRecorder {
+    pub(super) fn new(client: kube::Client, instance: &str, metrics: Arc<Metrics>) -> EventRecorder {
+        let instance = instance.chars().take(128).collect();
+        let reported = Arc::new(Mutex::new(Recent::new(MAX_REMEMBERED)));
+        let bases = Arc::new(Mutex::new(Recent::new(MAX_REMEMBERED)));
+        let begun = Arc::new(Mutex::new(Recent::new(MAX_REMEMBERED)));
+        EventRecorder { client, instance, reported, bases, begun, metrics }
+    }
+
+    /// Records an Event, unless it was recorded before. An Event that cannot be written is only logged.
+    pub(super) async fn record(&self, _: &Leadership, told: &PodEvent) {
+        let name = name(told);
+        if !self.remember(&name) {
+            return;
+        }
+        let PodEvent { pod, reason, message, .. } = told;
+        if reason.severity() >= Severity::Warning {
+            tracing::warn!(pod = %pod, %reason, message, "told");
+        } else {
+            tracing::info!(pod = %pod, %reason, message, "told");
+        }
+        let api: Api<Event> = Api::namespaced(self.client.clone(), pod.namespace());
+        let event = self.event(name, told);
+        match tokio::time::timeout(REQUEST_TIMEOUT, api.create(&PostParams::default(), &event)).await {
+            Ok(Ok(_)) => self.metrics.events.with_label_values(&[reason.as_str()]).inc(),
+            // An earlier leader recorded it, or the namespace is being deleted.
+            Ok(Err(kube::Error::Api(status))) if status.code == 409 || status.code == 403 => {}
+            Ok(Err(error)) => tracing::debug!(%error, "an Event could not be written"),
+            Err(_) => tracing::debug!("an Event could not be written in time"),
+        }
+    }
+
+    /// Writes how many executors of one driver exited for one cause, as an Event with a count. Returns whether it was written.
+    ///
+    /// If an earlier leader began to count, its count is added to ours. Of an existing Event the API lets only the series change.
+    pub(super) async fn record_aggregated(&self, leadership: &Leadership, notice: &AggregatedEvent) -> bool {
+        let AggregatedEvent { subject, count, message } = notice;
+        let name = counted_name(subject);
+        let api: Api<Event> = Api::namespaced(self.client.clone(), subject.pod.namespace());
+        let writing = async {
+            let base = self.bases.lock().unwrap_or_else(PoisonError::into_inner).get(&name).copied();
+            let base = match base {
+                Some(base) => base,
+                None => {
+                    let told = PodEvent {
+                        pod: subject.pod.clone(),
+                        uid: subject.uid.clone(),
+                        reason: Reason::ExecutorEnded,
+                        message: message.clone(),
+                    };
+                    let mut event = self.event(name.clone(), &told);
+                    event.action = Some(subject.cause.as_str().to_owned());
+                    // Retries keep the eventTime: if only the answer was lost, it identifies the Event as ours.
+                    event.event_time = event.event_time.map(|now| self.begin(&name, now));
+                    let base = match api.create(&PostParams::default(), &event).await {
+                        Ok(_) => 0,
+                        Err(kube::Error::Api(status)) if status.code == 409 => {
+                            let there = api.get(&name).await?;
+                            let is_ours = there.event_time == event.event_time
+                                && there.reporting_instance == event.reporting_instance
+                                && !fault_injection::injected(Bug::LostAnswerCounts);
+                            there.series.map_or(u32::from(!is_ours), |series| u32::try_from(series.count).unwrap_or(1))
+                        }
+                        Err(error) => return Err(error),
+                    };
+                    self.begun.lock().unwrap_or_else(PoisonError::into_inner).remove(&name);
+                    self.bases.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone(), base);
+                    base
+                }
+            };
+            let total = base.saturating_add(*count);
+            if total < 2 {
+                return Ok(()); // The Event itself counts the first exit.
+            }
+            if !leadership.holds() {
+                return Err(kube::Error::Service("another replica may lead by now".into()));
+            }
+            let series = json!({"series": {"count": total, "lastObservedTime": now_as_kept()}});
+            api.patch(&name, &PatchParams::default(), &Patch::Merge(series)).await.map(|_| ())
+        };
+        match tokio::time::timeout(REQUEST_TIMEOUT, writing).await {
+            Ok(Ok(())) => {
+                self.metrics.events.with_label_values(&[Reason::ExecutorEnded.as_str()]).inc();
+                true
+            }
+            // The Event was deleted meanwhile: it is created again the next time.
+            Ok(Err(kube::Error::Api(status))) if status.code == 404 => {
+                self.bases.lock().unwrap_or_else(PoisonError::into_inner).remove(&name);
+                false
+            }
+            // The namespace is being deleted, or the permission is missing: retries would not help.
+            Ok(Err(kube::Error::Api(status))) if status.code == 403 => {
+                tracing::info!(message = status.message, "an Event may not be written");
+                true
+            }
+            Ok(Err(error)) => {
+                tracing::debug!(%error, "an Event could not be written");
+                false
+            }
+            Err(_) => false,
+        }
+    }
+
+    /// The eventTime of an Event: that of the first attempt to create it.
+    fn begin(&self, name: &str, now: MicroTime) -> MicroTime {
+        let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(first) = begun.get(&name.to_owned()) {
+            return first.clone();
+        }
+        begun.insert(name.to_owned(), now.clone());
+        now
+    }
+
+    fn remember(&self, name: &str) -> bool {
+        self.reported.lock().unwrap_or_else(PoisonError::into_inner).is_news(name.to_owned())
+    }
+
+    fn event(&self, name: String, told: &PodEvent) -> Event {
+        let PodEvent { pod, uid, reason, message } = told;
+        let kind = if reason.severity() >= Severity::Warning { "Warning" } else { "Normal" };
+        Event {
+            metadata: ObjectMeta {
+                name: Some(name),
+                namespace: Some(pod.namespace().to_owned()),
+                ..ObjectMeta::default()
+            },
+            event_time: Some(now_as_kept()),
+            reporting_controller: Some(USHER.to_owned()),
+            reporting_instance: Some(self.instance.clone()),
+            action: Some(reason.as_str().to_owned()),
+            reason: Some(reason.as_str().to_owned()),
+            note: Some(truncate(message, MAX_MESSAGE).to_owned()),
+            type_: Some(kind.to_owned()),
+            regarding: Some(ObjectReference {
+                api_version: Some("v1".to_owned()),
+                kind: Some("Pod".to_owned()),
+                name: Some(pod.name().to_owned()),
+                namespace: Some(pod.namespace().to_owned()),
+                uid: Some(uid.to_string()),
+                ..ObjectReference::default()
+            }),
+            ..Event::default()
+        }
+    }
+}
+
+/// The current time in microseconds, the precision of MicroTime: an Event that is read back has the time that was sent.
+fn now_as_kept() -> MicroTime {
+    let now = clock::now();
+    MicroTime(Timestamp::from_microsecond(now.as_microsecond()).unwrap_or(now))
+}
+
+fn name(told: &PodEvent) -> String {
+    named(&told.pod, &format!("{}\0{}\0{}", told.uid, told.reason, told.message))
+}
+
+/// The name of a counted Event: the same for every leader, so that all of them count in one Event.
+fn counted_name(subject: &Subject) -> String {
+    let perhaps = if subject.possibly_reported { "\0perhaps" } else { "" };
+    named(&subject.pod, &format!("{}\0{}{perhaps}", subject.uid, subject.cause))
+}
+
+/// `POD.HASH`: at most 253 characters.
+fn named(pod: &PodKey, said: &str) -> String {
+    let hash: String =
+        digest(&SHA256, said.as_bytes()).as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    format!("{}.{hash}", truncate(pod.name(), 236).trim_end_matches(['-', '.']))
+}
+
+/// Truncates to at most this many bytes, at a character boundary.
+fn truncate(text: &str, most: usize) -> &str {
+    let end = (0..=most.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+    text.get(..end).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(name: &str, message: &str) -> PodEvent {
+        PodEvent {
+            pod: PodKey::new("ns", name),
+            uid: "u".into(),
+            reason: Reason::GangLowered,
+            message: message.to_owned(),
+        }
+    }
+
+    #[test]
+    fn names_say_what_is_said() {
+        let one = name(&told("driver", "a"));
+        assert_eq!(one, name(&told("driver", "a")));
+        assert_ne!(one, name(&told("driver", "b")));
+        assert!(one.starts_with("driver.") && one.len() == "driver.".len() + 16);
+        assert_eq!(name(&told(&"x".repeat(253), "a")).len(), 253);
+    }
+
+    #[test]
+    fn times_are_read_back_as_they_were_sent() {
+        let sent = now_as_kept();
+        let read: MicroTime = serde_json::from_str(&serde_json::to_string(&sent).unwrap()).unwrap();
+        assert_eq!(read, sent);
+    }
+
+    #[test]
+    fn cuts_at_characters() {
+        assert_eq!(truncate("aé", 2), "a");
+        assert_eq!(truncate("aé", 9), "aé");
+    }
+}

@@ -1,0 +1,163 @@
+//! Processes the results of polls, confirmations and lookups.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::confirm::{Confirmed, PollResult};
+use super::effects::{Effects, LookupResult};
+use super::lookup::{Lookup, is_unknown, required_by};
+use super::lookups::Outcome;
+use super::{Controller, FIRST_POLL, MAX_OBJECTS_PER_STEP};
+use crate::policy::Policies;
+use crate::snapshot::{Change, Conf, DriverPhase, ReferencedPod};
+use crate::spark::ids::{AppKey, PodKey, is_newer};
+use crate::spark::lifecycle_conf::LifecycleConf;
+use crate::time::Now;
+
+impl Controller {
+    /// Processes a poll's result; `None` if the poll failed. A poll that began before the Lease was lost for a moment counts.
+    pub fn poll_finished(&mut self, polled: Option<PollResult>, now: Now, policies: &Policies) {
+        self.polls.ended();
+        let next = match polled {
+            Some(_) => policies.lifecycle.poll,
+            None => policies.lifecycle.poll.min(FIRST_POLL),
+        };
+        if self.is_leader {
+            self.polls.schedule(next, now.at);
+        }
+        if let Some(polled) = polled.filter(|_| self.has_synced()) {
+            let delta = LifecycleConf::default().missing_pod_delta.min(policies.lifecycle.poll);
+            self.exits.list_at(polled.version());
+            self.confirmations.begin_comparison(polled, delta, now);
+            self.continue_comparison();
+            self.store.refreshed(now.wall);
+        }
+    }
+
+    /// Compares a part of a poll with the snapshot.
+    pub(super) fn continue_comparison(&mut self) {
+        self.confirmations.continue_comparison(
+            self.store.snapshot(),
+            &self.tombstones,
+            MAX_OBJECTS_PER_STEP,
+            self.progress.position(),
+        );
+    }
+
+    /// Processes the answer to a GET of a labelled pod.
+    fn confirmation_answered(&mut self, pod: &PodKey, answer: LookupResult, now: Now) {
+        let seen = match answer {
+            LookupResult::Labelled(seen) => Some(seen),
+            LookupResult::Absent => None,
+            _ => return self.confirmations.lookup_failed(pod, now.at),
+        };
+        let found = self.confirmations.lookup_answered(pod, seen.as_ref().map(|seen| &**seen.uid()));
+        self.apply_confirmed(found, now);
+        if let Some(seen) = seen {
+            self.apply_written(Change::Pod(seen), now);
+        }
+    }
+
+    pub(super) fn apply_confirmed(&mut self, found: Confirmed, now: Now) {
+        match found {
+            Confirmed::Gone(mut removed) => {
+                let pod = PodKey::new(removed.app.namespace(), &removed.executor.name);
+                let uid = removed.executor.uid.clone();
+                if self.is_tombstoned(&uid) {
+                    return; // The watch has shown the deletion meanwhile.
+                }
+                let known = self.snapshot().executor(pod.namespace(), pod.name());
+                if let Some((_, known)) = known.filter(|(_, known)| known.uid == uid) {
+                    // The watch may have shown a newer version since the poll.
+                    if is_newer(&known.version, &removed.executor.version) {
+                        removed.executor = known.clone();
+                    }
+                    self.store.forget(&pod, &uid);
+                }
+                self.tombstones.add_undelivered(&uid, now.at);
+                self.progress.confirmed(&removed.executor.version);
+                self.store.executor_removed(removed);
+            }
+            Confirmed::DriverGone(pod, uid) => {
+                self.tombstones.add_undelivered(&uid, now.at);
+                self.apply_change(Change::PodGone(pod, uid), now);
+            }
+            Confirmed::Nothing => {}
+        }
+    }
+
+    /// Registers the lookups that an application's plan requires.
+    pub(super) fn require_lookups(&mut self, app: &AppKey, policies: &Policies, now: Now) {
+        let snapshot = self.store.snapshot();
+        let sets = self.states.get(app).into_iter().flat_map(|memory| memory.sets.values());
+        let learned: Vec<&str> = sets.filter_map(|set| set.driver.as_ref()).map(|driver| &*driver.name).collect();
+        let (wanted, outdated) = required_by(snapshot, app, policies, &learned, self.is_leader);
+        let unfollowed = self.lookups.require(app, wanted, |read| is_unknown(snapshot, read));
+        for (pod, uid) in outdated {
+            self.lookups.mark_outdated(pod, uid);
+        }
+        for pod in unfollowed {
+            self.apply_change(Change::Unreferenced(pod), now);
+        }
+    }
+
+    pub(super) fn due_lookups(&mut self, now: Instant, effects: &mut Effects) {
+        effects.lookups = self.lookups.due(now);
+        let lookups = self.confirmations.due_pods(self.store.snapshot(), now);
+        effects.lookups.extend(lookups.into_iter().map(Lookup::Labelled));
+        effects.lookups.extend(self.confirmations.due_namespaces(now).into_iter().map(Lookup::All));
+    }
+
+    /// Processes the answer to a lookup.
+    pub fn lookup_answered(&mut self, read: &Lookup, answer: LookupResult, now: Now) {
+        if let Lookup::Labelled(pod) = read {
+            return self.confirmation_answered(pod, answer, now);
+        }
+        if let Lookup::All(namespace) = read {
+            let all = if let LookupResult::All(all) = &answer { Some(all) } else { None };
+            self.confirmations.namespace_listed(namespace, all, now.at);
+            return self.apply_proven(now);
+        }
+        if !self.lookups.is_required(read) {
+            self.lookups.finished(read, Outcome::Absent, now.at);
+            return;
+        }
+        // A driver's ConfigMap is created after its pod, possibly after the driver runs. A driver that has exited gets none.
+        let awaited = matches!(read, Lookup::Conf(pod, ..) if self.snapshot().driver_pod(pod.namespace(), pod.name())
+            .is_some_and(|driver| driver.phase != DriverPhase::Ended));
+        let outcome = match &answer {
+            LookupResult::Failed => Outcome::Failed,
+            LookupResult::Absent if awaited => Outcome::Awaited,
+            LookupResult::Absent => Outcome::Absent,
+            _ => Outcome::Answered,
+        };
+        let askers = self.lookups.waiters(read);
+        let planned_again = self.lookups.finished(read, outcome, now.at);
+        if matches!(outcome, Outcome::Answered | Outcome::Absent) {
+            let change = match (read, answer) {
+                (Lookup::Pod(pod), LookupResult::Absent) => {
+                    Some(Change::Referenced(pod.clone(), ReferencedPod::Absent, askers))
+                }
+                (Lookup::Pod(pod), LookupResult::Pod(driver)) => {
+                    Some(Change::Referenced(pod.clone(), ReferencedPod::Present(Arc::new(driver)), askers))
+                }
+                (Lookup::Address(namespace, _), LookupResult::Pod(driver)) => {
+                    let pod = PodKey::new(namespace, &driver.name);
+                    // From now on the pod is read by name.
+                    self.lookups.mark_known(Lookup::Pod(pod.clone()), driver.uid.clone(), &askers, now.at);
+                    Some(Change::Referenced(pod, ReferencedPod::Present(Arc::new(driver)), askers))
+                }
+                (Lookup::Conf(pod, uid, _), answer) => {
+                    self.lookups.forget(read);
+                    let conf = if let LookupResult::Conf(conf) = answer { conf } else { Conf::Unreadable };
+                    Some(Change::Conf(pod.clone(), uid.clone(), conf, askers))
+                }
+                _ => None,
+            };
+            if let Some(change) = change {
+                self.apply_change(change, now);
+            }
+        }
+        planned_again.into_iter().for_each(|app| self.queue.add(app));
+    }
+}

@@ -1,0 +1,75 @@
+//! The controller's settings, the results of its lookups, and its effects: what the edge has to do.
+
+use std::time::{Duration, Instant};
+
+use super::lookup::Lookup;
+use super::rate_limit::ExecutorSetKey;
+use crate::lifecycle::exit::Exit;
+use crate::reconcile::action::Action;
+use crate::snapshot::{Conf, DriverPod, Listed, ObservedPod};
+
+/// Settings that do not change while the process runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Seed of the jitter, so that replicas do not poll at the same time.
+    pub seed: u64,
+    /// If the Lease has no mark, exits that a replica has tracked for this long count as reported by the previous leader.
+    pub takeover: Duration,
+    /// How long after an executor's exit the exit of its driver is awaited, if that would explain it.
+    pub driver_exit_window: Duration,
+    /// How long the watch of pods has to show a difference that a poll found, before pods are read by name.
+    pub settle_time: Duration,
+    /// The API server counts as unavailable when it has not answered the leader election for this long: longer than the time
+    /// between two renewals.
+    pub contact_timeout: Duration,
+    /// A watch of pods without an event for this long is dead if a poll shows that pods changed. API servers send a bookmark a
+    /// minute.
+    pub watch_silence: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            seed: 0,
+            takeover: Duration::from_secs(15),
+            driver_exit_window: Duration::from_secs(5),
+            settle_time: Duration::from_secs(10),
+            contact_timeout: Duration::from_secs(15),
+            watch_silence: Duration::from_secs(130),
+        }
+    }
+}
+
+/// The result of a lookup.
+#[derive(Clone, Debug)]
+pub enum LookupResult {
+    /// The labelled pod of that name.
+    Labelled(ObservedPod),
+    /// The pod of that name or address.
+    Pod(DriverPod),
+    /// The driver's configuration, from its ConfigMap.
+    Conf(Conf),
+    /// All pods of that namespace.
+    All(Listed),
+    /// The API server has no such object.
+    Absent,
+    /// The request failed; try again.
+    Failed,
+}
+
+/// What the edge has to do after a step.
+#[derive(Debug, Default)]
+pub struct Effects {
+    /// Objects to read.
+    pub lookups: Vec<Lookup>,
+    /// Actions in their order, by the set of executors that they are for.
+    pub actions: Vec<(ExecutorSetKey, Vec<Action>)>,
+    /// Exits to report; empty unless this replica is the leader.
+    pub exits: Vec<Exit>,
+    /// Whether to list all labelled pods now; [`Controller::poll_finished`](super::Controller::poll_finished) takes the result.
+    pub poll: bool,
+    /// Whether to restart the watch of pods, which lost an event.
+    pub restart_watch: bool,
+    /// When to step again if no event arrives before.
+    pub wake_at: Option<Instant>,
+}

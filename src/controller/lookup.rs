@@ -1,0 +1,148 @@
+//! Objects that have to be read by name: drivers without labels, and the configuration of drivers. Every replica reads for its
+//! own snapshot; reads need no leadership.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use crate::fault_injection::{self, Bug};
+use crate::ownership::resolve;
+use crate::policy::Policies;
+use crate::snapshot::{Application, DriverPod, ReferencedPod, Snapshot, Template, TemplateCounts};
+use crate::spark::ids::{AppKey, PodKey};
+
+/// At most this many driver addresses are looked up for one application: its executors name one, or a few if a driver was
+/// restarted.
+const MAX_ADDRESSES: usize = 3;
+
+/// One object to read.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Lookup {
+    /// A pod that an executor names as its owner, or that our `spark-usher.io/driver` annotation names.
+    Pod(PodKey),
+    /// The pod of this address in this namespace.
+    Address(Arc<str>, Arc<str>),
+    /// The ConfigMap of the driver in this pod of this uid.
+    Conf(PodKey, Arc<str>, Arc<str>),
+    /// A labelled pod for which the watch and a list differ.
+    Labelled(PodKey),
+    /// All pods of a namespace, regardless of labels: a list lacks very many of its executors.
+    All(Arc<str>),
+}
+
+/// Objects that an application's plan requires and the snapshot lacks. `learned` are the last known names of its drivers' pods.
+pub fn missing(snapshot: &Snapshot, key: &AppKey, policies: &Policies, learned: &[&str]) -> Vec<Lookup> {
+    let mut wanted = required(snapshot, key, policies, learned);
+    wanted.retain(|read| is_unknown(snapshot, read));
+    wanted
+}
+
+/// All objects read by name that an application's plan requires, known or not.
+pub fn required(snapshot: &Snapshot, key: &AppKey, policies: &Policies, learned: &[&str]) -> Vec<Lookup> {
+    required_by(snapshot, key, policies, learned, true).0
+}
+
+/// The required lookups, and followed pods that an application's executors name with another uid than the one that was read: the
+/// pod may have been recreated since. Only the leader looks up addresses: only adoption needs them.
+pub(super) fn required_by(
+    snapshot: &Snapshot,
+    key: &AppKey,
+    policies: &Policies,
+    learned: &[&str],
+    leads: bool,
+) -> (Vec<Lookup>, Vec<(PodKey, Arc<str>)>) {
+    let nothing = Application::default();
+    let app = snapshot.apps.get(key).map_or(&nothing, |app| &**app);
+    // Pods that the watch shows need not be read.
+    let unlabelled = learned.iter().filter(|name| app.driver(name).is_none());
+    let mut wanted: Vec<Lookup> = unlabelled.map(|name| Lookup::Pod(PodKey::new(key.namespace(), name))).collect();
+    // Of an application without executors only PodGroups may be left.
+    let owners = snapshot.groups_of(key).filter_map(|(_, group)| group.owner.as_ref());
+    let owners = owners.filter(|owner| resolve::is_pod_name(&owner.name) && app.driver(&owner.name).is_none());
+    wanted.extend(owners.map(|owner| Lookup::Pod(PodKey::new(key.namespace(), &owner.name))));
+    let mut outdated = Vec::new();
+    let mut addresses = 0;
+    let counts = app.by_template();
+    for counts in counts.iter().filter(|counts| counts.is_undecided()) {
+        for (pod, uid) in named_pods(key, &counts.template) {
+            let is_outdated = match snapshot.referenced.get(&pod) {
+                Some(ReferencedPod::Present(known)) => known.uid != uid,
+                Some(ReferencedPod::Absent) => true,
+                None => false,
+            };
+            if is_outdated {
+                outdated.push((pod.clone(), uid));
+            }
+            wanted.push(Lookup::Pod(pod));
+        }
+        if counts.live > 0
+            && counts.template.owner.is_none()
+            && let Some(host) = counts.template.driver_host.as_ref().filter(|host| host.parse::<IpAddr>().is_ok())
+        {
+            match snapshot.driver_at(key.namespace(), host) {
+                Some(driver) => wanted.push(Lookup::Pod(PodKey::new(key.namespace(), &driver.name))),
+                None if (leads && addresses < MAX_ADDRESSES) || fault_injection::injected(Bug::AddressesNeverRest) => {
+                    addresses += 1;
+                    wanted.push(Lookup::Address(key.namespace().into(), host.clone()));
+                }
+                None => {}
+            }
+        }
+    }
+    wanted.sort_unstable();
+    wanted.dedup();
+    if requires_conf(app, &counts, policies) {
+        let followed = wanted.iter().filter_map(|read| match read {
+            Lookup::Pod(pod) => followed(snapshot, pod),
+            _ => None,
+        });
+        // Also of an exited driver, if executors are left: its configuration states whether finished ones are kept.
+        let is_left = counts.iter().any(|counts| counts.is_undecided());
+        let drivers: Vec<Arc<DriverPod>> = app.drivers.iter().cloned().chain(followed).collect();
+        let drivers = drivers.iter().filter(|driver| is_left || driver.is_live());
+        wanted.extend(drivers.filter_map(|driver| conf_of(snapshot, key, driver)));
+        wanted.sort_unstable();
+        wanted.dedup();
+    }
+    outdated.sort_unstable();
+    outdated.dedup();
+    (wanted, outdated)
+}
+
+/// Pods that an executor names, with the uid that it states: its owner, and the driver in our annotation.
+fn named_pods(key: &AppKey, template: &Template) -> impl Iterator<Item = (PodKey, Arc<str>)> {
+    let namespace = key.namespace();
+    let owner = template.owner.as_ref().filter(|owner| owner.is_pod);
+    // Tenants write owners; anything that is not a pod name must not become part of a URL.
+    let owner = owner.filter(|owner| resolve::is_pod_name(&owner.name));
+    let owner = owner.map(|owner| (PodKey::new(namespace, &owner.name), owner.uid.clone()));
+    let note = template.note.as_deref().filter(|_| template.owner.is_none()).and_then(resolve::read_note);
+    owner.into_iter().chain(note.map(|found| (PodKey::new(namespace, &found.name), found.uid.as_str().into())))
+}
+
+/// Whether the snapshot lacks the object. Addresses and configurations are required only while they are unknown.
+pub(super) fn is_unknown(snapshot: &Snapshot, read: &Lookup) -> bool {
+    let Lookup::Pod(pod) = read else { return true };
+    !snapshot.referenced.contains_key(pod) && snapshot.driver_pod(pod.namespace(), pod.name()).is_none()
+}
+
+fn followed(snapshot: &Snapshot, pod: &PodKey) -> Option<Arc<DriverPod>> {
+    match snapshot.referenced.get(pod)? {
+        ReferencedPod::Present(driver) => Some(driver.clone()),
+        ReferencedPod::Absent => None,
+    }
+}
+
+fn conf_of(snapshot: &Snapshot, key: &AppKey, driver: &DriverPod) -> Option<Lookup> {
+    let conf_map = driver.conf_map.clone().filter(|name| resolve::is_pod_name(name))?;
+    let pod = PodKey::new(key.namespace(), &driver.name);
+    (!snapshot.confs.contains_key(&driver.uid)).then(|| Lookup::Conf(pod, driver.uid.clone(), conf_map))
+}
+
+/// Configurations are read only for gangs, and only if the policy allows it.
+fn requires_conf(app: &Application, counts: &[&TemplateCounts], policies: &Policies) -> bool {
+    let placed = counts.iter().map(|counts| &counts.template.scheduling).find(|scheduling| scheduling.by.is_some());
+    let all_scheduling = app.drivers.iter().map(|driver| &driver.scheduling).chain(placed);
+    // Pods without our scheduling fields, created before spark-usher ran, have no policy: nothing forbids it.
+    let mut known = all_scheduling.into_iter().filter_map(|scheduling| policies.of_scheduling(scheduling)).peekable();
+    known.peek().is_none() || known.any(|policy| policy.gang.read_spark_conf)
+}

@@ -1,0 +1,666 @@
+//! When actions may begin: those for the executors of one creator run one batch after another, and less and less often if they
+//! fail or are undone. What is done, or fails, for the executors of another creator does not slow them down.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::backoff::backoff_delay;
+use crate::fault_injection::{self, Bug};
+use crate::ownership::liveness;
+use crate::reconcile::Plan;
+use crate::reconcile::action::Action;
+use crate::signature::Creator;
+use crate::snapshot::Snapshot;
+use crate::spark::ids::AppKey;
+
+/// Number of concurrent batches that create or change PodGroups, in total and per namespace. Pods wait for them, so they have
+/// their own slots, however much cleanup is pending.
+const GROUPS: Slots = Slots { at_once: 8, of_one_namespace: 6 };
+/// Number of other concurrent batches, in total and per namespace: a tenant may have any number of applications.
+const OTHERS: Slots = Slots { at_once: 16, of_one_namespace: 12 };
+/// Number of concurrent batches of one application in each lane.
+const MAX_PER_APP: usize = 4;
+/// Number of actions of each kind in a batch: the rest waits until others had their turn, and no kind waits for another.
+const MAX_BATCH: usize = 50;
+/// This many batches run without a pause.
+const UNTHROTTLED_BATCHES: u32 = 5;
+/// The longest pause after a batch that wrote something.
+const MAX_THROTTLE: Duration = Duration::from_secs(10);
+/// After this long without a write the count starts again.
+const THROTTLE_RESET_AFTER: Duration = Duration::from_secs(30);
+
+/// The executors of one creator in an application.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ExecutorSetKey {
+    /// The application.
+    pub app: AppKey,
+    /// Their creator, as in [`ExecutorSet`](crate::ownership::liveness::ExecutorSet).
+    pub creator: Option<Creator>,
+}
+
+/// How often something happened in a row, and when the pause after it is over.
+type Pause = (u32, Instant);
+
+/// Why a whole application has to wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Hold {
+    /// It need not wait.
+    Free,
+    /// Until this time.
+    Until(Instant),
+    /// Until [`RateLimit::finished`] returns when to plan it again.
+    InFlight,
+}
+
+/// How many batches may be in flight.
+#[derive(Clone, Copy, Debug)]
+struct Slots {
+    at_once: usize,
+    of_one_namespace: usize,
+}
+
+/// Which slots a batch takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lane {
+    Groups,
+    Others,
+}
+
+impl Lane {
+    fn of(actions: &[Action]) -> Lane {
+        if actions.iter().any(is_of_group) { Lane::Groups } else { Lane::Others }
+    }
+}
+
+/// Whether pods may wait for an action: for a PodGroup, or for its size. The deletion of a PodGroup is cleanup.
+fn is_of_group(action: &Action) -> bool {
+    matches!(action, Action::CreateGroup { .. } | Action::PatchGroup { .. })
+}
+
+/// Whether the rest after a batch of this lane takes a slot of the other lane.
+fn changes_lane(lane: Lane, rest: &[Action]) -> bool {
+    lane == Lane::Groups && Lane::of(rest) == Lane::Others
+}
+
+/// A batch in flight.
+#[derive(Debug)]
+struct InFlight {
+    lane: Lane,
+    batch: Vec<Action>,
+    /// The actions that follow, as last planned.
+    rest: Vec<Action>,
+    /// At most this many batches follow as parts of the same plan.
+    budget: usize,
+    /// An earlier batch of the plan wrote something.
+    wrote: bool,
+    /// The application is to be planned again when the batch finishes.
+    again: bool,
+}
+
+impl InFlight {
+    fn is(&self, actions: &[Action]) -> bool {
+        self.batch.len() + self.rest.len() == actions.len() && self.batch.iter().chain(&self.rest).eq(actions)
+    }
+}
+
+/// See the module's text.
+#[derive(Debug, Default)]
+pub(super) struct RateLimit {
+    /// Batches in flight.
+    in_flight: BTreeMap<ExecutorSetKey, InFlight>,
+    /// Planned actions that have no slot yet.
+    planned: BTreeMap<ExecutorSetKey, Planned>,
+    groups: LaneQueue,
+    others: LaneQueue,
+    backoff: BTreeMap<ExecutorSetKey, Pause>,
+    writes: BTreeMap<ExecutorSetKey, Pause>,
+    /// When each entry of `writes` may be forgotten.
+    written: VecDeque<(Instant, ExecutorSetKey)>,
+}
+
+#[derive(Debug)]
+struct Planned {
+    actions: Vec<Action>,
+    wrote: bool,
+    budget: usize,
+}
+
+/// Sets of executors that wait for a slot.
+#[derive(Debug, Default)]
+struct LaneQueue {
+    /// Namespaces with planned actions, and then their applications, in turn: neither an application that is planned again
+    /// and again nor a namespace with a thousand applications precedes others.
+    round_robin: VecDeque<Arc<str>>,
+    ready: HashMap<Arc<str>, NamespaceQueue>,
+    /// Number of batches in flight, in total and by namespace.
+    in_flight: usize,
+    of_namespace: HashMap<Arc<str>, usize>,
+}
+
+/// What is planned in a namespace.
+#[derive(Debug, Default)]
+struct NamespaceQueue {
+    round_robin: VecDeque<AppKey>,
+    /// Each application's sets of executors in the order in which they were planned. May contain sets without planned actions.
+    sets: HashMap<AppKey, VecDeque<ExecutorSetKey>>,
+}
+
+impl RateLimit {
+    /// Whether a whole application has to wait: if all its executors are of one creator, a plan that may not act yet is wasted.
+    pub(super) fn hold(&mut self, app: &AppKey, now: Instant, snapshot: &Snapshot) -> Hold {
+        let is_alone = |creator| snapshot.apps.get(app).is_some_and(|app| liveness::is_all_of(app, creator));
+        let acting = self.in_flight.range_mut(first(app)..).next().filter(|(key, _)| key.app == *app);
+        if let Some((key, acting)) = acting {
+            if acting.rest.is_empty() && is_alone(key.creator) {
+                acting.again = true;
+                return Hold::InFlight;
+            }
+            return Hold::Free;
+        }
+        let paused = [&self.backoff, &self.writes].into_iter().flat_map(|pauses| {
+            let pauses = pauses.range(first(app)..).take_while(|(key, _)| key.app == *app);
+            pauses.filter(|(_, (_, until))| *until > now).map(|(key, (_, until))| (key, *until))
+        });
+        match paused.max_by_key(|(_, until)| *until) {
+            Some((key, until)) if is_alone(key.creator) => Hold::Until(until),
+            _ => Hold::Free,
+        }
+    }
+
+    /// Accepts a plan: its actions begin when they have a slot. Returns when to plan the application again for the actions that
+    /// are paused.
+    pub(super) fn submit(&mut self, app: &AppKey, plan: Plan, now: Instant) -> Option<Instant> {
+        let failed = self.backoff.range(first(app)..).map(|(key, _)| key).take_while(|key| key.app == *app);
+        let planned = self.planned.range(first(app)..).map(|(key, _)| key).take_while(|key| key.app == *app);
+        let has_nothing =
+            |key: &&ExecutorSetKey| !plan.sets.contains_key(&key.creator) && !plan.partial.contains(&key.creator);
+        let idle = failed.chain(planned).filter(has_nothing);
+        for key in idle.cloned().collect::<Vec<_>>() {
+            self.backoff.remove(&key);
+            if self.planned.remove(&key).is_some() {
+                self.dequeue(&key);
+            }
+        }
+        // Actions that are no longer planned do not begin, not even as the rest of a batch that began.
+        let acting = self.in_flight.range_mut(first(app)..).take_while(|(key, _)| key.app == *app);
+        for (_, acting) in acting.filter(|(key, _)| has_nothing(key)) {
+            acting.rest.clear();
+        }
+        let mut again: Option<Instant> = None;
+        for (creator, actions) in plan.sets {
+            let key = ExecutorSetKey { app: app.clone(), creator };
+            if let Some(acting) = self.in_flight.get_mut(&key) {
+                // If the same actions were planned again, many creators would cause endless plans.
+                if !acting.is(&actions) {
+                    acting.again |= acting.rest.is_empty();
+                    if !acting.again {
+                        acting.rest = actions.into_iter().filter(|action| !acting.batch.contains(action)).collect();
+                    }
+                }
+                continue;
+            }
+            if let Some(until) = self.paused_until(&key, now) {
+                if self.planned.remove(&key).is_some() {
+                    self.dequeue(&key);
+                }
+                again = Some(again.map_or(until, |again| again.min(until)));
+                continue;
+            }
+            match self.planned.get_mut(&key) {
+                Some(planned) if Lane::of(&planned.actions) == Lane::of(&actions) => planned.actions = actions,
+                before => {
+                    let wrote = before.is_some_and(|planned| planned.wrote);
+                    self.dequeue(&key);
+                    let budget = actions.len().div_ceil(MAX_BATCH);
+                    self.enqueue(key, Planned { actions, wrote, budget });
+                }
+            }
+        }
+        again
+    }
+
+    fn lane_queue(&mut self, lane: Lane) -> (&mut LaneQueue, Slots) {
+        match lane {
+            Lane::Groups => (&mut self.groups, GROUPS),
+            Lane::Others => (&mut self.others, OTHERS),
+        }
+    }
+
+    /// Enqueues a set of executors after those of its application, and a new application after those of its namespace.
+    fn enqueue(&mut self, key: ExecutorSetKey, planned: Planned) {
+        let (line, _) = self.lane_queue(Lane::of(&planned.actions));
+        let namespace: Arc<str> = key.app.namespace().into();
+        let ready = line.ready.entry(namespace.clone()).or_insert_with(|| {
+            line.round_robin.push_back(namespace);
+            NamespaceQueue::default()
+        });
+        let sets = ready.sets.entry(key.app.clone()).or_insert_with(|| {
+            ready.round_robin.push_back(key.app.clone());
+            VecDeque::new()
+        });
+        sets.push_back(key.clone());
+        self.planned.insert(key, planned);
+    }
+
+    /// Removes a set of executors from the queues.
+    fn dequeue(&mut self, key: &ExecutorSetKey) {
+        for line in [&mut self.groups, &mut self.others] {
+            let ready = line.ready.get_mut(key.app.namespace());
+            if let Some(sets) = ready.and_then(|ready| ready.sets.get_mut(&key.app)) {
+                sets.retain(|waiting| waiting != key);
+            }
+        }
+    }
+
+    /// Batches that begin now: namespaces in turn, and in each its applications in turn; neither takes all slots.
+    pub(super) fn start_ready(&mut self) -> Vec<(ExecutorSetKey, Vec<Action>)> {
+        let mut begun = Vec::new();
+        for lane in [Lane::Groups, Lane::Others] {
+            let (line, places) = self.lane_queue(lane);
+            let mut line = std::mem::take(line);
+            // Namespaces in a row that cannot begin a batch: they or all their planned applications are at a limit.
+            let mut passed = 0;
+            while line.in_flight < places.at_once
+                && passed < line.round_robin.len()
+                && let Some(namespace) = line.round_robin.pop_front()
+            {
+                match self.next_of(&mut line, lane, places, &namespace) {
+                    Some(key) => {
+                        passed = 0;
+                        if let Some(batch) = self.start(key, lane) {
+                            line.in_flight += 1;
+                            *line.of_namespace.entry(namespace.clone()).or_default() += 1;
+                            begun.push(batch);
+                        }
+                    }
+                    None => passed += 1,
+                }
+                if line.ready.get(&namespace).is_some_and(|ready| ready.round_robin.is_empty()) {
+                    line.ready.remove(&namespace);
+                } else {
+                    line.round_robin.push_back(namespace);
+                }
+            }
+            *self.lane_queue(lane).0 = line;
+        }
+        begun
+    }
+
+    /// The next set of executors of a namespace.
+    fn next_of(&self, line: &mut LaneQueue, lane: Lane, places: Slots, namespace: &Arc<str>) -> Option<ExecutorSetKey> {
+        if line.of_namespace.get(namespace).is_some_and(|acting| *acting >= places.of_one_namespace) {
+            return None;
+        }
+        let ready = line.ready.get_mut(namespace)?;
+        // An application at its limit is skipped; there are no more of those than slots.
+        for _ in 0..ready.round_robin.len() {
+            let app = ready.round_robin.pop_front()?;
+            let acting = self.in_flight.range(first(&app)..).take_while(|(key, _)| key.app == app);
+            let acting = acting.filter(|(_, acting)| acting.lane == lane).count();
+            let sets = ready.sets.get_mut(&app)?;
+            // A later plan left some sets without actions.
+            while sets.front().is_some_and(|key| !self.planned.contains_key(key)) {
+                sets.pop_front();
+            }
+            let next = if acting < MAX_PER_APP { sets.pop_front() } else { None };
+            if sets.is_empty() {
+                ready.sets.remove(&app);
+            } else {
+                ready.round_robin.push_back(app);
+            }
+            if next.is_some() {
+                return next;
+            }
+        }
+        None
+    }
+
+    /// Begins a batch: only of actions that create or change PodGroups, or of the others.
+    fn start(&mut self, key: ExecutorSetKey, lane: Lane) -> Option<(ExecutorSetKey, Vec<Action>)> {
+        let Planned { actions, wrote, budget } = self.planned.remove(&key)?;
+        let mut of_kind: HashMap<&'static str, usize> = HashMap::new();
+        let (actions, rest): (Vec<Action>, Vec<Action>) = actions.into_iter().partition(|action| {
+            let count = of_kind.entry(action.name()).or_default();
+            *count += 1;
+            *count <= MAX_BATCH && (lane == Lane::Others || is_of_group(action))
+        });
+        // The budget counts batches of the lane in which the rest continues.
+        let budget = if changes_lane(lane, &rest) { budget.max(1) } else { budget.saturating_sub(1) };
+        let acting = InFlight { lane, batch: actions.clone(), rest, budget, wrote, again: false };
+        self.in_flight.insert(key.clone(), acting);
+        Some((key, actions))
+    }
+
+    /// The time before which no actions for a creator's executors begin.
+    fn paused_until(&self, key: &ExecutorSetKey, now: Instant) -> Option<Instant> {
+        let until = [&self.backoff, &self.writes].into_iter().filter_map(|pauses| Some(pauses.get(key)?.1)).max();
+        until.filter(|until| *until > now)
+    }
+
+    /// A batch finished, or a part of it failed. Returns when to plan its application again, if that is necessary.
+    pub(super) fn finished(
+        &mut self,
+        key: &ExecutorSetKey,
+        failed: bool,
+        wrote: bool,
+        now: Instant,
+    ) -> Option<Instant> {
+        let InFlight { lane, rest, budget, wrote: wrote_before, mut again, .. } = self.in_flight.remove(key)?;
+        let (line, _) = self.lane_queue(lane);
+        line.in_flight -= 1;
+        if let Some(count) = line.of_namespace.get_mut(key.app.namespace()) {
+            *count -= 1;
+            if *count == 0 {
+                line.of_namespace.remove(key.app.namespace());
+            }
+        }
+        let wrote = wrote || wrote_before;
+        if failed {
+            let count = self.backoff.get(key).map_or(0, |(count, _)| *count).saturating_add(1);
+            let never = fault_injection::injected(Bug::ActionNotRetried);
+            let wait = if never { Duration::from_secs(3600) } else { backoff_delay(count) };
+            self.backoff.insert(key.clone(), (count, now + wait));
+        } else {
+            self.backoff.remove(key);
+        }
+        // Writes of PodGroups are throttled separately: the rest continues however often PodGroups are written.
+        let changes_lane = changes_lane(lane, &rest);
+        if changes_lane && wrote {
+            self.throttle(key, now);
+        }
+        let wrote = wrote && !changes_lane;
+        if !rest.is_empty() && !failed && budget > 0 {
+            self.enqueue(key.clone(), Planned { actions: rest, wrote, budget });
+            return None;
+        }
+        again |= !rest.is_empty();
+        if wrote {
+            self.throttle(key, now);
+        }
+        let retried = failed && !fault_injection::injected(Bug::ActionNotRetried);
+        (again || retried).then(|| self.paused_until(key, now).unwrap_or(now))
+    }
+
+    /// Another controller may undo the writes: repeated writes for the same executors get longer and longer pauses.
+    fn throttle(&mut self, key: &ExecutorSetKey, now: Instant) {
+        let recent =
+            self.writes.get(key).filter(|(_, until)| now.saturating_duration_since(*until) < THROTTLE_RESET_AFTER);
+        let count = recent.map_or(0, |(count, _)| *count).saturating_add(1);
+        let pause = if count > UNTHROTTLED_BATCHES {
+            backoff_delay(count - UNTHROTTLED_BATCHES).min(MAX_THROTTLE)
+        } else {
+            Duration::ZERO
+        };
+        self.writes.insert(key.clone(), (count, now + pause));
+        self.written.push_back((now + pause + THROTTLE_RESET_AFTER, key.clone()));
+    }
+
+    /// Forgets writes older than [`THROTTLE_RESET_AFTER`], at most `most` at a time.
+    pub(super) fn prune(&mut self, now: Instant, most: usize) {
+        for _ in 0..most {
+            // A later write has its own entry.
+            let Some((_, key)) = self.written.pop_front_if(|(until, _)| *until <= now) else { return };
+            let is_quiet = |(_, until): &Pause| now.saturating_duration_since(*until) >= THROTTLE_RESET_AFTER;
+            if self.writes.get(&key).is_some_and(is_quiet) {
+                self.writes.remove(&key);
+            }
+        }
+    }
+
+    /// This replica does not lead: drops all planned actions.
+    pub(super) fn clear_planned(&mut self) {
+        self.planned.clear();
+        for line in [&mut self.groups, &mut self.others] {
+            line.ready.clear();
+            line.round_robin.clear();
+        }
+        for acting in self.in_flight.values_mut() {
+            acting.rest.clear();
+        }
+    }
+}
+
+/// The lower bound of an application's keys.
+fn first(app: &AppKey) -> ExecutorSetKey {
+    ExecutorSetKey { app: app.clone(), creator: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::controller::backoff::INITIAL_DELAY;
+    use crate::reason::Reason;
+    use crate::reconcile::action::PodEvent;
+    use crate::runtime::clock;
+    use crate::spark::ids::PodKey;
+
+    fn app(name: &str) -> AppKey {
+        AppKey::new("default", name)
+    }
+
+    fn creator(n: usize) -> Option<Creator> {
+        Some(Creator::of_pod("p", &n.to_string()))
+    }
+
+    /// A plan with one Event for each of this many creators.
+    fn says(creators: usize) -> Plan {
+        let mut plan = Plan::default();
+        for n in 0..creators {
+            let pod = PodKey::new("default", "p");
+            let (reason, message) = (Reason::GangSizeUnknown, String::new());
+            plan.add(creator(n), [Action::RecordEvent(PodEvent { pod, uid: "u".into(), reason, message })]);
+        }
+        plan
+    }
+
+    #[test]
+    fn many_creators_of_one_application_neither_take_all_places_nor_act_for_ever() {
+        let now = clock::instant();
+        let mut rate_limit = RateLimit::default();
+        rate_limit.submit(&app("a"), says(100), now);
+        let mut begun = rate_limit.start_ready();
+        assert_eq!(begun.len(), MAX_PER_APP);
+        rate_limit.submit(&app("z"), says(1), now);
+        let other = rate_limit.start_ready();
+        assert!(other.len() == 1 && other[0].0.app == app("z"), "there is a place for another application");
+        rate_limit.finished(&other[0].0, false, false, now);
+        // Planned again before all had their turn: no set has a second turn before all had one.
+        rate_limit.submit(&app("a"), says(100), now);
+        let mut seen: BTreeSet<ExecutorSetKey> = begun.iter().map(|(key, _)| key.clone()).collect();
+        while let Some((key, _)) = begun.pop() {
+            assert_eq!(rate_limit.finished(&key, false, false, now), None);
+            for (key, actions) in rate_limit.start_ready() {
+                assert!(actions.len() == 1 && (seen.insert(key.clone()) || seen.len() == 100));
+                begun.push((key, actions));
+            }
+        }
+        assert_eq!(seen.len(), 100);
+        assert!(
+            rate_limit.start_ready().is_empty()
+                && rate_limit.others.round_robin.is_empty()
+                && rate_limit.others.ready.is_empty()
+        );
+    }
+
+    #[test]
+    fn a_part_of_a_plan_without_actions_takes_none_away() {
+        let now = clock::instant();
+        let mut rate_limit = RateLimit::default();
+        rate_limit.submit(&app("a"), says(1), now);
+        let part = Plan { partial: BTreeSet::from([creator(0)]), ..Plan::default() };
+        rate_limit.submit(&app("a"), part, now);
+        assert_eq!(rate_limit.start_ready().len(), 1);
+        rate_limit.submit(&app("b"), says(1), now);
+        rate_limit.submit(&app("b"), Plan::default(), now);
+        assert!(rate_limit.start_ready().is_empty(), "a whole plan does");
+    }
+
+    #[test]
+    fn a_namespace_with_many_applications_leaves_places_for_others() {
+        let now = clock::instant();
+        let mut rate_limit = RateLimit::default();
+        for n in 0..20 {
+            rate_limit.submit(&app(&format!("a{n}")), says(1), now);
+        }
+        assert_eq!(rate_limit.start_ready().len(), OTHERS.of_one_namespace);
+        rate_limit.submit(&AppKey::new("other", "z"), says(1), now);
+        assert_eq!(rate_limit.start_ready().len(), 1);
+    }
+
+    #[test]
+    fn plans_that_say_the_same_come_to_rest() {
+        let now = clock::instant();
+        let mut rate_limit = RateLimit::default();
+        rate_limit.submit(&app("a"), says(100), now);
+        let (mut begun, mut batches) = (rate_limit.start_ready(), 0);
+        // Planned again while other batches are in flight, as long as any set waits.
+        for _ in 0..1000 {
+            let Some((key, _)) = begun.pop() else { break };
+            batches += 1;
+            if rate_limit.finished(&key, false, false, now).is_some() {
+                rate_limit.submit(&app("a"), says(100), now);
+            }
+            begun.extend(rate_limit.start_ready());
+        }
+        assert!(begun.is_empty() && batches == 100, "{batches}");
+        // Actions that differ from those in flight are planned again.
+        rate_limit.submit(&app("a"), says(1), now);
+        let (key, _) = rate_limit.start_ready().pop().unwrap();
+        let mut other = says(1);
+        other.add(creator(0), says(1).into_actions());
+        rate_limit.submit(&app("a"), other, now);
+        assert_eq!(rate_limit.finished(&key, false, false, now), Some(now));
+    }
+
+    #[test]
+    fn what_is_not_wanted_any_more_does_not_begin() {
+        let now = clock::instant();
+        let mut rate_limit = RateLimit::default();
+        rate_limit.submit(&app("a"), says(100), now);
+        assert_eq!(rate_limit.start_ready().len(), MAX_PER_APP);
+        rate_limit.submit(&app("a"), says(0), now);
+        for n in 0..MAX_PER_APP {
+            rate_limit.finished(&ExecutorSetKey { app: app("a"), creator: creator(n) }, false, false, now);
+        }
+        assert!(rate_limit.start_ready().is_empty());
+        rate_limit.submit(&app("a"), says(1), now);
+        rate_limit.clear_planned();
+        assert!(rate_limit.start_ready().is_empty());
+    }
+
+    /// A plan of this many actions for one creator.
+    fn long(actions: usize) -> Plan {
+        let mut plan = Plan::default();
+        (0..actions).for_each(|_| plan.add(creator(0), says(1).into_actions()));
+        plan
+    }
+
+    #[test]
+    fn a_long_plan_lets_others_in_between_and_is_no_ones_undoing() {
+        let now = clock::instant();
+        let mut rate_limit = RateLimit::default();
+        for n in 0..OTHERS.of_one_namespace {
+            rate_limit.submit(&app(&format!("a{n}")), long(1500), now);
+        }
+        let mut begun = rate_limit.start_ready();
+        assert!(begun.len() == OTHERS.of_one_namespace && begun.iter().all(|(_, actions)| actions.len() == MAX_BATCH));
+        rate_limit.submit(&app("z"), says(1), now);
+        assert!(rate_limit.start_ready().is_empty(), "the namespace has all its places");
+        assert_eq!(rate_limit.finished(&begun.pop().unwrap().0, false, true, now), None);
+        let next = rate_limit.start_ready();
+        assert_eq!((next.len(), &next[0].0.app), (1, &app("z")), "it has waited longer than the rest of the other");
+        // Thirty batches are one plan, and are not throttled.
+        let mut rate_limit = RateLimit::default();
+        rate_limit.submit(&app("a"), long(1500), now);
+        let mut count = 0;
+        while let Some((key, actions)) = rate_limit.start_ready().pop() {
+            count += actions.len();
+            rate_limit.finished(&key, false, true, now);
+        }
+        assert_eq!(count, 1500);
+        assert_eq!(rate_limit.hold(&app("a"), now, &Snapshot::default()), Hold::Free);
+        assert_eq!(rate_limit.writes.values().map(|(count, _)| *count).collect::<Vec<_>>(), [1]);
+    }
+
+    #[test]
+    fn the_rest_of_what_is_not_wanted_any_more_does_not_begin() {
+        let now = clock::instant();
+        let mut rate_limit = RateLimit::default();
+        rate_limit.submit(&app("a"), long(1500), now);
+        let (key, _) = rate_limit.start_ready().pop().unwrap();
+        rate_limit.submit(&app("a"), Plan::default(), now);
+        rate_limit.finished(&key, false, true, now);
+        assert!(rate_limit.start_ready().is_empty());
+        // A set that is planned and dropped repeatedly is in the queue once.
+        for n in 0..OTHERS.of_one_namespace {
+            rate_limit.submit(&app(&format!("b{n}")), says(1), now);
+        }
+        rate_limit.start_ready();
+        for _ in 0..100 {
+            rate_limit.submit(&app("a"), says(1), now);
+            rate_limit.submit(&app("a"), says(0), now);
+        }
+        let waiting: usize =
+            rate_limit.others.ready.values().flat_map(|ready| ready.sets.values()).map(VecDeque::len).sum();
+        assert!(waiting <= 1, "{waiting}");
+    }
+
+    #[test]
+    fn what_fails_is_not_gone_on_with() {
+        let now = clock::instant();
+        let mut rate_limit = RateLimit::default();
+        rate_limit.submit(&app("a"), long(100), now);
+        let (key, _) = rate_limit.start_ready().pop().unwrap();
+        assert_eq!(rate_limit.finished(&key, true, true, now), Some(now + INITIAL_DELAY));
+        assert!(rate_limit.start_ready().is_empty());
+        assert_eq!(rate_limit.submit(&app("a"), long(100), now), Some(now + INITIAL_DELAY));
+        assert!(rate_limit.start_ready().is_empty());
+        assert_eq!(rate_limit.submit(&app("a"), long(100), now + INITIAL_DELAY), None);
+        assert_eq!(rate_limit.start_ready().len(), 1);
+    }
+
+    /// A plan that patches the PodGroup of one creator, and records this many Events.
+    fn patches(says: usize) -> Plan {
+        let mut plan = Plan::default();
+        let api = &crate::gang::GangScheduler::of_kind("volcano").unwrap().apis[0];
+        let key = crate::snapshot::GroupKey { namespace: "default".into(), name: "g".into(), scheduler: "volcano" };
+        let patch = serde_json::json!({});
+        let group = Action::PatchGroup {
+            key,
+            api,
+            uid: "g".into(),
+            version: "1".into(),
+            patch,
+            reason: Some(Reason::GangLowered),
+        };
+        plan.add(creator(0), [group]);
+        for n in 0..says {
+            let pod = PodKey::new("default", &format!("p-{n}"));
+            let (reason, message) = (Reason::GangSizeUnknown, String::new());
+            plan.add(creator(0), [Action::RecordEvent(PodEvent { pod, uid: "u".into(), reason, message })]);
+        }
+        plan
+    }
+
+    #[test]
+    fn groups_wait_for_no_clearing_up() {
+        let now = clock::instant();
+        let mut rate_limit = RateLimit::default();
+        for n in 0..1000 {
+            rate_limit.submit(&AppKey::new(&format!("ns-{}", n % 4), &format!("old-{n}")), says(1), now);
+        }
+        assert_eq!(rate_limit.start_ready().len(), OTHERS.at_once);
+        rate_limit.submit(&app("new"), patches(2), now);
+        let begun = rate_limit.start_ready();
+        assert!(begun.len() == 1 && begun[0].0.app == app("new"), "{begun:?}");
+        assert!(begun[0].1.len() == 1 && is_of_group(&begun[0].1[0]), "the rest has no place of theirs");
+        rate_limit.finished(&begun[0].0, false, true, now);
+        assert!(rate_limit.start_ready().is_empty());
+        // The rest waits for its turn.
+        rate_limit.submit(&app("new"), patches(0), now);
+        assert_eq!(rate_limit.start_ready().len(), 1, "another change of the group goes before it again");
+    }
+}

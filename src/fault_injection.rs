@@ -1,0 +1,155 @@
+//! Injected bugs, with which `tests/simulation.rs` and, for those of the edge, `tests/edge_simulation.rs` show that they would
+//! find them.
+//!
+//! In a release build there are none: [`injected`] is `false` and the code behind it is not compiled in. In a debug build a test
+//! injects one for its own thread.
+
+macro_rules! bugs {
+    (
+        core { $($(#[doc = $doc:literal])+ $name:ident;)+ }
+        edge { $($(#[doc = $edge_doc:literal])+ $edge_name:ident;)+ }
+    ) => {
+        /// A bug that can be injected.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Bug {
+            $($(#[doc = $doc])+ $name,)+
+            $($(#[doc = $edge_doc])+ $edge_name,)+
+        }
+
+        impl Bug {
+            /// The bugs that simulated histories of the core find.
+            pub const CORE: &'static [Bug] = &[$(Bug::$name,)+];
+            /// The bugs that simulated histories of whole replicas find.
+            pub const EDGE: &'static [Bug] = &[$(Bug::$edge_name,)+];
+        }
+    };
+}
+
+bugs! {
+    core {
+        /// An older observed pod replaces a newer one.
+        OldNewsBelieved;
+        /// A pod that a list does not contain counts as deleted, without a GET.
+        AbsentIsGone;
+        /// A pod that a poll contains in another version is not read again.
+        PollJudgesPresenceOnly;
+        /// No poll is made.
+        NeverPolls;
+        /// The exit of an executor that exited and was deleted between two batches is lost.
+        EndLostInBatch;
+        /// An executor whose label is removed counts as deleted.
+        UnlabelledIsDeleted;
+        /// An executor that exits with its driver counts as failed by the application.
+        DriverLostIsError;
+        /// A new leader ignores the mark of the exits that were reported before.
+        MarkIgnored;
+        /// The deletion of an executor without a final state is lost.
+        DepartureIgnored;
+        /// The exits that were reported are forgotten at once.
+        CacheForgotten;
+        /// A failed confirmation of a missing executor is not retried.
+        CheckNotRetried;
+        /// A failed action is not retried, not even by the resync of every minute.
+        ActionNotRetried;
+        /// There is no grace while the driver is alive.
+        NoGrace;
+        /// The application's own intervals do not lengthen the grace.
+        GraceIgnoresConf;
+        /// The grace is counted from the pod's own times by the wall clock.
+        GraceByWallClock;
+        /// A grace includes time in which neither spark-usher nor the driver could observe anything.
+        GraceCountsOutages;
+        /// Every replica looks up all addresses of drivers, every minute.
+        AddressesNeverRest;
+        /// A watch that is late is restarted repeatedly.
+        LateIsLost;
+        /// A driver of which nothing is known counts as deleted.
+        UnknownIsGone;
+        /// Running executors that are being deleted count as finished.
+        RunningIsFinished;
+        /// The driver's configuration to keep finished executors is ignored.
+        KeepsIgnored;
+        /// Failures that the application caused are not kept for inspection.
+        FailedNotKept;
+        /// Executors that are already labelled are labelled again.
+        InactiveIgnored;
+        /// The skip annotation is ignored.
+        SkipIgnored;
+        /// A follower drops the exits that it tracks.
+        FollowerForgets;
+        /// A Lease counts as expired a quarter of its duration too early.
+        LeaseTakenEarly;
+        /// A leader acts for one and a half times the Lease's duration.
+        LeaderActsTooLong;
+    }
+    edge {
+        /// An executor is labelled or deleted before its exit is reported.
+        ActsBeforeTelling;
+        /// The Lease is released without the final mark of the reported exits.
+        LastWordNotWritten;
+        /// A GET without a response counts as a response that the pod does not exist.
+        ErrorIsAbsent;
+        /// A Lease that cannot be read or written counts as held by this replica.
+        LeaseErrorsIgnored;
+        /// Followers report the exits that they track, too.
+        FollowersTell;
+        /// Writes of the Lease carry no resourceVersion.
+        LeaseUnguarded;
+        /// In a dry run all writes are made.
+        DryRunIgnored;
+        /// A failed watch is retried at once.
+        NoPause;
+        /// An Event whose creation got no response counts as one that existed before.
+        LostAnswerCounts;
+        /// An exit that may have been reported before is not reported as possibly reported before.
+        DoubtNotSaid;
+        /// The pod's status.reason is ignored.
+        ReasonIgnored;
+        /// A gang waits for one executor more than it has.
+        GangOfOneMore;
+        /// An executor gets an owner that does not exist.
+        AdoptedByNobody;
+        /// Executors without an owner get none.
+        NeverAdopted;
+        /// Every exit is reported as possibly reported before.
+        DoubtAlwaysSaid;
+        /// Every exit is reported twice, the second time as possibly reported before.
+        ToldTwice;
+        /// An executor whose deletion was observed counts as vanished.
+        DeletedIsVanished;
+        /// Executors are deleted where only a report is configured.
+        ReportIgnored;
+        /// Executors are deleted where labels are configured.
+        LabelDeletes;
+        /// A gang waits for one executor fewer than it should.
+        GangOfOneLess;
+        /// PodGroups of finished applications are not deleted.
+        GroupsNeverDeleted;
+        /// A replica that waits for an expired Lease does not pause after a failed read.
+        LeaseHammered;
+    }
+}
+
+#[cfg(debug_assertions)]
+thread_local! {
+    static PLANTED: std::cell::Cell<Option<Bug>> = const { std::cell::Cell::new(None) };
+}
+
+/// Injects a bug for this thread, or removes it. Without effect in a release build.
+pub fn inject(bug: Option<Bug>) {
+    #[cfg(debug_assertions)]
+    PLANTED.set(bug);
+    #[cfg(not(debug_assertions))]
+    let _ = bug;
+}
+
+/// Whether this bug is injected.
+pub fn injected(bug: Bug) -> bool {
+    #[cfg(debug_assertions)]
+    return PLANTED.get() == Some(bug);
+    #[cfg(not(debug_assertions))]
+    {
+        let _ = bug;
+        false
+    }
+}

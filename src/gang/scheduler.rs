@@ -1,0 +1,214 @@
+//! One scheduler's row: its fields on pods, and in PodGroups.
+
+use serde_json::Value;
+
+use super::group::GroupSpec;
+use super::size::Numbers;
+use crate::annotations::MetadataField;
+use crate::snapshot::{GroupApi, SchedulingFields};
+use crate::spark::pod::Pod;
+use crate::spark::resources::ResourceList;
+
+/// One scheduler's wire format.
+#[derive(Debug)]
+pub struct GangScheduler {
+    /// Value of `scheduler.type`.
+    pub kind: &'static str,
+    /// `schedulerName` unless the policy names another; `None` keeps the pod's.
+    pub default_name: Option<&'static str>,
+    /// Shapes that can start, the default first.
+    pub shapes: &'static [Shape],
+    /// The field by which a pod names its gang.
+    pub group_key: GroupKeyField,
+    /// The key by which a pod names its queue.
+    pub queue_key: Option<(MetadataField, &'static str)>,
+    /// Other keys from which the scheduler reads the queue.
+    pub more_queue_keys: &'static [(MetadataField, &'static str)],
+    /// Whether a queue is required.
+    pub queue_required: bool,
+    /// Other keys that we may write on a pod.
+    pub more_keys: &'static [(MetadataField, &'static str)],
+    /// Besides the group key, the keys that make a pod a member of a gang, or state its size. A pod that has one of them with
+    /// another value than ours is in a gang that its creator manages.
+    pub gang_keys: &'static [(MetadataField, &'static str)],
+    /// Whether an executor of another resource profile may have the gang key although the gang does not count it.
+    pub extra_member_harmless: bool,
+    /// The name prefix, followed by a uid, of groups that the scheduler creates by itself and sets on pods.
+    pub auto_group_prefix: Option<&'static str>,
+    /// Accounts of its controllers, with * and ?, as its own manifests install them.
+    pub accounts: &'static [&'static str],
+    /// Whether it groups a pod by its topmost owner, so that an owner may change the group.
+    pub groups_by_top_owner: bool,
+    /// Whether an owner without a gang key would put an executor into its driver's group.
+    pub groups_by_owner: bool,
+    /// PodGroup APIs, the preferred first; empty if the scheduler has none or creates its own groups.
+    pub apis: &'static [GroupApi],
+    /// Sets the other labels and annotations of an executor.
+    pub executor: fn(&MemberRequest<'_>, &mut MemberMetadata),
+    /// Sets the other labels and annotations of a driver.
+    pub driver: fn(&MemberRequest<'_>, &mut MemberMetadata),
+    /// A PodGroup's `spec`.
+    pub spec: fn(&GroupSpec, &GroupApi) -> Value,
+}
+
+/// The members of a gang.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Shape {
+    /// No gang: each pod is scheduled alone.
+    Pods,
+    /// The executors wait for each other; the driver is not a member.
+    Executors,
+    /// One group with the driver, minMember 1 and minResources of all: a gate at the queue, not all-or-nothing.
+    App,
+}
+
+impl Shape {
+    /// All shapes.
+    pub const ALL: [Shape; 3] = [Shape::Pods, Shape::Executors, Shape::App];
+
+    /// Value of `gang.shape`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Shape::Pods => "pods",
+            Shape::Executors => "executors",
+            Shape::App => "app",
+        }
+    }
+}
+
+/// How a pod declares its gang, if a scheduler has two ways.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum Membership {
+    /// It names a PodGroup.
+    #[default]
+    PodGroup,
+    /// By annotations that contain the numbers too.
+    Annotations,
+}
+
+/// The field by which a pod names its gang.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GroupKeyField {
+    /// None.
+    None,
+    /// A label or an annotation.
+    Metadata(MetadataField, &'static str),
+    /// `spec.schedulingGroup.podGroupName`.
+    SchedulingGroup,
+}
+
+impl GroupKeyField {
+    /// The gang that a pod under review names.
+    pub fn of_pod<'p>(&self, pod: &'p Pod<'_>) -> Option<&'p str> {
+        let value = match self {
+            GroupKeyField::None => None,
+            GroupKeyField::Metadata(place, key) => place.value(pod, key),
+            GroupKeyField::SchedulingGroup => pod.spec.scheduling_group.as_deref(),
+        };
+        value.filter(|name| !name.is_empty())
+    }
+
+    /// The gang that a pod of the snapshot names.
+    pub fn of_fields<'s>(&self, scheduling: &'s SchedulingFields) -> Option<&'s str> {
+        let value = match self {
+            GroupKeyField::None => None,
+            GroupKeyField::Metadata(place, key) => scheduling.entry(*place, key),
+            GroupKeyField::SchedulingGroup => scheduling.scheduling_group.as_deref(),
+        };
+        value.filter(|name| !name.is_empty())
+    }
+}
+
+/// The input of a scheduler's row for one pod.
+#[derive(Debug)]
+pub struct MemberRequest<'a> {
+    /// The gang's shape; [`Shape::Pods`] if gangs are disabled.
+    pub shape: Shape,
+    /// How members declare their gang.
+    pub membership: Membership,
+    /// The gang's name.
+    pub group: &'a str,
+    /// Number of executors and the size of each; `None` if unknown.
+    pub numbers: Option<&'a Numbers>,
+    /// Whether the gang counts this pod: an executor of the default resource profile.
+    pub counted: bool,
+    /// Whether the driver is scheduled by the same scheduler, in the same application.
+    pub with_driver: bool,
+    /// The driver's requests, if the pod is the driver.
+    pub driver_requests: Option<&'a ResourceList>,
+}
+
+/// Labels and annotations for one pod, and whether numbers were missing.
+#[derive(Debug, Default)]
+pub struct MemberMetadata {
+    /// The entries: label or annotation, key, value.
+    pub set: Vec<(MetadataField, &'static str, String)>,
+    /// Whether the gang key itself must be left out.
+    pub no_group_key: bool,
+    /// Whether a number is required and unknown.
+    pub size_unknown: bool,
+    /// Whether a fixed number is required and the application's number changes.
+    pub not_fixed: bool,
+}
+
+impl MemberMetadata {
+    pub(super) fn label(&mut self, key: &'static str, value: impl Into<String>) {
+        self.set.push((MetadataField::Label, key, value.into()));
+    }
+
+    pub(super) fn annotation(&mut self, key: &'static str, value: impl Into<String>) {
+        self.set.push((MetadataField::Annotation, key, value.into()));
+    }
+}
+
+impl GangScheduler {
+    /// The default shape.
+    pub fn default_shape(&self) -> Shape {
+        self.shapes.first().copied().unwrap_or(Shape::Pods)
+    }
+
+    /// Every label and annotation that this scheduler reads from a pod.
+    pub(super) fn keys(&self) -> impl Iterator<Item = (MetadataField, &'static str)> {
+        self.written_keys().chain(self.more_queue_keys.iter().copied())
+    }
+
+    /// Every label and annotation that we may write for this scheduler.
+    pub(super) fn written_keys(&self) -> impl Iterator<Item = (MetadataField, &'static str)> {
+        let group = match self.group_key {
+            GroupKeyField::Metadata(place, key) => Some((place, key)),
+            GroupKeyField::None | GroupKeyField::SchedulingGroup => None,
+        };
+        group.into_iter().chain(self.queue_key).chain(self.more_keys.iter().copied())
+    }
+
+    /// Every key from which this scheduler reads a queue.
+    pub fn queue_keys(&self) -> impl Iterator<Item = (MetadataField, &'static str)> {
+        self.queue_key.into_iter().chain(self.more_queue_keys.iter().copied())
+    }
+
+    /// Whether this scheduler gets the queue of a gang of this shape: from a key on the pods, or from their PodGroup.
+    pub fn takes_queue(&self, shape: Shape) -> bool {
+        let probe = GroupSpec {
+            name: "group".into(),
+            min_member: 1,
+            min_resources: ResourceList::default(),
+            queue: Some("queue".into()),
+            priority_class: None,
+        };
+        let in_group = |api: &GroupApi| (self.spec)(&probe, api).get("queue").is_some();
+        self.queue_key.is_some() || (shape != Shape::Pods && self.apis.iter().any(in_group))
+    }
+
+    /// Whether the scheduler reads this key.
+    pub fn reads(&self, place: MetadataField, key: &str) -> bool {
+        self.keys().any(|(p, k)| p == place && k == key)
+    }
+}
+
+/// For rows that add nothing.
+pub(super) fn nothing(_: &MemberRequest<'_>, _: &mut MemberMetadata) {}
+
+/// For rows without a group object.
+pub(super) fn no_spec(_: &GroupSpec, _: &GroupApi) -> Value {
+    Value::Null
+}

@@ -1,0 +1,141 @@
+//! Leader election by a Lease, as client-go's `leaderelection` does it: the pure half.
+//!
+//! Time is measured locally: a Lease is expired when it has not changed for its duration by our own monotonic clock, regardless
+//! of its `renewTime`. The clocks of two machines are never compared.
+
+use std::time::{Duration, Instant};
+
+use crate::fault_injection::{self, Bug};
+
+/// The content of a Lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaseRecord {
+    /// Its resourceVersion.
+    pub version: String,
+    /// Its holder.
+    pub holder: Option<String>,
+    /// How long it is valid, unless it is renewed.
+    pub duration: Duration,
+    /// How often its holder changed.
+    pub transitions: i32,
+}
+
+/// The observed Lease, and when it was first observed in this version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Observed {
+    /// Its content.
+    pub record: LeaseRecord,
+    /// When that was first observed, by our own clock.
+    pub since: Instant,
+}
+
+impl Observed {
+    /// Processes another read: only a Lease that changed counts as renewed.
+    pub fn observe(before: Option<Observed>, record: LeaseRecord, now: Instant) -> Observed {
+        match before {
+            Some(before) if before.record.version == record.version => before,
+            _ => Observed { record, since: now },
+        }
+    }
+
+    /// Whether it is expired: not renewed in time.
+    pub fn is_over(&self, now: Instant) -> bool {
+        let early =
+            if fault_injection::injected(Bug::LeaseTakenEarly) { self.record.duration * 3 / 4 } else { Duration::ZERO };
+        now.saturating_duration_since(self.since) + early >= self.record.duration
+    }
+}
+
+/// What to do after a read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// It does not exist yet: create it.
+    Create,
+    /// It is ours, free or expired: write our name.
+    Take {
+        /// How often its holder changed, this time included.
+        transitions: i32,
+        /// Whether it was ours already.
+        ours: bool,
+    },
+    /// Another replica holds it.
+    Wait,
+}
+
+/// Decides what to do about the observed Lease.
+pub fn step(seen: Option<&Observed>, identity: &str, now: Instant) -> Step {
+    let Some(seen) = seen else { return Step::Create };
+    match &seen.record.holder {
+        Some(holder) if holder == identity => Step::Take { transitions: seen.record.transitions, ours: true },
+        Some(_) if !seen.is_over(now) => Step::Wait,
+        _ => Step::Take { transitions: seen.record.transitions.saturating_add(1), ours: false },
+    }
+}
+
+/// Until when a leader may act after a renewal that began at `began`: well before other replicas may take over, which count from
+/// when they observe the write.
+pub fn may_act_until(began: Instant, duration: Duration) -> Instant {
+    if fault_injection::injected(Bug::LeaderActsTooLong) {
+        return began + duration * 3 / 2;
+    }
+    began + duration * 2 / 3
+}
+
+/// The leader, as one replica knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeaderState {
+    /// This replica leads.
+    Leader,
+    /// Another replica holds a Lease that is not expired.
+    Follower,
+    /// No leader is known.
+    NoLeader,
+}
+
+impl LeaderState {
+    /// The state by whether this replica leads, and whether another replica is observed as the leader.
+    pub fn of(leads: bool, is_led: bool) -> LeaderState {
+        match (leads, is_led) {
+            (true, _) => LeaderState::Leader,
+            (false, true) => LeaderState::Follower,
+            (false, false) => LeaderState::NoLeader,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[expect(clippy::disallowed_methods, reason = "any instant will do")]
+    fn start() -> Instant {
+        Instant::now()
+    }
+
+    fn held(version: &str, holder: Option<&str>) -> LeaseRecord {
+        let duration = Duration::from_secs(4);
+        LeaseRecord { version: version.into(), holder: holder.map(str::to_owned), duration, transitions: 2 }
+    }
+
+    #[test]
+    fn a_lease_is_taken_when_free_over_or_ours() {
+        let start = start();
+        let at = |seconds: u64| start + Duration::from_secs(seconds);
+        let seen = |holder| Observed { record: held("7", holder), since: start };
+        assert_eq!(step(None, "me", at(0)), Step::Create);
+        assert_eq!(step(Some(&seen(Some("me"))), "me", at(9)), Step::Take { transitions: 2, ours: true });
+        assert_eq!(step(Some(&seen(Some("you"))), "me", at(3)), Step::Wait);
+        assert_eq!(step(Some(&seen(Some("you"))), "me", at(4)), Step::Take { transitions: 3, ours: false });
+        assert_eq!(step(Some(&seen(None)), "me", at(0)), Step::Take { transitions: 3, ours: false });
+        assert!(may_act_until(start, Duration::from_secs(4)) < at(4));
+    }
+
+    #[test]
+    fn only_a_change_renews() {
+        let start = start();
+        let later = start + Duration::from_secs(3);
+        let first = Observed::observe(None, held("7", Some("you")), start);
+        assert_eq!(Observed::observe(Some(first.clone()), held("7", Some("you")), later).since, start);
+        assert_eq!(Observed::observe(Some(first), held("8", Some("you")), later).since, later);
+    }
+}

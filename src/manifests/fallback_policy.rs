@@ -1,0 +1,222 @@
+//! The fallback: MutatingAdmissionPolicies (`admissionregistration.k8s.io/v1`, Kubernetes 1.36 and newer) that the API
+//! server evaluates by itself, so that executors get their owner also while the webhook is unavailable.
+//!
+//! They run *before* every webhook, also when the webhook is available. So the owner policy applies exactly the rule of
+//! [`resolve::creator`](crate::ownership::resolve::creator). The scheduler policy (which never sets a gang) marks the pods
+//! that it changes, and the webhook decides about a marked pod again. The chart has the same texts as templates
+//! (`tests/chart.py` compares).
+
+use serde_json::{Value, json};
+
+use super::cel::{self, regex};
+use crate::annotations::{self, MetadataField, Override};
+use crate::gang::{self, GroupKeyField, Shape};
+use crate::policy::{DEFAULT_SCHEDULER, Policies, Policy};
+use crate::spark::labels;
+
+/// Parameters of the manifests.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// The first part of the objects' names.
+    pub name: String,
+    /// Namespaces that are left alone.
+    pub excluded: Vec<String>,
+    /// Whether schedulerName is set too.
+    pub scheduler: bool,
+}
+
+/// Why no fallback is possible that agrees with the webhook.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// Volcano without gangs.
+    #[error(
+        "policy {0} has executors placed by Volcano without a gang, or may have by an annotation: there an owner would put them into their driver's own group, which the webhook avoids and a fallback cannot"
+    )]
+    NoGang(String),
+    /// A scheduler that groups by the topmost owner.
+    #[error(
+        "policy {0} is of a scheduler that groups pods by their topmost owner: where a workload owns the driver the webhook withholds the owner, and a fallback cannot know"
+    )]
+    TopOwner(String),
+    /// `scheduler` is set, with several policies or none.
+    #[error(
+        "the fallback cannot choose among {0} policies: expected exactly one policy to set schedulerName without the webhook"
+    )]
+    Policies(usize),
+    /// `scheduler` is set, with a policy that names no scheduler.
+    #[error("policy {0} sets no schedulerName: expected a scheduler.type that has one, or scheduler.name")]
+    NoScheduler(String),
+    /// `scheduler` is set, with Volcano.
+    #[error(
+        "policy {0} is of Volcano: an executor that the fallback places there without its gang falls into its driver's own group"
+    )]
+    Volcano(String),
+}
+
+/// The manifests: each policy with its binding.
+pub fn manifests(policies: &Policies, wanted: &Wanted) -> Result<Vec<Value>, Refused> {
+    let all: Vec<&Policy> = policies.listed().iter().collect();
+    // By the policy's type, or by an annotation that may choose the type.
+    let regroups = |policy: &&&Policy| {
+        policy.scheduler.gang_scheduler.groups_by_owner || policy.overrides.contains(&Override::Scheduler)
+    };
+    if let Some(policy) = all.iter().filter(regroups).find(|policy| policy.gang.shape == Shape::Pods) {
+        return Err(Refused::NoGang(policy.name.to_string()));
+    }
+    if let Some(policy) = all.iter().find(|policy| policy.scheduler.gang_scheduler.groups_by_top_owner) {
+        return Err(Refused::TopOwner(policy.name.to_string()));
+    }
+    let mut out = policy(&wanted.name, wanted, &[labels::ROLE_EXECUTOR], &owner_conditions(policies), &[OWNER_PATCH]);
+    if wanted.scheduler {
+        let [one] = all.as_slice() else { return Err(Refused::Policies(all.len())) };
+        let name = one.scheduler.name.as_deref().ok_or_else(|| Refused::NoScheduler(one.name.to_string()))?;
+        if one.scheduler.gang_scheduler.groups_by_owner {
+            return Err(Refused::Volcano(one.name.to_string()));
+        }
+        let patches = scheduler_patches(name);
+        let patches: Vec<&str> = patches.iter().map(String::as_str).collect();
+        let conditions = scheduler_conditions(one);
+        let roles = [labels::ROLE_DRIVER, labels::ROLE_EXECUTOR];
+        let mut second = policy(&format!("{}-scheduler", wanted.name), wanted, &roles, &conditions, &patches);
+        if let Some(first) = second.first_mut() {
+            let namespaces = cel::requirements(&one.matches.namespace_selector);
+            let pods = cel::requirements(&one.matches.selector_of_pods());
+            for (path, more) in [("namespaceSelector", namespaces), ("objectSelector", pods)] {
+                let pointer = format!("/spec/matchConstraints/{path}/matchExpressions");
+                if let Some(Value::Array(there)) = first.pointer_mut(&pointer) {
+                    there.extend(more);
+                }
+            }
+        }
+        out.append(&mut second);
+    }
+    Ok(out)
+}
+
+/// The owner of an executor: the pod that created it.
+const OWNER: &str = r#"{"apiVersion": dyn("v1"), "kind": dyn("Pod"), "name": dyn(request.userInfo.extra["authentication.kubernetes.io/pod-name"][0]), "uid": dyn(request.userInfo.extra["authentication.kubernetes.io/pod-uid"][0]), "controller": dyn(true)}"#;
+const OWNER_PATCH: &str = r#"has(object.metadata.ownerReferences) ? [JSONPatch{op: "add", path: "/metadata/ownerReferences/-", value: variables.owner}] : [JSONPatch{op: "add", path: "/metadata/ownerReferences", value: [variables.owner]}]"#;
+
+/// The match conditions for setting an owner: name and expression.
+fn owner_conditions(policies: &Policies) -> Vec<(String, String)> {
+    let condition = |name: &str, expression: &str| (name.to_owned(), expression.to_owned());
+    let mut out = vec![
+        condition(
+            "executor-of-an-application",
+            r#"has(object.metadata.labels) && "spark-app-selector" in object.metadata.labels && object.metadata.labels["spark-app-selector"] != """#,
+        ),
+        condition(
+            "without-a-controller",
+            "!has(object.metadata.ownerReferences) || object.metadata.ownerReferences.all(owner, !has(owner.controller) || !owner.controller)",
+        ),
+        condition(
+            "by-an-account-of-the-namespace",
+            r#"request.userInfo.username.startsWith("system:serviceaccount:" + request.namespace + ":") && request.userInfo.username != "system:serviceaccount:" + request.namespace + ":""#,
+        ),
+        condition(
+            "by-one-pod",
+            r#"has(request.userInfo.extra) && ["authentication.kubernetes.io/pod-name", "authentication.kubernetes.io/pod-uid"].all(key, key in request.userInfo.extra && request.userInfo.extra[key].size() == 1) && request.userInfo.extra["authentication.kubernetes.io/pod-name"][0].matches("^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$") && request.userInfo.extra["authentication.kubernetes.io/pod-uid"][0].matches("^[A-Za-z0-9-]{1,128}$")"#,
+        ),
+    ];
+    // Volcano groups a pod without a key by its owner: an executor would join its driver's own group.
+    for scheduler in gang::TABLE.iter().filter(|scheduler| scheduler.groups_by_owner) {
+        let own = policies.listed().iter().filter(|policy| policy.scheduler.gang_scheduler.kind == scheduler.kind);
+        let mut names: Vec<&str> = scheduler
+            .default_name
+            .into_iter()
+            .chain(own.filter_map(|policy| policy.scheduler.name.as_deref()))
+            .collect();
+        names.sort_unstable();
+        names.dedup();
+        if let GroupKeyField::Metadata(MetadataField::Annotation, key) = scheduler.group_key {
+            out.push((
+                format!("no-{}-without-a-gang", scheduler.kind),
+                format!(
+                    r#"!has(object.spec.schedulerName) || !(object.spec.schedulerName in {}) || (has(object.metadata.annotations) && "{key}" in object.metadata.annotations && object.metadata.annotations["{key}"] != "")"#,
+                    json!(names)
+                ),
+            ));
+        }
+    }
+    out.extend(not_skipped(policies.listed()));
+    for (number, pattern) in policies.creators_never().enumerate() {
+        out.push((
+            format!("creators-never-{number}"),
+            format!("!request.userInfo.username.matches({})", json!(regex(&pattern))),
+        ));
+    }
+    out
+}
+
+/// Excludes pods with the skip annotation, if any policy allows it.
+fn not_skipped(policies: &[Policy]) -> Option<(String, String)> {
+    let skips = policies.iter().any(|policy| policy.overrides.contains(&Override::Skip));
+    let condition =
+        format!(r#"!has(object.metadata.annotations) || !("{0}" in object.metadata.annotations)"#, annotations::SKIP);
+    skips.then(|| ("not-to-be-skipped".to_owned(), condition))
+}
+
+/// The match conditions for setting the scheduler.
+fn scheduler_conditions(policy: &Policy) -> Vec<(String, String)> {
+    // Also if the policy replaces any scheduler name: the webhook could not revert that.
+    let mut out = vec![(
+        "not-placed-by-another".to_owned(),
+        format!(r#"!has(object.spec.schedulerName) || object.spec.schedulerName in ["", "{DEFAULT_SCHEDULER}"]"#),
+    )];
+    out.extend(not_skipped(std::slice::from_ref(policy)));
+    if !policy.matches.namespaces.is_empty() {
+        let any: Vec<String> = policy.matches.namespaces.iter().map(|pattern| regex(&pattern.text())).collect();
+        let any: Vec<String> = any.iter().map(|regex| format!("request.namespace.matches({})", json!(regex))).collect();
+        out.push(("in-a-namespace-of-the-policy".to_owned(), any.join(" || ")));
+    }
+    out
+}
+
+fn scheduler_patches(name: &str) -> [String; 2] {
+    [
+        format!(r#"[JSONPatch{{op: "add", path: "/spec/schedulerName", value: {}}}]"#, json!(name)),
+        format!(
+            r#"has(object.metadata.annotations) ? [JSONPatch{{op: "add", path: "/metadata/annotations/" + jsonpatch.escapeKey("{by}"), value: "{fallback}"}}] : [JSONPatch{{op: "add", path: "/metadata/annotations", value: {{"{by}": "{fallback}"}}}}]"#,
+            by = annotations::BY,
+            fallback = annotations::BY_FALLBACK
+        ),
+    ]
+}
+
+/// One policy and its binding.
+fn policy(
+    name: &str,
+    wanted: &Wanted,
+    roles: &[&str],
+    conditions: &[(String, String)],
+    patches: &[&str],
+) -> Vec<Value> {
+    let conditions: Vec<Value> =
+        conditions.iter().map(|(name, expression)| json!({"name": name, "expression": expression})).collect();
+    let mutations: Vec<Value> = patches
+        .iter()
+        .map(|expression| json!({"patchType": "JSONPatch", "jsonPatch": {"expression": expression}}))
+        .collect();
+    let mut spec = json!({
+        // An evaluation error changes nothing.
+        "failurePolicy": "Ignore",
+        "reinvocationPolicy": "Never",
+        "matchConstraints": {
+            "matchPolicy": "Equivalent",
+            "namespaceSelector": {"matchExpressions": [
+                {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": wanted.excluded},
+            ]},
+            "objectSelector": {"matchExpressions": [{"key": labels::ROLE, "operator": "In", "values": roles}]},
+            "resourceRules": [
+                {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]},
+            ],
+        },
+        "matchConditions": conditions,
+        "mutations": mutations,
+    });
+    if patches.iter().any(|patch| patch.contains("variables.owner")) {
+        crate::json::set(&mut spec, &["variables"], json!([{"name": "owner", "expression": OWNER}]));
+    }
+    let object = |kind: &str, spec: Value| json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": name}, "spec": spec});
+    vec![object("MutatingAdmissionPolicy", spec), object("MutatingAdmissionPolicyBinding", json!({"policyName": name}))]
+}

@@ -1,0 +1,161 @@
+//! The permissions that our account needs, and why. The chart's roles contain the same (`tests/chart.py` compares), and
+//! `doctor` checks that they are granted.
+
+use crate::gang;
+
+/// Where a permission is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// In every namespace.
+    Cluster,
+    /// In our own namespace.
+    Own,
+}
+
+/// The objects that a permission may be restricted to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Named {
+    /// Any object.
+    Any,
+    /// Our Lease.
+    Lease,
+    /// The Secret with our certificates.
+    Secret,
+    /// The Secret with the key of our signatures.
+    SigningSecret,
+    /// Our webhook configurations.
+    Configuration,
+}
+
+/// When a permission is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// Always.
+    Always,
+    /// With `lifecycle.finished: delete`, and if `OwnerReferencesPermissionEnforcement` is enabled.
+    Deleting,
+    /// With certificates that we manage.
+    Managed,
+    /// Unless every policy has `gang.readSparkConf: false`.
+    ReadingConf,
+    /// With ValidatingAdmissionPolicies.
+    Policies,
+}
+
+/// One permission (RBAC rule).
+#[derive(Clone, Copy, Debug)]
+pub struct Right {
+    /// The API group; empty for the core group.
+    pub group: &'static str,
+    /// The resource's plural name.
+    pub resource: &'static str,
+    /// The verbs.
+    pub verbs: &'static [&'static str],
+    /// Where it is needed.
+    pub scope: Scope,
+    /// The objects that it may be restricted to.
+    pub named: Named,
+    /// When it is needed.
+    pub when: When,
+    /// Why it is needed.
+    pub why: &'static str,
+}
+
+const fn right(
+    (group, resource): (&'static str, &'static str),
+    verbs: &'static [&'static str],
+    (scope, named, when): (Scope, Named, When),
+    why: &'static str,
+) -> Right {
+    Right { group, resource, verbs, scope, named, when, why }
+}
+
+const ANYWHERE: (Scope, Named, When) = (Scope::Cluster, Named::Any, When::Always);
+const WATCH: &[&str] = &["list", "watch"];
+
+/// All permissions except those on PodGroups, which depend on the scheduler: see [`all`].
+const RIGHTS: &[Right] = &[
+    right(("", "pods"), &["get", "list", "watch", "patch"], ANYWHERE, "know applications; adopt and label executors"),
+    right(
+        ("", "pods"),
+        &["delete"],
+        (Scope::Cluster, Named::Any, When::Deleting),
+        "delete finished executors that their driver leaves; adopt executors where OwnerReferencesPermissionEnforcement is on",
+    ),
+    right(
+        ("", "configmaps"),
+        &["get"],
+        (Scope::Cluster, Named::Any, When::ReadingConf),
+        "read how many executors an application wants",
+    ),
+    right(("", "namespaces"), WATCH, ANYWHERE, "policies select by their labels"),
+    right(("", "services"), WATCH, ANYWHERE, "find the driver behind SPARK_DRIVER_URL"),
+    right(("scheduling.k8s.io", "priorityclasses"), WATCH, ANYWHERE, "leave out a class that does not exist"),
+    right(
+        ("events.k8s.io", "events"),
+        &["create", "get", "patch"],
+        ANYWHERE,
+        "tell what was done, and why executors ended",
+    ),
+    right(
+        ("coordination.k8s.io", "leases"),
+        &["create"],
+        (Scope::Own, Named::Any, When::Always),
+        "choose one replica that writes",
+    ),
+    right(
+        ("coordination.k8s.io", "leases"),
+        &["get", "watch", "update"],
+        (Scope::Own, Named::Lease, When::Always),
+        "choose one replica that writes",
+    ),
+    right(
+        ("", "secrets"),
+        &["create"],
+        (Scope::Own, Named::Any, When::Always),
+        "keep the key that placements are signed with, and certificates",
+    ),
+    right(
+        ("", "secrets"),
+        &["get", "update"],
+        (Scope::Own, Named::SigningSecret, When::Always),
+        "keep the key that placements are signed with",
+    ),
+    right(("", "secrets"), &["get", "update"], (Scope::Own, Named::Secret, When::Managed), "keep certificates"),
+    right(
+        ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"),
+        &["get", "patch"],
+        (Scope::Cluster, Named::Configuration, When::Managed),
+        "keep the caBundle",
+    ),
+    right(
+        ("admissionregistration.k8s.io", "validatingwebhookconfigurations"),
+        &["get", "patch"],
+        (Scope::Cluster, Named::Configuration, When::Managed),
+        "keep the caBundle",
+    ),
+    right(
+        ("admissionregistration.k8s.io", "validatingadmissionpolicies"),
+        &["list"],
+        (Scope::Cluster, Named::Any, When::Policies),
+        "tell when they are not those of the policy file",
+    ),
+    right(
+        ("admissionregistration.k8s.io", "validatingadmissionpolicybindings"),
+        &["list"],
+        (Scope::Cluster, Named::Any, When::Policies),
+        "tell when they are not those of the policy file",
+    ),
+];
+
+/// Every permission.
+pub fn all() -> Vec<Right> {
+    let mut all = RIGHTS.to_vec();
+    for api in gang::TABLE.iter().flat_map(|scheduler| scheduler.apis) {
+        if all.iter().all(|right| (right.group, right.resource) != (api.group, api.plural)) {
+            let verbs = &["get", "list", "watch", "create", "patch", "delete"];
+            all.push(right((api.group, api.plural), verbs, ANYWHERE, "make gangs as large as the application"));
+        }
+    }
+    all
+}

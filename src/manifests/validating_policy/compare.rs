@@ -1,0 +1,67 @@
+//! Compares the objects in the cluster with those that the policy file generates.
+
+use serde_json::Value;
+
+use crate::annotations;
+use crate::json::{at, text};
+
+/// The differences between the objects in the cluster and those of the file, a sentence each; none if they are the same.
+pub fn differences(live: &[Value], wanted: &[Value]) -> Vec<String> {
+    let same = |a: &Value, b: &Value| {
+        text(a, &["kind"]) == text(b, &["kind"]) && text(a, &["metadata", "name"]) == text(b, &["metadata", "name"])
+    };
+    let called = |object: &Value| format!("{} {}", text(object, &["kind"]), text(object, &["metadata", "name"]));
+    let mut out = Vec::new();
+    for object in wanted {
+        let Some(found) = live.iter().find(|found| same(found, object)) else {
+            out.push(format!("{} is missing", called(object)));
+            continue;
+        };
+        let hash = ["metadata", "annotations", annotations::POLICY_HASH];
+        let contained = match (at(found, &["spec"]), at(object, &["spec"])) {
+            (Some(found), Some(wanted)) => contains(found, wanted) && !narrows(found),
+            _ => false,
+        };
+        if text(found, &hash) != text(object, &hash) {
+            out.push(format!("{} was made from another policy file", called(object)));
+        } else if !contained {
+            out.push(format!("{} was changed since it was made", called(object)));
+        }
+    }
+    let extra = live.iter().filter(|found| !wanted.iter().any(|object| same(found, object)));
+    out.extend(extra.map(|found| format!("{} is of no policy of the file", called(found))));
+    out
+}
+
+/// Whether a document contains the wanted one. The API server adds defaults to maps, never to lists.
+fn contains(found: &Value, wanted: &Value) -> bool {
+    match (found, wanted) {
+        (Value::Object(found), Value::Object(wanted)) => {
+            wanted.iter().all(|(key, wanted)| found.get(key).is_some_and(|found| contains(found, wanted)))
+        }
+        (Value::Array(found), Value::Array(wanted)) => {
+            found.len() == wanted.len() && found.iter().zip(wanted).all(|(found, wanted)| contains(found, wanted))
+        }
+        _ => found == wanted,
+    }
+}
+
+/// Whether a spec has a field that narrows the object's scope compared to ours: a binding's matchResources and paramRef, a
+/// policy's paramKind and excludeResourceRules.
+fn narrows(spec: &Value) -> bool {
+    let has =
+        |path: &[&str]| at(spec, path).is_some_and(|value| !matches!(value, Value::Array(list) if list.is_empty()));
+    let resources = at(spec, &["matchResources"]).into_iter();
+    let bounds = ["namespaceSelector", "objectSelector", "resourceRules", "excludeResourceRules"];
+    let bounded = |resources: &Value| {
+        bounds.iter().any(|key| match resources.get(*key) {
+            Some(Value::Object(map)) => !map.is_empty(),
+            Some(Value::Array(list)) => !list.is_empty(),
+            _ => false,
+        })
+    };
+    has(&["paramKind"])
+        || has(&["paramRef"])
+        || has(&["matchConstraints", "excludeResourceRules"])
+        || resources.into_iter().any(bounded)
+}

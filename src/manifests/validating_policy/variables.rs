@@ -1,0 +1,208 @@
+//! The variables of the validations.
+
+use std::iter::once;
+
+use serde_json::{Value, json};
+
+use super::choice::{by_namespace_labels, conjunction, either, first, restricting};
+use super::wanted::Wanted;
+use crate::annotations::{self, MetadataField};
+use crate::gang::{self, GangScheduler};
+use crate::manifests::cel::{any_of, quote};
+use crate::policy::{DEFAULT_SCHEDULER, Pattern, Policies, Policy};
+use crate::spark::labels;
+
+/// The longest text that a pattern is matched against: the cost of a match grows with its length. Queue names are shorter.
+const MAX_MATCHED: usize = 4096;
+/// At most this many owners are compared regardless of their order; longer lists are compared in order, which costs little.
+const MAX_OWNERS: usize = 256;
+const POD_NAME: &str = "authentication.kubernetes.io/pod-name";
+const POD_UID: &str = "authentication.kubernetes.io/pod-uid";
+
+/// All variables, each after those that it uses. The API server evaluates only those that are used.
+pub(super) fn variables(policies: &Policies, all: &[&Policy], index: usize, wanted: &Wanted) -> Vec<(String, String)> {
+    let mut out: Vec<(String, String)> = Vec::new();
+    let mut add = |name: &str, expression: String| out.push((name.to_owned(), expression));
+    for (name, path) in [("labels", "labels"), ("annotations", "annotations")] {
+        add(name, format!("has(object.metadata.{path}) ? object.metadata.{path} : {{}}"));
+    }
+    for (name, path) in [("oldLabels", "labels"), ("oldAnnotations", "annotations")] {
+        add(
+            name,
+            format!(
+                r#"request.operation == "UPDATE" && has(oldObject.metadata.{path}) ? oldObject.metadata.{path} : {{}}"#
+            ),
+        );
+    }
+    add("username", r#"has(request.userInfo.username) ? request.userInfo.username : """#.to_owned());
+    add("groups", "has(request.userInfo.groups) ? request.userInfo.groups : []".to_owned());
+    add("trusted", trusted(policies, &wanted.account));
+    let never = any_of(policies.creators_never());
+    let has_never = policies.creators_never().next().is_some();
+    add("never", if has_never { format!("variables.username.matches({})", quote(&never)) } else { "false".to_owned() });
+    for (name, key) in [("podNames", POD_NAME), ("podUids", POD_UID)] {
+        add(
+            name,
+            format!(
+                r#"has(request.userInfo.extra) && "{key}" in request.userInfo.extra ? request.userInfo.extra["{key}"] : []"#
+            ),
+        );
+    }
+    // If a pod created the executor: the claimed driver, and whether it is that pod.
+    add(
+        "controllers",
+        "has(object.metadata.ownerReferences) ? object.metadata.ownerReferences.filter(owner, has(owner.controller) && owner.controller) : []".to_owned(),
+    );
+    add(
+        "namesDriver",
+        format!(
+            r#""{0}" in variables.labels && variables.labels["{0}"] == "{1}" && variables.podNames.size() + variables.podUids.size() > 0 && variables.controllers.size() > 0 && variables.controllers[0].kind == "Pod" && variables.controllers[0].apiVersion == "v1""#,
+            labels::ROLE,
+            labels::ROLE_EXECUTOR
+        ),
+    );
+    add(
+        "createdByOwner",
+        r#"variables.podNames.size() == 1 && variables.podUids.size() == 1 && variables.controllers.size() > 0 && variables.username.startsWith("system:serviceaccount:" + request.namespace + ":") && variables.username != "system:serviceaccount:" + request.namespace + ":" && variables.podNames[0].matches("^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$") && variables.podUids[0].matches("^[A-Za-z0-9-]{1,128}$") && variables.podUids[0] == variables.controllers[0].uid"#.to_owned(),
+    );
+    // The changes of an update.
+    add("changedIdentity", changed(&[labels::APP_SELECTOR, labels::ROLE], "labels", "oldLabels"));
+    for (name, object) in [("owners", "object"), ("oldOwners", "oldObject")] {
+        add(
+            name,
+            format!(
+                r#"request.operation == "UPDATE" && has({object}.metadata.ownerReferences) ? {object}.metadata.ownerReferences : []"#
+            ),
+        );
+    }
+    for (name, owners) in [("ownerFields", "variables.owners"), ("oldOwnerFields", "variables.oldOwners")] {
+        add(
+            name,
+            format!(
+                r#"{owners}.size() <= {MAX_OWNERS} ? {owners}.map(owner, [owner.apiVersion, owner.kind, owner.name, owner.uid, dyn(has(owner.controller) ? (owner.controller ? "true" : "false") : "")]) : []"#
+            ),
+        );
+    }
+    add(
+        "sameOwners",
+        format!(
+            "variables.owners == variables.oldOwners || variables.owners.size() == variables.oldOwners.size() && variables.owners.size() <= {MAX_OWNERS} && variables.ownerFields.all(owner, owner in variables.oldOwnerFields) && variables.oldOwnerFields.all(owner, owner in variables.ownerFields)"
+        ),
+    );
+    for (name, object) in [("group", "object"), ("oldGroup", "oldObject")] {
+        add(
+            name,
+            format!(
+                r#"request.operation == "UPDATE" && has({object}.spec.schedulingGroup) ? [has({object}.spec.schedulingGroup.podGroupName) ? {object}.spec.schedulingGroup.podGroupName : ""] : []"#
+            ),
+        );
+    }
+    let marks = gang::keys().chain(
+        [annotations::BY, annotations::DRIVER, annotations::SIGNATURE].map(|key| (MetadataField::Annotation, key)),
+    );
+    let (label_keys, annotation_keys): (Vec<_>, Vec<_>) = marks.partition(|(place, _)| *place == MetadataField::Label);
+    let sorted = |keys: Vec<(MetadataField, &'static str)>| {
+        let mut keys: Vec<&str> = keys.into_iter().map(|(_, key)| key).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        keys
+    };
+    add(
+        "changedKeys",
+        format!(
+            r#"{} + {} + (variables.group != variables.oldGroup ? ["schedulingGroup"] : [])"#,
+            changed(&sorted(label_keys), "labels", "oldLabels"),
+            changed(&sorted(annotation_keys), "annotations", "oldAnnotations"),
+        ),
+    );
+    let chosen = |pod: &str| first(all, index, pod, true);
+    add("chosen", if by_namespace_labels(all, index) { either(&chosen) } else { "true".to_owned() });
+    queues(policies, all, index, &mut add);
+    add("who", shown("variables.username", "true", "this account"));
+    add("driver", shown("variables.controllers[0].name", "variables.controllers.size() > 0", "a pod"));
+    out
+}
+
+/// A tenant's text if it is short and printable, otherwise a substitute for it, for messages.
+fn shown(text: &str, exists: &str, otherwise: &str) -> String {
+    format!(r#"{exists} && {text}.size() <= 253 && {text}.matches("^[ -~]+$") ? string({text}) : {}"#, quote(otherwise))
+}
+
+/// Whether the requester may change everything, as in [`validate`](crate::admission::validate()).
+fn trusted(policies: &Policies, account: &str) -> String {
+    let names = json!(["system:kube-controller-manager", "system:kube-scheduler", "system:apiserver", account]);
+    let mut any = vec![
+        format!("variables.username in {names}"),
+        r#"variables.username.startsWith("system:serviceaccount:kube-system:")"#.to_owned(),
+        r#""system:masters" in variables.groups"#.to_owned(),
+    ];
+    if policies.trusted_writers().next().is_some() {
+        let regex = quote(&any_of(policies.trusted_writers()));
+        any.push(format!("variables.username.matches({regex})"));
+        any.push(format!("variables.groups.exists(group, group.matches({regex}))"));
+    }
+    any.join(" || ")
+}
+
+/// The keys of a constant list whose entries an update changed.
+fn changed(keys: &[&str], new: &str, old: &str) -> String {
+    let (new, old) = (format!("variables.{new}"), format!("variables.{old}"));
+    format!("{}.filter(key, (key in {new}) != (key in {old}) || key in {new} && {new}[key] != {old}[key])", json!(keys))
+}
+
+/// The queues that a pod newly names to its scheduler, and those that its policy does not allow.
+fn queues(policies: &Policies, all: &[&Policy], index: usize, add: &mut impl FnMut(&str, String)) {
+    let restricting = restricting(all, index);
+    if restricting.is_empty() {
+        return;
+    }
+    add("scheduler", format!(r#"has(object.spec.schedulerName) ? object.spec.schedulerName : "{DEFAULT_SCHEDULER}""#));
+    let named = |place: MetadataField, new: &str, old: &str| {
+        let keys = gang::TABLE.iter().filter_map(|scheduler| {
+            let keys: Vec<&str> = scheduler.queue_keys().filter(|(p, _)| *p == place).map(|(_, key)| key).collect();
+            (!keys.is_empty()).then(|| read_by(scheduler, policies, &json!(keys)))
+        });
+        let keys = keys.collect::<Vec<_>>().join(" + ");
+        let (new, old) = (format!("variables.{new}"), format!("variables.{old}"));
+        format!(
+            r#"({keys}).filter(key, key in {new} && {new}[key] != "" && !(key in {old} && {old}[key] == {new}[key])).map(key, {new}[key])"#
+        )
+    };
+    let labels = named(MetadataField::Label, "labels", "oldLabels");
+    let annotations = named(MetadataField::Annotation, "annotations", "oldAnnotations");
+    add("newQueues", format!("{labels} + {annotations}"));
+    let mut refused = Vec::new();
+    for (number, policy) in restricting {
+        let own = |pod: &str| first(all, number, pod, true);
+        let was = if own("object") == own("oldObject") {
+            conjunction(&own("object"))
+        } else {
+            let (old, new) = (conjunction(&own("oldObject")), conjunction(&own("object")));
+            format!(r#"request.operation == "UPDATE" ? {old} : {new}"#)
+        };
+        add(&format!("was{number}"), was);
+        refused.push(format!("variables.was{number} && !({})", allowed(policy)));
+    }
+    add("foreignQueues", format!("variables.newQueues.filter(queue, {})", refused.join(" || ")));
+    add("queue", shown("variables.foreignQueues[0]", "variables.foreignQueues.size() > 0", "this queue"));
+}
+
+fn allowed(policy: &Policy) -> String {
+    let mut any: Vec<String> = policy.queue.iter().map(|queue| format!("queue == {}", quote(queue))).collect();
+    let patterns = policy.queues.as_deref().unwrap_or_default();
+    if !patterns.is_empty() {
+        let regex = any_of(patterns.iter().map(Pattern::text));
+        any.push(format!("queue.size() <= {MAX_MATCHED} && queue.matches({})", quote(&regex)));
+    }
+    if any.is_empty() { "false".to_owned() } else { any.join(" || ") }
+}
+
+/// Keys that a scheduler reads from the pods that name it; any policy may give it another name.
+fn read_by(scheduler: &GangScheduler, policies: &Policies, keys: &Value) -> String {
+    let Some(default) = scheduler.default_name else { return keys.to_string() };
+    let own = policies.iter().filter(|policy| policy.scheduler.gang_scheduler.kind == scheduler.kind);
+    let mut names: Vec<&str> = once(default).chain(own.filter_map(|policy| policy.scheduler.name.as_deref())).collect();
+    names.sort_unstable();
+    names.dedup();
+    format!("(variables.scheduler in {} ? {keys} : [])", json!(names))
+}

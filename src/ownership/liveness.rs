@@ -1,0 +1,225 @@
+//! Whether the driver of an application is alive (DESIGN "Driver life").
+//!
+//! The executors of one application and one creator are an [`ExecutorSet`]: any tenant can claim another's application by a
+//! label, so decisions about one creator's executors never rest on pods of another. Most applications have one set.
+
+use std::sync::Arc;
+
+use super::resolve;
+use crate::signature::Creator;
+use crate::snapshot::{
+    Application, CreatorIndex, DriverPhase, DriverPod, ReferencedPod, Snapshot, Template, TemplateCounts,
+};
+use crate::spark::ids::{AppKey, PodKey};
+
+/// Whether a driver is alive; on `Unknown` nothing is ever deleted.
+#[derive(Clone, Debug, PartialEq)]
+pub enum DriverLiveness {
+    /// Its pod exists with the uid that was learned, and has not exited.
+    Alive(Arc<DriverPod>),
+    /// A uid was learned once, and its pod was deleted, was replaced by another one, or has exited.
+    Gone,
+    /// No uid was ever learned, or the pod has not been read yet.
+    Unknown,
+}
+
+impl DriverLiveness {
+    /// The pod of a live driver.
+    pub fn pod(&self) -> Option<&Arc<DriverPod>> {
+        match self {
+            DriverLiveness::Alive(pod) => Some(pod),
+            DriverLiveness::Gone | DriverLiveness::Unknown => None,
+        }
+    }
+}
+
+/// The executors of an application that one creator created, and their driver.
+#[derive(Debug)]
+pub struct ExecutorSet<'s> {
+    /// Their creator; `None` for executors that have neither an owner nor a proven signature.
+    pub creator: Option<Creator>,
+    /// The executors, counted; `None` if there are none, as for a labelled driver that has not created any.
+    pub index: Option<&'s CreatorIndex>,
+    /// The same, by template, in the order of each template's first executor.
+    pub counts: Vec<&'s TemplateCounts>,
+    /// The pods that are labelled as the application's driver and are this creator.
+    pub labelled: Vec<&'s Arc<DriverPod>>,
+    /// Whether their driver is alive.
+    pub driver: DriverLiveness,
+    /// Whether that rests on more than a label: if not, nothing is deleted or labelled because of it.
+    pub is_certain: bool,
+}
+
+/// The driver of a creator's executors as it was last known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KnownDriver {
+    /// Pod name.
+    pub name: Arc<str>,
+    /// Pod uid.
+    pub uid: Arc<str>,
+    /// For executors without a known creator: the driver's address on which all of them agree ([`ExecutorSet::host`]).
+    pub host: Option<Arc<str>>,
+}
+
+impl<'s> ExecutorSet<'s> {
+    fn new(creator: Option<Creator>, index: Option<&'s CreatorIndex>) -> ExecutorSet<'s> {
+        let counts = index.map(CreatorIndex::counts).unwrap_or_default();
+        ExecutorSet { creator, index, counts, labelled: Vec::new(), driver: DriverLiveness::Unknown, is_certain: false }
+    }
+
+    /// The templates of executors that are live or not cleaned up: owners of cleaned-up executors are not tracked, and prove
+    /// nothing about the others.
+    fn templates(&self) -> impl Iterator<Item = &'s Arc<Template>> {
+        self.counts.iter().filter(|counts| counts.is_undecided()).map(|counts| &counts.template)
+    }
+
+    /// The driver's address (the host of `SPARK_DRIVER_URL`) on which executors without a known creator agree. `None` if they
+    /// disagree, as when two drivers share an application id or a tenant claims another's: the driver of one of them proves
+    /// nothing about the others. Also `None` for a known creator, whose executors need no address.
+    pub fn host(&self) -> Option<&'s Arc<str>> {
+        let mut hosts = self.templates().map(|template| template.driver_host.as_ref());
+        let first = hosts.next().flatten().filter(|_| self.creator.is_none())?;
+        hosts.all(|host| host == Some(first)).then_some(first)
+    }
+}
+
+/// The executor sets of an application, sorted by creator, and those of `also`, of which only a PodGroup may be left. `learned`
+/// is a creator's driver as it was known before.
+pub fn executor_sets<'s>(
+    key: &AppKey,
+    app: &'s Application,
+    snapshot: &Snapshot,
+    also: impl Iterator<Item = Creator>,
+    learned: impl Fn(Option<Creator>) -> Option<KnownDriver>,
+) -> Vec<ExecutorSet<'s>> {
+    let labelled = app.drivers.iter().map(|driver| driver.creator);
+    let indexes = app.indexes().iter().map(|index| (index.creator, Some(index)));
+    let others = labelled.chain(also).map(|creator| (Some(creator), None));
+    // For one creator, the CreatorIndex comes first and is kept.
+    let mut all: Vec<(Option<Creator>, Option<&CreatorIndex>)> = indexes.chain(others).collect();
+    all.sort_by_key(|(creator, _)| *creator);
+    all.dedup_by_key(|(creator, _)| *creator);
+    let mut sets: Vec<ExecutorSet<'s>> =
+        all.into_iter().map(|(creator, index)| ExecutorSet::new(creator, index)).collect();
+    // Any tenant can label any number of pods: iterate over them once, not once per set.
+    for driver in &app.drivers {
+        if let Ok(at) = sets.binary_search_by_key(&Some(driver.creator), |set| set.creator)
+            && let Some(set) = sets.get_mut(at)
+        {
+            set.labelled.push(driver);
+        }
+    }
+    for set in &mut sets {
+        (set.driver, set.is_certain) = liveness_of_set(key, app, snapshot, set, learned(set.creator));
+    }
+    sets
+}
+
+/// The creators of an application's executors and drivers; each may occur more than once.
+pub fn creators(app: &Application) -> impl Iterator<Item = Option<Creator>> {
+    app.drivers.iter().map(|driver| Some(driver.creator)).chain(app.indexes().iter().map(|index| index.creator))
+}
+
+/// Whether all executors of an application, and its drivers, have one creator.
+pub fn is_all_of(app: &Application, creator: Option<Creator>) -> bool {
+    creators(app).all(|other| other == creator)
+}
+
+/// Whether the driver of a creator's executors is alive, and whether that is certain.
+fn liveness_of_set(
+    key: &AppKey,
+    app: &Application,
+    snapshot: &Snapshot,
+    set: &ExecutorSet<'_>,
+    learned: Option<KnownDriver>,
+) -> (DriverLiveness, bool) {
+    let creator = set.creator;
+    // Without a known creator, a learned driver counts only for executors that agree on its address.
+    let learned = learned.filter(|learned| creator.is_some() || learned.host.as_ref() == set.host());
+    let (mut gone, mut unknown) = (false, false);
+    for driver in &set.labelled {
+        if driver.is_live() {
+            return (DriverLiveness::Alive((*driver).clone()), true);
+        }
+        gone = true;
+    }
+    let mut judged: Option<(&str, &str)> = None;
+    let owners = set.templates().filter_map(|template| template.owner.as_ref());
+    let owners = owners.filter(|owner| owner.is_pod).map(|owner| (&*owner.name, &*owner.uid));
+    let owners = owners.map(|owner| (owner, true));
+    let mut owned = false;
+    for ((name, uid), owns) in owners.chain(learned.as_ref().map(|driver| ((&*driver.name, &*driver.uid), false))) {
+        owned |= owns;
+        if judged.replace((name, uid)) == Some((name, uid)) {
+            continue;
+        }
+        match liveness_of(key.namespace(), name, uid, snapshot) {
+            alive @ DriverLiveness::Alive(_) => return (alive, true),
+            DriverLiveness::Gone => gone = true,
+            DriverLiveness::Unknown => unknown = true,
+        }
+    }
+    // The driver that was known before may have been replaced by another one of the same application.
+    let next = || without_owner(key, app, snapshot, set);
+    if let Some((driver, is_certain)) = (gone && !unknown && !owned && set.index.is_some()).then(next).flatten() {
+        return (DriverLiveness::Alive(driver), is_certain);
+    }
+    if gone {
+        // A driver whose state is unknown may be alive.
+        return (if unknown { DriverLiveness::Unknown } else { DriverLiveness::Gone }, true);
+    }
+    match next().filter(|_| !unknown) {
+        Some((driver, is_certain)) => (DriverLiveness::Alive(driver), is_certain),
+        None => (DriverLiveness::Unknown, true),
+    }
+}
+
+/// The live driver of executors that no pod owns, and whether that is certain: by the driver's address that they have, or by the
+/// label, with the same creator. A driver's exit proves nothing about them.
+fn without_owner(
+    key: &AppKey,
+    app: &Application,
+    snapshot: &Snapshot,
+    set: &ExecutorSet<'_>,
+) -> Option<(Arc<DriverPod>, bool)> {
+    let host = match set.creator {
+        Some(_) => set.templates().find_map(|template| template.driver_host.as_ref()),
+        None => set.host(),
+    };
+    let by_host = host.and_then(|host| resolve::from_driver_host(host, key.namespace(), snapshot));
+    let by_host = by_host.map(|found| liveness_of(key.namespace(), &found.name, &found.uid, snapshot));
+    if let Some(DriverLiveness::Alive(driver)) = by_host {
+        return Some((driver, true));
+    }
+    let Some(maker) = set.creator else {
+        // Without a known creator, the labelled driver is only the likeliest.
+        return app.live_driver().map(|driver| (driver.clone(), false));
+    };
+    app.driver_made_by(maker).map(|driver| (driver.clone(), true))
+}
+
+/// Liveness for a whole application, for display: alive if the driver of any set is alive.
+pub fn of(key: &AppKey, app: &Application, snapshot: &Snapshot) -> DriverLiveness {
+    let mut lives: Vec<DriverLiveness> =
+        executor_sets(key, app, snapshot, std::iter::empty(), |_| None).into_iter().map(|set| set.driver).collect();
+    if let Some(alive) = lives.iter().position(|life| matches!(life, DriverLiveness::Alive(_))) {
+        return lives.swap_remove(alive);
+    }
+    let all_gone = !lives.is_empty() && lives.iter().all(|life| *life == DriverLiveness::Gone);
+    if all_gone { DriverLiveness::Gone } else { DriverLiveness::Unknown }
+}
+
+/// Liveness of one pod by its name and the uid that was learned.
+pub fn liveness_of(namespace: &str, name: &str, uid: &str, snapshot: &Snapshot) -> DriverLiveness {
+    let known = snapshot.driver_pod(namespace, name);
+    match known {
+        Some(pod) if *pod.uid == *uid && pod.phase != DriverPhase::Ended && !pod.is_executor => {
+            DriverLiveness::Alive(pod.clone())
+        }
+        Some(_) => DriverLiveness::Gone,
+        None => match snapshot.referenced.get(&PodKey::new(namespace, name)) {
+            Some(ReferencedPod::Absent) => DriverLiveness::Gone,
+            _ => DriverLiveness::Unknown,
+        },
+    }
+}

@@ -1,0 +1,5 @@
+//! Which driver owns an executor, and whether that driver is alive.
+
+pub mod liveness;
+pub mod regroup;
+pub mod resolve;

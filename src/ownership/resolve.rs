@@ -1,0 +1,318 @@
+//! Which driver owns an executor. Each step of the resolution has a name (DESIGN "Who is the driver?").
+//!
+//! The source is the API server, not the pod: a driver in the cluster creates its executors with its bound service-account token,
+//! so the review states which pod that was. Only that evidence sets an owner at admission. A tenant can write labels and
+//! addresses, and a wrong uid is fatal: the garbage collector deletes the executor.
+//!
+//! Other pods' own data decides nothing about an executor, least of all their labels, by which any tenant can claim to be its
+//! driver or its sibling. What counts is the review, the creator's own pod, the executor's own claims, and pods for which our
+//! signature proves the same creator.
+
+use std::fmt;
+
+use crate::policy::Policies;
+use crate::reason::Reason;
+use crate::signature::Creator;
+use crate::snapshot::{DriverPod, Snapshot, Template};
+use crate::spark::pod::Pod;
+use crate::spark::text::Text;
+
+/// How a driver was found, the strongest evidence first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum DriverSource {
+    /// The authenticated creator of the pod.
+    Creator,
+    /// A controller owner that is already on the pod.
+    OwnerReference,
+    /// The labelled driver of the same application.
+    AppSelector,
+    /// `SPARK_DRIVER_URL`: the driver's Service, or its address.
+    DriverUrl,
+}
+
+impl DriverSource {
+    /// All kinds of evidence.
+    pub const ALL: [DriverSource; 4] =
+        [DriverSource::Creator, DriverSource::OwnerReference, DriverSource::AppSelector, DriverSource::DriverUrl];
+
+    /// The word on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            DriverSource::Creator => "creator",
+            DriverSource::OwnerReference => "owner-reference",
+            DriverSource::AppSelector => "app-selector",
+            DriverSource::DriverUrl => "driver-url",
+        }
+    }
+
+    /// Parses the word.
+    pub fn from_name(name: &str) -> Option<DriverSource> {
+        DriverSource::ALL.into_iter().find(|how| how.as_str() == name)
+    }
+}
+
+impl fmt::Display for DriverSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A driver's pod, and how it was found. It is always in the executor's namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoundDriver<'a> {
+    /// The evidence.
+    pub source: DriverSource,
+    /// Pod name.
+    pub name: Text<'a>,
+    /// Pod uid.
+    pub uid: Text<'a>,
+}
+
+/// The requester: the review's `userInfo`.
+#[derive(Clone, Debug, Default)]
+pub struct Requester<'a> {
+    /// `userInfo.username`.
+    pub username: Text<'a>,
+    /// `userInfo.groups`, in a review that is to be validated.
+    pub groups: Vec<Text<'a>>,
+    /// `userInfo.extra["authentication.kubernetes.io/pod-name"]`.
+    pub pod_names: Vec<Text<'a>>,
+    /// `userInfo.extra["authentication.kubernetes.io/pod-uid"]`.
+    pub pod_uids: Vec<Text<'a>>,
+}
+
+/// The decision about the executor's owner.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ownership {
+    /// It has a controlling owner, which is kept.
+    AsSent,
+    /// The creator becomes the owner.
+    Creator,
+    /// No owner is written, for this reason.
+    Denied(Reason),
+}
+
+/// The result of the resolution.
+#[derive(Clone, Debug)]
+pub struct Resolution<'a> {
+    /// The driver by the strongest available evidence.
+    pub driver: Option<FoundDriver<'a>>,
+    /// The decision about the owner.
+    pub ownership: Ownership,
+    /// The executor names as its owner a driver that is unrelated to the requester.
+    pub foreign: bool,
+    /// For the gang's name: the driver from the review alone, the same on every replica.
+    pub name_from_review: Option<Text<'a>>,
+    /// Who created the executor, for the signature: only later executors of the same creator get what its first executor got.
+    pub creator: Creator,
+}
+
+/// Resolves the driver and the owner of an executor under review.
+pub fn resolve<'a>(
+    requester: &Requester<'a>,
+    namespace: &str,
+    pod: &Pod<'a>,
+    snapshot: &Snapshot,
+    policies: &Policies,
+) -> Resolution<'a> {
+    let app = pod.app_selector().and_then(|selector| snapshot.app(namespace, selector));
+    let creator = creator(requester, namespace, policies);
+    let signs = signing_creator(requester, creator.as_ref().ok(), pod, policies);
+    let vetoed = creator.as_ref().map_err(|reason| *reason).and_then(|creator| veto(creator, namespace, pod, snapshot));
+    let owner = from_owner_reference(pod);
+    let name_from_review =
+        creator.as_ref().ok().map(|creator| creator.name.clone()).or_else(|| owner.as_ref().map(|o| o.name.clone()));
+    let ownership = match (pod.controller(), vetoed) {
+        (Some(_), _) => Ownership::AsSent,
+        (None, Ok(())) => Ownership::Creator,
+        (None, Err(reason)) => Ownership::Denied(reason),
+    };
+    let mut foreign_driver = false;
+    let driver = match (creator, vetoed) {
+        (Ok(creator), Ok(())) => Some(creator),
+        (creator, _) => {
+            let foreign = owner.as_ref().filter(|_| creator.is_err());
+            foreign_driver = foreign.is_some_and(|owner| is_foreign(owner, requester, namespace, snapshot, policies));
+            owner.or_else(|| from_driver_url(pod, namespace, snapshot)).or_else(|| {
+                app.and_then(|app| app.driver_made_by(signs)).map(|driver| found(DriverSource::AppSelector, driver))
+            })
+        }
+    };
+    Resolution { driver, ownership, foreign: foreign_driver, name_from_review, creator: signs }
+}
+
+/// The creator that a signature names: the authenticated pod; else the user, and the controlling owner in the request.
+pub fn signing_creator(
+    requester: &Requester<'_>,
+    pod: Option<&FoundDriver<'_>>,
+    object: &Pod<'_>,
+    policies: &Policies,
+) -> Creator {
+    let never = policies.never_owns(&requester.username);
+    match (pod, object.controller()) {
+        (Some(pod), _) => Creator::of_pod(&pod.name, &pod.uid),
+        // Workload controllers create pods for all tenants, under one name.
+        (None, Some(owner)) => Creator::of_user(&requester.username, &owner.uid),
+        // A pod of another namespace is authenticated too, although it owns nothing here. A pod that creates for others does so
+        // beyond its own lifetime.
+        (None, None) => match requester.pod_uids.as_slice() {
+            [uid] if !never => Creator::of_user(&requester.username, uid),
+            _ => Creator::of_user(&requester.username, ""),
+        },
+    }
+}
+
+/// The authenticated creator, from the review and the policy alone: the same on every replica.
+pub fn creator<'a>(requester: &Requester<'a>, namespace: &str, policies: &Policies) -> Result<FoundDriver<'a>, Reason> {
+    let Requester { username, pod_names, pod_uids, .. } = requester;
+    if pod_names.is_empty() && pod_uids.is_empty() {
+        return Err(Reason::NoCreator);
+    }
+    let account = username
+        .strip_prefix("system:serviceaccount:")
+        .and_then(|rest| rest.strip_prefix(namespace))
+        .and_then(|rest| rest.strip_prefix(':'));
+    if account.is_none_or(str::is_empty) {
+        return Err(Reason::CreatorElsewhere);
+    }
+    if policies.never_owns(username) {
+        return Err(Reason::CreatorNever);
+    }
+    match (pod_names.as_slice(), pod_uids.as_slice()) {
+        ([name], [uid]) if is_pod_name(name) && is_uid(uid) => {
+            Ok(FoundDriver { source: DriverSource::Creator, name: name.clone(), uid: uid.clone() })
+        }
+        _ => Err(Reason::CreatorAmbiguous),
+    }
+}
+
+/// The snapshot's objections to a creator. A cold replica has no data, and so no objection.
+fn veto(creator: &FoundDriver<'_>, namespace: &str, pod: &Pod<'_>, snapshot: &Snapshot) -> Result<(), Reason> {
+    if snapshot.executor(namespace, &creator.name).is_some_and(|(_, executor)| *executor.uid == *creator.uid) {
+        return Err(Reason::CreatorIsExecutor);
+    }
+    if let Some(known) = snapshot.driver_pod(namespace, &creator.name).filter(|known| *known.uid == *creator.uid) {
+        if known.is_executor {
+            return Err(Reason::CreatorIsExecutor);
+        }
+        if known.selector.is_some() && known.selector.as_deref() != pod.app_selector() {
+            return Err(Reason::CreatorOfOtherApplication);
+        }
+    }
+    // A pod that creates drivers and their executors for others (a syncer, an operator) exits without ending those.
+    let app = pod.app_selector().and_then(|selector| snapshot.app(namespace, selector));
+    match app.and_then(|app| app.driver_made_by(Creator::of_pod(&creator.name, &creator.uid))) {
+        Some(driver) if *driver.uid != *creator.uid => Err(Reason::CreatorNotDriver),
+        _ => Ok(()),
+    }
+}
+
+/// A pod that already owns the executor.
+pub fn from_owner_reference<'a>(pod: &Pod<'a>) -> Option<FoundDriver<'a>> {
+    let owner = pod.controller().filter(|owner| owner.is_pod())?;
+    Some(FoundDriver { source: DriverSource::OwnerReference, name: owner.name.clone(), uid: owner.uid.clone() })
+}
+
+/// The driver behind `SPARK_DRIVER_URL`.
+pub fn from_driver_url<'a>(pod: &Pod<'_>, namespace: &str, snapshot: &Snapshot) -> Option<FoundDriver<'a>> {
+    let workload = pod.body.read()?;
+    let url = workload.containers.iter().find_map(|container| container.driver_url.as_deref())?;
+    from_driver_host(crate::snapshot::driver_host(url)?, namespace, snapshot)
+}
+
+/// The driver that answers at this host: the owner of a Service `NAME.NAMESPACE.svc`, else the pod with this address. A pod with
+/// hostNetwork shares its address with others and never matches.
+pub fn from_driver_host<'a>(host: &str, namespace: &str, snapshot: &Snapshot) -> Option<FoundDriver<'a>> {
+    let mut parts = host.split('.');
+    if let (Some(service), Some(there)) = (parts.next(), parts.next())
+        && there == namespace
+        && let Some(owner) = snapshot.services.get([namespace, "/", service].concat().as_str())
+    {
+        return Some(FoundDriver {
+            source: DriverSource::DriverUrl,
+            name: owner.name.to_string().into(),
+            uid: owner.uid.to_string().into(),
+        });
+    }
+    snapshot.driver_at(namespace, host).map(|driver| found(DriverSource::DriverUrl, driver))
+}
+
+fn found<'a>(source: DriverSource, driver: &DriverPod) -> FoundDriver<'a> {
+    FoundDriver { source, name: driver.name.to_string().into(), uid: driver.uid.to_string().into() }
+}
+
+/// Whether the driver that an executor names as its owner runs under another account than the requester's. Workload controllers,
+/// and accounts that create pods for others, name the owner that they create for. Only for a requester that is not an
+/// authenticated pod: such a pod is validated by its own identity.
+pub fn is_foreign(
+    owner: &FoundDriver<'_>,
+    requester: &Requester<'_>,
+    namespace: &str,
+    snapshot: &Snapshot,
+    policies: &Policies,
+) -> bool {
+    // By its name: a gang is named after it, and another uid under it is either false or a recreated driver.
+    snapshot.driver_pod(namespace, &owner.name).is_some_and(|driver| {
+        !is_account(driver, requester, namespace)
+            && !is_workload_controller(&requester.username)
+            && !policies.never_owns(&requester.username)
+    })
+}
+
+fn is_account(driver: &DriverPod, requester: &Requester<'_>, namespace: &str) -> bool {
+    let account = driver.service_account.as_deref().unwrap_or("default");
+    requester.username.as_str() == ["system:serviceaccount:", namespace, ":", account].concat()
+}
+
+/// The controllers that create pods for StatefulSets, Deployments and Jobs; some clusters run them under one identity.
+fn is_workload_controller(username: &str) -> bool {
+    const CONTROLLERS: [&str; 6] = [
+        "statefulset-controller",
+        "replicaset-controller",
+        "deployment-controller",
+        "replication-controller",
+        "job-controller",
+        "daemon-set-controller",
+    ];
+    username == "system:kube-controller-manager"
+        || username.strip_prefix("system:serviceaccount:kube-system:").is_some_and(|name| CONTROLLERS.contains(&name))
+}
+
+/// Evidence for executors that are already in the cluster, for the controller: weaker than a creator, so the driver's pod is read
+/// live before anything is written. A label is not evidence: a tenant that claims to drive an application could have its
+/// executors deleted with its own pod.
+pub fn resolve_later<'a>(executors: &Template, namespace: &str, snapshot: &Snapshot) -> Option<FoundDriver<'a>> {
+    let by_host = executors.driver_host.as_deref().and_then(|host| from_driver_host(host, namespace, snapshot));
+    by_host.or_else(|| executors.note.as_deref().and_then(read_note))
+}
+
+/// Our note of weaker evidence, `how/name/uid`. Any tenant can write the annotation: it is only a hint which pod to read.
+pub fn read_note<'a>(note: &str) -> Option<FoundDriver<'a>> {
+    let mut parts = note.split('/');
+    let (how, name, uid) = (DriverSource::from_name(parts.next()?)?, parts.next()?, parts.next()?);
+    let whole = parts.next().is_none() && is_pod_name(name) && is_uid(uid);
+    whole.then(|| FoundDriver { source: how, name: name.to_owned().into(), uid: uid.to_owned().into() })
+}
+
+/// The text of our note.
+pub fn write_note(driver: &FoundDriver<'_>) -> String {
+    [driver.source.as_str(), "/", &driver.name, "/", &driver.uid].concat()
+}
+
+pub(crate) fn is_pod_name(name: &str) -> bool {
+    let edge = |b: Option<&u8>| b.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
+    let bytes = name.as_bytes();
+    name.len() <= 253
+        && edge(bytes.first())
+        && edge(bytes.last())
+        && bytes.iter().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'-' || *b == b'.')
+}
+
+/// Whether a text is a DNS-1123 label: the name of a namespace, or of one of our PodGroups.
+pub(crate) fn is_label_name(name: &str) -> bool {
+    name.len() <= 63 && !name.contains('.') && is_pod_name(name)
+}
+
+fn is_uid(uid: &str) -> bool {
+    (1..=128).contains(&uid.len()) && uid.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
+}

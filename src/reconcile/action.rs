@@ -1,0 +1,149 @@
+//! The actions of a plan. Every write names the object by uid, and by resourceVersion where it matters, so that the API server
+//! refuses a stale plan.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::lifecycle::cause::Cause;
+use crate::ownership::resolve::DriverSource;
+use crate::reason::Reason;
+use crate::snapshot::{GroupApi, GroupKey};
+use crate::spark::ids::{AppKey, PodKey};
+
+/// A driver's pod by name and uid.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DriverRef {
+    /// Pod name.
+    pub name: Arc<str>,
+    /// Pod uid.
+    pub uid: Arc<str>,
+}
+
+/// One action of a plan.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Create a PodGroup.
+    CreateGroup {
+        /// Its namespace, name and scheduler.
+        key: GroupKey,
+        /// The API that serves it.
+        api: &'static GroupApi,
+        /// Its application.
+        app: AppKey,
+        /// Its `spec`.
+        spec: Value,
+        /// Its owner, a pod of the same namespace that is known to be alive.
+        owner: Option<DriverRef>,
+        /// Whether the gang has run once already.
+        started: bool,
+    },
+    /// Patch one of our PodGroups.
+    PatchGroup {
+        /// The PodGroup.
+        key: GroupKey,
+        /// The API that serves it.
+        api: &'static GroupApi,
+        /// Its uid.
+        uid: Arc<str>,
+        /// The resourceVersion on which the plan is based.
+        version: Arc<str>,
+        /// A merge patch of the object, without the preconditions.
+        patch: Value,
+        /// Why: raised or lowered; `None` for a correction that is not reported.
+        reason: Option<Reason>,
+    },
+    /// Delete one of our PodGroups.
+    DeleteGroup {
+        /// The PodGroup.
+        key: GroupKey,
+        /// The API that serves it.
+        api: &'static GroupApi,
+        /// Its uid.
+        uid: Arc<str>,
+        /// The resourceVersion on which the plan is based.
+        version: Arc<str>,
+        /// Why: no longer needed, or owned by an earlier driver.
+        reason: Reason,
+    },
+    /// Make the driver the owner of an executor, after a live GET of the driver's pod.
+    Adopt {
+        /// The executor.
+        executor: PodKey,
+        /// Its uid.
+        uid: Arc<str>,
+        /// The resourceVersion on which the plan is based.
+        version: Arc<str>,
+        /// The driver.
+        driver: DriverRef,
+        /// The evidence.
+        how: DriverSource,
+    },
+    /// Label or delete an executor that exited.
+    CleanUp {
+        /// The executor.
+        executor: PodKey,
+        /// Its uid.
+        uid: Arc<str>,
+        /// The resourceVersion on which the plan is based.
+        version: Arc<str>,
+        /// Label or delete.
+        how: Cleanup,
+        /// The cause of its exit.
+        cause: Cause,
+        /// The driver whose exit is the reason not to wait; its pod is read again before the write.
+        gone: Option<DriverRef>,
+    },
+    /// Record an Event, and log it.
+    RecordEvent(PodEvent),
+}
+
+/// What is done to an executor that exited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cleanup {
+    /// The label `spark-exec-inactive`, which Spark itself would write.
+    Label,
+    /// Deletion of the pod.
+    Delete,
+}
+
+/// An Event about a pod.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PodEvent {
+    /// The pod.
+    pub pod: PodKey,
+    /// Its uid.
+    pub uid: Arc<str>,
+    /// The reason.
+    pub reason: Reason,
+    /// The message, for people.
+    pub message: String,
+}
+
+impl Action {
+    /// Why it is done; `None` for a correction that is not reported.
+    pub fn reason(&self) -> Option<Reason> {
+        match self {
+            Action::CreateGroup { .. } => Some(Reason::GroupCreated),
+            Action::PatchGroup { reason, .. } => *reason,
+            Action::DeleteGroup { reason, .. } => Some(*reason),
+            Action::Adopt { .. } => Some(Reason::Adopted),
+            Action::CleanUp { how: Cleanup::Label, .. } => Some(Reason::ExecutorLabelled),
+            Action::CleanUp { how: Cleanup::Delete, .. } => Some(Reason::ExecutorDeleted),
+            Action::RecordEvent(told) => Some(told.reason),
+        }
+    }
+
+    /// The action's name in logs and metrics.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Action::CreateGroup { .. } => "create-group",
+            Action::PatchGroup { .. } => "patch-group",
+            Action::DeleteGroup { .. } => "delete-group",
+            Action::Adopt { .. } => "adopt",
+            Action::CleanUp { how: Cleanup::Label, .. } => "label-executor",
+            Action::CleanUp { how: Cleanup::Delete, .. } => "delete-executor",
+            Action::RecordEvent(_) => "tell",
+        }
+    }
+}

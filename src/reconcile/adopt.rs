@@ -1,0 +1,97 @@
+//! Adoption: executors without an owner get the driver that weaker evidence names, if the webhook was down or the creator's token
+//! did not identify the driver. The edge reads the driver's pod live before it writes.
+
+use std::time::Instant;
+
+use super::action::{Action, DriverRef, PodEvent};
+use super::batch::{self, Progress};
+use super::context::PlanContext;
+use super::plan::Plan;
+use crate::fault_injection::{self, Bug};
+use crate::ownership::liveness::{self, DriverLiveness, ExecutorSet};
+use crate::ownership::regroup;
+use crate::ownership::resolve::{self, DriverSource};
+use crate::reason::Reason;
+use crate::snapshot::{DriverPhase, Executor, Template, TemplateCounts, is_orphan};
+use crate::spark::ids::PodKey;
+
+pub(super) fn plan(
+    view: &PlanContext<'_>,
+    set: &ExecutorSet<'_>,
+    now: Instant,
+    progress: &mut Progress,
+    plan: &mut Plan,
+) {
+    // All evidence of a driver is in the template, so each template is decided once.
+    let adopters: Vec<(&TemplateCounts, Verdict)> = set
+        .counts
+        .iter()
+        .filter(|counts| counts.orphans > 0)
+        .filter_map(|counts| Some((*counts, decide(view, &counts.template)?)))
+        .collect();
+    if adopters.is_empty() || fault_injection::injected(Bug::NeverAdopted) {
+        progress.orphans = None;
+        return;
+    }
+    let mut actions = Vec::new();
+    let is_whole = batch::visit(view.app.executors(), &mut progress.orphans, |executor| {
+        let verdict = adopters.iter().find(|(counts, _)| counts.has(executor)).map(|(_, verdict)| verdict);
+        let verdict = verdict.filter(|_| executor.is_live() && is_orphan(executor));
+        actions
+            .extend(verdict.map(|verdict| verdict.action(PodKey::new(view.key.namespace(), &executor.name), executor)));
+        verdict.is_some()
+    });
+    plan.add(set.creator, actions);
+    if !is_whole {
+        plan.continue_later(set.creator, now);
+    }
+}
+
+/// The decision on executors without an owner.
+enum Verdict {
+    /// They get this driver as owner.
+    Adopt(DriverRef, DriverSource),
+    /// They get no owner, for this reason.
+    Refuse(String),
+}
+
+impl Verdict {
+    fn action(&self, pod: PodKey, executor: &Executor) -> Action {
+        let uid = executor.uid.clone();
+        match self {
+            Verdict::Adopt(driver, how) => Action::Adopt {
+                executor: pod,
+                uid,
+                version: executor.version.as_str().into(),
+                driver: driver.clone(),
+                how: *how,
+            },
+            Verdict::Refuse(message) => {
+                Action::RecordEvent(PodEvent { pod, uid, reason: Reason::AdoptionRefused, message: message.clone() })
+            }
+        }
+    }
+}
+
+fn decide(view: &PlanContext<'_>, template: &Template) -> Option<Verdict> {
+    if regroup::by_owner_of(&template.scheduling) {
+        return None;
+    }
+    let namespace = view.key.namespace();
+    let found = resolve::resolve_later(template, namespace, view.snapshot)?;
+    let refuse = |why: &str| Verdict::Refuse(format!("not adopted by {} ({}): {why}", found.name, found.source));
+    match liveness::liveness_of(namespace, &found.name, &found.uid, view.snapshot) {
+        DriverLiveness::Unknown => None, // The pod is being read.
+        DriverLiveness::Gone => Some(refuse("that pod is gone, or has ended")),
+        DriverLiveness::Alive(driver) if driver.phase != DriverPhase::Running || driver.deleting => None,
+        DriverLiveness::Alive(driver)
+            if driver.selector.as_deref().is_some_and(|other| other != view.key.selector()) =>
+        {
+            Some(refuse("that pod drives another application"))
+        }
+        DriverLiveness::Alive(driver) if driver.has_workload && regroup::by_top_owner_of(&template.scheduling) => None,
+        DriverLiveness::Alive(driver) => {
+            Some(Verdict::Adopt(DriverRef { name: driver.name.clone(), uid: driver.uid.clone() }, found.source))
+        }
+    }
+}

@@ -1,0 +1,323 @@
+//! Cleanup of finished executors: nothing, a label, or deletion (SPARK.md §4.2, DESIGN "The driver goes first").
+//!
+//! * A live driver goes first: nothing is written before the grace is over. If spark-usher were quicker, the driver would
+//!   never count the failure, and an application that should stop would run forever.
+//! * When the driver is deleted or has exited, nothing else cleans up, and spark-usher does so at once.
+//! * When nothing is known of the driver, nothing is done.
+//! * Only pods in a final state are ever written, by uid and resourceVersion.
+
+use std::time::{Duration, Instant};
+
+use imbl::OrdMap;
+use jiff::SignedDuration;
+
+use super::action::{Action, Cleanup, DriverRef, PodEvent};
+use super::batch::{self, Position, Progress};
+use super::state::ApplicationState;
+use crate::lifecycle::cause::Cause;
+use crate::lifecycle::exits::Exits;
+use crate::time::Now;
+
+use super::context;
+use super::plan::Plan;
+use crate::fault_injection::{self, Bug};
+use crate::ownership::liveness::{DriverLiveness, ExecutorSet};
+use crate::ownership::resolve;
+use crate::policy::{Finished, Lifecycle};
+use crate::reason::Reason;
+use crate::snapshot::{Application, DriverPod, Executor, Snapshot, Template};
+use crate::spark::ids::{AppKey, PodKey};
+use crate::spark::lifecycle_conf::LifecycleConf;
+use crate::spark::state::ExecutorPodState;
+
+/// The delay before an executor whose exit is not reported yet is planned again.
+const RECHECK_UNREPORTED: Duration = Duration::from_secs(1);
+/// A pod that still exists this long after its deletionTimestamp hangs.
+const STUCK_AFTER: SignedDuration = SignedDuration::from_secs(60);
+
+/// Plans the cleanup of one creator's finished executors.
+pub(super) fn plan(
+    whole: &context::PlanContext<'_>,
+    set: &ExecutorSet<'_>,
+    now: Now,
+    progress: &mut Progress,
+    memory: &ApplicationState,
+    exits: &Exits,
+    plan: &mut Plan,
+) {
+    let (snapshot, key, app) = (whole.snapshot, whole.key, whole.app);
+    let nothing = OrdMap::new();
+    // A few are enough: a lost node leaves hundreds behind, and `why` shows them all.
+    let mut hanging = Vec::new();
+    let leaving = set.index.map_or(&nothing, |index| &index.leaving);
+    let mut is_whole = batch::visit(leaving, &mut progress.leaving, |executor| {
+        let hangs = if hanging.len() < MAX_STUCK { stuck(key, executor, now) } else { None };
+        let is_told = hangs.is_some();
+        hanging.extend(hangs);
+        is_told
+    });
+    plan.add(set.creator, hanging);
+    let learned = memory.last_driver(set.creator).map(|learned| DriverRef { name: learned.name, uid: learned.uid });
+    let last_driver = learned.or_else(|| last_driver(set));
+    let last_driver = last_driver.as_ref();
+    let lifecycle = &whole.policies.lifecycle;
+    let view = CleanupContext { snapshot, key, app, set, last_driver, exits, lifecycle, now };
+    let due = of_set(&view, &mut progress.uncleared);
+    is_whole &= due.is_whole;
+    due.requeue_at.into_iter().for_each(|at| plan.requeue(at));
+    plan.add(set.creator, due.actions);
+    plan.add(set.creator, too_many_failures(&view, whole));
+    if !is_whole {
+        plan.continue_later(set.creator, now.at);
+    }
+}
+
+/// The pod that owns executors.
+fn own_driver(executors: &Template) -> Option<DriverRef> {
+    // Tenants write owners; anything that is not a pod name must not become part of a URL.
+    let owner = executors.owner.as_ref().filter(|owner| owner.is_pod && resolve::is_pod_name(&owner.name))?;
+    Some(DriverRef { name: owner.name.clone(), uid: owner.uid.clone() })
+}
+
+/// A driver's pod whose uid is known, although no driver was learned before.
+fn last_driver(set: &ExecutorSet<'_>) -> Option<DriverRef> {
+    let labelled = set.labelled.first().map(|driver| DriverRef { name: driver.name.clone(), uid: driver.uid.clone() });
+    labelled.or_else(|| set.counts.iter().find_map(|counts| own_driver(&counts.template)))
+}
+
+/// Reports that more executors failed than Spark allows (`ExecutorFailureTracker`, exit code 11).
+fn too_many_failures(view: &CleanupContext<'_>, whole: &context::PlanContext<'_>) -> Option<Action> {
+    let driver = view.set.driver.pod()?;
+    let lifecycle_conf = view.snapshot.conf(&driver.uid)?.lifecycle;
+    // The driver does not count those of other creators.
+    let unclaimed = whole.with_driver_of(view.set).filter(|other| other.creator.is_none());
+    let own = std::iter::once(view.set).chain(unclaimed);
+    let failed =
+        own.map(|set| view.exits.failures(view.key, set.creator, lifecycle_conf.failures_expire, view.now.at)).sum();
+    let limit = lifecycle_conf.failure_limit();
+    if limit >= failed {
+        return None;
+    }
+    Some(Action::RecordEvent(PodEvent {
+        pod: PodKey::new(view.key.namespace(), &driver.name),
+        uid: driver.uid.clone(),
+        reason: Reason::ExecutorFailuresExceeded,
+        message: format!(
+            "more than {limit} executors failed; Spark 3.5 and newer give the application up (exit code 11)"
+        ),
+    }))
+}
+
+/// The input of the plan for one creator's executors.
+struct CleanupContext<'v> {
+    /// The snapshot.
+    snapshot: &'v Snapshot,
+    /// The application's key.
+    key: &'v AppKey,
+    /// The application.
+    app: &'v Application,
+    /// The executors of one creator, and their driver.
+    set: &'v ExecutorSet<'v>,
+    /// The driver's pod as it was last known; it is read again before its exit or deletion causes a write.
+    last_driver: Option<&'v DriverRef>,
+    /// The exits that are tracked.
+    exits: &'v Exits,
+    /// Settings.
+    lifecycle: &'v Lifecycle,
+    /// The time.
+    now: Now,
+}
+
+/// Number of pods of one creator that hang in Terminating and are reported.
+const MAX_STUCK: usize = 3;
+
+/// What is to be done now, and when to plan again.
+#[derive(Default)]
+struct Due {
+    /// At most one for each executor.
+    actions: Vec<Action>,
+    /// When the next grace is over.
+    requeue_at: Option<Instant>,
+    /// Whether all executors were visited.
+    is_whole: bool,
+}
+
+/// Plans for the executors of one creator.
+fn of_set(view: &CleanupContext<'_>, last: &mut Position) -> Due {
+    let mut due = Due { is_whole: true, ..Due::default() };
+    if !view.set.is_certain && !fault_injection::injected(Bug::UnknownIsGone) {
+        return due;
+    }
+    // How long the driver has to act, and how long after an outage in which it could not.
+    let (wait, after) = match &view.set.driver {
+        DriverLiveness::Unknown if !fault_injection::injected(Bug::UnknownIsGone) => return due,
+        DriverLiveness::Gone | DriverLiveness::Unknown => (Duration::ZERO, Duration::ZERO),
+        DriverLiveness::Alive(_) if fault_injection::injected(Bug::NoGrace) => (Duration::ZERO, Duration::ZERO),
+        DriverLiveness::Alive(_) if fault_injection::injected(Bug::GraceIgnoresConf) => {
+            (view.lifecycle.grace, Duration::ZERO)
+        }
+        // It is planned again when the outage is over.
+        DriverLiveness::Alive(_)
+            if view.exits.outages.is_out(view.now.at) && !fault_injection::injected(Bug::GraceCountsOutages) =>
+        {
+            return due;
+        }
+        DriverLiveness::Alive(driver) => {
+            let conf = view.snapshot.conf(&driver.uid).map_or_else(LifecycleConf::default, |conf| conf.lifecycle);
+            let notices = conf.detection_time();
+            (view.lifecycle.grace.max(notices), notices.min(view.lifecycle.grace))
+        }
+    };
+    let gone = match (&view.set.driver, view.last_driver) {
+        (DriverLiveness::Gone, None) => return due, // There is no pod to read before the write.
+        (DriverLiveness::Gone, Some(driver)) => Some(driver.clone()),
+        _ => None,
+    };
+    let keeps = driver_keeps(view);
+    let Some(index) = view.set.index.filter(|_| cleanup_for(view) != Finished::Report) else { return due };
+    // These injected bugs act on executors that are not candidates.
+    let all = fault_injection::injected(Bug::InactiveIgnored) || fault_injection::injected(Bug::RunningIsFinished);
+    let candidates = if all { view.app.executors() } else { &index.uncleared };
+    let (mut actions, mut later) = (Vec::new(), None);
+    due.is_whole = batch::visit(candidates, last, |executor| {
+        if all && executor.counted_creator() != view.set.creator {
+            return false;
+        }
+        match of_executor(view, executor, keeps, (wait, after), gone.as_ref()) {
+            Next::Now(action) => actions.push(action),
+            Next::At(at) => {
+                later = Some(later.map_or(at, |later: Instant| later.min(at)));
+                return false;
+            }
+            Next::Never => return false,
+        }
+        true
+    });
+    (due.actions, due.requeue_at) = (actions, later);
+    due
+}
+
+/// What is done to executors that exited.
+fn cleanup_for(view: &CleanupContext<'_>) -> Finished {
+    match view.lifecycle.finished {
+        Finished::Report if fault_injection::injected(Bug::ReportIgnored) => Finished::Delete,
+        Finished::Label if fault_injection::injected(Bug::LabelDeletes) => Finished::Delete,
+        finished => finished,
+    }
+}
+
+/// What is done about one executor, and when.
+enum Next {
+    /// Now.
+    Now(Action),
+    /// It is planned again at that time.
+    At(Instant),
+    /// Nothing, in its current state.
+    Never,
+}
+
+/// `wait` is how long the driver has to act, `after` how long after an outage; `gone` is the driver if it is gone.
+fn of_executor(
+    view: &CleanupContext<'_>,
+    executor: &Executor,
+    keeps: bool,
+    (wait, after): (Duration, Duration),
+    gone: Option<&DriverRef>,
+) -> Next {
+    let left_alone = (executor.inactive && !fault_injection::injected(Bug::InactiveIgnored))
+        || (executor.template.skip && !fault_injection::injected(Bug::SkipIgnored));
+    let running = executor.deleting
+        && executor.state == ExecutorPodState::Running
+        && fault_injection::injected(Bug::RunningIsFinished);
+    if left_alone || !(running || (is_finished(executor) && !executor.deleting)) {
+        return Next::Never;
+    }
+    let (since, cause) = match view.exits.of(view.key, &executor.uid) {
+        // If its pod were written before the report, the next leader would treat the exit as reported.
+        Some(note) if note.is_open && !fault_injection::injected(Bug::ActsBeforeTelling) => {
+            return Next::At(view.now.at + RECHECK_UNREPORTED);
+        }
+        Some(note) => (note.since, note.cause),
+        None if running => (view.now.at, Cause::Deleted),
+        None => return Next::Never,
+    };
+    let (how, wait) = match cleanup_for(view) {
+        Finished::Report => return Next::Never,
+        Finished::Delete if !keeps => {
+            // So that users can inspect it.
+            let kept = cause.by_app() && cause.is_abnormal() && !fault_injection::injected(Bug::FailedNotKept);
+            (Cleanup::Delete, if kept { wait.max(view.lifecycle.keep_failed) } else { wait })
+        }
+        Finished::Label | Finished::Delete => (Cleanup::Label, wait),
+    };
+    let since = since_or_wall(view, executor, since, wait);
+    match view.exits.outages.due(since, wait, after) {
+        Some(at) if at <= view.now.at => Next::Now(Action::CleanUp {
+            executor: PodKey::new(view.key.namespace(), &executor.name),
+            uid: executor.uid.clone(),
+            version: executor.version.as_str().into(),
+            how,
+            cause,
+            gone: gone.map(|last| own_driver(&executor.template).unwrap_or_else(|| last.clone())),
+        }),
+        Some(at) => Next::At(at),
+        None => Next::Never,
+    }
+}
+
+/// Reports a pod that should have been deleted long ago.
+fn stuck(key: &AppKey, executor: &Executor, now: Now) -> Option<Action> {
+    let deletion = executor.diagnostics.as_ref()?.deletion.as_ref()?;
+    let until = deletion.until?;
+    if now.wall.duration_since(until) < STUCK_AFTER {
+        return None;
+    }
+    let node = executor.node.as_deref().unwrap_or("no node");
+    let held = match &*deletion.finalizers {
+        [] => format!("no finalizer holds it, so its node does: {node}"),
+        all => format!("held by {} (on {node})", all.join(", ")),
+    };
+    Some(Action::RecordEvent(PodEvent {
+        pod: PodKey::new(key.namespace(), &executor.name),
+        uid: executor.uid.clone(),
+        reason: Reason::TerminationHangs,
+        message: format!("was to be gone at {until}; {held}"),
+    }))
+}
+
+/// When the grace began, by our own clock: the clocks of nodes may differ.
+fn since_or_wall(view: &CleanupContext<'_>, executor: &Executor, since: Instant, wait: Duration) -> Instant {
+    if !fault_injection::injected(Bug::GraceByWallClock) {
+        return since;
+    }
+    let finished = executor.diagnostics.as_ref().and_then(|diagnostics| diagnostics.ended().next()?.1.finished.clone());
+    let finished = finished.and_then(|text| text.parse::<jiff::Timestamp>().ok());
+    let over = finished.is_some_and(|at| view.now.wall.duration_since(at).unsigned_abs() >= wait);
+    if over { view.now.at.checked_sub(wait).unwrap_or(since) } else { view.now.at }
+}
+
+/// Whether it failed or succeeded, finally. A pod that Spark calls deleted is terminating already.
+fn is_finished(executor: &Executor) -> bool {
+    executor.is_over && matches!(executor.state, ExecutorPodState::Failed | ExecutorPodState::Succeeded)
+}
+
+/// Whether the driver keeps its finished executors (`deleteOnTermination=false`): its configuration states so, or
+/// exists and cannot be read, or the driver has labelled one.
+fn driver_keeps(view: &CleanupContext<'_>) -> bool {
+    if fault_injection::injected(Bug::KeepsIgnored) {
+        return false;
+    }
+    let keeps = |driver: &DriverPod| match view.snapshot.conf(&driver.uid) {
+        Some(conf) => !conf.lifecycle.delete_on_termination,
+        None => driver.conf_map.is_some(),
+    };
+    // The set of executors without an owner does not contain the labelled driver that their address named before it exited.
+    let last = || {
+        let last = view.last_driver?;
+        let (_, driver) = view.snapshot.labelled_driver(view.key.namespace(), &last.name)?;
+        Some(driver).filter(|driver| driver.uid == last.uid)
+    };
+    view.set.driver.pod().or_else(last).is_some_and(|driver| keeps(driver))
+        || view.set.labelled.iter().any(|driver| keeps(driver))
+        || view.set.index.is_some_and(|index| index.labelled > 0)
+}

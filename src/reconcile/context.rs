@@ -1,0 +1,42 @@
+//! The input of every rule of a plan.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use crate::ownership::liveness::ExecutorSet;
+use crate::policy::Policies;
+use crate::snapshot::{Application, Group, GroupKey, Snapshot};
+use crate::spark::ids::AppKey;
+
+/// The input that all rules of a plan share.
+pub(super) struct PlanContext<'v> {
+    pub(super) snapshot: &'v Snapshot,
+    pub(super) key: &'v AppKey,
+    pub(super) app: &'v Application,
+    /// Sorted by their creator.
+    pub(super) sets: &'v [ExecutorSet<'v>],
+    pub(super) by_driver: HashMap<&'v str, Vec<&'v ExecutorSet<'v>>>,
+    pub(super) policies: &'v Policies,
+    pub(super) now: Timestamp,
+}
+
+impl<'v> PlanContext<'v> {
+    /// Executors without a known creator: neither a signature nor an owner names one.
+    pub(super) fn unclaimed(&self) -> Option<&'v ExecutorSet<'v>> {
+        self.sets.first().filter(|set| set.creator.is_none())
+    }
+
+    /// The other sets of executors with the same driver: executors created while the webhook was down have no signature.
+    pub(super) fn with_driver_of(&self, set: &'v ExecutorSet<'v>) -> impl Iterator<Item = &'v ExecutorSet<'v>> + Clone {
+        let same = set.driver.pod().and_then(|driver| self.by_driver.get(&*driver.uid));
+        let same: Vec<&'v ExecutorSet<'v>> = same.into_iter().flatten().copied().collect();
+        same.into_iter().filter(move |other| other.creator != set.creator)
+    }
+
+    /// Our PodGroups that were created for this application.
+    pub(super) fn groups(&self) -> impl Iterator<Item = (&'v GroupKey, &'v Arc<Group>)> {
+        self.snapshot.groups_of(self.key)
+    }
+}

@@ -1,0 +1,67 @@
+//! Plans what is to be done about one application, from the snapshot, the policies and a little state. Pure; the edge carries out
+//! the actions, and the watch shows their results.
+//!
+//! Level-triggered: a plan contains what is missing now, regardless of what happened. After a crash between any two actions the
+//! next plan completes them.
+//!
+//! A rule is one file: `podgroups`, `adopt`, `cleanup`. To add one: write the file, and call it in [`plan`](fn@plan).
+
+pub mod action;
+mod adopt;
+mod batch;
+pub mod cleanup;
+mod context;
+mod plan;
+mod podgroups;
+pub mod state;
+
+use std::collections::HashMap;
+
+use crate::lifecycle::exits::Exits;
+use crate::ownership::liveness::{self, ExecutorSet};
+use crate::policy::Policies;
+use crate::snapshot::{Application, Owner, Snapshot};
+use crate::spark::ids::AppKey;
+use crate::time::Now;
+use context::PlanContext;
+
+pub use action::{Action, Cleanup, DriverRef, PodEvent};
+pub use plan::Plan;
+pub(crate) use podgroups::owner_reference;
+pub use state::ApplicationState;
+
+/// What is to be done about an application now. An application that is not in the snapshot may have left PodGroups behind.
+pub fn plan(
+    snapshot: &Snapshot,
+    key: &AppKey,
+    now: Now,
+    policies: &Policies,
+    memory: &mut ApplicationState,
+    exits: &Exits,
+) -> Plan {
+    let nothing = Application::default();
+    let app = snapshot.apps.get(key).map_or(&nothing, |app| &**app);
+    let owners = snapshot.groups_of(key).filter_map(|(_, group)| group.owner.as_ref()).map(Owner::creator);
+    let sets = liveness::executor_sets(key, app, snapshot, owners, |creator| memory.last_driver(creator));
+    memory.observe_drivers(&sets);
+    let mut by_driver: HashMap<&str, Vec<&ExecutorSet<'_>>> = HashMap::new();
+    for set in &sets {
+        if let Some(driver) = set.driver.pod() {
+            by_driver.entry(&driver.uid).or_default().push(set);
+        }
+    }
+    let view = PlanContext { snapshot, key, app, sets: &sets, by_driver, policies, now: now.wall };
+    // PodGroups first: pods need them to start, and must not wait for a thousand adoptions.
+    let mut plan = Plan::default();
+    podgroups::plan(&view, memory, &mut plan);
+    for set in &sets {
+        let mut progress = memory.progress(set.creator);
+        adopt::plan(&view, set, now.at, &mut progress, &mut plan);
+        cleanup::plan(&view, set, now, &mut progress, memory, exits, &mut plan);
+        memory.set_progress(set.creator, progress);
+    }
+    if app.is_empty() && view.groups().next().is_none() {
+        *memory = ApplicationState::default(); // Nothing is left that needs state.
+    }
+    plan
+}

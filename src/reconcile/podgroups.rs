@@ -1,0 +1,513 @@
+//! PodGroups: created for executors that name them, kept at a size that can start, deleted when no pod needs them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::SignedDuration;
+use serde_json::{Map, Value, json};
+
+use super::action::{Action, DriverRef, PodEvent};
+use super::context::PlanContext;
+use super::plan::Plan;
+use super::state::ApplicationState;
+use crate::annotations::{self, Overrides};
+use crate::fault_injection::{self, Bug};
+use crate::gang::size::{self, SizeFacts, Sizes};
+use crate::gang::{GangScheduler, GroupSpec, Shape, group};
+use crate::ownership::liveness::{DriverLiveness, ExecutorSet};
+use crate::ownership::resolve;
+use crate::policy::overrides::{self, Effective, Source};
+use crate::policy::{Policy, default_overrides};
+use crate::reason::Reason;
+use crate::snapshot::{DriverPod, Group, GroupApi, GroupKey, Owner, SchedulingFields, TemplateCounts};
+use crate::spark::ids::PodKey;
+use crate::spark::resources::ResourceList;
+
+/// How long a PodGroup without members is kept when nothing is known of its driver: longer than Spark takes to replace a member.
+const IDLE_GRACE: SignedDuration = SignedDuration::from_mins(10);
+
+/// A PodGroup that pods name.
+struct GroupMembers<'v> {
+    scheduler: &'static GangScheduler,
+    /// The executors of one creator, and their driver, for which the PodGroup is created.
+    set: &'v ExecutorSet<'v>,
+    /// The set's templates whose executors carry its key, and of which some are live.
+    members: Vec<&'v TemplateCounts>,
+    /// Whether the driver carries the key too (Volcano's `app` shape).
+    with_driver: bool,
+    /// The scheduling fields that decide for the PodGroup: queue, priority class, policy.
+    scheduling: &'v SchedulingFields,
+    /// Whether a signature proves those fields.
+    is_proven: bool,
+}
+
+pub(super) fn plan(view: &PlanContext<'_>, memory: &mut ApplicationState, plan: &mut Plan) {
+    let present: BTreeMap<&GroupKey, &Arc<Group>> = view.groups().collect();
+    let named = group_members(view, &present);
+    memory.idle_since.retain(|key, _| present.contains_key(key) && !named.contains_key(key));
+    for set in view.sets {
+        plan.add(set.creator, early_pods_refused(view, set));
+    }
+    for (key, wanted) in &named {
+        // Executors that outlive their driver for a moment need no gang.
+        if wanted.set.driver != DriverLiveness::Gone {
+            plan.add(wanted.set.creator, ensure(view, key, wanted, present.get(key).copied(), memory));
+        }
+    }
+    for (key, group) in present {
+        if !named.contains_key(key) && !group.deleting && !is_awaited(view, key) {
+            plan.add(group.owner.as_ref().map(Owner::creator), collect(view, key, group, memory));
+        }
+    }
+}
+
+/// Reports on a driver that the scheduler's own webhook refuses its executors.
+fn early_pods_refused(view: &PlanContext<'_>, set: &ExecutorSet<'_>) -> Option<Action> {
+    let driver = set.driver.pod().filter(|_| set.is_certain)?;
+    let (_, kind) = driver.scheduling.set_by()?;
+    let scheduler = GangScheduler::of_kind(kind)?;
+    view.policies.of_scheduling(&driver.scheduling).filter(|policy| policy.gang.shape != Shape::Pods)?;
+    let message = scheduler.refuses_early_pods(view.snapshot.early_pods_refused_by.as_deref())?;
+    let pod = PodKey::new(view.key.namespace(), &driver.name);
+    Some(Action::RecordEvent(PodEvent { pod, uid: driver.uid.clone(), reason: Reason::EarlyPodsRefused, message }))
+}
+
+/// Whether a live executor of the application names this PodGroup, whether we set its key or not.
+fn is_awaited(view: &PlanContext<'_>, key: &GroupKey) -> bool {
+    let Some(scheduler) = GangScheduler::of_kind(key.scheduler) else { return false };
+    let names =
+        |counts: &TemplateCounts| scheduler.group_key.of_fields(&counts.template.scheduling) == Some(&*key.name);
+    view.sets.iter().flat_map(|set| &set.counts).any(|counts| counts.live > 0 && names(counts))
+}
+
+/// The PodGroups that live pods of this application name and that we manage. If executors of two creators name one, it is for
+/// those whose driver is not gone, whose placement is proven, whose driver owns it, in this order.
+fn group_members<'v>(
+    view: &PlanContext<'v>,
+    present: &BTreeMap<&GroupKey, &Arc<Group>>,
+) -> BTreeMap<GroupKey, GroupMembers<'v>> {
+    let mut all: BTreeMap<GroupKey, GroupMembers<'v>> = BTreeMap::new();
+    for set in view.sets {
+        for (key, named) in members_naming(view, set) {
+            let owner = present.get(&key).and_then(|group| group.owner.as_ref());
+            if all.get(&key).is_none_or(|other| rank(&named, owner) > rank(other, owner)) {
+                all.insert(key, named);
+            }
+        }
+    }
+    all
+}
+
+impl<'v> GroupMembers<'v> {
+    /// The driver, if it is known by more than a label, which any tenant can write.
+    fn driver(&self) -> Option<&'v Arc<DriverPod>> {
+        self.set.driver.pod().filter(|_| self.set.is_certain)
+    }
+}
+
+fn rank(named: &GroupMembers<'_>, owner: Option<&Owner>) -> (bool, bool, bool, bool) {
+    let driver = named.driver();
+    let owns = owner.is_some_and(|owner| driver.is_some_and(|driver| driver.uid == owner.uid));
+    let is_ours = named.is_proven || named.with_driver;
+    (named.set.driver != DriverLiveness::Gone, is_ours, owns, named.set.creator.is_some())
+}
+
+/// The PodGroups that live pods of one set of executors name.
+fn members_naming<'v>(view: &PlanContext<'v>, set: &'v ExecutorSet<'v>) -> BTreeMap<GroupKey, GroupMembers<'v>> {
+    let mut all: BTreeMap<GroupKey, GroupMembers<'v>> = BTreeMap::new();
+    for driver in set.labelled.iter().filter(|driver| driver.is_live()) {
+        // A scheduler's controllers write group keys onto drivers too: only the one that we would set counts.
+        if let Some((key, scheduler)) = group_of(view, &driver.scheduling)
+            && is_of_driver(view, driver, &key.name)
+        {
+            let (members, scheduling) = (Vec::new(), &*driver.scheduling);
+            all.insert(key, GroupMembers { scheduler, set, members, with_driver: true, scheduling, is_proven: false });
+        }
+    }
+    for counts in set.counts.iter().filter(|counts| counts.live > 0) {
+        if let Some((key, scheduler)) = group_of(view, &counts.template.scheduling) {
+            let (scheduling, is_proven) = (&*counts.template.scheduling, counts.is_proven);
+            let new =
+                || GroupMembers { scheduler, set, members: Vec::new(), with_driver: false, scheduling, is_proven };
+            let group = all.entry(key).or_insert_with(new);
+            group.members.push(counts);
+            // Proven scheduling fields take precedence over unproven ones.
+            if is_proven && !group.is_proven && !group.with_driver {
+                (group.scheduling, group.is_proven) = (scheduling, true);
+            }
+        }
+    }
+    all
+}
+
+/// Whether a driver's group key is ours: our webhook admitted the driver, or its policy gives this key, or that policy no longer
+/// exists.
+fn is_of_driver(view: &PlanContext<'_>, driver: &DriverPod, name: &str) -> bool {
+    let rendered = |called| is_rendered(view, &driver.scheduling, name, called);
+    driver.is_proven
+        || view.policies.of_scheduling(&driver.scheduling).is_none()
+        || rendered(Some(&driver.name))
+        || rendered(None)
+}
+
+/// Whether a PodGroup has the name that the policy of the scheduling fields gives.
+fn is_rendered(view: &PlanContext<'_>, scheduling: &SchedulingFields, name: &str, driver: Option<&str>) -> bool {
+    let policy = view.policies.of_scheduling(scheduling);
+    policy.is_some_and(|policy| policy.gang.name.render(driver, view.key.selector()) == name)
+}
+
+/// The PodGroup that scheduling fields with our `set_by` value name, if the scheduler has PodGroups. The signature may be missing
+/// if a replica did not have the key yet; then `set_by` alone counts, and proven executors take precedence.
+fn group_of(view: &PlanContext<'_>, scheduling: &SchedulingFields) -> Option<(GroupKey, &'static GangScheduler)> {
+    let (_, kind) = scheduling.set_by()?;
+    let scheduler = GangScheduler::of_kind(kind).filter(|scheduler| !scheduler.apis.is_empty())?;
+    let name = scheduler.group_key.of_fields(scheduling).filter(|name| resolve::is_label_name(name))?;
+    Some((GroupKey { namespace: view.key.namespace().into(), name: name.into(), scheduler: scheduler.kind }, scheduler))
+}
+
+/// Whether a gang counts the executors of a template.
+fn is_counted(counts: &&TemplateCounts) -> bool {
+    counts.template.default_profile && counts.template.note.as_deref() != Some(annotations::FOREIGN_CREATOR)
+}
+
+/// How many live executors of a set a gang counts.
+fn living(set: &ExecutorSet<'_>) -> usize {
+    set.counts.iter().copied().filter(is_counted).map(|counts| counts.live).sum()
+}
+
+/// The desired state of a PodGroup, and the facts that it is based on.
+struct DesiredGroup {
+    spec: GroupSpec,
+    sizes: Option<Sizes>,
+    live: u32,
+    seated: u32,
+    started: bool,
+    clamped: bool,
+}
+
+/// Creates or corrects a PodGroup that pods name.
+fn ensure(
+    view: &PlanContext<'_>,
+    key: &GroupKey,
+    named: &GroupMembers<'_>,
+    present: Option<&Arc<Group>>,
+    memory: &mut ApplicationState,
+) -> Vec<Action> {
+    let Some(apis) = &view.snapshot.apis else { return Vec::new() };
+    let mut actions = Vec::new();
+    let Some(api) = apis.get(named.scheduler.kind) else {
+        let wanted: Vec<String> = named.scheduler.apis.iter().map(GroupApi::api_version).collect();
+        let message = format!(
+            "gang {}: the cluster serves no PodGroup of {}; is the scheduler installed?",
+            key.name,
+            wanted.join(" or ")
+        );
+        actions.extend(size_event(view, named, Reason::GroupApiNotServed, message));
+        return actions;
+    };
+    if !view.snapshot.listed.contains(key.scheduler) {
+        return actions; // It may exist already.
+    }
+    let wish = desired_group(view, key, named, api, present, memory);
+    if wish.started {
+        memory.sets.entry(named.set.creator).or_default().started = true;
+    }
+    if wish.sizes.is_none() {
+        let message = format!(
+            "gang {}: how many executors the application wants is not known, so they do not wait for each other; set {} on the driver",
+            key.name,
+            annotations::MIN_MEMBER
+        );
+        actions.extend(size_event(view, named, Reason::GangSizeUnknown, message));
+    }
+    if wish.clamped {
+        let message = format!(
+            "gang {}: {} is above what the application wants and was lowered to {}",
+            key.name,
+            annotations::MIN_MEMBER,
+            wish.spec.min_member
+        );
+        actions.extend(size_event(view, named, Reason::MinMemberClamped, message));
+    }
+    let spec = (named.scheduler.spec)(&wish.spec, api);
+    let driver = named.driver();
+    let owner = driver.map(|pod| DriverRef { name: pod.name.clone(), uid: pod.uid.clone() });
+    match present {
+        None => actions.push(Action::CreateGroup {
+            key: key.clone(),
+            api,
+            app: view.key.clone(),
+            spec,
+            owner,
+            started: wish.started,
+        }),
+        // Recreated once it is deleted.
+        Some(group) if group.deleting => {}
+        Some(group) if group.owner.as_ref().is_some_and(|had| owner.as_ref().is_some_and(|now| had.uid != now.uid)) => {
+            actions.push(Action::DeleteGroup {
+                key: key.clone(),
+                api,
+                uid: group.uid.clone(),
+                version: group.version.clone(),
+                reason: Reason::GroupRemade,
+            });
+        }
+        Some(group) => actions.extend(update(view, key, named, api, group, &wish, spec, owner)),
+    }
+    actions
+}
+
+/// Corrects an existing PodGroup: its spec, its owner, the annotation that it ran.
+#[expect(clippy::too_many_arguments, reason = "each is one fact about the same group; a struct would only rename them")]
+fn update(
+    view: &PlanContext<'_>,
+    key: &GroupKey,
+    named: &GroupMembers<'_>,
+    api: &'static GroupApi,
+    group: &Group,
+    wish: &DesiredGroup,
+    spec: Value,
+    owner: Option<DriverRef>,
+) -> Vec<Action> {
+    let mut actions = Vec::new();
+    let have = count(&group.spec);
+    let (mut patch, mut reason) = (Map::new(), None);
+    if api.count_mutable || have.is_none() {
+        if let Some(changed) = group::spec_patch(&group.spec, &spec) {
+            patch.insert("spec".into(), changed);
+        }
+        let want = wish.spec.min_member;
+        match have {
+            Some(have) if want < have => {
+                reason = Some(Reason::GangLowered);
+                // A running gang needs no Event; for a waiting one it explains why it can start now.
+                if named.members.iter().any(|member| member.pending > 0) {
+                    actions.extend(size_event(view, named, Reason::GangLowered, lowered(key, have, wish)));
+                }
+            }
+            Some(have) if want > have => reason = Some(Reason::GangRaised),
+            _ => {}
+        }
+    } else if let Some(have) = have
+        && wish.spec.min_member < have
+        && named.members.iter().any(|member| member.pending > 0)
+    {
+        let message = format!(
+            "gang {} waits for {have} executors and {} can be there; {} cannot change a group's count, so the pending ones cannot start",
+            key.name,
+            wish.spec.min_member,
+            api.api_version()
+        );
+        actions.extend(size_event(view, named, Reason::GangCannotStart, message));
+    }
+    let mut metadata = Map::new();
+    if wish.started && !group.started {
+        metadata.insert("annotations".into(), json!({ annotations::STARTED: "true" }));
+    }
+    if let (None, Some(owner)) = (&group.owner, owner) {
+        metadata.insert("ownerReferences".into(), json!([owner_reference(&owner)]));
+    }
+    if !metadata.is_empty() {
+        patch.insert("metadata".into(), Value::Object(metadata));
+    }
+    if !patch.is_empty() {
+        let (uid, version) = (group.uid.clone(), group.version.clone());
+        actions.push(Action::PatchGroup { key: key.clone(), api, uid, version, patch: Value::Object(patch), reason });
+    }
+    actions
+}
+
+/// Releases a PodGroup that no live pod names: deletes it if its driver is gone; keeps it for an application that may grow again,
+/// but without requested capacity.
+fn collect(view: &PlanContext<'_>, key: &GroupKey, group: &Group, memory: &mut ApplicationState) -> Vec<Action> {
+    let Some(api) = view.snapshot.apis.as_ref().and_then(|apis| apis.get(key.scheduler)) else { return Vec::new() };
+    let owner = group.owner.as_ref().map(Owner::creator);
+    let life = view.sets.iter().find(|set| owner.is_some() && set.creator == owner).map(|set| &set.driver);
+    let idle = match life.unwrap_or(&DriverLiveness::Unknown) {
+        DriverLiveness::Gone => true,
+        DriverLiveness::Alive(_) => false,
+        DriverLiveness::Unknown => {
+            let since = memory.idle_since.entry(key.clone()).or_insert(view.now);
+            view.now.duration_since(*since) >= IDLE_GRACE
+        }
+    };
+    let (uid, version) = (group.uid.clone(), group.version.clone());
+    if idle && !fault_injection::injected(Bug::GroupsNeverDeleted) {
+        return vec![Action::DeleteGroup { key: key.clone(), api, uid, version, reason: Reason::GroupDeleted }];
+    }
+    let Some(scheduler) = GangScheduler::of_kind(key.scheduler).filter(|_| api.count_mutable) else {
+        return Vec::new();
+    };
+    let empty = GroupSpec {
+        name: key.name.clone(),
+        min_member: 1,
+        min_resources: ResourceList::default(),
+        queue: None,
+        priority_class: None,
+    };
+    group::spec_patch(&group.spec, &(scheduler.spec)(&empty, api))
+        .map(|spec| Action::PatchGroup {
+            key: key.clone(),
+            api,
+            uid,
+            version,
+            patch: json!({ "spec": spec }),
+            reason: None,
+        })
+        .into_iter()
+        .collect()
+}
+
+fn desired_group(
+    view: &PlanContext<'_>,
+    key: &GroupKey,
+    named: &GroupMembers<'_>,
+    api: &GroupApi,
+    present: Option<&Arc<Group>>,
+    memory: &ApplicationState,
+) -> DesiredGroup {
+    let effective = effective(view, named);
+    // Executors without a known creator may be of any set, and those created while the webhook was down have no signature: if
+    // they were not counted, the gang could wait for them forever.
+    let set = named.set;
+    let claimed = set.creator.is_some();
+    let unclaimed = view.unclaimed().filter(|_| claimed);
+    let others = view.with_driver_of(set).filter(|other| !claimed || other.creator.is_some()).chain(unclaimed);
+    let counted = || set.counts.iter().copied().filter(is_counted);
+    let live = living(set) + others.map(living).sum::<usize>();
+    let created = counted().map(|counts| counts.highest_id).max().unwrap_or_default();
+    let ran: usize = counted().map(|counts| counts.ran).sum();
+    // If any member is proven, unproven ones count neither for the size nor for the resources.
+    let members: Vec<&&TemplateCounts> = named
+        .members
+        .iter()
+        .filter(|member| member.template.default_profile && (member.is_proven || !named.is_proven))
+        .collect();
+    let conf = named.driver().and_then(|driver| view.snapshot.conf(&driver.uid));
+    let remembered = memory.sets.get(&named.set.creator).is_some_and(|memory| memory.started);
+    let facts = SizeFacts {
+        conf,
+        requested: effective.min_member,
+        started: remembered || present.is_some_and(|group| group.started),
+        waves_must_run: counted().any(|counts| counts.live > 0 && !counts.template.knows_profiles),
+        created: to_u32(created),
+        live: to_u32(live as u64),
+    };
+    // As many executors as it started with have run, now or earlier.
+    let started = facts.started || facts.sizes().is_some_and(|sizes| to_u32(ran as u64) >= sizes.wanted);
+    // A count that cannot be changed later must hold for a dynamic application at its smallest, unless a count was requested:
+    // then an Event reports when it can no longer be met.
+    let smallest = !api.count_mutable && effective.min_member.is_none();
+    let facts = SizeFacts { started: started || smallest, ..facts };
+    let sizes = facts.sizes();
+    let seated: usize = members.iter().map(|member| member.live).sum();
+    let (live, seated) = (facts.live, to_u32(seated as u64));
+    let each = members.iter().fold(ResourceList::default(), |mut each, member| {
+        each.raise(&member.template.requests);
+        each
+    });
+    let (min_member, min_resources) = if named.with_driver {
+        (1, with_driver(view, named, &effective, each, sizes))
+    } else {
+        let count = size::min_member(sizes, live, seated, expects_more(view, key, named));
+        let count = if fault_injection::injected(Bug::GangOfOneMore) { count + 1 } else { count };
+        let count = if fault_injection::injected(Bug::GangOfOneLess) { count.saturating_sub(1).max(1) } else { count };
+        (count, each.times(count))
+    };
+    // The queue that the webhook wrote counts when the PodGroup is created; later a tenant may have changed the pod.
+    let given = present.and_then(|group| group.spec.get("queue")?.as_str()).map(Arc::from);
+    let marked =
+        || named.scheduler.queue_key.and_then(|(place, key)| named.scheduling.entry(place, key)).map(Arc::from);
+    let queue = given.or_else(|| if speaks(view, named) { marked() } else { None });
+    let spec = GroupSpec {
+        name: key.name.clone(),
+        min_member,
+        min_resources,
+        queue: queue.or(effective.queue),
+        priority_class: members
+            .first()
+            .map_or(&named.scheduling.priority_class, |member| &member.template.scheduling.priority_class)
+            .clone(),
+    };
+    DesiredGroup { spec, sizes, live, seated, started, clamped: sizes.is_some_and(|sizes| sizes.clamped) }
+}
+
+/// Whether the queue on a PodGroup's pods is trusted: our signature proves it, or there is no signing key. Otherwise the policy
+/// decides.
+fn speaks(view: &PlanContext<'_>, named: &GroupMembers<'_>) -> bool {
+    named.is_proven || view.snapshot.signing_key().is_none()
+}
+
+/// The annotations of the driver and its namespace, under the policy that set the scheduling fields.
+fn effective(view: &PlanContext<'_>, named: &GroupMembers<'_>) -> Effective {
+    // A policy that was deleted since has no effect; facts about the application still count.
+    let fallback = Policy { overrides: default_overrides(), ..Policy::fallback() };
+    let policy = view.policies.of_scheduling(named.scheduling).unwrap_or(&fallback);
+    let none = Overrides::default();
+    let driver = named.driver().map_or(&none, |driver| &driver.overrides);
+    let namespace = view.snapshot.namespace(view.key.namespace()).map_or(&none, |namespace| &namespace.overrides);
+    overrides::resolve(policy, [(Source::Pod, &none), (Source::Driver, driver), (Source::Namespace, namespace)])
+}
+
+/// The resources of the driver and of the executors that start together (Volcano's gate at the queue).
+fn with_driver(
+    view: &PlanContext<'_>,
+    named: &GroupMembers<'_>,
+    effective: &Effective,
+    each: ResourceList,
+    sizes: Option<Sizes>,
+) -> ResourceList {
+    let driver = named.driver();
+    let mut total = driver.map(|driver| driver.requests.clone()).unwrap_or_default();
+    let conf = driver.and_then(|driver| view.snapshot.conf(&driver.uid));
+    let each = if each.is_empty() {
+        effective.executor_resources.clone().or_else(|| conf.map(|conf| conf.executor.clone())).unwrap_or_default()
+    } else {
+        each
+    };
+    total.add(&each.times(sizes.map_or(0, |sizes| sizes.wanted)));
+    total
+}
+
+/// Whether executors that are not created yet will name this PodGroup: it is the one that the set's first executor names.
+fn expects_more(view: &PlanContext<'_>, key: &GroupKey, named: &GroupMembers<'_>) -> bool {
+    let placed = |counts: &&&TemplateCounts| {
+        counts.template.default_profile
+            && counts.template.scheduling.by.is_some()
+            && (counts.is_proven || !named.is_proven)
+    };
+    let first = named.set.counts.iter().find(placed).and_then(|counts| group_of(view, &counts.template.scheduling));
+    first.is_none_or(|(first, _)| first == *key)
+}
+
+/// The count in a PodGroup's spec, whichever scheduler's field contains it.
+fn count(spec: &Value) -> Option<u32> {
+    let count = spec.get("minMember").or_else(|| spec.pointer("/schedulingPolicy/gang/minCount"))?;
+    count.as_u64().map(to_u32)
+}
+
+fn lowered(key: &GroupKey, have: u32, wish: &DesiredGroup) -> String {
+    let target = wish.sizes.map_or(1, |sizes| sizes.target);
+    format!(
+        "gang {}: lowered from {have} to {} so that it can start: the application wants {target}, {} are pending or running, {} of them sit in this gang",
+        key.name, wish.spec.min_member, wish.live, wish.seated
+    )
+}
+
+/// An Event about the gang: on its driver's pod, else on its first executor.
+fn size_event(view: &PlanContext<'_>, named: &GroupMembers<'_>, reason: Reason, message: String) -> Option<Action> {
+    let driver = named.driver().map(|pod| (pod.name.clone(), pod.uid.clone()));
+    let first = || view.app.one_of(named.members.first()?).map(|member| (member.name.clone(), member.uid.clone()));
+    let (name, uid) = driver.or_else(first)?;
+    let pod = PodKey::new(view.key.namespace(), &name);
+    Some(Action::RecordEvent(PodEvent { pod, uid, reason, message }))
+}
+
+/// The ownerReference of a PodGroup or an executor: never blockOwnerDeletion.
+pub(crate) fn owner_reference(driver: &DriverRef) -> Value {
+    json!({"apiVersion": "v1", "kind": "Pod", "name": &*driver.name, "uid": &*driver.uid, "controller": true})
+}
+
+fn to_u32(count: u64) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}

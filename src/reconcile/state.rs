@@ -1,0 +1,71 @@
+//! State that the controller keeps between two plans of one application. All of it can be lost: a restart costs a delay, never
+//! a wrong action.
+
+use std::collections::{BTreeMap, HashMap};
+
+use jiff::Timestamp;
+
+use super::batch::Progress;
+use crate::ownership::liveness::{ExecutorSet, KnownDriver};
+use crate::signature::Creator;
+use crate::snapshot::GroupKey;
+
+/// The state of one application.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ApplicationState {
+    /// The state of each creator's executors.
+    pub sets: BTreeMap<Option<Creator>, SetState>,
+    /// Since when a PodGroup has had no member while nothing is known of its driver.
+    pub idle_since: HashMap<GroupKey, Timestamp>,
+}
+
+/// The state of one creator's executors.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SetState {
+    /// The driver as it was last known, with the uid that was learned once.
+    pub driver: Option<KnownDriver>,
+    /// As many executors as it started with have run once. Also kept on the PodGroup, which survives restarts.
+    pub started: bool,
+    /// Where the next plan continues, if there are too many executors for one.
+    pub(super) progress: Progress,
+}
+
+impl ApplicationState {
+    /// Whether there is no state.
+    pub fn is_empty(&self) -> bool {
+        self.sets.is_empty() && self.idle_since.is_empty()
+    }
+
+    /// The driver of a creator's executors as it was last known.
+    pub fn last_driver(&self, creator: Option<Creator>) -> Option<KnownDriver> {
+        self.sets.get(&creator)?.driver.clone()
+    }
+
+    /// Where the next plan for a creator's executors continues.
+    pub(super) fn progress(&self, creator: Option<Creator>) -> Progress {
+        self.sets.get(&creator).map(|set| set.progress.clone()).unwrap_or_default()
+    }
+
+    /// Sets where the next plan for a creator's executors continues.
+    pub(super) fn set_progress(&mut self, creator: Option<Creator>, progress: Progress) {
+        match self.sets.get_mut(&creator) {
+            Some(set) => set.progress = progress,
+            None if progress == Progress::default() => {}
+            None => self.sets.entry(creator).or_default().progress = progress,
+        }
+    }
+
+    /// Records the live drivers, and forgets creators of which nothing is left.
+    pub(super) fn observe_drivers(&mut self, sets: &[ExecutorSet<'_>]) {
+        // The sets are sorted by creator.
+        self.sets.retain(|creator, _| sets.binary_search_by_key(creator, |set| set.creator).is_ok());
+        for set in sets {
+            if let Some(pod) = set.driver.pod() {
+                let driver = KnownDriver { name: pod.name.clone(), uid: pod.uid.clone(), host: set.host().cloned() };
+                if set.is_certain {
+                    self.sets.entry(set.creator).or_default().driver = Some(driver);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! The index of labelled pods, by a hash of namespace and name.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::num::NonZeroU64;
+
+use crate::spark::ids::AppKey;
+
+/// The location of a labelled pod: its application and, for an executor, its number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct PodEntry {
+    pub(super) app: AppKey,
+    /// The executor's number plus one, or the largest value for an executor without a number.
+    executor: Option<NonZeroU64>,
+}
+
+impl PodEntry {
+    pub(super) fn of(app: AppKey, executor: Option<u64>) -> PodEntry {
+        PodEntry { app, executor: executor.and_then(|id| NonZeroU64::new(id.saturating_add(1))) }
+    }
+
+    pub(super) fn id(&self) -> Option<u64> {
+        self.executor.map(|number| if number == NonZeroU64::MAX { u64::MAX } else { number.get() - 1 })
+    }
+}
+
+/// The key of a pod in the index. A collision would hide one of the two pods from lookups by name until the next list; with a
+/// hash of 64 bits that is negligible.
+pub(super) fn pod_hash(namespace: &str, name: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (namespace, name).hash(&mut hasher);
+    hasher.finish()
+}

@@ -1,0 +1,145 @@
+//! The snapshot of every application, and its queries.
+
+use std::sync::Arc;
+
+use imbl::{HashMap, OrdMap};
+
+use super::app::Application;
+use super::facts::{DriverPod, Executor, ExecutorKey, Namespace, ServiceOwner};
+use super::group::{Group, GroupKey, ServedApis};
+use super::pod_index::{PodEntry, pod_hash};
+use crate::signature::Key;
+use crate::spark::conf::AppConf;
+use crate::spark::ids::{AppKey, PodKey};
+
+/// The result of a live GET of a driver's pod.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ReferencedPod {
+    /// The pod exists.
+    Present(Arc<DriverPod>),
+    /// The API server has no pod of that name.
+    Absent,
+}
+
+/// The driver's configuration, or that it cannot be read.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Conf {
+    /// `spark.properties` was read.
+    Known(Arc<AppConf>),
+    /// It cannot be read: no such ConfigMap, no such key, or no RBAC permission.
+    Unreadable,
+}
+
+/// Unused names of nodes are pruned only above this number of names.
+const PRUNE_NODES_ABOVE: usize = 256;
+
+/// The snapshot. Cloning it is cheap.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    /// Every application that has a labelled driver or an executor.
+    pub apps: OrdMap<AppKey, Arc<Application>>,
+    /// Drivers' pods read by name.
+    pub referenced: HashMap<PodKey, ReferencedPod>,
+    /// Namespaces: labels for policies, and our annotations.
+    pub namespaces: HashMap<Arc<str>, Arc<Namespace>>,
+    /// Services of drivers, by `namespace/name`.
+    pub services: HashMap<PodKey, ServiceOwner>,
+    /// Names of the cluster's priority classes; `None` until they are listed.
+    pub priority_classes: Option<imbl::OrdSet<Arc<str>>>,
+    /// Configurations by the uid of the driver's pod.
+    pub confs: HashMap<Arc<str>, Conf>,
+    /// Our PodGroups.
+    pub groups: OrdMap<GroupKey, Arc<Group>>,
+    /// The same by the application for which they were created.
+    pub(super) groups_of: imbl::OrdSet<(AppKey, GroupKey)>,
+    /// Scheduler types whose PodGroups were listed; those of the other types are unknown.
+    pub listed: imbl::OrdSet<&'static str>,
+    /// PodGroup APIs that the cluster serves; `None` until discovery has answered.
+    pub apis: Option<Arc<ServedApis>>,
+    /// The version of the installed Volcano, if its webhook rejects pods whose PodGroup does not exist yet.
+    pub early_pods_refused_by: Option<Arc<str>>,
+    /// The key that signs and verifies our webhook's signatures; `None` while it is unknown.
+    pub(super) signing_key: Option<Key>,
+    /// The location of each labelled pod by [`pod_hash`], so that a hundred thousand names are not stored twice.
+    pub(super) pod_index: OrdMap<u64, PodEntry>,
+    /// Names of nodes, each stored once.
+    pub(super) nodes: HashMap<Arc<str>, ()>,
+    /// Drivers' pods by `namespace/ip`, without pods on the host network.
+    pub(super) addresses: HashMap<PodKey, Arc<str>>,
+}
+
+impl Snapshot {
+    /// The key of our webhook's signatures, if it is known.
+    pub fn signing_key(&self) -> Option<&Key> {
+        self.signing_key.as_ref()
+    }
+
+    /// An application by namespace and app selector.
+    pub fn app(&self, namespace: &str, selector: &str) -> Option<&Arc<Application>> {
+        let key = [namespace, "/", selector].concat();
+        self.apps.get(key.as_str())
+    }
+
+    /// A pod that drives, or may drive, an application: labelled or referenced. `None` if it is unknown or absent.
+    pub fn driver_pod(&self, namespace: &str, name: &str) -> Option<&Arc<DriverPod>> {
+        if let Some(place) = self.pod_index.get(&pod_hash(namespace, name)) {
+            return self.apps.get(place.app.as_str())?.driver(name);
+        }
+        let key = [namespace, "/", name].concat();
+        match self.referenced.get(key.as_str()) {
+            Some(ReferencedPod::Present(pod)) => Some(pod),
+            Some(ReferencedPod::Absent) | None => None,
+        }
+    }
+
+    /// The executor of that name and its application, if the pod is an executor.
+    pub fn executor(&self, namespace: &str, name: &str) -> Option<(&AppKey, &Arc<Executor>)> {
+        let place = self.pod_index.get(&pod_hash(namespace, name))?;
+        let (key, app) = self.apps.get_key_value(place.app.as_str())?;
+        let at = ExecutorKey { id: place.id()?, name: name.into() };
+        Some((key, app.executors().get(&at)?))
+    }
+
+    /// The driver's pod that has this address in this namespace.
+    pub fn driver_at(&self, namespace: &str, address: &str) -> Option<&Arc<DriverPod>> {
+        let name = self.addresses.get([namespace, "/", address].concat().as_str())?;
+        self.driver_pod(namespace, name)
+    }
+
+    /// Prunes unused names of nodes once there are many names, because an autoscaler adds and removes nodes. Names that an older
+    /// snapshot still uses are pruned the next time.
+    pub fn forget_nodes(&mut self) {
+        if self.nodes.len() > PRUNE_NODES_ABOVE {
+            let unused: Vec<Arc<str>> =
+                self.nodes.keys().filter(|name| Arc::strong_count(name) == 1).cloned().collect();
+            for name in unused {
+                self.nodes.remove(&name);
+            }
+        }
+    }
+
+    /// How many names of nodes are stored.
+    pub fn nodes(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Our PodGroups that were created for an application.
+    pub fn groups_of<'s>(&'s self, app: &'s AppKey) -> impl Iterator<Item = (&'s GroupKey, &'s Arc<Group>)> + use<'s> {
+        let first = GroupKey { namespace: "".into(), name: "".into(), scheduler: "" };
+        let own = self.groups_of.range((app.clone(), first)..).take_while(move |(of, _)| of == app);
+        own.filter_map(|(_, key)| self.groups.get_key_value(key))
+    }
+
+    /// A namespace's labels and annotations, if it was observed.
+    pub fn namespace(&self, name: &str) -> Option<&Arc<Namespace>> {
+        self.namespaces.get(name)
+    }
+
+    /// A driver's configuration by the uid of its pod, if it is known.
+    pub fn conf(&self, driver_uid: &str) -> Option<&AppConf> {
+        match self.confs.get(driver_uid)? {
+            Conf::Known(conf) => Some(conf),
+            Conf::Unreadable => None,
+        }
+    }
+}

@@ -1,0 +1,357 @@
+//! The diagnostics of a pod: kept only of pods that exited, are terminating, are disrupted, or cannot start, so that a hundred
+//! thousand healthy executors cost nothing.
+
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::pod::Pod;
+use super::role::Role;
+use super::status::{ContainerStatus, Waiting};
+use super::text::Text;
+use super::version::SparkVersion;
+use super::{exit_code, labels};
+
+/// Longest message that is kept: the API server's own bound on Events.
+const MAX_MESSAGE: usize = 1024;
+/// Longest word or name that is kept.
+const MAX_WORD: usize = 253;
+/// Most containers and finalizers that are kept of one pod.
+const MAX_LISTED: usize = 16;
+/// A field manager that wrote this shortly before a deletion was requested may have requested it.
+const SAME_TIME: SignedDuration = SignedDuration::from_secs(2);
+
+/// See the module's documentation. Shared, because it never changes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodDiagnostics {
+    /// `status.reason`.
+    pub reason: Option<Box<str>>,
+    /// `status.message`.
+    pub message: Option<Box<str>>,
+    /// The condition `DisruptionTarget`, if it is true: what disrupts the pod.
+    pub disruption: Option<ReasonAndMessage>,
+    /// The condition `PodScheduled`, if it is false: why no node was found.
+    pub unscheduled: Option<ReasonAndMessage>,
+    /// The containers, in the kubelet's order; init containers first.
+    pub containers: Vec<ContainerDiagnostics>,
+    /// Name of the container that runs the executor, or the driver.
+    pub spark_container: Box<str>,
+    /// Exit code as Spark reports it (`ExecutorPodsLifecycleManager.findExitCode`); `None` where Spark reports -1.
+    pub exit_code: Option<i32>,
+    /// The requested deletion.
+    pub deletion: Option<Deletion>,
+}
+
+/// A reason and a message.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReasonAndMessage {
+    /// One word.
+    pub reason: Box<str>,
+    /// For people.
+    pub message: Box<str>,
+}
+
+/// The requested deletion.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Deletion {
+    /// When its grace period ends (`metadata.deletionTimestamp`).
+    pub until: Option<Timestamp>,
+    /// When it was requested.
+    pub asked: Option<Timestamp>,
+    /// The finalizers that still block it.
+    pub finalizers: Vec<Box<str>>,
+    /// The field manager, other than the kubelet, that wrote last, if it wrote when the deletion was requested. A hint:
+    /// a deletion itself leaves no trace in `managedFields`.
+    pub writer: Option<Box<str>>,
+}
+
+/// A container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContainerDiagnostics {
+    /// Its name.
+    pub name: Box<str>,
+    /// Its image.
+    pub image: Box<str>,
+    /// Whether it is an init container.
+    pub init: bool,
+    /// Its state.
+    pub state: ContainerStateKind,
+}
+
+/// The state of a container.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ContainerStateKind {
+    /// The kubelet reports no state.
+    #[default]
+    Unknown,
+    /// It has not started.
+    Waiting(ReasonAndMessage),
+    /// It runs, since this time (as the kubelet wrote it).
+    Running(Box<str>),
+    /// It exited.
+    Ended(Ended),
+}
+
+/// How a container exited.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ended {
+    /// Its exit code.
+    pub code: i32,
+    /// `Completed`, `Error`, `OOMKilled` …
+    pub reason: Option<Box<str>>,
+    /// For people.
+    pub message: Option<Box<str>>,
+    /// When it started, as the kubelet wrote it.
+    pub started: Option<Box<str>>,
+    /// When it exited, as the kubelet wrote it.
+    pub finished: Option<Box<str>>,
+}
+
+impl PodDiagnostics {
+    /// The diagnostics of a pod, if they are worth keeping.
+    pub fn of(pod: &Pod<'_>, is_final: bool) -> Option<Arc<PodDiagnostics>> {
+        let status = &pod.status;
+        let deleting = pod.metadata.deletion_timestamp.is_some();
+        let condition = |kind: &str, value: &str| {
+            let found =
+                status.conditions.iter().find(|condition| condition.kind == kind && condition.status == value)?;
+            Some(words(found.reason.as_ref(), found.message.as_ref()))
+        };
+        let disruption = condition("DisruptionTarget", "True");
+        let unscheduled = condition("PodScheduled", "False");
+        let all = || status.init_container_statuses.iter().chain(&status.container_statuses);
+        let stuck = all().any(|container| waits(container).is_some_and(|waiting| !is_usual(waiting)));
+        if !(is_final || deleting || stuck || disruption.is_some() || unscheduled.is_some() || status.reason.is_some())
+        {
+            return None;
+        }
+        let init = status.init_container_statuses.iter().map(|container| (true, container));
+        let main = status.container_statuses.iter().map(|container| (false, container));
+        Some(Arc::new(PodDiagnostics {
+            reason: status.reason.as_deref().map(|text| cut(text, MAX_WORD)),
+            message: status.message.as_deref().map(|text| cut(text, MAX_MESSAGE)),
+            disruption,
+            unscheduled,
+            containers: init.chain(main).take(MAX_LISTED).map(|(init, status)| container(init, status)).collect(),
+            spark_container: cut(spark_container(pod), MAX_WORD),
+            exit_code: exit_code(pod),
+            deletion: deleting.then(|| deletion(pod)),
+        }))
+    }
+
+    /// The container that runs the executor, or the driver.
+    pub fn spark(&self) -> Option<&ContainerDiagnostics> {
+        self.containers.iter().find(|container| !container.init && container.name == self.spark_container)
+    }
+
+    /// The containers that exited, the executor's own first.
+    pub fn ended(&self) -> impl Iterator<Item = (&ContainerDiagnostics, &Ended)> {
+        let others = self.containers.iter().filter(|container| container.name != self.spark_container);
+        self.spark().into_iter().chain(others).filter_map(|container| match &container.state {
+            ContainerStateKind::Ended(ended) => Some((container, ended)),
+            _ => None,
+        })
+    }
+
+    /// Whether the executor's container had exited before the deletion was requested.
+    pub fn ended_before_deletion(&self) -> bool {
+        let finished = self.spark().and_then(|container| match &container.state {
+            ContainerStateKind::Ended(ended) => ended.finished.as_deref()?.parse::<Timestamp>().ok(),
+            _ => None,
+        });
+        let asked = self.deletion.as_ref().and_then(|deletion| deletion.asked);
+        matches!((finished, asked), (Some(finished), Some(asked)) if finished < asked)
+    }
+
+    /// When the pod exited, as far as it reports: when the executor's container did, else the last that did, else when its
+    /// deletion was requested.
+    pub fn ended_at(&self) -> Option<Timestamp> {
+        let finished = |ended: &Ended| ended.finished.as_deref()?.parse::<Timestamp>().ok();
+        let own = self.spark().and_then(|container| match &container.state {
+            ContainerStateKind::Ended(ended) => finished(ended),
+            _ => None,
+        });
+        let last = || self.ended().filter_map(|(_, ended)| finished(ended)).max();
+        own.or_else(last).or_else(|| self.deletion.as_ref()?.asked)
+    }
+
+    /// What the containers and the node report of an exit, one part each.
+    pub fn exit_message(&self) -> Vec<String> {
+        let mut parts = Vec::new();
+        if let Some((container, ended)) = self.ended().find(|(_, ended)| ended.code != 0) {
+            let reason = ended.reason.as_deref().map_or_else(String::new, |reason| format!(", {reason}"));
+            let explained = exit_code::explain(ended.code);
+            parts.push(format!("container {} ended with {}{explained}{reason}", container.name, ended.code));
+            parts.extend(ended.message.as_deref().map(str::to_owned));
+        } else {
+            parts.extend(self.waiting_message("waited"));
+        }
+        match (&self.reason, &self.message) {
+            (Some(reason), Some(message)) => parts.push(format!("{reason}: {message}")),
+            (Some(text), None) | (None, Some(text)) => parts.push(text.to_string()),
+            (None, None) => {}
+        }
+        parts
+    }
+
+    /// Why a container `waits`, or `waited`, if it may wait forever.
+    pub fn waiting_message(&self, verb: &str) -> Option<String> {
+        let (container, words) = self.stuck()?;
+        Some(format!("container {} {verb}: {} {}", container.name, words.reason, words.message).trim_end().to_owned())
+    }
+
+    /// A container that may wait forever, and why.
+    pub fn stuck(&self) -> Option<(&ContainerDiagnostics, &ReasonAndMessage)> {
+        self.containers.iter().find_map(|container| match &container.state {
+            ContainerStateKind::Waiting(words) if !is_usual_word(&words.reason) => Some((container, words)),
+            _ => None,
+        })
+    }
+}
+
+fn spark_container<'p>(pod: &'p Pod<'_>) -> &'p str {
+    if pod.role() == Role::Driver { labels::DRIVER_CONTAINER } else { pod.executor_container() }
+}
+
+fn waits<'s, 'a>(status: &'s ContainerStatus<'a>) -> Option<&'s Waiting<'a>> {
+    status.state.as_ref()?.waiting.as_ref()
+}
+
+/// Whether every container reports this reason while it starts.
+fn is_usual(waiting: &Waiting<'_>) -> bool {
+    waiting.reason.as_deref().is_none_or(is_usual_word)
+}
+
+fn is_usual_word(reason: &str) -> bool {
+    matches!(reason, "" | "ContainerCreating" | "PodInitializing")
+}
+
+fn container(init: bool, status: &ContainerStatus<'_>) -> ContainerDiagnostics {
+    let word = |text: &Option<Text<'_>>| text.as_deref().map(|text| cut(text, MAX_WORD));
+    let state = status.state.as_ref();
+    // Spark's own order: running, terminated, waiting (`KubernetesUtils.containersDescription`).
+    let state = match state.map(|state| (&state.running, &state.terminated, &state.waiting)) {
+        Some((Some(running), ..)) => ContainerStateKind::Running(word(&running.started_at).unwrap_or_default()),
+        Some((_, Some(ended), _)) => ContainerStateKind::Ended(Ended {
+            code: ended.exit_code,
+            reason: word(&ended.reason),
+            message: ended.message.as_deref().map(|text| cut(text, MAX_MESSAGE)),
+            started: word(&ended.started_at),
+            finished: word(&ended.finished_at),
+        }),
+        Some((.., Some(waiting))) => {
+            ContainerStateKind::Waiting(words(waiting.reason.as_ref(), waiting.message.as_ref()))
+        }
+        _ => ContainerStateKind::Unknown,
+    };
+    let image = status.image.as_deref().unwrap_or_default();
+    ContainerDiagnostics { name: cut(&status.name, MAX_WORD), image: cut(image, MAX_MESSAGE), init, state }
+}
+
+/// The exit code of the executor's container; before 3.4.4 and 3.5.4 that of the first that exited (SPARK-49804).
+fn exit_code(pod: &Pod<'_>) -> Option<i32> {
+    let version = SparkVersion::of(pod);
+    let by_name = version >= SparkVersion::new(3, 5, 4)
+        || (SparkVersion::new(3, 4, 4)..SparkVersion::new(3, 5, 0)).contains(&version);
+    let name = pod.executor_container();
+    let mut ended = pod.status.container_statuses.iter().filter(|status| !by_name || status.name == name);
+    ended.find_map(|status| status.terminated()).map(|terminated| terminated.exit_code)
+}
+
+fn deletion(pod: &Pod<'_>) -> Deletion {
+    let metadata = &pod.metadata;
+    let until: Option<Timestamp> = metadata.deletion_timestamp.as_deref().and_then(|text| text.parse().ok());
+    let grace = SignedDuration::from_secs(metadata.deletion_grace_period_seconds.unwrap_or_default().max(0));
+    let asked = until.and_then(|until| until.checked_sub(grace).ok());
+    let writers = metadata.managed_fields.iter().flatten().filter(|writer| writer.manager != "kubelet");
+    let dated =
+        writers.filter_map(|writer| Some((writer.time.as_deref()?.parse::<Timestamp>().ok()?, &writer.manager)));
+    let last = dated.max_by_key(|(time, _)| *time);
+    let near = last.filter(|(time, _)| {
+        asked.and_then(|asked| asked.checked_sub(SAME_TIME).ok()).is_some_and(|from| *time >= from)
+    });
+    let finalizers = metadata.finalizers.iter().flatten().take(MAX_LISTED).map(|name| cut(name, MAX_WORD)).collect();
+    Deletion { until, asked, finalizers, writer: near.map(|(_, manager)| cut(manager, MAX_WORD)) }
+}
+
+fn words(reason: Option<&Text<'_>>, message: Option<&Text<'_>>) -> ReasonAndMessage {
+    let text = |text: Option<&Text<'_>>, most| cut(text.map_or("", |text| text.as_str()), most);
+    ReasonAndMessage { reason: text(reason, MAX_WORD), message: text(message, MAX_MESSAGE) }
+}
+
+/// At most `most` bytes, cut at a character boundary.
+fn cut(text: &str, most: usize) -> Box<str> {
+    text.get(..text.floor_char_boundary(most)).unwrap_or_default().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn evidence(json: &str, is_final: bool) -> Option<Arc<PodDiagnostics>> {
+        PodDiagnostics::of(&Pod::read_whole(json.as_bytes()).unwrap(), is_final)
+    }
+
+    #[test]
+    fn healthy_pods_leave_none() {
+        let starting = r#"{"status":{"phase":"Pending","containerStatuses":[{"name":"spark-kubernetes-executor",
+            "state":{"waiting":{"reason":"ContainerCreating"}}}]}}"#;
+        assert_eq!(evidence(starting, false), None);
+        assert!(evidence(starting, true).is_some());
+        assert_eq!(
+            evidence(r#"{"status":{"phase":"Running","conditions":[{"type":"Ready","status":"True"}]}}"#, false),
+            None
+        );
+    }
+
+    #[test]
+    fn a_pod_that_cannot_start_says_why() {
+        let pulling = r#"{"status":{"phase":"Pending","containerStatuses":[{"name":"spark-kubernetes-executor","image":"no/such",
+            "state":{"waiting":{"reason":"ImagePullBackOff","message":"Back-off pulling image"}}}]}}"#;
+        let found = evidence(pulling, false).unwrap();
+        let (container, words) = found.stuck().unwrap();
+        assert_eq!((&*container.image, &*words.reason), ("no/such", "ImagePullBackOff"));
+        let waits = r#"{"status":{"conditions":[{"type":"PodScheduled","status":"False","reason":"Unschedulable","message":"0/3"}]}}"#;
+        assert_eq!(&*evidence(waits, false).unwrap().unscheduled.clone().unwrap().message, "0/3");
+    }
+
+    #[test]
+    fn exit_codes_are_of_the_container_that_this_spark_looks_at() {
+        let pod = |version: &str| {
+            format!(
+                r#"{{"metadata":{{"labels":{{"spark-version":"{version}"}}}},"spec":{{"containers":[{{"name":"sidecar"}},{{"name":"mine",
+                "env":[{{"name":"SPARK_DRIVER_URL","value":"spark://CoarseGrainedScheduler@d:1"}}]}}]}},
+                "status":{{"containerStatuses":[{{"name":"sidecar","state":{{"terminated":{{"exitCode":3}}}}}},
+                {{"name":"mine","state":{{"terminated":{{"exitCode":52}}}}}}]}}}}"#
+            )
+        };
+        assert_eq!(evidence(&pod("3.5.3"), true).unwrap().exit_code, Some(3));
+        assert_eq!(evidence(&pod("3.5.4"), true).unwrap().exit_code, Some(52));
+        assert_eq!(evidence(&pod("3.4.4"), true).unwrap().exit_code, Some(52));
+        assert_eq!(evidence(&pod("3.4.3"), true).unwrap().exit_code, Some(3));
+        assert_eq!(evidence("{}", true).unwrap().exit_code, None);
+    }
+
+    #[test]
+    fn who_wrote_when_a_deletion_was_asked_for() {
+        let pod = |time: &str| {
+            format!(
+                r#"{{"metadata":{{"deletionTimestamp":"2026-11-21T00:01:00Z","deletionGracePeriodSeconds":30,"finalizers":["a/b"],
+                "managedFields":[{{"manager":"fabric8-kubernetes-client","time":"{time}"}},
+                {{"manager":"kubelet","time":"2026-11-21T00:00:59Z"}}]}}}}"#
+            )
+        };
+        let deletion = |time| evidence(&pod(time), false).unwrap().deletion.clone().unwrap();
+        assert_eq!(deletion("2026-11-21T00:00:29Z").writer.as_deref(), Some("fabric8-kubernetes-client"));
+        assert_eq!(deletion("2026-11-21T00:00:20Z").writer, None, "long before");
+        assert_eq!(deletion("x").finalizers, ["a/b".into()]);
+    }
+
+    #[test]
+    fn what_a_tenant_writes_is_bounded() {
+        let long = "é".repeat(2000);
+        let found = evidence(&format!(r#"{{"status":{{"reason":"{long}","message":"{long}"}}}}"#), true).unwrap();
+        assert_eq!(found.message.as_ref().unwrap().len(), 1024);
+        assert_eq!(found.reason.as_ref().unwrap().len(), 252);
+    }
+}

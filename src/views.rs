@@ -1,0 +1,377 @@
+//! Reports about applications and executors: `/debug/apps`, `/debug/why`, `spark-usher apps` and `why`.
+//!
+//! The server and the CLI use the same types; times are RFC 3339.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use imbl::Vector;
+use jiff::{Timestamp, Unit};
+use serde::{Deserialize, Serialize};
+
+use crate::lifecycle::exit::Exit;
+use crate::ownership::liveness::{self, DriverLiveness};
+use crate::snapshot::{Application, DriverPhase, DriverPod, Executor, Snapshot};
+use crate::spark::diagnostics::{PodDiagnostics, ReasonAndMessage};
+use crate::spark::ids::AppKey;
+use crate::spark::state::ExecutorPodState;
+
+/// At most this many exits are listed per application.
+const MAX_EXITS: usize = 10;
+/// At most this many executors in trouble are listed per application.
+const MAX_TROUBLED: usize = 20;
+
+/// An application.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AppReport {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its app selector.
+    pub app: String,
+    /// Its driver.
+    pub driver: DriverReport,
+    /// How many executors are in which state; one that is being deleted counts as terminating.
+    pub executors: BTreeMap<String, usize>,
+    /// Existing executors that are in trouble, at most 20.
+    pub troubled: Vec<ExecutorReport>,
+    /// How many of its executors exited for each cause, as far as they are remembered.
+    pub ended: BTreeMap<String, usize>,
+    /// Its last exits, at most 10, the newest first: if there are more, abnormal exits are preferred.
+    pub exits: Vec<ExitReport>,
+}
+
+/// A driver.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DriverReport {
+    /// `alive`, `gone` or `unknown`: whether a driver is alive.
+    pub life: String,
+    /// Its pod, if one is known.
+    pub pod: Option<String>,
+    /// The state of that pod: `pending`, `running`, `succeeded`, `failed`, `terminating`; `None` if it does not exist.
+    pub state: Option<String>,
+    /// Its node.
+    pub node: Option<String>,
+    /// Why it is in this state, if known.
+    pub why: Option<String>,
+}
+
+/// An existing executor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ExecutorReport {
+    /// Its pod.
+    pub pod: String,
+    /// Its uid.
+    pub uid: String,
+    /// `spark-exec-id`.
+    pub id: Option<u64>,
+    /// Its state.
+    pub state: String,
+    /// Its node.
+    pub node: Option<String>,
+    /// Why it is in this state, if known.
+    pub why: Option<String>,
+}
+
+/// How an executor exited.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ExitReport {
+    /// Its pod.
+    pub pod: String,
+    /// Its uid.
+    pub uid: String,
+    /// `spark-exec-id`.
+    pub id: Option<u64>,
+    /// Its node.
+    pub node: Option<String>,
+    /// When it exited, by its pod's status; else when that was noticed.
+    pub at: String,
+    /// When it was noticed.
+    pub noticed: String,
+    /// Our cause.
+    pub cause: String,
+    /// The cause in a sentence.
+    pub text: String,
+    /// What is known beyond the cause.
+    pub detail: String,
+    /// Whether the exit is abnormal.
+    pub is_abnormal: bool,
+    /// Whether the application caused it.
+    pub by_app: bool,
+    /// The exit code, if a container reported one.
+    pub exit_code: Option<i32>,
+    /// What Spark's driver reports about it.
+    pub spark: SparkReport,
+}
+
+/// Spark's view of an exit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SparkReport {
+    /// Its exit code, -1 if there is none.
+    pub exit_code: i32,
+    /// Whether it blames the application.
+    pub caused_by_app: bool,
+    /// Its text, byte for byte.
+    pub message: String,
+}
+
+/// The answer to `why`: what a name refers to.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WhyReport {
+    /// Applications with that selector, or with a driver pod of that name.
+    pub apps: Vec<AppReport>,
+    /// Existing executors of that name.
+    pub executors: Vec<Of<ExecutorReport>>,
+    /// Exits of executors of that name, the newest first.
+    pub exits: Vec<Of<ExitReport>>,
+}
+
+/// An item of an application.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Of<T> {
+    /// Its namespace and app selector, `namespace/selector`.
+    pub app: String,
+    /// The item.
+    #[serde(flatten)]
+    pub what: T,
+}
+
+impl WhyReport {
+    /// Whether nothing is known by that name.
+    pub fn is_empty(&self) -> bool {
+        self.apps.is_empty() && self.executors.is_empty() && self.exits.is_empty()
+    }
+}
+
+/// Every application, or those of one namespace.
+pub fn apps(snapshot: &Snapshot, exits: &Vector<Exit>, namespace: Option<&str>, now: Timestamp) -> Vec<AppReport> {
+    reports(snapshot, exits, now, |key, _, _| namespace.is_none_or(|namespace| key.namespace() == namespace))
+}
+
+/// What a name refers to: a pod, an application, or a driver.
+pub fn why(
+    snapshot: &Snapshot,
+    exits: &Vector<Exit>,
+    name: &str,
+    namespace: Option<&str>,
+    now: Timestamp,
+) -> WhyReport {
+    let wanted = |key: &AppKey| namespace.is_none_or(|namespace| key.namespace() == namespace);
+    let executors = snapshot.apps.iter().filter(|(key, _)| wanted(key)).flat_map(|(key, app)| {
+        let named = app.executors().values().filter(|executor| &*executor.name == name);
+        let gone = liveness::of(key, app, snapshot) == DriverLiveness::Gone;
+        named.map(move |executor| Of { app: key.to_string(), what: executor_report(executor, gone, now) })
+    });
+    let mut ended: Vec<&Exit> = exits.iter().filter(|exit| wanted(&exit.app) && &*exit.executor.name == name).collect();
+    ended.sort_by_key(|exit| std::cmp::Reverse(exit.ended_at()));
+    WhyReport {
+        executors: executors.collect(),
+        exits: ended.into_iter().map(|exit| Of { app: exit.app.to_string(), what: exit_report(exit) }).collect(),
+        apps: reports(snapshot, exits, now, |key, app, ends| {
+            wanted(key) && (key.selector() == name || driver_names(app, ends).any(|driver| driver == name))
+        }),
+    }
+}
+
+/// Reports of the selected applications, including those of which only exits are left.
+fn reports(
+    snapshot: &Snapshot,
+    exits: &Vector<Exit>,
+    now: Timestamp,
+    wanted: impl Fn(&AppKey, &Application, &[&Exit]) -> bool,
+) -> Vec<AppReport> {
+    let mut ends: BTreeMap<&AppKey, Vec<&Exit>> = BTreeMap::new();
+    for exit in exits {
+        ends.entry(&exit.app).or_default().push(exit);
+    }
+    let nothing = Application::default();
+    let there = snapshot.apps.iter().map(|(key, app)| (key, &**app));
+    let left = ends.keys().filter(|key| !snapshot.apps.contains_key(**key)).map(|key| (*key, &nothing));
+    let all = there.chain(left).map(|(key, app)| (key, app, ends.get(key).map_or(&[][..], Vec::as_slice)));
+    let mut all: Vec<_> = all.filter(|(key, app, ends)| wanted(key, app, ends)).collect();
+    all.sort_by_key(|(key, ..)| *key);
+    all.into_iter().map(|(key, app, ends)| report(snapshot, key, app, ends, now)).collect()
+}
+
+fn report(snapshot: &Snapshot, key: &AppKey, app: &Application, exits: &[&Exit], now: Timestamp) -> AppReport {
+    let mut executors = BTreeMap::new();
+    for executor in app.executors().values() {
+        *executors.entry(executor.shown_state().as_str().to_owned()).or_default() += 1;
+    }
+    let mut ended = BTreeMap::new();
+    for exit in exits {
+        *ended.entry(exit.cause.as_str().to_owned()).or_default() += 1;
+    }
+    let life = liveness::of(key, app, snapshot);
+    let gone = life == DriverLiveness::Gone;
+    let in_trouble = |executor: &&Arc<Executor>| {
+        let left_alone = gone && executor.is_live();
+        !executor.state.is_final()
+            && (executor.diagnostics.is_some() || left_alone || executor.state == ExecutorPodState::Unknown)
+    };
+    let troubled = app.executors().values().filter(in_trouble).take(MAX_TROUBLED);
+    let mut last = exits.to_vec();
+    last.sort_by_key(|exit| std::cmp::Reverse((exit.cause.is_abnormal(), exit.ended_at())));
+    last.truncate(MAX_EXITS);
+    last.sort_by_key(|exit| std::cmp::Reverse(exit.ended_at()));
+    AppReport {
+        namespace: key.namespace().to_owned(),
+        app: key.selector().to_owned(),
+        driver: driver(snapshot, key, app, exits, &life),
+        executors,
+        troubled: troubled.map(|executor| executor_report(executor, gone, now)).collect(),
+        ended,
+        exits: last.into_iter().map(exit_report).collect(),
+    }
+}
+
+/// Names of driver pods, by their label or as executors name them, including deleted ones; the likeliest first.
+fn driver_names<'a>(app: &'a Application, exits: &'a [&'a Exit]) -> impl Iterator<Item = &'a str> {
+    fn owner(executor: &Executor) -> Option<&str> {
+        executor.template.owner.as_ref().filter(|owner| owner.is_pod).map(|owner| &*owner.name)
+    }
+    let labelled = app.live_driver().into_iter().chain(&app.drivers).map(|driver| &*driver.name);
+    let named = app.executors().values().filter_map(|executor| owner(executor));
+    labelled.chain(named).chain(exits.iter().rev().filter_map(|exit| owner(&exit.executor)))
+}
+
+fn driver(
+    snapshot: &Snapshot,
+    key: &AppKey,
+    app: &Application,
+    exits: &[&Exit],
+    life: &DriverLiveness,
+) -> DriverReport {
+    let name = match life {
+        DriverLiveness::Alive(pod) => Some(pod.name.to_string()),
+        DriverLiveness::Gone | DriverLiveness::Unknown => driver_names(app, exits).next().map(str::to_owned),
+    };
+    let pod = name.as_ref().and_then(|name| snapshot.driver_pod(key.namespace(), name));
+    let life = match life {
+        DriverLiveness::Alive(_) => "alive",
+        DriverLiveness::Gone => "gone",
+        DriverLiveness::Unknown => "unknown",
+    };
+    DriverReport {
+        life: life.to_owned(),
+        state: pod.map(|pod| driver_state(pod).to_owned()),
+        node: pod.and_then(|pod| pod.node.as_deref()).map(str::to_owned),
+        why: pod.and_then(|pod| driver_why(pod)),
+        pod: name,
+    }
+}
+
+fn driver_state(pod: &DriverPod) -> &'static str {
+    match pod.phase {
+        DriverPhase::Ended if pod.has_failed => "failed",
+        DriverPhase::Ended => "succeeded",
+        _ if pod.deleting => "terminating",
+        DriverPhase::Pending => "pending",
+        DriverPhase::Running => "running",
+    }
+}
+
+fn driver_why(pod: &DriverPod) -> Option<String> {
+    let diagnostics = pod.diagnostics.as_deref()?;
+    let mut parts = if pod.phase == DriverPhase::Ended { diagnostics.exit_message() } else { Vec::new() };
+    if pod.phase != DriverPhase::Ended {
+        parts.extend(diagnostics.waiting_message("waits"));
+        parts.extend(diagnostics.unscheduled.as_ref().filter(|_| pod.node.is_none()).map(no_node));
+    }
+    parts.extend(diagnostics.disruption.as_ref().map(|words| format!("{}: {}", words.reason, words.message)));
+    let at = diagnostics.ended_at().filter(|_| pod.phase == DriverPhase::Ended && !parts.is_empty());
+    parts.extend(at.map(|at| format!("at {}", shown(at))));
+    (!parts.is_empty()).then(|| parts.join("; "))
+}
+
+fn no_node(words: &ReasonAndMessage) -> String {
+    format!("has no node: {}", words.message)
+}
+
+/// A time for display, in whole seconds.
+fn shown(time: Timestamp) -> String {
+    time.round(Unit::Second).unwrap_or(time).to_string()
+}
+
+fn executor_report(executor: &Executor, driver_gone: bool, now: Timestamp) -> ExecutorReport {
+    ExecutorReport {
+        pod: executor.name.to_string(),
+        uid: executor.uid.to_string(),
+        id: executor.exec_id,
+        state: executor.shown_state().as_str().to_owned(),
+        node: executor.node.as_deref().map(str::to_owned),
+        why: diagnosis(executor, driver_gone, now),
+    }
+}
+
+/// Why an existing executor is in its state.
+fn diagnosis(executor: &Executor, driver_gone: bool, now: Timestamp) -> Option<String> {
+    let nothing = PodDiagnostics::default();
+    let diagnostics = executor.diagnostics.as_deref().unwrap_or(&nothing);
+    let mut parts = Vec::new();
+    if driver_gone && executor.is_live() {
+        parts.push("is left alone: its driver is gone".to_owned());
+    }
+    if let Some(deletion) = &diagnostics.deletion {
+        let until = deletion.until.map_or_else(String::new, |until| {
+            let tense = if until < now { "was" } else { "is" };
+            format!(" and {tense} to be gone by {}", shown(until))
+        });
+        parts.push(format!("is being deleted{until}"));
+        if !deletion.finalizers.is_empty() {
+            parts.push(format!("held by {}", deletion.finalizers.join(", ")));
+        }
+        parts.extend(crate::lifecycle::cause::by_whom(diagnostics).map(|who| format!("by {who}")));
+    }
+    if !executor.state.is_final() {
+        parts.extend(diagnostics.waiting_message("waits"));
+        parts.extend(diagnostics.unscheduled.as_ref().filter(|_| executor.node.is_none()).map(no_node));
+    }
+    if executor.inactive {
+        let who = if executor.inactive_by_us { "spark-usher" } else { "its driver" };
+        parts.push(format!("was labelled inactive by {who}"));
+    }
+    if executor.state == ExecutorPodState::Unknown {
+        parts.push("its phase is Unknown: its node does not answer".to_owned());
+    }
+    if parts.is_empty() && executor.state == ExecutorPodState::Pending {
+        parts.push(match &executor.node {
+            Some(node) => format!("is starting on {node}"),
+            None => format!("waits for {} to find it a node", scheduler(executor)),
+        });
+    }
+    (!parts.is_empty()).then(|| parts.join("; "))
+}
+
+fn scheduler(executor: &Executor) -> &str {
+    if executor.template.scheduling.scheduler_name.is_empty() {
+        "the scheduler"
+    } else {
+        &executor.template.scheduling.scheduler_name
+    }
+}
+
+fn exit_report(exit: &Exit) -> ExitReport {
+    let spark = exit.spark();
+    ExitReport {
+        pod: exit.executor.name.to_string(),
+        uid: exit.executor.uid.to_string(),
+        id: exit.executor.exec_id,
+        node: exit.executor.node.as_deref().map(str::to_owned),
+        at: shown(exit.ended_at()),
+        noticed: shown(exit.at),
+        cause: exit.cause.as_str().to_owned(),
+        text: exit.cause.text().to_owned(),
+        detail: exit.detail(),
+        is_abnormal: exit.cause.is_abnormal(),
+        by_app: exit.cause.by_app(),
+        exit_code: exit.exit_code(),
+        spark: SparkReport { exit_code: spark.exit_code, caused_by_app: spark.caused_by_app, message: spark.message },
+    }
+}
