@@ -4,7 +4,7 @@
 //! them. [`crate::tls::rotation`] decides what to write and when. The Secret is in our own namespace, so the CA's key never
 //! leaves it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -143,8 +143,8 @@ struct CertificateController {
     metrics: Arc<Metrics>,
     /// Whether it was logged that a caBundle cannot be written.
     reported: bool,
-    /// Whether it was logged that a configuration does not exist.
-    missed: bool,
+    /// The configurations of which it was logged that they do not exist.
+    missing: Missing,
     /// The stored certificates, when they were last whole.
     whole: Option<StoredCertificates>,
 }
@@ -158,7 +158,7 @@ impl CertificateController {
             client,
             metrics,
             reported: false,
-            missed: false,
+            missing: Missing::default(),
             whole: None,
         }
     }
@@ -310,7 +310,7 @@ impl CertificateController {
     ) -> kube::Result<Option<&'static str>> {
         // A configuration that is not installed trusts no CA, and the rotation does not wait for it.
         let Some(found) = api.get_opt(name).await? else {
-            if !std::mem::replace(&mut self.missed, true) {
+            if self.missing.is_new(name) {
                 tracing::warn!(
                     configuration = name,
                     "there is no such configuration of webhooks, and so no caBundle to keep"
@@ -318,7 +318,7 @@ impl CertificateController {
             }
             return Ok(None);
         };
-        self.missed = false;
+        self.missing.found(name);
         let version = found.metadata.resource_version.clone().unwrap_or_default();
         let operations = bundle_patch(&found.data, &version, &STANDARD.encode(bundle));
         if operations.is_empty() {
@@ -369,6 +369,22 @@ fn fields(stored: &StoredCertificates) -> [(&'static str, &str); 5] {
     [(BUNDLE, bundle), (KEY, key), (NEXT_KEY, next_key), (CHAIN, chain), (CHAIN_KEY, chain_key)]
 }
 
+/// Names that were not found, so that each absence is logged once and not in each round.
+#[derive(Default)]
+struct Missing(BTreeSet<String>);
+
+impl Missing {
+    /// Whether `name` was there, or was never asked for, in the round before.
+    fn is_new(&mut self, name: &str) -> bool {
+        self.0.insert(name.to_owned())
+    }
+
+    /// Notes that `name` exists: its next absence is new.
+    fn found(&mut self, name: &str) {
+        self.0.remove(name);
+    }
+}
+
 /// The content of a Secret; entries that are missing or not UTF-8 are empty, and are created again.
 fn read(secret: &Secret) -> StoredCertificates {
     let none = BTreeMap::new();
@@ -412,5 +428,17 @@ mod tests {
         let secret = Secret { data: Some(data.collect()), ..Secret::default() };
         assert_eq!(read(&secret), stored);
         assert_eq!(read(&Secret::default()), StoredCertificates::default());
+    }
+
+    #[test]
+    fn a_missing_configuration_is_new_once_beside_one_that_exists() {
+        let mut missing = Missing::default();
+        for round in 0..3 {
+            assert_eq!(missing.is_new("mutating"), round == 0, "round {round}");
+            missing.found("validating");
+        }
+        missing.found("mutating");
+        assert!(missing.is_new("mutating"));
+        assert!(missing.is_new("validating"));
     }
 }
