@@ -65,6 +65,13 @@ macro_rules! reasons {
     };
 }
 
+impl Reason {
+    /// The more severe of two reasons; of two that are equally severe, the first.
+    pub fn or_more_severe(self, other: Reason) -> Reason {
+        if other.severity() > self.severity() { other } else { self }
+    }
+}
+
 reasons! {
     Admission {
         /// The review is not of a pod.

@@ -432,8 +432,8 @@ fn what_another_policy_file_seated_is_not_refused_at_once() {
     let context =
         |settled| spark_usher::admission::ValidationContext { snapshot: &snapshot, own: None, settled, listed: true };
     let new = spark_usher::admission::validate(&review, &policies, context(false));
-    assert!(new.allowed && new.warnings().count() == 1, "{new:?}");
-    assert!(!spark_usher::admission::validate(&review, &policies, context(true)).allowed);
+    assert!(new.is_allowed() && new.warnings().count() == 1, "{new:?}");
+    assert!(!spark_usher::admission::validate(&review, &policies, context(true)).is_allowed());
 }
 
 #[test]
@@ -462,9 +462,9 @@ fn a_namespace_that_was_not_seen_is_warned_of_until_namespaces_were_listed() {
     let context =
         |listed| spark_usher::admission::ValidationContext { snapshot: &snapshot, own: None, settled: true, listed };
     let young = spark_usher::admission::validate(&review, &policies, context(false));
-    assert!(young.allowed && young.warnings().count() == 1, "{young:?}");
+    assert!(young.is_allowed() && young.warnings().count() == 1, "{young:?}");
     let refused = spark_usher::admission::validate(&review, &policies, context(true));
-    assert!(!refused.allowed, "a namespace that is made a moment before its pods is no way around");
+    assert!(!refused.is_allowed(), "a namespace that is made a moment before its pods is no way around");
     let mut snapshot = Snapshot::default();
     see_namespace(&mut snapshot, "default", &[("env", "prod")], &[]);
     assert!(!judge(&created(&executor(1)), &snapshot, &policies).decision.allowed);

@@ -1,9 +1,10 @@
 //! Mutation and validation in one call: a created pod is mutated and the result is validated, so that an API server calls once
 //! per pod. Changes by webhooks that run after this one are left to the ValidatingAdmissionPolicies.
 
-use super::decision::Decision;
+use super::decision::{Decision, Verdict};
 use super::head;
 use super::mutate::mutate;
+use super::mutation::Mutation;
 use super::request::{Operation, Review};
 use super::validate::{ValidationContext, validate};
 use crate::policy::Policies;
@@ -12,10 +13,10 @@ use crate::spark::text::MAX_ITEMS;
 
 /// Mutates, and validates the mutated pod. The pod is rejected if either rejects it.
 pub fn admit<'a>(review: &Review<'a>, policies: &'a Policies, context: ValidationContext<'_>) -> Decision<'a> {
-    validated(review, mutate(review, context.snapshot, policies), |decision| {
+    validated(review, mutate(review, context.snapshot, policies), |mutations| {
         let mut result = review.clone();
         if let Some(pod) = &mut result.pod {
-            for mutation in &decision.mutations {
+            for mutation in mutations {
                 mutation.apply(pod);
             }
         }
@@ -37,14 +38,16 @@ pub fn admit_head<'a>(review: &Review<'a>, policies: &'a Policies, context: Vali
 /// A decision about a creation, joined with the validation of the mutated pod.
 fn validated<'a>(
     review: &Review<'_>,
-    mut decision: Decision<'a>,
-    judge: impl FnOnce(&Decision<'a>) -> Decision<'a>,
+    decision: Decision<'a>,
+    validate: impl FnOnce(&[Mutation]) -> Decision<'a>,
 ) -> Decision<'a> {
-    if decision.allowed && review.is_pod && review.operation == Operation::Create {
-        let validation = judge(&decision);
-        decision.join(validation);
+    match &decision.verdict {
+        Verdict::Allow { mutations } if review.is_pod && review.operation == Operation::Create => {
+            let validation = validate(mutations);
+            decision.join(validation)
+        }
+        _ => decision,
     }
-    decision
 }
 
 /// Whether a pod has more labels, annotations or owners than are read; those that we added count.

@@ -3,7 +3,6 @@
 use crate::ownership::resolve::FoundDriver;
 use crate::policy::Validate;
 use crate::reason::{Reason, Severity};
-use crate::signature::Creator;
 
 use super::mutation::Mutation;
 
@@ -11,7 +10,7 @@ use super::mutation::Mutation;
 #[derive(Clone, Debug)]
 pub struct Decision<'a> {
     /// Whether the pod is admitted.
-    pub allowed: bool,
+    pub verdict: Verdict,
     /// The most severe reason.
     pub reason: Reason,
     /// Every reason besides the plain outcome, with a sentence about this pod.
@@ -20,53 +19,63 @@ pub struct Decision<'a> {
     pub policy: Option<&'a str>,
     /// The driver, by the best evidence.
     pub driver: Option<FoundDriver<'a>>,
-    /// The mutations that the pod does not have already.
-    pub mutations: Vec<Mutation>,
     /// For a validation: the mode that applies to the findings.
     pub validated: Option<Validate>,
     /// For a validation: the findings, each reason with a sentence about this pod.
     pub findings: Vec<(Reason, String)>,
-    /// The creator that the pod's signature names, if it gets one.
-    pub signature: Option<Creator>,
+}
+
+/// Whether a pod is admitted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The pod is admitted.
+    Allow {
+        /// The mutations that the pod does not have already.
+        mutations: Vec<Mutation>,
+    },
+    /// The pod is denied, and nothing of it is changed.
+    Deny(Denial),
+}
+
+/// Why a pod is denied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Denial {
+    /// The pod cannot be decided about, and its policy is strict.
+    Undecided,
+    /// The validation has findings, and the pod's policy enforces.
+    Violations,
 }
 
 impl<'a> Decision<'a> {
     /// Admits the pod unchanged.
     pub fn pass(reason: Reason) -> Decision<'a> {
         Decision {
-            allowed: true,
+            verdict: Verdict::Allow { mutations: Vec::new() },
             reason,
             notes: Vec::new(),
             policy: None,
             driver: None,
-            mutations: Vec::new(),
             validated: None,
             findings: Vec::new(),
-            signature: None,
         }
     }
 
-    /// Adds a reason and its sentence. The most severe reason becomes the decision's.
-    pub fn note(&mut self, reason: Reason, sentence: String) {
-        self.raise(reason);
-        self.notes.push((reason, sentence));
+    /// Whether the pod is admitted.
+    pub fn is_allowed(&self) -> bool {
+        matches!(self.verdict, Verdict::Allow { .. })
     }
 
-    /// Adds a validation's finding, and its sentence.
-    pub fn find(&mut self, reason: Reason, sentence: String) {
-        self.raise(reason);
-        self.findings.push((reason, sentence));
-    }
-
-    fn raise(&mut self, reason: Reason) {
-        if reason.severity() > self.reason.severity() {
-            self.reason = reason;
+    /// The mutations of an admitted pod.
+    pub fn mutations(&self) -> &[Mutation] {
+        match &self.verdict {
+            Verdict::Allow { mutations } => mutations,
+            Verdict::Deny(_) => &[],
         }
     }
 
-    /// Adds the findings of validating the mutated pod.
-    pub(super) fn join(&mut self, validation: Decision<'a>) {
-        self.raise(validation.reason);
+    /// Joins the decision about a creation with the validation of the mutated pod: a denial of either denies the pod.
+    pub(super) fn join(mut self, validation: Decision<'a>) -> Decision<'a> {
+        self.reason = self.reason.or_more_severe(validation.reason);
         self.validated = validation.validated;
         self.findings = validation.findings;
         // A finding that is reported is not repeated as a note.
@@ -74,38 +83,18 @@ impl<'a> Decision<'a> {
             self.notes.retain(|(reason, _)| !self.findings.iter().any(|(found, _)| found == reason));
         }
         self.policy = self.policy.or(validation.policy);
-        self.apply_failure_mode(false);
-        if !self.allowed {
-            (self.reason, self.policy) = (validation.reason, validation.policy);
+        if let Verdict::Deny(denial) = validation.verdict {
+            (self.verdict, self.reason, self.policy) = (Verdict::Deny(denial), validation.reason, validation.policy);
         }
-    }
-
-    /// Rejects an undecided pod if the policy is strict, and a pod with findings if the policy enforces. This is the one
-    /// place that decides between failing open and failing closed.
-    pub fn apply_failure_mode(&mut self, strict: bool) {
-        let closed = match self.validated {
-            None => strict && self.reason.severity() == Severity::Undecided,
-            Some(mode) => mode == Validate::Enforce && !self.findings.is_empty(),
-        };
-        if closed {
-            self.allowed = false;
-            self.mutations.clear();
-        }
-    }
-
-    /// Drops the findings, because the requester is trusted.
-    pub(super) fn trust(&mut self, reason: Reason) {
-        if !std::mem::take(&mut self.findings).is_empty() {
-            self.reason = reason;
-        }
+        self
     }
 
     /// Warnings for the client: what was not done and what to do about it. A denial's message contains the findings itself.
     pub fn warnings(&self) -> impl Iterator<Item = String> {
-        let heard = self.findings.iter().filter(|_| self.validated == Some(Validate::Warn));
+        let warned = self.findings.iter().filter(|_| self.validated == Some(Validate::Warn));
         self.notes
             .iter()
-            .chain(heard)
+            .chain(warned)
             .filter(|(reason, _)| reason.severity() >= Severity::Warning)
             .map(|(_, text)| warning(text))
     }
@@ -124,29 +113,6 @@ fn warning(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_weightiest_reason_is_shown() {
-        let mut decision = Decision::pass(Reason::SchedulingSet);
-        decision.note(Reason::GangSizeUnknown, "a".into());
-        decision.note(Reason::GangKept, "b".into());
-        assert_eq!(decision.reason, Reason::GangSizeUnknown);
-        assert_eq!(decision.warnings().collect::<Vec<_>>(), ["spark-usher: a"], "a note is no warning");
-    }
-
-    #[test]
-    fn strict_refuses_only_what_is_undecided_and_changes_nothing_then() {
-        let mut decision = Decision::pass(Reason::SchedulingSet);
-        decision.mutations.push(Mutation::SchedulerName("volcano".into()));
-        decision.note(Reason::GangSizeUnknown, String::new());
-        decision.apply_failure_mode(true);
-        assert!(decision.allowed);
-        decision.note(Reason::NoCreator, String::new());
-        decision.apply_failure_mode(false);
-        assert!(decision.allowed);
-        decision.apply_failure_mode(true);
-        assert!(!decision.allowed && decision.mutations.is_empty());
-    }
 
     #[test]
     fn warnings_fit_the_header() {

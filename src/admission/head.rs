@@ -11,6 +11,7 @@ use serde::Deserializer;
 use serde::de::{DeserializeSeed, Error, IgnoredAny, MapAccess, Visitor};
 
 use super::decision::Decision;
+use super::draft::Draft;
 use super::request::{BadReview, GroupResource, LenientUser, Operation, Review, UserInfo, operation_of};
 use super::validate::{ValidationContext, is_trusted};
 use crate::ownership::resolve::Requester;
@@ -85,14 +86,14 @@ fn decide<'a>(
         return Decision::pass(Reason::TrustedWriter);
     }
     let known = context.snapshot.namespace(&review.namespace).map(|namespace| &**namespace);
-    let mut decision = Decision::pass(Reason::NotSpark);
+    let mut draft = Draft::new(Reason::TooLarge);
     let (mut mode, mut strict) = (Validate::Audit, false);
     for policy in policies.possible(&review.namespace, known) {
         let unknown = !context.listed && policy.matches.of_namespace(&review.namespace, known).is_none();
         let validate = if unknown { policy.validate.min(Validate::Warn) } else { policy.validate };
         // The decision names the strictest policy.
-        if decision.policy.is_none() || validate > mode || (policy.strict && !strict) {
-            decision.policy = Some(&policy.name);
+        if draft.policy.is_none() || validate > mode || (policy.strict && !strict) {
+            draft.policy = Some(&policy.name);
         }
         mode = mode.max(validate);
         strict |= policy.strict;
@@ -101,13 +102,12 @@ fn decide<'a>(
         "the review has more than 20 MiB, or more than 1,024 labels, annotations, owners or groups: make the pod smaller"
             .to_owned();
     if judges {
-        decision.find(Reason::TooLarge, sentence);
-        decision.validated = Some(mode);
+        draft.find(Reason::TooLarge, sentence);
+        draft.decide_validation(mode)
     } else {
-        decision.note(Reason::TooLarge, sentence);
+        draft.note(Reason::TooLarge, sentence);
+        draft.decide(strict)
     }
-    decision.apply_failure_mode(strict);
-    decision
 }
 
 #[derive(Default)]
@@ -246,7 +246,7 @@ mod tests {
         let policy = |matches, validate, strict| Policy { matches, validate, strict, ..Policy::fallback() };
         let allowed = |list: Vec<Policy>| {
             let policies = Policies::new(list, Vec::new());
-            (validate_head(&review, &policies, context).allowed, mutate_head(&review, &policies, context).allowed)
+            (validate_head(&review, &policies, context).is_allowed(), mutate_head(&review, &policies, context).is_allowed())
         };
         assert_eq!(allowed(vec![]), (true, true));
         assert_eq!(allowed(vec![policy(gold.clone(), Validate::Enforce, false)]), (false, true), "it may be gold");
@@ -256,6 +256,6 @@ mod tests {
         assert_eq!(allowed(reached), (true, true), "nothing behind a policy that matches for certain");
         let trusted = Policies::new(vec![policy(named("team-*"), Validate::Enforce, false)], Vec::new())
             .with_trusted_writers(vec![Pattern::new("eve")]);
-        assert!(validate_head(&review, &trusted, context).allowed);
+        assert!(validate_head(&review, &trusted, context).is_allowed());
     }
 }

@@ -8,6 +8,7 @@
 pub mod admit;
 mod context;
 pub mod decision;
+mod draft;
 pub mod head;
 pub mod mutate;
 pub mod mutation;
@@ -19,7 +20,7 @@ mod sign;
 pub mod validate;
 
 pub use admit::{admit, admit_head, admit_in_part};
-pub use decision::Decision;
+pub use decision::{Decision, Denial, Verdict};
 pub use mutate::mutate;
 pub use mutation::Mutation;
 pub use request::{BadReview, Operation, Review, prune, prune_for_validation};

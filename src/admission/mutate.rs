@@ -2,6 +2,7 @@
 
 use super::context::MutationContext;
 use super::decision::Decision;
+use super::draft::Draft;
 use super::mutation::Mutation;
 use super::request::{Operation, Review};
 use super::{scheduling, sign};
@@ -34,81 +35,76 @@ pub fn mutate<'a>(review: &Review<'a>, snapshot: &Snapshot, policies: &'a Polici
         Chosen::NamespaceUnknown(policy) => (policy, true),
     };
     let context = MutationContext { review, pod, policy, snapshot };
-    let mut decision = match (unknown, role) {
+    let mut draft = match (unknown, role) {
         (true, _) => namespace_unknown(&context),
         (false, Role::Driver) => driver(&context, policies),
         (false, _) => executor(&context, policies),
     };
-    decision.policy = Some(&policy.name);
+    draft.policy = Some(&policy.name);
     if context.is_fallback() && !unknown {
-        replace_fallback(&mut decision);
+        replace_fallback(&mut draft);
     }
-    sign::complete(&context, &mut decision);
-    decision.mutations.retain(|mutation| !mutation.is_done(pod));
-    decision.apply_failure_mode(policy.strict);
-    decision
+    sign::complete(&context, &mut draft);
+    draft.mutations.retain(|mutation| !mutation.is_done(pod));
+    draft.decide(policy.strict)
 }
 
 /// The fallback policy's schedulerName is not the creator's choice: without another decision it is reverted. The fallback's
 /// mark is always removed.
-fn replace_fallback(decision: &mut Decision<'_>) {
-    let placed = decision.mutations.iter().any(|mutation| matches!(mutation, Mutation::SchedulerName(_)));
+fn replace_fallback(draft: &mut Draft<'_>) {
+    let placed = draft.mutations.iter().any(|mutation| matches!(mutation, Mutation::SchedulerName(_)));
     if !placed {
-        decision.mutations.push(Mutation::SchedulerName(DEFAULT_SCHEDULER.to_owned()));
+        draft.mutations.push(Mutation::SchedulerName(DEFAULT_SCHEDULER.to_owned()));
     }
-    let marked = decision.mutations.iter().any(|mutation| match mutation {
+    let marked = draft.mutations.iter().any(|mutation| match mutation {
         Mutation::RemoveMetadata(key) | Mutation::SetMetadata(_, key, _) => *key == annotations::BY,
         _ => false,
     });
     if !marked {
-        decision.mutations.push(Mutation::RemoveMetadata(annotations::BY));
+        draft.mutations.push(Mutation::RemoveMetadata(annotations::BY));
     }
 }
 
 /// A policy that selects by namespace labels cannot be evaluated before the namespace is observed. A later policy must
 /// not take its place.
-fn namespace_unknown<'a>(context: &MutationContext<'_, 'a>) -> Decision<'a> {
-    let mut decision = Decision::pass(Reason::NotSpark);
-    decision.note(
+fn namespace_unknown<'a>(context: &MutationContext<'_, 'a>) -> Draft<'a> {
+    Draft::noted(
         Reason::NamespaceUnknown,
         format!(
             "namespace {} has not been seen yet and policy {} selects by namespace labels; the pod was left as it is",
             context.review.namespace, context.policy.name
         ),
-    );
-    decision
+    )
 }
 
 /// Sets a driver's scheduling fields from the policy. A driver never joins the executors' gang, which would wait for
 /// executors that only the driver can create.
-fn driver<'a>(context: &MutationContext<'_, 'a>, policies: &Policies) -> Decision<'a> {
+fn driver<'a>(context: &MutationContext<'_, 'a>, policies: &Policies) -> Draft<'a> {
     let own = Overrides::read(|key| context.pod.annotation(key));
     let effective = resolve_overrides(context, &Overrides::default(), &own);
     if effective.skip {
-        return Decision::pass(Reason::Skipped);
+        return Draft::new(Reason::Skipped);
     }
-    let mut decision = Decision::pass(Reason::DriverSchedulingSet);
+    let mut draft = Draft::new(Reason::DriverSchedulingSet);
     let requester = &context.review.requester;
     let creator = resolve::creator(requester, &context.review.namespace, policies).ok();
     let creator = resolve::signing_creator(requester, creator.as_ref(), context.pod, policies);
-    decision.signature = Some(creator);
-    scheduling::driver(context, &effective, creator, &mut decision);
-    add_notes(&mut decision, effective);
-    decision
+    draft.signature = Some(creator);
+    scheduling::driver(context, &effective, creator, &mut draft);
+    add_notes(&mut draft, effective);
+    draft
 }
 
-fn executor<'a>(context: &MutationContext<'_, 'a>, policies: &Policies) -> Decision<'a> {
+fn executor<'a>(context: &MutationContext<'_, 'a>, policies: &Policies) -> Draft<'a> {
     let MutationContext { review, pod, snapshot, .. } = context;
     if pod.app_selector().is_none() {
-        let mut decision = Decision::pass(Reason::NotSpark);
-        decision.note(
+        return Draft::noted(
             Reason::NoAppSelector,
             format!(
                 "an executor without the label {} belongs to no application and was left as it is",
                 labels::APP_SELECTOR
             ),
         );
-        return decision;
     }
     let resolution = resolve::resolve(&review.requester, &review.namespace, pod, snapshot, policies);
     let driver_pod = driver_pod(context, &resolution);
@@ -116,22 +112,22 @@ fn executor<'a>(context: &MutationContext<'_, 'a>, policies: &Policies) -> Decis
     let none = Overrides::default();
     let effective = resolve_overrides(context, &own, driver_pod.map_or(&none, |driver| &driver.overrides));
     if effective.skip {
-        return Decision { driver: resolution.driver, ..Decision::pass(Reason::Skipped) };
+        return Draft { driver: resolution.driver, ..Draft::new(Reason::Skipped) };
     }
     if resolution.foreign {
         return foreign_creator(context, resolution);
     }
-    let mut decision = Decision::pass(Reason::Owned);
-    let seated = scheduling::executor(context, &effective, &resolution, driver_pod, &mut decision);
+    let mut draft = Draft::new(Reason::Owned);
+    let seated = scheduling::executor(context, &effective, &resolution, driver_pod, &mut draft);
     // If we set no scheduler, nothing depends on who created the pod.
     let places = |mutation: &Mutation| matches!(mutation, Mutation::SetMetadata(_, annotations::BY, _));
-    let signs = effective.scheduler.gang_scheduler.kind != gang::NONE.kind || decision.mutations.iter().any(places);
-    decision.signature = Some(resolution.creator).filter(|_| signs);
-    own_executor(context, &resolution, seated, &mut decision);
-    note_driver(&resolution, &mut decision);
-    decision.driver = resolution.driver;
-    add_notes(&mut decision, effective);
-    decision
+    let signs = effective.scheduler.gang_scheduler.kind != gang::NONE.kind || draft.mutations.iter().any(places);
+    draft.signature = Some(resolution.creator).filter(|_| signs);
+    own_executor(context, &resolution, seated, &mut draft);
+    note_driver(&resolution, &mut draft);
+    draft.driver = resolution.driver;
+    add_notes(&mut draft, effective);
+    draft
 }
 
 /// The driver's pod, if the snapshot has it: for our annotations and the application's size.
@@ -141,24 +137,23 @@ fn driver_pod<'s>(context: &MutationContext<'s, '_>, resolution: &Resolution<'_>
     known.filter(|known| *known.uid == *found.uid).map(|driver| &**driver)
 }
 
-fn foreign_creator<'a>(context: &MutationContext<'_, '_>, resolution: Resolution<'a>) -> Decision<'a> {
-    let mut decision = Decision::pass(Reason::NotSpark);
-    decision.note(
+fn foreign_creator<'a>(context: &MutationContext<'_, '_>, resolution: Resolution<'a>) -> Draft<'a> {
+    let mut draft = Draft::noted(
         Reason::ForeignCreator,
         format!(
             "{} created an executor that names a driver of another account as its owner; it gets no gang",
             context.review.requester.username
         ),
     );
-    decision.signature = Some(resolution.creator);
+    draft.signature = Some(resolution.creator);
     // The controller sees the same labels as on any executor; this annotation says that another account wrote them.
-    decision.mutations.push(Mutation::SetMetadata(
+    draft.mutations.push(Mutation::SetMetadata(
         MetadataField::Annotation,
         annotations::DRIVER,
         annotations::FOREIGN_CREATOR.to_owned(),
     ));
-    decision.driver = resolution.driver;
-    decision
+    draft.driver = resolution.driver;
+    draft
 }
 
 /// Sets the executor's owner, or notes why it gets none.
@@ -166,11 +161,11 @@ fn own_executor(
     context: &MutationContext<'_, '_>,
     resolution: &Resolution<'_>,
     seated: scheduling::Scheduled,
-    decision: &mut Decision<'_>,
+    draft: &mut Draft<'_>,
 ) {
     match (&resolution.ownership, &resolution.driver) {
         (Ownership::AsSent, _) => {}
-        (Ownership::Creator, Some(driver)) if seated.owner_would_regroup => decision.note(
+        (Ownership::Creator, Some(driver)) if seated.owner_would_regroup => draft.note(
             Reason::OwnerWithheld,
             format!(
                 "the executor gets no ownerReference to {}: its scheduler would count it to its driver's own group",
@@ -178,10 +173,10 @@ fn own_executor(
             ),
         ),
         (Ownership::Creator, Some(driver)) => {
-            decision.mutations.push(Mutation::Owner { name: driver.name.to_string(), uid: driver.uid.to_string() });
+            draft.mutations.push(Mutation::Owner { name: driver.name.to_string(), uid: driver.uid.to_string() });
         }
         (Ownership::Creator, None) => {}
-        (Ownership::Denied(reason), _) => decision.note(*reason, note_denied_owner(context, *reason)),
+        (Ownership::Denied(reason), _) => draft.note(*reason, note_denied_owner(context, *reason)),
     }
 }
 
@@ -218,16 +213,16 @@ fn note_denied_owner(context: &MutationContext<'_, '_>, reason: Reason) -> Strin
 }
 
 /// Notes weaker evidence for the controller, which adopts after a GET. A note that is not ours is removed.
-fn note_driver(resolution: &Resolution<'_>, decision: &mut Decision<'_>) {
+fn note_driver(resolution: &Resolution<'_>, draft: &mut Draft<'_>) {
     match &resolution.driver {
         Some(driver)
             if resolution.ownership != Ownership::AsSent
                 && matches!(driver.source, DriverSource::AppSelector | DriverSource::DriverUrl) =>
         {
             let note = resolve::write_note(driver);
-            decision.mutations.push(Mutation::SetMetadata(MetadataField::Annotation, annotations::DRIVER, note));
+            draft.mutations.push(Mutation::SetMetadata(MetadataField::Annotation, annotations::DRIVER, note));
         }
-        _ => decision.mutations.push(Mutation::RemoveMetadata(annotations::DRIVER)),
+        _ => draft.mutations.push(Mutation::RemoveMetadata(annotations::DRIVER)),
     }
 }
 
@@ -238,8 +233,8 @@ fn resolve_overrides(context: &MutationContext<'_, '_>, pod: &Overrides, driver:
     overrides::resolve(context.policy, [(Source::Pod, pod), (Source::Driver, driver), (Source::Namespace, namespace)])
 }
 
-fn add_notes(decision: &mut Decision<'_>, effective: Effective) {
+fn add_notes(draft: &mut Draft<'_>, effective: Effective) {
     for (reason, sentence) in effective.notes {
-        decision.note(reason, sentence);
+        draft.note(reason, sentence);
     }
 }

@@ -3,7 +3,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-use super::decision::Decision;
+use super::decision::{Decision, Denial, Verdict};
 use super::patch::{self, json_string};
 use super::request::Review;
 use crate::reason::Reason;
@@ -13,18 +13,22 @@ pub fn write(review: &Review<'_>, decision: &Decision<'_>) -> Vec<u8> {
     let mut out = Vec::with_capacity(2048);
     out.extend_from_slice(br#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"#);
     json_string(&mut out, &review.uid);
-    out.extend_from_slice(if decision.allowed { br#","allowed":true"# } else { br#","allowed":false"# });
-    if !decision.allowed {
-        out.extend_from_slice(br#","status":{"code":403,"reason":"Forbidden","message":"#);
-        json_string(&mut out, &denial(decision));
-        out.push(b'}');
-    }
-    if let Some(pod) = review.pod.as_ref().filter(|_| decision.allowed && !decision.mutations.is_empty()) {
-        out.extend_from_slice(br#","patchType":"JSONPatch","patch":""#);
-        let mut operations = Vec::with_capacity(1024);
-        patch::write(pod, &decision.mutations, &mut operations);
-        append_base64(&mut out, &operations);
-        out.push(b'"');
+    match &decision.verdict {
+        Verdict::Allow { mutations } => {
+            out.extend_from_slice(br#","allowed":true"#);
+            if let Some(pod) = review.pod.as_ref().filter(|_| !mutations.is_empty()) {
+                out.extend_from_slice(br#","patchType":"JSONPatch","patch":""#);
+                let mut operations = Vec::with_capacity(1024);
+                patch::write(pod, mutations, &mut operations);
+                append_base64(&mut out, &operations);
+                out.push(b'"');
+            }
+        }
+        Verdict::Deny(denial) => {
+            out.extend_from_slice(br#","allowed":false,"status":{"code":403,"reason":"Forbidden","message":"#);
+            json_string(&mut out, &message(decision, *denial));
+            out.push(b'}');
+        }
     }
     let mut warnings = decision.warnings().peekable();
     if warnings.peek().is_some() {
@@ -43,9 +47,9 @@ pub fn write(review: &Review<'_>, decision: &Decision<'_>) -> Vec<u8> {
 }
 
 /// Why a pod is rejected, and how to change that.
-pub fn denial(decision: &Decision<'_>) -> String {
+fn message(decision: &Decision<'_>, denial: Denial) -> String {
     let policy = decision.policy.unwrap_or("default");
-    if !decision.findings.is_empty() {
+    if denial == Denial::Violations {
         return format!("spark-usher: {} ({}; policy {policy} enforces)", findings(decision), reasons(decision));
     }
     let (_, sentence) = decision

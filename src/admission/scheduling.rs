@@ -1,7 +1,7 @@
 //! The scheduling fields of a pod: scheduler, queue, priority class, gang.
 
 use super::context::MutationContext;
-use super::decision::Decision;
+use super::draft::Draft;
 use super::mutation::Mutation;
 use super::sign;
 use crate::annotations::{self, MetadataField};
@@ -30,7 +30,7 @@ pub(super) fn executor(
     effective: &Effective,
     resolution: &Resolution<'_>,
     driver: Option<&DriverPod>,
-    decision: &mut Decision<'_>,
+    draft: &mut Draft<'_>,
 ) -> Scheduled {
     let MutationContext { pod, policy, snapshot, review, .. } = context;
     let selector = pod.app_selector().unwrap_or_default();
@@ -62,19 +62,19 @@ pub(super) fn executor(
     let scheduler = choice.gang_scheduler;
     let counted = pod.default_profile();
     if scheduler.kind == gang::NONE.kind {
-        decision.mutations.push(Mutation::RemoveMetadata(annotations::BY));
-        priority(context, policy.executor_class.as_deref(), decision);
-        return Scheduled { owner_would_regroup: regroups(context, None, decision) };
+        draft.mutations.push(Mutation::RemoveMetadata(annotations::BY));
+        priority(context, policy.executor_class.as_deref(), draft);
+        return Scheduled { owner_would_regroup: regroups(context, None, draft) };
     }
     if !choice.takes(context.scheduler_name()) {
-        return keep_scheduler(context, decision);
+        return keep_scheduler(context, draft);
     }
-    decision.reason = Reason::SchedulingSet;
+    draft.reason = Reason::SchedulingSet;
     let group = first
         .and_then(|(scheduling, scheduler)| scheduler.group_key.of_fields(scheduling).map(str::to_owned))
         .or_else(|| drivers_group(context, scheduler, shape, driver, selector))
         .unwrap_or_else(|| group_name(context, resolution, selector));
-    let numbers = numbers(context, effective, scheduler, shape, driver, decision);
+    let numbers = numbers(context, effective, scheduler, shape, driver, draft);
     let with_driver = driver.filter(|driver| driver.selector.as_deref() == Some(selector)).is_some_and(|driver| {
         Some(&*driver.scheduling.scheduler_name) == choice.name.as_deref() || scheduler.default_name.is_none()
     });
@@ -93,44 +93,44 @@ pub(super) fn executor(
         keep_numbers(scheduling, scheduler, &mut marks);
     }
     if let Some(name) = &choice.name {
-        decision.mutations.push(Mutation::SchedulerName(name.to_string()));
+        draft.mutations.push(Mutation::SchedulerName(name.to_string()));
     }
-    set_queue(scheduler, queue.as_deref(), decision);
-    early_pods(context, scheduler, shape, decision);
+    set_queue(scheduler, queue.as_deref(), draft);
+    early_pods(context, scheduler, shape, draft);
     let joins = shape != Shape::Pods && !marks.no_group_key && (counted || scheduler.extra_member_harmless);
-    let ours = join(context, scheduler, Some(&*group).filter(|_| joins), &mut marks, resolution.creator, decision);
+    let ours = join(context, scheduler, Some(&*group).filter(|_| joins), &mut marks, resolution.creator, draft);
     if marks.size_unknown {
-        decision.note(Reason::GangSizeUnknown, size_unknown(scheduler));
+        draft.note(Reason::GangSizeUnknown, size_unknown(scheduler));
     }
     if marks.not_fixed {
-        decision.note(
+        draft.note(
             Reason::GangNotFixed,
             format!("a {} group has a fixed size, but this application allocates dynamically: each executor waits for itself", scheduler.kind),
         );
     }
     if !counted && shape != Shape::Pods {
-        decision.note(
+        draft.note(
             Reason::OtherProfile,
             "the executor runs another resource profile; its gang does not count it".to_owned(),
         );
     }
     for (place, key, value) in marks.set {
-        decision.mutations.push(Mutation::SetMetadata(place, key, value));
+        draft.mutations.push(Mutation::SetMetadata(place, key, value));
     }
-    annotate(context, scheduler, ours, decision);
+    annotate(context, scheduler, ours, draft);
     let class = first
         .and_then(|(scheduling, _)| scheduling.priority_class.as_deref().filter(|_| policy.executor_class.is_some()));
-    priority(context, class.or(policy.executor_class.as_deref()), decision);
+    priority(context, class.or(policy.executor_class.as_deref()), draft);
     // With an owner, the driver's workload would become the group of its executors too.
     let by_top_owner = scheduler.groups_by_top_owner && driver.is_some_and(|driver| driver.has_workload);
-    Scheduled { owner_would_regroup: by_top_owner || regroups(context, choice.name.as_deref(), decision) }
+    Scheduled { owner_would_regroup: by_top_owner || regroups(context, choice.name.as_deref(), draft) }
 }
 
 /// Notes that the scheduler's own webhook will refuse the pod, or its executors.
-fn early_pods(context: &MutationContext<'_, '_>, scheduler: &GangScheduler, shape: Shape, decision: &mut Decision<'_>) {
+fn early_pods(context: &MutationContext<'_, '_>, scheduler: &GangScheduler, shape: Shape, draft: &mut Draft<'_>) {
     let refusing = context.snapshot.early_pods_refused_by.as_deref().filter(|_| shape != Shape::Pods);
     if let Some(sentence) = scheduler.refuses_early_pods(refusing) {
-        decision.note(Reason::EarlyPodsRefused, sentence);
+        draft.note(Reason::EarlyPodsRefused, sentence);
     }
 }
 
@@ -139,26 +139,26 @@ pub(super) fn driver(
     context: &MutationContext<'_, '_>,
     effective: &Effective,
     creator: Creator,
-    decision: &mut Decision<'_>,
+    draft: &mut Draft<'_>,
 ) {
     let MutationContext { pod, policy, .. } = context;
     let scheduler = effective.scheduler.gang_scheduler;
     if scheduler.kind == gang::NONE.kind {
-        decision.mutations.push(Mutation::RemoveMetadata(annotations::BY));
-        priority(context, policy.driver_class.as_deref(), decision);
+        draft.mutations.push(Mutation::RemoveMetadata(annotations::BY));
+        priority(context, policy.driver_class.as_deref(), draft);
         return;
     }
     if !effective.scheduler.takes(context.scheduler_name()) {
-        keep_scheduler(context, decision);
+        keep_scheduler(context, draft);
         return;
     }
     if let Some(name) = &effective.scheduler.name {
-        decision.mutations.push(Mutation::SchedulerName(name.to_string()));
+        draft.mutations.push(Mutation::SchedulerName(name.to_string()));
     }
-    set_queue(scheduler, effective.queue.as_deref(), decision);
-    early_pods(context, scheduler, effective.shape, decision);
+    set_queue(scheduler, effective.queue.as_deref(), draft);
+    early_pods(context, scheduler, effective.shape, draft);
     let requests = resources::of_pod(&pod.body.read().unwrap_or_default());
-    let numbers = numbers(context, effective, scheduler, effective.shape, None, decision);
+    let numbers = numbers(context, effective, scheduler, effective.shape, None, draft);
     let ask = MemberRequest {
         shape: effective.shape,
         membership: policy.gang.membership,
@@ -176,36 +176,36 @@ pub(super) fn driver(
         let name = pod.metadata.name.as_deref().or(context.review.name.as_deref()).filter(|_| named);
         policy.gang.name.render(name, selector)
     });
-    let ours = join(context, scheduler, group.as_deref(), &mut marks, creator, decision);
+    let ours = join(context, scheduler, group.as_deref(), &mut marks, creator, draft);
     if marks.size_unknown {
-        decision.note(Reason::GangSizeUnknown, size_unknown(scheduler));
+        draft.note(Reason::GangSizeUnknown, size_unknown(scheduler));
     }
     for (place, key, value) in marks.set {
-        decision.mutations.push(Mutation::SetMetadata(place, key, value));
+        draft.mutations.push(Mutation::SetMetadata(place, key, value));
     }
-    annotate(context, scheduler, ours, decision);
-    priority(context, policy.driver_class.as_deref(), decision);
+    annotate(context, scheduler, ours, draft);
+    priority(context, policy.driver_class.as_deref(), draft);
 }
 
 /// The pod names another scheduler and the policy keeps it: no scheduling field changes.
-fn keep_scheduler(context: &MutationContext<'_, '_>, decision: &mut Decision<'_>) -> Scheduled {
+fn keep_scheduler(context: &MutationContext<'_, '_>, draft: &mut Draft<'_>) -> Scheduled {
     let present = context.scheduler_name().unwrap_or_default();
-    decision.note(
+    draft.note(
         Reason::SchedulerKept,
         format!("the pod names scheduler {present}, which policy {} keeps (replace: default)", context.policy.name),
     );
-    decision.mutations.push(Mutation::RemoveMetadata(annotations::BY));
-    Scheduled { owner_would_regroup: regroups(context, None, decision) }
+    draft.mutations.push(Mutation::RemoveMetadata(annotations::BY));
+    Scheduled { owner_would_regroup: regroups(context, None, draft) }
 }
 
 /// Whether an owner would change the pod's group: on a scheduler that groups by owner, without a gang key. `name` is the
 /// scheduler that the pod gets; with `None` it keeps its own.
-fn regroups(context: &MutationContext<'_, '_>, name: Option<&str>, decision: &Decision<'_>) -> bool {
+fn regroups(context: &MutationContext<'_, '_>, name: Option<&str>, draft: &Draft<'_>) -> bool {
     let name = name.or(context.scheduler_name()).unwrap_or(DEFAULT_SCHEDULER);
     let choice = &context.policy.scheduler;
     let kind = (choice.name.as_deref() == Some(name)).then_some(choice.gang_scheduler.kind);
     regroup::by_owner(name, kind, |key| {
-        let given = decision.mutations.iter().any(|mutation| is_group_key(mutation, key));
+        let given = draft.mutations.iter().any(|mutation| is_group_key(mutation, key));
         given || key.of_pod(context.pod).is_some()
     })
 }
@@ -243,12 +243,12 @@ fn join(
     group: Option<&str>,
     marks: &mut MemberMetadata,
     creator: Creator,
-    decision: &mut Decision<'_>,
+    draft: &mut Draft<'_>,
 ) -> bool {
     if let Some(sentence) = foreign_key(context, scheduler, group, marks)
         && !sign::is_signed(context, creator, &by(context, scheduler))
     {
-        decision.note(Reason::GangKept, sentence);
+        draft.note(Reason::GangKept, sentence);
         marks.set.retain(|(place, key, _)| !scheduler.gang_keys.contains(&(*place, *key)));
         (marks.size_unknown, marks.not_fixed) = (false, false);
         return false;
@@ -257,9 +257,9 @@ fn join(
         match scheduler.group_key {
             GroupKeyField::None => {}
             GroupKeyField::Metadata(place, key) => {
-                decision.mutations.push(Mutation::SetMetadata(place, key, group.to_owned()))
+                draft.mutations.push(Mutation::SetMetadata(place, key, group.to_owned()))
             }
-            GroupKeyField::SchedulingGroup => decision.mutations.push(Mutation::SchedulingGroup(group.to_owned())),
+            GroupKeyField::SchedulingGroup => draft.mutations.push(Mutation::SchedulingGroup(group.to_owned())),
         }
     }
     true
@@ -310,10 +310,10 @@ fn keep_numbers(scheduling: &SchedulingFields, scheduler: &GangScheduler, marks:
     }
 }
 
-fn set_queue(scheduler: &GangScheduler, queue: Option<&str>, decision: &mut Decision<'_>) {
+fn set_queue(scheduler: &GangScheduler, queue: Option<&str>, draft: &mut Draft<'_>) {
     let (Some((place, key)), Some(queue)) = (scheduler.queue_key, queue) else { return };
     if place == MetadataField::Label && !gang::is_label_value(queue) {
-        decision.note(
+        draft.note(
             Reason::ValueLeftOut,
             format!(
                 "queue {queue:?} cannot be a label's value (at most 63 of a-z, A-Z, 0-9, -, _ and .) and was left out"
@@ -321,7 +321,7 @@ fn set_queue(scheduler: &GangScheduler, queue: Option<&str>, decision: &mut Deci
         );
         return;
     }
-    decision.mutations.push(Mutation::SetMetadata(place, key, queue.to_owned()));
+    draft.mutations.push(Mutation::SetMetadata(place, key, queue.to_owned()));
 }
 
 fn by(context: &MutationContext<'_, '_>, scheduler: &GangScheduler) -> String {
@@ -329,8 +329,8 @@ fn by(context: &MutationContext<'_, '_>, scheduler: &GangScheduler) -> String {
 }
 
 /// Sets `policy/scheduler-type` if the scheduling fields are ours; otherwise removes the annotation.
-fn annotate(context: &MutationContext<'_, '_>, scheduler: &GangScheduler, ours: bool, decision: &mut Decision<'_>) {
-    decision.mutations.push(if ours {
+fn annotate(context: &MutationContext<'_, '_>, scheduler: &GangScheduler, ours: bool, draft: &mut Draft<'_>) {
+    draft.mutations.push(if ours {
         Mutation::SetMetadata(MetadataField::Annotation, annotations::BY, by(context, scheduler))
     } else {
         Mutation::RemoveMetadata(annotations::BY)
@@ -338,16 +338,16 @@ fn annotate(context: &MutationContext<'_, '_>, scheduler: &GangScheduler, ours: 
 }
 
 /// Sets the policy's class, unless the cluster is known to lack it: then the API server would reject the pod.
-fn priority(context: &MutationContext<'_, '_>, class: Option<&str>, decision: &mut Decision<'_>) {
+fn priority(context: &MutationContext<'_, '_>, class: Option<&str>, draft: &mut Draft<'_>) {
     let Some(class) = class else { return };
     if context.snapshot.priority_classes.as_ref().is_some_and(|known| !known.contains(class)) {
-        decision.note(
+        draft.note(
             Reason::PriorityClassMissing,
             format!("priority class {class} of policy {} does not exist and was left out", context.policy.name),
         );
         return;
     }
-    decision.mutations.push(Mutation::PriorityClass(class.to_owned()));
+    draft.mutations.push(Mutation::PriorityClass(class.to_owned()));
 }
 
 /// Numbers for schedulers that need them on the pod: from annotations first, then from the driver's configuration.
@@ -357,7 +357,7 @@ fn numbers(
     scheduler: &GangScheduler,
     shape: Shape,
     driver: Option<&DriverPod>,
-    decision: &mut Decision<'_>,
+    draft: &mut Draft<'_>,
 ) -> Option<Numbers> {
     let on_pod = scheduler.apis.is_empty() || context.policy.gang.membership == gang::Membership::Annotations;
     if shape == Shape::Pods || !on_pod {
@@ -366,7 +366,7 @@ fn numbers(
     let conf = driver.and_then(|driver| context.snapshot.conf(&driver.uid));
     let facts = SizeFacts { conf, requested: effective.min_member, ..SizeFacts::default() };
     if facts.sizes().is_some_and(|sizes| sizes.clamped) {
-        decision.note(Reason::MinMemberClamped, min_member_clamped());
+        draft.note(Reason::MinMemberClamped, min_member_clamped());
     }
     let resources = effective.executor_resources.clone().or_else(|| conf.map(|conf| conf.executor.clone()));
     facts.numbers(resources)

@@ -1,7 +1,7 @@
 //! Signs the decision about a pod, and removes marks that are not ours.
 
 use super::context::MutationContext;
-use super::decision::Decision;
+use super::draft::Draft;
 use super::mutation::Mutation;
 use crate::annotations::{self, MetadataField};
 use crate::gang;
@@ -10,16 +10,16 @@ use crate::snapshot::{SignedExecutor, sign_driver, signed_name};
 use crate::spark::role::Role;
 
 /// Completes a decision: signs a pod whose scheduling fields we set, and removes our marks from any other pod.
-pub(super) fn complete(context: &MutationContext<'_, '_>, decision: &mut Decision<'_>) {
-    let marks_placement = decision.mutations.iter().any(|mutation| is_of(mutation, annotations::BY));
+pub(super) fn complete(context: &MutationContext<'_, '_>, draft: &mut Draft<'_>) {
+    let marks_placement = draft.mutations.iter().any(|mutation| is_of(mutation, annotations::BY));
     // A pod that the fallback policy placed stays marked until a replica that knows the namespace decides.
     if !marks_placement && !context.is_fallback() {
-        decision.mutations.push(Mutation::RemoveMetadata(annotations::BY));
+        draft.mutations.push(Mutation::RemoveMetadata(annotations::BY));
     }
-    if !decision.mutations.iter().any(|mutation| is_of(mutation, annotations::DRIVER)) {
-        decision.mutations.push(Mutation::RemoveMetadata(annotations::DRIVER));
+    if !draft.mutations.iter().any(|mutation| is_of(mutation, annotations::DRIVER)) {
+        draft.mutations.push(Mutation::RemoveMetadata(annotations::DRIVER));
     }
-    decision.mutations.push(match signature(context, decision) {
+    draft.mutations.push(match signature(context, draft) {
         Some(signature) => {
             Mutation::SetMetadata(MetadataField::Annotation, annotations::SIGNATURE, signature.to_string())
         }
@@ -34,14 +34,14 @@ fn is_of(mutation: &Mutation, annotation: &str) -> bool {
     }
 }
 
-fn signature(context: &MutationContext<'_, '_>, decision: &Decision<'_>) -> Option<Signature> {
-    let (key, creator) = (context.snapshot.signing_key()?, decision.signature?);
+fn signature(context: &MutationContext<'_, '_>, draft: &Draft<'_>) -> Option<Signature> {
+    let (key, creator) = (context.snapshot.signing_key()?, draft.signature?);
     let (namespace, selector) = (&*context.review.namespace, context.pod.app_selector()?);
     match context.pod.role() {
         Role::Driver => Some(sign_driver(Signer::new(key, namespace, selector, creator), name(context))),
         Role::Executor => {
             let signer = Signer::new(key, namespace, selector, creator);
-            Some(sign_executor(signer, context, &decision.mutations))
+            Some(sign_executor(signer, context, &draft.mutations))
         }
         Role::Other => None,
     }

@@ -9,6 +9,7 @@ use std::fmt::Write;
 use serde::Deserialize;
 
 use super::decision::Decision;
+use super::draft::Draft;
 use super::mutate::mutate;
 use super::mutation::Mutation;
 use super::request::{Operation, Review};
@@ -60,36 +61,34 @@ pub fn validate<'a>(review: &Review<'a>, policies: &'a Policies, context: Valida
     // A policy that selects by the labels of a namespace that was not observed counts as matching.
     let (policy, before) = (chosen(was).policy(), chosen(was).is_certain());
     let (next, after) = (chosen(pod).policy(), chosen(pod).is_certain());
-    let mut decision = Decision::pass(Reason::Valid);
-    decision.policy = Some(&policy.name);
+    let mut draft = Draft::new(Reason::Valid);
+    draft.policy = Some(&policy.name);
     let trusted = is_trusted(&review.requester, policies, own);
     match old {
         None => {
-            created(review, pod, snapshot, policies, trusted, &mut decision);
-            scheduler(pod, policies, &mut decision);
-            queue(review, pod, None, snapshot, policy, policies, &mut decision);
+            created(review, pod, snapshot, policies, trusted, &mut draft);
+            scheduler(pod, policies, &mut draft);
+            queue(review, pod, None, snapshot, policy, policies, &mut draft);
         }
         Some(old) => {
-            changed(review, old, pod, &mut decision);
+            changed(review, old, pod, &mut draft);
             if trusted {
-                decision.trust(Reason::TrustedWriter);
+                draft.trust(Reason::TrustedWriter);
             } else {
-                queue(review, pod, Some(old), snapshot, policy, policies, &mut decision);
+                queue(review, pod, Some(old), snapshot, policy, policies, &mut draft);
                 if sets_scheduling(old) != sets_scheduling(pod) {
                     // The node constraints of a pod with a scheduling gate can still change.
-                    scheduler(pod, policies, &mut decision);
+                    scheduler(pod, policies, &mut draft);
                 }
             }
         }
     }
     // A change of the labels that choose the policy does not make the mode milder.
     let mode = policy.validate.max(next.validate);
-    let only_seat = decision.findings.iter().all(|(reason, _)| *reason == Reason::NotMutated);
+    let only_seat = draft.findings.iter().all(|(reason, _)| *reason == Reason::NotMutated);
     let is_known = listed || (before && after);
     let young = (only_seat && !settled) || !is_known;
-    decision.validated = Some(if young { mode.min(Validate::Warn) } else { mode });
-    decision.apply_failure_mode(policy.strict);
-    decision
+    draft.decide_validation(if young { mode.min(Validate::Warn) } else { mode })
 }
 
 /// A pod's node selector and affinity.
@@ -117,14 +116,14 @@ fn created(
     snapshot: &Snapshot,
     policies: &Policies,
     trusted: bool,
-    decision: &mut Decision<'_>,
+    draft: &mut Draft<'_>,
 ) {
     let should = mutate(review, snapshot, policies);
     if pod.role() == Role::Executor && !trusted {
         if let Some(owner) = resolve::from_owner_reference(pod)
             && let Some(but) = owner_violation(review, pod, &owner, snapshot, policies)
         {
-            decision.find(
+            draft.find(
                 Reason::OwnerNotCreator,
                 format!(
                     "the executor names pod {} as its driver, but {but}: leave the ownerReference to Spark or spark-usher",
@@ -133,7 +132,7 @@ fn created(
             );
         }
         if let Some((_, sentence)) = should.notes.iter().find(|(reason, _)| *reason == Reason::ForeignCreator) {
-            decision.find(Reason::ForeignCreator, sentence.clone());
+            draft.find(Reason::ForeignCreator, sentence.clone());
         }
     }
     // A replica cannot verify marks without the signing key, nor before it observed the objects that they depend on.
@@ -141,19 +140,19 @@ fn created(
         should.reason == Reason::Skipped || should.notes.iter().any(|(reason, _)| *reason == Reason::NamespaceUnknown);
     let forged = !undecided
         && should
-            .mutations
+            .mutations()
             .iter()
             .any(|mutation| matches!(mutation, Mutation::RemoveMetadata(key) if [annotations::BY, annotations::SIGNATURE].contains(key)));
     if forged && snapshot.signing_key().is_some() {
-        decision.find(
+        draft.find(
             Reason::NotMutated,
             "the pod carries a mark of spark-usher that spark-usher did not give it: remove it from the pod template"
                 .to_owned(),
         );
     }
-    let lacks: Vec<&str> = should.mutations.iter().filter_map(missing_fields).collect();
+    let lacks: Vec<&str> = should.mutations().iter().filter_map(missing_fields).collect();
     if !lacks.is_empty() {
-        decision.find(
+        draft.find(
             Reason::NotMutated,
             format!(
                 "the pod lacks {}: the mutating webhook of spark-usher did not answer, or something undid what it set",
@@ -201,18 +200,18 @@ fn missing_fields(mutation: &Mutation) -> Option<&'static str> {
 }
 
 /// Validates a change by a requester that is not trusted.
-fn changed(review: &Review<'_>, old: &Pod<'_>, pod: &Pod<'_>, decision: &mut Decision<'_>) {
+fn changed(review: &Review<'_>, old: &Pod<'_>, pod: &Pod<'_>, draft: &mut Draft<'_>) {
     let who = shown(&review.requester.username);
     let may = "an account that may is named in trustedWriters";
     let identity = [labels::ROLE, labels::APP_SELECTOR].into_iter().filter(|key| old.label(key) != pod.label(key));
     if let Some(keys) = listed(identity) {
-        decision.find(
+        draft.find(
             Reason::ApplicationChanged,
             format!("{who} changed {keys}, which says whose executor this is: {may}"),
         );
     }
     if owners(old) != owners(pod) {
-        decision.find(
+        draft.find(
             Reason::OwnerChanged,
             format!("{who} changed the ownerReferences, by which the pod ends with its driver: {may}"),
         );
@@ -223,7 +222,7 @@ fn changed(review: &Review<'_>, old: &Pod<'_>, pod: &Pod<'_>, decision: &mut Dec
     let group = (old.spec.scheduling_group != pod.spec.scheduling_group).then_some("schedulingGroup");
     let marks = marks.filter(|(place, key)| place.value(old, key) != place.value(pod, key)).map(|(_, key)| key);
     if let Some(keys) = listed(marks.chain(group)) {
-        decision.find(Reason::SchedulingChanged, format!("{who} changed {keys}, by which the pod is scheduled: {may}"));
+        draft.find(Reason::SchedulingChanged, format!("{who} changed {keys}, by which the pod is scheduled: {may}"));
     }
 }
 
@@ -242,7 +241,7 @@ fn owners<'p, 'a>(pod: &'p Pod<'a>) -> Vec<&'p OwnerReference<'a>> {
 }
 
 /// Finds a pod that requests the nodes of a policy by another scheduler. (schedulerName cannot change later.)
-fn scheduler(pod: &Pod<'_>, policies: &Policies, decision: &mut Decision<'_>) {
+fn scheduler(pod: &Pod<'_>, policies: &Policies, draft: &mut Draft<'_>) {
     let present = pod.spec.scheduler_name.as_deref().unwrap_or(DEFAULT_SCHEDULER);
     let mut affinity = None;
     for policy in policies.iter().filter(|policy| !policy.node_pool.is_empty()) {
@@ -252,7 +251,7 @@ fn scheduler(pod: &Pod<'_>, policies: &Policies, decision: &mut Decision<'_>) {
         }
         // Parsed once for all policies.
         let Some(affinity) = affinity.get_or_insert_with(|| required_nodes(pod)) else {
-            decision.find(
+            draft.find(
                 Reason::TooLarge,
                 "the pod's node affinity has more terms than any pod's: make it smaller".to_owned(),
             );
@@ -265,7 +264,7 @@ fn scheduler(pod: &Pod<'_>, policies: &Policies, decision: &mut Decision<'_>) {
                 // Writing to a string cannot fail.
                 let _ = write!(pool, "{comma}{key}={value}");
             }
-            decision.find(
+            draft.find(
                 Reason::OtherScheduler,
                 format!(
                     "the pod asks for nodes with {pool}, which {wanted} places alone, but names {}: two schedulers promise the same room (OutOfcpu)",
@@ -352,7 +351,7 @@ fn queue(
     snapshot: &Snapshot,
     policy: &Policy,
     policies: &Policies,
-    decision: &mut Decision<'_>,
+    draft: &mut Draft<'_>,
 ) {
     let Some(queues) = &policy.queues else { return };
     // A running application keeps the queue that it got before the policy changed: Spark 4.2 and newer count rejected
@@ -380,7 +379,7 @@ fn queue(
                     || first().is_some_and(|scheduling| scheduling.entry(place, key) == Some(queue))
             };
             if !allowed && !was_there() {
-                decision.find(
+                draft.find(
                     Reason::QueueNotAllowed,
                     format!(
                         "queue {} ({key}) is not one that policy {} lets namespace {} use: name another, or ask for it in queues",

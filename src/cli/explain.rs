@@ -21,23 +21,22 @@ use crate::{gang, json};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// An AdmissionReview or a Pod, JSON or YAML; - for standard input.
+    /// AdmissionReview or Pod, JSON or YAML; - reads standard input.
     #[arg(short = 'f', long = "filename", value_name = "FILE")]
     file: PathBuf,
-    /// The policy file; without it every executor gets its owner and nothing else changes.
+    /// Policy file; without it every executor gets its ownerReference and nothing else changes.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// What else is in the cluster: Pods, Namespaces, ConfigMaps of drivers, Services, PriorityClasses.
+    /// Other objects of the cluster: Pods, Namespaces, ConfigMaps of drivers, Services, PriorityClasses.
     #[arg(long, value_name = "FILE")]
     pods: Option<PathBuf>,
-    /// How to print.
+    /// Output format.
     #[arg(short, long, value_enum, default_value = "text")]
     output: Output,
-    /// Who creates the pod, for a bare Pod. Without it the pod of the application's driver among --pods, as Spark does,
-    /// else admin.
+    /// User that creates a bare Pod. The default is the pod of the application's driver in --pods, as with Spark, else admin.
     #[arg(long = "as", value_name = "USER")]
     user: Option<String>,
-    /// Extra about that user. A pod's token has two: authentication.kubernetes.io/pod-name=NAME and
+    /// Extra field of that user. A token that is bound to a pod has two: authentication.kubernetes.io/pod-name=NAME and
     /// authentication.kubernetes.io/pod-uid=UID.
     #[arg(long, value_name = "KEY=VALUE", value_parser = key_value, requires = "user")]
     as_extra: Vec<(String, String)>,
@@ -137,16 +136,16 @@ impl Explained {
     ) -> Result<Explained, String> {
         let mut operations = Vec::new();
         if let Some(pod) = &review.pod {
-            admission::patch::write(pod, &decision.mutations, &mut operations);
+            admission::patch::write(pod, decision.mutations(), &mut operations);
         } else {
             operations.extend_from_slice(b"[]");
         }
-        let bug = |error: &dyn std::fmt::Display| format!("a bug in spark-usher: the patch does not apply: {error}");
+        let bug = |error: &dyn std::fmt::Display| format!("bug in spark-usher: the patch does not apply: {error}");
         let patch: json_patch::Patch = serde_json::from_slice(&operations).map_err(|error| bug(&error))?;
         let mut object = before.clone();
         json_patch::patch(&mut object, &patch).map_err(|error| bug(&error))?;
         Ok(Explained {
-            allowed: decision.allowed,
+            allowed: decision.is_allowed(),
             reason: decision.reason,
             policy: decision.policy.map(str::to_owned),
             driver: decision
@@ -181,9 +180,9 @@ impl Explained {
         };
         self.violations = judged.findings.iter().map(|(reason, text)| (reason.to_string(), text.clone())).collect();
         self.mode = judged.validated.filter(|_| !judged.findings.is_empty());
-        self.warnings.extend(judged.warnings().filter(|_| judged.allowed));
-        if !judged.allowed || read.operation == Operation::Update {
-            (self.allowed, self.reason) = (judged.allowed, judged.reason);
+        self.warnings.extend(judged.warnings().filter(|_| judged.is_allowed()));
+        if !judged.is_allowed() || read.operation == Operation::Update {
+            (self.allowed, self.reason) = (judged.is_allowed(), judged.reason);
         }
         if self.policy.is_none() {
             self.policy = judged.policy.map(str::to_owned);
@@ -207,9 +206,9 @@ impl Explained {
     /// Why the output shows no driver.
     fn no_driver(&self) -> &'static str {
         match json::text(&self.before, &["metadata", "labels", labels::ROLE]) {
-            labels::ROLE_DRIVER => "this is one",
+            labels::ROLE_DRIVER => "the pod is the driver",
             labels::ROLE_EXECUTOR => "not found",
-            _ => "not asked for",
+            _ => "not looked up",
         }
     }
 
@@ -222,9 +221,9 @@ impl Explained {
         }
         writeln!(out, "{:<9}{}", "answer", if self.allowed { "allowed" } else { "denied" })?;
         writeln!(out, "{:<9}{}: {}", "reason", self.reason, self.reason.text())?;
-        writeln!(out, "{:<9}{}", "policy", self.policy.as_deref().unwrap_or("none was asked"))?;
+        writeln!(out, "{:<9}{}", "policy", self.policy.as_deref().unwrap_or("not evaluated"))?;
         match &self.driver {
-            Some((how, name, uid)) => writeln!(out, "{:<9}{name} (uid {uid}), found by {how}", "driver")?,
+            Some((how, name, uid)) => writeln!(out, "{:<9}{name} (uid {uid}), identified by {how}", "driver")?,
             None => writeln!(out, "{:<9}{}", "driver", self.no_driver())?,
         }
         for (reason, text) in &self.notes {
@@ -259,7 +258,7 @@ fn review(args: &Args, text: &str, snapshot: &Snapshot) -> Result<(Value, Option
     };
     match json::at(&document, &["kind"]).and_then(Value::as_str) {
         Some("AdmissionReview") if args.user.is_some() => {
-            Err("an AdmissionReview says itself who creates the pod: expected no --as".to_owned())
+            Err("--as applies to a bare Pod only: an AdmissionReview contains its user".to_owned())
         }
         Some("AdmissionReview") => Ok((document, None)),
         Some("Pod") => {
@@ -298,7 +297,7 @@ fn assumed_creator(pod: &Value, namespace: &str, snapshot: &Snapshot) -> (Value,
         .then(|| snapshot.app(namespace, label(labels::APP_SELECTOR))?.live_driver())
         .flatten();
     let Some(driver) = driver else {
-        return (json!({"username": "admin"}), "admin, as nothing else is said (--as)".to_owned());
+        return (json!({"username": "admin"}), "admin (default; --as sets another)".to_owned());
     };
     let account = driver.service_account.as_deref().unwrap_or("default");
     let extra = json!({
@@ -306,7 +305,7 @@ fn assumed_creator(pod: &Value, namespace: &str, snapshot: &Snapshot) -> (Value,
         "authentication.kubernetes.io/pod-uid": [&*driver.uid],
     });
     let user = json!({"username": format!("system:serviceaccount:{namespace}:{account}"), "extra": extra});
-    (user, format!("the driver's pod {}, as nothing else is said (--as)", driver.name))
+    (user, format!("the driver's pod {} (default; --as sets another)", driver.name))
 }
 
 /// Builds a snapshot of the other objects in the cluster.
@@ -381,8 +380,8 @@ fn sight(object: &Value, namespace: &str) -> Result<ObservedPod, String> {
     let mut object = object.clone();
     json::set(&mut object, &["metadata", "namespace"], namespace);
     let text = object.to_string();
-    let pod = Pod::read_whole(text.as_bytes()).map_err(|error| format!("a Pod cannot be read: {error}"))?;
+    let pod = Pod::read_whole(text.as_bytes()).map_err(|error| format!("cannot parse a Pod: {error}"))?;
     let name = pod.metadata.name.as_deref().unwrap_or("(no name)");
     ObservedPod::of(&pod, gang::scheduling_keys())
-        .ok_or_else(|| format!("Pod {name} is no object of a cluster: expected metadata.name and metadata.uid"))
+        .ok_or_else(|| format!("Pod {name} is incomplete: expected metadata.name and metadata.uid"))
 }

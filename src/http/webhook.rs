@@ -23,7 +23,7 @@ use tokio::sync::watch;
 
 use super::limits::{BodyBudget, Limits, MAX_BODY};
 use crate::admission::head::HEAD_LEN;
-use crate::admission::{self, BadReview, Decision, Operation, Review, ValidationContext};
+use crate::admission::{self, BadReview, Decision, Operation, Review, ValidationContext, Verdict};
 use crate::ownership::resolve::DriverSource;
 use crate::policy::Policies;
 use crate::reason::Reason;
@@ -188,14 +188,14 @@ impl Handler for Admit {
 
 impl ReviewResponse {
     fn with(review: &Review<'_>, decision: &Decision<'_>) -> ReviewResponse {
-        let outcome = match (decision.allowed, decision.mutations.is_empty()) {
-            (false, _) => Outcome::Denied,
-            (true, true) => Outcome::Allowed,
-            (true, false) => Outcome::Patched,
+        let outcome = match &decision.verdict {
+            Verdict::Deny(_) => Outcome::Denied,
+            Verdict::Allow { mutations } if mutations.is_empty() => Outcome::Allowed,
+            Verdict::Allow { .. } => Outcome::Patched,
         };
         tracing::debug!(
             uid = %review.uid, namespace = %review.namespace, name = review.name.as_deref().unwrap_or_default(),
-            reason = %decision.reason, allowed = decision.allowed, mutations = decision.mutations.len(),
+            reason = %decision.reason, allowed = decision.is_allowed(), mutations = decision.mutations().len(),
             judged = ?decision.validated, "reviewed"
         );
         ReviewResponse {

@@ -284,7 +284,7 @@ impl From<&Decision<'_>> for OwnedDecision {
         let mut reasons: Vec<_> = decision.notes.iter().chain(&decision.findings).map(|(reason, _)| *reason).collect();
         reasons.push(decision.reason);
         OwnedDecision {
-            allowed: decision.allowed,
+            allowed: decision.is_allowed(),
             reason: decision.reason,
             reasons,
             how: decision.driver.as_ref().map(|driver| driver.source.as_str()),
@@ -303,7 +303,7 @@ pub fn answer(review: &Value, snapshot: &Snapshot, policies: &Policies) -> Outco
     assert_eq!(answer["kind"], "AdmissionReview");
     let response = answer["response"].clone();
     assert_eq!(response["uid"], review["request"]["uid"]);
-    assert_eq!(response["allowed"], decision.allowed);
+    assert_eq!(response["allowed"], decision.is_allowed());
     assert_eq!(response.get("patch").is_some(), response.get("patchType").is_some(), "both or neither");
     let patch = decode_patch(&response);
     let mut object = review["request"]["object"].clone();
@@ -327,8 +327,8 @@ fn admits_as_both(review: &Value, snapshot: &Snapshot, policies: &Policies, muta
     let decision = admission::admit(&parsed, policies, bench(snapshot));
     let answer: Value = serde_json::from_slice(&admission::response::write(&parsed, &decision)).unwrap();
     let response = &answer["response"];
-    assert_eq!(decision.allowed, mutated.decision.allowed && judged.decision.allowed);
-    if !decision.allowed {
+    assert_eq!(decision.is_allowed(), mutated.decision.allowed && judged.decision.allowed);
+    if !decision.is_allowed() {
         let refusal = if mutated.decision.allowed { &judged } else { mutated };
         assert_eq!(response["status"], refusal.response["status"]);
         assert!(response.get("patch").is_none());
@@ -413,7 +413,7 @@ pub fn judge(review: &Value, snapshot: &Snapshot, policies: &Policies) -> Outcom
     let answer: Value = serde_json::from_slice(&admission::response::write(&review, &decision)).unwrap();
     let response = answer["response"].clone();
     assert!(response.get("patch").is_none(), "a validating webhook may not patch");
-    assert_eq!(response["allowed"], decision.allowed);
+    assert_eq!(response["allowed"], decision.is_allowed());
     Outcome { decision: (&decision).into(), response, patch: json!([]), object: Value::Null }
 }
 

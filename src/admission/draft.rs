@@ -1,0 +1,130 @@
+//! A decision that is still being made: reasons, notes, mutations and findings, before the verdict.
+
+use super::decision::{Decision, Denial, Verdict};
+use super::mutation::Mutation;
+use crate::ownership::resolve::FoundDriver;
+use crate::policy::Validate;
+use crate::reason::{Reason, Severity};
+use crate::signature::Creator;
+
+/// A decision without its verdict; [`Draft::decide`] makes it one.
+#[derive(Debug)]
+pub(super) struct Draft<'a> {
+    /// The most severe reason so far.
+    pub(super) reason: Reason,
+    /// Every reason besides the plain outcome, with a sentence about this pod.
+    pub(super) notes: Vec<(Reason, String)>,
+    /// The policy that applies, if one was evaluated.
+    pub(super) policy: Option<&'a str>,
+    /// The driver, by the best evidence.
+    pub(super) driver: Option<FoundDriver<'a>>,
+    /// The mutations.
+    pub(super) mutations: Vec<Mutation>,
+    /// The findings of a validation, each reason with a sentence about this pod.
+    pub(super) findings: Vec<(Reason, String)>,
+    /// The creator that the pod's signature names, if it gets one.
+    pub(super) signature: Option<Creator>,
+}
+
+impl<'a> Draft<'a> {
+    /// A draft with this outcome.
+    pub(super) fn new(reason: Reason) -> Draft<'a> {
+        Draft {
+            reason,
+            notes: Vec::new(),
+            policy: None,
+            driver: None,
+            mutations: Vec::new(),
+            findings: Vec::new(),
+            signature: None,
+        }
+    }
+
+    /// A draft whose outcome is this note.
+    pub(super) fn noted(reason: Reason, sentence: String) -> Draft<'a> {
+        Draft { notes: vec![(reason, sentence)], ..Draft::new(reason) }
+    }
+
+    /// Adds a reason and its sentence. The most severe reason becomes the decision's.
+    pub(super) fn note(&mut self, reason: Reason, sentence: String) {
+        self.raise(reason);
+        self.notes.push((reason, sentence));
+    }
+
+    /// Adds a validation's finding, and its sentence.
+    pub(super) fn find(&mut self, reason: Reason, sentence: String) {
+        self.raise(reason);
+        self.findings.push((reason, sentence));
+    }
+
+    fn raise(&mut self, reason: Reason) {
+        self.reason = self.reason.or_more_severe(reason);
+    }
+
+    /// Drops the findings, because the requester is trusted.
+    pub(super) fn trust(&mut self, reason: Reason) {
+        if !std::mem::take(&mut self.findings).is_empty() {
+            self.reason = reason;
+        }
+    }
+
+    /// The decision of a mutation: a strict policy denies a pod about which spark-usher cannot decide.
+    pub(super) fn decide(self, strict: bool) -> Decision<'a> {
+        let denied = strict && self.reason.severity() == Severity::Undecided;
+        self.finish(None, denied.then_some(Denial::Undecided))
+    }
+
+    /// The decision of a validation: a policy that enforces denies a pod with findings.
+    pub(super) fn decide_validation(self, mode: Validate) -> Decision<'a> {
+        let denied = mode == Validate::Enforce && !self.findings.is_empty();
+        self.finish(Some(mode), denied.then_some(Denial::Violations))
+    }
+
+    fn finish(self, validated: Option<Validate>, denial: Option<Denial>) -> Decision<'a> {
+        let Draft { reason, notes, policy, driver, mutations, findings, signature: _ } = self;
+        let verdict = denial.map_or(Verdict::Allow { mutations }, Verdict::Deny);
+        Decision { verdict, reason, notes, policy, driver, validated, findings }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_most_severe_reason_is_the_decisions() {
+        let mut draft = Draft::new(Reason::SchedulingSet);
+        draft.note(Reason::GangSizeUnknown, "a".into());
+        draft.note(Reason::GangKept, "b".into());
+        let decision = draft.decide(false);
+        assert_eq!(decision.reason, Reason::GangSizeUnknown);
+        assert_eq!(decision.warnings().collect::<Vec<_>>(), ["spark-usher: a"], "a note is not a warning");
+    }
+
+    #[test]
+    fn a_strict_policy_denies_only_what_is_undecided() {
+        let draft = |reason| {
+            let mut draft = Draft::new(Reason::SchedulingSet);
+            draft.mutations.push(Mutation::SchedulerName("volcano".into()));
+            draft.note(reason, String::new());
+            draft
+        };
+        assert!(draft(Reason::GangSizeUnknown).decide(true).is_allowed());
+        assert!(draft(Reason::NoCreator).decide(false).is_allowed());
+        let denied = draft(Reason::NoCreator).decide(true);
+        assert_eq!(denied.verdict, Verdict::Deny(Denial::Undecided));
+        assert!(denied.mutations().is_empty());
+    }
+
+    #[test]
+    fn a_policy_that_enforces_denies_findings() {
+        let draft = || {
+            let mut draft = Draft::new(Reason::Valid);
+            draft.find(Reason::NotMutated, String::new());
+            draft
+        };
+        assert_eq!(draft().decide_validation(Validate::Enforce).verdict, Verdict::Deny(Denial::Violations));
+        assert!(draft().decide_validation(Validate::Warn).is_allowed());
+        assert!(Draft::new(Reason::Valid).decide_validation(Validate::Enforce).is_allowed());
+    }
+}
