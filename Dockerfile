@@ -1,10 +1,10 @@
 # syntax=docker/dockerfile:1
-# spark-usher as an image: one static binary and the CA roots, nothing else; not root.
+# The image of spark-usher: one static binary and the root CAs, nothing else. It does not run as root.
 #   docker build -t spark-usher .
-# Base images are pinned by version here, and by digest by whoever publishes (docker buildx imagetools inspect).
+# Base images are pinned by version here. To publish an image, pin them by digest (docker buildx imagetools inspect).
 
 FROM rust:1.95.0-alpine3.22 AS build
-# ring compiles a little C.
+# ring compiles C code.
 # hadolint ignore=DL3018
 RUN apk add --no-cache build-base ca-certificates
 WORKDIR /src
@@ -16,7 +16,7 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry --mount=type=cache,targe
 
 FROM scratch
 LABEL org.opencontainers.image.title="spark-usher" \
-      org.opencontainers.image.description="Admission webhook and reconcile loop for Apache Spark's executors on Kubernetes" \
+      org.opencontainers.image.description="Admission webhook and controller for Apache Spark executors on Kubernetes" \
       org.opencontainers.image.licenses="Apache-2.0"
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
 COPY --from=build /spark-usher /spark-usher

@@ -35,7 +35,7 @@ use spark_usher::gang::{self, GangScheduler};
 use spark_usher::leader::LeaderState;
 use spark_usher::policy::Policies;
 use spark_usher::reconcile::Action;
-use spark_usher::snapshot::{Change, Group, ObservedPod, Owner, Replaced, ServedApis};
+use spark_usher::snapshot::{Change, Group, ObservedPod, Owner, PodChange, RelatedChange, Replaced, ServedApis};
 use spark_usher::spark::pod::Pod;
 use spark_usher::time::Now;
 
@@ -79,9 +79,14 @@ impl Cluster {
         };
         let volcano = GangScheduler::of_kind("volcano").unwrap();
         let now = cluster.now();
-        cluster.controller.watch_event(Change::Apis(ServedApis(BTreeMap::from([("volcano", &volcano.apis[0])]))), now);
-        cluster.controller.watch_event(Change::Replaced(Replaced::Namespaces(Vec::new())), now);
-        cluster.controller.watch_event(Change::Replaced(Replaced::Groups("volcano", Vec::new())), now);
+        cluster.controller.watch_event(
+            Change::Related(RelatedChange::Apis(ServedApis(BTreeMap::from([("volcano", &volcano.apis[0])])))),
+            now,
+        );
+        cluster.controller.watch_event(Change::Related(RelatedChange::Replaced(Replaced::Namespaces(Vec::new()))), now);
+        cluster
+            .controller
+            .watch_event(Change::Related(RelatedChange::Replaced(Replaced::Groups("volcano", Vec::new()))), now);
         cluster
     }
 
@@ -141,16 +146,21 @@ impl Cluster {
                     deleting: false,
                     spec: spec.clone(),
                 };
-                Some(Change::Group(key.clone(), group))
+                Some(Change::Related(RelatedChange::Group(key.clone(), group)))
             }
             // The watch shows the label.
             Action::CleanUp { executor, .. } => {
                 let mut numbers = executor.name().split('-').filter_map(|part| part.parse::<usize>().ok());
                 let (app, id) = (numbers.next().unwrap(), numbers.next_back().unwrap());
                 let number = id * self.inactive.1 + app;
-                Some(Change::Pod(self.inactive.0.sighting(number, self.inactive.1, "Failed", self.version)))
+                Some(Change::Pods(PodChange::Observed(self.inactive.0.sighting(
+                    number,
+                    self.inactive.1,
+                    "Failed",
+                    self.version,
+                ))))
             }
-            Action::DeleteGroup { key, .. } => Some(Change::GroupGone(key.clone())),
+            Action::DeleteGroup { key, .. } => Some(Change::Related(RelatedChange::GroupGone(key.clone()))),
             _ => None,
         }
     }
@@ -249,7 +259,7 @@ impl Scenario {
             .map(|event| {
                 let number = event * 7919 % count;
                 let phase = if event / count.min(10_000) % 2 == 0 { "Pending" } else { "Running" };
-                Change::Pod(self.recorded.sighting(number, self.apps, phase, 300_000 + event))
+                Change::Pods(PodChange::Observed(self.recorded.sighting(number, self.apps, phase, 300_000 + event)))
             })
             .collect();
         let mut events = events.into_iter();
@@ -265,7 +275,7 @@ impl Scenario {
         // One event, and what follows from it.
         for effects in 0..100 {
             let sighting = self.recorded.sighting(effects * 31 % count, self.apps, "Running", 400_000 + effects);
-            cluster.step(|controller, now| controller.watch_event(Change::Pod(sighting), now));
+            cluster.step(|controller, now| controller.watch_event(Change::Pods(PodChange::Observed(sighting)), now));
             cluster.since += Duration::from_millis(250);
             cluster.step(|_, _| {});
         }
@@ -291,12 +301,12 @@ impl Scenario {
         cluster.list(pods, "1600000");
         print(name, "all pods listed anew", cluster.figures(), Some(count));
 
-        let all = self.executors("Failed", 600_000).map(Change::Pod).collect();
+        let all = self.executors("Failed", 600_000).map(PodChange::Observed).map(Change::Pods).collect();
         cluster.feed(all);
         cluster.run(Duration::from_secs(600));
         print(name, "every executor fails, and ten minutes", cluster.figures(), Some(count));
 
-        let gone = self.executors("Failed", 5_000_000).map(Change::PodDeleted).collect();
+        let gone = self.executors("Failed", 5_000_000).map(PodChange::Deleted).map(Change::Pods).collect();
         cluster.feed(gone);
         cluster.run(Duration::from_secs(700));
         print(name, "every executor is deleted, and ten minutes", cluster.figures(), Some(count));

@@ -32,7 +32,7 @@ use smol_str::format_smolstr;
 use spark_usher::controller::{Controller, Settings};
 use spark_usher::leader::LeaderState;
 use spark_usher::policy::Policies;
-use spark_usher::snapshot::{Change, Notify, ObservedPod, Replaced, ServedApis, Store};
+use spark_usher::snapshot::{Change, Notify, ObservedPod, PodChange, RelatedChange, Replaced, ServedApis, Store};
 use spark_usher::time::Now;
 
 const EXECUTORS: usize = 100_000;
@@ -67,7 +67,7 @@ impl Trace {
     }
 
     fn beginning(&self) -> Change {
-        Change::Replaced(Replaced::Pods(self.pods.iter().map(|pod| pod[0].clone()).collect()))
+        Change::Pods(PodChange::Listed(self.pods.iter().map(|pod| pod[0].clone()).collect()))
     }
 
     fn next(&mut self) -> Change {
@@ -86,7 +86,7 @@ impl Trace {
         if let ObservedPod::Executor(_, executor) = &mut sighting {
             executor.version = format_smolstr!("{}", 1_000_000 + self.version);
         }
-        Change::Pod(sighting)
+        Change::Pods(PodChange::Observed(sighting))
     }
 }
 
@@ -95,7 +95,10 @@ fn memory(recorded: &Recorded) {
     let before = rss();
     let mut store = Store::default();
     for number in 0..EXECUTORS {
-        store.apply(Change::Pod(recorded.sighting(number, 1000, "Running", 0)), Timestamp::UNIX_EPOCH);
+        store.apply(
+            Change::Pods(PodChange::Observed(recorded.sighting(number, 1000, "Running", 0))),
+            Timestamp::UNIX_EPOCH,
+        );
     }
     let each = (rss() - before) / EXECUTORS as f64;
     println!(
@@ -181,8 +184,8 @@ impl Room {
             Room { controller: Controller::new(began, Settings::default()), began, policies: Policies::default() };
         let mut room = room;
         let now = room.at(Duration::ZERO);
-        room.controller.watch_event(Change::Apis(ServedApis::default()), now);
-        room.controller.watch_event(Change::Replaced(Replaced::Namespaces(Vec::new())), now);
+        room.controller.watch_event(Change::Related(RelatedChange::Apis(ServedApis::default())), now);
+        room.controller.watch_event(Change::Related(RelatedChange::Replaced(Replaced::Namespaces(Vec::new()))), now);
         room.controller.watch_event(pods, now);
         room
     }

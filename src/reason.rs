@@ -1,4 +1,4 @@
-//! Why something was decided: one closed enumeration for the log field, the metric label, the Event reason, the audit
+//! The reasons of decisions: one closed enumeration for the log field, the metric label, the Event reason, the audit
 //! annotation and `explain`.
 //!
 //! The README's table of reasons is generated from [`Reason::ALL`], and a test fails when a variant is never produced
@@ -13,26 +13,26 @@ pub enum Origin {
     Admission,
     /// The HTTPS endpoint, before or instead of a decision.
     Http,
-    /// The loop: gangs, owners, and what became of executors.
+    /// The controller: gangs, owners, and executors that exited.
     Controller,
 }
 
-/// How much a reason matters: the worst of a decision's reasons is the one that is shown first.
+/// How much a reason matters: the most severe reason of a decision is shown first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// All as wanted.
+    /// As the policy requires.
     Expected,
     /// Worth a note.
     Note,
-    /// Something was left undone; a person may want to look.
+    /// Something was not done, which may need attention.
     Warning,
-    /// It could not be decided: refused where the policy is strict, otherwise allowed with a warning.
+    /// spark-usher cannot decide: a strict policy denies the pod, any other allows it with a warning.
     Undecided,
 }
 
 macro_rules! reasons {
     ($($origin:ident { $($(#[doc = $doc:literal])+ $name:ident = $severity:ident;)+ })+) => {
-        /// Why. See the module's text.
+        /// Why. See the module's documentation.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Reason {
             $($($(#[doc = $doc])+ $name,)+)+
@@ -74,127 +74,127 @@ impl Reason {
 
 reasons! {
     Admission {
-        /// The review is not of a pod.
+        /// The reviewed object is not a pod: another kind, or a subresource.
         NotAPod = Expected;
-        /// Not the creation of a pod: an update, a deletion, a subresource.
+        /// The request does not create a pod: it updates or deletes one.
         NotCreate = Expected;
         /// The pod is neither a Spark driver nor an executor.
         NotSpark = Expected;
-        /// The annotation spark-usher.io/skip asks to leave the pod alone and the policy allows it.
+        /// The annotation spark-usher.io/skip exempts the pod, and the policy allows that.
         Skipped = Expected;
-        /// A driver: scheduler, queue and priority class are as the policy says.
+        /// The driver's scheduler, queue and priority class follow the policy.
         DriverSchedulingSet = Expected;
-        /// An executor with its owner, and no scheduler or gang to set.
+        /// The executor has its ownerReference; the policy sets no scheduler and no gang.
         Owned = Expected;
-        /// An executor with its owner, its scheduler and its place in the gang.
+        /// The executor has its ownerReference and its scheduling fields: scheduler, queue, gang.
         SchedulingSet = Expected;
-        /// The executor runs another resource profile: scheduler and queue are set, the gang does not count it.
+        /// The executor does not have the default resource profile: scheduler and queue are set, but the gang does not count it.
         OtherProfile = Note;
-        /// The pod already names a gang, which stays; that group is not ours.
+        /// The pod already has gang keys: spark-usher keeps them and does not manage that gang.
         GangKept = Note;
-        /// The pod already names another scheduler, which stays (`replace: default`).
+        /// The pod already names another scheduler, which the policy keeps (`replace: default`).
         SchedulerKept = Note;
-        /// The requested minimum is above what the application wants and was lowered to that.
+        /// The requested minimum exceeds the number of executors that the application requests, and was lowered to it.
         MinMemberClamped = Note;
-        /// An annotation of ours is on the pod, its driver or its namespace, but the policy does not allow it.
+        /// The pod, its driver or its namespace has a spark-usher annotation that the policy does not allow.
         OverrideNotAllowed = Warning;
-        /// An annotation of ours has a value that cannot be used.
+        /// A spark-usher annotation has an invalid value and is ignored.
         OverrideInvalid = Warning;
-        /// A value would make the pod invalid and was left out.
+        /// A value would make the pod invalid and was not set.
         ValueLeftOut = Warning;
-        /// The policy's priority class does not exist in the cluster and was left out.
+        /// The policy's priority class does not exist in the cluster and was not set.
         PriorityClassMissing = Warning;
-        /// A gang of a fixed size was asked for, but the application's size changes while it runs.
+        /// The scheduler's gangs have a fixed size, but the application allocates executors dynamically.
         GangNotFixed = Warning;
-        /// The installed Volcano refuses pods whose PodGroup does not exist yet, so the application's executors cannot come.
+        /// The installed Volcano rejects pods whose PodGroup does not exist yet, so the driver cannot create executors.
         EarlyPodsRefused = Warning;
-        /// How many executors the application wants is not known, so nothing waits for that many.
+        /// The number of executors that the application requests is unknown, so they do not wait for each other.
         GangSizeUnknown = Warning;
-        /// No ownerReference: on Volcano it would put the executor into its driver's own group.
+        /// The executor gets no ownerReference: its scheduler groups pods by owner (Volcano, KAI) and would add it to its driver's group.
         OwnerWithheld = Warning;
-        /// The creator is not the pod that drives this application, so it does not become the owner.
+        /// The pod that created the executor is not the driver of its application, so it does not become the owner.
         CreatorNotDriver = Warning;
-        /// The creator is in `creators.never`: it makes pods for others.
+        /// The account that created the executor is listed in `creators.never`: it creates pods for others.
         CreatorNever = Undecided;
-        /// No authenticated pod created this executor, so nothing proves who its driver is.
+        /// No authenticated pod created the executor, so nothing proves which pod is its driver.
         NoCreator = Undecided;
-        /// The creator is no service account of the executor's namespace.
+        /// The creator is not a service account of the executor's namespace.
         CreatorElsewhere = Undecided;
-        /// The creator's token names no single pod.
+        /// The creator's token does not name exactly one pod.
         CreatorAmbiguous = Undecided;
-        /// The creator is itself an executor.
+        /// The pod that created the executor is itself an executor.
         CreatorIsExecutor = Undecided;
-        /// The creator belongs to another application.
+        /// The pod that created the executor belongs to another application.
         CreatorOfOtherApplication = Undecided;
-        /// The executor names as its owner a driver that runs under another account than its creator's.
+        /// The executor's owner is a driver that runs under a service account other than the creator's.
         ForeignCreator = Undecided;
-        /// An executor without the label spark-app-selector belongs to no application.
+        /// The executor has no label spark-app-selector, so it belongs to no application.
         NoAppSelector = Undecided;
-        /// A policy selects by namespace labels, and the namespace has not been seen yet.
+        /// A policy selects by namespace labels, and the namespace has not been observed yet.
         NamespaceUnknown = Undecided;
-        /// Validated: nothing to object to.
+        /// Validation: no violation.
         Valid = Expected;
-        /// Validated: owner, gang or application of an existing pod were changed by somebody who may.
+        /// Validation: a trusted account changed the owner, gang or application of an existing pod.
         TrustedWriter = Expected;
-        /// Validated: the executor claims another driver than the pod that created it.
+        /// Validation: the executor's owner is not the pod that created it, or drives another application.
         OwnerNotCreator = Warning;
-        /// Validated: the owners of an existing pod were changed by an account that is not trusted.
+        /// Validation: an account that is not trusted changed the owners of an existing pod.
         OwnerChanged = Warning;
-        /// Validated: gang, queue or our marks of an existing pod were changed by an account that is not trusted.
+        /// Validation: an account that is not trusted changed gang, queue or spark-usher annotations of an existing pod.
         SchedulingChanged = Warning;
-        /// Validated: role or application of an existing pod were changed by an account that is not trusted.
+        /// Validation: an account that is not trusted changed the role or application of an existing pod.
         ApplicationChanged = Warning;
-        /// Validated: the pod lacks its owner, scheduler or gang; the mutating webhook was unavailable, or another webhook reverted it.
+        /// Validation: the pod lacks its owner, scheduler or gang (webhook unavailable, or reverted by another), or has forged annotations.
         NotMutated = Warning;
-        /// Validated: the pod asks for nodes that another scheduler places alone.
+        /// Validation: the pod requests nodes that are reserved for another scheduler (`nodePool`).
         OtherScheduler = Warning;
-        /// Validated: the pod names a queue that its namespace may not use.
+        /// Validation: the pod names a queue that its policy does not allow.
         QueueNotAllowed = Warning;
     }
     Http {
-        /// The body is no AdmissionReview of admission.k8s.io/v1.
+        /// The body is not an AdmissionReview of admission.k8s.io/v1.
         BadReview = Warning;
-        /// The review is larger than 20 MiB, or a map in it than any pod's: the strictest policy that could match decides.
+        /// The review exceeds 20 MiB, or a list or map in it is longer than any pod's: the strictest policy that could match decides.
         TooLarge = Undecided;
         /// The content type is not application/json.
         WrongContentType = Warning;
-        /// Too many reviews at once; the API server is asked to try again.
+        /// Too many concurrent reviews: the API server is asked to retry (429).
         Overloaded = Warning;
-        /// The API server's deadline passed before the review was answered.
+        /// The API server's timeout passed before the review was answered.
         DeadlineExceeded = Warning;
-        /// A bug: this one review failed, the server goes on.
+        /// A bug in spark-usher: this review failed, and the server continues.
         Panicked = Warning;
     }
     Controller {
-        /// A PodGroup was made for executors that name it.
+        /// A PodGroup was created for the executors that name it.
         GroupCreated = Expected;
-        /// A PodGroup's size was raised.
+        /// The minimum size of a PodGroup was raised.
         GangRaised = Expected;
-        /// A PodGroup's size was lowered so that what is left can start.
+        /// The minimum size of a PodGroup was lowered so that the remaining executors can start.
         GangLowered = Note;
-        /// A PodGroup that nobody needs any more was deleted.
+        /// A PodGroup that no pod needs any more was deleted.
         GroupDeleted = Expected;
-        /// A PodGroup of an earlier driver was replaced.
+        /// A PodGroup owned by an earlier driver was deleted, to be created again for the current one.
         GroupRemade = Note;
-        /// A group of that name exists that is not ours; it stays as it is.
+        /// A PodGroup of that name exists that spark-usher does not manage; it is not changed.
         GroupNotOurs = Warning;
-        /// The cluster does not serve the scheduler's PodGroup API, so no group can be made.
+        /// The cluster does not serve the scheduler's PodGroup API, so no PodGroup can be created.
         GroupApiNotServed = Warning;
-        /// Fewer executors are left than the group's count, which this API cannot change: they cannot start.
+        /// Fewer executors remain than the PodGroup requires, and its API cannot change the count: they cannot start.
         GangCannotStart = Warning;
-        /// An executor without an owner was given its driver.
+        /// An executor without an owner got an ownerReference to its driver.
         Adopted = Expected;
-        /// An executor has no owner and its driver could not be confirmed.
+        /// An executor has no owner, and its driver could not be confirmed.
         AdoptionRefused = Warning;
-        /// Executors ended otherwise than they should; the message says why, and how many.
+        /// Executors exited abnormally; the message states the cause, and the Event's series counts them.
         ExecutorEnded = Warning;
-        /// An executor that ended was labelled inactive: its driver has not dealt with it.
+        /// An executor that exited was labelled inactive, because its driver did not clean it up.
         ExecutorLabelled = Expected;
-        /// An executor that ended was deleted: its driver has not dealt with it.
+        /// An executor that exited was deleted, because its driver did not clean it up.
         ExecutorDeleted = Expected;
-        /// More executors failed than Spark allows before it gives the application up.
+        /// More executors failed than Spark allows before it stops the application.
         ExecutorFailuresExceeded = Warning;
-        /// An executor was to be gone long ago; the message names the finalizers that hold it, and its node.
+        /// An executor still exists long after its deletionTimestamp; the message names its finalizers and its node.
         TerminationHangs = Warning;
     }
 }

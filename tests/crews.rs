@@ -17,7 +17,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use spark_usher::reason::Reason;
 use spark_usher::signature::Key;
-use spark_usher::snapshot::Change;
+use spark_usher::snapshot::{Change, RelatedChange};
 use support::*;
 
 const GROUP: &str = "nb-driver-f33e32ff";
@@ -25,7 +25,7 @@ const GROUP: &str = "nb-driver-f33e32ff";
 /// A victim on Volcano with a labelled driver, three executors wanted and so many there, and replicas that sign.
 fn victim(executors: u32) -> Cluster {
     let mut cluster = Cluster::volcano();
-    cluster.snapshot.apply(Change::SigningKey(signing_key()));
+    cluster.snapshot.apply(Change::Related(RelatedChange::SigningKey(signing_key())));
     cluster.driver("spark.executor.instances=3");
     for id in 1..=executors {
         cluster.executor(id, "Pending");
@@ -101,7 +101,7 @@ fn a_driver_made_anew_gets_its_gang_while_an_old_executor_lingers() {
 #[test]
 fn who_claims_a_statefulset_does_not_become_part_of_its_crew() {
     let mut cluster = Cluster::volcano();
-    cluster.snapshot.apply(Change::SigningKey(signing_key()));
+    cluster.snapshot.apply(Change::Related(RelatedChange::SigningKey(signing_key())));
     cluster.see(&driver().ip("10.0.0.1"));
     let controller = "system:serviceaccount:kube-system:statefulset-controller";
     let placed = |name: &str, host: &str, by: &str, cluster: &Cluster| {
@@ -134,14 +134,14 @@ fn executors_that_a_replica_without_the_key_placed_start() {
     // Signed by nobody, under a policy that names no driver in its gangs: no name could be computed again.
     let mut cluster = Cluster::volcano();
     let unsigned = answer(&executor(1).created_by("edge"), &cluster.snapshot, &cluster.policies);
-    cluster.snapshot.apply(Change::SigningKey(signing_key()));
+    cluster.snapshot.apply(Change::Related(RelatedChange::SigningKey(signing_key())));
     let pod = PodBuilder(unsigned.object).stored("e1").phase("Pending");
     let group = pod.0["metadata"]["annotations"]["scheduling.k8s.io/group-name"].as_str().unwrap().to_owned();
     cluster.see(&pod).settle();
     assert!(cluster.groups().contains_key(&group));
     // A new key proves nothing about who came before; their group stays as long as they name it.
     let mut cluster = victim(2);
-    cluster.snapshot.apply(Change::SigningKey(Key::new(&[9; 32])));
+    cluster.snapshot.apply(Change::Related(RelatedChange::SigningKey(Key::new(&[9; 32]))));
     cluster.settle();
     assert_eq!(spec(&cluster)["minMember"], 3);
     assert!(!cluster.said(Reason::GroupDeleted));
@@ -150,7 +150,7 @@ fn executors_that_a_replica_without_the_key_placed_start() {
 #[test]
 fn a_strangers_label_does_not_hide_the_driver_of_the_same_maker() {
     let mut cluster = Cluster::volcano();
-    cluster.snapshot.apply(Change::SigningKey(signing_key()));
+    cluster.snapshot.apply(Change::Related(RelatedChange::SigningKey(signing_key())));
     // One that makes the driver and its executors for somebody else.
     let policies = only_never(policy("volcano"), &["syncer"]);
     let made = answer(&pod("nb-driver").driver_of(APP).created_by("syncer"), &cluster.snapshot, &policies);

@@ -16,7 +16,7 @@ use spark_usher::annotations::Override;
 use spark_usher::gang::{Membership, Shape};
 use spark_usher::policy::{Policies, Replace};
 use spark_usher::reason::Reason;
-use spark_usher::snapshot::{Change, Conf, Snapshot};
+use spark_usher::snapshot::{Change, Conf, RelatedChange, Snapshot};
 use spark_usher::spark::conf::AppConf;
 use spark_usher::spark::ids::PodKey;
 use support::*;
@@ -263,12 +263,12 @@ fn an_unknown_size_leaves_the_numbers_out_and_the_rest_in() {
 fn the_drivers_configuration_gives_the_numbers() {
     let mut snapshot = seen(&[driver().conf_map("c")]);
     let conf = AppConf::parse("spark.executor.instances=5");
-    snapshot.apply(Change::Conf(
+    snapshot.apply(Change::Related(RelatedChange::Conf(
         PodKey::new("default", "nb-driver"),
         DRIVER_UID.into(),
         Conf::Known(conf.into()),
         vec![],
-    ));
+    )));
     let mut koordinator = policy("koordinator");
     koordinator.gang.membership = Membership::Annotations;
     let outcome = by_driver(&executor(1), &snapshot, &only(koordinator.clone()));
@@ -283,12 +283,12 @@ fn the_drivers_configuration_gives_the_numbers() {
 fn a_fixed_group_of_a_dynamic_application_falls_back_to_single_pods() {
     let mut snapshot = seen(&[driver()]);
     let conf = AppConf::parse("spark.dynamicAllocation.enabled=true\nspark.dynamicAllocation.initialExecutors=3");
-    snapshot.apply(Change::Conf(
+    snapshot.apply(Change::Related(RelatedChange::Conf(
         PodKey::new("default", "nb-driver"),
         DRIVER_UID.into(),
         Conf::Known(conf.into()),
         vec![],
-    ));
+    )));
     let mut kueue = policy("kueue");
     kueue.gang.shape = Shape::Executors;
     let outcome = by_driver(&executor(1), &snapshot, &only(kueue));
@@ -324,12 +324,12 @@ fn a_priority_class_that_is_known_to_be_missing_is_left_out() {
     policy.executor_class = Some("batch".into());
     let mut snapshot = cold();
     assert_eq!(by_driver(&executor(1), &snapshot, &only(policy.clone())).object["spec"]["priorityClassName"], "batch");
-    snapshot.apply(Change::PriorityClass("other".into()));
+    snapshot.apply(Change::Related(RelatedChange::PriorityClass("other".into())));
     let outcome = by_driver(&executor(1), &snapshot, &only(policy.clone()));
     assert_eq!(outcome.decision.reason, Reason::PriorityClassMissing);
     assert!(outcome.object["spec"].get("priorityClassName").is_none());
     assert_eq!(outcome.object["spec"]["priority"], 0);
-    snapshot.apply(Change::PriorityClass("batch".into()));
+    snapshot.apply(Change::Related(RelatedChange::PriorityClass("batch".into())));
     assert_eq!(by_driver(&executor(1), &snapshot, &only(policy)).decision.reason, Reason::SchedulingSet);
 }
 
@@ -525,7 +525,7 @@ fn weaker_evidence_is_noted_for_the_loop() {
     assert_eq!(note(&outcome), None, "an address of a node is nobody's");
     let mut by_service = known;
     let owner = spark_usher::snapshot::ServiceOwner { name: "nb-driver".into(), uid: DRIVER_UID.into() };
-    by_service.apply(Change::Service(PodKey::new("default", "nb-svc"), owner));
+    by_service.apply(Change::Related(RelatedChange::Service(PodKey::new("default", "nb-svc"), owner)));
     let named = pod("x-exec-1").executor_of("spark-x", 1).driver_url("nb-svc.default.svc");
     let outcome = answer(&review(&named.0, legacy.clone()), &by_service, &volcano());
     assert_eq!(note(&outcome), Some(format!("driver-url/nb-driver/{DRIVER_UID}")));

@@ -20,7 +20,9 @@ use spark_usher::gang::GangScheduler;
 use spark_usher::leader::LeaderState;
 use spark_usher::policy::Policies;
 use spark_usher::reconcile::Action;
-use spark_usher::snapshot::{Change, Conf, DriverPhase, DriverPod, Group, GroupKey, ObservedPod, Replaced, ServedApis};
+use spark_usher::snapshot::{
+    Change, Conf, DriverPhase, DriverPod, Group, GroupKey, ObservedPod, PodChange, RelatedChange, Replaced, ServedApis,
+};
 use spark_usher::spark::conf::AppConf;
 use spark_usher::spark::ids::PodKey;
 use spark_usher::time::Now;
@@ -38,7 +40,7 @@ fn served(kinds: &[&str]) -> ServedApis {
 }
 
 fn nothing(change: Replaced) -> Change {
-    Change::Replaced(change)
+    Change::Related(RelatedChange::Replaced(change))
 }
 
 impl Office {
@@ -54,8 +56,8 @@ impl Office {
         let now = Instant::now();
         let mut controller = Controller::new(now, Settings::default());
         let at = Now { at: now, wall: Timestamp::UNIX_EPOCH };
-        controller.watch_event(Change::Apis(served(&["volcano", "native"])), at);
-        controller.watch_event(nothing(Replaced::Pods(Vec::new())), at);
+        controller.watch_event(Change::Related(RelatedChange::Apis(served(&["volcano", "native"]))), at);
+        controller.watch_event(Change::Pods(PodChange::Listed(Vec::new())), at);
         controller.watch_event(nothing(Replaced::Namespaces(Vec::new())), at);
         Office { controller, now, policies: only(policy("volcano")) }
     }
@@ -80,7 +82,7 @@ impl Office {
     }
 
     fn see(&mut self, pod: &PodBuilder) {
-        self.apply(Change::Pod(pod.sighting()));
+        self.apply(Change::Pods(PodChange::Observed(pod.sighting())));
     }
 
     /// An executor that a pod of this name and uid created, seated as the webhook does.
@@ -253,7 +255,7 @@ fn a_read_that_fails_is_forgotten_with_its_asker() {
     office.executor(1, "notebook", "u1");
     office.turn();
     office.answered(&read_notebook(), LookupResult::Failed);
-    office.apply(Change::PodGone(PodKey::new("default", "nb-exec-1"), "e1".into()));
+    office.apply(Change::Pods(PodChange::Gone(PodKey::new("default", "nb-exec-1"), "e1".into())));
     assert!(office.after(20).lookups.is_empty());
     assert!(office.after(600).lookups.is_empty());
 }
@@ -268,7 +270,7 @@ fn a_pod_made_anew_under_the_same_name_is_read_again_at_once() {
     let set = acting(&office.turn());
     office.controller.actions_finished(&set, false, true, now);
     // The notebook is deleted and started again, and its next session creates executors.
-    office.apply(Change::PodGone(PodKey::new("default", "nb-exec-1"), "e1".into()));
+    office.apply(Change::Pods(PodChange::Gone(PodKey::new("default", "nb-exec-1"), "e1".into())));
     office.executor(2, "notebook", "u2");
     assert_eq!(office.turn().lookups, [read_notebook()]);
     office.answered(&read_notebook(), LookupResult::Pod(notebook("u2")));
@@ -355,7 +357,7 @@ fn who_has_gone_holds_up_nobody() {
     for _ in 0..10 {
         office.controller.actions_finished(&eve, true, false, now);
     }
-    office.apply(Change::PodGone(PodKey::new("default", "nb-exec-1"), "e1".into()));
+    office.apply(Change::Pods(PodChange::Gone(PodKey::new("default", "nb-exec-1"), "e1".into())));
     assert_eq!(creates(&office.created(2, "notebook", "u1")), 1);
 }
 
@@ -394,17 +396,17 @@ fn an_answer_that_comes_after_the_end_of_what_it_tells_raises_no_dead() {
     };
     let version =
         |office: &Office| office.controller.snapshot().groups.get(&key).map(|group| group.version.to_string());
-    office.written(Change::Group(key.clone(), group("u1", "9")));
+    office.written(Change::Related(RelatedChange::Group(key.clone(), group("u1", "9"))));
     assert_eq!(version(&office), Some("9".into()), "the watch has not shown it yet");
-    office.apply(Change::Group(key.clone(), group("u1", "11")));
-    office.written(Change::Group(key.clone(), group("u1", "10")));
+    office.apply(Change::Related(RelatedChange::Group(key.clone(), group("u1", "11"))));
+    office.written(Change::Related(RelatedChange::Group(key.clone(), group("u1", "10"))));
     assert_eq!(version(&office), Some("11".into()), "the watch was quicker");
-    office.apply(Change::GroupGone(key.clone()));
-    office.written(Change::Group(key.clone(), group("u1", "12")));
+    office.apply(Change::Related(RelatedChange::GroupGone(key.clone())));
+    office.written(Change::Related(RelatedChange::Group(key.clone(), group("u1", "12"))));
     assert_eq!(version(&office), None);
-    office.written(Change::Group(key.clone(), group("u2", "13")));
+    office.written(Change::Related(RelatedChange::Group(key.clone(), group("u2", "13"))));
     assert_eq!(version(&office), Some("13".into()), "made anew");
     office.apply(nothing(Replaced::Groups("volcano", Vec::new())));
-    office.written(Change::Group(key.clone(), group("u2", "14")));
+    office.written(Change::Related(RelatedChange::Group(key.clone(), group("u2", "14"))));
     assert_eq!(version(&office), None);
 }

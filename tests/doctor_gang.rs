@@ -184,7 +184,7 @@ async fn a_policy_without_podgroups_shows_what_applies() {
     }
     let plain = done(doctor(&path, &names[2], &["--config", file])).await;
     assert_eq!(plain.code, Some(0), "{}{}", plain.out, plain.err);
-    assert!(plain.out.contains("no gang under policy plain"), "{}", plain.out);
+    assert!(plain.out.contains("policy plain creates no gangs"), "{}", plain.out);
     assert!(!plain.out.contains("RESULT"), "{}", plain.out);
     // The same from an installation's ConfigMap.
     let pod = json!({
@@ -198,13 +198,13 @@ async fn a_policy_without_podgroups_shows_what_applies() {
         .await;
     let installed = async || done(doctor(&path, &names[2], &["-n", &cluster.namespace])).await;
     let missing = installed().await;
-    assert!(missing.code == Some(1) && missing.out.contains("ConfigMap policy is not there"), "{}", missing.out);
+    assert!(missing.code == Some(1) && missing.out.contains("ConfigMap policy does not exist"), "{}", missing.out);
     cluster
         .make(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "policy", "namespace": cluster.namespace},
             "data": {"policy.yaml": policies}}))
         .await;
     let read = installed().await;
-    assert!(read.code == Some(0) && read.out.contains("no gang under policy plain"), "{}{}", read.out, read.err);
+    assert!(read.code == Some(0) && read.out.contains("policy plain creates no gangs"), "{}{}", read.out, read.err);
     app.stop().await.unwrap();
 }
 
@@ -219,8 +219,8 @@ async fn without_a_webhook_nothing_is_made() {
     cluster.make(earlier).await;
     let done = done(doctor(&path, &cluster.namespace, &["--config", file.to_str().unwrap()])).await;
     assert_eq!(done.code, Some(1), "{}{}", done.out, done.err);
-    assert!(done.out.contains("came back without the scheduler of policy a (volcano)"), "{}", done.out);
-    assert!(done.out.contains("→ spark-usher doctor --dry-run-namespace"), "{}", done.out);
+    assert!(done.out.contains("the webhook did not apply policy a (volcano) to a driver"), "{}", done.out);
+    assert!(done.out.contains("→ run spark-usher doctor --dry-run-namespace"), "{}", done.out);
     let removal = format!("kubectl -n {} delete pods,configmaps -l {OURS}", cluster.namespace);
     assert!(done.out.contains("configmap/earlier") && done.out.contains(&removal), "{}", done.out);
     assert_eq!(left(&cluster.client, &cluster.namespace, None).await, ["earlier"], "another run's is not touched");
@@ -236,10 +236,14 @@ async fn absent_scheduler_fails_the_first_scenario_and_skips_the_rest() {
     let args = ["-n", "nowhere", "--timeout", "1s"];
     let done = done(doctor(&path, &cluster.namespace, &args)).await;
     assert_eq!(done.code, Some(1), "{}{}", done.out, done.err);
-    assert!(done.out.contains("the driver got no node in 1 s: volcano reports nothing about doctor-"), "{}", done.out);
-    assert!(done.out.contains("→ is that scheduler running"), "{}", done.out);
+    assert!(
+        done.out.contains("the driver was not scheduled within 1 s: volcano reports nothing about doctor-"),
+        "{}",
+        done.out
+    );
+    assert!(done.out.contains("→ check that the scheduler runs"), "{}", done.out);
     assert_eq!(done.out.lines().filter(|line| line.starts_with("skipped ")).count(), 4, "{}", done.out);
-    assert!(done.out.contains("everything that was created is deleted"), "{}", done.out);
+    assert!(done.out.contains("all created objects are deleted"), "{}", done.out);
     assert_eq!(left(&cluster.client, &cluster.namespace, None).await, [""; 0]);
     app.stop().await.unwrap();
 }
@@ -312,7 +316,7 @@ async fn a_signal_ends_it_and_nothing_is_left() {
         child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
         assert_eq!(child.wait().unwrap().code(), Some(1), "{out}");
         assert!(out.contains(&format!("interrupted by {name} during: two wait, the third starts all")), "{out}");
-        assert!(out.contains("everything that was created is deleted"), "{out}");
+        assert!(out.contains("all created objects are deleted"), "{out}");
         assert_eq!(left(&cluster.client, &cluster.namespace, volcano).await, [""; 0]);
     }
     // A reader that goes away, as head does, is found out at the next row.
@@ -349,7 +353,10 @@ async fn what_cannot_be_removed_is_named_with_the_command_that_does() {
     let run = &map.labels()["app.kubernetes.io/instance"];
     let removal =
         format!("→ kubectl -n {} delete pods,configmaps -l {OURS},app.kubernetes.io/instance={run}", cluster.namespace);
-    assert!(out.contains(&format!("left in namespace {}: configmap/{}", cluster.namespace, map.name_any())), "{out}");
+    assert!(
+        out.contains(&format!("not deleted in namespace {}: configmap/{}", cluster.namespace, map.name_any())),
+        "{out}"
+    );
     assert!(out.contains(&removal), "{out}");
     assert_eq!(left(&cluster.client, &cluster.namespace, None).await, [map.name_any()], "all else is gone");
     app.stop().await.unwrap();
@@ -359,7 +366,7 @@ async fn what_cannot_be_removed_is_named_with_the_command_that_does() {
 async fn where_it_does_not_belong_it_does_not_run() {
     let missing = PathBuf::from("/nonexistent/kubeconfig");
     for (namespace, args, why) in [
-        ("kube-system", vec![], "it is the cluster's own"),
+        ("kube-system", vec![], "it is a system namespace"),
         ("spark-usher", vec![], "spark-usher itself runs there"),
         ("mine", vec!["-n", "mine"], "spark-usher itself runs there"),
     ] {
@@ -368,7 +375,7 @@ async fn where_it_does_not_belong_it_does_not_run() {
         assert!(done.err.contains(why), "{}", done.err);
     }
     let bad = done(doctor(&missing, "a", &["--timeout", "soon"])).await;
-    assert!(bad.err.contains("expected a time such as 60s"), "{}", bad.err);
+    assert!(bad.err.contains("expected a duration such as 60s"), "{}", bad.err);
     let cluster = Cluster::start().await;
     let path = kubeconfig(&cluster);
     let nowhere = done(doctor(&path, "not-there", &[])).await;

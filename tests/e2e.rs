@@ -368,7 +368,7 @@ async fn an_api_server_that_is_away_ends_nothing() {
     };
     assert!(get("/readyz").await.starts_with("HTTP/1.1 200"));
     assert!(get("/metrics").await.contains("spark_usher_leader 0"));
-    // Who asks is told that the picture may be old.
+    // The command line warns that the data may be stale.
     let debug = format!("http://{}", app.debug().unwrap());
     let asked = tokio::task::spawn_blocking(move || {
         std::process::Command::new(env!("CARGO_BIN_EXE_spark-usher")).args(["apps", "--debug", &debug]).output()
@@ -376,7 +376,7 @@ async fn an_api_server_that_is_away_ends_nothing() {
     let out = asked.await.unwrap().unwrap();
     let (said, error) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
     assert_eq!(said, "no Spark applications\n", "{error}");
-    assert!(error.starts_with("caution: this replica neither leads nor sees who does"), "{error}");
+    assert!(error.starts_with("warning: this replica knows no leader"), "{error}");
     app.stop().await.unwrap();
 }
 

@@ -28,7 +28,7 @@ use spark_usher::reason::Reason;
 use spark_usher::reconcile::{Action, Cleanup};
 use spark_usher::recorder::EventAggregator;
 use spark_usher::signature::Creator;
-use spark_usher::snapshot::{Change, DriverPod, ObservedPod, Replaced};
+use spark_usher::snapshot::{Change, DriverPod, ObservedPod, PodChange};
 use spark_usher::spark::ids::{AppKey, PodKey};
 use spark_usher::time::Now;
 use support::*;
@@ -394,7 +394,7 @@ fn two_ends_and_the_deletion_in_one_batch_are_two_ends() {
     office.see(&crashed(1, 10));
     office.see(&version(running(1), 11).spec("restartPolicy", "Always"));
     office.see(&crashed(1, 12));
-    office.apply(Change::PodDeleted(crashed(1, 13).deleting().sighting()));
+    office.apply(Change::Pods(PodChange::Deleted(crashed(1, 13).deleting().sighting())));
     assert_eq!(office.after(2).exits.len(), 2);
     assert_eq!(office.after(60).exits.len(), 0);
 }
@@ -445,7 +445,7 @@ fn an_older_sighting_of_a_driver_brings_nobody_back_to_life() {
     office.see(&version(driver(), 5));
     let app = office.controller.snapshot().app("default", APP).unwrap().clone();
     assert!(app.live_driver().is_none());
-    office.apply(Change::Replaced(Replaced::Pods(vec![version(driver(), 7).sighting()])));
+    office.apply(Change::Pods(PodChange::Listed(vec![version(driver(), 7).sighting()])));
     assert!(office.controller.snapshot().app("default", APP).unwrap().live_driver().is_none());
 }
 
@@ -456,8 +456,8 @@ fn a_deletion_tells_how_a_pod_was_that_nobody_had_seen_end() {
     office.see(&running(1));
     office.after(1);
     // The watch missed the end of the one and the whole of the other; the deletions carry how they were last.
-    office.apply(Change::PodDeleted(version(failed(1, 52), 8).sighting()));
-    office.apply(Change::PodDeleted(version(failed(2, 137), 9).sighting()));
+    office.apply(Change::Pods(PodChange::Deleted(version(failed(1, 52), 8).sighting())));
+    office.apply(Change::Pods(PodChange::Deleted(version(failed(2, 137), 9).sighting())));
     let exits = office.after(2).exits;
     let told: Vec<(String, Cause, Option<i32>)> =
         exits.iter().map(|exit| (exit.executor.name.to_string(), exit.cause, exit.exit_code())).collect();
@@ -469,7 +469,7 @@ fn a_deletion_tells_how_a_pod_was_that_nobody_had_seen_end() {
     // What comes late of it brings it back no more, and the deletion of another pod of that name ends nobody.
     office.see(&version(running(1), 7));
     office.see(&version(running(3), 12));
-    office.apply(Change::PodDeleted(version(executor(3).stored("another"), 11).sighting()));
+    office.apply(Change::Pods(PodChange::Deleted(version(executor(3).stored("another"), 11).sighting())));
     assert!(office.after(2).exits.is_empty());
     assert_eq!(office.controller.snapshot().app("default", APP).unwrap().executors().len(), 1);
 }
@@ -481,7 +481,7 @@ fn a_list_from_the_past_brings_nobody_back() {
     office.see(&failed(1, 137));
     office.after(1);
     office.lose("nb-exec-1", "e1");
-    office.apply(Change::Replaced(Replaced::Pods(vec![driver().sighting(), running(1).sighting()])));
+    office.apply(Change::Pods(PodChange::Listed(vec![driver().sighting(), running(1).sighting()])));
     assert!(office.controller.snapshot().app("default", APP).unwrap().executors().is_empty());
 }
 

@@ -105,7 +105,7 @@ fn the_recorded_client_mode_executor() {
     let text = usher(&["explain", "--config", config.to_str().unwrap(), "-f", path.to_str().unwrap()], "");
     assert_eq!(code(&text), 0);
     assert!(out(&text).contains("spec.schedulerName: default-scheduler -> volcano"), "{}", out(&text));
-    assert!(out(&text).contains("found by creator"), "{}", out(&text));
+    assert!(out(&text).contains("identified by creator"), "{}", out(&text));
 }
 
 #[test]
@@ -401,11 +401,7 @@ fn a_bare_executor_is_taken_to_be_created_by_its_driver_unless_somebody_else_is_
     assert_eq!((&assumed["driver"]["how"], &assumed["driver"]["uid"]), (&json!("creator"), &json!(DRIVER_UID)));
     assert_eq!(assumed["object"]["metadata"]["ownerReferences"][0]["name"], "nb-driver");
     let text = usher(&[&["explain"], &args[..]].concat(), &executor);
-    assert!(
-        out(&text).contains("creator  the driver's pod nb-driver, as nothing else is said (--as)"),
-        "{}",
-        out(&text)
-    );
+    assert!(out(&text).contains("creator  the driver's pod nb-driver (default; --as sets another)"), "{}", out(&text));
     let by_admin = json_of(&[&args[..], &["--as", "admin"]].concat(), &executor);
     assert_eq!(by_admin["reason"], "NoCreator");
     let review = recorded("client-mode/exec-1.mutate.create").to_string();

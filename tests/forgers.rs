@@ -17,7 +17,7 @@ use spark_usher::annotations::Override;
 use spark_usher::gang::{Membership, Shape, TABLE};
 use spark_usher::policy::{Pattern, Policies, Policy, Replace, Validate};
 use spark_usher::reason::Reason;
-use spark_usher::snapshot::Snapshot;
+use spark_usher::snapshot::{Change, PodChange, RelatedChange, Snapshot};
 use support::*;
 
 /// A policy of this scheduler that enforces, with everything that a forger would like to change.
@@ -267,8 +267,7 @@ fn a_policy_that_becomes_none_goes_on_signing_what_it_places() {
         // The one before ends; what was placed is still known.
         let gone = format!("nb-exec-{}", id - 1);
         let uid = snapshot.executor("default", &gone).unwrap().1.uid.clone();
-        snapshot
-            .apply(spark_usher::snapshot::Change::PodGone(spark_usher::spark::ids::PodKey::new("default", &gone), uid));
+        snapshot.apply(Change::Pods(PodChange::Gone(spark_usher::spark::ids::PodKey::new("default", &gone), uid)));
     }
 }
 
@@ -315,9 +314,9 @@ fn a_key_that_comes_later_verifies_what_was_seen_before() {
     let first = placed(1, &signing(), &policies);
     let mut late = seen(&[driver(), first.clone()]);
     assert!(!late.executor("default", "nb-exec-1").unwrap().1.is_proven);
-    late.apply(spark_usher::snapshot::Change::SigningKey(signing_key()));
+    late.apply(Change::Related(RelatedChange::SigningKey(signing_key())));
     assert!(late.executor("default", "nb-exec-1").unwrap().1.is_proven);
-    late.apply(spark_usher::snapshot::Change::SigningKey(spark_usher::signature::Key::new(&[8; 32])));
+    late.apply(Change::Related(RelatedChange::SigningKey(spark_usher::signature::Key::new(&[8; 32]))));
     assert!(!late.executor("default", "nb-exec-1").unwrap().1.is_proven);
     // Under another application the same words prove nothing.
     let moved = seen_signing(&[first.label("spark-app-selector", "spark-other")]);

@@ -22,7 +22,8 @@ use spark_usher::gang::{GangScheduler, Shape};
 use spark_usher::reason::Reason;
 use spark_usher::reconcile::ApplicationState;
 use spark_usher::snapshot::{
-    Change, Conf, DriverPod, Group, GroupApi, GroupKey, ReferencedPod, Replaced, ServedApis, Snapshot,
+    Change, Conf, DriverPod, Group, GroupApi, GroupKey, PodChange, ReferencedPod, RelatedChange, Replaced, ServedApis,
+    Snapshot,
 };
 use spark_usher::spark::ids::{AppKey, PodKey};
 use support::*;
@@ -76,7 +77,7 @@ fn every_scheduler_with_groups_gets_one_in_its_own_words() {
     for row in spark_usher::gang::TABLE.iter().filter(|row| !row.apis.is_empty()) {
         for version in 0..row.apis.len() {
             let mut cluster = Cluster::new(policy(row.kind));
-            cluster.snapshot.apply(Change::Apis(serving(row, version)));
+            cluster.snapshot.apply(Change::Related(RelatedChange::Apis(serving(row, version))));
             cluster.driver("spark.executor.instances=3").executor(1, "Pending").executor(2, "Pending").settle();
             assert_eq!(cluster.count(), 3, "{} {}", row.kind, row.apis[version].api_version());
         }
@@ -108,7 +109,7 @@ fn the_app_shape_makes_a_gate_for_the_driver_before_any_executor_exists() {
 #[test]
 fn a_volcano_that_refuses_early_pods_is_told_on_drivers_and_by_warnings() {
     let mut cluster = Cluster::volcano();
-    cluster.snapshot.apply(Change::EarlyPods(Some("v1.11.0".into())));
+    cluster.snapshot.apply(Change::Related(RelatedChange::EarlyPods(Some("v1.11.0".into()))));
     let admitted = by_driver(&driver(), &cluster.snapshot, &cluster.policies);
     assert!(admitted.decision.allowed);
     let warning = admitted.response["warnings"][0].as_str().unwrap();
@@ -123,7 +124,7 @@ fn a_volcano_that_refuses_early_pods_is_told_on_drivers_and_by_warnings() {
         let mut policy = policy(kind);
         policy.gang.shape = shape;
         let mut cluster = Cluster::new(policy);
-        cluster.snapshot.apply(Change::EarlyPods(Some("v1.11.0".into())));
+        cluster.snapshot.apply(Change::Related(RelatedChange::EarlyPods(Some("v1.11.0".into()))));
         cluster.driver("spark.executor.instances=3").settle();
         assert!(!cluster.said(Reason::EarlyPodsRefused), "{kind}");
         let reasons = by_driver(&driver(), &cluster.snapshot, &cluster.policies).decision.reasons;
@@ -137,7 +138,7 @@ fn without_discovery_nothing_is_made_and_an_unserved_api_is_told() {
     cluster.snapshot.apis = None;
     cluster.driver("").executor(1, "Pending").settle();
     assert!(cluster.groups().is_empty() && cluster.reasons.is_empty());
-    cluster.snapshot.apply(Change::Apis(ServedApis::default()));
+    cluster.snapshot.apply(Change::Related(RelatedChange::Apis(ServedApis::default())));
     cluster.settle();
     assert!(cluster.groups().is_empty() && cluster.said(Reason::GroupApiNotServed));
     assert!(cluster.messages[0].contains("scheduling.volcano.sh/v1beta1"), "{:?}", cluster.messages);
@@ -194,7 +195,7 @@ fn three_executors_come_while_the_webhook_is_down() {
     let mut group = (**cluster.snapshot.groups.values().next().unwrap()).clone();
     group.spec["minMember"] = json!(1);
     let key = cluster.snapshot.groups.keys().next().unwrap().clone();
-    cluster.snapshot.apply(Change::Group(key, group));
+    cluster.snapshot.apply(Change::Related(RelatedChange::Group(key, group)));
     cluster.settle();
     assert!(cluster.count() == 5 && cluster.said(Reason::GangRaised));
     for id in 2..=4 {
@@ -227,7 +228,11 @@ fn spark_3_0_creates_no_second_wave_before_the_first_runs() {
 fn two_applications_in_one_driver_pod_have_a_group_each() {
     let mut cluster = Cluster::volcano();
     let notebook = pod("nb-driver").stored(DRIVER_UID).phase("Running").annotation("spark-usher.io/min-member", "2");
-    cluster.snapshot.apply(Change::Referenced(PodKey::new("default", "nb-driver"), followed(&notebook), vec![]));
+    cluster.snapshot.apply(Change::Related(RelatedChange::Referenced(
+        PodKey::new("default", "nb-driver"),
+        followed(&notebook),
+        vec![],
+    )));
     cluster.executor(1, "Pending").settle();
     let second = pod("b-exec-1").executor_of("spark-b", 1);
     let admitted = by_driver(&second, &cluster.snapshot, &cluster.policies).object.into_pod();
@@ -299,7 +304,7 @@ fn a_count_that_cannot_change_holds_at_the_smallest_and_a_stuck_gang_is_told() {
     let native = |conf: &str| {
         let mut cluster = Cluster::new(policy("native"));
         let row = GangScheduler::of_kind("native").unwrap();
-        cluster.snapshot.apply(Change::Apis(serving(row, 1)));
+        cluster.snapshot.apply(Change::Related(RelatedChange::Apis(serving(row, 1))));
         assert!(!row.apis[1].count_mutable);
         cluster.driver(conf);
         cluster
@@ -327,7 +332,7 @@ fn an_explicit_count_is_honoured_where_it_cannot_change_and_told_when_it_cannot_
     let mut cluster = Cluster::new(policy("native"));
     let row = GangScheduler::of_kind("native").unwrap();
     let fixed = row.apis.iter().position(|api| !api.count_mutable).unwrap();
-    cluster.snapshot.apply(Change::Apis(serving(row, fixed)));
+    cluster.snapshot.apply(Change::Related(RelatedChange::Apis(serving(row, fixed))));
     // A client-mode driver: nobody knows its configuration.
     cluster.see(&driver().annotation("spark-usher.io/min-member", "3"));
     cluster.executor(1, "Pending").settle();
@@ -361,7 +366,7 @@ fn a_schedulers_own_key_on_the_driver_makes_no_group() {
 #[test]
 fn a_squatter_neither_shrinks_the_gang_nor_owns_it_nor_ends_it() {
     let mut cluster = Cluster::volcano();
-    cluster.snapshot.apply(Change::SigningKey(signing_key()));
+    cluster.snapshot.apply(Change::Related(RelatedChange::SigningKey(signing_key())));
     cluster.driver("spark.executor.instances=3");
     cluster.executor(1, "Pending").settle();
     assert_eq!(cluster.count(), 3);
@@ -439,7 +444,7 @@ fn groups_of_another_application_are_not_touched() {
         deleting: false,
         spec: json!({"minMember": 7}),
     };
-    cluster.snapshot.apply(Change::Group(key.clone(), other));
+    cluster.snapshot.apply(Change::Related(RelatedChange::Group(key.clone(), other)));
     cluster.driver("spark.executor.instances=2").executor(1, "Running").settle();
     cluster.lose(1).see(&driver().phase("Failed")).settle();
     assert!(cluster.snapshot.groups.contains_key(&key));
@@ -460,9 +465,12 @@ fn a_relist_of_one_schedulers_groups_leaves_the_others() {
         deleting: false,
         spec: json!({}),
     };
-    snapshot.apply(Change::Group(key("a", "volcano"), group()));
-    snapshot.apply(Change::Group(key("b", "native"), group()));
-    let touched = snapshot.apply(Change::Replaced(Replaced::Groups("volcano", vec![(key("c", "volcano"), group())])));
+    snapshot.apply(Change::Related(RelatedChange::Group(key("a", "volcano"), group())));
+    snapshot.apply(Change::Related(RelatedChange::Group(key("b", "native"), group())));
+    let touched = snapshot.apply(Change::Related(RelatedChange::Replaced(Replaced::Groups(
+        "volcano",
+        vec![(key("c", "volcano"), group())],
+    ))));
     assert_eq!(snapshot.groups.keys().map(|key| &*key.name).collect::<Vec<_>>(), ["b", "c"]);
     assert!(touched.touched.contains(&AppKey::new("default", APP)));
 }
@@ -516,14 +524,22 @@ fn a_note_leads_to_a_followed_driver() {
     let wanted = missing(&cluster.snapshot, &cluster.app, &cluster.policies, &[]);
     assert_eq!(wanted, [Lookup::Pod(PodKey::new("default", "notebook"))]);
     let notebook = pod("notebook").stored("n1").phase("Running");
-    cluster.snapshot.apply(Change::Referenced(PodKey::new("default", "notebook"), followed(&notebook), vec![]));
+    cluster.snapshot.apply(Change::Related(RelatedChange::Referenced(
+        PodKey::new("default", "notebook"),
+        followed(&notebook),
+        vec![],
+    )));
     assert!(missing(&cluster.snapshot, &cluster.app, &cluster.policies, &[]).is_empty());
     cluster.settle();
     assert!(cluster.said(Reason::Adopted));
     let foreign = pod("notebook").label("spark-app-selector", "spark-x").stored("n1").phase("Running");
     let mut cluster = Cluster::new(policy("none"));
     cluster.see(&noted);
-    cluster.snapshot.apply(Change::Referenced(PodKey::new("default", "notebook"), followed(&foreign), vec![]));
+    cluster.snapshot.apply(Change::Related(RelatedChange::Referenced(
+        PodKey::new("default", "notebook"),
+        followed(&foreign),
+        vec![],
+    )));
     cluster.settle();
     assert!(cluster.said(Reason::AdoptionRefused), "that pod drives another application");
 }
@@ -534,7 +550,11 @@ fn a_driver_that_is_gone_adopts_nobody() {
     cluster.see(
         &executor(1).annotation("spark-usher.io/driver", "app-selector/notebook/n1").stored("e1").phase("Running"),
     );
-    cluster.snapshot.apply(Change::Referenced(PodKey::new("default", "notebook"), ReferencedPod::Absent, vec![]));
+    cluster.snapshot.apply(Change::Related(RelatedChange::Referenced(
+        PodKey::new("default", "notebook"),
+        ReferencedPod::Absent,
+        vec![],
+    )));
     cluster.settle();
     assert!(cluster.said(Reason::AdoptionRefused) && !cluster.said(Reason::Adopted));
 }
@@ -554,7 +574,7 @@ fn configurations_and_unlabelled_drivers_are_read_once() {
     let pod_key = PodKey::new("default", "nb-driver");
     let wanted = missing(&cluster.snapshot, &cluster.app, &cluster.policies, &[]);
     assert_eq!(wanted, [Lookup::Conf(pod_key.clone(), DRIVER_UID.into(), "the-map".into())]);
-    cluster.snapshot.apply(Change::Conf(pod_key, DRIVER_UID.into(), Conf::Unreadable, vec![]));
+    cluster.snapshot.apply(Change::Related(RelatedChange::Conf(pod_key, DRIVER_UID.into(), Conf::Unreadable, vec![])));
     assert!(missing(&cluster.snapshot, &cluster.app, &cluster.policies, &[]).is_empty());
     let mut off = policy("volcano");
     off.gang.read_spark_conf = false;
@@ -576,7 +596,11 @@ fn an_address_is_looked_up_when_nothing_else_tells() {
     let wanted = missing(&cluster.snapshot, &cluster.app, &cluster.policies, &[]);
     assert_eq!(wanted, [Lookup::Address("default".into(), "10.1.2.3".into())]);
     let notebook = pod("notebook").stored("n1").phase("Running").ip("10.1.2.3");
-    cluster.snapshot.apply(Change::Referenced(PodKey::new("default", "notebook"), followed(&notebook), vec![]));
+    cluster.snapshot.apply(Change::Related(RelatedChange::Referenced(
+        PodKey::new("default", "notebook"),
+        followed(&notebook),
+        vec![],
+    )));
     assert!(missing(&cluster.snapshot, &cluster.app, &cluster.policies, &[]).is_empty());
     cluster.settle();
     assert!(cluster.said(Reason::Adopted));
@@ -589,7 +613,7 @@ fn a_configuration_is_forgotten_with_its_driver() {
     let mut cluster = Cluster::volcano();
     cluster.driver("spark.executor.instances=3");
     assert_eq!(cluster.snapshot.confs.len(), 1);
-    cluster.snapshot.apply(Change::PodGone(PodKey::new("default", "nb-driver"), DRIVER_UID.into()));
+    cluster.snapshot.apply(Change::Pods(PodChange::Gone(PodKey::new("default", "nb-driver"), DRIVER_UID.into())));
     assert!(cluster.snapshot.confs.is_empty() && cluster.snapshot.apps.is_empty());
     cluster.conf(DRIVER_UID, "late");
     assert!(cluster.snapshot.confs.is_empty(), "an answer that comes late is not kept for ever");

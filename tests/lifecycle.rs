@@ -121,7 +121,7 @@ async fn three_replicas_and_the_leader_is_killed_in_the_middle_of_a_batch() {
     eventually("every end is told", async || {
         let mut told = std::collections::BTreeSet::new();
         for replica in replicas.iter().chain([&dead]) {
-            let lines = replica.said("executor ended");
+            let lines = replica.said("executor exited");
             let pods: std::collections::BTreeSet<String> = lines.iter().map(|line| line["pod"].to_string()).collect();
             assert_eq!(lines.len(), pods.len(), "twice by one");
             told.extend(pods);
@@ -210,7 +210,7 @@ async fn a_watch_that_goes_on_without_a_change_has_lost_it_and_is_started_again(
     .await;
     eventually("its end is told", async || !exits(&replica).await.is_empty()).await;
     assert_eq!(exits(&replica).await[0]["cause"], "vanished");
-    assert_eq!(replica.said("the watch of pods is silent or has lost a change; it is started again").len(), 1);
+    assert_eq!(replica.said("the watch of pods is silent or has lost a change; restarting it").len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -229,7 +229,7 @@ async fn a_watch_that_falls_silent_is_noticed_and_started_again() {
     assert_eq!(exits(&replica).await[0]["cause"], "error");
     // A new watch brings news within a second.
     eventually("it is watched anew", async || {
-        !replica.said("the watch of pods is silent or has lost a change; it is started again").is_empty()
+        !replica.said("the watch of pods is silent or has lost a change; restarting it").is_empty()
     })
     .await;
     tokio::time::sleep(Duration::from_millis(1500)).await;
@@ -294,7 +294,7 @@ async fn ends_are_told_in_every_way_and_the_driver_goes_first() {
     assert_eq!(label("nb-exec-1").await, (Some("true".into()), Some("oom-killed".into())));
 
     // The end of its driver would have explained the deletion, and was waited for.
-    eventually("they are told", async || replica.said("executor ended").len() == 4).await;
+    eventually("they are told", async || replica.said("executor exited").len() == 4).await;
     // One Event a driver and cause, which counts; none for what is normal.
     let events: Api<Event> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
     eventually("the Event counts two", async || {
@@ -324,14 +324,14 @@ async fn ends_are_told_in_every_way_and_the_driver_goes_first() {
     assert!(text.contains("labelled inactive by spark-usher"), "{text}");
     let (code, _, error) = ask(&["why", "nb-exec-4", "--kubeconfig", &kubeconfig]);
     assert_eq!(code, Some(1));
-    assert!(error.contains("nothing is known of nb-exec-4"), "{error}");
+    assert!(error.contains("no information about nb-exec-4"), "{error}");
     let (_, text, error) = ask(&["apps", "--kubeconfig", &kubeconfig, "--namespace", &cluster.namespace]);
     assert!(text.contains("nb-driver (running)") && text.contains(APP), "{text}{error}");
     let (_, text, _) = ask(&["apps", "-A", "-o", "json", "--debug", &debug]);
     assert_eq!(serde_json::from_str::<Value>(&text).unwrap()[0]["driver"]["life"], "alive");
     let (_, text, error) = ask(&["why", APP, "--debug", &debug]);
     assert!(text.contains("  driver    nb-driver (running)"), "{text}{error}");
-    assert!(text.contains("  ended     1 completed, 1 deleted, 2 oom-killed"), "{text}");
+    assert!(text.contains("  exits     1 completed, 1 deleted, 2 oom-killed"), "{text}");
     // One that ended and is still there is told once.
     let (_, text, _) = ask(&["why", "pod/nb-exec-1", "--debug", &debug]);
     assert_eq!(text.matches("nb-exec-1").count(), 1, "{text}");
@@ -350,7 +350,7 @@ async fn ends_are_told_in_every_way_and_the_driver_goes_first() {
     stray.0["metadata"]["namespace"] = cluster.namespace.clone().into();
     cluster.pod_by(&cluster.client, &stray).await;
     let of = ["--kubeconfig", &kubeconfig];
-    said(&["why", "stray", of[0], of[1]], &["is there, but it has no label spark-app-selector"]);
+    said(&["why", "stray", of[0], of[1]], &["exists, but it has no label spark-app-selector"]);
     said(&["why", "nb-exec-4", "-n", "other", "--debug", &debug], &["in namespace other"]);
     said(&["apps", "-n", "No Such", "--debug", &debug], &["expected a namespace"]);
     let metrics = format!("http://{}", replica.metrics);
@@ -378,7 +378,7 @@ async fn restarts_of_the_only_replica_report_no_end_twice_and_a_kill_says_what_m
     ended(&cluster, "nb-exec-9", 137, "OOMKilled").await;
     let told = |replica: &Process| -> Vec<(String, bool)> {
         let pod = |line: &Value| line["pod"].as_str().unwrap().rsplit('-').next().unwrap().to_owned();
-        let lines = replica.said("executor ended");
+        let lines = replica.said("executor exited");
         lines.iter().map(|line| (pod(line), line["possibly_reported"] == true)).collect()
     };
     let kubeconfig = cluster.kubeconfig();
@@ -420,7 +420,7 @@ async fn a_dry_run_says_what_it_would_do_and_does_nothing() {
     let replica = Process::start(&cluster, "one", config, &cluster.kubeconfig());
     leftovers(&cluster, 2).await;
     eventually("it says so", async || {
-        replica.said("would be done").iter().any(|line| line["action"] == "delete-executor")
+        replica.said("dry run: action not executed").iter().any(|line| line["action"] == "delete-executor")
     })
     .await;
     tokio::time::sleep(Duration::from_secs(1)).await;

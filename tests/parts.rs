@@ -24,7 +24,9 @@ use spark_usher::lifecycle::cause::Cause;
 use spark_usher::lifecycle::mark::FoundMark;
 use spark_usher::policy::Finished;
 use spark_usher::reconcile::Action;
-use spark_usher::snapshot::{Batch, Change, Ended, Executor, ObservedPod, Replaced, ServedApis};
+use spark_usher::snapshot::{
+    Batch, Change, Ended, Executor, ObservedPod, PodChange, RelatedChange, Replaced, ServedApis,
+};
 use spark_usher::spark::ids::PodKey;
 use support::*;
 
@@ -49,7 +51,7 @@ fn all(pod: impl Fn(u32) -> PodBuilder) -> Vec<ObservedPod> {
 }
 
 fn listed(office: &mut Office, pods: Vec<ObservedPod>, version: &str) {
-    office.apply(Change::Replaced(Replaced::Pods(pods)));
+    office.apply(Change::Pods(PodChange::Listed(pods)));
     let now = office.now();
     office.controller.bookmark(version, now);
 }
@@ -63,8 +65,8 @@ fn what_comes_after_a_long_list_waits_for_it() {
     let mut office = Office::open(Finished::Report);
     listed(&mut office, all(|id| version(running(id), 7)), "10");
     // The last of the list goes before the list is taken in.
-    office.apply(Change::PodDeleted(version(failed(MANY, 143), 11).sighting()));
-    office.apply(Change::Pod(version(failed(MANY - 1, 137), 12).sighting()));
+    office.apply(Change::Pods(PodChange::Deleted(version(failed(MANY, 143), 11).sighting())));
+    office.apply(Change::Pods(PodChange::Observed(version(failed(MANY - 1, 137), 12).sighting())));
     assert!(there(&office) < MANY as usize, "the rest waits");
     let turns = settle(&mut office);
     assert!(turns.len() > 3, "in parts");
@@ -222,8 +224,8 @@ fn what_waits_to_be_taken_in_does_not_end_an_outage() {
 fn unlisted() -> Office {
     let mut office = Office::open(Finished::Report);
     office.controller = Controller::new(office.at, Settings::default());
-    office.apply(Change::Apis(ServedApis::default()));
-    office.apply(Change::Replaced(Replaced::Namespaces(Vec::new())));
+    office.apply(Change::Related(RelatedChange::Apis(ServedApis::default())));
+    office.apply(Change::Related(RelatedChange::Replaced(Replaced::Namespaces(Vec::new()))));
     office
 }
 
@@ -233,7 +235,7 @@ fn an_executor_that_comes_back_before_its_turn_is_not_gone() {
     listed(&mut office, all(|id| version(running(id), 7)), "10");
     settle(&mut office);
     let now = office.now();
-    office.controller.watch_event(Change::Replaced(Replaced::Pods(Vec::new())), now);
+    office.controller.watch_event(Change::Pods(PodChange::Listed(Vec::new())), now);
     while there(&office) > 0 {
         office.after(0);
     }

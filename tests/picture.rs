@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde_json::json;
-use spark_usher::snapshot::{Change, Conf, Group, GroupKey, Snapshot};
+use spark_usher::snapshot::{Change, Conf, Group, GroupKey, RelatedChange, Snapshot};
 use spark_usher::spark::conf::AppConf;
 use spark_usher::spark::ids::PodKey;
 use spark_usher::telemetry::metrics::Metrics;
@@ -49,7 +49,7 @@ fn gangs_wait_until_they_started() {
     assert_eq!(shown(&snapshot, "spark_usher_gang_waiting_seconds"), "0");
     for (name, started, age) in [("a", false, 90), ("b", false, 30), ("c", true, 5000)] {
         let key = GroupKey { namespace: "default".into(), name: name.into(), scheduler: "volcano" };
-        snapshot.apply(Change::Group(key, group(started, age)));
+        snapshot.apply(Change::Related(RelatedChange::Group(key, group(started, age))));
     }
     assert_eq!(shown(&snapshot, "spark_usher_gangs{state=\"waiting\"}"), "2");
     assert_eq!(shown(&snapshot, "spark_usher_gangs{state=\"started\"}"), "1");
@@ -64,7 +64,7 @@ fn a_driver_that_wants_executors_and_has_none() {
         let mut snapshot = seen(&[driver()]);
         let conf = Conf::Known(Arc::new(AppConf::parse(conf)));
         let key = PodKey::new("default", "nb-driver");
-        snapshot.apply(Change::Conf(key, DRIVER_UID.into(), conf, Vec::new()));
+        snapshot.apply(Change::Related(RelatedChange::Conf(key, DRIVER_UID.into(), conf, Vec::new())));
         snapshot
     };
     assert_eq!(count(&seen(&[driver()])), "0", "what it wants is not known");

@@ -20,7 +20,7 @@ use spark_usher::leader::LeaderState;
 use spark_usher::lifecycle::cause::Cause;
 use spark_usher::policy::Finished;
 use spark_usher::reason::Reason;
-use spark_usher::snapshot::{Change, Replaced};
+use spark_usher::snapshot::{Change, PodChange, RelatedChange, Replaced};
 use spark_usher::spark::ids::PodKey;
 use support::*;
 
@@ -116,7 +116,7 @@ fn what_a_look_found_gone_comes_back_with_no_watch_however_late() {
     office.see(&crashed(1, 10));
     office.see(&version(running(1), 11).spec("restartPolicy", "Always"));
     office.see(&crashed(1, 12));
-    office.apply(Change::PodDeleted(crashed(1, 13).deleting().sighting()));
+    office.apply(Change::Pods(PodChange::Deleted(crashed(1, 13).deleting().sighting())));
     assert_eq!(office.after(10).exits.len(), 0);
     assert!(office.controller.snapshot().executor("default", "nb-exec-1").is_none());
 }
@@ -145,7 +145,7 @@ fn what_was_found_gone_and_is_there_comes_back_after_a_while() {
     is_absent(&mut office, &read);
     office.after(1);
     (0..50).for_each(|_| _ = quietly(&mut office, 16));
-    office.apply(Change::Replaced(Replaced::Pods(vec![driver().sighting(), running(1).sighting()])));
+    office.apply(Change::Pods(PodChange::Listed(vec![driver().sighting(), running(1).sighting()])));
     assert!(office.controller.snapshot().executor("default", "nb-exec-1").is_some());
 }
 
@@ -158,14 +158,14 @@ fn what_a_look_found_gone_comes_back_with_no_list_either() {
     is_absent(&mut office, &read);
     office.after(1);
     for round in 0..3 {
-        office.apply(Change::Replaced(Replaced::Pods(vec![driver().sighting(), running(1).sighting()])));
+        office.apply(Change::Pods(PodChange::Listed(vec![driver().sighting(), running(1).sighting()])));
         let now = office.now();
         office.controller.bookmark("39", now);
         assert!(office.controller.snapshot().executor("default", "nb-exec-1").is_none(), "{round}");
         assert!((0..4).all(|_| quietly(&mut office, 40)));
     }
     // A list that does not have it ends that, and its name may be another's.
-    office.apply(Change::Replaced(Replaced::Pods(vec![driver().sighting()])));
+    office.apply(Change::Pods(PodChange::Listed(vec![driver().sighting()])));
     office.see(&version(executor(1).stored("another"), 41));
     assert!(office.controller.snapshot().executor("default", "nb-exec-1").is_some());
 }
@@ -176,7 +176,7 @@ fn what_a_poll_has_missed_and_the_watch_shows_no_more_is_looked_at_until_that_is
     let mut office = Office::open(Finished::Report);
     polled(&mut office);
     // It leaves the watch: its label may be gone, and a look is to tell.
-    office.apply(Change::PodDeleted(version(running(1), 39).spec("nodeName", "n").sighting()));
+    office.apply(Change::Pods(PodChange::Deleted(version(running(1), 39).spec("nodeName", "n").sighting())));
     let now = office.now();
     office.controller.bookmark("40", now); // As far as the poll, which has nothing more to ask.
     let mut polled = PollResult::default();
@@ -204,7 +204,7 @@ fn the_mark_does_not_cover_an_end_between_its_confirmation_and_its_note() {
         office.see(&running(id));
     }
     office.after(10);
-    office.apply(Change::PodDeleted(version(running(1).spec("nodeName", "n"), 8).sighting()));
+    office.apply(Change::Pods(PodChange::Deleted(version(running(1).spec("nodeName", "n"), 8).sighting())));
     assert_eq!(office.after(1).lookups, [labelled("nb-exec-1")]);
     let covers = |office: &Office| office.controller.mark(office.now()).unwrap().covers(8);
     assert_ne!(covers(&office), Some(true), "the check is open");
@@ -228,7 +228,7 @@ fn the_mark_does_not_cover_an_end_between_its_confirmation_and_its_note() {
 fn a_poll_that_is_older_than_the_last_list_is_not_compared() {
     let mut office = Office::open(Finished::Report);
     office.see(&driver());
-    office.apply(Change::Replaced(Replaced::Pods(vec![driver().sighting()])));
+    office.apply(Change::Pods(PodChange::Listed(vec![driver().sighting()])));
     let now = office.now();
     office.controller.bookmark("50", now);
     office.after(1);
@@ -252,7 +252,7 @@ fn two_pods_of_one_name_that_leave_the_watch_are_two_ends() {
     for (uid, at) in [("first", 5), ("second", 9)] {
         let pod = running(1).stored(uid).phase("Running").spec("nodeName", "n");
         office.see(&version(pod.clone(), at));
-        office.apply(Change::PodDeleted(version(pod, at + 1).sighting()));
+        office.apply(Change::Pods(PodChange::Deleted(version(pod, at + 1).sighting())));
     }
     let reads = office.after(1).lookups;
     assert_eq!(reads, [labelled("nb-exec-1")]);
@@ -276,13 +276,13 @@ fn a_list_from_the_past_ends_no_pod_that_has_the_name_since() {
     office.after(1);
     office.see(&second);
     office.after(20);
-    office.apply(Change::Replaced(Replaced::Pods(vec![
+    office.apply(Change::Pods(PodChange::Listed(vec![
         version(driver(), 1).sighting(),
         version(first.clone(), 3).sighting(),
     ])));
     let now = office.now();
     office.controller.bookmark("5", now);
-    office.apply(Change::PodDeleted(version(first, 7).sighting()));
+    office.apply(Change::Pods(PodChange::Deleted(version(first, 7).sighting())));
     office.see(&second);
     let mut told = Vec::new();
     for _ in 0..30 {
@@ -303,7 +303,7 @@ fn a_watch_that_is_late_shows_what_a_poll_had_and_nobody_looks() {
     polled(&mut office);
     office.after(6);
     office.see(&version(failed(2, 137), 7));
-    office.apply(Change::PodDeleted(version(failed(1, 143), 39).sighting()));
+    office.apply(Change::Pods(PodChange::Deleted(version(failed(1, 143), 39).sighting())));
     let now = office.now();
     office.controller.bookmark("40", now);
     let effects = office.after(1);
@@ -327,7 +327,7 @@ fn a_watch_that_has_passed_the_poll_without_showing_it_has_lost_it_and_is_starte
     assert!(!office.after(1).restart_watch, "once a poll");
     // The new list answers every question. Whether the one that it lacks is gone, or only its label, one look tells.
     let pods = [driver(), version(failed(2, 137), 7), version(running(9), 42)];
-    office.apply(Change::Replaced(Replaced::Pods(pods.iter().map(PodBuilder::sighting).collect())));
+    office.apply(Change::Pods(PodChange::Listed(pods.iter().map(PodBuilder::sighting).collect())));
     let now = office.now();
     office.controller.bookmark("50", now);
     let effects = office.after(1);
@@ -362,7 +362,7 @@ fn a_list_that_lacks_many_is_compared_with_all_pods_of_their_namespace() {
     office.after(60);
     // Of three the labels were taken off.
     office.unlabelled = (1..=3).map(|id| (format!("nb-exec-{id}"), format!("e{id}"))).collect();
-    office.apply(Change::Replaced(Replaced::Pods(vec![driver().sighting()])));
+    office.apply(Change::Pods(PodChange::Listed(vec![driver().sighting()])));
     let now = office.now();
     office.controller.bookmark("50", now);
     let (mut reads, mut exits) = (Vec::new(), Vec::new());
@@ -378,7 +378,7 @@ fn a_list_that_lacks_many_is_compared_with_all_pods_of_their_namespace() {
     // A list from the past proves nothing about what is newer.
     office.see(&version(running(200), 90));
     office.after(60);
-    office.apply(Change::Replaced(Replaced::Pods(vec![driver().sighting()])));
+    office.apply(Change::Pods(PodChange::Listed(vec![driver().sighting()])));
     let now = office.now();
     office.controller.bookmark("60", now);
     assert!(office.after(1).exits.is_empty());
@@ -487,7 +487,7 @@ fn an_executor_whose_label_is_taken_off_has_not_ended() {
     office.after(1);
     // It leaves the watch by label; so does one that is deleted by force.
     for id in [1, 2] {
-        office.apply(Change::PodDeleted(version(running(id), 8).spec("nodeName", "n").sighting()));
+        office.apply(Change::Pods(PodChange::Deleted(version(running(id), 8).spec("nodeName", "n").sighting())));
     }
     let effects = office.after(0);
     assert_eq!(effects.lookups, [labelled("nb-exec-1"), labelled("nb-exec-2")], "which of the two is it?");
@@ -514,7 +514,7 @@ fn leave(change: impl Fn(PodBuilder) -> PodBuilder, answer: impl Fn(&PodKey) -> 
     }
     office.after(60);
     for id in 1..=1000 {
-        office.apply(Change::PodDeleted(change(version(running(id).phase("Pending"), 100)).sighting()));
+        office.apply(Change::Pods(PodChange::Deleted(change(version(running(id).phase("Pending"), 100)).sighting())));
     }
     let (mut looks, mut ends) = (0, 0);
     for _ in 0..60 {
@@ -636,7 +636,7 @@ fn an_answer_that_is_older_than_the_watch_takes_no_executor_away() {
     office.see(&driver());
     office.see(&running(1).spec("nodeName", "n"));
     office.after(1);
-    office.apply(Change::PodDeleted(version(running(1), 8).spec("nodeName", "n").sighting()));
+    office.apply(Change::Pods(PodChange::Deleted(version(running(1), 8).spec("nodeName", "n").sighting())));
     let reads = office.after(0).lookups;
     // The label is back while the answer is on its way.
     office.see(&version(running(1), 9).spec("nodeName", "n"));
@@ -658,7 +658,7 @@ fn an_answer_that_knows_nothing_of_what_happened_since_decides_nothing() {
     let reads = office.after(5).lookups;
     assert!(reads.contains(&labelled("nb-exec-2")));
     // It is deleted by force while the answer is on the way, which still has it.
-    office.apply(Change::PodDeleted(version(running(2), 11).spec("nodeName", "n").sighting()));
+    office.apply(Change::Pods(PodChange::Deleted(version(running(2), 11).spec("nodeName", "n").sighting())));
     let now = office.now();
     office.controller.lookup_answered(
         &labelled("nb-exec-2"),
@@ -678,14 +678,15 @@ fn whatever_is_listed_last_everything_is_planned_then() {
     for namespaces_last in [true, false] {
         let mut office = Office::open(Finished::Label);
         office.controller = Controller::new(office.at, Settings::default());
-        let pods = Replaced::Pods(vec![driver().phase("Failed").sighting(), failed(1, 137).sighting()]);
-        let mut lists = vec![pods, Replaced::Namespaces(Vec::new())];
+        let pods = PodChange::Listed(vec![driver().phase("Failed").sighting(), failed(1, 137).sighting()]);
+        let namespaces = RelatedChange::Replaced(Replaced::Namespaces(Vec::new()));
+        let mut lists = vec![Change::Pods(pods), Change::Related(namespaces)];
         if !namespaces_last {
             lists.reverse();
         }
-        office.apply(Change::Replaced(lists.remove(0)));
+        office.apply(lists.remove(0));
         assert!(office.within(10).is_empty());
-        office.apply(Change::Replaced(lists.remove(0)));
+        office.apply(lists.remove(0));
         assert!(first_of(&office.within(5), Reason::ExecutorLabelled).is_some(), "{namespaces_last}");
     }
 }

@@ -29,7 +29,7 @@ use spark_usher::leader::LeaderState;
 use spark_usher::policy::{Finished, Lifecycle, Policies};
 use spark_usher::reconcile::{Action, Cleanup};
 use spark_usher::signature::Creator;
-use spark_usher::snapshot::{Change, Conf, ObservedPod, Replaced, ServedApis};
+use spark_usher::snapshot::{Change, Conf, ObservedPod, PodChange, RelatedChange, Replaced, ServedApis};
 use spark_usher::spark::conf::AppConf;
 use spark_usher::spark::diagnostics::PodDiagnostics;
 use spark_usher::spark::exit::{self, SparkExit};
@@ -192,16 +192,16 @@ impl Ours {
         let settings =
             Settings { driver_exit_window: Duration::ZERO, settle_time: Duration::ZERO, ..Settings::default() };
         let mut ours = Ours { controller: Controller::new(began, settings), began, seconds: 0, policies };
-        ours.apply(Change::Apis(ServedApis::default()));
-        ours.apply(Change::Replaced(Replaced::Namespaces(Vec::new())));
-        ours.apply(Change::Replaced(Replaced::Pods(Vec::new())));
-        ours.apply(Change::Pod(driver().conf_map("conf").sighting()));
+        ours.apply(Change::Related(RelatedChange::Apis(ServedApis::default())));
+        ours.apply(Change::Related(RelatedChange::Replaced(Replaced::Namespaces(Vec::new()))));
+        ours.apply(Change::Pods(PodChange::Listed(Vec::new())));
+        ours.apply(Change::Pods(PodChange::Observed(driver().conf_map("conf").sighting())));
         let key = PodKey::new("default", "nb-driver");
         let conf = AppConf::parse(
             "spark.kubernetes.executor.apiPollingInterval=0\nspark.kubernetes.executor.missingPodDetectDelta=0\n\
              spark.executor.maxNumFailures=1000000",
         );
-        ours.apply(Change::Conf(key, DRIVER_UID.into(), Conf::Known(conf.into()), Vec::new()));
+        ours.apply(Change::Related(RelatedChange::Conf(key, DRIVER_UID.into(), Conf::Known(conf.into()), Vec::new())));
         ours
     }
 
@@ -327,7 +327,7 @@ impl World {
                 registered: executor.created.unwrap().get(),
             },
         );
-        ours.apply(Change::Pod(pod.sighting()));
+        ours.apply(Change::Pods(PodChange::Observed(pod.sighting())));
         self.pods.insert(id, pod);
     }
 }
@@ -384,7 +384,7 @@ proptest! {
                     if world.pods.remove(&id).is_some() {
                         model.remove(id);
                         let key = PodKey::new("default", &format!("nb-exec-{id}"));
-                        ours.apply(Change::PodGone(key, format!("e{id}").into()));
+                        ours.apply(Change::Pods(PodChange::Gone(key, format!("e{id}").into())));
                     }
                 }
                 Op::Vanish(id) => _ = world.pods.remove(&id),

@@ -17,7 +17,7 @@ use jiff::Timestamp;
 use serde_json::json;
 use spark_usher::leader::LeaderState;
 use spark_usher::lifecycle::Exits;
-use spark_usher::snapshot::{Change, Notify, Store, SubscriberId};
+use spark_usher::snapshot::{Change, Notify, PodChange, Store, SubscriberId};
 use spark_usher::time::Now;
 use spark_usher::views::{self, AppReport, WhyReport};
 use support::*;
@@ -49,11 +49,11 @@ impl Archive {
     }
 
     fn see(&mut self, pod: &PodBuilder) -> &mut Archive {
-        self.apply(Change::Pod(pod.sighting()))
+        self.apply(Change::Pods(PodChange::Observed(pod.sighting())))
     }
 
     fn delete(&mut self, pod: &PodBuilder) -> &mut Archive {
-        self.apply(Change::PodDeleted(pod.sighting()))
+        self.apply(Change::Pods(PodChange::Deleted(pod.sighting())))
     }
 
     fn app(&self) -> AppReport {

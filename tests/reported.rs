@@ -25,7 +25,7 @@ use spark_usher::lifecycle::cause::Cause;
 use spark_usher::lifecycle::mark::{FoundMark, Mark};
 use spark_usher::policy::Finished;
 use spark_usher::reconcile::Action;
-use spark_usher::snapshot::{Change, Replaced, ServedApis};
+use spark_usher::snapshot::{Change, PodChange, RelatedChange, Replaced, ServedApis};
 use spark_usher::spark::ids::PodKey;
 use support::*;
 
@@ -100,7 +100,7 @@ fn of_a_time_of_which_the_leader_knew_nothing_only_who_went_may_have_been_told()
     assert_eq!(told(&mut office), [(1, true)]);
     // Its deletion says that it had.
     let mut office = follower();
-    office.apply(Change::PodDeleted(version(failed(1, 137), 10).deleting().sighting()));
+    office.apply(Change::Pods(PodChange::Deleted(version(failed(1, 137), 10).deleting().sighting())));
     office.after(1);
     take_over(&mut office, found(15));
     assert_eq!(told(&mut office), []);
@@ -158,9 +158,9 @@ fn finished(mut pod: PodBuilder, at: &str) -> PodBuilder {
 fn fresh(pods: &[PodBuilder]) -> Office {
     let mut office = Office::open(Finished::Report);
     office.controller = Controller::new(office.at, Settings::default());
-    office.apply(Change::Apis(ServedApis::default()));
-    office.apply(Change::Replaced(Replaced::Namespaces(Vec::new())));
-    office.apply(Change::Replaced(Replaced::Pods(pods.iter().map(PodBuilder::sighting).collect())));
+    office.apply(Change::Related(RelatedChange::Apis(ServedApis::default())));
+    office.apply(Change::Related(RelatedChange::Replaced(Replaced::Namespaces(Vec::new()))));
+    office.apply(Change::Pods(PodChange::Listed(pods.iter().map(PodBuilder::sighting).collect())));
     let now = office.now();
     office.controller.bookmark("50", now);
     office
@@ -338,7 +338,7 @@ fn what_a_look_has_told_a_watch_that_is_minutes_late_does_not_tell_again() {
         office.see(&version(running(9), 10 + second));
         assert!(office.after(1).exits.is_empty());
     }
-    office.apply(Change::PodDeleted(version(failed(1, 137), 395).sighting()));
+    office.apply(Change::Pods(PodChange::Deleted(version(failed(1, 137), 395).sighting())));
     assert_eq!(told(&mut office), []);
 }
 
@@ -348,7 +348,7 @@ fn an_end_is_told_where_another_pod_has_the_name() {
     let replaced = |office: &mut Office| {
         let again = version(running(1).stored("again"), 31);
         let all = [version(driver(), 2), again, version(running(9), 25)];
-        office.apply(Change::Replaced(Replaced::Pods(all.iter().map(PodBuilder::sighting).collect())));
+        office.apply(Change::Pods(PodChange::Listed(all.iter().map(PodBuilder::sighting).collect())));
         let now = office.now();
         office.controller.bookmark("40", now);
     };
@@ -377,9 +377,9 @@ fn an_end_that_its_driver_labelled_while_no_replica_was_there_is_told() {
     let started = |pod: PodBuilder| {
         let mut office = Office::open(Finished::Label);
         office.controller = Controller::new(office.at, Settings::default());
-        office.apply(Change::Apis(ServedApis::default()));
-        office.apply(Change::Replaced(Replaced::Namespaces(Vec::new())));
-        office.apply(Change::Replaced(Replaced::Pods(vec![driver().sighting(), pod.sighting()])));
+        office.apply(Change::Related(RelatedChange::Apis(ServedApis::default())));
+        office.apply(Change::Related(RelatedChange::Replaced(Replaced::Namespaces(Vec::new()))));
+        office.apply(Change::Pods(PodChange::Listed(vec![driver().sighting(), pod.sighting()])));
         let now = office.now();
         office.controller.bookmark("50", now);
         take_over(&mut office, FoundMark { mark: mark(20), was_held: true, is_released: false, taken: Some(51) });
@@ -502,7 +502,7 @@ fn what_is_found_out_after_the_last_word_does_not_change_it() {
     office.see(&driver());
     office.see(&running(1).spec("nodeName", "n"));
     office.after(1);
-    office.apply(Change::PodDeleted(version(running(1), 8).spec("nodeName", "n").sighting()));
+    office.apply(Change::Pods(PodChange::Deleted(version(running(1), 8).spec("nodeName", "n").sighting())));
     let look = office.after(1).lookups.remove(0);
     let now = office.now();
     assert!(office.controller.close(now, office.leader_state).is_empty());
@@ -655,7 +655,7 @@ fn a_leader_whose_watch_has_lost_something_says_of_what_others_may_know_more() {
     office.see(&version(driver(), 2));
     office.after(1);
     // Executor 1 came and went while the watch was away: nobody here has seen it.
-    office.apply(Change::Replaced(Replaced::Pods(vec![version(driver(), 2).sighting()])));
+    office.apply(Change::Pods(PodChange::Listed(vec![version(driver(), 2).sighting()])));
     let now = office.now();
     office.controller.bookmark("30", now);
     office.after(2);

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use spark_usher::snapshot::{Change, ObservedPod, ReferencedPod, Replaced, Snapshot};
+use spark_usher::snapshot::{Change, ObservedPod, PodChange, ReferencedPod, RelatedChange, Snapshot};
 use spark_usher::spark::ids::{AppKey, PodKey};
 use spark_usher::spark::state::ExecutorPodState;
 use support::*;
@@ -147,22 +147,22 @@ proptest! {
                 }
                 Event::Lose(n) => {
                     let name = format!("p{}", n % 12);
-                    snapshot.apply(Change::PodGone(PodKey::new("default", &name), format!("u{}", n % 12).into()));
+                    snapshot.apply(Change::Pods(PodChange::Gone(PodKey::new("default", &name), format!("u{}", n % 12).into())));
                     present.remove(&name);
                 }
                 Event::LoseOtherUid(n) => {
                     let key = PodKey::new("default", &format!("p{}", n % 12));
-                    prop_assert!(snapshot.apply(Change::PodGone(key, "another".into())).touched.is_empty(), "old news");
+                    prop_assert!(snapshot.apply(Change::Pods(PodChange::Gone(key, "another".into()))).touched.is_empty(), "old news");
                 }
             }
             prop_assert_eq!(counted(&snapshot), walked(&snapshot));
         }
         let mut relisted = Snapshot::default();
-        relisted.apply(Change::Replaced(Replaced::Pods(present.values().rev().map(PodBuilder::sighting).collect())));
+        relisted.apply(Change::Pods(PodChange::Listed(present.values().rev().map(PodBuilder::sighting).collect())));
         prop_assert_eq!(picture(&snapshot), picture(&relisted));
         prop_assert_eq!(counted(&snapshot), counted(&relisted));
         // And a relist on top of the history changes nothing.
-        snapshot.apply(Change::Replaced(Replaced::Pods(present.values().map(PodBuilder::sighting).collect())));
+        snapshot.apply(Change::Pods(PodChange::Listed(present.values().map(PodBuilder::sighting).collect())));
         prop_assert_eq!(picture(&snapshot), picture(&relisted));
         for (name, pod) in &present {
             let ObservedPod::Executor(app, _) = pod.sighting() else { continue };
@@ -170,7 +170,7 @@ proptest! {
             prop_assert_eq!(found, &app);
         }
         for name in present.keys() {
-            snapshot.apply(Change::PodGone(PodKey::new("default", name), format!("u{}", &name[1..]).into()));
+            snapshot.apply(Change::Pods(PodChange::Gone(PodKey::new("default", name), format!("u{}", &name[1..]).into())));
         }
         prop_assert!(snapshot.apps.is_empty());
     }
@@ -180,10 +180,11 @@ proptest! {
 fn a_pod_that_changes_its_application_leaves_the_old_one() {
     let mut snapshot = Snapshot::default();
     see(&mut snapshot, &pod("e").executor_of("spark-a", 1).stored("u"));
-    let touched = snapshot.apply(Change::Pod(pod("e").executor_of("spark-b", 1).stored("u").sighting()));
+    let touched =
+        snapshot.apply(Change::Pods(PodChange::Observed(pod("e").executor_of("spark-b", 1).stored("u").sighting())));
     assert_eq!(touched.touched, [AppKey::new("default", "spark-b"), AppKey::new("default", "spark-a")]);
     assert_eq!(snapshot.apps.keys().map(AppKey::selector).collect::<Vec<_>>(), ["spark-b"]);
-    snapshot.apply(Change::Pod(pod("e").stored("u").sighting()));
+    snapshot.apply(Change::Pods(PodChange::Observed(pod("e").stored("u").sighting())));
     assert!(snapshot.apps.is_empty(), "a pod without Spark labels is none of ours");
 }
 
@@ -195,15 +196,19 @@ fn a_followed_pod_gives_way_to_the_watch() {
         ObservedPod::Driver(_, pod) | ObservedPod::Other(_, pod) => ReferencedPod::Present(Arc::new(pod)),
         ObservedPod::Executor(..) => unreachable!(),
     };
-    snapshot.apply(Change::Referenced(key.clone(), read(&pod("nb-driver").stored("n").ip("10.0.0.1")), vec![]));
+    snapshot.apply(Change::Related(RelatedChange::Referenced(
+        key.clone(),
+        read(&pod("nb-driver").stored("n").ip("10.0.0.1")),
+        vec![],
+    )));
     assert_eq!(&*snapshot.driver_at("default", "10.0.0.1").unwrap().uid, "n");
     see(&mut snapshot, &driver().ip("10.0.0.2"));
     assert_eq!(&*snapshot.driver_pod("default", "nb-driver").unwrap().uid, DRIVER_UID);
     assert!(snapshot.referenced.is_empty() && snapshot.driver_at("default", "10.0.0.1").is_none());
     assert!(snapshot.driver_at("default", "10.0.0.2").is_some());
-    snapshot.apply(Change::Referenced(key, read(&pod("nb-driver").stored("old")), vec![]));
+    snapshot.apply(Change::Related(RelatedChange::Referenced(key, read(&pod("nb-driver").stored("old")), vec![])));
     assert_eq!(&*snapshot.driver_pod("default", "nb-driver").unwrap().uid, DRIVER_UID, "a late read changes nothing");
-    snapshot.apply(Change::PodGone(PodKey::new("default", "nb-driver"), DRIVER_UID.into()));
+    snapshot.apply(Change::Pods(PodChange::Gone(PodKey::new("default", "nb-driver"), DRIVER_UID.into())));
     assert!(snapshot.driver_at("default", "10.0.0.2").is_none());
 }
 
@@ -273,12 +278,12 @@ fn names_of_nodes_are_forgotten_with_the_executors_that_were_on_them() {
     for id in 0..2000 {
         let name = format!("e{id}");
         let pod = executor(id).stored(&name).phase("Running").spec("nodeName", format!("node-{id}").as_str());
-        snapshot.apply(Change::Pod(pod.sighting()));
+        snapshot.apply(Change::Pods(PodChange::Observed(pod.sighting())));
         if id >= 10 {
-            snapshot.apply(Change::PodGone(
+            snapshot.apply(Change::Pods(PodChange::Gone(
                 PodKey::new("default", &format!("nb-exec-{}", id - 10)),
                 format!("e{}", id - 10).into(),
-            ));
+            )));
         }
         snapshot.forget_nodes();
         assert!(snapshot.nodes() <= 257, "{}", snapshot.nodes());
@@ -298,7 +303,7 @@ fn who_is_proven_is_counted_apart_from_who_only_says_so() {
     assert_eq!(snapshot.app("default", APP).unwrap().indexes().len(), 2);
     // With another key nothing is proven, and with the right one everything again.
     for key in [spark_usher::signature::Key::new(&[8; 32]), signing_key()] {
-        snapshot.apply(Change::SigningKey(key));
+        snapshot.apply(Change::Related(RelatedChange::SigningKey(key)));
         assert_eq!(counted(&snapshot), walked(&snapshot));
     }
     assert_eq!(snapshot.app("default", APP).unwrap().indexes().len(), 2);

@@ -14,7 +14,7 @@ mod support;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use spark_usher::snapshot::{Absence, Batch, Change, Notify, Replaced, Store};
+use spark_usher::snapshot::{Absence, Batch, Change, Notify, PodChange, Store};
 use spark_usher::spark::ids::PodKey;
 use spark_usher::spark::state::ExecutorPodState;
 use support::*;
@@ -28,12 +28,12 @@ fn executor_in(id: u32, phase: &str, version: u32) -> PodBuilder {
 }
 
 fn update(store: &mut Store, pod: &PodBuilder) {
-    store.apply(Change::Pod(pod.sighting()), Timestamp::UNIX_EPOCH);
+    store.apply(Change::Pods(PodChange::Observed(pod.sighting())), Timestamp::UNIX_EPOCH);
 }
 
 fn replace(store: &mut Store, pods: &[PodBuilder], at: i64) -> usize {
     let all = pods.iter().map(PodBuilder::sighting).collect();
-    store.apply(Change::Replaced(Replaced::Pods(all)), Timestamp::from_second(at).unwrap()).len()
+    store.apply(Change::Pods(PodChange::Listed(all)), Timestamp::from_second(at).unwrap()).len()
 }
 
 fn states(batch: &Batch) -> Vec<(u64, ExecutorPodState)> {
@@ -103,7 +103,7 @@ fn point_4_updates_are_coalesced_and_no_end_is_lost() {
     }
     update(&mut store, &executor_in(1, "Failed", 1001));
     update(&mut store, &executor_in(1, "Failed", 1002).deleting());
-    store.apply(Change::PodGone(PodKey::new("default", "nb-exec-1"), "e1".into()), Timestamp::UNIX_EPOCH);
+    store.apply(Change::Pods(PodChange::Gone(PodKey::new("default", "nb-exec-1"), "e1".into())), Timestamp::UNIX_EPOCH);
     let batch = store.take(id, now).unwrap();
     assert!(states(&batch).is_empty());
     assert_eq!((batch.touched.len(), batch.ended.len(), batch.removed.len()), (1, 1, 1));
@@ -211,9 +211,12 @@ fn point_11_a_deletion_is_an_end_whatever_the_pod_said_last() {
     let mut store = Store::default();
     let id = store.subscribe(SECOND, Notify::WithNews, now);
     update(&mut store, &executor_in(1, "Running", 1));
-    store.apply(Change::PodGone(PodKey::new("default", "nb-exec-1"), "another".into()), Timestamp::UNIX_EPOCH);
+    store.apply(
+        Change::Pods(PodChange::Gone(PodKey::new("default", "nb-exec-1"), "another".into())),
+        Timestamp::UNIX_EPOCH,
+    );
     assert!(store.snapshot().executor("default", "nb-exec-1").is_some(), "that of another pod is none");
-    store.apply(Change::PodGone(PodKey::new("default", "nb-exec-1"), "e1".into()), Timestamp::UNIX_EPOCH);
+    store.apply(Change::Pods(PodChange::Gone(PodKey::new("default", "nb-exec-1"), "e1".into())), Timestamp::UNIX_EPOCH);
     let batch = store.take(id, now).unwrap();
     assert!(batch.removed["e1"].absence == Absence::Unversioned && batch.ended.is_empty());
     assert_eq!(batch.removed["e1"].executor.state, ExecutorPodState::Running);

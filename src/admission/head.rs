@@ -246,7 +246,10 @@ mod tests {
         let policy = |matches, validate, strict| Policy { matches, validate, strict, ..Policy::fallback() };
         let allowed = |list: Vec<Policy>| {
             let policies = Policies::new(list, Vec::new());
-            (validate_head(&review, &policies, context).is_allowed(), mutate_head(&review, &policies, context).is_allowed())
+            (
+                validate_head(&review, &policies, context).is_allowed(),
+                mutate_head(&review, &policies, context).is_allowed(),
+            )
         };
         assert_eq!(allowed(vec![]), (true, true));
         assert_eq!(allowed(vec![policy(gold.clone(), Validate::Enforce, false)]), (false, true), "it may be gold");

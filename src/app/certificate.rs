@@ -1,4 +1,4 @@
-//! The sources of the serving certificate and the client CA, and their replacement while we serve.
+//! The sources of the serving certificate and the client CA, and their replacement while the process serves.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -57,11 +57,11 @@ pub(super) async fn clients(
         let reloaded = |outcome: Result<(), BadClientCa>| {
             let result = match outcome {
                 Ok(()) => {
-                    tracing::info!(from = shown, "client CA taken over");
+                    tracing::info!(from = shown, "client CA reloaded");
                     "ok"
                 }
                 Err(error) => {
-                    tracing::error!(%error, from = shown, "the new client CA is refused; the old one stays");
+                    tracing::error!(%error, from = shown, "cannot load the client CA; the previous one stays in use");
                     "refused"
                 }
             };
@@ -133,11 +133,11 @@ fn reloaded<E: std::fmt::Display>(
         Ok(certificate) => {
             let not_after: Timestamp = certificate.not_after;
             take(certificate);
-            tracing::info!(%not_after, from = shown, "serving certificate taken over");
+            tracing::info!(%not_after, from = shown, "serving certificate loaded");
             "ok"
         }
         Err(error) => {
-            tracing::error!(%error, from = shown, "the new serving certificate is refused; the old one stays");
+            tracing::error!(%error, from = shown, "cannot load the serving certificate; the previous one, if any, stays in use");
             "refused"
         }
     };

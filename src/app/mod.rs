@@ -37,7 +37,7 @@ use crate::telemetry::metrics::Metrics;
 /// The source of the policies.
 #[derive(Clone, Debug)]
 pub enum ConfigSource {
-    /// None: every executor gets its owner, and finished executors that their driver leaves are labelled.
+    /// None: every executor gets its ownerReference, and finished executors that their driver leaves behind are labelled.
     Nothing,
     /// A file, which is polled.
     File(PathBuf),
@@ -64,7 +64,7 @@ pub struct Options {
     pub config: ConfigSource,
     /// The first part of the names of the ValidatingAdmissionPolicies to compare with the policy file, if there are any.
     pub validating_policies: Option<String>,
-    /// The Secret of the key that signs placements; without it they are not signed.
+    /// The Secret of the key that signs the webhook's decisions; without it they are not signed.
     pub signing: Option<SigningSecret>,
     /// The address of `/debug/`; not served if `None`.
     pub debug: Option<SocketAddr>,
@@ -248,7 +248,7 @@ impl App {
 
     /// Waits until the first full snapshot of the cluster is complete and this replica leads.
     pub async fn has_synced(&mut self) {
-        // The senders live as long as their tasks; when those end, `failed` returns why.
+        // The senders exist as long as their tasks; when a task ends, `failed` returns why.
         let _ = self.complete.wait_for(|complete| *complete).await;
         let _ = self.leadership.wait_for(Option::is_some).await;
     }
@@ -258,13 +258,13 @@ impl App {
         self.supervisor.first_failure().await
     }
 
-    /// The first phase of the shutdown: not ready and not leader any more, while requests are still answered.
+    /// The first phase of the shutdown: neither ready nor leader, while requests are still answered.
     pub fn drain(&self) {
         self.ready.drain();
         self.draining.cancel();
     }
 
-    /// The second phase: stops listening, lets requests finish, and ends.
+    /// The second phase: stops listening, lets requests finish, and stops all tasks.
     pub async fn stop(self) -> anyhow::Result<()> {
         self.drain();
         self.supervisor.stop().await
@@ -275,7 +275,7 @@ async fn first_config(source: ConfigSource, every: Duration) -> anyhow::Result<(
     let path = match source {
         ConfigSource::Nothing => {
             tracing::info!(
-                "no policy file: executors get their owner, finished ones that are left are labelled, nothing else changes"
+                "no policy file: executors get their ownerReference, finished executors that their driver leaves behind are labelled"
             );
             return Ok((Config::default(), None));
         }
@@ -289,13 +289,13 @@ async fn first_config(source: ConfigSource, every: Duration) -> anyhow::Result<(
         BadConfig::Wrong(_) => anyhow::anyhow!("{shown}: {error}"),
     })?;
     warn(&config);
-    tracing::info!(file = shown, policies = config.policies.listed().len(), "policy file read");
+    tracing::info!(file = shown, policies = config.policies.listed().len(), "policy file loaded");
     Ok((config, Some(reloader)))
 }
 
 fn warn(config: &Config) {
     for warning in &config.warnings {
-        tracing::warn!(warning, "policy file");
+        tracing::warn!(warning, "the policy file has a warning");
     }
 }
 
@@ -310,7 +310,7 @@ fn apply_reload(
     let result = match outcome {
         Ok(config) => {
             warn(&config);
-            tracing::info!(policies = config.policies.listed().len(), "policy file taken over");
+            tracing::info!(policies = config.policies.listed().len(), "policy file reloaded");
             metrics.poll_interval.set(config.policies.lifecycle.poll.as_secs_f64());
             policies.store(config.policies);
             changed.store(Some(Arc::new(clock::instant())));
@@ -318,7 +318,7 @@ fn apply_reload(
             "ok"
         }
         Err(error) => {
-            tracing::error!(file = shown, %error, "the policy file is refused; the old one stays");
+            tracing::error!(file = shown, %error, "cannot load the policy file; the previous one stays in use");
             "refused"
         }
     };

@@ -12,7 +12,7 @@ use crate::views::{self, AppReport};
 pub(super) struct Args {
     #[command(flatten)]
     source: Source,
-    /// How the answer looks.
+    /// Output format.
     #[arg(long, short, value_enum, default_value = "text")]
     output: Output,
 }
@@ -24,7 +24,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::
     match block_on(args.source.ask(&query, own)) {
         Ok(Found { answer: apps, caution }) => {
             if let Some(caution) = caution {
-                writeln!(err, "caution: {caution}")?;
+                writeln!(err, "warning: {caution}")?;
             }
             match args.output {
                 Output::Json => writeln!(out, "{}", serde_json::to_string_pretty(&apps)?)?,
@@ -38,7 +38,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::
 }
 
 const HEAD: [&str; 10] =
-    ["NAMESPACE", "APP", "DRIVER", "PENDING", "RUNNING", "ENDING", "FAILED", "SUCCEEDED", "UNKNOWN", "LAST END"];
+    ["NAMESPACE", "APP", "DRIVER", "PENDING", "RUNNING", "TERMINATING", "FAILED", "SUCCEEDED", "UNKNOWN", "LAST EXIT"];
 
 fn table(apps: &[AppReport], out: &mut dyn Write) -> io::Result<()> {
     let now = clock::now();

@@ -14,9 +14,9 @@ pub(super) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Check a policy file; exit 0 when it can be used, 1 when not.
+    /// Check a policy file. The exit code is 0 if it is valid, 1 if not, 2 if it cannot be read.
     Check {
-        /// The file, or - for standard input.
+        /// Policy file; - reads standard input.
         file: PathBuf,
     },
     /// Print the JSON Schema of the policy file.

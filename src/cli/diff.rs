@@ -1,4 +1,4 @@
-//! Shows a patch to people: the old and the new value of each field.
+//! Prints a patch: the old and the new value of each field.
 
 use serde_json::Value;
 
@@ -12,7 +12,7 @@ fn change(before: &Value, op: &Value) -> Vec<String> {
     let shown = path.strip_prefix('/').unwrap_or(path).replace('/', ".").replace("~1", "/").replace("~0", "~");
     let was = before.pointer(path).map(short);
     match (op["op"].as_str(), op.get("value")) {
-        (Some("remove"), _) => vec![format!("{shown}: {} is taken off", was.unwrap_or_default())],
+        (Some("remove"), _) => vec![format!("{shown}: {} -> (removed)", was.unwrap_or_default())],
         // A whole map is easier to read entry by entry.
         (_, Some(Value::Object(entries))) if path.ends_with("annotations") || path.ends_with("labels") => {
             entries.iter().map(|(key, value)| format!("{shown}.{key}: {}", short(value))).collect()
@@ -62,7 +62,7 @@ mod tests {
             changes(&before, &patch),
             [
                 "spec.schedulerName: default-scheduler -> volcano",
-                "spec.priority: 0 is taken off",
+                "spec.priority: 0 -> (removed)",
                 "metadata.annotations.a/b: 1 -> 2",
                 "metadata.labels.x: y",
                 "metadata.ownerReferences: Pod d (uid u, controller)",

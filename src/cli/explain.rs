@@ -12,7 +12,7 @@ use crate::annotations::Overrides;
 use crate::config::{self, Config};
 use crate::http::limits::MAX_BODY;
 use crate::policy::Validate;
-use crate::snapshot::{Change, Conf, Namespace, ObservedPod, ServiceOwner, Snapshot};
+use crate::snapshot::{Change, Conf, Namespace, ObservedPod, PodChange, RelatedChange, ServiceOwner, Snapshot};
 use crate::spark::conf::AppConf;
 use crate::spark::ids::PodKey;
 use crate::spark::labels;
@@ -324,14 +324,14 @@ fn surroundings(text: &str) -> Result<Snapshot, String> {
                 }
                 match sighting {
                     ObservedPod::Other(key, pod) => {
-                        snapshot.apply(Change::Referenced(
+                        snapshot.apply(Change::Related(RelatedChange::Referenced(
                             key,
                             crate::snapshot::ReferencedPod::Present(pod.into()),
                             Vec::new(),
-                        ));
+                        )));
                     }
                     labelled => {
-                        snapshot.apply(Change::Pod(labelled));
+                        snapshot.apply(Change::Pods(PodChange::Observed(labelled)));
                     }
                 }
             }
@@ -343,7 +343,7 @@ fn surroundings(text: &str) -> Result<Snapshot, String> {
                 let annotations = map("annotations");
                 let overrides = Overrides::read(|key| annotations.get(key).map(String::as_str));
                 let namespace = Namespace { labels: map("labels"), overrides };
-                snapshot.apply(Change::Namespace(name.into(), namespace));
+                snapshot.apply(Change::Related(RelatedChange::Namespace(name.into(), namespace)));
             }
             "ConfigMap" => {
                 let text = json::text(&object, &["data", labels::PROPERTIES_KEY]);
@@ -354,11 +354,11 @@ fn surroundings(text: &str) -> Result<Snapshot, String> {
                 let of = |key: &str| owner.and_then(|owner| owner[key].as_str()).unwrap_or_default();
                 if of("kind") == "Pod" {
                     let owner = ServiceOwner { name: of("name").into(), uid: of("uid").into() };
-                    snapshot.apply(Change::Service(PodKey::new(&namespace, &name), owner));
+                    snapshot.apply(Change::Related(RelatedChange::Service(PodKey::new(&namespace, &name), owner)));
                 }
             }
             "PriorityClass" => {
-                snapshot.apply(Change::PriorityClass(name.into()));
+                snapshot.apply(Change::Related(RelatedChange::PriorityClass(name.into())));
             }
             other => {
                 return Err(format!(
@@ -370,7 +370,12 @@ fn surroundings(text: &str) -> Result<Snapshot, String> {
     for (key, driver) in drivers {
         let conf = driver.conf_map.and_then(|map| properties.get(&(key.namespace().to_owned(), map.to_string())));
         if let Some(conf) = conf {
-            snapshot.apply(Change::Conf(key, driver.uid, Conf::Known(conf.clone().into()), Vec::new()));
+            snapshot.apply(Change::Related(RelatedChange::Conf(
+                key,
+                driver.uid,
+                Conf::Known(conf.clone().into()),
+                Vec::new(),
+            )));
         }
     }
     Ok(snapshot)

@@ -22,7 +22,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Checks Apache Spark's executors in on Kubernetes, seats them in their gang, and gives them to their driver.
+/// Admission webhook and controller for Apache Spark on Kubernetes: gang scheduling, ownerReferences and exit causes of
+/// executors.
 #[derive(Debug, Parser)]
 #[command(version, about, max_term_width = 100)]
 pub struct Cli {
@@ -32,25 +33,26 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// The main job on a bare machine: recorded Spark pods through the real webhook, with and without us.
+    /// Run recorded Spark pods through the real webhook and controller on an in-memory Kubernetes API, with and without
+    /// spark-usher.
     #[cfg(feature = "sandbox")]
     Demo(demo::Args),
-    /// Run the webhook and the loop for a cluster, until SIGTERM.
+    /// Run the webhook and the controller for a cluster until SIGTERM.
     Serve(Box<serve::Args>),
-    /// What would be done with this pod? Offline: reads a Pod or an AdmissionReview and prints the decision.
+    /// Print the decision for a pod. Offline: reads a Pod or an AdmissionReview.
     Explain(explain::Args),
-    /// Every Spark application: its driver, its executors by state, how the last of them ended.
+    /// List every Spark application: its driver, its executors by state, and its last executor exit.
     Apps(apps::Args),
-    /// Why did this executor end, or why does it not start? Of an application: all that is odd about it.
+    /// Explain why an executor exited or does not start. For an application, list all of its anomalies.
     Why(why::Args),
-    /// Is the installation well? Webhook, certificate, rights, schedulers, selectors, each with what to do.
+    /// Check an installation: webhook, certificate, permissions, schedulers and selectors, with a fix for each problem.
     Doctor(doctor::Args),
-    /// Check a policy file, or print its schema.
+    /// Check a policy file, or print its JSON Schema.
     Config(config::Args),
-    /// Print admission policies that the API server evaluates itself: one that gives executors their owner while the webhook
-    /// is away, or (--validating) those that deny without it.
+    /// Print admission policies that the API server evaluates itself: one that sets the ownerReferences of executors while
+    /// the webhook is unavailable, or (--validating) policies that deny pods without the webhook.
     Policy(policy::Args),
-    /// An in-memory Kubernetes API on loopback, to point real tools at. It is no cluster.
+    /// Run an in-memory Kubernetes API on loopback, for trials with real tools. It is not a cluster.
     #[cfg(feature = "sandbox")]
     Sandbox(sandbox::Args),
 }

@@ -13,36 +13,36 @@ use crate::ownership::resolve::is_label_name;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The policy file.
+    /// Policy file.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Print ValidatingAdmissionPolicies, one for each policy of the file, instead of the fallback policy.
     #[arg(long, requires = "account", conflicts_with = "scheduler")]
     validating: bool,
-    /// With --validating: the user name of spark-usher's own account, such as
+    /// With --validating: user name of spark-usher's account, such as
     /// system:serviceaccount:spark-usher:spark-usher.
     #[arg(long, value_name = "USER", requires = "validating")]
     account: Option<String>,
-    /// Set schedulerName too, never the gang: for a file with one policy, not of Volcano.
+    /// Also set schedulerName, but no gang: for a file with one policy whose scheduler is not Volcano.
     #[arg(long)]
     scheduler: bool,
     /// Name of the fallback policy and its binding [default: spark-usher-fallback]; with --validating the first part of
     /// the names [default: spark-usher].
     #[arg(long)]
     name: Option<String>,
-    /// Namespaces to leave alone.
+    /// Namespaces to exclude.
     #[arg(long, value_name = "NAMESPACE", value_delimiter = ',', default_value = "kube-system")]
     exclude: Vec<String>,
-    /// How to print.
+    /// Output format.
     #[arg(short, long, value_enum, default_value = "yaml")]
     output: Output,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Output {
-    /// Documents for kubectl.
+    /// YAML documents for kubectl.
     Yaml,
-    /// A List.
+    /// A JSON List.
     Json,
 }
 

@@ -17,7 +17,7 @@ use crate::http::debug;
 use crate::lifecycle::Exit;
 use crate::snapshot::Snapshot;
 
-/// Timeout of a debug listener's answer, or of an API server's first answer.
+/// Timeout of a debug listener's response, or of an API server's first response.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout of the whole query.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
@@ -26,20 +26,21 @@ const MAX_ANSWER: usize = 256 << 20;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Source {
-    /// A running spark-usher's debug listener, such as http://127.0.0.1:6060 (kubectl port-forward). It knows the ends of
-    /// executors whose pods are gone. Without it the API server is asked, which knows the pods that are there.
+    /// URL of the debug listener of a running spark-usher, such as http://127.0.0.1:6060 (kubectl port-forward). It also
+    /// reports exits of executors whose pods no longer exist. Without it the API server is queried, which has existing pods
+    /// only.
     #[arg(long, value_name = "URL", env = "SPARK_USHER_DEBUG")]
     pub(super) debug: Option<Uri>,
-    /// kubeconfig; without it $KUBECONFIG, ~/.kube/config, or the pod that it runs in.
+    /// kubeconfig; the default is $KUBECONFIG, ~/.kube/config, or the service account of the pod.
     #[arg(long, value_name = "FILE")]
     pub(super) kubeconfig: Option<PathBuf>,
     /// Context of the kubeconfig.
     #[arg(long)]
     pub(super) context: Option<String>,
-    /// One namespace instead of all.
+    /// Namespace; the default is all namespaces.
     #[arg(long, short, value_name = "NAMESPACE", value_parser = namespace)]
     pub(super) namespace: Option<String>,
-    /// All namespaces, as without --namespace.
+    /// All namespaces; the default.
     #[arg(long, short = 'A', conflicts_with = "namespace")]
     all_namespaces: bool,
 }
@@ -60,8 +61,7 @@ pub(super) struct Found<T> {
     pub(super) caution: Option<&'static str>,
 }
 
-const MAY_BE_OLD: &str = "this replica neither leads nor sees who does: the API server may be out of its reach, and what \
-                          it shows may be old";
+const MAY_BE_OLD: &str = "this replica knows no leader: it may not reach the API server, and its data may be stale";
 
 impl Source {
     /// Queries a running spark-usher, or computes the answer from a snapshot of the API server's objects.
@@ -80,11 +80,11 @@ impl Source {
         match tokio::time::timeout(REQUEST_TIMEOUT, list::list(&cluster.client, self.namespace.as_deref())).await {
             Ok(Ok((snapshot, exits))) => Ok(Found { answer: own(&snapshot, &exits), caution: None }),
             Ok(Err(error)) => bail!("{}: {}", cluster.server, Brief(&error)),
-            Err(_) => bail!("{}: the list of pods did not end within {REQUEST_TIMEOUT:?}", cluster.server),
+            Err(_) => bail!("{}: the list of pods did not complete within {REQUEST_TIMEOUT:?}", cluster.server),
         }
     }
 
-    /// Finds a pod of that name that belongs to no application: where it is, and what it lacks.
+    /// Describes a pod of that name that belongs to no application: its namespace, and the labels that it lacks.
     pub(super) async fn stray(&self, name: &str) -> anyhow::Result<Option<String>> {
         let cluster = self.reach().await?;
         let stray = list::stray(&cluster.client, self.namespace.as_deref(), name).await;
@@ -129,10 +129,8 @@ async fn get<T: DeserializeOwned>(base: &Uri, path_and_query: &str) -> anyhow::R
     let Some(leader_state) = leader_state.filter(|_| status.is_success()) else {
         let said = String::from_utf8_lossy(&body);
         let said = said.trim().chars().take(200).collect::<String>();
-        bail!(
-            "{status} {said}: expected spark-usher's debug listener (port 6060 unless --debug-listen says otherwise)"
-        );
+        bail!("{status} {said}: expected spark-usher's debug listener (port 6060, or the one in --debug-listen)");
     };
-    let answer = serde_json::from_slice(&body).context("expected the answer of spark-usher's debug listener")?;
+    let answer = serde_json::from_slice(&body).context("expected a response of spark-usher's debug listener")?;
     Ok(Found { answer, caution: (leader_state == "no-leader").then_some(MAY_BE_OLD) })
 }

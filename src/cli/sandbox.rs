@@ -1,4 +1,4 @@
-//! `spark-usher sandbox`: the in-memory API as a separate command.
+//! `spark-usher sandbox`: runs the in-memory Kubernetes API.
 
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -14,32 +14,32 @@ use crate::telemetry::log;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Port of HTTP on 127.0.0.1, where everybody is an administrator; 0 takes a free one.
+    /// HTTP port on 127.0.0.1, where every client is an administrator; 0 selects a free port.
     #[arg(long, default_value = "8001")]
     http_port: u16,
-    /// Port of HTTPS on 127.0.0.1, by token; 0 takes a free one.
+    /// HTTPS port on 127.0.0.1, which requires a token; 0 selects a free port.
     #[arg(long, default_value = "6443")]
     https_port: u16,
-    /// Which Kubernetes release to pretend.
+    /// Kubernetes release to simulate.
     #[arg(long, value_enum, default_value = "1.37")]
     kubernetes: Version,
-    /// How many pretend nodes there are.
+    /// Number of simulated nodes.
     #[arg(long, default_value = "3")]
     nodes: u32,
     /// Cores and gibibytes of each node.
     #[arg(long, value_name = "CORES,GIB", default_value = "16,64", value_parser = size)]
     node_size: (u32, u32),
-    /// Leave pods pending: no pretend scheduler (which honours gangs) and no pretend kubelet.
+    /// Leave pods pending: run neither the simulated scheduler, which supports gangs, nor the simulated kubelet.
     #[arg(long)]
     no_run: bool,
-    /// Let service accounts do only what RBAC lets them.
+    /// Enforce RBAC for service accounts.
     #[arg(long)]
     rbac: bool,
-    /// Let only those change the owners of an object who may delete it, as the admission plugin
-    /// OwnerReferencesPermissionEnforcement does: with --rbac.
+    /// Require the permission to delete an object for changes of its owners, as the admission plugin
+    /// OwnerReferencesPermissionEnforcement does.
     #[arg(long, requires = "rbac")]
     enforce_owners: bool,
-    /// Where to write the kubeconfig.
+    /// File to which the kubeconfig is written.
     #[arg(long, value_name = "FILE", default_value = "sandbox.kubeconfig")]
     kubeconfig: PathBuf,
     /// Log level, or directives such as info,spark_usher=debug (every request is logged at debug).
@@ -76,8 +76,8 @@ async fn serve(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
     })?;
     write_kubeconfig(&args.kubeconfig, &sandbox.kubeconfig())?;
     let path = args.kubeconfig.display();
-    writeln!(out, "an in-memory Kubernetes API, no cluster; everything in it is gone when it stops")?;
-    writeln!(out, "  http   {}  (no token needed)", sandbox.http_url())?;
+    writeln!(out, "an in-memory Kubernetes API, not a cluster; its objects are lost when it stops")?;
+    writeln!(out, "  http   {}  (no token required)", sandbox.http_url())?;
     writeln!(out, "  https  {}", sandbox.https_url())?;
     writeln!(out, "  kubectl --kubeconfig {path} get nodes")?;
     writeln!(out, "  spark-submit --master k8s://{} …", sandbox.http_url())?;

@@ -24,49 +24,50 @@ use crate::tls::load::load;
 use crate::tls::rotation::{self, Lifetimes};
 
 #[derive(Debug, clap::Args)]
-#[command(args_override_self = true)] // Arguments that a user adds to a chart's override them.
+#[command(args_override_self = true)] // Arguments that a user adds override those of the chart.
 pub(super) struct Args {
-    /// Policy file; without one every executor gets its owner, and finished ones that their driver leaves are labelled.
-    /// Looked at again every 10 s.
+    /// Policy file, polled every 10 s. Without one every executor gets its ownerReference, and finished executors that their
+    /// driver leaves behind are labelled.
     #[arg(long, value_name = "FILE", env = "SPARK_USHER_CONFIG")]
     config: Option<PathBuf>,
-    /// Where API servers reach the webhook, by HTTPS.
+    /// Address of the webhook, HTTPS.
     #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:8443")]
     webhook_listen: SocketAddr,
-    /// Where /livez, /readyz and /metrics are, by HTTP.
+    /// Address of /livez, /readyz and /metrics, HTTP.
     #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:8080")]
     metrics_listen: SocketAddr,
-    /// Where /debug/apps and /debug/why are, by HTTP: for `spark-usher apps` and `why`, by kubectl port-forward.
+    /// Address of /debug/apps and /debug/why, HTTP: for `spark-usher apps` and `why` through kubectl port-forward.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:6060")]
     debug_listen: SocketAddr,
-    /// Keep the serving certificate in this Secret of our namespace: the leader makes it, renews it, and writes its CA
-    /// into the webhook configurations; nobody else has to.
+    /// Secret in spark-usher's namespace that stores the serving certificate. The leader creates and renews the certificate,
+    /// and writes its CA into the webhook configurations.
     #[arg(long, value_name = "NAME", requires = "tls_names", conflicts_with_all = ["tls_cert", "self_signed_for"])]
     tls_secret: Option<String>,
-    /// What that certificate is for: the Service's DNS names, such as spark-usher.spark-usher.svc.
+    /// DNS names and addresses of that certificate, such as spark-usher.spark-usher.svc, the name of the Service.
     #[arg(long, value_name = "NAME", value_delimiter = ',', requires = "tls_secret")]
     tls_names: Vec<String>,
-    /// MutatingWebhookConfiguration whose caBundle is kept.
+    /// MutatingWebhookConfiguration whose caBundle the leader maintains.
     #[arg(long, value_name = "NAME", requires = "tls_secret")]
     mutating_configuration: Option<String>,
-    /// ValidatingWebhookConfiguration whose caBundle is kept.
+    /// ValidatingWebhookConfiguration whose caBundle the leader maintains.
     #[arg(long, value_name = "NAME", requires = "tls_secret")]
     validating_configuration: Option<String>,
-    /// Serving certificate, PEM, the leaf first, in a file that somebody renews. A new content is taken over within 10 s.
+    /// File with the serving certificate, PEM, the leaf first, which another component renews. A changed file is reloaded
+    /// within 10 s.
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
-    /// Its private key, PEM.
+    /// File with the private key of --tls-cert, PEM.
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// Make a certificate for these names at every start instead: for one replica, and for trying.
+    /// Create a self-signed CA and a certificate for these names at every start: for a single replica, and for trials.
     #[arg(long, value_name = "NAME", value_delimiter = ',', conflicts_with = "tls_cert", requires = "ca_out")]
     self_signed_for: Vec<String>,
-    /// Where the CA of a self-made certificate is written, for the caBundle of the webhook's configuration.
+    /// File to which the CA of --self-signed-for is written, for the caBundle of the webhook configuration.
     #[arg(long, value_name = "FILE", requires = "self_signed_for")]
     ca_out: Option<PathBuf>,
-    /// Secret of our namespace that holds the key for signatures of placements: the first replica creates it, and a deleted
-    /// or emptied one gets the same key back. To replace the key, write 32 other bytes to its entry signing.key. Without
-    /// this flag a changed policy file applies to running applications at once.
+    /// Secret in spark-usher's namespace with the key that signs the webhook's decisions. The first replica creates it, and a
+    /// deleted or emptied Secret is restored with the same key. To replace the key, write 32 other bytes to its entry
+    /// signing.key. Without this flag a changed policy file applies to running applications immediately.
     #[arg(long, value_name = "NAME")]
     signing_secret: Option<String>,
     /// CA bundle (PEM) for client certificates: the webhook accepts only clients with a certificate signed by it. A changed
@@ -81,48 +82,48 @@ pub(super) struct Args {
     /// connections that completed no review are closed first.
     #[arg(long, value_name = "COUNT", default_value_t = Capacities::WEBHOOK, value_parser = connections)]
     max_connections: usize,
-    /// First part of the names of the ValidatingAdmissionPolicies that were installed (`spark-usher policy --validating --name`,
-    /// or the chart): a metric says how many of them differ from what the policy file makes.
+    /// First part of the names of the installed ValidatingAdmissionPolicies (`spark-usher policy --validating --name`, or the
+    /// chart): a metric counts those that differ from the policies of the policy file.
     #[arg(long, value_name = "NAME")]
     validating_policies: Option<String>,
-    /// kubeconfig; without it $KUBECONFIG, ~/.kube/config, or the pod that it runs in.
+    /// kubeconfig; the default is $KUBECONFIG, ~/.kube/config, or the service account of the pod.
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// Context of the kubeconfig.
     #[arg(long)]
     context: Option<String>,
-    /// Namespace of the lease; without it the pod's own, or that of the kubeconfig's context.
+    /// Namespace of the Lease and the Secrets; the default is that of the pod, or of the kubeconfig's context.
     #[arg(long, value_name = "NAMESPACE", env = "POD_NAMESPACE")]
     namespace: Option<String>,
-    /// Name of the Lease by which one replica is chosen to write.
+    /// Name of the Lease for leader election: only the leader writes.
     #[arg(long, value_name = "NAME", default_value = "spark-usher")]
     lease: String,
-    /// After so many seconds without a renewal another replica takes over.
+    /// Seconds without a renewal of the Lease after which another replica takes over.
     #[arg(long, value_name = "SECONDS", default_value = "4", value_parser = clap::value_parser!(u64).range(2..=300))]
     lease_seconds: u64,
-    /// A watch of pods that brings neither a change nor a bookmark for so many seconds, while a poll shows that something
-    /// changed, is started again. API servers send a bookmark a minute.
+    /// Seconds after which a watch of pods without changes and bookmarks is restarted if a poll shows a change. API servers
+    /// send a bookmark every minute.
     #[arg(long, value_name = "SECONDS", default_value = "130", value_parser = clap::value_parser!(u64).range(5..=3600))]
     watch_silence_seconds: u64,
-    /// How many requests a second the loop makes, of which the most urgent go first; watches and the Lease do not count.
+    /// Maximum number of requests of the controller per second, the most urgent first. Watches and the Lease are not counted.
     #[arg(long, value_name = "COUNT", default_value = "50", value_parser = clap::value_parser!(u16).range(1..))]
     kube_api_qps: u16,
-    /// How many requests the loop makes at once after a quiet time.
+    /// Maximum burst of requests of the controller after an idle period.
     #[arg(long, value_name = "COUNT", default_value = "100", value_parser = clap::value_parser!(u32).range(1..))]
     kube_api_burst: u32,
-    /// Who this replica is; a random end is added.
+    /// Identity of this replica, to which a random suffix is added.
     #[arg(long, value_name = "NAME", env = "POD_NAME", default_value = "spark-usher")]
     identity: String,
-    /// How long it goes on serving after SIGTERM, while it is taken out of the Service.
+    /// Seconds to continue serving after SIGTERM, while the replica is removed from the Service's endpoints.
     #[arg(long, value_name = "SECONDS", default_value = "5")]
     shutdown_delay_seconds: u64,
-    /// How long requests may then take to finish.
+    /// Seconds that requests may then take to finish.
     #[arg(long, value_name = "SECONDS", default_value = "10")]
     drain_seconds: u64,
     /// Log level, or directives such as info,spark_usher=debug.
     #[arg(long, default_value = "info", env = "SPARK_USHER_LOG")]
     log: String,
-    /// How log lines look.
+    /// Format of log lines.
     #[arg(long, value_enum, default_value = "text")]
     log_format: log::Format,
 }
@@ -185,14 +186,14 @@ async fn serve(args: &Args) -> anyhow::Result<()> {
         webhook = capacities.webhook.most,
         metrics = capacities.metrics.most,
         debug = capacities.debug.most,
-        "room for connections"
+        "connection limits"
     );
     let mut app = App::start(options).await?;
     let looked_at = app.debug().map(tracing::field::display);
     tracing::info!(webhook = %app.webhook(), metrics = %app.metrics(), debug = looked_at, "serving");
     tokio::select! {
         error = app.failed() => return Err(error),
-        signal = signals.next() => tracing::info!(signal, seconds = args.shutdown_delay_seconds, "leaving; still serving"),
+        signal = signals.next() => tracing::info!(signal, seconds = args.shutdown_delay_seconds, "shutting down; still serving"),
     }
     app.drain();
     tokio::select! {
@@ -223,7 +224,7 @@ fn certificate(args: &Args, namespace: &str) -> anyhow::Result<CertificateSource
         !args.self_signed_for.is_empty(),
         "expected --tls-secret and --tls-names, --tls-cert and --tls-key, or --self-signed-for"
     );
-    let authority = Authority::new("spark-usher", clock::now()).context("cannot make a CA")?;
+    let authority = Authority::new("spark-usher", clock::now()).context("cannot create a CA")?;
     let names = rotation::checked_names(&args.self_signed_for)
         .map_err(|error| anyhow::anyhow!("--self-signed-for: {error}"))?;
     let (names, addresses) = rotation::split(&names);

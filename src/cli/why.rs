@@ -12,12 +12,12 @@ use crate::views::{self, AppReport, DriverReport, ExecutorReport, ExitReport, Of
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// A pod, or an application by its app selector or its driver's pod.
+    /// Name of a pod, or an application by its app selector or its driver's pod.
     #[arg(value_parser = name)]
     name: String,
     #[command(flatten)]
     source: Source,
-    /// How the answer looks.
+    /// Output format.
     #[arg(long, short, value_enum, default_value = "text")]
     output: Output,
 }
@@ -40,7 +40,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::
         Err(error) => return failed(err, &error),
     };
     if let Some(caution) = caution {
-        writeln!(err, "caution: {caution}")?;
+        writeln!(err, "warning: {caution}")?;
     }
     if args.output == Output::Json {
         writeln!(out, "{}", serde_json::to_string_pretty(&found)?)?;
@@ -57,16 +57,16 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::
 /// Why there is no result.
 fn nothing(args: &Args) -> String {
     let hint = if args.source.debug.is_some() {
-        "it may have ended too long ago, or before this replica started".to_owned()
+        "it may have exited too long ago, or before this replica started".to_owned()
     } else {
         match block_on(args.source.stray(&args.name)) {
-            Ok(Some(stray)) => return format!("nothing is known of {}: {stray}", args.name),
-            Ok(None) => "its pod may be gone: a running spark-usher remembers it (--debug)".to_owned(),
+            Ok(Some(stray)) => return format!("no information about {}: {stray}", args.name),
+            Ok(None) => "its pod may be deleted: a running spark-usher still reports its exit (--debug)".to_owned(),
             Err(error) => format!("{error:#}"),
         }
     };
     let place = args.source.place();
-    format!("nothing is known of {}: no Spark pod and no application{place} has that name; {hint}", args.name)
+    format!("no information about {}: no Spark pod and no application{place} has that name; {hint}", args.name)
 }
 
 fn tell(found: &WhyReport, now: Timestamp, out: &mut dyn Write) -> io::Result<()> {
@@ -75,14 +75,14 @@ fn tell(found: &WhyReport, now: Timestamp, out: &mut dyn Write) -> io::Result<()
         present(executor, out)?;
         // An executor that exited and whose pod still exists is shown once.
         for exit in found.exits.iter().filter(|exit| exit.what.uid == executor.uid) {
-            writeln!(out, "  ended     {}", when(&exit.what.at, now))?;
+            writeln!(out, "  exited    {}", when(&exit.what.at, now))?;
             ended(&exit.what, false, out)?;
         }
     }
     let is_there = |uid: &str| found.executors.iter().any(|executor| executor.what.uid == uid);
     for Of { app, what: exit } in found.exits.iter().filter(|exit| !is_there(&exit.what.uid)) {
-        writeln!(out, "{}  executor {} of {app}; its pod is gone", exit.pod, number(exit.id))?;
-        writeln!(out, "  ended     {}", when(&exit.at, now))?;
+        writeln!(out, "{}  executor {} of {app}; its pod no longer exists", exit.pod, number(exit.id))?;
+        writeln!(out, "  exited    {}", when(&exit.at, now))?;
         ended(exit, true, out)?;
     }
     for app in &found.apps {
@@ -92,7 +92,7 @@ fn tell(found: &WhyReport, now: Timestamp, out: &mut dyn Write) -> io::Result<()
 }
 
 fn number(id: Option<u64>) -> String {
-    id.map_or_else(|| "without a number".to_owned(), |id| id.to_string())
+    id.map_or_else(|| "without an id".to_owned(), |id| id.to_string())
 }
 
 fn when(time: &str, now: Timestamp) -> String {
@@ -131,10 +131,10 @@ fn ended(exit: &ExitReport, with_node: bool, out: &mut dyn Write) -> io::Result<
     if let Some(node) = exit.node.as_ref().filter(|_| with_node) {
         writeln!(out, "  node      {node}")?;
     }
-    let blame = |by_app: bool| if by_app { "the application's own doing" } else { "not the application's doing" };
+    let blame = |by_app: bool| if by_app { "the application" } else { "not the application" };
     let counts = if exit.spark.caused_by_app { "counts" } else { "does not count" };
     let but = if exit.by_app == exit.spark.caused_by_app { "and" } else { "but" };
-    writeln!(out, "  blame     {}, {but} Spark {counts} it as the application's own", blame(exit.by_app))?;
+    writeln!(out, "  blame     {}, {but} Spark {counts} the exit as caused by the application", blame(exit.by_app))?;
     let lines = exit.spark.message.lines().map(str::trim_end).filter(|line| !line.is_empty());
     writeln!(out, "  Spark     {}", lines.collect::<Vec<_>>().join("\n            "))
 }
@@ -143,13 +143,13 @@ fn ended(exit: &ExitReport, with_node: bool, out: &mut dyn Write) -> io::Result<
 pub(super) fn driver_state(driver: &DriverReport) -> &str {
     match &driver.state {
         Some(state) => state,
-        None if driver.life == "gone" => "gone: no such pod",
+        None if driver.life == "gone" => "pod not found",
         None => &driver.life,
     }
 }
 
 fn application(app: &AppReport, now: Timestamp, out: &mut dyn Write) -> io::Result<()> {
-    let driver = app.driver.pod.as_deref().unwrap_or("no pod is known");
+    let driver = app.driver.pod.as_deref().unwrap_or("unknown pod");
     let node = app.driver.node.as_ref().map_or_else(String::new, |node| format!(" on {node}"));
     let why = app.driver.why.as_ref().map_or_else(String::new, |why| format!(": {why}"));
     writeln!(out, "{}/{}", app.namespace, app.app)?;
@@ -170,7 +170,7 @@ fn application(app: &AppReport, now: Timestamp, out: &mut dyn Write) -> io::Resu
     }
     let all: usize = app.ended.values().sum();
     if all > 0 {
-        writeln!(out, "  ended     {}", counts(&app.ended))?;
+        writeln!(out, "  exits     {}", counts(&app.ended))?;
     }
     for exit in &app.exits {
         writeln!(out, "    {}  {}  {}{}", when(&exit.at, now), exit.pod, exit.cause, colon(&exit.detail))?;

@@ -1,4 +1,4 @@
-//! Determines our own account, whose changes validating admission allows.
+//! Determines spark-usher's own account, whose changes validating admission allows.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,14 +26,14 @@ pub async fn run(client: kube::Client, own: Arc<ArcSwapOption<String>>, stop: Ca
             let answer = answer.unwrap_or_else(|_| Err(kube::Error::Service("no answer in time".into())));
             match answer.map(|review| review.status.and_then(|status| status.user_info?.username)) {
                 Ok(Some(account)) => {
-                    tracing::debug!(account, "the account that we write with");
+                    tracing::debug!(account, "own account");
                     own.store(Some(Arc::new(account)));
                     return;
                 }
                 Ok(None) => {}
                 Err(error) if !complained => {
                     complained = true;
-                    tracing::warn!(error = %Brief(&error), "our own account is not known yet; validation may object to our writes");
+                    tracing::warn!(error = %Brief(&error), "cannot determine the own account; until then validation may deny the controller's writes; retrying");
                 }
                 Err(_) => {}
             }

@@ -1,5 +1,5 @@
 //! Executes the actions of a plan. Every write requires a [`Leadership`] that still holds, and identifies the object by uid and
-//! resourceVersion: the API server refuses a stale plan (409), and the next plan is made from what the watch shows.
+//! resourceVersion: the API server rejects a stale plan (409), and the next plan uses what the watch shows.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -25,7 +25,9 @@ use crate::reason::Reason;
 use crate::reconcile::{Action, Cleanup, DriverRef, PodEvent, owner_reference};
 use crate::recorder::AggregatedEvent;
 use crate::runtime::clock;
-use crate::snapshot::{Change, DriverPhase, DriverPod, Group, GroupApi, GroupKey, ObservedPod, ReferencedPod};
+use crate::snapshot::{
+    Change, DriverPhase, DriverPod, Group, GroupApi, GroupKey, ObservedPod, PodChange, ReferencedPod, RelatedChange,
+};
 use crate::spark::ids::{AppKey, PodKey};
 use crate::spark::labels;
 use crate::telemetry::metrics::Metrics;
@@ -40,7 +42,7 @@ const MAX_FAILURES: u32 = 6;
 /// At least this many actions are remembered as logged in a dry run.
 const MAX_REPORTED: usize = 131_072;
 
-/// The status, if the API server refuses this one action; `None` if the API server is in trouble.
+/// The status, if the API server rejects this one action; `None` if the API server itself fails.
 fn client_error(error: &kube::Error) -> Option<&Status> {
     match error {
         kube::Error::Api(status) if (400..500).contains(&status.code) && !matches!(status.code, 408 | 429) => {
@@ -60,7 +62,7 @@ pub struct Applied {
     pub changes: Vec<Change>,
     /// Whether an action failed that should be retried after a delay.
     pub failed: bool,
-    /// Whether something was written, or refused.
+    /// Whether something was written, or rejected.
     pub wrote: bool,
 }
 
@@ -83,7 +85,7 @@ type DriverLookups = HashMap<PodKey, Option<DriverPod>>;
 enum Outcome {
     /// Done, with the change in the answer.
     Done(Option<Change>),
-    /// The plan was stale: the watch shows more, or a live read did.
+    /// The plan was stale: the watch shows more, or a GET did.
     Stale(Option<Change>),
     /// The action must not be executed, and this is why.
     Refused(Option<PodEvent>),
@@ -136,7 +138,7 @@ impl Writer {
                             if !matches!(action, Action::RecordEvent(_)) {
                                 applied.wrote = true;
                                 self.count(name, "ok");
-                                tracing::info!(%app, action = name, reason = why, what = describe(&action), "done");
+                                tracing::info!(%app, action = name, reason = why, what = describe(&action), "action executed");
                             }
                             applied.changes.extend(change);
                         }
@@ -145,7 +147,7 @@ impl Writer {
                             applied.changes.extend(change);
                         }
                         Outcome::Refused(event) => {
-                            // The next plan requests it again, and must not do so at once.
+                            // The next plan requests it again, but must not do so immediately.
                             applied.wrote = true;
                             self.count(name, "refused");
                             if let Some(told) = event {
@@ -162,7 +164,7 @@ impl Writer {
                     }
                     None => {
                         self.count(name, "failed");
-                        tracing::warn!(%app, action = name, what = describe(&action), %error, "failed; tried again");
+                        tracing::warn!(%app, action = name, what = describe(&action), %error, "action failed; retrying");
                         applied.failed = true;
                         *failures.entry(name).or_default() += 1;
                         if failures.values().sum::<u32>() >= MAX_FAILURES {
@@ -175,13 +177,13 @@ impl Writer {
         applied
     }
 
-    /// Records that the API server refused an action: it is retried ever more rarely, and that is logged once.
+    /// Records that the API server rejected an action: it is retried with backoff, and that is logged once.
     async fn refused(&self, leadership: &Leadership, app: &AppKey, action: &Action, status: &Status) {
         let (name, message, code) = (action.name(), &*status.message, status.code);
-        // A missing permission is missing for all objects; a policy may refuse one object.
+        // A missing permission affects all objects; a policy may deny one object.
         let of = if code == 403 && is_right(message) { app.namespace().to_owned() } else { object(action) };
         if self.forbidden().refused(name, &of, clock::instant()) {
-            tracing::warn!(%app, action = name, what = describe(action), code, message, "refused by the API server; tried ever more rarely");
+            tracing::warn!(%app, action = name, what = describe(action), code, message, "the API server rejected the action; retrying with backoff");
         }
         if code != 403 {
             return;
@@ -193,7 +195,7 @@ impl Writer {
         }
     }
 
-    /// Logs what would be done, each action once.
+    /// Logs an action that a dry run does not execute, each action once.
     fn report_dry_run(&self, app: &AppKey, action: &Action) {
         let (name, why) = (action.name(), action.reason().map_or("", Reason::as_str));
         let what = describe(action);
@@ -203,10 +205,10 @@ impl Writer {
             return;
         }
         self.count(name, "dry-run");
-        tracing::info!(%app, action = name, reason = why, what, "would be done");
+        tracing::info!(%app, action = name, reason = why, what, "dry run: action not executed");
     }
 
-    /// Whether the API server refused this recently.
+    /// Whether the API server rejected this recently.
     fn is_forbidden(&self, action: &Action, namespace: &str) -> bool {
         let (mut forbidden, now) = (self.forbidden(), clock::instant());
         forbidden.is_paused(action.name(), namespace, now) || forbidden.is_paused(action.name(), &object(action), now)
@@ -277,7 +279,7 @@ impl Writer {
     }
 
     /// Labels or deletes an executor that exited. If the exit of its driver is the reason not to wait, the driver is read
-    /// again: a driver that still exists goes first.
+    /// again: the executors of a driver that still runs are left to it.
     async fn finish(
         &self,
         executor: &PodKey,
@@ -291,11 +293,11 @@ impl Writer {
             let found = self.lookup_driver(lookups, executor.namespace(), &driver.name).await?;
             if let Some(alive) = found.filter(|pod| pod.uid == driver.uid && pod.phase != DriverPhase::Ended) {
                 let pod = PodKey::new(executor.namespace(), &driver.name);
-                return Ok(Outcome::Stale(Some(Change::Referenced(
+                return Ok(Outcome::Stale(Some(Change::Related(RelatedChange::Referenced(
                     pod,
                     ReferencedPod::Present(Arc::new(alive)),
                     Vec::new(),
-                ))));
+                )))));
             }
         }
         let pods: Api<Viewed<ObservedPod>> = self.objects(executor.namespace(), &resource("", "v1", "Pod", "pods"));
@@ -305,7 +307,9 @@ impl Writer {
                     "labels": {labels::INACTIVE: "true"}, "annotations": {annotations::ENDED: cause.as_str()},
                 }});
                 let patch = Patch::Merge(guarded(&patch, uid, version));
-                pods.patch(executor.name(), &patch_params(), &patch).await.map(|seen| seen.view.map(Change::Pod))
+                pods.patch(executor.name(), &patch_params(), &patch)
+                    .await
+                    .map(|seen| seen.view.map(|pod| Change::Pods(PodChange::Observed(pod))))
             }
             Cleanup::Delete => {
                 let params = guarded_deletion(uid, version);
@@ -317,7 +321,7 @@ impl Writer {
             Ok(change) => Ok(Outcome::Done(change)),
             // The pod is deleted, whether or not the watch has shown that.
             Err(error) if has_code(&error, 404) => {
-                Ok(Outcome::Stale(Some(Change::PodGone(executor.clone(), uid.into()))))
+                Ok(Outcome::Stale(Some(Change::Pods(PodChange::Gone(executor.clone(), uid.into())))))
             }
             Err(error) => stale(error, None),
         }
@@ -334,13 +338,17 @@ impl Writer {
         started: bool,
         lookups: (&Leadership, &mut DriverLookups),
     ) -> kube::Result<Outcome> {
-        // If the driver was deleted just now, the garbage collector would delete the group at once.
+        // If the driver was deleted just now, the garbage collector would delete the PodGroup immediately.
         if let Some(owner) = owner {
             let found = self.lookup_driver(lookups, &key.namespace, &owner.name).await?;
             if found.as_ref().is_none_or(|pod| pod.uid != owner.uid) {
                 let pod = PodKey::new(&key.namespace, &owner.name);
                 let followed = found.map_or(ReferencedPod::Absent, |pod| ReferencedPod::Present(Arc::new(pod)));
-                return Ok(Outcome::Stale(Some(Change::Referenced(pod, followed, vec![app.clone()]))));
+                return Ok(Outcome::Stale(Some(Change::Related(RelatedChange::Referenced(
+                    pod,
+                    followed,
+                    vec![app.clone()],
+                )))));
             }
         }
         let groups: Api<DynamicObject> = self.objects(&key.namespace, &group_resource(api));
@@ -365,7 +373,8 @@ impl Writer {
         }
     }
 
-    /// A group of that name exists already: ours, which the watch has yet to show, or one that is not ours.
+    /// A PodGroup of that name exists already: one of ours, which the watch has yet to show, or one that spark-usher does not
+    /// manage.
     async fn already_there(
         &self,
         key: &GroupKey,
@@ -378,10 +387,10 @@ impl Writer {
             return Ok(group_change(key, &found).map_or(Outcome::Stale(None), |change| Outcome::Done(Some(change))));
         }
         let message = format!(
-            "gang {}: a {} of that name is there which spark-usher did not make; it stays as it is",
+            "gang {}: a PodGroup of {} with that name exists and is not managed by spark-usher; it is left unchanged",
             key.name, key.scheduler
         );
-        tracing::warn!(group = %format_args!("{}/{}", key.namespace, key.name), "a PodGroup of that name is not ours");
+        tracing::warn!(group = %format_args!("{}/{}", key.namespace, key.name), "a PodGroup of that name exists and is not managed by spark-usher");
         Ok(Outcome::Refused(owner.map(|owner| PodEvent {
             pod: PodKey::new(&key.namespace, &owner.name),
             uid: owner.uid.clone(),
@@ -428,13 +437,14 @@ impl Writer {
             // The answer is the object while finalizers hold it, else a Status.
             Ok(either) => Ok(Outcome::Done(match either.left() {
                 Some(held) => group_change(key, &held),
-                None => Some(Change::GroupGone(key.clone())),
+                None => Some(Change::Related(RelatedChange::GroupGone(key.clone()))),
             })),
             Err(error) => stale(error, Some(key)),
         }
     }
 
-    /// Adds the driver as an executor's owner, after a live read of the driver's pod: a wrong uid is lethal.
+    /// Adds the driver as an executor's owner, after a GET of the driver's pod: with a wrong uid the garbage collector deletes
+    /// the executor.
     async fn adopt(
         &self,
         executor: &PodKey,
@@ -451,7 +461,7 @@ impl Writer {
                 pod: executor.clone(),
                 uid: uid.into(),
                 reason: Reason::AdoptionRefused,
-                message: format!("not adopted by {}: a live look found no such running pod", driver.name),
+                message: format!("not adopted by {}: a GET found no such running pod", driver.name),
             })));
         }
         let pods: Api<Viewed<ObservedPod>> = self.objects(executor.namespace(), &resource("", "v1", "Pod", "pods"));
@@ -461,7 +471,7 @@ impl Writer {
         let patch = json!({"metadata": {"ownerReferences": [owner_reference(owner)]}});
         let patch = Patch::Strategic(guarded(&patch, uid, version));
         match pods.patch(executor.name(), &patch_params(), &patch).await {
-            Ok(seen) => Ok(Outcome::Done(seen.view.map(Change::Pod))),
+            Ok(seen) => Ok(Outcome::Done(seen.view.map(|pod| Change::Pods(PodChange::Observed(pod))))),
             Err(error) => stale(error, None),
         }
     }
@@ -531,13 +541,13 @@ fn has_code(error: &kube::Error, code: u16) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == code)
 }
 
-/// Refusals of a plan that was made from a stale snapshot: the object changed (409), or was deleted (404).
+/// Rejections of a plan from a stale snapshot: the object changed (409), or was deleted (404).
 fn stale(error: kube::Error, group: Option<&GroupKey>) -> kube::Result<Outcome> {
     if has_code(&error, 409) {
         return Ok(Outcome::Stale(None));
     }
     if has_code(&error, 404) {
-        return Ok(Outcome::Stale(group.map(|key| Change::GroupGone(key.clone()))));
+        return Ok(Outcome::Stale(group.map(|key| Change::Related(RelatedChange::GroupGone(key.clone())))));
     }
     Err(error)
 }
@@ -545,7 +555,7 @@ fn stale(error: kube::Error, group: Option<&GroupKey>) -> kube::Result<Outcome> 
 fn group_change(key: &GroupKey, object: &DynamicObject) -> Option<Change> {
     use super::view::View;
     let text = serde_json::to_string(object).ok()?;
-    Some(Change::Group(key.clone(), Group::read(&text)?))
+    Some(Change::Related(RelatedChange::Group(key.clone(), Group::read(&text)?)))
 }
 
 /// An action in one line, for the log.

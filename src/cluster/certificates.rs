@@ -1,4 +1,4 @@
-//! Managed certificates: kept in a Secret, created by the leader, used by every replica.
+//! Managed certificates: stored in a Secret, created by the leader, used by every replica.
 //!
 //! The leader writes the Secret and the caBundle of our webhook configurations, and restores both when other clients change
 //! them. [`crate::tls::rotation`] decides what to write and when. The Secret is in our own namespace, so the CA's key never
@@ -70,7 +70,7 @@ pub async fn run(
 ) {
     if managed.mutating.is_none() && managed.validating.is_none() {
         tracing::warn!(
-            "no configuration of webhooks is named (--mutating-configuration, --validating-configuration): nobody's caBundle is kept"
+            "neither --mutating-configuration nor --validating-configuration is set: no caBundle is maintained"
         );
     }
     let mut keeper = CertificateController::new(client, managed, metrics);
@@ -100,7 +100,7 @@ pub async fn run(
             Err(error) => {
                 if !complained {
                     let (namespace, name) = &keeper.managed.secret;
-                    tracing::warn!(error = %Brief(&error), secret = format!("{namespace}/{name}"), "the certificate cannot be looked after; tried again");
+                    tracing::warn!(error = %Brief(&error), secret = format!("{namespace}/{name}"), "cannot reconcile the certificate; retrying");
                     complained = true;
                 }
             }
@@ -132,7 +132,7 @@ pub enum Unusable {
     #[error("{0}")]
     Bad(#[from] BadCertificate),
     /// It is not a certificate of our CA for our names.
-    #[error("the secret's ca.crt does not vouch for its tls.crt for {0}")]
+    #[error("the Secret's ca.crt does not verify its tls.crt for {0}")]
     Untrusted(String),
 }
 
@@ -163,7 +163,7 @@ impl CertificateController {
         }
     }
 
-    /// Reads the Secret, and makes the writes that are due if we lead. Returns what the Secret contains then.
+    /// Reads the Secret, and writes what is due if this replica leads. Returns what the Secret contains then.
     async fn reconcile(&mut self, leadership: Option<&Leadership>) -> kube::Result<Option<StoredCertificates>> {
         let mut secret = self.secrets.get_opt(&self.managed.secret.1).await?;
         if let Some(leadership) = leadership {
@@ -171,14 +171,16 @@ impl CertificateController {
                 let stored = secret.as_ref().map(read).unwrap_or_default();
                 let published = !stored.bundle.is_empty() && self.publish(leadership, &stored.bundle).await;
                 let next = self.next(&stored, published, secret.is_some());
-                let next = next
-                    .map_err(|error| kube::Error::Service(format!("a certificate cannot be made: {error}").into()))?;
+                let next =
+                    next.map_err(|error| kube::Error::Service(format!("cannot create a certificate: {error}").into()))?;
                 let Some((stored, what)) = next.filter(|_| leadership.holds()) else { break };
-                // Never write what would have to be written again at once, forever.
+                // A certificate that does not verify would be replaced in every round.
                 let names = &self.managed.names;
                 if !rotation::verifies(&stored.chain, names, &[&stored.bundle], clock::now()) {
                     let names = names.join(", ");
-                    return Err(kube::Error::Service(format!("no certificate for {names} would be accepted").into()));
+                    return Err(kube::Error::Service(
+                        format!("the new certificate for {names} does not verify with its own CA").into(),
+                    ));
                 }
                 match self.write(leadership, secret.as_ref(), &stored).await {
                     Ok(written) => {
@@ -186,7 +188,7 @@ impl CertificateController {
                         tracing::info!(what, secret = self.managed.secret.1, "certificates written");
                         secret = Some(written);
                     }
-                    // Another client wrote in between: read again the next time.
+                    // Another client wrote meanwhile: the next round reads the Secret again.
                     Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {
                         self.count("certificate", "stale");
                         return Ok(None);
@@ -230,11 +232,11 @@ impl CertificateController {
         let whole = self.whole.as_ref().filter(|whole| is_whole(whole));
         if let Some(whole) = whole {
             if exists {
-                return Ok(Some((whole.clone(), "put back: the secret had lost what it kept")));
+                return Ok(Some((whole.clone(), "restored: the Secret had lost its content")));
             }
             let forgotten = StoredCertificates { key: String::new(), next_key: String::new(), ..whole.clone() };
             if let Some((stored, Step::Announced)) = next(&forgotten, published)? {
-                return Ok(Some((stored, "the secret was deleted: next CA announced")));
+                return Ok(Some((stored, "the Secret was deleted: next CA announced")));
             }
         }
         Ok(found.map(|(stored, step)| (stored, step.as_str())))
@@ -250,7 +252,7 @@ impl CertificateController {
             type_: Some("kubernetes.io/tls".to_owned()),
             ..Secret::default()
         });
-        // With managedFields in it, the write would take over the fields of other managers.
+        // A write that contains managedFields would claim the fields of other managers.
         secret.metadata.managed_fields = None;
         let marks = secret.metadata.labels.get_or_insert_default();
         marks.insert("app.kubernetes.io/name".to_owned(), annotations::USHER.to_owned());
@@ -283,14 +285,14 @@ impl CertificateController {
             match self.publish_in(leadership, &api, &name, bundle).await {
                 Ok(Some(result)) => {
                     self.count("ca-bundle", result);
-                    tracing::info!(configuration = name, kind, result, "caBundle written");
+                    tracing::info!(configuration = name, kind, result, "caBundle write finished");
                     all &= result == "ok";
                 }
                 Ok(None) => {}
                 Err(error) => {
                     self.count("ca-bundle", "failed");
                     if !std::mem::replace(&mut self.reported, true) {
-                        tracing::warn!(configuration = name, kind, error = %Brief(&error), "its caBundle cannot be kept; tried again");
+                        tracing::warn!(configuration = name, kind, error = %Brief(&error), "cannot write the caBundle; retrying");
                     }
                     return false;
                 }
@@ -313,7 +315,7 @@ impl CertificateController {
             if self.missing.is_new(name) {
                 tracing::warn!(
                     configuration = name,
-                    "there is no such configuration of webhooks, and so no caBundle to keep"
+                    "the webhook configuration does not exist: its caBundle is not maintained"
                 );
             }
             return Ok(None);
@@ -332,7 +334,7 @@ impl CertificateController {
         let params = PatchParams { field_manager: Some(annotations::USHER.to_owned()), ..PatchParams::default() };
         match api.patch(name, &params, &Patch::<()>::Json(patch)).await {
             Ok(_) => Ok(Some("ok")),
-            // Changed or deleted in between.
+            // Changed or deleted meanwhile.
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(Some("stale")),
             // A failed `test` operation is a 422, and so is a denial by an admission policy.
             Err(error) => match api.get_opt(name).await? {
@@ -374,12 +376,12 @@ fn fields(stored: &StoredCertificates) -> [(&'static str, &str); 5] {
 struct Missing(BTreeSet<String>);
 
 impl Missing {
-    /// Whether `name` was there, or was never asked for, in the round before.
+    /// Records that `name` does not exist. Returns whether it existed, or was not looked up, in the round before.
     fn is_new(&mut self, name: &str) -> bool {
         self.0.insert(name.to_owned())
     }
 
-    /// Notes that `name` exists: its next absence is new.
+    /// Records that `name` exists: its next absence is new.
     fn found(&mut self, name: &str) {
         self.0.remove(name);
     }

@@ -74,7 +74,7 @@ pub async fn configure(kubeconfig: Option<&Path>, context: Option<&str>) -> anyh
         }
         None if context.is_some() => Config::from_kubeconfig(&options).await.context("--context")?,
         None => Config::infer().await.context(
-            "no API server found: expected --kubeconfig FILE, $KUBECONFIG, ~/.kube/config, or to run in a pod",
+            "no API server is configured: expected --kubeconfig FILE, $KUBECONFIG, ~/.kube/config, or a pod's service account",
         )?,
     };
     config.connect_timeout = Some(CONNECT);

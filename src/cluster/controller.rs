@@ -32,7 +32,7 @@ use crate::recorder::{AggregatedEvent, EventAggregator};
 use crate::runtime::clock;
 use crate::runtime::ready::Latch;
 use crate::runtime::supervise::Supervisor;
-use crate::snapshot::{Change, ObservedPod, ServedApis, Snapshot};
+use crate::snapshot::{Change, ObservedPod, PodChange, ServedApis, Snapshot};
 use crate::spark::state::ExecutorPodState;
 use crate::telemetry::metrics::Metrics;
 use crate::time::Now;
@@ -257,7 +257,7 @@ impl Loop {
                 self.controller.lookup_answered(&read, answer, now());
             }
             wake = self.step();
-            // Inputs that are ready at once, again and again, must not starve other tasks of this thread.
+            // Inputs that are always ready must not starve other tasks of this thread.
             tokio::task::yield_now().await;
         }
     }
@@ -333,7 +333,7 @@ impl Loop {
 
     /// Observes how late the watch shows an executor that was created just now.
     fn watch_lag(&self, change: &Change, now: Now) {
-        let Change::Pod(ObservedPod::Executor(app, executor)) = change else { return };
+        let Change::Pods(PodChange::Observed(ObservedPod::Executor(app, executor))) = change else { return };
         let age = executor.created.map(|created| now.wall.as_second() - created.get());
         let Some(age) = age.filter(|_| executor.state == ExecutorPodState::Pending) else { return };
         if self.controller.snapshot().executor(app.namespace(), &executor.name).is_none() {

@@ -1,4 +1,4 @@
-//! Discovers which PodGroup APIs the cluster serves, and whether Volcano refuses early pods. It is repeated: a scheduler may be
+//! Discovers which PodGroup APIs the cluster serves, and whether Volcano denies early pods. It is repeated: a scheduler may be
 //! installed after us.
 
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use super::watch::WatchNews;
 use crate::controller::backoff::backoff_delay;
 use crate::gang;
 use crate::gang::early_pods::{self, Version};
-use crate::snapshot::{Change, GroupApi, ServedApis};
+use crate::snapshot::{Change, GroupApi, RelatedChange, ServedApis};
 
 /// How often the cluster is queried.
 const POLL_INTERVAL: Duration = Duration::from_secs(30);
@@ -37,7 +37,7 @@ pub(super) async fn run(
             Ok(Ok(found)) => {
                 failures = 0;
                 // The writer first: it forgets the groups of an API that is no longer served before a new watch lists.
-                if changes.send(WatchNews::Change(Change::Apis(found.clone()))).await.is_err() {
+                if changes.send(WatchNews::Change(Change::Related(RelatedChange::Apis(found.clone())))).await.is_err() {
                     return;
                 }
                 if count.is_multiple_of(ROUNDS_PER_VERSION_CHECK) {
@@ -46,9 +46,9 @@ pub(super) async fn run(
                     match tokio::time::timeout(REQUEST_TIMEOUT, early_pods(&client, volcano)).await {
                         Ok(Ok(version))
                             if changes
-                                .send(WatchNews::Change(Change::EarlyPods(
+                                .send(WatchNews::Change(Change::Related(RelatedChange::EarlyPods(
                                     version.map(|version| version.to_string().into()),
-                                )))
+                                ))))
                                 .await
                                 .is_err() =>
                         {
@@ -68,9 +68,9 @@ pub(super) async fn run(
             failed => {
                 failures += 1;
                 if failures == 3 {
-                    let error =
-                        failed.map_or_else(|_| "no answer".to_owned(), |outcome| format!("{:?}", outcome.err()));
-                    tracing::warn!(error, "the API server's groups cannot be read");
+                    let error = failed
+                        .map_or_else(|_| "no answer in time".to_owned(), |outcome| format!("{:?}", outcome.err()));
+                    tracing::warn!(error, "cannot read the served API groups; retrying");
                 }
                 backoff_delay(failures).min(POLL_INTERVAL)
             }
@@ -81,7 +81,7 @@ pub(super) async fn run(
     }
 }
 
-/// The version of the installed Volcano, if its webhook refuses pods whose PodGroup does not exist yet.
+/// The version of the installed Volcano, if its webhook denies pods whose PodGroup does not exist yet.
 async fn early_pods(client: &kube::Client, volcano: bool) -> kube::Result<Option<Version>> {
     if !volcano {
         return Ok(None);

@@ -1,5 +1,5 @@
-//! An action that the API server refuses is not retried at once: a missing permission is missing for all objects of a namespace,
-//! while a policy, webhook or validation refuses one object.
+//! An action that the API server rejects is not retried immediately: a missing permission is missing for all objects of a namespace,
+//! while a policy, webhook or validation rejects one object.
 //!
 //! Permissions are those of a role, and admission plugins decide by kind: adoption needs `delete` on pods where
 //! `OwnerReferencesPermissionEnforcement` is on, as on OpenShift.
@@ -14,10 +14,10 @@ use super::recent::Recent;
 const INITIAL_DELAY: Duration = Duration::from_secs(60);
 /// The longest delay: permissions that are granted take effect within it.
 const MAX_DELAY: Duration = Duration::from_secs(600);
-/// At least this many refusals are remembered: a policy may refuse every executor of a large cluster, one by one.
+/// At least this many refusals are remembered: a policy may deny every executor of a large cluster, one by one.
 const MAX_REMEMBERED: usize = 65_536;
 
-/// See the module's documentation. Keyed by the hash of the action's kind, and of the namespace or object that is refused.
+/// See the module's documentation. Keyed by the hash of the action's kind, and of the namespace or object that is affected.
 #[derive(Debug)]
 pub(super) struct Forbidden(Recent<u64, (u32, Instant)>);
 
@@ -39,7 +39,7 @@ impl Forbidden {
         self.0.get(&key(action, of)).is_some_and(|(_, until)| now < *until)
     }
 
-    /// Records that the API server refuses an action. Returns whether that is the first time in a row.
+    /// Records that the API server rejects an action. Returns whether that is the first time in a row.
     pub(super) fn refused(&mut self, action: &'static str, of: &str, now: Instant) -> bool {
         let key = key(action, of);
         let count = self.0.get(&key).map_or(0, |(count, _)| *count).saturating_add(1);
@@ -68,7 +68,7 @@ mod tests {
         assert!(forbidden.refused("adopt", "a", start));
         assert!(forbidden.is_paused("adopt", "a", at(59)) && !forbidden.is_paused("adopt", "a", at(60)));
         assert!(!forbidden.is_paused("adopt", "b", at(1)) && !forbidden.is_paused("label-executor", "a", at(1)));
-        assert!(!forbidden.refused("adopt", "a", at(60)), "it is said once");
+        assert!(!forbidden.refused("adopt", "a", at(60)), "it is logged once");
         assert!(forbidden.is_paused("adopt", "a", at(179)) && !forbidden.is_paused("adopt", "a", at(180)));
         for _ in 0..20 {
             forbidden.refused("adopt", "a", at(200));

@@ -126,26 +126,26 @@ pub async fn run(
                 // Other replicas count from when they observe the write, which is after it began.
                 until.send_replace(Some(may_act_until(began, candidate.election.duration)));
                 if leadership.borrow().is_none() {
-                    tracing::info!(identity = candidate.election.identity, "leading");
+                    tracing::info!(identity = candidate.election.identity, "became leader");
                     let found = candidate.found.take();
                     leadership.send_replace(Some(Arc::new(Leadership { until: until_seen.clone(), found })));
                 }
                 complained = false;
             }
             Ok(false) => {
-                lose_leadership(&leadership, &until, "another replica holds the lease");
+                lose_leadership(&leadership, &until, "another replica holds the Lease");
                 complained = false;
             }
             Err(error) => {
                 if !complained {
                     let (namespace, name) = (&candidate.election.namespace, &candidate.election.name);
-                    tracing::warn!(error = %Brief(&error), lease = format!("{namespace}/{name}"), "the lease cannot be read or written");
+                    tracing::warn!(error = %Brief(&error), lease = format!("{namespace}/{name}"), "cannot read or write the Lease; retrying");
                     complained = true;
                 }
             }
         }
         if until.borrow().is_some_and(|until| until <= clock::instant()) {
-            lose_leadership(&leadership, &until, "the lease could not be renewed in time");
+            lose_leadership(&leadership, &until, "the Lease was not renewed in time");
         }
         let leads = leadership.borrow().is_some();
         metrics.leader.set(i64::from(leads));
@@ -175,7 +175,7 @@ pub async fn run(
     lose_leadership(&leadership, &until, "stopping");
     metrics.leader.set(0);
     if leads && let Err(error) = candidate.release().await {
-        tracing::warn!(error = %Brief(&error), "the lease could not be released; others take over when it is over");
+        tracing::warn!(error = %Brief(&error), "cannot release the Lease; another replica takes over when it expires");
     }
 }
 
@@ -187,7 +187,7 @@ fn lose_leadership(
     until.send_replace(None);
     // Only a change wakes the receivers: a replica that does not lead calls this in every round.
     if leading.send_if_modified(|leading| leading.take().is_some()) {
-        tracing::warn!(why, "not leading any more");
+        tracing::warn!(why, "stopped leading");
     }
 }
 
@@ -229,7 +229,7 @@ struct Elector {
     api: Api<Lease>,
     election: Election,
     observed: Option<Observed>,
-    /// The Lease as we last wrote it. Unless another client writes in between, one request renews it: the API server checks its
+    /// The Lease as we last wrote it. Unless another client writes meanwhile, one request renews it: the API server checks its
     /// resourceVersion.
     ours: Option<Lease>,
     /// What the Lease contained when this replica took it.
@@ -243,7 +243,7 @@ impl Elector {
     async fn try_acquire_or_renew(&mut self) -> kube::Result<bool> {
         let limit = self.election.duration / 2;
         let attempts = async {
-            // A conflict means that another client wrote in between, or deleted our Lease: read it again at once.
+            // A conflict means that another client wrote meanwhile, or deleted our Lease: read it again immediately.
             let renews = self.ours.is_some();
             match self.attempt().await {
                 Err(error) if is(&error, 409) || (renews && is(&error, 404)) => self.attempt().await,
@@ -384,7 +384,7 @@ impl Elector {
         };
         match tokio::time::timeout(limit, released).await {
             Ok(outcome) => outcome,
-            Err(_) => Err(kube::Error::Service("no answer".into())),
+            Err(_) => Err(kube::Error::Service("no answer in time".into())),
         }
     }
 

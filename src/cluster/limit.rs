@@ -139,7 +139,7 @@ mod tests {
             limiter.acquire(Priority::Cleanup).await;
         }
         let took = (clock::instant() - start).as_secs_f64();
-        assert!((1.95..2.3).contains(&took), "five at once and twenty at ten a second: {took}");
+        assert!((1.95..2.3).contains(&took), "a burst of five, and twenty at ten per second: {took}");
     }
 
     #[tokio::test(start_paused = true)]
@@ -178,7 +178,7 @@ mod tests {
             limiter.acquire(Priority::Cleanup).await;
         }
         let took = (clock::instant() - begin).as_secs_f64();
-        assert!((7.0..10.0).contains(&took), "ten of eighty requests at ten a second: {took}");
+        assert!((7.0..10.0).contains(&took), "ten of eighty requests at ten per second: {took}");
     }
 
     #[tokio::test(start_paused = true)]
@@ -200,7 +200,7 @@ mod tests {
             limiter.acquire(Priority::Group).await;
         }
         let took = (clock::instant() - start).as_secs_f64();
-        assert!((6.0..16.0).contains(&took), "100 at about 12 a second: {took}");
+        assert!((6.0..16.0).contains(&took), "100 at about 12 per second: {took}");
     }
 
     #[tokio::test(start_paused = true)]

@@ -14,7 +14,7 @@ use crate::controller::{Lookup, LookupResult, lookup};
 use crate::lifecycle::{Exit, Exits};
 use crate::policy::Policies;
 use crate::runtime::clock;
-use crate::snapshot::{Change, Notify, ObservedPod, ReferencedPod, Replaced, Snapshot, Store};
+use crate::snapshot::{Change, Notify, ObservedPod, PodChange, ReferencedPod, RelatedChange, Snapshot, Store};
 use crate::spark::labels;
 use crate::time::Now;
 
@@ -42,7 +42,7 @@ pub async fn list(client: &kube::Client, namespace: Option<&str>) -> kube::Resul
     }
     let now = Now { at: clock::instant(), wall: clock::now() };
     let mut store = Store::default();
-    store.apply(Change::Replaced(Replaced::Pods(all)), now.wall);
+    store.apply(Change::Pods(PodChange::Listed(all)), now.wall);
     lookup_referenced(client, &mut store, now).await;
     let exits = exits(&mut store, now);
     Ok((store.snapshot().clone(), exits))
@@ -65,7 +65,7 @@ pub async fn stray(client: &kube::Client, namespace: Option<&str>, name: &str) -
             }
             lacks => format!("it has no label {}", lacks.join(" and no label ")),
         };
-        format!("pod {namespace}/{name} is there, but {what}")
+        format!("pod {namespace}/{name} exists, but {what}")
     }))
 }
 
@@ -84,7 +84,7 @@ async fn lookup_referenced(client: &kube::Client, store: &mut Store, now: Now) {
             LookupResult::Absent => ReferencedPod::Absent,
             _ => continue,
         };
-        store.apply(Change::Referenced(pod.clone(), followed, Vec::new()), now.wall);
+        store.apply(Change::Related(RelatedChange::Referenced(pod.clone(), followed, Vec::new())), now.wall);
     }
 }
 

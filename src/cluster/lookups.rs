@@ -62,7 +62,7 @@ pub(super) async fn list_namespace(client: &kube::Client, namespace: &str, metri
     match poll::namespace(client, namespace, metrics).await {
         Ok(all) => LookupResult::All(all),
         Err(error) => {
-            tracing::debug!(namespace, %error, "the pods of a namespace cannot be listed; tried again");
+            tracing::debug!(namespace, %error, "cannot list the pods of a namespace; retrying");
             LookupResult::Failed
         }
     }
@@ -97,7 +97,7 @@ pub(super) async fn run(client: kube::Client, read: &Lookup) -> LookupResult {
         Ok(Ok(None)) => LookupResult::Absent,
         Ok(Err(error)) => {
             let error: kube::Error = error;
-            tracing::debug!(?read, %error, "cannot be read; tried again");
+            tracing::debug!(?read, %error, "lookup failed; retrying");
             if fault_injection::injected(Bug::ErrorIsAbsent) { LookupResult::Absent } else { LookupResult::Failed }
         }
         Err(_) => LookupResult::Failed,
@@ -112,7 +112,7 @@ pub(super) async fn pod_named(client: &kube::Client, namespace: &str, name: &str
         // A pod that cannot be read exists all the same.
         Some(seen) => match seen.view {
             Some(view) => Ok(Some(view.0)),
-            None => Err(kube::Error::Service(format!("pod {name} cannot be read").into())),
+            None => Err(kube::Error::Service(format!("cannot parse pod {name}").into())),
         },
     }
 }

@@ -1,5 +1,5 @@
-//! Compares the cluster's ValidatingAdmissionPolicies with those of the policy file. They do not follow the file by
-//! themselves: a gauge shows when an administrator has to install them again.
+//! Compares the cluster's ValidatingAdmissionPolicies with those of the policy file. They do not follow the file
+//! automatically: a gauge shows when an administrator has to install them again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -66,12 +66,12 @@ pub async fn run(
                     let found = differing(&live, &name, &account, &policies.load());
                     metrics.policies_differ.set(i64::try_from(found.len()).unwrap_or(i64::MAX));
                     for difference in found {
-                        tracing::debug!(difference, "ValidatingAdmissionPolicies");
+                        tracing::debug!(difference, "the ValidatingAdmissionPolicies differ from the policy file");
                     }
                 }
                 Err(error) if !complained => {
                     complained = true;
-                    tracing::warn!(error = %Brief(&error), "ValidatingAdmissionPolicies cannot be read; tried again");
+                    tracing::warn!(error = %Brief(&error), "cannot read the ValidatingAdmissionPolicies; retrying");
                 }
                 Err(_) => {}
             }

@@ -88,7 +88,7 @@ pub(super) async fn poll(
             Some(polled)
         }
         Err(error) => {
-            tracing::warn!(%error, paged, "the poll of all Spark pods failed; tried again");
+            tracing::warn!(%error, paged, "the poll of all Spark pods failed; retrying");
             None
         }
     }
@@ -167,8 +167,8 @@ async fn list(
     mut each: impl FnMut(ItemMeta),
 ) -> anyhow::Result<RestMeta> {
     let request = Request::new(path).list_metadata(&params)?;
-    let silent = || anyhow::anyhow!("nothing came for {SILENCE_TIMEOUT:?}");
-    let late = |_| anyhow::anyhow!("no answer began within {BUILDS:?}");
+    let silent = || anyhow::anyhow!("no data for {SILENCE_TIMEOUT:?}");
+    let late = |_| anyhow::anyhow!("no response within {BUILDS:?}");
     let answered = tokio::time::timeout(BUILDS, client.request_stream(request)).await.map_err(late)?;
     let mut body = std::pin::pin!(answered?);
     let mut items = Items::default();
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_page_where_the_whole_list_was_expected_is_no_truth() {
+    async fn a_page_where_the_whole_list_was_expected_is_rejected() {
         let service = tower::service_fn(|_: Request<Body>| async {
             let text = r#"{"items":[],"metadata":{"resourceVersion":"40","continue":"x"}}"#;
             Ok::<_, std::convert::Infallible>(Response::new(Full::new(Bytes::from(text))))

@@ -61,9 +61,9 @@ impl EventRecorder {
         }
         let PodEvent { pod, reason, message, .. } = told;
         if reason.severity() >= Severity::Warning {
-            tracing::warn!(pod = %pod, %reason, message, "told");
+            tracing::warn!(pod = %pod, %reason, message, "recording an Event");
         } else {
-            tracing::info!(pod = %pod, %reason, message, "told");
+            tracing::info!(pod = %pod, %reason, message, "recording an Event");
         }
         let api: Api<Event> = Api::namespaced(self.client.clone(), pod.namespace());
         let event = self.event(name, told);
@@ -71,8 +71,8 @@ impl EventRecorder {
             Ok(Ok(_)) => self.metrics.events.with_label_values(&[reason.as_str()]).inc(),
             // An earlier leader recorded it, or the namespace is being deleted.
             Ok(Err(kube::Error::Api(status))) if status.code == 409 || status.code == 403 => {}
-            Ok(Err(error)) => tracing::debug!(%error, "an Event could not be written"),
-            Err(_) => tracing::debug!("an Event could not be written in time"),
+            Ok(Err(error)) => tracing::debug!(%error, "cannot write an Event"),
+            Err(_) => tracing::debug!("cannot write an Event: no answer in time"),
         }
     }
 
@@ -136,11 +136,11 @@ impl EventRecorder {
             }
             // The namespace is being deleted, or the permission is missing: retries would not help.
             Ok(Err(kube::Error::Api(status))) if status.code == 403 => {
-                tracing::info!(message = status.message, "an Event may not be written");
+                tracing::info!(message = status.message, "the API server denied an Event");
                 true
             }
             Ok(Err(error)) => {
-                tracing::debug!(%error, "an Event could not be written");
+                tracing::debug!(%error, "cannot write an Event");
                 false
             }
             Err(_) => false,
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn names_say_what_is_said() {
+    fn event_names_depend_on_the_content() {
         let one = name(&told("driver", "a"));
         assert_eq!(one, name(&told("driver", "a")));
         assert_ne!(one, name(&told("driver", "b")));

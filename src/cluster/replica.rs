@@ -1,4 +1,4 @@
-//! One replica: the election, the watches and the reconcile loop, and the channels between them.
+//! One replica: the election, the watches and the controller, and the channels between them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -88,7 +88,7 @@ impl Replica {
         self.completed.subscribe()
     }
 
-    /// Returns a function that says whether this replica leads, follows, or knows of no leader.
+    /// Returns a function that returns whether this replica leads, follows, or knows of no leader.
     pub fn leader_state(&self) -> Arc<dyn Fn() -> LeaderState + Send + Sync> {
         let (leading, led) = (self.leadership.subscribe(), self.leader.subscribe());
         Arc::new(move || LeaderState::of(leading.borrow().is_some(), *led.borrow()))
@@ -113,7 +113,7 @@ impl Replica {
         let electing = lease::run(cluster.client.clone(), election, channels, metrics.clone(), shutdown.clone());
         let (left, stop) = (shutdown.clone(), supervisor.token().clone());
         supervisor.spawn("lease", async move {
-            // A supervisor that stops without a cancelled `leaving` releases the Lease too.
+            // A supervisor that stops without a cancelled `shutdown` releases the Lease too.
             let stopped = async {
                 stop.cancelled().await;
                 left.cancel();

@@ -25,7 +25,7 @@ pub(super) fn report(exit: &Exit, metrics: &Metrics) {
                 spark_exit_code = spark.exit_code,
                 possibly_reported = exit.possibly_reported.then_some(true),
                 detail = exit.detail(),
-                "executor ended"
+                "executor exited"
             )
         };
     }

@@ -1,7 +1,7 @@
 //! The key of our signatures, in a Secret in our own namespace: the first replica creates it, every replica reads it.
 //!
 //! If the Secret is deleted, a replica creates it again with the key that it has; if it is damaged, the leader restores that key.
-//! A new key that an administrator puts there is adopted: signatures of the old key prove nothing from then on.
+//! A new key that an administrator writes there is used: signatures of the old key are not valid from then on.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use crate::annotations;
 use crate::runtime::ready::Latch;
 use crate::runtime::{clock, random};
 use crate::signature::{Key, SECRET_LEN};
-use crate::snapshot::Change;
+use crate::snapshot::{Change, RelatedChange};
 
 /// Timeout of a round.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
@@ -28,7 +28,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 /// How often the Secret is read once there is a key.
 const POLL_INTERVAL: Duration = Duration::from_secs(10);
-/// A replica without a key for this long is ready without it, and does not sign what it places.
+/// A replica without a key for this long is ready without it, and does not sign its decisions.
 const READY_WITHOUT_KEY_AFTER: Duration = Duration::from_secs(30);
 /// The Secret's entry: 32 random bytes.
 const ENTRY: &str = "signing.key";
@@ -44,7 +44,7 @@ pub struct SigningSecret {
 
 type KeyBytes = [u8; SECRET_LEN];
 
-/// Reads the key, and keeps it in its Secret while this replica leads, until `stop` is cancelled. Opens `ready` once the key
+/// Reads the key, and restores it in its Secret while this replica leads, until `stop` is cancelled. Opens `ready` once the key
 /// was passed on.
 pub(super) async fn run(
     client: kube::Client,
@@ -68,10 +68,14 @@ pub(super) async fn run(
                     if known.replace(found).is_some() {
                         tracing::warn!(
                             secret = keeper.name,
-                            "the signing key has changed: earlier signatures prove nothing"
+                            "the signing key changed: earlier signatures are not valid any more"
                         );
                     }
-                    if changes.send(WatchNews::Change(Change::SigningKey(Key::new(&found)))).await.is_err() {
+                    if changes
+                        .send(WatchNews::Change(Change::Related(RelatedChange::SigningKey(Key::new(&found)))))
+                        .await
+                        .is_err()
+                    {
                         return stop.cancelled().await;
                     }
                     ready.open();
@@ -79,14 +83,14 @@ pub(super) async fn run(
             }
             Err(error) if !complained => {
                 complained = true;
-                tracing::warn!(error = %Brief(&error), secret = keeper.name, "the signing key cannot be read or written; tried again");
+                tracing::warn!(error = %Brief(&error), secret = keeper.name, "cannot read or write the signing key; retrying");
             }
             Err(_) => {}
         }
         if known.is_none() && !ready.is_open() && clock::instant().duration_since(begin) >= READY_WITHOUT_KEY_AFTER {
             tracing::error!(
                 secret = keeper.name,
-                "no signing key: what this replica places is not signed, and a policy that changes moves running applications"
+                "no signing key: this replica does not sign its decisions, and a changed policy file applies to running applications"
             );
             ready.open();
         }
@@ -128,7 +132,7 @@ impl SigningKeyController {
                 tracing::info!(secret = self.name, "signing key written");
                 Ok(read(&written))
             }
-            // Another replica wrote in between: read again the next time.
+            // Another replica wrote meanwhile: the next round reads the Secret again.
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(None),
             Err(error) => Err(error),
         }
@@ -185,7 +189,7 @@ mod tests {
         let ((_leads, leading), (changes, _news)) = (watch::channel(None), mpsc::channel(1));
         let run = run(client, secret, leading, changes, Latch::default(), CancellationToken::new());
         assert!(tokio::time::timeout(Duration::from_secs(3), run).await.is_err());
-        assert_eq!(reads.load(Ordering::Relaxed), 3, "at once, after 0.5 s and after 1 s more");
+        assert_eq!(reads.load(Ordering::Relaxed), 3, "immediately, after 0.5 s and after 1 s more");
     }
 
     #[test]

@@ -52,19 +52,19 @@ pub(super) enum Interruption {
     #[error("the list failed: {0}")]
     List(#[source] kube::Error),
     /// The watch could not be opened.
-    #[error("the watch could not be opened: {0}")]
+    #[error("cannot open the watch: {0}")]
     Open(#[source] kube::Error),
-    /// The server ended the watch with an error.
-    #[error("the server ended the watch: {0}")]
+    /// The server closed the watch with an error.
+    #[error("the server closed the watch: {0}")]
     Ended(#[source] Box<Status>),
     /// The connection broke, or delivered something that is not an event.
-    #[error("the watch broke off: {0}")]
+    #[error("the watch was interrupted: {0}")]
     Broken(#[source] kube::Error),
-    /// A streamed list broke off before its end.
-    #[error("the streamed list was cut off")]
+    /// A streamed list ended before its last bookmark.
+    #[error("the streamed list ended before its last bookmark")]
     CutOff,
     /// An answer had no resourceVersion.
-    #[error("expected metadata.resourceVersion in the answer, got none")]
+    #[error("expected metadata.resourceVersion in the response, got none")]
     NoVersion,
 }
 
@@ -339,7 +339,7 @@ mod tests {
         assert_eq!(backoff.delay(&ended(500), now, 0.5), MIN_DELAY.mul_f64(1.5));
     }
 
-    /// Before, a watch whose version expired during an outage of a minute waited up to 30 s more before its list.
+    /// Otherwise a watch whose version expired during an outage of a minute would wait up to 30 s more before its list.
     #[test]
     fn the_first_410_after_other_errors_waits_the_shortest_time() {
         let (mut backoff, mut now) = (Backoff::default(), clock::instant());
@@ -352,7 +352,7 @@ mod tests {
             now,
             0.0,
         );
-        assert_eq!(next, MIN_DELAY * 2, "one 410 after another is no progress");
+        assert_eq!(next, MIN_DELAY * 2, "a second 410 does not reset the delay");
         now += Duration::from_secs(100);
         assert_eq!(backoff.delay(&ended(500), now, 0.0), MIN_DELAY * 4);
         assert_eq!(backoff.delay(&ended(410), now, 0.0), MIN_DELAY * 8);

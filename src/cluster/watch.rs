@@ -17,7 +17,9 @@ use super::client::Brief;
 use super::stream::{self, Event, Interruption};
 use super::view::{PriorityClassView, ServiceView, View, Viewed, resource};
 use crate::annotations;
-use crate::snapshot::{Change, Group, GroupApi, GroupKey, Namespace, ObservedPod, Replaced, ServiceOwner};
+use crate::snapshot::{
+    Change, Group, GroupApi, GroupKey, Namespace, ObservedPod, PodChange, RelatedChange, Replaced, ServiceOwner,
+};
 use crate::spark::ids::PodKey;
 use crate::spark::labels;
 use crate::telemetry::metrics::Metrics;
@@ -45,7 +47,7 @@ pub(super) trait Source: Send + Sync + 'static {
     /// An object of a list.
     fn item(&self, seen: &Viewed<Self::View>, view: Self::View) -> Option<Self::Item>;
     /// All objects of a new list; or a part of them, if lists are passed on in parts.
-    fn all(&self, all: Vec<Self::Item>) -> Replaced;
+    fn all(&self, all: Vec<Self::Item>) -> Change;
 }
 
 /// A message to the controller.
@@ -87,14 +89,14 @@ pub(super) async fn run<S: Source>(
     stop: CancellationToken,
 ) {
     while let Stopped::NotServed = follow(&client, &source, streaming, &sink, &stop).await {
-        tracing::debug!(resource = source.name(), "streaming lists are not served; lists are read in pages");
+        tracing::debug!(resource = source.name(), "the API server does not stream lists; listing in pages");
         streaming = false;
     }
 }
 
 /// Watches pods, the one resource with very many objects: lists are streamed if the server is new enough to know the parameter
 /// (older ones ignore it, and would never report that the list is complete). The watch starts again whenever `again` changes,
-/// because something was found that it should have shown.
+/// because a poll found something that it should have shown.
 pub(super) async fn run_pods(
     client: kube::Client,
     mut again: channel::Receiver<u64>,
@@ -110,7 +112,7 @@ pub(super) async fn run_pods(
             biased;
             () = run(client.clone(), Pods, streaming, sink.clone(), this.clone()) => {}
             Ok(()) = again.changed() => {
-                tracing::warn!("the watch of pods is silent or has lost a change; it is started again");
+                tracing::warn!("the watch of pods is silent or has lost a change; restarting it");
                 this.cancel();
                 let _ = sink.changes.send(WatchNews::PodWatchInterrupted).await.is_ok();
             }
@@ -155,7 +157,7 @@ async fn follow<S: Source>(
     let followed = |news: WatchNews| Some(news).filter(|_| S::IS_FOLLOWED).into_iter();
     while let Some(event) = events.next().await {
         let news: Vec<WatchNews> = match event {
-            // The streamed list is refused outright, or fails repeatedly before any list was complete: an API server on an older
+            // The streamed list is rejected outright, or fails repeatedly before any list was complete: an API server on an older
             // etcd answers 500 to every one.
             Err(error) if streaming && !listed && (is_refused(&error) || failing) => return Stopped::NotServed,
             Err(error) => {
@@ -163,9 +165,9 @@ async fn follow<S: Source>(
                 // After a 410 the watch lists again, and a restart of the server cuts connections: neither is worth a warning the
                 // first time.
                 if failing {
-                    tracing::warn!(resource = name, error = %Brief(&error), "the watch fails and is tried again");
+                    tracing::warn!(resource = name, error = %Brief(&error), "the watch failed; retrying");
                 } else {
-                    tracing::debug!(resource = name, error = %Brief(&error), "the watch broke off and is started again");
+                    tracing::debug!(resource = name, error = %Brief(&error), "the watch was interrupted; restarting it");
                 }
                 failing = true;
                 if S::IS_FOLLOWED && sink.changes.send(WatchNews::PodWatchInterrupted).await.is_err() {
@@ -222,14 +224,14 @@ async fn follow<S: Source>(
 }
 
 /// The message for a list, or for a part of a list of pods.
-fn list_of(all: Replaced) -> WatchNews {
+fn list_of(all: Change) -> WatchNews {
     match all {
-        Replaced::Pods(part) => WatchNews::PodListPage(part),
-        all => WatchNews::Change(Change::Replaced(all)),
+        Change::Pods(PodChange::Listed(part)) => WatchNews::PodListPage(part),
+        change => WatchNews::Change(change),
     }
 }
 
-/// Whether the server refuses the parameters of a streamed list.
+/// Whether the server rejects the parameters of a streamed list.
 fn is_refused(error: &Interruption) -> bool {
     matches!(error, Interruption::Open(kube::Error::Api(status)) if status.code == 422 || status.code == 400)
 }
@@ -238,7 +240,12 @@ fn is_refused(error: &Interruption) -> bool {
 fn open<V: View>(mut seen: Viewed<V>, resource: &'static str, metrics: &Metrics) -> Result<(Viewed<V>, V), String> {
     let Some(view) = seen.view.take() else {
         metrics.malformed.with_label_values(&[resource]).inc();
-        tracing::warn!(resource, namespace = seen.namespace(), name = seen.name(), "an object cannot be read; skipped");
+        tracing::warn!(
+            resource,
+            namespace = seen.namespace(),
+            name = seen.name(),
+            "cannot parse an object; skipping it"
+        );
         return Err(seen.uid().to_owned());
     };
     Ok((seen, view))
@@ -271,13 +278,13 @@ impl Source for Pods {
     }
 
     fn present(&self, _: Viewed<ObservedPod>, view: ObservedPod) -> Change {
-        Change::Pod(view)
+        Change::Pods(PodChange::Observed(view))
     }
 
     fn gone(&self, seen: &Viewed<ObservedPod>) -> Change {
         match &seen.view {
-            Some(view) => Change::PodDeleted(view.clone()),
-            None => Change::PodGone(PodKey::new(seen.namespace(), seen.name()), seen.uid().into()),
+            Some(view) => Change::Pods(PodChange::Deleted(view.clone())),
+            None => Change::Pods(PodChange::Gone(PodKey::new(seen.namespace(), seen.name()), seen.uid().into())),
         }
     }
 
@@ -285,8 +292,8 @@ impl Source for Pods {
         Some(view)
     }
 
-    fn all(&self, all: Vec<ObservedPod>) -> Replaced {
-        Replaced::Pods(all)
+    fn all(&self, all: Vec<ObservedPod>) -> Change {
+        Change::Pods(PodChange::Listed(all))
     }
 }
 
@@ -306,19 +313,19 @@ impl Source for Namespaces {
     }
 
     fn present(&self, seen: Viewed<Namespace>, view: Namespace) -> Change {
-        Change::Namespace(seen.name().into(), view)
+        Change::Related(RelatedChange::Namespace(seen.name().into(), view))
     }
 
     fn gone(&self, seen: &Viewed<Namespace>) -> Change {
-        Change::NamespaceGone(seen.name().into())
+        Change::Related(RelatedChange::NamespaceGone(seen.name().into()))
     }
 
     fn item(&self, seen: &Viewed<Namespace>, view: Namespace) -> Option<Self::Item> {
         Some((seen.name().into(), view))
     }
 
-    fn all(&self, all: Vec<Self::Item>) -> Replaced {
-        Replaced::Namespaces(all)
+    fn all(&self, all: Vec<Self::Item>) -> Change {
+        Change::Related(RelatedChange::Replaced(Replaced::Namespaces(all)))
     }
 }
 
@@ -344,25 +351,25 @@ impl Source for Services {
     fn present(&self, seen: Viewed<ServiceView>, view: ServiceView) -> Change {
         let key = PodKey::new(seen.namespace(), seen.name());
         match view.0 {
-            Some(owner) => Change::Service(key, owner),
-            None => Change::ServiceGone(key),
+            Some(owner) => Change::Related(RelatedChange::Service(key, owner)),
+            None => Change::Related(RelatedChange::ServiceGone(key)),
         }
     }
 
     fn gone(&self, seen: &Viewed<ServiceView>) -> Change {
-        Change::ServiceGone(PodKey::new(seen.namespace(), seen.name()))
+        Change::Related(RelatedChange::ServiceGone(PodKey::new(seen.namespace(), seen.name())))
     }
 
     fn item(&self, seen: &Viewed<ServiceView>, view: ServiceView) -> Option<Self::Item> {
         Some((PodKey::new(seen.namespace(), seen.name()), view.0?))
     }
 
-    fn all(&self, all: Vec<Self::Item>) -> Replaced {
-        Replaced::Services(all)
+    fn all(&self, all: Vec<Self::Item>) -> Change {
+        Change::Related(RelatedChange::Replaced(Replaced::Services(all)))
     }
 }
 
-/// Priority classes: a pod that names one that does not exist would be refused.
+/// Priority classes: the API server rejects a pod that names one that does not exist.
 pub(super) struct PriorityClasses;
 
 impl Source for PriorityClasses {
@@ -378,19 +385,19 @@ impl Source for PriorityClasses {
     }
 
     fn present(&self, seen: Viewed<PriorityClassView>, _: PriorityClassView) -> Change {
-        Change::PriorityClass(seen.name().into())
+        Change::Related(RelatedChange::PriorityClass(seen.name().into()))
     }
 
     fn gone(&self, seen: &Viewed<PriorityClassView>) -> Change {
-        Change::PriorityClassGone(seen.name().into())
+        Change::Related(RelatedChange::PriorityClassGone(seen.name().into()))
     }
 
     fn item(&self, seen: &Viewed<PriorityClassView>, _: PriorityClassView) -> Option<Arc<str>> {
         Some(seen.name().into())
     }
 
-    fn all(&self, all: Vec<Arc<str>>) -> Replaced {
-        Replaced::PriorityClasses(all)
+    fn all(&self, all: Vec<Arc<str>>) -> Change {
+        Change::Related(RelatedChange::Replaced(Replaced::PriorityClasses(all)))
     }
 }
 
@@ -428,19 +435,19 @@ impl Source for Groups {
     }
 
     fn present(&self, seen: Viewed<Group>, view: Group) -> Change {
-        Change::Group(self.key(&seen), view)
+        Change::Related(RelatedChange::Group(self.key(&seen), view))
     }
 
     fn gone(&self, seen: &Viewed<Group>) -> Change {
-        Change::GroupGone(self.key(seen))
+        Change::Related(RelatedChange::GroupGone(self.key(seen)))
     }
 
     fn item(&self, seen: &Viewed<Group>, view: Group) -> Option<Self::Item> {
         Some((self.key(seen), view))
     }
 
-    fn all(&self, all: Vec<Self::Item>) -> Replaced {
-        Replaced::Groups(self.scheduler, all)
+    fn all(&self, all: Vec<Self::Item>) -> Change {
+        Change::Related(RelatedChange::Replaced(Replaced::Groups(self.scheduler, all)))
     }
 }
 
@@ -487,8 +494,8 @@ mod tests {
             unreadable
         };
         let unreadable = tokio::select! {
-            _ = follow(&client, &Pods, false, &sink, &stop) => panic!("the watch ended by itself"),
-            unreadable = tokio::time::timeout(Duration::from_secs(10), reading) => unreadable.expect("both are passed on"),
+            _ = follow(&client, &Pods, false, &sink, &stop) => panic!("the watch ended unexpectedly"),
+            unreadable = tokio::time::timeout(Duration::from_secs(10), reading) => unreadable.expect("both uids are passed on"),
         };
         assert_eq!(unreadable, ["bad", "worse"]);
         assert!(sink.metrics.malformed.with_label_values(&["pods"]).get() >= 2);

@@ -9,7 +9,7 @@ use super::lookup::{Lookup, is_unknown, required_by};
 use super::lookups::Outcome;
 use super::{Controller, FIRST_POLL, MAX_OBJECTS_PER_STEP};
 use crate::policy::Policies;
-use crate::snapshot::{Change, Conf, DriverPhase, ReferencedPod};
+use crate::snapshot::{Change, Conf, DriverPhase, PodChange, ReferencedPod, RelatedChange};
 use crate::spark::ids::{AppKey, PodKey, is_newer};
 use crate::spark::lifecycle_conf::LifecycleConf;
 use crate::time::Now;
@@ -54,7 +54,7 @@ impl Controller {
         let found = self.confirmations.lookup_answered(pod, seen.as_ref().map(|seen| &**seen.uid()));
         self.apply_confirmed(found, now);
         if let Some(seen) = seen {
-            self.apply_written(Change::Pod(seen), now);
+            self.apply_written(Change::Pods(PodChange::Observed(seen)), now);
         }
     }
 
@@ -80,7 +80,7 @@ impl Controller {
             }
             Confirmed::DriverGone(pod, uid) => {
                 self.tombstones.add_undelivered(&uid, now.at);
-                self.apply_change(Change::PodGone(pod, uid), now);
+                self.apply_change(Change::Pods(PodChange::Gone(pod, uid)), now);
             }
             Confirmed::Nothing => {}
         }
@@ -97,7 +97,7 @@ impl Controller {
             self.lookups.mark_outdated(pod, uid);
         }
         for pod in unfollowed {
-            self.apply_change(Change::Unreferenced(pod), now);
+            self.apply_change(Change::Related(RelatedChange::Unreferenced(pod)), now);
         }
     }
 
@@ -136,21 +136,27 @@ impl Controller {
         if matches!(outcome, Outcome::Answered | Outcome::Absent) {
             let change = match (read, answer) {
                 (Lookup::Pod(pod), LookupResult::Absent) => {
-                    Some(Change::Referenced(pod.clone(), ReferencedPod::Absent, askers))
+                    Some(Change::Related(RelatedChange::Referenced(pod.clone(), ReferencedPod::Absent, askers)))
                 }
-                (Lookup::Pod(pod), LookupResult::Pod(driver)) => {
-                    Some(Change::Referenced(pod.clone(), ReferencedPod::Present(Arc::new(driver)), askers))
-                }
+                (Lookup::Pod(pod), LookupResult::Pod(driver)) => Some(Change::Related(RelatedChange::Referenced(
+                    pod.clone(),
+                    ReferencedPod::Present(Arc::new(driver)),
+                    askers,
+                ))),
                 (Lookup::Address(namespace, _), LookupResult::Pod(driver)) => {
                     let pod = PodKey::new(namespace, &driver.name);
                     // From now on the pod is read by name.
                     self.lookups.mark_known(Lookup::Pod(pod.clone()), driver.uid.clone(), &askers, now.at);
-                    Some(Change::Referenced(pod, ReferencedPod::Present(Arc::new(driver)), askers))
+                    Some(Change::Related(RelatedChange::Referenced(
+                        pod,
+                        ReferencedPod::Present(Arc::new(driver)),
+                        askers,
+                    )))
                 }
                 (Lookup::Conf(pod, uid, _), answer) => {
                     self.lookups.forget(read);
                     let conf = if let LookupResult::Conf(conf) = answer { conf } else { Conf::Unreadable };
-                    Some(Change::Conf(pod.clone(), uid.clone(), conf, askers))
+                    Some(Change::Related(RelatedChange::Conf(pod.clone(), uid.clone(), conf, askers)))
                 }
                 _ => None,
             };

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::inbox::{GroupList, Incoming, PodList};
 use super::{Controller, MAX_OBJECTS_PER_STEP, PODS};
-use crate::snapshot::{Change, Cursor, GroupKey, Listed, ObservedPod, Replaced};
+use crate::snapshot::{Change, Cursor, GroupKey, Listed, ObservedPod, PodChange, RelatedChange, Replaced};
 use crate::spark::ids::PodKey;
 use crate::time::Now;
 
@@ -14,12 +14,12 @@ impl Controller {
     /// Receives a change from a watch.
     pub fn watch_event(&mut self, change: Change, now: Now) {
         let incoming = match change {
-            Change::Replaced(Replaced::Pods(all)) => {
+            Change::Pods(PodChange::Listed(all)) => {
                 self.list_started(now);
                 self.list_page(all, now);
                 return self.list_finished(now);
             }
-            Change::Replaced(Replaced::Groups(scheduler, all)) => {
+            Change::Related(RelatedChange::Replaced(Replaced::Groups(scheduler, all))) => {
                 Incoming::Groups(GroupList { scheduler, rest: all.into_iter(), listed: HashSet::new(), last: None })
             }
             other => Incoming::Change(other),
@@ -117,7 +117,7 @@ impl Controller {
 
     fn process_change(&mut self, change: Change, now: Now) {
         let version = match &change {
-            Change::Pod(seen) | Change::PodDeleted(seen) => {
+            Change::Pods(PodChange::Observed(seen)) | Change::Pods(PodChange::Deleted(seen)) => {
                 self.observe(seen);
                 Some(seen.version().clone())
             }
@@ -188,7 +188,7 @@ impl Controller {
             let Some(list) = &mut self.incoming_list else { continue };
             list.listed.add(&seen);
             let began = list.started;
-            self.apply_change(Change::Pod(seen), began);
+            self.apply_change(Change::Pods(PodChange::Observed(seen)), began);
         }
         (rest.len() > 0).then_some(rest)
     }
@@ -205,7 +205,7 @@ impl Controller {
             }
         });
         for (pod, uid) in missing {
-            self.apply_change(Change::NotListed(pod, uid), now);
+            self.apply_change(Change::Pods(PodChange::NotListed(pod, uid)), now);
         }
         if !is_walked {
             return Some(cursor);
@@ -227,7 +227,7 @@ impl Controller {
         {
             *left -= 1;
             groups.listed.insert(key.clone());
-            self.apply_change(Change::Group(key, group), now);
+            self.apply_change(Change::Related(RelatedChange::Group(key, group)), now);
         }
         if *left == 0 {
             return Some(groups);
@@ -238,12 +238,12 @@ impl Controller {
         *left -= known.len();
         groups.last = known.last().cloned();
         for key in known.into_iter().filter(|key| key.scheduler == groups.scheduler && !groups.listed.contains(key)) {
-            self.apply_change(Change::GroupGone(key), now);
+            self.apply_change(Change::Related(RelatedChange::GroupGone(key)), now);
         }
         if *left == 0 {
             return Some(groups);
         }
-        self.apply_change(Change::GroupsListed(groups.scheduler), now);
+        self.apply_change(Change::Related(RelatedChange::GroupsListed(groups.scheduler)), now);
         None
     }
 }

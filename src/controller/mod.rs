@@ -54,7 +54,9 @@ use crate::lifecycle::exits::Exits;
 use crate::lifecycle::mark::{self, Mark};
 use crate::policy::Policies;
 use crate::reconcile::{ApplicationState, plan};
-use crate::snapshot::{Absence, Change, Notify, ObservedPod, Replaced, Snapshot, Store, SubscriberId, may_exist};
+use crate::snapshot::{
+    Absence, Change, Notify, ObservedPod, PodChange, RelatedChange, Replaced, Snapshot, Store, SubscriberId, may_exist,
+};
 use crate::spark::ids::{AppKey, PodKey, is_newer};
 use crate::time::Now;
 use confirm::{Confirmations, Confirmed};
@@ -232,19 +234,23 @@ impl Controller {
         let mut driver_gone = None;
         match &mut change {
             // Stale events.
-            Change::Pod(seen) if self.tombstones.is_stale(seen.uid(), seen.version()) => return,
-            Change::PodDeleted(seen) if self.is_tombstoned(seen.uid()) => return self.tombstones.deliver(seen.uid()),
-            Change::Pod(seen) => {
+            Change::Pods(PodChange::Observed(seen)) if self.tombstones.is_stale(seen.uid(), seen.version()) => return,
+            Change::Pods(PodChange::Deleted(seen)) if self.is_tombstoned(seen.uid()) => {
+                return self.tombstones.deliver(seen.uid());
+            }
+            Change::Pods(PodChange::Observed(seen)) => {
                 seen.observed_at(now.at);
                 self.observe_version(seen);
             }
             // Plans wait for the list of namespaces.
-            Change::Replaced(Replaced::Namespaces(_)) if self.synced.insert(NAMESPACES) => self.requeue_all(),
-            Change::PodGone(pod, uid) => {
+            Change::Related(RelatedChange::Replaced(Replaced::Namespaces(_))) if self.synced.insert(NAMESPACES) => {
+                self.requeue_all()
+            }
+            Change::Pods(PodChange::Gone(pod, uid)) => {
                 self.tombstones.add(uid);
                 driver_gone = self.labelled_driver(pod, uid);
             }
-            Change::PodDeleted(seen) => {
+            Change::Pods(PodChange::Deleted(seen)) => {
                 seen.observed_at(now.at);
                 self.observe_version(seen);
                 match seen {
@@ -253,15 +259,15 @@ impl Controller {
                 }
                 driver_gone = self.labelled_driver(&seen.key(), seen.uid());
             }
-            Change::GroupGone(key) => {
+            Change::Related(RelatedChange::GroupGone(key)) => {
                 if let Some(uid) = self.snapshot().groups.get(key).map(|group| group.uid.clone()) {
                     self.tombstones.add(&uid);
                 }
             }
-            Change::GroupsListed(kind) if !self.snapshot().listed.contains(kind) => {
+            Change::Related(RelatedChange::GroupsListed(kind)) if !self.snapshot().listed.contains(kind) => {
                 self.requeue_all(); // Gangs wait for this list, and an empty one changes no application.
             }
-            Change::Apis(apis) => {
+            Change::Related(RelatedChange::Apis(apis)) => {
                 // The list of an API that is no longer served, or is served in another version, is void.
                 let changed = |kind: &&'static str| {
                     let had = self.store.snapshot().apis.as_ref().and_then(|had| had.get(kind));
@@ -269,7 +275,7 @@ impl Controller {
                 };
                 let kinds: Vec<&'static str> = self.snapshot().listed.iter().copied().filter(changed).collect();
                 for kind in kinds {
-                    self.store.apply(Change::Unlisted(kind), now.wall);
+                    self.store.apply(Change::Related(RelatedChange::Unlisted(kind)), now.wall);
                 }
             }
             _ => {}
@@ -309,7 +315,7 @@ impl Controller {
     /// has shown a newer version. Versions of one object grow as numbers.
     pub fn apply_written(&mut self, change: Change, now: Now) {
         let news = match &change {
-            Change::Group(key, group) => match self.snapshot().groups.get(key) {
+            Change::Related(RelatedChange::Group(key, group)) => match self.snapshot().groups.get(key) {
                 Some(known) if known.uid == group.uid => is_newer(&group.version, &known.version),
                 _ => !self.is_tombstoned(&group.uid),
             },

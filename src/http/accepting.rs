@@ -44,13 +44,13 @@ impl Accepting {
                 metrics.accept_errors.inc();
             }
             if is_of_one_connection(&error) {
-                tracing::debug!(%error, listener = %self.address, "a connection ended before it was taken");
+                tracing::debug!(%error, listener = %self.address, "a connection was aborted before it was accepted");
                 continue;
             }
             let now = now();
             if self.said.is_none_or(|said| now.saturating_duration_since(said) >= LOG_INTERVAL) {
                 self.said = Some(now);
-                tracing::error!(%error, listener = %self.address, "cannot take connections; an open one makes room");
+                tracing::error!(%error, listener = %self.address, "cannot accept connections; closing open ones");
             }
             connections.make_room();
             tokio::time::sleep(RETRY_DELAY).await;
@@ -91,7 +91,7 @@ mod tests {
         let mut accepting = Accepting::new("127.0.0.1:1".parse().unwrap());
         let ((), from) = accepting.next(&connections, || std::future::ready(kernel.pop_front().unwrap())).await;
         assert_eq!(from, peer);
-        assert_eq!(now() - start, 2 * RETRY_DELAY, "the aborted one is not waited for");
+        assert_eq!(now() - start, 2 * RETRY_DELAY, "no delay after the aborted connection");
         assert!(idle.link().evicted.notified().now_or_never().is_some());
         let text = String::from_utf8(metrics.render().unwrap()).unwrap();
         assert!(text.contains("spark_usher_accept_errors_total{listener=\"webhook\"} 3"), "{text}");

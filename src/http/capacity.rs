@@ -248,8 +248,8 @@ mod tests {
         }
         assert_eq!(table.gone(196, 9), [answered]);
         table.rows[0].busy = true;
-        assert!(table.gone(196, 9).is_empty(), "a request came at the last moment");
-        assert_eq!(table.gone(206, 9), [answered], "and nobody keeps it by never ending one");
+        assert!(table.gone(196, 9).is_empty(), "a request is in progress");
+        assert_eq!(table.gone(206, 9), [answered], "a request that never ends does not protect it");
     }
 
     #[test]
@@ -257,7 +257,7 @@ mod tests {
         let mut table = Table::new();
         let real = table.add(1, 0, None);
         let flood: Vec<u64> = (0..5).map(|n| table.add(2, 10 + n, None)).collect();
-        assert_eq!(table.gone(100, 4), flood[..4], "although the other one is older");
+        assert_eq!(table.gone(100, 4), flood[..4], "although the other connection is older");
         assert_eq!(table.gone(100, 6).len(), 6);
         assert!(table.gone(100, 6).contains(&real));
     }
@@ -282,17 +282,26 @@ mod tests {
     #[test]
     fn shares_bind_only_when_room_is_short() {
         let crowd = Occupancy { open: 100, answered: 100, of_peer: 100, peers: 1 };
-        assert!(keeps(1000, crowd), "there is room");
-        assert!(keeps(120, Occupancy { answered: 60, of_peer: 60, ..crowd }), "half of it is for answered ones");
+        assert!(keeps(1000, crowd), "capacity is not short");
+        assert!(
+            keeps(120, Occupancy { answered: 60, of_peer: 60, ..crowd }),
+            "half of the capacity is for connections that have answered"
+        );
         assert!(!keeps(120, crowd));
         let two = Occupancy { answered: 61, peers: 2, ..crowd };
         assert!(!keeps(120, Occupancy { of_peer: 60, ..two }) && keeps(120, Occupancy { of_peer: 1, ..two }));
-        assert!(!keeps(120, Occupancy { answered: 106, of_peer: 1, ..two }), "there is always room for somebody new");
+        assert!(
+            !keeps(120, Occupancy { answered: 106, of_peer: 1, ..two }),
+            "an eighth of the capacity remains for new peers"
+        );
         // Connections that have answered take more memory and have a limit of their own.
         let many = Occupancy { open: 4000, answered: 3072, of_peer: 3072, peers: 1 };
         assert!(!keeps(10_240, many) && !keeps(usize::MAX, many));
-        assert!(keeps(10_240, Occupancy { answered: 2300, of_peer: 2300, ..many }), "there is room");
-        assert!(keeps(10_240, Occupancy { answered: 2600, of_peer: 25, peers: 2, ..many }), "somebody else's");
+        assert!(keeps(10_240, Occupancy { answered: 2300, of_peer: 2300, ..many }), "capacity is not short");
+        assert!(
+            keeps(10_240, Occupancy { answered: 2600, of_peer: 25, peers: 2, ..many }),
+            "the connections of another peer"
+        );
     }
 
     #[test]

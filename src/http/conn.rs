@@ -99,7 +99,7 @@ pin_project_lite::pin_project! {
     }
 }
 
-/// Maximum size of a request's head; hyper refuses a longer one. Tokens of API servers take a few kB. Each connection
+/// Maximum size of a request's head; hyper rejects a longer one. Tokens of API servers take a few kB. Each connection
 /// can hold this much, so 10,240 connections hold 160 MiB.
 pub(super) const MAX_HEAD: u16 = 16 << 10;
 
@@ -317,7 +317,7 @@ mod tests {
         assert_eq!(timed.read_u8().await.unwrap(), b'G');
         let guard = busy.begin();
         let reading = tokio::time::timeout(Duration::from_secs(3600), timed.read_u8());
-        assert!(reading.await.is_err(), "still open after an hour of work");
+        assert!(reading.await.is_err(), "open after a request of an hour");
         drop(guard);
         let start = after(Duration::ZERO);
         assert!(timed.read_u8().await.is_err());
@@ -440,11 +440,11 @@ mod tests {
         };
         let read = tokio::select! {
             read = timed.as_mut().first_head() => read,
-            () = dripping => panic!("nobody reads"),
+            () = dripping => panic!("the reader has stopped"),
         };
         assert_eq!(read.unwrap_err().kind(), io::ErrorKind::TimedOut);
         assert!(begin.elapsed() < SHORT.head * 2);
-        // hyper refuses a longer head.
+        // hyper rejects a longer head.
         let most = usize::from(MAX_HEAD);
         let (mut long, stream) = tokio::io::duplex(1 << 20);
         let mut timed = Box::pin(Timed::new(stream, SHORT, Busy::default(), true));

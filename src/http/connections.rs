@@ -272,7 +272,7 @@ mod tests {
             assert!(connections.enter(peer(9)).is_none());
         }
         pass(6).await;
-        assert!(connections.enter(peer(9)).is_some(), "Go has given it up");
+        assert!(connections.enter(peer(9)).is_some(), "Go no longer uses it");
         assert!(all[0].link().evicted.notified().now_or_never().is_some());
         assert!(all[1].link().evicted.notified().now_or_never().is_none());
     }
@@ -302,7 +302,7 @@ mod tests {
         }
         assert!(kept.len() < 14, "{}", kept.len());
         let other = connections.enter(peer(2)).unwrap();
-        assert!(connections.answered(other.link()), "a peer with less than its share is kept");
+        assert!(connections.answered(other.link()), "the connection of a peer below its share stays open");
     }
 
     #[tokio::test(start_paused = true)]
@@ -324,7 +324,7 @@ mod tests {
         let mut all: Vec<Ticket> = (0..2000).map(|_| connections.enter(peer(1)).unwrap()).collect();
         assert!(connections.settled().now_or_never().is_some());
         let _more: Vec<Ticket> = (0..40).map(|_| connections.enter(peer(1)).unwrap()).collect();
-        assert!(connections.settled().now_or_never().is_none(), "40 descriptors too many are open");
+        assert!(connections.settled().now_or_never().is_none(), "40 evicted connections are still open");
         all.drain(..40);
         connections.settled().await;
     }

@@ -58,7 +58,7 @@ struct Why {
 
 async fn why(State(shown): State<DebugState>, query: Result<Query<Why>, QueryRejection>) -> Response {
     let Ok(Query(query)) = query else {
-        return (StatusCode::BAD_REQUEST, "expected ?name=POD or ?name=APP, and perhaps &namespace=NAMESPACE\n")
+        return (StatusCode::BAD_REQUEST, "expected ?name=POD or ?name=APP, and optionally &namespace=NAMESPACE\n")
             .into_response();
     };
     let (snapshot, exits) = (shown.snapshot.load(), shown.exits.load());

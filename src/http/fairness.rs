@@ -110,8 +110,8 @@ mod tests {
     fn a_proven_connection_takes_room_even_from_what_came_just_now() {
         let mut scene = Scene::new();
         let fresh = scene.add(1, false, 10, 100);
-        assert_eq!(scene.gone(1, true, 50), Some(vec![fresh]), "also of the same address");
-        assert_eq!(scene.gone(1, false, 50), None, "its equal waits");
+        assert_eq!(scene.gone(1, true, 50), Some(vec![fresh]), "also of the same peer");
+        assert_eq!(scene.gone(1, false, 50), None, "an equal body is not evicted");
     }
 
     #[test]
@@ -123,7 +123,7 @@ mod tests {
         }
         scene.add(2, false, 400, 100);
         assert_eq!(scene.gone(3, false, 100), Some(vec![first]));
-        assert_eq!(scene.gone(1, false, 100), None, "not to himself");
+        assert_eq!(scene.gone(1, false, 100), None, "not for another body of the same peer");
     }
 
     #[test]

@@ -221,10 +221,10 @@ mod tests {
         assert!(one.grow(10) && one.grow(90));
         assert!(two.grow(900) && !two.grow(1));
         drop(one);
-        assert!(two.grow(100), "the first has left");
+        assert!(two.grow(100), "the bytes of the first are free");
         assert!(!enter(&limits).grow(1) && !two.grow(usize::MAX - 2000));
         drop(two);
-        assert!(enter(&limits).grow(1000), "all of it is back");
+        assert!(enter(&limits).grow(1000), "all bytes are free");
     }
 
     #[tokio::test(start_paused = true)]
@@ -233,21 +233,21 @@ mod tests {
         let mut stalled: Vec<BodyBudget> = (0..10).map(|_| from(&limits, 1, false)).collect();
         for room in &mut stalled {
             assert!(room.grow(100));
-            assert!(room.wait(std::future::pending::<()>()).now_or_never().is_none(), "it waits for more");
+            assert!(room.wait(std::future::pending::<()>()).now_or_never().is_none(), "the body is incomplete");
         }
         let mut equal = from(&limits, 1, false);
-        assert!(!equal.grow(100), "they came just now, from the same address");
+        assert!(!equal.grow(100), "equally new bodies of the same peer are not evicted");
         let mut proven = from(&limits, 1, true);
         assert!(proven.grow(100));
         assert_eq!(stalled[0].wait(std::future::pending::<()>()).await, None);
-        assert!(!stalled[0].grow(1), "and takes no more");
-        assert!(stalled[2].wait(std::future::pending::<()>()).now_or_never().is_none(), "the others wait on");
+        assert!(!stalled[0].grow(1), "an evicted body cannot grow");
+        assert!(stalled[2].wait(std::future::pending::<()>()).now_or_never().is_none(), "the others are not evicted");
         drop(proven);
         tokio::time::advance(Duration::from_millis(500)).await;
         let mut again = from(&limits, 1, false);
-        assert!(again.grow(100) && again.grow(900), "by now they are slow");
+        assert!(again.grow(100) && again.grow(900), "slow bodies are evicted");
         drop((again, stalled, equal));
-        assert!(enter(&limits).grow(1000), "all of it is back, and none of it twice");
+        assert!(enter(&limits).grow(1000), "all bytes are free, and none twice");
         assert_eq!(limits.0.held.load(Ordering::Relaxed), 0);
     }
 

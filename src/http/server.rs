@@ -145,7 +145,7 @@ fn noted(ended: Result<(), tokio::task::JoinError>) {
     if let Err(error) = ended
         && error.is_panic()
     {
-        tracing::error!(%error, "a bug: a connection ended by a panic");
+        tracing::error!(%error, "bug: the task of a connection panicked");
     }
 }
 
@@ -287,14 +287,14 @@ impl Transport for Tls {
                 return Some((stream, if http2 { Protocol::Http2 } else { Protocol::Http1 }));
             }
             Ok(Err(error)) => error,
-            Err(_) => io::Error::new(io::ErrorKind::TimedOut, "it took too long"),
+            Err(_) => io::Error::new(io::ErrorKind::TimedOut, "the handshake timed out"),
         };
         // API servers drop speculative connections now and then; the counter shows whether there are more.
         self.metrics.handshake_errors.inc();
         if is_about_the_client(&error) {
             self.metrics.client_certificates_refused.inc();
         }
-        tracing::debug!(%error, "no TLS handshake");
+        tracing::debug!(%error, "the TLS handshake failed");
         None
     }
 }

@@ -296,13 +296,13 @@ async fn review(State(webhook): State<Webhook>, request: Request) -> Result<Resp
             return refused(StatusCode::GATEWAY_TIMEOUT, Reason::DeadlineExceeded, message);
         }
         Ok(Err(Unread::Overload)) => {
-            let mut response = text(StatusCode::TOO_MANY_REQUESTS, "too many reviews at once; try again".to_owned());
+            let mut response = text(StatusCode::TOO_MANY_REQUESTS, "too many concurrent reviews; retry".to_owned());
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
             webhook.metrics.count_review(webhook.hook, Operation::Other, Outcome::Failed, Reason::Overloaded);
             return Ok(response);
         }
         Ok(Err(Unread::BrokeOff)) => {
-            return refused(StatusCode::BAD_REQUEST, Reason::BadReview, "the body ended before its length".to_owned());
+            return refused(StatusCode::BAD_REQUEST, Reason::BadReview, "the body is incomplete".to_owned());
         }
         Ok(Ok(body)) => body,
     };
@@ -312,11 +312,11 @@ async fn review(State(webhook): State<Webhook>, request: Request) -> Result<Resp
         Read::Head(head) => webhook.answer.too_large(head),
     });
     let Ok(answered) = catch_unwind(answer) else {
-        tracing::error!("a bug: the review could not be answered");
+        tracing::error!("bug: a panic while a review was answered");
         return refused(
             StatusCode::INTERNAL_SERVER_ERROR,
             Reason::Panicked,
-            "a bug in spark-usher; see its log".to_owned(),
+            "internal error in spark-usher; see its log".to_owned(),
         );
     };
     let ReviewResponse { body, operation, outcome, reason, how } = answered;

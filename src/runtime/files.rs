@@ -82,7 +82,7 @@ mod tests {
             assert_eq!(watched.look().await.unwrap(), Some(vec![n.to_string().into_bytes()]));
         }
         swap(root.path(), 9, "4");
-        assert_eq!(watched.look().await.unwrap(), None, "the same content is no change");
+        assert_eq!(watched.look().await.unwrap(), None, "the same content is not a change");
     }
 
     #[tokio::test]

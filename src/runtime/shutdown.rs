@@ -12,7 +12,7 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Handles the signals from now on, so that they do not end the process by themselves.
+    /// Handles the signals from now on, so that they do not terminate the process.
     pub fn listen() -> io::Result<Signals> {
         Ok(Signals { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
     }

@@ -1,4 +1,4 @@
-//! Supervised tasks, each with a name. The first task that ends before it is cancelled ends the process: a process that
+//! Supervised tasks, each with a name. The first task that ends before it is cancelled stops the process: a process that
 //! serves and does not watch, or the other way round, is worse than a restart.
 
 use std::future::Future;
@@ -70,7 +70,7 @@ fn outcome_of(
 ) -> Option<anyhow::Error> {
     match ended {
         Ok((_, Ok(()))) if stopping => None,
-        Ok((name, Ok(()))) => Some(anyhow!("task {name} ended by itself")),
+        Ok((name, Ok(()))) => Some(anyhow!("task {name} exited unexpectedly")),
         Ok((name, Err(error))) => Some(
             Err::<(), _>(error).with_context(|| format!("task {name} failed")).err().unwrap_or_else(|| anyhow!("")),
         ),
@@ -92,7 +92,7 @@ mod tests {
             Ok(())
         });
         supervisor.spawn("bad", async { Ok(()) });
-        assert_eq!(supervisor.first_failure().await.to_string(), "task bad ended by itself");
+        assert_eq!(supervisor.first_failure().await.to_string(), "task bad exited unexpectedly");
         supervisor.stop().await.unwrap();
     }
 
@@ -112,8 +112,8 @@ mod tests {
         supervisor.spawn("slow", async move {
             stop.cancelled().await;
             tokio::task::yield_now().await;
-            Err(anyhow!("could not tidy up"))
+            Err(anyhow!("could not clean up"))
         });
-        assert_eq!(format!("{:#}", supervisor.stop().await.unwrap_err()), "task slow failed: could not tidy up");
+        assert_eq!(format!("{:#}", supervisor.stop().await.unwrap_err()), "task slow failed: could not clean up");
     }
 }

@@ -214,7 +214,7 @@ async fn call(
     let response = match response {
         Ok(response) => response,
         Err(error) if text(hook, &["failurePolicy"]) == "Ignore" => {
-            tracing::warn!(webhook = name, error, "failed open");
+            tracing::warn!(webhook = name, error, "failed calling webhook, failing open");
             return Ok(None);
         }
         Err(error) => return Err(ApiError::internal(format!("failed calling webhook {name:?}: {error}"))),

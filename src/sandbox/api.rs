@@ -44,7 +44,7 @@ async fn answer(door: &ListenerState, request: HttpRequest) -> Result<Response> 
     let (mut parts, body) = request.into_parts();
     if door.trusts && !is_loopback(parts.headers.get(header::HOST)) {
         // DNS rebinding: a web page could otherwise reach us under its own name that resolves to this address.
-        return Err(ApiError::forbidden("host", "", "without a token this listener answers to loopback names only"));
+        return Err(ApiError::forbidden("host", "", "requests without a token must address a loopback host name"));
     }
     match parts.uri.path() {
         "/healthz" | "/livez" | "/readyz" => return Ok(plain(StatusCode::OK, "ok", "text/plain")),
@@ -208,7 +208,7 @@ async fn read(body: Body) -> Result<Bytes> {
     match Limited::new(body, MAX_BODY).collect().await {
         Ok(collected) => Ok(collected.to_bytes()),
         Err(error) if error.is::<http_body_util::LengthLimitError>() => Err(ApiError::too_large(MAX_BODY)),
-        Err(error) => Err(ApiError::bad_request(format!("the body broke off: {error}"))),
+        Err(error) => Err(ApiError::bad_request(format!("the body is incomplete: {error}"))),
     }
 }
 

@@ -1,7 +1,7 @@
 //! An in-memory Kubernetes API on loopback: for `demo`, for trials with real tools, and for tests.
 //!
-//! It is not a cluster and says so. It behaves as a kube-apiserver does, as far as spark-submit and Spark's drivers, kubectl,
-//! helm, kube-rs and Prometheus would notice a difference. RBAC is enforced only on request (otherwise authenticated users may do
+//! It is not a cluster. It behaves as a kube-apiserver does, as far as spark-submit and Spark's drivers, kubectl, helm, kube-rs
+//! and Prometheus can detect a difference. RBAC is enforced only on request (otherwise authenticated users may do
 //! anything); field ownership (apply patches are merged) and quota are missing, and the only controller is the garbage collector.
 //! Optionally, a simulated scheduler, which supports gangs, and a simulated kubelet process pods.
 

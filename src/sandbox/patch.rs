@@ -68,7 +68,7 @@ pub(super) fn apply(request: &Request, kind: PatchType, patch: &Value, object: &
         PatchType::Strategic | PatchType::Apply => strategic::merge(&mut patched, patch),
     }
     if !patched.is_object() {
-        return Err(ApiError::bad_request("the patched object is none"));
+        return Err(ApiError::bad_request("the patched object is not an object"));
     }
     Ok(patched)
 }

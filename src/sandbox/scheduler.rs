@@ -113,7 +113,7 @@ fn pass(api: &Api) {
             .filter(|candidate| matches!(gang(api, &candidate.pod), Gang::Of { name: of, .. } if of == name));
         let sit = sit.count();
         if sit + waiting.len() < min {
-            let why = format!("gang {name} waits: {} of {min} members are there", sit + waiting.len());
+            let why = format!("gang {name} waits: {} of {min} members exist", sit + waiting.len());
             waiting.iter().for_each(|candidate| tell(api, &candidate.stored, &why));
         } else if sit == 0 && !fits_somewhere(&nodes, &room) {
             waiting.iter().for_each(|candidate| tell(api, &candidate.stored, &format!("gang {name} waits for {room}")));
@@ -132,7 +132,7 @@ fn place(api: &Api, nodes: &mut BTreeMap<String, Node>, pods: Vec<Candidate>, at
             take(&mut node.free, &candidate.requests);
             plan.push((candidate.stored.clone(), name.clone()));
         } else {
-            let why = format!("0/{} nodes are available: insufficient room, or other labels", nodes.len());
+            let why = format!("0/{} nodes are available: insufficient resources, or other labels", nodes.len());
             tell(api, &candidate.stored, &why);
         }
     }

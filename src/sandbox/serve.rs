@@ -26,7 +26,7 @@ use crate::tls::ca::Authority;
 use crate::tls::load::load;
 use crate::tls::serving::Serving;
 
-/// Which release is pretended.
+/// The Kubernetes release to simulate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Version {
     /// 1.36: native PodGroups in v1alpha2, whose count cannot be changed.
@@ -114,7 +114,7 @@ impl Sandbox {
             anyhow::ensure!(address.ip().is_loopback(), "the sandbox listens on loopback only, not on {address}");
         }
         let api = Arc::new(new_api(options));
-        let authority = Authority::new("spark-usher sandbox", clock::now()).context("cannot make a CA")?;
+        let authority = Authority::new("spark-usher sandbox", clock::now()).context("cannot create a CA")?;
         let addresses = [IpAddr::from([127, 0, 0, 1]), options.https.ip()];
         let pair = authority.serve(&["localhost", "kubernetes", "kubernetes.default.svc"], &addresses)?;
         let certificate = load(pair.certificate.as_bytes(), pair.key.as_bytes(), clock::now())?;
@@ -182,8 +182,9 @@ impl Sandbox {
 
     fn client_with(&self, token: &str, user: Option<String>) -> anyhow::Result<kube::Client> {
         use rustls_pki_types::pem::PemObject;
-        let mut config = kube::Config::new(self.https_url().parse().context("our own URL")?);
-        let ca = rustls_pki_types::CertificateDer::from_pem_slice(self.ca_pem().as_bytes()).context("our own CA")?;
+        let mut config = kube::Config::new(self.https_url().parse().context("the sandbox's own URL")?);
+        let ca = rustls_pki_types::CertificateDer::from_pem_slice(self.ca_pem().as_bytes())
+            .context("the sandbox's own CA")?;
         config.root_cert = Some(vec![ca.to_vec()]);
         config.auth_info.token = Some(token.to_owned().into());
         config.auth_info.impersonate = user;
@@ -278,14 +279,14 @@ fn run_controllers(api: &Arc<Api>, options: &Options, supervisor: &mut Superviso
     });
     if options.pods != Pods::Left {
         let (scheduled, until) = (api.clone(), stop.clone());
-        supervisor.spawn("pretend scheduler", async move {
+        supervisor.spawn("simulated scheduler", async move {
             scheduler::run(scheduled, until).await;
             Ok(())
         });
     }
     if options.pods == Pods::Run {
         let run = api.clone();
-        supervisor.spawn("pretend kubelet", async move {
+        supervisor.spawn("simulated kubelet", async move {
             kubelet::run(run, stop).await;
             Ok(())
         });

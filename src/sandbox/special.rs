@@ -196,7 +196,7 @@ pub(super) fn review(api: &Api, request: &Request) -> Result<Value> {
             };
             json!({"allowed": rbac::allows(api, if own { &request.user } else { &other }, &wish)})
         }
-        _ => json!({"allowed": true, "reason": "the sandbox enforces no authorization (--rbac)"}),
+        _ => json!({"allowed": true, "reason": "the sandbox does not enforce authorization (--rbac)"}),
     };
     set(&mut body, &["status"], status);
     set(&mut body, &["kind"], request.resource.kind.clone());

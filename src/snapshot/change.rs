@@ -7,77 +7,38 @@ use jiff::Timestamp;
 use smol_str::SmolStr;
 
 use super::app::Application;
-use super::facts::{DriverPhase, DriverPod, Executor, ExecutorKey, Namespace, ObservedPod, ServiceOwner, Template};
-use super::group::{Group, GroupKey, ServedApis};
+use super::facts::{DriverPhase, DriverPod, Executor, ExecutorKey, ObservedPod, Template};
 use super::pod_index::{PodEntry, pod_hash};
 use super::proof::{proves_driver, proves_executor};
-use super::state::{Conf, ReferencedPod, Snapshot};
+use super::related::RelatedChange;
+use super::state::{ReferencedPod, Snapshot};
 use super::walk::{Cursor, Labelled, Listed};
 use crate::fault_injection::{self, Bug};
-use crate::signature::Key;
 use crate::spark::ids::{AppKey, PodKey, is_newer};
 use crate::spark::state::ExecutorPodState;
 
 /// One change in the cluster, or the result of one read.
 #[derive(Clone, Debug)]
 pub enum Change {
-    /// A labelled pod was added or modified.
-    Pod(ObservedPod),
-    /// A labelled pod was deleted. Ignored if the stored pod has another uid.
-    PodGone(PodKey, Arc<str>),
-    /// A labelled pod was deleted, with its last state. That state, or the pod itself, may not have been observed before.
-    PodDeleted(ObservedPod),
-    /// A list of all labelled pods does not contain the pod with this uid.
-    NotListed(PodKey, Arc<str>),
-    /// Our PodGroups of this scheduler type were listed.
-    GroupsListed(&'static str),
-    /// A pod was read by name, for the applications that requested it.
-    Referenced(PodKey, ReferencedPod, Vec<AppKey>),
-    /// No application references this pod any more.
-    Unreferenced(PodKey),
-    /// A namespace was added or modified.
-    Namespace(Arc<str>, Namespace),
-    /// A namespace was deleted.
-    NamespaceGone(Arc<str>),
-    /// A driver's Service was added or modified.
-    Service(PodKey, ServiceOwner),
-    /// A driver's Service was deleted.
-    ServiceGone(PodKey),
-    /// A priority class was added.
-    PriorityClass(Arc<str>),
-    /// A priority class was deleted.
-    PriorityClassGone(Arc<str>),
-    /// The configuration of the driver in the pod of this name and uid, for the applications that requested it.
-    Conf(PodKey, Arc<str>, Conf, Vec<AppKey>),
-    /// One of our PodGroups was added or modified.
-    Group(GroupKey, Group),
-    /// One of our PodGroups was deleted.
-    GroupGone(GroupKey),
-    /// The PodGroups of this scheduler type are unknown again.
-    Unlisted(&'static str),
-    /// Discovery returned the served PodGroup APIs.
-    Apis(ServedApis),
-    /// The version of the installed Volcano, if it rejects pods whose PodGroup does not exist yet.
-    EarlyPods(Option<Arc<str>>),
-    /// The key that signs and verifies our webhook's signatures.
-    SigningKey(Key),
-    /// A whole list was read again and replaces the stored objects at once.
-    Replaced(Replaced),
+    /// A change of the labelled pods: of drivers and executors.
+    Pods(PodChange),
+    /// A change of another object that decisions and plans depend on.
+    Related(RelatedChange),
 }
 
-/// A whole list.
+/// A change of the labelled pods.
 #[derive(Clone, Debug)]
-pub enum Replaced {
-    /// All labelled pods.
-    Pods(Vec<ObservedPod>),
-    /// All namespaces.
-    Namespaces(Vec<(Arc<str>, Namespace)>),
-    /// All Services of drivers.
-    Services(Vec<(PodKey, ServiceOwner)>),
-    /// All priority classes.
-    PriorityClasses(Vec<Arc<str>>),
-    /// All our PodGroups of one scheduler type.
-    Groups(&'static str, Vec<(GroupKey, Group)>),
+pub enum PodChange {
+    /// A labelled pod was added or modified.
+    Observed(ObservedPod),
+    /// A labelled pod was deleted. Ignored if the stored pod has another uid.
+    Gone(PodKey, Arc<str>),
+    /// A labelled pod was deleted, with its last state. That state, or the pod itself, may not have been observed before.
+    Deleted(ObservedPod),
+    /// A list of all labelled pods does not contain the pod with this uid.
+    NotListed(PodKey, Arc<str>),
+    /// All labelled pods were listed, and replace the stored ones at once.
+    Listed(Vec<ObservedPod>),
 }
 
 /// The effect of a change on the snapshot.
@@ -167,22 +128,28 @@ impl Snapshot {
     /// Applies a change, and returns its effect.
     pub fn apply(&mut self, change: Change) -> Delta {
         match change {
-            Change::Pod(sighting) => self.upsert(sighting),
-            Change::PodGone(key, uid) => self.remove_pod(&key, &uid, Absence::Unversioned),
-            Change::PodDeleted(sighting) => {
-                let (key, uid) = (sighting.key(), sighting.uid().clone());
-                let Delta { touched, ended, revived, removed } = self.upsert(sighting);
-                let mut effect = self.remove_pod(&key, &uid, Absence::Deleted);
-                for removed in effect.removed.iter_mut().filter(|removed| may_exist(&removed.executor)) {
+            Change::Pods(change) => self.apply_to_pods(change),
+            Change::Related(change) => self.apply_related(change).into(),
+        }
+    }
+
+    fn apply_to_pods(&mut self, change: PodChange) -> Delta {
+        match change {
+            PodChange::Observed(pod) => self.upsert(pod),
+            PodChange::Gone(key, uid) => self.remove_pod(&key, &uid, Absence::Unversioned),
+            PodChange::Deleted(pod) => {
+                let (key, uid) = (pod.key(), pod.uid().clone());
+                let Delta { touched, ended, revived, removed } = self.upsert(pod);
+                let mut delta = self.remove_pod(&key, &uid, Absence::Deleted);
+                for removed in delta.removed.iter_mut().filter(|removed| may_exist(&removed.executor)) {
                     removed.absence = Absence::Unselected;
                 }
-                effect.touched.extend(touched);
-                effect.removed.extend(removed);
-                Delta { ended, revived, ..effect }
+                delta.touched.extend(touched);
+                delta.removed.extend(removed);
+                Delta { ended, revived, ..delta }
             }
-            Change::Replaced(Replaced::Pods(all)) => self.replace_pods(all),
-            Change::NotListed(key, uid) => self.not_listed(&key, &uid),
-            other => self.apply_beside(other).into(),
+            PodChange::Listed(all) => self.replace_pods(all),
+            PodChange::NotListed(key, uid) => self.not_listed(&key, &uid),
         }
     }
 
@@ -194,123 +161,11 @@ impl Snapshot {
         })
     }
 
-    /// Applies a change of anything but labelled pods.
-    fn apply_beside(&mut self, change: Change) -> Vec<AppKey> {
-        match change {
-            // Handled by `apply`.
-            Change::Pod(_) | Change::PodGone(..) | Change::PodDeleted(_) | Change::NotListed(..) => Vec::new(),
-            Change::GroupsListed(scheduler) => {
-                self.listed.insert(scheduler);
-                Vec::new()
-            }
-            Change::Referenced(key, followed, askers) => {
-                if self.set_referenced(key, followed) {
-                    askers
-                } else {
-                    Vec::new()
-                }
-            }
-            Change::Unreferenced(key) => {
-                self.unfollow(&key);
-                Vec::new()
-            }
-            Change::Namespace(name, namespace) => {
-                self.namespaces.insert(name, Arc::new(namespace));
-                Vec::new()
-            }
-            Change::NamespaceGone(name) => {
-                self.namespaces.remove(&name);
-                Vec::new()
-            }
-            Change::Service(key, owner) => {
-                self.services.insert(key, owner);
-                Vec::new()
-            }
-            Change::ServiceGone(key) => {
-                self.services.remove(&key);
-                Vec::new()
-            }
-            Change::PriorityClass(name) => {
-                self.priority_classes.get_or_insert_default().insert(name);
-                Vec::new()
-            }
-            Change::PriorityClassGone(name) => {
-                self.priority_classes.get_or_insert_default().remove(&name);
-                Vec::new()
-            }
-            Change::Conf(driver, uid, conf, askers) => {
-                let known = self.driver_pod(driver.namespace(), driver.name());
-                if known.is_none_or(|pod| pod.uid != uid) {
-                    return Vec::new(); // That driver was deleted; its configuration would be kept forever.
-                }
-                self.confs.insert(uid, conf);
-                askers
-            }
-            Change::Group(key, group) => {
-                if self.groups.get(&key).is_some_and(|known| **known == group) {
-                    return Vec::new();
-                }
-                let touched = group_app(&key, &group).into_iter().collect();
-                self.upsert_group(key, group);
-                touched
-            }
-            Change::GroupGone(key) => {
-                self.remove_group(&key).and_then(|group| group_app(&key, &group)).into_iter().collect()
-            }
-            Change::Unlisted(kind) => {
-                let touched = self.replace(Replaced::Groups(kind, Vec::new()));
-                self.listed.remove(kind);
-                touched
-            }
-            Change::Apis(apis) => {
-                let news = self.apis.as_deref() != Some(&apis);
-                self.apis = Some(Arc::new(apis));
-                if news { self.apps.keys().cloned().collect() } else { Vec::new() }
-            }
-            Change::EarlyPods(refused_by) => {
-                let news = self.early_pods_refused_by != refused_by;
-                self.early_pods_refused_by = refused_by;
-                if news { self.apps.keys().cloned().collect() } else { Vec::new() }
-            }
-            Change::SigningKey(key) => self.rekey(key),
-            Change::Replaced(replaced) => self.replace(replaced),
-        }
-    }
-
-    /// Verifies every signature again, with a new key.
-    fn rekey(&mut self, key: Key) -> Vec<AppKey> {
-        self.signing_key = Some(key);
-        let mut touched = Vec::new();
-        for (app, before) in self.apps.clone() {
-            let (mut now, mut changed) = (Application::clone(&before), false);
-            for driver in &mut now.drivers {
-                let is_proven = self.is_proven_driver(&app, driver);
-                if driver.is_proven != is_proven {
-                    changed = true;
-                    Arc::make_mut(driver).is_proven = is_proven;
-                }
-            }
-            for executor in before.executors().values() {
-                let is_proven = self.is_proven_executor(&app, executor);
-                if executor.is_proven != is_proven {
-                    changed = true;
-                    let executor = Executor { is_proven, ..Executor::clone(executor) };
-                    now.insert(ExecutorKey::of(&executor), Arc::new(executor));
-                }
-            }
-            if changed {
-                self.apps.insert(app.clone(), Arc::new(now));
-                touched.push(app);
-            }
-        }
-        touched
-    }
-
-    fn is_proven_driver(&self, app: &AppKey, driver: &DriverPod) -> bool {
+    pub(super) fn is_proven_driver(&self, app: &AppKey, driver: &DriverPod) -> bool {
         self.signing_key.as_ref().is_some_and(|key| proves_driver(key, app, driver))
     }
 
-    fn is_proven_executor(&self, app: &AppKey, executor: &Executor) -> bool {
+    pub(super) fn is_proven_executor(&self, app: &AppKey, executor: &Executor) -> bool {
         self.signing_key.as_ref().is_some_and(|key| proves_executor(key, app, executor))
     }
 
@@ -499,7 +354,7 @@ impl Snapshot {
     }
 
     /// Stores the result of a live GET. Returns whether it changed anything.
-    fn set_referenced(&mut self, key: PodKey, followed: ReferencedPod) -> bool {
+    pub(super) fn set_referenced(&mut self, key: PodKey, followed: ReferencedPod) -> bool {
         // For a labelled pod the watch reports more, and sooner.
         if self.pod_index.contains_key(&pod_hash(key.namespace(), key.name()))
             || self.referenced.get(&key) == Some(&followed)
@@ -522,7 +377,7 @@ impl Snapshot {
         }
     }
 
-    fn unfollow(&mut self, key: &PodKey) {
+    pub(super) fn unfollow(&mut self, key: &PodKey) {
         if let Some(followed) = self.referenced.remove(key) {
             self.forget(key.namespace(), present(&followed).cloned(), None);
         }
@@ -560,53 +415,6 @@ impl Snapshot {
         let Some((app, executor)) = self.remove(namespace, name) else { return Delta::default() };
         let removed = executor.map(|executor| RemovedExecutor::of(&app, executor, Absence::NotListed));
         Delta { touched: vec![app], removed: removed.into_iter().collect(), ..Delta::default() }
-    }
-
-    fn replace(&mut self, replaced: Replaced) -> Vec<AppKey> {
-        match replaced {
-            Replaced::Pods(_) => Vec::new(), // Handled by `apply`.
-            Replaced::Namespaces(all) => {
-                self.namespaces = all.into_iter().map(|(name, namespace)| (name, Arc::new(namespace))).collect();
-                Vec::new()
-            }
-            Replaced::Services(all) => {
-                self.services = all.into_iter().collect();
-                Vec::new()
-            }
-            Replaced::PriorityClasses(all) => {
-                self.priority_classes = Some(all.into_iter().collect());
-                Vec::new()
-            }
-            Replaced::Groups(scheduler, all) => {
-                self.listed.insert(scheduler);
-                let before = self.groups.keys().filter(|key| key.scheduler == scheduler).cloned();
-                let mut touched = Vec::new();
-                for key in before.collect::<Vec<_>>() {
-                    touched.extend(self.remove_group(&key).and_then(|group| group_app(&key, &group)));
-                }
-                for (key, group) in all {
-                    touched.extend(group_app(&key, &group));
-                    self.upsert_group(key, group);
-                }
-                touched
-            }
-        }
-    }
-
-    fn upsert_group(&mut self, key: GroupKey, group: Group) {
-        self.remove_group(&key); // Its label may have changed.
-        if let Some(app) = group_app(&key, &group) {
-            self.groups_of.insert((app, key.clone()));
-        }
-        self.groups.insert(key, Arc::new(group));
-    }
-
-    fn remove_group(&mut self, key: &GroupKey) -> Option<Arc<Group>> {
-        let group = self.groups.remove(key)?;
-        if let Some(app) = group_app(key, &group) {
-            self.groups_of.remove(&(app, key.clone()));
-        }
-        Some(group)
     }
 
     fn app_mut(&mut self, key: &AppKey) -> &mut Application {
@@ -663,8 +471,4 @@ fn present(followed: &ReferencedPod) -> Option<&Arc<DriverPod>> {
         ReferencedPod::Present(pod) => Some(pod),
         ReferencedPod::Absent => None,
     }
-}
-
-fn group_app(key: &GroupKey, group: &Group) -> Option<AppKey> {
-    group.selector.as_ref().map(|selector| AppKey::new(&key.namespace, selector))
 }

@@ -15,13 +15,14 @@ mod group;
 mod index;
 mod pod_index;
 mod proof;
+mod related;
 mod state;
 mod store;
 mod walk;
 
 pub use app::Application;
 pub(crate) use change::may_exist;
-pub use change::{Absence, Change, Delta, Ended, RemovedExecutor, Replaced};
+pub use change::{Absence, Change, Delta, Ended, PodChange, RemovedExecutor};
 pub use facts::{
     DriverPhase, DriverPod, Executor, ExecutorKey, MetadataEntry, Namespace, ObservedPod, Owner, SchedulingFields,
     SchedulingKeys, ServiceOwner, Template, driver_host,
@@ -31,6 +32,7 @@ pub use group::{Group, GroupApi, GroupKey, ServedApis};
 pub(crate) use index::is_orphan;
 pub use index::{CreatorIndex, TemplateCounts};
 pub use proof::{SignedExecutor, sign_driver};
+pub use related::{RelatedChange, Replaced};
 pub use state::{Conf, ReferencedPod, Snapshot};
 pub use store::{Batch, Notify, Store, SubscriberId};
 pub use walk::{Cursor, Labelled, Listed};

@@ -15,8 +15,7 @@ use indexmap::{IndexMap, IndexSet};
 use jiff::Timestamp;
 use smol_str::SmolStr;
 
-use super::Replaced;
-use super::change::{Change, Delta, Ended, RemovedExecutor};
+use super::change::{Change, Delta, Ended, PodChange, RemovedExecutor};
 use super::facts::Executor;
 use super::state::Snapshot;
 use crate::fault_injection::{self, Bug};
@@ -131,7 +130,7 @@ impl Store {
     /// Applies a change. Returns executors that may still exist; their removal is not published yet: a list may be older than
     /// what was observed, and a pod whose labels changed leaves a watch by label. After a GET: [`Store::executor_removed`].
     pub fn apply(&mut self, change: Change, now: Timestamp) -> Vec<RemovedExecutor> {
-        if matches!(change, Change::Replaced(Replaced::Pods(_))) {
+        if matches!(change, Change::Pods(PodChange::Listed(_))) {
             self.full = Some(now);
         }
         let mut effect = self.snapshot.apply(change);
@@ -168,7 +167,7 @@ impl Store {
     /// Removes a pod that was certainly deleted, although no event reported it. The caller publishes the removal of an executor
     /// with [`Store::executor_removed`].
     pub fn forget(&mut self, pod: &PodKey, uid: &Arc<str>) {
-        let effect = self.snapshot.apply(Change::PodGone(pod.clone(), uid.clone()));
+        let effect = self.snapshot.apply(Change::Pods(PodChange::Gone(pod.clone(), uid.clone())));
         self.record(&Delta { removed: Vec::new(), ..effect });
     }
 

@@ -1,17 +1,17 @@
-//! The log: one line per event, text for people or JSON for machines, on standard error.
+//! The log: one line per event, text or JSON, on standard error.
 
 use std::io::IsTerminal;
 
 use clap::ValueEnum;
 use tracing_subscriber::EnvFilter;
 
-/// How lines look.
+/// Format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// For people.
+    /// Human-readable text.
     #[default]
     Text,
-    /// For machines.
+    /// JSON.
     Json,
 }
 
@@ -25,7 +25,7 @@ pub fn init(filter: &str, format: Format) -> anyhow::Result<()> {
     let modules = |directive: &str| directive.contains("::") || directive.starts_with("spark_usher");
     if let Some(wrong) = filter.split(',').map(str::trim).find(|directive| !known(directive) && !modules(directive)) {
         anyhow::bail!(
-            "--log {given}: {wrong:?} is no level; expected off, error, warn, info, debug, trace or directives such as info,spark_usher=debug"
+            "--log {given}: {wrong:?} is not a log level; expected off, error, warn, info, debug, trace or directives such as info,spark_usher=debug"
         );
     }
     let filter = EnvFilter::try_new(format!("kube_client=off,{given}"))

@@ -20,95 +20,95 @@ pub const TABLE: &[(&str, &[&str], &str)] = &[
     (
         "spark_usher_admission_requests_total",
         &["webhook", "operation", "outcome", "reason"],
-        "Reviews by webhook, what was asked, what came of it and why.",
+        "Reviews by webhook, operation, outcome and reason.",
     ),
-    ("spark_usher_admission_duration_seconds", &["webhook"], "From the first byte of a review's body to its answer."),
-    ("spark_usher_admission_in_flight", &[], "Reviews that are being answered."),
-    ("spark_usher_driver_found_total", &["how"], "Executors admitted, by the evidence that told their driver."),
+    ("spark_usher_admission_duration_seconds", &["webhook"], "Time from the receipt of a review's headers to its answer."),
+    ("spark_usher_admission_in_flight", &[], "Reviews in progress."),
+    ("spark_usher_driver_found_total", &["how"], "Executors admitted, by the evidence that identified their driver."),
     (
         "spark_usher_tls_handshake_errors_total",
         &[],
-        "Handshakes that failed; API servers drop speculative connections, so some are normal.",
+        "Failed TLS handshakes; API servers drop speculative connections, so some are normal.",
     ),
     (
         "spark_usher_client_certificates_refused_total",
         &[],
-        "Handshakes without an accepted client certificate (`--client-ca`, `--client-name`).",
+        "TLS handshakes without an accepted client certificate (`--client-ca`, `--client-name`).",
     ),
     ("spark_usher_connections", &["listener"], "Open connections."),
-    ("spark_usher_connections_evicted_total", &["listener"], "Connections closed to make room for new ones."),
+    ("spark_usher_connections_evicted_total", &["listener"], "Connections closed to free capacity for new ones."),
     (
         "spark_usher_connections_refused_total",
         &["listener"],
-        "New connections closed because every open one had answered a review within 90 seconds.",
+        "New connections closed because every open connection had answered a review in the last 95 seconds.",
     ),
     (
         "spark_usher_accept_errors_total",
         &["listener"],
         "Errors while accepting connections, such as too many open files.",
     ),
-    ("spark_usher_certificate_not_after_seconds", &[], "When the serving certificate ends, in seconds since 1970."),
+    ("spark_usher_certificate_not_after_seconds", &[], "Expiry of the serving certificate, in seconds since 1970."),
     (
         "spark_usher_certificate_reloads_total",
         &["result"],
-        "Changes of the certificate files, the client CA among them, that were taken over or refused.",
+        "Reloads of the serving certificate and of the client CA, by result.",
     ),
-    ("spark_usher_config_reloads_total", &["result"], "Changes of the policy file that were taken over or refused."),
-    ("spark_usher_watch_events_total", &["resource"], "Changes that the watches brought."),
+    ("spark_usher_config_reloads_total", &["result"], "Reloads of the policy file, by result."),
+    ("spark_usher_watch_events_total", &["resource"], "Changes received from watches."),
     (
         "spark_usher_watch_lag_seconds",
         &[],
-        "From the creation of an executor to the moment when the watch showed it; creations are dated in whole seconds.",
+        "Time from the creation of an executor until the watch shows it; creation timestamps have whole seconds.",
     ),
-    ("spark_usher_watch_errors_total", &["resource"], "Watches that failed and were started again."),
-    ("spark_usher_malformed_objects_total", &["resource"], "Objects that could not be read and were skipped."),
+    ("spark_usher_watch_errors_total", &["resource"], "Watches that failed and were restarted."),
+    ("spark_usher_malformed_objects_total", &["resource"], "Objects that could not be parsed and were skipped."),
     ("spark_usher_applications", &[], "Applications in the snapshot."),
-    ("spark_usher_executors", &["state"], "Executors in the snapshot by their state."),
-    ("spark_usher_groups", &["scheduler"], "PodGroups of ours in the snapshot."),
-    ("spark_usher_gangs", &["state"], "PodGroups of ours that wait for their executors, and that have started."),
-    ("spark_usher_gang_waiting_seconds", &[], "How long the gang waits that has waited longest; 0 when none does."),
+    ("spark_usher_executors", &["state"], "Executors in the snapshot, by state."),
+    ("spark_usher_groups", &["scheduler"], "PodGroups in the snapshot that spark-usher manages."),
+    ("spark_usher_gangs", &["state"], "PodGroups that spark-usher manages, by whether their executors wait or have started."),
+    ("spark_usher_gang_waiting_seconds", &[], "Waiting time of the gang that has waited longest; 0 if none waits."),
     (
         "spark_usher_gang_start_seconds",
         &[],
-        "From a gang's PodGroup to the moment when all of it ran, told by the leader.",
+        "Time from the creation of a PodGroup until all members of its gang ran, observed by the leader.",
     ),
     (
         "spark_usher_drivers_without_executors",
         &[],
-        "Running drivers that want executors, as far as is known, and have none pending or running.",
+        "Running drivers whose known configuration requests executors and that have none pending or running.",
     ),
     (
         "spark_usher_fallback_pods",
         &[],
-        "Executors that only the fallback policy placed: the webhook did not answer when they were created.",
+        "Executors mutated by the fallback policy only: the webhook did not answer when they were created.",
     ),
-    ("spark_usher_actions_total", &["action", "result"], "What the loop did, and how the API server answered."),
-    ("spark_usher_events_total", &["reason"], "Kubernetes Events that were written."),
-    ("spark_usher_executor_exits_total", &["cause", "exit_code"], "Executors that ended, told by the leader."),
+    ("spark_usher_actions_total", &["action", "result"], "Actions of the controller, by result."),
+    ("spark_usher_events_total", &["reason"], "Kubernetes Events written."),
+    ("spark_usher_executor_exits_total", &["cause", "exit_code"], "Executor exits, reported by the leader."),
     (
         "spark_usher_executor_exits_possibly_repeated_total",
         &["cause", "exit_code"],
-        "Ends of executors that the previous leader may have reported already, because it did not stop gracefully.",
+        "Executor exits that the previous leader may have reported already, because it did not stop gracefully.",
     ),
     (
         "spark_usher_events_lost_total",
         &[],
-        "Ends of executors whose Event was not written when another replica took over.",
+        "Executor exits whose Event was not written before another replica became leader.",
     ),
     ("spark_usher_polls_total", &["result"], "Polls of all Spark pods by the leader."),
     (
         "spark_usher_poll_success_seconds",
         &[],
-        "When the last poll of all Spark pods by this replica succeeded, in seconds since 1970.",
+        "Time of the last successful poll of all Spark pods by this replica, in seconds since 1970.",
     ),
-    ("spark_usher_poll_interval_seconds", &[], "How often the leader is to poll (`lifecycle.poll`)."),
-    ("spark_usher_poll_bytes_total", &[], "Bytes that polls have read, and lists of all pods of a namespace."),
-    ("spark_usher_watch_desyncs_total", &[], "Watches of pods that were started again because they had lost a change."),
-    ("spark_usher_leader", &[], "1 while this replica holds the lease."),
+    ("spark_usher_poll_interval_seconds", &[], "Interval of the leader's polls (`lifecycle.poll`)."),
+    ("spark_usher_poll_bytes_total", &[], "Bytes read by polls and by lists of all pods of a namespace."),
+    ("spark_usher_watch_desyncs_total", &[], "Watches of pods that were restarted because they were silent or had lost a change."),
+    ("spark_usher_leader", &[], "1 while this replica holds the Lease."),
     (
         "spark_usher_validating_policy_differences",
         &[],
-        "ValidatingAdmissionPolicies and bindings that differ from what the policy file makes, with `--validating-policies`.",
+        "ValidatingAdmissionPolicies and bindings that differ from those of the policy file, with `--validating-policies`.",
     ),
 ];
 
@@ -144,10 +144,10 @@ pub const LABELS: &[(&str, &str)] = &[
     ),
     (
         "result",
-        "`ok`, `failed`, `refused`, `stale` (somebody else was faster; done again from what is there now), `dry-run`",
+        "`ok`, `failed`, `refused`, `stale` (another client changed the object first; the controller plans again), `dry-run`",
     ),
     ("cause", "see the causes in [How it works](#how-it-works)"),
-    ("exit_code", "the codes that Spark, the JVM and shells use; `other`, and `none` where no container ended"),
+    ("exit_code", "the codes that Spark, the JVM and shells use; `other`, and `none` if no container terminated"),
 ];
 
 fn help(name: &str) -> String {
@@ -184,7 +184,7 @@ impl Hook {
 /// The outcome of a review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Allowed as it was.
+    /// Allowed without a patch.
     Allowed,
     /// Allowed with a patch.
     Patched,
@@ -215,7 +215,7 @@ const LISTENERS: [&str; 3] = ["webhook", "metrics", "debug"];
 pub struct ListenerMetrics {
     /// Open connections.
     pub open: IntGauge,
-    /// Connections closed for new ones.
+    /// Connections closed to free capacity.
     pub evicted: IntCounter,
     /// Connections refused at capacity.
     pub refused: IntCounter,
@@ -268,11 +268,11 @@ pub struct Metrics {
     pub(super) groups: IntGaugeVec,
     /// Gangs in the snapshot, waiting and started.
     pub(super) gangs: IntGaugeVec,
-    /// How long the longest waiting gang has waited.
+    /// Waiting time of the gang that has waited longest.
     pub(super) gang_waiting: Gauge,
-    /// Running drivers without the executors that they want.
+    /// Running drivers without the executors that they request.
     pub(super) idle_drivers: IntGauge,
-    /// Executors that only the fallback policy placed.
+    /// Executors mutated by the fallback policy only.
     pub(super) fallback: IntGauge,
     /// How long gangs took to start.
     pub gang_start: Histogram,

@@ -1,4 +1,4 @@
-//! Client authentication: clients with a certificate of the client CA, which may change while we serve.
+//! Client authentication: clients with a certificate of the client CA, which may change while the process serves.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,11 +23,11 @@ pub enum BadClientCa {
     #[error("cannot read the client CA: {0}")]
     Unreadable(#[from] std::io::Error),
     /// It is not PEM.
-    #[error("the client CA is not PEM with a certificate: {0}")]
+    #[error("expected a PEM certificate in the client CA file: {0}")]
     Certificate(rustls_pki_types::pem::Error),
     /// It contains no certificate.
     #[error(
-        "the client CA file holds no certificate: expected PEM blocks CERTIFICATE, of the CAs that sign API servers"
+        "the client CA file contains no certificate: expected PEM blocks CERTIFICATE of the CAs that sign API servers' client certificates"
     )]
     NoCertificate,
     /// One of its certificates cannot be used.
@@ -159,7 +159,7 @@ impl ClientCaFile {
         Clients::new(contents.first().map(Vec::as_slice).unwrap_or_default(), names)
     }
 
-    /// Applies and reports each change, until `stop` is cancelled: a bad file is refused, and the old CA stays.
+    /// Applies and reports each change, until `stop` is cancelled: an invalid file is rejected, and the previous CA stays in use.
     pub async fn run(
         mut self,
         clients: Arc<Clients>,
@@ -217,7 +217,7 @@ mod tests {
         verify(&clients, &of_one).unwrap();
         verify(&clients, &of_two).unwrap_err();
         let serving = one.serve(&["a"], &[]).unwrap();
-        verify(&clients, &serving.certificate).expect_err("a server's certificate is no client's");
+        verify(&clients, &serving.certificate).expect_err("a serving certificate is not a client certificate");
         clients.replace(two.pem().as_bytes()).unwrap();
         verify(&clients, &of_two).unwrap();
         verify(&clients, &of_one).unwrap_err();
@@ -241,11 +241,11 @@ mod tests {
     #[test]
     fn what_is_no_ca_is_refused_and_says_why() {
         let refused = |pem: &str| Clients::new(pem.as_bytes(), Vec::new()).unwrap_err().to_string();
-        assert!(refused("").contains("holds no certificate"));
+        assert!(refused("").contains("contains no certificate"));
         let authority = Authority::new("one", NOW).unwrap();
-        assert!(refused(&authority.pem()[..200]).contains("not PEM"));
+        assert!(refused(&authority.pem()[..200]).contains("expected a PEM certificate"));
         let clients = Clients::new(authority.pem().as_bytes(), Vec::new()).unwrap();
         clients.replace(b"").unwrap_err();
-        verify(&clients, &client(&authority, "a")).expect("the old one stays");
+        verify(&clients, &client(&authority, "a")).expect("the previous CA stays in use");
     }
 }

@@ -21,25 +21,25 @@ pub struct Certificate {
 #[derive(Debug, thiserror::Error)]
 pub enum BadCertificate {
     /// The certificate file is not valid PEM.
-    #[error("the certificate file is not PEM with a certificate: {0}")]
+    #[error("expected a PEM certificate: {0}")]
     Certificate(rustls_pki_types::pem::Error),
     /// The certificate file contains no certificate.
-    #[error("the certificate file holds no certificate: expected a PEM block CERTIFICATE, the leaf first")]
+    #[error("no certificate found: expected PEM blocks CERTIFICATE, the leaf first")]
     NoCertificate,
     /// The key file contains no key.
-    #[error("the key file is not PEM with a private key: {0}")]
+    #[error("expected a PEM private key: {0}")]
     Key(rustls_pki_types::pem::Error),
     /// The type of the key is not supported.
-    #[error("the private key cannot be used: {0}")]
+    #[error("unsupported private key: {0}")]
     Unsupported(rustls::Error),
     /// Certificate and key do not match.
-    #[error("certificate and key do not belong together")]
+    #[error("certificate and private key do not match")]
     Mismatch,
     /// The leaf cannot be read.
-    #[error("the certificate cannot be read: {0}")]
+    #[error("cannot parse the certificate: {0}")]
     Leaf(String),
     /// The certificate has expired.
-    #[error("the certificate has expired at {0}")]
+    #[error("the certificate expired at {0}")]
     Expired(Timestamp),
 }
 
@@ -90,10 +90,10 @@ mod tests {
         let (one, two) = (authority.serve(&["a"], &[]).unwrap(), authority.serve(&["a"], &[]).unwrap());
         let refused =
             |certificate: &str, key: &str| load(certificate.as_bytes(), key.as_bytes(), NOW).unwrap_err().to_string();
-        assert!(refused("", &one.key).contains("holds no certificate"));
-        assert!(refused(&one.certificate[..200], &one.key).contains("not PEM"), "torn");
-        assert!(refused(&one.certificate, "").contains("not PEM with a private key"));
-        assert_eq!(refused(&one.certificate, &two.key), "certificate and key do not belong together");
+        assert!(refused("", &one.key).contains("no certificate found"));
+        assert!(refused(&one.certificate[..200], &one.key).contains("expected a PEM certificate"), "truncated");
+        assert!(refused(&one.certificate, "").contains("expected a PEM private key"));
+        assert_eq!(refused(&one.certificate, &two.key), "certificate and private key do not match");
         let late = NOW + jiff::SignedDuration::from_hours(24 * 367);
         assert!(
             load(one.certificate.as_bytes(), one.key.as_bytes(), late).unwrap_err().to_string().contains("expired")

@@ -88,18 +88,18 @@ impl Step {
     /// The description for the log.
     pub fn as_str(self) -> &'static str {
         match self {
-            Step::First => "first",
-            Step::Anew => "made anew: what was kept could not be used",
+            Step::First => "first CA and serving certificate created",
+            Step::Anew => "created again: the stored certificates could not be used",
             Step::Announced => "next CA announced",
-            Step::TookOver => "next CA took over",
+            Step::TookOver => "next CA signs from now on",
             Step::Renewed => "serving certificate renewed",
             Step::Dropped => "old CA dropped",
         }
     }
 }
 
-/// The next step, if one is due. `published` is whether every configuration has the stored bundle; `name` is for a new CA, and
-/// must be a new one each time.
+/// The next step, if one is due. `published` is whether every configuration has the stored bundle; `name` is that of a new CA,
+/// and must differ each time.
 pub fn next(
     stored: &StoredCertificates,
     names: &[String],
@@ -222,7 +222,7 @@ pub fn checked_names(names: &[String]) -> Result<Vec<String>, String> {
             Ok(address) => address.to_string(),
             Err(_) if plain.contains('*') || ServerName::try_from(plain.as_str()).is_err() => {
                 return Err(format!(
-                    "{name:?} is no name of a server: expected DNS names or addresses, such as spark-usher.spark-usher.svc"
+                    "{name:?} is not the name of a server: expected DNS names or addresses, such as spark-usher.spark-usher.svc"
                 ));
             }
             Err(_) => plain,

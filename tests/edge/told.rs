@@ -46,7 +46,7 @@ impl Visit for Fields {
             let _ = write!(self.all, "{}={value:?} ", field.name());
         }
         match field.name() {
-            "message" => self.is_end = format!("{value:?}") == "executor ended",
+            "message" => self.is_end = format!("{value:?}") == "executor exited",
             "uid" => self.line.uid = format!("{value:?}").trim_matches('"').to_owned(),
             "cause" => self.line.cause = format!("{value:?}"),
             "possibly_reported" => self.line.perhaps = true,

@@ -9,7 +9,7 @@ use spark_usher::controller::{Controller, ExecutorSetKey, Lookup, LookupResult, 
 use spark_usher::leader::{LeaderState, LeaseRecord, Observed, Step, may_act_until, step};
 use spark_usher::lifecycle::mark::{FoundMark, Mark};
 use spark_usher::reconcile::{Action, Cleanup};
-use spark_usher::snapshot::{Change, Conf, Listed, ObservedPod, Replaced, ServedApis};
+use spark_usher::snapshot::{Change, Conf, Listed, ObservedPod, PodChange, RelatedChange, Replaced, ServedApis};
 use spark_usher::spark::conf::AppConf;
 use spark_usher::spark::ids::{PodKey, is_newer};
 
@@ -150,8 +150,8 @@ impl Sim {
         self.say(|| format!("r{number} starts"));
         let moment = self.moment(number);
         let controller = self.replicas[number].controller.as_mut().unwrap();
-        controller.watch_event(Change::Apis(ServedApis::default()), moment);
-        controller.watch_event(Change::Replaced(Replaced::Namespaces(Vec::new())), moment);
+        controller.watch_event(Change::Related(RelatedChange::Apis(ServedApis::default())), moment);
+        controller.watch_event(Change::Related(RelatedChange::Replaced(Replaced::Namespaces(Vec::new()))), moment);
         self.rewatch(number);
         self.send(number, Duration::ZERO, Request::Round);
     }
@@ -215,8 +215,8 @@ impl Sim {
             self.replicas[number].position = entry.version;
             let Some(sighting) = entry.sighting else { continue };
             let change = match entry.pod {
-                Some(_) => Change::Pod(sighting),
-                None => Change::PodDeleted(sighting),
+                Some(_) => Change::Pods(PodChange::Observed(sighting)),
+                None => Change::Pods(PodChange::Deleted(sighting)),
             };
             if self.trouble() && (self.now < deaf_until || self.rng.chance(2)) {
                 self.say(|| format!("r{number} misses {} {}", entry.name, entry.version));
@@ -311,8 +311,8 @@ impl Sim {
             }
         };
         match change {
-            Change::Pod(sighting) | Change::PodDeleted(sighting) => see(sighting),
-            Change::Replaced(Replaced::Pods(all)) => all.iter().for_each(see),
+            Change::Pods(PodChange::Observed(sighting)) | Change::Pods(PodChange::Deleted(sighting)) => see(sighting),
+            Change::Pods(PodChange::Listed(all)) => all.iter().for_each(see),
             _ => {}
         }
     }
@@ -361,7 +361,7 @@ impl Sim {
             }
             Request::Listed(stream, version, list) if stream == self.replicas[number].stream => {
                 self.say(|| format!("r{number} has listed {} pods at {version}", list.len()));
-                let change = Change::Replaced(Replaced::Pods(list));
+                let change = Change::Pods(PodChange::Listed(list));
                 self.see(number, &change);
                 let controller = self.replicas[number].controller.as_mut().unwrap();
                 controller.watch_event(change, moment);
@@ -408,7 +408,7 @@ impl Sim {
             }
             Request::Answered(read, answer) => {
                 if let LookupResult::Labelled(sighting) = &*answer {
-                    self.see(number, &Change::Pod(sighting.clone()));
+                    self.see(number, &Change::Pods(PodChange::Observed(sighting.clone())));
                 }
                 self.replicas[number].controller.as_mut().unwrap().lookup_answered(&read, *answer, moment);
                 self.turn(number);
@@ -551,12 +551,14 @@ impl Sim {
                 Answered::Done => {
                     applied.wrote = true;
                     if let Some(pod) = self.truth.pods.get(&write.name).filter(|_| write.kind != Kind::Delete) {
-                        applied.changes.push(Change::Pod(pod.sighting(&self.truth.selectors[pod.app])));
+                        applied
+                            .changes
+                            .push(Change::Pods(PodChange::Observed(pod.sighting(&self.truth.selectors[pod.app]))));
                     }
                 }
                 Answered::NotFound => {
                     let pod = PodKey::new(NAMESPACE, &write.name);
-                    applied.changes.push(Change::PodGone(pod, write.uid.as_str().into()));
+                    applied.changes.push(Change::Pods(PodChange::Gone(pod, write.uid.as_str().into())));
                 }
                 Answered::Conflict => {}
             }

@@ -12,7 +12,7 @@ use spark_usher::gang;
 use spark_usher::policy::{Match, Pattern, Policies, Policy, SchedulerChoice};
 use spark_usher::runtime::clock;
 use spark_usher::signature::{Key, SECRET_LEN};
-use spark_usher::snapshot::{Change, Namespace, ObservedPod, Snapshot};
+use spark_usher::snapshot::{Change, Namespace, ObservedPod, PodChange, RelatedChange, Snapshot};
 use spark_usher::spark::pod::Pod;
 
 pub const APP: &str = "spark-5ce218ea51d24d51bcb1500360dfa682";
@@ -204,7 +204,7 @@ pub fn signing_key() -> Key {
 /// An empty snapshot whose replica signs what it places.
 pub fn signing() -> Snapshot {
     let mut snapshot = Snapshot::default();
-    snapshot.apply(Change::SigningKey(signing_key()));
+    snapshot.apply(Change::Related(RelatedChange::SigningKey(signing_key())));
     snapshot
 }
 
@@ -218,14 +218,14 @@ pub fn seen(pods: &[PodBuilder]) -> Snapshot {
 }
 
 pub fn see(snapshot: &mut Snapshot, pod: &PodBuilder) {
-    snapshot.apply(Change::Pod(pod.sighting()));
+    snapshot.apply(Change::Pods(PodChange::Observed(pod.sighting())));
 }
 
 /// A snapshot that has seen a namespace with these labels and annotations.
 pub fn see_namespace(snapshot: &mut Snapshot, name: &str, labels: &[(&str, &str)], annotations: &[(&str, &str)]) {
     let labels = labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
     let overrides = Overrides::read(|key| annotations.iter().find(|(k, _)| *k == key).map(|(_, v)| *v));
-    snapshot.apply(Change::Namespace(name.into(), Namespace { labels, overrides }));
+    snapshot.apply(Change::Related(RelatedChange::Namespace(name.into(), Namespace { labels, overrides })));
 }
 
 /// A policy for everything, of this scheduler type, with its default shape.

@@ -11,7 +11,7 @@ use spark_usher::policy::{Finished, Lifecycle, Policies};
 use spark_usher::reason::Reason;
 use spark_usher::reconcile::Action;
 use spark_usher::signature::Creator;
-use spark_usher::snapshot::{Change, Conf, Listed, Replaced, ServedApis};
+use spark_usher::snapshot::{Change, Conf, Listed, PodChange, RelatedChange, Replaced, ServedApis};
 use spark_usher::spark::conf::AppConf;
 use spark_usher::spark::ids::PodKey;
 use spark_usher::time::Now;
@@ -38,9 +38,9 @@ impl Office {
         let controller = Controller::new(at, Settings::default());
         let (since, leader_state) = (Duration::ZERO, LeaderState::Leader);
         let mut office = Office { controller, at, since, policies, leader_state, unlabelled: Vec::new(), lists: 0 };
-        office.apply(Change::Apis(ServedApis::default()));
-        office.apply(Change::Replaced(Replaced::Namespaces(Vec::new())));
-        office.apply(Change::Replaced(Replaced::Pods(Vec::new())));
+        office.apply(Change::Related(RelatedChange::Apis(ServedApis::default())));
+        office.apply(Change::Related(RelatedChange::Replaced(Replaced::Namespaces(Vec::new()))));
+        office.apply(Change::Pods(PodChange::Listed(Vec::new())));
         let now = office.now();
         office.controller.bookmark("0", now);
         office
@@ -57,11 +57,11 @@ impl Office {
     }
 
     pub fn see(&mut self, pod: &PodBuilder) {
-        self.apply(Change::Pod(pod.sighting()));
+        self.apply(Change::Pods(PodChange::Observed(pod.sighting())));
     }
 
     pub fn lose(&mut self, name: &str, uid: &str) {
-        self.apply(Change::PodGone(PodKey::new("default", name), uid.into()));
+        self.apply(Change::Pods(PodChange::Gone(PodKey::new("default", name), uid.into())));
     }
 
     pub fn after(&mut self, seconds: u64) -> Effects {
@@ -102,7 +102,12 @@ impl Office {
 
     pub fn conf(&mut self, text: &str) {
         let conf = Conf::Known(AppConf::parse(text).into());
-        self.apply(Change::Conf(PodKey::new("default", "nb-driver"), DRIVER_UID.into(), conf, Vec::new()));
+        self.apply(Change::Related(RelatedChange::Conf(
+            PodKey::new("default", "nb-driver"),
+            DRIVER_UID.into(),
+            conf,
+            Vec::new(),
+        )));
     }
 }
 

@@ -13,7 +13,9 @@ use spark_usher::policy::{Policies, Policy};
 use spark_usher::reason::Reason;
 use spark_usher::reconcile::{self, Action, ApplicationState};
 use spark_usher::runtime::clock;
-use spark_usher::snapshot::{Change, Conf, Group, ObservedPod, Owner, ReferencedPod, Replaced, ServedApis, Snapshot};
+use spark_usher::snapshot::{
+    Change, Conf, Group, ObservedPod, Owner, PodChange, ReferencedPod, RelatedChange, Replaced, ServedApis, Snapshot,
+};
 use spark_usher::spark::conf::AppConf;
 use spark_usher::spark::ids::{AppKey, PodKey};
 use spark_usher::time::Now;
@@ -36,8 +38,11 @@ pub struct Cluster {
 impl Cluster {
     pub fn new(policy: Policy) -> Cluster {
         let mut snapshot = Snapshot::default();
-        snapshot.apply(Change::Apis(serving(policy.scheduler.gang_scheduler, 0)));
-        snapshot.apply(Change::Replaced(Replaced::Groups(policy.scheduler.gang_scheduler.kind, Vec::new())));
+        snapshot.apply(Change::Related(RelatedChange::Apis(serving(policy.scheduler.gang_scheduler, 0))));
+        snapshot.apply(Change::Related(RelatedChange::Replaced(Replaced::Groups(
+            policy.scheduler.gang_scheduler.kind,
+            Vec::new(),
+        ))));
         Cluster {
             snapshot,
             policies: only(policy),
@@ -68,7 +73,12 @@ impl Cluster {
 
     pub fn conf(&mut self, uid: &str, conf: &str) -> &mut Self {
         let conf = Conf::Known(Arc::new(AppConf::parse(conf)));
-        self.snapshot.apply(Change::Conf(PodKey::new("default", "nb-driver"), uid.into(), conf, vec![]));
+        self.snapshot.apply(Change::Related(RelatedChange::Conf(
+            PodKey::new("default", "nb-driver"),
+            uid.into(),
+            conf,
+            vec![],
+        )));
         self
     }
 
@@ -89,7 +99,10 @@ impl Cluster {
     }
 
     pub fn lose(&mut self, id: u32) -> &mut Self {
-        self.snapshot.apply(Change::PodGone(PodKey::new("default", &format!("nb-exec-{id}")), format!("e{id}").into()));
+        self.snapshot.apply(Change::Pods(PodChange::Gone(
+            PodKey::new("default", &format!("nb-exec-{id}")),
+            format!("e{id}").into(),
+        )));
         self
     }
 
@@ -128,7 +141,7 @@ impl Cluster {
                     deleting: false,
                     spec,
                 };
-                self.snapshot.apply(Change::Group(key, group));
+                self.snapshot.apply(Change::Related(RelatedChange::Group(key, group)));
             }
             Action::PatchGroup { key, uid, version: of, patch, .. } => {
                 let mut group = (**self.snapshot.groups.get(&key).unwrap()).clone();
@@ -140,11 +153,11 @@ impl Cluster {
                 }
                 group.started |= patch.pointer("/metadata/annotations").is_some();
                 group.version = version;
-                self.snapshot.apply(Change::Group(key, group));
+                self.snapshot.apply(Change::Related(RelatedChange::Group(key, group)));
             }
             Action::DeleteGroup { key, uid, .. } => {
                 assert_eq!(self.snapshot.groups.get(&key).unwrap().uid, uid);
-                self.snapshot.apply(Change::GroupGone(key));
+                self.snapshot.apply(Change::Related(RelatedChange::GroupGone(key)));
             }
             Action::Adopt { executor, driver, .. } => {
                 let id: u32 = executor.name().rsplit('-').next().unwrap().parse().unwrap();
@@ -153,7 +166,7 @@ impl Cluster {
                 let owner = spark_usher::snapshot::Owner { is_pod: true, name: driver.name, uid: driver.uid };
                 Arc::make_mut(&mut known.template).owner = Some(owner);
                 assert_eq!(known.exec_id, Some(u64::from(id)));
-                self.snapshot.apply(Change::Pod(ObservedPod::Executor(self.app.clone(), known)));
+                self.snapshot.apply(Change::Pods(PodChange::Observed(ObservedPod::Executor(self.app.clone(), known))));
             }
             Action::CleanUp { .. } => panic!("plans of gangs end nobody"),
             Action::RecordEvent(told) => {

@@ -116,8 +116,8 @@ impl Process {
     pub fn leads(&self) -> bool {
         let lines = self.lines.lock().unwrap();
         let last =
-            lines.iter().rev().find(|line| line["message"] == "leading" || line["message"] == "not leading any more");
-        last.is_some_and(|line| line["message"] == "leading")
+            lines.iter().rev().find(|line| line["message"] == "became leader" || line["message"] == "stopped leading");
+        last.is_some_and(|line| line["message"] == "became leader")
     }
 
     pub fn pid(&self) -> u32 {

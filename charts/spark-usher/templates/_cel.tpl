@@ -1,16 +1,16 @@
-{{/* CEL as src/admission/cel.rs and src/admission/validating_policy write it. Lists are returned as JSON. */}}
+{{/* CEL expressions, equal to those of src/manifests/cel.rs and src/manifests/validating_policy. Lists are returned as JSON. */}}
 
-{{/* A name with * and ? as a part of a regular expression. */}}
+{{/* A glob pattern (* and ?) as a part of a regular expression. */}}
 {{- define "spark-usher.glob" -}}
 {{ regexReplaceAll "([^A-Za-z0-9_:/ *?\\x{80}-\\x{10FFFF}-])" . "\\${1}" | replace "*" ".*" | replace "?" "." }}
 {{- end }}
 
-{{/* A name with * and ? as a regular expression. */}}
+{{/* A glob pattern as a regular expression. */}}
 {{- define "spark-usher.regex" -}}
 ^{{ include "spark-usher.glob" . }}$
 {{- end }}
 
-{{/* A list of names with * and ? as one regular expression, quoted. */}}
+{{/* A list of glob patterns as one regular expression, quoted. */}}
 {{- define "spark-usher.anyOf" -}}
 {{- $bodies := list }}
 {{- range . }}
@@ -19,12 +19,12 @@
 {{- include "spark-usher.quote" (printf "(?s)^(?:%s)$" (join "|" $bodies)) }}
 {{- end }}
 
-{{/* A string literal. */}}
+{{/* A CEL string literal. */}}
 {{- define "spark-usher.quote" -}}
 {{ toJson . | replace "\\u003c" "<" | replace "\\u003e" ">" | replace "\\u0026" "&" }}
 {{- end }}
 
-{{/* Conditions of a selector on labels. */}}
+{{/* Conditions equivalent to a label selector. */}}
 {{- define "spark-usher.selects" -}}
 {{- $labels := .labels }}
 {{- $out := list }}
@@ -48,7 +48,7 @@
 {{- toJson $out }}
 {{- end }}
 
-{{/* Conditions of a policy's own match. */}}
+{{/* Conditions equivalent to the `match` of one policy. */}}
 {{- define "spark-usher.conditions" -}}
 {{- $out := list }}
 {{- with dig "match" "namespaces" list .policy }}
@@ -62,7 +62,7 @@
 {{- toJson $out }}
 {{- end }}
 
-{{/* Conditions under which a pod is of the policy of this index, and of no earlier one. */}}
+{{/* Conditions under which a pod matches the policy with this index, and no earlier one. */}}
 {{- define "spark-usher.first" -}}
 {{- $ := . }}
 {{- $out := list }}
@@ -79,7 +79,7 @@
 {{- default "true" (join " && " $out) }}
 {{- end }}
 
-{{/* The same for a pod as it is and, in an update, as it was. */}}
+{{/* The same for the pod and, in an update, for the old pod. */}}
 {{- define "spark-usher.either" -}}
 {{- $new := include "spark-usher.first" (merge (dict "pod" "object") .) }}
 {{- $old := include "spark-usher.first" (merge (dict "pod" "oldObject") .) }}

@@ -54,12 +54,12 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- default (printf "%s-tls" (include "spark-usher.fullname" .)) .Values.certificates.secretName }}
 {{- end }}
 
-{{/* The root Certificate, its subject, and the Issuer that signs with it, where cert-manager is given no issuerRef. */}}
+{{/* The name of the root Certificate, of its subject, and of the Issuer that signs with it; used without an issuerRef. */}}
 {{- define "spark-usher.authorityName" -}}
 {{- include "spark-usher.fullname" . }}-ca
 {{- end }}
 
-{{/* The name of the validating configuration: they are all called at once, so it needs no place in an order. */}}
+{{/* The name of the ValidatingWebhookConfiguration. API servers call these in parallel, so the name sets no order. */}}
 {{- define "spark-usher.validatingName" -}}
 {{- include "spark-usher.fullname" . }}
 {{- end }}
@@ -68,7 +68,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- default (printf "%s-policy" (include "spark-usher.fullname" .)) .Values.existingConfigMap }}
 {{- end }}
 
-{{/* What both configurations of webhooks have in common. */}}
+{{/* The fields that both webhook configurations share. */}}
 {{- define "spark-usher.webhook" -}}
 admissionReviewVersions: [v1]
 sideEffects: None
@@ -92,11 +92,14 @@ clientConfig:
     path: {{ .path }}
     port: {{ .root.Values.webhook.servicePort }}
   {{- if eq .root.Values.certificates.source "secret" }}
-  caBundle: {{ required "certificates.caBundle: expected the CA of your certificate, PEM (source: secret)" .root.Values.certificates.caBundle | b64enc | quote }}
+  caBundle: {{ required "certificates.caBundle: expected the CA of your certificate (PEM), which certificates.source: secret requires" .root.Values.certificates.caBundle | b64enc | quote }}
   {{- end }}
 {{- end }}
 
-{{/* Requirements on the labels of namespaces. A webhook in its own way could not start again. */}}
+{{/*
+Requirements on the labels of namespaces. The release's own namespace is excluded: otherwise an unavailable webhook could
+block the creation of its own pods.
+*/}}
 {{- define "spark-usher.namespaces" -}}
 - key: kubernetes.io/metadata.name
   operator: NotIn

@@ -40,13 +40,13 @@ use scenario::Scenario;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Print what happened as JSON.
+    /// Print the result as JSON.
     #[arg(long)]
     json: bool,
-    /// Leave it running with one application in it, and write a kubeconfig.
+    /// Continue to run with one application, and write a kubeconfig.
     #[arg(long)]
     keep: bool,
-    /// Where --keep writes the kubeconfig.
+    /// File to which --keep writes the kubeconfig.
     #[arg(long, value_name = "FILE", default_value = "demo.kubeconfig", requires = "keep")]
     kubeconfig: PathBuf,
     /// Log level, or directives such as info,spark_usher=debug.
@@ -66,7 +66,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::
     match played {
         Ok(true) => Ok(OK),
         Ok(false) => {
-            writeln!(err, "error: not everything held; see above")?;
+            writeln!(err, "error: a check failed; see above")?;
             Ok(FAILED)
         }
         Err(error) => failed(err, &error),
@@ -80,7 +80,7 @@ async fn demo(args: &Args, out: &mut dyn Write) -> anyhow::Result<bool> {
     let admin = sandbox.client(sandbox.admin_token())?;
     create_objects(&admin, &stories).await?;
     let mut app = start_usher(&sandbox, &admin, &stories).await?;
-    tokio::time::timeout(STEP_TIMEOUT, app.has_synced()).await.context("spark-usher did not get ready")?;
+    tokio::time::timeout(STEP_TIMEOUT, app.has_synced()).await.context("spark-usher did not become ready")?;
     if !args.json {
         report::print_header(out, &sandbox, &app, POLICY)?;
     }
@@ -157,7 +157,7 @@ async fn make(admin: &kube::Client, object: Value, plural: &str) -> anyhow::Resu
 
 /// Starts spark-usher as `serve` does, and registers its webhook for the namespaces with spark-usher.
 async fn start_usher(sandbox: &Sandbox, admin: &kube::Client, stories: &[Scenario]) -> anyhow::Result<App> {
-    let authority = Authority::new("spark-usher demo", clock::now()).context("cannot make a CA")?;
+    let authority = Authority::new("spark-usher demo", clock::now()).context("cannot create a CA")?;
     let pair = authority.serve(&["localhost"], &[Ipv4Addr::LOCALHOST.into()])?;
     let certificate = load(pair.certificate.as_bytes(), pair.key.as_bytes(), clock::now())?;
     let free = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
@@ -223,7 +223,8 @@ async fn keep(
     stories: &[Scenario],
 ) -> anyhow::Result<()> {
     let mut signals = Signals::listen()?;
-    let story = stories.iter().find(|story| story.name == "cluster-mode").context("a story to keep")?;
+    let story =
+        stories.iter().find(|story| story.name == "cluster-mode").context("expected the scenario cluster-mode")?;
     let stage = Stage { sandbox, admin: admin.clone(), namespace: KEPT.to_owned() };
     let driver = stage.start_driver(story).await?;
     stage.start_executors(story, &driver).await?;

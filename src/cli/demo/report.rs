@@ -1,4 +1,4 @@
-//! Reports a scenario: as text for people, as JSON for programs, and the checks that determine the exit code.
+//! Reports a scenario, as text or JSON, and runs the checks that determine the exit code.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -76,21 +76,21 @@ impl Outcome {
         let driver = (text(&with.driver, &["spec", "schedulerName"]), group_name(&with.driver));
         let mut checks = vec![
             check(
-                "every executor goes to the scheduler volcano",
+                "every executor has schedulerName volcano",
                 all(&|pod| text(pod, &["spec", "schedulerName"]) == "volcano"),
             ),
             check(
-                "every executor has the queue and the priority of the policy",
+                "every executor has the queue and the priority class of the policy",
                 all(&|pod| {
                     text(pod, &["metadata", "annotations", "scheduling.volcano.sh/queue-name"]) == "analytics"
                         && text(pod, &["spec", "priorityClassName"]) == "spark-batch"
                         && at(pod, &["spec", "priority"]) == Some(&json!(100))
                 }),
             ),
-            check("all executors sit in one gang", group.is_some() && all(&|pod| group_name(pod) == group)),
-            check("the driver is no member of it", driver.1.is_none()),
+            check("all executors are members of one gang", group.is_some() && all(&|pod| group_name(pod) == group)),
+            check("the driver is not a member of the gang", driver.1.is_none()),
             check(
-                &format!("its PodGroup asks for {count} members and for their room"),
+                &format!("the PodGroup requires {count} members and the sum of their resources"),
                 with.group.as_ref().zip(with.executors.first()).is_some_and(|(group, pod)| {
                     at(group, &["spec", "minMember"]) == Some(&json!(count))
                         && at(group, &["spec", "minResources"]) == room(pod, count).as_ref()
@@ -99,14 +99,14 @@ impl Outcome {
             check("the gang started", with.started_in.is_some()),
             check("with spark-usher no executor outlives the driver", gone.left.is_empty()),
             check(
-                "nothing is touched where the webhook is not registered",
+                "pods in the namespace without the webhook are unchanged",
                 without.executors.len() == count
                     && without.executors.iter().all(|pod| text(pod, &["spec", "schedulerName"]) == "default-scheduler"),
             ),
         ];
         if story.stateful_set.is_some() {
             checks.push(check(
-                "the StatefulSet stays the owner",
+                "the StatefulSet remains the owner",
                 all(&|pod| owner(pod).is_some_and(|(kind, ..)| kind == "StatefulSet")),
             ));
         } else {
@@ -117,10 +117,10 @@ impl Outcome {
             checks.push(check("the creator's token identifies the driver", self.how == Some(DriverSource::Creator)));
         }
         if !story.owned_by_spark {
-            checks.push(check("without spark-usher the executors stay behind", left.left.len() == count));
+            checks.push(check("without spark-usher the executors outlive the driver", left.left.len() == count));
         }
         if text(&with.driver, &["metadata", "labels", "spark-role"]) == "driver" {
-            checks.push(check("the driver goes to the same scheduler", driver.0 == "volcano"));
+            checks.push(check("the driver has the same schedulerName", driver.0 == "volcano"));
         }
         checks
     }
@@ -158,7 +158,7 @@ impl Outcome {
         for pod in &with.executors {
             writeln!(out, "     {}", executor_line(pod))?;
         }
-        writeln!(out, "\n   what the webhook changed, on the first of them")?;
+        writeln!(out, "\n   changes by the webhook to the first executor")?;
         for change in self.changes() {
             writeln!(out, "     {change}")?;
         }
@@ -182,7 +182,7 @@ impl Outcome {
                 short(started)
             )?;
         }
-        writeln!(out, "\n   then the driver is deleted")?;
+        writeln!(out, "\n   after the deletion of the driver")?;
         writeln!(out, "     without    {}", after_line(left))?;
         writeln!(out, "     with       {}", after_line(gone))?;
         writeln!(out)?;
@@ -196,10 +196,10 @@ impl Outcome {
         let name = text(&self.with.0.driver, &["metadata", "name"]);
         match self.how {
             Some(DriverSource::Creator) => {
-                format!("pod {name}, found by creator: the token that created the executors is bound to that pod")
+                format!("pod {name}, identified by creator: the token that created the executors is bound to that pod")
             }
-            Some(how) => format!("pod {name}, found by {how}"),
-            None => format!("pod {name}, through the StatefulSet"),
+            Some(how) => format!("pod {name}, identified by {how}"),
+            None => format!("pod {name}, owner of the StatefulSet"),
         }
     }
 
@@ -251,8 +251,8 @@ fn executor_line(pod: &Value) -> String {
 
 fn after_line(after: &AfterDriver) -> String {
     match (after.left.len(), after.gone_in) {
-        (0, Some(took)) => format!("all executors are gone after {}", short(took)),
-        (left, _) => format!("{left} executors still run, hold their cores, and nobody will delete them"),
+        (0, Some(took)) => format!("all executors are deleted after {}", short(took)),
+        (left, _) => format!("{left} executors still run and hold their resources; nothing deletes them"),
     }
 }
 
@@ -278,8 +278,8 @@ fn wrapped(out: &mut dyn Write, words: &str, indent: &str) -> io::Result<()> {
 
 pub(super) fn print_header(out: &mut dyn Write, sandbox: &Sandbox, app: &App, policy: &str) -> io::Result<()> {
     writeln!(out, "spark-usher demo\n")?;
-    writeln!(out, "   Kubernetes   {}, in memory, on loopback; it is no cluster", sandbox.https_url())?;
-    writeln!(out, "   webhook      https://{}/mutate, called by it over TLS", app.webhook())?;
+    writeln!(out, "   Kubernetes   {}, in memory, on loopback; not a cluster", sandbox.https_url())?;
+    writeln!(out, "   webhook      https://{}/mutate, called by the API server over TLS", app.webhook())?;
     writeln!(out, "   metrics      http://{}/metrics", app.metrics())?;
     writeln!(out, "   pods         recorded from Spark 4.3.0 on a real API server; no container runs")?;
     writeln!(out, "   policy")?;
@@ -292,12 +292,12 @@ pub(super) fn print_header(out: &mut dyn Write, sandbox: &Sandbox, app: &App, po
 pub(super) fn print_summary(out: &mut dyn Write, all: &[Outcome], took: Duration) -> io::Result<()> {
     let checks = all.iter().flat_map(|played| &played.checks);
     let (total, held) = checks.fold((0, 0), |(total, held), check| (total + 1, held + usize::from(check.held)));
-    writeln!(out, "\n{held} of {total} checks held, in {}", short(took))
+    writeln!(out, "\n{held} of {total} checks passed in {}", short(took))
 }
 
 pub(super) fn print_kept(out: &mut dyn Write, kubeconfig: &Path, namespace: &str, driver: &str) -> io::Result<()> {
     let path = kubeconfig.display();
-    writeln!(out, "\nLeft running; Ctrl-C ends it. An application runs in the namespace {namespace}:")?;
+    writeln!(out, "\nStill running; Ctrl-C stops it. An application runs in the namespace {namespace}:")?;
     writeln!(out, "   kubectl --kubeconfig {path} get pods -n {namespace} -o wide")?;
     writeln!(out, "   kubectl --kubeconfig {path} get podgroups.scheduling.volcano.sh -n {namespace}")?;
     writeln!(out, "   kubectl --kubeconfig {path} delete pod {driver} -n {namespace}")

@@ -170,7 +170,7 @@ impl Stage<'_> {
         let token: Value = accounts
             .create_subresource("token", account, &PostParams::default(), &request)
             .await
-            .context("cannot get the driver's token")?;
+            .context("cannot create the driver's token")?;
         self.sandbox.client(text(&token, &["status", "token"]))
     }
 
@@ -183,7 +183,7 @@ impl Stage<'_> {
         let end: Instant = clock::instant() + CONDITION_TIMEOUT;
         while !holds().await? {
             if clock::instant() >= end {
-                bail!("after {CONDITION_TIMEOUT:?} it still does not hold that {what} in {}", self.namespace);
+                bail!("timed out after {CONDITION_TIMEOUT:?} in namespace {}: waiting until {what}", self.namespace);
             }
             tokio::time::sleep(POLL_INTERVAL).await;
         }

@@ -21,7 +21,7 @@ pub(super) struct Scenario {
     pub(super) name: &'static str,
     /// Title, for people.
     pub(super) title: &'static str,
-    /// Special property of this scenario.
+    /// What distinguishes this scenario.
     pub(super) about: &'static str,
     /// The driver's pod.
     pub(super) driver: Value,
@@ -71,9 +71,9 @@ fn client_mode() -> anyhow::Result<Scenario> {
     set(&mut driver, &["metadata", "annotations", annotations::MIN_MEMBER], "2");
     Ok(Scenario {
         name: "client-mode",
-        title: "Client mode: a notebook asks for two executors",
-        about: "Spark writes no owner here, and the notebook's pod carries no Spark label. Its annotation \
-                spark-usher.io/min-member: \"2\" says how many executors start together.",
+        title: "Client mode: a notebook requests two executors",
+        about: "Spark sets no ownerReference in this mode, and the notebook's pod has no Spark label. Its annotation \
+                spark-usher.io/min-member: \"2\" sets how many executors start together.",
         driver,
         properties: None,
         stateful_set: None,
@@ -104,8 +104,8 @@ fn cluster_mode() -> anyhow::Result<Scenario> {
     Ok(Scenario {
         name: "cluster-mode",
         title: "Cluster mode: spark-submit, three executors",
-        about: "Spark names the driver's pod as owner. How many executors there will be is read from the driver's \
-                ConfigMap, spark.executor.instances=3.",
+        about: "Spark sets the driver's pod as owner. spark-usher reads the number of executors from the driver's \
+                ConfigMap: spark.executor.instances=3.",
         driver,
         properties: Some("spark.executor.instances=3\n"),
         stateful_set: None,
@@ -127,9 +127,9 @@ fn stateful_set() -> anyhow::Result<Scenario> {
     set(&mut driver, &["metadata", "name"], "nb-driver");
     Ok(Scenario {
         name: "statefulset-allocator",
-        title: "StatefulSet allocator: Kubernetes makes the executors",
-        about: "The creator is the StatefulSet controller and the owner is the StatefulSet, which the driver owns: \
-                both stay as they are. Only the scheduling is added.",
+        title: "StatefulSet allocator: a StatefulSet creates the executors",
+        about: "The StatefulSet controller creates the executors. Their owner is the StatefulSet, which the driver \
+                owns, and remains so. The webhook adds only the scheduling fields.",
         driver,
         properties: Some("spark.executor.instances=2\nspark.kubernetes.allocation.pods.allocator=statefulset\n"),
         stateful_set: Some(name),

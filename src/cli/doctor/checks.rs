@@ -74,10 +74,7 @@ fn version(facts: &Facts) -> Finding {
     let (major, minor) = facts.version;
     let what = format!("Kubernetes {major}.{minor}");
     if (major, minor) < (1, 30) {
-        return Finding::warning(
-            what,
-            "spark-usher is made for 1.30 and newer: matchConditions of webhooks are alpha before",
-        );
+        return Finding::warning(what, "upgrade to 1.30 or newer: matchConditions of webhooks are stable since 1.30");
     }
     Finding::ok(what)
 }
@@ -86,27 +83,27 @@ fn policy(facts: &Facts, out: &mut Vec<Finding>) -> Option<Policies> {
     let text = match readable(&facts.policy, "the policy file's ConfigMap", out)? {
         PolicyFile::Text(text) => text,
         PolicyFile::None => {
-            out.push(Finding::ok("no policy file: executors get their owner, nothing else changes"));
+            out.push(Finding::ok("no policy file: executors get their ownerReference, and no scheduling fields"));
             return Some(Policies::default());
         }
         PolicyFile::Missing(what) => {
-            let what = format!("the policy file is gone: {what} is not there, and no replica can start again");
-            out.push(Finding::failed(what, "helm upgrade, or existingConfigMap with the key policy.yaml"));
+            let what = format!("the policy file is missing: {what} does not exist, and no replica can restart");
+            out.push(Finding::failed(what, "run helm upgrade, or create existingConfigMap with the key policy.yaml"));
             return None;
         }
     };
     match config::from_text(text) {
         Ok(config) => {
             for warning in &config.warnings {
-                out.push(Finding::warning(format!("policy file: {warning}"), "spark-usher config check"));
+                out.push(Finding::warning(format!("policy file: {warning}"), "spark-usher config check FILE"));
             }
             let count = config.policies.listed().len();
-            out.push(Finding::ok(format!("the policy file can be used; policies: {count}")));
+            out.push(Finding::ok(format!("the policy file is valid; policies: {count}")));
             Some((*config.policies).clone())
         }
         Err(error) => {
-            let what = format!("the policy file cannot be used; running replicas keep the old one: {error}");
-            out.push(Finding::failed(what, "correct it; spark-usher config check FILE"));
+            let what = format!("the policy file is invalid; running replicas keep the previous one: {error}");
+            out.push(Finding::failed(what, "correct it, and check it with spark-usher config check FILE"));
             None
         }
     }
@@ -120,7 +117,7 @@ fn deployment(facts: &Facts, webhook: Option<&Value>, out: &mut Vec<Finding>) ->
         let elsewhere = webhook.map(|webhook| text(webhook, &["clientConfig", "service", "namespace"]));
         let fix = match elsewhere.filter(|elsewhere| !elsewhere.is_empty() && **elsewhere != facts.namespace) {
             Some(elsewhere) => format!("the webhook's Service is in {elsewhere}: --namespace {elsewhere}"),
-            None => "helm install, or say where it is: --namespace".to_owned(),
+            None => "run helm install, or select the namespace with --namespace".to_owned(),
         };
         out.push(Finding::failed(what, fix));
         return false;
@@ -133,13 +130,14 @@ fn deployment(facts: &Facts, webhook: Option<&Value>, out: &mut Vec<Finding>) ->
     let what = format!("{ready} of {wanted} replicas are ready");
     out.push(match (wanted, ready) {
         (_, 0) if at(deployment, &["status"]).is_none() => {
-            Finding::warning(what, "nobody has reported on this Deployment yet")
+            Finding::warning(what, "its status is not set yet: try again, or check kube-controller-manager")
         }
-        (_, 0) => Finding::failed(what, "kubectl describe pods and their logs; /readyz names what is missing"),
-        (1, _) => {
-            Finding::warning(what, "with one replica every restart lets executors through as they are: replicas: 2")
-        }
-        (wanted, ready) if ready < wanted => Finding::warning(what, "kubectl describe pods, and their logs"),
+        (_, 0) => Finding::failed(what, "check kubectl describe pods and the logs; /readyz lists what is missing"),
+        (1, _) => Finding::warning(
+            what,
+            "with one replica, executors created during a restart are not mutated: set replicas: 2",
+        ),
+        (wanted, ready) if ready < wanted => Finding::warning(what, "check kubectl describe pods and the logs"),
         _ => Finding::ok(what),
     });
     let Some(lease) = readable(&facts.lease, "the Lease", out) else { return true };
@@ -148,11 +146,11 @@ fn deployment(facts: &Facts, webhook: Option<&Value>, out: &mut Vec<Finding>) ->
     let holder = lease.as_ref().map(|lease| text(lease, &["spec", "holderIdentity"])).unwrap_or_default();
     out.push(match renewed {
         Some(renewed) if !holder.is_empty() && facts.now.duration_since(renewed).as_secs() < 10 + 2 * seconds => {
-            Finding::ok(format!("{holder} leads"))
+            Finding::ok(format!("{holder} is the leader"))
         }
         _ => Finding::failed(
-            "no replica leads: no PodGroup is made and no end is told",
-            "look for \"the lease cannot be read or written\" in the log; a right is missing, or clocks differ",
+            "no replica leads: no PodGroup is created, and no exit is reported",
+            "search the logs for \"cannot read or write the Lease\": a permission may be missing; or this machine's clock differs",
         ),
     });
     true
@@ -177,28 +175,28 @@ fn configured(facts: &Facts, out: &mut Vec<Finding>) -> Option<(String, Value)> 
         out.push(match find(validating, VALIDATE) {
             Some((name, _)) => Finding::ok(format!("the validating webhook is registered ({name})")),
             None => Finding::warning(
-                "the validating webhook is not registered: nothing tells when the mutating one is passed by",
-                "webhook.validating.enabled: true",
+                "the validating webhook is not registered: pods that the mutating webhook missed are not detected",
+                "set webhook.validating.enabled: true",
             ),
         });
     }
     let mutating = readable(&facts.mutating, "mutating webhooks", out)?;
     let Some((name, webhook)) = find(mutating, MUTATE) else {
-        out.push(Finding::failed("the mutating webhook is not registered: no executor is shaped", "helm install"));
+        out.push(Finding::failed("the mutating webhook is not registered: no executor is mutated", "run helm install"));
         return None;
     };
     out.push(Finding::ok(format!("the mutating webhook is registered ({name})")));
     let seconds = at(&webhook, &["timeoutSeconds"]).and_then(Value::as_u64).unwrap_or(10);
     if seconds > 5 {
         out.push(Finding::warning(
-            format!("its timeout is {seconds} s: while it is away every Spark pod waits for so long"),
-            "webhook.mutating.timeoutSeconds: 2",
+            format!("the mutating webhook's timeout is {seconds} s: while it is unavailable, each creation of a Spark pod waits that long"),
+            "set webhook.mutating.timeoutSeconds: 2",
         ));
     }
     if text(&webhook, &["failurePolicy"]) == "Fail" {
         out.push(Finding::warning(
-            "its failurePolicy is Fail: while it is away no Spark pod can be created",
-            "webhook.mutating.failurePolicy: Ignore, and validate: Enforce where nothing may pass unseated",
+            "the mutating webhook's failurePolicy is Fail: while it is unavailable, no Spark pod can be created",
+            "set webhook.mutating.failurePolicy: Ignore, and validate: Enforce in policies that must not admit unmutated pods",
         ));
     }
     Some((name, webhook))
@@ -210,15 +208,15 @@ fn certificate(facts: &Facts, kind: &str, webhook: &Value, out: &mut Vec<Finding
     let bundle = String::from_utf8_lossy(&bundle).into_owned();
     if bundle.is_empty() {
         out.push(Finding::failed(
-            format!("the {kind} webhook has no caBundle: API servers trust nobody"),
-            "the leader writes it within seconds where --mutating-configuration and --validating-configuration name it \
-             (its log says why not); with certManager the CA injector does",
+            format!("the {kind} webhook has no caBundle: API servers do not trust the serving certificate"),
+            "the leader writes it within seconds if --mutating-configuration and --validating-configuration name the \
+             configuration (check its log); with certManager, check the CA injector",
         ));
         return;
     }
     let Some(secret) = readable(&facts.secret, "the Secret of the serving certificate", out) else { return };
     let Some(secret) = secret else {
-        out.push(Finding::failed("the Secret of the serving certificate is not there", "look at the leader's log"));
+        out.push(Finding::failed("the Secret of the serving certificate does not exist", "check the leader's log"));
         return;
     };
     let data = |key: &str| STANDARD.decode(text(secret, &["data", key])).unwrap_or_default();
@@ -226,7 +224,10 @@ fn certificate(facts: &Facts, kind: &str, webhook: &Value, out: &mut Vec<Finding
     let loaded = match load(&chain, &key, facts.now) {
         Ok(loaded) => loaded,
         Err(error) => {
-            out.push(Finding::failed(format!("the Secret's certificate cannot be served: {error}"), "certs/README.md"));
+            out.push(Finding::failed(
+                format!("the Secret's certificate cannot be served: {error}"),
+                "see certs/README.md",
+            ));
             return;
         }
     };
@@ -236,21 +237,21 @@ fn certificate(facts: &Facts, kind: &str, webhook: &Value, out: &mut Vec<Finding
     if !verifies(&chain, std::slice::from_ref(&name), &[&bundle], facts.now) {
         out.push(Finding::failed(
             format!(
-                "the caBundle of the {kind} webhook does not vouch for the serving certificate for {name}: no review is answered"
+                "the caBundle of the {kind} webhook does not verify the serving certificate for {name}: every call of the webhook fails"
             ),
-            "the leader puts it right within seconds (its log says why not); with your own files: certificates.caBundle",
+            "the leader corrects it within seconds (check its log); with certificate files of your own, set certificates.caBundle",
         ));
         return;
     }
     let days = loaded.not_after.duration_since(facts.now).as_hours() / 24;
     out.push(if days < 5 {
         Finding::warning(
-            format!("the serving certificate ends in {days} days"),
-            "it should have been renewed: see the log",
+            format!("the serving certificate expires in {days} days"),
+            "its renewal is overdue: check the log",
         )
     } else {
         Finding::ok(format!(
-            "the caBundle of the {kind} webhook vouches for the serving certificate, which lasts {days} days"
+            "the caBundle of the {kind} webhook verifies the serving certificate, which expires in {days} days"
         ))
     });
 }
@@ -271,8 +272,8 @@ fn endpoints(facts: &Facts, webhook: &Value, out: &mut Vec<Finding>) {
         .filter(|endpoint| at(endpoint, &["conditions", "ready"]).and_then(Value::as_bool) != Some(false));
     match ready.count() {
         0 => out.push(Finding::failed(
-            format!("Service {service} has no ready endpoint: no review is answered"),
-            "kubectl describe pods; /readyz names what is missing",
+            format!("Service {service} has no ready endpoint: every call of the webhook fails"),
+            "check kubectl describe pods; /readyz lists what is missing",
         )),
         count => out.push(Finding::ok(format!("Service {service} has {count} ready endpoints"))),
     }
@@ -295,7 +296,7 @@ fn selectors(facts: &Facts, webhook: &Value, out: &mut Vec<Finding>) {
         let spark: BTreeMap<String, String> = spark.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
         if !objects.matches(&spark) {
             out.push(Finding::failed(
-                format!("the webhook's objectSelector leaves out pods with the labels that Spark gives {role}s"),
+                format!("the webhook's objectSelector excludes pods with the labels that Spark sets on {role}s"),
                 "expected spark-role in (driver, executor)",
             ));
         }
@@ -315,11 +316,11 @@ fn selectors(facts: &Facts, webhook: &Value, out: &mut Vec<Finding>) {
         .collect();
     out.push(match (seen.len(), left_out.as_slice()) {
         (_, [_, ..]) => Finding::warning(
-            format!("Spark pods run in namespaces that the webhook leaves out: {}", left_out.join(", ")),
-            "webhook.namespaces and webhook.namespaceSelector",
+            format!("Spark pods exist in namespaces that the webhook excludes: {}", left_out.join(", ")),
+            "check webhook.namespaces and webhook.namespaceSelector",
         ),
-        (0, _) => Finding::ok("no Spark pod runs now; the selectors let the labels of Spark's pods through"),
-        (count, _) => Finding::ok(format!("the selectors let the Spark pods of {count} namespaces through")),
+        (0, _) => Finding::ok("no Spark pod exists; the selectors match the labels of Spark's pods"),
+        (count, _) => Finding::ok(format!("the selectors match the Spark pods of {count} namespaces")),
     });
 }
 
@@ -330,13 +331,13 @@ fn trial(facts: &Facts, webhook: Option<&Value>, out: &mut Vec<Finding>) {
     if let (Some(known), Some(webhook)) = (known, webhook)
         && !selector(webhook.get("namespaceSelector")).matches(&labels_of(known))
     {
-        let what = format!("namespace {namespace} is left out by the webhook, so that it cannot be tried there");
+        let what = format!("the webhook excludes namespace {namespace}: no dry-run executor was created");
         out.push(Finding::warning(what, "--dry-run-namespace NAMESPACE"));
         return;
     }
     match &facts.trial {
         Ok(trial) => {
-            // No proof: the fallback policy's mark, and the validating webhook's warning that the mutating one was not called.
+            // No proof: the fallback policy's annotation, and the validating webhook's warning that the mutating one was not called.
             let marked = entries(&trial.pod, &["metadata", "annotations"])
                 .any(|(key, value)| key.starts_with(annotations::PREFIX) && value != annotations::BY_FALLBACK);
             let heard = trial
@@ -345,21 +346,22 @@ fn trial(facts: &Facts, webhook: Option<&Value>, out: &mut Vec<Finding>) {
                 .any(|warning| warning.contains("spark-usher: ") && !warning.contains("the pod lacks"));
             let known = out.iter().any(|finding| finding.grade == super::finding::Grade::Failed);
             out.push(if marked || heard {
-                Finding::ok(format!("an executor asked for in {namespace} (dry run) came back through the webhook"))
+                Finding::ok(format!("the webhook processed a dry-run executor in namespace {namespace}"))
             } else if known {
-                let what = format!("an executor asked for in {namespace} (dry run) came back as it was sent");
-                Finding::failed(what, "what failed above")
+                let what = format!("the webhook did not process a dry-run executor in namespace {namespace}");
+                Finding::failed(what, "fix the failures above first")
             } else {
                 Finding::failed(
-                    format!("an executor asked for in {namespace} (dry run) came back as it was sent: the API server did not reach the webhook"),
-                    "a firewall between API servers and nodes (private clusters must open the webhook's port), a NetworkPolicy, \
-                     pods that API servers cannot reach (hostNetwork: true), or an annotation that has pods skipped",
+                    format!("the webhook did not process a dry-run executor in namespace {namespace}: the API server did not reach the webhook"),
+                    "check for a firewall between API servers and nodes (private clusters must open the webhook's port), a \
+                     NetworkPolicy, a pod network that API servers cannot reach (hostNetwork: true), and the annotation \
+                     spark-usher.io/skip",
                 )
             });
         }
         Err(error) => out.push(Finding::warning(
-            format!("an executor cannot be asked for in {namespace}: {error}"),
-            "--dry-run-namespace NAMESPACE, where you may create pods",
+            format!("cannot create a dry-run executor in namespace {namespace}: {error}"),
+            "--dry-run-namespace NAMESPACE: one in which you may create pods",
         )),
     }
 }
@@ -367,7 +369,7 @@ fn trial(facts: &Facts, webhook: Option<&Value>, out: &mut Vec<Finding>) {
 fn rights(facts: &Facts, policies: Option<&Policies>, out: &mut Vec<Finding>) {
     use crate::manifests::rbac::When;
     use crate::policy::Finished;
-    let Some(all) = readable(&facts.rights, "the rights of its account", out) else { return };
+    let Some(all) = readable(&facts.rights, "the permissions of spark-usher's account", out) else { return };
     let deployment = facts.deployments.as_ref().ok().and_then(|all| all.first());
     let pod = deployment.and_then(|deployment| at(deployment, &["spec", "template", "spec"]));
     let managed = pod.is_some_and(|pod| argument(pod, "--tls-secret").is_some());
@@ -398,25 +400,25 @@ fn rights(facts: &Facts, policies: Option<&Policies>, out: &mut Vec<Finding>) {
         })
         .collect();
     out.push(if lacking.is_empty() {
-        Finding::ok("its account may do what it has to")
+        Finding::ok("spark-usher's account has all permissions that it needs")
     } else {
-        let what = format!("its account may not: {}", lacking.join("; "));
+        let what = format!("spark-usher's account lacks permissions: {}", lacking.join("; "));
         let cure = match enforced && lacking.iter().any(|right| right.starts_with("delete pods")) {
-            true => "rbac.ownerReferencesPermissionEnforcement: enabled, or a role by spark-usher doctor --print-rbac",
-            false => "rbac.create: true, or a role by spark-usher doctor --print-rbac",
+            true => "set rbac.ownerReferencesPermissionEnforcement: enabled, or create a role from spark-usher doctor --print-rbac",
+            false => "set rbac.create: true, or create a role from spark-usher doctor --print-rbac",
         };
         Finding::failed(what, cure)
     });
     if let Ok(Some(message)) = &facts.adoptions_refused {
         out.push(Finding::warning(
-            format!("the API server has refused an adoption in the last hour: {message}"),
-            "rbac.ownerReferencesPermissionEnforcement: enabled",
+            format!("the API server denied an adoption in the last hour: {message}"),
+            "set rbac.ownerReferencesPermissionEnforcement: enabled",
         ));
     }
 }
 
 fn schedulers(facts: &Facts, policies: Option<&Policies>, out: &mut Vec<Finding>) {
-    let (Some(policies), Some(served)) = (policies, readable(&facts.served, "the APIs that are served", out)) else {
+    let (Some(policies), Some(served)) = (policies, readable(&facts.served, "the served APIs", out)) else {
         return;
     };
     for policy in policies.listed() {
@@ -434,10 +436,10 @@ fn schedulers(facts: &Facts, policies: Option<&Policies>, out: &mut Vec<Finding>
             )),
             None => Finding::failed(
                 format!(
-                    "policy {}: the cluster serves no PodGroups of {}: its gangs never start",
+                    "policy {}: the cluster does not serve PodGroups of {}, so its gangs never start",
                     policy.name, row.kind
                 ),
-                "install the scheduler with its CRDs, or another scheduler.type",
+                "install the scheduler with its CRDs, or set another scheduler.type",
             ),
         });
     }
@@ -454,13 +456,13 @@ fn mesh(facts: &Facts, out: &mut Vec<Finding>) {
     let found: BTreeSet<&str> =
         names.filter(|name| matches!(*name, "istio-proxy" | "linkerd-proxy" | "kuma-sidecar")).collect();
     out.push(if found.is_empty() {
-        Finding::ok("no service mesh is in the way")
+        Finding::ok("spark-usher's pods have no sidecar of a service mesh")
     } else {
         let what = format!(
-            "a service mesh is in its pods ({}): it may break the TLS of API servers",
+            "spark-usher's pods have a sidecar of a service mesh ({}), which may break TLS connections from API servers",
             Vec::from_iter(found).join(", ")
         );
-        Finding::warning(what, "leave its namespace or its pods out of the mesh")
+        Finding::warning(what, "exclude spark-usher's namespace or pods from the mesh")
     });
 }
 
@@ -472,20 +474,26 @@ fn others(facts: &Facts, own: &str, webhook: &Value, out: &mut Vec<Finding>) {
         names.filter(|name| name != own).partition(|name| name.as_str() < own);
     let again = text(webhook, &["reinvocationPolicy"]) == "IfNeeded";
     if !before.is_empty() {
-        out.push(Finding::ok(format!("these change pods before us: {}", before.join(", "))));
+        out.push(Finding::ok(format!(
+            "webhook configurations that mutate pods before spark-usher: {}",
+            before.join(", ")
+        )));
     }
     if after.is_empty() {
         return;
     }
-    let what = format!("these change pods after us: {}", after.join(", "));
+    let what = format!("webhook configurations that mutate pods after spark-usher: {}", after.join(", "));
     out.push(if again {
-        Finding::ok(format!("{what}; we are called again when they do"))
+        Finding::ok(format!("{what}; spark-usher is then called again"))
     } else {
-        Finding::warning(format!("{what}, and we do not see it"), "webhook.mutating.reinvocationPolicy: IfNeeded")
+        Finding::warning(
+            format!("{what}; spark-usher is not called again"),
+            "set webhook.mutating.reinvocationPolicy: IfNeeded",
+        )
     });
 }
 
-/// Some versions of Volcano refuse pods whose PodGroup does not exist yet, and spark-usher creates it after the first executor.
+/// Some versions of Volcano deny pods whose PodGroup does not exist yet, and spark-usher creates it after the first executor.
 fn volcano(facts: &Facts, policies: Option<&Policies>, out: &mut Vec<Finding>) {
     let uses =
         policies.is_some_and(|all| all.listed().iter().any(|policy| policy.scheduler.gang_scheduler.kind == "volcano"));
@@ -496,16 +504,16 @@ fn volcano(facts: &Facts, policies: Option<&Policies>, out: &mut Vec<Finding>) {
     out.push(match (versions.iter().find(|version| version.refuses()), versions.first()) {
         (Some(version), _) => Finding::failed(
             format!(
-                "Volcano {version} validates new pods ({name}): it refuses executors whose PodGroup does not exist yet, so no gang starts"
+                "Volcano {version} validates new pods ({name}): it denies executors whose PodGroup does not exist yet, so no gang starts"
             ),
             early_pods::CURE,
         ),
         (None, Some(version)) => {
-            Finding::ok(format!("Volcano {version} validates new pods ({name}), with or without a PodGroup"))
+            Finding::ok(format!("Volcano {version} validates new pods ({name}), and admits them before their PodGroup exists"))
         }
         (None, None) => Finding::warning(
             format!(
-                "Volcano validates new pods ({name}) and its version is not known: {} to {} refuse executors whose PodGroup does \
+                "Volcano validates new pods ({name}), and its version is unknown: {} to {} deny executors whose PodGroup does \
                  not exist yet",
                 early_pods::FIRST,
                 early_pods::LAST
@@ -551,7 +559,7 @@ fn kai(facts: &Facts, policies: Option<&Policies>, out: &mut Vec<Finding>) {
         out.push(Finding::warning(
             format!(
                 "{count} drivers that KAI schedules are controlled by a {kind} (such as {example}): KAI groups by the topmost \
-                 owner, so the {kind} and not the Spark application decides the gang and the queue"
+                 owner, so the {kind}, not the Spark application, determines the gang and the queue"
             ),
             format!("create drivers without such an owner, or set kai.scheduler/queue on the {kind}"),
         ));
@@ -576,8 +584,8 @@ fn creators(facts: &Facts, out: &mut Vec<Finding>) {
     }
     for (manager, (count, example)) in strange {
         out.push(Finding::warning(
-            format!("{count} executors were written by {manager} (such as {example}), which is no Spark driver"),
-            "if it makes pods for others (vcluster, Liqo, an operator), name its account in creators.never",
+            format!("{count} executors were written by {manager} (such as {example}), which is not a Spark driver"),
+            "if it creates pods for other clients (vcluster, Liqo, an operator), add its account to creators.never",
         ));
     }
 }

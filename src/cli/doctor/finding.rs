@@ -9,11 +9,11 @@ use crate::cli::output::plain;
 /// Result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Grade {
-    /// As it should be.
+    /// As expected.
     Ok,
     /// Needs attention, or could not be checked.
     Warning,
-    /// It does not work.
+    /// Does not work.
     Failed,
 }
 
@@ -63,8 +63,8 @@ pub(super) fn readable<'f, T>(found: &'f Found<T>, what: &str, out: &mut Vec<Fin
         Ok(found) => Some(found),
         Err(error) => {
             out.push(Finding::warning(
-                format!("{what} cannot be read: {error}"),
-                "run doctor with an account that may read it",
+                format!("cannot read {what}: {error}"),
+                "run doctor as a user with the permission to read it",
             ));
             None
         }

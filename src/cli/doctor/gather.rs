@@ -33,7 +33,7 @@ pub(super) struct Facts {
     pub(super) validating: Found<Vec<Value>>,
     /// Images in the namespace of Volcano's validating webhook for pods; empty if there is none.
     pub(super) volcano_images: Found<Vec<String>>,
-    /// Our ValidatingAdmissionPolicies and their bindings.
+    /// spark-usher's ValidatingAdmissionPolicies and their bindings.
     pub(super) policy_objects: Found<Vec<Value>>,
     /// The user name of spark-usher's account.
     pub(super) account: String,

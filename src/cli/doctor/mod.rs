@@ -25,13 +25,13 @@ use target::Target;
 pub(super) struct Args {
     #[command(flatten)]
     target: Target,
-    /// Where an executor is asked for, by dry run: some namespace that is looked after.
+    /// Namespace of the dry-run creation of an executor: one that the webhook selects.
     #[arg(long, value_name = "NAMESPACE", default_value = "default")]
     dry_run_namespace: String,
-    /// How to print.
+    /// Output format.
     #[arg(short, long, value_enum, default_value = "text")]
     output: Output,
-    /// Print what its account must be allowed, and what for, and ask no cluster.
+    /// Print the permissions that spark-usher's account needs, and why. Sends no request.
     #[arg(long)]
     print_rbac: bool,
     #[command(flatten)]
@@ -82,8 +82,7 @@ fn print_rules(output: Output, out: &mut dyn Write) -> io::Result<()> {
     for right in all {
         let what = [right.resource, if right.group.is_empty() { "" } else { "." }, right.group].concat();
         let (scope, named) = (format!("{:?}", right.scope), format!("{:?}", right.named));
-        let named =
-            if right.named == Named::Any { String::new() } else { format!(" ({} alone)", named.to_lowercase()) };
+        let named = if right.named == Named::Any { String::new() } else { format!(" (only {})", named.to_lowercase()) };
         writeln!(out, "{:<60} {:<32} {}{named}: {}", what, right.verbs.join(","), scope.to_lowercase(), right.why)?;
     }
     Ok(())

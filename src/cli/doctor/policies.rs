@@ -11,8 +11,8 @@ use crate::json::text;
 use crate::manifests::validating_policy::{KIND, Wanted, differences, manifests, namespaces_of};
 use crate::policy::{Policies, Validate};
 
-const UPDATE: &str = "helm upgrade with validatingPolicy.enabled, or spark-usher policy --validating | kubectl apply -f -, and delete those of \
-                      no policy";
+const UPDATE: &str = "run helm upgrade with validatingPolicy.enabled, or spark-usher policy --validating | kubectl apply -f -; then delete \
+                      the objects of policies that are no longer in the file";
 
 pub(super) fn examine(facts: &Facts, policies: Option<&Policies>, out: &mut Vec<Finding>) {
     let (Some(policies), Some(live)) = (policies, readable(&facts.policy_objects, "ValidatingAdmissionPolicies", out))
@@ -24,7 +24,7 @@ pub(super) fn examine(facts: &Facts, policies: Option<&Policies>, out: &mut Vec<
     if sets.is_empty() {
         if policies.iter().any(|policy| policy.validate == Validate::Enforce) {
             out.push(Finding::ok(
-                "validate: Enforce holds while a replica answers; with validatingPolicy.enabled it holds without",
+                "validate: Enforce requires a running replica; with validatingPolicy.enabled the API server enforces it without one",
             ));
         }
         return;
@@ -41,8 +41,8 @@ pub(super) fn examine(facts: &Facts, policies: Option<&Policies>, out: &mut Vec<
     if ours.is_empty() {
         let names = Vec::from_iter(sets).join(", ");
         out.push(Finding::warning(
-            format!("ValidatingAdmissionPolicies ({names}) do not trust {}: they deny what the loop writes", facts.account),
-            "spark-usher policy --validating --account USER with that user name, unless they are of another installation",
+            format!("ValidatingAdmissionPolicies ({names}) do not trust {}: they deny writes of the controller", facts.account),
+            "spark-usher policy --validating --account USER with that user name, unless they belong to another installation",
         ));
     }
     for name in ours {
@@ -52,7 +52,7 @@ pub(super) fn examine(facts: &Facts, policies: Option<&Policies>, out: &mut Vec<
             Wanted { name: name.clone(), namespaces: namespaces.unwrap_or_default(), account: facts.account.clone() };
         out.push(match manifests(policies, &wanted).map(|wanted| differences(&live, &wanted)) {
             Ok(differences) if differences.is_empty() => {
-                Finding::ok(format!("the ValidatingAdmissionPolicies ({name}) are those of the policy file"))
+                Finding::ok(format!("the ValidatingAdmissionPolicies ({name}) match the policy file"))
             }
             Ok(differences) => Finding::warning(differences.join("; "), UPDATE),
             Err(refused) => Finding::warning(format!("ValidatingAdmissionPolicies ({name}): {refused}"), UPDATE),

@@ -88,7 +88,7 @@ fn odd(facts: &Facts) -> (Grade, String) {
     odd.dedup_by_key(|finding| finding.what.replace("validating", "mutating"));
     assert_eq!(odd.len(), 1, "{odd:#?}");
     let Finding { grade, what, fix } = odd.remove(0);
-    assert!(!fix.is_empty(), "{what}: and what is to be done?");
+    assert!(!fix.is_empty(), "{what}: the finding has no fix");
     (grade, what)
 }
 
@@ -127,14 +127,14 @@ fn the_webhook_and_its_certificate() {
     let mut facts = well();
     let bundle = STANDARD.encode(other.pem());
     facts.validating.as_mut().unwrap()[0]["webhooks"][0]["clientConfig"]["caBundle"] = bundle.into();
-    failed(&facts, "of the validating webhook does not vouch");
-    failed(&with(&|hook| hook["clientConfig"]["caBundle"] = STANDARD.encode(other.pem()).into()), "does not vouch");
-    failed(&with(&|hook| hook["clientConfig"]["service"]["namespace"] = "renamed".into()), "does not vouch");
+    failed(&facts, "of the validating webhook does not verify");
+    failed(&with(&|hook| hook["clientConfig"]["caBundle"] = STANDARD.encode(other.pem()).into()), "does not verify");
+    failed(&with(&|hook| hook["clientConfig"]["service"]["namespace"] = "renamed".into()), "does not verify");
     let mut facts = well();
     facts.secret = Ok(Some(secret(&other)));
-    failed(&facts, "does not vouch");
+    failed(&facts, "does not verify");
     facts.secret = Ok(None);
-    failed(&facts, "is not there");
+    failed(&facts, "does not exist");
     facts.secret = Ok(Some(json!({"data": {}})));
     failed(&facts, "cannot be served");
     facts.secret = Err("secrets is forbidden".into());
@@ -142,7 +142,7 @@ fn the_webhook_and_its_certificate() {
     let mut facts = well();
     facts.now = NOW + jiff::SignedDuration::from_hours(24 * 362);
     facts.lease = Ok(Some(json!({"spec": {"holderIdentity": "x", "renewTime": facts.now.to_string()}})));
-    warned(&facts, "ends in 2 days");
+    warned(&facts, "expires in 2 days");
     warned(&with(&|hook| hook["timeoutSeconds"] = 10.into()), "timeout is 10 s");
     warned(&with(&|hook| hook["failurePolicy"] = "Fail".into()), "failurePolicy is Fail");
     let mut facts = well();
@@ -167,16 +167,16 @@ fn whether_it_is_reached() {
     facts.trial = Err("pods is forbidden".into());
     warned(&facts, "pods is forbidden");
     facts.dry_run_namespace = "kube-system".into();
-    warned(&facts, "left out by the webhook");
+    warned(&facts, "the webhook excludes namespace");
     let mut facts = well();
     facts.mutating.as_mut().unwrap()[0]["webhooks"][0]["objectSelector"]["matchExpressions"][0]["values"] =
         json!(["executor"]);
-    failed(&facts, "leaves out pods with the labels that Spark gives drivers");
+    failed(&facts, "excludes pods with the labels that Spark sets on drivers");
     let mut facts = well();
     let mut system = facts.spark_pods.clone().unwrap();
     system[0]["metadata"]["namespace"] = "kube-system".into();
     facts.spark_pods.as_mut().unwrap().extend(system);
-    warned(&facts, "leaves out: kube-system");
+    warned(&facts, "excludes: kube-system");
     let mut facts = well();
     facts.pods = Ok(vec![json!({"spec": {"containers": [{"name": "spark-usher"}, {"name": "istio-proxy"}]}})]);
     warned(&facts, "istio-proxy");
@@ -208,7 +208,7 @@ fn who_runs_leads_and_may() {
     for (right, _, given) in facts.rights.as_mut().unwrap() {
         *given &= right.resource != "configmaps";
     }
-    failed(&facts, "get configmaps (read how many executors an application wants)");
+    failed(&facts, "get configmaps (");
     facts.policy = Ok(Policy::Text(policy_file("[{name: a, gang: {readSparkConf: false}}]")));
     // The built-in policy behind it reads the configuration.
     failed(&facts, "get configmaps");
@@ -262,7 +262,7 @@ fn validating_policies_are_those_of_the_file() {
     let mut facts = well();
     facts.policy_objects = Ok(made(&account, POLICY));
     let all = examine(&facts);
-    assert!(all.iter().any(|finding| finding.what.contains("(spark-usher) are those of the policy file")), "{all:#?}");
+    assert!(all.iter().any(|finding| finding.what.contains("(spark-usher) match the policy file")), "{all:#?}");
     assert!(all.iter().all(|finding| finding.grade == Grade::Ok), "{all:#?}");
     facts.policy = Ok(Policy::Text(POLICY.replace("}}", "}, validate: Warn}")));
     warned(&facts, "ValidatingAdmissionPolicy spark-usher-batch.spark-usher.io was made from another policy file");
@@ -278,25 +278,25 @@ fn validating_policies_are_those_of_the_file() {
     warned(&facts, "validatingadmissionpolicies is forbidden");
     let mut facts = well();
     facts.policy = Ok(Policy::Text(POLICY.replace("}}", "}, validate: Enforce}")));
-    assert!(examine(&facts).iter().any(|finding| finding.what.contains("holds while a replica answers")));
+    assert!(examine(&facts).iter().any(|finding| finding.what.contains("requires a running replica")));
 }
 
 #[test]
 fn schedulers_policies_and_others() {
     let mut facts = well();
     facts.served = Ok(vec!["events.k8s.io/v1".into()]);
-    failed(&facts, "serves no PodGroups of volcano");
+    failed(&facts, "does not serve PodGroups of volcano");
     let mut facts = well();
     facts.policy = Ok(Policy::Text(policy_file("[{name: a, scheduler: {type: slurm}}]")));
     failed(&facts, "unknown scheduler type");
     facts.policy = Ok(Policy::Missing("ConfigMap p".into()));
-    failed(&facts, "ConfigMap p is not there");
+    failed(&facts, "ConfigMap p does not exist");
     facts.policy = Ok(Policy::None);
     assert!(examine(&facts).iter().all(|finding| finding.grade == Grade::Ok));
     let pods = webhook("validatepod.volcano.sh", "");
     let mut facts = well();
     facts.validating.as_mut().unwrap().push(configuration("volcano-admission-service-pods-validate", &pods));
-    warned(&facts, "v1.9.1 to v1.11.2 refuse executors whose PodGroup does not exist yet");
+    warned(&facts, "v1.9.1 to v1.11.2 deny executors whose PodGroup does not exist yet");
     let with = |facts: &Facts, image: &str| {
         let images = ["docker.io/library/redis:v1.10.0".to_owned(), image.to_owned()];
         Facts { volcano_images: Ok(images.into()), ..facts.clone() }
@@ -304,17 +304,21 @@ fn schedulers_policies_and_others() {
     for image in
         ["docker.io/volcanosh/vc-webhook-manager:v1.9.1", "r:5000/vc-controller-manager:1.11.2-alpine@sha256:ab"]
     {
-        failed(&with(&facts, image), "refuses executors whose PodGroup does not exist yet, so no gang starts");
+        failed(&with(&facts, image), "denies executors whose PodGroup does not exist yet, so no gang starts");
     }
     for image in ["volcanosh/vc-webhook-manager:v1.12.0", "volcanosh/vc-webhook-manager:v1.9.0"] {
         assert!(examine(&with(&facts, image)).iter().all(|finding| finding.grade == Grade::Ok), "{image}");
     }
-    warned(&with(&facts, "volcanosh/vc-webhook-manager:latest"), "its version is not known");
+    warned(&with(&facts, "volcanosh/vc-webhook-manager:latest"), "its version is unknown");
     let mut facts = well();
     facts.mutating.as_mut().unwrap().push(configuration("zz-other", &webhook("other", "")));
-    assert!(examine(&facts).iter().any(|finding| finding.what.contains("after us: zz-other; we are called again")));
+    assert!(
+        examine(&facts)
+            .iter()
+            .any(|finding| finding.what.contains("after spark-usher: zz-other; spark-usher is then called again"))
+    );
     facts.mutating.as_mut().unwrap()[0]["webhooks"][0]["reinvocationPolicy"] = "Never".into();
-    warned(&facts, "and we do not see it");
+    warned(&facts, "spark-usher is not called again");
     let mut facts = well();
     facts.spark_pods.as_mut().unwrap()[0]["metadata"]["managedFields"][0]["manager"] = "vcluster-syncer".into();
     warned(&facts, "1 executors were written by vcluster-syncer");
@@ -332,11 +336,11 @@ fn where_owners_are_enforced_adoption_needs_the_right_to_delete() {
     assert!(examine(&may_not_delete()).iter().all(|finding| finding.grade == Grade::Ok), "nothing needs it");
     let mut facts = may_not_delete();
     facts.served.as_mut().unwrap().push("config.openshift.io/v1".into());
-    failed(&facts, "may not: delete pods");
+    failed(&facts, "lacks permissions: delete pods");
     let mut facts = may_not_delete();
     facts.adoptions_refused = Ok(Some("not adopted by d: it may not".into()));
     let odd: Vec<_> = examine(&facts).into_iter().filter(|finding| finding.grade != Grade::Ok).collect();
     assert_eq!(odd.len(), 2, "{odd:?}");
-    assert!(odd[0].what.contains("may not: delete pods") && odd[1].what.contains("has refused an adoption"));
+    assert!(odd[0].what.contains("lacks permissions: delete pods") && odd[1].what.contains("denied an adoption"));
     assert!(odd.iter().all(|finding| finding.fix.contains("rbac.ownerReferencesPermissionEnforcement: enabled")));
 }

@@ -71,8 +71,8 @@ async fn what_is_forbidden_is_asked_once_and_keeps_nothing_else_from_being_done(
     let count = |what: &str| first.iter().filter(|line| line.starts_with(what)).count();
     assert_eq!(count("PATCH owner"), 1, "{first:?}");
     assert_eq!(count("PATCH /api/v1/namespaces/n/pods/e-"), 3, "{first:?}");
-    assert_eq!(count("GET"), 1, "one look at the driver: {first:?}");
-    assert_eq!(count("POST /apis/events.k8s.io"), 1, "and it says so: {first:?}");
+    assert_eq!(count("GET"), 1, "one GET of the driver: {first:?}");
+    assert_eq!(count("POST /apis/events.k8s.io"), 1, "one Event about the refusal: {first:?}");
     // The next plan.
     writer.apply(&leadership, &app, actions().collect(), false).await;
     assert!(asked.lock().unwrap().iter().all(|line| line.starts_with("PATCH /api")), "{asked:?}");
@@ -102,7 +102,7 @@ async fn without_leadership_nothing_is_begun() {
     let (writer, asked) = enforcing();
     let app = AppKey::new("n", "a");
     let applied = writer.apply(&Leadership::of(Duration::ZERO), &app, vec![of(1, true)], false).await;
-    assert!(applied.failed && !applied.wrote, "planned again");
+    assert!(applied.failed && !applied.wrote, "the action is planned again");
     assert!(asked.lock().unwrap().is_empty());
 }
 
@@ -200,10 +200,10 @@ async fn an_event_counts_nothing_more_once_the_leadership_has_ended() {
         cause: Cause::Killed,
         possibly_reported: false,
     };
-    let notice = AggregatedEvent { subject, count: 3, message: "three executors ended".into() };
+    let notice = AggregatedEvent { subject, count: 3, message: "three executors exited".into() };
     let leadership = Leadership::of(Duration::from_secs(5));
     let noticing = writer.write_event(&leadership, &notice, false);
     let ((), is_written) = tokio::join!(biased; stands_still(&asked), noticing);
-    assert!(!is_written, "the next leader counts it, or this one when it leads again");
+    assert!(!is_written, "the next leader counts it, or this replica when it leads again");
     assert_eq!(asked.lock().unwrap().len(), 1);
 }

@@ -162,10 +162,10 @@ async fn a_first_leader_knows_that_it_is_the_first_whatever_it_is_answered() {
     let server = Arc::new(Mutex::new(Server::default()));
     let (running, mut seen) = runs(client_of(&server, true));
     let leadership = tokio::select! {
-        () = running => panic!("the election ended by itself"),
+        () = running => panic!("the election ended unexpectedly"),
         leadership = seen.wait_for(Option::is_some) => leadership.unwrap().clone().unwrap(),
     };
-    let found = leadership.found().expect("what was found when it began to lead");
+    let found = leadership.found().expect("the content of the Lease when it was taken");
     assert!(found.mark.is_none() && !found.was_held);
 }
 

@@ -65,18 +65,24 @@ pub(super) async fn check(
     };
     let lacking = lacking(client, namespace, &needs).await;
     match lacking {
-        Err(error) => out.push(Finding::warning(format!("your rights cannot be asked for: {error}"), "the run tells")),
+        Err(error) => out.push(Finding::warning(
+            format!("cannot check your permissions: {error}"),
+            "the run fails if one is missing",
+        )),
         Ok(lacking) if !lacking.is_empty() => out.push(Finding::failed(
-            format!("you may not: {}", lacking.join(", ")),
-            "a role in this namespace, such as admin, with these verbs",
+            format!("you lack permissions: {}", lacking.join(", ")),
+            "bind a Role or ClusterRole with these verbs in this namespace, such as admin",
         )),
         Ok(_) if scheduler.is_none() => {
             match self::lacking(client, namespace, &ROOM).await {
                 Ok(lacking) if !lacking.is_empty() => out.push(Finding::warning(
-                    format!("you may not: {}: room for two of three cannot be tried", lacking.join(", ")),
-                    "a ClusterRole with these verbs, such as view with nodes",
+                    format!(
+                        "you lack permissions: {}; the scenario \"capacity for two of three\" is skipped",
+                        lacking.join(", ")
+                    ),
+                    "bind a ClusterRole with these verbs, such as view and list on nodes",
                 )),
-                _ => out.push(Finding::ok("you may do all that is needed")),
+                _ => out.push(Finding::ok("you have all permissions that are needed")),
             };
         }
         Ok(_) => {}

@@ -1,4 +1,4 @@
-//! `spark-usher doctor --gang NAMESPACE`: creates pause pods and their group on the live cluster, through the real
+//! `spark-usher doctor --gang NAMESPACE`: creates pause pods and their PodGroup on the live cluster, through the real
 //! webhook, and reports how the scheduler treats them.
 //!
 //! The doctor's user creates a driver's pod, and executors are created with a token that is bound to that pod, as Spark
@@ -40,23 +40,23 @@ use table::{Row, Verdict};
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 pub(super) struct Args {
-    /// Try gangs out: create pause pods in this namespace under its policy, through the webhook, print what the scheduler
-    /// does with them, and delete them.
+    /// Test gang scheduling: create pause pods in this namespace under its policy, through the webhook, print how the
+    /// scheduler treats them, and delete them.
     #[arg(long, value_name = "NAMESPACE", conflicts_with = "print_rbac")]
     gang: Option<String>,
     /// With --gang: image of the pods.
     #[arg(long, value_name = "IMAGE", default_value = "registry.k8s.io/pause:3.10", requires = "gang")]
     image: String,
-    /// With --gang: how long each step may take.
+    /// With --gang: timeout of each step.
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = time, requires = "gang")]
     timeout: Duration,
-    /// With --gang: for how long executors must be seen waiting.
+    /// With --gang: how long executors must stay pending.
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = time, requires = "gang")]
     wait: Duration,
-    /// With --gang: the account that Spark's drivers run as in that namespace; it must be allowed to create pods.
+    /// With --gang: service account of Spark's drivers in that namespace; it must be allowed to create pods.
     #[arg(long, value_name = "NAME", default_value = "spark", requires = "gang")]
     service_account: String,
-    /// With --gang: the policy file, instead of the installation's own.
+    /// With --gang: policy file to use instead of the installation's.
     #[arg(long, value_name = "FILE", requires = "gang")]
     config: Option<PathBuf>,
 }
@@ -67,12 +67,12 @@ impl Args {
     }
 }
 
-/// Namespaces of the cluster itself, where no scenario runs.
+/// System namespaces, where no scenario runs.
 const SYSTEM: [&str; 3] = ["kube-system", "kube-public", "kube-node-lease"];
 
 fn time(text: &str) -> Result<Duration, String> {
     let parsed = text.parse::<SignedDuration>().ok().and_then(|time| Duration::try_from(time).ok());
-    parsed.filter(|time| !time.is_zero()).ok_or_else(|| "expected a time such as 60s or 2m".to_owned())
+    parsed.filter(|time| !time.is_zero()).ok_or_else(|| "expected a duration such as 60s or 2m".to_owned())
 }
 
 /// Result of a run.
@@ -81,7 +81,7 @@ struct Report {
     findings: Vec<Finding>,
     rows: Vec<Row>,
     setup: Option<Value>,
-    /// Result of the cleanup: everything was removed, or the objects that are left.
+    /// Result of the cleanup: everything was removed, or the objects that remain.
     end: Vec<Finding>,
 }
 
@@ -95,7 +95,7 @@ pub(super) fn run(
 ) -> io::Result<u8> {
     if SYSTEM.contains(&namespace) || namespace == target.namespace {
         let why =
-            if namespace == target.namespace { "spark-usher itself runs there" } else { "it is the cluster's own" };
+            if namespace == target.namespace { "spark-usher itself runs there" } else { "it is a system namespace" };
         let error = anyhow::anyhow!("--gang {namespace}: {why}; expected a namespace in which Spark runs");
         return failed(err, &error);
     }
@@ -159,18 +159,18 @@ async fn examine(
         signal = signals.next() => Ok(Some(signal)),
     };
     if let Ok(Some(signal)) = &played {
-        let during = Scenario::ALL.get(report.rows.len()).map_or("the end", |scenario| scenario.name());
+        let during = Scenario::ALL.get(report.rows.len()).map_or("cleanup", |scenario| scenario.name());
         report.end.push(Finding::failed(format!("interrupted by {signal} during: {during}"), ""));
     }
     // However the run ends, also on a closed pipe, its objects are deleted.
     let left = tokio::select! {
         left = stage.clear(None) => left,
-        signal = signals.next() => vec![format!("what could not be removed before {signal}")],
+        signal = signals.next() => vec![format!("objects that were not deleted before {signal}")],
     };
     report.end.push(if left.is_empty() {
-        Finding::ok("everything that was created is deleted")
+        Finding::ok("all created objects are deleted")
     } else {
-        let what = format!("left in namespace {namespace}: {}", left.join(", "));
+        let what = format!("not deleted in namespace {namespace}: {}", left.join(", "));
         Finding::failed(what, objects::removal(namespace, Some(&stage.run)))
     });
     played?;
@@ -189,7 +189,7 @@ async fn play(stage: &Stage, rows: &mut Vec<Row>, out: &mut dyn Write) -> io::Re
             others = more;
             row
         } else {
-            let why = "the driver of an earlier scenario got no node".to_owned();
+            let why = "the driver of an earlier scenario was not scheduled".to_owned();
             Row { scenario: scenario.name(), verdict: Verdict::Skipped, seen: Vec::new(), why, fix: String::new() }
         };
         row.print(out)?;

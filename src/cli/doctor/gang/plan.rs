@@ -8,7 +8,7 @@ use crate::policy::Policy;
 use crate::policy::overrides::Effective;
 use crate::snapshot::GroupApi;
 
-/// Members of every gang here.
+/// Number of members of each gang.
 pub(super) const MEMBERS: u32 = 3;
 
 /// A scenario.
@@ -18,7 +18,7 @@ pub(super) enum Scenario {
     Together,
     /// The PodGroup is created after its pods.
     Late,
-    /// Two of three wait, and the count is lowered to two.
+    /// Two of three executors wait, and the count is lowered to two.
     Lowered,
     /// Two of three fit: none may start.
     Room,
@@ -33,9 +33,9 @@ impl Scenario {
     pub(super) fn name(self) -> &'static str {
         match self {
             Scenario::Together => "two wait, the third starts all",
-            Scenario::Late => "the group comes late",
-            Scenario::Lowered => "the group is lowered",
-            Scenario::Room => "room for two of three",
+            Scenario::Late => "the PodGroup is created late",
+            Scenario::Lowered => "the PodGroup's count is lowered",
+            Scenario::Room => "capacity for two of three",
             Scenario::Driver => "the driver is deleted",
         }
     }
@@ -100,37 +100,42 @@ impl Setup {
         let kind = self.row.kind;
         match (self.shape, kind) {
             (Shape::Pods, "kai") => {
-                return Err("KAI's pod grouper makes the groups itself, with a minimum of one member".to_owned());
+                return Err("KAI's pod grouper creates the PodGroups, with a minimum of one member".to_owned());
             }
             (Shape::Pods, "kueue") => {
                 return Err(format!(
-                    "policy {} has Kueue admit each pod for itself (gang.shape: executors makes a group of a fixed size)",
+                    "under policy {} Kueue admits each pod separately (gang.shape: executors creates groups of a fixed size)",
                     self.policy
                 ));
             }
-            (Shape::Pods, _) => return Err(format!("policy {} makes no gangs", self.policy)),
+            (Shape::Pods, _) => return Err(format!("policy {} creates no gangs", self.policy)),
             (Shape::App, _) => {
-                return Err("gang.shape: app is a gate at the queue: executors do not wait for each other".to_owned());
+                return Err(
+                    "with gang.shape: app the application waits at its queue, and executors do not wait for each other"
+                        .to_owned(),
+                );
             }
             (Shape::Executors, "yunikorn") => {
-                return Err("YuniKorn reserves room by placeholders; executors then replace them one by one".to_owned());
+                return Err(
+                    "YuniKorn reserves resources with placeholder pods, which executors replace one by one".to_owned()
+                );
             }
             (Shape::Executors, _) => {}
         }
         self.sized.clone()?;
         match scenario {
             Scenario::Late | Scenario::Lowered if self.row.apis.is_empty() => {
-                Err(format!("{kind} has no PodGroup that spark-usher makes"))
+                Err(format!("spark-usher creates no PodGroup for {kind}"))
             }
             Scenario::Late | Scenario::Lowered if !self.has_group() => {
-                Err("gang.membership: annotations: the count is on the pods, there is no PodGroup".to_owned())
+                Err("with gang.membership: annotations the count is on the pods, and there is no PodGroup".to_owned())
             }
             Scenario::Lowered if self.api.is_some_and(|api| !api.count_mutable) => Err(format!(
-                "the count of a PodGroup of {} cannot be changed",
+                "the count of PodGroups of {} cannot be changed",
                 self.api.map(GroupApi::api_version).unwrap_or_default()
             )),
             Scenario::Lowered => self.lowers.clone(),
-            Scenario::Room if kind == "kueue" => Err("Kueue admits by quota, not by what the nodes have".to_owned()),
+            Scenario::Room if kind == "kueue" => Err("Kueue admits by quota, not by the capacity of nodes".to_owned()),
             _ => Ok(()),
         }
     }
@@ -159,10 +164,10 @@ fn sized(policy: &Policy, effective: &Effective) -> Result<(), String> {
         // The configuration caps the policy's count.
         (Some(count), true) if count > MEMBERS => Ok(()),
         (Some(count), _) => Err(format!(
-            "policy {name} asks for gangs of {count}, and does not allow the override min-member: expected {MEMBERS}"
+            "policy {name} requires gangs of {count} and does not allow the override min-member: expected {MEMBERS}"
         )),
         (None, false) => Err(format!(
-            "policy {name} neither allows the override min-member ({}) nor reads Spark's configuration: no gang's size is known",
+            "policy {name} neither allows the override min-member ({}) nor reads Spark's configuration: the gang's size is unknown",
             annotations::MIN_MEMBER
         )),
     }
@@ -173,7 +178,7 @@ fn lowers(policy: &Policy) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "policy {} does not allow the override min-member ({}), by which the doctor lowers the group",
+        "policy {} does not allow the override min-member ({}), with which doctor lowers the count",
         policy.name,
         annotations::MIN_MEMBER
     ))
@@ -240,10 +245,10 @@ mod tests {
         let with =
             |rest: &str| setup(&format!("scheduler: {{type: volcano}}, {rest}"), "scheduling.volcano.sh/v1beta1");
         let closed = with("overrides: []");
-        assert!(closed.applies(Scenario::Together).is_ok(), "the configuration tells the size");
+        assert!(closed.applies(Scenario::Together).is_ok(), "the configuration contains the size");
         assert!(closed.applies(Scenario::Lowered).unwrap_err().contains("does not allow the override min-member"));
         let blind = with("overrides: [], gang: {readSparkConf: false}");
-        assert!(blind.applies(Scenario::Together).unwrap_err().contains("no gang's size is known"));
+        assert!(blind.applies(Scenario::Together).unwrap_err().contains("the gang's size is unknown"));
         let two = with("overrides: [], gang: {minMember: 2}");
         assert!(two.applies(Scenario::Together).unwrap_err().contains("gangs of 2"));
     }

@@ -74,7 +74,7 @@ async fn look(
     let served = match gather::served(client).await {
         Ok(served) => served,
         Err(error) => {
-            out.push(Finding::failed(format!("the APIs that are served cannot be read: {}", Brief(&error)), ""));
+            out.push(Finding::failed(format!("cannot read the served APIs: {}", Brief(&error)), ""));
             return Err(Enough);
         }
     };
@@ -83,8 +83,9 @@ async fn look(
         .filter(|(known, effective)| *known.name == *policy && effective.scheduler.gang_scheduler.kind == row.kind);
     let setup = Setup::of(&policy, row, agrees.map(|(policy, effective)| (*policy, effective)), &served);
     if setup.has_group() && setup.api.is_none() {
-        let what = format!("policy {policy}: the cluster serves no PodGroups of {}: its gangs never start", row.kind);
-        out.push(Finding::failed(what, "install the scheduler with its CRDs, or another scheduler.type"));
+        let what =
+            format!("policy {policy}: the cluster does not serve PodGroups of {}, so its gangs never start", row.kind);
+        out.push(Finding::failed(what, "install the scheduler with its CRDs, or set another scheduler.type"));
         return Err(Enough);
     }
     let rights = access::check(client, namespace, Some((row, &served))).await;
@@ -114,15 +115,18 @@ async fn namespace_of(asked: &Asked<'_>, out: &mut Vec<Finding>) -> Result<Names
             return Err(Enough);
         }
         Err(error) => {
-            let what = format!("namespace {namespace} cannot be read: {}; its labels are not known", Brief(&error));
-            out.push(Finding::warning(what, "the right to get namespaces"));
+            let what = format!("cannot read namespace {namespace}: {}; its labels are unknown", Brief(&error));
+            out.push(Finding::warning(what, "grant the permission to get namespaces"));
             Namespace::default()
         }
     };
     // Without permission to read it, the creation of the driver reports a missing account.
     if let Ok(None) = object(client, Some(namespace), "ServiceAccount", "serviceaccounts").get_opt(&app.account).await {
         let what = format!("namespace {namespace} has no ServiceAccount {}", app.account);
-        out.push(Finding::failed(what, "--service-account NAME: the account that Spark's drivers run as there"));
+        out.push(Finding::failed(
+            what,
+            "--service-account NAME: the service account of Spark's drivers in that namespace",
+        ));
         return Err(Enough);
     }
     Ok(known)
@@ -139,7 +143,7 @@ async fn leftovers(asked: &Asked<'_>, out: &mut Vec<Finding>) {
     }
     if !left.is_empty() {
         out.push(Finding::warning(
-            format!("left by a run that was ended, unless another one is under way: {}", left.join(", ")),
+            format!("objects of an interrupted run, unless another run is in progress: {}", left.join(", ")),
             objects::removal(asked.namespace, None),
         ));
     }
@@ -154,12 +158,12 @@ async fn policies(asked: &Asked<'_>, out: &mut Vec<Finding>) -> Result<Option<Po
             Ok(Some(PolicyFile::None)) => Ok(config::Config::default()),
             other => {
                 let why = match other {
-                    Ok(Some(PolicyFile::Missing(what))) => format!("{what} is not there"),
+                    Ok(Some(PolicyFile::Missing(what))) => format!("{what} does not exist"),
                     Err(error) => error,
                     _ => format!("no Deployment of spark-usher in namespace {}", asked.installed),
                 };
                 let what = format!(
-                    "the policy file is not known: {why}; policy and scheduler are taken from the webhook's answer"
+                    "the policy file is unknown: {why}; policy and scheduler are those that the webhook applies"
                 );
                 out.push(Finding::warning(what, "--namespace RELEASE, or --config FILE"));
                 return Ok(None);
@@ -169,10 +173,7 @@ async fn policies(asked: &Asked<'_>, out: &mut Vec<Finding>) -> Result<Option<Po
     match read {
         Ok(config) => Ok(Some((*config.policies).clone())),
         Err(error) => {
-            out.push(Finding::failed(
-                format!("the policy file cannot be used: {error}"),
-                "spark-usher config check FILE",
-            ));
+            out.push(Finding::failed(format!("cannot load the policy file: {error}"), "spark-usher config check FILE"));
             Err(Enough)
         }
     }
@@ -197,7 +198,7 @@ fn unrehearsed(stop: Stop, asked: &Asked<'_>) -> Finding {
         Stop::Skipped(why) => (why, String::new()),
     };
     let fix = if fix.is_empty() {
-        format!("a namespace in which pods can be created: --gang {}", asked.namespace)
+        format!("allow the creation of pods in namespace {}, or use another with --gang", asked.namespace)
     } else {
         fix
     };
@@ -211,7 +212,8 @@ fn placed(
     asked: &Asked<'_>,
     out: &mut Vec<Finding>,
 ) -> Result<(String, &'static GangScheduler), Enough> {
-    const CURE: &str = "spark-usher doctor --dry-run-namespace NAMESPACE says whether the API server reaches it";
+    const CURE: &str =
+        "run spark-usher doctor --dry-run-namespace NAMESPACE: it checks whether the API server reaches the webhook";
     if let Some((policy, kind)) = sight::placed_by(pod)
         && let Some(row) = GangScheduler::of_kind(kind)
     {
@@ -219,31 +221,31 @@ fn placed(
             && (*known.name != *policy || effective.scheduler.gang_scheduler.kind != kind)
         {
             let what = format!(
-                "the webhook placed a driver by policy {policy} ({kind}), the policy file says {} ({})",
+                "the webhook applied policy {policy} ({kind}) to a driver, and the policy file selects {} ({})",
                 known.name, effective.scheduler.gang_scheduler.kind
             );
             out.push(Finding::warning(
                 what,
-                "replicas that could not take the latest file: their log, or --config FILE",
+                "check the logs: a replica may not have loaded the latest file; or use --config FILE",
             ));
         }
-        out.push(Finding::ok(format!("the webhook places drivers by policy {policy} ({kind})")));
+        out.push(Finding::ok(format!("the webhook applies policy {policy} ({kind}) to drivers")));
         return Ok((policy.to_owned(), row));
     }
     out.push(match chosen {
         Some((policy, effective)) if effective.scheduler.gang_scheduler.kind == gang::NONE.kind => {
-            Finding::ok(format!("no gang under policy {}: its scheduler type is none", policy.name))
+            Finding::ok(format!("policy {} creates no gangs: its scheduler.type is none", policy.name))
         }
         Some((policy, effective)) => Finding::failed(
             format!(
-                "a driver in {} came back without the scheduler of policy {} ({}): the webhook did not place it",
-                asked.namespace, policy.name, effective.scheduler.gang_scheduler.kind
+                "the webhook did not apply policy {} ({}) to a driver in namespace {}",
+                policy.name, effective.scheduler.gang_scheduler.kind, asked.namespace
             ),
             CURE,
         ),
         None => Finding::failed(
             format!(
-                "a driver in {} came back unplaced: its policy has scheduler type none, or the webhook did not answer",
+                "the webhook applied no policy to a driver in namespace {}: its policy has scheduler.type none, or the webhook did not answer",
                 asked.namespace
             ),
             CURE,

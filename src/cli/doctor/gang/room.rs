@@ -1,4 +1,4 @@
-//! Finds capacity for two executors and not for a third: one node, and a request computed from its free CPU.
+//! Finds capacity for two executors but not for a third: one node, and a request computed from its free CPU.
 
 use std::collections::BTreeMap;
 
@@ -51,11 +51,13 @@ pub(super) fn pick(
     match best {
         // Two executors use five sixths of the free CPU, three would need a quarter more than is free.
         Some((free, node)) if free >= LEAST => Ok(Room { node, cpu: free * 5 / 12 }),
-        Some((free, _)) => Err(format!("no node has more than {free}m processor left: expected {LEAST}m at least")),
+        Some((free, _)) => Err(format!("no node has more than {free}m CPU free: expected at least {LEAST}m")),
         None if evicting > 0 => Err(format!(
-            "{evicting} nodes run pods of a lower priority than the executors, which could be evicted: none is taken"
+            "{evicting} nodes run pods of a lower priority than the executors, which the scheduler could preempt: expected a node without such pods"
         )),
-        None => Err(format!("no node is ready, free of taints, of the policy's nodePool and labelled {HOSTNAME}")),
+        None => Err(format!(
+            "expected a ready node without taints, with the labels of the policy's nodePool and with the label {HOSTNAME}"
+        )),
     }
 }
 
@@ -129,13 +131,13 @@ mod tests {
         let mut closed = node("c", "4");
         closed["spec"]["unschedulable"] = true.into();
         assert!(pick(&[tainted, away, closed], &[], &none(), None).is_err());
-        assert!(pick(&[node("a", "200m")], &[], &none(), None).unwrap_err().contains("expected 240m"));
+        assert!(pick(&[node("a", "200m")], &[], &none(), None).unwrap_err().contains("at least 240m"));
     }
 
     #[test]
     fn nobody_is_evicted() {
         let pods = [pod("a", "1", -10)];
-        assert!(pick(&[node("a", "4")], &pods, &none(), Some(0)).unwrap_err().contains("evicted"));
+        assert!(pick(&[node("a", "4")], &pods, &none(), Some(0)).unwrap_err().contains("preempt"));
         assert!(pick(&[node("a", "4")], &pods, &none(), None).is_ok(), "preemptionPolicy: Never");
         assert!(pick(&[node("a", "4")], &pods, &none(), Some(-10)).is_ok());
     }

@@ -41,7 +41,7 @@ impl Stage {
                 others = false;
             }
         }
-        // The end of the run removes or reports the objects that are left.
+        // The end of the run removes or reports the objects that remain.
         let _ = self.clear(Some(&self.app(number, None).name)).await;
         (row, others)
     }
@@ -70,12 +70,15 @@ impl Stage {
         match self.until(&played, from, done).await? {
             Reached::Yes(_, took) if was_absent.get() => {
                 seen.push(Seen {
-                    what: "the PodGroup is there; it was not when all its pods were".into(),
+                    what: "the PodGroup exists; it was created after all its pods".into(),
                     took: Some(took),
                 });
             }
             Reached::Yes(_, took) => {
-                seen.push(Seen { what: "the PodGroup is there, no later than its last pod".into(), took: Some(took) });
+                seen.push(Seen {
+                    what: "the PodGroup existed at the first poll; whether its pods are older is unknown".into(),
+                    took: Some(took),
+                });
             }
             Reached::No(_) => return Err(self.no_group(&played)),
         }
@@ -93,20 +96,21 @@ impl Stage {
         let wanted = u64::from(MEMBERS - 1);
         match self.until(&played, from, |sight| sight.count() == Some(wanted)).await? {
             Reached::Yes(_, took) => {
-                seen.push(Seen { what: format!("the PodGroup asks for {wanted}"), took: Some(took) });
+                seen.push(Seen { what: format!("the PodGroup's count is {wanted}"), took: Some(took) });
             }
             Reached::No(sight) => {
-                let why = format!("the PodGroup still asks for {}: spark-usher did not lower it", shown(sight.count()));
-                return Err(Stop::failed(why, "the log of the replica that leads"));
+                let why =
+                    format!("the PodGroup's count is still {}: spark-usher did not lower it", shown(sight.count()));
+                return Err(Stop::failed(why, "check the leader's log"));
             }
         }
-        self.all_start(&played, ALL - 1, from, "after the driver asked for less", seen).await.map(|_| ())
+        self.all_start(&played, ALL - 1, from, "after the driver's min-member was lowered", seen).await.map(|_| ())
     }
 
     async fn too_little_room(&self, number: usize, seen: &mut Vec<Seen>) -> Result<(), Stop> {
         let room = self.room(&self.app(number, None)).await?;
         let app = self.app(number, Some(&room));
-        seen.push(Seen { what: format!("node {}, {}m processor for each executor", room.node, room.cpu), took: None });
+        seen.push(Seen { what: format!("node {}, {}m CPU for each executor", room.node, room.cpu), took: None });
         let played = self.start(app, seen).await?;
         let from = clock::instant();
         self.executors(&played, 1..=MEMBERS).await?;
@@ -121,7 +125,7 @@ impl Stage {
         let sight = self.all_start(&played, ALL, from, "after the first was created", seen).await?;
         if let Some(pod) = sight.executors().find(|pod| !sight::is_owned_by(pod, &played.driver)) {
             let why = format!("executor {} has no ownerReference to its driver", sight::name(pod));
-            return Err(Stop::failed(why, "the warnings of its creation: kubectl describe pod; creators.never"));
+            return Err(Stop::failed(why, "check kubectl describe pod, and creators.never in the policy file"));
         }
         let from = clock::instant();
         self.end_driver(&played).await?;
@@ -129,8 +133,11 @@ impl Stage {
             Reached::Yes(_, took) => seen.push(Seen { what: "all executors are deleted".into(), took: Some(took) }),
             Reached::No(sight) => {
                 let left = sight.executors().filter(|pod| !sight::is_going(pod)).count();
-                let why = format!("{left} executors are still there {} s after their driver", self.timeout.as_secs());
-                return Err(Stop::failed(why, "the garbage collector of kube-controller-manager"));
+                let why = format!(
+                    "{left} executors still exist {} s after the deletion of their driver",
+                    self.timeout.as_secs()
+                );
+                return Err(Stop::failed(why, "check the garbage collector of kube-controller-manager"));
             }
         }
         if !self.setup.has_group() {
@@ -139,9 +146,15 @@ impl Stage {
         match self.until(&played, from, |sight| sight.group.as_ref().is_none_or(sight::is_going)).await? {
             Reached::Yes(_, took) => seen.push(Seen { what: "the PodGroup is deleted".into(), took: Some(took) }),
             Reached::No(_) => {
-                let why =
-                    format!("PodGroup {} is still there {} s after its driver", played.group(), self.timeout.as_secs());
-                return Err(Stop::failed(why, "the garbage collector of kube-controller-manager, and finalizers"));
+                let why = format!(
+                    "PodGroup {} still exists {} s after the deletion of its driver",
+                    played.group(),
+                    self.timeout.as_secs()
+                );
+                return Err(Stop::failed(
+                    why,
+                    "check the garbage collector of kube-controller-manager, and the PodGroup's finalizers",
+                ));
             }
         }
         Ok(())
@@ -163,12 +176,12 @@ impl Stage {
         let done = |sight: &Sight| sight.count() == Some(wanted) || sight.bound() > 0;
         match self.until(played, from, done).await? {
             Reached::Yes(sight, took) if sight.count() == Some(wanted) => {
-                seen.push(Seen { what: format!("the PodGroup asks for {wanted}"), took: Some(took) });
+                seen.push(Seen { what: format!("the PodGroup's count is {wanted}"), took: Some(took) });
                 Ok(())
             }
             Reached::Yes(sight, _) | Reached::No(sight) if sight.group.is_some() => {
-                let why = format!("the PodGroup asks for {} and not for {wanted}", shown(sight.count()));
-                Err(Stop::failed(why, "the Events of the driver, and the policy's overrides and gang.readSparkConf"))
+                let why = format!("the PodGroup's count is {}: expected {wanted}", shown(sight.count()));
+                Err(Stop::failed(why, "check the driver's Events, and overrides and gang.readSparkConf of the policy"))
             }
             Reached::Yes(sight, _) => Err(self.started_alone(&sight, "without a PodGroup")),
             Reached::No(_) => Err(self.no_group(played)),
@@ -176,13 +189,19 @@ impl Stage {
     }
 
     fn no_group(&self, played: &Driver) -> Stop {
-        let why = format!("there is no PodGroup {} after {} s", played.group(), self.timeout.as_secs());
-        Stop::failed(why, "does a replica lead, and may it create PodGroups? spark-usher doctor, and the leader's log")
+        let why = format!("PodGroup {} does not exist after {} s", played.group(), self.timeout.as_secs());
+        Stop::failed(
+            why,
+            "check with spark-usher doctor that a replica leads and may create PodGroups; check the leader's log",
+        )
     }
 
     fn started_alone(&self, sight: &Sight, but: &str) -> Stop {
         let why = format!("{} of {} executors were bound {but}", sight.bound(), sight.executors().count());
-        Stop::failed(why, format!("{} does not hold the gang back: {}", self.setup.row.kind, self.setup.gang_plugin()))
+        Stop::failed(
+            why,
+            format!("{} does not enforce the gang: check {}", self.setup.row.kind, self.setup.gang_plugin()),
+        )
     }
 
     /// Verifies that this many executors stay pending.
@@ -192,8 +211,8 @@ impl Stage {
                 seen.push(Seen { what: format!("{count} executors wait"), took: Some(took) });
                 Ok(())
             }
-            Err(sight) if count == ALL => Err(self.started_alone(&sight, "where not all three fit")),
-            Err(sight) => Err(self.started_alone(&sight, "without the third")),
+            Err(sight) if count == ALL => Err(self.started_alone(&sight, "although not all three fit")),
+            Err(sight) => Err(self.started_alone(&sight, "before the third was created")),
         }
     }
 
@@ -220,13 +239,13 @@ impl Stage {
                 );
                 return Err(Stop::failed(
                     why,
-                    "kubectl describe the pods and the PodGroup, and the scheduler's log; is there room in the queue?",
+                    "check kubectl describe of the pods and the PodGroup, the scheduler's log, and the quota of the queue",
                 ));
             }
         };
         if !sight.has_kubelet() {
             seen.push(Seen {
-                what: "the driver does not run (yet), so that running was not waited for".into(),
+                what: "the driver does not run yet: doctor did not wait for executors to run".into(),
                 took: None,
             });
             return Ok(sight);
@@ -237,7 +256,10 @@ impl Stage {
             }
             // Image pulls and kubelets are not part of gang scheduling.
             Reached::No(sight) => {
-                let what = format!("{} of {count} executors run so far (images, kubelet)", sight.running());
+                let what = format!(
+                    "{} of {count} executors run so far: image pulls and kubelets are not part of the test",
+                    sight.running()
+                );
                 seen.push(Seen { what, took: None });
             }
         }
@@ -246,5 +268,5 @@ impl Stage {
 }
 
 fn shown(count: Option<u64>) -> String {
-    count.map_or_else(|| "no count".to_owned(), |count| count.to_string())
+    count.map_or_else(|| "not set".to_owned(), |count| count.to_string())
 }

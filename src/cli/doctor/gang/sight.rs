@@ -120,14 +120,14 @@ pub(super) fn check_placed(setup: &Setup, pod: &Value) -> Result<(), String> {
         Some((policy, kind)) if policy == setup.policy && kind == setup.row.kind => {}
         Some((policy, kind)) => {
             return Err(format!(
-                "executor {} was placed by policy {policy} ({kind}), its driver by {} ({})",
+                "policy {policy} ({kind}) was applied to executor {}: expected that of its driver, {} ({})",
                 name(pod),
                 setup.policy,
                 setup.row.kind
             ));
         }
         None => {
-            return Err(format!("executor {} came back without a scheduler: the webhook did not place it", name(pod)));
+            return Err(format!("the webhook applied no policy to executor {}", name(pod)));
         }
     }
     let names_group = setup.shape == Shape::Executors && setup.membership == Membership::PodGroup;
@@ -184,8 +184,8 @@ mod tests {
         assert_eq!(of(&pod), "executor e names no gang");
         pod["metadata"]["annotations"]["scheduling.k8s.io/group-name"] = "g".into();
         assert!(check_placed(&setup("volcano"), &pod).is_ok());
-        assert!(of(&executor("q/volcano")).contains("was placed by policy q"));
-        assert!(of(&executor("")).contains("the webhook did not place it"));
+        assert!(of(&executor("q/volcano")).contains("policy q (volcano) was applied to executor e"));
+        assert!(of(&executor("")).contains("the webhook applied no policy"));
         assert!(check_placed(&setup("native"), &executor("p/native")).unwrap_err().contains("feature gates"));
         assert!(check_placed(&setup("kai"), &executor("p/kai")).is_ok());
         assert!(check_placed(&setup("yunikorn"), &executor("p/yunikorn")).is_ok());

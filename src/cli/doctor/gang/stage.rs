@@ -103,7 +103,9 @@ async fn call<T>(what: &str, request: impl Future<Output = kube::Result<T>>) -> 
 
 fn cure(error: &kube::Error) -> &'static str {
     match error {
-        kube::Error::Api(status) if status.code == 403 => "a right, a quota or an admission policy of the namespace",
+        kube::Error::Api(status) if status.code == 403 => {
+            "check your permissions, and quotas and admission policies of the namespace"
+        }
         _ => "",
     }
 }
@@ -147,10 +149,15 @@ impl Stage {
         let from = clock::instant();
         let driver = create(&self.pods(), "create the driver's pod", &app.driver(), false).await?;
         if sight::placed_by(&driver) != Some((&self.setup.policy, self.setup.row.kind)) {
-            let why = format!("the driver came back with {:?} of spark-usher", sight::notes(&driver));
+            let why = format!(
+                "expected that the webhook applies policy {} ({}) to the driver, found annotations {:?}",
+                self.setup.policy,
+                self.setup.row.kind,
+                sight::notes(&driver)
+            );
             return Err(Stop::failed(
                 why,
-                "the webhook did not answer, or replicas have different policies: spark-usher doctor",
+                "the webhook did not answer, or replicas have different policies: run spark-usher doctor",
             ));
         }
         let driver = sight::uid(&driver).to_owned();
@@ -159,8 +166,10 @@ impl Stage {
         match self.until(&played, from, |sight| sight.driver().is_some_and(sight::is_bound)).await? {
             Reached::Yes(_, took) => seen.push(Seen { what: "the driver is bound".into(), took: Some(took) }),
             Reached::No(sight) => {
-                let why = format!("the driver got no node in {} s: {}", self.timeout.as_secs(), sight.waits());
-                let fix = "is that scheduler running, and is there room? kubectl describe pod, and the scheduler's log";
+                let why =
+                    format!("the driver was not scheduled within {} s: {}", self.timeout.as_secs(), sight.waits());
+                let fix =
+                    "check that the scheduler runs and has capacity: kubectl describe pod, and the scheduler's log";
                 return Err(Stop::NoDriver { why, fix: fix.to_owned() });
             }
         }
@@ -183,12 +192,12 @@ impl Stage {
             }
             if took >= self.timeout {
                 let why = format!(
-                    "the webhook does not write the gang's size onto executors {} s after their driver was created",
+                    "the webhook does not set the gang's size on executors {} s after the creation of their driver",
                     self.timeout.as_secs()
                 );
                 return Err(Stop::failed(
                     why,
-                    "gang.readSparkConf, the override min-member, and the right to get configmaps",
+                    "check gang.readSparkConf, the override min-member, and spark-usher's permission to get configmaps",
                 ));
             }
             tokio::time::sleep(POLL_INTERVAL).await;
@@ -215,7 +224,7 @@ impl Stage {
         let params = PostParams::default();
         let issued = call(&what, accounts.create_token_request(&self.account, &params, &request)).await?;
         let token = issued.status.and_then(|status| status.token);
-        let token = token.ok_or_else(|| Stop::failed(format!("cannot {what}: the answer has none"), ""))?;
+        let token = token.ok_or_else(|| Stop::failed(format!("cannot {what}: the response has none"), ""))?;
         by_token(&self.config, token).map_err(|error| Stop::failed(format!("{error:#}"), ""))
     }
 
@@ -226,7 +235,7 @@ impl Stage {
         let made = create(&pods, &what, &played.app.executor(id), false).await;
         let made = made.map_err(|stop| match stop {
             Stop::Failed { why, fix } if !fix.is_empty() => {
-                Stop::failed(why, format!("{fix}; --service-account names the account that Spark's drivers run as"))
+                Stop::failed(why, format!("{fix}; --service-account must name the service account of Spark's drivers"))
             }
             other => other,
         })?;
@@ -234,7 +243,7 @@ impl Stage {
             *played.group.borrow_mut() = Some(group.to_owned());
             self.groups.borrow_mut().insert(group.to_owned());
         }
-        let fix = "the webhook did not answer, or replicas have different policies: spark-usher doctor";
+        let fix = "the webhook did not answer, or replicas have different policies: run spark-usher doctor";
         sight::check_placed(&self.setup, &made).map_err(|why| Stop::failed(why, fix))
     }
 
@@ -252,7 +261,7 @@ impl Stage {
             let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource("", "v1", kind, plural));
             let found = call(&format!("list all {plural}"), api.list(&ListParams::default())).await;
             let found = found.map_err(|stop| match stop {
-                Stop::Failed { why, .. } => Stop::Skipped(format!("{why}: what the nodes have left is not known")),
+                Stop::Failed { why, .. } => Stop::Skipped(format!("{why}: the free capacity of the nodes is unknown")),
                 other => other,
             })?;
             Ok::<Vec<Value>, Stop>(found.items.into_iter().map(value).collect())

@@ -108,7 +108,7 @@ mod tests {
                 Seen { what: "no kubelet\u{1b}[2J runs".into(), took: None },
             ],
             why: "executors stay".into(),
-            fix: "look at the garbage collector".into(),
+            fix: "check the garbage collector".into(),
         }
     }
 
@@ -125,14 +125,14 @@ mod tests {
         assert_eq!(lines[2].len(), lines[0].len());
         assert_eq!(lines[3].trim(), "no kubelet\u{fffd}[2J runs");
         assert_eq!(lines[4].trim(), "executors stay");
-        assert_eq!(lines[5].trim(), "→ look at the garbage collector");
+        assert_eq!(lines[5].trim(), "→ check the garbage collector");
     }
 
     #[test]
     fn json_has_every_key() {
         assert_eq!(
             row().to_json(),
-            json!({"scenario": "driver deleted", "result": "failed", "why": "executors stay", "fix": "look at the garbage collector",
+            json!({"scenario": "driver deleted", "result": "failed", "why": "executors stay", "fix": "check the garbage collector",
                 "seen": [{"what": "all 3 executors are bound", "seconds": 0.25}, {"what": "no kubelet\u{1b}[2J runs", "seconds": null}]})
         );
     }

@@ -1,0 +1,224 @@
+//! Changes of the objects beside the labelled pods: what decisions and plans depend on.
+
+use std::sync::Arc;
+
+use super::app::Application;
+use super::facts::{Executor, ExecutorKey, Namespace, ServiceOwner};
+use super::group::{Group, GroupKey, ServedApis};
+use super::state::{Conf, ReferencedPod, Snapshot};
+use crate::signature::Key;
+use crate::spark::ids::{AppKey, PodKey};
+
+/// A change of an object that is not a labelled pod, or the result of one read of such an object.
+#[derive(Clone, Debug)]
+pub enum RelatedChange {
+    /// Our PodGroups of this scheduler type were listed.
+    GroupsListed(&'static str),
+    /// A pod was read by name, for the applications that requested it.
+    Referenced(PodKey, ReferencedPod, Vec<AppKey>),
+    /// No application references this pod any more.
+    Unreferenced(PodKey),
+    /// A namespace was added or modified.
+    Namespace(Arc<str>, Namespace),
+    /// A namespace was deleted.
+    NamespaceGone(Arc<str>),
+    /// A driver's Service was added or modified.
+    Service(PodKey, ServiceOwner),
+    /// A driver's Service was deleted.
+    ServiceGone(PodKey),
+    /// A priority class was added.
+    PriorityClass(Arc<str>),
+    /// A priority class was deleted.
+    PriorityClassGone(Arc<str>),
+    /// The configuration of the driver in the pod of this name and uid, for the applications that requested it.
+    Conf(PodKey, Arc<str>, Conf, Vec<AppKey>),
+    /// One of our PodGroups was added or modified.
+    Group(GroupKey, Group),
+    /// One of our PodGroups was deleted.
+    GroupGone(GroupKey),
+    /// The PodGroups of this scheduler type are unknown again.
+    Unlisted(&'static str),
+    /// Discovery returned the served PodGroup APIs.
+    Apis(ServedApis),
+    /// The version of the installed Volcano, if it rejects pods whose PodGroup does not exist yet.
+    EarlyPods(Option<Arc<str>>),
+    /// The key that signs and verifies our webhook's signatures.
+    SigningKey(Key),
+    /// A whole list was read again and replaces the stored objects at once.
+    Replaced(Replaced),
+}
+
+/// A whole list.
+#[derive(Clone, Debug)]
+pub enum Replaced {
+    /// All namespaces.
+    Namespaces(Vec<(Arc<str>, Namespace)>),
+    /// All Services of drivers.
+    Services(Vec<(PodKey, ServiceOwner)>),
+    /// All priority classes.
+    PriorityClasses(Vec<Arc<str>>),
+    /// All our PodGroups of one scheduler type.
+    Groups(&'static str, Vec<(GroupKey, Group)>),
+}
+
+impl Snapshot {
+    /// Applies a change of anything but labelled pods.
+    pub(super) fn apply_related(&mut self, change: RelatedChange) -> Vec<AppKey> {
+        match change {
+            RelatedChange::GroupsListed(scheduler) => {
+                self.listed.insert(scheduler);
+                Vec::new()
+            }
+            RelatedChange::Referenced(key, followed, askers) => {
+                if self.set_referenced(key, followed) {
+                    askers
+                } else {
+                    Vec::new()
+                }
+            }
+            RelatedChange::Unreferenced(key) => {
+                self.unfollow(&key);
+                Vec::new()
+            }
+            RelatedChange::Namespace(name, namespace) => {
+                self.namespaces.insert(name, Arc::new(namespace));
+                Vec::new()
+            }
+            RelatedChange::NamespaceGone(name) => {
+                self.namespaces.remove(&name);
+                Vec::new()
+            }
+            RelatedChange::Service(key, owner) => {
+                self.services.insert(key, owner);
+                Vec::new()
+            }
+            RelatedChange::ServiceGone(key) => {
+                self.services.remove(&key);
+                Vec::new()
+            }
+            RelatedChange::PriorityClass(name) => {
+                self.priority_classes.get_or_insert_default().insert(name);
+                Vec::new()
+            }
+            RelatedChange::PriorityClassGone(name) => {
+                self.priority_classes.get_or_insert_default().remove(&name);
+                Vec::new()
+            }
+            RelatedChange::Conf(driver, uid, conf, askers) => {
+                let known = self.driver_pod(driver.namespace(), driver.name());
+                if known.is_none_or(|pod| pod.uid != uid) {
+                    return Vec::new(); // That driver was deleted; its configuration would be kept forever.
+                }
+                self.confs.insert(uid, conf);
+                askers
+            }
+            RelatedChange::Group(key, group) => {
+                if self.groups.get(&key).is_some_and(|known| **known == group) {
+                    return Vec::new();
+                }
+                let touched = group_app(&key, &group).into_iter().collect();
+                self.upsert_group(key, group);
+                touched
+            }
+            RelatedChange::GroupGone(key) => {
+                self.remove_group(&key).and_then(|group| group_app(&key, &group)).into_iter().collect()
+            }
+            RelatedChange::Unlisted(kind) => {
+                let touched = self.replace(Replaced::Groups(kind, Vec::new()));
+                self.listed.remove(kind);
+                touched
+            }
+            RelatedChange::Apis(apis) => {
+                let news = self.apis.as_deref() != Some(&apis);
+                self.apis = Some(Arc::new(apis));
+                if news { self.apps.keys().cloned().collect() } else { Vec::new() }
+            }
+            RelatedChange::EarlyPods(refused_by) => {
+                let news = self.early_pods_refused_by != refused_by;
+                self.early_pods_refused_by = refused_by;
+                if news { self.apps.keys().cloned().collect() } else { Vec::new() }
+            }
+            RelatedChange::SigningKey(key) => self.rekey(key),
+            RelatedChange::Replaced(replaced) => self.replace(replaced),
+        }
+    }
+
+    /// Verifies every signature again, with a new key.
+    fn rekey(&mut self, key: Key) -> Vec<AppKey> {
+        self.signing_key = Some(key);
+        let mut touched = Vec::new();
+        for (app, before) in self.apps.clone() {
+            let (mut now, mut changed) = (Application::clone(&before), false);
+            for driver in &mut now.drivers {
+                let is_proven = self.is_proven_driver(&app, driver);
+                if driver.is_proven != is_proven {
+                    changed = true;
+                    Arc::make_mut(driver).is_proven = is_proven;
+                }
+            }
+            for executor in before.executors().values() {
+                let is_proven = self.is_proven_executor(&app, executor);
+                if executor.is_proven != is_proven {
+                    changed = true;
+                    let executor = Executor { is_proven, ..Executor::clone(executor) };
+                    now.insert(ExecutorKey::of(&executor), Arc::new(executor));
+                }
+            }
+            if changed {
+                self.apps.insert(app.clone(), Arc::new(now));
+                touched.push(app);
+            }
+        }
+        touched
+    }
+
+    fn replace(&mut self, replaced: Replaced) -> Vec<AppKey> {
+        match replaced {
+            Replaced::Namespaces(all) => {
+                self.namespaces = all.into_iter().map(|(name, namespace)| (name, Arc::new(namespace))).collect();
+                Vec::new()
+            }
+            Replaced::Services(all) => {
+                self.services = all.into_iter().collect();
+                Vec::new()
+            }
+            Replaced::PriorityClasses(all) => {
+                self.priority_classes = Some(all.into_iter().collect());
+                Vec::new()
+            }
+            Replaced::Groups(scheduler, all) => {
+                self.listed.insert(scheduler);
+                let before = self.groups.keys().filter(|key| key.scheduler == scheduler).cloned();
+                let mut touched = Vec::new();
+                for key in before.collect::<Vec<_>>() {
+                    touched.extend(self.remove_group(&key).and_then(|group| group_app(&key, &group)));
+                }
+                for (key, group) in all {
+                    touched.extend(group_app(&key, &group));
+                    self.upsert_group(key, group);
+                }
+                touched
+            }
+        }
+    }
+
+    fn upsert_group(&mut self, key: GroupKey, group: Group) {
+        self.remove_group(&key); // Its label may have changed.
+        if let Some(app) = group_app(&key, &group) {
+            self.groups_of.insert((app, key.clone()));
+        }
+        self.groups.insert(key, Arc::new(group));
+    }
+
+    fn remove_group(&mut self, key: &GroupKey) -> Option<Arc<Group>> {
+        let group = self.groups.remove(key)?;
+        if let Some(app) = group_app(key, &group) {
+            self.groups_of.remove(&(app, key.clone()));
+        }
+        Some(group)
+    }
+}
+
+fn group_app(key: &GroupKey, group: &Group) -> Option<AppKey> {
+    group.selector.as_ref().map(|selector| AppKey::new(&key.namespace, selector))
+}
