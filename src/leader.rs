@@ -92,17 +92,6 @@ pub enum LeaderState {
     NoLeader,
 }
 
-impl LeaderState {
-    /// The state by whether this replica leads, and whether another replica is observed as the leader.
-    pub fn of(leads: bool, is_led: bool) -> LeaderState {
-        match (leads, is_led) {
-            (true, _) => LeaderState::Leader,
-            (false, true) => LeaderState::Follower,
-            (false, false) => LeaderState::NoLeader,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

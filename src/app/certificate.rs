@@ -5,10 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use tokio::sync::watch;
 
 use crate::cluster::certificates::{self, Managed};
-use crate::cluster::lease::Leadership;
+use crate::cluster::lease::LeadershipReceiver;
 use crate::runtime::ready::Latch;
 use crate::runtime::supervise::Supervisor;
 use crate::telemetry::metrics::Metrics;
@@ -76,7 +75,7 @@ pub(super) async fn clients(
 /// What the certificate's tasks use.
 pub(super) struct Context<'a> {
     pub(super) client: kube::Client,
-    pub(super) leading: watch::Receiver<Option<Arc<Leadership>>>,
+    pub(super) leadership: LeadershipReceiver,
     /// How often files are polled.
     pub(super) every: Duration,
     pub(super) metrics: &'a Arc<Metrics>,
@@ -87,7 +86,7 @@ pub(super) struct Context<'a> {
 
 /// Starts to serve certificates of this source. Files must be valid from the start; a managed certificate may come later.
 pub(super) async fn serve(source: CertificateSource, around: Context<'_>) -> anyhow::Result<Arc<Serving>> {
-    let Context { client, leading, every, metrics, supervisor, there } = around;
+    let Context { client, leadership, every, metrics, supervisor, there } = around;
     let (serving, metrics, stop) = (Arc::new(Serving::default()), metrics.clone(), supervisor.token().clone());
     let served = serving.clone();
     let take = move |certificate: Certificate| {
@@ -110,7 +109,7 @@ pub(super) async fn serve(source: CertificateSource, around: Context<'_>) -> any
         }
         CertificateSource::Managed(managed) => {
             let shown = format!("secret {}/{}", managed.secret.0, managed.secret.1);
-            let kept = certificates::run(client, managed, leading, counted.clone(), stop, move |outcome| {
+            let kept = certificates::run(client, managed, leadership, counted.clone(), stop, move |outcome| {
                 reloaded(outcome, &shown, &counted, &take);
             });
             supervisor.spawn("certificates", async move {

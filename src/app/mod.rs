@@ -16,7 +16,7 @@ pub use certificate::{CertificateSource, ClientCa};
 
 use crate::cluster::account;
 use crate::cluster::client::Cluster;
-use crate::cluster::lease::{Election, Leadership};
+use crate::cluster::lease::{Election, LeadershipReceiver};
 use crate::cluster::limit::Rate;
 use crate::cluster::policies as cluster_policies;
 use crate::cluster::replica::{Replica, ReplicaConfig};
@@ -92,7 +92,7 @@ pub struct App {
     debug_address: Option<SocketAddr>,
     counters: Arc<Metrics>,
     snapshot: Arc<ArcSwap<Snapshot>>,
-    leadership: watch::Receiver<Option<Arc<Leadership>>>,
+    leadership: LeadershipReceiver,
     complete: watch::Receiver<bool>,
 }
 
@@ -129,7 +129,7 @@ impl App {
         let snapshot = replica.snapshot();
         let context = Context {
             client: options.cluster.client.clone(),
-            leading: replica.leadership(),
+            leadership: replica.leadership(),
             every: options.file_poll_interval,
             metrics: &metrics,
             supervisor: &mut supervisor,
@@ -250,7 +250,10 @@ impl App {
     pub async fn has_synced(&mut self) {
         // The senders exist as long as their tasks; when a task ends, `failed` returns why.
         let _ = self.complete.wait_for(|complete| *complete).await;
-        let _ = self.leadership.wait_for(Option::is_some).await;
+        self.leadership.receive();
+        while self.leadership.received().is_none() {
+            self.leadership.changed().await;
+        }
     }
 
     /// Waits for a component to fail.

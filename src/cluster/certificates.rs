@@ -16,11 +16,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::core::DynamicObject;
 use serde_json::{Value, json};
-use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::client::Brief;
-use super::lease::Leadership;
+use super::lease::{Leadership, LeadershipReceiver};
 use super::view::resource;
 use crate::annotations;
 use crate::runtime::{clock, random};
@@ -63,7 +62,7 @@ pub struct Managed {
 pub async fn run(
     client: kube::Client,
     managed: Managed,
-    mut leading: watch::Receiver<Option<Arc<Leadership>>>,
+    mut leadership: LeadershipReceiver,
     metrics: Arc<Metrics>,
     stop: CancellationToken,
     mut taken: impl FnMut(Result<Certificate, Unusable>) + Send,
@@ -76,8 +75,9 @@ pub async fn run(
     let mut keeper = CertificateController::new(client, managed, metrics);
     let (mut seen, mut refused, mut serves, mut complained) = (None, None, false, false);
     loop {
-        let leadership = leading.borrow_and_update().clone();
-        let round = tokio::time::timeout(REQUEST_TIMEOUT, keeper.reconcile(leadership.as_deref()));
+        leadership.receive();
+        let held = leadership.received().map(|held| &**held);
+        let round = tokio::time::timeout(REQUEST_TIMEOUT, keeper.reconcile(held));
         let outcome = round.await.unwrap_or_else(|_| Err(kube::Error::Service("no answer in time".into())));
         match outcome {
             Ok(stored) => {
@@ -109,7 +109,7 @@ pub async fn run(
         tokio::select! {
             () = stop.cancelled() => return,
             () = tokio::time::sleep(pause) => {}
-            Ok(()) = leading.changed() => {}
+            () = leadership.changed() => {}
         }
     }
 }

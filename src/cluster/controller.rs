@@ -16,7 +16,7 @@ use tokio::sync::{mpsc, watch as channel};
 use tokio_util::sync::CancellationToken;
 
 use super::apply::{Applied, Writer};
-use super::lease::{Leadership, Reported};
+use super::lease::{Leadership, LeadershipReceiver, Reported};
 use super::limit::{Limiter, Priority, Rate};
 use super::signing::{self, SigningSecret};
 use super::watch::{self, Groups, Sink, WatchNews};
@@ -57,10 +57,8 @@ pub struct Inputs {
     pub policies: Arc<ArcSwap<Policies>>,
     /// A new value whenever the policies change: whether nothing may be written.
     pub dry_run: channel::Receiver<bool>,
-    /// The leadership, while this replica leads.
-    pub leadership: channel::Receiver<Option<Arc<Leadership>>>,
-    /// Whether another replica leads.
-    pub leader: channel::Receiver<bool>,
+    /// This replica's leadership.
+    pub leadership: LeadershipReceiver,
     /// When the API server last answered the election.
     pub contact: channel::Receiver<Option<Instant>>,
     /// What we have reported, for the Lease.
@@ -189,7 +187,6 @@ struct Loop {
     failed_polls: u32,
     aggregator: EventAggregator,
     restart_watch: channel::Sender<u64>,
-    leadership: Option<Arc<Leadership>>,
     /// The sets of executors whose actions are in flight.
     busy: Vec<ExecutorSetKey>,
     /// Until when the last Events are written, once the replica is about to stop.
@@ -217,7 +214,6 @@ impl Loop {
             failed_polls: 0,
             aggregator: EventAggregator::default(),
             restart_watch,
-            leadership: None,
             busy: Vec::new(),
             closing: None,
         }
@@ -233,7 +229,7 @@ impl Loop {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return,
-                Ok(()) = self.inputs.leadership.changed() => self.leadership_changed(),
+                () = self.inputs.leadership.changed() => self.leadership_changed(),
                 () = shutdown.cancelled(), if self.closing.is_none() => self.close(),
                 Ok(()) = self.inputs.dry_run.changed() => self.controller.requeue_all(),
                 Ok(()) = self.inputs.contact.changed() => self.contact(),
@@ -287,24 +283,18 @@ impl Loop {
     /// The leadership as of the last change that this task has processed, while it holds: what the Lease contained when it began
     /// decides what is reported.
     fn leadership(&self) -> Option<Arc<Leadership>> {
-        self.leadership.clone().filter(|leadership| leadership.holds())
-    }
-
-    /// The leader state for a leadership that was read once: it may end, or be renewed, between two reads, and what the
-    /// controller returns to a leader must be done.
-    fn leader_state(&self, leadership: Option<&Arc<Leadership>>) -> LeaderState {
-        LeaderState::of(leadership.is_some(), *self.inputs.leader.borrow())
+        self.inputs.leadership.received().filter(|leadership| leadership.holds()).cloned()
     }
 
     /// Reports what is still pending; [`Loop::publish_mark`] decides when that is done.
     fn close(&mut self) {
         // A leadership that has just begun, or ended, decides what is reported.
-        if self.inputs.leadership.has_changed().unwrap_or(false) {
+        if self.inputs.leadership.receive() {
             self.leadership_changed();
         }
         let (now, leadership) = (now(), self.leadership());
         self.closing = Some(now.at + LAST_EVENTS);
-        let exits = self.controller.close(now, self.leader_state(leadership.as_ref()));
+        let exits = self.controller.close(now, self.inputs.leadership.leader_state(leadership.as_ref()));
         let Some(leadership) = leadership else { return };
         self.report_exits(&exits, now);
         for notice in self.aggregator.flush(MAX_LAST_EVENTS) {
@@ -351,8 +341,7 @@ impl Loop {
     }
 
     fn leadership_changed(&mut self) {
-        self.leadership = self.inputs.leadership.borrow_and_update().clone();
-        match self.leadership.clone() {
+        match self.inputs.leadership.received() {
             // A poll in flight continues: this replica may lead again in a moment.
             None => {
                 // Another leader may report more than our mark covers.
@@ -389,7 +378,8 @@ impl Loop {
         let leadership = self.leadership();
         let policies = self.inputs.policies.load_full();
         let now = now();
-        let leader_state = self.leader_state(leadership.as_ref());
+        // What the controller returns to a leader must be done, so the leadership is read once for a step.
+        let leader_state = self.inputs.leadership.leader_state(leadership.as_ref());
         if leader_state == LeaderState::Follower {
             self.inputs.metrics.events_lost.inc_by(self.aggregator.clear());
         }

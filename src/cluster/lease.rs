@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use super::client::Brief;
 use crate::annotations::USHER;
 use crate::fault_injection::{self, Bug};
-use crate::leader::{LeaseRecord, Observed, Step, may_act_until, step};
+use crate::leader::{LeaderState, LeaseRecord, Observed, Step, may_act_until, step};
 use crate::lifecycle::mark::{FoundMark, Mark};
 use crate::runtime::{clock, random};
 use crate::telemetry::metrics::Metrics;
@@ -68,6 +68,93 @@ impl Leadership {
     }
 }
 
+/// The state of the election, as this replica knows it.
+#[derive(Clone, Debug, Default)]
+pub enum ElectionState {
+    /// This replica leads.
+    Leader(Arc<Leadership>),
+    /// Another replica holds a Lease that is not expired.
+    Follower,
+    /// No leader is known.
+    #[default]
+    NoLeader,
+}
+
+impl ElectionState {
+    /// The leadership, if this replica leads.
+    pub fn leadership(&self) -> Option<&Arc<Leadership>> {
+        match self {
+            ElectionState::Leader(leadership) => Some(leadership),
+            ElectionState::Follower | ElectionState::NoLeader => None,
+        }
+    }
+}
+
+impl From<&ElectionState> for LeaderState {
+    fn from(state: &ElectionState) -> LeaderState {
+        match state {
+            ElectionState::Leader(_) => LeaderState::Leader,
+            ElectionState::Follower => LeaderState::Follower,
+            ElectionState::NoLeader => LeaderState::NoLeader,
+        }
+    }
+}
+
+/// What a task that writes follows of the election: its own replica's leadership.
+#[derive(Clone, Debug)]
+pub struct LeadershipReceiver {
+    election: watch::Receiver<ElectionState>,
+    /// The leadership as of the last change that was received.
+    received: Option<Arc<Leadership>>,
+}
+
+impl LeadershipReceiver {
+    /// Follows this election. A leadership that has begun already is a change.
+    pub fn new(election: watch::Receiver<ElectionState>) -> LeadershipReceiver {
+        LeadershipReceiver { election, received: None }
+    }
+
+    /// The leadership as of the last [`LeadershipReceiver::receive`].
+    pub fn received(&self) -> Option<&Arc<Leadership>> {
+        self.received.as_ref()
+    }
+
+    /// Whether this replica leads now, by its own clock.
+    pub fn holds(&self) -> bool {
+        self.election.borrow().leadership().is_some_and(|leadership| leadership.holds())
+    }
+
+    /// Receives the leadership as it is now. Returns whether it has begun or ended since the last call.
+    pub fn receive(&mut self) -> bool {
+        let now = self.election.borrow_and_update().leadership().cloned();
+        let same = match (&self.received, &now) {
+            (Some(before), Some(now)) => Arc::ptr_eq(before, now),
+            (before, now) => before.is_none() && now.is_none(),
+        };
+        self.received = now;
+        !same
+    }
+
+    /// Receives the next leadership, or the end of this one; forever if the election has stopped. Of a change between two
+    /// other leaders a replica learns nothing here.
+    pub async fn changed(&mut self) {
+        while !self.receive() {
+            if self.election.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// The leader state for a leadership that was read once: it may end, or be renewed, between two reads.
+    pub fn leader_state(&self, leadership: Option<&Arc<Leadership>>) -> LeaderState {
+        match (leadership, &*self.election.borrow()) {
+            (Some(_), _) => LeaderState::Leader,
+            (None, ElectionState::Follower) => LeaderState::Follower,
+            (None, ElectionState::Leader(_) | ElectionState::NoLeader) => LeaderState::NoLeader,
+        }
+    }
+}
+
 /// What a leader has reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reported {
@@ -80,10 +167,8 @@ pub struct Reported {
 /// The channels between the election and the rest of the process.
 #[derive(Debug)]
 pub struct Channels {
-    /// The leadership, while this replica leads.
-    pub leadership: watch::Sender<Option<Arc<Leadership>>>,
-    /// Whether another replica leads.
-    pub leader: watch::Sender<bool>,
+    /// The state of the election.
+    pub state: watch::Sender<ElectionState>,
     /// When the API server last answered.
     pub contact: watch::Sender<Option<Instant>>,
     /// What was reported: written with each renewal. A stop waits for the final value.
@@ -108,7 +193,7 @@ pub async fn run(
     metrics: Arc<Metrics>,
     stop: CancellationToken,
 ) {
-    let Channels { leadership, leader, contact, mut reported } = channels;
+    let Channels { state, contact, mut reported } = channels;
     let api: Api<Lease> = Api::namespaced(client, &election.namespace);
     let mut news = LeaseWatch { api: api.clone(), name: election.name.clone(), events: None };
     let mut candidate = Elector { api, election, observed: None, ours: None, found: None, mark: None };
@@ -118,6 +203,7 @@ pub async fn run(
         let began = clock::instant();
         candidate.mark = reported.borrow_and_update().mark;
         let outcome = candidate.try_acquire_or_renew().await;
+        let mut lost = None;
         if outcome.is_ok() {
             contact.send_replace(Some(clock::instant()));
         }
@@ -125,15 +211,16 @@ pub async fn run(
             Ok(true) => {
                 // Other replicas count from when they observe the write, which is after it began.
                 until.send_replace(Some(may_act_until(began, candidate.election.duration)));
-                if leadership.borrow().is_none() {
+                if !leads(&state) {
                     tracing::info!(identity = candidate.election.identity, "became leader");
                     let found = candidate.found.take();
-                    leadership.send_replace(Some(Arc::new(Leadership { until: until_seen.clone(), found })));
+                    state
+                        .send_replace(ElectionState::Leader(Arc::new(Leadership { until: until_seen.clone(), found })));
                 }
                 complained = false;
             }
             Ok(false) => {
-                lose_leadership(&leadership, &until, "another replica holds the Lease");
+                lost = Some("another replica holds the Lease");
                 complained = false;
             }
             Err(error) => {
@@ -145,11 +232,17 @@ pub async fn run(
             }
         }
         if until.borrow().is_some_and(|until| until <= clock::instant()) {
-            lose_leadership(&leadership, &until, "the Lease was not renewed in time");
+            lost = Some("the Lease was not renewed in time");
         }
-        let leads = leadership.borrow().is_some();
+        if let Some(why) = lost.filter(|_| leads(&state)) {
+            tracing::warn!(why, "stopped leading");
+        }
+        if lost.is_some() || !leads(&state) {
+            until.send_replace(None);
+            follow(&state, candidate.has_leader());
+        }
+        let leads = leads(&state);
         metrics.leader.set(i64::from(leads));
-        leader.send_replace(!leads && candidate.has_leader());
         let pause = tokio::time::sleep(candidate.delay(leads));
         let heard = async {
             if leads {
@@ -164,7 +257,7 @@ pub async fn run(
             () = heard => {}
         }
     }
-    let leads = leadership.borrow().is_some();
+    let leads = leads(&state);
     if leads {
         // This replica still leads while it waits, if not for long.
         let last = reported.wait_for(|reported| reported.is_final);
@@ -172,23 +265,29 @@ pub async fn run(
         let reported = reported.borrow();
         candidate.mark = reported.mark.filter(|_| reported.is_final);
     }
-    lose_leadership(&leadership, &until, "stopping");
+    until.send_replace(None);
+    if leads {
+        tracing::warn!(why = "stopping", "stopped leading");
+        follow(&state, false);
+    }
     metrics.leader.set(0);
     if leads && let Err(error) = candidate.release().await {
         tracing::warn!(error = %Brief(&error), "cannot release the Lease; another replica takes over when it expires");
     }
 }
 
-fn lose_leadership(
-    leading: &watch::Sender<Option<Arc<Leadership>>>,
-    until: &watch::Sender<Option<Instant>>,
-    why: &str,
-) {
-    until.send_replace(None);
-    // Only a change wakes the receivers: a replica that does not lead calls this in every round.
-    if leading.send_if_modified(|leading| leading.take().is_some()) {
-        tracing::warn!(why, "stopped leading");
-    }
+fn leads(state: &watch::Sender<ElectionState>) -> bool {
+    state.borrow().leadership().is_some()
+}
+
+/// This replica does not lead. Only a change wakes the receivers: a follower calls this in every round.
+fn follow(state: &watch::Sender<ElectionState>, has_leader: bool) {
+    let next = if has_leader { ElectionState::Follower } else { ElectionState::NoLeader };
+    state.send_if_modified(|state| {
+        let modified = std::mem::discriminant(state) != std::mem::discriminant(&next);
+        *state = next;
+        modified
+    });
 }
 
 /// Watches the Lease, so that a replica takes over when the leader releases it, not only with its next read.

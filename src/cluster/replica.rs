@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::client::Cluster;
 use super::controller::{self, Inputs};
-use super::lease::{self, Channels, Election, Leadership, Reported};
+use super::lease::{self, Channels, Election, ElectionState, LeadershipReceiver, Reported};
 use super::limit::Rate;
 use super::signing::SigningSecret;
 use crate::controller::Settings;
@@ -50,8 +50,7 @@ pub struct ReplicaConfig {
 pub struct Replica {
     snapshot: Arc<ArcSwap<Snapshot>>,
     exits: Arc<ArcSwap<Vector<Exit>>>,
-    leadership: watch::Sender<Option<Arc<Leadership>>>,
-    leader: watch::Sender<bool>,
+    election: watch::Sender<ElectionState>,
     completed: watch::Sender<bool>,
 }
 
@@ -60,8 +59,7 @@ impl Default for Replica {
         Replica {
             snapshot: Arc::default(),
             exits: Arc::default(),
-            leadership: watch::Sender::new(None),
-            leader: watch::Sender::new(false),
+            election: watch::Sender::default(),
             completed: watch::Sender::new(false),
         }
     }
@@ -79,8 +77,8 @@ impl Replica {
     }
 
     /// The leadership, while this replica leads.
-    pub fn leadership(&self) -> watch::Receiver<Option<Arc<Leadership>>> {
-        self.leadership.subscribe()
+    pub fn leadership(&self) -> LeadershipReceiver {
+        LeadershipReceiver::new(self.election.subscribe())
     }
 
     /// Whether the first list of every resource is complete.
@@ -90,8 +88,8 @@ impl Replica {
 
     /// Returns a function that returns whether this replica leads, follows, or knows of no leader.
     pub fn leader_state(&self) -> Arc<dyn Fn() -> LeaderState + Send + Sync> {
-        let (leading, led) = (self.leadership.subscribe(), self.leader.subscribe());
-        Arc::new(move || LeaderState::of(leading.borrow().is_some(), *led.borrow()))
+        let election = self.election.subscribe();
+        Arc::new(move || LeaderState::from(&*election.borrow()))
     }
 
     /// Starts the tasks. They end when the supervisor stops; the Lease is released earlier, when `shutdown` is cancelled.
@@ -108,8 +106,8 @@ impl Replica {
         };
         let (contact, contact_seen) = watch::channel(None);
         let (reported, reported_seen) = watch::channel(Reported::default());
-        let (leadership, leader, instance) = (self.leadership(), self.leader.subscribe(), election.identity.clone());
-        let channels = Channels { leadership: self.leadership, leader: self.leader, contact, reported: reported_seen };
+        let (leadership, instance) = (self.leadership(), election.identity.clone());
+        let channels = Channels { state: self.election, contact, reported: reported_seen };
         let electing = lease::run(cluster.client.clone(), election, channels, metrics.clone(), shutdown.clone());
         let (left, stop) = (shutdown.clone(), supervisor.token().clone());
         supervisor.spawn("lease", async move {
@@ -135,7 +133,6 @@ impl Replica {
             policies,
             dry_run,
             leadership,
-            leader,
             contact: contact_seen,
             reported,
             shutdown,

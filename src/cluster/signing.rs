@@ -9,12 +9,11 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, PostParams};
-use std::sync::Arc;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::client::Brief;
-use super::lease::Leadership;
+use super::lease::{Leadership, LeadershipReceiver};
 use super::watch::WatchNews;
 use crate::annotations;
 use crate::runtime::ready::Latch;
@@ -49,7 +48,7 @@ type KeyBytes = [u8; SECRET_LEN];
 pub(super) async fn run(
     client: kube::Client,
     secret: SigningSecret,
-    mut leading: watch::Receiver<Option<Arc<Leadership>>>,
+    mut leadership: LeadershipReceiver,
     changes: mpsc::Sender<WatchNews>,
     ready: Latch,
     stop: CancellationToken,
@@ -59,8 +58,9 @@ pub(super) async fn run(
     let (mut known, mut complained) = (None, false);
     let mut soon = RETRY_INTERVAL;
     loop {
-        let leadership = leading.borrow_and_update().clone();
-        let round = tokio::time::timeout(REQUEST_TIMEOUT, keeper.reconcile(leadership.as_deref(), known)).await;
+        leadership.receive();
+        let held = leadership.received().map(|held| &**held);
+        let round = tokio::time::timeout(REQUEST_TIMEOUT, keeper.reconcile(held, known)).await;
         match round.unwrap_or_else(|_| Err(kube::Error::Service("no answer in time".into()))) {
             Ok(found) => {
                 complained = false;
@@ -99,7 +99,7 @@ pub(super) async fn run(
         tokio::select! {
             () = stop.cancelled() => return,
             () = tokio::time::sleep(pause) => {}
-            Ok(()) = leading.changed() => {}
+            () = leadership.changed() => {}
         }
     }
 }
@@ -169,8 +169,12 @@ fn read(secret: &Secret) -> Option<KeyBytes> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
+    use tokio::sync::watch;
+
+    use super::super::lease::ElectionState;
     use super::*;
 
     /// The Secret cannot be created either, as in a namespace that is being deleted.
@@ -186,7 +190,8 @@ mod tests {
         });
         let client = kube::Client::new(service, "n");
         let secret = SigningSecret { namespace: "n".into(), name: "s".into() };
-        let ((_leads, leading), (changes, _news)) = (watch::channel(None), mpsc::channel(1));
+        let ((_state, election), (changes, _news)) = (watch::channel(ElectionState::NoLeader), mpsc::channel(1));
+        let leading = LeadershipReceiver::new(election);
         let run = run(client, secret, leading, changes, Latch::default(), CancellationToken::new());
         assert!(tokio::time::timeout(Duration::from_secs(3), run).await.is_err());
         assert_eq!(reads.load(Ordering::Relaxed), 3, "immediately, after 0.5 s and after 1 s more");

@@ -329,7 +329,7 @@ impl Source for Namespaces {
     }
 }
 
-/// Services of drivers: `SPARK_DRIVER_URL` names them (SPARK.md §1).
+/// Services of drivers: `SPARK_DRIVER_URL` names them (`docs/spark.md#environment-variables`).
 pub(super) struct Services;
 
 impl Source for Services {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use axum::Router;
 use spark_usher::cluster::client::Cluster;
-use spark_usher::cluster::lease::{Election, Leadership};
+use spark_usher::cluster::lease::{Election, LeadershipReceiver};
 use spark_usher::cluster::limit::Rate;
 use spark_usher::cluster::replica::{self, ReplicaConfig};
 use spark_usher::cluster::signing::SigningSecret;
@@ -25,7 +25,7 @@ pub struct Replica {
     pub line: Arc<Line>,
     pub snapshot: Arc<ArcSwap<Snapshot>>,
     complete: watch::Receiver<bool>,
-    leading: watch::Receiver<Option<Arc<Leadership>>>,
+    leadership: LeadershipReceiver,
     leaving: CancellationToken,
     supervisor: Supervisor,
 }
@@ -59,14 +59,14 @@ impl Replica {
             metrics: Arc::new(Metrics::new().unwrap()),
         };
         let replica = replica::Replica::default();
-        let (snapshot, complete, leading) = (replica.snapshot(), replica.complete(), replica.leadership());
+        let (snapshot, complete, leadership) = (replica.snapshot(), replica.complete(), replica.leadership());
         let mut supervisor = Supervisor::default();
         replica.start(work, &mut supervisor);
-        Replica { line, snapshot, complete, leading, leaving, supervisor }
+        Replica { line, snapshot, complete, leadership, leaving, supervisor }
     }
 
     pub fn leads(&self) -> bool {
-        self.leading.borrow().as_ref().is_some_and(|leadership| leadership.holds())
+        self.leadership.holds()
     }
 
     /// Whether it has its first full picture: before that its webhook is not asked.

@@ -90,12 +90,10 @@ fn candidate(client: &kube::Client, identity: &str) -> Elector {
     Elector { api, election: election(identity), observed: None, ours: None, found: None, mark: None }
 }
 
-/// Participates in the election. Returns the leadership as it is published.
-fn runs(client: kube::Client) -> (impl Future<Output = ()>, watch::Receiver<Option<Arc<Leadership>>>) {
-    let (leading, seen) = watch::channel(None);
-    let (led, contact) = (watch::channel(false).0, watch::channel(None).0);
-    let channels =
-        Channels { leadership: leading, leader: led, contact, reported: watch::channel(Reported::default()).1 };
+/// Participates in the election. Returns its state as it is published.
+fn runs(client: kube::Client) -> (impl Future<Output = ()>, watch::Receiver<ElectionState>) {
+    let (state, seen) = watch::channel(ElectionState::NoLeader);
+    let channels = Channels { state, contact: watch::channel(None).0, reported: watch::channel(Reported::default()).1 };
     let metrics = Arc::new(Metrics::new().unwrap());
     (run(client, election("we"), channels, metrics, CancellationToken::new()), seen)
 }
@@ -163,7 +161,7 @@ async fn a_first_leader_knows_that_it_is_the_first_whatever_it_is_answered() {
     let (running, mut seen) = runs(client_of(&server, true));
     let leadership = tokio::select! {
         () = running => panic!("the election ended unexpectedly"),
-        leadership = seen.wait_for(Option::is_some) => leadership.unwrap().clone().unwrap(),
+        state = seen.wait_for(|state| state.leadership().is_some()) => state.unwrap().leadership().unwrap().clone(),
     };
     let found = leadership.found().expect("the content of the Lease when it was taken");
     assert!(found.mark.is_none() && !found.was_held);
@@ -176,10 +174,12 @@ async fn a_round_of_a_replica_that_does_not_lead_is_no_change_of_the_leadership(
     let client = client_of(&server, false);
     assert!(candidate(&client, "they").try_acquire_or_renew().await.unwrap());
     server.lock().unwrap().asked.clear();
-    let (running, seen) = runs(client);
+    let (running, mut seen) = runs(client);
     // The other replica does not renew the Lease, which is valid for four seconds.
     let mut running = std::pin::pin!(running);
-    assert!(tokio::time::timeout(Duration::from_millis(3500), &mut running).await.is_err());
+    assert!(tokio::time::timeout(Duration::from_millis(500), &mut running).await.is_err());
+    assert!(matches!(*seen.borrow_and_update(), ElectionState::Follower));
+    assert!(tokio::time::timeout(Duration::from_secs(3), &mut running).await.is_err());
     let rounds = server.lock().unwrap().asked.len();
     assert!(rounds >= 3, "{rounds} requests");
     assert!(!seen.has_changed().unwrap());
@@ -212,4 +212,27 @@ async fn where_the_lease_is_over_and_cannot_be_read_a_look_comes_once_a_period()
 fn identities_differ() {
     assert_ne!(identity("a"), identity("a"));
     assert!(identity("pod-1").starts_with("pod-1_"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_learns_of_each_leadership_and_not_of_other_leaders() {
+    let (state, election) = watch::channel(ElectionState::NoLeader);
+    let mut leadership = LeadershipReceiver::new(election);
+    let lead = || ElectionState::Leader(Arc::new(Leadership::of(Duration::from_secs(9))));
+    state.send_replace(ElectionState::Follower);
+    let soon = Duration::from_secs(1);
+    assert!(tokio::time::timeout(soon, leadership.changed()).await.is_err(), "another leader is not a leadership");
+    assert_eq!(leadership.leader_state(None), LeaderState::Follower);
+    state.send_replace(lead());
+    leadership.changed().await;
+    let first = leadership.received().cloned();
+    assert_eq!(leadership.leader_state(first.as_ref()), LeaderState::Leader);
+    assert_eq!(leadership.leader_state(None), LeaderState::NoLeader, "a leadership that does not hold any more");
+    // Lost and won again before the task received it: the Lease may have been another replica's in between.
+    state.send_replace(ElectionState::NoLeader);
+    state.send_replace(lead());
+    leadership.changed().await;
+    assert!(!Arc::ptr_eq(first.as_ref().unwrap(), leadership.received().unwrap()));
+    state.send_replace(ElectionState::NoLeader);
+    assert!(leadership.receive() && leadership.received().is_none());
 }
