@@ -1,4 +1,4 @@
-//! Review bytes to response bytes, beside what serde_json takes to skip the same bytes (limit: 1.4 times).
+//! The time from review bytes to response bytes, compared with serde_json skipping the same bytes (limit: 1.4 times).
 //!
 //! `cargo bench --bench admission`
 

@@ -1,11 +1,11 @@
-//! Reviews while 10,000 clients open connections that idle or trickle (of which the webhook holds as many as its cap says), and beside 2,300 bodies that stall: how long an answer takes,
-//! and what `spark-usher serve` has of memory.
+//! The latency of reviews and the memory of `spark-usher serve` while 10,000 clients open connections that idle or trickle (of
+//! which the webhook holds its maximum), and while 2,300 clients send bodies that stall.
 //!
 //!     cargo bench --bench connections
 //!     MAX_CONNECTIONS=11000 cargo bench --bench connections
 //!
-//! The server is a process of its own. The attackers have another address than the API server, whose reviews come as an
-//! API server sends them: an open loop over a pool of 25 connections, one in twenty on a new one.
+//! The server is a separate process. The attackers have another address than the API server, which sends reviews as a real one
+//! does: an open loop over a pool of 25 connections, one review in twenty on a new connection.
 
 #![allow(
     clippy::unwrap_used,
@@ -15,7 +15,7 @@
     clippy::print_stdout,
     clippy::disallowed_methods,
     clippy::cast_precision_loss,
-    reason = "a benchmark prints its figures"
+    reason = "a benchmark prints its results"
 )]
 
 #[path = "../tests/support/cluster.rs"]
@@ -73,7 +73,7 @@ impl Dialer {
     }
 }
 
-/// Sends a review and reads the answer; its status.
+/// Sends a review and reads the response; returns its status.
 async fn review(stream: &mut Stream, request: &[u8]) -> std::io::Result<u16> {
     stream.write_all(request).await?;
     stream.flush().await?;
@@ -91,13 +91,14 @@ async fn review(stream: &mut Stream, request: &[u8]) -> std::io::Result<u16> {
     }
 }
 
-/// Resident bytes.
+/// Resident MiB.
 fn resident(pid: u32) -> f64 {
     let statm = std::fs::read_to_string(format!("/proc/{pid}/statm")).unwrap();
     statm.split(' ').nth(1).unwrap().parse::<f64>().unwrap() * 4096.0 / f64::from(1 << 20)
 }
 
-/// Reviews at a steady rate on a thread of their own, for one round; what is printed is from the moment when each was due.
+/// Sends reviews at a steady rate for one round, on a separate thread. Prints the latencies, measured from the time when each
+/// review was due.
 fn measure(name: &str, dialer: &Dialer, request: &Arc<[u8]>) {
     let (dialer, request) = (dialer.clone(), request.clone());
     let (mut pooled, mut new, failed) = std::thread::spawn(move || {
@@ -153,7 +154,7 @@ fn measure(name: &str, dialer: &Dialer, request: &Arc<[u8]>) {
         sorted.get((sorted.len() as f64 * part) as usize).copied().unwrap_or(f64::NAN)
     };
     println!(
-        "{name:<32} {:>5} reviews, p50 {:.2} ms, p99 {:.2} ms (at most {P99} ms); {:>3} on new connections, p99 {:.2} ms; {failed} failed (none)",
+        "{name:<32} {:>5} reviews, p50 {:.2} ms, p99 {:.2} ms (limit {P99} ms); {:>3} on new connections, p99 {:.2} ms; {failed} failed (limit 0)",
         pooled.len(),
         at(&mut pooled, 0.5),
         at(&mut pooled, 0.99),
@@ -173,7 +174,7 @@ async fn run() {
     }
     let config = "policies: [{name: batch, scheduler: {type: volcano}, queue: analytics}]";
     let server = Process::start_serving(&arguments, &[], &cluster, "one", config, &cluster.kubeconfig());
-    eventually("it is ready", async || server.is_ready().await).await;
+    eventually("the replica is ready", async || server.is_ready().await).await;
     let mut roots = rustls::RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(&std::fs::read(ca).unwrap()).unwrap()).unwrap();
     let mut client = rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
@@ -191,9 +192,9 @@ async fn run() {
     let measured = async |name: &'static str| {
         let (dialer, request) = (dialer.clone(), request.clone());
         tokio::task::spawn_blocking(move || measure(name, &dialer, &request)).await.unwrap();
-        println!("{:<32} {:.0} MiB resident (at most {MEMORY} MiB)", "", resident(server.pid()));
+        println!("{:<32} {:.0} MiB resident (limit {MEMORY} MiB)", "", resident(server.pid()));
     };
-    measured("nobody else").await;
+    measured("no other clients").await;
 
     let (begin, stop, trickled) = (Instant::now(), Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let idle: Vec<Stream> = futures::stream::iter(0..IDLE)
@@ -205,7 +206,7 @@ async fn run() {
     for n in 0..TRICKLING {
         let (dialer, stop, trickled) = (dialer.clone(), stop.clone(), trickled.clone());
         trickling.spawn(async move {
-            // Each head takes as long as it may; when it is cut the next one begins.
+            // Each request head takes as long as the webhook allows; when its connection is closed, the next one begins.
             tokio::time::sleep(Duration::from_millis(n as u64 * 3)).await;
             while !stop.load(Ordering::Relaxed) {
                 let Ok(mut stream) = dialer.connect(ATTACKER).await else { continue };
@@ -216,14 +217,14 @@ async fn run() {
             }
         });
     }
-    eventually("all trickle", async || trickled.load(Ordering::Relaxed) >= TRICKLING).await;
+    eventually("all clients trickle", async || trickled.load(Ordering::Relaxed) >= TRICKLING).await;
     let open = async || {
         let counted = get(server.metrics, "/metrics").await;
         let line = "spark_usher_connections{listener=\"webhook\"} ";
         counted.lines().find_map(|found| found.strip_prefix(line)).unwrap().to_owned()
     };
-    println!("of 10,000 connections {} are held after {:.1} s", open().await, begin.elapsed().as_secs_f64());
-    measured("10,000 that idle or trickle").await;
+    println!("of 10,000 connections, {} are open after {:.1} s", open().await, begin.elapsed().as_secs_f64());
+    measured("10,000 idle or trickling").await;
     stop.store(true, Ordering::Relaxed);
     trickling.shutdown().await;
     drop(idle);
@@ -237,8 +238,8 @@ async fn run() {
         .buffer_unordered(64)
         .collect()
         .await;
-    println!("of 10,000 connections that asked once {} are held", open().await);
-    measured("10,000 that asked once and idle").await;
+    println!("of 10,000 connections that sent one review, {} are open", open().await);
+    measured("10,000 idle after one review").await;
     drop(answered);
 
     let head = "POST /mutate?timeout=30s HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 32769\r\n\r\n";
@@ -257,20 +258,20 @@ async fn run() {
                 };
                 if sent.await.is_ok() {
                     let _ = stream.read_u8().await;
-                    // It was answered with 429 or 504, and its connection ended.
+                    // The response was 429 or 504, and the connection was closed.
                     tokio::time::sleep(Duration::from_secs(1)).await;
                 }
             }
         });
     }
     tokio::time::sleep(Duration::from_secs(4)).await;
-    measured("2,300 bodies of 32 kB that stall").await;
+    measured("2,300 stalled bodies of 32 kB").await;
     stalling.store(false, Ordering::Relaxed);
     stalled.shutdown().await;
 }
 
 fn main() {
-    // `cargo test --benches` runs it too: nothing to test.
+    // `cargo test --benches` also runs this program, without a test.
     if std::env::args().any(|arg| arg == "--bench") {
         spark_usher::tls::install_provider();
         tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap().block_on(run());

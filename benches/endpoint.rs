@@ -1,9 +1,9 @@
-//! Reviews per second over TLS on one core, beside a bare echo of the same bytes on the same server in the same run.
+//! Reviews per second over TLS on one core, compared with an echo of the same bytes by the same server in the same run.
 //!
 //!     cargo bench --bench endpoint
 //!
-//! The server has a runtime of one thread; the clients are raw TLS connections on another, kept alive, which send the
-//! same recorded review again and again. What is printed is the median of several rounds, taken in turns.
+//! The server has a runtime with one thread. The clients are raw TLS connections on another thread, kept alive, which send the
+//! same recorded review repeatedly. The result is the median of several rounds, which alternate between webhook and echo.
 
 #![allow(
     clippy::unwrap_used,
@@ -43,13 +43,13 @@ use tokio_util::sync::CancellationToken;
 
 const POLICY: &str =
     "policies: [{name: batch, scheduler: {type: volcano}, queue: analytics, priorityClass: {executor: batch}}]";
-/// The least that the issue asks for.
+/// The minimum of the ratio webhook / echo.
 const LIMIT: f64 = 0.6;
 const CONNECTIONS: usize = 16;
 const ROUNDS: usize = 7;
 const ROUND: Duration = Duration::from_millis(1500);
 
-/// Serves on a thread of its own.
+/// Serves on a separate thread.
 fn serve(
     name: &str,
     routes: Router,
@@ -70,7 +70,7 @@ fn serve(
     address
 }
 
-/// How many answers a second.
+/// Responses per second.
 fn rate(address: SocketAddr, connector: &TlsConnector, request: &Arc<[u8]>, length: usize) -> f64 {
     let runtime = tokio::runtime::Builder::new_current_thread().event_interval(4).enable_all().build().unwrap();
     let answers = Arc::new(AtomicU64::new(0));
@@ -86,13 +86,13 @@ fn rate(address: SocketAddr, connector: &TlsConnector, request: &Arc<[u8]>, leng
                 loop {
                     stream.write_all(&request).await.unwrap();
                     stream.flush().await.unwrap();
-                    // Answers to one request are of one length: no need to look into them.
+                    // All responses to the same request have the same length, so they need not be parsed.
                     stream.read_exact(&mut buffer).await.unwrap();
                     answers.fetch_add(1, Ordering::Relaxed);
                 }
             });
         }
-        // The clients' thread never sleeps: waking it would be the server's work, and more of it the slower the server is.
+        // The clients' thread never sleeps: otherwise the server would spend time to wake it, the more the slower it is.
         local.spawn_local(async {
             loop {
                 tokio::task::yield_now().await;
@@ -109,7 +109,7 @@ fn rate(address: SocketAddr, connector: &TlsConnector, request: &Arc<[u8]>, leng
     })
 }
 
-/// How long the answer to a request is, head and body.
+/// The length of the response to a request, head and body; and the response.
 fn length(address: SocketAddr, connector: &TlsConnector, request: &[u8]) -> (usize, String) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -191,8 +191,8 @@ fn main() {
         "review                {:>8} bytes, over TLS 1.3 and HTTP/1.1, {CONNECTIONS} connections, one core",
         body.len()
     );
-    println!("bare echo             {echo:>8.0} answers/s");
-    println!("webhook               {ours:>8.0} answers/s");
-    println!("webhook / bare echo   {:>8.2}   (at least {LIMIT})", ours / echo);
+    println!("echo                  {echo:>8.0} responses/s");
+    println!("webhook               {ours:>8.0} responses/s");
+    println!("webhook / echo        {:>8.2}   (limit: at least {LIMIT})", ours / echo);
     stop.cancel();
 }

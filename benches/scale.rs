@@ -1,6 +1,6 @@
-//! What the loop costs in a large cluster: one application of 100,000 executors, 100,000 applications of one, and 10,000
-//! gangs in one namespace. The longest step is the longest time in which the loop does nothing else, as the reconcile task
-//! drives it: up to 256 events and one turn.
+//! The cost of the controller in a large cluster: one application of 100,000 executors, 100,000 applications of one, and 10,000
+//! gangs in one namespace. The longest step is the longest time that the controller's task is busy without a pause, as
+//! `cluster::controller` drives it: up to 256 events and one step.
 //!
 //! ```text
 //! cargo bench --bench scale
@@ -14,7 +14,7 @@
     clippy::print_stdout,
     clippy::disallowed_methods,
     clippy::cast_precision_loss,
-    reason = "a benchmark prints its figures"
+    reason = "a benchmark prints its results"
 )]
 
 #[path = "support/pods.rs"]
@@ -39,11 +39,11 @@ use spark_usher::snapshot::{Change, Group, ObservedPod, Owner, PodChange, Relate
 use spark_usher::spark::pod::Pod;
 use spark_usher::time::Now;
 
-/// Nothing else runs for at most so long.
+/// The limit of the longest step.
 const LIMIT: Duration = Duration::from_millis(10);
-/// The reconcile task takes so many events in before it turns.
+/// The controller's task handles up to this many events before a step.
 const AT_ONCE: usize = 256;
-/// It turns every so often while events come.
+/// The interval of steps while events arrive.
 const BETWEEN: Duration = Duration::from_millis(10);
 
 struct Cluster {
@@ -52,13 +52,13 @@ struct Cluster {
     began: Instant,
     since: Duration,
     version: usize,
-    /// Actions on the way, done at the next step.
+    /// Actions in flight, which finish at the next step.
     acting: Vec<(ExecutorSetKey, Vec<Action>)>,
-    /// Where the time went.
+    /// The time of all steps since the last report.
     spent: Duration,
     longest: Duration,
     actions: usize,
-    /// How executors look that are labelled inactive, and of how many applications.
+    /// The template of executors that are labelled inactive, and the number of applications.
     inactive: (Recorded, usize),
 }
 
@@ -94,12 +94,12 @@ impl Cluster {
         Now { at: self.began + self.since, wall: Timestamp::UNIX_EPOCH + self.since }
     }
 
-    /// Takes the figures of a phase.
+    /// Returns the results of a phase and resets them.
     fn figures(&mut self) -> (Duration, Duration, usize) {
         (std::mem::take(&mut self.spent), std::mem::take(&mut self.longest), std::mem::take(&mut self.actions))
     }
 
-    /// What the reconcile task does between two waits: takes news in, and turns. Returns when it wants to be called again.
+    /// What the controller's task does between two waits: handles changes, then steps. Returns after which time it steps again.
     fn step(&mut self, news: impl FnOnce(&mut Controller, Now)) -> Option<Duration> {
         let now = self.now();
         let done = std::mem::take(&mut self.acting);
@@ -165,7 +165,7 @@ impl Cluster {
         }
     }
 
-    /// Steps for so long, as fast as it asks for.
+    /// Steps for this time, whenever a step is due.
     fn run(&mut self, time: Duration) {
         let until = self.since + time;
         while self.since < until {
@@ -174,7 +174,7 @@ impl Cluster {
         }
     }
 
-    /// Feeds changes as fast as they are taken.
+    /// Feeds changes as fast as the controller accepts them.
     fn feed(&mut self, changes: Vec<Change>) {
         let mut changes = changes.into_iter().peekable();
         while changes.peek().is_some() {
@@ -185,7 +185,7 @@ impl Cluster {
     }
 
     fn list(&mut self, pods: Vec<ObservedPod>, version: &str) {
-        // As the edge reads it, 256 at a time.
+        // As `cluster::watch` reads a list, 256 pods at a time.
         self.step(Controller::list_started);
         let mut pods = pods.into_iter().peekable();
         while pods.peek().is_some() {
@@ -208,7 +208,7 @@ fn print(name: &str, what: &str, (spent, longest, actions): (Duration, Duration,
     println!("{name}: {what:<42} {each}{actions:>6} actions, longest step {longest:>10.2?} (limit {LIMIT:?}){verdict}");
 }
 
-/// Executors that the pod `driver-APP` owns.
+/// Executors whose owner is the pod `driver-APP`.
 fn owned(change: impl FnOnce(&mut serde_json::Value)) -> Recorded {
     Recorded::with(|pod| {
         pod["metadata"]["ownerReferences"] =
@@ -217,7 +217,7 @@ fn owned(change: impl FnOnce(&mut serde_json::Value)) -> Recorded {
     })
 }
 
-/// The drivers, one an application.
+/// The driver of an application.
 fn driver(app: usize) -> ObservedPod {
     let pod = json!({
         "metadata": {"name": format!("driver-{app:05}"), "namespace": "default", "uid": format!("uid-driver-{app:05}"),
@@ -252,9 +252,9 @@ impl Scenario {
 
         cluster.list(self.pods("Running", 0), "1200000");
         cluster.run(Duration::from_secs(60));
-        print(name, "the first list, and every plan", cluster.figures(), Some(count));
+        print(name, "the first list and every plan", cluster.figures(), Some(count));
 
-        // A second of a busy cluster, ten times.
+        // Ten seconds with 1,000 events per second.
         let events: Vec<Change> = (0..10_000)
             .map(|event| {
                 let number = event * 7919 % count;
@@ -269,10 +269,10 @@ impl Scenario {
             cluster.since += BETWEEN;
         }
         let figures = cluster.figures();
-        println!("{name}: 1,000 events a second are {:.1} % of a core", figures.0.as_secs_f64() * 10.0);
+        println!("{name}: 1,000 events per second use {:.1} % of a core", figures.0.as_secs_f64() * 10.0);
         print(name, "events with their plans", figures, Some(10_000));
 
-        // One event, and what follows from it.
+        // One event and its plan.
         for effects in 0..100 {
             let sighting = self.recorded.sighting(effects * 31 % count, self.apps, "Running", 400_000 + effects);
             cluster.step(|controller, now| controller.watch_event(Change::Pods(PodChange::Observed(sighting)), now));
@@ -282,9 +282,9 @@ impl Scenario {
         print(name, "one event and its plan", cluster.figures(), Some(100));
 
         cluster.run(Duration::from_secs(65));
-        print(name, "a minute in which nothing happens", cluster.figures(), None);
+        print(name, "a minute without events", cluster.figures(), None);
 
-        // The edge takes a poll's pods in one after another, between other things.
+        // The edge adds the pods of a poll one after another, between other events.
         let pods = self.pods("Running", 500_000);
         let mut polled = PollResult::default();
         for pod in &pods {
@@ -299,23 +299,23 @@ impl Scenario {
         print(name, "a poll in which every pod is newer", cluster.figures(), Some(count));
 
         cluster.list(pods, "1600000");
-        print(name, "all pods listed anew", cluster.figures(), Some(count));
+        print(name, "a relist of all pods", cluster.figures(), Some(count));
 
         let all = self.executors("Failed", 600_000).map(PodChange::Observed).map(Change::Pods).collect();
         cluster.feed(all);
         cluster.run(Duration::from_secs(600));
-        print(name, "every executor fails, and ten minutes", cluster.figures(), Some(count));
+        print(name, "every executor fails, then ten minutes", cluster.figures(), Some(count));
 
         let gone = self.executors("Failed", 5_000_000).map(PodChange::Deleted).map(Change::Pods).collect();
         cluster.feed(gone);
         cluster.run(Duration::from_secs(700));
-        print(name, "every executor is deleted, and ten minutes", cluster.figures(), Some(count));
+        print(name, "every executor is deleted, then ten minutes", cluster.figures(), Some(count));
         println!();
     }
 }
 
 fn main() {
-    // `cargo test --benches` runs it too: nothing to test.
+    // `cargo test --benches` also runs this program, without a test.
     if !std::env::args().any(|arg| arg == "--bench") {
         return;
     }

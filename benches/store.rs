@@ -1,5 +1,5 @@
-//! What the snapshot store costs: memory for each executor, time for each event, and the plan's share; beside Spark's own
-//! store on the same trace where `SPARK_JARS` names the folder with its jars.
+//! The cost of the snapshot store: memory per executor, time per event, and the controller's share; compared with Spark's own
+//! store on the same trace if `SPARK_JARS` names the folder with its jars.
 //!
 //! ```text
 //! cargo bench --bench store
@@ -14,7 +14,7 @@
     clippy::print_stdout,
     clippy::disallowed_methods,
     clippy::cast_precision_loss,
-    reason = "a benchmark prints its figures"
+    reason = "a benchmark prints its results"
 )]
 
 #[path = "support/pods.rs"]
@@ -36,17 +36,17 @@ use spark_usher::snapshot::{Change, Notify, ObservedPod, PodChange, RelatedChang
 use spark_usher::time::Now;
 
 const EXECUTORS: usize = 100_000;
-/// How long events are fed, as fast as they are taken.
+/// How long events are fed, as fast as the store accepts them.
 const FEED: Duration = Duration::from_secs(5);
 
-/// Bytes of memory that this process has.
+/// Resident bytes of this process.
 fn rss() -> f64 {
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
     pages.split(' ').nth(1).unwrap().parse::<f64>().unwrap() * 4096.0
 }
 
-/// The trace of `spark_store/SparkStore.java`: executors drawn uniformly, each Pending, then Running and Failed by turns
-/// (or Running and Pending, so that none ends). All pods are read beforehand, here as there.
+/// The trace of `spark_store/SparkStore.java`: executors drawn uniformly, each Pending, then alternately Running and Failed
+/// (or Running and Pending, so that none exits). As there, all pods are read beforehand.
 struct Trace {
     pods: Vec<[ObservedPod; 3]>,
     now: Vec<u8>,
@@ -102,12 +102,12 @@ fn memory(recorded: &Recorded) {
     }
     let each = (rss() - before) / EXECUTORS as f64;
     println!(
-        "memory: {each:.0} bytes an executor (limit 600) for {EXECUTORS} pods of {size} bytes in 1,000 applications"
+        "memory: {each:.0} bytes per executor (limit 600) for {EXECUTORS} pods of {size} bytes in 1,000 applications"
     );
     black_box(&store);
 }
 
-/// Feeds the store as fast as it takes events, beside a subscriber with Spark's interval of a second.
+/// Feeds the store as fast as it accepts events, with a subscriber that has Spark's interval of a second.
 fn events(recorded: &Recorded, apps: usize, stalled: bool) -> f64 {
     let mut trace = Trace::new(recorded, apps, true);
     let mut store = Store::default();
@@ -139,14 +139,14 @@ fn events(recorded: &Recorded, apps: usize, stalled: bool) -> f64 {
     let each = took.as_nanos() as f64 / f64::from(events);
     let kind = if stalled { "stalls  " } else { "keeps up" };
     println!(
-        "store: {apps:>6} applications, a subscriber that {kind}: {each:>5.0} ns an event, {:>9.0} events/s, {:>4.1} bytes an event in the second half",
+        "store: {apps:>6} applications, a subscriber that {kind}: {each:>5.0} ns per event, {:>9.0} events/s, {:>4.1} bytes per event in the second half",
         1e9 / each,
         (rss() - half).max(0.0) / f64::from(events / 2)
     );
     1e9 / each
 }
 
-/// Feeds the whole desk as fast as it takes events: ends, plans, reads, as the loop drives it.
+/// Feeds the whole controller as fast as it accepts events, with exits, plans and lookups, as `cluster::controller` drives it.
 fn dealt(recorded: &Recorded, apps: usize) -> f64 {
     let mut trace = Trace::new(recorded, apps, false);
     let mut room = Room::open(trace.beginning());
@@ -166,11 +166,11 @@ fn dealt(recorded: &Recorded, apps: usize) -> f64 {
         }
     };
     let rate = f64::from(events) / took.as_secs_f64();
-    println!("desk:  {apps:>6} applications, as fast as it can: {rate:>9.0} events/s");
+    println!("controller: {apps:>6} applications, at full speed: {rate:>9.0} events/s");
     rate
 }
 
-/// A desk with what it needs to work.
+/// A controller and its inputs.
 struct Room {
     controller: Controller,
     began: Instant,
@@ -205,7 +205,7 @@ impl Room {
     }
 }
 
-/// The whole desk at a thousand events a second.
+/// The whole controller at a thousand events per second.
 fn desk(recorded: &Recorded, apps: usize) {
     let mut trace = Trace::new(recorded, apps, true);
     let mut room = Room::open(trace.beginning());
@@ -227,15 +227,15 @@ fn desk(recorded: &Recorded, apps: usize) {
     }
     let share = begin.elapsed().as_secs_f64() / f64::from(seconds);
     println!(
-        "desk:  {apps:>6} applications, 1,000 events a second: {:>5.1} % of a core, the longest turn {worst:?}",
+        "controller: {apps:>6} applications, 1,000 events per second: {:>5.1} % of a core, the longest step {worst:?}",
         share * 100.0
     );
 }
 
-/// Spark's own, on the same trace.
+/// Spark's own store on the same trace.
 fn peer(apps: usize, subscriber: &str, what: &str, ours: f64) {
     let Ok(jars) = std::env::var("SPARK_JARS") else {
-        println!("peer: SKIPPED: set SPARK_JARS to the folder with Spark's jars (pip download pyspark, deps/jars)");
+        println!("peer: SKIPPED: requires SPARK_JARS, the folder with Spark's jars (pip download pyspark, deps/jars)");
         return;
     };
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/spark_store/spark_store.py");
@@ -248,7 +248,7 @@ fn peer(apps: usize, subscriber: &str, what: &str, ours: f64) {
         let Ok(row) = serde_json::from_str::<Value>(line) else { continue };
         if let Some(theirs) = row["events_per_second"].as_f64() {
             println!(
-                "peer:  {apps:>6} applications, {}'s {what}: {theirs:>9.0} events/s, {:.0} bytes an event; ours {:.1} times that",
+                "peer:  {apps:>6} applications, {}'s {what}: {theirs:>9.0} events/s, {:.0} bytes per event; spark-usher is {:.1} times as fast",
                 row["peer"].as_str().unwrap(),
                 row["bytes_per_event"].as_f64().unwrap(),
                 ours / theirs
@@ -261,7 +261,7 @@ fn peer(apps: usize, subscriber: &str, what: &str, ours: f64) {
 }
 
 fn main() {
-    // `cargo test --benches` runs it too: nothing to test.
+    // `cargo test --benches` also runs this program, without a test.
     if !std::env::args().any(|arg| arg == "--bench") {
         return;
     }
@@ -276,7 +276,7 @@ fn main() {
         let dealt = dealt(&recorded, apps);
         if apps <= 1000 {
             peer(apps, "keeping-up", "store", keeps_up);
-            peer(apps, "stalled", "store with a subscriber that stalls", stalls);
+            peer(apps, "stalled", "store with a stalled subscriber", stalls);
             peer(apps, "manager", "store with its lifecycle manager", dealt);
         }
     }

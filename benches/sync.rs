@@ -1,5 +1,5 @@
-//! The cold start of `spark-usher serve` in a cluster of 100,000 executors: how long until all of them are in the
-//! snapshot, on one core, from the sandbox over TLS; and what the process then has of memory.
+//! The cold start of `spark-usher serve` in a cluster of 100,000 executors: the time until all of them are in the snapshot,
+//! on one core, listed from the sandbox over TLS; and the memory of the process afterwards.
 //!
 //!     cargo bench --bench sync
 //!
@@ -13,7 +13,7 @@
     clippy::print_stdout,
     clippy::disallowed_methods,
     clippy::cast_precision_loss,
-    reason = "a benchmark prints its figures"
+    reason = "a benchmark prints its results"
 )]
 
 #[path = "../tests/support/cluster.rs"]
@@ -45,7 +45,7 @@ fn used(pid: u32) -> (f64, f64) {
     (ticks / 100.0, pages * 4096.0)
 }
 
-/// The recorded executor, as the one of this number.
+/// The recorded executor with the names of this number.
 fn recorded(pod: &Value, number: usize) -> PodBuilder {
     let (app, id) = (number % APPS, number / APPS + 1);
     let mut pod = pod.clone();
@@ -54,7 +54,7 @@ fn recorded(pod: &Value, number: usize) -> PodBuilder {
     pod["metadata"]["labels"]["spark-exec-id"] = id.to_string().into();
     pod["metadata"].as_object_mut().unwrap().remove("ownerReferences");
     pod["spec"]["nodeName"] = format!("ip-10-1-{}-{}.ec2.internal", number % 200, number % 7).into();
-    // The sandbox keeps no managedFields: this weighs as much.
+    // The sandbox does not store managedFields: this annotation has the same size.
     let fields = std::mem::take(&mut pod["metadata"]["managedFields"]).to_string();
     PodBuilder(pod).annotation("managed-fields", &fields)
 }
@@ -75,7 +75,7 @@ async fn run() {
     made.await;
     let size = serde_json::to_string(&cluster.pods().list(&kube::api::ListParams::default().limit(100)).await.unwrap());
     let size = size.unwrap().len() / 100;
-    println!("sync: made {EXECUTORS} pods of about {size} bytes in {:?}", begin.elapsed());
+    println!("sync: created {EXECUTORS} pods of about {size} bytes in {:?}", begin.elapsed());
     let begin = Instant::now();
     let config = "lifecycle: {finished: report}";
     let replica = Process::start_by(&["taskset", "-c", "0"], &cluster, "one", config, &cluster.kubeconfig());
@@ -88,20 +88,24 @@ async fn run() {
     let took = begin.elapsed();
     let (cpu, rss) = used(replica.pid());
     println!(
-        "sync: serving after {ready:?}; all {EXECUTORS} executors in the snapshot after {:.1} s on one core (limit {LIMIT} s), of which it worked {cpu:.1} s; {:.0} MiB resident",
+        "sync: serving after {ready:?}; all {EXECUTORS} executors in the snapshot after {:.1} s on one core (limit {LIMIT} s), {cpu:.1} s of CPU time; {:.0} MiB resident",
         took.as_secs_f64(),
         rss / f64::from(1 << 20)
     );
     tokio::time::sleep(Duration::from_secs(20)).await;
     let (after, rss) = used(replica.pid());
-    println!("sync: 20 s later: {:.1} s of work since, {:.0} MiB resident", after - cpu, rss / f64::from(1 << 20));
+    println!(
+        "sync: 20 s later: {:.1} s of CPU time since then, {:.0} MiB resident",
+        after - cpu,
+        rss / f64::from(1 << 20)
+    );
     let begin = Instant::now();
     let apps = replica.debug("/debug/apps").await;
     println!("sync: /debug/apps shows {} applications in {:?}", apps.as_array().unwrap().len(), begin.elapsed());
 }
 
 fn main() {
-    // `cargo test --benches` runs it too: nothing to test.
+    // `cargo test --benches` also runs this program, without a test.
     if std::env::args().any(|arg| arg == "--bench") {
         tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap().block_on(run());
     }

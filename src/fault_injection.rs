@@ -27,13 +27,13 @@ macro_rules! bugs {
 
 bugs! {
     core {
-        /// An older observed pod replaces a newer one.
+        /// An older version of a pod replaces a newer one.
         OldNewsBelieved;
         /// A pod that a list does not contain counts as deleted, without a GET.
         AbsentIsGone;
         /// A pod that a poll contains in another version is not read again.
         PollJudgesPresenceOnly;
-        /// No poll is made.
+        /// The leader never polls.
         NeverPolls;
         /// The exit of an executor that exited and was deleted between two batches is lost.
         EndLostInBatch;
@@ -45,13 +45,13 @@ bugs! {
         MarkIgnored;
         /// The deletion of an executor without a final state is lost.
         DepartureIgnored;
-        /// The exits that were reported are forgotten at once.
+        /// Reported exits are forgotten immediately.
         CacheForgotten;
         /// A failed confirmation of a missing executor is not retried.
         CheckNotRetried;
         /// A failed action is not retried, not even by the resync of every minute.
         ActionNotRetried;
-        /// There is no grace while the driver is alive.
+        /// There is no grace while the driver runs.
         NoGrace;
         /// The application's own intervals do not lengthen the grace.
         GraceIgnoresConf;
@@ -95,9 +95,9 @@ bugs! {
         FollowersTell;
         /// Writes of the Lease carry no resourceVersion.
         LeaseUnguarded;
-        /// In a dry run all writes are made.
+        /// A dry run writes.
         DryRunIgnored;
-        /// A failed watch is retried at once.
+        /// A failed watch is retried immediately.
         NoPause;
         /// An Event whose creation got no response counts as one that existed before.
         LostAnswerCounts;

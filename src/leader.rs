@@ -51,11 +51,11 @@ impl Observed {
 pub enum Step {
     /// It does not exist yet: create it.
     Create,
-    /// It is ours, free or expired: write our name.
+    /// This replica holds it, or it is free or expired: write our identity.
     Take {
         /// How often its holder changed, this time included.
         transitions: i32,
-        /// Whether it was ours already.
+        /// Whether this replica already held it.
         ours: bool,
     },
     /// Another replica holds it.
@@ -96,7 +96,7 @@ pub enum LeaderState {
 mod tests {
     use super::*;
 
-    #[expect(clippy::disallowed_methods, reason = "any instant will do")]
+    #[expect(clippy::disallowed_methods, reason = "the tests need an arbitrary instant")]
     fn start() -> Instant {
         Instant::now()
     }

@@ -1,19 +1,19 @@
 //! spark-usher: an admission webhook, a controller and a command line for the executor pods of Apache Spark on Kubernetes.
 //!
-//! # The two roads
+//! # The two paths
 //!
 //! ```text
-//! Road A  admission   bytes ─ http::webhook ─▶ admission::request ─┐
+//! Path A  admission   bytes ─ http::webhook ─▶ admission::request ─┐
 //!                                                                 ├▶ admission::mutate ─▶ Decision ─▶ admission::patch ─▶ response bytes
 //!                                      Arc<Snapshot> (lock-free) ──┘            └▶ on the result, or again on the final state: admission::validate
-//! Road B  controller  watch events, lookups ─ cluster ─▶ snapshot::Change ─▶ Snapshot::apply ─▶ publish Arc<Snapshot>
+//! Path B  controller  watch events, lookups ─ cluster ─▶ snapshot::Change ─▶ Snapshot::apply ─▶ publish Arc<Snapshot>
 //!                       ├▶ snapshot::Store ─ batches ─▶ lifecycle::Exits ─▶ each exit reported once: log, metric, Event, `why`
 //!                       └▶ reconcile::plan(&Snapshot, app, …) ─▶ Plan of Actions ─▶ cluster::apply ─▶ API call ─▶ (seen again by the watch)
 //!                     poll (leader) ─▶ differences ─▶ the watch has time to show them ─▶ a GET for each, or the watch is restarted
 //!                     Lease ◀─ lifecycle::mark: up to which resourceVersion every exit is reported
 //! ```
 //!
-//! The roads meet only in [`snapshot`], and a pod enters both through [`spark::pod`].
+//! The paths meet only in [`snapshot`], and a pod enters both through [`spark::pod`].
 //!
 //! # The order of the modules
 //!
@@ -23,28 +23,28 @@
 //! | module | what it knows |
 //! |---|---|
 //! | [`fault_injection`] | deliberate bugs for the simulation; none in a release build |
-//! | [`text`] | text of tenants in our sentences: bounded, without control characters |
+//! | [`text`] | text of tenants in messages: bounded, without control characters |
 //! | [`time`] | the time as an argument: by the monotonic and by the wall clock |
 //! | [`json`] | JSON documents by path, and lists item by item |
 //! | [`spark`] | Spark's labels, pods, states, configuration and sizes |
-//! | [`annotations`] | the annotations and labels that are ours |
+//! | [`annotations`] | the annotations and labels of spark-usher |
 //! | [`signature`] | the proof that our webhook mutated a pod |
 //! | [`snapshot`] | one immutable state of every application, and the store that passes its changes to subscribers |
 //! | [`reason`] | one closed enumeration of reasons: log field, metric label, Event reason and audit annotation |
-//! | [`gang`] | what each scheduler wants on pods and in PodGroups; the size and the name of a gang |
+//! | [`gang`] | what each scheduler requires on pods and in PodGroups; the size and the name of a gang |
 //! | [`policy`] | validated settings, and which annotations override them |
-//! | [`ownership`] | which driver owns an executor, and whether that driver lives |
-//! | [`admission`] | road A: what a review changes, and which violations it finds |
-//! | [`manifests`] | objects that we print or install: webhook configurations, CEL policies, RBAC rules |
+//! | [`ownership`] | which driver owns an executor, and whether that driver is alive |
+//! | [`admission`] | path A: what a review changes, and which violations it finds |
+//! | [`manifests`] | objects that spark-usher prints or installs: webhook configurations, CEL policies, RBAC rules |
 //! | [`leader`] | leader election: who holds the Lease |
-//! | [`lifecycle`] | Spark's lifecycle manager: which executors ended, when and why |
+//! | [`lifecycle`] | Spark's lifecycle manager: which executors exited, when and why |
 //! | [`recorder`] | aggregation of Events |
 //! | [`views`] | what the debug port and the command line show |
 //! | [`reconcile`] | the plan for one application: one file per rule |
-//! | [`controller`] | road B: work queue, lookups, confirmations, poll schedule, rate limit |
+//! | [`controller`] | path B: work queue, lookups, confirmations, poll schedule, rate limit |
 //!
 //! Everything down to here is the core: synchronous, total, deterministic. It has no clock, environment, network or log:
-//! it returns what it has to say, as a [`reason::Reason`]. Below it is the edge, which may wait and fail:
+//! it returns its results as values, with a [`reason::Reason`]. Below it is the edge, which may wait and fail:
 //!
 //! | module | what it knows |
 //! |---|---|

@@ -1,7 +1,7 @@
 //! The reasons of decisions: one closed enumeration for the log field, the metric label, the Event reason, the audit
 //! annotation and `explain`.
 //!
-//! The README's table of reasons is generated from [`Reason::ALL`], and a test fails when a variant is never produced
+//! The table of docs/reasons.md is generated from [`Reason::ALL`], and a test fails when a variant is never produced
 //! (`tests/reasons.rs`).
 
 use std::fmt;
@@ -39,7 +39,7 @@ macro_rules! reasons {
         }
 
         impl Reason {
-            /// Every reason, in the order of the README's table.
+            /// Every reason, in the order of the table in docs/reasons.md.
             pub const ALL: &'static [Reason] = &[$($(Reason::$name,)+)+];
 
             /// The name on the wire, PascalCase.
@@ -106,11 +106,11 @@ reasons! {
         PriorityClassMissing = Warning;
         /// The scheduler's gangs have a fixed size, but the application allocates executors dynamically.
         GangNotFixed = Warning;
-        /// The installed Volcano rejects pods whose PodGroup does not exist yet, so the driver cannot create executors.
+        /// The installed Volcano denies pods whose PodGroup does not exist yet, so the driver cannot create executors.
         EarlyPodsRefused = Warning;
         /// The number of executors that the application requests is unknown, so they do not wait for each other.
         GangSizeUnknown = Warning;
-        /// The executor gets no ownerReference: its scheduler groups pods by owner (Volcano, KAI) and would add it to its driver's group.
+        /// The executor gets no ownerReference: its scheduler (Volcano, KAI) would then add it to its driver's group.
         OwnerWithheld = Warning;
         /// The pod that created the executor is not the driver of its application, so it does not become the owner.
         CreatorNotDriver = Warning;
@@ -144,7 +144,7 @@ reasons! {
         SchedulingChanged = Warning;
         /// Validation: an account that is not trusted changed the role or application of an existing pod.
         ApplicationChanged = Warning;
-        /// Validation: the pod lacks its owner, scheduler or gang (webhook unavailable, or reverted by another), or has forged annotations.
+        /// Validation: owner, scheduler or gang are missing (webhook unavailable or reverted), or annotations are forged.
         NotMutated = Warning;
         /// Validation: the pod requests nodes that are reserved for another scheduler (`nodePool`).
         OtherScheduler = Warning;
@@ -154,7 +154,7 @@ reasons! {
     Http {
         /// The body is not an AdmissionReview of admission.k8s.io/v1.
         BadReview = Warning;
-        /// The review exceeds 20 MiB, or a list or map in it is longer than any pod's: the strictest policy that could match decides.
+        /// The review exceeds 20 MiB, or has a longer list or map than any pod: the strictest policy that may match decides.
         TooLarge = Undecided;
         /// The content type is not application/json.
         WrongContentType = Warning;
@@ -214,7 +214,7 @@ mod tests {
         let mut seen = std::collections::BTreeSet::new();
         for reason in Reason::ALL {
             let name = reason.as_str();
-            assert!(seen.insert(name), "{name} twice");
+            assert!(seen.insert(name), "{name} is not unique");
             assert!(name.chars().all(|c| c.is_ascii_alphanumeric()) && name.len() <= 64, "{name}");
             assert!(name.starts_with(|c: char| c.is_ascii_uppercase()), "{name}");
             assert!(reason.text().ends_with('.') && reason.text().len() <= 160, "{name}: {}", reason.text());

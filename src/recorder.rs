@@ -13,7 +13,7 @@ use crate::ownership::resolve;
 use crate::snapshot::Snapshot;
 use crate::spark::ids::PodKey;
 
-/// At most this many Events may be written at once in one namespace,
+/// At most this many Events may be written in a burst in one namespace,
 const BURST: u32 = 10;
 /// and then one per this interval.
 const REFILL: Duration = Duration::from_secs(5);
@@ -31,7 +31,7 @@ pub struct Subject {
     pub uid: Arc<str>,
     /// Why executors exited.
     pub cause: Cause,
-    /// Whether these exits may have been counted by the previous leader.
+    /// Whether the previous leader may have reported these exits.
     pub possibly_reported: bool,
 }
 
@@ -168,6 +168,6 @@ fn message(exit: &Exit) -> String {
     let node = exit.executor.node.as_deref().map_or_else(String::new, |node| format!(" on {node}"));
     let detail = exit.detail();
     let colon = if detail.is_empty() { "" } else { ": " };
-    let perhaps = if exit.possibly_reported { " (may have been counted before)" } else { "" };
+    let perhaps = if exit.possibly_reported { " (may have been reported before)" } else { "" };
     format!("{} ({}{node}): {}{colon}{detail}{perhaps}", exit.cause, exit.executor.name, exit.cause.text())
 }

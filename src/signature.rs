@@ -83,7 +83,7 @@ pub struct Signature {
 #[derive(Debug)]
 pub struct Signer<'k> {
     key: &'k Key,
-    /// What is covered so far: many short texts, hashed at once at the end.
+    /// What is covered so far: many short texts, hashed together at the end.
     covered: Vec<u8>,
     creator: Creator,
 }

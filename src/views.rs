@@ -87,11 +87,11 @@ pub struct ExitReport {
     pub id: Option<u64>,
     /// Its node.
     pub node: Option<String>,
-    /// When it exited, by its pod's status; else when that was noticed.
+    /// When it exited: by its pod's status, else when the exit was detected.
     pub at: String,
-    /// When it was noticed.
+    /// When the exit was detected.
     pub noticed: String,
-    /// Our cause.
+    /// Its cause.
     pub cause: String,
     /// The cause in a sentence.
     pub text: String,
@@ -211,9 +211,9 @@ fn report(snapshot: &Snapshot, key: &AppKey, app: &Application, exits: &[&Exit],
     let life = liveness::of(key, app, snapshot);
     let gone = life == DriverLiveness::Gone;
     let in_trouble = |executor: &&Arc<Executor>| {
-        let left_alone = gone && executor.is_live();
+        let orphaned = gone && executor.is_live();
         !executor.state.is_final()
-            && (executor.diagnostics.is_some() || left_alone || executor.state == ExecutorPodState::Unknown)
+            && (executor.diagnostics.is_some() || orphaned || executor.state == ExecutorPodState::Unknown)
     };
     let troubled = app.executors().values().filter(in_trouble).take(MAX_TROUBLED);
     let mut last = exits.to_vec();
@@ -291,7 +291,7 @@ fn driver_why(pod: &DriverPod) -> Option<String> {
 }
 
 fn no_node(words: &ReasonAndMessage) -> String {
-    format!("has no node: {}", words.message)
+    format!("is not scheduled: {}", words.message)
 }
 
 /// A time for display, in whole seconds.
@@ -316,18 +316,18 @@ fn diagnosis(executor: &Executor, driver_gone: bool, now: Timestamp) -> Option<S
     let diagnostics = executor.diagnostics.as_deref().unwrap_or(&nothing);
     let mut parts = Vec::new();
     if driver_gone && executor.is_live() {
-        parts.push("is left alone: its driver is gone".to_owned());
+        parts.push("has no driver: its driver exited or was deleted".to_owned());
     }
     if let Some(deletion) = &diagnostics.deletion {
         let until = deletion.until.map_or_else(String::new, |until| {
-            let tense = if until < now { "was" } else { "is" };
-            format!(" and {tense} to be gone by {}", shown(until))
+            let verb = if until < now { "ended" } else { "ends" };
+            format!(" (its grace period {verb} at {})", shown(until))
         });
         parts.push(format!("is being deleted{until}"));
         if !deletion.finalizers.is_empty() {
-            parts.push(format!("held by {}", deletion.finalizers.join(", ")));
+            parts.push(format!("blocked by finalizers: {}", deletion.finalizers.join(", ")));
         }
-        parts.extend(crate::lifecycle::cause::by_whom(diagnostics).map(|who| format!("by {who}")));
+        parts.extend(crate::lifecycle::cause::by_whom(diagnostics).map(|who| format!("deleted by {who}")));
     }
     if !executor.state.is_final() {
         parts.extend(diagnostics.waiting_message("waits"));
@@ -338,12 +338,12 @@ fn diagnosis(executor: &Executor, driver_gone: bool, now: Timestamp) -> Option<S
         parts.push(format!("was labelled inactive by {who}"));
     }
     if executor.state == ExecutorPodState::Unknown {
-        parts.push("its phase is Unknown: its node does not answer".to_owned());
+        parts.push("its phase is Unknown: its node does not respond".to_owned());
     }
     if parts.is_empty() && executor.state == ExecutorPodState::Pending {
         parts.push(match &executor.node {
             Some(node) => format!("is starting on {node}"),
-            None => format!("waits for {} to find it a node", scheduler(executor)),
+            None => format!("waits for {} to assign a node", scheduler(executor)),
         });
     }
     (!parts.is_empty()).then(|| parts.join("; "))

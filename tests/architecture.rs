@@ -1,4 +1,4 @@
-//! The order of the modules, read from the sources: who may use whom, and what the core must never touch.
+//! The order of the modules, checked in the sources: which modules a module may use, and what the core must not use.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use module_graph::{Graph, code, sources};
 
-/// The modules in their order: each may use itself and those of a lower rank, never those of its own rank or above.
+/// The ranks of the modules. A module may use itself and modules of a lower rank, no others.
 const RANKS: &[(&str, u32)] = &[
     ("fault_injection", 0),
     ("text", 0),
@@ -44,7 +44,7 @@ const RANKS: &[(&str, u32)] = &[
 ];
 /// Everything below this rank is the core.
 const EDGE: u32 = 20;
-/// What the core must not name: runtimes, clients, clocks, the environment, files, logs.
+/// Names that the core must not contain: runtimes, clients, clocks, the environment, files, logs.
 const IMPURE: &[&str] = &[
     "tokio",
     "axum",
@@ -71,7 +71,7 @@ const IMPURE: &[&str] = &[
     "rand::",
     "random",
 ];
-/// The longest file that can be read in one sitting.
+/// The maximum number of lines of a file.
 const LONGEST: usize = 700;
 
 fn src() -> PathBuf {
@@ -88,7 +88,7 @@ fn module(path: &Path) -> Option<String> {
 
 fn rank(module: &str) -> u32 {
     let found = RANKS.iter().find(|(name, _)| *name == module);
-    found.unwrap_or_else(|| panic!("src/{module} has no rank: add it to tests/architecture.rs and src/lib.rs")).1
+    found.unwrap_or_else(|| panic!("src/{module} has no rank: expected it in tests/architecture.rs and src/lib.rs")).1
 }
 
 #[test]
@@ -109,11 +109,11 @@ fn modules_use_only_those_below_them() {
 #[test]
 fn files_use_each_other_in_one_direction() {
     let graph = Graph::read(&src());
-    // It reads the sources as they are: a file that is known to use another does.
+    // The graph contains a known use, so it was read from the sources.
     let name = |path: &str| -> Vec<String> { path.split("::").map(str::to_owned).collect() };
     assert!(graph.uses[&name("admission::mutate")].contains(&name("ownership::resolve")));
     let circles: Vec<String> = graph.circles().iter().map(|module| module.join("::")).collect();
-    assert!(circles.is_empty(), "these files use each other in circles: {}", circles.join(", "));
+    assert!(circles.is_empty(), "these files form cycles: {}", circles.join(", "));
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn a_circle_is_found_through_re_exports_and_child_modules() {
     write("room/low.rs", "pub struct Low;\n");
     write("room/mod.rs", "mod low;\npub use low::Low;\npub const N: u8 = 1;\nfn g() { low::h() }\n");
     write("room/low.rs", "use super::N;\npub struct Low;\n");
-    assert!(!Graph::read(folder.path()).circles().is_empty(), "a room's own file and its child");
+    assert!(!Graph::read(folder.path()).circles().is_empty(), "a module's own file and its child");
 }
 
 #[test]
@@ -174,8 +174,8 @@ fn files_can_be_read_in_one_sitting() {
 fn the_map_in_lib_rs_names_every_module() {
     let map = std::fs::read_to_string(src().join("lib.rs")).unwrap();
     for (name, _) in RANKS {
-        assert!(map.contains(&format!("pub mod {name};")), "{name} does not exist");
-        assert!(map.contains(&format!("[`{name}`]")), "{name} is not in the map");
+        assert!(map.contains(&format!("pub mod {name};")), "src/lib.rs declares no module {name}");
+        assert!(map.contains(&format!("[`{name}`]")), "{name} is not in the table of src/lib.rs");
     }
     for path in sources(&src()) {
         module(&path).map(|name| rank(&name));

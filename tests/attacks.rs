@@ -1,7 +1,7 @@
 //! Attacks on the identity of creators, and on policy by annotations: none gets another application's owner or gang.
 //!
-//! The victim is an application with a known driver and a seated gang, in a namespace that the attacker shares or not.
-//! Each case is the creation of an executor as somebody would try it; what must hold of all of them is in [`safe`].
+//! The victim is an application with a known driver and a gang, in a namespace that the attacker shares or not. Each case is an
+//! attempt to create an executor; [`safe`] checks what must hold for all of them.
 
 #![allow(
     clippy::unwrap_used,
@@ -9,7 +9,7 @@
     clippy::panic,
     clippy::indexing_slicing,
     clippy::print_stdout,
-    reason = "a test fails by panicking, and says how many there were"
+    reason = "a test fails by panicking, and prints the number of attacks"
 )]
 
 #[path = "support/attackers.rs"]
@@ -36,19 +36,19 @@ fn policies() -> Policies {
     only_never(policy, &["system:serviceaccount:default:syncer"])
 }
 
-/// What must hold whatever was tried: the victim's driver is not made the owner by us, and the pod does not end up in the
-/// victim's gang, unless validation refuses it. With a snapshot that knows the victim, and without.
+/// Checks what must hold for every attempt: the webhook does not set the victim's driver as owner, and the pod does not get into
+/// the victim's gang, unless validation denies it. With a snapshot that contains the victim, and without.
 fn safe(name: &str, object: &PodBuilder, who: &Value) {
     for (temperature, snapshot) in [("warm", world()), ("cold", Snapshot::default())] {
         let sent = review(&object.0, who.clone());
         let outcome = answer(&sent, &snapshot, &policies());
         let owners = |object: &Value| object["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
-        // The garbage collector goes by name and uid: with another name it deletes the attacker's own executor.
+        // The garbage collector identifies owners by name and uid: with another name it deletes the attacker's own executor.
         let is_victim = |owner: &&Value| owner["uid"] == DRIVER_UID && owner["name"] == "nb-driver";
         let victims = |object: &Value| owners(object).iter().filter(is_victim).count();
         assert!(
             victims(&outcome.object) <= victims(&object.0),
-            "{name} ({temperature}): the victim became the owner: {}",
+            "{name} ({temperature}): the webhook set the victim as owner: {}",
             outcome.object["metadata"]
         );
         let given = owners(&outcome.object).len() - owners(&object.0).len();
@@ -56,7 +56,7 @@ fn safe(name: &str, object: &PodBuilder, who: &Value) {
             let owner = owners(&outcome.object).pop().unwrap();
             let created =
                 who["extra"][POD_UID] == json!([owner["uid"]]) && who["extra"][POD_NAME] == json!([owner["name"]]);
-            assert!(created, "{name} ({temperature}): an owner that did not create it: {owner}");
+            assert!(created, "{name} ({temperature}): the webhook set an owner that is not the creator: {owner}");
         }
         let mut stored = sent.clone();
         stored["request"]["object"] = outcome.object.clone();
@@ -64,21 +64,21 @@ fn safe(name: &str, object: &PodBuilder, who: &Value) {
         let gang = outcome.object["metadata"]["annotations"]["scheduling.k8s.io/group-name"].as_str();
         let brought = object.0["metadata"]["annotations"]["scheduling.k8s.io/group-name"].as_str();
         if gang == Some(&victims_gang()) && temperature == "warm" {
-            // Names are unique: whom the API server vouches for under that name has come after the victim's end.
+            // Names are unique: a pod that the API server authenticates under this name was created after the victim's deletion.
             let same_name = who["extra"][POD_NAME] == json!(["nb-driver"]) && who["username"] == evil()["username"];
-            // They say for whom they create.
+            // An account in creators.never creates pods for others, and names their driver.
             let for_others = who["username"] == "system:serviceaccount:default:syncer";
             assert!(brought == gang || same_name || for_others, "{name}: in the victim's gang");
         }
         if victims(&outcome.object) > 0 {
             let refused = [Reason::OwnerNotCreator, Reason::ForeignCreator];
             let told = judged.decision.reasons.iter().any(|reason| refused.contains(reason));
-            // Who is no pod, or makes pods for others, proves nothing, and a cold replica has nothing else.
+            // A creator without a pod, or one that creates pods for others, proves nothing, and a cold replica has no other evidence.
             let is_empty = |key: &str| who["extra"][key].as_array().is_none_or(Vec::is_empty);
             let by_nobodys_pod =
                 (is_empty(POD_NAME) && is_empty(POD_UID)) || who["username"] == "system:serviceaccount:default:syncer";
             let unknown = temperature == "cold" || who["username"] == "system:serviceaccount:default:syncer";
-            // A uid under another name than the victim's is nobody that we know; the garbage collector ends that pod.
+            // The victim's uid under another name identifies no known pod; the garbage collector deletes such an executor.
             let is_known = owners(&outcome.object).iter().any(|owner| is_victim(&owner));
             assert!(!is_known || told || (unknown && by_nobodys_pod), "{name} ({temperature}): {:?}", judged.decision);
         }
@@ -105,7 +105,7 @@ fn no_creator_gets_another_applications_owner_or_gang() {
     assert!(cases >= 600);
 }
 
-/// The same words have to be right for whom they are meant.
+/// The rightful creator, with the same claims, gets its owner and its gang.
 #[test]
 fn the_rightful_creator_gets_all_of_it() {
     let outcome = by_driver(&executor(2), &world(), &policies());
@@ -116,7 +116,7 @@ fn the_rightful_creator_gets_all_of_it() {
     assert_ne!(mine.object["metadata"]["annotations"]["scheduling.k8s.io/group-name"], victims_gang());
 }
 
-/// What a tenant may write decides nothing that its policy does not let it.
+/// Annotations of tenants have no effect that the policy does not allow.
 #[test]
 fn annotations_of_tenants_steer_no_policy() {
     for (what, object) in objects() {

@@ -1,7 +1,7 @@
 //! Certificates as cert-manager issues them for the chart: root and serving certificate are renewed while the CA injector,
 //! API servers and kubelets are late, and no handshake fails.
 //!
-//! cert-manager is played here (`support/cert_manager.rs`); `tests/chart.py` checks that the chart asks for exactly this.
+//! `support/cert_manager.rs` simulates cert-manager; `tests/chart.py` checks that the chart requests exactly these certificates.
 
 #![allow(
     clippy::unwrap_used,
@@ -10,7 +10,7 @@
     clippy::indexing_slicing,
     clippy::disallowed_methods,
     clippy::print_stdout,
-    reason = "a test fails by panicking, and prints its figures"
+    reason = "a test fails by panicking, and prints its results"
 )]
 
 #[path = "support/caller.rs"]
@@ -49,9 +49,9 @@ use spark_usher::runtime::clock;
 use spark_usher::tls::rotation::verifies;
 use support::*;
 
-/// What API servers call behind the chart's Service.
+/// The name by which API servers call the chart's Service.
 const SERVICE: &str = "spark-usher.usher-system.svc";
-/// The other one is for the API server, which knows no Service here.
+/// The second name is for the API server of the tests, which resolves no Services.
 const NAMES: [&str; 2] = [SERVICE, "localhost"];
 const START: Timestamp = Timestamp::constant(1_790_000_000, 0);
 
@@ -83,8 +83,8 @@ fn is_valid(pem: &str, now: Timestamp) -> bool {
     validity.not_before.timestamp() <= now.as_second() && now.as_second() <= validity.not_after.timestamp()
 }
 
-/// Plays so many years. At each renewal API servers may trust any `ca.crt` that was ever injected and any root, and replicas
-/// may serve any leaf, as long as they are valid: how many of these pairs there were, and how many were refused.
+/// Simulates `years` years. At each renewal, API servers may trust any `ca.crt` that was ever injected and any root, and replicas
+/// may serve any leaf, as long as these are valid. Returns the number of such pairs, and how many did not verify.
 fn play(chart: Chart, leaf: Lifetime, years: i64) -> (usize, usize) {
     let mut manager = CertManager::new(chart, NAMES, leaf, START);
     let (mut bundles, mut leaves) = (Vec::new(), Vec::new());
@@ -112,7 +112,7 @@ fn play(chart: Chart, leaf: Lifetime, years: i64) -> (usize, usize) {
             now = manager.leaf.renewal;
             manager.renew_leaf(now);
         }
-        assert!(is_valid(&injected, now), "{now}: what is injected has expired");
+        assert!(is_valid(&injected, now), "{now}: the injected CA has expired");
     }
     (pairs, refused)
 }
@@ -121,8 +121,8 @@ fn play(chart: Chart, leaf: Lifetime, years: i64) -> (usize, usize) {
 fn every_valid_root_verifies_every_valid_leaf_for_forty_years() {
     for leaf in [LEAF, LONGEST] {
         let (pairs, refused) = play(Chart::Root, leaf, 40);
-        println!("{leaf:?}: {pairs} pairs of bundle and leaf, {refused} refused");
-        assert!(pairs > 40, "roots and leaves were renewed");
+        println!("{leaf:?}: {pairs} pairs of bundle and leaf, {refused} rejected");
+        assert!(pairs > 40, "expected renewals of roots and leaves");
         assert_eq!(refused, 0);
     }
 }
@@ -130,8 +130,8 @@ fn every_valid_root_verifies_every_valid_leaf_for_forty_years() {
 #[test]
 fn a_self_signed_leaf_is_refused_at_each_renewal_by_who_has_the_old_bundle_or_the_new_one_too_early() {
     let (pairs, refused) = play(Chart::SelfSigned, LEAF, 10);
-    println!("{pairs} pairs of bundle and leaf, {refused} refused");
-    // First one of each; then two of each, and each bundle verifies its own leaf alone.
+    println!("{pairs} pairs of bundle and leaf, {refused} rejected");
+    // First one of each, then two of each; a bundle verifies only its own leaf.
     assert_eq!((pairs - 1) % 4, 0);
     assert_eq!(refused, (pairs - 1) / 2);
 }
@@ -139,7 +139,7 @@ fn a_self_signed_leaf_is_refused_at_each_renewal_by_who_has_the_old_bundle_or_th
 #[test]
 fn a_root_with_a_new_key_is_refused() {
     let (_, refused) = play(Chart::RootWithNewKeys, LEAF, 10);
-    assert!(refused > 0, "rotationPolicy: Never is needed");
+    assert!(refused > 0, "rotationPolicy: Never is required");
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn a_root_is_renewed_with_its_subject_and_key_and_nothing_else() {
     assert_eq!(before.public_key().raw, after.public_key().raw);
     assert_ne!(before.raw_serial(), after.raw_serial());
     assert_ne!(before.validity(), after.validity());
-    assert_eq!(manager.leaf.certificate, old.1, "leaves stay");
+    assert_eq!(manager.leaf.certificate, old.1, "the leaf does not change");
     let leaf = der(&manager.leaf.certificate);
     let (_, leaf) = x509_parser::parse_x509_certificate(&leaf).unwrap();
     assert_eq!(leaf.issuer().as_raw(), before.subject().as_raw());
@@ -162,7 +162,7 @@ fn a_root_is_renewed_with_its_subject_and_key_and_nothing_else() {
     assert!(leaf.subject_alternative_name().unwrap().unwrap().critical && !leaf.is_ca() && after.is_ca());
 }
 
-/// A cluster in which one replica serves what cert-manager issues, from files, and the API server calls it.
+/// A cluster with one replica, which serves cert-manager's certificates from files, and an API server, which calls it.
 struct Stage {
     cluster: Arc<Cluster>,
     manager: CertManager,
@@ -193,7 +193,7 @@ impl Stage {
         Stage { cluster, manager, mounted, app, replicas, review }
     }
 
-    /// What the CA injector does after a leaf was issued.
+    /// Updates the caBundle, as the CA injector does after a leaf was issued.
     async fn inject(&self) {
         let api: Api<MutatingWebhookConfiguration> = Api::all(self.cluster.client.clone());
         let bundle = STANDARD.encode(&self.manager.leaf.ca);
@@ -202,7 +202,7 @@ impl Stage {
         api.patch(webhooks::NAME, &PatchParams::default(), &Patch::<()>::Json(patch)).await.unwrap();
     }
 
-    /// What kubelet does after a leaf was issued; returns when it is served.
+    /// Updates the mounted files, as the kubelet does after a leaf was issued; returns when the replica serves the leaf.
     async fn mount(&mut self) {
         let leaf = self.manager.leaf.clone();
         self.mounted.update(&leaf.certificate, &leaf.key);
@@ -211,13 +211,13 @@ impl Stage {
         eventually("the new leaf is served", async || presented().await.as_ref() == Some(&new)).await;
     }
 
-    /// One review in a handshake of its own, by an API server that trusts this bundle.
+    /// Sends one review in a new handshake, as an API server that trusts this bundle. Returns the error, if any.
     async fn review(&self, bundle: &str) -> Option<String> {
         Caller::new(bundle, SERVICE, &self.replicas).must(&self.review).await
     }
 }
 
-/// An executor that is only asked for: whether the webhook changed it, or the API server's error.
+/// Creates an executor by dry run. Returns whether the webhook mutated it, or the API server's error.
 async fn try_pod(cluster: &Cluster) -> Result<bool, String> {
     let params = PostParams { dry_run: true, ..PostParams::default() };
     let mut pod = executor(7).namespace(&cluster.namespace).0;
@@ -231,10 +231,10 @@ async fn try_pod(cluster: &Cluster) -> Result<bool, String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn root_and_leaf_are_renewed_and_no_handshake_fails() {
-    // Fail: a handshake that fails is a pod that is refused.
+    // With failurePolicy Fail, a failed handshake is a rejected pod.
     let mut stage = Stage::new(Chart::Root, "Fail").await;
     let stop = Arc::new(AtomicBool::new(false));
-    // Every root so far: some API servers never take a new one over, some have it before anybody else.
+    // All roots so far: some API servers never apply a new root, others apply it first.
     let bundles = Arc::new(Mutex::new(vec![stage.manager.root.certificate.clone()]));
     let rounds = Arc::new(AtomicUsize::new(0));
     let handshakes = {
@@ -259,7 +259,7 @@ async fn root_and_leaf_are_renewed_and_no_handshake_fails() {
         let caller = Caller::new(&stage.manager.leaf.ca, SERVICE, &stage.replicas);
         tokio::spawn(async move {
             while !stop.load(Ordering::SeqCst) {
-                assert_eq!(caller.must(&review).await, None, "on a connection that lives");
+                assert_eq!(caller.must(&review).await, None, "on an open connection");
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         })
@@ -278,7 +278,7 @@ async fn root_and_leaf_are_renewed_and_no_handshake_fails() {
     let settled = async || {
         let begin = rounds.load(Ordering::SeqCst);
         let done = async || handshakes.is_finished() || rounds.load(Ordering::SeqCst) >= begin + 3;
-        eventually("every API server made handshakes", done).await;
+        eventually("every API server has made handshakes", done).await;
     };
 
     settled().await;
@@ -288,7 +288,7 @@ async fn root_and_leaf_are_renewed_and_no_handshake_fails() {
             bundles.lock().unwrap().push(stage.manager.root.certificate.clone());
         } else {
             stage.manager.renew_leaf(clock::now());
-            // Either may be late.
+            // Either update may be late.
             if n % 2 == 0 {
                 stage.inject().await;
                 settled().await;
@@ -302,7 +302,7 @@ async fn root_and_leaf_are_renewed_and_no_handshake_fails() {
         settled().await;
     }
     assert_eq!(bundles.lock().unwrap().len(), 4);
-    assert_eq!(stage.manager.leaf.ca, stage.manager.root.certificate, "the last root has signed, and is injected");
+    assert_eq!(stage.manager.leaf.ca, stage.manager.root.certificate, "the last root signed the leaf and is injected");
     stop.store(true, Ordering::SeqCst);
     let (handshakes, pods) = (handshakes.await.unwrap(), pods.await.unwrap());
     connected.await.unwrap();
@@ -310,7 +310,7 @@ async fn root_and_leaf_are_renewed_and_no_handshake_fails() {
     stage.app.stop().await.unwrap();
 }
 
-/// The same by the program with the chart's arguments, which reads the files every 10 seconds.
+/// The same with the program and the chart's arguments: it reads the files every 10 seconds.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_program_serves_a_renewed_leaf_and_no_handshake_fails() {
     let cluster = Cluster::start().await;
@@ -345,14 +345,14 @@ async fn a_self_signed_leaf_fails_open_at_its_renewal() {
         assert!(failed.contains("invalid peer certificate"), "{failed}");
     };
 
-    // kubelet is late, as it is for up to a minute and a half.
+    // The kubelet is late, by up to a minute and a half.
     stage.inject().await;
-    eventually("a pod passes without the webhook", async || try_pod(&stage.cluster).await == Ok(false)).await;
+    eventually("a pod is created without the webhook", async || try_pod(&stage.cluster).await == Ok(false)).await;
     refused(stage.review(&new).await);
     // The API server is late.
     stage.mount().await;
     refused(stage.review(&old).await);
-    // Both are there.
+    // Both have the new certificate.
     assert_eq!(stage.review(&new).await, None);
     eventually("the webhook is called again", async || try_pod(&stage.cluster).await == Ok(true)).await;
     stage.app.stop().await.unwrap();

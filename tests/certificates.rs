@@ -1,4 +1,4 @@
-//! Certificates while we serve: rotated, swapped in files, emptied and deleted. No review may fail in any of it.
+//! Certificates of running replicas: rotated, swapped in files, emptied and deleted. No review may fail meanwhile.
 
 #![allow(
     clippy::unwrap_used,
@@ -7,7 +7,7 @@
     clippy::indexing_slicing,
     clippy::disallowed_methods,
     clippy::print_stdout,
-    reason = "a test fails by panicking, and prints its figures"
+    reason = "a test fails by panicking, and prints its results"
 )]
 
 #[path = "support/caller.rs"]
@@ -60,7 +60,7 @@ fn configurations(cluster: &Cluster) -> Api<MutatingWebhookConfiguration> {
     Api::all(cluster.client.clone())
 }
 
-/// Registers a replica without a caBundle, fail-closed, so that a review that fails is an error that is seen.
+/// Registers a replica without a caBundle, fail-closed, so that a failed review is a visible error.
 async fn register(cluster: &Cluster, app: &App) {
     let url = format!("https://127.0.0.1:{}/mutate", app.webhook().port());
     let mut object = webhooks::mutating(&url, "", &[&cluster.namespace]);
@@ -70,7 +70,7 @@ async fn register(cluster: &Cluster, app: &App) {
     configurations(cluster).create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
 }
 
-/// An executor that is only asked for: whether the webhook saw it, or the API server's error.
+/// Creates an executor by dry run. Returns whether the webhook mutated it, or the API server's error.
 async fn try_pod(cluster: &Cluster) -> Result<bool, String> {
     let params = PostParams { dry_run: true, ..PostParams::default() };
     let mut pod = executor(7).namespace(&cluster.namespace).0;
@@ -98,7 +98,7 @@ fn count(bundle: &str) -> usize {
     bundle.matches("BEGIN CERTIFICATE").count()
 }
 
-/// Creates pods without pause until told to stop; how many there were.
+/// Creates pods without pause until `stop` is set; returns their number.
 fn constantly(cluster: &Arc<Cluster>, stop: &Arc<AtomicBool>) -> tokio::task::JoinHandle<usize> {
     let (cluster, stop) = (cluster.clone(), stop.clone());
     tokio::spawn(async move {
@@ -133,29 +133,29 @@ async fn an_authority_and_its_successor_under_constant_reviews() {
     eventually("the next CA is in the bundle", async || count(&bundle(&cluster).await) == 2).await;
     let both = bundle(&cluster).await;
     let new = both.replace(&old, "");
-    // Before, and after it took over, and until the old one is dropped: with only the old bundle, with both, and, as soon
-    // as somebody can have only that, with only the new one.
+    // Before and after the new CA takes over, until the old one is dropped: with only the old bundle, with both, and with only the
+    // new one as soon as an API server can have only that.
     let mut rounds = 0;
     while count(&kept(&cluster).await["ca.crt"]) == 2 {
         let took_over = count(&kept(&cluster).await["tls.crt"]) == 2;
-        // Both replicas look every 100 ms.
+        // Both replicas read the Secret every 100 ms.
         tokio::time::sleep(Duration::from_millis(400)).await;
         let trusted = if took_over { vec![&old, &both, &new] } else { vec![&old, &both] };
         for bundle in trusted {
             for _ in 0..2 {
                 // A new client each time, and so a new handshake.
                 let failed = Caller::new(bundle, "localhost", &replicas).must(&review).await;
-                // Once it is dropped nobody may have the old one any more.
+                // Once the old CA is dropped, no API server has only the old bundle.
                 let dropped = count(&kept(&cluster).await["ca.crt"]) == 1;
                 assert!(failed.is_none() || (dropped && bundle == &old), "{failed:?}");
             }
         }
         rounds += usize::from(took_over);
     }
-    assert!(rounds > 0, "nobody was asked between taking over and dropping");
+    assert!(rounds > 0, "expected reviews between the takeover and the drop");
     eventually("only the new CA is in the configuration", async || bundle(&cluster).await == new).await;
     stop.store(true, Ordering::SeqCst);
-    println!("a whole rotation: {} pods created, none failed", creating.await.unwrap());
+    println!("a complete rotation: {} pods created, none failed", creating.await.unwrap());
     let (chain, now) = (kept(&cluster).await["tls.crt"].clone(), clock::now());
     assert!(verifies(&chain, &names(), &[&new], now) && !verifies(&chain, &names(), &[&old], now));
     one.stop().await.unwrap();
@@ -178,19 +178,19 @@ async fn a_secret_that_is_emptied_is_put_back_and_one_that_is_deleted_is_made_an
     assert_eq!(secret.type_.as_deref(), Some("kubernetes.io/tls"));
     let empty = json!({"data": {"ca.crt": "", "ca.key": "", "tls.crt": "", "tls.key": ""}});
     secrets.patch(SECRET, &PatchParams::default(), &Patch::Merge(&empty)).await.unwrap();
-    eventually("it is put back", async || kept(&cluster).await == before).await;
+    eventually("the Secret is restored", async || kept(&cluster).await == before).await;
 
-    // As an upgrade by a tool that renders the configuration anew does it.
+    // As in an upgrade by a tool that renders the configuration again.
     let wiped = json!([{"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}]);
     let wiped: json_patch::Patch = serde_json::from_value(wiped).unwrap();
     stop.store(true, Ordering::SeqCst);
     println!("{} pods created, none failed", creating.await.unwrap());
     let patch = Patch::<()>::Json(wiped);
     configurations(&cluster).patch(webhooks::NAME, &PatchParams::default(), &patch).await.unwrap();
-    eventually("the caBundle is back", async || bundle(&cluster).await == before["ca.crt"]).await;
+    eventually("the caBundle is restored", async || bundle(&cluster).await == before["ca.crt"]).await;
     eventually("the webhook is called", async || try_pod(&cluster).await == Ok(true)).await;
 
-    // Somebody else's pair is served by nobody, and replaced by what was there.
+    // No replica serves a foreign pair, and the leader replaces it by the previous one.
     let foreign =
         Authority::new("foreign", clock::now()).unwrap().serve(&["localhost"], &["127.0.0.1".parse().unwrap()]);
     let foreign = foreign.unwrap();
@@ -200,18 +200,18 @@ async fn a_secret_that_is_emptied_is_put_back_and_one_that_is_deleted_is_made_an
     let encode = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
     let patch = json!({"data": {"tls.crt": encode(&foreign.certificate), "tls.key": encode(&foreign.key)}});
     let patched = secrets.patch(SECRET, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
-    eventually("it is put back", async || {
+    eventually("the Secret is restored", async || {
         let now = secrets.get(SECRET).await.unwrap();
         now.metadata.resource_version != patched.metadata.resource_version && kept(&cluster).await == before
     })
     .await;
-    println!("a foreign pair: {} refusals", refusals() - told);
+    println!("a foreign pair: rejected {} times", refusals() - told);
     assert_eq!(try_pod(&cluster).await, Ok(true));
 
     stop.store(false, Ordering::SeqCst);
     let creating = constantly(&cluster, &stop);
     secrets.delete(SECRET, &DeleteParams::default()).await.unwrap();
-    eventually("another CA took over alone", async || {
+    eventually("only a new CA remains", async || {
         let kept = kept(&cluster).await;
         kept.get("ca.crt").is_some_and(|bundle| count(bundle) == 1 && *bundle != before["ca.crt"])
     })
@@ -272,7 +272,7 @@ async fn two_hundred_swaps_of_mounted_files_under_load() {
             let refusals = |app: &App| app.counters().certificate_reloads.with_label_values(&["refused"]).get();
             let before = refusals(&app);
             mounted.update(certificate, key);
-            eventually("it is refused", async || refusals(&app) > before).await;
+            eventually("the pair is rejected", async || refusals(&app) > before).await;
         } else {
             let new = pair();
             mounted.update(&new.certificate, &new.key);
@@ -289,7 +289,7 @@ async fn two_hundred_swaps_of_mounted_files_under_load() {
         assert_eq!(
             served(app.webhook(), authority.pem(), "localhost").await.unwrap(),
             der.to_vec(),
-            "the last good one serves"
+            "the replica serves the last valid certificate"
         );
     }
     stop.store(true, Ordering::SeqCst);
@@ -297,7 +297,7 @@ async fn two_hundred_swaps_of_mounted_files_under_load() {
         load.await.unwrap();
     }
     println!(
-        "200 swaps, {} reviews, none failed; the slowest new certificate was served after {slowest:?} (looked at every 100 ms)",
+        "200 swaps, {} reviews, none failed; the slowest new certificate was served after {slowest:?} (read every 100 ms)",
         reviews.load(Ordering::SeqCst)
     );
     app.stop().await.unwrap();

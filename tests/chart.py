@@ -64,7 +64,7 @@ MATRIX = {
             "serviceAccount": {"annotations": {"e": "f"}},
         },
         ["kind: ServiceMonitor", "kind: PodMonitor", "kind: PrometheusRule", "dnsPolicy: ClusterFirstWithHostNet", "alert: Mine",
-         "kind: ValidatingAdmissionPolicyBinding", "runbook_url: https://github.com/spark-usher/spark-usher#sparkusherdown", "team: data"],
+         "kind: ValidatingAdmissionPolicyBinding", "runbook_url: https://github.com/spark-usher/spark-usher/blob/main/docs/runbooks.md#sparkusherdown", "team: data"],
     ),
     "some namespaces, fail closed": (
         {"webhook": {"namespaces": ["team-a"], "namespaceSelector": [{"key": "spark", "operator": "Exists"}],
@@ -263,8 +263,8 @@ helm install spark-usher charts/spark-usher --namespace spark-usher --create-nam
 helm test spark-usher --namespace spark-usher
 ```
 
-Needs Kubernetes 1.30. How certificates are made and renewed: [certs](../../certs/README.md). Metrics and alerts:
-[README](../../README.md#metrics).
+Needs Kubernetes 1.30. How certificates are made and renewed: [certs](../../certs/README.md). [Metrics](../../docs/metrics.md),
+[runbooks of the alerts](../../docs/runbooks.md), [operations](../../docs/operations.md).
 
 <!-- The table is generated from values.yaml: python3 tests/chart.py --update -->
 
@@ -638,7 +638,7 @@ def installed(helm, kubectl_program, usher, folder, table):
         process, container = run_deployment(sandbox, usher, documents, folder, 1)
         running.append(process)
         assert {port["containerPort"] for port in container["ports"]} == set(ports), container["ports"]
-        until("it is ready", lambda: ready(ports[1]))
+        until("the first replica is ready", lambda: ready(ports[1]))
         others = dict(zip(ports, [free_port(), free_port()]))
         second, _ = run_deployment(sandbox, usher, documents, folder, 2, others)
         running.append(second)
@@ -815,7 +815,7 @@ def tested(sandbox, kubectl, usher, hooks, folder):
     done = subprocess.run([usher, *pod["spec"]["containers"][0]["args"]], env=environment, capture_output=True, text=True, timeout=60)
     # Expected in this cluster: the account may not read Secrets, no controller sets the Deployment's status, and the poll interval is
     # short.
-    expected = ("warning  the Secret of", "warning  0 of 2 replicas", "warning  policy file: lifecycle.poll")
+    expected = ("warning  cannot read the Secret of", "warning  0 of 2 replicas", "warning  policy file: lifecycle.poll")
     odd = [line for line in done.stdout.splitlines() if line.startswith("warning") and not line.startswith(expected)]
     if done.returncode != 0 or odd:
         fail(f"helm test: exit {done.returncode}\n{done.stdout}{done.stderr}")

@@ -1,4 +1,5 @@
-//! Attacks on connections: idle, stalled and deaf clients do not keep API servers out, and who is no API server can be.
+//! Attacks on connections: clients that idle, stall or never read do not block API servers, and other clients can be rejected by
+//! client certificates.
 
 #![allow(
     clippy::unwrap_used,
@@ -6,7 +7,7 @@
     clippy::panic,
     clippy::indexing_slicing,
     clippy::disallowed_methods,
-    reason = "a test fails by panicking, and keeps its own time"
+    reason = "a test fails by panicking, and uses the real clock"
 )]
 
 #[path = "support/cluster.rs"]
@@ -58,7 +59,7 @@ fn request() -> Vec<u8> {
     [head.as_bytes(), &body].concat()
 }
 
-/// Sends a review and reads its answer: the head.
+/// Sends a review and reads the response; returns its head.
 async fn review(stream: &mut Stream) -> io::Result<String> {
     stream.write_all(&request()).await?;
     stream.flush().await?;
@@ -81,7 +82,7 @@ async fn answered(stream: &mut Stream) {
     assert!(head.starts_with("HTTP/1.1 200"), "{head}");
 }
 
-/// The value of a metric.
+/// The sum of a metric's samples that start with this text.
 fn metric(endpoint: &Endpoint, line: &str) -> usize {
     let text = String::from_utf8(endpoint.metrics.render().unwrap()).unwrap();
     let values = text.lines().filter(|found| found.starts_with(line));
@@ -94,7 +95,7 @@ fn overloaded(endpoint: &Endpoint) -> usize {
     found.map(|line| line.rsplit_once(' ').unwrap().1.parse::<usize>().unwrap()).sum()
 }
 
-/// Fills the room for bodies with bodies of 32 kB that stop before their end.
+/// Fills the body budget with bodies of 32 kB that stop before their end.
 async fn stall(endpoint: &Endpoint, address: IpAddr, count: usize) -> Vec<Stream> {
     let head = "POST /mutate?timeout=30s HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 32769\r\n\r\n";
     let mut stalled = Vec::new();
@@ -113,9 +114,9 @@ async fn stalled_bodies_do_not_keep_reviews_out() {
     let endpoint = Setup { limits: Limits::new(1 << 20), ..Setup::default() }.start();
     let mut pooled = from(&endpoint, ATTACKER).await.unwrap();
     answered(&mut pooled).await;
-    // More than there is room for, so some of them are refused: then the room is full.
+    // More than fit, so some of them are rejected: then the budget is full.
     let stalled = stall(&endpoint, ATTACKER, 40).await;
-    eventually("the room is full", async || overloaded(&endpoint) > 0).await;
+    eventually("the body budget is full", async || overloaded(&endpoint) > 0).await;
     for _ in 0..10 {
         let mut new = from(&endpoint, API_SERVER).await.unwrap();
         answered(&mut new).await;
@@ -136,8 +137,8 @@ async fn a_stalled_body_that_gives_way_gets_an_answer() {
     let mut pooled = from(&endpoint, API_SERVER).await.unwrap();
     answered(&mut pooled).await;
     let mut also = stall(&endpoint, ATTACKER, 1).await;
-    // Whichever was full first: both stall, and together they are the whole room.
-    eventually("there is no room", async || {
+    // In either order: both stall, and together they use the whole budget.
+    eventually("the body budget is full", async || {
         answered(&mut pooled).await;
         overloaded(&endpoint) > 0
     })
@@ -161,7 +162,7 @@ async fn a_pipelining_client_that_never_reads_is_cut() {
     let cut = tokio::time::timeout(Duration::from_secs(60), async {
         while deaf.write_all(&request).await.is_ok() && deaf.flush().await.is_ok() {}
     });
-    assert!(cut.await.is_ok(), "it is held although it takes no answer");
+    assert!(cut.await.is_ok(), "the connection is still open although its client reads no response");
 }
 
 #[tokio::test]
@@ -189,7 +190,7 @@ async fn idle_connections_make_room_and_those_of_api_servers_stay() {
     assert!(metric(&endpoint, &format!("spark_usher_connections{listener}")) <= 24);
     assert_eq!(metric(&endpoint, &format!("spark_usher_connections_refused_total{listener}")), 0);
     let oldest = idle.remove(0).unwrap().read_u8().await;
-    assert!(oldest.is_err(), "the oldest is closed");
+    assert!(oldest.is_err(), "the oldest connection is closed");
 }
 
 #[tokio::test]
@@ -204,7 +205,7 @@ async fn who_sends_a_review_on_each_connection_does_not_keep_others_out() {
         ended += usize::from(head.contains("connection: close"));
         held.push(stream);
     }
-    assert!(ended >= 36, "beyond his share an answer ends its connection: {ended}");
+    assert!(ended >= 36, "beyond its share, a response closes its connection: {ended}");
     let mut new = from(&endpoint, API_SERVER).await.unwrap();
     for _ in 0..3 {
         let head = review(&mut new).await.unwrap();
@@ -230,14 +231,14 @@ async fn over_http2_too_an_answer_ends_a_connection_beyond_the_share() {
     let request = Request::post("https://localhost/mutate").header("content-type", "application/json");
     let answer = sender.send_request(request.body(Full::new(Bytes::from(body))).unwrap()).await.unwrap();
     assert_eq!(answer.status(), 200);
-    assert!(answer.into_body().collect().await.unwrap().to_bytes().starts_with(b"{"), "it is answered whole");
+    assert!(answer.into_body().collect().await.unwrap().to_bytes().starts_with(b"{"), "the response is complete");
     let ended = tokio::time::timeout(Duration::from_secs(60), connection).await;
-    assert!(ended.is_ok(), "and told to go away");
+    assert!(ended.is_ok(), "the server sends GOAWAY and closes the connection");
     drop(held);
 }
 
 async fn showing(endpoint: &Endpoint, certificate: Option<&Pair>) -> io::Result<String> {
-    // With TLS 1.3 a client learns by its first read that it was refused.
+    // With TLS 1.3, a client gets the rejection at its first read.
     let mut stream = https::connect(endpoint.authority.pem(), endpoint.address, API_SERVER, certificate).await?;
     review(&mut stream).await
 }
@@ -265,12 +266,12 @@ async fn only_clients_of_the_client_ca_may_call_and_a_changed_ca_counts() {
     assert_eq!(metric(&endpoint, "spark_usher_tls_handshake_errors_total"), 3);
 
     std::fs::write(&path, "nothing").unwrap();
-    eventually("it is refused", async || *told.lock().unwrap() == [false]).await;
-    assert!(showing(&endpoint, Some(&of_one)).await.is_ok(), "the old one stays");
+    eventually("the file is rejected", async || *told.lock().unwrap() == [false]).await;
+    assert!(showing(&endpoint, Some(&of_one)).await.is_ok(), "the previous CA stays in use");
     std::fs::write(&path, two.pem()).unwrap();
-    eventually("it is taken over", async || *told.lock().unwrap() == [false, true]).await;
+    eventually("the file is reloaded", async || *told.lock().unwrap() == [false, true]).await;
     assert!(showing(&endpoint, Some(&of_two)).await.is_ok());
-    showing(&endpoint, Some(&of_one)).await.expect_err("the CA that was");
+    showing(&endpoint, Some(&of_one)).await.expect_err("the previous CA");
     stop.cancel();
 }
 
@@ -301,11 +302,11 @@ async fn floods_on_two_hundred_descriptors_block_neither_webhook_nor_probes() {
     std::fs::write(at("callers.pem"), authority.pem()).unwrap();
     let (ca, callers) = (at("serving.pem"), at("callers.pem"));
     let arguments = ["--self-signed-for", "localhost", "--ca-out", &ca, "--client-ca", &callers];
-    // Soft and hard, so that it cannot be raised.
+    // The soft and the hard limit, so that the program cannot raise it.
     let few = ["sh", "-c", "ulimit -n 200; exec \"$@\"", "sh"];
     let policy = "policies: []";
     let process = Process::start_serving(&arguments, &few, &cluster, "few", policy, &cluster.kubeconfig());
-    eventually("it is ready", async || process.is_ready().await).await;
+    eventually("the replica is ready", async || process.is_ready().await).await;
     let room = process.said("connection limits");
     assert_eq!(room[0]["descriptors"], 200, "{room:?}");
 
@@ -333,6 +334,6 @@ async fn floods_on_two_hundred_descriptors_block_neither_webhook_nor_probes() {
         );
     }
     let mut stranger = https::connect(&ca, process.webhook, API_SERVER, None).await.unwrap();
-    assert!(review(&mut stranger).await.is_err(), "who shows no certificate may not call");
+    assert!(review(&mut stranger).await.is_err(), "a client without a certificate may not call");
     drop((webhook, probes, debug));
 }

@@ -1,4 +1,5 @@
-//! What the loop does for an application while pods of others claim it: groups, owners, the end of a driver.
+//! The controller's plans for an application while pods of other clients claim to belong to it: PodGroups, owners, the exit of a
+//! driver.
 
 #![allow(
     clippy::unwrap_used,
@@ -22,7 +23,7 @@ use support::*;
 
 const GROUP: &str = "nb-driver-f33e32ff";
 
-/// A victim on Volcano with a labelled driver, three executors wanted and so many there, and replicas that sign.
+/// A victim on Volcano with a labelled driver, which wants three executors and has this many, and replicas that sign.
 fn victim(executors: u32) -> Cluster {
     let mut cluster = Cluster::volcano();
     cluster.snapshot.apply(Change::Related(RelatedChange::SigningKey(signing_key())));
@@ -34,7 +35,7 @@ fn victim(executors: u32) -> Cluster {
     cluster
 }
 
-/// A pod of somebody else that is marked and in the victim's group.
+/// A pod of another client with forged annotations, in the victim's PodGroup.
 fn forged(name: &str, id: u32) -> PodBuilder {
     pod(name)
         .executor_of(APP, id)
@@ -63,20 +64,20 @@ fn a_copied_signature_gives_a_pod_no_part_in_the_group() {
     assert!(!cluster.snapshot.executor("default", "copy").unwrap().1.is_proven);
     let after = spec(&cluster);
     let cpu = after["minResources"]["cpu"].as_str().unwrap().parse::<u64>().unwrap();
-    assert_eq!(Some(cpu), after["minMember"].as_u64(), "one processor each: it asks for no room");
+    assert_eq!(Some(cpu), after["minMember"].as_u64(), "one CPU for each member: the copy adds no resources");
     assert_eq!(after.get("queue"), before.get("queue"));
 }
 
 #[test]
 fn a_ghost_of_the_drivers_name_takes_no_group_away() {
-    // Nobody's executors came yet; the ghost's comes first, and its driver is gone.
+    // No executor exists yet. The ghost's executor comes first, and its driver no longer exists.
     let mut cluster = victim(0);
     for (n, uid) in ["0", "zzzz"].iter().enumerate() {
         cluster.see(&forged(&format!("ghost-{n}"), 0).owned_by("Pod", "nb-driver", uid));
     }
     cluster.settle();
     cluster.executor(1, "Pending").executor(2, "Pending").settle();
-    assert_eq!(spec(&cluster)["minMember"], 3, "the victim's gang is made, at its own size");
+    assert_eq!(spec(&cluster)["minMember"], 3, "the victim's PodGroup is created, with its own size");
     let owner = cluster.snapshot.groups.values().next().unwrap().owner.clone().unwrap();
     assert_eq!(&*owner.uid, DRIVER_UID);
 }
@@ -88,7 +89,7 @@ fn a_driver_made_anew_gets_its_gang_while_an_old_executor_lingers() {
         cluster.executor(id, "Running");
     }
     cluster.settle();
-    // The node is lost: the pod runs and is to go, and its driver is another one now.
+    // The node is lost: the pod runs and is being deleted, and another driver has its driver's name.
     let lost = forged("nb-exec-3", 3).owned_by("Pod", "nb-driver", DRIVER_UID).stored("uid-3").deleting();
     cluster.lose(1).lose(2).see(&lost);
     cluster.see(&driver().stored("another-uid"));
@@ -117,13 +118,13 @@ fn who_claims_a_statefulset_does_not_become_part_of_its_crew() {
         |cluster: &Cluster| cluster.snapshot.groups.values().map(|g| g.owner.clone().unwrap().uid).collect::<Vec<_>>();
     assert_eq!(owner(&cluster).iter().map(|uid| &**uid).collect::<Vec<_>>(), [DRIVER_UID]);
     let before = cluster.groups()[&group].clone();
-    // The same owner, claimed by a user whose executor calls a driver of its own.
+    // The same owner, claimed by a user whose executor connects to the user's own driver.
     cluster.see(&pod("evil").stored("evil-uid").driver_of("spark-evil").ip("10.0.0.66").phase("Running"));
     let claims = placed("evil-0", "10.0.0.66", "eve", &cluster).label("spark-exec-id", "0");
     assert_ne!(claims.0["metadata"]["annotations"]["scheduling.k8s.io/group-name"], group);
     cluster.see(&claims).settle();
     assert_eq!(cluster.groups()[&group], before);
-    // A pod of another kind under the same uid, which is gone: its executors' driver is not.
+    // An owner of another kind with the same uid, which no longer exists: the driver of the executors still exists.
     let ghost = forged("ghost", 0).owned_by("Pod", "nobody", "set-uid");
     cluster.see(&ghost).settle();
     assert_eq!(cluster.groups()[&group], before);
@@ -131,7 +132,7 @@ fn who_claims_a_statefulset_does_not_become_part_of_its_crew() {
 
 #[test]
 fn executors_that_a_replica_without_the_key_placed_start() {
-    // Signed by nobody, under a policy that names no driver in its gangs: no name could be computed again.
+    // Unsigned, under a policy whose gang names contain no driver: no replica can compute the name again.
     let mut cluster = Cluster::volcano();
     let unsigned = answer(&executor(1).created_by("edge"), &cluster.snapshot, &cluster.policies);
     cluster.snapshot.apply(Change::Related(RelatedChange::SigningKey(signing_key())));
@@ -139,7 +140,7 @@ fn executors_that_a_replica_without_the_key_placed_start() {
     let group = pod.0["metadata"]["annotations"]["scheduling.k8s.io/group-name"].as_str().unwrap().to_owned();
     cluster.see(&pod).settle();
     assert!(cluster.groups().contains_key(&group));
-    // A new key proves nothing about who came before; their group stays as long as they name it.
+    // A new key proves nothing about earlier executors; their PodGroup stays as long as they name it.
     let mut cluster = victim(2);
     cluster.snapshot.apply(Change::Related(RelatedChange::SigningKey(Key::new(&[9; 32]))));
     cluster.settle();
@@ -151,7 +152,7 @@ fn executors_that_a_replica_without_the_key_placed_start() {
 fn a_strangers_label_does_not_hide_the_driver_of_the_same_maker() {
     let mut cluster = Cluster::volcano();
     cluster.snapshot.apply(Change::Related(RelatedChange::SigningKey(signing_key())));
-    // One that makes the driver and its executors for somebody else.
+    // An account that creates the driver and its executors for another client.
     let policies = only_never(policy("volcano"), &["syncer"]);
     let made = answer(&pod("nb-driver").driver_of(APP).created_by("syncer"), &cluster.snapshot, &policies);
     cluster
@@ -222,8 +223,8 @@ fn claim() -> impl Strategy<Value = PodBuilder> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Whatever pods of others claim, the victim's group is made, belongs to its driver, asks for the same room for each of
-    /// its members and names the same queue; at most it waits for fewer.
+    /// Whatever other pods claim, the victim's PodGroup is created and belongs to its driver, requests the same resources for each
+    /// member, and names the same queue. At most its size is smaller.
     #[test]
     fn claims_take_nothing_from_the_victims_group(claims in proptest::collection::vec(claim(), 1..8), executors in 1u32..4,
                                                   early: bool) {
@@ -240,13 +241,13 @@ proptest! {
         let (quiet, loud_spec) = (spec(&quiet), spec(&loud));
         let (wanted, got) = (quiet["minMember"].as_u64().unwrap(), loud_spec["minMember"].as_u64().unwrap());
         prop_assert!((1..=wanted).contains(&got), "{} {}", got, wanted);
-        prop_assert!(got >= u64::from(executors).min(wanted), "its own executors count: {}", got);
+        prop_assert!(got >= u64::from(executors).min(wanted), "the victim's own executors count: {}", got);
         prop_assert_eq!(loud_spec.get("queue"), quiet.get("queue"));
         let cpu = loud_spec["minResources"]["cpu"].as_str().unwrap().parse::<u64>().unwrap();
-        prop_assert_eq!(cpu, got, "one processor each");
+        prop_assert_eq!(cpu, got, "one CPU for each member");
         let group = loud.snapshot.groups.iter().find(|(key, _)| &*key.name == GROUP).unwrap().1;
         prop_assert_eq!(group.owner.as_ref().map(|owner| &*owner.uid), Some(DRIVER_UID));
-        // Nothing of the victim was adopted by anybody else.
+        // No executor of the victim got another owner.
         for id in 1..=executors {
             let name = format!("nb-exec-{id}");
             let (_, executor) = loud.snapshot.executor("default", &name).unwrap();

@@ -1,4 +1,4 @@
-//! Every branch of a decision about a pod, by the reason that it gives.
+//! Every branch of the mutating decision about a pod, identified by its reason.
 
 #![allow(
     clippy::unwrap_used,
@@ -45,7 +45,7 @@ fn warnings(outcome: &Outcome) -> String {
     outcome.response["warnings"].to_string()
 }
 
-// ---- what is none of ours ----
+// ---- reviews without effect ----
 
 #[test]
 fn other_kinds_and_subresources_are_not_pods() {
@@ -103,7 +103,7 @@ fn an_unseen_namespace_cannot_be_judged_by_its_labels() {
     policy.matches = namespaces_with("env", "prod");
     let outcome = by_driver(&executor(1), &cold(), &only(policy.clone()));
     assert_eq!((outcome.decision.reason, &outcome.patch), (Reason::NamespaceUnknown, &json!([])));
-    assert!(warnings(&outcome).contains("namespace default has not been seen yet"));
+    assert!(warnings(&outcome).contains("namespace default has not been observed yet"));
     let mut warm = cold();
     see_namespace(&mut warm, "default", &[("env", "prod")], &[]);
     assert_eq!(by_driver(&executor(1), &warm, &only(policy)).decision.reason, Reason::SchedulingSet);
@@ -168,7 +168,7 @@ fn another_scheduler_stays_unless_the_policy_says_always() {
     let outcome = by_driver(&chosen, &cold(), &volcano());
     assert_eq!(outcome.decision.reason, Reason::SchedulerKept);
     assert_eq!(outcome.object["spec"]["schedulerName"], "my-scheduler");
-    assert!(has_owner(&outcome), "it still gets its owner");
+    assert!(has_owner(&outcome), "it gets its owner nevertheless");
     let mut policy = policy("volcano");
     policy.scheduler.replace = Replace::Always;
     assert_eq!(by_driver(&chosen, &cold(), &only(policy)).object["spec"]["schedulerName"], "volcano");
@@ -193,7 +193,10 @@ fn on_volcano_an_owner_never_comes_without_the_gang_key() {
     assert_eq!(outcome.object["spec"]["schedulerName"], "volcano-b");
     assert!(!has_owner(&outcome), "a Volcano of another name groups by owner as well");
     let keyed = chosen.annotation("scheduling.k8s.io/group-name", "mine");
-    assert!(has_owner(&by_driver(&keyed, &cold(), &none())), "with a key of its own the owner does no harm");
+    assert!(
+        has_owner(&by_driver(&keyed, &cold(), &none())),
+        "with its own gang key, an owner does not change the group"
+    );
 }
 
 #[test]
@@ -205,7 +208,7 @@ fn a_gang_that_is_already_named_stays_and_is_not_ours() {
     assert_eq!(outcome.decision.reason, Reason::GangKept);
     assert_eq!(annotations(&outcome)["scheduling.k8s.io/group-name"], "mine");
     assert!(annotations(&outcome).get("spark-usher.io/by").is_none());
-    assert!(outcome.response.get("warnings").is_none(), "a note, no warning");
+    assert!(outcome.response.get("warnings").is_none(), "a note, not a warning");
 }
 
 #[test]
@@ -315,7 +318,7 @@ fn values_that_would_make_the_pod_invalid_are_left_out() {
     let outcome = by_driver(&executor(1).annotation("spark-usher.io/queue", "root/team a"), &cold(), &only(policy));
     assert!(outcome.decision.reasons.contains(&Reason::ValueLeftOut));
     assert!(outcome.object["metadata"]["labels"].get("yunikorn.apache.org/queue").is_none());
-    assert!(warnings(&outcome).contains("cannot be a label's value"));
+    assert!(warnings(&outcome).contains("is not a valid label value"));
 }
 
 #[test]
@@ -447,10 +450,10 @@ fn what_the_snapshot_knows_against_a_creator() {
     let outcome = by("nb-exec-1", "e1", &siblings);
     assert_eq!(outcome.decision.reason, Reason::CreatorIsExecutor);
     assert!(!has_owner(&outcome));
-    assert_eq!(by("nb-exec-1", "e2", &siblings).decision.reason, Reason::Owned, "a new pod of the same name");
+    assert_eq!(by("nb-exec-1", "e2", &siblings).decision.reason, Reason::Owned, "a new pod with the same name");
     let other = seen(&[pod("other").driver_of("spark-other").stored("o1").phase("Running")]);
     assert_eq!(by("other", "o1", &other).decision.reason, Reason::CreatorOfOtherApplication);
-    // Whoever made the driver, and makes its executors too, is a syncer or an operator: it ends without ending those.
+    // A creator of both the driver and its executors is a syncer or an operator: its exit does not end the application.
     let mut known = signing();
     let made = answer(&pod("nb-driver").driver_of(APP).created_by_pod("operator", "o1"), &known, &none());
     see(&mut known, &PodBuilder(made.object).stored(DRIVER_UID).phase("Running"));
@@ -460,7 +463,7 @@ fn what_the_snapshot_knows_against_a_creator() {
     assert!(!has_owner(&outcome));
     assert_eq!(by("nb-driver", DRIVER_UID, &known).decision.reason, Reason::Owned);
     let claimed = seen(&[driver()]);
-    assert_eq!(by("notebook", "n1", &claimed).decision.reason, Reason::Owned, "anybody can label a driver");
+    assert_eq!(by("notebook", "n1", &claimed).decision.reason, Reason::Owned, "any client can label a pod as a driver");
 }
 
 #[test]
@@ -470,24 +473,24 @@ fn a_stranger_comes_into_no_gang_of_a_driver_that_it_only_names() {
     let outcome = answer(&claims.created_by("admin"), &known, &volcano());
     assert_eq!(outcome.decision.reason, Reason::ForeignCreator);
     assert_eq!(outcome.object["spec"], claims.0["spec"]);
-    // Nothing but a word to the loop, which sees the same labels later.
+    // Only a note for the controller, which sees the same labels later.
     assert_eq!(outcome.object["metadata"]["annotations"], json!({"spark-usher.io/driver": "foreign-creator"}));
-    // By its label alone it is an application of its own.
+    // With the label only, it is a separate application.
     let outcome = answer(&executor(1).created_by("admin"), &known, &volcano());
     assert_eq!(outcome.decision.reason, Reason::NoCreator);
     assert!(!has_owner(&outcome));
     let theirs = format!("nb-driver-{APP8}");
     assert_ne!(annotations(&outcome)["scheduling.k8s.io/group-name"], theirs);
-    assert_ne!(annotations(&outcome)["scheduling.k8s.io/group-name"], APP8, "nor that of another user");
+    assert_ne!(annotations(&outcome)["scheduling.k8s.io/group-name"], APP8, "nor the gang of another user");
     let outcome = answer(&review(&executor(1).0, by_pod("default", "eve", "eves", "e-1")), &known, &volcano());
     assert_eq!(outcome.object["metadata"]["ownerReferences"][0]["uid"], "e-1");
     assert_eq!(annotations(&outcome)["scheduling.k8s.io/group-name"], format!("eves-{APP8}"));
     let statefulset = claims.created_by("system:serviceaccount:kube-system:statefulset-controller");
     let outcome = answer(&statefulset, &known, &volcano());
-    assert_eq!(outcome.decision.reason, Reason::SchedulingSet, "a workload controller is no stranger");
+    assert_eq!(outcome.decision.reason, Reason::SchedulingSet, "a workload controller is not a foreign creator");
     let syncer = only_never(policy("volcano"), &["admin"]);
     let outcome = answer(&claims.created_by("admin"), &known, &syncer);
-    assert_eq!(outcome.decision.reason, Reason::SchedulingSet, "nor is who creates pods for others");
+    assert_eq!(outcome.decision.reason, Reason::SchedulingSet, "nor is an account that creates pods for others");
 }
 
 #[test]
@@ -500,7 +503,7 @@ fn a_workload_controllers_executors_are_seated() {
         &known,
         &volcano(),
     );
-    assert_eq!(statefulset.decision.reason, Reason::SchedulingSet, "a workload controller is no stranger");
+    assert_eq!(statefulset.decision.reason, Reason::SchedulingSet, "a workload controller is not a foreign creator");
 }
 
 #[test]
@@ -509,12 +512,12 @@ fn weaker_evidence_is_noted_for_the_loop() {
     let legacy = json!({"username": "system:serviceaccount:default:spark"});
     let known = seen(&[driver().ip("10.0.0.7")]);
     let outcome = answer(&review(&executor(1).0, legacy.clone()), &known, &volcano());
-    assert_eq!(note(&outcome), None, "anybody can label a driver");
+    assert_eq!(note(&outcome), None, "any client can label a pod as a driver");
     let mut made = signing();
     let by_same = answer(&review(&pod("nb-driver").driver_of(APP).0, legacy.clone()), &made, &volcano());
     see(&mut made, &PodBuilder(by_same.object).stored(DRIVER_UID).phase("Running"));
     let outcome = answer(&review(&executor(1).0, legacy.clone()), &made, &volcano());
-    assert_eq!(note(&outcome), Some(format!("app-selector/nb-driver/{DRIVER_UID}")), "made by the same user");
+    assert_eq!(note(&outcome), Some(format!("app-selector/nb-driver/{DRIVER_UID}")), "created by the same user");
     assert_eq!(outcome.decision.how, Some("app-selector"));
     assert!(!has_owner(&outcome));
     let elsewhere = pod("x-exec-1").executor_of("spark-x", 1).driver_url("10.0.0.7");
@@ -522,7 +525,7 @@ fn weaker_evidence_is_noted_for_the_loop() {
     assert_eq!(note(&outcome), Some(format!("driver-url/nb-driver/{DRIVER_UID}")));
     let host_network = seen(&[driver().ip("10.0.0.7").spec("hostNetwork", true)]);
     let outcome = answer(&review(&elsewhere.0, legacy.clone()), &host_network, &volcano());
-    assert_eq!(note(&outcome), None, "an address of a node is nobody's");
+    assert_eq!(note(&outcome), None, "the address of a node identifies no driver");
     let mut by_service = known;
     let owner = spark_usher::snapshot::ServiceOwner { name: "nb-driver".into(), uid: DRIVER_UID.into() };
     by_service.apply(Change::Related(RelatedChange::Service(PodKey::new("default", "nb-svc"), owner)));
@@ -553,7 +556,7 @@ fn an_owner_that_is_there_stays_whoever_created_it() {
             json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "c", "uid": "cu"}]);
         by_driver(&pod, &cold(), &volcano())
     };
-    assert_eq!(listed.object["metadata"]["ownerReferences"].as_array().unwrap().len(), 2, "others stay beside it");
+    assert_eq!(listed.object["metadata"]["ownerReferences"].as_array().unwrap().len(), 2, "other owners stay");
 }
 
 #[test]

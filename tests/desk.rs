@@ -1,4 +1,4 @@
-//! The loop's desk: what is read, planned and tried again when. Time is an argument, so each test is a history.
+//! The controller: when it looks up objects, plans and retries. Time is an argument, so each test is a history.
 
 #![allow(
     clippy::unwrap_used,
@@ -44,14 +44,14 @@ fn nothing(change: Replaced) -> Change {
 }
 
 impl Office {
-    /// A desk to which everything was listed, with Volcano.
+    /// A controller that received all lists, with Volcano.
     fn open() -> Office {
         let mut office = Office::closed();
         office.apply(nothing(Replaced::Groups("volcano", Vec::new())));
         office
     }
 
-    /// The same before the groups were listed.
+    /// The same before the PodGroups were listed.
     fn closed() -> Office {
         let now = Instant::now();
         let mut controller = Controller::new(now, Settings::default());
@@ -85,7 +85,7 @@ impl Office {
         self.apply(Change::Pods(PodChange::Observed(pod.sighting())));
     }
 
-    /// An executor that a pod of this name and uid created, seated as the webhook does.
+    /// An executor that a pod with this name and uid created, mutated by the webhook.
     fn executor(&mut self, id: u32, creator: &str, uid: &str) {
         let review = executor(id).created_by_pod(creator, uid);
         let admitted = answer(&review, self.controller.snapshot(), &self.policies).object;
@@ -93,7 +93,7 @@ impl Office {
     }
 
     fn turn(&mut self) -> Effects {
-        // Plans of what the watch brings come in batches.
+        // Plans for changes from the watch come in batches.
         self.now += Duration::from_millis(250);
         let now = self.moment();
         self.controller.step(now, &self.policies, LeaderState::Leader)
@@ -104,7 +104,7 @@ impl Office {
         self.turn()
     }
 
-    /// An executor that a running pod created, and what the turn brings once that pod was read.
+    /// An executor that a running pod created, and the effects of the step after that pod was read.
     fn created(&mut self, id: u32, creator: &str, uid: &str) -> Effects {
         self.executor(id, creator, uid);
         self.turn();
@@ -128,7 +128,7 @@ fn read_notebook() -> Lookup {
     Lookup::Pod(PodKey::new("default", "notebook"))
 }
 
-/// Whose actions a turn begins.
+/// The executor set whose actions a step begins.
 fn acting(effects: &Effects) -> ExecutorSetKey {
     effects.actions[0].0.clone()
 }
@@ -143,7 +143,7 @@ fn a_plan_waits_for_what_it_rests_on_and_not_for_ever() {
     office.executor(1, "notebook", "u1");
     let effects = office.turn();
     assert_eq!(effects.lookups, [read_notebook()]);
-    assert!(effects.actions.is_empty(), "the driver was not read yet");
+    assert!(effects.actions.is_empty(), "the driver is not read yet");
     office.answered(&read_notebook(), LookupResult::Pod(notebook("u1")));
     assert_eq!(creates(&office.turn()), 1);
 
@@ -153,7 +153,7 @@ fn a_plan_waits_for_what_it_rests_on_and_not_for_ever() {
         assert!(office.after(5).actions.is_empty());
         office.answered(&read_notebook(), LookupResult::Failed);
     }
-    assert_eq!(creates(&office.turn()), 1, "after three failures it is made without");
+    assert_eq!(creates(&office.turn()), 1, "after three failures the PodGroup is created without the driver");
 }
 
 #[test]
@@ -169,11 +169,11 @@ fn a_configuration_that_comes_after_its_driver_runs_is_read_again() {
             office.answered(&read, LookupResult::Absent);
         }
     }
-    assert!((5..=12).contains(&asked), "by growing pauses: {asked} times in two minutes");
-    // And then rarely, but it is.
+    assert!((5..=12).contains(&asked), "with growing pauses: {asked} times in two minutes");
+    // Later rarely, but it is still read.
     let late = (0..40).map(|_| office.after(30)).filter(|effects| effects.lookups.contains(&read)).count();
     assert!(late >= 1, "{late}");
-    // Of one that has ended nothing comes any more.
+    // The ConfigMap of a finished driver is not read again.
     let mut office = Office::open();
     office.see(&driver().conf_map("conf").phase("Failed"));
     office.executor(1, "nb-driver", DRIVER_UID);
@@ -195,7 +195,7 @@ fn who_names_ever_new_pods_does_not_hold_an_applications_plan_for_ever() {
         office.see(&forged.stored(&format!("x{n}")).phase("Running"));
         made += creates(&office.after(1));
     }
-    assert_eq!(made, 1, "the group is made although something is always being read");
+    assert_eq!(made, 1, "the PodGroup is created although a lookup is always in flight");
 }
 
 #[test]
@@ -204,7 +204,7 @@ fn nothing_is_planned_before_the_lists_are_there_nor_by_a_follower() {
     office.executor(1, "notebook", "u1");
     office.turn();
     office.answered(&read_notebook(), LookupResult::Pod(notebook("u1")));
-    assert_eq!(creates(&office.turn()), 0, "the group may be there already");
+    assert_eq!(creates(&office.turn()), 0, "the PodGroup may exist already");
     office.apply(nothing(Replaced::Groups("volcano", Vec::new())));
     let follower = {
         let now = office.moment();
@@ -213,14 +213,14 @@ fn nothing_is_planned_before_the_lists_are_there_nor_by_a_follower() {
     assert!(follower.actions.is_empty());
     assert_eq!(creates(&office.turn()), 1, "a new leader plans everything");
 
-    // Native groups are never listed (no right to, say): Volcano's do not wait for them, nor for the next round.
+    // Native PodGroups are never listed (for example without permission): Volcano's do not wait for them, nor for the next resync.
     let mut office = Office::closed();
     office.executor(1, "notebook", "u1");
     office.turn();
     office.answered(&read_notebook(), LookupResult::Pod(notebook("u1")));
     assert_eq!(creates(&office.turn()), 0);
     office.apply(nothing(Replaced::Groups("volcano", Vec::new())));
-    assert_eq!(creates(&office.turn()), 1, "as soon as they were listed");
+    assert_eq!(creates(&office.turn()), 1, "as soon as they are listed");
 }
 
 #[test]
@@ -233,10 +233,10 @@ fn names_that_are_no_names_are_never_read_and_nobody_is_starved() {
         office.see(&many.owned_by("Pod", &format!("many-driver-{id}"), "u"));
     }
     let first = office.turn().lookups;
-    assert_eq!(first.len(), 16, "so many at once");
+    assert_eq!(first.len(), 16, "the maximum number of lookups in flight");
     assert!(first.iter().all(|read| matches!(read, Lookup::Pod(pod) if pod.name().starts_with("many-driver-"))));
     office.executor(1, "notebook", "u1");
-    // Those that fail wait; the one that came last has its turn all the same.
+    // Failed lookups wait, and the most recent one starts nevertheless.
     let mut asked = Vec::new();
     let mut flying = first;
     for _ in 0..10 {
@@ -275,7 +275,7 @@ fn a_pod_made_anew_under_the_same_name_is_read_again_at_once() {
     assert_eq!(office.turn().lookups, [read_notebook()]);
     office.answered(&read_notebook(), LookupResult::Pod(notebook("u2")));
     assert_eq!(office.controller.snapshot().driver_pod("default", "notebook").unwrap().uid, Arc::from("u2"));
-    assert!(office.turn().lookups.is_empty(), "once is enough");
+    assert!(office.turn().lookups.is_empty(), "the pod is read once");
 }
 
 #[test]
@@ -289,13 +289,13 @@ fn nobody_is_woken_while_actions_are_on_the_way() {
     let now = office.now;
     office.controller.actions_finished(&acting(&effects), true, false, now);
     let wake = office.turn().wake_at.unwrap();
-    assert!(wake > office.now, "a failed write is tried after a pause");
+    assert!(wake > office.now, "a failed write is retried after a pause");
     let again = office.after(1);
     assert_eq!(creates(&again), 1);
     office.executor(2, "notebook", "u1");
     let waiting = office.after(1);
-    assert!(waiting.actions.is_empty(), "the earlier ones are on the way");
-    assert!(waiting.wake_at.unwrap() > office.now, "and nothing to do until they are done");
+    assert!(waiting.actions.is_empty(), "earlier actions are in flight");
+    assert!(waiting.wake_at.unwrap() > office.now, "and no step is due until they finish");
 }
 
 #[test]
@@ -304,7 +304,7 @@ fn who_acts_again_and_again_does_so_ever_more_slowly() {
     office.executor(1, "notebook", "u1");
     office.turn();
     office.answered(&read_notebook(), LookupResult::Pod(notebook("u1")));
-    // Somebody deletes the group as soon as it is made.
+    // Another client deletes the PodGroup as soon as it is created.
     let mut made = 0;
     for _ in 0..240 {
         let effects = office.turn();
@@ -326,20 +326,20 @@ fn whoever_else_creates_executors_of_an_application_holds_up_nobody() {
         let effects = office.created(1, "eve", "u9");
         assert_eq!(creates(&effects), 1);
         let eve = acting(&effects);
-        // While actions for the stranger's executors are on the way, those for others are begun.
+        // While actions for the stranger's executors are in flight, actions for others begin.
         let effects = office.created(2, "notebook", "u1");
         assert_eq!(creates(&effects), 1);
         let victim = acting(&effects);
         assert_ne!(victim, eve);
         let now = office.now;
         office.controller.actions_finished(&victim, false, true, now);
-        // And when those fail again and again, or are undone, too.
+        // Also when the stranger's actions fail repeatedly, or are reverted.
         for _ in 0..20 {
             let now = office.now;
             office.controller.actions_finished(&eve, failed, wrote, now);
             office.controller.requeue_all();
             let effects = office.turn();
-            assert!(effects.actions.iter().any(|(set, _)| *set == victim), "the group is not there yet");
+            assert!(effects.actions.iter().any(|(set, _)| *set == victim), "the PodGroup does not exist yet");
             let now = office.now;
             office.controller.actions_finished(&victim, false, false, now);
         }
@@ -353,7 +353,7 @@ fn who_has_gone_holds_up_nobody() {
     let mut office = Office::open();
     let effects = office.created(1, "eve", "u9");
     let (eve, now) = (acting(&effects), office.now);
-    // The stranger's actions fail, and then only another's executors are left.
+    // The stranger's actions fail, and then only executors of another creator remain.
     for _ in 0..10 {
         office.controller.actions_finished(&eve, true, false, now);
     }
@@ -371,7 +371,7 @@ fn a_configuration_that_does_not_exist_yet_is_waited_for() {
     let conf = office.turn().lookups.remove(0);
     assert!(matches!(&conf, Lookup::Conf(_, _, name) if &**name == "conf"));
     office.answered(&conf, LookupResult::Absent);
-    assert_eq!(office.after(1).lookups, std::slice::from_ref(&conf), "Spark makes it after the pod");
+    assert_eq!(office.after(1).lookups, std::slice::from_ref(&conf), "Spark creates it after the pod");
     let known = Conf::Known(Arc::new(AppConf::parse("spark.executor.instances=4")));
     office.answered(&conf, LookupResult::Conf(known));
     assert!(office.controller.snapshot().conf(DRIVER_UID).is_some());
@@ -397,10 +397,10 @@ fn an_answer_that_comes_after_the_end_of_what_it_tells_raises_no_dead() {
     let version =
         |office: &Office| office.controller.snapshot().groups.get(&key).map(|group| group.version.to_string());
     office.written(Change::Related(RelatedChange::Group(key.clone(), group("u1", "9"))));
-    assert_eq!(version(&office), Some("9".into()), "the watch has not shown it yet");
+    assert_eq!(version(&office), Some("9".into()), "the watch has not shown the write yet");
     office.apply(Change::Related(RelatedChange::Group(key.clone(), group("u1", "11"))));
     office.written(Change::Related(RelatedChange::Group(key.clone(), group("u1", "10"))));
-    assert_eq!(version(&office), Some("11".into()), "the watch was quicker");
+    assert_eq!(version(&office), Some("11".into()), "the watch was faster");
     office.apply(Change::Related(RelatedChange::GroupGone(key.clone())));
     office.written(Change::Related(RelatedChange::Group(key.clone(), group("u1", "12"))));
     assert_eq!(version(&office), None);

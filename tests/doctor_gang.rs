@@ -1,5 +1,5 @@
-//! `spark-usher doctor --gang`: the real binary against a cluster whose scheduler honours gangs, or does not, or is not there; and
-//! against a real cluster with real schedulers, where `SPARK_USHER_GANG_KUBECONFIG` and `SPARK_USHER_GANG_NAMESPACES` name one.
+//! `spark-usher doctor --gang`: the real binary against a cluster whose scheduler supports gangs, does not support them, or does
+//! not run; and against a real cluster, if `SPARK_USHER_GANG_KUBECONFIG` and `SPARK_USHER_GANG_NAMESPACES` name one.
 
 #![allow(
     clippy::unwrap_used,
@@ -29,7 +29,7 @@ use serde_json::{Value, json};
 use spark_usher::sandbox::{Options, Pods, Sandbox};
 use support::*;
 
-/// Scheduler types with groups, and the API that has to be installed for them.
+/// Scheduler types with PodGroups, and the API that must be installed for them.
 const KINDS: [(&str, Option<(&str, &str)>); 5] = [
     ("volcano", Some(("scheduling.volcano.sh", "v1beta1"))),
     ("kube-batch", Some(("scheduling.incubator.k8s.io", "v1alpha1"))),
@@ -38,10 +38,10 @@ const KINDS: [(&str, Option<(&str, &str)>); 5] = [
     ("native", None),
 ];
 
-/// What everything of the doctor's carries.
+/// The label of all objects that the doctor creates.
 const OURS: &str = "app.kubernetes.io/managed-by=spark-usher-doctor";
 
-/// A run of the binary that ended.
+/// A finished run of the binary.
 struct Done {
     code: Option<i32>,
     out: String,
@@ -168,7 +168,7 @@ async fn a_policy_without_podgroups_shows_what_applies() {
     let (path, file) = (kubeconfig(&cluster), cluster.folder().join("one.yaml"));
     let file = file.to_str().unwrap();
     for name in &names[..2] {
-        // The policy file is not known here: what the webhook did tells enough.
+        // Without the policy file: the mutated driver identifies the policy.
         let done = done(doctor(&path, name, &["-n", "nowhere", "-o", "json"])).await;
         assert_eq!(done.code, Some(0), "{}{}", done.out, done.err);
         assert_eq!(done.results(), ["not applicable", "not applicable", "not applicable", "not applicable", "ok"]);
@@ -186,7 +186,7 @@ async fn a_policy_without_podgroups_shows_what_applies() {
     assert_eq!(plain.code, Some(0), "{}{}", plain.out, plain.err);
     assert!(plain.out.contains("policy plain creates no gangs"), "{}", plain.out);
     assert!(!plain.out.contains("RESULT"), "{}", plain.out);
-    // The same from an installation's ConfigMap.
+    // The same with the policy file from an installation's ConfigMap.
     let pod = json!({
         "containers": [{"name": "c", "image": "i", "args": ["serve", "--webhook-listen=0.0.0.0:8443", "--config=/etc/p/policy.yaml"]}],
         "volumes": [{"name": "p", "configMap": {"name": "policy"}}],
@@ -223,7 +223,11 @@ async fn without_a_webhook_nothing_is_made() {
     assert!(done.out.contains("→ run spark-usher doctor --dry-run-namespace"), "{}", done.out);
     let removal = format!("kubectl -n {} delete pods,configmaps -l {OURS}", cluster.namespace);
     assert!(done.out.contains("configmap/earlier") && done.out.contains(&removal), "{}", done.out);
-    assert_eq!(left(&cluster.client, &cluster.namespace, None).await, ["earlier"], "another run's is not touched");
+    assert_eq!(
+        left(&cluster.client, &cluster.namespace, None).await,
+        ["earlier"],
+        "an object of another run is not deleted"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -248,7 +252,7 @@ async fn absent_scheduler_fails_the_first_scenario_and_skips_the_rest() {
     app.stop().await.unwrap();
 }
 
-/// A scheduler that knows no gangs: places every pod of a namespace at once.
+/// A scheduler without gangs: binds every pod of a namespace immediately.
 async fn places_everything(client: Client, namespace: String) {
     let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
     loop {
@@ -257,7 +261,7 @@ async fn places_everything(client: Client, namespace: String) {
                 let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod.name_any()},
                     "target": {"apiVersion": "v1", "kind": "Node", "name": "node-1"}});
                 let params = PostParams::default();
-                // The pod may be gone by now.
+                // The pod may be deleted meanwhile.
                 let _: kube::Result<Value> =
                     pods.create_subresource("binding", &pod.name_any(), &params, &binding).await;
             }
@@ -288,13 +292,13 @@ async fn scheduler_without_gang_support_fails_with_its_plugin_named() {
     app.stop().await.unwrap();
 }
 
-/// A run in the middle of its first scenario: pods are there, and wait.
+/// A run in the middle of its first scenario: its pods exist and are pending.
 async fn begun(cluster: &Cluster) -> Child {
     let args = ["-n", "nowhere", "--wait", "1h", "--timeout", "1h"];
     let mut command = doctor(&kubeconfig(cluster), &cluster.namespace, &args);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let pods: Api<Pod> = cluster.pods();
-    eventually("a driver and two executors are there", async || {
+    eventually("a driver and two executors exist", async || {
         pods.list(&ListParams::default().labels(OURS)).await.unwrap().items.len() == 3
     })
     .await;
@@ -319,7 +323,7 @@ async fn a_signal_ends_it_and_nothing_is_left() {
         assert!(out.contains("all created objects are deleted"), "{out}");
         assert_eq!(left(&cluster.client, &cluster.namespace, volcano).await, [""; 0]);
     }
-    // A reader that goes away, as head does, is found out at the next row.
+    // A reader that closes the pipe, as head does, is detected at the next row.
     let args = ["-n", "nowhere", "--wait", "300ms", "--timeout", "30s"];
     let mut command = doctor(&kubeconfig(&cluster), &cluster.namespace, &args);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
@@ -358,7 +362,11 @@ async fn what_cannot_be_removed_is_named_with_the_command_that_does() {
         "{out}"
     );
     assert!(out.contains(&removal), "{out}");
-    assert_eq!(left(&cluster.client, &cluster.namespace, None).await, [map.name_any()], "all else is gone");
+    assert_eq!(
+        left(&cluster.client, &cluster.namespace, None).await,
+        [map.name_any()],
+        "all other objects are deleted"
+    );
     app.stop().await.unwrap();
 }
 
@@ -408,16 +416,16 @@ async fn rights_that_are_missing_are_named_before_anything_is_made() {
     sandbox.stop().await.unwrap();
 }
 
-/// The same on a real cluster: every named namespace has a policy and, with it, a scheduler that must hold its gangs.
+/// The same on a real cluster: each named namespace has a policy, and the policy's scheduler must support gangs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn real_schedulers_hold_their_gangs() {
     let (Ok(path), Ok(namespaces)) =
         (std::env::var("SPARK_USHER_GANG_KUBECONFIG"), std::env::var("SPARK_USHER_GANG_NAMESPACES"))
     else {
-        #[expect(clippy::print_stderr, reason = "a skipped test says so")]
+        #[expect(clippy::print_stderr, reason = "a skipped test prints this")]
         {
             eprintln!(
-                "SKIPPED: SPARK_USHER_GANG_KUBECONFIG and SPARK_USHER_GANG_NAMESPACES name no cluster with real schedulers"
+                "SKIPPED: requires SPARK_USHER_GANG_KUBECONFIG and SPARK_USHER_GANG_NAMESPACES, which name a cluster with real schedulers"
             );
         }
         return;
@@ -425,7 +433,7 @@ async fn real_schedulers_hold_their_gangs() {
     let mut failed = Vec::new();
     for namespace in namespaces.split(',') {
         let done = done(doctor(&PathBuf::from(&path), namespace, &[])).await;
-        #[expect(clippy::print_stderr, reason = "the table is what one wants to see")]
+        #[expect(clippy::print_stderr, reason = "the table is the result")]
         {
             eprintln!("{namespace}\n{}{}", done.out, done.err);
         }

@@ -1,5 +1,5 @@
-//! The whole of it over real HTTPS: an API server calls the webhook, the loop watches and writes. Against the sandbox,
-//! or a real kube-apiserver where `KUBEBUILDER_ASSETS` is set (see `support/cluster.rs`).
+//! End-to-end tests over real HTTPS: an API server calls the webhook, and the controller watches and writes. Against the sandbox,
+//! or a real kube-apiserver if `KUBEBUILDER_ASSETS` is set (see `support/cluster.rs`).
 
 #![allow(
     clippy::unwrap_used,
@@ -33,7 +33,7 @@ fn owner(pod: &Pod) -> Option<(String, String)> {
     Some((owner.name.clone(), owner.uid.clone()))
 }
 
-/// The group's spec and uid, once it is there.
+/// The PodGroup, if it exists.
 async fn group(cluster: &Cluster, version: (&str, &str), name: &str) -> Option<Value> {
     let groups = cluster.objects(version.0, version.1, "PodGroup");
     groups.get_opt(name).await.unwrap().map(|group| serde_json::to_value(group).unwrap())
@@ -47,7 +47,7 @@ async fn told(cluster: &Cluster, reason: &str) -> Vec<Event> {
     all.items.into_iter().filter(|event| event.reason.as_deref() == Some(reason)).collect()
 }
 
-/// A driver of [`APP`] in cluster mode, whose ConfigMap says this.
+/// A driver of [`APP`] in cluster mode, with this `spark.properties` in its ConfigMap.
 async fn driver_with(cluster: &Cluster, conf: &str) -> Pod {
     let pod = cluster.pod_by(&cluster.client, &running_driver().conf_map("conf")).await;
     cluster
@@ -71,21 +71,21 @@ async fn executors_are_owned_and_seated_and_go_with_their_driver() {
     let driver = driver_with(&cluster, "spark.executor.instances=3\n").await;
     assert_eq!(value(&driver)["spec"]["schedulerName"], "volcano");
     assert_eq!(owner(&driver), None);
-    assert_eq!(driver.annotations().get("scheduling.k8s.io/group-name"), None, "the driver is no member");
+    assert_eq!(driver.annotations().get("scheduling.k8s.io/group-name"), None, "the driver is not a member");
 
     let by_driver = cluster.client_of_pod(&driver).await;
     let name = format!("nb-driver-{APP8}");
     for id in 1..=3 {
         let made = cluster.pod_by(&by_driver, &executor(id)).await;
         let uid = driver.uid().unwrap();
-        assert_eq!(owner(&made), Some(("nb-driver".into(), uid)), "by the creator's token alone");
+        assert_eq!(owner(&made), Some(("nb-driver".into(), uid)), "from the creator's token alone");
         assert_eq!(made.annotations()["scheduling.k8s.io/group-name"], name);
         assert_eq!(made.annotations()["scheduling.volcano.sh/queue-name"], "analytics");
         let read = cluster.pods().get(&made.name_any()).await.unwrap();
         assert_eq!(value(&read)["spec"]["schedulerName"], "volcano");
         assert_eq!(owner(&read), owner(&made));
     }
-    eventually("the group has the application's size", async || {
+    eventually("the PodGroup has the application's size", async || {
         group(&cluster, VOLCANO_API, &name).await.is_some_and(|group| group["spec"]["minMember"] == 3)
     })
     .await;
@@ -95,13 +95,13 @@ async fn executors_are_owned_and_seated_and_go_with_their_driver() {
     assert_eq!(made["metadata"]["labels"]["app.kubernetes.io/managed-by"], "spark-usher");
     assert_eq!(made["metadata"]["ownerReferences"][0]["uid"], driver.uid().unwrap());
 
-    // An executor dies: what is left must be able to start.
+    // An executor fails: the remaining ones must be able to start.
     for id in 1..=3 {
         cluster.phase(&format!("nb-exec-{id}"), "Running").await;
     }
     cluster.phase("nb-exec-2", "Failed").await;
     cluster.pod_by(&by_driver, &executor(4)).await;
-    eventually("the group can start with the replacement", async || {
+    eventually("the PodGroup can start with the replacement", async || {
         let now = group(&cluster, VOLCANO_API, &name).await.unwrap();
         now["spec"]["minMember"].as_u64().unwrap() <= 3
             && now["metadata"]["annotations"]["spark-usher.io/started"] == "true"
@@ -110,7 +110,7 @@ async fn executors_are_owned_and_seated_and_go_with_their_driver() {
 
     cluster.kill("nb-driver").await;
     if cluster.collects {
-        eventually("the executors go with their driver", async || {
+        eventually("the executors are deleted with their driver", async || {
             cluster
                 .pods()
                 .list(&ListParams::default())
@@ -121,7 +121,10 @@ async fn executors_are_owned_and_seated_and_go_with_their_driver() {
                 .all(|pod| pod.metadata.deletion_timestamp.is_some())
         })
         .await;
-        eventually("the group goes with it", async || group(&cluster, VOLCANO_API, &name).await.is_none()).await;
+        eventually("the PodGroup is deleted with its driver", async || {
+            group(&cluster, VOLCANO_API, &name).await.is_none()
+        })
+        .await;
     }
     app.stop().await.unwrap();
 }
@@ -138,14 +141,14 @@ async fn an_executor_whose_creator_is_not_known_is_adopted_after_a_live_look() {
         app.snapshot().driver_at(&cluster.namespace, "10.200.7.7").is_some()
     })
     .await;
-    // A token of the driver's account that is bound to no pod, as of a Secret.
+    // A token of the driver's account that is not bound to a pod, such as one from a Secret.
     let unbound = cluster.client_bound("spark", None).await;
     let made = cluster.pod_by(&unbound, &executor(1).driver_url("10.200.7.7")).await;
     assert_eq!(owner(&made), None);
     let note = made.annotations()["spark-usher.io/driver"].clone();
     assert_eq!(note, format!("driver-url/nb-driver/{}", driver.uid().unwrap()));
     assert_eq!(value(&made)["spec"]["schedulerName"], "volcano");
-    eventually("it is adopted", async || {
+    eventually("the executor is adopted", async || {
         let pod = cluster.pods().get("nb-exec-1").await.unwrap();
         owner(&pod) == Some(("nb-driver".into(), driver.uid().unwrap()))
     })
@@ -163,7 +166,7 @@ async fn executors_that_came_while_the_webhook_was_down_are_adopted() {
         assert_eq!(owner(&cluster.pod_by(&by_driver, &executor(id).driver_url("10.200.7.7")).await), None);
     }
     let app = cluster.usher_named("policies: [{name: own, scheduler: {type: none}}]", "one").await;
-    eventually("they are adopted", async || {
+    eventually("both executors are adopted", async || {
         let pods = cluster.pods().list(&ListParams::default().labels("spark-role=executor")).await.unwrap();
         pods.items.len() == 2 && pods.items.iter().all(|pod| owner(pod).is_some_and(|(name, _)| name == "nb-driver"))
     })
@@ -179,12 +182,16 @@ async fn a_notebook_without_labels_is_followed_by_its_name() {
     app.has_synced().await;
     let notebook = cluster.pod_by(&cluster.client, &pod("jupyter")).await;
     cluster.phase("jupyter", "Running").await;
-    assert_eq!(value(&notebook)["spec"]["schedulerName"], "default-scheduler", "not ours to touch");
+    assert_eq!(
+        value(&notebook)["spec"]["schedulerName"],
+        "default-scheduler",
+        "the webhook does not mutate the notebook"
+    );
     let by_notebook = cluster.client_of_pod(&notebook).await;
     let made = cluster.pod_by(&by_notebook, &executor(1)).await;
     assert_eq!(owner(&made), Some(("jupyter".into(), notebook.uid().unwrap())));
     let name = format!("jupyter-{APP8}");
-    eventually("the notebook is read and its group is owned by it", async || {
+    eventually("the notebook is read and owns the PodGroup", async || {
         let known = app.snapshot().driver_pod(&cluster.namespace, "jupyter").is_some();
         let owner = group(&cluster, VOLCANO_API, &name)
             .await
@@ -192,10 +199,10 @@ async fn a_notebook_without_labels_is_followed_by_its_name() {
         known && owner == Some(notebook.uid().unwrap().into())
     })
     .await;
-    // Nobody knows how many it wants.
+    // The number of its executors is unknown.
     let group = group(&cluster, VOLCANO_API, &name).await.unwrap();
     assert_eq!(group["spec"]["minMember"], 1);
-    eventually("the unknown size is told on the notebook", async || {
+    eventually("an Event on the notebook reports the unknown size", async || {
         let events = told(&cluster, "GangSizeUnknown").await;
         events.iter().any(|event| event.involved_object.name.as_deref() == Some("jupyter"))
     })
@@ -217,7 +224,7 @@ async fn a_group_that_is_not_ours_is_left_alone_and_told() {
     let driver = driver_with(&cluster, "spark.executor.instances=2\n").await;
     let by_driver = cluster.client_of_pod(&driver).await;
     cluster.pod_by(&by_driver, &executor(1)).await;
-    eventually("it is told", async || !told(&cluster, "GroupNotOurs").await.is_empty()).await;
+    eventually("an Event reports it", async || !told(&cluster, "GroupNotOurs").await.is_empty()).await;
     let kept = group(&cluster, VOLCANO_API, &name).await.unwrap();
     assert_eq!(kept["spec"], json!({"minMember": 9}));
     assert_eq!(kept["metadata"]["labels"], Value::Null);
@@ -235,15 +242,15 @@ async fn a_volcano_that_refuses_early_pods_is_found_by_its_image() {
                 "args": ["--enabled-admission=/jobs/mutate,/pods/validate"]}]}})
     };
     cluster.make(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "volcano-system"}})).await;
-    // Somebody else's says nothing.
+    // One in another namespace is ignored.
     cluster.make(admission(&cluster.namespace, "v1.9.1")).await;
     cluster.make(admission("volcano-system", "v1.11.0")).await;
     let mut app = cluster.usher(VOLCANO).await;
     app.has_synced().await;
     driver_with(&cluster, "spark.executor.instances=2\n").await;
-    eventually("the Event is there", async || !told(&cluster, "EarlyPodsRefused").await.is_empty()).await;
+    eventually("the Event exists", async || !told(&cluster, "EarlyPodsRefused").await.is_empty()).await;
     let events = told(&cluster, "EarlyPodsRefused").await;
-    assert!(format!("{events:?}").contains("Volcano v1.11.0 refuses"), "{events:?}");
+    assert!(format!("{events:?}").contains("Volcano v1.11.0 denies"), "{events:?}");
     app.stop().await.unwrap();
 }
 
@@ -260,12 +267,13 @@ async fn one_replica_leads_and_the_next_takes_over() {
     drop(news);
     one.drain();
     two.has_synced().await;
-    // The webhook of the first goes on serving; the second writes.
+    // The first replica's webhook continues to serve; the second replica writes.
     let driver = driver_with(&cluster, "spark.executor.instances=2\n").await;
     let by_driver = cluster.client_of_pod(&driver).await;
     cluster.pod_by(&by_driver, &executor(1)).await;
     let name = format!("nb-driver-{APP8}");
-    eventually("the second makes the group", async || group(&cluster, VOLCANO_API, &name).await.is_some()).await;
+    eventually("the second replica creates the PodGroup", async || group(&cluster, VOLCANO_API, &name).await.is_some())
+        .await;
     one.stop().await.unwrap();
     two.stop().await.unwrap();
 }
@@ -274,7 +282,7 @@ async fn one_replica_leads_and_the_next_takes_over() {
 async fn a_policy_file_is_taken_over_while_it_runs_and_a_bad_one_is_not() {
     let cluster = Cluster::start().await;
     let app = cluster.usher(VOLCANO).await;
-    // An application keeps what its first executor got, so each look is one of its own.
+    // An application keeps the scheduling fields of its first executor, so each try is a new application.
     let dry = async |name: &str| {
         let pod = cluster.pod_by(&cluster.client, &pod(name).executor_of(name, 1)).await;
         value(&pod)["spec"]["schedulerName"].as_str().unwrap().to_owned()
@@ -282,14 +290,14 @@ async fn a_policy_file_is_taken_over_while_it_runs_and_a_bad_one_is_not() {
     assert_eq!(dry("a").await, "volcano");
     cluster.reconfigure("one", "policies: [{name: other, scheduler: {type: volcano, name: my-volcano}}]");
     let mut n = 0;
-    eventually("the new policy counts", async || {
+    eventually("the new policy applies", async || {
         n += 1;
         dry(&format!("b{n}")).await == "my-volcano"
     })
     .await;
     cluster.reconfigure("one", "policies: [{name: other, scheduler: {type: nonsense}}]");
     tokio::time::sleep(std::time::Duration::from_millis(500)).await;
-    assert_eq!(dry("c").await, "my-volcano", "the last good one stays");
+    assert_eq!(dry("c").await, "my-volcano", "the last valid policy stays");
     app.stop().await.unwrap();
 }
 
@@ -303,7 +311,7 @@ async fn a_stranger_that_claims_an_application_keeps_to_itself() {
         .make(json!({"apiVersion": "v1", "kind": "ServiceAccount",
             "metadata": {"name": "mallory", "namespace": cluster.namespace}}))
         .await;
-    eventually("the driver is known", async || {
+    eventually("the snapshot contains the driver", async || {
         app.snapshot().app(&cluster.namespace, APP).is_some_and(|app| app.live_driver().is_some())
     })
     .await;
@@ -315,7 +323,7 @@ async fn a_stranger_that_claims_an_application_keeps_to_itself() {
     let made = cluster.pod_by(&by_stranger, &executor(1)).await;
     assert_eq!(owner(&made), Some(("stranger".into(), stranger.uid().unwrap())));
     assert_eq!(made.annotations()["scheduling.k8s.io/group-name"], format!("stranger-{APP8}"));
-    // Who is no pod and names the driver as its owner comes into no gang.
+    // An executor of a creator without a pod, which names the driver as its owner, gets no gang.
     let unbound = cluster.client_bound("mallory", None).await;
     let driver = cluster.pods().get("nb-driver").await.unwrap();
     let claims = executor(2).owned_by("Pod", "nb-driver", &driver.uid().unwrap());
@@ -338,13 +346,13 @@ async fn what_is_called_ours_is_corrected_by_level_not_by_edge() {
     let size = async |wanted: u64| {
         group(&cluster, VOLCANO_API, &name).await.is_some_and(|group| group["spec"]["minMember"] == wanted)
     };
-    eventually("the group is there", async || size(2).await).await;
+    eventually("the PodGroup exists", async || size(2).await).await;
     let groups = cluster.objects(VOLCANO_API.0, VOLCANO_API.1, "PodGroup");
     let spoil = Patch::Merge(json!({"spec": {"minMember": 99}}));
     groups.patch(&name, &PatchParams::default(), &spoil).await.unwrap();
-    eventually("what somebody changed is put right", async || size(2).await).await;
+    eventually("a change by another client is reverted", async || size(2).await).await;
     groups.delete(&name, &Default::default()).await.unwrap();
-    eventually("what somebody deleted is made again", async || size(2).await).await;
+    eventually("the deleted PodGroup is created again", async || size(2).await).await;
     app.stop().await.unwrap();
 }
 
@@ -356,7 +364,7 @@ async fn an_api_server_that_is_away_ends_nothing() {
     sandbox.stop().await.unwrap();
     let failed = tokio::time::timeout(std::time::Duration::from_secs(6), app.failed()).await;
     assert!(failed.is_err(), "{failed:?}");
-    // Not the leader any more, but ready, and every review is answered.
+    // It lost the lease, but it is ready and answers every review.
     let get = async |path: &str| {
         let mut stream = tokio::net::TcpStream::connect(app.metrics()).await.unwrap();
         use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -404,13 +412,13 @@ async fn validation_refuses_what_was_not_seated_and_what_may_not_be_changed() {
     let queue = json!({"metadata": {"annotations": {"scheduling.volcano.sh/queue-name": "gold"}}});
     assert!(change(queue).await.unwrap_err().contains("QueueNotAllowed"));
     assert_eq!(change(json!({"metadata": {"labels": {"spark-exec-inactive": "true"}}})).await, Ok(()), "Spark's own");
-    // An administrator may, and so may the status.
+    // An administrator may change it, and so may a status update.
     cluster.pods().patch("nb-exec-1", &PatchParams::default(), &Patch::Merge(&theirs)).await.unwrap();
     cluster.phase("nb-exec-1", "Running").await;
 
-    // While the mutating webhook is away, what should have been seated is told.
+    // While the mutating webhook is unavailable, validation denies pods that it should have mutated.
     cluster.unregister().await;
-    eventually("an executor that is not seated is refused", async || {
+    eventually("an executor that was not mutated is denied", async || {
         let mut pod = executor(2).namespace(&cluster.namespace).0;
         for key in ["priority", "preemptionPolicy"] {
             pod["spec"].as_object_mut().unwrap().remove(key);

@@ -1,7 +1,7 @@
-//! Histories of whole replicas: the product's own watches, election, loop and writes, on a paused clock, against the
-//! sandbox's API over ways that fail.
+//! Histories of complete replicas: the product's own watches, election, controller and writes, on a paused clock, against the
+//! sandbox's API over connections that fail.
 //!
-//! `SEED=7 cargo test --test edge_simulation one_history -- --nocapture` prints one history; `SEEDS=1000` tries so many.
+//! `SEED=7 cargo test --test edge_simulation one_history -- --nocapture` prints one history; `SEEDS=1000` runs a thousand.
 
 #![allow(
     clippy::unwrap_used,
@@ -36,12 +36,12 @@ use support::{only, policy};
 use tokio::time::Instant;
 use tracing_subscriber::layer::SubscriberExt;
 
-/// Plays one history; what is wrong with it, if anything is, and the history.
+/// Runs one history; returns its violations and the history.
 fn play(seed: u64) -> (Vec<String>, Vec<String>) {
     play_and_trace(seed, false)
 }
 
-/// The same, where the history has what was written and told too.
+/// The same; with `is_traced` the history contains writes and reported exits, too.
 fn play_and_trace(seed: u64, is_traced: bool) -> (Vec<String>, Vec<String>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
     let told = runtime.block_on(async { Told::new() });
@@ -72,7 +72,7 @@ fn play_and_trace(seed: u64, is_traced: bool) -> (Vec<String>, Vec<String>) {
             world.peaceful_step().await;
         }
         world.fill_gangs().await;
-        // As long as a driver whose configuration nobody knows has time.
+        // Longer than the grace period of a driver whose configuration is unknown.
         world.wait(Duration::from_secs(160)).await;
         let wrong = judge(&world).await;
         let mut history = std::mem::take(&mut world.history);
@@ -84,7 +84,7 @@ fn play_and_trace(seed: u64, is_traced: bool) -> (Vec<String>, Vec<String>) {
             let told = world.told.lines.lock().unwrap();
             history.extend(told.iter().map(|line| {
                 let Line { at, uid, cause, perhaps } = line;
-                format!("{:?} told {uid} {cause} {perhaps}", at.unwrap() - world.began)
+                format!("{:?} reported {uid} {cause} {perhaps}", at.unwrap() - world.began)
             }));
         }
         world.stop().await;
@@ -111,39 +111,39 @@ fn a_history_replays() {
     assert_eq!(first, second);
 }
 
-/// Where a list takes longer than a replica leads at a time, no poll would ever be whole.
+/// Otherwise no poll would ever be complete if a list takes longer than a replica leads.
 #[test]
 fn a_poll_survives_the_loss_of_the_lease() {
     let slow = Duration::from_secs(40);
     let (during, after, read) = alone(async |world| {
         let line = world.lines[0].clone();
-        // Of a labelled driver the watch tells, and nobody reads it by name.
+        // The watch shows a labelled driver, so no lookup reads it by name.
         while world.apps.last().is_none_or(|app| app.kind != Kind::Labelled) {
             world.new_app().await;
         }
-        until("a poll", || line.count_of("LIST pods") > 0).await;
-        // The watch shows nothing more, and the next poll takes its time.
+        until("a poll begins", || line.count_of("LIST pods") > 0).await;
+        // The watch shows nothing from now on, and the next poll is slow.
         line.set_slow("LIST pods", slow);
         line.set_flow(Flow::Late(Duration::from_secs(3600)));
         line.cut();
         let polls = line.count_of("LIST pods");
-        until("a slow poll", || line.count_of("LIST pods") > polls).await;
+        until("a slow poll begins", || line.count_of("LIST pods") > polls).await;
         world.new_executor_of(world.apps.len() - 1).await;
         let lease = "/apis/coordination.k8s.io/v1/namespaces/default/leases/spark-usher";
         let other = json!({"spec": {"holderIdentity": "another", "renewTime": format!("{:.6}", clock::now())}});
         world.request("PATCH", lease, other).await;
         until("the lease is lost", || !world.replicas[&0].leads()).await;
-        until("another's time is over", || world.replicas[&0].leads()).await;
+        until("the other holder's lease has expired", || world.replicas[&0].leads()).await;
         let during = line.count_of("LIST pods") - polls;
         tokio::time::sleep(slow).await;
-        // What the poll saw and the watch does not show is read by name.
+        // A pod that is in the poll and that the watch does not show is read by name.
         let after = line.count_of("LIST pods") - polls;
         (during, after, line.count_of("GET pods"))
     });
     assert_eq!((during, after, read), (1, 2, 1));
 }
 
-/// One replica that polls each 5 s, and what is made of it.
+/// Runs a scenario with one replica that polls every 5 s.
 fn alone<T>(play: impl AsyncFnOnce(&mut World) -> T) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
     runtime.block_on(async {
@@ -167,14 +167,14 @@ async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    panic!("after five minutes there is not: {what}");
+    panic!("timed out after five minutes, waiting until {what}");
 }
 
-/// So many histories are tried for a bug, the one that is known to find it first.
+/// The number of histories to run for a bug, after the one that is known to find it.
 const ENOUGH: u64 = 40;
 
-/// Which history finds a bug; the first ones find the others. After a change of the code others may be sooner:
-/// `BUG=NoPause SEEDS=200 cargo test --test edge_simulation every_bug -- --nocapture` searches.
+/// The history that finds a bug; the first histories find the others. After a change of the code, earlier ones may find it:
+/// `BUG=NoPause SEEDS=200 cargo test --test edge_simulation every_bug -- --nocapture` searches for them.
 const FOUND: &[(Bug, u64)] = &[
     (Bug::ActsBeforeTelling, 29),
     (Bug::LastWordNotWritten, 3),
@@ -190,7 +190,7 @@ const FOUND: &[(Bug, u64)] = &[
     (Bug::ReportIgnored, 2),
 ];
 
-/// In two tests, which run beside each other.
+/// Two tests, which run in parallel, search for the bugs.
 #[test]
 fn every_bug_that_is_planted_at_the_edge_is_found() {
     find(0);
@@ -201,10 +201,10 @@ fn every_other_bug_that_is_planted_at_the_edge_is_found() {
     find(1);
 }
 
-/// Looks for every second bug, from this one on.
+/// Searches for every second bug, beginning with this one.
 fn find(first: usize) {
     if !cfg!(debug_assertions) {
-        println!("SKIPPED: a release build has no planted bugs");
+        println!("SKIPPED: a release build has no injected faults");
         return;
     }
     let (only, enough) = (std::env::var("BUG").ok(), std::env::var("SEEDS").ok());

@@ -1,5 +1,5 @@
-//! What becomes of executors that ended, as the desk decides it: left to their driver first, then labelled or deleted; and
-//! what hangs is told.
+//! Finished executors in the controller: left to their driver first, then labelled or deleted. Also pods that hang in Terminating,
+//! which are reported.
 
 #![allow(
     clippy::unwrap_used,
@@ -41,7 +41,11 @@ fn the_driver_goes_first_and_then_they_are_labelled() {
     office.after(1);
     office.see(&failed(1, 1));
     let actions = office.within(200);
-    assert_eq!(first_of(&actions, Reason::ExecutorLabelled), Some(181), "noted after one second, then the grace");
+    assert_eq!(
+        first_of(&actions, Reason::ExecutorLabelled),
+        Some(181),
+        "detected after one second, then the grace period"
+    );
     assert!(
         actions.iter().all(|(_, action)| matches!(action, Action::CleanUp { how: Cleanup::Label, gone: None, .. }))
     );
@@ -75,11 +79,15 @@ fn when_the_driver_is_gone_it_is_done_at_once_and_failures_are_kept_for_people()
             .find(|(_, action)| matches!(action, Action::CleanUp { executor, .. } if executor.name() == name))
             .map(|(at, _)| *at)
     };
-    assert_eq!(deleted("nb-exec-2"), Some(1), "nobody else will");
-    assert_eq!(deleted("nb-exec-1"), Some(3601), "an hour, because the application broke it");
+    assert_eq!(deleted("nb-exec-2"), Some(1), "its driver no longer can");
+    assert_eq!(
+        deleted("nb-exec-1"),
+        Some(3601),
+        "retained for an hour (keepFailed), because the application caused the failure"
+    );
     let (_, action) = actions.iter().find(|(_, action)| action.reason() == Some(Reason::ExecutorDeleted)).unwrap();
     let Action::CleanUp { gone: Some(driver), cause: Cause::Completed, .. } = action else { panic!("{action:?}") };
-    assert_eq!(&*driver.uid, DRIVER_UID, "which is looked at again before anything is done");
+    assert_eq!(&*driver.uid, DRIVER_UID, "which is read again before the deletion");
 }
 
 #[test]
@@ -102,12 +110,12 @@ fn where_nothing_is_known_of_a_driver_nothing_is_done() {
         told += effects.exits.len();
         assert!(effects.actions.is_empty());
     }
-    assert_eq!(told, 1, "but it is told");
+    assert_eq!(told, 1, "its exit is reported nevertheless");
 }
 
 #[test]
 fn who_keeps_its_executors_keeps_them() {
-    // It says so, or it has labelled one.
+    // Its configuration says so, or it has labelled an executor.
     for by_conf in [true, false] {
         let mut office = Office::open(Finished::Delete);
         office.see(&driver());
@@ -156,15 +164,15 @@ fn an_end_is_told_once_however_long_its_pod_stays_and_again_when_another_has_the
     another.0["metadata"]["uid"] = "other".into();
     office.see(&another);
     office.lose("nb-exec-1", "other");
-    assert!(office.after(1).exits.is_empty(), "its driver may be about to end, which would explain it");
+    assert!(office.after(1).exits.is_empty(), "its driver may be about to exit, which would explain the deletion");
     let exits = office.after(5).exits;
     assert_eq!(exits.iter().map(|exit| exit.cause).collect::<Vec<_>>(), [Cause::Deleted]);
-    // Long after its end the same uid would be news again: there is no such thing, but memory is bounded.
+    // Long after the exit, the same uid would be reported again. No such pod exists, and the history is bounded.
     office.after(REMEMBERED_FOR.as_secs() + 2);
     assert_eq!(
         office.controller.exits().failures(&AppKey::new("default", APP), creator(), None, office.now().at),
         1,
-        "it counts for ever"
+        "the failure counts as long as the application exists"
     );
     office.lose("nb-driver", DRIVER_UID);
     office.after(REMEMBERED_FOR.as_secs() + 2);
@@ -186,7 +194,7 @@ fn a_pod_that_hangs_in_terminating_is_told_with_its_finalizers() {
         Action::RecordEvent(told) if told.reason == Reason::TerminationHangs => Some(told.message.clone()),
         _ => None,
     });
-    assert!(told.unwrap().contains("held by example.com/hold (on node-7)"));
+    assert!(told.unwrap().contains("blocked by finalizers: example.com/hold (on node-7)"));
 }
 
 #[test]
@@ -203,7 +211,7 @@ fn too_many_failures_are_told_in_the_same_words() {
         _ => None,
     });
     // The writer does not repeat an Event with the same message.
-    assert_eq!(messages.collect::<HashSet<_>>().len(), 1, "five, and three are allowed");
+    assert_eq!(messages.collect::<HashSet<_>>().len(), 1, "five failures, and three are allowed");
     let app = AppKey::new("default", APP);
     assert_eq!(
         office.controller.exits().failures(&app, creator(), Some(Duration::from_secs(3600)), office.now().at),
@@ -257,11 +265,11 @@ fn a_grace_does_not_go_on_while_nothing_can_be_seen() {
     assert!(office.within(170).is_empty());
     let now = office.now().at;
     office.controller.watch_interrupted(now);
-    assert!(office.within(60).is_empty(), "the API server is away, for the driver too");
+    assert!(office.within(60).is_empty(), "the API server is unavailable, for the driver, too");
     let now = office.now();
     office.controller.bookmark("50", now);
     let actions = office.within(300);
-    // Its poll and its reconnecting take their time.
+    // The driver needs time to reconnect and to poll.
     let at = first_of(&actions, Reason::ExecutorLabelled).unwrap();
     assert!((100..=125).contains(&at), "{at}");
 }
@@ -281,25 +289,25 @@ fn events_count_and_are_not_more_than_a_namespace_can_bear() {
         aggregator.add(exit, office.controller.snapshot(), now);
     }
     let first = aggregator.due(now);
-    assert_eq!(first.len(), 1, "one driver, one cause; what is normal is none");
+    assert_eq!(first.len(), 1, "one driver, one cause; a normal exit has no Event");
     assert_eq!((first[0].count, first[0].subject.pod.name()), (30, "nb-driver"));
-    assert!(aggregator.due(now).is_empty(), "it is on the way");
+    assert!(aggregator.due(now).is_empty(), "its write is in flight");
     aggregator.written(&first[0], true, now);
     assert!(aggregator.due(now).is_empty() && aggregator.next(now).is_none());
     aggregator.add(&exits[0], office.controller.snapshot(), now);
-    assert!(aggregator.due(now).is_empty(), "not every one is a write");
+    assert!(aggregator.due(now).is_empty(), "not every exit is a write");
     now += Duration::from_secs(6);
     assert_eq!(aggregator.due(now)[0].count, 31);
-    // The lease is lost while that is on the way, and comes back: it is written again, with what was counted since.
+    // The lease is lost while that write is in flight, and is acquired again: the Event is written again, with later exits.
     aggregator.add(&exits[0], office.controller.snapshot(), now);
     aggregator.interrupt();
     assert_eq!(aggregator.due(now)[0].count, 32);
-    // Another replica leads: what was not written is lost, and says how much.
+    // Another replica leads: unwritten exits are lost, and `clear` returns their number.
     assert_eq!((aggregator.clear(), aggregator.clear()), (2, 0));
     aggregator.add(&exits[0], office.controller.snapshot(), now);
-    assert_eq!(aggregator.flush(10).len(), 1, "the last word");
+    assert_eq!(aggregator.flush(10).len(), 1, "the final write");
     assert!(aggregator.flush(10).is_empty());
-    // Drivers of which nothing is known: an Event each, but only so many.
+    // Executors with unknown drivers: an Event each, up to a limit.
     let mut aggregator = EventAggregator::default();
     for exit in &exits {
         let mut lonely = (*exit.executor).clone();
@@ -318,14 +326,14 @@ fn an_answer_that_was_overtaken_by_the_end_raises_nobody() {
     office.lose("nb-exec-1", "e1");
     office.see(&version(running(1), 9));
     assert!(office.controller.snapshot().executor("default", "nb-exec-1").is_none());
-    // A pod that followed it under the same name is not ended by what is said of the first.
+    // Late events of the first pod do not end the next pod of the same name.
     let mut next = version(running(1), 12);
     next.0["metadata"]["uid"] = "next".into();
     office.see(&next);
     office.see(&version(failed(1, 1), 10));
     office.lose("nb-exec-1", "e1");
     assert_eq!(&*office.controller.snapshot().executor("default", "nb-exec-1").unwrap().1.uid, "next");
-    assert!(office.after(1).exits.is_empty(), "nobody knows its driver yet");
+    assert!(office.after(1).exits.is_empty(), "its driver is not known yet");
     assert_eq!(office.after(5).exits.len(), 1);
 }
 
@@ -354,7 +362,7 @@ fn a_driver_without_labels_that_lives_is_alive() {
     assert_eq!(acted, Some(181));
 }
 
-/// Spark 4 calls an executor failed when a companion fails; its own container may run on (`checkAllContainers=false`).
+/// For Spark 4, an executor fails if a companion container fails; its own container may continue (`checkAllContainers=false`).
 #[test]
 fn an_executor_whose_companion_failed_is_told_and_left_alone_while_it_runs() {
     let mut office = Office::open(Finished::Delete);
@@ -369,7 +377,7 @@ fn an_executor_whose_companion_failed_is_told_and_left_alone_while_it_runs() {
     assert!(first_of(&office.within(10), Reason::ExecutorDeleted).is_some());
 }
 
-/// Executors of the statefulset and deployment allocators are started again in place.
+/// Executors of the statefulset and deployment allocators restart in place.
 #[test]
 fn a_container_that_is_started_again_is_no_leftover_and_its_next_end_is_news() {
     let mut office = Office::open(Finished::Delete);
@@ -385,7 +393,7 @@ fn a_container_that_is_started_again_is_no_leftover_and_its_next_end_is_news() {
     assert_eq!(told, 5);
 }
 
-/// A watch that resumes after an outage brings all of it at once.
+/// A watch that resumes after an outage shows all events in one batch.
 #[test]
 fn two_ends_and_the_deletion_in_one_batch_are_two_ends() {
     let mut office = Office::open(Finished::Label);
@@ -414,7 +422,7 @@ fn executors_of_a_driver_that_came_back_under_its_name_are_looked_at_anew() {
     office.see(&failed(1, 137).owned_by("Pod", "nb-0", "a"));
     office.after(1);
     office.after(1);
-    // Its name was free for a moment; now another pod has it, and an executor of its own has failed.
+    // The driver's name was free for a moment; now another pod has it, and one of its own executors has failed.
     office.see(&version(failed(2, 137), 9).owned_by("Pod", "nb-0", "b"));
     office.since += Duration::from_secs(1);
     let now = office.now();
@@ -424,7 +432,7 @@ fn executors_of_a_driver_that_came_back_under_its_name_are_looked_at_anew() {
     for action in touched {
         let Action::CleanUp { executor, gone, .. } = action else { continue };
         assert_eq!(executor.name(), "nb-exec-1");
-        assert_eq!(gone.as_ref().map(|driver| &*driver.uid), Some("a"), "each executor's own driver is looked at");
+        assert_eq!(gone.as_ref().map(|driver| &*driver.uid), Some("a"), "each executor's own driver decides");
     }
 }
 
@@ -455,7 +463,7 @@ fn a_deletion_tells_how_a_pod_was_that_nobody_had_seen_end() {
     office.see(&driver());
     office.see(&running(1));
     office.after(1);
-    // The watch missed the end of the one and the whole of the other; the deletions carry how they were last.
+    // The watch missed the exit of the first and all events of the second; the deletions contain their last state.
     office.apply(Change::Pods(PodChange::Deleted(version(failed(1, 52), 8).sighting())));
     office.apply(Change::Pods(PodChange::Deleted(version(failed(2, 137), 9).sighting())));
     let exits = office.after(2).exits;
@@ -466,7 +474,7 @@ fn a_deletion_tells_how_a_pod_was_that_nobody_had_seen_end() {
     assert!(told.contains(&("nb-exec-2".into(), Cause::Killed, Some(137))), "{told:?}");
     let app = office.controller.snapshot().app("default", APP).unwrap().clone();
     assert!(app.executors().is_empty());
-    // What comes late of it brings it back no more, and the deletion of another pod of that name ends nobody.
+    // A late event does not restore it, and the deletion of another pod with that name does not remove the executor.
     office.see(&version(running(1), 7));
     office.see(&version(running(3), 12));
     office.apply(Change::Pods(PodChange::Deleted(version(executor(3).stored("another"), 11).sighting())));
@@ -485,7 +493,7 @@ fn a_list_from_the_past_brings_nobody_back() {
     assert!(office.controller.snapshot().app("default", APP).unwrap().executors().is_empty());
 }
 
-/// An executor that no pod owns and no signature speaks for; only its address names its driver.
+/// An executor without an owner and without a signature; only its address identifies its driver.
 fn unowned(mut pod: PodBuilder, host: &str) -> PodBuilder {
     pod.0["metadata"].as_object_mut().unwrap().remove("ownerReferences");
     pod.driver_url(host)

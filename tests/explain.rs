@@ -1,4 +1,4 @@
-//! `spark-usher explain` and `spark-usher config`, as a person runs them.
+//! `spark-usher explain` and `spark-usher config`, run as programs.
 
 #![allow(
     clippy::unwrap_used,
@@ -249,14 +249,19 @@ fn a_bad_policy_file_is_refused_with_line_key_and_expectation() {
             "policies[0].gang.minMember",
             "expected auto or a whole number",
         ),
-        ("policies:\n- name: a\n  gang: {name: '{driver}'}", 3, "policies[0].gang.name", "must contain {app8}"),
+        (
+            "policies:\n- name: a\n  gang: {name: '{driver}'}",
+            3,
+            "policies[0].gang.name",
+            "expected {app8} exactly once",
+        ),
         (
             "policies:\n- name: a\n  overrides: [colour]",
             3,
             "policies[0].overrides[0]",
             "expected one of skip, scheduler",
         ),
-        ("policies:\n- name: a\n- name: a", 3, "policies[1].name", "a name of its own"),
+        ("policies:\n- name: a\n- name: a", 3, "policies[1].name", "expected a unique name"),
         ("policies:\n- name: a\n  name: b", 3, "", "duplicate mapping key"),
         (
             "policies:\n- name: a\n  match: {podSelector: {matchExpressions: [{key: x, operator: In}]}}",
@@ -264,7 +269,7 @@ fn a_bad_policy_file_is_refused_with_line_key_and_expectation() {
             "policies[0].match.podSelector",
             "expected values",
         ),
-        ("lifecycle: {grace: soon}", 1, "lifecycle.grace", "expected something like 180s"),
+        ("lifecycle: {grace: soon}", 1, "lifecycle.grace", "expected a value such as 180s"),
         ("lifecycle: {finished: burn}", 1, "lifecycle.finished", "expected one of report, label, delete"),
         ("recovery: {stuck: {budget: lots}}", 1, "recovery.stuck.budget", "such as 5/h"),
         ("nodes: {maxShare: 5}", 1, "nodes.maxShare", "expected 0% to 100%"),
@@ -284,11 +289,11 @@ fn what_is_odd_but_usable_is_a_warning() {
     let output = usher(&["config", "check", "-"], "policies:\n- name: all\n- name: never\nnodes: {avoid: true}\n");
     assert_eq!(code(&output), 0);
     assert!(
-        err(&output).contains("policies[1] (never) is never reached: all before it matches every pod"),
+        err(&output).contains("policies[1] (never) is never reached: policy all before it matches every pod"),
         "{}",
         err(&output)
     );
-    assert!(err(&output).contains("nodes is checked but has no effect"), "{}", err(&output));
+    assert!(err(&output).contains("nodes is validated but has no effect"), "{}", err(&output));
 }
 
 #[test]
@@ -307,7 +312,7 @@ fn a_policy_file_says_its_version_and_another_one_is_refused() {
         assert!(err(&output).contains(&format!("{missing}: {read_as}")), "{}", err(&output));
     }
     assert!(!err(&check("# nothing yet\n")).contains("missing"));
-    // A later version may have keys that this one does not know: its version is the error, not they.
+    // A later version may have keys that this one does not know: the error is the version, not the keys.
     for (text, expected) in [
         (
             "kind: PolicyFile\napiVersion: spark-usher.io/v2\nteams: []",
@@ -317,7 +322,7 @@ fn a_policy_file_says_its_version_and_another_one_is_refused() {
             "apiVersion: spark-usher.io/v1alpha1\nkind: ConfigMap",
             "kind: unknown kind \"ConfigMap\": expected PolicyFile",
         ),
-        ("apiVersion: 3\nkind: [PolicyFile]", "kind: expected a text"),
+        ("apiVersion: 3\nkind: [PolicyFile]", "kind: expected a string"),
     ] {
         let output = check(text);
         assert_eq!(code(&output), 1, "{text}");
@@ -338,7 +343,7 @@ fn a_scheduler_needs_its_type_and_writers_default_to_the_schedulers() {
     assert!(!trusts("policies: [{name: a, scheduler: {type: native}}]"));
     assert!(
         !trusts("policies: [{name: a, scheduler: {type: volcano}}]\ntrustedWriters: []"),
-        "nobody but who is named"
+        "only the named accounts"
     );
 }
 
@@ -350,10 +355,13 @@ fn a_queue_that_reaches_nobody_is_a_warning() {
         assert_eq!(code(&output), 0, "{rest}");
         err(&output).to_owned()
     };
-    assert!(check("type: coscheduling}").contains("policies[0].queue has no effect: coscheduling knows no queues"));
+    assert!(check("type: coscheduling}").contains("policies[0].queue has no effect: coscheduling has no queues"));
     let alone = check("type: kube-batch}, gang: {enabled: false}");
-    assert!(alone.contains("kube-batch reads the queue from the PodGroup, and this policy makes no gangs"), "{alone}");
-    // Its PodGroups have one.
+    assert!(
+        alone.contains("kube-batch reads the queue from the PodGroup, and this policy creates no gangs"),
+        "{alone}"
+    );
+    // With gangs, the PodGroups have the queue.
     for kind in ["kube-batch", "volcano"] {
         let said = check(&format!("type: {kind}}}"));
         assert!(!said.contains("queue"), "{kind}: {said}");
@@ -388,7 +396,7 @@ fn the_schema_describes_the_file() {
     for (name, definition) in schema["$defs"].as_object().unwrap() {
         undescribed(definition, name, &mut missing);
     }
-    assert!(missing.is_empty(), "every key says what it is for: {missing:?}");
+    assert!(missing.is_empty(), "keys without a description: {missing:?}");
 }
 
 #[test]
@@ -407,7 +415,7 @@ fn a_bare_executor_is_taken_to_be_created_by_its_driver_unless_somebody_else_is_
     let review = recorded("client-mode/exec-1.mutate.create").to_string();
     let both = usher(&["explain", "-f", "-", "--as", "admin"], &review);
     assert_eq!(code(&both), 2);
-    assert!(err(&both).contains("expected no --as"), "{}", err(&both));
+    assert!(err(&both).contains("--as applies to a bare Pod only"), "{}", err(&both));
 }
 
 #[test]

@@ -1,7 +1,7 @@
-//! The fallback policy and the webhook agree: on every recorded review, and on everything that attackers try.
+//! The fallback policy and the webhook agree: on every recorded review, and on every attack.
 //!
-//! Conditions and the owner are evaluated by the `cel` crate. What it cannot do (the JSONPatch literal, and whether the
-//! API server takes the policy at all) is tried on a real kube-apiserver where `KUBEBUILDER_ASSETS` is set.
+//! The `cel` crate evaluates the conditions and the owner. A real kube-apiserver, if `KUBEBUILDER_ASSETS` is set, checks what the
+//! crate cannot: the JSONPatch literal, and that an API server accepts the policy.
 
 #![allow(
     clippy::unwrap_used,
@@ -10,7 +10,7 @@
     clippy::indexing_slicing,
     clippy::print_stderr,
     clippy::print_stdout,
-    reason = "a test fails by panicking, and says what it could not try"
+    reason = "a test fails by panicking, and prints what it skips"
 )]
 
 #[path = "support/attackers.rs"]
@@ -55,8 +55,8 @@ fn eval(expression: &str, review: &Value) -> Result<Value, String> {
     Ok(value.json().unwrap())
 }
 
-/// Whether a policy's selector and conditions hold; a condition that cannot be evaluated leaves the pod alone
-/// (failurePolicy Ignore).
+/// Whether a policy's selector and conditions hold. If a condition cannot be evaluated, the policy does not apply (failurePolicy
+/// Ignore).
 fn holds(policy: &Value, review: &Value) -> bool {
     let selector = &policy["spec"]["matchConstraints"]["objectSelector"]["matchExpressions"][0];
     let role = &review["request"]["object"]["metadata"]["labels"]["spark-role"];
@@ -67,12 +67,12 @@ fn holds(policy: &Value, review: &Value) -> bool {
     conditions.iter().all(|condition| eval(condition["expression"].as_str().unwrap(), review) == Ok(json!(true)))
 }
 
-/// The owner that the fallback would give.
+/// The owner that the fallback policy sets.
 fn owner(policy: &Value, review: &Value) -> Option<Value> {
     holds(policy, review).then(|| eval(policy["spec"]["variables"][0]["expression"].as_str().unwrap(), review).unwrap())
 }
 
-/// The owner that the webhook would add, of all that it knows itself: on a replica that has seen nothing yet.
+/// The owner that the webhook adds without a snapshot, and its reasons.
 fn webhooks_owner(review: &Value, policies: &Policies) -> (Option<Value>, Vec<Reason>) {
     let outcome = answer(review, &Snapshot::default(), policies);
     let owners = |object: &Value| object["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
@@ -80,7 +80,7 @@ fn webhooks_owner(review: &Value, policies: &Policies) -> (Option<Value>, Vec<Re
     (after.get(before.len()).cloned(), outcome.decision.reasons)
 }
 
-/// Whether Volcano would group the pod by its owner as it is sent, without the gang that only the webhook knows.
+/// Whether Volcano would group the pod by its owner, because it has no gang key, which only the webhook sets.
 fn would_regroup(review: &Value) -> bool {
     let object = &review["request"]["object"];
     object["spec"]["schedulerName"] == "volcano"
@@ -101,7 +101,7 @@ fn both_agree_on_every_recorded_review() {
                 assert_eq!(theirs, None, "{name}");
             }
         }
-        assert_eq!(owned, 3, "the executors of client mode, which Spark leaves without an owner");
+        assert_eq!(owned, 3, "the executors of client mode, which Spark creates without an owner");
     }
 }
 
@@ -154,7 +154,7 @@ fn what_the_webhook_could_decide_otherwise_is_refused_or_left_alone() {
     assert!(owner(policy, &sent(executor(1).annotation("other", "true"))).is_some());
 }
 
-/// What the scheduler's policy does, which the API server would.
+/// Applies the scheduler's policy, as the API server does.
 fn placed(policy: &Value, review: &Value) -> Value {
     let mut object = review["request"]["object"].clone();
     if holds(policy, review) {
@@ -177,7 +177,7 @@ fn the_webhook_decides_anew_what_the_fallback_placed() {
     assert_eq!(all.len(), 4);
     let scheduler = &all[2];
     let text = scheduler.to_string();
-    assert!(text.contains("yunikorn") && !text.contains("group"), "never a gang: {text}");
+    assert!(text.contains("yunikorn") && !text.contains("group"), "expected no gang: {text}");
     let sent = |pod: PodBuilder| pod.created_by_pod("nb-driver", DRIVER_UID);
     for pod in [
         executor(1),
@@ -195,13 +195,13 @@ fn the_webhook_decides_anew_what_the_fallback_placed() {
         );
         let (mut without, mut with) = (without, with);
         for object in [&mut without, &mut with] {
-            // An empty map says nothing.
+            // An empty map equals a missing one.
             let metadata = object["metadata"].as_object_mut().unwrap();
             if metadata.get("annotations").is_some_and(|map| map.as_object().is_some_and(serde_json::Map::is_empty)) {
                 metadata.remove("annotations");
             }
         }
-        assert_eq!(with, without, "as if the fallback had never been");
+        assert_eq!(with, without, "the same as without the fallback policy");
     }
     let review = sent(executor(1));
     assert_eq!(placed(scheduler, &review)["spec"]["schedulerName"], "yunikorn");
@@ -213,7 +213,7 @@ fn the_webhook_decides_anew_what_the_fallback_placed() {
 async fn a_real_api_server_takes_it_and_owns_executors_by_it() {
     let cluster = Cluster::start().await;
     if !cluster.is_real() {
-        eprintln!("SKIPPED: the sandbox evaluates no policies; set KUBEBUILDER_ASSETS to try this on a kube-apiserver");
+        eprintln!("SKIPPED: requires KUBEBUILDER_ASSETS, a kube-apiserver: the sandbox does not evaluate policies");
         return;
     }
     let team = Match { namespaces: vec![Pattern::new("t-*")], ..Match::everything() };
@@ -254,14 +254,14 @@ async fn a_real_api_server_takes_it_and_owns_executors_by_it() {
     assert_eq!(made["metadata"]["ownerReferences"], json!([owner]));
     assert_eq!(made["spec"]["schedulerName"], "yunikorn");
     assert_eq!(made["metadata"]["annotations"]["spark-usher.io/by"], "fallback");
-    // One more owner, which controls nothing; annotations that are there.
+    // With another owner that is not a controller, and with annotations.
     let mut two = executor(2).annotation("note", "x");
     two.0["metadata"]["ownerReferences"] =
         json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "c", "uid": "c-1"}]);
     let made = try_it(&by_driver, &two).await;
     assert_eq!(made["metadata"]["ownerReferences"][1], owner);
     assert_eq!(made["metadata"]["annotations"], json!({"note": "x", "spark-usher.io/by": "fallback"}));
-    // And not: a controller, no pod, another scheduler, Volcano without a gang, no executor.
+    // No effect with a controller, a creator without a pod, another scheduler, Volcano without a gang, or another kind of pod.
     let owned = executor(3).owned_by("StatefulSet", "s", "s-1");
     assert_eq!(try_it(&by_driver, &owned).await["metadata"]["ownerReferences"].as_array().unwrap().len(), 1);
     assert!(try_it(&cluster.client, &executor(4)).await["metadata"].get("ownerReferences").is_none());

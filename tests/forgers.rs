@@ -1,5 +1,5 @@
-//! What others write on their pods decides nothing about an application: properties over arbitrary snapshots, and the
-//! attacks that were tried.
+//! Pods of other clients do not affect an application, whatever their labels and annotations: properties over arbitrary snapshots,
+//! and known attacks.
 
 #![allow(
     clippy::unwrap_used,
@@ -20,7 +20,7 @@ use spark_usher::reason::Reason;
 use spark_usher::snapshot::{Change, PodChange, RelatedChange, Snapshot};
 use support::*;
 
-/// A policy of this scheduler that enforces, with everything that a forger would like to change.
+/// A policy for this scheduler that enforces, with all settings that a forger may try to change.
 fn policies(kind: &str, queue: &str) -> Policies {
     let mut policy = Policy {
         validate: Validate::Enforce,
@@ -39,7 +39,7 @@ fn policies(kind: &str, queue: &str) -> Policies {
     only(policy)
 }
 
-/// An executor as the webhook places it.
+/// An executor after the mutating webhook.
 fn placed(id: u32, snapshot: &Snapshot, policies: &Policies) -> PodBuilder {
     PodBuilder(by_driver(&executor(id), snapshot, policies).object).stored(&format!("e{id}"))
 }
@@ -93,7 +93,7 @@ fn key() -> impl Strategy<Value = (&'static str, String)> {
     proptest::sample::select(known)
 }
 
-/// A pod of somebody else that claims the victim's application, or copies what its pods carry.
+/// A pod of another client that claims the victim's application, or copies annotations of its pods.
 fn forged() -> impl Strategy<Value = PodBuilder> {
     let marks = proptest::collection::vec((key(), value()), 0..6);
     let scheduler = prop_oneof![Just("nowhere"), Just("volcano"), Just("yunikorn"), Just("default-scheduler")];
@@ -117,7 +117,7 @@ fn forged() -> impl Strategy<Value = PodBuilder> {
         for ((place, key), value) in marks {
             pod.0["metadata"][place][key] = value.into();
         }
-        // Marked, so that the test can put a copied signature in.
+        // A placeholder: the test replaces it by a copied signature.
         if copies {
             pod.0["metadata"]["annotations"]["copies"] = "true".into();
         }
@@ -125,7 +125,7 @@ fn forged() -> impl Strategy<Value = PodBuilder> {
     })
 }
 
-/// The same pods, with the signature and the mark of the victim's executor where they copy.
+/// The same pods; those that copy have the signature and the annotation `by` of the victim's executor.
 fn with_copies(forged: Vec<PodBuilder>, victim: &Value) -> Vec<PodBuilder> {
     let copy = |mut pod: PodBuilder| {
         if pod.0["metadata"]["annotations"]["copies"] == "true" {
@@ -141,7 +141,7 @@ fn with_copies(forged: Vec<PodBuilder>, victim: &Value) -> Vec<PodBuilder> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Whatever pods of others say, the victim's next executor gets what it would have got without them, and passes.
+    /// Whatever other pods claim, the victim's next executor gets the same patch as without them, and validation allows it.
     #[test]
     fn pods_of_others_change_nothing(kind in proptest::sample::select(TABLE.iter().map(|row| row.kind).collect::<Vec<_>>()),
                                      labelled: bool, executors in 0u32..3, reloaded: bool,
@@ -162,7 +162,7 @@ proptest! {
         prop_assert_eq!((quiet.decision.allowed, quiet.decision.reasons), (loud.decision.allowed, loud.decision.reasons));
     }
 
-    /// Whatever an executor says of itself, it gets no scheduler, queue, class or gang that its policy could not have given.
+    /// Whatever an executor's annotations claim, it gets only a scheduler, queue, class and gang that its policy allows.
     #[test]
     fn an_executors_own_marks_give_it_nothing_that_its_policy_does_not(
         kind in proptest::sample::select(TABLE.iter().map(|row| row.kind).collect::<Vec<_>>()),
@@ -171,7 +171,7 @@ proptest! {
         let policies = policies(kind, "lq");
         let snapshot = victim(true, executors, &policies);
         let mut pod = executor(9);
-        // How many wait for each other is the application's own to say: the policy lets it.
+        // The application may set its gang size: the policy allows it.
         for ((place, key), value) in marks.into_iter().filter(|((_, key), _)| key != "spark-usher.io/min-member") {
             pod.0["metadata"][place][key] = value.into();
         }
@@ -196,7 +196,7 @@ proptest! {
     }
 }
 
-/// The attack as it was found: one pod moved all later executors of the victim.
+/// A known attack: one pod changed the scheduling fields of all later executors of the victim.
 #[test]
 fn a_forged_first_executor_moves_nobody() {
     let policies = policies("volcano", "lq");
@@ -264,7 +264,7 @@ fn a_policy_that_becomes_none_goes_on_signing_what_it_places() {
         see(&mut snapshot, &next);
         let name = format!("nb-exec-{id}");
         assert!(snapshot.executor("default", &name).unwrap().1.is_proven, "{name}");
-        // The one before ends; what was placed is still known.
+        // The previous executor is deleted; the application's scheduling fields are still known.
         let gone = format!("nb-exec-{}", id - 1);
         let uid = snapshot.executor("default", &gone).unwrap().1.uid.clone();
         snapshot.apply(Change::Pods(PodChange::Gone(spark_usher::spark::ids::PodKey::new("default", &gone), uid)));
@@ -277,14 +277,14 @@ fn a_name_that_was_not_generated_from_a_base_is_not_covered_by_it() {
     let snapshot = signing();
     let first = placed(1, &snapshot, &policies);
     let signature = first.0["metadata"]["annotations"]["spark-usher.io/signature"].clone();
-    // Everything copied, and the victim's name put where a generated name's base stands.
+    // A copy of all annotations, with the victim's name as generateName.
     let mut copy = first.clone().named("evil");
     copy.0["metadata"]["generateName"] = "nb-exec-1".into();
     copy.0["metadata"]["annotations"]["spark-usher.io/signature"] = signature;
     let seen = seen_signing(&[first, copy]);
     assert!(seen.executor("default", "nb-exec-1").unwrap().1.is_proven);
     assert!(!seen.executor("default", "evil").unwrap().1.is_proven);
-    // A StatefulSet's pods carry both, and agree.
+    // A StatefulSet's pods have both name and generateName, which agree.
     let mut set = executor(2).named("set-0");
     set.0["metadata"]["generateName"] = "set-".into();
     let placed = PodBuilder(by_driver(&set, &snapshot, &policies).object).stored("s0");
@@ -318,7 +318,7 @@ fn a_key_that_comes_later_verifies_what_was_seen_before() {
     assert!(late.executor("default", "nb-exec-1").unwrap().1.is_proven);
     late.apply(Change::Related(RelatedChange::SigningKey(spark_usher::signature::Key::new(&[8; 32]))));
     assert!(!late.executor("default", "nb-exec-1").unwrap().1.is_proven);
-    // Under another application the same words prove nothing.
+    // For another application, the same signature proves nothing.
     let moved = seen_signing(&[first.label("spark-app-selector", "spark-other")]);
     assert!(!moved.executor("default", "nb-exec-1").unwrap().1.is_proven);
 }
@@ -369,7 +369,7 @@ fn a_users_own_gang_is_kept_whole() {
             assert_eq!(outcome.object["metadata"][map].get(key), pod.0["metadata"][map].get(key), "{kind} {key}");
         }
         assert_eq!(outcome.object["metadata"]["annotations"].get("spark-usher.io/by"), None, "{kind}");
-        // Asked again after another webhook changed something, ours stays ours.
+        // A reinvocation after another webhook's change does not change spark-usher's own fields.
         let ours = by_driver(&executor(2), &snapshot, &policies).object;
         let again = by_driver(&PodBuilder(ours.clone()), &Snapshot::clone(&snapshot), &policies);
         assert_eq!(again.patch, json!([]), "{kind}");

@@ -1,6 +1,5 @@
-//! The sizes, tried on a scheduler that honours gangs: the sandbox's, which knows the schedulers' keys from their
-//! documentation. Whatever happens to an application, its pods must start. Each scenario runs under every scheduler that
-//! has PodGroups, at the same time.
+//! Gang sizes on a scheduler that supports gangs: the sandbox's, which implements the schedulers' documented keys. Whatever happens
+//! to an application, its pods must start. Each scenario runs concurrently under every scheduler that has PodGroups.
 
 #![allow(
     clippy::unwrap_used,
@@ -23,7 +22,7 @@ use serde_json::json;
 use spark_usher::app::App;
 use support::*;
 
-/// Scheduler types with groups, and the API that has to be installed for them.
+/// Scheduler types with PodGroups, and the API that must be installed for them.
 const KINDS: [(&str, Option<(&str, &str)>); 5] = [
     ("volcano", Some(("scheduling.volcano.sh", "v1beta1"))),
     ("kube-batch", Some(("scheduling.incubator.k8s.io", "v1alpha1"))),
@@ -45,7 +44,7 @@ struct Driver {
     client: Client,
 }
 
-/// Plays a scenario in one namespace for each scheduler. `None` without a scheduler.
+/// Runs a scenario in one namespace for each scheduler. Returns without a test if the cluster has no scheduler.
 async fn everywhere(scenario: impl AsyncFn(&Scene<'_>)) {
     let Some(cluster) = Cluster::start_running().await else { return };
     let mut policies = String::from("policies:\n");
@@ -59,7 +58,7 @@ async fn everywhere(scenario: impl AsyncFn(&Scene<'_>)) {
             namespace(&cluster, kind)
         );
     }
-    // The probe of the registration needs a policy that marks.
+    // The probe for the webhook's registration needs a policy that mutates pods.
     policies += "- {name: rest, scheduler: {type: volcano}}\n";
     let mut app: App = cluster.usher(&policies).await;
     app.has_synced().await;
@@ -77,7 +76,7 @@ impl Scene<'_> {
         Api::namespaced(self.cluster.client.clone(), &self.namespace)
     }
 
-    /// A driver that runs, with this configuration.
+    /// A running driver with this configuration.
     async fn driver(&self, conf: &str) -> Driver {
         let map = json!({"apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"name": "conf", "namespace": self.namespace}, "data": {"spark.properties": conf}});
@@ -103,7 +102,7 @@ impl Scene<'_> {
         eventually(&what, holds).await;
     }
 
-    /// Makes sure that these pods still wait after a while.
+    /// Checks that these pods are still pending after a while.
     async fn waits(&self, names: &[&str]) {
         tokio::time::sleep(std::time::Duration::from_millis(700)).await;
         for name in names {
@@ -114,7 +113,7 @@ impl Scene<'_> {
 
     async fn kill(&self, name: &str) {
         self.pods().delete(name, &DeleteParams::default().grace_period(0)).await.unwrap();
-        eventually(&format!("{name} is gone"), async || self.pods().get_opt(name).await.unwrap().is_none()).await;
+        eventually(&format!("{name} is deleted"), async || self.pods().get_opt(name).await.unwrap().is_none()).await;
     }
 }
 
@@ -181,7 +180,7 @@ async fn three_executors_come_while_the_webhook_is_down() {
 async fn spark_3_0_creates_its_next_wave_only_when_the_last_runs() {
     everywhere(async |scene| {
         let driver = scene.driver("spark.executor.instances=8\n").await;
-        // Spark 3.0 writes no resource profile, and creates five at once.
+        // Spark 3.0 sets no resource profile, and creates five executors at the same time.
         let old = |id: u32| executor(id).without_label("spark-exec-resourceprofile-id");
         for id in 1..=5 {
             scene.create(&driver, &old(id)).await;
@@ -221,7 +220,7 @@ async fn the_same_driver_name_is_submitted_again() {
             scene.runs(&["nb-exec-1", "nb-exec-2"]).await;
             if round == 0 {
                 scene.kill("nb-driver").await;
-                eventually("the executors go", async || {
+                eventually("the executors are deleted", async || {
                     scene.pods().list(&ListParams::default()).await.unwrap().items.is_empty()
                 })
                 .await;

@@ -1,6 +1,7 @@
-//! PodGroups by the loop: made, kept at a size that can start, deleted; executors adopted; what has to be read.
+//! The controller's plans: PodGroups are created, updated to a size that can start, and deleted; executors are adopted; objects are
+//! looked up.
 //!
-//! The plan is applied to the snapshot as the watch would show it, so each test is a short history.
+//! The tests apply each plan to the snapshot as the watch would show it, so each test is a short history.
 
 #![allow(
     clippy::unwrap_used,
@@ -28,7 +29,7 @@ use spark_usher::snapshot::{
 use spark_usher::spark::ids::{AppKey, PodKey};
 use support::*;
 
-// ---- made, with what in it ----
+// ---- creation ----
 
 #[test]
 fn a_group_is_made_for_the_executors_that_name_it() {
@@ -113,13 +114,13 @@ fn a_volcano_that_refuses_early_pods_is_told_on_drivers_and_by_warnings() {
     let admitted = by_driver(&driver(), &cluster.snapshot, &cluster.policies);
     assert!(admitted.decision.allowed);
     let warning = admitted.response["warnings"][0].as_str().unwrap();
-    assert!(warning.starts_with("spark-usher: Volcano v1.11.0 refuses executors whose PodGroup"), "{warning}");
+    assert!(warning.starts_with("spark-usher: Volcano v1.11.0 denies pods whose PodGroup"), "{warning}");
     let reasons = by_driver(&executor(1), &cluster.snapshot, &cluster.policies).decision.reasons;
     assert!(reasons.contains(&Reason::EarlyPodsRefused), "{reasons:?}");
-    // No executor comes; the driver says why.
+    // No executor can be created; an Event on the driver says why.
     cluster.driver("spark.executor.instances=3").settle();
     assert!(cluster.said(Reason::EarlyPodsRefused));
-    // Others are not meant, nor is who has no gangs.
+    // Neither other schedulers nor policies without gangs are affected.
     for (kind, shape) in [("native", Shape::Executors), ("volcano", Shape::Pods)] {
         let mut policy = policy(kind);
         policy.gang.shape = shape;
@@ -155,9 +156,9 @@ fn a_static_application_loses_an_executor_and_its_replacement_starts() {
     }
     assert_eq!(cluster.count(), 3);
     cluster.executor(2, "Failed").settle();
-    assert_eq!(cluster.count(), 3, "two run and a third will come");
+    assert_eq!(cluster.count(), 3, "two run and a third one will be created");
     cluster.lose(2).executor(4, "Pending").settle();
-    assert_eq!(cluster.count(), 3, "three are there");
+    assert_eq!(cluster.count(), 3, "three exist");
 }
 
 #[test]
@@ -170,7 +171,10 @@ fn a_dynamic_application_shrinks_to_nothing_and_grows_by_one() {
         cluster.executor(id, "Running");
     }
     cluster.settle();
-    assert!(cluster.snapshot.groups.values().all(|group| group.started), "kept on the group, which survives us");
+    assert!(
+        cluster.snapshot.groups.values().all(|group| group.started),
+        "stored in the PodGroup, so it survives a restart of spark-usher"
+    );
     for id in 1..=3 {
         cluster.lose(id);
     }
@@ -182,7 +186,7 @@ fn a_dynamic_application_shrinks_to_nothing_and_grows_by_one() {
     );
     cluster.memory = ApplicationState::default();
     cluster.executor(4, "Pending").settle();
-    assert_eq!(cluster.count(), 1, "also after a restart of ours");
+    assert_eq!(cluster.count(), 1, "also after a restart of spark-usher");
     assert!(cluster.said(Reason::GangLowered));
 }
 
@@ -191,7 +195,7 @@ fn three_executors_come_while_the_webhook_is_down() {
     let mut cluster = Cluster::volcano();
     cluster.driver("spark.executor.instances=5").executor(1, "Pending").settle();
     assert_eq!(cluster.count(), 5);
-    // Somebody lowered it by hand.
+    // A client lowered it.
     let mut group = (**cluster.snapshot.groups.values().next().unwrap()).clone();
     group.spec["minMember"] = json!(1);
     let key = cluster.snapshot.groups.keys().next().unwrap().clone();
@@ -202,11 +206,11 @@ fn three_executors_come_while_the_webhook_is_down() {
         cluster.unseen_executor(id, "Pending");
     }
     cluster.executor(5, "Pending").settle();
-    assert_eq!(cluster.count(), 2, "two of five sit in the gang");
+    assert_eq!(cluster.count(), 2, "two of five are members of the gang");
     assert!(cluster.said(Reason::GangLowered));
     let message = cluster.messages.last().unwrap();
     assert!(
-        message.contains("the application wants 5, 5 are pending or running, 2 of them sit in this gang"),
+        message.contains("the application requests 5 executors, 5 are pending or running, 2 of them in this gang"),
         "{message}"
     );
 }
@@ -256,7 +260,7 @@ fn two_applications_in_one_driver_pod_have_a_group_each() {
 fn the_same_driver_name_submitted_again_gets_its_group_anew() {
     let mut cluster = Cluster::volcano();
     cluster.driver("spark.executor.instances=3").executor(1, "Running").settle();
-    // The same name and the same application id, as with a fixed spark.app.id.
+    // The same name and the same application id, as with a configured spark.app.id.
     cluster.lose(1);
     let again = driver().stored("uid-2").conf_map("c").phase("Running");
     cluster.see(&again).conf("uid-2", "spark.executor.instances=2");
@@ -273,7 +277,7 @@ fn an_unknown_size_makes_nobody_wait_and_is_told() {
     for id in 1..=4 {
         cluster.executor(id, "Pending").settle();
     }
-    assert_eq!(cluster.count(), 1, "never a count of what happened to be admitted");
+    assert_eq!(cluster.count(), 1, "the number of admitted executors is never the size");
     assert!(cluster.said(Reason::GangSizeUnknown));
     assert!(cluster.messages[0].contains("spark-usher.io/min-member"));
 }
@@ -319,13 +323,13 @@ fn a_count_that_cannot_change_holds_at_the_smallest_and_a_stuck_gang_is_told() {
     }
     assert_eq!(fixed.settle().count(), 3);
     assert!(!fixed.said(Reason::GangCannotStart));
-    // Two are replaced by executors that the webhook never saw.
+    // Two are replaced by executors that the webhook did not mutate.
     fixed.lose(2).lose(3).unseen_executor(4, "Pending").unseen_executor(5, "Pending").settle();
     assert_eq!(fixed.count(), 3, "it cannot be lowered");
     assert!(fixed.said(Reason::GangCannotStart));
 }
 
-// ---- let go ----
+// ---- deletion ----
 
 #[test]
 fn an_explicit_count_is_honoured_where_it_cannot_change_and_told_when_it_cannot_be_met() {
@@ -333,7 +337,7 @@ fn an_explicit_count_is_honoured_where_it_cannot_change_and_told_when_it_cannot_
     let row = GangScheduler::of_kind("native").unwrap();
     let fixed = row.apis.iter().position(|api| !api.count_mutable).unwrap();
     cluster.snapshot.apply(Change::Related(RelatedChange::Apis(serving(row, fixed))));
-    // A client-mode driver: nobody knows its configuration.
+    // A client-mode driver: its configuration is unknown.
     cluster.see(&driver().annotation("spark-usher.io/min-member", "3"));
     cluster.executor(1, "Pending").settle();
     assert_eq!(cluster.count(), 3);
@@ -347,7 +351,7 @@ fn an_explicit_count_is_honoured_where_it_cannot_change_and_told_when_it_cannot_
 fn a_schedulers_own_key_on_the_driver_makes_no_group() {
     let mut cluster = Cluster::volcano();
     let uid = DRIVER_UID;
-    // As Volcano's controller leaves it.
+    // As Volcano's controller changes it.
     let driver = driver()
         .annotation("spark-usher.io/by", "batch/volcano")
         .annotation("scheduling.k8s.io/group-name", &format!("podgroup-{uid}"))
@@ -371,7 +375,7 @@ fn a_squatter_neither_shrinks_the_gang_nor_owns_it_nor_ends_it() {
     cluster.executor(1, "Pending").settle();
     assert_eq!(cluster.count(), 3);
     let group = cluster.groups();
-    // Its own driver under the victim's application, and executors that claim to be the victim's.
+    // An attacker's driver with the victim's application id, and executors that claim to belong to the victim.
     let evil = pod("evil").driver_of(APP).stored("evil-uid").spec("serviceAccountName", "evil").phase("Running");
     cluster.see(&evil);
     for id in 0..3 {
@@ -384,7 +388,7 @@ fn a_squatter_neither_shrinks_the_gang_nor_owns_it_nor_ends_it() {
     }
     cluster.settle();
     assert_eq!(cluster.groups(), group);
-    // It ends, and so do its executors; the victim's are as they were.
+    // It exits, and so do its executors; the victim's are unchanged.
     cluster.see(&evil.phase("Failed")).settle();
     assert_eq!(cluster.groups(), group);
 }
@@ -412,7 +416,10 @@ fn a_group_of_an_unknown_driver_is_deleted_only_after_a_while() {
         legacy.object.into_pod().stored("e1").phase("Running")
     });
     assert_eq!(cluster.settle().groups().len(), 1);
-    assert!(cluster.snapshot.groups.values().all(|group| group.owner.is_none()), "unowned: nobody knows the driver");
+    assert!(
+        cluster.snapshot.groups.values().all(|group| group.owner.is_none()),
+        "no owner, because the driver is unknown"
+    );
     cluster.lose(1).settle();
     assert_eq!(cluster.groups().len(), 1);
     cluster.now += SignedDuration::from_mins(11);
@@ -475,7 +482,7 @@ fn a_relist_of_one_schedulers_groups_leaves_the_others() {
     assert!(touched.touched.contains(&AppKey::new("default", APP)));
 }
 
-// ---- adopted ----
+// ---- adoption ----
 
 #[test]
 fn an_executor_that_came_without_an_owner_is_adopted_by_the_driver_that_it_calls() {
@@ -511,7 +518,7 @@ fn nobody_is_adopted_by_a_driver_that_does_not_run_or_into_a_volcano_group() {
     let noted = executor(1).annotation("spark-usher.io/driver", "driver-url/nb-driver/old-uid").stored("e1");
     assert!(
         refused(&pod("nb-driver").driver_of("spark-other").stored("new-uid").phase("Running"), &noted),
-        "another uid by now"
+        "the name has another uid meanwhile"
     );
 }
 
@@ -520,7 +527,7 @@ fn a_note_leads_to_a_followed_driver() {
     let mut cluster = Cluster::new(policy("none"));
     let noted = executor(1).annotation("spark-usher.io/driver", "driver-url/notebook/n1").stored("e1").phase("Running");
     cluster.see(&noted).settle();
-    assert!(cluster.reasons.is_empty(), "nothing before the pod was read");
+    assert!(cluster.reasons.is_empty(), "nothing happens before the pod was read");
     let wanted = missing(&cluster.snapshot, &cluster.app, &cluster.policies, &[]);
     assert_eq!(wanted, [Lookup::Pod(PodKey::new("default", "notebook"))]);
     let notebook = pod("notebook").stored("n1").phase("Running");
@@ -541,7 +548,7 @@ fn a_note_leads_to_a_followed_driver() {
         vec![],
     )));
     cluster.settle();
-    assert!(cluster.said(Reason::AdoptionRefused), "that pod drives another application");
+    assert!(cluster.said(Reason::AdoptionRefused), "that pod is the driver of another application");
 }
 
 #[test]
@@ -559,7 +566,7 @@ fn a_driver_that_is_gone_adopts_nobody() {
     assert!(cluster.said(Reason::AdoptionRefused) && !cluster.said(Reason::Adopted));
 }
 
-// ---- read ----
+// ---- lookups ----
 
 #[test]
 fn configurations_and_unlabelled_drivers_are_read_once() {
@@ -616,12 +623,12 @@ fn a_configuration_is_forgotten_with_its_driver() {
     cluster.snapshot.apply(Change::Pods(PodChange::Gone(PodKey::new("default", "nb-driver"), DRIVER_UID.into())));
     assert!(cluster.snapshot.confs.is_empty() && cluster.snapshot.apps.is_empty());
     cluster.conf(DRIVER_UID, "late");
-    assert!(cluster.snapshot.confs.is_empty(), "an answer that comes late is not kept for ever");
+    assert!(cluster.snapshot.confs.is_empty(), "a late result is not stored");
 }
 
 #[test]
 fn types_fit() {
-    // A driver's pod and a group's API are plain data that any thread may hold.
+    // A driver's pod and a PodGroup's API are plain data, which threads can share.
     fn shared<T: Send + Sync + 'static>() {}
     shared::<DriverPod>();
     shared::<GroupApi>();

@@ -1,8 +1,8 @@
-//! Two replicas through graceful handovers and SIGKILLs while executors come and go: every end is reported once, or is said
-//! to be reported perhaps twice.
+//! Two replicas with graceful handovers and SIGKILLs while executors come and go: every exit is reported once, or is marked as
+//! possibly reported.
 //!
-//! Where `KUBEBUILDER_ASSETS` is set it is ten handovers, five kills and 500 executors on a real API server. With
-//! `SPARK_USHER_BEFORE` naming the program of an earlier version, the replicas begin and end with that one, as in a rolling
+//! If `KUBEBUILDER_ASSETS` is set, the test runs ten handovers, five kills and 500 executors on a real API server. If
+//! `SPARK_USHER_BEFORE` names the program of an earlier version, the first and the last replicas run that one, as in a rolling
 //! upgrade that is rolled back.
 
 #![allow(
@@ -13,7 +13,7 @@
     clippy::disallowed_methods,
     clippy::print_stdout,
     clippy::print_stderr,
-    reason = "a test fails by panicking, and prints its figures"
+    reason = "a test fails by panicking, and prints its results"
 )]
 
 #[path = "support/cluster.rs"]
@@ -37,17 +37,17 @@ use support::*;
 
 const CONFIG: &str = "lifecycle: {finished: report, poll: 5s}";
 
-/// What becomes of the leader.
+/// How the leader ends.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Step {
     Stopped,
     Killed,
 }
 
-/// The end of each executor as the replicas tell it: when, which of them, and whether that may be a repetition.
+/// The exit of each executor as replicas report it: when, by which one, and whether it may be a repetition.
 type Told = BTreeMap<String, Vec<(String, usize, bool)>>;
 
-/// The program of an earlier version, where the test is to begin and end with it.
+/// The program of an earlier version, if set.
 fn before() -> Option<String> {
     std::env::var("SPARK_USHER_BEFORE").ok()
 }
@@ -72,7 +72,7 @@ fn told(replicas: &[Process]) -> Told {
     told
 }
 
-/// One executor: it comes, runs a while, and ends in one of three ways.
+/// One executor: it starts, runs for a while, and exits in one of three ways.
 async fn live(cluster: &Cluster, id: u32) {
     let name = format!("nb-exec-{id}");
     cluster.pod_by(&cluster.client, &executor(id)).await;
@@ -82,11 +82,11 @@ async fn live(cluster: &Cluster, id: u32) {
         "imageID": "", "ready": false, "restartCount": 0,
         "state": {"terminated": {"exitCode": 137, "reason": "OOMKilled", "finishedAt": whole_seconds()}}}]}});
     match id % 3 {
-        // It goes at once, and the watch alone tells.
+        // It is deleted, and only the watch shows that.
         0 => cluster.kill(&name).await,
-        // It ends and stays.
+        // It exits, and its pod stays.
         1 => drop(cluster.pods().patch_status(&name, &PatchParams::default(), &Patch::Strategic(&exit)).await.unwrap()),
-        // It ends, and its driver deletes it a moment later.
+        // It exits, and its driver deletes it a moment later.
         _ => {
             cluster.pods().patch_status(&name, &PatchParams::default(), &Patch::Strategic(&exit)).await.unwrap();
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -95,14 +95,14 @@ async fn live(cluster: &Cluster, id: u32) {
     }
 }
 
-/// Executors come and go until told to stop, at least so many. Returns how many there were.
+/// Executors come and go until `stop` is set, at least this many. Returns their number.
 async fn come_and_go(cluster: &Cluster, least: u32, stop: &AtomicBool) -> u32 {
     let mut id = 0;
     while id < least || !stop.load(Ordering::Relaxed) {
         let some = futures::future::join_all((id + 1..=id + 4).map(|id| live(cluster, id)));
         some.await;
         id += 4;
-        // Fewer, once there were enough: the last ones are for the last handovers.
+        // More slowly after the minimum: the last ones are for the last handovers.
         if id >= least {
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
@@ -110,7 +110,7 @@ async fn come_and_go(cluster: &Cluster, least: u32, stop: &AtomicBool) -> u32 {
     id
 }
 
-/// The replica that leads, of those that are there.
+/// The running replica that leads.
 fn leader(replicas: &[Process], gone: &BTreeSet<usize>) -> Option<usize> {
     replicas.iter().enumerate().position(|(at, replica)| !gone.contains(&at) && replica.leads())
 }
@@ -138,13 +138,13 @@ async fn story(cluster: &Cluster, steps: &[(Step, bool)], executors: u32) {
     let mut replicas = vec![start(cluster, 0, old), start(cluster, 1, old)];
     let mut of_before: Vec<bool> = vec![old, old];
     let mut gone = BTreeSet::new();
-    eventually("somebody leads", async || leader(&replicas, &gone).is_some()).await;
+    eventually("a replica leads", async || leader(&replicas, &gone).is_some()).await;
     let stop = AtomicBool::new(false);
     let handovers = async {
         for (step, old) in steps {
             tokio::time::sleep(Duration::from_millis(1500)).await;
             let first = leader(&replicas, &gone).unwrap();
-            // As a rollout does, the next replica comes before the one goes.
+            // As in a rollout, the next replica starts before the old one stops.
             replicas.push(start(cluster, replicas.len(), *old));
             of_before.push(*old);
             match step {
@@ -155,8 +155,8 @@ async fn story(cluster: &Cluster, steps: &[(Step, bool)], executors: u32) {
                 Step::Killed => replicas[first].kill(),
             }
             gone.insert(first);
-            eventually("another one leads", async || leader(&replicas, &gone).is_some()).await;
-            // Not more than two are there for long.
+            eventually("another replica leads", async || leader(&replicas, &gone).is_some()).await;
+            // At most two run for long.
             if replicas.len() - gone.len() > 2 {
                 let idle = replicas.iter().enumerate().find(|(at, other)| !gone.contains(at) && !other.leads());
                 let (idle, _) = idle.unwrap();
@@ -176,25 +176,28 @@ async fn story(cluster: &Cluster, steps: &[(Step, bool)], executors: u32) {
         }
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
-    // What is told twice comes late.
+    // Repeated reports come late.
     tokio::time::sleep(Duration::from_secs(8)).await;
     let told = told(&replicas);
     let marked = told.values().flatten().filter(|(.., perhaps)| *perhaps).count();
     let (sure, perhaps) = events(cluster).await;
     println!(
-        "{count} executors, {} handovers: {} ends told, {marked} of them as perhaps told before; Events count {sure} and {perhaps}",
+        "{count} executors, {} handovers: {} exits reported, {marked} of them as possibly reported; Events count {sure} and {perhaps}",
         steps.len(),
         told.values().map(Vec::len).sum::<usize>()
     );
-    assert_eq!(missing(&told), Vec::<String>::new(), "never told");
-    // What the version before told twice by itself is its own.
+    assert_eq!(missing(&told), Vec::<String>::new(), "never reported");
+    // Repetitions by the earlier version alone do not count.
     let is_repeated = |lines: &[(String, usize, bool)]| {
         lines.iter().enumerate().any(|(at, (_, replica, perhaps))| at > 0 && !perhaps && !of_before[*replica])
     };
     let twice: Vec<_> = told.iter().filter(|(_, lines)| is_repeated(lines)).collect();
-    assert!(twice.is_empty(), "told twice without a word: {twice:?}, where {of_before:?} are of the version before");
+    assert!(
+        twice.is_empty(),
+        "reported twice without a mark: {twice:?}; {of_before:?} are reports of the earlier version"
+    );
     assert!(told.keys().all(|pod| all.contains(pod)));
-    // Only a kill, or a version without marks, leaves anything in doubt.
+    // Only a kill, or a version without progress marks, causes possible repetitions.
     if steps.iter().all(|(step, _)| *step == Step::Stopped) && before().is_none() {
         assert_eq!(marked, 0);
     }
@@ -206,7 +209,11 @@ async fn story(cluster: &Cluster, steps: &[(Step, bool)], executors: u32) {
             own.map(|line| line.rsplit(' ').next().unwrap().parse::<usize>().unwrap()).sum()
         };
         let perhaps = lines.iter().filter(|line| line["possibly_reported"] == true).count();
-        assert_eq!(sum("spark_usher_executor_exits_total"), lines.len() - perhaps, "the metric says what the log says");
+        assert_eq!(
+            sum("spark_usher_executor_exits_total"),
+            lines.len() - perhaps,
+            "the metric counts what the log reports"
+        );
         if before().is_none() {
             assert_eq!(sum("spark_usher_executor_exits_possibly_repeated_total"), perhaps);
         }
@@ -219,7 +226,7 @@ async fn story(cluster: &Cluster, steps: &[(Step, bool)], executors: u32) {
 async fn ends_are_reported_once_through_handovers_and_kills() {
     let cluster = Cluster::start().await;
     let (stops, kills, executors) = if cluster.is_real() { (10, 5, 500) } else { (3, 1, 80) };
-    // With an earlier version: from it to this one and back.
+    // With an earlier version: from that one to this one and back.
     let old = |at: usize| before().is_some() && (at < 2 || at % 5 == 4);
     let steps: Vec<(Step, bool)> = (0..stops + kills)
         .map(|at| (if at % 3 == 2 && at / 3 < kills { Step::Killed } else { Step::Stopped }, old(at)))

@@ -1,4 +1,4 @@
-//! The HTTPS endpoint as API servers use it, and as attackers do: real sockets, real TLS.
+//! The HTTPS endpoint with the requests of API servers and of attackers: real sockets, real TLS.
 
 #![allow(
     clippy::unwrap_used,
@@ -6,7 +6,7 @@
     clippy::panic,
     clippy::indexing_slicing,
     clippy::disallowed_methods,
-    reason = "a test fails by panicking, and keeps its own time"
+    reason = "a test fails by panicking, and uses the real clock"
 )]
 
 #[path = "support/https.rs"]
@@ -94,17 +94,17 @@ async fn other_content_types_paths_and_methods() {
     assert!(answer.starts_with("HTTP/1.1 405"), "{answer}");
 }
 
-/// An update of an executor whose object takes this many bytes of JSON, and does what an enforcing policy refuses.
+/// An update of an executor whose object has this many bytes of JSON, with a change that an enforcing policy denies.
 fn update_of(bytes: usize, username: &str) -> Vec<u8> {
     let old = executor(1).label("spark-app-selector", "spark-old");
     let user = json!({"username": username, "groups": ["developers"]});
     let mut review = update(&old, &executor(1), user);
-    // As Go writes it: six bytes for one.
+    // In the encoding of Go: six bytes for one.
     review["request"]["object"]["spec"]["padding"] = "@".into();
     in_order(&review).replace('@', &"\\u003c".repeat(bytes / 6)).into_bytes()
 }
 
-/// A review in the order of an API server: who asks stands before the object.
+/// A review with the field order of an API server: userInfo precedes the object.
 fn in_order(review: &Value) -> String {
     let order = ["uid", "kind", "resource", "name", "namespace", "operation", "userInfo", "object", "oldObject"];
     let fields: Vec<String> = order.iter().map(|key| format!("\"{key}\":{}", review["request"][key])).collect();
@@ -134,7 +134,7 @@ async fn no_size_gets_a_change_past_a_policy_that_enforces() {
         assert!(verdict("system:serviceaccount:volcano-system:scheduler").await, "{bytes} bytes: a trusted writer");
     }
     with_metrics(&endpoint, "reason=\"TooLarge\",webhook=\"validate\"} 2");
-    // Also of a body that does not say how long it is.
+    // Also for a body without a content-length.
     let mut stream = endpoint.connect().await;
     let head =
         "POST /validate HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n";
@@ -145,7 +145,7 @@ async fn no_size_gets_a_change_past_a_policy_that_enforces() {
         stream.write_all(b"\r\n").await.unwrap();
     }
     stream.write_all(b"0\r\n\r\n").await.unwrap();
-    // TLS may still hold the last bytes where the socket was full.
+    // TLS may still buffer the last bytes if the socket was full.
     stream.flush().await.unwrap();
     let mut answer = vec![0; 2048];
     let read = stream.read(&mut answer).await.unwrap();
@@ -173,14 +173,14 @@ async fn one_call_changes_a_pod_and_judges_what_becomes_of_it() {
     large.0["spec"]["padding"] = "x".repeat(21 << 20).into();
     assert_eq!(admit(large.created_by("eve")).await["allowed"], false);
     with_metrics(&endpoint, r#"outcome="denied",reason="OwnerNotCreator",webhook="mutate-and-validate"} 1"#);
-    // Our own marks are the ones too many; the loop would not see such a pod.
+    // spark-usher's own annotations would exceed the limit, and the controller would not read such a pod.
     let mut full = executor(1);
     for n in 0..1024 {
         full = full.annotation(&format!("a{n}"), "");
     }
     let refused = admit(full.created_by_pod("nb-driver", DRIVER_UID)).await;
     assert!(refused["status"]["message"].as_str().unwrap().contains("(TooLarge; "), "{refused}");
-    // In more groups than are read: decided like by `/mutate`, and judged like by `/validate`.
+    // More groups than are read: mutated as by `/mutate`, and validated as by `/validate`.
     let mut crowded = executor(1).created_by_pod("nb-driver", DRIVER_UID);
     crowded["request"]["userInfo"]["groups"] = vec!["g"; 2000].into();
     assert_eq!(admit(crowded.clone()).await["allowed"], false);
@@ -208,7 +208,7 @@ async fn no_number_of_labels_or_owners_gets_a_pod_past_a_policy_that_enforces() 
         assert_eq!(status, StatusCode::OK);
         let answer: Value = serde_json::from_slice(&answer).unwrap();
         assert_eq!(answer["response"]["allowed"], false);
-        // Nothing is changed on it either; a policy that is not strict lets it through here.
+        // The pod is not mutated either; a policy that is not strict allows it here.
         let (status, answer) = endpoint.post_to("/mutate", body).await;
         let answer: Value = serde_json::from_slice(&answer).unwrap();
         assert_eq!((status, &answer["response"]["allowed"]), (StatusCode::OK, &true.into()));
@@ -219,12 +219,12 @@ async fn no_number_of_labels_or_owners_gets_a_pod_past_a_policy_that_enforces() 
 #[tokio::test]
 async fn overload_is_a_429_that_asks_to_try_again() {
     let endpoint = Setup { limits: Limits::new(64 << 10), ..Setup::default() }.start();
-    // A large body that is announced and does not come takes no room.
+    // An announced large body that does not arrive uses no body budget.
     let mut silent = endpoint.connect().await;
     let head = "POST /mutate?timeout=30s HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 1000000\r\n\r\n";
     silent.write_all(head.as_bytes()).await.unwrap();
     assert_eq!(endpoint.post(review()).await.0, StatusCode::OK);
-    // One that came nearly whole does.
+    // A body that arrived almost completely does.
     let mut slow = endpoint.connect().await;
     slow.write_all(head.as_bytes()).await.unwrap();
     slow.write_all(&[b' '; 60 << 10]).await.unwrap();
@@ -241,12 +241,12 @@ async fn overload_is_a_429_that_asks_to_try_again() {
     drop(slow);
     let start = Instant::now();
     while endpoint.send(&client, "/mutate", "application/json", review()).await.status() != StatusCode::OK {
-        assert!(start.elapsed() < Duration::from_secs(30), "the place is free again");
+        assert!(start.elapsed() < Duration::from_secs(30), "the budget was not released within 30 s");
     }
     with_metrics(&endpoint, "reason=\"Overloaded\"");
 }
 
-/// Panics when told to.
+/// A handler that panics on its first call if set.
 struct Panics(AtomicBool);
 
 impl Handler for Panics {
@@ -320,7 +320,7 @@ async fn an_idle_connection_is_kept_far_beyond_the_deadline_of_a_head() {
         one_request(&mut stream).await.unwrap();
     }
     tokio::time::sleep(Duration::from_millis(4000)).await;
-    assert!(one_request(&mut stream).await.is_err(), "and ends in the end");
+    assert!(one_request(&mut stream).await.is_err(), "the idle timeout closes it");
 }
 
 #[tokio::test]
@@ -333,13 +333,13 @@ async fn a_head_or_a_handshake_that_drips_is_cut() {
         sent += 1;
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    assert!(sent < 600, "it was cut, although each byte came in time");
+    assert!(sent < 600, "the connection was not closed although its head exceeds the deadline");
     let mut rest = Vec::new();
     let _ = stream.read_to_end(&mut rest).await;
     assert!(!rest.starts_with(b"HTTP/1.1 200"));
     let mut silent = tokio::net::TcpStream::connect(endpoint.address).await.unwrap();
     let ended = tokio::time::timeout(Duration::from_secs(30), silent.read_to_end(&mut rest)).await;
-    assert!(ended.is_ok(), "one that says nothing is cut too");
+    assert!(ended.is_ok(), "a connection without a handshake is closed, too");
     with_metrics(&endpoint, "spark_usher_tls_handshake_errors_total 1");
 }
 

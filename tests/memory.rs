@@ -1,6 +1,6 @@
-//! What a crafted review may cost: memory by a counting allocator, at most three times its size.
+//! The memory of a crafted review, measured by a counting allocator: at most three times the review's size.
 //!
-//! One test, alone in its binary: the allocator counts for the whole process.
+//! The binary has only this test, because the allocator counts for the whole process.
 
 #![allow(
     clippy::unwrap_used,
@@ -8,7 +8,7 @@
     clippy::panic,
     clippy::indexing_slicing,
     clippy::print_stdout,
-    reason = "a test fails by panicking, and prints its figures"
+    reason = "a test fails by panicking, and prints its results"
 )]
 
 mod support;
@@ -23,13 +23,13 @@ use support::*;
 #[global_allocator]
 static ALLOCATOR: PeakAlloc = PeakAlloc;
 
-/// What may be allocated whatever the review: the answer, the words of a decision, and lists as long as they may be.
+/// The allocations that do not depend on the review's size: the response, the texts of a decision, and lists of maximum length.
 const CONSTANT: usize = 512 << 10;
 
-/// Large enough that what is constant does not count.
+/// Large enough that constant allocations are negligible.
 const SIZE: usize = 4 << 20;
 
-/// A review whose `@` is filled up to the largest size with this text, again and again.
+/// A review whose `@` is replaced by repetitions of this text, up to the size.
 fn filled(pod: &PodBuilder, fill: &str) -> Vec<u8> {
     let review = review(&pod.0, json!({"username": "eve", "groups": ["g"]})).to_string();
     let (before, after) = review.split_once("\"@\"").unwrap();
@@ -81,7 +81,7 @@ fn crafted() -> Vec<(&'static str, Vec<u8>)> {
             ),
         ),
     ];
-    // Maps need keys of their own.
+    // Maps need distinct keys.
     for (what, path) in [
         ("labels", vec!["metadata", "labels"]),
         ("annotations", vec!["metadata", "annotations"]),
@@ -109,7 +109,7 @@ fn crafted() -> Vec<(&'static str, Vec<u8>)> {
     all
 }
 
-/// Policies that look at everything: labels twenty times over, nodes, queues.
+/// Policies that read everything: labels in twenty selectors, nodes, queues.
 fn policies() -> Policies {
     let gold = |n: usize| Match {
         pod_selector: Some([(format!("a{n}"), "gold".to_owned())].into_iter().collect()),
@@ -132,7 +132,7 @@ fn no_review_takes_more_than_three_times_its_size() {
     let bench = ValidationContext { snapshot: &snapshot, own: None, settled: true, listed: true };
     for (what, body) in crafted() {
         for judges in [false, true] {
-            // The body itself is there already; a webhook has it too.
+            // The body is already allocated, as in the webhook.
             let before = ALLOCATOR.current_usage();
             ALLOCATOR.reset_peak_usage();
             let pruned = if judges { admission::prune_for_validation(&body) } else { admission::prune(&body) };
@@ -146,7 +146,7 @@ fn no_review_takes_more_than_three_times_its_size() {
             }
             let peak = ALLOCATOR.peak_usage() - before + body.len();
             println!(
-                "{what}, judged {judges}: {} bytes, peak {peak}: {:.2}",
+                "{what}, validated {judges}: {} bytes, peak {peak}: {:.2}",
                 body.len(),
                 peak as f64 / body.len() as f64
             );

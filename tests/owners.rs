@@ -1,5 +1,5 @@
-//! Adoption where the API server lets only those change the owners of a pod who may delete it
-//! (`OwnerReferencesPermissionEnforcement`, always on on OpenShift).
+//! Adoption with an API server that lets an account change the owners of a pod only if the account may delete the pod
+//! (`OwnerReferencesPermissionEnforcement`, always enabled on OpenShift).
 
 #![allow(
     clippy::unwrap_used,
@@ -9,7 +9,7 @@
     clippy::disallowed_methods,
     clippy::print_stdout,
     clippy::print_stderr,
-    reason = "a test fails by panicking, and prints its figures"
+    reason = "a test fails by panicking, and prints its results"
 )]
 
 #[path = "support/cluster.rs"]
@@ -29,7 +29,7 @@ use serde_json::{Value, json};
 use spark_usher::manifests::rbac::{self, When};
 use support::*;
 
-/// A kubeconfig of an account that has the rights of the chart, and `delete` on pods or not.
+/// A kubeconfig of an account with the permissions of the chart, with or without `delete` on pods.
 async fn account(cluster: &Cluster, name: &str, deletes: bool) -> String {
     let namespace = &cluster.namespace;
     cluster
@@ -75,7 +75,7 @@ async fn who_may_not_adopt_asks_rarely_says_so_and_does_everything_else() {
         cluster.pod_by(&cluster.client, &executor(id).driver_url("10.200.7.7")).await;
         cluster.phase(&format!("nb-exec-{id}"), "Running").await;
     }
-    // One of another application, whose driver has failed, is to be labelled.
+    // An executor of another application, whose driver has failed, must be labelled.
     let other = cluster.pod_by(&cluster.client, &pod("dead-driver").driver_of("spark-dead")).await;
     cluster.phase("dead-driver", "Failed").await;
     let left = executor(99).label("spark-app-selector", "spark-dead").label("spark-exec-id", "99");
@@ -83,13 +83,13 @@ async fn who_may_not_adopt_asks_rarely_says_so_and_does_everything_else() {
     cluster.pod_by(&cluster.client, &left).await;
     cluster.phase("nb-exec-99", "Failed").await;
     let mut replica = Process::start(&cluster, "without", config, &kubeconfig);
-    eventually("an adoption is refused", async || count(&replica, "adopt", "refused").await > 0).await;
-    eventually("what else there is is done", async || count(&replica, "label-executor", "ok").await == 1).await;
+    eventually("an adoption is forbidden", async || count(&replica, "adopt", "refused").await > 0).await;
+    eventually("other actions are executed", async || count(&replica, "label-executor", "ok").await == 1).await;
     tokio::time::sleep(Duration::from_secs(5)).await;
-    assert_eq!(count(&replica, "adopt", "refused").await, 1, "one for all of them");
+    assert_eq!(count(&replica, "adopt", "refused").await, 1, "one attempt for all executors");
     assert_eq!(count(&replica, "adopt", "ok").await, 0);
     let events: Api<k8s_openapi::api::core::v1::Event> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
-    eventually("an Event says so", async || {
+    eventually("an Event reports it", async || {
         let all = events.list(&ListParams::default()).await.unwrap().items;
         let said = all.iter().filter(|event| event.reason.as_deref() == Some("AdoptionRefused"));
         let said: Vec<_> = said.filter_map(|event| event.message.clone()).collect();
@@ -98,10 +98,10 @@ async fn who_may_not_adopt_asks_rarely_says_so_and_does_everything_else() {
     .await;
     replica.terminate();
     assert!(replica.wait());
-    // With the right that the chart gives where it is needed.
+    // With the permission that the chart grants if the plugin is enabled.
     let kubeconfig = account(&cluster, "with", true).await;
     let replica = Process::start(&cluster, "with", config, &kubeconfig);
-    eventually("all are adopted", async || count(&replica, "adopt", "ok").await == 14).await;
+    eventually("all executors are adopted", async || count(&replica, "adopt", "ok").await == 14).await;
     let owned = cluster.pods().get("nb-exec-7").await.unwrap().metadata.owner_references.unwrap();
     assert_eq!(owned[0].name, "nb-driver");
 }

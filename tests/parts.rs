@@ -1,4 +1,4 @@
-//! What is done in parts: the order in which things came is kept, and nothing is left out.
+//! Work in batches: the controller preserves the order of changes, and omits none.
 
 #![allow(
     clippy::unwrap_used,
@@ -32,7 +32,7 @@ use support::*;
 
 const MANY: u32 = 5000;
 
-/// Turns as often as the desk asks for it, until it rests; at most so often.
+/// Steps until no step is due, at most 200 times.
 fn settle(office: &mut Office) -> Vec<Effects> {
     let mut turns = Vec::new();
     for _ in 0..200 {
@@ -43,7 +43,7 @@ fn settle(office: &mut Office) -> Vec<Effects> {
             return turns;
         }
     }
-    panic!("the desk never rests");
+    panic!("a step is still due after 200 steps");
 }
 
 fn all(pod: impl Fn(u32) -> PodBuilder) -> Vec<ObservedPod> {
@@ -64,17 +64,17 @@ fn there(office: &Office) -> usize {
 fn what_comes_after_a_long_list_waits_for_it() {
     let mut office = Office::open(Finished::Report);
     listed(&mut office, all(|id| version(running(id), 7)), "10");
-    // The last of the list goes before the list is taken in.
+    // The last pod of the list is deleted before the controller has applied the list.
     office.apply(Change::Pods(PodChange::Deleted(version(failed(MANY, 143), 11).sighting())));
     office.apply(Change::Pods(PodChange::Observed(version(failed(MANY - 1, 137), 12).sighting())));
-    assert!(there(&office) < MANY as usize, "the rest waits");
+    assert!(there(&office) < MANY as usize, "the rest of the list is queued");
     let turns = settle(&mut office);
-    assert!(turns.len() > 3, "in parts");
+    assert!(turns.len() > 3, "the list is applied in batches");
     assert_eq!(there(&office), MANY as usize - 1);
     assert!(office.controller.snapshot().executor("default", &format!("nb-exec-{MANY}")).is_none());
     office.after(1);
     let exits: Vec<_> = settle(&mut office).into_iter().flat_map(|effects| effects.exits).collect();
-    assert!(exits.is_empty(), "told in the turn before");
+    assert!(exits.is_empty(), "the exits were reported in the previous step");
     let history = office.controller.exits().history().iter().map(|exit| exit.cause).collect::<Vec<_>>();
     assert_eq!(history.len(), 2, "{history:?}");
 }
@@ -87,7 +87,7 @@ fn a_list_that_was_cut_off_takes_nothing_away() {
     let now = office.now();
     office.controller.list_started(now);
     office.controller.list_page(vec![version(running(1), 8).sighting()], now);
-    // It breaks off here, and another one begins.
+    // The list breaks off here, and another one begins.
     office.controller.list_started(now);
     office.controller.list_page(all(|id| version(running(id), 9)), now);
     settle(&mut office);
@@ -145,7 +145,7 @@ fn a_poll_finds_what_is_missing_among_thousands() {
 #[test]
 fn every_one_of_thousands_is_dealt_with() {
     let mut office = Office::open(Finished::Label);
-    // They had ended with their driver before we came.
+    // They exited with their driver before the replica started.
     let ended = |id| version(failed(id, 137), 7);
     let mut pods = all(ended);
     pods.push(version(driver(), 8).phase("Failed").sighting());
@@ -156,14 +156,14 @@ fn every_one_of_thousands_is_dealt_with() {
         let effects = office.after(0);
         for action in effects.actions.into_iter().flat_map(|(_, actions)| actions) {
             let Action::CleanUp { executor, .. } = action else { panic!("{action:?}") };
-            let id = left.remove(executor.name()).unwrap_or_else(|| panic!("{executor} twice"));
+            let id = left.remove(executor.name()).unwrap_or_else(|| panic!("{executor} is cleaned up twice"));
             office.see(&version(failed(id, 137), 100 + step).label("spark-exec-inactive", "true"));
         }
         if left.is_empty() {
             return;
         }
     }
-    panic!("{} are left: {:?}", left.len(), left.keys().next());
+    panic!("{} are not cleaned up: {:?}", left.len(), left.keys().next());
 }
 
 #[test]
@@ -173,7 +173,7 @@ fn what_had_ended_is_history_also_where_the_first_list_was_cut_off() {
     office.controller.list_started(now);
     office.controller.list_page(vec![failed(1, 137).sighting()], now);
     assert!(office.after(3).exits.is_empty());
-    // It breaks off, and is read anew.
+    // The list breaks off, and is read again.
     let now = office.now();
     office.controller.list_started(now);
     office.controller.list_page(vec![failed(1, 137).sighting(), failed(2, 137).sighting()], now);
@@ -191,8 +191,8 @@ fn nothing_is_said_of_ends_before_the_first_list_is_complete() {
     office.controller.list_started(now);
     office.controller.list_page(vec![failed(1, 1).sighting()], now);
     office.after(3);
-    settle(&mut office); // And nobody is woken again and again for them.
-    assert!(office.controller.exits().history().is_empty(), "its driver may come with the rest");
+    settle(&mut office); // No step is due for them.
+    assert!(office.controller.exits().history().is_empty(), "its driver may be in the rest of the list");
     let now = office.now();
     office.controller.list_page(vec![driver().phase("Failed").sighting()], now);
     office.controller.list_finished(now);
@@ -214,7 +214,7 @@ fn what_waits_to_be_taken_in_does_not_end_an_outage() {
     office.controller.watch_interrupted(now.at);
     settle(&mut office);
     assert_eq!(there(&office), MANY as usize + 1);
-    assert!(office.within(300).is_empty(), "the driver sees as little as we do");
+    assert!(office.within(300).is_empty(), "the driver's watch is interrupted, too");
     let now = office.now();
     office.controller.bookmark("11", now);
     assert!(!office.within(300).is_empty());
@@ -239,7 +239,7 @@ fn an_executor_that_comes_back_before_its_turn_is_not_gone() {
     while there(&office) > 0 {
         office.after(0);
     }
-    // The list proves that all are gone, which is concluded a part at a time, and meanwhile one has its labels again.
+    // The list proves that all are deleted, which the controller concludes in batches. Meanwhile one gets its labels back.
     let now = office.now();
     office.controller.bookmark("20", now);
     let mut gone = (0..5).map(|_| office.after(0).exits.len()).sum::<usize>();
@@ -258,7 +258,7 @@ fn a_container_that_ends_again_while_its_batch_is_noted_has_two_ends() {
     office.see(&crashed(1, 5));
     office.since += Duration::from_secs(2);
     assert_eq!(settle(&mut office).into_iter().flat_map(|effects| effects.exits).count(), 1);
-    // It runs again, and many others end with it: their batch takes several turns.
+    // It runs again, and many others exit with it: their batch takes several steps.
     office.see(&version(running(1), 6).spec("restartPolicy", "Always"));
     for id in 2..=MANY / 5 {
         office.see(&version(failed(id, 137), 7));
@@ -270,7 +270,7 @@ fn a_container_that_ends_again_while_its_batch_is_noted_has_two_ends() {
         office.since += Duration::from_secs(2);
         count += settle(&mut office).into_iter().flat_map(|effects| effects.exits).count();
     }
-    assert_eq!(count, MANY as usize / 5, "the others, and its second end");
+    assert_eq!(count, MANY as usize / 5, "the others, and its second exit");
 }
 
 #[test]
@@ -319,5 +319,5 @@ fn pods_that_executors_name_are_read_a_few_at_a_time_and_ever_more_rarely_where_
             office.controller.actions_finished(set, false, false, now.at);
         }
     }
-    assert!(reads <= 4 * 3000, "in half an hour: {reads}");
+    assert!(reads <= 4 * 3000, "{reads} lookups in half an hour");
 }

@@ -1,4 +1,4 @@
-//! Properties of the patch, over pods that nobody recorded. A patch that does not apply refuses the pod under either
+//! Properties of the patch, over generated pods. An API server rejects the pod if a patch does not apply, whatever the
 //! failurePolicy, so these are the hard invariants of the webhook.
 
 #![allow(
@@ -20,7 +20,7 @@ use spark_usher::reason::Reason;
 use spark_usher::snapshot::Snapshot;
 use support::*;
 
-/// Keys that are awkward in a JSON Pointer, beside those that matter.
+/// Keys that need escaping in a JSON Pointer, and the relevant keys.
 fn key() -> impl Strategy<Value = String> {
     prop_oneof![
         Just("spark-role".to_owned()),
@@ -52,7 +52,7 @@ fn value() -> impl Strategy<Value = String> {
     ]
 }
 
-/// A map, an empty one, null, or nothing at all.
+/// A map, an empty one, null, or a missing one.
 fn map() -> impl Strategy<Value = Option<Value>> {
     prop_oneof![
         Just(None),
@@ -81,7 +81,7 @@ fn owners() -> impl Strategy<Value = Option<Value>> {
         Just(None),
         Just(Some(Value::Null)),
         proptest::collection::vec(owner, 0..3).prop_map(|list| {
-            // At most one controller, as the API server sees to.
+            // At most one controller, as the API server ensures.
             let mut seen = false;
             let keep: Vec<Value> =
                 list.into_iter().filter(|o| o["controller"] != true || !std::mem::replace(&mut seen, true)).collect();
@@ -159,7 +159,7 @@ fn any_requester() -> impl Strategy<Value = Value> {
     ]
 }
 
-/// What one controlling owner at most, and the rest of the pod, must look like afterwards.
+/// Checks the patched pod: at most one controlling owner, and no change outside the allowed fields.
 fn check(before: &Value, after: &Value) {
     let mut untouched = (before.clone(), after.clone());
     for object in [&mut untouched.0, &mut untouched.1] {
@@ -170,7 +170,7 @@ fn check(before: &Value, after: &Value) {
             object["spec"].as_object_mut().unwrap().remove(key);
         }
     }
-    assert_eq!(untouched.0, untouched.1, "nothing else changes");
+    assert_eq!(untouched.0, untouched.1, "no other field changes");
     let controllers = |object: &Value| {
         let owners = object["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
         owners.iter().filter(|owner| owner["controller"] == true).count()
@@ -198,14 +198,14 @@ proptest! {
     ) {
         let snapshot = if warm { seen(&[driver(), executor(1).stored("e1")]) } else { Snapshot::default() };
         let first_review = review(&object, requester);
-        // `answer` applies the patch to the object shown and fails when it does not apply.
+        // `answer` applies the patch to the object, and fails if it does not apply.
         let first = answer(&first_review, &snapshot, &policies);
         check(&object, &first.object);
         let mut again = first_review.clone();
         again["request"]["object"] = first.object.clone();
         let second = answer(&again, &snapshot, &policies);
         prop_assert_eq!(second.patch, json!([]));
-        // And whoever judges the result finds that nothing is missing.
+        // Validation of the result finds no missing field.
         let reasons = judge(&again, &snapshot, &policies).decision.reasons;
         prop_assert!(!reasons.contains(&Reason::NotMutated), "{:?}", reasons);
         let is_ours = matches!(object["metadata"]["labels"]["spark-role"].as_str(), Some("driver" | "executor"));

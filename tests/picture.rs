@@ -1,4 +1,4 @@
-//! What metrics say of the snapshot: gangs that wait, drivers without executors, pods that only the fallback placed.
+//! The metrics of the snapshot: waiting gangs, drivers without executors, pods that only the fallback policy mutated.
 
 #![allow(
     clippy::unwrap_used,
@@ -67,9 +67,9 @@ fn a_driver_that_wants_executors_and_has_none() {
         snapshot.apply(Change::Related(RelatedChange::Conf(key, DRIVER_UID.into(), conf, Vec::new())));
         snapshot
     };
-    assert_eq!(count(&seen(&[driver()])), "0", "what it wants is not known");
+    assert_eq!(count(&seen(&[driver()])), "0", "the requested number is unknown");
     let dynamic = "spark.dynamicAllocation.enabled=true\nspark.dynamicAllocation.minExecutors=0\n";
-    assert_eq!(count(&with(dynamic)), "0", "it may have none");
+    assert_eq!(count(&with(dynamic)), "0", "the application may have no executors");
     let mut snapshot = with("spark.executor.instances=2\n");
     assert_eq!(count(&snapshot), "1");
     see(&mut snapshot, &executor(1).stored("e-1").phase("Pending"));
@@ -77,7 +77,7 @@ fn a_driver_that_wants_executors_and_has_none() {
     see(&mut snapshot, &executor(1).stored("e-1").phase("Failed"));
     assert_eq!(count(&snapshot), "1");
     see(&mut snapshot, &driver().phase("Succeeded"));
-    assert_eq!(count(&snapshot), "0", "it is over");
+    assert_eq!(count(&snapshot), "0", "the driver has exited");
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! What a poll, a new list or an interrupted watch shows: what is believed, what is looked at, and when the watch is started
-//! again.
+//! Polls, relists and interrupted watches: which differences the controller believes, which ones it confirms with a GET, and when
+//! it restarts the watch.
 
 #![allow(
     clippy::unwrap_used,
@@ -24,7 +24,7 @@ use spark_usher::snapshot::{Change, PodChange, RelatedChange, Replaced};
 use spark_usher::spark::ids::PodKey;
 use support::*;
 
-/// A poll as of version 40 that has the driver, and executor 2 in version 7, and not executor 1.
+/// A poll as of version 40 with the driver and with executor 2 in version 7, without executor 1.
 fn polled(office: &mut Office) {
     office.see(&driver());
     office.see(&running(1));
@@ -47,13 +47,13 @@ fn next_read(office: &mut Office) -> Lookup {
     read.expect("a GET within a minute")
 }
 
-/// It is answered with a 404.
+/// Answers a GET with 404.
 fn is_absent(office: &mut Office, read: &Lookup) {
     let now = office.now();
     office.controller.lookup_answered(read, LookupResult::Absent, now);
 }
 
-/// A poll as of version 40 that has the driver alone.
+/// A poll as of version 40 with the driver only.
 fn polled_without_executors(office: &mut Office) {
     let mut polled = PollResult::default();
     polled.add(office.controller.snapshot(), "default", "nb-driver", DRIVER_UID, "1");
@@ -61,7 +61,7 @@ fn polled_without_executors(office: &mut Office) {
     office.controller.poll_finished(Some(polled.finish("40")), now, &office.policies.clone());
 }
 
-/// Time passes in which polls fail. Whether nothing is told.
+/// Lets time pass in which polls fail. Returns whether no exit is reported.
 fn quietly(office: &mut Office, seconds: u64) -> bool {
     let effects = office.after(seconds);
     let now = office.now();
@@ -94,14 +94,14 @@ fn a_poll_finds_what_is_missing_and_what_the_watch_has_not_shown() {
     assert_eq!(exits.iter().map(|exit| exit.cause).collect::<Vec<_>>(), [Cause::Vanished]);
     assert!(office.controller.snapshot().executor("default", "nb-exec-1").is_none());
     assert!(exits[0].spark().message.contains("(30000 ms)"), "{}", exits[0].spark().message);
-    // The watch shows it at last: told already.
+    // The watch shows it at last: the exit is already reported.
     let now = office.now();
     office.controller.bookmark("41", now);
     let effects = office.after(20);
     assert!(!effects.restart_watch && effects.exits.is_empty() && effects.lookups.is_empty());
 }
 
-/// The watch hangs for minutes, looks find out meanwhile what became of executors, and then the watch shows it all.
+/// The watch hangs for minutes, meanwhile GETs confirm the absence of an executor, and then the watch shows all its events.
 #[test]
 fn what_a_look_found_gone_comes_back_with_no_watch_however_late() {
     let mut office = Office::open(Finished::Report);
@@ -121,7 +121,7 @@ fn what_a_look_found_gone_comes_back_with_no_watch_however_late() {
     assert!(office.controller.snapshot().executor("default", "nb-exec-1").is_none());
 }
 
-/// The first list of a poll had it as ended; then its container ran again, and it was deleted.
+/// The executor exits, then its container restarts, and then it is deleted.
 #[test]
 fn what_a_look_found_gone_was_last_as_the_watch_has_shown_it() {
     let mut office = Office::open(Finished::Report);
@@ -136,7 +136,7 @@ fn what_a_look_found_gone_was_last_as_the_watch_has_shown_it() {
     assert_eq!(told, 1);
 }
 
-/// A look was answered by another API server, or from before a restore.
+/// A GET was answered by another API server, or with the state before a restore.
 #[test]
 fn what_was_found_gone_and_is_there_comes_back_after_a_while() {
     let mut office = Office::open(Finished::Report);
@@ -149,7 +149,7 @@ fn what_was_found_gone_and_is_there_comes_back_after_a_while() {
     assert!(office.controller.snapshot().executor("default", "nb-exec-1").is_some());
 }
 
-/// The same where the watch begins with a list anew, of which one cache is behind.
+/// The same if the watch begins again with a list, from a stale cache.
 #[test]
 fn what_a_look_found_gone_comes_back_with_no_list_either() {
     let mut office = Office::open(Finished::Report);
@@ -164,21 +164,21 @@ fn what_a_look_found_gone_comes_back_with_no_list_either() {
         assert!(office.controller.snapshot().executor("default", "nb-exec-1").is_none(), "{round}");
         assert!((0..4).all(|_| quietly(&mut office, 40)));
     }
-    // A list that does not have it ends that, and its name may be another's.
+    // After a list without it, another pod may have its name.
     office.apply(Change::Pods(PodChange::Listed(vec![driver().sighting()])));
     office.see(&version(executor(1).stored("another"), 41));
     assert!(office.controller.snapshot().executor("default", "nb-exec-1").is_some());
 }
 
-/// What the picture has lost no poll finds again: the question stays until a look has answered it.
+/// A poll cannot find again what the snapshot has lost: the confirmation stays open until a GET answers it.
 #[test]
 fn what_a_poll_has_missed_and_the_watch_shows_no_more_is_looked_at_until_that_is_answered() {
     let mut office = Office::open(Finished::Report);
     polled(&mut office);
-    // It leaves the watch: its label may be gone, and a look is to tell.
+    // It leaves the watch: its label may have been removed, so a GET must confirm its absence.
     office.apply(Change::Pods(PodChange::Deleted(version(running(1), 39).spec("nodeName", "n").sighting())));
     let now = office.now();
-    office.controller.bookmark("40", now); // As far as the poll, which has nothing more to ask.
+    office.controller.bookmark("40", now); // As far as the poll, which needs no further confirmation.
     let mut polled = PollResult::default();
     polled.add(office.controller.snapshot(), "default", "nb-driver", DRIVER_UID, "1");
     polled.add(office.controller.snapshot(), "default", "nb-exec-2", "e2", "1");
@@ -189,17 +189,17 @@ fn what_a_poll_has_missed_and_the_watch_shows_no_more_is_looked_at_until_that_is
     let now = office.now();
     office.controller.lookup_answered(&effects.lookups[0], LookupResult::Absent, now);
     office.after(1);
-    let exits = office.after(5).exits; // Its driver's end might explain it.
+    let exits = office.after(5).exits; // Its driver's exit might explain it.
     assert_eq!(exits.iter().map(|exit| exit.cause).collect::<Vec<_>>(), [Cause::Deleted]);
 }
 
-/// A confirmed absence is no open check any more, and its end is noted with the next turn. A leader that dies in between must
-/// not have covered that end with its mark.
+/// A confirmed absence is no longer an open confirmation, and its exit is tracked in the next step. If a leader dies between the
+/// two, its mark must not cover that exit.
 #[test]
 fn the_mark_does_not_cover_an_end_between_its_confirmation_and_its_note() {
     let mut office = Office::open(Finished::Report);
     office.see(&driver());
-    // Many others end at the same time, so that the batch is noted over several turns.
+    // Many others exit at the same time, so that the batch takes several steps.
     for id in 1..=400 {
         office.see(&running(id));
     }
@@ -207,23 +207,23 @@ fn the_mark_does_not_cover_an_end_between_its_confirmation_and_its_note() {
     office.apply(Change::Pods(PodChange::Deleted(version(running(1).spec("nodeName", "n"), 8).sighting())));
     assert_eq!(office.after(1).lookups, [labelled("nb-exec-1")]);
     let covers = |office: &Office| office.controller.mark(office.now()).unwrap().covers(8);
-    assert_ne!(covers(&office), Some(true), "the check is open");
+    assert_ne!(covers(&office), Some(true), "the confirmation is open");
     let now = office.now();
     office.controller.lookup_answered(&labelled("nb-exec-1"), LookupResult::Absent, now);
-    assert_ne!(covers(&office), Some(true), "the end is not noted yet");
+    assert_ne!(covers(&office), Some(true), "the exit is not tracked yet");
     for id in 2..=400 {
         office.see(&version(failed(id, 137), 9 + id));
     }
     let mut told: Vec<u64> = Vec::new();
     while !told.contains(&1) {
-        assert_ne!(covers(&office), Some(true), "{} others are reported, and it is not", told.len());
+        assert_ne!(covers(&office), Some(true), "{} others are reported, executor 1 is not", told.len());
         told.extend(office.after(1).exits.iter().filter_map(|exit| exit.executor.exec_id));
     }
     office.after(6);
     assert_eq!((told.len(), covers(&office)), (400, Some(true)));
 }
 
-/// A poll that was under way when the pods were listed anew has nothing to add.
+/// A poll that was in flight during a relist is ignored.
 #[test]
 fn a_poll_that_is_older_than_the_last_list_is_not_compared() {
     let mut office = Office::open(Finished::Report);
@@ -232,7 +232,7 @@ fn a_poll_that_is_older_than_the_last_list_is_not_compared() {
     let now = office.now();
     office.controller.bookmark("50", now);
     office.after(1);
-    // It came after the watch broke off, and went before the new list.
+    // The executor was created after the watch broke off, and deleted before the new list.
     let mut polled = PollResult::default();
     polled.add(office.controller.snapshot(), "default", "nb-driver", DRIVER_UID, "1");
     polled.add(office.controller.snapshot(), "default", "nb-exec-1", "e1", "30");
@@ -244,7 +244,7 @@ fn a_poll_that_is_older_than_the_last_list_is_not_compared() {
     }
 }
 
-/// Checks are kept by the pod's name, which a second pod may have by now.
+/// Confirmations are stored by pod name, which a second pod may have meanwhile.
 #[test]
 fn two_pods_of_one_name_that_leave_the_watch_are_two_ends() {
     let mut office = Office::open(Finished::Report);
@@ -265,7 +265,7 @@ fn two_pods_of_one_name_that_leave_the_watch_are_two_ends() {
     assert_eq!(uids, ["first", "second"]);
 }
 
-/// The list had the first pod of a name, the picture has the second, and the watch goes on from the list.
+/// The list contains the first pod of a name, the snapshot the second one, and the watch continues from the list.
 #[test]
 fn a_list_from_the_past_ends_no_pod_that_has_the_name_since() {
     let mut office = Office::open(Finished::Report);
@@ -293,7 +293,7 @@ fn a_list_from_the_past_ends_no_pod_that_has_the_name_since() {
             office.controller.lookup_answered(&read, LookupResult::Labelled(second.sighting()), now);
         }
     }
-    assert_eq!(told, ["first"], "the second lives");
+    assert_eq!(told, ["first"], "the second pod is running");
     assert!(office.controller.snapshot().executor("default", "nb-exec-1").is_some());
 }
 
@@ -309,7 +309,7 @@ fn a_watch_that_is_late_shows_what_a_poll_had_and_nobody_looks() {
     let effects = office.after(1);
     assert!(!effects.restart_watch && effects.lookups.is_empty());
     let causes: Vec<_> = effects.exits.iter().map(|exit| (exit.executor.exec_id.unwrap(), exit.cause)).collect();
-    assert_eq!(causes, [(2, Cause::Killed), (1, Cause::Killed)], "and it says why");
+    assert_eq!(causes, [(2, Cause::Killed), (1, Cause::Killed)], "with their causes");
     assert!(office.after(300).lookups.iter().all(|read| !matches!(read, Lookup::Labelled(_))));
 }
 
@@ -320,12 +320,12 @@ fn a_watch_that_has_passed_the_poll_without_showing_it_has_lost_it_and_is_starte
     let now = office.now();
     office.controller.bookmark("39", now);
     assert!(!office.after(1).restart_watch, "not yet");
-    // An event of another pod is as good as a bookmark.
+    // An event of another pod has the effect of a bookmark.
     office.see(&version(running(9), 41));
     assert!(office.after(1).restart_watch);
     office.see(&version(running(9), 42));
-    assert!(!office.after(1).restart_watch, "once a poll");
-    // The new list answers every question. Whether the one that it lacks is gone, or only its label, one look tells.
+    assert!(!office.after(1).restart_watch, "once per poll");
+    // The new list closes all confirmations but one: a GET decides whether the missing executor or only its label is gone.
     let pods = [driver(), version(failed(2, 137), 7), version(running(9), 42)];
     office.apply(Change::Pods(PodChange::Listed(pods.iter().map(PodBuilder::sighting).collect())));
     let now = office.now();
@@ -338,7 +338,7 @@ fn a_watch_that_has_passed_the_poll_without_showing_it_has_lost_it_and_is_starte
     office.controller.lookup_answered(&effects.lookups[0], LookupResult::Absent, now);
     let effects = office.after(1);
     assert_eq!(effects.exits[0].cause, Cause::Vanished);
-    assert!(effects.exits[0].spark().message.contains("(30000 ms)"), "a poll had missed it");
+    assert!(effects.exits[0].spark().message.contains("(30000 ms)"), "a poll did not contain it");
     assert!(office.after(15).lookups.is_empty());
 }
 
@@ -360,7 +360,7 @@ fn a_list_that_lacks_many_is_compared_with_all_pods_of_their_namespace() {
         office.see(&running(id));
     }
     office.after(60);
-    // Of three the labels were taken off.
+    // Three have lost their labels.
     office.unlabelled = (1..=3).map(|id| (format!("nb-exec-{id}"), format!("e{id}"))).collect();
     office.apply(Change::Pods(PodChange::Listed(vec![driver().sighting()])));
     let now = office.now();
@@ -371,11 +371,11 @@ fn a_list_that_lacks_many_is_compared_with_all_pods_of_their_namespace() {
         reads.extend(effects.lookups);
         exits.extend(effects.exits.iter().map(|exit| (exit.executor.exec_id, exit.cause)));
     }
-    assert_eq!((office.lists, reads), (1, Vec::new()), "one list instead of a hundred reads");
+    assert_eq!((office.lists, reads), (1, Vec::new()), "one LIST instead of a hundred GETs");
     let gone: Vec<_> = (4..=100).map(|id| (Some(id), Cause::Vanished)).collect();
     exits.sort_unstable();
-    assert_eq!(exits, gone, "live ones are not told");
-    // A list from the past proves nothing about what is newer.
+    assert_eq!(exits, gone, "running executors are not reported");
+    // An old list proves nothing about newer pods.
     office.see(&version(running(200), 90));
     office.after(60);
     office.apply(Change::Pods(PodChange::Listed(vec![driver().sighting()])));
@@ -394,7 +394,7 @@ fn restarts_that_do_not_help_become_rare() {
     office.after(60);
     for poll in 0..100u32 {
         let mut polled = PollResult::default();
-        // This server's lists and watches never agree.
+        // The lists and watches of this API server never agree.
         polled.add(office.controller.snapshot(), "default", "nb-driver", DRIVER_UID, "1");
         polled.add(office.controller.snapshot(), "default", "nb-exec-1", "e1", "7");
         let now = office.now();
@@ -432,7 +432,7 @@ fn four_thousand_pods_behind_are_no_four_thousand_requests() {
             office.controller.lookup_answered(&read, LookupResult::Failed, now);
         }
     }
-    // Sixty-four pods, tried again with growing pauses, and a watch that is silent for two bookmarks.
+    // Sixty-four pods, retried after growing pauses, and a watch that is silent for two bookmark intervals.
     assert!(reads <= 64 * 9, "{reads}");
     assert_eq!(restarts, 1);
 }
@@ -474,7 +474,7 @@ fn a_driver_whose_deletion_nobody_told_is_missed_by_the_poll_and_waited_for_no_l
     assert!(
         office.controller.snapshot().driver_pod("default", "nb-driver").is_none_or(|pod| pod.uid != DRIVER_UID.into())
     );
-    // The executor names it as its owner, and it is gone: nobody needs to be waited for.
+    // The executor's owner no longer exists: there is no driver to wait for.
     assert!(first_of(&office.within(5), Reason::ExecutorDeleted).is_some());
 }
 
@@ -485,12 +485,12 @@ fn an_executor_whose_label_is_taken_off_has_not_ended() {
     office.see(&running(1).spec("nodeName", "n"));
     office.see(&running(2).spec("nodeName", "n"));
     office.after(1);
-    // It leaves the watch by label; so does one that is deleted by force.
+    // One leaves the watch by its label, the other by a forced deletion.
     for id in [1, 2] {
         office.apply(Change::Pods(PodChange::Deleted(version(running(id), 8).spec("nodeName", "n").sighting())));
     }
     let effects = office.after(0);
-    assert_eq!(effects.lookups, [labelled("nb-exec-1"), labelled("nb-exec-2")], "which of the two is it?");
+    assert_eq!(effects.lookups, [labelled("nb-exec-1"), labelled("nb-exec-2")], "a GET distinguishes the two");
     let unlabelled = version(pod("nb-exec-1").stored("e1").phase("Running"), 8);
     let now = office.now();
     office.controller.lookup_answered(&effects.lookups[0], LookupResult::Labelled(unlabelled.sighting()), now);
@@ -500,12 +500,12 @@ fn an_executor_whose_label_is_taken_off_has_not_ended() {
     let causes: Vec<_> = exits.iter().map(|exit| (exit.executor.exec_id.unwrap(), exit.cause)).collect();
     assert_eq!(causes, [(2, Cause::Deleted)]);
     assert!(office.controller.snapshot().app("default", APP).unwrap().executors().is_empty());
-    // Its label comes back.
+    // It gets its label back.
     office.see(&version(running(1), 9).spec("nodeName", "n"));
     assert_eq!(office.controller.snapshot().app("default", APP).unwrap().executors().len(), 1);
 }
 
-/// A thousand executors leave the watch at once. How many are read by name, and how many are told.
+/// A thousand executors leave the watch at the same time. Returns how many are read by name, and how many are reported.
 fn leave(change: impl Fn(PodBuilder) -> PodBuilder, answer: impl Fn(&PodKey) -> LookupResult) -> (usize, usize) {
     let mut office = Office::open(Finished::Report);
     office.see(&driver());
@@ -530,13 +530,13 @@ fn leave(change: impl Fn(PodBuilder) -> PodBuilder, answer: impl Fn(&PodKey) -> 
     (looks, ends)
 }
 
-/// A pod that is deleted has a deletionTimestamp, also one without a node, which goes at once.
+/// A deleted pod has a deletionTimestamp, also one without a node, which is removed immediately.
 #[test]
 fn executors_that_wait_for_a_node_and_are_deleted_are_told_without_a_look() {
     assert_eq!(leave(PodBuilder::deleting, |_| LookupResult::Absent), (0, 1000));
 }
 
-/// One whose label is taken off has none. A few are read by name; of very many not each is worth a request, and all live.
+/// A pod that loses its label has none. A limited number is read by name, and the others are taken as running.
 #[test]
 fn executors_whose_labels_are_taken_off_are_not_told_however_many_they_are() {
     let unlabelled = |name: &PodKey| {
@@ -544,10 +544,10 @@ fn executors_whose_labels_are_taken_off_are_not_told_however_many_they_are() {
         LookupResult::Labelled(version(pod(name.name()).stored(&uid).phase("Pending"), 101).sighting())
     };
     assert_eq!(leave(|pod| pod, unlabelled), (64, 0));
-    assert_eq!(leave(|pod| pod, |_| LookupResult::Absent), (64, 64), "the look decides");
+    assert_eq!(leave(|pod| pod, |_| LookupResult::Absent), (64, 64), "the GET decides");
 }
 
-/// A pod that matches the watch's selector and is no executor: its `spark-app-selector` is empty, or it cannot be read.
+/// A pod that matches the watch's selector and is not an executor: its `spark-app-selector` is empty, or it is malformed.
 #[test]
 fn pods_that_are_nothing_for_the_picture_do_not_make_the_watch_start_again() {
     for unreadable in [false, true] {
@@ -581,9 +581,9 @@ fn pods_that_are_nothing_for_the_picture_do_not_make_the_watch_start_again() {
                 assert!(!effects.restart_watch && effects.lookups.is_empty(), "poll {poll}: {effects:?}");
             }
             let now = office.now();
-            assert!(office.controller.mark(now).unwrap().gap.is_none() || poll > 25, "a new list is a gap");
+            assert!(office.controller.mark(now).unwrap().gap.is_none() || poll > 25, "a relist is a gap");
             if poll == 25 {
-                // A new list shows them again.
+                // A relist shows them again.
                 office.controller.list_started(now);
                 office.controller.list_page(vec![driver().sighting()], now);
                 (0..200).for_each(|n| {
@@ -601,7 +601,7 @@ fn pods_that_are_nothing_for_the_picture_do_not_make_the_watch_start_again() {
     }
 }
 
-/// Whose names sort first have no more looks than others.
+/// Pods whose names sort first get no more GETs than others.
 #[test]
 fn of_many_that_differ_all_are_looked_at_in_turn() {
     let mut office = Office::open(Finished::Report);
@@ -638,7 +638,7 @@ fn an_answer_that_is_older_than_the_watch_takes_no_executor_away() {
     office.after(1);
     office.apply(Change::Pods(PodChange::Deleted(version(running(1), 8).spec("nodeName", "n").sighting())));
     let reads = office.after(0).lookups;
-    // The label is back while the answer is on its way.
+    // The pod gets its label back while the GET is in flight.
     office.see(&version(running(1), 9).spec("nodeName", "n"));
     let now = office.now();
     office.controller.lookup_answered(
@@ -657,7 +657,7 @@ fn an_answer_that_knows_nothing_of_what_happened_since_decides_nothing() {
     office.after(5);
     let reads = office.after(5).lookups;
     assert!(reads.contains(&labelled("nb-exec-2")));
-    // It is deleted by force while the answer is on the way, which still has it.
+    // It is deleted by force while the GET is in flight, whose response still contains it.
     office.apply(Change::Pods(PodChange::Deleted(version(running(2), 11).spec("nodeName", "n").sighting())));
     let now = office.now();
     office.controller.lookup_answered(
@@ -665,7 +665,7 @@ fn an_answer_that_knows_nothing_of_what_happened_since_decides_nothing() {
         LookupResult::Labelled(version(running(2), 7).sighting()),
         now,
     );
-    assert!(office.after(1).lookups.contains(&labelled("nb-exec-2")), "it is looked at again");
+    assert!(office.after(1).lookups.contains(&labelled("nb-exec-2")), "it is read again");
     let now = office.now();
     office.controller.lookup_answered(&labelled("nb-exec-2"), LookupResult::Absent, now);
     office.after(1);

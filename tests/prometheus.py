@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Alerts and dashboard by real Prometheus and promtool (Debian's package `prometheus`, downloaded by apt-get and unpacked
-into target/tools): the rules are right and fire when they should, and every query of the dashboard runs on what a
-running spark-usher tells."""
+"""Tests of alerts and dashboard with real Prometheus and promtool (Debian's package `prometheus`, downloaded by apt-get and
+unpacked into target/tools): the rules are valid and fire when expected, and every query of the dashboard runs on the metrics of a
+running spark-usher."""
 
 import argparse
 import json
@@ -29,7 +29,7 @@ def fetch():
     if not (folder / "usr/bin/promtool").exists():
         missing = [program for program in ("apt-get", "dpkg-deb") if not shutil.which(program)]
         if missing:
-            print(f"SKIPPED: tests/prometheus.py needs {' and '.join(missing)}, to fetch Debian's package prometheus", file=sys.stderr)
+            print(f"SKIPPED: tests/prometheus.py requires {' and '.join(missing)} to download Debian's package prometheus", file=sys.stderr)
             raise SystemExit(0)
         with tempfile.TemporaryDirectory() as scratch:
             done = subprocess.run(["apt-get", "download", "prometheus"], cwd=scratch, capture_output=True, text=True)
@@ -52,11 +52,11 @@ def rules(promtool, folder):
     alerts = re.findall(r"alert: (\w+)", (folder / "alerts.yaml").read_text())
     tested = set(re.findall(r"alertname: (\w+)\n +exp_alerts", (folder / "alerts.test.yaml").read_text()))
     if set(alerts) != tested:
-        fail(f"alerts that no test makes fire: {sorted(set(alerts) - tested)}")
-    readme = (ROOT / "README.md").read_text()
-    missing = [alert for alert in alerts if f"### {alert}\n" not in readme]
+        fail(f"alerts that fire in no test: {sorted(set(alerts) - tested)}")
+    runbooks = (ROOT / "docs/runbooks.md").read_text()
+    missing = [alert for alert in alerts if f"## {alert}\n" not in runbooks]
     if missing:
-        fail(f"alerts without a runbook in the README: {missing}")
+        fail(f"alerts without a section in docs/runbooks.md: {missing}")
     print(f"   ok  {len(alerts)} alerts, each fires in a test and has a runbook")
 
 
@@ -73,7 +73,7 @@ def queries():
 
 
 def live(prometheus, usher, folder):
-    """A sandbox with an application, spark-usher that looks after it, and Prometheus that scrapes it."""
+    """A sandbox with an application, spark-usher, and Prometheus, which scrapes spark-usher."""
     http, kubeconfig, metrics, own = free_port(), folder / "kubeconfig", free_port(), free_port()
     running = []
     try:
@@ -109,7 +109,7 @@ def live(prometheus, usher, folder):
         request = urllib.request.Request(f"http://127.0.0.1:{http}/api/v1/namespaces/default/pods", data=json.dumps(pod).encode(), method="POST", headers={"content-type": "application/json"})
         urllib.request.urlopen(request, timeout=10).close()
         time.sleep(4)
-        known = set(re.findall(r"`(spark_usher_\w+)`", (ROOT / "README.md").read_text()))
+        known = set(re.findall(r"`(spark_usher_\w+)`", (ROOT / "docs/metrics.md").read_text()))
         count, filled = 0, 0
         for title, expression in queries():
             answer = get(own, "/api/v1/query", query=expression)
@@ -117,20 +117,20 @@ def live(prometheus, usher, folder):
                 fail(f"{title}: {expression}: {answer}")
             named = {re.sub(r"_(bucket|sum|count)$", "", name) for name in re.findall(r"spark_usher_\w+", expression)}
             if named - known:
-                fail(f"{title}: no such metric: {sorted(named - known)}")
+                fail(f"{title}: unknown metrics: {sorted(named - known)}")
             count += 1
             filled += bool(answer["data"]["result"])
         if filled < 12:
-            fail(f"only {filled} of {count} queries found something")
-        print(f"   ok  {count} queries of the dashboard run, {filled} of them find something at once")
+            fail(f"expected results for at least 12 of {count} queries, found {filled}")
+        print(f"   ok  {count} queries of the dashboard run, {filled} of them with a result")
         groups = get(own, "/api/v1/rules")["data"]["groups"]
         sick = [rule for group in groups for rule in group["rules"] if rule["health"] != "ok"]
         if sick or not groups:
             fail(f"rules: {sick}")
         firing = {alert["labels"]["alertname"] for alert in get(own, "/api/v1/alerts")["data"]["alerts"] if alert["state"] == "firing"}
         if firing:
-            fail(f"all is well, and these fire: {firing}")
-        print("   ok  all rules are evaluated, and none fires where all is well")
+            fail(f"expected no alert in a healthy installation, firing: {firing}")
+        print("   ok  all rules are evaluated, and none fires in a healthy installation")
     finally:
         for process in reversed(running):
             process.terminate()

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Real Spark against `spark-usher sandbox` and `spark-usher serve`.
+"""Tests with real Spark against `spark-usher sandbox` and `spark-usher serve`.
 
 Client mode: a driver with the token of a notebook's pod creates its executors. Cluster mode: spark-submit creates the
-driver's pod; then the driver that its container would run is started here, with the pod's token and the configuration
-out of its ConfigMap. Either way the executors must come out owned and seated, and when one is deleted the driver must
-see it (its watch is a WebSocket) and ask for another.
+driver's pod; then the script starts the driver that its container would run, with the pod's token and the configuration
+from its ConfigMap. In both modes the executors must have their owner, scheduler and gang, and when one is deleted the
+driver must detect it (its watch is a WebSocket) and request another one.
 
     cargo build --release && python3 tests/real_spark.py [VERSION ...]
 
-Spark comes from PyPI (`pyspark`, 450 MB a version, downloaded to --cache unless it is there). Needs Java 17.
+Spark is downloaded from PyPI (`pyspark`, 450 MB per version) to --cache if it is missing there. Requires Java 17.
 """
 
 import argparse
@@ -56,7 +56,7 @@ def free_port():
 
 
 class Api:
-    """The sandbox over plain HTTP, where everybody is an administrator."""
+    """The sandbox's plain HTTP port, where every client is an administrator."""
 
     def __init__(self, url):
         self.url = url
@@ -85,7 +85,7 @@ def until(what, holds, seconds=90):
         if found:
             return found
         time.sleep(0.2)
-    raise SystemExit(f"FAILED: after {seconds} s it still does not hold that {what}")
+    raise SystemExit(f"FAILED: timed out after {seconds} s, waiting until {what}")
 
 
 class Run:
@@ -142,7 +142,7 @@ class Run:
                       {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "spark"}})
 
     def credentials(self, pod):
-        """The token that kubelet would mount into a pod, and the CA."""
+        """The token that the kubelet would mount into a pod, and the CA."""
         bound = {"apiVersion": "v1", "kind": "Pod", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}
         issued = self.api.post("/api/v1/namespaces/default/serviceaccounts/spark/token",
                                {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
@@ -157,7 +157,7 @@ class Run:
 
     def driver(self, name, conf, env=None):
         """A driver on this machine: a Spark shell that waits for input."""
-        # No container runs, so no executor ever registers: Spark must not give up waiting for them.
+        # No container runs, so no executor ever registers. A shell waits for input and runs no job that requires executors.
         command = [self.home / "bin/spark-submit", "--master", f"k8s://https://127.0.0.1:{self.https}", "--deploy-mode", "client",
                    "--class", "org.apache.spark.repl.Main", "--name", "real",
                    "--conf", "spark.driver.bindAddress=127.0.0.1", "--conf", "spark.driver.host=127.0.0.1",
@@ -181,7 +181,7 @@ def check_executors(run, count, owner, group):
         name = meta["name"]
         owners = [(ref["kind"], ref["name"], ref["uid"]) for ref in meta.get("ownerReferences", []) if ref.get("controller")]
         check(f"{name} is owned by pod {owner['metadata']['name']}", owners == [("Pod", owner["metadata"]["name"], owner["metadata"]["uid"])], pod)
-        check(f"{name} goes to volcano, queue analytics, gang {group}",
+        check(f"{name} has schedulerName volcano, queue analytics and gang {group}",
               spec["schedulerName"] == "volcano"
               and meta["annotations"]["scheduling.k8s.io/group-name"] == group
               and meta["annotations"]["scheduling.volcano.sh/queue-name"] == "analytics", pod)
@@ -201,15 +201,15 @@ def replacement(run, executors):
     fresh = until("the driver replaced it", lambda: [pod for pod in run.api.pods("executor")
                   if pod["metadata"]["name"] not in [known["metadata"]["name"] for known in executors]
                   and pod["status"].get("phase") == "Running"])
-    print(f"   ok  the driver saw that {gone} was deleted, and {fresh[0]['metadata']['name']} started in its place")
+    print(f"   ok  the driver detected that {gone} was deleted, and {fresh[0]['metadata']['name']} replaced it")
 
 
 def ends(run, driver, process):
     process.kill()
     process.wait()
     run.api.call("DELETE", f"/api/v1/namespaces/default/pods/{driver['metadata']['name']}")
-    until("the executors go with the driver's pod", lambda: not run.api.pods("executor"))
-    print("   ok  the driver's process was killed, its pod deleted, and its executors are gone")
+    until("the executors are deleted with the driver's pod", lambda: not run.api.pods("executor"))
+    print("   ok  the driver's process was killed and its pod deleted, and its executors were deleted")
 
 
 def client_mode(run):
@@ -218,7 +218,7 @@ def client_mode(run):
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "notebook", "annotations": {"spark-usher.io/min-member": "2"}},
         "spec": {"serviceAccountName": "spark", "containers": [{"name": "notebook", "image": "jupyter"}]}})
     process = run.driver("client", ["--conf", "spark.executor.instances=2", *run.credentials(notebook)])
-    until("an executor is there", lambda: run.api.pods("executor"))
+    until("an executor exists", lambda: run.api.pods("executor"))
     selector = run.api.pods("executor")[0]["metadata"]["labels"]["spark-app-selector"]
     executors, _ = check_executors(run, 2, notebook, group_name("notebook", selector))
     replacement(run, executors)
@@ -233,14 +233,14 @@ def cluster_mode(run):
          "--conf", "spark.kubernetes.authenticate.driver.serviceAccountName=spark",
          "--conf", "spark.kubernetes.container.image=spark:any", "--conf", "spark.kubernetes.submission.waitAppCompletion=false",
          "local:///opt/spark/any.jar"], env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"}, capture_output=True, text=True, timeout=180)
-    check("spark-submit ended well", submit.returncode == 0, submit.stderr)
+    check("spark-submit succeeded", submit.returncode == 0, submit.stderr)
     driver = until("the driver runs", lambda: [pod for pod in run.api.pods("driver") if pod["status"].get("phase") == "Running"])[0]
-    check("the driver goes to volcano and sits in no gang", driver["spec"]["schedulerName"] == "volcano"
+    check("the driver has schedulerName volcano and no gang", driver["spec"]["schedulerName"] == "volcano"
           and "scheduling.k8s.io/group-name" not in driver["metadata"].get("annotations", {}), driver)
     volume = next(volume for volume in driver["spec"]["volumes"] if volume["name"].startswith("spark-conf-volume"))
     conf_map = run.api.call("GET", f"/api/v1/namespaces/default/configmaps/{volume['configMap']['name']}")
-    # What the image's entrypoint does: spark-submit --deploy-mode client --properties-file. What only exists in the
-    # container (addresses, jars, mounts) is left out.
+    # The image's entrypoint runs spark-submit --deploy-mode client --properties-file. Properties that are valid only in the container
+    # (addresses, jars, mounts) are omitted.
     left_out = re.compile(r"^(spark\.driver\.(host|port|bindAddress|blockManager\.port)|spark\.jars|spark\.master|spark\.submit\.|spark\.kubernetes\.(submitInDriver|memoryOverheadFactor))")
     lines = [line for line in conf_map["data"]["spark.properties"].splitlines() if line and not line.startswith("#")]
     properties = run.folder / "spark.properties"
@@ -249,7 +249,7 @@ def cluster_mode(run):
                          {"SPARK_APPLICATION_ID": driver["metadata"]["labels"]["spark-app-selector"]})
     selector = driver["metadata"]["labels"]["spark-app-selector"]
     executors, made = check_executors(run, 3, driver, group_name(driver["metadata"]["name"][:54].rstrip("-."), selector))
-    check("the gang has the size that the ConfigMap says", made["spec"]["minMember"] == 3, made)
+    check("the PodGroup has the size from the ConfigMap", made["spec"]["minMember"] == 3, made)
     replacement(run, executors)
     ends(run, driver, process)
 

@@ -1,4 +1,4 @@
-//! Every reason can happen and is expected by a test; the README's tables are those of the code.
+//! The code produces every reason, and a test expects it; the generated tables equal the code.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -24,7 +24,7 @@ fn texts(folder: &Path, all: &mut Vec<(PathBuf, String)>) {
     }
 }
 
-/// Whether a text names a reason as a word of its own.
+/// Whether a text contains a reason as a complete word.
 fn names(text: &str, name: &str) -> bool {
     let edge = |c: Option<char>| c.is_none_or(|c| !c.is_ascii_alphanumeric());
     text.match_indices(name)
@@ -54,65 +54,58 @@ fn every_reason_is_produced_by_the_code_and_expected_by_a_test() {
     assert!(missing.is_empty(), "{}", missing.join("\n"));
 }
 
-/// The text between two markers of the README.
-fn section(name: &str) -> String {
-    let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
+/// Compares a page's text between two markers with what the code generates; `UPDATE_DOCS=1` writes it instead.
+fn check(page: &str, name: &str, wanted: &str) {
+    let path = root().join("docs").join(page);
+    let text = std::fs::read_to_string(&path).unwrap();
     let (begin, end) = (format!("<!-- {name}: generated -->\n"), format!("<!-- {name}: end -->"));
-    let (_, rest) = readme.split_once(&begin).unwrap_or_else(|| panic!("README.md has no {begin}"));
-    rest.split_once(&end).unwrap_or_else(|| panic!("README.md has no {end}")).0.to_owned()
-}
-
-/// Compares with the README; `UPDATE_README=1` writes it instead.
-fn check(name: &str, wanted: &str) {
-    let have = section(name);
+    let (before, rest) = text.split_once(&begin).unwrap_or_else(|| panic!("docs/{page} has no {begin}"));
+    let (have, after) = rest.split_once(&end).unwrap_or_else(|| panic!("docs/{page} has no {end}"));
     #[expect(clippy::disallowed_methods, reason = "how a person asks for the update")]
-    if std::env::var_os("UPDATE_README").is_some() {
-        let path = root().join("README.md");
-        let readme = std::fs::read_to_string(&path).unwrap();
-        let begin = format!("<!-- {name}: generated -->\n");
-        std::fs::write(&path, readme.replace(&format!("{begin}{have}"), &format!("{begin}{wanted}"))).unwrap();
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(&path, [before, &begin, wanted, &end, after].concat()).unwrap();
         return;
     }
-    assert_eq!(have, wanted, "README.md is out of date: UPDATE_README=1 cargo test --test reasons -- --test-threads=1");
+    assert_eq!(have, wanted, "docs/{page} is out of date: UPDATE_DOCS=1 cargo test --test reasons -- --test-threads=1");
 }
 
 #[test]
-fn the_readmes_table_of_reasons_is_the_codes() {
-    let mut table = String::from("| reason | where | what it says |\n|---|---|---|\n");
+fn the_documented_table_of_reasons_is_the_codes() {
+    let mut table = String::from("| reason | origin | description |\n|---|---|---|\n");
     for reason in Reason::ALL {
         let place = match reason.origin() {
             Origin::Admission => "admission",
             Origin::Http => "endpoint",
-            Origin::Controller => "loop",
+            Origin::Controller => "controller",
         };
         table += &format!("| `{}` | {place} | {} |\n", reason.as_str(), reason.text());
     }
-    check("reasons", &table);
+    check("reasons.md", "reasons", &table);
 }
 
 #[test]
-fn the_readmes_table_of_metrics_is_the_codes() {
-    let mut table = String::from("| metric | labels | what it says |\n|---|---|---|\n");
+fn the_documented_table_of_metrics_is_the_codes() {
+    let mut table = String::from("| metric | labels | description |\n|---|---|---|\n");
     for (name, labels, help) in TABLE {
         let labels: Vec<String> = labels.iter().map(|label| format!("`{label}`")).collect();
         table += &format!("| `{name}` | {} | {help} |\n", labels.join(", "));
     }
-    check("metrics", &table);
-    let mut table = String::from("| label | values |\n|---|---|\n");
+    check("metrics.md", "metrics", &table);
+    let mut table = String::from("| Label | Values |\n|---|---|\n");
     for (label, values) in LABELS {
         table += &format!("| `{label}` | {values} |\n");
     }
-    check("labels", &table);
+    check("metrics.md", "labels", &table);
 }
 
 #[test]
-fn the_readmes_table_of_causes_is_the_codes() {
+fn the_documented_table_of_causes_is_the_codes() {
     let mut table =
-        String::from("| cause | the application's doing | told by an Event | what it says |\n|---|---|---|---|\n");
+        String::from("| cause | caused by the application | reported by an Event | description |\n|---|---|---|---|\n");
     let yes = |yes: bool| if yes { "yes" } else { "no" };
     for cause in Cause::ALL {
         let (by_app, abnormal) = (yes(cause.by_app()), yes(cause.is_abnormal()));
         table += &format!("| `{cause}` | {by_app} | {abnormal} | {} |\n", cause.text());
     }
-    check("causes", &table);
+    check("reasons.md", "causes", &table);
 }

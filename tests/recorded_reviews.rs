@@ -1,5 +1,5 @@
-//! What the recorded reviews must get: the last table of the design, on input that a real API server sent when real
-//! Spark created pods.
+//! The expected answers to recorded reviews (`docs/decisions.md#what-recorded-reviews-get`). A real API server sent these reviews
+//! when real Spark created pods.
 
 #![allow(
     clippy::unwrap_used,
@@ -33,7 +33,7 @@ fn group(outcome: &Outcome) -> &Value {
     &outcome.object["metadata"]["annotations"]["scheduling.k8s.io/group-name"]
 }
 
-/// With a priority class, the class's own numbers must not be there: the API server would refuse the pod.
+/// With a priority class, the pod must not have the class's numbers: otherwise the API server would reject the pod.
 fn assert_seated(outcome: &Outcome) {
     let spec = &outcome.object["spec"];
     assert_eq!(spec["schedulerName"], "volcano");
@@ -139,7 +139,7 @@ fn updates_and_deletions_are_allowed_without_a_patch() {
     assert!(seen >= 5);
 }
 
-/// Everything that admission may ever change.
+/// Whether the webhook may change this path.
 fn is_allowed_path(path: &str) -> bool {
     const EXACT: [&str; 6] = [
         "/metadata/ownerReferences",

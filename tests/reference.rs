@@ -1,9 +1,9 @@
-//! Spark's lifecycle manager, written naively from SPARK.md §4.2, beside ours: the same histories, the same removals,
-//! reasons and actions.
+//! A model of Spark's lifecycle manager, written step by step from `docs/spark.md#lifecycle-manager`, compared with the controller:
+//! the same histories give the same removals, reasons and actions.
 //!
-//! Three differences are deliberate and part of the model: an executor is remembered as long as its pod is there (Spark
-//! reports one that lingers again after three minutes), a deletion that the watch tells is an end (there only the next
-//! poll notices a pod that was deleted while it ran), and a missing executor is told once it was looked at by name.
+//! Three differences are deliberate and part of the model: an exit is stored as long as its pod exists (Spark reports a pod that
+//! stays again after three minutes), a deletion that the watch shows is an exit (in Spark only the next poll detects a pod that
+//! was deleted while it ran), and a missing executor is reported once a GET has confirmed its absence.
 
 #![allow(
     clippy::unwrap_used,
@@ -58,7 +58,7 @@ struct Model {
     now: BTreeMap<u64, Seen>,
     /// Every snapshot since the last call.
     queue: Vec<BTreeMap<u64, Seen>>,
-    /// Ids whose deletion the watch told.
+    /// Ids whose deletion the watch showed.
     told: BTreeSet<u64>,
     full: i64,
     last_full: i64,
@@ -70,7 +70,7 @@ struct Model {
 
 #[derive(Debug, Default, PartialEq)]
 struct Round {
-    /// `doRemoveExecutor`: code, whether the application is to blame, and the text.
+    /// `doRemoveExecutor`: exit code, whether the application caused the exit, and the text.
     removals: BTreeMap<u64, (i32, bool, String)>,
     deleted: BTreeSet<u64>,
     labelled: BTreeSet<u64>,
@@ -101,7 +101,7 @@ impl Model {
         self.queue.push(self.now.clone());
     }
 
-    /// One callback.
+    /// One call of the subscriber.
     fn call(&mut self, deletes: bool) -> Round {
         let mut round = Round::default();
         let mut this_round = BTreeSet::new();
@@ -135,14 +135,14 @@ impl Model {
                 }
             }
         }
-        // The watch told that it is gone.
+        // The watch showed the deletion.
         for id in std::mem::take(&mut self.told) {
             this_round.insert(id);
             if self.removed.insert(id) {
                 round.removals.insert(id, parts(exit::deleted(id, &PodDiagnostics::default())));
             }
         }
-        // What is in a final state and still there is acted upon in every round.
+        // Existing pods in a final state get an action in every round.
         for (id, seen) in &self.now {
             let finished = matches!(seen.state, State::Failed | State::Succeeded);
             if finished && !seen.inactive && !seen.deleting {
@@ -173,7 +173,7 @@ impl Model {
     }
 }
 
-// ---- ours ----
+// ---- the controller ----
 
 struct Ours {
     controller: Controller,
@@ -188,7 +188,7 @@ impl Ours {
         let finished = if deletes { Finished::Delete } else { Finished::Label };
         let lifecycle = Lifecycle { grace: Duration::ZERO, finished, keep_failed: Duration::ZERO, poll: DELTA };
         let policies = Policies::default().with_lifecycle(lifecycle);
-        // Spark waits for nobody.
+        // Spark waits neither for the driver's exit nor for a late watch.
         let settings =
             Settings { driver_exit_window: Duration::ZERO, settle_time: Duration::ZERO, ..Settings::default() };
         let mut ours = Ours { controller: Controller::new(began, settings), began, seconds: 0, policies };
@@ -229,7 +229,7 @@ impl Ours {
         for read in effects.lookups {
             let Lookup::Labelled(pod) = &read else { continue };
             let id: u64 = pod.name().trim_start_matches("nb-exec-").parse().unwrap();
-            assert!(!there.contains(&id), "only what is missing is looked at");
+            assert!(!there.contains(&id), "only missing executors are read by name");
             self.controller.lookup_answered(&read, LookupResult::Absent, now);
         }
     }
@@ -241,16 +241,16 @@ impl Ours {
         let mut round = Round { failures: 0, ..Round::default() };
         for exit in effects.exits {
             let id = exit.executor.exec_id.unwrap();
-            assert!(round.removals.insert(id, parts(exit.spark())).is_none(), "once");
+            assert!(round.removals.insert(id, parts(exit.spark())).is_none(), "an exit is reported twice");
         }
         for (set, actions) in effects.actions {
             for action in actions {
                 let Action::CleanUp { executor, how, .. } = action else { continue };
                 let id: u64 = executor.name().trim_start_matches("nb-exec-").parse().unwrap();
                 let all = if how == Cleanup::Delete { &mut round.deleted } else { &mut round.labelled };
-                assert!(all.insert(id), "one action an executor");
+                assert!(all.insert(id), "an executor has two actions");
             }
-            // Refused, so that the next round tries again.
+            // The write fails, so that the next round retries.
             self.controller.actions_finished(&set, false, false, now.at);
         }
         self.controller.requeue_all();
@@ -271,11 +271,11 @@ enum Op {
     Run(u64),
     Fail(u64, i32, bool),
     Succeed(u64),
-    /// A deletion is asked for: a pod that does not run counts as deleted.
+    /// A deletion is requested: a pod that does not run counts as deleted.
     Ask(u64),
-    /// The pod goes, and the watch tells.
+    /// The pod is removed, and the watch shows it.
     Go(u64),
-    /// The pod goes, and nobody tells.
+    /// The pod is removed, and the watch does not show it.
     Vanish(u64),
     Label(u64),
     Poll,
@@ -374,7 +374,7 @@ proptest! {
                 Op::Label(id) => {
                     let final_ = matches!(phase(&world, id).as_deref(), Some("Failed" | "Succeeded"));
                     if final_ {
-                        // By us: a driver that labels one keeps them all.
+                        // Labelled by spark-usher: a driver that labels one retains all of them.
                         world.change(id, &mut model, &mut ours, |pod| {
                             pod.label("spark-exec-inactive", "true").annotation("spark-usher.io/ended", "error")
                         });
@@ -390,7 +390,7 @@ proptest! {
                 Op::Vanish(id) => _ = world.pods.remove(&id),
                 Op::Poll => {
                     let there: BTreeSet<u64> = world.pods.keys().copied().collect();
-                    // Young ones are not missed yet, there because they count as such, here because nobody looks.
+                    // A young pod is not missing yet: in Spark because of its age, here because no GET is due.
                     let young = model.now.iter().filter(|(id, seen)| {
                         !there.contains(id) && ours.now().wall.as_second() - seen.registered <= DELTA.as_secs() as i64
                     }).map(|(id, _)| *id).collect::<Vec<_>>();

@@ -1,4 +1,4 @@
-//! What people are told of applications: the reports behind `/debug/apps`, `/debug/why`, `apps` and `why`.
+//! The reports on applications behind `/debug/apps`, `/debug/why`, `apps` and `why`.
 
 #![allow(
     clippy::unwrap_used,
@@ -22,7 +22,7 @@ use spark_usher::time::Now;
 use spark_usher::views::{self, AppReport, WhyReport};
 use support::*;
 
-/// A store, whose ends are noted.
+/// A store, and the exits of its batches.
 struct Archive {
     store: Store,
     id: SubscriberId,
@@ -84,7 +84,7 @@ fn an_end_is_as_old_as_its_pod_says_and_not_as_our_look() {
     let times: Vec<(&str, &str)> = exits.iter().map(|exit| (&*exit.pod, &*exit.at)).collect();
     assert_eq!(times, [("nb-exec-1", "2026-11-21T09:00:00Z"), ("nb-exec-2", "2026-11-21T08:00:00Z")]);
     assert_eq!(exits[0].noticed, "2026-11-21T12:00:02Z");
-    // A node whose clock is ahead of ours tells of no future.
+    // A time in the future, from a node whose clock is ahead, is replaced by the time of detection.
     archive.see(&ended(running(3), 1, "2026-11-21T23:00:00Z"));
     assert_eq!(archive.app().exits[0].at, "2026-11-21T12:00:04Z");
 }
@@ -121,7 +121,7 @@ fn a_driver_says_how_it_is() {
     archive.see(&failed);
     let (life, state, why) = shown(&archive);
     assert_eq!((&*life, state.as_deref()), ("gone", Some("failed")));
-    assert!(why.contains("ended with 137") && why.contains("OOMKilled; at 2026-11-21T11:00:00Z"), "{why}");
+    assert!(why.contains("exited with code 137") && why.contains("OOMKilled; at 2026-11-21T11:00:00Z"), "{why}");
     archive.see(&driver().phase("Succeeded"));
     assert_eq!(shown(&archive), ("gone".into(), Some("succeeded".into()), String::new()));
 }
@@ -133,15 +133,15 @@ fn executors_that_their_driver_left_are_odd() {
     assert!(archive.app().troubled.is_empty());
     archive.see(&driver().phase("Failed"));
     let troubled = archive.app().troubled;
-    assert_eq!(troubled[0].why.as_deref(), Some("is left alone: its driver is gone"));
-    // One that was deleted with its driver says so.
+    assert_eq!(troubled[0].why.as_deref(), Some("has no driver: its driver exited or was deleted"));
+    // The exit of an executor that was deleted with its driver says so.
     archive.delete(&driver()).delete(&running(1).deleting());
     let found = archive.why("nb-exec-1");
     assert_eq!(found.exits[0].what.cause, "deleted");
     let detail = &found.exits[0].what.detail;
-    assert!(detail.contains("with its driver nb-driver, which was gone"), "{detail}");
+    assert!(detail.contains("with its driver nb-driver, which no longer existed"), "{detail}");
     assert!(archive.why("another").is_empty());
-    // Nothing is left of it but ends, and it is still found by its driver's name.
+    // Only its exits remain, and `why` still finds it by its driver's name.
     assert_eq!(archive.why("nb-driver").apps[0].driver.pod.as_deref(), Some("nb-driver"));
 }
 
@@ -154,9 +154,13 @@ fn a_deletion_is_told_in_the_right_tense() {
     going.0["metadata"]["finalizers"] = json!(["a/b"]);
     archive.see(&driver()).see(&going);
     let why = |archive: &Archive| archive.why("nb-exec-1").executors[0].what.why.clone().unwrap();
-    assert!(why(&archive).starts_with("is being deleted and is to be gone by 2026-11-21T12:00:30Z; held by a/b"));
+    assert!(
+        why(&archive).starts_with(
+            "is being deleted (its grace period ends at 2026-11-21T12:00:30Z); blocked by finalizers: a/b"
+        )
+    );
     archive.now.wall = "2026-11-21T12:05:00Z".parse::<Timestamp>().unwrap();
-    assert!(why(&archive).contains("and was to be gone by"));
+    assert!(why(&archive).contains("(its grace period ended at "));
 }
 
 #[test]
@@ -169,7 +173,7 @@ fn ordinary_ends_do_not_push_out_the_others_and_all_are_counted() {
     let app = archive.app();
     assert_eq!((app.ended["killed"], app.ended["completed"]), (1, 29));
     assert_eq!(app.exits.len(), 10);
-    assert_eq!(app.exits.last().unwrap().cause, "killed", "the newest first");
+    assert_eq!(app.exits.last().unwrap().cause, "killed", "the newest exit first");
 }
 
 #[test]
@@ -178,5 +182,5 @@ fn an_executor_whose_phase_is_unknown_is_odd() {
     archive.see(&driver()).see(&running(1).phase("Unknown"));
     let app = archive.app();
     assert_eq!(app.executors["unknown"], 1);
-    assert!(app.troubled[0].why.as_ref().unwrap().contains("its node does not answer"));
+    assert!(app.troubled[0].why.as_ref().unwrap().contains("its node does not respond"));
 }

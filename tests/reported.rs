@@ -1,4 +1,4 @@
-//! Each end is reported once, with its cause, also when leaders come and go.
+//! Each exit is reported once, with its cause, also when the leader changes.
 
 #![allow(
     clippy::unwrap_used,
@@ -29,7 +29,7 @@ use spark_usher::snapshot::{Change, PodChange, RelatedChange, Replaced, ServedAp
 use spark_usher::spark::ids::PodKey;
 use support::*;
 
-/// A follower that has seen two executors run and end, at the versions 5 and 9, a minute apart.
+/// A follower whose watch has shown the exits of two executors, at versions 5 and 9, a minute apart.
 fn follower() -> Office {
     let mut office = Office::open(Finished::Report);
     office.leader_state = LeaderState::Follower;
@@ -57,19 +57,19 @@ fn mark(through: u64) -> Option<Mark> {
 
 #[test]
 fn what_the_leader_had_reported_is_not_reported_again_and_what_it_may_have_says_so() {
-    // After a graceful stop the mark is its last word.
+    // After a graceful stop, the mark is final.
     let mut office = follower();
     take_over(&mut office, FoundMark { mark: mark(5), was_held: true, is_released: true, taken: Some(20) });
     assert_eq!(told(&mut office), [(2, false)]);
-    // Killed: what ended between the mark and the takeover may have been told.
+    // After a kill, exits between the mark and the takeover may have been reported.
     let mut office = follower();
     take_over(&mut office, FoundMark { mark: mark(5), was_held: true, is_released: false, taken: Some(20) });
     assert_eq!(told(&mut office), [(2, true)]);
-    // It was dead by then.
+    // The killed leader did not run any longer at that time.
     let mut office = follower();
     take_over(&mut office, FoundMark { mark: mark(5), was_held: true, is_released: false, taken: Some(8) });
     assert_eq!(told(&mut office), [(2, false)]);
-    // Our watch shows late what was reported before.
+    // A late watch shows an exit that was reported before.
     office.see(&version(running(3), 4));
     office.see(&version(failed(3, 137), 5));
     assert_eq!(told(&mut office), []);
@@ -84,27 +84,27 @@ fn of_a_time_of_which_the_leader_knew_nothing_only_who_went_may_have_been_told()
         let mark = mark(through).map(|mark| Mark { gap, ..mark });
         FoundMark { mark, was_held: true, is_released: true, taken: Some(20) }
     };
-    // Executor 1 ended at 5, and its pod is still there as of 9: the leader's own list has shown it.
+    // Executor 1 exited at 5, and its pod still exists as of 9: the leader's own list has shown it.
     let mut office = follower();
     take_over(&mut office, found(15));
     assert_eq!(told(&mut office), []);
-    // It had not come to that list yet.
+    // The leader's progress had not reached that list yet.
     let mut office = follower();
     take_over(&mut office, found(7));
     assert_eq!(told(&mut office), [(1, true), (2, true)]);
-    // Executor 1 has gone since, and nobody knows whether the list had it.
+    // Executor 1 was deleted since, and it is unknown whether the list contained it.
     let mut office = follower();
     office.lose("nb-exec-1", "e1");
     office.after(1);
     take_over(&mut office, found(15));
     assert_eq!(told(&mut office), [(1, true)]);
-    // Its deletion says that it had.
+    // The version of its deletion shows that the list contained it.
     let mut office = follower();
     office.apply(Change::Pods(PodChange::Deleted(version(failed(1, 137), 10).deleting().sighting())));
     office.after(1);
     take_over(&mut office, found(15));
     assert_eq!(told(&mut office), []);
-    // Our watch has not come so far.
+    // The new leader's watch has not reached the mark.
     let mut office = Office::open(Finished::Report);
     office.leader_state = LeaderState::Follower;
     office.see(&driver());
@@ -120,7 +120,7 @@ fn a_leader_of_a_version_without_marks_has_told_what_ended_long_enough_ago() {
     let mut office = follower();
     take_over(&mut office, FoundMark::default());
     assert_eq!(told(&mut office), [(2, true)]);
-    // What ended a moment before, and is noted a moment after it let the Lease go, it may have told.
+    // The earlier leader may have reported an exit immediately before it released the Lease, which is tracked here a moment later.
     let held = FoundMark { was_held: true, is_released: true, taken: Some(20), mark: None };
     let mut office = follower();
     take_over(&mut office, held);
@@ -130,13 +130,13 @@ fn a_leader_of_a_version_without_marks_has_told_what_ended_long_enough_ago() {
     office.see(&running(4));
     office.see(&version(failed(4, 137), 21));
     assert_eq!(told(&mut office), [(3, true), (4, false)]);
-    // What the first list shows as ended just now it may have been about to tell, and what ended long ago is history.
+    // In the first list, the earlier leader may have reported recent exits, and older exits are history.
     let (now, long_ago) =
         (finished(failed(1, 137), "2027-01-15T07:59:55Z"), finished(failed(2, 137), "2027-01-15T07:50:00Z"));
     let mut office = fresh(&[driver(), now, long_ago]);
     take_over(&mut office, held);
     assert_eq!(told(&mut office), [(1, true)]);
-    // Nobody led: nothing grows old.
+    // Without a leader, exits do not age.
     let mut office = Office::open(Finished::Report);
     office.leader_state = LeaderState::NoLeader;
     office.see(&driver());
@@ -148,13 +148,13 @@ fn a_leader_of_a_version_without_marks_has_told_what_ended_long_enough_ago() {
     assert_eq!(told(&mut office), [(1, false)]);
 }
 
-/// It ended at this time, by the kubelet's clock.
+/// An executor that exited at this time, by the kubelet's clock.
 fn finished(mut pod: PodBuilder, at: &str) -> PodBuilder {
     pod.0["status"]["containerStatuses"][0]["state"]["terminated"]["finishedAt"] = at.into();
     pod
 }
 
-/// A process that begins with this list of pods.
+/// A new process whose first list contains these pods.
 fn fresh(pods: &[PodBuilder]) -> Office {
     let mut office = Office::open(Finished::Report);
     office.controller = Controller::new(office.at, Settings::default());
@@ -172,19 +172,19 @@ fn what_the_first_list_shows_as_ended_is_history_unless_it_ended_after_the_mark(
     let mut office = fresh(&pods);
     take_over(&mut office, FoundMark::default());
     assert_eq!(told(&mut office), [], "a first installation");
-    assert_eq!(office.controller.exits().history().len(), 2, "people may ask");
-    // All were restarted: exactly what happened meanwhile is news.
+    assert_eq!(office.controller.exits().history().len(), 2, "`why` shows them");
+    // After a restart of all replicas, exactly the exits meanwhile are reported.
     let mut office = fresh(&pods);
     take_over(&mut office, FoundMark { mark: mark(5), was_held: true, is_released: true, taken: Some(51) });
     assert_eq!(told(&mut office), [(2, false)]);
-    // Its own mark says that others may know of executors that went before it came.
+    // Its own mark has a gap: others may know executors that were deleted before it started.
     let now = office.now();
     let left = office.controller.mark(now).unwrap();
     assert_eq!((left.through, left.gap), (50, Some((5, 50))));
     let mut office = fresh(&pods);
     take_over(&mut office, FoundMark { mark: mark(5), was_held: true, is_released: false, taken: Some(51) });
     assert_eq!(told(&mut office), [(2, true)]);
-    // It ended long before the mark and was changed since; or nobody knows, because its pod has no time.
+    // It exited long before the mark and its pod was changed since; or the time is unknown, because the pod has none.
     for old in [finished(failed(3, 137), "2027-01-15T07:00:00Z"), failed(3, 137)] {
         let mut office = fresh(&[driver(), version(old, 12)]);
         take_over(&mut office, FoundMark { mark: mark(9), was_held: true, is_released: true, taken: Some(51) });
@@ -192,8 +192,8 @@ fn what_the_first_list_shows_as_ended_is_history_unless_it_ended_after_the_mark(
     }
 }
 
-/// The leader told an end that another replica's late watch did not show. Its driver labelled the pod since: what that replica
-/// sees at last is newer than the mark, and was told.
+/// The leader reported an exit that another replica's late watch did not show. Its driver labelled the pod since: the version that
+/// this replica's watch shows at last is newer than the mark, although the exit was reported.
 #[test]
 fn an_end_that_was_told_and_changed_before_we_saw_it_may_have_been_told() {
     let labelled = |pod: PodBuilder| version(pod, 30).label("spark-exec-inactive", "true");
@@ -210,11 +210,11 @@ fn an_end_that_was_told_and_changed_before_we_saw_it_may_have_been_told() {
     let mut office = led(4);
     office.see(&labelled(failed(1, 137)));
     assert_eq!(told(&mut office), [(1, true)]);
-    // The time of its end tells.
+    // The time of its exit decides.
     let mut office = led(4);
     office.see(&labelled(finished(failed(1, 137), "2027-01-15T08:00:30Z")));
     assert_eq!(told(&mut office), [(1, false)]);
-    // The watch had shown everything up to the mark, and it lived.
+    // The watch had shown everything up to the mark, and the executor was running.
     let mut office = led(9);
     office.see(&labelled(failed(1, 137)));
     assert_eq!(told(&mut office), [(1, false)]);
@@ -228,16 +228,16 @@ fn a_graceful_stop_tells_everything_and_the_mark_covers_it() {
     office.see(&running(2));
     office.after(1);
     office.see(&version(failed(1, 1), 30));
-    assert!(office.after(1).exits.is_empty(), "its driver may have ended");
+    assert!(office.after(1).exits.is_empty(), "its driver may have exited");
     office.see(&version(failed(2, 137), 31));
     let now = office.now();
-    assert_eq!(office.controller.mark(now).unwrap().through, 29, "before what waits");
+    assert_eq!(office.controller.mark(now).unwrap().through, 29, "before the exit that is held back");
     let last: HashSet<_> =
         office.controller.close(now, office.leader_state).iter().map(|exit| exit.executor.exec_id.unwrap()).collect();
     assert_eq!(last, HashSet::from([1, 2]));
     assert_eq!(office.controller.mark(now).unwrap().through, 31);
     office.see(&version(failed(3, 137), 32));
-    assert!(office.after(5).exits.is_empty(), "the next leader tells that");
+    assert!(office.after(5).exits.is_empty(), "the next leader reports this exit");
     let now = office.now();
     assert_eq!(office.controller.mark(now).unwrap().through, 31);
 }
@@ -250,7 +250,7 @@ fn an_end_that_its_driver_labelled_before_we_saw_it_is_told_if_it_was_seen_to_ru
     office.after(1);
     office.see(&failed(1, 137).label("spark-exec-inactive", "true"));
     office.see(&failed(2, 137).label("spark-exec-inactive", "true"));
-    assert_eq!(told(&mut office), [(1, false)], "of the other nobody knows when it was");
+    assert_eq!(told(&mut office), [(1, false)], "the time of the other exit is unknown");
     assert!(office.within(300).is_empty());
 }
 
@@ -268,7 +268,7 @@ fn a_restart_and_the_next_end_in_one_batch_are_two_ends() {
     };
     office.see(&at(1, false));
     office.after(1);
-    // Two ends in one batch, then a restart and a third in the next.
+    // Two exits in one batch, then a restart and a third exit in the next.
     for version in 2..=4 {
         office.see(&at(version, version % 2 == 0));
     }
@@ -280,19 +280,19 @@ fn a_restart_and_the_next_end_in_one_batch_are_two_ends() {
     assert_eq!(told(&mut office), []);
     office.see(&at(8, true));
     assert_eq!(told(&mut office), [(1, false)]);
-    // A watch that was late brings more of them at once.
+    // A late watch shows more of them in one batch.
     for version in 9..=16 {
         office.see(&at(version, version % 2 == 0));
     }
     assert_eq!(told(&mut office), [(1, false); 4]);
 }
 
-/// Everything told within so many seconds: a deletion waits a while for the end of its driver.
+/// All exits reported within this time: the report of a deletion waits a while for the driver's exit.
 fn told_within(office: &mut Office, seconds: u32) -> Vec<(u64, bool)> {
     (0..seconds).flat_map(|_| told(office)).collect()
 }
 
-/// A follower whose watch has shown one executor that runs, at the version 3.
+/// A follower whose watch has shown one running executor, at version 3.
 fn watching() -> Office {
     let mut office = Office::open(Finished::Report);
     office.leader_state = LeaderState::Follower;
@@ -308,12 +308,12 @@ fn the_mark_is_asked_however_late_the_watch_shows_what_it_covers() {
         let mut office = watching();
         take_over(&mut office, FoundMark { mark: mark(20), was_held: true, is_released: true, taken: Some(21) });
         office.after(late);
-        // It catches up with all of it at once.
+        // It catches up in one batch.
         office.see(&version(failed(1, 137), 9));
         office.see(&version(running(9), 25));
         assert_eq!(told(&mut office), [], "{late} s late");
     }
-    // What a leader that was killed may have told after its mark.
+    // Exits that a killed leader may have reported after its mark.
     for late in [30, 61, 500] {
         let mut office = watching();
         office.see(&version(running(8), 20));
@@ -342,7 +342,7 @@ fn what_a_look_has_told_a_watch_that_is_minutes_late_does_not_tell_again() {
     assert_eq!(told(&mut office), []);
 }
 
-/// As of an executor of a StatefulSet, which has the same name again at once.
+/// As with an executor of a StatefulSet, whose successor has the same name.
 #[test]
 fn an_end_is_told_where_another_pod_has_the_name() {
     let replaced = |office: &mut Office| {
@@ -352,13 +352,13 @@ fn an_end_is_told_where_another_pod_has_the_name() {
         let now = office.now();
         office.controller.bookmark("40", now);
     };
-    // Of a leader since a moment ago, a follower whose leader is killed, and a leader since long ago.
+    // With a new leader, with a follower whose leader is killed, and with an old leader.
     let mut office = watching();
     take_over(&mut office, FoundMark { mark: mark(20), was_held: true, is_released: true, taken: Some(21) });
     office.see(&version(running(9), 25));
     office.after(10);
     replaced(&mut office);
-    assert_eq!(told_within(&mut office, 10), [(1, true)], "nobody knows when it ended");
+    assert_eq!(told_within(&mut office, 10), [(1, true)], "the time of its exit is unknown");
     let mut office = watching();
     replaced(&mut office);
     office.after(1);
@@ -392,12 +392,12 @@ fn an_end_that_its_driver_labelled_while_no_replica_was_there_is_told() {
         pod.0["status"]["containerStatuses"][0]["state"]["terminated"]["finishedAt"] = finished.into();
         pod
     };
-    // By the clock of its node it ended a day after the mark.
+    // By the clock of its node, it exited a day after the mark.
     assert_eq!(started(at(labelled(30), "2027-01-16T08:00:00Z")), [(1, true)]);
     assert_eq!(
         started(labelled(30).annotation("spark-usher.io/ended", "killed")),
         [],
-        "we labelled it, and told it before"
+        "spark-usher labelled it, after it had reported the exit"
     );
 }
 
@@ -413,7 +413,7 @@ fn an_executor_that_loses_its_driver_is_no_failure_of_the_application() {
             "state": {"terminated": {"exitCode": 137, "finishedAt": at}}}]);
         pod
     };
-    // The executor's end is seen first.
+    // The executor's exit is detected first.
     let mut office = Office::open(Finished::Report);
     office.see(&driver());
     office.after(1);
@@ -424,10 +424,10 @@ fn an_executor_that_loses_its_driver_is_no_failure_of_the_application() {
     office.see(&failed_driver("2027-01-15T08:00:00Z"));
     let causes: Vec<_> =
         office.after(1).exits.iter().map(|exit| (exit.executor.exec_id.unwrap(), exit.cause)).collect();
-    assert_eq!(causes, [(1, Cause::DriverLost), (2, Cause::Error)], "the other had failed before");
+    assert_eq!(causes, [(1, Cause::DriverLost), (2, Cause::Error)], "the other one had failed before");
     let history = office.controller.exits().history().iter().map(|exit| exit.cause).collect::<Vec<_>>();
     assert_eq!(history, [Cause::DriverLost, Cause::Error, Cause::Killed]);
-    // A driver that goes on.
+    // A driver that continues to run.
     let mut office = Office::open(Finished::Report);
     office.see(&driver());
     office.after(1);
@@ -439,7 +439,7 @@ fn an_executor_that_loses_its_driver_is_no_failure_of_the_application() {
 
 #[test]
 fn executors_that_go_with_their_driver_say_so() {
-    // A driver that stops deletes its executors, and then ends.
+    // A driver that stops deletes its executors, and then exits.
     let mut office = Office::open(Finished::Report);
     office.see(&driver());
     office.see(&running(1));
@@ -449,19 +449,19 @@ fn executors_that_go_with_their_driver_say_so() {
     office.after(1);
     office.see(&version(driver(), 20).phase("Succeeded"));
     let exits = office.after(1).exits;
-    assert_eq!(exits[0].detail(), "with its driver nb-driver, which had ended");
-    // The garbage collector deletes what a driver owned that is gone; nobody had to look at that driver.
+    assert_eq!(exits[0].detail(), "with its driver nb-driver, which had exited");
+    // The garbage collector deletes the executors of a deleted driver; no lookup of that driver is necessary.
     office.lose("nb-driver", DRIVER_UID);
     office.lose("nb-exec-2", "e2");
-    assert_eq!(office.after(1).exits[0].detail(), "with its driver nb-driver, which was gone");
-    // A driver that goes on lets one go.
+    assert_eq!(office.after(1).exits[0].detail(), "with its driver nb-driver, which no longer existed");
+    // An executor is deleted while its driver runs.
     let mut office = Office::open(Finished::Report);
     office.see(&driver());
     office.see(&running(1));
     office.after(1);
     office.lose("nb-exec-1", "e1");
     let exits: Vec<Exit> = (0..10).flat_map(|_| office.after(1).exits).collect();
-    assert_eq!(exits[0].detail(), "by somebody unknown");
+    assert_eq!(exits[0].detail(), "by an unknown client");
 }
 
 #[test]
@@ -507,13 +507,13 @@ fn what_is_found_out_after_the_last_word_does_not_change_it() {
     let now = office.now();
     assert!(office.controller.close(now, office.leader_state).is_empty());
     let last = office.controller.mark(now).unwrap();
-    assert_eq!((last.through, last.gap), (8, Some((7, 9))), "nobody knows yet whether it has ended");
+    assert_eq!((last.through, last.gap), (8, Some((7, 9))), "it is not confirmed whether it exited");
     office.controller.lookup_answered(&look, LookupResult::Absent, now);
     assert!(office.after(1).exits.is_empty());
     assert_eq!(office.controller.mark(now), Some(last));
 }
 
-/// A leader whose watch is at 3, and whose poll has executor 1 in this version, or does not have it.
+/// A leader whose watch is at version 3, and whose poll contains executor 1 in this version, or does not contain it.
 fn ahead_of_the_watch(as_of: &str, executor: Option<&str>) -> Office {
     let mut office = Office::open(Finished::Report);
     office.see(&version(driver(), 2));
@@ -537,7 +537,7 @@ fn an_end_that_a_look_showed_before_the_watch_may_be_told_by_the_next_leader_too
     let look = Lookup::Labelled(PodKey::new("default", "nb-exec-1"));
     office.controller.lookup_answered(&look, LookupResult::Labelled(version(failed(1, 137), 9).sighting()), now);
     assert_eq!(told(&mut office), [(1, false)]);
-    // The watch has come up to 3 only, and the end is told.
+    // The watch has reached only version 3, and the exit is reported.
     let now = office.now();
     let mark = office.controller.mark(now).unwrap();
     assert_eq!((mark.through, mark.covers(9), mark.covers(10)), (3, None, Some(false)));
@@ -546,7 +546,7 @@ fn an_end_that_a_look_showed_before_the_watch_may_be_told_by_the_next_leader_too
     assert_eq!(told(&mut next), [(1, true)]);
 }
 
-/// Its watch has lost the end and gone on, a poll shows that something is there, and it stops before it looks.
+/// The leader's watch has lost the exit and continued, a poll shows a difference, and the leader stops before the GET.
 #[test]
 fn an_end_that_a_leader_was_about_to_look_at_is_told_by_the_next_who_saw_it() {
     let mut office = Office::open(Finished::Report);
@@ -576,7 +576,7 @@ fn an_end_that_a_leader_was_about_to_look_at_is_told_by_the_next_who_saw_it() {
     assert_eq!(told(&mut next), [(1, true)]);
 }
 
-/// It came, ended and was labelled while the watch was away.
+/// The executor was created, exited and was labelled while the watch was interrupted.
 #[test]
 fn an_end_that_its_driver_labelled_while_our_watch_saw_nothing_is_told() {
     let mut office = Office::open(Finished::Report);
@@ -601,7 +601,7 @@ fn what_a_killed_leader_may_have_told_stays_in_doubt_until_the_next_has_seen_it(
     office.see(&version(driver(), 2));
     office.see(&version(running(1), 7));
     office.after(5);
-    // It takes over, and its watch is late: it has not seen that 1 ended at 9.
+    // It takes over, and its watch is late: it has not shown the exit of executor 1 at version 9.
     take_over(&mut office, FoundMark { mark: mark(5), was_held: true, is_released: false, taken: Some(20) });
     office.after(3);
     let now = office.now();
@@ -610,7 +610,7 @@ fn what_a_killed_leader_may_have_told_stays_in_doubt_until_the_next_has_seen_it(
     let mut next = fresh(&[driver(), version(failed(1, 137), 9)]);
     take_over(&mut next, FoundMark { mark: Some(left), was_held: true, is_released: true, taken: Some(51) });
     assert_eq!(told(&mut next), [(1, true)]);
-    // Once its watch has passed that, it has told all of it.
+    // Once its watch has passed that version, it has reported everything up to there.
     office.see(&version(failed(1, 137), 9));
     let now = office.now();
     office.controller.bookmark("20", now);
@@ -643,7 +643,7 @@ fn an_end_that_only_a_poll_has_shown_may_be_told_by_the_next_leader_too() {
         now,
     );
     assert_eq!(told(&mut office), [(1, false)]);
-    // Others will see its deletion, as of a version up to the poll's.
+    // Other replicas will see its deletion with a version up to the poll's.
     let now = office.now();
     let mark = office.controller.mark(now).unwrap();
     assert_eq!((mark.through, mark.covers(40), mark.covers(41)), (3, None, Some(false)));
@@ -654,7 +654,7 @@ fn a_leader_whose_watch_has_lost_something_says_of_what_others_may_know_more() {
     let mut office = Office::open(Finished::Report);
     office.see(&version(driver(), 2));
     office.after(1);
-    // Executor 1 came and went while the watch was away: nobody here has seen it.
+    // Executor 1 was created and deleted while the watch was interrupted, so this replica has not seen it.
     office.apply(Change::Pods(PodChange::Listed(vec![version(driver(), 2).sighting()])));
     let now = office.now();
     office.controller.bookmark("30", now);
@@ -665,7 +665,7 @@ fn a_leader_whose_watch_has_lost_something_says_of_what_others_may_know_more() {
     let mut next = follower();
     take_over(&mut next, FoundMark { mark: Some(mark), was_held: true, is_released: true, taken: Some(40) });
     assert!(told(&mut next).iter().all(|(_, perhaps)| *perhaps));
-    // Long after nobody knows more any more.
+    // After a long time, no other replica knows more.
     office.after(601);
     let now = office.now();
     assert_eq!(office.controller.mark(now).unwrap().gap, None);

@@ -1,4 +1,4 @@
-//! A rolling restart under load. A file of its own, so that nothing runs beside it.
+//! A rolling restart under load. A separate file, so that no other test runs concurrently.
 
 #![allow(
     clippy::unwrap_used,
@@ -7,7 +7,7 @@
     clippy::indexing_slicing,
     clippy::disallowed_methods,
     clippy::print_stdout,
-    reason = "a test fails by panicking, and prints its figures"
+    reason = "a test fails by panicking, and prints its results"
 )]
 
 #[path = "support/caller.rs"]
@@ -37,14 +37,14 @@ const POLICY: &str = "policies: [{name: batch, scheduler: {type: volcano}}]";
 async fn a_rolling_restart_under_five_hundred_reviews_a_second() {
     let cluster = Cluster::start().await;
     let kubeconfig = cluster.kubeconfig();
-    // The default times: with less, a machine that is busy otherwise does not get to its requests before the end.
+    // The default times: with shorter ones, a busy machine does not serve its requests before the exit.
     let times = ["--shutdown-delay-seconds", "5", "--drain-seconds", "10"];
     let certificate = ["--tls-secret", SECRET, "--tls-names", "localhost"];
     let certificate: Vec<&str> = certificate.into_iter().chain(times).collect();
     let start = |name: &str| Process::start_serving(&certificate, &[], &cluster, name, POLICY, &kubeconfig);
     let mut running = vec![start("r0"), start("r1")];
     for process in &running {
-        eventually("it is ready", async || process.is_ready().await).await;
+        eventually("the replica is ready", async || process.is_ready().await).await;
     }
     let secrets: Api<Secret> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
     let bundle = secrets.get(SECRET).await.unwrap().data.unwrap()["ca.crt"].0.clone();
@@ -60,7 +60,7 @@ async fn a_rolling_restart_under_five_hundred_reviews_a_second() {
     let offering = {
         let (stop, sent, failed) = (stop.clone(), sent.clone(), failed.clone());
         tokio::spawn(async move {
-            // An open loop: the next review does not wait for the last.
+            // An open loop: the next review does not wait for the previous one.
             let mut tick = tokio::time::interval(Duration::from_millis(2));
             let mut open = tokio::task::JoinSet::new();
             while !stop.load(Ordering::SeqCst) {
@@ -80,14 +80,14 @@ async fn a_rolling_restart_under_five_hundred_reviews_a_second() {
     let begin = Instant::now();
     tokio::time::sleep(Duration::from_secs(1)).await;
     for n in 0..2 {
-        // As a Deployment does it: one more, and when it is ready one less.
+        // As a Deployment does: start a new replica, and stop an old one when the new one is ready.
         let new = start(&format!("new{n}"));
-        eventually("it is ready", async || new.is_ready().await).await;
+        eventually("the replica is ready", async || new.is_ready().await).await;
         running.push(new);
         replicas.set(serving(&running));
         let mut old = running.remove(0);
         old.terminate();
-        // A kubelet tells the API server at once, and the Services of all nodes follow a little later.
+        // A kubelet informs the API server immediately, and the Services of all nodes follow a little later.
         tokio::time::sleep(Duration::from_millis(300)).await;
         replicas.set(serving(&running));
         assert!(old.wait(), "{}", old.log());

@@ -1,4 +1,5 @@
-//! Rotation of self-managed certificates, played through years in memory: whoever is late never sees a failed review.
+//! Rotation of self-managed certificates, simulated over years in memory: no review fails, however late API servers and replicas
+//! are.
 
 #![allow(
     clippy::unwrap_used,
@@ -68,7 +69,7 @@ impl Story {
             && verifies(&self.stored.chain, &names(), &[&self.stored.bundle], self.now)
     }
 
-    /// Until the next authority is announced.
+    /// A rotation up to the announcement of the next authority.
     fn announced() -> Story {
         let mut story = Story::begun();
         while story.step(true) != Some(Step::Announced) {
@@ -88,18 +89,18 @@ fn the_first_certificate_is_for_the_names_and_verified_by_the_bundle() {
     assert!(story.is_served());
     assert_eq!(count(&story.stored.bundle), 1);
     assert!(!verifies(&story.stored.chain, &["other.ns.svc".to_owned()], &[&story.stored.bundle], START));
-    assert!(!format!("{:?}", story.stored).contains("PRIVATE"), "keys are not for logs");
+    assert!(!format!("{:?}", story.stored).contains("PRIVATE"), "keys must not be logged");
 }
 
-/// Three years in steps of two hours. API servers may have a bundle, and replicas serve a chain, that is up to four hours
-/// old: every one of the combinations verifies, always.
+/// Three years in steps of two hours. API servers may have a bundle, and replicas may serve a chain, that is up to four hours old:
+/// every combination always verifies.
 #[test]
 fn nobody_who_is_late_ever_fails() {
     let mut story = Story::begun();
     let (mut bundles, mut chains) = (VecDeque::new(), VecDeque::new());
     let (mut steps, mut tried) = (Vec::new(), Vec::new());
     for turn in 0..3 * 365 * 12 {
-        // A pair that verified does so the same day again.
+        // A pair that verified once is not tried again on the same day.
         if turn % 12 == 0 {
             tried.clear();
         }
@@ -134,7 +135,7 @@ fn an_api_server_that_has_only_the_old_bundle_or_only_the_new_one_verifies() {
     let (old, new) = both.split_at(both.find("-----END CERTIFICATE-----\n").unwrap() + 26);
     story.wait(7);
     assert_eq!(story.step(true), Some(Step::TookOver));
-    assert_eq!(count(&story.stored.chain), 2, "the old authority vouches for the new one");
+    assert_eq!(count(&story.stored.chain), 2, "the old authority cross-signs the new one");
     for trusted in [old, new, &both] {
         assert!(verifies(&story.stored.chain, &names(), &[trusted], story.now));
     }
@@ -165,7 +166,11 @@ fn near_the_end_of_an_unpublished_rotation_there_is_no_flood_and_no_gap() {
         steps.extend(story.step(false));
         assert!(story.is_served(), "{steps:?}");
     }
-    assert_eq!(steps.iter().filter(|step| **step == Step::TookOver).count(), 1, "rather unpublished than expired");
+    assert_eq!(
+        steps.iter().filter(|step| **step == Step::TookOver).count(),
+        1,
+        "an unpublished certificate is better than an expired one"
+    );
     assert!(steps.len() < 12, "{steps:?}");
 }
 
@@ -179,12 +184,12 @@ fn other_names_and_broken_pairs_are_made_anew_by_the_same_authority() {
     assert_eq!(story.step(true), Some(Step::Renewed));
 
     story.stored.chain_key = Story::begun().stored.chain_key;
-    assert_eq!(story.step(true), Some(Step::Renewed), "key and certificate do not belong together");
+    assert_eq!(story.step(true), Some(Step::Renewed), "key and certificate do not match");
     story.stored.chain.truncate(100);
-    assert_eq!(story.step(true), Some(Step::Renewed), "torn");
+    assert_eq!(story.step(true), Some(Step::Renewed), "an incomplete certificate");
     story.stored.chain = Story::begun().stored.chain;
     story.stored.chain_key.clear();
-    assert_eq!(story.step(true), Some(Step::Renewed), "somebody else's");
+    assert_eq!(story.step(true), Some(Step::Renewed), "a foreign certificate");
     assert_eq!(story.stored.bundle, bundle);
     assert!(story.is_served());
 }
@@ -195,7 +200,7 @@ fn a_lost_key_is_replaced_without_a_gap() {
     let before = story.stored.chain.clone();
     story.stored.key.clear();
     assert_eq!(story.step(true), Some(Step::Announced));
-    assert_eq!(story.stored.chain, before, "the old one serves until the new authority is settled");
+    assert_eq!(story.stored.chain, before, "the old certificate is served until the new authority has settled");
     story.wait(7);
     assert_eq!(story.step(true), Some(Step::TookOver));
     assert!(story.is_served());
@@ -204,7 +209,7 @@ fn a_lost_key_is_replaced_without_a_gap() {
 
     let mut story = Story::announced();
     story.stored.next_key.clear();
-    assert_eq!(story.step(true), Some(Step::Announced), "another next one");
+    assert_eq!(story.step(true), Some(Step::Announced), "another authority is announced");
     assert!(story.is_served());
 }
 
@@ -227,7 +232,7 @@ fn what_cannot_be_used_at_all_is_made_anew() {
     }
     let mut story = Story::begun();
     story.wait(91 * 24);
-    assert_eq!(story.step(true), Some(Step::Anew), "we slept until all had expired");
+    assert_eq!(story.step(true), Some(Step::Anew), "everything expired meanwhile");
     assert!(story.is_served());
 }
 
@@ -236,7 +241,7 @@ fn a_clock_that_is_behind_forgets_no_authority() {
     let mut story = Story::begun();
     let bundle = story.stored.bundle.clone();
     story.now -= SignedDuration::from_hours(2);
-    // The leaf has not begun by this clock; the authority is as good as it was.
+    // By this clock the leaf is not valid yet; the authority remains usable.
     assert_eq!(story.step(true), Some(Step::Renewed));
     assert_eq!(story.stored.bundle, bundle);
     assert!(story.is_served());
@@ -247,7 +252,7 @@ fn a_deletion_that_is_under_way_is_sound_and_not_whole() {
     let mut story = Story::begun();
     assert!(is_whole(&story.stored, &names(), story.now) && is_sound(&story.stored, &names(), story.now));
     story.stored.key.clear();
-    assert!(!is_sound(&story.stored, &names(), story.now), "nobody could sign");
+    assert!(!is_sound(&story.stored, &names(), story.now), "no authority could sign");
     assert_eq!(story.step(true), Some(Step::Announced));
     assert!(is_sound(&story.stored, &names(), story.now) && !is_whole(&story.stored, &names(), story.now));
     assert!(!is_sound(&story.stored, &["other.ns.svc".to_owned()], story.now));
@@ -261,7 +266,7 @@ fn names_of_servers_are_made_plain_or_refused() {
     for bad in [&["*.ns.svc"][..], &["a b"], &[""], &[], &["a..b"], &[&"x".repeat(64)]] {
         assert!(checked(bad).unwrap_err().contains("spark-usher.spark-usher.svc"), "{bad:?}");
     }
-    // Whatever passes can be served, and is not made again at once.
+    // Every accepted name can be served, and its certificate is not renewed immediately.
     for name in ["::1", "10.0.0.1", "a.ns.svc.cluster.local."] {
         let names = checked(&[name]).unwrap();
         let (stored, _) = next(&StoredCertificates::default(), &names, false, "a", START, lives()).unwrap().unwrap();

@@ -1,6 +1,5 @@
-//! The in-memory API, where a client would notice a difference from a kube-apiserver: over HTTPS, by a real client.
-//! Tests that need nothing of the sandbox's own also run on a real kube-apiserver (`KUBEBUILDER_ASSETS`), which is the
-//! judge of what is expected here.
+//! The in-memory API, compared with a kube-apiserver as far as clients can observe it: over HTTPS, by a real client. Tests that do
+//! not depend on the sandbox also run on a real kube-apiserver (`KUBEBUILDER_ASSETS`), which defines the expected behaviour.
 
 #![allow(
     clippy::unwrap_used,
@@ -73,7 +72,7 @@ async fn objects_are_made_read_changed_and_deleted_with_optimistic_concurrency()
     let now = maps.replace("a", &PostParams::default(), &changed).await.unwrap();
     assert_ne!(now.resource_version(), made.resource_version());
     let stale = refused(maps.replace("a", &PostParams::default(), &changed)).await;
-    assert_eq!(stale, (409, "Conflict".into()), "the version that was read is old");
+    assert_eq!(stale, (409, "Conflict".into()), "the resourceVersion is outdated");
     let same = maps.replace("a", &PostParams::default(), &now).await.unwrap();
     assert_eq!(same.resource_version(), now.resource_version(), "no change, no new version");
 
@@ -144,7 +143,7 @@ async fn a_watch_tells_each_change_once_from_the_version_that_was_listed() {
             WatchEvent::Error(status) => panic!("{status:?}"),
         });
     }
-    // What comes to match was added, what ceases to match was deleted, for whoever selects.
+    // For a watch with a selector, an object that begins to match is added, and one that ceases to match is deleted.
     assert_eq!(told, ["added new", "added other", "modified new", "deleted new", "deleted old"]);
 }
 
@@ -178,7 +177,11 @@ async fn every_kind_of_patch() {
         .unwrap();
     let patched = pods.patch("p", &params, &Patch::Json::<()>(json_patch.clone())).await.unwrap();
     assert_eq!(patched.labels()["a"], "2");
-    assert_eq!(refused(pods.patch("p", &params, &Patch::Json::<()>(json_patch))).await.0, 422, "the test fails now");
+    assert_eq!(
+        refused(pods.patch("p", &params, &Patch::Json::<()>(json_patch))).await.0,
+        422,
+        "the test operation fails now"
+    );
     let patched =
         pods.patch("p", &params, &Patch::Merge(json!({"metadata": {"labels": {"a": null, "b": "1"}}}))).await.unwrap();
     assert_eq!(patched.labels().get("a"), None);
@@ -188,12 +191,12 @@ async fn every_kind_of_patch() {
     let patched = pods.patch("p", &params, &Patch::Strategic(strategic)).await.unwrap();
     let spec = patched.spec.as_ref().unwrap();
     assert_eq!((spec.containers.len(), spec.containers[0].image.as_deref()), (1, Some("other")));
-    assert!(spec.containers[0].resources.is_some(), "the rest of it stays");
+    assert!(spec.containers[0].resources.is_some(), "the other fields stay");
     assert_eq!(patched.owner_references().len(), 2);
     let stale = json!({"metadata": {"resourceVersion": "1", "labels": {"c": "1"}}});
     assert_eq!(refused(pods.patch("p", &params, &Patch::Merge(stale))).await.0, 409);
     let foreign = json!({"metadata": {"uid": "other", "labels": {"c": "1"}}});
-    assert_eq!(refused(pods.patch("p", &params, &Patch::Merge(foreign))).await.0, 422, "a uid does not change");
+    assert_eq!(refused(pods.patch("p", &params, &Patch::Merge(foreign))).await.0, 422, "a uid is immutable");
     let immutable = json!({"spec": {"schedulerName": "another"}});
     assert_eq!(refused(pods.patch("p", &params, &Patch::Merge(immutable))).await, (422, "Invalid".into()));
     let applied = maps(&cluster)
@@ -213,7 +216,7 @@ async fn every_kind_of_patch() {
 async fn status_is_written_apart() {
     let cluster = Cluster::start().await;
     let made = cluster.pod_by(&cluster.client, &pod("p").phase("Running")).await;
-    assert_eq!(made.status.as_ref().unwrap().phase.as_deref(), Some("Pending"), "status is not the creator's");
+    assert_eq!(made.status.as_ref().unwrap().phase.as_deref(), Some("Pending"), "the creator cannot set the status");
     let pods = cluster.pods();
     let sent = json!({"metadata": {"labels": {"a": "1"}}, "status": {"phase": "Running", "podIP": "10.0.0.9"}});
     pods.patch("p", &PatchParams::default(), &Patch::Merge(&sent)).await.unwrap();
@@ -270,7 +273,7 @@ async fn custom_resources_are_served_checked_and_pruned() {
     let wrong = refused(cluster.make_as(&cluster.client, group(json!({"minMember": "three"})))).await;
     assert_eq!(wrong, (422, "Invalid".into()));
     let made = cluster.make(group(json!({"minMember": 3, "nobodyKnows": 1}))).await;
-    assert_eq!(made.data["spec"], json!({"minMember": 3}), "what the schema does not name is dropped");
+    assert_eq!(made.data["spec"], json!({"minMember": 3}), "fields that are not in the schema are dropped");
 }
 
 #[tokio::test]
@@ -317,16 +320,16 @@ async fn what_is_owned_goes_with_its_last_owner() {
         maps.create(&PostParams::default(), made).await.unwrap();
     }
     let is_there = async |name: &str| maps.get_opt(name).await.unwrap().is_some();
-    eventually("a wrong uid is an owner that is gone", async || !is_there("wrong-uid").await).await;
+    eventually("the object with a wrong owner uid is deleted", async || !is_there("wrong-uid").await).await;
     cluster.kill("a").await;
-    eventually("the only owner is gone", async || !is_there("one").await).await;
+    eventually("the object without a remaining owner is deleted", async || !is_there("one").await).await;
     tokio::time::sleep(Duration::from_millis(300)).await;
-    assert!(is_there("both").await, "one owner is left");
+    assert!(is_there("both").await, "one owner remains");
     cluster.kill("b").await;
-    eventually("the last owner is gone", async || !is_there("both").await).await;
+    eventually("the object is deleted after its last owner", async || !is_there("both").await).await;
 }
 
-/// A webhook that answers with this patch and remembers what it was asked.
+/// A webhook that responds with this patch and records its reviews.
 struct Scripted {
     patch: Value,
     allowed: bool,
@@ -390,7 +393,7 @@ async fn register(cluster: &Cluster, name: &str, hooks: Vec<Value>) {
     let api: Api<MutatingWebhookConfiguration> = Api::all(cluster.client.clone());
     api.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
     if cluster.is_real() {
-        // Its own cache takes a moment.
+        // The API server's own cache is a moment late.
         tokio::time::sleep(Duration::from_secs(2)).await;
     }
 }
@@ -414,7 +417,7 @@ async fn webhooks_are_called_in_the_order_of_their_names_and_again_when_asked() 
     assert_eq!(
         (first.calls(), second.calls()),
         (2, 1),
-        "the first is asked again, because the second changed something"
+        "the first webhook is called again, because the second one changed the object"
     );
     let asked = first.asked.lock().unwrap().clone();
     assert_eq!(asked[0]["request"]["object"]["data"], json!({"k": "v"}));
@@ -434,7 +437,7 @@ async fn webhooks_are_called_for_what_their_rules_and_selectors_say() {
     register(&cluster, "seen", vec![entry]).await;
     let maps = maps(&cluster);
     maps.create(&PostParams::default(), &map("a", json!({}), json!({}))).await.unwrap();
-    assert_eq!(seen.calls(), 0, "no such label");
+    assert_eq!(seen.calls(), 0, "the label does not match");
     maps.create(&PostParams::default(), &map("b", json!({"spark-role": "executor"}), json!({}))).await.unwrap();
     assert_eq!(seen.calls(), 1);
     let dry = PostParams { dry_run: true, ..PostParams::default() };
@@ -482,7 +485,7 @@ async fn what_fails_follows_the_failure_policy_and_what_refuses_refuses() {
     let create = async |label: &str| {
         maps.create(&PostParams::default(), &map(label, json!({"for": label}), json!({"k": "v"}))).await
     };
-    // A patch that does not apply refuses the object under either policy.
+    // With either failurePolicy, the API server rejects the object if a patch does not apply.
     assert_eq!(refused(create("broken")).await.0, 500);
     create("slow-ignored").await.unwrap();
     assert_eq!(refused(create("slow")).await.0, 500);
@@ -497,7 +500,7 @@ async fn what_fails_follows_the_failure_policy_and_what_refuses_refuses() {
 async fn a_webhook_behind_a_service_is_reached_through_its_endpoints_by_the_services_name() {
     let cluster = Cluster::start().await;
     if cluster.is_real() {
-        return; // Endpoints on loopback are refused there.
+        return; // A kube-apiserver rejects endpoints on loopback.
     }
     let hook = hook(add("through", "service"), true, Duration::ZERO);
     let port = hook.endpoint.address.port();

@@ -1,9 +1,9 @@
-//! The loop under fire: thousands of histories of a pretend cluster, each out of one number (`sim`).
+//! The controller with faults: thousands of histories of a simulated cluster, each determined by a seed (`sim`).
 //!
 //! ```text
-//! cargo test --test simulation                                    2,000 histories, and every planted bug
+//! cargo test --test simulation                                    2,000 histories, and every injected bug
 //! SEEDS=100000 cargo test --profile dist --test simulation histories   a hundred thousand
-//! SEED=1234 cargo test --test simulation one_history -- --nocapture    one of them, line by line
+//! SEED=1234 cargo test --test simulation one_history -- --nocapture    one history, line by line
 //! ```
 
 #![allow(
@@ -13,7 +13,7 @@
     clippy::indexing_slicing,
     clippy::disallowed_methods,
     clippy::print_stdout,
-    reason = "a test fails by panicking, and says what it did"
+    reason = "a test fails by panicking, and prints its results"
 )]
 
 mod sim;
@@ -66,13 +66,13 @@ fn one_history() {
     assert!(violation.is_none(), "{}", told(seed, &violation.unwrap()));
 }
 
-/// So many histories are tried for each bug.
+/// The number of histories to run for each bug.
 const ENOUGH: u64 = 1000;
 
 #[test]
 fn every_planted_bug_is_found() {
     if !cfg!(debug_assertions) {
-        println!("SKIPPED: a release build has no planted bugs");
+        println!("SKIPPED: a release build has no injected faults");
         return;
     }
     let next = AtomicU64::new(0);

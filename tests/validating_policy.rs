@@ -1,8 +1,8 @@
-//! The ValidatingAdmissionPolicies agree with the webhook's judgement: on every recorded review, on everything that
-//! attackers try, and on every change.
+//! The ValidatingAdmissionPolicies agree with the webhook's validation: on every recorded review, on every attack, and on every
+//! change.
 //!
-//! Expressions are evaluated by the `cel` crate. What it cannot do (types, cost, bindings) is tried on a real
-//! kube-apiserver where `KUBEBUILDER_ASSETS` is set.
+//! The `cel` crate evaluates the expressions. A real kube-apiserver, if `KUBEBUILDER_ASSETS` is set, checks what the crate cannot:
+//! types, cost and bindings.
 
 #![allow(
     clippy::unwrap_used,
@@ -11,7 +11,7 @@
     clippy::indexing_slicing,
     clippy::print_stderr,
     clippy::print_stdout,
-    reason = "a test fails by panicking, and says what it could not try"
+    reason = "a test fails by panicking, and prints what it skips"
 )]
 
 #[path = "support/attackers.rs"]
@@ -36,7 +36,7 @@ use spark_usher::policy::Policies;
 use spark_usher::snapshot::Snapshot;
 use support::*;
 
-/// What the policies decide, of all that the webhook finds.
+/// The reasons of the webhook that the policies check, too.
 const DECIDED: [&str; 5] =
     ["ApplicationChanged", "OwnerChanged", "OwnerNotCreator", "QueueNotAllowed", "SchedulingChanged"];
 
@@ -70,7 +70,7 @@ fn programs(spec: &Value) -> Vec<(String, String, Program)> {
         ("audit", "auditAnnotations", "key", "valueExpression"),
     ] {
         for (name, text) in all(list, name, expression) {
-            // Each is a variable of its own here, which is cheaper than a map that grows.
+            // Each is a separate variable here, which is cheaper than a growing map.
             let text = text.replace("variables.", "variables_");
             let program = ENV.compile(&text).unwrap_or_else(|error| panic!("{name}: {text}: {error}"));
             out.push((kind.to_owned(), name, program));
@@ -79,7 +79,7 @@ fn programs(spec: &Value) -> Vec<(String, String, Program)> {
     out
 }
 
-/// A policy with its expressions compiled, and what its binding does.
+/// A policy with compiled expressions, and the actions of its binding.
 struct Compiled {
     programs: Vec<(String, String, Program)>,
     actions: Vec<String>,
@@ -101,7 +101,7 @@ fn compiled(policies: &Policies) -> Vec<Compiled> {
     pairs.collect()
 }
 
-/// The reasons for which an object denies, warns or only audits. Panics where an expression fails.
+/// The reasons for which a policy denies, warns or only audits, with their messages. Panics if an expression fails.
 fn evaluate(policy: &Compiled, review: &Value, namespace_labels: &Value) -> Vec<(String, String)> {
     let request = &review["request"];
     let role = |object: &Value| {
@@ -130,7 +130,7 @@ fn evaluate(policy: &Compiled, review: &Value, namespace_labels: &Value) -> Vec<
         let value = value.json().unwrap();
         match kind.as_str() {
             "condition" if value == json!(false) => return Vec::new(),
-            // The API server evaluates variables where they are used; that all can be evaluated proves more.
+            // The API server evaluates variables lazily; evaluating all of them proves more.
             "variable" => {
                 context.add_variable(format!("variables_{name}"), value).unwrap();
             }
@@ -153,7 +153,7 @@ fn evaluate(policy: &Compiled, review: &Value, namespace_labels: &Value) -> Vec<
     out
 }
 
-/// What is denied by all objects together, and what is found by any.
+/// The reasons for which any policy denies, and the reasons that any policy finds.
 fn by_policies(all: &[Compiled], review: &Value, labels: &Value) -> (BTreeSet<String>, BTreeSet<String>) {
     let (mut denied, mut found) = (BTreeSet::new(), BTreeSet::new());
     for policy in all {
@@ -167,7 +167,7 @@ fn by_policies(all: &[Compiled], review: &Value, labels: &Value) -> (BTreeSet<St
     (denied, found)
 }
 
-/// The same by the webhook, of a replica that knows nothing but the namespace.
+/// The same by the webhook, with a snapshot that contains only the namespace.
 fn by_webhook(policies: &Policies, review: &Value, labels: &Value) -> (BTreeSet<String>, BTreeSet<String>) {
     let mut snapshot = Snapshot::default();
     let labels: Vec<(&str, &str)> =
@@ -178,29 +178,29 @@ fn by_webhook(policies: &Policies, review: &Value, labels: &Value) -> (BTreeSet<
     let found: BTreeSet<String> = reasons.filter(|reason| DECIDED.contains(&reason.as_str())).collect();
     let trusted = outcome.decision.reasons.contains(&spark_usher::reason::Reason::TrustedWriter);
     let found = if trusted { BTreeSet::new() } else { found };
-    // Whether it is denied for one of these, and not for another finding.
+    // Whether it is denied for one of these reasons, and not for another one.
     let denied = outcome.response["status"]["message"].as_str().unwrap_or_default().to_owned();
     let denies = !outcome.decision.allowed && !denied.is_empty();
     (if denies { found.clone() } else { BTreeSet::new() }, found)
 }
 
-/// Both agree on a review; how many findings.
+/// Checks that both agree on a review; returns the number of findings.
 fn agree(policies: &Policies, all: &[Compiled], what: &str, review: &Value, labels: &Value) -> usize {
     let (theirs, ours) = (by_policies(all, review, labels), by_webhook(policies, review, labels));
     let (mut denied, mut found) = ours;
-    // What makes pods for others is never judged by the policy; the webhook judges it outside its own namespace.
+    // The policies never check the owner for accounts in creators.never; the webhook does outside the account's own namespace.
     let username = review["request"]["userInfo"]["username"].as_str().unwrap_or_default();
     if policies.never_owns(username) {
         denied.remove("OwnerNotCreator");
         found.remove("OwnerNotCreator");
     }
-    // Neither is asked about what nodes do: see the conditions of the chart's webhook.
+    // Neither receives requests by nodes: see the match conditions of the chart's webhook.
     if username.starts_with("system:node:") {
         (denied, found) = Default::default();
     }
     assert_eq!(theirs, (denied, found.clone()), "{what}: {review:#}");
     if !reaches_webhook(review) {
-        // It is not asked, so it would not have found more.
+        // The API server does not call the webhook, so the webhook must not find more.
         let reasons = judge(review, &Snapshot::default(), policies).decision.reasons;
         let plain = ["Valid", "TrustedWriter", "NotSpark", "NotAPod", "NotCreate", "NamespaceUnknown"];
         let decided = |reason: &str| DECIDED.contains(&reason) || plain.contains(&reason);
@@ -209,7 +209,7 @@ fn agree(policies: &Policies, all: &[Compiled], what: &str, review: &Value, labe
     found.len()
 }
 
-/// The condition of the chart's validating webhook that leaves out what the policies decide.
+/// The match condition of the chart's validating webhook that excludes what the policies check.
 static UNDECIDED: LazyLock<Program> = LazyLock::new(|| {
     let template = include_str!("../charts/spark-usher/templates/validatingwebhookconfiguration.yaml");
     let format = template.split('"').find(|text| text.starts_with("has(object.spec.%[1]s")).unwrap();
@@ -301,7 +301,7 @@ fn both_agree_on_everything_that_attackers_try() {
     assert!(findings > 50, "{findings}");
 }
 
-/// Everybody who might change a pod.
+/// Accounts that may change a pod.
 fn writers() -> Vec<Value> {
     let named = |name: &str, group: &str| json!({"username": name, "groups": [group, "system:authenticated"]});
     vec![
@@ -321,7 +321,7 @@ fn writers() -> Vec<Value> {
     ]
 }
 
-/// A pod and what might be made of it.
+/// Changes: a description, the old pod and the new one.
 fn changes() -> Vec<(&'static str, PodBuilder, PodBuilder)> {
     let old = || {
         executor(1)
@@ -359,30 +359,30 @@ fn changes() -> Vec<(&'static str, PodBuilder, PodBuilder)> {
         ("an owner's name", old(), old().owned_by("Pod", "other", DRIVER_UID)),
         ("an owner's kind", old(), old().owned_by("Job", "nb-driver", DRIVER_UID)),
         ("the order of owners", owned(json!([owner("1"), owner("2")])), owned(json!([owner("2"), owner("1")]))),
-        ("one owner more", owned(json!([owner("1")])), owned(json!([owner("1"), owner("2")]))),
-        ("controller said", owned(json!([owner("1")])), controlled(false)),
-        ("controller taken", controlled(true), controlled(false)),
+        ("an additional owner", owned(json!([owner("1")])), owned(json!([owner("1"), owner("2")]))),
+        ("an explicit controller", owned(json!([owner("1")])), controlled(false)),
+        ("controller unset", controlled(true), controlled(false)),
         ("many owners", many(300), many(300)),
         ("one of many owners", many(300), many(301)),
         ("a gang", old(), old().annotation("scheduling.k8s.io/group-name", "theirs")),
         ("no annotations", old(), without("annotations")),
-        ("an empty mark", old(), old().annotation("spark-usher.io/by", "")),
-        ("our mark", old(), old().annotation("spark-usher.io/by", "batch/none")),
-        ("our note", old(), old().annotation("spark-usher.io/driver", "app-selector/x/1-1")),
+        ("an empty annotation by", old(), old().annotation("spark-usher.io/by", "")),
+        ("the annotation by", old(), old().annotation("spark-usher.io/by", "batch/none")),
+        ("the annotation driver", old(), old().annotation("spark-usher.io/driver", "app-selector/x/1-1")),
         ("the application", old(), old().label("spark-app-selector", "spark-other")),
         ("the role", old(), old().without_label("spark-role")),
-        ("the role, to be seen", old().without_label("spark-role"), old()),
+        ("a new role", old().without_label("spark-role"), old()),
         ("driver for executor", old(), old().label("spark-role", "driver")),
         ("the group", old(), old().spec("schedulingGroup", json!({"podGroupName": "theirs"}))),
         ("an empty group", old(), old().spec("schedulingGroup", json!({}))),
         ("a queue", queue("team-a"), queue("gold")),
-        ("a queue that is allowed", queue("team-a"), queue("team-b")),
-        ("a queue that was there", queue("gold"), queue("gold").annotation("a", "b")),
+        ("an allowed queue", queue("team-a"), queue("team-b")),
+        ("an unchanged queue", queue("gold"), queue("gold").annotation("a", "b")),
         ("no queue", queue("gold"), queue("")),
         ("Kueue's queue", old(), old().label("kueue.x-k8s.io/queue-name", "gold")),
         ("another scheduler's queue", old(), old().label("kai.scheduler/queue", "gold")),
     ];
-    // From each tier to each, with and without a finding.
+    // From each tier to each other, with and without a finding.
     for from in ["gold", "silver", "lead", "-"] {
         for to in ["gold", "silver", "lead", "-"] {
             let tier = |pod: PodBuilder, tier: &str| {
@@ -402,7 +402,7 @@ fn both_agree_on_every_change() {
     let (mut cases, mut findings) = (0, 0);
     let tenant = &writers()[0];
     let mut compare = |policies: &Policies, all: &[Compiled], who: &Value, labels: Value| {
-        // Who writes and which policy it is do not depend on each other.
+        // The account and the policy are independent.
         for (what, old, new) in changes().into_iter().filter(|(what, ..)| who == tenant || !what.contains("tier")) {
             findings += agree(policies, all, what, &update(&old, &new, who.clone()), &labels);
             cases += 1;
@@ -438,7 +438,7 @@ fn both_agree_on_queues_of_new_pods() {
         ] {
             for (queue, tier) in queues.iter().flat_map(|queue| [(queue, "gold"), (queue, "silver"), (queue, "-")]) {
                 let pod = executor(1).label("tier", tier).spec("schedulerName", scheduler);
-                // Whoever it is: a trusted writer may change a pod, and create none in another queue.
+                // For every account: a trusted writer may change a pod, but not create one in another queue.
                 let who = writers().remove(if tier == "gold" { 2 } else { 0 });
                 for pod in [pod.clone().label(key, queue), pod.annotation(key, queue).namespace("team-x")] {
                     let review = review(&pod.0, who.clone());
@@ -476,14 +476,14 @@ fn messages_name_who_and_what_and_are_bounded() {
     assert_eq!(
         message,
         "the executor names other as its driver, but another pod created it, with the account \
-         system:serviceaccount:default:spark: leave the ownerReference to Spark or spark-usher (OwnerNotCreator)"
+         system:serviceaccount:default:spark: let Spark or spark-usher set the ownerReference (OwnerNotCreator)"
     );
     let long = "n".repeat(300_000);
     let loud = executor(1).owned_by("Pod", &long, "9-9").created_by_pod("nb-driver", DRIVER_UID);
     assert!(said(&loud).1.contains("names a pod as its driver"));
     let (_, old, new) = changes().into_iter().find(|(what, ..)| *what == "no annotations").unwrap();
     let (_, message) = said(&update(&old, &new, json!({"username": "\u{1b}[2J"})));
-    assert!(message.starts_with("this account changed scheduling.k8s.io/group-name, by which"), "{message}");
+    assert!(message.starts_with("this account changed scheduling.k8s.io/group-name, on which"), "{message}");
     let queue = executor(1).spec("schedulerName", "volcano").annotation("scheduling.volcano.sh/queue-name", "gold");
     let (_, message) = said(&queue.created_by("eve"));
     assert!(message.starts_with("namespace default may not use gold: "), "{message}");
@@ -498,7 +498,7 @@ fn one_object_for_each_policy_that_a_pod_can_reach() {
     };
     let named = |name: &str| format!("spark-usher-{name}.spark-usher.io");
     assert_eq!(names(&Policies::default()), [named("default")]);
-    assert_eq!(names(&file(ENFORCED)), [named("batch")], "what comes after it is never reached");
+    assert_eq!(names(&file(ENFORCED)), [named("batch")], "policies after it are never reached");
     assert_eq!(names(&file(MANY)), ["gold", "prod", "kept", "other", "default"].map(named));
     let refused = |name: &str, change: &dyn Fn(&mut Wanted)| {
         let text = format!("policies: [{{name: {name}, match: {{namespaces: [a]}}}}]");
@@ -542,7 +542,7 @@ fn what_differs_from_the_file_is_said() {
     assert_eq!(differs(&|live| drop(live.remove(0))), format!("{KIND} {name} is missing"));
     assert_eq!(
         differs(&|live| live[1]["spec"]["validationActions"] = json!(["Audit"])),
-        format!("{BINDING} {name} was changed since it was made")
+        format!("{BINDING} {name} was changed after it was generated")
     );
     assert!(differs(&|live| live[0]["spec"]["failurePolicy"] = "Ignore".into()).contains("was changed"));
     assert!(
@@ -555,10 +555,10 @@ fn what_differs_from_the_file_is_said() {
             .contains("was changed")
     );
     let hash = |live: &mut Vec<Value>| live[0]["metadata"]["annotations"]["spark-usher.io/policy-hash"] = "0".into();
-    assert!(differs(&hash).contains("was made from another policy file"));
+    assert!(differs(&hash).contains("was generated from another policy file"));
     let mut more = all[0].clone();
     more["metadata"]["name"] = "spark-usher-gone.spark-usher.io".into();
-    assert!(differs(&|live| live.push(more.clone())).contains("is of no policy of the file"));
+    assert!(differs(&|live| live.push(more.clone())).contains("belongs to no policy of the policy file"));
     // Another file, another hash.
     let other = manifests(&file(&MANY.replace("gold-*", "gold-?")), &wanted()).unwrap();
     let found = differences(&all, &other);
@@ -569,7 +569,7 @@ fn what_differs_from_the_file_is_said() {
 async fn a_real_api_server_enforces_them_without_the_webhook() {
     let cluster = Cluster::start().await;
     if !cluster.is_real() {
-        eprintln!("SKIPPED: the sandbox evaluates no policies; set KUBEBUILDER_ASSETS to try this on a kube-apiserver");
+        eprintln!("SKIPPED: requires KUBEBUILDER_ASSETS, a kube-apiserver: the sandbox does not evaluate policies");
         return;
     }
     let text = format!(
@@ -597,7 +597,7 @@ async fn a_real_api_server_enforces_them_without_the_webhook() {
     let by_driver = cluster.client_of_pod(&driver).await;
     let uid = driver.metadata.uid.clone().unwrap();
     let pods: Api<Pod> = Api::namespaced(by_driver.clone(), &cluster.namespace);
-    // What is refused, in the API server's words; `None` where it is not.
+    // The API server's message if it denies the pod, otherwise `None`.
     let try_it = async |pod: &PodBuilder| {
         let mut pod = pod.clone().namespace(&cluster.namespace).0;
         for key in ["priority", "preemptionPolicy"] {
@@ -622,7 +622,7 @@ async fn a_real_api_server_enforces_them_without_the_webhook() {
     assert!(try_it(&queue("gold")).await.unwrap().contains("may not use gold"));
     assert_eq!(try_it(&queue("team-a")).await, None);
     assert_eq!(try_it(&queue("analytics")).await, None);
-    // Changes, also by the status.
+    // Updates, also of the status.
     let made = cluster.pod_by(&by_driver, &executor(3).annotation("scheduling.k8s.io/group-name", "ours")).await;
     let name = made.metadata.name.unwrap();
     let theirs = json!({"metadata": {"annotations": {"scheduling.k8s.io/group-name": "theirs"}}});
@@ -636,6 +636,6 @@ async fn a_real_api_server_enforces_them_without_the_webhook() {
     let harmless = json!({"metadata": {"labels": {"a": "b"}}, "status": {"phase": "Running"}});
     pods.patch(&name, &params, &Patch::Merge(&harmless)).await.unwrap();
     pods.patch_status(&name, &params, &Patch::Merge(&harmless)).await.unwrap();
-    // The administrator is of system:masters.
+    // The administrator is in system:masters.
     cluster.pods().patch(&name, &params, &Patch::Merge(&theirs)).await.unwrap();
 }

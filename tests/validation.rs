@@ -1,4 +1,4 @@
-//! Validating admission: final states and changes, by every reason, in every mode.
+//! Validating admission: final states and changes, for every reason, in every mode.
 
 #![allow(
     clippy::unwrap_used,
@@ -27,7 +27,7 @@ fn policies(validate: Validate) -> Policies {
     only(policy).with_trusted_writers(vec![Pattern::new("system:serviceaccount:volcano-system:*")])
 }
 
-/// As our mutating webhook leaves it: owned and seated.
+/// An executor after the mutating webhook: with owner and scheduling fields.
 fn seated(id: u32) -> PodBuilder {
     let outcome = by_driver(&executor(id), &Snapshot::default(), &policies(Validate::Audit));
     PodBuilder(outcome.object)
@@ -46,7 +46,7 @@ fn person() -> Value {
     json!({"username": "eve", "groups": ["developers", "system:authenticated"]})
 }
 
-/// What was found.
+/// The violations.
 fn found(review: &Value, snapshot: &Snapshot) -> Vec<Reason> {
     let mut reasons = judge(review, snapshot, &policies(Validate::Audit)).decision.reasons;
     reasons.pop();
@@ -72,7 +72,7 @@ fn every_recorded_review_is_valid_once_our_webhook_has_answered_it() {
         }
         let outcome = judge(&review, &Snapshot::default(), &policies);
         let expected = match operation.as_str() {
-            // The administrator annotated and labelled with our own keys.
+            // The administrator set annotations and labels of spark-usher.
             "UPDATE" if outcome.decision.reason == Reason::TrustedWriter => Reason::TrustedWriter,
             "CREATE" | "UPDATE" if name != "client-mode-driver-pod-named/driver.mutate.create" => Reason::Valid,
             "CREATE" => Reason::NotSpark, // A notebook.
@@ -91,7 +91,7 @@ fn the_three_modes() {
     assert_eq!(annotations["reason"], "NotMutated");
     assert_eq!(annotations["violations"], "NotMutated");
     assert_eq!(annotations["policy"], "batch");
-    assert!(annotations["message"].as_str().unwrap().contains("its schedulerName"), "{annotations}");
+    assert!(annotations["message"].as_str().unwrap().contains("the pod lacks schedulerName"), "{annotations}");
 
     let warn = judge(&bare, &Snapshot::default(), &policies(Validate::Warn));
     let warnings = warn.response["warnings"].as_array().unwrap();
@@ -114,16 +114,16 @@ fn a_final_state_that_lacks_something_is_not_seated() {
         outcome.response["auditAnnotations"]["message"].as_str().unwrap().to_owned()
     };
     let nothing = lacks(&executor(1));
-    for what in ["its schedulerName", "its driver as owner", "its gang"] {
+    for what in ["schedulerName", "the ownerReference to its driver", "its gang"] {
         assert!(nothing.contains(what), "{nothing}");
     }
-    // A webhook after ours set it back.
+    // A later webhook reverted it.
     let undone = lacks(&seated(1).spec("schedulerName", "default-scheduler"));
     assert!(undone.contains("schedulerName") && !undone.contains("owner"), "{undone}");
     let mut orphan = seated(1);
     orphan.0["metadata"].as_object_mut().unwrap().remove("ownerReferences");
     assert!(lacks(&orphan).contains("owner"));
-    // What could not be decided at all is not missing.
+    // A field that the webhook could not decide is not missing.
     let by_hand = answer(&executor(1).created_by("eve"), &Snapshot::default(), &policies(Validate::Audit)).object;
     assert_eq!(found(&review(&by_hand, person()), &Snapshot::default()), []);
     assert_eq!(found(&created(&executor(1).label("spark-role", "other")), &Snapshot::default()), []);
@@ -136,12 +136,12 @@ fn an_executor_that_claims_another_driver() {
     let same_name = seated(1).owned_by("Pod", "nb-driver", "11111111-2222-3333-4444-555555555555");
     assert_eq!(found(&created(&same_name), &Snapshot::default()), [Reason::OwnerNotCreator]);
     let template = seated(1).owned_by("StatefulSet", "set", "11111111-2222-3333-4444-555555555555");
-    assert_eq!(found(&created(&template), &Snapshot::default()), [], "a controller of pods is no driver");
-    // Nothing is known against whom no pod's token speaks for.
+    assert_eq!(found(&created(&template), &Snapshot::default()), [], "a workload controller is not a driver");
+    // Without a pod's token, nothing contradicts the claim.
     assert_eq!(found(&review(&claims.0, person()), &Snapshot::default()), []);
     let never = only_never(policy("none"), &["system:serviceaccount:default:spark"]);
     let outcome = judge(&created(&executor(1).owned_by("Pod", "x", "1-1")), &Snapshot::default(), &never);
-    assert_eq!(outcome.decision.reason, Reason::Valid, "creators.never make pods for others");
+    assert_eq!(outcome.decision.reason, Reason::Valid, "accounts in creators.never create pods for others");
 }
 
 #[test]
@@ -194,7 +194,7 @@ fn who_may_change_owners_and_seats() {
     let outcome = judge(&update(&old, &regrouped, person()), &Snapshot::default(), &policies(Validate::Enforce));
     let message = outcome.response["status"]["message"].as_str().unwrap();
     assert!(message.contains("eve changed scheduling.k8s.io/group-name"), "{message}");
-    assert!(message.contains("trustedWriters"), "what to do: {message}");
+    assert!(message.contains("trustedWriters"), "the message contains the fix: {message}");
 }
 
 #[test]
@@ -208,7 +208,7 @@ fn a_running_application_keeps_a_queue_that_the_file_drops() {
     assert_eq!(next["metadata"]["annotations"]["scheduling.volcano.sh/queue-name"], "analytics");
     let outcome = judge(&created(&PodBuilder(next.clone())), &snapshot, &only(new.clone()));
     assert_eq!(outcome.decision.reason, Reason::Valid, "{:?}", outcome.response);
-    // Another application of the same account does not.
+    // Another application of the same account does not keep it.
     let other = PodBuilder(next).label("spark-app-selector", "spark-other");
     assert!(!judge(&created(&other), &snapshot, &only(new)).decision.allowed);
 }
@@ -220,7 +220,10 @@ fn a_replica_that_is_behind_finds_no_forged_mark() {
     see_namespace(&mut ahead, "default", &[("env", "prod")], &[]);
     let placed = PodBuilder(by_driver(&executor(1), &ahead, &only(selects.clone())).object);
     assert!(judge(&created(&placed), &ahead, &only(selects.clone())).decision.allowed);
-    assert!(judge(&created(&placed), &signing(), &only(selects)).decision.allowed, "it has not seen the namespace");
+    assert!(
+        judge(&created(&placed), &signing(), &only(selects)).decision.allowed,
+        "its snapshot does not contain the namespace"
+    );
 }
 
 #[test]
@@ -233,7 +236,7 @@ fn a_driver_that_gets_its_name_later_is_valid() {
     for snapshot in [signing(), Snapshot::default()] {
         let made = answer(&unnamed.created_by("job"), &snapshot, &only(app.clone())).object;
         assert!(made["metadata"]["annotations"]["scheduling.k8s.io/group-name"].is_string());
-        // The API server names it between the two.
+        // The API server sets the name between the two webhooks.
         let named = PodBuilder(made).named("job-x7k2p");
         let outcome = judge(&named.created_by("job"), &snapshot, &only(app.clone()));
         assert!(outcome.decision.allowed, "{:?}", outcome.response);
@@ -247,7 +250,10 @@ fn a_mark_that_we_did_not_give_is_found_where_the_key_is_known() {
     let owned =
         PodBuilder(by_driver(&marked, &signing(), &policies).object).annotation("spark-usher.io/by", "x/volcano");
     assert_eq!(judge(&created(&owned), &signing(), &policies).decision.reason, Reason::NotMutated);
-    assert!(judge(&created(&owned), &Snapshot::default(), &policies).decision.allowed, "nobody can tell");
+    assert!(
+        judge(&created(&owned), &Snapshot::default(), &policies).decision.allowed,
+        "it cannot be decided without the key"
+    );
 }
 
 #[test]
@@ -269,7 +275,7 @@ fn a_change_by_the_status_is_judged_as_a_change() {
 
 #[test]
 fn only_a_change_is_judged() {
-    // Never seated: what it lacks is not the business of who labels it now.
+    // Not mutated at creation: its missing fields do not affect a later change of its labels.
     let old = executor(1).stored("e-1");
     assert_eq!(
         found(&update(&old, &old.clone().label("spark-exec-inactive", "true"), tenant()), &Snapshot::default()),
@@ -277,7 +283,7 @@ fn only_a_change_is_judged() {
     );
     let old = seated(1).stored("e-1");
     assert_eq!(found(&update(&old, &old.clone().annotation("note", "x"), tenant()), &Snapshot::default()), []);
-    // The order of owners says nothing.
+    // The order of owners is irrelevant.
     let owner = |uid: &str| json!({"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": uid});
     let (mut one, mut two) = (old.clone(), old);
     one.0["metadata"]["ownerReferences"] = json!([owner("1"), owner("2")]);
@@ -292,7 +298,7 @@ fn only_a_change_is_judged() {
 fn two_schedulers_on_one_pool_of_nodes() {
     let elsewhere = |pod: PodBuilder| found(&review(&pod.0, person()), &Snapshot::default());
     let other = || {
-        // Placed by somebody else, and the policy respects that.
+        // With another scheduler, which the policy retains.
         executor(1).spec("schedulerName", "yunikorn")
     };
     assert_eq!(elsewhere(other()), [], "it may run anywhere");
@@ -312,10 +318,14 @@ fn two_schedulers_on_one_pool_of_nodes() {
     assert_eq!(elsewhere(affinity(exists)), [Reason::OtherScheduler]);
     assert_eq!(elsewhere(affinity(json!([term(json!(["web"])), term(json!(["spark"]))]))), [Reason::OtherScheduler]);
     assert_eq!(elsewhere(affinity(json!([term(json!(["web"]))]))), []);
-    // Behind a scheduling gate a pod may still be sent elsewhere.
+    // A pod with a scheduling gate may still get another node selector.
     let (old, new) = (other().stored("e-1"), other().stored("e-1").spec("nodeSelector", json!({"pool": "spark"})));
     assert_eq!(found(&update(&old, &new, tenant()), &Snapshot::default()), [Reason::OtherScheduler]);
-    assert_eq!(found(&update(&new, &new.clone().label("a", "b"), tenant()), &Snapshot::default()), [], "it was so");
+    assert_eq!(
+        found(&update(&new, &new.clone().label("a", "b"), tenant()), &Snapshot::default()),
+        [],
+        "the node selector is unchanged"
+    );
     let rightly = seated(1).spec("nodeSelector", json!({"pool": "spark"}));
     assert_eq!(found(&created(&rightly), &Snapshot::default()), []);
     let message = judge(
@@ -332,9 +342,9 @@ fn two_schedulers_on_one_pool_of_nodes() {
 fn queues_that_a_namespace_may_not_use() {
     let in_queue = |queue: &str| seated(1).annotation("scheduling.volcano.sh/queue-name", queue);
     assert_eq!(found(&created(&in_queue("team-a")), &Snapshot::default()), []);
-    assert_eq!(found(&created(&in_queue("analytics")), &Snapshot::default()), [], "the policy's own");
+    assert_eq!(found(&created(&in_queue("analytics")), &Snapshot::default()), [], "the policy's own queue");
     assert_eq!(found(&created(&in_queue("gold")), &Snapshot::default()), [Reason::QueueNotAllowed]);
-    // Who bypasses our scheduler for another that has queues too.
+    // A pod that bypasses its policy's scheduler for another one with queues.
     let kueue = seated(1).label("kueue.x-k8s.io/queue-name", "gold");
     assert_eq!(found(&created(&kueue), &Snapshot::default()), [Reason::QueueNotAllowed]);
     let yunikorn = only(Policy {
@@ -346,7 +356,7 @@ fn queues_that_a_namespace_may_not_use() {
         },
         ..policy("yunikorn")
     });
-    // Whatever key its scheduler looks at, and whatever it is called.
+    // For all keys that the scheduler reads, and with any scheduler name.
     for pod in
         [executor(1).label("queue", "root.gold"), executor(1).annotation("yunikorn.apache.org/queue", "root.gold")]
     {
@@ -362,7 +372,7 @@ fn queues_that_a_namespace_may_not_use() {
         [Reason::SchedulingChanged, Reason::QueueNotAllowed]
     );
     let kept = new.clone().annotation("note", "x");
-    assert_eq!(found(&update(&new, &kept, tenant()), &Snapshot::default()), [], "it was there");
+    assert_eq!(found(&update(&new, &kept, tenant()), &Snapshot::default()), [], "the queue is unchanged");
     let open = only(Policy { queues: None, ..policy("volcano") });
     assert_eq!(judge(&created(&in_queue("gold")), &Snapshot::default(), &open).decision.reason, Reason::Valid);
 }
@@ -399,7 +409,7 @@ fn who_is_trusted_is_told_as_that_and_may_create_for_others() {
     let outcome = judge(&update(&old, &moved, who), &Snapshot::default(), &trusting);
     assert_eq!((outcome.decision.allowed, outcome.decision.reason), (true, Reason::TrustedWriter));
     assert_eq!(outcome.response["auditAnnotations"]["reason"], "TrustedWriter");
-    // A driver with credentials of its own.
+    // A driver with its own credentials.
     let by_alice = review(&seated(2).0, json!({"username": "oidc:alice", "groups": ["system:authenticated"]}));
     assert!(judge(&by_alice, &seen(&[driver()]), &trusting).decision.allowed);
     let by_bob = review(&seated(2).0, json!({"username": "bob", "groups": ["system:authenticated"]}));
@@ -408,15 +418,15 @@ fn who_is_trusted_is_told_as_that_and_may_create_for_others() {
 
 #[test]
 fn labels_do_not_speak_against_what_the_api_server_vouches_for() {
-    // Somebody has labelled a pod as the driver of an application that is not its own.
+    // A client has labelled a pod as the driver of an application that is not its own.
     let squatter = pod("squatter").driver_of(APP).stored("55555555-0000-0000-0000-000000000001").phase("Running");
     let snapshot = seen(&[squatter.spec("serviceAccountName", "default")]);
     let owned = executor(1).owned_by("Pod", "nb-driver", DRIVER_UID);
     let lacks_a_seat = [Reason::NotMutated];
     assert_eq!(found(&created(&owned), &snapshot), lacks_a_seat, "its authenticated creator is its owner");
-    assert_eq!(found(&created(&executor(1)), &snapshot), lacks_a_seat, "a pod that drives nothing else");
+    assert_eq!(found(&created(&executor(1)), &snapshot), lacks_a_seat, "its creator drives no other application");
     assert_eq!(found(&created(&seated(1)), &snapshot), []);
-    // An application id of the user's own: executors carry another selector than the driver.
+    // A configured application id: the executors have another selector than the driver.
     let other = executor(1).executor_of("spark-mine", 1).owned_by("Pod", "nb-driver", DRIVER_UID);
     let reasons = found(&created(&other), &seen(&[driver()]));
     assert!(!reasons.contains(&Reason::OwnerNotCreator), "{reasons:?}");
@@ -464,7 +474,7 @@ fn a_namespace_that_was_not_seen_is_warned_of_until_namespaces_were_listed() {
     let young = spark_usher::admission::validate(&review, &policies, context(false));
     assert!(young.is_allowed() && young.warnings().count() == 1, "{young:?}");
     let refused = spark_usher::admission::validate(&review, &policies, context(true));
-    assert!(!refused.is_allowed(), "a namespace that is made a moment before its pods is no way around");
+    assert!(!refused.is_allowed(), "a namespace that is created a moment before its pods does not bypass the policy");
     let mut snapshot = Snapshot::default();
     see_namespace(&mut snapshot, "default", &[("env", "prod")], &[]);
     assert!(!judge(&created(&executor(1)), &snapshot, &policies).decision.allowed);

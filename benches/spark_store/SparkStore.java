@@ -19,14 +19,14 @@ import scala.runtime.BoxedUnit;
  * jars, with a synthetic trace of executor pod events, and prints one JSON line.
  *
  * The class is private[spark] in Scala, which the bytecode does not enforce, so plain Java can
- * construct it. One JVM runs one case: a case then sees neither the heap nor the JIT profile
- * that another case left behind.
+ * construct it. One JVM runs one case, so that the heap and the JIT profile of one case do not
+ * affect another.
  *
- * With manager=true the subscriber of each store is Spark's ExecutorPodsLifecycleManager, which is
- * what the store is for, and no executor ends: its removal would need a driver and a cluster.
+ * With manager=true the subscriber of each store is Spark's ExecutorPodsLifecycleManager, for
+ * which Spark has the store, and no executor exits: its removal would need a driver and a cluster.
  *
- * Arguments are key=value: executors, apps, stalled, manager, seconds, max_events (what is
- * buffered must fit the heap; with a subscriber that keeps up only with manager), interval_ms,
+ * Arguments are key=value: executors, apps, stalled, manager, seconds, max_events (buffered
+ * events must fit the heap; applies to a subscriber that keeps up only with manager), interval_ms,
  * warmup_seconds, seed.
  */
 public class SparkStore {
@@ -75,8 +75,8 @@ public class SparkStore {
           try {
             onNewSnapshots.invoke(m, null, snapshots);
           } catch (InvocationTargetException e) {
-            // After a full list it asks the driver which executors it has, and here is none. By
-            // then all snapshots of the batch have been dealt with.
+            // After a full list the manager asks the driver for its executors, and here is no
+            // driver. By then it has processed all snapshots of the batch.
             if (!(e.getCause() instanceof NullPointerException)) throw new RuntimeException(e);
           } catch (IllegalAccessException e) {
             throw new RuntimeException(e);
@@ -94,7 +94,7 @@ public class SparkStore {
       }
     }
 
-    /** What replaceSnapshot() is to a driver that lists its pods: all executors at once. */
+    /** Calls replaceSnapshot() with all executors, as after a list of the driver's pods. */
     void replaceAll(Pod[][] pods) {
       int apps = stores.length;
       for (int a = 0; a < apps; a++) {
@@ -104,7 +104,7 @@ public class SparkStore {
       }
     }
 
-    /** Every snapshot made: the empty one at addSubscriber, the replaced one, one per event. */
+    /** All snapshots created: the empty one at addSubscriber, the replaced one, one per event. */
     long expected(long events) {
       return 2L * stores.length + events;
     }
@@ -113,11 +113,11 @@ public class SparkStore {
       long deadline = System.nanoTime() + 40_000_000_000L;
       while (delivered.get() < expected && System.nanoTime() < deadline) Thread.sleep(10);
       if (delivered.get() != expected)
-        throw new IllegalStateException(delivered.get() + " snapshots delivered, not " + expected);
+        throw new IllegalStateException(delivered.get() + " snapshots delivered, expected " + expected);
     }
   }
 
-  /** The outcome of feeding events: how many, and what they took. */
+  /** The result of feeding events: their number, and the time that they took. */
   record Fed(long events, long wallNanos, long cpuNanos, byte[] phases) {}
 
   /**
@@ -145,7 +145,7 @@ public class SparkStore {
     return new Fed(events, now - t0, THREADS.getCurrentThreadCpuTime() - cpu0, phases);
   }
 
-  /** Proof that the store did the work: its last snapshots hold what the trace says. */
+  /** Checks the store's work: its last snapshots have the states of the trace. */
   static void verify(Stores s, Fed fed) {
     int n = fed.phases.length, apps = s.stores.length;
     for (int e = 0; e < n; e++) {
@@ -161,7 +161,7 @@ public class SparkStore {
     }
   }
 
-  /** One pod as a watch event brings it; every field its own object, as after JSON parsing. */
+  /** One pod of a watch event; every field is a separate object, as after JSON parsing. */
   static Pod pod(int app, int id, int phase) {
     Map<String, String> labels = new LinkedHashMap<>();
     labels.put("spark-app-selector", "spark-application-" + app);
@@ -216,13 +216,13 @@ public class SparkStore {
     long intervalMs = Long.parseLong(opt.getOrDefault("interval_ms", "1000"));
     long seed = Long.parseLong(opt.getOrDefault("seed", "88172645463325252"));
     if (apps < 1 || executors < apps || seed == 0)
-      throw new IllegalArgumentException("need apps >= 1, executors >= apps, seed != 0");
+      throw new IllegalArgumentException("expected apps >= 1, executors >= apps, seed != 0");
 
-    // KubernetesClusterManager sets both; unset, a Running pod would never match its container.
+    // KubernetesClusterManager sets both. Otherwise a Running pod would never match its container.
     ExecutorPodsSnapshot.setSparkContainerName("spark-kubernetes-executor");
     ExecutorPodsSnapshot.setShouldCheckAllContainers(false);
 
-    // All pods are built beforehand, so neither their time nor their memory is in the figures.
+    // All pods are built beforehand, so the results include neither their time nor their memory.
     long heapEmpty = usedAfterGc();
     Pod[][] pods = new Pod[executors][];
     for (int e = 0; e < executors; e++) {
@@ -231,8 +231,8 @@ public class SparkStore {
     }
     long podBytes = (usedAfterGc() - heapEmpty) / (3L * executors);
 
-    // Warm-up on stores of its own with the same trace, so the JIT has compiled the path. It
-    // always drains, and often: what it leaves must not crowd the heap of the measured run.
+    // Warm-up on separate stores with the same trace, so that the JIT has compiled the code. It
+    // always drains, and often, so that it leaves the heap to the measured run.
     if (warmup > 0) {
       long warmEvents = manager ? maxEvents : Long.MAX_VALUE;
       Stores w = new Stores(apps, false, manager, 100);
@@ -252,7 +252,7 @@ public class SparkStore {
     long begun = System.nanoTime();
     Fed fed = feed(s, pods, !manager, seconds, stalled || manager ? maxEvents : Long.MAX_VALUE, seed);
     double gcSeconds = (gcMillis() - gc0) / 1e3;
-    // Kept up: the last interval is drained first, so what is left is the store's own state.
+    // A subscriber that keeps up first drains the last interval: the store's own state remains.
     if (!stalled) s.awaitDelivered(s.expected(fed.events));
     double dealtSeconds = (System.nanoTime() - begun) / 1e9;
     long heapAfter = usedAfterGc();

@@ -29,7 +29,7 @@ def log(message):
 
 
 def index_url():
-    """The package index pip would use, so that a machine with a mirror is served by it."""
+    """The package index that pip uses, which may be a mirror."""
     from_env = os.environ.get("PIP_INDEX_URL")
     if from_env:
         return from_env
@@ -41,13 +41,13 @@ def index_url():
 
 
 def open_url(url):
-    # pip's own certificate setting, for a mirror behind a private authority.
+    # pip's certificate setting, for a mirror with a private CA.
     context = ssl.create_default_context(cafile=os.environ.get("PIP_CERT") or None)
     return urllib.request.urlopen(url, timeout=60, context=context)
 
 
 def find_sdist():
-    """(url, sha256) from the simple index: mirrors serve it, the JSON API many do not."""
+    """(url, sha256) from the simple index: mirrors serve it, and many do not serve the JSON API."""
     page_url = index_url().rstrip("/") + "/pyspark/"
     hrefs = []
 
@@ -62,11 +62,11 @@ def find_sdist():
         url, fragment = urllib.parse.urldefrag(urllib.parse.urljoin(page_url, href))
         if url.endswith(f"/pyspark-{VERSION}.tar.gz"):
             return url, dict(urllib.parse.parse_qsl(fragment)).get("sha256")
-    sys.exit(f"no pyspark-{VERSION}.tar.gz on {page_url}")
+    sys.exit(f"{page_url} does not list pyspark-{VERSION}.tar.gz")
 
 
 def fetch_jars(cache):
-    """The jars folder in the cache, filled from the sdist the first time."""
+    """The folder of jars in the cache, unpacked from the sdist in the first run."""
     jars = cache / f"pyspark-{VERSION}-jars"
     if jars.is_dir():
         return jars
@@ -80,16 +80,16 @@ def fetch_jars(cache):
             digest.update(block)
             target.write(block)
     if sha256 and digest.hexdigest() != sha256:
-        sys.exit(f"sha256 of {sdist} is {digest.hexdigest()}, the index says {sha256}")
+        sys.exit(f"sha256 of {sdist} is {digest.hexdigest()}: expected {sha256}, as in the index")
 
-    # Unpacked beside its final name and then renamed, so that an interrupted run leaves no
-    # half-filled folder that the next run would take for whole.
+    # Unpacked into a temporary folder and then renamed, so that an interrupted run leaves no
+    # incomplete folder that the next run would use.
     partial = cache / f"pyspark-{VERSION}-jars.part"
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
     with tarfile.open(sdist, "r|gz") as tar:
         for member in tar:
-            # Only the folder itself: its connect-repl/ holds jars that are not on Spark's path.
+            # Only the folder itself: its connect-repl/ contains jars that are not on Spark's class path.
             folder, _, name = member.name.rpartition("/")
             if member.isfile() and folder == JARS_IN_SDIST:
                 with open(partial / name, "wb") as target:
@@ -102,7 +102,7 @@ def fetch_jars(cache):
 def compile_java(jars, out):
     out.mkdir(parents=True, exist_ok=True)
     source = HERE / "SparkStore.java"
-    # -Xlint:-path: the jars' manifests name jars that are not shipped, which is not our matter.
+    # -Xlint:-path: the jars' manifests name jars that are not shipped, which is irrelevant here.
     subprocess.run(
         ["javac", "-Xlint:-path", "-cp", f"{jars}/*", "-d", str(out), str(source)],
         check=True, timeout=120,
@@ -110,15 +110,15 @@ def compile_java(jars, out):
 
 
 def run_case(args, jars, out, executors, apps, subscriber):
-    # Up to 32 executors, Scala's map is a single node and a snapshot small: more of them fit.
+    # Up to 32 executors, Scala's map is a single node and a snapshot is small, so more fit the heap.
     max_events = args.max_events or (4_000_000 if executors <= 32 * apps else 2_000_000)
     if subscriber == "manager" and not args.max_events:
-        # It looks at every executor of every snapshot: events that some seconds suffice for.
+        # The manager reads every executor of every snapshot: as many events as take some seconds.
         max_events = min(max_events, 256 * max(2, 200_000 * apps // executors))
     command = [
         "java",
-        # One heap size, touched beforehand: else the first pass over fresh pages, which the
-        # kernel must zero, is what the run measures (a factor of two here).
+        # A fixed heap size, touched beforehand: otherwise the run measures the first pass over
+        # fresh pages, which the kernel must zero (a factor of two here).
         f"-Xms{args.heap}", f"-Xmx{args.heap}", "-XX:+AlwaysPreTouch",
         f"-XX:+Use{args.gc}GC",
         *args.java_opt,
@@ -143,9 +143,9 @@ def numbers(text):
 def main():
     p = argparse.ArgumentParser(description=__doc__,
                                 formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--jars", type=pathlib.Path, help="folder of Spark's jars; else downloaded")
+    p.add_argument("--jars", type=pathlib.Path, help="folder of Spark's jars; by default they are downloaded")
     p.add_argument("--cache", type=pathlib.Path, default=pathlib.Path("target/spark-jars"),
-                   help="where the download and the compiled class are kept")
+                   help="folder for the download and the compiled class")
     p.add_argument("--executors", type=numbers, default=[10_000, 100_000], help="comma-separated")
     p.add_argument("--apps", type=numbers, default=[1, 1000], help="comma-separated")
     p.add_argument("--subscriber", choices=["both", "keeping-up", "stalled", "manager"],
@@ -153,7 +153,7 @@ def main():
     p.add_argument("--seconds", type=float, default=5, help="of feeding, per case")
     p.add_argument("--warmup", type=float, default=3, help="seconds of JIT warm-up, per case")
     p.add_argument("--max-events", type=int,
-                   help="stalled only, since what is buffered must fit the heap "
+                   help="for stalled only, because buffered events must fit the heap "
                         "(2 million, or 4 million with up to 32 executors per app)")
     p.add_argument("--interval-ms", type=int, default=1000, help="of the subscriber")
     p.add_argument("--heap", default="3g")
@@ -165,10 +165,10 @@ def main():
 
     for tool in ("java", "javac"):
         if not shutil.which(tool):
-            sys.exit(f"{tool} is not on the PATH; a JDK (17 or later) is needed")
+            sys.exit(f"{tool} is not on the PATH: expected a JDK (17 or later)")
     jars = args.jars.resolve() if args.jars else fetch_jars(args.cache)
     if not list(jars.glob("spark-kubernetes_*.jar")):
-        sys.exit(f"{jars} holds no spark-kubernetes_*.jar")
+        sys.exit(f"{jars} contains no spark-kubernetes_*.jar")
     out = args.cache / "classes"
     compile_java(jars, out)
 

@@ -1,12 +1,12 @@
-//! What the benchmarks share.
+//! Helpers that the benchmarks share.
 
-/// The recorded review of an executor in client mode, compact as the API server sends it.
+/// The recorded review of an executor in client mode, in the compact form that the API server sends.
 pub(crate) fn recorded() -> Vec<u8> {
     let text = include_str!("../../tests/fixtures/reviews/spark-4.3.0/client-mode/exec-1.mutate.create.json");
     compact(text)
 }
 
-/// Takes the indentation out and leaves the order of the fields alone.
+/// Removes the indentation and retains the order of the fields.
 fn compact(text: &str) -> Vec<u8> {
     let (mut out, mut quoted, mut escaped) = (Vec::new(), false, false);
     for byte in text.bytes() {

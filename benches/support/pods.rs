@@ -1,24 +1,24 @@
-//! Executors as they come over the wire, made from a recorded one.
+//! Executors in their JSON form, derived from a recorded one.
 
 use serde_json::Value;
 use spark_usher::gang;
 use spark_usher::snapshot::ObservedPod;
 use spark_usher::spark::pod::Pod;
 
-/// A recorded executor, as a text with places for what differs.
+/// A recorded executor, as a template with placeholders for the fields that differ.
 pub(crate) struct Recorded {
     /// The pod's JSON.
     pub(crate) text: String,
 }
 
 impl Recorded {
-    /// An executor that no scheduler groups, and that nobody owns.
+    /// An executor without a gang and without an owner.
     #[allow(dead_code, reason = "not every benchmark uses it")]
     pub(crate) fn read() -> Recorded {
         Recorded::with(|_| {})
     }
 
-    /// The same, with something more on the pod.
+    /// The same, after a change of the pod.
     pub(crate) fn with(change: impl FnOnce(&mut Value)) -> Recorded {
         let review: Value = serde_json::from_slice(&crate::support::recorded()).unwrap();
         let mut pod = review["request"]["object"].clone();
@@ -36,7 +36,7 @@ impl Recorded {
         Recorded { text: pod.to_string() }
     }
 
-    /// The executor of this number, of so many applications.
+    /// The executor with this number, one of `apps` applications.
     pub(crate) fn sighting(&self, number: usize, apps: usize, phase: &str, version: usize) -> ObservedPod {
         let state = match phase {
             "Failed" => r#"{"terminated":{"exitCode":137,"reason":"Error","finishedAt":"2026-11-21T00:00:00Z"}}"#,

@@ -1,4 +1,4 @@
-//! A decision that is still being made: reasons, notes, mutations and findings, before the verdict.
+//! A decision before its verdict: reasons, notes, mutations and findings.
 
 use super::decision::{Decision, Denial, Verdict};
 use super::mutation::Mutation;
@@ -7,7 +7,7 @@ use crate::policy::Validate;
 use crate::reason::{Reason, Severity};
 use crate::signature::Creator;
 
-/// A decision without its verdict; [`Draft::decide`] makes it one.
+/// A decision without its verdict, which [`Draft::decide`] adds.
 #[derive(Debug)]
 pub(super) struct Draft<'a> {
     /// The most severe reason so far.

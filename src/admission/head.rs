@@ -99,7 +99,7 @@ fn decide<'a>(
         strict |= policy.strict;
     }
     let sentence =
-        "the review has more than 20 MiB, or more than 1,024 labels, annotations, owners or groups: make the pod smaller"
+        "the review exceeds 20 MiB, or 1,024 labels, annotations, owners or groups: reduce the size of the pod"
             .to_owned();
     if judges {
         draft.find(Reason::TooLarge, sentence);
@@ -252,11 +252,15 @@ mod tests {
             )
         };
         assert_eq!(allowed(vec![]), (true, true));
-        assert_eq!(allowed(vec![policy(gold.clone(), Validate::Enforce, false)]), (false, true), "it may be gold");
+        assert_eq!(
+            allowed(vec![policy(gold.clone(), Validate::Enforce, false)]),
+            (false, true),
+            "the pod may have tier=gold"
+        );
         assert_eq!(allowed(vec![policy(gold.clone(), Validate::Audit, true)]), (true, false));
         assert_eq!(allowed(vec![policy(named("other"), Validate::Enforce, true)]), (true, true), "another namespace");
         let reached = vec![policy(named("team-*"), Validate::Warn, false), policy(gold, Validate::Enforce, true)];
-        assert_eq!(allowed(reached), (true, true), "nothing behind a policy that matches for certain");
+        assert_eq!(allowed(reached), (true, true), "no policy after one that certainly matches");
         let trusted = Policies::new(vec![policy(named("team-*"), Validate::Enforce, false)], Vec::new())
             .with_trusted_writers(vec![Pattern::new("eve")]);
         assert!(validate_head(&review, &trusted, context).is_allowed());

@@ -1,4 +1,4 @@
-//! Admission (Road A): from the bytes of a review to the bytes of its response. Pure: the response depends on the review, the
+//! Admission: from the bytes of a review to the bytes of its response. Pure: the response depends on the review, the
 //! policy and the snapshot only, so it is the same under reinvocation and dry run, and needs no API call.
 //!
 //! [`request`] parses the review, [`mutate`](mod@mutate) decides on [`mutation`]s, [`patch`] writes them as RFC 6902,

@@ -71,7 +71,7 @@ fn namespace_unknown<'a>(context: &MutationContext<'_, 'a>) -> Draft<'a> {
     Draft::noted(
         Reason::NamespaceUnknown,
         format!(
-            "namespace {} has not been seen yet and policy {} selects by namespace labels; the pod was left as it is",
+            "namespace {} has not been observed yet, and policy {} selects by namespace labels: the pod was not changed",
             context.review.namespace, context.policy.name
         ),
     )
@@ -101,7 +101,7 @@ fn executor<'a>(context: &MutationContext<'_, 'a>, policies: &Policies) -> Draft
         return Draft::noted(
             Reason::NoAppSelector,
             format!(
-                "an executor without the label {} belongs to no application and was left as it is",
+                "an executor without the label {} belongs to no application and was not changed",
                 labels::APP_SELECTOR
             ),
         );
@@ -141,12 +141,12 @@ fn foreign_creator<'a>(context: &MutationContext<'_, '_>, resolution: Resolution
     let mut draft = Draft::noted(
         Reason::ForeignCreator,
         format!(
-            "{} created an executor that names a driver of another account as its owner; it gets no gang",
+            "{} created an executor whose owner is a driver of another account: the executor gets no scheduler and no gang",
             context.review.requester.username
         ),
     );
     draft.signature = Some(resolution.creator);
-    // The controller sees the same labels as on any executor; this annotation says that another account wrote them.
+    // The controller sees the same labels as on any executor; this annotation shows that another account wrote them.
     draft.mutations.push(Mutation::SetMetadata(
         MetadataField::Annotation,
         annotations::DRIVER,
@@ -168,7 +168,7 @@ fn own_executor(
         (Ownership::Creator, Some(driver)) if seated.owner_would_regroup => draft.note(
             Reason::OwnerWithheld,
             format!(
-                "the executor gets no ownerReference to {}: its scheduler would count it to its driver's own group",
+                "the executor gets no ownerReference to {}: its scheduler would then add it to the group of its driver",
                 driver.name
             ),
         ),
@@ -182,31 +182,34 @@ fn own_executor(
 
 /// Why an executor gets no owner, and how to change that.
 fn note_denied_owner(context: &MutationContext<'_, '_>, reason: Reason) -> String {
-    const CURE: &str =
-        "set spark.kubernetes.driver.pod.name from the downward API (metadata.name) so that Spark owns its executors";
+    const CURE: &str = "set spark.kubernetes.driver.pod.name from the downward API (metadata.name) so that Spark sets the ownerReference";
     let username = &context.review.requester.username;
     match reason {
         Reason::NoCreator => {
-            format!("no pod created this executor, so it gets no owner and may outlive its driver: {CURE}")
+            format!(
+                "no authenticated pod created this executor, so it gets no owner and may outlive its driver: {CURE}"
+            )
         }
         Reason::CreatorElsewhere => {
             format!(
-                "{username} is no service account of namespace {}, so the executor gets no owner: {CURE}",
+                "{username} is not a service account of namespace {}, so the executor gets no owner: {CURE}",
                 context.review.namespace
             )
         }
         Reason::CreatorAmbiguous => {
-            format!("the token of {username} names no single pod, so the executor gets no owner: {CURE}")
+            format!("the token of {username} does not name exactly one pod, so the executor gets no owner: {CURE}")
         }
         Reason::CreatorNever => {
             format!("{username} creates pods for others (creators.never), so the executor gets no owner: {CURE}")
         }
-        Reason::CreatorIsExecutor => "an executor created this executor; it gets no owner".to_owned(),
+        Reason::CreatorIsExecutor => "an executor created this executor, which therefore gets no owner".to_owned(),
         Reason::CreatorOfOtherApplication => {
-            "the pod that created this executor belongs to another application; it gets no owner".to_owned()
+            "the pod that created this executor belongs to another application, so the executor gets no owner"
+                .to_owned()
         }
         Reason::CreatorNotDriver => {
-            "the pod that created this executor is not its application's driver; it gets no owner".to_owned()
+            "the pod that created this executor is not the driver of its application, so the executor gets no owner"
+                .to_owned()
         }
         other => other.text().to_owned(),
     }

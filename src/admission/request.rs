@@ -151,7 +151,7 @@ struct Extra<'a> {
     pod_uids: Option<Vec<Text<'a>>>,
 }
 
-/// The same with lists truncated instead of refused: for a head, where nothing else identifies the requester.
+/// The same with lists truncated instead of rejected: for a head, where nothing else identifies the requester.
 #[derive(Default, Deserialize)]
 #[serde(from = "LenientWire<'a>", bound(deserialize = "'de: 'a"))]
 pub(super) struct LenientUser<'a>(pub(super) UserInfo<'a>);

@@ -105,13 +105,13 @@ pub(super) fn executor(
     if marks.not_fixed {
         draft.note(
             Reason::GangNotFixed,
-            format!("a {} group has a fixed size, but this application allocates dynamically: each executor waits for itself", scheduler.kind),
+            format!("a {} group has a fixed size, but this application allocates executors dynamically: each executor is scheduled alone", scheduler.kind),
         );
     }
     if !counted && shape != Shape::Pods {
         draft.note(
             Reason::OtherProfile,
-            "the executor runs another resource profile; its gang does not count it".to_owned(),
+            "the executor does not have the default resource profile: its gang does not count it".to_owned(),
         );
     }
     for (place, key, value) in marks.set {
@@ -126,7 +126,7 @@ pub(super) fn executor(
     Scheduled { owner_would_regroup: by_top_owner || regroups(context, choice.name.as_deref(), draft) }
 }
 
-/// Notes that the scheduler's own webhook will refuse the pod, or its executors.
+/// Notes that the scheduler's own webhook will deny the pod, or its executors.
 fn early_pods(context: &MutationContext<'_, '_>, scheduler: &GangScheduler, shape: Shape, draft: &mut Draft<'_>) {
     let refusing = context.snapshot.early_pods_refused_by.as_deref().filter(|_| shape != Shape::Pods);
     if let Some(sentence) = scheduler.refuses_early_pods(refusing) {
@@ -274,7 +274,7 @@ fn foreign_key(
 ) -> Option<String> {
     if let Some(present) = scheduler.group_key.of_pod(context.pod).filter(|present| Some(*present) != group) {
         return Some(format!(
-            "the pod already names gang {}, which stays; spark-usher does not manage that group",
+            "the pod already names gang {}: spark-usher keeps it and does not manage its PodGroup",
             shown(present)
         ));
     }
@@ -284,7 +284,7 @@ fn foreign_key(
         let present = place.value(context.pod, key).filter(|value| !value.is_empty());
         present.is_some() && present != ours(*place, *key)
     })?;
-    Some(format!("the pod already carries {key}, which stays; spark-usher does not manage that gang"))
+    Some(format!("the pod already has {key}: spark-usher keeps it and does not manage that gang"))
 }
 
 fn is_group_key(mutation: &Mutation, place: GroupKeyField) -> bool {
@@ -316,7 +316,7 @@ fn set_queue(scheduler: &GangScheduler, queue: Option<&str>, draft: &mut Draft<'
         draft.note(
             Reason::ValueLeftOut,
             format!(
-                "queue {queue:?} cannot be a label's value (at most 63 of a-z, A-Z, 0-9, -, _ and .) and was left out"
+                "queue {queue:?} is not a valid label value (at most 63 of a-z, A-Z, 0-9, -, _ and .) and was not set"
             ),
         );
         return;
@@ -343,7 +343,7 @@ fn priority(context: &MutationContext<'_, '_>, class: Option<&str>, draft: &mut 
     if context.snapshot.priority_classes.as_ref().is_some_and(|known| !known.contains(class)) {
         draft.note(
             Reason::PriorityClassMissing,
-            format!("priority class {class} of policy {} does not exist and was left out", context.policy.name),
+            format!("priority class {class} of policy {} does not exist and was not set", context.policy.name),
         );
         return;
     }
@@ -373,12 +373,15 @@ fn numbers(
 }
 
 fn min_member_clamped() -> String {
-    format!("{} asks for more executors than the application wants and was lowered to that", annotations::MIN_MEMBER)
+    format!(
+        "{} exceeds the number of executors that the application requests and was lowered to it",
+        annotations::MIN_MEMBER
+    )
 }
 
 fn size_unknown(scheduler: &GangScheduler) -> String {
     format!(
-        "{} wants the gang's size on the pod and it is not known: set {} and {} on the driver",
+        "{} requires the gang's size on the pod, and it is unknown: set {} and {} on the driver",
         scheduler.kind,
         annotations::MIN_MEMBER,
         annotations::EXECUTOR_RESOURCES

@@ -126,7 +126,7 @@ fn created(
             draft.find(
                 Reason::OwnerNotCreator,
                 format!(
-                    "the executor names pod {} as its driver, but {but}: leave the ownerReference to Spark or spark-usher",
+                    "the executor names pod {} as its driver, but {but}: let Spark or spark-usher set the ownerReference",
                     shown(&owner.name)
                 ),
             );
@@ -146,8 +146,11 @@ fn created(
     if forged && snapshot.signing_key().is_some() {
         draft.find(
             Reason::NotMutated,
-            "the pod carries a mark of spark-usher that spark-usher did not give it: remove it from the pod template"
-                .to_owned(),
+            format!(
+                "the pod has {} or {}, which spark-usher did not set: remove the annotation from the pod template",
+                annotations::BY,
+                annotations::SIGNATURE
+            ),
         );
     }
     let lacks: Vec<&str> = should.mutations().iter().filter_map(missing_fields).collect();
@@ -155,7 +158,7 @@ fn created(
         draft.find(
             Reason::NotMutated,
             format!(
-                "the pod lacks {}: the mutating webhook of spark-usher did not answer, or something undid what it set",
+                "the pod lacks {}: spark-usher's mutating webhook was unavailable, or another webhook reverted its changes",
                 lacks.join(", ")
             ),
         );
@@ -171,7 +174,7 @@ fn owner_violation(
     policies: &Policies,
 ) -> Option<String> {
     match resolve::creator(&review.requester, &review.namespace, policies) {
-        // Proven, whatever its labels say.
+        // Proven, regardless of its labels.
         Ok(creator) if creator.uid == owner.uid => return None,
         Ok(creator) => return Some(format!("pod {} created it", shown(&creator.name))),
         // A pod, but not of this namespace, or not a single one: in no case the claimed driver.
@@ -182,14 +185,14 @@ fn owner_violation(
     }
     let known = snapshot.driver_pod(&review.namespace, &owner.name).filter(|known| *known.uid == *owner.uid)?;
     let selector = known.selector.as_deref()?;
-    (Some(selector) != pod.app_selector()).then(|| format!("that drives {}", shown(selector)))
+    (Some(selector) != pod.app_selector()).then(|| format!("that pod drives application {}", shown(selector)))
 }
 
 /// The name of a field that a pod must have, if the mutation sets one.
 fn missing_fields(mutation: &Mutation) -> Option<&'static str> {
     match mutation {
-        Mutation::SchedulerName(_) => Some("its schedulerName"),
-        Mutation::Owner { .. } => Some("its driver as owner"),
+        Mutation::SchedulerName(_) => Some("schedulerName"),
+        Mutation::Owner { .. } => Some("the ownerReference to its driver"),
         Mutation::SchedulingGroup(_) => Some("its gang"),
         Mutation::SetMetadata(place, key, _) => {
             let is_key = |scheduler: &&GangScheduler| scheduler.group_key == GroupKeyField::Metadata(*place, key);
@@ -202,18 +205,18 @@ fn missing_fields(mutation: &Mutation) -> Option<&'static str> {
 /// Validates a change by a requester that is not trusted.
 fn changed(review: &Review<'_>, old: &Pod<'_>, pod: &Pod<'_>, draft: &mut Draft<'_>) {
     let who = shown(&review.requester.username);
-    let may = "an account that may is named in trustedWriters";
+    let remedy = "to allow this, list the account in trustedWriters";
     let identity = [labels::ROLE, labels::APP_SELECTOR].into_iter().filter(|key| old.label(key) != pod.label(key));
     if let Some(keys) = listed(identity) {
         draft.find(
             Reason::ApplicationChanged,
-            format!("{who} changed {keys}, which says whose executor this is: {may}"),
+            format!("{who} changed {keys} (the role and application of the pod): {remedy}"),
         );
     }
     if owners(old) != owners(pod) {
         draft.find(
             Reason::OwnerChanged,
-            format!("{who} changed the ownerReferences, by which the pod ends with its driver: {may}"),
+            format!("{who} changed the ownerReferences, through which the pod is deleted with its driver: {remedy}"),
         );
     }
     let marks = gang::keys().chain(
@@ -222,7 +225,7 @@ fn changed(review: &Review<'_>, old: &Pod<'_>, pod: &Pod<'_>, draft: &mut Draft<
     let group = (old.spec.scheduling_group != pod.spec.scheduling_group).then_some("schedulingGroup");
     let marks = marks.filter(|(place, key)| place.value(old, key) != place.value(pod, key)).map(|(_, key)| key);
     if let Some(keys) = listed(marks.chain(group)) {
-        draft.find(Reason::SchedulingChanged, format!("{who} changed {keys}, by which the pod is scheduled: {may}"));
+        draft.find(Reason::SchedulingChanged, format!("{who} changed {keys}, on which scheduling depends: {remedy}"));
     }
 }
 
@@ -253,7 +256,7 @@ fn scheduler(pod: &Pod<'_>, policies: &Policies, draft: &mut Draft<'_>) {
         let Some(affinity) = affinity.get_or_insert_with(|| required_nodes(pod)) else {
             draft.find(
                 Reason::TooLarge,
-                "the pod's node affinity has more terms than any pod's: make it smaller".to_owned(),
+                "the pod's node affinity is too long to validate: expected at most 1,024 items per list".to_owned(),
             );
             return;
         };
@@ -267,7 +270,7 @@ fn scheduler(pod: &Pod<'_>, policies: &Policies, draft: &mut Draft<'_>) {
             draft.find(
                 Reason::OtherScheduler,
                 format!(
-                    "the pod asks for nodes with {pool}, which {wanted} places alone, but names {}: two schedulers promise the same room (OutOfcpu)",
+                    "the pod requests nodes with {pool}, which are reserved for scheduler {wanted}, but names {}: two schedulers would allocate the same resources (OutOfcpu)",
                     shown(present)
                 ),
             );
@@ -288,7 +291,7 @@ fn required_nodes(pod: &Pod<'_>) -> Option<Vec<NodeSelectorTerm>> {
 }
 
 /// Whether a pod names the nodes of a policy's pool, alone or among others. A pod that names no nodes does not: the nodes'
-/// taint keeps it away.
+/// taint excludes it.
 fn names_node(pod: &Pod<'_>, terms: &[NodeSelectorTerm], policy: &Policy) -> bool {
     let selected =
         |key: &str, value: &str| pod.spec.node_selector.as_ref().and_then(|selector| selector.get(key)) == Some(value);
@@ -343,7 +346,7 @@ struct NodeSelectorRequirement {
     values: Option<Vec<String>>,
 }
 
-/// Finds a queue that the policy does not list, named to a scheduler that would use it.
+/// Finds a queue that the policy does not allow, if the pod's scheduler would use it.
 fn queue(
     review: &Review<'_>,
     pod: &Pod<'_>,
@@ -382,7 +385,7 @@ fn queue(
                 draft.find(
                     Reason::QueueNotAllowed,
                     format!(
-                        "queue {} ({key}) is not one that policy {} lets namespace {} use: name another, or ask for it in queues",
+                        "queue {} ({key}) is not allowed by policy {} in namespace {}: use another queue, or add it to the policy's queues",
                         shown(queue), policy.name, review.namespace
                     ),
                 );

@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
+use futures::TryFutureExt;
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use kube::api::{Api, PostParams};
 use tokio_util::sync::CancellationToken;
 
 use super::client::Brief;
+use super::request::{Result, call};
 
 /// Timeout of a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -22,8 +24,7 @@ pub async fn run(client: kube::Client, own: Arc<ArcSwapOption<String>>, stop: Ca
         let mut complained = false;
         let (params, asked) = (PostParams::default(), SelfSubjectReview::default());
         loop {
-            let answer = tokio::time::timeout(REQUEST_TIMEOUT, api.create(&params, &asked)).await;
-            let answer = answer.unwrap_or_else(|_| Err(kube::Error::Service("no answer in time".into())));
+            let answer: Result<_> = call(REQUEST_TIMEOUT, api.create(&params, &asked).err_into()).await;
             match answer.map(|review| review.status.and_then(|status| status.user_info?.username)) {
                 Ok(Some(account)) => {
                     tracing::debug!(account, "own account");

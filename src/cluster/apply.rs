@@ -16,13 +16,14 @@ use super::limit::{Limiter, Priority};
 use super::lookups::pod_named;
 use super::recent::Recent;
 use super::recorder::EventRecorder;
+use super::request::{Error, Result, call};
 use super::view::{Viewed, resource};
 use super::watch::group_resource;
 use crate::annotations;
 use crate::fault_injection::{self, Bug};
 use crate::lifecycle::cause::Cause;
 use crate::reason::Reason;
-use crate::reconcile::{Action, Cleanup, DriverRef, PodEvent, owner_reference};
+use crate::reconcile::{Action, Cleanup, DriverRef, ObjectVersion, PodEvent, owner_reference};
 use crate::recorder::AggregatedEvent;
 use crate::runtime::clock;
 use crate::snapshot::{
@@ -43,13 +44,8 @@ const MAX_FAILURES: u32 = 6;
 const MAX_REPORTED: usize = 131_072;
 
 /// The status, if the API server rejects this one action; `None` if the API server itself fails.
-fn client_error(error: &kube::Error) -> Option<&Status> {
-    match error {
-        kube::Error::Api(status) if (400..500).contains(&status.code) && !matches!(status.code, 408 | 429) => {
-            Some(status)
-        }
-        _ => None,
-    }
+fn client_error(error: &Error) -> Option<&Status> {
+    error.status().filter(|status| (400..500).contains(&status.code) && !matches!(status.code, 408 | 429))
 }
 
 /// The longest description of an action in the log.
@@ -124,12 +120,7 @@ impl Writer {
                 applied.failed = true;
                 return applied;
             }
-            let outcome = match tokio::time::timeout(REQUEST_TIMEOUT, self.act(leadership, &action, &mut lookups)).await
-            {
-                Ok(outcome) => outcome,
-                Err(_) => Err(kube::Error::Service("no answer in time".into())),
-            };
-            match outcome {
+            match call(REQUEST_TIMEOUT, self.act(leadership, &action, &mut lookups)).await {
                 Ok(ended) => {
                     self.forbidden().allowed(name, namespace);
                     self.forbidden().allowed(name, &object(&action));
@@ -188,9 +179,10 @@ impl Writer {
         if code != 403 {
             return;
         }
-        if let Action::Adopt { executor, uid, driver, .. } = action {
+        if let Action::Adopt { executor, seen, driver, .. } = action {
             let message = format!("not adopted by {}: {message}", driver.name);
-            let told = PodEvent { pod: executor.clone(), uid: uid.clone(), reason: Reason::AdoptionRefused, message };
+            let told =
+                PodEvent { pod: executor.clone(), uid: seen.uid.clone(), reason: Reason::AdoptionRefused, message };
             self.events.record(leadership, &told).await;
         }
     }
@@ -225,14 +217,14 @@ impl Writer {
         (leadership, lookups): (&Leadership, &mut DriverLookups),
         namespace: &str,
         name: &str,
-    ) -> kube::Result<Option<DriverPod>> {
+    ) -> Result<Option<DriverPod>> {
         let pod = PodKey::new(namespace, name);
         if let Some(found) = lookups.get(&pod) {
             return Ok(found.clone());
         }
         let found = pod_named(&self.client, namespace, name).await?;
         if !leadership.holds() {
-            return Err(kube::Error::Service("another replica may lead by now".into()));
+            return Err(Error::NotLeading);
         }
         lookups.insert(pod, found.clone());
         Ok(found)
@@ -251,25 +243,18 @@ impl Writer {
         self.metrics.actions.with_label_values(&[action, result]).inc();
     }
 
-    async fn act(
-        &self,
-        leadership: &Leadership,
-        action: &Action,
-        lookups: &mut DriverLookups,
-    ) -> kube::Result<Outcome> {
+    async fn act(&self, leadership: &Leadership, action: &Action, lookups: &mut DriverLookups) -> Result<Outcome> {
         match action {
             Action::CreateGroup { key, api, app, spec, owner, started } => {
                 self.create_group(key, api, app, spec, owner.as_ref(), *started, (leadership, lookups)).await
             }
-            Action::PatchGroup { key, api, uid, version, patch, .. } => {
-                self.patch_group(key, api, (uid, version), patch).await
+            Action::PatchGroup { key, api, seen, patch, .. } => self.patch_group(key, api, seen, patch).await,
+            Action::DeleteGroup { key, api, seen, .. } => self.delete_group(key, api, seen).await,
+            Action::Adopt { executor, seen, driver, .. } => {
+                self.adopt(executor, seen, driver, (leadership, lookups)).await
             }
-            Action::DeleteGroup { key, api, uid, version, .. } => self.delete_group(key, api, (uid, version)).await,
-            Action::Adopt { executor, uid, version, driver, .. } => {
-                self.adopt(executor, (uid, version), driver, (leadership, lookups)).await
-            }
-            Action::CleanUp { executor, uid, version, how, cause, gone } => {
-                self.finish(executor, (uid, version), *how, *cause, gone.as_ref(), (leadership, lookups)).await
+            Action::CleanUp { executor, seen, how, cause, gone } => {
+                self.finish(executor, seen, *how, *cause, gone.as_ref(), (leadership, lookups)).await
             }
             Action::RecordEvent(told) => {
                 self.events.record(leadership, told).await;
@@ -283,12 +268,12 @@ impl Writer {
     async fn finish(
         &self,
         executor: &PodKey,
-        (uid, version): (&str, &str),
+        seen: &ObjectVersion,
         how: Cleanup,
         cause: Cause,
         gone: Option<&DriverRef>,
         lookups: (&Leadership, &mut DriverLookups),
-    ) -> kube::Result<Outcome> {
+    ) -> Result<Outcome> {
         if let Some(driver) = gone {
             let found = self.lookup_driver(lookups, executor.namespace(), &driver.name).await?;
             if let Some(alive) = found.filter(|pod| pod.uid == driver.uid && pod.phase != DriverPhase::Ended) {
@@ -306,22 +291,22 @@ impl Writer {
                 let patch = json!({"metadata": {
                     "labels": {labels::INACTIVE: "true"}, "annotations": {annotations::ENDED: cause.as_str()},
                 }});
-                let patch = Patch::Merge(guarded(&patch, uid, version));
+                let patch = Patch::Merge(guarded(&patch, seen));
                 pods.patch(executor.name(), &patch_params(), &patch)
                     .await
-                    .map(|seen| seen.view.map(|pod| Change::Pods(PodChange::Observed(pod))))
+                    .map(|patched| patched.view.map(|pod| Change::Pods(PodChange::Observed(pod))))
             }
             Cleanup::Delete => {
-                let params = guarded_deletion(uid, version);
+                let params = guarded_deletion(seen);
                 // The watch shows the deletion.
                 pods.delete(executor.name(), &params).await.map(|_| None)
             }
         };
-        match outcome {
+        match outcome.map_err(Error::from) {
             Ok(change) => Ok(Outcome::Done(change)),
             // The pod is deleted, whether or not the watch has shown that.
-            Err(error) if has_code(&error, 404) => {
-                Ok(Outcome::Stale(Some(Change::Pods(PodChange::Gone(executor.clone(), uid.into())))))
+            Err(Error::NotFound(_)) => {
+                Ok(Outcome::Stale(Some(Change::Pods(PodChange::Gone(executor.clone(), seen.uid.clone())))))
             }
             Err(error) => stale(error, None),
         }
@@ -337,7 +322,7 @@ impl Writer {
         owner: Option<&DriverRef>,
         started: bool,
         lookups: (&Leadership, &mut DriverLookups),
-    ) -> kube::Result<Outcome> {
+    ) -> Result<Outcome> {
         // If the driver was deleted just now, the garbage collector would delete the PodGroup immediately.
         if let Some(owner) = owner {
             let found = self.lookup_driver(lookups, &key.namespace, &owner.name).await?;
@@ -366,9 +351,9 @@ impl Writer {
         }
         let object = json!({"apiVersion": api.api_version(), "kind": api.kind, "metadata": metadata, "spec": spec});
         let object: DynamicObject = serde_json::from_value(object).map_err(kube::Error::SerdeError)?;
-        match groups.create(&params(), &object).await {
+        match groups.create(&params(), &object).await.map_err(Error::from) {
             Ok(made) => Ok(Outcome::Done(group_change(key, &made))),
-            Err(error) if has_code(&error, 409) => self.already_there(key, &groups, owner).await,
+            Err(Error::Conflict(_)) => self.already_there(key, &groups, owner).await,
             Err(error) => Err(error),
         }
     }
@@ -380,7 +365,7 @@ impl Writer {
         key: &GroupKey,
         groups: &Api<DynamicObject>,
         owner: Option<&DriverRef>,
-    ) -> kube::Result<Outcome> {
+    ) -> Result<Outcome> {
         let Some(found) = groups.get_opt(&key.name).await? else { return Ok(Outcome::Stale(None)) };
         let mark = found.metadata.labels.as_ref().and_then(|map| map.get(annotations::MANAGED_BY));
         if mark.map(String::as_str) == Some(annotations::USHER) {
@@ -403,12 +388,12 @@ impl Writer {
         &self,
         key: &GroupKey,
         api: &GroupApi,
-        (uid, version): (&str, &str),
+        seen: &ObjectVersion,
         patch: &Value,
-    ) -> kube::Result<Outcome> {
+    ) -> Result<Outcome> {
         let groups: Api<DynamicObject> = self.objects(&key.namespace, &group_resource(api));
         let starts = crate::json::text(patch, &["metadata", "annotations", annotations::STARTED]) == "true";
-        let patch = Patch::Merge(guarded(patch, uid, version));
+        let patch = Patch::Merge(guarded(patch, seen));
         match groups.patch(&key.name, &patch_params(), &patch).await {
             Ok(changed) => {
                 if starts {
@@ -426,14 +411,9 @@ impl Writer {
         self.metrics.gang_start.observe(clock::now().duration_since(created.0).as_secs_f64().max(0.0));
     }
 
-    async fn delete_group(
-        &self,
-        key: &GroupKey,
-        api: &GroupApi,
-        (uid, version): (&str, &str),
-    ) -> kube::Result<Outcome> {
+    async fn delete_group(&self, key: &GroupKey, api: &GroupApi, seen: &ObjectVersion) -> Result<Outcome> {
         let groups: Api<DynamicObject> = self.objects(&key.namespace, &group_resource(api));
-        match groups.delete(&key.name, &guarded_deletion(uid, version)).await {
+        match groups.delete(&key.name, &guarded_deletion(seen)).await {
             // The answer is the object while finalizers hold it, else a Status.
             Ok(either) => Ok(Outcome::Done(match either.left() {
                 Some(held) => group_change(key, &held),
@@ -448,10 +428,10 @@ impl Writer {
     async fn adopt(
         &self,
         executor: &PodKey,
-        (uid, version): (&str, &str),
+        seen: &ObjectVersion,
         driver: &DriverRef,
         lookups: (&Leadership, &mut DriverLookups),
-    ) -> kube::Result<Outcome> {
+    ) -> Result<Outcome> {
         let found = self.lookup_driver(lookups, executor.namespace(), &driver.name).await?;
         let lives = found.as_ref().is_some_and(|pod| {
             pod.uid == driver.uid && pod.phase == DriverPhase::Running && !pod.deleting && !pod.is_executor
@@ -459,19 +439,19 @@ impl Writer {
         if !lives {
             return Ok(Outcome::Refused(Some(PodEvent {
                 pod: executor.clone(),
-                uid: uid.into(),
+                uid: seen.uid.clone(),
                 reason: Reason::AdoptionRefused,
                 message: format!("not adopted by {}: a GET found no such running pod", driver.name),
             })));
         }
         let pods: Api<Viewed<ObservedPod>> = self.objects(executor.namespace(), &resource("", "v1", "Pod", "pods"));
         // Strategic: owners are merged by uid, so that an existing owner stays.
-        let nobody = DriverRef { name: driver.name.clone(), uid: uid.into() };
+        let nobody = DriverRef { name: driver.name.clone(), uid: seen.uid.clone() };
         let owner = if fault_injection::injected(Bug::AdoptedByNobody) { &nobody } else { driver };
         let patch = json!({"metadata": {"ownerReferences": [owner_reference(owner)]}});
-        let patch = Patch::Strategic(guarded(&patch, uid, version));
+        let patch = Patch::Strategic(guarded(&patch, seen));
         match pods.patch(executor.name(), &patch_params(), &patch).await {
-            Ok(seen) => Ok(Outcome::Done(seen.view.map(|pod| Change::Pods(PodChange::Observed(pod))))),
+            Ok(patched) => Ok(Outcome::Done(patched.view.map(|pod| Change::Pods(PodChange::Observed(pod))))),
             Err(error) => stale(error, None),
         }
     }
@@ -523,33 +503,30 @@ fn patch_params() -> PatchParams {
 }
 
 /// The patch with its preconditions: the API server answers 409 if either differs.
-fn guarded(patch: &Value, uid: &str, version: &str) -> Value {
+fn guarded(patch: &Value, seen: &ObjectVersion) -> Value {
     let mut patch = patch.clone();
     let metadata = crate::json::map_mut(&mut patch, &["metadata"]);
-    metadata.insert("uid".into(), uid.into());
-    metadata.insert("resourceVersion".into(), version.into());
+    metadata.insert("uid".into(), (*seen.uid).into());
+    metadata.insert("resourceVersion".into(), (*seen.resource_version).into());
     patch
 }
 
 /// A deletion with the same preconditions.
-fn guarded_deletion(uid: &str, version: &str) -> DeleteParams {
-    let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: Some(version.to_owned()) };
+fn guarded_deletion(seen: &ObjectVersion) -> DeleteParams {
+    let preconditions =
+        Preconditions { uid: Some(seen.uid.to_string()), resource_version: Some(seen.resource_version.to_string()) };
     DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() }
 }
 
-fn has_code(error: &kube::Error, code: u16) -> bool {
-    matches!(error, kube::Error::Api(status) if status.code == code)
-}
-
 /// Rejections of a plan from a stale snapshot: the object changed (409), or was deleted (404).
-fn stale(error: kube::Error, group: Option<&GroupKey>) -> kube::Result<Outcome> {
-    if has_code(&error, 409) {
-        return Ok(Outcome::Stale(None));
+fn stale(error: impl Into<Error>, group: Option<&GroupKey>) -> Result<Outcome> {
+    match error.into() {
+        Error::Conflict(_) => Ok(Outcome::Stale(None)),
+        Error::NotFound(_) => {
+            Ok(Outcome::Stale(group.map(|key| Change::Related(RelatedChange::GroupGone(key.clone())))))
+        }
+        error => Err(error),
     }
-    if has_code(&error, 404) {
-        return Ok(Outcome::Stale(group.map(|key| Change::Related(RelatedChange::GroupGone(key.clone())))));
-    }
-    Err(error)
 }
 
 fn group_change(key: &GroupKey, object: &DynamicObject) -> Option<Change> {

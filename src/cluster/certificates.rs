@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::client::Brief;
 use super::lease::{Leadership, LeadershipReceiver};
+use super::request::{self, Error, call};
 use super::view::resource;
 use crate::annotations;
 use crate::runtime::{clock, random};
@@ -77,9 +78,7 @@ pub async fn run(
     loop {
         leadership.receive();
         let held = leadership.received().map(|held| &**held);
-        let round = tokio::time::timeout(REQUEST_TIMEOUT, keeper.reconcile(held));
-        let outcome = round.await.unwrap_or_else(|_| Err(kube::Error::Service("no answer in time".into())));
-        match outcome {
+        match call(REQUEST_TIMEOUT, keeper.reconcile(held)).await {
             Ok(stored) => {
                 complained = false;
                 if let Some(stored) = stored.filter(|stored| seen.as_ref() != Some(stored)) {
@@ -136,6 +135,20 @@ pub enum Unusable {
     Untrusted(String),
 }
 
+/// Why the certificates could not be reconciled.
+#[derive(Debug, thiserror::Error)]
+enum Failed {
+    /// A request failed.
+    #[error(transparent)]
+    Request(#[from] Error),
+    /// A key or a certificate could not be created.
+    #[error("cannot create a certificate: {0}")]
+    Create(#[from] rcgen::Error),
+    /// A new certificate would not be accepted.
+    #[error("the new certificate for {0} does not verify with its own CA")]
+    Unverified(String),
+}
+
 struct CertificateController {
     managed: Managed,
     secrets: Api<Secret>,
@@ -164,23 +177,18 @@ impl CertificateController {
     }
 
     /// Reads the Secret, and writes what is due if this replica leads. Returns what the Secret contains then.
-    async fn reconcile(&mut self, leadership: Option<&Leadership>) -> kube::Result<Option<StoredCertificates>> {
-        let mut secret = self.secrets.get_opt(&self.managed.secret.1).await?;
+    async fn reconcile(&mut self, leadership: Option<&Leadership>) -> Result<Option<StoredCertificates>, Failed> {
+        let mut secret = self.secrets.get_opt(&self.managed.secret.1).await.map_err(Error::from)?;
         if let Some(leadership) = leadership {
             for _ in 0..MAX_STEPS {
                 let stored = secret.as_ref().map(read).unwrap_or_default();
                 let published = !stored.bundle.is_empty() && self.publish(leadership, &stored.bundle).await;
-                let next = self.next(&stored, published, secret.is_some());
-                let next =
-                    next.map_err(|error| kube::Error::Service(format!("cannot create a certificate: {error}").into()))?;
+                let next = self.next(&stored, published, secret.is_some())?;
                 let Some((stored, what)) = next.filter(|_| leadership.holds()) else { break };
                 // A certificate that does not verify would be replaced in every round.
                 let names = &self.managed.names;
                 if !rotation::verifies(&stored.chain, names, &[&stored.bundle], clock::now()) {
-                    let names = names.join(", ");
-                    return Err(kube::Error::Service(
-                        format!("the new certificate for {names} does not verify with its own CA").into(),
-                    ));
+                    return Err(Failed::Unverified(names.join(", ")));
                 }
                 match self.write(leadership, secret.as_ref(), &stored).await {
                     Ok(written) => {
@@ -189,13 +197,13 @@ impl CertificateController {
                         secret = Some(written);
                     }
                     // Another client wrote meanwhile: the next round reads the Secret again.
-                    Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {
+                    Err(error) if error.is_stale() => {
                         self.count("certificate", "stale");
                         return Ok(None);
                     }
                     Err(error) => {
                         self.count("certificate", "failed");
-                        return Err(error);
+                        return Err(error.into());
                     }
                 }
             }
@@ -242,7 +250,12 @@ impl CertificateController {
         Ok(found.map(|(stored, step)| (stored, step.as_str())))
     }
 
-    async fn write(&self, _: &Leadership, found: Option<&Secret>, stored: &StoredCertificates) -> kube::Result<Secret> {
+    async fn write(
+        &self,
+        _: &Leadership,
+        found: Option<&Secret>,
+        stored: &StoredCertificates,
+    ) -> request::Result<Secret> {
         let mut secret = found.cloned().unwrap_or_else(|| Secret {
             metadata: ObjectMeta {
                 name: Some(self.managed.secret.1.clone()),
@@ -265,11 +278,11 @@ impl CertificateController {
             };
         }
         let params = PostParams { field_manager: Some(annotations::USHER.to_owned()), ..PostParams::default() };
-        match found {
+        Ok(match found {
             // The write carries the resourceVersion that was read.
-            Some(_) => self.secrets.replace(&self.managed.secret.1, &params, &secret).await,
-            None => self.secrets.create(&params, &secret).await,
-        }
+            Some(_) => self.secrets.replace(&self.managed.secret.1, &params, &secret).await?,
+            None => self.secrets.create(&params, &secret).await?,
+        })
     }
 
     /// Writes the bundle into our configurations where it differs. Returns whether all of them have it now.
@@ -309,7 +322,7 @@ impl CertificateController {
         api: &Api<DynamicObject>,
         name: &str,
         bundle: &str,
-    ) -> kube::Result<Option<&'static str>> {
+    ) -> request::Result<Option<&'static str>> {
         // A configuration that is not installed trusts no CA, and the rotation does not wait for it.
         let Some(found) = api.get_opt(name).await? else {
             if self.missing.is_new(name) {
@@ -332,10 +345,10 @@ impl CertificateController {
         let patch: json_patch::Patch =
             serde_json::from_value(Value::Array(operations)).map_err(kube::Error::SerdeError)?;
         let params = PatchParams { field_manager: Some(annotations::USHER.to_owned()), ..PatchParams::default() };
-        match api.patch(name, &params, &Patch::<()>::Json(patch)).await {
+        match api.patch(name, &params, &Patch::<()>::Json(patch)).await.map_err(Error::from) {
             Ok(_) => Ok(Some("ok")),
             // Changed or deleted meanwhile.
-            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(Some("stale")),
+            Err(error) if error.is_stale() => Ok(Some("stale")),
             // A failed `test` operation is a 422, and so is a denial by an admission policy.
             Err(error) => match api.get_opt(name).await? {
                 Some(now) if now.metadata.resource_version.as_deref() == Some(&version) => Err(error),

@@ -19,6 +19,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::client::Brief;
+use super::request::{Error, Result, call};
 use crate::annotations::USHER;
 use crate::fault_injection::{self, Bug};
 use crate::leader::{LeaderState, LeaseRecord, Observed, Step, may_act_until, step};
@@ -339,25 +340,25 @@ struct Elector {
 
 impl Elector {
     /// Acquires or renews the Lease, if it is ours to write. Returns whether we hold it.
-    async fn try_acquire_or_renew(&mut self) -> kube::Result<bool> {
+    async fn try_acquire_or_renew(&mut self) -> Result<bool> {
         let limit = self.election.duration / 2;
         let attempts = async {
             // A conflict means that another client wrote meanwhile, or deleted our Lease: read it again immediately.
             let renews = self.ours.is_some();
             match self.attempt().await {
-                Err(error) if is(&error, 409) || (renews && is(&error, 404)) => self.attempt().await,
+                Err(Error::Conflict(_)) => self.attempt().await,
+                Err(Error::NotFound(_)) if renews => self.attempt().await,
                 outcome => outcome,
             }
         };
-        match tokio::time::timeout(limit, attempts).await {
-            Ok(Err(error)) if is(&error, 409) => Ok(false),
-            Ok(Err(_)) | Err(_) if fault_injection::injected(Bug::LeaseErrorsIgnored) => Ok(true),
-            Ok(outcome) => outcome,
-            Err(_) => Err(kube::Error::Service(format!("no answer within {limit:?}").into())),
+        match call(limit, attempts).await {
+            Err(Error::Conflict(_)) => Ok(false),
+            Err(_) if fault_injection::injected(Bug::LeaseErrorsIgnored) => Ok(true),
+            outcome => outcome,
         }
     }
 
-    async fn attempt(&mut self) -> kube::Result<bool> {
+    async fn attempt(&mut self) -> Result<bool> {
         let found = match self.ours.take() {
             Some(lease) => Some(lease),
             None => self.api.get_opt(&self.election.name).await?,
@@ -393,7 +394,7 @@ impl Elector {
         }
     }
 
-    fn written(&mut self, outcome: kube::Result<Lease>) -> kube::Result<bool> {
+    fn written(&mut self, outcome: kube::Result<Lease>) -> Result<bool> {
         let lease = outcome?;
         if let Some(found) = &mut self.found {
             found.taken = lease.metadata.resource_version.as_ref().and_then(|version| version.parse().ok());
@@ -459,7 +460,7 @@ impl Elector {
 
     /// Releases the Lease, so that the next leader does not wait for it to expire. Without a final mark, the mark's term is
     /// removed: after a loss of the Lease, the mark may be older than the last reports of this replica.
-    async fn release(&mut self) -> kube::Result<()> {
+    async fn release(&mut self) -> Result<()> {
         let limit = self.election.duration / 2;
         let released = async {
             let Some(mut lease) = self.api.get_opt(&self.election.name).await? else { return Ok(()) };
@@ -479,12 +480,10 @@ impl Elector {
             if !fault_injection::injected(Bug::LastWordNotWritten) {
                 self.write_mark(&mut lease);
             }
-            self.api.replace(&self.election.name, &PostParams::default(), &lease).await.map(|_| ())
+            self.api.replace(&self.election.name, &PostParams::default(), &lease).await?;
+            Ok(())
         };
-        match tokio::time::timeout(limit, released).await {
-            Ok(outcome) => outcome,
-            Err(_) => Err(kube::Error::Service("no answer in time".into())),
-        }
+        call(limit, released).await
     }
 
     /// Whether another replica leads.
@@ -517,10 +516,6 @@ fn mark_of(lease: &Lease) -> Option<Mark> {
 /// To which of the Lease's transitions the mark belongs; `None` if that is not stated.
 fn term_of(lease: &Lease) -> Option<i32> {
     lease.metadata.annotations.as_ref()?.get(MARK_TERM_ANNOTATION)?.parse().ok()
-}
-
-fn is(error: &kube::Error, code: u16) -> bool {
-    matches!(error, kube::Error::Api(status) if status.code == code)
 }
 
 /// An identity that is unique across restarts: the pod's name and a random suffix.

@@ -7,6 +7,7 @@ use serde::Deserialize;
 
 use super::limit::Priority;
 use super::poll;
+use super::request::{Error, Result, call};
 use super::view::{View, Viewed, resource};
 use crate::controller::{Lookup, LookupResult};
 use crate::fault_injection::{self, Bug};
@@ -92,33 +93,32 @@ pub(super) async fn run(client: kube::Client, read: &Lookup) -> LookupResult {
             }
         }
     };
-    match tokio::time::timeout(REQUEST_TIMEOUT, reading).await {
-        Ok(Ok(Some(answer))) => answer,
-        Ok(Ok(None)) => LookupResult::Absent,
-        Ok(Err(error)) => {
-            let error: kube::Error = error;
+    match call(REQUEST_TIMEOUT, reading).await {
+        Ok(Some(answer)) => answer,
+        Ok(None) => LookupResult::Absent,
+        Err(Error::Timeout(_)) => LookupResult::Failed,
+        Err(error) => {
             tracing::debug!(?read, %error, "lookup failed; retrying");
             if fault_injection::injected(Bug::ErrorIsAbsent) { LookupResult::Absent } else { LookupResult::Failed }
         }
-        Err(_) => LookupResult::Failed,
     }
 }
 
 /// Reads a pod by name from the API server.
-pub(super) async fn pod_named(client: &kube::Client, namespace: &str, name: &str) -> kube::Result<Option<DriverPod>> {
+pub(super) async fn pod_named(client: &kube::Client, namespace: &str, name: &str) -> Result<Option<DriverPod>> {
     let api: Api<Viewed<AnyPod>> = Api::namespaced_with(client.clone(), namespace, &resource("", "v1", "Pod", "pods"));
     match api.get_opt(name).await? {
         None => Ok(None),
         // A pod that cannot be read exists all the same.
         Some(seen) => match seen.view {
             Some(view) => Ok(Some(view.0)),
-            None => Err(kube::Error::Service(format!("cannot parse pod {name}").into())),
+            None => Err(Error::Malformed(format!("pod {name}"))),
         },
     }
 }
 
 /// Finds the pod with this address. Two pods may have it while one of them terminates, and then neither is returned.
-async fn pod_at(client: &kube::Client, namespace: &str, address: &str) -> kube::Result<Option<DriverPod>> {
+async fn pod_at(client: &kube::Client, namespace: &str, address: &str) -> Result<Option<DriverPod>> {
     let api: Api<Viewed<AnyPod>> = Api::namespaced_with(client.clone(), namespace, &resource("", "v1", "Pod", "pods"));
     // From the API server's cache: nothing acts on the result before the pod is read by name.
     let found = api.list(&ListParams::default().fields(&format!("status.podIP={address}")).match_any()).await?;

@@ -20,6 +20,7 @@ mod recent;
 mod recorder;
 pub mod replica;
 mod report;
+pub mod request;
 pub mod signing;
 mod stream;
 pub mod view;

@@ -11,6 +11,7 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::client::Brief;
+use super::request::{Error, Result, call};
 use super::view::resource;
 use crate::annotations;
 use crate::json::text;
@@ -25,14 +26,14 @@ const POLL_INTERVAL: Duration = Duration::from_secs(60);
 
 /// All objects that `spark-usher policy --validating` and the chart create, of any name. Clusters before 1.30 do not serve these
 /// kinds.
-pub async fn live(client: &kube::Client) -> kube::Result<Vec<Value>> {
+pub async fn live(client: &kube::Client) -> Result<Vec<Value>> {
     let mut out = Vec::new();
     for (kind, plural) in [(KIND, "validatingadmissionpolicies"), (BINDING, "validatingadmissionpolicybindings")] {
         let api: Api<DynamicObject> =
             Api::all_with(client.clone(), &resource("admissionregistration.k8s.io", "v1", kind, plural));
-        let found = match api.list(&ListParams::default()).await {
+        let found = match api.list(&ListParams::default()).await.map_err(Error::from) {
             Ok(found) => found.items,
-            Err(kube::Error::Api(status)) if status.code == 404 => Vec::new(),
+            Err(Error::NotFound(_)) => Vec::new(),
             Err(error) => return Err(error),
         };
         let ours = found.into_iter().filter(|object| object.annotations().contains_key(annotations::POLICY_SET));
@@ -59,8 +60,7 @@ pub async fn run(
     loop {
         // The expected objects depend on our own account.
         if let Some(account) = own.load_full() {
-            let read = tokio::time::timeout(REQUEST_TIMEOUT, live(&client)).await;
-            match read.unwrap_or_else(|_| Err(kube::Error::Service("no answer in time".into()))) {
+            match call(REQUEST_TIMEOUT, live(&client)).await {
                 Ok(live) => {
                     complained = false;
                     let found = differing(&live, &name, &account, &policies.load());

@@ -5,6 +5,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use futures::TryFutureExt;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event;
@@ -15,6 +16,7 @@ use serde_json::json;
 
 use super::lease::Leadership;
 use super::recent::Recent;
+use super::request::{Error, call};
 use crate::annotations::USHER;
 use crate::fault_injection::{self, Bug};
 use crate::reason::{Reason, Severity};
@@ -67,12 +69,11 @@ impl EventRecorder {
         }
         let api: Api<Event> = Api::namespaced(self.client.clone(), pod.namespace());
         let event = self.event(name, told);
-        match tokio::time::timeout(REQUEST_TIMEOUT, api.create(&PostParams::default(), &event)).await {
-            Ok(Ok(_)) => self.metrics.events.with_label_values(&[reason.as_str()]).inc(),
+        match call(REQUEST_TIMEOUT, api.create(&PostParams::default(), &event).err_into()).await {
+            Ok(_) => self.metrics.events.with_label_values(&[reason.as_str()]).inc(),
             // An earlier leader recorded it, or the namespace is being deleted.
-            Ok(Err(kube::Error::Api(status))) if status.code == 409 || status.code == 403 => {}
-            Ok(Err(error)) => tracing::debug!(%error, "cannot write an Event"),
-            Err(_) => tracing::debug!("cannot write an Event: no answer in time"),
+            Err(Error::Conflict(_) | Error::Forbidden(_)) => {}
+            Err(error) => tracing::debug!(%error, "cannot write an Event"),
         }
     }
 
@@ -98,9 +99,9 @@ impl EventRecorder {
                     event.action = Some(subject.cause.as_str().to_owned());
                     // Retries keep the eventTime: if only the answer was lost, it identifies the Event as ours.
                     event.event_time = event.event_time.map(|now| self.begin(&name, now));
-                    let base = match api.create(&PostParams::default(), &event).await {
+                    let base = match api.create(&PostParams::default(), &event).await.map_err(Error::from) {
                         Ok(_) => 0,
-                        Err(kube::Error::Api(status)) if status.code == 409 => {
+                        Err(Error::Conflict(_)) => {
                             let there = api.get(&name).await?;
                             let is_ours = there.event_time == event.event_time
                                 && there.reporting_instance == event.reporting_instance
@@ -119,31 +120,31 @@ impl EventRecorder {
                 return Ok(()); // The Event itself counts the first exit.
             }
             if !leadership.holds() {
-                return Err(kube::Error::Service("another replica may lead by now".into()));
+                return Err(Error::NotLeading);
             }
             let series = json!({"series": {"count": total, "lastObservedTime": now_as_kept()}});
-            api.patch(&name, &PatchParams::default(), &Patch::Merge(series)).await.map(|_| ())
+            api.patch(&name, &PatchParams::default(), &Patch::Merge(series)).await?;
+            Ok(())
         };
-        match tokio::time::timeout(REQUEST_TIMEOUT, writing).await {
-            Ok(Ok(())) => {
+        match call(REQUEST_TIMEOUT, writing).await {
+            Ok(()) => {
                 self.metrics.events.with_label_values(&[Reason::ExecutorEnded.as_str()]).inc();
                 true
             }
             // The Event was deleted meanwhile: it is created again the next time.
-            Ok(Err(kube::Error::Api(status))) if status.code == 404 => {
+            Err(Error::NotFound(_)) => {
                 self.bases.lock().unwrap_or_else(PoisonError::into_inner).remove(&name);
                 false
             }
             // The namespace is being deleted, or the permission is missing: retries would not help.
-            Ok(Err(kube::Error::Api(status))) if status.code == 403 => {
+            Err(Error::Forbidden(status)) => {
                 tracing::info!(message = status.message, "the API server denied an Event");
                 true
             }
-            Ok(Err(error)) => {
+            Err(error) => {
                 tracing::debug!(%error, "cannot write an Event");
                 false
             }
-            Err(_) => false,
         }
     }
 

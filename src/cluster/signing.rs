@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::client::Brief;
 use super::lease::{Leadership, LeadershipReceiver};
+use super::request::{Result, call};
 use super::watch::WatchNews;
 use crate::annotations;
 use crate::runtime::ready::Latch;
@@ -60,8 +61,7 @@ pub(super) async fn run(
     loop {
         leadership.receive();
         let held = leadership.received().map(|held| &**held);
-        let round = tokio::time::timeout(REQUEST_TIMEOUT, keeper.reconcile(held, known)).await;
-        match round.unwrap_or_else(|_| Err(kube::Error::Service("no answer in time".into()))) {
+        match call(REQUEST_TIMEOUT, keeper.reconcile(held, known)).await {
             Ok(found) => {
                 complained = false;
                 if let Some(found) = found.filter(|found| known.as_ref() != Some(found)) {
@@ -111,11 +111,7 @@ struct SigningKeyController {
 
 impl SigningKeyController {
     /// Returns the key in the Secret, which this replica may have written just now.
-    async fn reconcile(
-        &self,
-        leadership: Option<&Leadership>,
-        known: Option<KeyBytes>,
-    ) -> kube::Result<Option<KeyBytes>> {
+    async fn reconcile(&self, leadership: Option<&Leadership>, known: Option<KeyBytes>) -> Result<Option<KeyBytes>> {
         let found = self.api.get_opt(&self.name).await?;
         if let Some(secret) = found.as_ref().and_then(read) {
             return Ok(Some(secret));
@@ -133,20 +129,20 @@ impl SigningKeyController {
                 Ok(read(&written))
             }
             // Another replica wrote meanwhile: the next round reads the Secret again.
-            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(None),
+            Err(error) if error.is_stale() => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    async fn create(&self, key: KeyBytes) -> kube::Result<Secret> {
+    async fn create(&self, key: KeyBytes) -> Result<Secret> {
         let name = ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() };
-        self.api.create(&params(), &filled(Secret { metadata: name, ..Secret::default() }, key)).await
+        Ok(self.api.create(&params(), &filled(Secret { metadata: name, ..Secret::default() }, key)).await?)
     }
 
     /// Restores the key. The write carries the resourceVersion that was read.
-    async fn restore(&self, _: &Leadership, mut found: Secret, key: KeyBytes) -> kube::Result<Secret> {
+    async fn restore(&self, _: &Leadership, mut found: Secret, key: KeyBytes) -> Result<Secret> {
         found.metadata.managed_fields = None;
-        self.api.replace(&self.name, &params(), &filled(found, key)).await
+        Ok(self.api.replace(&self.name, &params(), &filled(found, key)).await?)
     }
 }
 

@@ -26,18 +26,18 @@ pub struct PolicyFile {
     /// The kind of the file.
     #[schemars(extend("enum" = [KIND]))]
     pub kind: Option<String>,
-    /// Policies in order; the first match wins. A last one without conditions, which only sets owners, is always there.
+    /// Policies in order; the first match applies. An implicit catch-all comes last: it sets ownerReferences only.
     pub policies: Vec<PolicyEntry>,
-    /// Who may become an executor's owner.
+    /// Which pods may become the owner of an executor.
     pub creators: Creators,
     /// Accounts and groups that may change gang keys and owners of existing pods, and create executors for others; names
-    /// with * and ?. Without the key: the accounts of the schedulers that the policies use, as their charts name them.
+    /// with * and ?. If omitted: the accounts of the schedulers that the policies use, as their manifests name them.
     pub trusted_writers: Option<Vec<String>>,
-    /// What the loop does about executors that ended.
+    /// What the controller does with finished executors.
     pub lifecycle: Lifecycle,
-    /// Recovery of executors that never start, hang or are left over.
+    /// Recovery of executors that never start, hang or are left behind. Validated, without effect in this version.
     pub recovery: Recovery,
-    /// Nodes that break executors.
+    /// Nodes on which executors fail. Validated, without effect in this version.
     pub nodes: Nodes,
 }
 
@@ -45,16 +45,16 @@ pub struct PolicyFile {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PolicyEntry {
-    /// A short name of a-z, 0-9 and -, at most 40 characters; a metric label.
+    /// The policy's name: 1 to 40 characters of a-z, 0-9 and -, unique in the file.
     #[schemars(regex(pattern = "^[a-z0-9-]{1,40}$"))]
     pub name: Located<String>,
-    /// Which pods it is for; all conditions must hold, and none means every pod.
+    /// The pods that it matches: all conditions must hold; without conditions it matches every pod.
     #[serde(default, rename = "match")]
     pub matches: MatchFile,
-    /// Which scheduler places executors and drivers.
+    /// The scheduler of drivers and executors.
     #[serde(default)]
     pub scheduler: SchedulerFile,
-    /// The queue that pays, where the scheduler has queues.
+    /// The queue of drivers and executors, if the scheduler has queues.
     #[serde(default)]
     pub queue: Option<Located<String>>,
     /// Priority classes.
@@ -63,29 +63,31 @@ pub struct PolicyEntry {
     /// How executors wait for each other.
     #[serde(default)]
     pub gang: GangFile,
-    /// Annotations of drivers, pods and namespaces that count. Others of ours give a warning.
+    /// Annotations of pods, drivers and namespaces that take effect; other spark-usher annotations cause a warning. If omitted:
+    /// min-member and executor-resources.
     #[serde(default)]
     pub overrides: Option<Vec<OverrideName>>,
-    /// What validating admission does about violations.
+    /// What validation does about violations.
     #[serde(default)]
     pub validate: ValidateMode,
-    /// Queues that its pods may name, with * and ?, beside its own; none means any.
+    /// Queues that its pods may name besides `queue`, with * and ?. If omitted, any queue.
     #[serde(default)]
     pub queues: Option<Vec<String>>,
-    /// Labels of the nodes that this policy's scheduler places alone. A Spark pod that asks for them and names another
-    /// scheduler is told: two schedulers on one node promise the same room twice (OutOfcpu).
+    /// Labels of the nodes on which only this policy's scheduler places pods. A Spark pod that selects these nodes and names
+    /// another scheduler is a violation: two schedulers on one node allocate the same resources twice (OutOfcpu).
     #[serde(default)]
     pub node_pool: BTreeMap<String, String>,
-    /// Refuse executors for which it cannot be decided whose they are.
+    /// Deny pods about which the mutating webhook cannot decide, such as executors whose driver is not proven. Otherwise they
+    /// are allowed with a warning.
     #[serde(default)]
     pub strict: bool,
 }
 
-/// Which pods a policy is for.
+/// The pods that a policy matches.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct MatchFile {
-    /// Names of namespaces, with * and ?; any of them.
+    /// Names of namespaces, with * and ?, any of which matches.
     pub namespaces: Vec<String>,
     /// Labels of the namespace.
     pub namespace_selector: Option<Located<SelectorFile>>,
@@ -97,9 +99,9 @@ pub struct MatchFile {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct SelectorFile {
-    /// Labels and their values; all must be there.
+    /// Labels and their values, all of which must match.
     pub match_labels: BTreeMap<String, String>,
-    /// Requirements; all must hold.
+    /// Requirements, all of which must hold.
     pub match_expressions: Vec<RequirementFile>,
 }
 
@@ -107,11 +109,11 @@ pub struct SelectorFile {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RequirementFile {
-    /// The label.
+    /// The label's key.
     pub key: String,
-    /// In, NotIn, Exists or DoesNotExist.
+    /// The operator: In, NotIn, Exists or DoesNotExist.
     pub operator: Operator,
-    /// Values for In and NotIn.
+    /// The values for In and NotIn.
     #[serde(default)]
     pub values: Vec<String>,
 }
@@ -119,31 +121,31 @@ pub struct RequirementFile {
 /// Operators of label selectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 pub enum Operator {
-    /// One of the values.
+    /// The label has one of the values.
     In,
-    /// None of the values, or no such label.
+    /// The label has none of the values, or does not exist.
     NotIn,
-    /// The label is there.
+    /// The label exists.
     Exists,
-    /// The label is not there.
+    /// The label does not exist.
     DoesNotExist,
 }
 
-/// Which scheduler.
+/// The scheduler.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct SchedulerFile {
-    /// The scheduler's wire format: none (ownership only), kube-batch, volcano, yunikorn, coscheduling, koordinator,
-    /// kueue, kai or native.
+    /// The scheduler whose keys are written: none (ownerReferences and priority class only), kube-batch, volcano, yunikorn,
+    /// coscheduling, koordinator, kueue, kai or native.
     #[serde(rename = "type")]
     pub kind: Option<SchedulerType>,
-    /// schedulerName, unless it is the type's own.
+    /// `schedulerName` of the pods. If omitted, the type's own name.
     pub name: Option<Located<String>>,
     /// Which scheduler names on a pod are replaced.
     pub replace: ReplaceFile,
 }
 
-/// A type out of the schedulers' table.
+/// A type in the schedulers' table.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(try_from = "String")]
 pub struct SchedulerType(pub &'static crate::gang::GangScheduler);
@@ -180,10 +182,10 @@ impl JsonSchema for SchedulerType {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ReplaceFile {
-    /// default-scheduler only; a pod that names another keeps it.
+    /// Only `default-scheduler` or an unset name; a pod that names another scheduler keeps it.
     #[default]
     Default,
-    /// Whatever the pod says.
+    /// Any name.
     Always,
 }
 
@@ -201,16 +203,17 @@ pub struct PriorityClassFile {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct GangFile {
-    /// Whether they do.
+    /// Whether they wait for each other; `false` is the same as `shape: pods`.
     pub enabled: bool,
-    /// What a gang consists of: executors, app (Volcano: one group with the driver, a gate at the queue) or pods (each
-    /// for itself). The default is what the scheduler can start.
+    /// What a gang consists of: executors, app (Volcano: one PodGroup with the driver, a gate at the queue) or pods (no gang,
+    /// each pod is scheduled alone). If omitted, the scheduler's first shape.
     pub shape: Option<Located<ShapeFile>>,
-    /// How members say so (Koordinator): podGroup or annotations.
+    /// How members name their gang: podGroup, or annotations (Koordinator only).
     pub membership: Option<Located<MembershipFile>>,
-    /// How many wait for each other: auto follows the application, a number is clamped to what it wants.
+    /// How many executors wait for each other: auto follows the application; a number is lowered to what the application
+    /// requests.
     pub min_member: MinMemberFile,
-    /// The gang's name, of a-z, 0-9, -, {driver} and {app8} (eight hex digits of the application).
+    /// The gang's name: a-z, 0-9, -, {driver} at most once, and {app8} (eight hex digits of the application) exactly once.
     pub name: TemplateFile,
     /// Read the driver's ConfigMap for the application's size.
     pub read_spark_conf: bool,
@@ -233,7 +236,7 @@ impl Default for GangFile {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ShapeFile {
-    /// Each pod for itself.
+    /// No gang: each pod is scheduled alone.
     Pods,
     /// The executors.
     Executors,
@@ -241,22 +244,22 @@ pub enum ShapeFile {
     App,
 }
 
-/// How members say that they belong together.
+/// How members name their gang.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum MembershipFile {
-    /// By naming a PodGroup.
+    /// They name a PodGroup.
     PodGroup,
-    /// By annotations that carry the numbers.
+    /// By annotations that contain the numbers.
     Annotations,
 }
 
 /// `auto` or a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MinMemberFile {
-    /// As the application wants.
+    /// What the application requests.
     Auto,
-    /// This many, at most what the application wants.
+    /// This many, at most what the application requests.
     Count(u32),
 }
 
@@ -288,7 +291,7 @@ pub struct TemplateFile(pub crate::gang::NameTemplate);
 impl TryFrom<String> for TemplateFile {
     type Error = String;
     fn try_from(text: String) -> Result<Self, String> {
-        text.parse().map(TemplateFile).map_err(|error| format!("{text:?} is no name for a gang: {error}"))
+        text.parse().map(TemplateFile).map_err(|error| format!("{text:?} is not a valid gang name: {error}"))
     }
 }
 
@@ -301,7 +304,7 @@ impl JsonSchema for TemplateFile {
     }
 }
 
-/// Annotations of ours that may be heard.
+/// Annotations that may override the policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum OverrideName {
@@ -317,19 +320,19 @@ pub enum OverrideName {
     ExecutorResources,
 }
 
-/// What validating admission does.
+/// What validation does about violations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 pub enum ValidateMode {
-    /// Writes an audit annotation.
+    /// Adds audit annotations.
     #[default]
     Audit,
-    /// Warns the client too.
+    /// Also warns the client.
     Warn,
-    /// Refuses.
+    /// Denies the request.
     Enforce,
 }
 
-/// Who may become an executor's owner.
+/// Which pods may become the owner of an executor.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Creators {
@@ -338,19 +341,19 @@ pub struct Creators {
     pub never: Vec<String>,
 }
 
-/// What the loop does about executors that ended.
+/// What the controller does with finished executors.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Lifecycle {
-    /// How long the driver goes first after an executor ended.
+    /// How long a running driver may act first after an executor exited; longer if the driver's configuration needs it.
     pub grace: Span,
-    /// What becomes of finished executors.
+    /// What is done with finished executors.
     pub finished: Finished,
-    /// How long executors that the application broke are kept.
+    /// How long `finished: delete` keeps executors whose failure the application caused.
     pub keep_failed: Span,
-    /// How often the full truth is read.
+    /// How often the leader lists all Spark pods.
     pub poll: Span,
-    /// Say what would be done, and do nothing.
+    /// Report actions without carrying them out.
     pub dry_run: bool,
 }
 
@@ -366,7 +369,7 @@ impl Default for Lifecycle {
     }
 }
 
-/// What becomes of finished executors.
+/// What is done with finished executors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Finished {
@@ -374,7 +377,7 @@ pub enum Finished {
     Report,
     /// They are labelled inactive.
     Label,
-    /// They are deleted.
+    /// They are deleted, or labelled if the driver keeps its finished executors.
     Delete,
 }
 
@@ -382,7 +385,7 @@ pub enum Finished {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Recovery {
-    /// Executors that are pending for too long.
+    /// Executors that stay pending for too long.
     pub stuck: Rule,
 }
 
@@ -390,9 +393,9 @@ pub struct Recovery {
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Rule {
-    /// off, warn or act.
+    /// What the rule does: off, warn or act.
     pub mode: Mode,
-    /// After how long.
+    /// After how long it applies.
     pub after: Span,
     /// How often it may act, such as 5/h.
     pub budget: Budget,
@@ -410,13 +413,13 @@ impl Default for Rule {
 pub enum Mode {
     /// Nothing.
     Off,
-    /// Tells.
+    /// Reports.
     Warn,
     /// Acts.
     Act,
 }
 
-/// So many within a time: `5/h`.
+/// A number of actions within a time, such as `5/h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Budget {
@@ -445,7 +448,7 @@ impl TryFrom<String> for Budget {
             };
             Some(Budget { count: count.parse().ok()?, per_secs })
         });
-        parsed.ok_or_else(|| format!("{text:?} is no budget: expected a number per s, m, h or d, such as 5/h"))
+        parsed.ok_or_else(|| format!("{text:?} is not a budget: expected a number per s, m, h or d, such as 5/h"))
     }
 }
 
@@ -458,17 +461,17 @@ impl JsonSchema for Budget {
     }
 }
 
-/// Nodes that break executors.
+/// Nodes on which executors fail.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Nodes {
-    /// Within which time failures count.
+    /// The time within which failures count.
     pub window: Span,
     /// How many failures make a node suspect.
     pub failures: u32,
-    /// Keep executors away from suspect nodes.
+    /// Whether executors avoid suspect nodes.
     pub avoid: bool,
-    /// Of how many nodes at most.
+    /// The maximum share of nodes to avoid.
     pub max_share: Percent,
 }
 
@@ -487,7 +490,7 @@ impl TryFrom<String> for Percent {
     type Error = String;
     fn try_from(text: String) -> Result<Self, String> {
         let number = text.strip_suffix('%').and_then(|number| number.parse().ok()).filter(|number| *number <= 100);
-        number.map(Percent).ok_or_else(|| format!("{text:?} is no share: expected 0% to 100%"))
+        number.map(Percent).ok_or_else(|| format!("{text:?} is not a share: expected 0% to 100%"))
     }
 }
 

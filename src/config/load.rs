@@ -125,18 +125,20 @@ pub fn from_text(text: &str) -> Result<Config, BadConfig> {
                 text,
                 policy.name.at(),
                 &format!("{at}.name"),
-                format!("{:?} is the name of an earlier policy: expected a name of its own", &*checked.name),
+                format!("{:?} is the name of an earlier policy: expected a unique name", &*checked.name),
             ));
         }
         if let Some(all) = policies.iter().find(|earlier: &&Policy| earlier.matches.is_everything()) {
-            warnings
-                .push(format!("{at} ({}) is never reached: {} before it matches every pod", checked.name, all.name));
+            warnings.push(format!(
+                "{at} ({}) is never reached: policy {} before it matches every pod",
+                checked.name, all.name
+            ));
         }
         if checked.queue.is_some() && !checked.scheduler.gang_scheduler.takes_queue(checked.gang.shape) {
             let kind = checked.scheduler.gang_scheduler.kind;
             let why = match checked.scheduler.gang_scheduler.takes_queue(Shape::Executors) {
-                true => format!("{kind} reads the queue from the PodGroup, and this policy makes no gangs"),
-                false => format!("{kind} knows no queues"),
+                true => format!("{kind} reads the queue from the PodGroup, and this policy creates no gangs"),
+                false => format!("{kind} has no queues"),
             };
             warnings.push(format!("{at}.queue has no effect: {why}"));
         }
@@ -149,22 +151,27 @@ pub fn from_text(text: &str) -> Result<Config, BadConfig> {
     };
     for (key, names) in [("trustedWriters", &writers), ("creators.never", &file.creators.never)] {
         if names.iter().any(String::is_empty) {
-            return Err(wrong(text, Location::UNKNOWN, key, "an empty name: expected names with * and ?".to_owned()));
+            return Err(wrong(
+                text,
+                Location::UNKNOWN,
+                key,
+                "empty name: expected a name, in which * and ? are wildcards".to_owned(),
+            ));
         }
         if names.iter().any(|name| name == "*") {
-            warnings.push(format!("{key} has *: that is everybody"));
+            warnings.push(format!("{key} contains *, which matches every account"));
         }
     }
     if writers.is_empty() && file.policies.iter().any(|policy| policy.validate == ValidateMode::Enforce) {
         warnings.push(
-            "validate: Enforce with no trustedWriters: schedulers' controllers and administrators that are not \
-             system:masters are refused changes of gangs and owners"
+            "validate: Enforce without trustedWriters denies changes of gangs and owners by the controllers of schedulers \
+             and by administrators outside system:masters"
                 .to_owned(),
         );
     }
     if file.lifecycle.poll.0 < SHORTEST_POLL {
         warnings.push(format!(
-            "lifecycle.poll is {:?}: every poll reads the name of each Spark pod in the cluster",
+            "lifecycle.poll is {:?}: every poll lists the metadata of all Spark pods in the cluster",
             file.lifecycle.poll.0
         ));
     }
@@ -247,7 +254,7 @@ fn expected(message: &str) -> String {
         _ if message.starts_with("invalid u") || message.starts_with("invalid i") => "a whole number, 0 or more",
         "expected sequence start" => return "expected a list".to_owned(),
         "expected mapping start" => return "expected a map of keys and values".to_owned(),
-        "expected string scalar" => return "expected a text".to_owned(),
+        "expected string scalar" => return "expected a string".to_owned(),
         _ => return message.to_owned(),
     };
     format!("{message}: expected {hint}")
@@ -274,7 +281,7 @@ fn check(text: &str, at: &str, file: &PolicyEntry) -> Result<Policy, BadConfig> 
         return Err(refuse(file.name.at(), "name", format!("{name:?}: expected 1 to 40 characters of a-z, 0-9 and -")));
     }
     if let (Some(name), None) = (&file.scheduler.name, &file.scheduler.kind) {
-        let why = "a name without scheduler.type, which would have no effect: expected both".to_owned();
+        let why = "no effect without scheduler.type: expected both".to_owned();
         return Err(refuse(name.at(), "scheduler.name", why));
     }
     let scheduler = file.scheduler.kind.unwrap_or_default().0;
@@ -290,18 +297,22 @@ fn check(text: &str, at: &str, file: &PolicyEntry) -> Result<Policy, BadConfig> 
         let (prefix, name) = key.rsplit_once('/').unwrap_or(("", key));
         let sound = !name.is_empty() && gang::is_label_value(name) && (prefix.is_empty() || subdomain(prefix).is_ok());
         if !sound || !gang::is_label_value(value) {
-            let why = format!("{key}={value}: expected a label of nodes, such as pool: spark");
+            let why = format!("{key}={value} is not a valid label: expected a node label such as pool: spark");
             return Err(refuse(file.name.at(), "nodePool", why));
         }
     }
     if file.queues.as_ref().is_some_and(|queues| queues.iter().any(String::is_empty)) {
-        return Err(refuse(file.name.at(), "queues", "an empty name: expected queues with * and ?".to_owned()));
+        return Err(refuse(
+            file.name.at(),
+            "queues",
+            "empty name: expected a queue, in which * and ? are wildcards".to_owned(),
+        ));
     }
     let label_queue = matches!(scheduler.queue_key, Some((crate::annotations::MetadataField::Label, _)));
     match &file.queue {
         Some(queue) if label_queue && !gang::is_label_value(queue) => {
             let why = format!(
-                "{:?}: {} reads the queue from a label: expected at most 63 of a-z, A-Z, 0-9, -, _ and .",
+                "{:?}: {} reads the queue from a label: expected at most 63 characters of a-z, A-Z, 0-9, -, _ and .",
                 **queue, scheduler.kind
             );
             return Err(refuse(queue.at(), "queue", why));
@@ -310,7 +321,7 @@ fn check(text: &str, at: &str, file: &PolicyEntry) -> Result<Policy, BadConfig> 
             return Err(refuse(
                 file.name.at(),
                 "queue",
-                format!("missing: expected a queue, which {} needs on every pod", scheduler.kind),
+                format!("missing: expected a queue, which {} requires on every pod", scheduler.kind),
             ));
         }
         _ => {}
@@ -346,7 +357,7 @@ fn check(text: &str, at: &str, file: &PolicyEntry) -> Result<Policy, BadConfig> 
                 return Err(refuse(
                     wanted.at(),
                     "gang.membership",
-                    format!("annotations: {} has one way only: expected podGroup", scheduler.kind),
+                    format!("annotations: only koordinator supports them, not {}: expected podGroup", scheduler.kind),
                 ));
             }
         },
@@ -470,5 +481,5 @@ fn without_effect(file: &PolicyFile) -> Vec<String> {
     if file.nodes != Nodes::default() {
         keys.push("nodes");
     }
-    keys.into_iter().map(|key| format!("{key} is checked but has no effect in this version")).collect()
+    keys.into_iter().map(|key| format!("{key} is validated but has no effect in this version")).collect()
 }

@@ -21,7 +21,7 @@ impl FromStr for Span {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let expected = || format!("{text:?} is no duration: expected something like 180s, 5m or 1h30m");
+        let expected = || format!("{text:?} is not a duration: expected a value such as 180s, 5m or 1h30m");
         let parsed: SignedDuration = text.parse().map_err(|_| expected())?;
         Duration::try_from(parsed).map(Span).map_err(|_| expected())
     }
@@ -55,7 +55,7 @@ mod tests {
         assert_eq!("1h30m".parse(), Ok(Span::secs(5400)));
         assert_eq!("100ms".parse::<Span>().unwrap().0, Duration::from_millis(100));
         for bad in ["", "5", "soon", "-5m"] {
-            assert!(bad.parse::<Span>().unwrap_err().contains("expected something like"), "{bad}");
+            assert!(bad.parse::<Span>().unwrap_err().contains("expected a value such as"), "{bad}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Differences between a poll or a new list and the watch: is the watch late, or did it lose an event?
 //!
-//! A list may be older than what was observed, and a watch may have stopped silently. Absence from a list alone is no proof of
-//! deletion, and an earlier watch event is no proof of presence.
+//! A list may be older than what was observed, and a watch may have stopped silently. Absence from a list alone does not prove
+//! a deletion, and an earlier watch event does not prove presence.
 //!
 //! * The watch decides first: once it has passed the resourceVersion of the poll's list, it has shown every change in that list,
 //!   or has lost it. A watch without events for two bookmark intervals has lost what it did not show.

@@ -1,5 +1,5 @@
 //! Watch events and lists that the controller has not processed yet, in order. A list is processed in parts, and what follows
-//! it waits: a hundred thousand pods at once would block all other work.
+//! it waits: a hundred thousand pods in one step would block all other work.
 
 use std::collections::{HashSet, VecDeque};
 use std::time::Instant;
@@ -108,7 +108,7 @@ mod tests {
         inbox.push(Incoming::Bookmark("2".into()));
         let Some((Incoming::Bookmark(first), MAX_OBJECTS_PER_STEP)) = inbox.pop() else { panic!() };
         inbox.put_back(0, Some(Incoming::Bookmark(first)));
-        assert!(inbox.pop().is_none(), "this turn takes no more in");
+        assert!(inbox.pop().is_none(), "this step processes no more");
         inbox.begin_step();
         let versions: Vec<String> = std::iter::from_fn(|| match inbox.pop() {
             Some((Incoming::Bookmark(version), _)) => Some(version),

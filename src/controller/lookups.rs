@@ -164,7 +164,7 @@ impl Lookups {
         self.queue.add(read);
     }
 
-    /// An object may have changed since it was read: it is read again at once, unless the last read is recent.
+    /// An object may have changed since it was read: it is read again immediately, unless the last read is recent.
     pub(super) fn refresh(&mut self, read: Lookup, now: Instant) {
         let Some(entry) = self.entries.get(&read) else { return };
         if entry.last_read.is_none_or(|read| now.saturating_duration_since(read) >= FRESH_FOR) {

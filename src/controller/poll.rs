@@ -76,7 +76,7 @@ mod tests {
     fn one_poll_at_a_time() {
         let now = clock::instant();
         let mut polls = PollSchedule::new(0);
-        assert_eq!((polls.begin(now), polls.next()), (false, None), "nothing is scheduled");
+        assert_eq!((polls.begin(now), polls.next()), (false, None), "no poll is scheduled");
         polls.schedule(MINUTE, now);
         assert!(!polls.begin(now) && polls.begin(now + MINUTE * 2));
         assert!(polls.is_in_flight());

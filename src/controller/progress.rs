@@ -85,7 +85,7 @@ mod tests {
     #[test]
     fn exits_are_noted_up_to_where_their_batch_began() {
         let mut progress = Progress::default();
-        assert_eq!(progress.begin(), None, "nothing was shown");
+        assert_eq!(progress.begin(), None, "the watch has shown nothing");
         progress.end();
         progress.up_to("5");
         assert_eq!(progress.begin(), Some(5));
@@ -104,7 +104,7 @@ mod tests {
         progress.confirmed("6");
         assert_eq!(progress.oldest_confirmed(), Some(3));
         progress.end();
-        assert_eq!(progress.oldest_confirmed(), Some(6), "it came after the batch began");
+        assert_eq!(progress.oldest_confirmed(), Some(6), "it was confirmed after the batch began");
         progress.begin();
         progress.end();
         assert_eq!(progress.oldest_confirmed(), None);

@@ -200,7 +200,7 @@ mod tests {
         queue.add("b");
         assert_eq!(queue.get(now), Some("b"));
         queue.add_after("b", now);
-        assert_eq!(queue.get(now), None, "it is worked on");
+        assert_eq!(queue.get(now), None, "it is being processed");
         queue.done(&"b");
         assert_eq!(queue.get(now), Some("b"));
     }

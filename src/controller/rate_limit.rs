@@ -21,7 +21,7 @@ const GROUPS: Slots = Slots { at_once: 8, of_one_namespace: 6 };
 const OTHERS: Slots = Slots { at_once: 16, of_one_namespace: 12 };
 /// Number of concurrent batches of one application in each lane.
 const MAX_PER_APP: usize = 4;
-/// Number of actions of each kind in a batch: the rest waits until others had their turn, and no kind waits for another.
+/// Number of actions of each kind in a batch: the rest waits until other batches have run, and no kind waits for another.
 const MAX_BATCH: usize = 50;
 /// This many batches run without a pause.
 const UNTHROTTLED_BATCHES: u32 = 5;
@@ -433,7 +433,7 @@ mod tests {
     use super::*;
     use crate::controller::backoff::INITIAL_DELAY;
     use crate::reason::Reason;
-    use crate::reconcile::action::PodEvent;
+    use crate::reconcile::action::{ObjectVersion, PodEvent};
     use crate::runtime::clock;
     use crate::spark::ids::PodKey;
 
@@ -465,9 +465,9 @@ mod tests {
         assert_eq!(begun.len(), MAX_PER_APP);
         rate_limit.submit(&app("z"), says(1), now);
         let other = rate_limit.start_ready();
-        assert!(other.len() == 1 && other[0].0.app == app("z"), "there is a place for another application");
+        assert!(other.len() == 1 && other[0].0.app == app("z"), "another application has a free slot");
         rate_limit.finished(&other[0].0, false, false, now);
-        // Planned again before all had their turn: no set has a second turn before all had one.
+        // Planned again before all sets ran: no set runs twice before every set ran once.
         rate_limit.submit(&app("a"), says(100), now);
         let mut seen: BTreeSet<ExecutorSetKey> = begun.iter().map(|(key, _)| key.clone()).collect();
         while let Some((key, _)) = begun.pop() {
@@ -495,7 +495,7 @@ mod tests {
         assert_eq!(rate_limit.start_ready().len(), 1);
         rate_limit.submit(&app("b"), says(1), now);
         rate_limit.submit(&app("b"), Plan::default(), now);
-        assert!(rate_limit.start_ready().is_empty(), "a whole plan does");
+        assert!(rate_limit.start_ready().is_empty(), "a complete plan without actions removes them");
     }
 
     #[test]
@@ -568,10 +568,14 @@ mod tests {
         let mut begun = rate_limit.start_ready();
         assert!(begun.len() == OTHERS.of_one_namespace && begun.iter().all(|(_, actions)| actions.len() == MAX_BATCH));
         rate_limit.submit(&app("z"), says(1), now);
-        assert!(rate_limit.start_ready().is_empty(), "the namespace has all its places");
+        assert!(rate_limit.start_ready().is_empty(), "the namespace uses all its slots");
         assert_eq!(rate_limit.finished(&begun.pop().unwrap().0, false, true, now), None);
         let next = rate_limit.start_ready();
-        assert_eq!((next.len(), &next[0].0.app), (1, &app("z")), "it has waited longer than the rest of the other");
+        assert_eq!(
+            (next.len(), &next[0].0.app),
+            (1, &app("z")),
+            "it has waited longer than the rest of the first plan"
+        );
         // Thirty batches are one plan, and are not throttled.
         let mut rate_limit = RateLimit::default();
         rate_limit.submit(&app("a"), long(1500), now);
@@ -631,8 +635,7 @@ mod tests {
         let group = Action::PatchGroup {
             key,
             api,
-            uid: "g".into(),
-            version: "1".into(),
+            seen: ObjectVersion { uid: "g".into(), resource_version: "1".into() },
             patch,
             reason: Some(Reason::GangLowered),
         };
@@ -656,11 +659,11 @@ mod tests {
         rate_limit.submit(&app("new"), patches(2), now);
         let begun = rate_limit.start_ready();
         assert!(begun.len() == 1 && begun[0].0.app == app("new"), "{begun:?}");
-        assert!(begun[0].1.len() == 1 && is_of_group(&begun[0].1[0]), "the rest has no place of theirs");
+        assert!(begun[0].1.len() == 1 && is_of_group(&begun[0].1[0]), "the rest has no free slot in its lane");
         rate_limit.finished(&begun[0].0, false, true, now);
         assert!(rate_limit.start_ready().is_empty());
-        // The rest waits for its turn.
+        // The rest waits for a slot.
         rate_limit.submit(&app("new"), patches(0), now);
-        assert_eq!(rate_limit.start_ready().len(), 1, "another change of the group goes before it again");
+        assert_eq!(rate_limit.start_ready().len(), 1, "another PodGroup change runs before the rest");
     }
 }

@@ -1,7 +1,8 @@
 //! coscheduling (kubernetes-sigs/scheduler-plugins): a label on every member, a PodGroup with a count and minResources.
 //!
 //! Sources: `apis/scheduling/v1alpha1/types.go`, `pkg/coscheduling/core/core.go`. Permit rejects members of a group that
-//! does not exist yet. coscheduling has no queues. Members should have the same priority.
+//! does not exist yet; a group that is created up to 2 s later starts (`docs/gang.md#coscheduling`). coscheduling has no
+//! queues. Members should have the same priority.
 
 use serde_json::{Map, Value};
 

@@ -22,7 +22,7 @@ pub struct GroupSpec {
 /// The merge patch that changes `have` to `want`, and leaves every field alone that `want` does not name. `None` if there is
 /// nothing to change. Quantities are compared as amounts, not as text.
 ///
-/// Maps below the first level (minResources) are ours as a whole: keys that `want` lacks are removed.
+/// Maps below the first level (minResources) belong to spark-usher as a whole: keys that `want` lacks are removed.
 pub fn spec_patch(have: &serde_json::Value, want: &serde_json::Value) -> Option<serde_json::Value> {
     use serde_json::{Map, Value};
     let mut patch = Map::new();

@@ -5,7 +5,7 @@
 //!
 //! ## Why executors only
 //! All PodGroup schedulers but YuniKorn place no pod until `minMember` pods exist. The driver creates the executors, so a
-//! group of driver + N with minMember N+1 never starts (GANG.md, design law).
+//! group of driver + N with minMember N+1 never starts (`docs/gang.md#executors-only`).
 
 mod coscheduling;
 pub mod early_pods;
@@ -48,10 +48,12 @@ pub static TABLE: &[&GangScheduler] = &[
 ];
 
 impl GangScheduler {
-    /// The message if the webhook of the installed version of this scheduler rejects pods that are created before their PodGroup.
+    /// The message if the webhook of the installed version of this scheduler denies pods that are created before their PodGroup.
     pub fn refuses_early_pods(&self, refusing: Option<&str>) -> Option<String> {
         let version = refusing.filter(|_| self.kind == volcano::VOLCANO.kind)?;
-        Some(format!("Volcano {version} refuses executors whose PodGroup does not exist yet, so none can come: {CURE}"))
+        Some(format!(
+            "Volcano {version} denies pods whose PodGroup does not exist yet, so the driver cannot create executors: {CURE}"
+        ))
     }
 
     /// The row of a scheduler type.
@@ -74,7 +76,7 @@ pub fn scheduling_keys() -> &'static SchedulingKeys {
                 (place, key, scheduler.auto_group_prefix.filter(|_| is_group))
             })
         });
-        // If two schedulers share a key, the one that writes it by itself takes precedence.
+        // If two schedulers share a key, the one that writes it itself takes precedence.
         let mut keys: Vec<_> = keys.collect();
         keys.sort_unstable_by_key(|(place, key, prefix)| (*place, *key, prefix.is_none()));
         keys.dedup_by_key(|(place, key, _)| (*place, *key));
@@ -102,7 +104,7 @@ mod tests {
     fn rows_are_sound() {
         let mut kinds = std::collections::BTreeSet::new();
         for scheduler in TABLE {
-            assert!(kinds.insert(scheduler.kind), "{} twice", scheduler.kind);
+            assert!(kinds.insert(scheduler.kind), "{} is not unique", scheduler.kind);
             assert!(!scheduler.shapes.is_empty(), "{}", scheduler.kind);
             let gang = scheduler.shapes.iter().any(|shape| *shape != Shape::Pods);
             assert_eq!(
@@ -139,7 +141,10 @@ mod tests {
             |shape| TABLE.iter().filter(move |scheduler| scheduler.takes_queue(shape)).map(|scheduler| scheduler.kind);
         let executors: Vec<&str> = with(Shape::Executors).collect();
         assert_eq!(executors, ["kube-batch", "volcano", "yunikorn", "koordinator", "kueue", "kai"]);
-        assert!(!with(Shape::Pods).any(|kind| kind == "kube-batch"), "without a PodGroup nothing carries it");
+        assert!(
+            !with(Shape::Pods).any(|kind| kind == "kube-batch"),
+            "kube-batch reads the queue from the PodGroup only"
+        );
     }
 
     #[test]

@@ -26,8 +26,8 @@ enum Part {
 /// Why a text is not a template for a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadTemplate {
-    /// Without `{app8}`, two applications of one driver pod would share a group.
-    #[error("it must contain {{app8}} once: expected something like {{driver}}-{{app8}}")]
+    /// Without `{app8}`, two applications of one driver pod would share a PodGroup.
+    #[error("expected {{app8}} exactly once and {{driver}} at most once, such as {{driver}}-{{app8}}")]
     NoApp,
     /// An unknown placeholder.
     #[error("unknown placeholder: expected {{driver}} and {{app8}} only")]
@@ -36,7 +36,7 @@ pub enum BadTemplate {
     #[error("expected only a-z, 0-9 and - around the placeholders")]
     Characters,
     /// The text besides the placeholders is too long.
-    #[error("too long: expected at most 38 characters besides the placeholders")]
+    #[error("too long: expected at most 40 characters besides the placeholders")]
     TooLong,
 }
 

@@ -33,7 +33,7 @@ pub struct GangScheduler {
     pub gang_keys: &'static [(MetadataField, &'static str)],
     /// Whether an executor of another resource profile may have the gang key although the gang does not count it.
     pub extra_member_harmless: bool,
-    /// The name prefix, followed by a uid, of groups that the scheduler creates by itself and sets on pods.
+    /// The name prefix, followed by a uid, of groups that the scheduler itself creates and sets on pods.
     pub auto_group_prefix: Option<&'static str>,
     /// Accounts of its controllers, with * and ?, as its own manifests install them.
     pub accounts: &'static [&'static str],

@@ -1,4 +1,4 @@
-//! The number of executors that must be placed together (DESIGN "Gangs", Size).
+//! The number of executors that must be placed together (`docs/decisions.md#gang-size`).
 //!
 //! The count is recomputed from the current state, never stored: it stays reachable for a replacement, for a dynamic
 //! application that shrank to zero, and for executors that were created while the webhook was down.
@@ -40,7 +40,7 @@ pub struct SizeFacts<'a> {
 /// The desired size of an application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
-    /// Number of executors that it wants now.
+    /// Number of executors that it requests now.
     pub target: u32,
     /// The maximum number of executors that wait for each other.
     pub wanted: u32,
@@ -73,7 +73,7 @@ impl SizeFacts<'_> {
         Some(Sizes { target, wanted, clamped })
     }
 
-    /// Limits on the number of executors that are pending at once.
+    /// Limits on the number of executors that are pending at the same time.
     fn caps(&self) -> impl Iterator<Item = u32> {
         let batch = self.conf.and_then(|conf| conf.batch_size).unwrap_or(OLD_BATCH_SIZE);
         let wave = self.waves_must_run.then_some(batch);
@@ -123,8 +123,8 @@ mod tests {
         let conf = fixed(3);
         let at = |live, seated| count(SizeFacts { conf: Some(&conf), live, ..Default::default() }, seated);
         assert_eq!(at(1, 1), 3, "the first of three");
-        assert_eq!(at(3, 3), 3, "all there");
-        assert_eq!(at(2, 2), 3, "one died; its replacement makes three again");
+        assert_eq!(at(3, 3), 3, "all exist");
+        assert_eq!(at(2, 2), 3, "one exited, and its replacement is expected");
     }
 
     #[test]
@@ -133,7 +133,7 @@ mod tests {
         let facts = |started, live| SizeFacts { conf: Some(&conf), started, live, ..Default::default() };
         assert_eq!(count(facts(false, 1), 1), 4, "it starts with four");
         assert_eq!(count(facts(true, 0), 0), 1);
-        assert_eq!(count(facts(true, 1), 1), 1, "one that comes alone starts alone");
+        assert_eq!(count(facts(true, 1), 1), 1, "a single new executor starts alone");
         let min = dynamic(2, 4);
         assert_eq!(count(SizeFacts { conf: Some(&min), started: true, live: 3, ..Default::default() }, 3), 2);
     }
@@ -142,9 +142,9 @@ mod tests {
     fn a_dynamic_application_that_shrinks_before_it_started_can_start() {
         let conf = dynamic(1, 4);
         let facts = |created, live| SizeFacts { conf: Some(&conf), created, live, ..Default::default() };
-        assert_eq!(count(facts(2, 2), 2), 4, "two are still to come");
-        assert_eq!(count(facts(4, 4), 4), 4, "all are there");
-        assert_eq!(count(facts(4, 1), 1), 1, "three were let go before any ran");
+        assert_eq!(count(facts(2, 2), 2), 4, "two more are expected");
+        assert_eq!(count(facts(4, 4), 4), 4, "all exist");
+        assert_eq!(count(facts(4, 1), 1), 1, "three were released before any ran");
         assert_eq!(count(facts(5, 2), 2), 2);
     }
 
@@ -152,7 +152,7 @@ mod tests {
     fn three_executors_that_came_while_the_webhook_was_down_count_as_there() {
         let conf = fixed(5);
         assert_eq!(count(SizeFacts { conf: Some(&conf), live: 5, ..Default::default() }, 2), 2);
-        assert_eq!(count(SizeFacts { conf: Some(&conf), live: 4, ..Default::default() }, 1), 2, "one is still to come");
+        assert_eq!(count(SizeFacts { conf: Some(&conf), live: 4, ..Default::default() }, 1), 2, "one more is expected");
     }
 
     #[test]
@@ -173,7 +173,7 @@ mod tests {
         let maximum = AppConf { maximum: Some(3), ..fixed(10) };
         assert_eq!(count(SizeFacts { conf: Some(&maximum), live: 1, created: 1, ..Default::default() }, 1), 3);
         let spent = SizeFacts { conf: Some(&maximum), live: 2, created: 3, ..Default::default() };
-        assert_eq!(count(spent, 2), 2, "a third would be the fourth created: it never comes");
+        assert_eq!(count(spent, 2), 2, "a third would be the fourth created, which the maximum excludes");
     }
 
     #[test]

@@ -14,7 +14,7 @@ use super::scheduler::{GangScheduler, GroupKeyField, MemberMetadata, MemberReque
 use crate::annotations::MetadataField;
 use crate::snapshot::GroupApi;
 
-/// The queue of automatic groups, that is of drivers and of executors without a group of ours.
+/// The queue of automatic groups: those of drivers, and of executors without a PodGroup of spark-usher.
 const QUEUE: &str = "scheduling.volcano.sh/queue-name";
 /// The member's role within its group.
 const TASK_SPEC: &str = "volcano.sh/task-spec";

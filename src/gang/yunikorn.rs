@@ -128,6 +128,6 @@ mod tests {
         assert_eq!(keys(&MemberRequest { counted: false, ..ask(Some(&numbers), None) }), [""; 0]);
         let unknown = marks(executor, &ask(None, None));
         assert!(unknown.size_unknown);
-        assert_eq!(unknown.set.len(), 1, "the member's name alone is ordinary scheduling");
+        assert_eq!(unknown.set.len(), 1, "a task-group-name alone means ordinary scheduling");
     }
 }

@@ -1,8 +1,9 @@
 //! Deadlines of a connection.
 //!
 //! Go keeps idle connections to a webhook for 90 s and does not retry a POST on one that was cut, so an idle connection must
-//! live longer than that. hyper's own header timeout starts when a connection becomes idle (WEBHOOKS.md, finding 7): a
-//! timeout long enough for Go is far too long for a slow loris. Therefore a head's deadline starts here, at its first byte.
+//! live longer than that. hyper's own header timeout starts when a connection becomes idle
+//! (`docs/webhooks.md#idle-connections`): a timeout long enough for Go is far too long for a slow loris. Therefore a head's
+//! deadline starts here, at its first byte.
 
 use std::future::poll_fn;
 use std::io;

@@ -1,5 +1,5 @@
 //! Limits the memory for request bodies. API servers retry a review that got 429 with Retry-After within their deadline
-//! (WEBHOOKS.md, finding 5), so shedding load means an answer, not a cut connection.
+//! (`docs/webhooks.md#retries`), so shedding load means an answer, not a cut connection.
 //!
 //! Bytes are charged as they arrive: a client that announces a large body and sends nothing uses no budget.
 //!

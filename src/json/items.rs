@@ -16,7 +16,7 @@ pub enum BadList {
     #[error("expected items of at most {MAX_BUFFERED} bytes")]
     TooLong,
     /// The bytes end within the list.
-    #[error("the list broke off")]
+    #[error("expected a complete list: the response ended within it")]
     BrokenOff,
 }
 

@@ -74,7 +74,7 @@ fn object(value: &mut Value) -> &mut Map<String, Value> {
     }
     match value {
         Value::Object(map) => map,
-        _ => unreachable!("it was just made an object"),
+        _ => unreachable!("any other value was replaced by an object"),
     }
 }
 
@@ -84,7 +84,7 @@ fn array(value: &mut Value) -> &mut Vec<Value> {
     }
     match value {
         Value::Array(list) => list,
-        _ => unreachable!("it was just made a list"),
+        _ => unreachable!("any other value was replaced by a list"),
     }
 }
 

@@ -21,14 +21,14 @@ pub enum Removal {
 
 macro_rules! causes {
     ($($(#[doc = $doc:literal])+ $name:ident = $word:literal, $by_app:literal, $abnormal:literal;)+) => {
-        /// Why. One closed set: a metric label, an Event's word, the answer of `why`.
+        /// Why. One closed set, used as a metric label, in Events and by `why`.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Cause {
             $($(#[doc = $doc])+ $name,)+
         }
 
         impl Cause {
-            /// Every cause, in the order of the README's table.
+            /// Every cause, in the order of the table in docs/reasons.md.
             pub const ALL: &'static [Cause] = &[$(Cause::$name,)+];
 
             /// The word on the wire.
@@ -41,12 +41,12 @@ macro_rules! causes {
                 match self { $(Cause::$name => concat!($($doc),+).trim_ascii(),)+ }
             }
 
-            /// Whether the application brought it upon itself. Spark's own answer is in the exit's Spark view.
+            /// Whether the application caused the exit. Spark's own view is a separate part of an exit.
             pub fn by_app(self) -> bool {
                 match self { $(Cause::$name => $by_app,)+ }
             }
 
-            /// Whether somebody should hear of it.
+            /// Whether the exit is abnormal: such exits cause Events.
             pub fn is_abnormal(self) -> bool {
                 match self { $(Cause::$name => $abnormal,)+ }
             }
@@ -55,41 +55,41 @@ macro_rules! causes {
 }
 
 causes! {
-    /// It ended with exit code 0.
+    /// The executor exited with code 0.
     Completed = "completed", true, false;
-    /// It ended with another exit code.
+    /// The executor exited with a code other than 0.
     Error = "error", true, true;
-    /// Its driver ended, and it ended itself with exit code 1 when it lost the connection.
+    /// The driver exited, and the executor exited with code 1 when it lost the connection.
     DriverLost = "driver-lost", false, false;
-    /// The JVM ran out of memory and ended itself (exit code 52).
+    /// The JVM ran out of memory and exited (exit code 52).
     JvmOom = "jvm-oom", true, true;
-    /// The kernel killed it for using more memory than its container's limit.
+    /// The kernel killed the executor for exceeding the memory limit of its container.
     OomKilled = "oom-killed", true, true;
-    /// A signal ended it that nobody owns up to: no memory limit, no eviction, no deletion.
+    /// A signal of unknown origin killed the executor: no OOM kill, eviction or deletion is reported.
     Killed = "killed", false, true;
     /// Another container of the pod failed.
     CompanionFailed = "companion-failed", false, true;
-    /// The container could not be started: the command, the configuration or a mount is wrong.
+    /// The container could not be started: its command, its configuration or a mount is invalid.
     NeverStarted = "never-started", true, true;
     /// The image was never pulled.
     ImageNeverPulled = "image-never-pulled", true, true;
-    /// It was evicted: the node ran short of something, or somebody asked by the eviction API.
+    /// The executor was evicted: its node ran short of a resource, or a client used the eviction API.
     Evicted = "evicted", false, true;
-    /// A pod of higher priority took its place.
+    /// A pod of higher priority preempted the executor.
     Preempted = "preempted", false, true;
-    /// Its node was lost.
+    /// The executor's node was lost.
     NodeLost = "node-lost", false, true;
-    /// Its node was shut down.
+    /// The executor's node was shut down.
     NodeShutdown = "node-shutdown", false, true;
-    /// The kubelet refused it: the scheduler and the node disagreed about what fits.
+    /// The kubelet rejected the pod: the scheduler and the node disagreed about what fits.
     AdmissionRefused = "admission-refused", false, true;
-    /// It ran longer than its activeDeadlineSeconds.
+    /// The pod ran longer than its activeDeadlineSeconds.
     DeadlineExceeded = "deadline-exceeded", true, true;
-    /// Its pod was deleted.
+    /// The pod was deleted.
     Deleted = "deleted", false, false;
-    /// Its pod is gone and the watch did not show it.
+    /// The pod no longer exists, and the watch did not show its deletion.
     Vanished = "vanished", false, true;
-    /// It failed, and nothing says why.
+    /// The executor failed, and its pod does not show why.
     Unexplained = "unexplained", false, true;
 }
 
@@ -234,7 +234,7 @@ pub fn by_whom(diagnostics: &PodDiagnostics) -> Option<String> {
         return Some(format!("{reason}{colon}{message}"));
     }
     let writer = diagnostics.deletion.as_ref()?.writer.as_deref()?;
-    Some(format!("perhaps {writer}, which wrote to the pod when the deletion was asked for"))
+    Some(format!("{writer} (uncertain: it wrote to the pod when the deletion was requested)"))
 }
 
 #[cfg(test)]
@@ -271,7 +271,7 @@ mod tests {
         assert_eq!(of(&ended(spark, 1, "Error")), Cause::Error);
         assert_eq!(of(&ended(spark, 52, "Error")), Cause::JvmOom);
         assert_eq!(of(&ended(spark, 137, "OOMKilled")), Cause::OomKilled);
-        assert_eq!(of(&ended(spark, 137, "Error")), Cause::Killed, "137 alone is no proof");
+        assert_eq!(of(&ended(spark, 137, "Error")), Cause::Killed, "137 alone does not prove an OOM kill");
         assert_eq!(of(&ended(spark, 143, "Error")), Cause::Killed);
         assert_eq!(of(&ended(spark, 139, "Error")), Cause::Error);
         assert_eq!(of(&ended(spark, 128, "StartError")), Cause::NeverStarted);
@@ -341,7 +341,7 @@ mod tests {
         };
         assert_eq!(deleted(1, "2026-11-21T00:00:29Z"), Cause::Error);
         assert_eq!(deleted(0, "2026-11-21T00:00:29Z"), Cause::Completed);
-        assert_eq!(deleted(143, "2026-11-21T00:00:31Z"), Cause::Deleted, "the deletion ended it");
+        assert_eq!(deleted(143, "2026-11-21T00:00:31Z"), Cause::Deleted, "it exited because of the deletion");
     }
 
     #[test]

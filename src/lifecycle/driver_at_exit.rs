@@ -128,8 +128,8 @@ impl DriverAtExit {
         let (name, how) = match self {
             DriverAtExit::Unknown | DriverAtExit::Unread(_) | DriverAtExit::Alive(_) => return None,
             DriverAtExit::Deleting(name) => (name, "was being deleted"),
-            DriverAtExit::Ended(name, _) => (name, "had ended"),
-            DriverAtExit::Gone(name) => (name, "was gone"),
+            DriverAtExit::Ended(name, _) => (name, "had exited"),
+            DriverAtExit::Gone(name) => (name, "no longer existed"),
         };
         Some(format!("with its driver {name}, which {how}"))
     }

@@ -95,16 +95,16 @@ impl Exit {
         let diagnostics = self.evidence().unwrap_or(&nothing);
         let mut parts = diagnostics.exit_message();
         if self.cause == Cause::Vanished {
-            parts.push("its pod is gone, and the watch did not show it".to_owned());
+            parts.push("its pod no longer exists, and the watch did not show the deletion".to_owned());
         }
         if self.cause == Cause::Deleted {
             let whom = by_whom(diagnostics).map(|who| format!("by {who}")).or_else(|| self.driver.took_along());
-            parts.push(whom.unwrap_or_else(|| "by somebody unknown".to_owned()));
+            parts.push(whom.unwrap_or_else(|| "by an unknown client".to_owned()));
         } else {
             parts.extend(diagnostics.disruption.as_ref().map(|words| format!("{}: {}", words.reason, words.message)));
         }
         if let Some(words) = diagnostics.unscheduled.as_ref().filter(|_| self.executor.node.is_none()) {
-            parts.push(format!("never placed: {}", words.message));
+            parts.push(format!("never scheduled: {}", words.message));
         }
         parts.join("; ")
     }

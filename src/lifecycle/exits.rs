@@ -1,8 +1,8 @@
-//! The executors that exited: Spark's `removedExecutorsCache` and `ExecutorFailureTracker` for all applications at once.
+//! The executors that exited: Spark's `removedExecutorsCache` and `ExecutorFailureTracker` for all applications of the cluster.
 //!
 //! Each exit is tracked once per pod (by uid) and reported once. Spark forgets an executor three minutes after its removal and
-//! then removes one whose pod lingers a second time; here the entry lives as long as its pod and three minutes more, so nothing
-//! is counted twice while its pod exists. Memory is bounded by the pods and by the most recent exits.
+//! then removes one whose pod lingers a second time; here the entry is kept while its pod exists and three minutes more, so
+//! nothing is counted twice while its pod exists. Memory is bounded by the pods and by the most recent exits.
 //!
 //! Every replica tracks exits from its own watch, so that a grace that began continues when another replica takes over. Only the
 //! leader reports, and the [`Mark`] in the Lease shows the next leader what is reported. Executors that had exited before the
@@ -135,7 +135,7 @@ impl Exits {
         self.leadership = Some(Leadership { at: now, found, caught_up: None });
     }
 
-    /// Processes a whole batch at once.
+    /// Processes a whole batch in one call.
     pub fn note(&mut self, batch: Batch, now: Now) {
         let snapshot = batch.snapshot.clone();
         self.begin_batch(batch);
@@ -460,7 +460,7 @@ impl Exits {
         }
     }
 
-    /// Whether there is work left: a leader continues at once.
+    /// Whether there is work left: a leader continues immediately.
     pub(crate) fn is_busy(&self, leader_state: LeaderState) -> bool {
         self.has_batch() || self.to_decide > 0 || (leader_state == LeaderState::Leader && !self.unreported.is_empty())
     }

@@ -14,7 +14,7 @@ use jiff::Timestamp;
 pub struct Mark {
     /// The resourceVersion.
     pub through: u64,
-    /// When the mark was made.
+    /// When the mark was written.
     pub at: Timestamp,
     /// Except exits after the first and up to the second version, when this leader did not run yet and there was no leader: of
     /// these it knows only executors that still existed. Other replicas may have observed more.
@@ -43,7 +43,7 @@ impl fmt::Display for Mark {
 
 /// A mark that cannot be parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("expected a resourceVersion, a time, and perhaps a gap such as 7-9")]
+#[error("expected a resourceVersion, a time and, optionally, a gap such as 7-9")]
 pub struct BadMark;
 
 impl FromStr for Mark {

@@ -123,10 +123,10 @@ mod tests {
         assert_eq!(due(&outages), Some(at(110)));
         outages.interrupted(at(0));
         assert!(outages.is_out(at(5)) && outages.watch_alive(at(20)) && !outages.watch_alive(at(21)));
-        assert_eq!(due(&outages), Some(at(120)), "ten of its seconds");
+        assert_eq!(due(&outages), Some(at(120)), "the outage lasts ten seconds of the wait");
         outages.interrupted(at(100));
         outages.watch_alive(at(160));
-        assert_eq!(due(&outages), Some(at(190)), "thirty after it, which is more than twenty that were left");
+        assert_eq!(due(&outages), Some(at(190)), "thirty seconds after the outage: more than the twenty that remained");
         // An outage that began after the due time changes nothing but the time after it.
         outages.interrupted(at(300));
         outages.watch_alive(at(310));
@@ -144,7 +144,7 @@ mod tests {
         assert!(!outages.is_out(at(70)) && outages.is_out(at(76)));
         outages.interrupted(at(80));
         assert!(outages.contact(at(120)));
-        assert!(outages.is_out(at(121)), "the watch is not back");
+        assert!(outages.is_out(at(121)), "the watch is still interrupted");
         assert!(outages.watch_alive(at(130)));
         assert_eq!(outages.due(at(0), SECOND * 100, Duration::ZERO), Some(at(170)));
     }

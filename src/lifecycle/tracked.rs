@@ -69,7 +69,7 @@ pub(super) struct BatchInProgress {
     /// How many of `revived` are processed.
     pub(super) revived_done: usize,
     pub(super) removed: IndexMap<Arc<str>, RemovedExecutor>,
-    /// The removed, one by one, once the revived are processed: a hundred thousand must not be dropped at once.
+    /// The removed, one by one, once the revived are processed: a hundred thousand must not be dropped in one step.
     pub(super) departing: Option<indexmap::map::IntoIter<Arc<str>, RemovedExecutor>>,
     pub(super) touched: indexmap::set::IntoIter<AppKey>,
 }

@@ -1,5 +1,5 @@
 //! The fallback: MutatingAdmissionPolicies (`admissionregistration.k8s.io/v1`, Kubernetes 1.36 and newer) that the API
-//! server evaluates by itself, so that executors get their owner also while the webhook is unavailable.
+//! server itself evaluates, so that executors get their owner also while the webhook is unavailable.
 //!
 //! They run *before* every webhook, also when the webhook is available. So the owner policy applies exactly the rule of
 //! [`resolve::creator`](crate::ownership::resolve::creator). The scheduler policy (which never sets a gang) marks the pods
@@ -30,17 +30,17 @@ pub struct Wanted {
 pub enum Refused {
     /// Volcano without gangs.
     #[error(
-        "policy {0} has executors placed by Volcano without a gang, or may have by an annotation: there an owner would put them into their driver's own group, which the webhook avoids and a fallback cannot"
+        "Volcano schedules executors of policy {0} without a gang, or an annotation can select that: an ownerReference would then add them to the PodGroup of their driver; expected a gang (gang.enabled, gang.shape), or neither Volcano nor the override scheduler"
     )]
     NoGang(String),
     /// A scheduler that groups by the topmost owner.
     #[error(
-        "policy {0} is of a scheduler that groups pods by their topmost owner: where a workload owns the driver the webhook withholds the owner, and a fallback cannot know"
+        "policy {0} uses a scheduler that groups pods by their topmost owner: if a workload owns the driver, the webhook sets no ownerReference, and the fallback policy cannot check this"
     )]
     TopOwner(String),
     /// `scheduler` is set, with several policies or none.
     #[error(
-        "the fallback cannot choose among {0} policies: expected exactly one policy to set schedulerName without the webhook"
+        "found {0} policies: expected exactly one policy, because the fallback policy cannot choose the one that sets schedulerName"
     )]
     Policies(usize),
     /// `scheduler` is set, with a policy that names no scheduler.
@@ -48,7 +48,7 @@ pub enum Refused {
     NoScheduler(String),
     /// `scheduler` is set, with Volcano.
     #[error(
-        "policy {0} is of Volcano: an executor that the fallback places there without its gang falls into its driver's own group"
+        "policy {0} uses Volcano, which would add an executor without a gang to the PodGroup of its driver: expected another scheduler"
     )]
     Volcano(String),
 }

@@ -75,76 +75,76 @@ const WATCH: &[&str] = &["list", "watch"];
 
 /// All permissions except those on PodGroups, which depend on the scheduler: see [`all`].
 const RIGHTS: &[Right] = &[
-    right(("", "pods"), &["get", "list", "watch", "patch"], ANYWHERE, "know applications; adopt and label executors"),
+    right(("", "pods"), &["get", "list", "watch", "patch"], ANYWHERE, "watch applications; adopt and label executors"),
     right(
         ("", "pods"),
         &["delete"],
         (Scope::Cluster, Named::Any, When::Deleting),
-        "delete finished executors that their driver leaves; adopt executors where OwnerReferencesPermissionEnforcement is on",
+        "delete finished executors that their driver leaves behind; adopt executors where OwnerReferencesPermissionEnforcement is enabled",
     ),
     right(
         ("", "configmaps"),
         &["get"],
         (Scope::Cluster, Named::Any, When::ReadingConf),
-        "read how many executors an application wants",
+        "read how many executors an application requests",
     ),
-    right(("", "namespaces"), WATCH, ANYWHERE, "policies select by their labels"),
+    right(("", "namespaces"), WATCH, ANYWHERE, "match policies by namespace labels"),
     right(("", "services"), WATCH, ANYWHERE, "find the driver behind SPARK_DRIVER_URL"),
-    right(("scheduling.k8s.io", "priorityclasses"), WATCH, ANYWHERE, "leave out a class that does not exist"),
+    right(("scheduling.k8s.io", "priorityclasses"), WATCH, ANYWHERE, "set only priority classes that exist"),
     right(
         ("events.k8s.io", "events"),
         &["create", "get", "patch"],
         ANYWHERE,
-        "tell what was done, and why executors ended",
+        "record actions, and why executors exited",
     ),
     right(
         ("coordination.k8s.io", "leases"),
         &["create"],
         (Scope::Own, Named::Any, When::Always),
-        "choose one replica that writes",
+        "elect the leader, the one replica that writes",
     ),
     right(
         ("coordination.k8s.io", "leases"),
         &["get", "watch", "update"],
         (Scope::Own, Named::Lease, When::Always),
-        "choose one replica that writes",
+        "elect the leader, the one replica that writes",
     ),
     right(
         ("", "secrets"),
         &["create"],
         (Scope::Own, Named::Any, When::Always),
-        "keep the key that placements are signed with, and certificates",
+        "store the signing key and the certificates",
     ),
     right(
         ("", "secrets"),
         &["get", "update"],
         (Scope::Own, Named::SigningSecret, When::Always),
-        "keep the key that placements are signed with",
+        "store the signing key",
     ),
-    right(("", "secrets"), &["get", "update"], (Scope::Own, Named::Secret, When::Managed), "keep certificates"),
+    right(("", "secrets"), &["get", "update"], (Scope::Own, Named::Secret, When::Managed), "store the certificates"),
     right(
         ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"),
         &["get", "patch"],
         (Scope::Cluster, Named::Configuration, When::Managed),
-        "keep the caBundle",
+        "update the caBundle",
     ),
     right(
         ("admissionregistration.k8s.io", "validatingwebhookconfigurations"),
         &["get", "patch"],
         (Scope::Cluster, Named::Configuration, When::Managed),
-        "keep the caBundle",
+        "update the caBundle",
     ),
     right(
         ("admissionregistration.k8s.io", "validatingadmissionpolicies"),
         &["list"],
         (Scope::Cluster, Named::Any, When::Policies),
-        "tell when they are not those of the policy file",
+        "report differences from the policy file",
     ),
     right(
         ("admissionregistration.k8s.io", "validatingadmissionpolicybindings"),
         &["list"],
         (Scope::Cluster, Named::Any, When::Policies),
-        "tell when they are not those of the policy file",
+        "report differences from the policy file",
     ),
 ];
 
@@ -154,7 +154,12 @@ pub fn all() -> Vec<Right> {
     for api in gang::TABLE.iter().flat_map(|scheduler| scheduler.apis) {
         if all.iter().all(|right| (right.group, right.resource) != (api.group, api.plural)) {
             let verbs = &["get", "list", "watch", "create", "patch", "delete"];
-            all.push(right((api.group, api.plural), verbs, ANYWHERE, "make gangs as large as the application"));
+            all.push(right(
+                (api.group, api.plural),
+                verbs,
+                ANYWHERE,
+                "create PodGroups, and adapt their size to the application",
+            ));
         }
     }
     all

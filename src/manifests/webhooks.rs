@@ -15,7 +15,7 @@ pub const VALIDATING_NAME: &str = "spark-usher";
 /// A configuration that sends creations of Spark's pods to this URL, in these namespaces; none means all.
 pub fn mutating(url: &str, ca_pem: &str, namespaces: &[&str]) -> Value {
     let mut webhook = webhook("mutate.spark-usher.io", url, ca_pem, namespaces, &["CREATE"]);
-    // So that we see changes of webhooks that run after ours.
+    // So that the webhook is called again after webhooks that run later changed the pod.
     crate::json::set(&mut webhook, &["reinvocationPolicy"], "IfNeeded");
     configuration("MutatingWebhookConfiguration", NAME, webhook)
 }

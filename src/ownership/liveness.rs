@@ -1,4 +1,4 @@
-//! Whether the driver of an application is alive (DESIGN "Driver life").
+//! Whether the driver of an application is alive (`docs/decisions.md#driver-liveness`).
 //!
 //! The executors of one application and one creator are an [`ExecutorSet`]: any tenant can claim another's application by a
 //! label, so decisions about one creator's executors never rest on pods of another. Most applications have one set.

@@ -1,4 +1,4 @@
-//! Which driver owns an executor. Each step of the resolution has a name (DESIGN "Who is the driver?").
+//! Which driver owns an executor. Each step of the resolution has a name (`docs/decisions.md#who-is-the-driver`).
 //!
 //! The source is the API server, not the pod: a driver in the cluster creates its executors with its bound service-account token,
 //! so the review states which pod that was. Only that evidence sets an owner at admission. A tenant can write labels and

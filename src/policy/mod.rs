@@ -32,7 +32,7 @@ pub struct Policies {
 /// The lifecycle configuration of executors that exited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lifecycle {
-    /// How long we wait for a live driver to act. At least twice the time that the driver may need to detect the exit.
+    /// How long a live driver may act first: at least twice the time that the driver may need to detect the exit.
     pub grace: Duration,
     /// What is done with their pods.
     pub finished: Finished,
@@ -67,7 +67,7 @@ pub enum Finished {
 /// One policy.
 #[derive(Clone, Debug)]
 pub struct Policy {
-    /// The name, `[a-z0-9-]{1,40}`, also a metric label.
+    /// The name, `[a-z0-9-]{1,40}`, unique in the file.
     pub name: Arc<str>,
     /// The pods that it selects.
     pub matches: Match,
@@ -81,7 +81,7 @@ pub struct Policy {
     pub executor_class: Option<Arc<str>>,
     /// How executors wait for each other.
     pub gang: Gang,
-    /// Our annotations that take effect.
+    /// The spark-usher annotations that take effect.
     pub overrides: BTreeSet<Override>,
     /// Whether undecided pods are rejected.
     pub strict: bool,
@@ -346,7 +346,7 @@ mod tests {
         };
         let policies = Policies::new(vec![policy("prod", by_label)], vec![]);
         assert_eq!(name(&policies, "team-x", None), "?");
-        assert_eq!(name(&policies, "other", None), "default", "the name alone decides");
+        assert_eq!(name(&policies, "other", None), "default", "the namespace's name alone decides");
         let prod = Namespace { labels: [("env".to_owned(), "prod".to_owned())].into(), ..Namespace::default() };
         assert_eq!(name(&policies, "team-x", Some(&prod)), "prod");
         assert_eq!(name(&policies, "team-x", Some(&Namespace::default())), "default");

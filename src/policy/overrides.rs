@@ -65,7 +65,7 @@ pub fn resolve(policy: &Policy, sources: [(Source, &Overrides); 3]) -> Effective
         };
         if !policy.overrides.contains(&which) {
             let note = format!(
-                "{} on {} is not heard: policy {} does not list {} in overrides",
+                "{} on {} is ignored: policy {} does not list {} in overrides",
                 which.key(),
                 source.as_str(),
                 policy.name,
@@ -73,7 +73,7 @@ pub fn resolve(policy: &Policy, sources: [(Source, &Overrides); 3]) -> Effective
             );
             effective.notes.push((Reason::OverrideNotAllowed, note));
         } else if let Err(expected) = effective.set(which, value, policy) {
-            let note = format!("{} on {} cannot be used: expected {expected}", which.key(), source.as_str());
+            let note = format!("{} on {} is invalid and ignored: expected {expected}", which.key(), source.as_str());
             effective.notes.push((Reason::OverrideInvalid, note));
         }
     }
@@ -100,7 +100,9 @@ impl Effective {
                     self.shape = if policy.gang.shape == Shape::Pods { Shape::Pods } else { scheduler.default_shape() };
                 }
             }
-            Override::Queue if value.is_empty() || value.len() > 253 => return Err("a queue's name".into()),
+            Override::Queue if value.is_empty() || value.len() > 253 => {
+                return Err("the name of a queue, 1 to 253 characters".into());
+            }
             Override::Queue => self.queue = Some(value.into()),
             Override::MinMember => match value.parse() {
                 Ok(count) if count > 0 => self.min_member = Some(count),
@@ -108,7 +110,7 @@ impl Effective {
             },
             Override::ExecutorResources => match ResourceList::from_json(value) {
                 Ok(resources) => self.executor_resources = Some(resources),
-                Err(why) => return Err(format!("a JSON object of requests ({why})")),
+                Err(why) => return Err(format!("a JSON object of requests: {why}")),
             },
         }
         Ok(())
@@ -163,7 +165,7 @@ mod tests {
         assert_eq!(heard.queue.as_deref(), Some("shared"));
         assert!(!heard.skip);
         assert_eq!(heard.notes.iter().map(|(reason, _)| *reason).collect::<Vec<_>>(), [Reason::OverrideNotAllowed; 2]);
-        assert!(heard.notes[1].1.contains("spark-usher.io/queue on the pod is not heard"), "{}", heard.notes[1].1);
+        assert!(heard.notes[1].1.contains("spark-usher.io/queue on the pod is ignored"), "{}", heard.notes[1].1);
     }
 
     #[test]

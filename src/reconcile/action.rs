@@ -1,5 +1,5 @@
 //! The actions of a plan. Every write names the object by uid, and by resourceVersion where it matters, so that the API server
-//! refuses a stale plan.
+//! rejects a stale plan.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::lifecycle::cause::Cause;
 use crate::ownership::resolve::DriverSource;
 use crate::reason::Reason;
-use crate::snapshot::{GroupApi, GroupKey};
+use crate::snapshot::{Executor, Group, GroupApi, GroupKey};
 use crate::spark::ids::{AppKey, PodKey};
 
 /// A driver's pod by name and uid.
@@ -18,6 +18,27 @@ pub struct DriverRef {
     pub name: Arc<str>,
     /// Pod uid.
     pub uid: Arc<str>,
+}
+
+/// The state of an object on which a plan is based: the precondition of its write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObjectVersion {
+    /// The object's uid.
+    pub uid: Arc<str>,
+    /// Its resourceVersion.
+    pub resource_version: Arc<str>,
+}
+
+impl From<&Executor> for ObjectVersion {
+    fn from(executor: &Executor) -> ObjectVersion {
+        ObjectVersion { uid: executor.uid.clone(), resource_version: executor.version.as_str().into() }
+    }
+}
+
+impl From<&Group> for ObjectVersion {
+    fn from(group: &Group) -> ObjectVersion {
+        ObjectVersion { uid: group.uid.clone(), resource_version: group.version.clone() }
+    }
 }
 
 /// One action of a plan.
@@ -44,10 +65,8 @@ pub enum Action {
         key: GroupKey,
         /// The API that serves it.
         api: &'static GroupApi,
-        /// Its uid.
-        uid: Arc<str>,
-        /// The resourceVersion on which the plan is based.
-        version: Arc<str>,
+        /// Its state on which the plan is based.
+        seen: ObjectVersion,
         /// A merge patch of the object, without the preconditions.
         patch: Value,
         /// Why: raised or lowered; `None` for a correction that is not reported.
@@ -59,10 +78,8 @@ pub enum Action {
         key: GroupKey,
         /// The API that serves it.
         api: &'static GroupApi,
-        /// Its uid.
-        uid: Arc<str>,
-        /// The resourceVersion on which the plan is based.
-        version: Arc<str>,
+        /// Its state on which the plan is based.
+        seen: ObjectVersion,
         /// Why: no longer needed, or owned by an earlier driver.
         reason: Reason,
     },
@@ -70,10 +87,8 @@ pub enum Action {
     Adopt {
         /// The executor.
         executor: PodKey,
-        /// Its uid.
-        uid: Arc<str>,
-        /// The resourceVersion on which the plan is based.
-        version: Arc<str>,
+        /// Its state on which the plan is based.
+        seen: ObjectVersion,
         /// The driver.
         driver: DriverRef,
         /// The evidence.
@@ -83,10 +98,8 @@ pub enum Action {
     CleanUp {
         /// The executor.
         executor: PodKey,
-        /// Its uid.
-        uid: Arc<str>,
-        /// The resourceVersion on which the plan is based.
-        version: Arc<str>,
+        /// Its state on which the plan is based.
+        seen: ObjectVersion,
         /// Label or delete.
         how: Cleanup,
         /// The cause of its exit.
@@ -130,7 +143,7 @@ impl Action {
             Action::Adopt { .. } => Some(Reason::Adopted),
             Action::CleanUp { how: Cleanup::Label, .. } => Some(Reason::ExecutorLabelled),
             Action::CleanUp { how: Cleanup::Delete, .. } => Some(Reason::ExecutorDeleted),
-            Action::RecordEvent(told) => Some(told.reason),
+            Action::RecordEvent(event) => Some(event.reason),
         }
     }
 
@@ -143,7 +156,7 @@ impl Action {
             Action::Adopt { .. } => "adopt",
             Action::CleanUp { how: Cleanup::Label, .. } => "label-executor",
             Action::CleanUp { how: Cleanup::Delete, .. } => "delete-executor",
-            Action::RecordEvent(_) => "tell",
+            Action::RecordEvent(_) => "record-event",
         }
     }
 }

@@ -59,13 +59,9 @@ impl Verdict {
     fn action(&self, pod: PodKey, executor: &Executor) -> Action {
         let uid = executor.uid.clone();
         match self {
-            Verdict::Adopt(driver, how) => Action::Adopt {
-                executor: pod,
-                uid,
-                version: executor.version.as_str().into(),
-                driver: driver.clone(),
-                how: *how,
-            },
+            Verdict::Adopt(driver, how) => {
+                Action::Adopt { executor: pod, seen: executor.into(), driver: driver.clone(), how: *how }
+            }
             Verdict::Refuse(message) => {
                 Action::RecordEvent(PodEvent { pod, uid, reason: Reason::AdoptionRefused, message: message.clone() })
             }
@@ -82,12 +78,12 @@ fn decide(view: &PlanContext<'_>, template: &Template) -> Option<Verdict> {
     let refuse = |why: &str| Verdict::Refuse(format!("not adopted by {} ({}): {why}", found.name, found.source));
     match liveness::liveness_of(namespace, &found.name, &found.uid, view.snapshot) {
         DriverLiveness::Unknown => None, // The pod is being read.
-        DriverLiveness::Gone => Some(refuse("that pod is gone, or has ended")),
+        DriverLiveness::Gone => Some(refuse("that pod no longer exists or has exited")),
         DriverLiveness::Alive(driver) if driver.phase != DriverPhase::Running || driver.deleting => None,
         DriverLiveness::Alive(driver)
             if driver.selector.as_deref().is_some_and(|other| other != view.key.selector()) =>
         {
-            Some(refuse("that pod drives another application"))
+            Some(refuse("that pod is the driver of another application"))
         }
         DriverLiveness::Alive(driver) if driver.has_workload && regroup::by_top_owner_of(&template.scheduling) => None,
         DriverLiveness::Alive(driver) => {

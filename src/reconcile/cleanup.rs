@@ -1,8 +1,9 @@
-//! Cleanup of finished executors: nothing, a label, or deletion (SPARK.md §4.2, DESIGN "The driver goes first").
+//! Cleanup of finished executors: nothing, a label, or deletion (`docs/spark.md#lifecycle-manager`,
+//! `docs/decisions.md#the-driver-goes-first`).
 //!
 //! * A live driver goes first: nothing is written before the grace is over. If spark-usher were quicker, the driver would
 //!   never count the failure, and an application that should stop would run forever.
-//! * When the driver is deleted or has exited, nothing else cleans up, and spark-usher does so at once.
+//! * When the driver is deleted or has exited, nothing else cleans up, and spark-usher does so immediately.
 //! * When nothing is known of the driver, nothing is done.
 //! * Only pods in a final state are ever written, by uid and resourceVersion.
 
@@ -102,9 +103,7 @@ fn too_many_failures(view: &CleanupContext<'_>, whole: &context::PlanContext<'_>
         pod: PodKey::new(view.key.namespace(), &driver.name),
         uid: driver.uid.clone(),
         reason: Reason::ExecutorFailuresExceeded,
-        message: format!(
-            "more than {limit} executors failed; Spark 3.5 and newer give the application up (exit code 11)"
-        ),
+        message: format!("more than {limit} executors failed: Spark 3.5 and newer stop the application (exit code 11)"),
     }))
 }
 
@@ -216,7 +215,7 @@ enum Next {
     Never,
 }
 
-/// `wait` is how long the driver has to act, `after` how long after an outage; `gone` is the driver if it is gone.
+/// `wait` is how long the driver has to act, `after` how long after an outage; `gone` is the driver if it exited or was deleted.
 fn of_executor(
     view: &CleanupContext<'_>,
     executor: &Executor,
@@ -254,8 +253,7 @@ fn of_executor(
     match view.exits.outages.due(since, wait, after) {
         Some(at) if at <= view.now.at => Next::Now(Action::CleanUp {
             executor: PodKey::new(view.key.namespace(), &executor.name),
-            uid: executor.uid.clone(),
-            version: executor.version.as_str().into(),
+            seen: executor.into(),
             how,
             cause,
             gone: gone.map(|last| own_driver(&executor.template).unwrap_or_else(|| last.clone())),
@@ -274,14 +272,14 @@ fn stuck(key: &AppKey, executor: &Executor, now: Now) -> Option<Action> {
     }
     let node = executor.node.as_deref().unwrap_or("no node");
     let held = match &*deletion.finalizers {
-        [] => format!("no finalizer holds it, so its node does: {node}"),
-        all => format!("held by {} (on {node})", all.join(", ")),
+        [] => format!("no finalizer blocks the deletion, so its node does ({node})"),
+        all => format!("blocked by finalizers: {} (on {node})", all.join(", ")),
     };
     Some(Action::RecordEvent(PodEvent {
         pod: PodKey::new(key.namespace(), &executor.name),
         uid: executor.uid.clone(),
         reason: Reason::TerminationHangs,
-        message: format!("was to be gone at {until}; {held}"),
+        message: format!("still exists, although its grace period ended at {until}; {held}"),
     }))
 }
 

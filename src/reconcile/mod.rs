@@ -25,7 +25,7 @@ use crate::spark::ids::AppKey;
 use crate::time::Now;
 use context::PlanContext;
 
-pub use action::{Action, Cleanup, DriverRef, PodEvent};
+pub use action::{Action, Cleanup, DriverRef, ObjectVersion, PodEvent};
 pub use plan::Plan;
 pub(crate) use podgroups::owner_reference;
 pub use state::ApplicationState;

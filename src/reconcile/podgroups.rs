@@ -61,7 +61,7 @@ pub(super) fn plan(view: &PlanContext<'_>, memory: &mut ApplicationState, plan: 
     }
 }
 
-/// Reports on a driver that the scheduler's own webhook refuses its executors.
+/// Reports on a driver that the scheduler's own webhook denies its executors.
 fn early_pods_refused(view: &PlanContext<'_>, set: &ExecutorSet<'_>) -> Option<Action> {
     let driver = set.driver.pod().filter(|_| set.is_certain)?;
     let (_, kind) = driver.scheduling.set_by()?;
@@ -81,7 +81,7 @@ fn is_awaited(view: &PlanContext<'_>, key: &GroupKey) -> bool {
 }
 
 /// The PodGroups that live pods of this application name and that we manage. If executors of two creators name one, it is for
-/// those whose driver is not gone, whose placement is proven, whose driver owns it, in this order.
+/// those whose driver still exists, whose placement is proven, whose driver owns it, in this order.
 fn group_members<'v>(
     view: &PlanContext<'v>,
     present: &BTreeMap<&GroupKey, &Arc<Group>>,
@@ -198,7 +198,7 @@ fn ensure(
     let Some(api) = apis.get(named.scheduler.kind) else {
         let wanted: Vec<String> = named.scheduler.apis.iter().map(GroupApi::api_version).collect();
         let message = format!(
-            "gang {}: the cluster serves no PodGroup of {}; is the scheduler installed?",
+            "gang {}: the cluster does not serve PodGroups of {}: check that the scheduler is installed",
             key.name,
             wanted.join(" or ")
         );
@@ -214,7 +214,7 @@ fn ensure(
     }
     if wish.sizes.is_none() {
         let message = format!(
-            "gang {}: how many executors the application wants is not known, so they do not wait for each other; set {} on the driver",
+            "gang {}: the number of executors that the application requests is unknown, so they do not wait for each other: set {} on the driver",
             key.name,
             annotations::MIN_MEMBER
         );
@@ -222,7 +222,7 @@ fn ensure(
     }
     if wish.clamped {
         let message = format!(
-            "gang {}: {} is above what the application wants and was lowered to {}",
+            "gang {}: {} exceeds the number of executors that the application requests and was lowered to {}",
             key.name,
             annotations::MIN_MEMBER,
             wish.spec.min_member
@@ -247,8 +247,7 @@ fn ensure(
             actions.push(Action::DeleteGroup {
                 key: key.clone(),
                 api,
-                uid: group.uid.clone(),
-                version: group.version.clone(),
+                seen: (&**group).into(),
                 reason: Reason::GroupRemade,
             });
         }
@@ -258,7 +257,10 @@ fn ensure(
 }
 
 /// Corrects an existing PodGroup: its spec, its owner, the annotation that it ran.
-#[expect(clippy::too_many_arguments, reason = "each is one fact about the same group; a struct would only rename them")]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "each is one fact about the same PodGroup; a struct would only rename them"
+)]
 fn update(
     view: &PlanContext<'_>,
     key: &GroupKey,
@@ -293,7 +295,7 @@ fn update(
         && named.members.iter().any(|member| member.pending > 0)
     {
         let message = format!(
-            "gang {} waits for {have} executors and {} can be there; {} cannot change a group's count, so the pending ones cannot start",
+            "gang {} waits for {have} executors, but only {} can exist; {} cannot change the count of a PodGroup, so the pending executors cannot start",
             key.name,
             wish.spec.min_member,
             api.api_version()
@@ -311,14 +313,19 @@ fn update(
         patch.insert("metadata".into(), Value::Object(metadata));
     }
     if !patch.is_empty() {
-        let (uid, version) = (group.uid.clone(), group.version.clone());
-        actions.push(Action::PatchGroup { key: key.clone(), api, uid, version, patch: Value::Object(patch), reason });
+        actions.push(Action::PatchGroup {
+            key: key.clone(),
+            api,
+            seen: group.into(),
+            patch: Value::Object(patch),
+            reason,
+        });
     }
     actions
 }
 
-/// Releases a PodGroup that no live pod names: deletes it if its driver is gone; keeps it for an application that may grow again,
-/// but without requested capacity.
+/// Releases a PodGroup that no live pod names: deletes it if its driver exited or was deleted; keeps it for an application that
+/// may grow again, but without requested capacity.
 fn collect(view: &PlanContext<'_>, key: &GroupKey, group: &Group, memory: &mut ApplicationState) -> Vec<Action> {
     let Some(api) = view.snapshot.apis.as_ref().and_then(|apis| apis.get(key.scheduler)) else { return Vec::new() };
     let owner = group.owner.as_ref().map(Owner::creator);
@@ -331,9 +338,8 @@ fn collect(view: &PlanContext<'_>, key: &GroupKey, group: &Group, memory: &mut A
             view.now.duration_since(*since) >= IDLE_GRACE
         }
     };
-    let (uid, version) = (group.uid.clone(), group.version.clone());
     if idle && !fault_injection::injected(Bug::GroupsNeverDeleted) {
-        return vec![Action::DeleteGroup { key: key.clone(), api, uid, version, reason: Reason::GroupDeleted }];
+        return vec![Action::DeleteGroup { key: key.clone(), api, seen: group.into(), reason: Reason::GroupDeleted }];
     }
     let Some(scheduler) = GangScheduler::of_kind(key.scheduler).filter(|_| api.count_mutable) else {
         return Vec::new();
@@ -349,8 +355,7 @@ fn collect(view: &PlanContext<'_>, key: &GroupKey, group: &Group, memory: &mut A
         .map(|spec| Action::PatchGroup {
             key: key.clone(),
             api,
-            uid,
-            version,
+            seen: group.into(),
             patch: json!({ "spec": spec }),
             reason: None,
         })
@@ -489,7 +494,7 @@ fn count(spec: &Value) -> Option<u32> {
 fn lowered(key: &GroupKey, have: u32, wish: &DesiredGroup) -> String {
     let target = wish.sizes.map_or(1, |sizes| sizes.target);
     format!(
-        "gang {}: lowered from {have} to {} so that it can start: the application wants {target}, {} are pending or running, {} of them sit in this gang",
+        "gang {}: lowered from {have} to {} so that it can start: the application requests {target} executors, {} are pending or running, {} of them in this gang",
         key.name, wish.spec.min_member, wish.live, wish.seated
     )
 }

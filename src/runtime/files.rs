@@ -1,7 +1,7 @@
 //! Files that change while we run: certificates, the client CA and the policy file.
 //!
 //! They are polled by content. kubelet updates a mounted Secret or ConfigMap by swapping a symlink, which a watch on the
-//! file itself does not show after the first time (WEBHOOKS.md, finding 9); two small reads every few seconds do.
+//! file itself does not show after the first time (`docs/webhooks.md#certificate-files`); two small reads every few seconds do.
 
 use std::io;
 use std::path::PathBuf;

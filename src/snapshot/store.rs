@@ -1,4 +1,5 @@
-//! The snapshot store: Spark's `ExecutorPodsSnapshotsStoreImpl` for all applications of a cluster at once (SPARK.md §3).
+//! The snapshot store: Spark's `ExecutorPodsSnapshotsStoreImpl` for all applications of a cluster at once
+//! (`docs/spark.md#snapshot-store`).
 //!
 //! Pure: the time is an argument, and nothing runs here. A subscriber receives a [`Batch`] when it is due
 //! ([`Store::take`]) and reports the result ([`Store::done`], [`Store::failed`]); the owner of the store makes the calls.
@@ -65,7 +66,7 @@ impl Batch {
     }
 }
 
-/// A batch of at least this many exits and removals is due at once.
+/// A batch of at least this many exits and removals is due immediately.
 const LARGE: usize = 1024;
 
 /// When a subscriber is called.
@@ -114,7 +115,7 @@ impl Store {
         self.full
     }
 
-    /// Adds a subscriber. Its first batch is due at once and contains the current snapshot.
+    /// Adds a subscriber. Its first batch is due immediately and contains the current snapshot.
     pub fn subscribe(&mut self, interval: Duration, calls: Notify, now: Instant) -> SubscriberId {
         let all = Delta {
             touched: self.snapshot.apps.keys().cloned().collect(),
@@ -185,7 +186,7 @@ impl Store {
         }
     }
 
-    /// Makes every subscriber due at once (`notifySubscribers`).
+    /// Makes every subscriber due immediately (`notifySubscribers`).
     pub fn notify(&mut self) {
         for subscriber in &mut self.subscribers {
             subscriber.notified = true;

@@ -1,7 +1,7 @@
 //! The application's size and lifecycle configuration in the driver's `spark.properties`.
 //!
-//! Of the whole file only numbers are kept, because it contains credentials too (SPARK.md §6.4). A tenant writes the values, so
-//! an invalid one counts as not set, which makes the size unknown rather than wrong.
+//! Of the whole file only numbers are kept, because it contains credentials too (`docs/spark.md#driver-configmap`). A tenant
+//! writes the values, so an invalid one counts as not set, which makes the size unknown rather than wrong.
 
 use std::time::Duration;
 
@@ -188,7 +188,8 @@ impl Raw {
         }
     }
 
-    /// `ResourceProfile.calculateOverHeadMemory` and `BasicExecutorFeatureStep` (SPARK.md §8).
+    /// `ResourceProfile.calculateOverHeadMemory` and `BasicExecutorFeatureStep`
+    /// (`docs/spark.md#requests-and-limits`).
     fn executor(&self) -> ResourceList {
         let memory = self.memory.unwrap_or(1024);
         let factor = self.overhead_factor.or(self.kubernetes_overhead_factor).unwrap_or(0.1);
@@ -255,7 +256,7 @@ mod tests {
 
     #[test]
     fn sizes_that_real_spark_requests() {
-        // SPARK.md §8, checked there against Spark 4.3.0.
+        // Checked in runs of Spark 4.3.0 (`docs/spark.md#requests-and-limits`).
         assert_eq!(executor(""), "1 cpu, 1408Mi memory");
         assert_eq!(executor("spark.executor.memory=1500m"), "1 cpu, 1884Mi memory");
         assert_eq!(

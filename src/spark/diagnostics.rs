@@ -181,7 +181,7 @@ impl PodDiagnostics {
         if let Some((container, ended)) = self.ended().find(|(_, ended)| ended.code != 0) {
             let reason = ended.reason.as_deref().map_or_else(String::new, |reason| format!(", {reason}"));
             let explained = exit_code::explain(ended.code);
-            parts.push(format!("container {} ended with {}{explained}{reason}", container.name, ended.code));
+            parts.push(format!("container {} exited with code {}{explained}{reason}", container.name, ended.code));
             parts.extend(ended.message.as_deref().map(str::to_owned));
         } else {
             parts.extend(self.waiting_message("waited"));

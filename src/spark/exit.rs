@@ -1,6 +1,6 @@
 //! What Spark's driver reports of an executor that exited, byte for byte: `ExecutorPodsLifecycleManager.findExitReason`,
 //! `describeExitCode` and `KubernetesUtils.containersDescription`. The texts are those of Spark 3.2 to 4.3; older versions
-//! word a failure a little differently.
+//! word a failure a little differently (`docs/spark.md#exit-codes-and-reasons`).
 
 use std::fmt::Write;
 

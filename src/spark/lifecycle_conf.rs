@@ -1,4 +1,5 @@
-//! The lifecycle configuration of an application's executors in its driver's `spark.properties` (SPARK.md §4.1, §3.12).
+//! The lifecycle configuration of an application's executors in its driver's `spark.properties`
+//! (`docs/spark.md#lifecycle-configuration`).
 
 use std::time::Duration;
 
@@ -33,12 +34,12 @@ impl Default for LifecycleConf {
 }
 
 impl LifecycleConf {
-    /// Twice the time that the driver may need to detect an exit by itself, because the driver goes first.
+    /// Twice the time that the driver may need to detect an exit itself, because the driver acts first.
     pub fn detection_time(&self) -> Duration {
         self.polling_interval.saturating_add(self.missing_pod_delta).saturating_mul(2)
     }
 
-    /// More failures than this end the application with exit code 11 (`ExecutorFailureTracker`).
+    /// With more failures than this, Spark stops the application with exit code 11 (`ExecutorFailureTracker`).
     pub fn failure_limit(&self) -> u32 {
         self.max_failures.unwrap_or_else(|| self.most_executors.saturating_mul(2).max(3))
     }

@@ -17,7 +17,7 @@ pub struct ResourceList(BTreeMap<Arc<str>, Quantity>);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadResources {
     /// The text is not a JSON object of strings.
-    #[error("not a JSON object of resource name to quantity, such as {{\"cpu\":\"1\",\"memory\":\"2Gi\"}}")]
+    #[error("not a JSON object of resource names and quantities, such as {{\"cpu\":\"1\",\"memory\":\"2Gi\"}}")]
     NotAnObject,
     /// A value is not a quantity.
     #[error("the amount of one resource is {0}")]
@@ -101,7 +101,7 @@ impl fmt::Display for ResourceList {
     }
 }
 
-/// What a container requests; a limit without a request counts as one, as the API server's defaulting makes it.
+/// What a container requests; a limit without a request counts as one, as in the API server's defaulting.
 fn of_container(container: &Container<'_>) -> ResourceList {
     let mut list = container.limits.as_ref().map(ResourceList::from_entries).unwrap_or_default();
     if let Some(requests) = &container.requests {

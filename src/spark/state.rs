@@ -1,4 +1,4 @@
-//! The state of an executor, as Spark's `ExecutorPodsSnapshot` derives it from a pod.
+//! The state of an executor, as Spark's `ExecutorPodsSnapshot` derives it from a pod (`docs/spark.md#pod-states`).
 
 use super::pod::Pod;
 use super::status::ContainerStatus;

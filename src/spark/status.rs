@@ -12,7 +12,7 @@ pub struct Status<'a> {
     /// `Pending`, `Running`, `Succeeded`, `Failed`, `Unknown`.
     #[serde(borrow)]
     pub phase: Option<Text<'a>>,
-    /// One word from the component that ended the pod: `Evicted`, `NodeLost`, `OutOfcpu` …
+    /// One word from the component that stopped the pod: `Evicted`, `NodeLost`, `OutOfcpu` …
     #[serde(default)]
     pub reason: Option<Text<'a>>,
     /// The same for people.

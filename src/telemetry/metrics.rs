@@ -1,5 +1,5 @@
-//! Metrics, each listed in [`TABLE`], from which the README's table is generated. All label values are closed sets, listed in
-//! [`LABELS`].
+//! Metrics, each listed in [`TABLE`], from which the table of docs/metrics.md is generated. All label values are closed sets,
+//! listed in [`LABELS`].
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -22,7 +22,11 @@ pub const TABLE: &[(&str, &[&str], &str)] = &[
         &["webhook", "operation", "outcome", "reason"],
         "Reviews by webhook, operation, outcome and reason.",
     ),
-    ("spark_usher_admission_duration_seconds", &["webhook"], "Time from the receipt of a review's headers to its answer."),
+    (
+        "spark_usher_admission_duration_seconds",
+        &["webhook"],
+        "Time from the receipt of a review's headers to its answer.",
+    ),
     ("spark_usher_admission_in_flight", &[], "Reviews in progress."),
     ("spark_usher_driver_found_total", &["how"], "Executors admitted, by the evidence that identified their driver."),
     (
@@ -65,7 +69,11 @@ pub const TABLE: &[(&str, &[&str], &str)] = &[
     ("spark_usher_applications", &[], "Applications in the snapshot."),
     ("spark_usher_executors", &["state"], "Executors in the snapshot, by state."),
     ("spark_usher_groups", &["scheduler"], "PodGroups in the snapshot that spark-usher manages."),
-    ("spark_usher_gangs", &["state"], "PodGroups that spark-usher manages, by whether their executors wait or have started."),
+    (
+        "spark_usher_gangs",
+        &["state"],
+        "PodGroups that spark-usher manages, by whether their executors wait or have started.",
+    ),
     ("spark_usher_gang_waiting_seconds", &[], "Waiting time of the gang that has waited longest; 0 if none waits."),
     (
         "spark_usher_gang_start_seconds",
@@ -103,7 +111,11 @@ pub const TABLE: &[(&str, &[&str], &str)] = &[
     ),
     ("spark_usher_poll_interval_seconds", &[], "Interval of the leader's polls (`lifecycle.poll`)."),
     ("spark_usher_poll_bytes_total", &[], "Bytes read by polls and by lists of all pods of a namespace."),
-    ("spark_usher_watch_desyncs_total", &[], "Watches of pods that were restarted because they were silent or had lost a change."),
+    (
+        "spark_usher_watch_desyncs_total",
+        &[],
+        "Watches of pods that were restarted because they were silent or had lost a change.",
+    ),
     ("spark_usher_leader", &[], "1 while this replica holds the Lease."),
     (
         "spark_usher_validating_policy_differences",
@@ -129,7 +141,7 @@ pub const LABELS: &[(&str, &str)] = &[
     ("webhook", "`mutate`, `validate`, `mutate-and-validate`"),
     ("operation", "`create`, `update`, `delete`, `other`"),
     ("outcome", "`allowed`, `patched`, `denied`, `failed`"),
-    ("reason", "see [Reasons](#reasons)"),
+    ("reason", "see [Reasons](reasons.md#reasons)"),
     ("listener", "`webhook`, `metrics`, `debug`"),
     ("how", "`creator`, `owner-reference`, `app-selector`, `driver-url`"),
     ("resource", "`pods`, `namespaces`, `services`, `priorityclasses`, `podgroups`"),
@@ -146,7 +158,7 @@ pub const LABELS: &[(&str, &str)] = &[
         "result",
         "`ok`, `failed`, `refused`, `stale` (another client changed the object first; the controller plans again), `dry-run`",
     ),
-    ("cause", "see the causes in [How it works](#how-it-works)"),
+    ("cause", "see [Causes of executor exits](reasons.md#causes-of-executor-exits)"),
     ("exit_code", "the codes that Spark, the JVM and shells use; `other`, and `none` if no container terminated"),
 ];
 

@@ -1,4 +1,4 @@
-//! Applications: what their drivers and executors are, and what becomes of them.
+//! Applications: their drivers and executors, and the events of their lives.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::support::{PodBuilder, answer, by_pod, pod, review, whole_seconds};
 pub enum Kind {
     /// In a labelled pod, as in cluster mode.
     Labelled,
-    /// In somebody's pod without labels, as in client mode.
+    /// In a pod without Spark's labels, as in client mode.
     Notebook,
     /// Outside the cluster.
     Elsewhere,
@@ -23,35 +23,35 @@ pub enum Kind {
 pub struct App {
     pub kind: Kind,
     pub namespace: &'static str,
-    /// Of the driver's pod.
+    /// The name of the driver's pod.
     pub name: String,
     pub uid: String,
-    /// The application's id is made of this number. Two drivers with one configured `spark.app.id` share it.
+    /// The application's id contains this number. Two drivers with the same configured `spark.app.id` share it.
     pub id: usize,
     pub ended: Option<Instant>,
     /// Spark 3.0 and older label neither the version nor the resource profile.
     pub old: bool,
-    /// How many executors wait for each other, where it says so.
+    /// The size of its gang, if it has one.
     pub gang: Option<usize>,
-    /// Its driver keeps its finished executors (`deleteOnTermination=false`), and labels them.
+    /// Its driver retains its finished executors (`deleteOnTermination=false`), and labels them.
     pub keeps: bool,
-    /// Its driver notices the end of an executor within so many seconds, and looks after it; others never do.
+    /// Within how many seconds its driver detects the exit of an executor and cleans it up; `None`: never.
     pub notices: Option<u64>,
 }
 
 impl App {
-    /// How long its driver goes first.
+    /// How long the product leaves finished executors to the driver.
     pub fn grace(&self) -> Duration {
-        // Four times the interval of its polls and its patience, as its configuration says; 30 s each without one.
+        // Twice the driver's poll interval plus twice its `missingPodDetectDelta`, from its configuration; 30 s each without one.
         let notices = Duration::from_secs(4 * self.notices.unwrap_or(30));
         notices.max(GRACE)
     }
 }
 
-/// What the policies say.
+/// The grace period of the policies.
 pub const GRACE: Duration = Duration::from_secs(10);
 
-/// What really became of an executor.
+/// The true history of an executor.
 #[derive(Clone, Debug)]
 pub struct Life {
     pub name: String,
@@ -60,32 +60,32 @@ pub struct Life {
     pub began: Instant,
     /// Its pod never starts.
     pub waits: bool,
-    /// Its container is started again after it ends (`restartPolicy: Always`).
+    /// Its container restarts after it exits (`restartPolicy: Always`).
     pub restarts: bool,
-    /// The ends that were followed by a restart, and when that was.
+    /// The exits that were followed by a restart.
     pub former: Vec<Former>,
-    /// Since when it has ended, unless it runs again.
+    /// When it exited, unless it runs again.
     pub ended: Option<Instant>,
     pub gone: Option<Instant>,
-    /// How it ended, as its pod says it.
+    /// The cause of its exit, from its pod.
     pub cause: Option<&'static str>,
-    /// It was being deleted when it ended.
+    /// It was being deleted when it exited.
     pub was_dying: bool,
-    /// Somebody deleted its pod, and not the product.
+    /// Another client than the product deleted its pod.
     pub deleted: bool,
-    /// It asks to be left alone.
+    /// It has the annotation `spark-usher.io/skip`.
     pub skip: bool,
-    /// Its labels were taken off.
+    /// Its labels were removed.
     pub unlabelled: bool,
     /// Its driver labelled it as inactive.
     pub by_driver: bool,
-    /// The webhook was asked when it was created.
+    /// The API server called the webhook when it was created.
     pub admitted: bool,
-    /// Replicas that had it in their picture while it lived.
+    /// Replicas whose snapshot contained it while it was running.
     pub known_by: Vec<usize>,
 }
 
-/// An end after which the container was started again.
+/// An exit after which the container restarted.
 #[derive(Clone, Copy, Debug)]
 pub struct Former {
     pub ended: Instant,
@@ -94,12 +94,12 @@ pub struct Former {
 }
 
 impl Life {
-    /// How often it has ended.
+    /// The number of its exits.
     pub fn ends(&self) -> usize {
         self.former.len() + usize::from(self.ended.is_some() || self.gone.is_some())
     }
 
-    /// Whether it has ended, and its container will be started again.
+    /// Whether it exited and its container will restart.
     pub fn comes_again(&self) -> bool {
         self.restarts && self.cause.is_some_and(|cause| ENDS.iter().any(|end| end.3 == cause && end.2.is_none()))
     }
@@ -109,20 +109,20 @@ impl Life {
     }
 }
 
-/// What is to happen at a time.
+/// An event that is due later.
 #[derive(Clone, Debug)]
 pub enum Later {
-    /// An executor, by uid, ends itself because its driver is gone.
+    /// The executor with this uid exits because its driver no longer exists.
     LosesDriver(String),
-    /// Its driver deletes an executor, by uid, that has ended.
+    /// The driver detects the exit of the executor with this uid, and deletes or labels it.
     Noticed(String),
-    /// The kubelet starts the container of an executor, by uid, again.
+    /// The kubelet restarts the container of the executor with this uid.
     Restarts(String),
-    /// The container of an executor, by uid, that was started again ends like before.
+    /// The restarted container of the executor with this uid fails.
     Crashes(String),
 }
 
-/// Ways to end: phase, exit code, the pod's reason, and the cause.
+/// Exits: phase, exit code, the pod's reason, and the cause.
 const ENDS: [(&str, Option<i32>, Option<&str>, &str); 7] = [
     ("Failed", Some(137), None, "killed"),
     ("Failed", Some(1), None, "error"),
@@ -147,13 +147,13 @@ impl World {
         made["metadata"]["uid"].as_str().unwrap().to_owned()
     }
 
-    /// Says what became of a pod. Whether it is there.
+    /// Writes the status of a pod; returns whether the pod exists.
     pub async fn status(&self, namespace: &str, name: &str, status: Value) -> bool {
         let body = json!({"status": status});
         !self.request("PATCH", &format!("{}/status", path(namespace, name)), body).await.is_null()
     }
 
-    /// Deletes a pod, and it is gone at once.
+    /// Deletes a pod immediately, with a grace period of 0.
     pub async fn delete(&self, namespace: &str, name: &str) {
         self.request("DELETE", &format!("{}?gracePeriodSeconds=0", path(namespace, name)), json!({})).await;
     }
@@ -184,9 +184,9 @@ impl World {
             self.request("POST", &format!("/api/v1/namespaces/{namespace}/configmaps"), object).await;
             driver = driver.conf_map(&conf_map);
         }
-        // Its node is given: gangs are of executors here.
+        // The driver has a node: only executors are scheduled in gangs here.
         driver = driver.spec("nodeName", "node-1");
-        // Of one whose configuration is known it is the two that Spark starts with.
+        // With a known configuration, the size is Spark's default of two executors.
         let gang = gang.or(notices.map(|_| 2));
         if let Some(gang) = gang.filter(|_| notices.is_none()) {
             driver = driver.annotation("spark-usher.io/min-member", &gang.to_string());
@@ -208,10 +208,10 @@ impl World {
         }
     }
 
-    /// A driver creates an executor; the webhook of some replica is asked, if one is there.
+    /// A driver creates an executor; the API server calls the webhook of a replica, if there is one.
     pub async fn new_executor_of(&mut self, number: usize) {
         let app = self.apps[number].clone();
-        // Now and then under a name that was there before, as after a restart of the driver.
+        // Sometimes with the name of an earlier executor, as after a restart of the driver.
         let gone = self.rng.once_in(6).then(|| self.gone_executor(number)).flatten();
         let id = gone.unwrap_or(self.next_executor);
         let restarts = self.rng.once_in(8);
@@ -230,7 +230,7 @@ impl World {
         if restarts {
             executor = executor.spec("restartPolicy", "Always");
         }
-        // In cluster mode the owner is there; of client mode it is there where the driver's pod is configured.
+        // In cluster mode, Spark sets the owner; in client mode only if the driver's pod name is configured.
         if app.kind == Kind::Labelled && !self.rng.once_in(5) || app.kind == Kind::Notebook && self.rng.once_in(2) {
             executor = executor.owned_by("Pod", &app.name, &app.uid);
         }
@@ -263,14 +263,14 @@ impl World {
         self.lives.insert(uid, life);
     }
 
-    /// The number of an executor of this application whose pod is gone, and no other has its name.
+    /// The number of an executor of this application whose pod no longer exists and whose name no other pod has.
     fn gone_executor(&self, app: usize) -> Option<u32> {
         let of_app = || self.lives.values().filter(|life| life.app == app);
         let there: Vec<u32> = of_app().filter(|life| life.gone.is_none()).map(|life| life.id).collect();
         of_app().map(|life| life.id).filter(|id| !there.contains(id)).min()
     }
 
-    /// Asks the webhook of a replica, as an API server with `failurePolicy: Ignore` does.
+    /// Calls the webhook of a replica, as an API server with `failurePolicy: Ignore` does.
     fn admit(&mut self, app: &App, executor: &mut PodBuilder) -> bool {
         let Some(one) = self.some().filter(|_| !self.rng.once_in(10)) else { return false };
         let replica = &self.replicas[&one];
@@ -288,7 +288,7 @@ impl World {
         true
     }
 
-    /// An executor that is still there; one that lives, or one that ended.
+    /// An executor whose pod exists: a running or pending one, or one that exited.
     fn some_executor(&mut self, lives: bool) -> Option<String> {
         let there = self.lives.iter().filter(|(_, life)| life.gone.is_none() && life.ended.is_none() == lives);
         let there: Vec<String> = there.filter(|(_, life)| !life.unlabelled).map(|(uid, _)| uid.clone()).collect();
@@ -302,7 +302,7 @@ impl World {
         self.end(&uid, end).await;
     }
 
-    /// All is quiet, and some executors end.
+    /// Three executors exit, in a time without faults.
     pub async fn end_some(&mut self) {
         for _ in 0..3 {
             self.end_executor().await;
@@ -314,11 +314,11 @@ impl World {
         let life = &self.lives[uid];
         let pod = self.request("GET", &path(namespace, &name), json!({})).await;
         if pod.is_null() {
-            return; // The garbage collector has taken it.
+            return; // The garbage collector has deleted it.
         }
-        // Whatever its containers say then, it ends because it is deleted.
+        // Whatever its containers report then, it exits because it is being deleted.
         let is_dying = pod["metadata"]["deletionTimestamp"].is_string();
-        // A kubelet starts a container again, and no pod that was evicted, refused or ran too long, or is being deleted.
+        // A kubelet restarts containers, unless the pod was evicted, rejected or exceeded its deadline, or is being deleted.
         let restarts = life.restarts && reason.is_none() && !is_dying;
         let mut status = json!({"phase": if restarts { "Running" } else { phase }});
         if let Some(code) = code {
@@ -330,12 +330,12 @@ impl World {
             status["reason"] = reason.into();
         }
         self.status(namespace, &name, status).await;
-        self.note(format!("{name} ends: {cause}"));
+        self.note(format!("{name} exits: {cause}"));
         let life = self.lives.get_mut(uid).unwrap();
         (life.ended, life.cause, life.was_dying) = (Some(Instant::now()), Some(cause), is_dying);
         let notices = self.apps[life.app].notices;
         if restarts {
-            // Ten seconds after the first end, then twice as long each time.
+            // Ten seconds after the first exit, then twice as long each time.
             let at = Instant::now() + Duration::from_secs(10 << life.former.len().min(5));
             self.later.push((at, Later::Restarts(uid.to_owned())));
         }
@@ -358,7 +358,7 @@ impl World {
         self.note(format!("{name} is deleted"));
     }
 
-    /// A driver labels an executor of its own that ended.
+    /// A driver labels one of its finished executors.
     pub async fn label_executor(&mut self) {
         let Some(uid) = self.some_executor(false) else { return };
         let (name, namespace) = self.place(&uid);
@@ -373,13 +373,13 @@ impl World {
         }
     }
 
-    /// Somebody takes the labels of an executor off that lives: no watch shows it any more.
+    /// A client removes the labels of a running executor: no watch shows it any longer.
     pub async fn take_label_off(&mut self) {
         let Some(uid) = self.some_executor(true) else { return };
         let (name, namespace) = self.place(&uid);
         let labels = json!({"metadata": {"labels": {"spark-role": null}}});
         self.request("PATCH", &path(namespace, &name), labels).await;
-        self.note(format!("the label of {name} is taken off"));
+        self.note(format!("the label of {name} is removed"));
         self.lives.get_mut(&uid).unwrap().unlabelled = true;
     }
 
@@ -393,7 +393,7 @@ impl World {
         } else {
             self.status(namespace, &name, json!({"phase": "Failed"})).await;
         }
-        self.note(format!("{name} {}", if delete { "is deleted" } else { "ends" }));
+        self.note(format!("{name} {}", if delete { "is deleted" } else { "exits" }));
         self.apps[number].ended = Some(Instant::now());
         let orphans: Vec<String> = self
             .lives
@@ -419,7 +419,7 @@ impl World {
                 } else if life.gone.is_none() && app.ended.is_none() {
                     let (name, namespace) = (life.name.clone(), app.namespace);
                     self.lives.get_mut(&uid).unwrap().deleted = true;
-                    // By its uid: another may have the name by now.
+                    // By its uid: another pod may have the name meanwhile.
                     let options = json!({"preconditions": {"uid": uid}, "gracePeriodSeconds": 0});
                     let _ = self.try_request("DELETE", &path(namespace, &name), options).await;
                     self.note(format!("its driver deletes {name}"));
@@ -451,14 +451,14 @@ impl World {
         }
     }
 
-    /// A tenant makes a pod that says it is the driver of somebody else's application.
+    /// A tenant creates a pod that claims to be the driver of another application.
     pub async fn forge(&mut self) {
         let number = self.rng.below(self.apps.len().max(1) as u64) as usize;
         let Some(App { namespace, .. }) = self.apps.get(number).cloned() else { return };
         let name = format!("forged-{}", self.next_executor);
         self.next_executor += 1;
         if self.rng.once_in(2) {
-            // The watch's selector has it, and it is no executor of anything.
+            // The watch's selector matches it, but it belongs to no application.
             self.create(namespace, pod(&name).namespace(namespace).executor_of("", number as u32)).await;
             self.note(format!("{name} is an executor of nothing"));
             return;
@@ -466,6 +466,6 @@ impl World {
         let forged = pod(&name).namespace(namespace).spec("nodeName", "node-1").driver_of(&selector(number));
         self.create(namespace, forged).await;
         self.status(namespace, &name, json!({"phase": "Running", "podIP": "10.9.9.9"})).await;
-        self.note(format!("{name} says that it drives application {number}"));
+        self.note(format!("{name} claims to drive application {number}"));
     }
 }

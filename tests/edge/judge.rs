@@ -1,4 +1,4 @@
-//! What must hold of every history.
+//! The checks that every history must pass.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,25 +15,25 @@ use super::line::{Write, get};
 use super::told::Line;
 use super::world::World;
 
-/// An executor that ends with 1 so long before its driver, at most, may have ended because of it.
+/// How long after an executor's exit with code 1 its driver may exit and still be the cause.
 const WITH_DRIVER: Duration = Duration::from_secs(70);
-/// What went wrong so long before an end may keep it from being seen,
+/// A fault up to this long before an exit may prevent its detection.
 const BEFORE: Duration = Duration::from_secs(70);
-/// and what goes wrong so long after it may keep it from being told.
+/// A fault up to this long after an exit may prevent its report.
 const AFTER: Duration = Duration::from_secs(10);
-/// What was begun before may take so long.
+/// How long a request in flight may take.
 const ON_THE_WAY: Duration = Duration::from_secs(7);
-/// Where nothing is wrong an exit is reported within this time: the exit of its driver, which may explain it, is awaited for 5 s,
-/// and for a moment there may be no leader.
+/// Without faults, an exit is reported within this time: the controller waits 5 s for the exit of the driver, which may explain
+/// it, and for a moment there may be no leader.
 const SOON: Duration = Duration::from_secs(12);
-/// A watch that is cut again and again is opened again after pauses that grow to this.
+/// The longest pause before a watch that is cut repeatedly is restarted.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// So long after all is quiet everything is done.
+/// How long after the last fault all work is finished.
 const SETTLED: Duration = Duration::from_secs(150);
-/// Causes of failures that are kept for an hour, so that people can look; `error` may turn out to be the driver's end.
+/// Causes of failed executors that are retained for `keepFailed`; a later exit of the driver may explain an `error`.
 const KEPT: [&str; 3] = ["error", "jvm-oom", "deadline-exceeded"];
 
-/// What is wrong, if anything is.
+/// The violations of a history.
 pub async fn judge(world: &World) -> Vec<String> {
     let mut wrong = world.wrong.clone();
     let pods: BTreeMap<String, Value> = world.pods().await.into_iter().map(|pod| (uid(&pod), pod)).collect();
@@ -48,7 +48,7 @@ pub async fn judge(world: &World) -> Vec<String> {
     requests(world, &mut wrong);
     quiet(world, &mut wrong);
     if !world.replicas.values().any(super::replica::Replica::leads) {
-        wrong.push("nobody leads".to_owned());
+        wrong.push("no replica leads".to_owned());
     }
     wrong
 }
@@ -57,7 +57,7 @@ fn uid(pod: &Value) -> String {
     pod["metadata"]["uid"].as_str().unwrap_or_default().to_owned()
 }
 
-/// When somebody first left a mark: what had ended before is history, and nobody tells it.
+/// When a leader first wrote a progress mark: earlier exits are history, and no replica reports them.
 fn first_mark(world: &World) -> Instant {
     let writes = world.writes.lock().unwrap();
     let marks = |write: &&Write| {
@@ -66,7 +66,7 @@ fn first_mark(world: &World) -> Instant {
     writes.iter().find(marks).map_or(world.began, |write| write.at)
 }
 
-/// Whether the watch of a leader before may have passed an end without showing it: that leader's mark covers it then.
+/// Whether the watch of an earlier leader may have passed an exit without showing it: that leader's mark then covers the exit.
 fn may_be_lost(world: &World, at: Instant) -> bool {
     let leads = |number: &usize| world.replicas.get(number).is_some_and(super::replica::Replica::leads);
     let writes = world.writes.lock().unwrap();
@@ -79,8 +79,8 @@ fn may_be_lost(world: &World, at: Instant) -> bool {
     world.lossy.iter().filter(is_lossy).any(|(number, from, _)| !leads(number) && has_led(*number, *from))
 }
 
-/// Only what has ended is labelled or deleted, after its driver had its time, and after it was told; and in a dry run nothing
-/// is written.
+/// Only finished executors are labelled or deleted, after their driver's grace period and after their exit was reported; and a dry
+/// run writes nothing.
 fn writes(world: &World, wrong: &mut Vec<String>) {
     let (told, first_mark) = (world.told.lines.lock().unwrap(), first_mark(world));
     let all = world.writes.lock().unwrap().clone();
@@ -104,7 +104,7 @@ fn writes(world: &World, wrong: &mut Vec<String>) {
             let is_its_driver =
                 |app: &&App| owner["uid"] == *app.uid && app.ended.is_none_or(|ended| write.at < ended + ON_THE_WAY);
             if app.filter(is_its_driver).is_none() {
-                wrong.push(format!("{at:.2} {} is given to {owner}: {app:?}", write.path));
+                wrong.push(format!("{at:.2} {} gets the owner {owner}: {app:?}", write.path));
             }
         }
         let labels = write.body["metadata"]["labels"]["spark-exec-inactive"] == "true";
@@ -113,7 +113,7 @@ fn writes(world: &World, wrong: &mut Vec<String>) {
         }
         let uid = uid(&write.before);
         let Some(life) = world.lives.get(&uid) else {
-            wrong.push(format!("{at:.2} {} {} which is no executor", write.method, write.path));
+            wrong.push(format!("{at:.2} {} {}, which is not an executor", write.method, write.path));
             continue;
         };
         let phase = write.before["status"]["phase"].as_str().unwrap_or_default();
@@ -122,10 +122,10 @@ fn writes(world: &World, wrong: &mut Vec<String>) {
         }
         let app = &world.apps[life.app];
         if app.kind == Kind::Elsewhere {
-            wrong.push(format!("{at:.2} {} of {}, of whose driver nothing is known", write.method, life.name));
+            wrong.push(format!("{at:.2} {} of {}, whose driver is unknown", write.method, life.name));
         }
         if life.skip {
-            wrong.push(format!("{at:.2} {} of {}, which asks to be left alone", write.method, life.name));
+            wrong.push(format!("{at:.2} {} of {}, which has the annotation skip", write.method, life.name));
         }
         let is_deleted = write.method == Method::DELETE;
         let valid: Vec<&Lifecycle> = valid(world, write.at).collect();
@@ -135,31 +135,31 @@ fn writes(world: &World, wrong: &mut Vec<String>) {
             Finished::Delete => true,
         };
         if valid.iter().filter(fits).count() == 0 {
-            wrong.push(format!("{at:.2} {} of {}, which no policy wants", write.method, life.name));
+            wrong.push(format!("{at:.2} {} of {}, which no policy allows", write.method, life.name));
         }
         if is_deleted && app.keeps {
-            wrong.push(format!("{at:.2} DELETE of {}, which its driver keeps", life.name));
+            wrong.push(format!("{at:.2} DELETE of {}, which its driver retains", life.name));
         }
         let Some(ended) = life.ended else { continue };
         let shortest = valid.iter().map(|lifecycle| lifecycle.keep_failed).min().unwrap();
         let is_failure =
             causes(world, life).iter().all(|cause| KEPT.contains(cause) || *cause == "deleted" || *cause == "vanished");
         if is_deleted && is_failure && write.at - ended < shortest {
-            wrong.push(format!("{at:.2} DELETE of {} {:?} after its end", life.name, write.at - ended));
+            wrong.push(format!("{at:.2} DELETE of {} {:?} after its exit", life.name, write.at - ended));
         }
         if app.ended.is_none_or(|gone| gone > write.at) && write.at - ended < app.grace() {
-            wrong.push(format!("{at:.2} {} of {} while its driver has its time", write.method, life.name));
+            wrong.push(format!("{at:.2} {} of {} in its driver's grace period", write.method, life.name));
         }
         if ended > first_mark
             && !may_be_lost(world, ended)
             && !told.iter().any(|line| line.uid == uid && line.at.unwrap() <= write.at)
         {
-            wrong.push(format!("{at:.2} {} of {} before its end is told", write.method, life.name));
+            wrong.push(format!("{at:.2} {} of {} before its exit is reported", write.method, life.name));
         }
     }
 }
 
-/// What the policies said when something was written, or a moment before.
+/// The policies at the time of a write, and those of a moment before.
 fn valid(world: &World, at: Instant) -> impl Iterator<Item = &Lifecycle> {
     let until = |index: usize| world.valid.get(index + 1).map(|(next, _)| *next);
     let all = world.valid.iter().enumerate();
@@ -168,7 +168,7 @@ fn valid(world: &World, at: Instant) -> impl Iterator<Item = &Lifecycle> {
     then.map(|(_, (_, lifecycle))| lifecycle)
 }
 
-/// Whether a write names the object by uid and resourceVersion, as it was before.
+/// Whether a write names the previous object by uid and resourceVersion.
 fn is_guarded(write: &Write) -> bool {
     let (is, was) = match write.method {
         Method::DELETE => (&write.body["preconditions"], &write.before["metadata"]),
@@ -177,7 +177,7 @@ fn is_guarded(write: &Write) -> bool {
     ["uid", "resourceVersion"].iter().all(|key| is[*key].is_string() && is[*key] == was[*key])
 }
 
-/// Whoever led before writes nothing more once another leads, but for what was on its way.
+/// An earlier leader writes nothing once another replica leads, except requests in flight.
 fn leaders(world: &World, wrong: &mut Vec<String>) {
     let mut leader: Option<(usize, Instant)> = None;
     for write in world.writes.lock().unwrap().iter().filter(|write| write.status < 300) {
@@ -197,7 +197,7 @@ fn leaders(world: &World, wrong: &mut Vec<String>) {
     }
 }
 
-/// Each end is told once, or marked, with its cause; and what is left is dealt with.
+/// Each exit is reported once, or as possibly reported, with its cause; and remaining executors are cleaned up.
 fn ends(world: &World, pods: &BTreeMap<String, Value>, wrong: &mut Vec<String>) {
     let (told, first_mark) = (world.told.lines.lock().unwrap(), first_mark(world));
     let Lifecycle { finished, keep_failed, .. } = world.policies.load().lifecycle;
@@ -206,30 +206,30 @@ fn ends(world: &World, pods: &BTreeMap<String, Value>, wrong: &mut Vec<String>) 
         let lines: Vec<_> = told.iter().filter(|line| line.uid == *uid).collect();
         let sure = lines.iter().filter(|line| !line.perhaps).count();
         if sure > life.ends() {
-            wrong.push(format!("{} is told {sure} times: {lines:?}", life.name));
+            wrong.push(format!("{} is reported {sure} times: {lines:?}", life.name));
         }
         if life.ends() == 0 && !lines.is_empty() {
-            wrong.push(format!("{} lives and is told: {lines:?}", life.name));
+            wrong.push(format!("{} is running and reported: {lines:?}", life.name));
         }
         for line in &lines {
             if !causes(world, life).contains(&line.cause.as_str()) {
-                wrong.push(format!("{} is told as {}: {life:?}", life.name, line.cause));
+                wrong.push(format!("{} is reported as {}: {life:?}", life.name, line.cause));
             }
         }
         if life.unlabelled {
-            continue; // Nobody watches it any more.
+            continue; // No watch shows it any longer.
         }
-        // What only others knew it cannot tell.
+        // The leader cannot report executors that only other replicas knew.
         let is_history = life.ended.is_some_and(|ended| ended <= first_mark);
         let survivor = leader.is_some_and(|leader| life.known_by.contains(&leader));
-        // To Spark 3.0 an executor runs as long as its pod's phase says so.
+        // For Spark 3.0, an executor runs as long as its pod's phase is Running.
         let runs_on = world.apps[life.app].old && life.comes_again();
         let stays = life.ended.is_some() && life.gone.is_none() && !runs_on;
         restarts(world, life, &lines, wrong);
         let is_excused = is_history || life.ended.or(life.gone).is_some_and(|at| may_be_lost(world, at));
         if ((stays && !life.by_driver) || (life.gone.is_some() && survivor)) && lines.is_empty() && !is_excused {
             let known = leader.is_some_and(|leader| world.replicas[&leader].knows(uid));
-            wrong.push(format!("{} is never told (the leader knows it: {known}): {life:?}", life.name));
+            wrong.push(format!("{} is never reported (the leader knows it: {known}): {life:?}", life.name));
         }
         let is_inactive =
             || pods.get(uid).is_some_and(|pod| pod["metadata"]["labels"]["spark-exec-inactive"] == "true");
@@ -237,21 +237,21 @@ fn ends(world: &World, pods: &BTreeMap<String, Value>, wrong: &mut Vec<String>) 
             Finished::Report => false,
             Finished::Label => !is_inactive(),
             Finished::Delete => {
-                // Some time more, for the driver to go first and for outages.
+                // More time, for the driver's grace period and for outages.
                 let kept = life.ended.is_some_and(|ended| ended.elapsed() < keep_failed + Duration::from_secs(250));
                 let kept = kept && life.cause.is_some_and(|cause| KEPT.contains(&cause));
                 !is_inactive() && !kept
             }
         };
-        // Of whom nothing is known, nothing is done.
+        // An executor without a known driver is not cleaned up.
         let is_owned = pods.get(uid).is_some_and(|pod| pod["metadata"]["ownerReferences"].is_array());
         if stays && is_left && is_owned && !life.comes_again() && !life.skip {
-            wrong.push(format!("{} is left: {life:?} {}", life.name, pods[uid]));
+            wrong.push(format!("{} is not cleaned up: {life:?} {}", life.name, pods[uid]));
         }
     }
 }
 
-/// Each end that is followed by a restart is told before the next, too, if nothing was wrong meanwhile.
+/// Each exit that is followed by a restart is reported before the next one, too, if no fault happened meanwhile.
 fn restarts(world: &World, life: &Life, lines: &[&Line], wrong: &mut Vec<String>) {
     if world.apps[life.app].old {
         return; // See above.
@@ -263,12 +263,12 @@ fn restarts(world: &World, life: &Life, lines: &[&Line], wrong: &mut Vec<String>
         let of_it = |line: &&&Line| line.at.unwrap() >= former.ended && next.is_none_or(|next| line.at.unwrap() < next);
         let count = lines.iter().filter(of_it).count();
         if count == 0 && !is_disturbed {
-            wrong.push(format!("an end of {} is never told: {former:?} of {life:?}", life.name));
+            wrong.push(format!("an exit of {} is never reported: {former:?} of {life:?}", life.name));
         }
     }
 }
 
-/// What may truly be said of an end.
+/// The causes that are true for an executor's exits.
 fn causes(world: &World, life: &Life) -> Vec<&'static str> {
     let mut causes: Vec<&'static str> = life.former.iter().map(|former| former.cause).chain(life.cause).collect();
     if life.gone.is_some() {
@@ -283,7 +283,7 @@ fn causes(world: &World, life: &Life) -> Vec<&'static str> {
     causes
 }
 
-/// What Events count, by cause.
+/// The counts of Events by cause.
 pub async fn counted(routes: &Router) -> BTreeMap<String, u64> {
     let events = get(routes, "/apis/events.k8s.io/v1/events").await;
     let mut counted = BTreeMap::new();
@@ -296,13 +296,13 @@ pub async fn counted(routes: &Router) -> BTreeMap<String, u64> {
     counted
 }
 
-/// No more Events than there are ends of a cause; and where all was quiet, no fewer than ends that are worth one.
+/// Events count at most as many exits of a cause as were reported, and in the time without faults at least as many as require one.
 async fn events(world: &World, told: &[Line], wrong: &mut Vec<String>) {
     let counted = counted(&world.routes).await;
     for (cause, count) in &counted {
         let ends = told.iter().filter(|line| line.cause == *cause).count() as u64;
         if *count > ends {
-            wrong.push(format!("{count} are counted as {cause}, where {ends} were told"));
+            wrong.push(format!("Events count {count} exits as {cause}, and {ends} were reported"));
         }
     }
     let quiet = world.quiet.unwrap();
@@ -311,11 +311,11 @@ async fn events(world: &World, told: &[Line], wrong: &mut Vec<String>) {
         |line: &&Line| Cause::ALL.iter().any(|cause| cause.as_str() == line.cause && cause.is_abnormal());
     let ends = told[quiet.told..].iter().filter(is_worth_one).count();
     if events < ends as u64 {
-        wrong.push(format!("{ends} ends were told while all was quiet, and Events count {events}"));
+        wrong.push(format!("{ends} exits were reported in the time without faults, and Events count {events}"));
     }
 }
 
-/// Nobody but its driver owns an executor.
+/// Only its driver owns an executor.
 fn owners(world: &World, pods: &BTreeMap<String, Value>, wrong: &mut Vec<String>) {
     for (uid, life) in &world.lives {
         let app = &world.apps[life.app];
@@ -328,18 +328,18 @@ fn owners(world: &World, pods: &BTreeMap<String, Value>, wrong: &mut Vec<String>
     }
 }
 
-/// A live executor gets its driver as owner, where that is known.
+/// A running executor gets its driver as owner, if that is known.
 fn adopted(world: &World, pods: &BTreeMap<String, Value>, wrong: &mut Vec<String>) {
     for (uid, life) in world.lives.iter().filter(|(_, life)| life.is_live()) {
         let app = &world.apps[life.app];
         let is_owned = || pods.get(uid).is_none_or(|pod| pod["metadata"]["ownerReferences"].is_array());
         if app.kind != Kind::Elsewhere && app.ended.is_none() && !life.skip && !is_owned() {
-            wrong.push(format!("{} of {app:?} is owned by nobody: {}", life.name, pods[uid]));
+            wrong.push(format!("{} of {app:?} has no owner: {}", life.name, pods[uid]));
         }
     }
 }
 
-/// No executor waits for its gang for ever, a new PodGroup has the size of its gang, and no PodGroup is left over.
+/// No executor waits for its gang forever, a new PodGroup has the size of its gang, and no PodGroup outlives its application.
 async fn gangs(world: &World, pods: &BTreeMap<String, Value>, wrong: &mut Vec<String>) {
     let of_app = |app: usize| world.lives.values().filter(move |life| life.app == app);
     for (number, app) in world.apps.iter().enumerate() {
@@ -354,12 +354,12 @@ async fn gangs(world: &World, pods: &BTreeMap<String, Value>, wrong: &mut Vec<St
         let Some((gang, first)) = app.gang.zip(first) else { continue };
         let count = &first.body["spec"]["schedulingPolicy"]["gang"]["minCount"];
         let began = of_app(number).filter(|life| life.began < first.at).count();
-        // An annotation is there with the driver; a configuration must have been read.
+        // An annotation comes with the driver; a configuration must have been read.
         let conf = format!("/api/v1/namespaces/{}/configmaps/conf-{number}", app.namespace);
         let read = world.lines[first.replica].read.lock().unwrap().get(&conf).copied();
         let is_known = app.notices.is_none() || read.is_some_and(|read| read < first.at);
         if began == 1 && is_known && *count != gang {
-            wrong.push(format!("{} executors of {app:?} wait for each other", count));
+            wrong.push(format!("the PodGroup of {app:?} has size {}", count));
         }
     }
     let groups = get(&world.routes, "/apis/scheduling.k8s.io/v1beta1/podgroups").await;
@@ -368,22 +368,22 @@ async fn gangs(world: &World, pods: &BTreeMap<String, Value>, wrong: &mut Vec<St
         let number = world.apps.iter().position(|app| *owner == *app.uid && !app.uid.is_empty());
         let is_over = number.is_some_and(|number| {
             let app = &world.apps[number];
-            // Where no watch shows the driver, the group stays for ten minutes.
+            // If no watch shows the driver, the PodGroup stays for ten minutes.
             let has_ended = app.kind == Kind::Labelled && app.ended.is_some_and(|ended| ended.elapsed() > SETTLED);
             has_ended && !of_app(number).any(|life| life.ended.or(life.gone).is_none())
         });
         if is_over {
-            wrong.push(format!("a PodGroup is left over: {group}"));
+            wrong.push(format!("a PodGroup outlives its application: {group}"));
         }
     }
     for (uid, life) in world.lives.iter().filter(|(_, life)| life.is_live()) {
         if pods.get(uid).is_some_and(|pod| pod["status"]["phase"] != "Running") {
-            wrong.push(format!("{} waits for ever: {life:?} {}", life.name, pods[uid]));
+            wrong.push(format!("{} waits forever: {life:?} {}", life.name, pods[uid]));
         }
     }
 }
 
-/// The most that there were in any window of so long.
+/// The maximum number of times in any window of this length.
 fn most(times: &[Instant], window: Duration) -> usize {
     let mut first = 0;
     let count = |(last, at): (usize, &Instant)| {
@@ -395,14 +395,14 @@ fn most(times: &[Instant], window: Duration) -> usize {
     times.iter().enumerate().map(count).max().unwrap_or_default()
 }
 
-/// A replica makes no more requests of a sort than so many in any minute, whatever is wrong.
+/// The maximum number of requests of a replica in any minute by kind, with any faults.
 const A_MINUTE: &[(&str, usize)] = &[
-    ("WATCH leases", 45), // One with each round, which comes every 2 s or so.
-    ("GET leases", 90),   // One with each round, and with each renewal of another.
+    ("WATCH leases", 45), // One in each round, about every 2 s.
+    ("GET leases", 90),   // One in each round, and after each renewal by another replica.
     ("PUT leases", 45),
-    ("WATCH ", 20), // After pauses that double, and where they are cut.
+    ("WATCH ", 20), // After pauses that double, and when they are cut.
     ("LIST pods of a namespace", 600),
-    ("LIST pods", 25), // A poll each 5 s, and lists of watches.
+    ("LIST pods", 25), // A poll every 5 s, and lists of watches.
     ("LIST ", 20),
     ("GET secrets", 15),
     ("GET configmaps", 200),
@@ -410,14 +410,15 @@ const A_MINUTE: &[(&str, usize)] = &[
     ("POST ", 200),
     ("DELETE ", 200),
 ];
-/// Lookups of pods by name, as of drivers, are so many a minute at most, and looks at executors have the rest of the rate.
+/// The maximum number of GETs of pods in any minute: lookups by name, such as of drivers, and confirmations of executors at the
+/// rest of the rate.
 const READS: usize = 600 + 50 * 60;
 
-/// Requests are bounded at any time, and few where nothing is wrong.
+/// The number of requests is limited at any time, and low without faults.
 fn requests(world: &World, wrong: &mut Vec<String>) {
     let minutes = (world.began.elapsed().as_secs() / 60) as usize;
-    // Three addresses of an application at a time, of eight, after pauses that double from a minute on. What is found is
-    // looked at again by the minute.
+    // Three addresses of an application at a time, of eight, after pauses that double from one minute on. A driver that is found is
+    // read again every minute.
     let of = |kind: Kind| world.apps.iter().filter(|app| app.kind == kind).count();
     let by_address = of(Kind::Elsewhere) * 8 * minutes.ilog2() as usize + of(Kind::Notebook) * minutes + 10;
     let since = world.quiet.unwrap().since;
@@ -433,13 +434,13 @@ fn requests(world: &World, wrong: &mut Vec<String>) {
             let known = A_MINUTE.iter().find(|(prefix, _)| what.starts_with(prefix)).map_or(READS, |(_, most)| *most);
             let busiest = most(times, Duration::from_secs(60));
             if busiest > known {
-                wrong.push(format!("{busiest} × {what} in a minute, where {known} are many"));
+                wrong.push(format!("{busiest} × {what} in a minute, expected at most {known}"));
             }
             if what == "LIST pods of a namespace" && times.len() > by_address {
-                wrong.push(format!("{} × {what}, where {by_address} are many", times.len()));
+                wrong.push(format!("{} × {what}, expected at most {by_address}", times.len()));
             }
         }
-        // What is made for executors and their drivers, and neither by the clock nor by whoever takes over.
+        // Requests for executors and their drivers, without periodic requests and those of a new leader.
         let is_for_them =
             |what: &&String| !what.starts_with("WATCH") && !what.contains("leases") && what.contains("pods");
         let quiet = |what: &String| requests[what].iter().filter(|at| **at > since).count();
@@ -448,20 +449,20 @@ fn requests(world: &World, wrong: &mut Vec<String>) {
             println!("QUIET {} {count} for {changes}", world.is_gentle);
         }
         if count > 8 * changes {
-            wrong.push(format!("{count} requests, for {changes} changes, while all was quiet"));
+            wrong.push(format!("{count} requests for {changes} changes, in the time without faults"));
         }
     }
 }
 
-/// Where nothing is wrong each end is told once, for certain, soon, and as what it was.
+/// Without faults, each exit is reported exactly once, not as possibly reported, soon, and with its true cause.
 fn quiet(world: &World, wrong: &mut Vec<String>) {
     let told = world.told.lines.lock().unwrap();
     let since = if world.is_gentle { first_mark(world) } else { world.quiet.unwrap().since };
     for (uid, life) in world.lives.iter().filter(|(_, life)| life.began > since && !life.unlabelled) {
         let lines: Vec<_> = told.iter().filter(|line| line.uid == *uid).collect();
-        // To Spark 3.0 an executor runs as long as its pod's phase says so.
+        // For Spark 3.0, an executor runs as long as its pod's phase is Running.
         let by_phase = world.apps[life.app].old && life.restarts;
-        // Where all go that knew it, nobody can tell that it went too.
+        // If all replicas that knew it stop, none can report its exit.
         let stays = |number: &usize| {
             let goes = world.stopped.get(number);
             goes.is_none_or(|goes| life.gone.is_none_or(|gone| *goes > gone + SOON))
@@ -469,7 +470,7 @@ fn quiet(world: &World, wrong: &mut Vec<String>) {
         let is_known = life.known_by.iter().any(stays);
         let (most, least) = (life.ends(), if by_phase || !is_known { 0 } else { life.ends() });
         if !(least..=most).contains(&lines.len()) || lines.iter().any(|line| line.perhaps) {
-            wrong.push(format!("{} ended {most} times where nothing was wrong, and was told {lines:?}", life.name));
+            wrong.push(format!("{} exited {most} times without faults, reported: {lines:?}", life.name));
         }
         if by_phase {
             continue;
@@ -487,13 +488,13 @@ fn quiet(world: &World, wrong: &mut Vec<String>) {
             };
             let soon = if is_cut { SOON + LONGEST_PAUSE } else { SOON };
             if !is_true || line.at.unwrap() > at + soon {
-                wrong.push(format!("{} ended as {cause} where nothing was wrong, and was told {line:?}", life.name));
+                wrong.push(format!("{} exited as {cause} without faults, reported: {line:?}", life.name));
             }
         }
     }
 }
 
-/// A write, in a line.
+/// A write as one line of the trace.
 pub fn line_of(write: &Write, began: Instant) -> String {
     let at = (write.at - began).as_secs_f64();
     let what = if write.path.contains("/leases") { &write.body } else { &write.before["metadata"] };

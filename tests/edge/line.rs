@@ -1,4 +1,4 @@
-//! A replica's way to the API server: slow, failing, silent, or cut, as the history says. It sees every request.
+//! A replica's connection to the API server: slow, failing, silent, or cut, as the history requires. It records every request.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -20,73 +20,73 @@ use tower::ServiceExt;
 
 use super::rng::Rng;
 
-/// How the way is.
+/// The state of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// It works.
     Good,
-    /// Every request is answered so.
+    /// Every request gets this status code.
     Refusing(u16),
-    /// No request is answered.
+    /// No request gets an answer.
     Silent,
     /// No connection can be made.
     Cut,
-    /// The API server's storage is away: lists and watches are answered from its cache, reads by name and writes are not.
+    /// The API server's storage is unavailable: it serves lists and watches from its cache, but neither GETs nor writes.
     NoStorage,
 }
 
-/// How watches are.
+/// The state of watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
-    /// Each event comes when it happens.
+    /// Each event arrives when it happens.
     Good,
-    /// Each event comes so long after it happened.
+    /// Each event arrives with this delay.
     Late(Duration),
-    /// The connection is dead, and nobody says so.
+    /// The connection is dead, but not closed.
     Hung,
-    /// One of three events never comes. Bookmarks do.
+    /// One of three events is lost, but no bookmark.
     Lossy,
 }
 
-/// What a request that changes something found, the moment before it was served.
+/// A writing request, with the object immediately before it was served.
 #[derive(Clone, Debug)]
 pub struct Write {
     pub replica: usize,
     pub method: Method,
     pub path: String,
     pub body: Value,
-    /// The object as it was; null where there was none.
+    /// The previous object; null if none existed.
     pub before: Value,
     pub status: u16,
     pub at: Instant,
 }
 
-/// What goes over the way.
+/// The connection of one replica.
 #[derive(Debug)]
 pub struct Line {
     replica: usize,
     seed: u64,
     state: Mutex<State>,
-    /// Ends what goes over the way now: watches, and requests that nobody answers.
+    /// Ends what is in flight: watches, and requests without an answer.
     cut: Mutex<CancellationToken>,
-    /// How watches are.
+    /// The state of watches.
     flow: Mutex<Flow>,
-    /// Nothing ever goes wrong on this way by itself.
+    /// Without random faults.
     is_gentle: bool,
-    /// The last answer to each list that may be answered from a cache.
+    /// The last response to each list that may be served from a cache.
     answered: Mutex<BTreeMap<String, Answered>>,
-    /// Requests of one sort that take long.
+    /// Requests of one kind that take long.
     slow: Mutex<Option<(&'static str, Duration)>>,
-    /// A generator for each sort of request, so that what befalls one does not depend on the order in which tasks run.
+    /// A generator for each kind of request, so that the faults of one do not depend on the order in which tasks run.
     rng: Mutex<BTreeMap<String, Rng>>,
-    /// Requests by what they are (`GET pods`, `LIST pods`, …), and when they were made.
+    /// Times of requests by kind (`GET pods`, `LIST pods`, …).
     pub requests: Mutex<BTreeMap<String, Vec<Instant>>>,
-    /// ConfigMaps that were read, and when first.
+    /// ConfigMaps that were read, and the time of the first read.
     pub read: Mutex<BTreeMap<String, Instant>>,
     writes: Arc<Mutex<Vec<Write>>>,
 }
 
-/// A list, as it was.
+/// The response to an earlier list.
 #[derive(Clone, Debug)]
 struct Answered {
     version: u64,
@@ -95,24 +95,24 @@ struct Answered {
     body: Bytes,
 }
 
-/// A cache of an API server is so far behind, at most.
+/// The maximum age of a list from an API server's cache.
 const BEHIND: Duration = Duration::from_secs(20);
 
-/// What befalls a request.
+/// The faults of a request.
 struct Luck {
-    /// Before it is served.
+    /// The delay before it reaches the server.
     pause: Duration,
-    /// Once it has reached the server, which goes on whatever becomes of its client.
+    /// The delay in the server, which serves the request even if its client is gone.
     served_after: Duration,
     is_refused: bool,
     loses_answer: bool,
-    /// A watch that comes a line at a time, slowly.
+    /// A watch arrives slowly, line by line.
     trickles: bool,
-    /// A list from a cache that is behind.
+    /// A list comes from a stale cache.
     is_stale: bool,
     /// A watch that is cut ends with an error.
     is_reset: bool,
-    /// For what befalls each event of a watch.
+    /// The seed for the faults of a watch's events.
     seed: u64,
 }
 
@@ -143,12 +143,12 @@ impl Line {
         *self.state.lock().unwrap()
     }
 
-    /// Watches end as they do when a connection breaks.
+    /// Ends the watches, as a broken connection does.
     pub fn cut(&self) {
         std::mem::take(&mut *self.cut.lock().unwrap()).cancel();
     }
 
-    /// All is well again.
+    /// Removes all faults.
     pub fn mend(&self) {
         self.set_flow(Flow::Good);
         self.set(State::Good);
@@ -162,17 +162,17 @@ impl Line {
         *self.flow.lock().unwrap()
     }
 
-    /// Requests of this sort (`GET pods`, `LIST pods`, …) take so long from now on.
+    /// Delays requests of this kind (`GET pods`, `LIST pods`, …) from now on.
     pub fn set_slow(&self, what: &'static str, pause: Duration) {
         *self.slow.lock().unwrap() = Some((what, pause));
     }
 
-    /// How many requests of a sort there were.
+    /// The number of requests of a kind.
     pub fn count_of(&self, what: &str) -> usize {
         self.requests.lock().unwrap().get(what).map_or(0, Vec::len)
     }
 
-    /// A client that goes this way.
+    /// A client with this connection.
     pub fn client(self: &Arc<Self>, routes: Router) -> Client {
         let line = self.clone();
         let service = tower::service_fn(move |request: Request<kube::client::Body>| {
@@ -182,7 +182,7 @@ impl Line {
         Client::new(service, "default")
     }
 
-    /// What a request is (`GET pods`, `LIST pods`, …), and whether it is a watch.
+    /// Counts a request; returns its kind (`GET pods`, `LIST pods`, …), and whether it is a watch.
     fn count(&self, method: &Method, path: &str, query: &str) -> (String, bool) {
         let is_watch = query.contains("watch=1") || query.contains("watch=true");
         let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
@@ -244,14 +244,14 @@ impl Line {
         }
         let body = axum::body::to_bytes(Body::new(body), usize::MAX).await.unwrap_or_default();
         let (line, was) = (self.clone(), parts.clone());
-        // What has reached the server is done, also where its client is killed or waits no longer.
+        // The server completes a request that has reached it, also if its client was killed or no longer waits.
         let served = tokio::spawn(async move {
             tokio::time::sleep(luck.served_after).await;
             line.forward(routes, was, body, what).await
         });
         let response = served.await.unwrap();
         if luck.loses_answer {
-            return Err(std::io::ErrorKind::ConnectionReset.into()); // It was done, and the answer is lost.
+            return Err(std::io::ErrorKind::ConnectionReset.into()); // The request was served, and the response is lost.
         }
         if !is_watch {
             return Ok(self.keep(&parts, response).await);
@@ -283,7 +283,7 @@ impl Line {
         response
     }
 
-    /// An earlier answer, where the request allows one: it names the version that is new enough.
+    /// An earlier response, if the request allows one: it names the oldest version that it accepts.
     fn cached_for(&self, parts: &axum::http::request::Parts, what: &str) -> Option<Response> {
         let query = parts.uri.query().unwrap_or_default();
         let at_least: u64 = query.split('&').find_map(|part| part.strip_prefix("resourceVersion="))?.parse().ok()?;
@@ -296,7 +296,7 @@ impl Line {
         (answered.version >= at_least && answered.at.elapsed() < BEHIND).then_some(response)
     }
 
-    /// Keeps the answer to a whole list.
+    /// Stores the response to a complete list.
     async fn keep(&self, parts: &axum::http::request::Parts, response: Response) -> Response {
         if parts.method != Method::GET || !parts.uri.path().ends_with("/pods") || !response.status().is_success() {
             return response;
@@ -312,7 +312,7 @@ impl Line {
         Response::from_parts(head, Body::from(body))
     }
 
-    /// The body of a watch, as the history wants it. `lists`: it begins with a list, of which nothing is ever lost.
+    /// The body of a watch with the faults of the history. `lists`: it begins with a list, of which no item is lost.
     fn watched(self: Arc<Self>, body: Body, luck: &Luck, lists: bool) -> Body {
         let cut = self.cut.lock().unwrap().clone();
         let (mut rng, is_reset) = (Rng::new(luck.seed), luck.is_reset);
@@ -361,14 +361,14 @@ impl Line {
     }
 }
 
-/// Under what a list is kept: whatever decides what is in it.
+/// The key of a cached list: everything that affects its content.
 fn cached_as(parts: &axum::http::request::Parts) -> String {
     let query = parts.uri.query().unwrap_or_default();
     let selects: Vec<&str> = query.split('&').filter(|part| !part.starts_with("resourceVersion")).collect();
     format!("{} {} {:?}", parts.uri.path(), selects.join("&"), parts.headers.get(header::ACCEPT))
 }
 
-/// A client without a way to go.
+/// A client without faults.
 pub fn direct(routes: Router) -> Client {
     let service = tower::service_fn(move |request: Request<kube::client::Body>| {
         let routes = routes.clone();
@@ -382,7 +382,7 @@ pub fn direct(routes: Router) -> Client {
     Client::new(service, "default")
 }
 
-/// An object as the API server has it now; null where it has none.
+/// The current object of the API server; null if none exists.
 pub async fn get(routes: &Router, path: &str) -> Value {
     let path = path.trim_end_matches("/status");
     let request = Request::get(path).header(header::HOST, "localhost").body(Body::empty()).unwrap();
@@ -397,7 +397,7 @@ pub async fn get(routes: &Router, path: &str) -> Value {
 fn refused(code: u16) -> Response {
     let reason = if code == 429 { "TooManyRequests" } else { "InternalError" };
     let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason,
-        "message": "the history says so"});
+        "message": "injected by the history"});
     let mut response = Response::new(Body::from(status.to_string()));
     *response.status_mut() = StatusCode::from_u16(code).unwrap();
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));

@@ -1,5 +1,5 @@
-//! A simulation of whole replicas: the product's own watches, election, loop and writes run on one thread, with a paused
-//! clock, against the sandbox's API without sockets, and a seed is one history, which replays.
+//! A simulation of complete replicas: the product's own watches, election, controller and writes run on one thread, with a paused
+//! clock, against the sandbox's API without sockets. A seed is one history, which replays.
 
 pub mod apps;
 pub mod judge;

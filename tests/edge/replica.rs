@@ -1,4 +1,4 @@
-//! A replica of spark-usher: its own watches, election and loop, on its own way to the API server.
+//! A replica of spark-usher: its own watches, election and controller, with its own connection to the API server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub struct Replica {
 }
 
 impl Replica {
-    /// Starts one that reads its policies where all of them do.
+    /// Starts a replica. All replicas read the same policies.
     pub fn start(
         number: usize,
         line: Arc<Line>,
@@ -69,7 +69,7 @@ impl Replica {
         self.leadership.holds()
     }
 
-    /// Whether it has its first full picture: before that its webhook is not asked.
+    /// Whether its first snapshot is complete: the API server does not call its webhook before.
     pub fn is_complete(&self) -> bool {
         *self.complete.borrow()
     }
@@ -78,12 +78,12 @@ impl Replica {
         self.snapshot.load().apps.values().any(|app| app.executors().values().any(|executor| &*executor.uid == uid))
     }
 
-    /// Tells it to stop, as a process is told: it has a few seconds.
+    /// Begins a graceful stop, as SIGTERM does: the replica has a few seconds.
     pub fn leave(&self) {
         self.leaving.cancel();
     }
 
-    /// Ends it.
+    /// Stops it.
     pub async fn stop(self) {
         self.supervisor.stop().await.unwrap();
     }

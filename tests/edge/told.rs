@@ -1,4 +1,4 @@
-//! The ends that replicas tell, as their logs have them.
+//! The exits that replicas report, read from their logs.
 
 use std::sync::{Arc, Mutex};
 
@@ -6,7 +6,7 @@ use tokio::time::Instant;
 use tracing::field::{Field, Visit};
 use tracing_subscriber::layer::{Context, Layer};
 
-/// One line.
+/// A reported exit: one line of the log.
 #[derive(Clone, Debug, Default)]
 pub struct Line {
     pub at: Option<Instant>,
@@ -15,11 +15,11 @@ pub struct Line {
     pub perhaps: bool,
 }
 
-/// See the module's text.
+/// A tracing layer that collects the reported exits.
 #[derive(Clone, Debug)]
 pub struct Told {
     pub lines: Arc<Mutex<Vec<Line>>>,
-    /// The whole log, where somebody wants to read it.
+    /// The complete log, if `LOGS` is set.
     pub log: Option<Arc<Mutex<Vec<String>>>>,
     began: Instant,
 }

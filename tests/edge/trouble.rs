@@ -1,4 +1,4 @@
-//! What goes wrong around the replicas.
+//! Faults around the replicas.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ impl World {
 
     pub fn be_late(&mut self) {
         let Some(one) = self.some() else { return };
-        // Now and then longer than a new leader's caution lasts.
+        // Sometimes longer than a new leader waits before it trusts its watch.
         let most = if self.rng.once_in(4) { 120 } else { 20 };
         let late = Duration::from_secs(1 + self.rng.below(most));
         let flow = *self.rng.pick(&[Flow::Late(late), Flow::Late(late), Flow::Hung, Flow::Lossy]);
@@ -54,7 +54,7 @@ impl World {
 
     pub fn restart(&mut self) {
         let Some(one) = self.some() else { return };
-        // A rolling update stops nobody before another is ready.
+        // A rolling update stops no replica before another one is ready.
         let others = self.replicas.iter().filter(|(number, _)| **number != one);
         if self.is_gentle && !others.map(|(_, other)| other).any(super::replica::Replica::is_complete) {
             return;
@@ -77,7 +77,7 @@ impl World {
         for replica in self.replicas.values() {
             replica.line.cut();
         }
-        self.note(format!("watches are cut{}", if compact { ", and what they missed is forgotten" } else { "" }));
+        self.note(format!("watches are cut{}", if compact { ", and missed events are compacted" } else { "" }));
     }
 
     /// An operator changes the policy file.
@@ -89,7 +89,7 @@ impl World {
         self.policies.store(std::sync::Arc::new(reloaded));
         let (was, is_dry) = (*self.dry_run.borrow(), self.rng.once_in(3));
         if was == is_dry {
-            self.dry_run.send_replace(is_dry); // Says that the policies changed.
+            self.dry_run.send_replace(is_dry); // Announces the changed policies.
         }
         self.set_dry_run(is_dry);
     }

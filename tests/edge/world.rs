@@ -1,4 +1,4 @@
-//! The cluster, the replicas in it, and what really happened.
+//! The cluster, its replicas, and the true history.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -22,17 +22,17 @@ use super::rng::Rng;
 use super::told::Told;
 use crate::support::{only, policy};
 
-/// How often the world goes on by itself while nothing else happens.
+/// The interval of ticks while nothing else happens.
 const TICK: Duration = Duration::from_secs(3);
 pub const NAMESPACES: [&str; 2] = ["default", "team"];
 
-/// From when on nothing is wrong any more, and what was counted by then.
+/// The beginning of the time without faults, and the counts at that time.
 #[derive(Clone, Copy, Debug)]
 pub struct Quiet {
     pub since: Instant,
-    /// Ends that Events counted,
+    /// Exits that Events count.
     pub events: u64,
-    /// and the lines that told of ends.
+    /// Exits that logs report.
     pub told: usize,
 }
 
@@ -43,28 +43,28 @@ pub struct World {
     pub routes: Router,
     admin: Client,
     pub policies: Arc<ArcSwap<Policies>>,
-    /// What they said, and since when.
+    /// The lifecycle settings, and since when they apply.
     pub valid: Vec<(Instant, Lifecycle)>,
-    /// What must not happen, seen when it did.
+    /// Violations that were detected during the history.
     pub wrong: Vec<String>,
     pub dry_run: watch::Sender<bool>,
-    /// When nothing was to be written.
+    /// The times of dry runs, in which the product must not write.
     pub dry_runs: Vec<(Instant, Option<Instant>)>,
     pub replicas: BTreeMap<usize, Replica>,
     started: usize,
-    /// Replicas whose watches lost events, and from when to when.
+    /// Replicas whose watches lost events, with begin and end.
     pub lossy: Vec<(usize, Instant, Instant)>,
     /// When watches were cut.
     pub cuts: Vec<Instant>,
-    /// When replicas were told to stop.
+    /// When replicas began to stop.
     pub stopped: BTreeMap<usize, Instant>,
-    /// Replicas that were told to stop, and when they end.
+    /// Replicas that are stopping, and when they exit.
     pub closing: Vec<(Instant, Replica)>,
-    /// Replicas that are to be started at a time.
+    /// When new replicas start.
     pub coming: Vec<Instant>,
-    /// Ways that are to be good again at a time.
+    /// Connections with faults, and when these end.
     pub mending: Vec<(Instant, Arc<Line>)>,
-    /// What is to happen at a time.
+    /// Events that are due later.
     pub later: Vec<(Instant, Later)>,
     pub apps: Vec<App>,
     /// Executors by uid.
@@ -76,10 +76,10 @@ pub struct World {
     pub began: Instant,
     pub lines: Vec<Arc<Line>>,
     pub kills: usize,
-    /// When something was wrong, or changed, that may keep a replica from seeing or telling an end.
+    /// The times of faults and changes that may prevent a replica from detecting or reporting an exit.
     pub disturbed: Vec<(Instant, Instant)>,
     pub quiet: Option<Quiet>,
-    /// Nothing goes wrong in this history: replicas come and go, as in rolling updates, and applications do what they do.
+    /// A history without faults: only rolling updates of the replicas, and the events of applications.
     pub is_gentle: bool,
 }
 
@@ -142,13 +142,13 @@ impl World {
         self.note(format!("replica {number} starts"));
     }
 
-    /// Some replica.
+    /// A random replica.
     pub fn some(&mut self) -> Option<usize> {
         let at = self.rng.below(self.replicas.len().max(1) as u64) as usize;
         self.replicas.keys().nth(at).copied()
     }
 
-    /// Asks the API server, which always answers people; null for what is not there.
+    /// Sends a request on a connection without faults; null for 404.
     pub async fn request(&self, method: &str, path: &str, body: Value) -> Value {
         match self.try_request(method, path, body).await {
             Ok(answer) => answer,
@@ -157,7 +157,7 @@ impl World {
         }
     }
 
-    /// Asks the API server for what it may refuse.
+    /// Sends a request that the API server may reject.
     pub async fn try_request(&self, method: &str, path: &str, body: Value) -> Result<Value, Box<Status>> {
         let request = axum::http::Request::builder().method(method).uri(path);
         let content = if method == "PATCH" { "application/strategic-merge-patch+json" } else { "application/json" };
@@ -169,14 +169,14 @@ impl World {
         }
     }
 
-    /// What is there before anything happens.
+    /// Creates the objects that exist before the history begins.
     pub async fn furnish(&mut self) {
         self.request("POST", "/api/v1/namespaces", json!({"metadata": {"name": "team"}})).await;
         for namespace in NAMESPACES {
             let account = json!({"metadata": {"name": "spark", "namespace": namespace}});
             self.request("POST", &format!("/api/v1/namespaces/{namespace}/serviceaccounts"), account).await;
         }
-        // Now and then so many applications that what is done in parts is.
+        // Sometimes so many applications that the product works in batches.
         if self.rng.once_in(16) {
             for _ in 0..100 {
                 self.new_app().await;
@@ -186,8 +186,8 @@ impl World {
         }
     }
 
-    /// What goes on by itself: kubelets run what is placed and let go of what is deleted, replicas come, ways are mended; and
-    /// who knows whom is noted.
+    /// The periodic events: kubelets run scheduled pods and remove deleted ones, replicas start and stop, faults end. Also records
+    /// which replica knows which executor.
     pub async fn tick(&mut self) {
         let now = Instant::now();
         while let Some(at) = self.coming.iter().position(|at| *at <= now) {
@@ -225,10 +225,10 @@ impl World {
         for (uid, life) in &mut self.lives {
             if !there.contains(uid) && life.gone.is_none() {
                 life.gone = Some(now);
-                // The garbage collector takes what a deleted driver owned.
+                // The garbage collector deletes the executors of a deleted driver.
                 let is_expected = life.deleted || life.unlabelled || self.apps[life.app].ended.is_some();
                 if life.ended.is_none() && !is_expected {
-                    self.wrong.push(format!("{} lived and is gone: {life:?}", life.name));
+                    self.wrong.push(format!("{} was running and no longer exists: {life:?}", life.name));
                 }
             }
             if life.ended.is_none() && life.gone.is_none() && !life.unlabelled {
@@ -241,7 +241,7 @@ impl World {
         }
     }
 
-    /// Time passes.
+    /// Lets time pass.
     pub async fn wait(&mut self, long: Duration) {
         let until = Instant::now() + long;
         while Instant::now() < until {
@@ -250,25 +250,25 @@ impl World {
         }
     }
 
-    /// Something is wrong until then, from now on.
+    /// Records a fault from now until then.
     pub fn disturb(&mut self, until: Instant) {
         self.disturbed.push((Instant::now(), until));
     }
 
-    /// From here on every end has its Event.
+    /// Begins the time without faults: from now on, every abnormal exit must have its Event.
     pub async fn begin_to_count(&mut self) {
         let events = counted(&self.routes).await.values().sum();
         self.quiet = Some(Quiet { since: Instant::now(), events, told: self.told.lines.lock().unwrap().len() });
         self.note("quiet".into());
     }
 
-    /// All pods, as the API server has them.
+    /// All pods of the API server.
     pub async fn pods(&self) -> Vec<Value> {
         let mut pods = get(&self.routes, "/api/v1/pods").await;
         pods["items"].as_array_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// Something happens.
+    /// A random event, including faults.
     pub async fn step(&mut self) {
         match self.rng.below(82) {
             0..28 => self.new_executor().await,
@@ -292,7 +292,7 @@ impl World {
         }
     }
 
-    /// Something happens that is no trouble to anybody.
+    /// A random event without a fault.
     pub async fn peaceful_step(&mut self) {
         match self.rng.below(32) {
             0..12 => self.new_executor().await,
@@ -306,7 +306,7 @@ impl World {
         }
     }
 
-    /// Everything is mended, and there are two replicas.
+    /// Removes all faults and starts replicas until there are two.
     pub async fn calm(&mut self) {
         self.note("calm".into());
         for (_, line) in std::mem::take(&mut self.mending) {
@@ -320,7 +320,7 @@ impl World {
         self.fill_gangs().await;
     }
 
-    /// Applications whose gang waits get what it waits for.
+    /// Creates the executors that waiting gangs lack.
     pub async fn fill_gangs(&mut self) {
         for app in 0..self.apps.len() {
             let live = self.lives.values().filter(|life| life.app == app && life.is_live()).count();
@@ -350,7 +350,7 @@ impl World {
     }
 }
 
-/// Policies as an operator might have them: with or without gangs, and any way of clearing up.
+/// Random policies: with or without gangs, and each kind of cleanup.
 pub fn policies(rng: &mut Rng) -> Policies {
     let finished = *rng.pick(&[Finished::Label, Finished::Delete, Finished::Report]);
     let poll = Duration::from_secs(*rng.pick(&[5, 30]));

@@ -1,9 +1,9 @@
-//! A pretend cluster around the pure core: one seed is one history, replayed to the letter.
+//! A simulated cluster around the pure core: one seed is one history, which replays exactly.
 //!
-//! The API server loses, duplicates, delays and reorders events, answers lists from the past, refuses, and times out
-//! after it has committed. Replicas crash between any two actions, pause, and two of them may believe to lead. Drivers
-//! clean up by themselves, or do not, or die. After every step the rules are checked; when faults stop, the cluster must
-//! come to rest where the policy wants it.
+//! The API server loses, duplicates, delays and reorders events, serves outdated lists, rejects requests, and times out after it
+//! has committed. Replicas crash between any two actions and pause, and two of them may believe that they lead. Drivers clean up
+//! their executors, or do not, or die. The simulation checks the rules after every step; when the faults end, the cluster must
+//! reach a stable state that matches the policy.
 
 #![allow(dead_code, unreachable_pub, reason = "a module of one test")]
 
@@ -26,24 +26,24 @@ use spark_usher::time::Now;
 use truth::{Answered, NAMESPACE, Pod, Role, Truth, wall};
 use world::{App, Kind};
 
-/// The world changes until here,
+/// Applications change until this time.
 const TROUBLE: Duration = Duration::from_secs(240);
-/// and faults happen until here.
+/// Faults happen until this time.
 const FAULTS: Duration = Duration::from_secs(300);
-/// Everything has come to rest by here.
+/// The end of a history, at which its state is stable.
 const END: Duration = Duration::from_secs(540);
-/// By here somebody has led, and has left a mark.
+/// By this time a replica has led and has written a mark.
 const FIRST_LEADER: Duration = Duration::from_secs(30);
-/// Nothing is written any more from here on.
+/// From this time on, no replica writes.
 const REST: Duration = Duration::from_secs(500);
-/// More steps than a history of this length has any reason for.
+/// The maximum number of steps: a correct history of this length needs fewer.
 const MOST_STEPS: u32 = 200_000;
 /// The settings of a history.
 pub const GRACE: Duration = Duration::from_secs(10);
 const KEEP_FAILED: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_secs(20);
 
-/// What was wrong, and when.
+/// The violation of a rule.
 #[derive(Debug)]
 pub struct Violation {
     pub rule: &'static str,
@@ -51,25 +51,25 @@ pub struct Violation {
     pub what: String,
 }
 
-/// Something that happens at a time.
+/// An event with a time.
 pub(crate) enum Event {
-    /// The world goes on.
+    /// The next random change.
     World,
-    /// A driver reacts to the end of an executor, by pod and uid.
+    /// A driver reacts to the exit of an executor, by pod and uid.
     React(String, String),
-    /// A pod that was deleted is gone, by name and uid.
+    /// The removal of a deleted pod, by name and uid.
     Gone(String, String),
-    /// An executor, by pod and uid, notices that its driver is gone.
+    /// An executor, by pod and uid, detects that its driver no longer exists.
     LosesDriver(String, String),
-    /// The API server is back.
+    /// The API server is available again.
     Back,
-    /// To a replica, if that is still its incarnation.
+    /// A message for a replica, unless it was restarted meanwhile.
     Replica(usize, u32, Box<Request>),
     Crash(usize),
     Start(usize),
 }
 
-/// A replica, and which of its lives.
+/// A replica and its incarnation.
 type Process = (usize, u32);
 
 pub struct Sim {
@@ -85,14 +85,14 @@ pub struct Sim {
     replicas: Vec<Replica>,
     pub policies: Policies,
     violation: Option<Violation>,
-    /// When each executor was told, by uid: the process, and when.
+    /// The reports of each executor, by uid: the process and the time.
     told: BTreeMap<String, Vec<(Process, Duration)>>,
-    /// Executors of which a watch has silently lost something, and those that a replica told which only believed to lead:
-    /// whoever leads next cannot know.
+    /// Executors of which a watch has silently lost an event, and those that a replica reported which only believed that it led:
+    /// the next leader cannot know.
     excused: BTreeSet<String>,
-    /// When the API server was away.
+    /// The times when the API server was unavailable.
     pub(crate) outages: Vec<(Duration, Duration)>,
-    /// When replicas stood still.
+    /// The times when replicas were paused.
     pub(crate) pauses: Vec<(Duration, Duration)>,
     last_write: Duration,
     pub trace: Option<Vec<String>>,
@@ -151,7 +151,7 @@ impl Sim {
         self.now < FAULTS
     }
 
-    /// Until when the API server is away, if it is.
+    /// The end of the current outage, if there is one.
     pub(crate) fn away(&self) -> Option<Duration> {
         self.outages.last().map(|(_, until)| *until).filter(|until| self.now < *until)
     }
@@ -160,7 +160,7 @@ impl Sim {
         self.began + self.now
     }
 
-    /// The time as a replica has it: its clock of the day may be wrong.
+    /// The time of a replica: its wall clock may be wrong.
     pub(crate) fn moment(&self, replica: usize) -> Now {
         let skew = self.replicas[replica].skew;
         Now { at: self.instant(), wall: wall(self.now) + skew }
@@ -179,7 +179,7 @@ impl Sim {
         while let Some(Reverse((at, sequence))) = self.queue.pop() {
             steps += 1;
             if steps > MOST_STEPS {
-                self.violate("the loop comes to rest", format!("{steps} steps"));
+                self.violate("the controller reaches a stable state", format!("{steps} steps"));
             }
             if at > END || self.violation.is_some() {
                 break;
@@ -189,7 +189,7 @@ impl Sim {
             if let Some(back) = self.away()
                 && matches!(event, Event::World | Event::React(..) | Event::Gone(..) | Event::LosesDriver(..))
             {
-                // Nobody sees or writes anything; drivers take their time to come back.
+                // No client reads or writes; drivers need time to reconnect.
                 let wait = back - self.now + self.rng.millis(10, 3000);
                 self.after(wait, event);
                 continue;
@@ -219,7 +219,7 @@ impl Sim {
 
     // ---- rules ----
 
-    /// Two may believe to lead only while one of them was made to.
+    /// Two replicas may lead only while one of them was made to believe so.
     fn check_leaders(&mut self) {
         let at = self.instant();
         let leaders: Vec<usize> =
@@ -229,25 +229,25 @@ impl Sim {
         }
     }
 
-    /// Before the API server labels or deletes an executor for us.
+    /// Checks a label or a deletion by the controller before the API server executes it.
     pub(crate) fn check_write(&mut self, pod: &Pod, what: &'static str) {
         self.last_write = self.now;
         let app = self.apps[pod.app].clone();
         let who = format!("{what} {} ({})", pod.name, pod.uid);
         if !pod.is_finished() {
-            return self.violate("a live executor is never touched", who);
+            return self.violate("a running executor is never changed", who);
         }
         if pod.skip {
-            return self.violate("who asks to be left alone is", who);
+            return self.violate("an executor with the annotation skip is never changed", who);
         }
         if pod.inactive {
-            return self.violate("what was dealt with is left alone", who);
+            return self.violate("an inactive executor is not changed again", who);
         }
         let lives = self.driver_lives(&app);
         let ended = pod.ended.unwrap_or(self.now);
         let out = self.outages.iter().filter(|(_, to)| *to > ended).map(|(from, to)| *to - (*from).max(ended));
         let age = self.now.saturating_sub(ended).saturating_sub(out.sum());
-        // Who stands still notices late that the API server is away.
+        // A paused replica detects an outage late.
         let overlap = |(from, to): &(Duration, Duration)| {
             let both = self.outages.iter().map(|(begin, end)| (*to.min(end)).saturating_sub(*from.max(begin)));
             both.max().unwrap_or_default()
@@ -255,7 +255,7 @@ impl Sim {
         let lately = self.pauses.iter().filter(|(_, to)| *to > ended);
         let late = lately.map(overlap).max().unwrap_or_default();
         match lives {
-            None => return self.violate("nothing is done where nothing is known of the driver", who),
+            None => return self.violate("executors of an unknown driver are never changed", who),
             Some(true) if age + late + Duration::from_millis(1) < app.grace() => {
                 return self.violate("the driver goes first", format!("{who} after {age:?} of {:?}", app.grace()));
             }
@@ -263,24 +263,24 @@ impl Sim {
         }
         if what == "delete" {
             if !app.deletes && lives == Some(true) && app.kind == Kind::Cluster {
-                return self.violate("a driver that keeps its executors keeps them", who);
+                return self.violate("executors that their driver retains are not deleted", who);
             }
-            // One that lost its driver is no failure of its own.
+            // An executor that lost its driver has not failed on its own.
             let lost_driver = app.driver_gone.is_some_and(|gone| ended + Duration::from_secs(60) >= gone);
-            // For people outages do not matter.
+            // The retention for inspection includes outages.
             let kept = self.now.saturating_sub(ended) + Duration::from_millis(1);
             if pod.code == Some(1) && !lost_driver && kept < KEEP_FAILED {
-                return self.violate("failures are kept for people", who);
+                return self.violate("failed executors are retained for keepFailed", who);
             }
             if self.policies.lifecycle.finished != Finished::Delete {
-                self.violate("the policy decides", who);
+                self.violate("a write matches lifecycle.finished", who);
             }
         } else if self.policies.lifecycle.finished == Finished::Report {
-            self.violate("the policy decides", who);
+            self.violate("a write matches lifecycle.finished", who);
         }
     }
 
-    /// Whether a driver lives; `None` where nobody could ever know.
+    /// Whether a driver is running; `None` if no replica can know.
     pub(crate) fn driver_lives(&self, app: &App) -> Option<bool> {
         if app.kind == Kind::Loose {
             return None;
@@ -292,7 +292,7 @@ impl Sim {
     pub(crate) fn note_told(&mut self, process: Process, exit: &Exit) {
         let uid = exit.executor.uid.to_string();
         if !self.truth.ends.contains_key(&uid) && !self.truth.ended_unlabelled.contains(&uid) {
-            return self.violate("only what ended is told", uid);
+            return self.violate("only exited executors are reported", uid);
         }
         if self.replicas[process.0].deluded {
             self.excused.insert(uid.clone());
@@ -303,39 +303,39 @@ impl Sim {
         let now = self.now;
         let excused = exit.possibly_reported || self.excused.contains(&uid);
         let times = self.told.entry(uid.clone()).or_default();
-        // Who has forgotten an executor that is long gone may be shown it again by a list from the past.
+        // An outdated list may show a long deleted executor again to a replica that has forgotten it.
         let again = times.iter().any(|(who, at)| now - *at < Duration::from_secs(180) && (*who == process || !excused));
         times.push((process, now));
         self.say(|| {
-            format!("r{} tells {uid}{}", process.0, if exit.possibly_reported { " perhaps again" } else { "" })
+            format!("r{} reports {uid}{}", process.0, if exit.possibly_reported { " as possibly reported" } else { "" })
         });
         if again {
-            self.violate("an end is told once", uid);
+            self.violate("an exit is reported once", uid);
         }
     }
 
-    /// An executor that ends after its driver's container is no failure of the application.
+    /// The exit of an executor after its driver's container is not a failure of the application.
     fn check_error(&mut self, exit: &Exit) {
         let uid = &*exit.executor.uid;
         let last = self.truth.log.iter().rev().find_map(|entry| entry.pod.as_ref().filter(|_| entry.uid == uid));
-        // Of a driver without labels the end is read, and that may fail, or take longer than is waited for.
+        // The exit of a driver without labels is read by a lookup, which may fail or take longer than the controller waits.
         let Some(pod) = last.cloned().filter(|pod| self.apps[pod.app].kind == Kind::Cluster) else { return };
         let driver = self.truth.pods.get(&self.apps[pod.app].driver).filter(|driver| driver.is_finished());
         let ended = driver.filter(|driver| !self.excused.contains(&driver.uid)).and_then(|driver| driver.finished);
         if ended.is_some_and(|ended| pod.finished.is_some_and(|finished| ended <= finished)) {
-            self.violate("who loses its driver has not failed", uid.to_owned());
+            self.violate("an executor that loses its driver has not failed", uid.to_owned());
         }
     }
 
-    /// Everything is where the policy wants it, and known.
+    /// Checks the final state: it matches the policy, and the snapshot is complete.
     fn check_rest(&mut self) {
         if self.last_write >= REST {
             let at = self.last_write;
-            return self.violate("the loop comes to rest", format!("a write at {at:?}"));
+            return self.violate("the controller reaches a stable state", format!("a write at {at:?}"));
         }
         let at = self.instant();
         let Some(leader) = self.replicas.iter().position(|replica| replica.holds(at)) else {
-            return self.violate("somebody leads", String::new());
+            return self.violate("a replica leads", String::new());
         };
         let mut known = BTreeMap::new();
         let controller = self.replicas[leader].controller.as_ref().unwrap();
@@ -351,11 +351,11 @@ impl Sim {
         let there: BTreeMap<String, (String, String)> =
             there.map(|pod| (pod.name.clone(), (pod.uid.clone(), pod.version.to_string()))).collect();
         if known != there {
-            return self.violate("the picture is true", format!("{known:?} instead of {there:?}"));
+            return self.violate("the snapshot equals the cluster", format!("{known:?}, expected {there:?}"));
         }
         let left: Vec<Pod> = self.truth.pods.values().filter(|pod| self.is_left(pod)).cloned().collect();
         if let Some(pod) = left.first() {
-            return self.violate("what ended is dealt with", format!("{pod:?}"));
+            return self.violate("finished executors are cleaned up", format!("{pod:?}"));
         }
         let seen = self.replicas[leader].seen.clone();
         for uid in seen {
@@ -364,15 +364,15 @@ impl Sim {
                 .log
                 .iter()
                 .any(|entry| entry.uid == uid && entry.pod.as_ref().is_some_and(|pod| pod.by_driver));
-            // What had ended before anybody led is history.
+            // Exits before the first leader are history.
             let news = self.truth.ends.get(&uid).is_some_and(|at| *at > FIRST_LEADER) && !self.excused.contains(&uid);
             if news && !self.told.contains_key(&uid) && !by_driver {
-                return self.violate("every end is told", uid);
+                return self.violate("every exit is reported", uid);
             }
         }
     }
 
-    /// Whether an executor should have been labelled or deleted by now.
+    /// Whether an executor should already have been labelled or deleted.
     fn is_left(&self, pod: &Pod) -> bool {
         let app = &self.apps[pod.app];
         let done = !pod.is_finished()
@@ -395,7 +395,7 @@ impl Sim {
         self.now.saturating_sub(known) > wait + Duration::from_secs(150)
     }
 
-    // ---- the pods that change by themselves ----
+    // ---- changes of pods ----
 
     pub(crate) fn put(&mut self, pod: Pod) {
         self.truth.put(pod, self.now);
@@ -408,7 +408,7 @@ impl Sim {
     }
 
     pub(crate) fn remove(&mut self, name: &str) {
-        self.say(|| format!("{name} is gone"));
+        self.say(|| format!("{name} is removed"));
         self.truth.remove(name, self.now);
         self.publish();
     }
@@ -423,7 +423,7 @@ impl Sim {
         self.publish();
     }
 
-    /// Performs a write of ours at the API server.
+    /// Executes a write of the controller at the API server.
     pub(crate) fn commit(&mut self, write: &replica::Write) -> Answered {
         let uid = Some(write.uid.as_str());
         let version = Some(write.version.as_str());

@@ -1,5 +1,5 @@
-//! A replica: the real desk, and around it what `cluster` does: watches, reads, writes, polls, the lease. All of it by
-//! messages that take their time.
+//! A replica: the real controller, and a simulation of `cluster` around it: watches, lookups, writes, polls, the lease. All
+//! messages have delays.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use super::truth::{Answered, Lease, NAMESPACE};
 use super::{Event, Sim};
 
 const LEASE: Duration = Duration::from_secs(4);
-/// How often an API server tells how far a watch is.
+/// The interval of bookmarks.
 const BOOKMARKS: Duration = Duration::from_secs(60);
 
 pub struct Replica {
@@ -25,25 +25,25 @@ pub struct Replica {
     pub incarnation: u32,
     pub controller: Option<Controller>,
     pub skew: SignedDuration,
-    /// Its watch brings nothing until then, without a word.
+    /// Until this time its watch is silent.
     pub deaf_until: Duration,
-    /// The present watch, and what of the log it has brought.
+    /// The current watch, and its position in the log.
     stream: u32,
     position: u64,
-    /// It has lost something since its list.
+    /// Its watch has lost an event since its list.
     has_lost: bool,
     last_delivery: Duration,
     lease: Option<Observed>,
-    /// What it found when it took the Lease, until it knows that it has.
+    /// The mark that it found when it took the Lease, until the write is confirmed.
     found: Option<FoundMark>,
     pub until: Option<Instant>,
-    /// It was made to believe that it leads.
+    /// An injected fault makes it believe that it leads.
     pub deluded: bool,
     paused_until: Duration,
     woken: Option<Duration>,
     /// Executors that it has seen, by uid.
     pub seen: BTreeSet<String>,
-    /// Those in its picture, and their versions.
+    /// Executors in its snapshot, and their versions.
     pictured: BTreeMap<String, u64>,
 }
 
@@ -53,10 +53,10 @@ pub enum Request {
     Listed(u32, u64, Vec<ObservedPod>),
     /// An event of the watch.
     Watched(u32, Change),
-    /// The list that a watch begins with is to be read.
+    /// The request for the list with which a watch begins.
     List(u32),
     Wake(Duration),
-    /// A read reaches the API server.
+    /// A lookup reaches the API server.
     Read(Lookup),
     Answered(Lookup, Box<LookupResult>),
     /// The next action of an application reaches the API server.
@@ -69,7 +69,7 @@ pub enum Request {
     LeaseRead(Instant),
     LeaseWrite(Instant, Option<u64>, i32, Option<Mark>),
     LeaseWritten(Instant, bool),
-    /// The watch says how far it is.
+    /// The API server sends a bookmark.
     Bookmark(u32),
     Bookmarked(u32, u64),
 }
@@ -132,7 +132,7 @@ impl Sim {
         self.after(wait, Event::Replica(number, incarnation, Box::new(request)));
     }
 
-    /// How long a message takes.
+    /// The delay of a message.
     fn trip(&mut self) -> Duration {
         if self.trouble() && self.rng.chance(5) { self.rng.millis(500, 6000) } else { self.rng.millis(1, 40) }
     }
@@ -197,7 +197,7 @@ impl Sim {
         self.send(number, wait, Request::List(stream));
     }
 
-    /// New entries of the log go to whoever watches.
+    /// Sends new entries of the log to all watches.
     pub(super) fn publish(&mut self) {
         for number in 0..self.replicas.len() {
             self.pump(number);
@@ -239,14 +239,14 @@ impl Sim {
         }
     }
 
-    /// How long what the watch sends now takes: never less than what it sent before.
+    /// The delay of the watch's next event, which arrives after all earlier ones.
     fn in_order(&mut self, number: usize) -> Duration {
         let at = (self.now + self.trip()).max(self.replicas[number].last_delivery);
         self.replicas[number].last_delivery = at;
         at - self.now
     }
 
-    // ---- the desk ----
+    // ---- the controller ----
 
     fn turn(&mut self, number: usize) {
         let (moment, at) = (self.moment(number), self.instant());
@@ -269,7 +269,7 @@ impl Sim {
         }
         for read in effects.lookups {
             if matches!(read, Lookup::Address(..)) && leader_state != LeaderState::Leader {
-                self.violate("only the leader looks for addresses", format!("r{number}: {read:?}"));
+                self.violate("only the leader looks up addresses", format!("r{number}: {read:?}"));
             }
             let wait = self.trip();
             self.send(number, wait, Request::Read(read));
@@ -282,9 +282,9 @@ impl Sim {
             self.send(number, wait, Request::Poll);
         }
         if effects.restart_watch {
-            self.say(|| format!("r{number} watches anew"));
+            self.say(|| format!("r{number} restarts its watch"));
             if !self.replicas[number].has_lost {
-                self.violate("a watch that lost nothing goes on", format!("r{number}"));
+                self.violate("a watch that lost nothing is not restarted", format!("r{number}"));
             }
             self.rewatch(number);
         }
@@ -303,8 +303,8 @@ impl Sim {
         let snapshot = replica.controller.as_ref().map(|controller| controller.snapshot().clone()).unwrap_or_default();
         let mut see = |sighting: &ObservedPod| {
             let ObservedPod::Executor(_, executor) = sighting else { return };
-            // A list or an event from the past, when the next pod of that name is known: its end may be long ago, and
-            // while nobody watched.
+            // An outdated list or event, after the next pod with that name is known: the exit may have been long ago, while no
+            // replica watched.
             let next = snapshot.executor(NAMESPACE, &executor.name).map(|(_, next)| next);
             if !next.is_some_and(|next| next.uid != executor.uid && is_newer(&next.version, &executor.version)) {
                 replica.seen.insert(executor.uid.to_string());
@@ -317,7 +317,7 @@ impl Sim {
         }
     }
 
-    /// A pod that is in the picture is never replaced by something older.
+    /// A pod in the snapshot is never replaced by an older version.
     fn check_picture(&mut self, number: usize) {
         let replica = &mut self.replicas[number];
         let Some(controller) = &replica.controller else { return };
@@ -331,7 +331,7 @@ impl Sim {
         }
         replica.pictured = pictured;
         if let Some(back) = back {
-            self.violate("the picture never goes back", back);
+            self.violate("the snapshot never goes back", back);
         }
     }
 
@@ -342,7 +342,7 @@ impl Sim {
             let wait = paused - self.now;
             return self.after(wait, Event::Replica(number, incarnation, Box::new(request)));
         }
-        // What is on the way to the API server arrives, whether its sender lives or not.
+        // A request in flight reaches the API server, also after its sender's death.
         let on_the_way = matches!(request, Request::Act(..) | Request::LeaseWrite(..));
         if !alive && !on_the_way {
             return;
@@ -395,7 +395,7 @@ impl Sim {
                 self.turn(number);
             }
             Request::List(_) | Request::Listed(..) | Request::Watched(..) => {}
-            // One that was overtaken by an earlier one is none.
+            // A wake-up is ignored if an earlier one replaced it.
             Request::Wake(due) => {
                 if self.replicas[number].woken.take_if(|woken| *woken == due).is_some() || due == self.now {
                     self.turn(number);
@@ -457,7 +457,7 @@ impl Sim {
         }
     }
 
-    // ---- reads ----
+    // ---- lookups ----
 
     fn answer(&mut self, read: &Lookup) -> LookupResult {
         if self.fault(15) || self.away().is_some() {
@@ -493,7 +493,7 @@ impl Sim {
         }
         let controller = self.replicas[number].controller.as_ref().unwrap();
         let newest = controller.newest_version().and_then(|newest| newest.parse::<u64>().ok()).unwrap_or_default();
-        // From the watch cache: not older than what we have seen, but perhaps older than the truth.
+        // From the watch cache: not older than what the replica has seen, but possibly outdated.
         let past = if self.rng.chance(30) { self.rng.below(8) } else { 0 };
         let version = self.truth.version.saturating_sub(past).max(newest);
         let mut polled = PollResult::default();
@@ -520,7 +520,7 @@ impl Sim {
             return self.turn_later(number);
         }
         if !self.replicas[number].holds(at) {
-            return self.violate("who writes leads", format!("r{number}"));
+            return self.violate("only the leader writes", format!("r{number}"));
         }
         let wait = self.trip();
         self.send(number, wait, Request::Act(set, actions, applied));
@@ -531,7 +531,7 @@ impl Sim {
         self.send(number, Duration::ZERO, Request::Wake(now));
     }
 
-    /// The API server performs an action, or does not, or does and nobody hears of it.
+    /// The API server executes an action, or rejects it, or executes it and its response is lost.
     fn act(
         &mut self,
         number: usize,
@@ -567,10 +567,10 @@ impl Sim {
         self.after(wait, Event::Replica(number, incarnation, Box::new(Request::Acted(set, actions, applied))));
     }
 
-    /// What an action writes; nothing when a look at the driver says that it must not be done.
+    /// The write of an action; none if the check of the driver forbids it.
     fn write_of(&mut self, action: &Action) -> Option<Write> {
         match action {
-            Action::CleanUp { executor, uid, version, how, gone, .. } => {
+            Action::CleanUp { executor, seen, how, gone, .. } => {
                 if let Some(driver) = gone {
                     let found = self.truth.pods.get(&*driver.name);
                     if found.is_some_and(|pod| pod.uid == *driver.uid && !pod.is_finished()) {
@@ -578,21 +578,21 @@ impl Sim {
                     }
                 }
                 let kind = if *how == Cleanup::Label { Kind::Label } else { Kind::Delete };
-                self.say(|| format!("{kind:?} {} {uid} {version}", executor.name()));
+                self.say(|| format!("{kind:?} {} {} {}", executor.name(), seen.uid, seen.resource_version));
                 Some(Write {
                     kind,
                     name: executor.name().to_owned(),
-                    uid: uid.to_string(),
-                    version: version.to_string(),
+                    uid: seen.uid.to_string(),
+                    version: seen.resource_version.to_string(),
                     driver: None,
                     driver_uid: None,
                 })
             }
-            Action::Adopt { executor, uid, version, driver, .. } => Some(Write {
+            Action::Adopt { executor, seen, driver, .. } => Some(Write {
                 kind: Kind::Adopt,
                 name: executor.name().to_owned(),
-                uid: uid.to_string(),
-                version: version.to_string(),
+                uid: seen.uid.to_string(),
+                version: seen.resource_version.to_string(),
                 driver: Some(driver.name.to_string()),
                 driver_uid: Some(driver.uid.to_string()),
             }),

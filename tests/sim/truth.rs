@@ -1,4 +1,4 @@
-//! What is true: the pods of a pretend cluster, every version that they ever had, and the lease.
+//! The true state: the pods of the simulated cluster, all their versions, and the lease.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ pub const NAMESPACE: &str = "sim";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Labelled.
+    /// A driver's pod with labels.
     Driver,
     /// A pod without labels that a client-mode driver runs in.
     Notebook,
@@ -28,14 +28,14 @@ pub struct Pod {
     pub uid: String,
     pub version: u64,
     pub role: Role,
-    /// Number of its application.
+    /// The number of its application.
     pub app: usize,
     pub id: u32,
     pub phase: &'static str,
     pub code: Option<i32>,
     pub reason: Option<&'static str>,
     pub finished: Option<Duration>,
-    /// When the deletion that was asked for is over.
+    /// The end of the grace period of a requested deletion.
     pub deleting: Option<Duration>,
     pub inactive: bool,
     pub by_us: bool,
@@ -46,7 +46,7 @@ pub struct Pod {
     pub ended: Option<Duration>,
     /// Its driver labelled it.
     pub by_driver: bool,
-    /// Somebody took its role label off: no watch by label shows it any more.
+    /// A client removed its role label: no watch by label shows it any longer.
     pub unlabelled: bool,
 }
 
@@ -107,7 +107,7 @@ impl Pod {
             spec["nodeName"] = "node".into();
         }
         if self.role == Role::Executor && self.owner.is_none() {
-            // Its driver is somewhere else.
+            // Its driver is outside the cluster.
             let url = format!("spark://CoarseGrainedScheduler@10.9.{}.{}:7078", self.app, self.id % 8);
             spec["containers"][0]["env"] = json!([{"name": "SPARK_DRIVER_URL", "value": url}]);
         }
@@ -129,12 +129,12 @@ impl Pod {
     }
 }
 
-/// The time of day at the beginning, and so long after it.
+/// The wall clock time at this time of the history.
 pub fn wall(at: Duration) -> Timestamp {
     Timestamp::from_second(1_800_000_000).unwrap() + SignedDuration::try_from(at).unwrap()
 }
 
-/// One thing that the API server's log holds.
+/// An entry of the API server's log.
 #[derive(Clone, Debug)]
 pub struct Logged {
     pub version: u64,
@@ -142,7 +142,7 @@ pub struct Logged {
     /// `None` for a deletion.
     pub pod: Option<Arc<Pod>>,
     pub uid: String,
-    /// What its watchers are shown; pods without labels are not.
+    /// The object that watches show; `None` for pods without labels.
     pub sighting: Option<ObservedPod>,
 }
 
@@ -151,7 +151,7 @@ pub struct Lease {
     pub version: u64,
     pub holder: Option<String>,
     pub transitions: i32,
-    /// What its holder has reported.
+    /// The progress mark of its holder.
     pub mark: Option<Mark>,
 }
 
@@ -161,14 +161,14 @@ pub struct Truth {
     pub pods: BTreeMap<String, Pod>,
     pub log: Vec<Logged>,
     pub lease: Option<Lease>,
-    /// When each executor first was in a final state or gone, by uid.
+    /// When each executor first was in a final state or deleted, by uid.
     pub ends: BTreeMap<String, Duration>,
-    /// Those that ended when no watch showed them any more: who missed that may miss their end.
+    /// Executors that were deleted after no watch showed them: a replica that missed the removal of the label may miss the exit.
     pub ended_unlabelled: BTreeSet<String>,
     pub selectors: Vec<String>,
 }
 
-/// How the API server answers a write.
+/// The API server's response to a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answered {
     Done,
@@ -182,7 +182,7 @@ impl Truth {
         self.version
     }
 
-    /// Stores a pod, new or changed.
+    /// Stores a new or changed pod.
     pub fn put(&mut self, mut pod: Pod, now: Duration) {
         pod.version = self.next_version();
         if pod.role == Role::Executor
@@ -196,7 +196,7 @@ impl Truth {
         let (shown, sighting) = if pod.is_shown() {
             (Some(Arc::new(pod.clone())), Some(pod.sighting(&self.selectors[pod.app])))
         } else {
-            // To a watch by label it is deleted, as it was last.
+            // A watch by label shows its deletion, with its last labelled state.
             let before = self.pods.get(&name).filter(|before| before.uid == uid && before.is_shown());
             let last = before.map(|before| Pod { version: pod.version, ..before.clone() });
             (None, last.map(|last| last.sighting(&self.selectors[pod.app])))
@@ -205,7 +205,7 @@ impl Truth {
         self.pods.insert(name, pod);
     }
 
-    /// Takes a pod away.
+    /// Removes a pod.
     pub fn remove(&mut self, name: &str, now: Duration) {
         let Some(mut pod) = self.pods.remove(name) else { return };
         if pod.role == Role::Executor && pod.unlabelled {
@@ -226,7 +226,7 @@ impl Truth {
         }
     }
 
-    /// Labelled pods as they were then.
+    /// The labelled pods at this version.
     pub fn list_at(&self, version: u64) -> Vec<(Arc<Pod>, ObservedPod)> {
         let mut all = BTreeMap::new();
         for entry in self.log.iter().take_while(|entry| entry.version <= version) {
@@ -238,7 +238,7 @@ impl Truth {
         all.into_values().collect()
     }
 
-    /// Asks for a deletion: pods that run stop after a while, others go at once.
+    /// Requests a deletion: running pods stop after the grace period, others are removed immediately.
     pub fn delete(&mut self, name: &str, grace: Duration, now: Duration) {
         match self.pods.get(name) {
             Some(pod) if pod.phase == "Running" && !grace.is_zero() => {
@@ -250,7 +250,7 @@ impl Truth {
         }
     }
 
-    /// Whether a write with these preconditions goes through.
+    /// The result of a write with these preconditions.
     pub fn check(&self, name: &str, uid: Option<&str>, version: Option<&str>) -> Answered {
         match self.pods.get(name) {
             None => Answered::NotFound,

@@ -1,4 +1,4 @@
-//! What Spark, kubelets and people do, without us.
+//! The changes by Spark, kubelets and users.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ pub enum Kind {
     Cluster,
     /// A driver in a notebook's pod, which the executors name as owner.
     Client,
-    /// A driver somewhere else: nothing is known of it.
+    /// A driver outside the cluster, which is unknown.
     Loose,
 }
 
@@ -21,13 +21,13 @@ pub struct App {
     pub kind: Kind,
     pub driver: String,
     pub driver_uid: String,
-    /// When its driver was gone.
+    /// When its driver exited or was deleted.
     pub driver_gone: Option<Duration>,
     /// `deleteOnTermination`.
     pub deletes: bool,
     /// `apiPollingInterval` and `missingPodDetectDelta`, seconds each.
     pub interval: u64,
-    /// Whether its driver looks after executors that ended.
+    /// Whether its driver cleans up finished executors.
     pub reacts: bool,
     pub next_id: u32,
 }
@@ -41,7 +41,7 @@ impl App {
         )
     }
 
-    /// How long its driver goes first.
+    /// How long the controller leaves finished executors to the driver.
     pub fn grace(&self) -> Duration {
         let seconds = if self.kind == Kind::Cluster { self.interval } else { 30 };
         GRACE.max(Duration::from_secs(4 * seconds))
@@ -101,7 +101,7 @@ impl Sim {
         }
     }
 
-    /// A driver creates an executor; now and then under a name that was there before.
+    /// A driver creates an executor, sometimes with the name of an earlier one.
     fn create(&mut self, number: usize) {
         let app = self.apps[number].clone();
         let reused = self.rng.chance(45) && app.next_id > 1;
@@ -158,7 +158,7 @@ impl Sim {
             86..89 => self.driver_dies(),
             89..90 => {
                 if let Some(name) = self.some(|pod| executor(pod) && pod.phase == "Running" && pod.deleting.is_none()) {
-                    self.say(|| format!("the label of {name} is taken off"));
+                    self.say(|| format!("the label of {name} is removed"));
                     self.change(&name, |pod| pod.unlabelled = true);
                 }
             }
@@ -185,7 +185,7 @@ impl Sim {
         self.after(wait, Event::World);
     }
 
-    /// An executor's process ends.
+    /// An executor exits.
     fn end(&mut self, name: &str) {
         let (phase, code, reason) = *self.rng.pick(&[
             ("Failed", Some(1), None),
@@ -195,7 +195,7 @@ impl Sim {
             ("Succeeded", Some(0), None),
         ]);
         let now = self.now;
-        self.say(|| format!("{name} ends: {phase} {code:?} {reason:?}"));
+        self.say(|| format!("{name} exits: {phase} {code:?} {reason:?}"));
         self.change(name, |pod| {
             if pod.deleting.is_none() {
                 (pod.phase, pod.code, pod.reason, pod.finished) = (phase, code, reason, Some(now));
@@ -204,22 +204,22 @@ impl Sim {
         let Some(pod) = self.truth.pods.get(name).cloned() else { return };
         let app = self.apps[pod.app].clone();
         if app.reacts && app.kind != Kind::Loose {
-            // By its watch soon, or by its poll.
+            // The driver detects it soon by its watch, or later by its poll.
             let within = u64::try_from(app.grace().as_millis()).unwrap() / 2;
             let wait = self.rng.millis(10, within.max(20));
             self.after(wait, Event::React(name.to_owned(), pod.uid));
         }
     }
 
-    /// The API server is away, for everybody.
+    /// The API server is unavailable for all clients.
     fn outage(&mut self) {
         let until = self.now + self.rng.millis(5000, 60_000);
-        self.say(|| format!("the API server is away until {until:?}"));
+        self.say(|| format!("the API server is unavailable until {until:?}"));
         self.outages.push((self.now, until));
         self.back();
     }
 
-    /// Is the API server back? Whoever watches asks again and again.
+    /// Retries of the watches while the API server is unavailable.
     pub(super) fn back(&mut self) {
         let Some(until) = self.away() else { return self.publish() };
         let at = self.instant();
@@ -231,7 +231,7 @@ impl Sim {
         self.after((until - self.now).min(Duration::from_secs(1)), Event::Back);
     }
 
-    /// An executor ends itself because its driver is gone.
+    /// An executor exits because its driver no longer exists.
     pub(super) fn loses_driver(&mut self, name: &str, uid: &str) {
         let there = self.truth.pods.get(name);
         if there.is_some_and(|pod| pod.uid == uid && pod.phase == "Running" && pod.deleting.is_none()) {
@@ -283,14 +283,14 @@ impl Sim {
         }
         self.remove(&app.driver);
         if self.rng.chance(30) {
-            // Another pod takes the name: a stateful set's, or somebody's next notebook.
+            // Another pod gets the name: one of a StatefulSet, or a user's next notebook.
             let role = if app.kind == Kind::Cluster { Role::Driver } else { Role::Notebook };
             let pod = self.pod(&app, app.driver.clone(), format!("{}-new", app.driver_uid), role, 0);
             if role == Role::Notebook {
                 self.put(Pod { phase: "Running", ..pod });
             }
         }
-        // The garbage collector takes what the driver's pod owned, sooner or later.
+        // The garbage collector deletes the objects that the driver's pod owned after some time.
         let owned: Vec<(String, String)> = self
             .truth
             .pods
@@ -305,7 +305,7 @@ impl Sim {
         }
     }
 
-    /// A replica is made to believe for a while that it leads, whatever the lease says.
+    /// Makes a replica believe for a while that it leads, regardless of the lease.
     fn delude(&mut self) {
         let number = self.rng.below(self.replicas.len() as u64) as usize;
         let until = self.instant() + self.rng.millis(2000, 15_000);

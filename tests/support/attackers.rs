@@ -1,4 +1,4 @@
-//! Who might try to get another application's owner or gang, and what they might try.
+//! Creators that may try to get another application's owner or gang, and the pods that they may create.
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part of it")]
 
@@ -33,18 +33,18 @@ fn user(username: &str, extra: Value) -> Value {
     json!({"username": username, "groups": ["system:serviceaccounts", "system:authenticated"], "extra": extra})
 }
 
-/// The victim's gang, as its first executor names it.
+/// The victim's gang, named by its first executor.
 pub fn victims_gang() -> String {
     format!("nb-driver-{APP8}")
 }
 
-/// Everybody who might try: name, and what the API server says of them.
+/// All attackers: a description, and their `userInfo`.
 pub fn attackers() -> Vec<(&'static str, Value)> {
     let evil_user = "system:serviceaccount:default:evil";
     vec![
         ("another driver's pod", evil()),
         (
-            "a pod of the same account as no driver",
+            "a pod of the same account that is not a driver",
             by_pod("default", "evil", "cron-1", "cccccccc-0000-0000-0000-000000000001"),
         ),
         ("its own executor", by_pod("default", "evil", "evil-exec-1", "evil-exec-uid")),
@@ -72,7 +72,7 @@ pub fn attackers() -> Vec<(&'static str, Value)> {
         ("an account of no namespace", user("system:serviceaccount::spark", extras(&["nb-driver"], &[DRIVER_UID]))),
         ("no account but the prefix", user("system:serviceaccount:", extras(&["nb-driver"], &[DRIVER_UID]))),
         (
-            "one who makes pods for others",
+            "an account that creates pods for others",
             by_pod("default", "syncer", "syncer-0", "55555555-0000-0000-0000-000000000001"),
         ),
         ("a person", json!({"username": "eve", "groups": ["developers"]})),
@@ -84,7 +84,7 @@ fn with_owner(pod: PodBuilder, name: &str, uid: &str) -> PodBuilder {
     pod.owned_by("Pod", name, uid)
 }
 
-/// Everything that might be tried.
+/// All pods that attackers may create.
 pub fn objects() -> Vec<(&'static str, PodBuilder)> {
     let gang = victims_gang();
     vec![
@@ -98,15 +98,15 @@ pub fn objects() -> Vec<(&'static str, PodBuilder)> {
         ("the victim's address", own().driver_url("10.0.0.1")),
         ("the victim's label and address", claims().driver_url("10.0.0.1")),
         (
-            "our note of the victim",
+            "spark-usher's note that names the victim",
             own().annotation("spark-usher.io/driver", &format!("creator/nb-driver/{DRIVER_UID}")),
         ),
         (
-            "our note of weaker evidence",
+            "spark-usher's note of weaker evidence",
             claims().annotation("spark-usher.io/driver", &format!("app-selector/nb-driver/{DRIVER_UID}")),
         ),
         ("our mark", claims().annotation("spark-usher.io/by", "batch/volcano")),
-        ("the mark of the fallback", claims().annotation("spark-usher.io/by", "fallback")),
+        ("the annotation of the fallback policy", claims().annotation("spark-usher.io/by", "fallback")),
         ("an annotation for the queue", own().annotation("spark-usher.io/queue", "gold")),
         ("an annotation for the scheduler", own().annotation("spark-usher.io/scheduler", "none")),
         ("an annotation to be skipped", claims().annotation("spark-usher.io/skip", "true")),

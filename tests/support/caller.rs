@@ -1,6 +1,6 @@
-//! A client that calls webhooks as an API server does (client-go's transport): HTTP/1.1, at most 25 idle connections kept
-//! for a host, no TLS resumption, and a POST is never sent again when its connection broke. Behind its one name is a
-//! Service: each new connection goes to some replica that is ready now.
+//! A client that calls webhooks as an API server does (client-go's transport): HTTP/1.1, at most 25 idle connections per host, no
+//! TLS resumption, and a POST is not repeated after its connection broke. Its host name stands for a Service: each new connection
+//! goes to a ready replica.
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part of it")]
 
@@ -21,7 +21,7 @@ use rustls_pki_types::pem::PemObject;
 use tokio::net::TcpStream;
 use tower::Service;
 
-/// The replicas that new connections go to, in turn.
+/// The replicas to which new connections go, in turn.
 #[derive(Clone, Default)]
 pub struct Replicas(Arc<(ArcSwap<Vec<SocketAddr>>, AtomicUsize)>);
 
@@ -65,7 +65,7 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// Trusts this bundle (PEM), and calls this name.
+    /// A client that trusts this bundle (PEM) and calls this name.
     pub fn new(bundle: &str, name: &str, replicas: &Replicas) -> Caller {
         let mut roots = rustls::RootCertStore::empty();
         roots.add_parsable_certificates(CertificateDer::pem_slice_iter(bundle.as_bytes()).map(Result::unwrap));
@@ -85,7 +85,7 @@ impl Caller {
         Caller { client, url: format!("https://{name}/mutate?timeout=10s") }
     }
 
-    /// One review; what came back, or why nothing did.
+    /// Sends a review; returns the response, or the error.
     pub async fn review(&self, body: &Bytes) -> Result<(StatusCode, Bytes), String> {
         let request = Request::post(&self.url).header("content-type", "application/json");
         let request = request.body(Full::new(body.clone())).unwrap();
@@ -104,7 +104,7 @@ impl Caller {
         Ok((parts.status, body))
     }
 
-    /// One review that must be answered with 200; else what went wrong.
+    /// Sends a review that must be answered with 200; otherwise returns the error.
     pub async fn must(&self, body: &Bytes) -> Option<String> {
         match self.review(body).await {
             Ok((StatusCode::OK, answer)) if answer.windows(14).any(|bytes| bytes == b"\"allowed\":true") => None,

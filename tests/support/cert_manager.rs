@@ -1,5 +1,5 @@
-//! cert-manager's part, as its sources have it: a CA Issuer puts the leaf alone into `tls.crt` and the root that signed it into
-//! `ca.crt`; a root that was renewed changes no leaf; `rotationPolicy: Never` keeps the key.
+//! A simulation of cert-manager, after its sources: a CA Issuer writes only the leaf into `tls.crt` and the root that signed it
+//! into `ca.crt`; a renewed root changes no leaf; `rotationPolicy: Never` retains the key.
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part of it")]
 
@@ -11,14 +11,14 @@ use rcgen::{
     KeyPair, KeyUsagePurpose, SanType, SerialNumber,
 };
 
-/// What a chart asks of cert-manager.
+/// The Certificates that a chart requests from cert-manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Chart {
-    /// A root that keeps its key signs the leaf.
+    /// A root that retains its key signs the leaf.
     Root,
-    /// A root with a new key each time, which is cert-manager's default since 1.18.
+    /// A root with a new key at each renewal, which is cert-manager's default since 1.18.
     RootWithNewKeys,
-    /// As this chart did once: the leaf signs itself, with a new key each time.
+    /// A self-signed leaf with a new key at each renewal, as in an earlier version of this chart.
     SelfSigned,
 }
 
@@ -31,7 +31,7 @@ pub struct Lifetime {
 
 pub const ROOT: Lifetime = Lifetime { duration: 87_600, renew_before: 29_200 };
 pub const LEAF: Lifetime = Lifetime { duration: 2160, renew_before: 720 };
-/// The longest that the chart takes, renewed as late as can be.
+/// The longest lifetime that the chart accepts, with the latest possible renewal.
 pub const LONGEST: Lifetime = Lifetime { duration: 29_200, renew_before: 1 };
 
 /// The Secret of a Certificate: `tls.crt`, `tls.key`, `ca.crt`.
@@ -63,7 +63,7 @@ impl CertManager {
         manager
     }
 
-    /// What every certificate has; the name is empty without a `commonName`.
+    /// The parameters of every certificate; the subject is empty without a `commonName`.
     fn params(&mut self, lifetime: Lifetime, now: Timestamp) -> (CertificateParams, Timestamp) {
         self.serial += 1;
         let begin = rcgen::date_time_ymd(1970, 1, 1) + Duration::from_secs(now.as_second().unsigned_abs());
@@ -80,7 +80,7 @@ impl CertManager {
         params.distinguished_name.push(DnType::CommonName, "spark-usher-ca");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        // A newer cert-manager may derive the key's identifier in another way, as Go 1.25 does; leaves name the old one.
+        // A newer cert-manager may derive the key identifier in another way, as Go 1.25 does; leaves contain the old one.
         let odd = self.serial % 2 == 1;
         params.key_identifier_method = if odd { KeyIdMethod::Sha256 } else { KeyIdMethod::Sha384 };
         (params, renewal)

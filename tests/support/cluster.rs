@@ -1,7 +1,7 @@
-//! A cluster to test against: the sandbox, or a real kube-apiserver where `KUBEBUILDER_ASSETS` names a folder with
-//! `etcd` and `kube-apiserver` (and, for garbage collection, `kube-controller-manager`).
+//! A cluster for tests: the sandbox, or a real kube-apiserver if `KUBEBUILDER_ASSETS` names a folder with `etcd` and
+//! `kube-apiserver` (and, for garbage collection, `kube-controller-manager`).
 //!
-//! Pods are run by the tests themselves through the status subresource, so that both behave alike.
+//! The tests run pods through the status subresource, so that both clusters behave the same.
 
 #![allow(dead_code, unreachable_pub, clippy::disallowed_methods, reason = "each test file uses its part of it")]
 
@@ -34,9 +34,9 @@ pub struct Cluster {
     kind: Kind,
     /// An administrator's client.
     pub client: Client,
-    /// A namespace of this test's own.
+    /// The namespace of this test.
     pub namespace: String,
-    /// Whether owners' deaths are followed.
+    /// Whether the cluster has a garbage collector.
     pub collects: bool,
     folder: tempfile::TempDir,
 }
@@ -61,24 +61,26 @@ impl Drop for Real {
 }
 
 impl Cluster {
-    /// A cluster in which nobody places or runs pods.
+    /// A cluster without a scheduler and kubelets.
     pub async fn start() -> Cluster {
         Cluster::start_with(Pods::Left).await
     }
 
-    /// A cluster whose scheduler honours gangs. There is none beside a real kube-apiserver: `None`, loudly.
+    /// A cluster whose scheduler supports gangs. A real kube-apiserver has none here: returns `None` and prints why.
     pub async fn start_running() -> Option<Cluster> {
         if std::env::var_os("KUBEBUILDER_ASSETS").is_some() {
-            #[expect(clippy::print_stderr, reason = "a skipped test says so")]
+            #[expect(clippy::print_stderr, reason = "a skipped test prints this")]
             {
-                eprintln!("SKIPPED: KUBEBUILDER_ASSETS has no scheduler that honours the gangs of all schedulers");
+                eprintln!(
+                    "SKIPPED: requires the sandbox: KUBEBUILDER_ASSETS has no scheduler that supports the gangs of all schedulers"
+                );
             }
             return None;
         }
         Some(Cluster::start_with(Pods::Run).await)
     }
 
-    /// The sandbox's cluster with the sandbox in one's own hands, to stop it. `None` where the cluster is real.
+    /// The sandbox's cluster, and the sandbox for stopping it. `None` with a real cluster.
     pub async fn start_apart() -> Option<(Cluster, Sandbox)> {
         if std::env::var_os("KUBEBUILDER_ASSETS").is_some() {
             return None;
@@ -91,7 +93,7 @@ impl Cluster {
         Some((cluster, apart))
     }
 
-    /// A cluster with `OwnerReferencesPermissionEnforcement`, in which accounts may do only what their roles say.
+    /// A cluster with `OwnerReferencesPermissionEnforcement`, in which accounts have only the permissions of their roles.
     pub async fn start_enforcing() -> Cluster {
         let options = Options { pods: Pods::Left, authorize: true, enforce_owners: true, ..Options::default() };
         Cluster::start_by(options, &["--enable-admission-plugins=OwnerReferencesPermissionEnforcement"]).await
@@ -125,7 +127,7 @@ impl Cluster {
         cluster
     }
 
-    /// One more namespace, in which the account `spark` may do anything.
+    /// Adds a namespace in which the account `spark` has all permissions.
     pub async fn add_namespace(&self, name: &str) {
         self.make(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})).await;
         self.make(json!({"apiVersion": "v1", "kind": "ServiceAccount",
@@ -147,12 +149,12 @@ impl Cluster {
         }
     }
 
-    /// A folder of this test's own.
+    /// The folder of this test.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// The sandbox, where it is one.
+    /// The sandbox, if the cluster is one.
     pub fn sandbox(&self) -> Option<&Sandbox> {
         match &self.kind {
             Kind::Sandbox(sandbox) => Some(sandbox),
@@ -160,7 +162,7 @@ impl Cluster {
         }
     }
 
-    /// A client by token.
+    /// A client with this token.
     pub fn client_of(&self, token: &str) -> Client {
         match &self.kind {
             Kind::Sandbox(sandbox) => sandbox.client(token).unwrap(),
@@ -168,12 +170,12 @@ impl Cluster {
         }
     }
 
-    /// A client with the token that the pod of this name has, bound to it.
+    /// A client with the token of this pod, which is bound to it.
     pub async fn client_of_pod(&self, pod: &Pod) -> Client {
         self.client_of_account("spark", pod).await
     }
 
-    /// Lets a service account of this namespace do anything in it.
+    /// Gives a service account of this namespace all permissions in it.
     pub async fn allow(&self, account: &str) {
         self.allow_in(&self.namespace, account).await;
     }
@@ -193,7 +195,7 @@ impl Cluster {
         self.client_bound(account, Some(pod)).await
     }
 
-    /// A client with a token of this account, bound to this pod or to none.
+    /// A client with a token of this account, bound to this pod or unbound.
     pub async fn client_bound(&self, account: &str, pod: Option<&Pod>) -> Client {
         self.client_bound_in(&self.namespace, account, pod).await
     }
@@ -260,12 +262,12 @@ impl Cluster {
         Api::namespaced_with(self.client.clone(), &self.namespace, &resource)
     }
 
-    /// Creates a pod as somebody. It needs no image.
+    /// Creates a pod with this client. It needs no image.
     pub async fn pod_by(&self, client: &Client, pod: &super::PodBuilder) -> Pod {
         self.pod_in(client, &self.namespace, pod).await
     }
 
-    /// Creates a pod in this namespace as somebody.
+    /// Creates a pod in this namespace with this client.
     pub async fn pod_in(&self, client: &Client, namespace: &str, pod: &super::PodBuilder) -> Pod {
         let pod = pod.clone().namespace(namespace).into_request();
         let pod: Pod = serde_json::from_value(pod).unwrap();
@@ -273,24 +275,24 @@ impl Cluster {
         pods.create(&PostParams::default(), &pod).await.unwrap()
     }
 
-    /// Plays kubelet: the pod is in this phase now.
+    /// Sets the pod's phase, as a kubelet does.
     pub async fn phase(&self, pod: &str, phase: &str) {
         let status = json!({"status": {"phase": phase}});
         self.pods().patch_status(pod, &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
     }
 
-    /// Runs a pod at an address.
+    /// Sets a pod running, with this address.
     pub async fn run_at(&self, pod: &str, address: &str) {
         let status = json!({"status": {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]}});
         self.pods().patch_status(pod, &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
     }
 
-    /// Deletes a pod at once.
+    /// Deletes a pod immediately.
     pub async fn kill(&self, pod: &str) {
         self.pods().delete(pod, &DeleteParams::default().grace_period(0)).await.unwrap();
     }
 
-    /// Serves PodGroups of a group, as if its scheduler were installed.
+    /// Serves PodGroups of an API group, as if its scheduler were installed.
     pub async fn serve_groups(&self, group: &str, version: &str) {
         let crd = json!({
             "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -342,19 +344,19 @@ impl Cluster {
         api.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
         let object = webhooks::validating(&url.replace("/mutate", "/validate"), &ca, &names);
         let api: Api<ValidatingWebhookConfiguration> = Api::all(self.client.clone());
-        // It stays when the mutating one is taken away.
+        // It stays when the mutating configuration is deleted.
         let _ = api.delete(webhooks::VALIDATING_NAME, &DeleteParams::default()).await;
         api.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
         self.registered().await;
     }
 
-    /// Takes the mutating webhook's registration away.
+    /// Deletes the MutatingWebhookConfiguration.
     pub async fn unregister(&self) {
         let api: Api<MutatingWebhookConfiguration> = Api::all(self.client.clone());
         api.delete(webhooks::NAME, &DeleteParams::default()).await.unwrap();
     }
 
-    /// One more replica, whose webhook nobody calls.
+    /// Starts another replica, without registering its webhook.
     pub async fn usher_named(&self, config: &str, name: &str) -> App {
         let authority = Authority::new(name, clock::now()).unwrap();
         std::fs::write(self.folder.path().join(format!("{name}.ca")), authority.pem()).unwrap();
@@ -363,7 +365,7 @@ impl Cluster {
         self.usher_with(config, name, CertificateSource::Given(loaded)).await
     }
 
-    /// One more replica, which serves a certificate of this source.
+    /// Starts another replica, with a certificate from this source.
     pub async fn usher_with(&self, config: &str, name: &str, certificate: CertificateSource) -> App {
         let path = self.folder.path().join(format!("{name}.yaml"));
         std::fs::write(&path, config).unwrap();
@@ -402,7 +404,7 @@ impl Cluster {
         std::fs::write(self.folder.path().join(format!("{name}.yaml")), config).unwrap();
     }
 
-    /// A webhook configuration takes a moment to reach the API server's own cache: waits until a pod comes out marked.
+    /// A webhook configuration takes a moment to reach the API server's cache: waits until the webhook mutates a pod.
     async fn registered(&self) {
         let probe = super::executor(99999).label("spark-app-selector", "spark-probe");
         let params = PostParams { dry_run: true, ..PostParams::default() };
@@ -419,7 +421,7 @@ impl Cluster {
     }
 }
 
-/// Waits until something holds; fails loudly after a minute.
+/// Waits until the condition holds; panics after a minute.
 pub async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     for _ in 0..600 {
         if holds().await {
@@ -427,7 +429,7 @@ pub async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    panic!("after a minute it still does not hold that {what}");
+    panic!("timed out after a minute, waiting until {what}");
 }
 
 impl Real {
@@ -446,7 +448,7 @@ impl Real {
                 format!("--listen-peer-urls=http://127.0.0.1:{peer}"),
             ],
         );
-        // Signs service-account tokens; the public key is read out of the certificate.
+        // Signs service account tokens; the API server reads the public key from the certificate.
         let signer = Authority::new("tokens", clock::now()).unwrap().serve(&["tokens"], &[]).unwrap();
         std::fs::write(at("sa.key"), signer.key).unwrap();
         std::fs::write(at("sa.crt"), signer.certificate).unwrap();
@@ -481,13 +483,13 @@ impl Real {
                 if let Some(ended) = process.try_wait().unwrap() {
                     let log = std::fs::read_to_string(folder.join("kube-apiserver.log")).unwrap_or_default();
                     let last: Vec<&str> = log.lines().rev().take(15).collect();
-                    panic!("a program of KUBEBUILDER_ASSETS ended with {ended}:\n{}", last.join("\n"));
+                    panic!("a program of KUBEBUILDER_ASSETS exited with {ended}:\n{}", last.join("\n"));
                 }
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         let namespaces: Api<Namespace> = Api::all(real.client("admin-token"));
-        eventually("the default namespace is there", async || namespaces.get("default").await.is_ok()).await;
+        eventually("the default namespace exists", async || namespaces.get("default").await.is_ok()).await;
         let collects = assets.join("kube-controller-manager").exists();
         if collects {
             std::fs::write(at("kubeconfig"), real.kubeconfig()).unwrap();
@@ -515,7 +517,7 @@ impl Real {
 
     fn client(&self, token: &str) -> Client {
         let mut config = Config::new(self.url.parse().unwrap());
-        // Its certificate is self-made at its start, and it is on loopback.
+        // The API server creates a self-signed certificate at its start, and it listens on loopback.
         config.accept_invalid_certs = true;
         config.auth_info.token = Some(token.to_owned().into());
         Client::try_from(config).unwrap()

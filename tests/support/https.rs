@@ -57,7 +57,7 @@ pub struct Setup {
     pub clients: Option<Arc<Clients>>,
 }
 
-/// A client's certificate of this authority.
+/// A client certificate of this authority.
 pub fn client_certificate(authority: &Authority, name: &str) -> Pair {
     let key = rcgen::KeyPair::from_pem(&authority.key_pem()).unwrap();
     let issuer = rcgen::Issuer::from_ca_cert_pem(authority.pem(), key).unwrap();
@@ -69,7 +69,7 @@ pub fn client_certificate(authority: &Authority, name: &str) -> Pair {
     Pair { certificate: params.signed_by(&key, &issuer).unwrap().pem(), key: key.serialize_pem() }
 }
 
-/// A connection from this address, after the handshake, for misbehaving on.
+/// A raw connection from this address, after the handshake.
 pub async fn connect(
     ca: &str,
     to: SocketAddr,
@@ -79,7 +79,7 @@ pub async fn connect(
     connect_speaking(b"http/1.1", ca, to, from, certificate).await
 }
 
-/// The same with this protocol.
+/// The same with this ALPN protocol.
 pub async fn connect_speaking(
     protocol: &[u8],
     ca: &str,
@@ -100,7 +100,7 @@ pub async fn connect_speaking(
     config.alpn_protocols = vec![protocol.to_vec()];
     let socket = TcpSocket::new_v4()?;
     socket.bind(SocketAddr::new(from, 0))?;
-    // Little is taken without being read.
+    // A small buffer, so that unread responses block the server soon.
     socket.set_recv_buffer_size(4096)?;
     let stream = socket.connect(to).await?;
     TlsConnector::from(Arc::new(config)).connect("localhost".try_into().unwrap(), stream).await
@@ -148,7 +148,7 @@ impl Endpoint {
         roots
     }
 
-    /// A pooling client, HTTP/2 if offered and wanted.
+    /// A pooling client, with HTTP/2 if requested and offered.
     pub fn client(&self, http2: bool) -> HttpClient {
         let tls = rustls::ClientConfig::builder().with_root_certificates(self.roots()).with_no_client_auth();
         let https = HttpsConnectorBuilder::new().with_tls_config(tls).https_only();
@@ -183,7 +183,7 @@ impl Endpoint {
         Response::from_parts(parts, body.collect().await.unwrap().to_bytes())
     }
 
-    /// A connection of one's own, after the handshake, for misbehaving on.
+    /// A raw connection, after the handshake.
     pub async fn connect(&self) -> TlsStream<TcpStream> {
         let mut config = rustls::ClientConfig::builder().with_root_certificates(self.roots()).with_no_client_auth();
         config.alpn_protocols = vec![b"http/1.1".to_vec()];

@@ -1,4 +1,4 @@
-//! Builders for tests: pods, reviews, snapshots, policies. Each reads as a sentence.
+//! Builders for tests: pods, reviews, snapshots, policies.
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part of it")]
 
@@ -24,7 +24,7 @@ pub const DRIVER_UID: &str = "97f9289d-6793-4b51-9af9-6ecaba99803d";
 #[derive(Clone, Debug)]
 pub struct PodBuilder(pub Value);
 
-/// A pod as the API server shows it at admission: defaulted, with the Priority plugin's work done.
+/// A pod as webhooks receive it: with the API server's defaults and the fields of the Priority plugin.
 pub fn pod(name: &str) -> PodBuilder {
     PodBuilder(json!({
         "apiVersion": "v1", "kind": "Pod",
@@ -43,7 +43,7 @@ pub fn executor(id: u32) -> PodBuilder {
     pod(&format!("nb-exec-{id}")).executor_of(APP, id)
 }
 
-/// The labelled driver of [`APP`], running, as the cluster has it.
+/// The labelled, running driver of [`APP`], as the API server stores it.
 pub fn driver() -> PodBuilder {
     pod("nb-driver").driver_of(APP).stored(DRIVER_UID).phase("Running")
 }
@@ -134,7 +134,7 @@ impl PodBuilder {
         self
     }
 
-    /// The pod as a client sends it: without what the API server fills in by itself.
+    /// The pod as a client sends it: without the fields that the API server sets.
     pub fn into_request(self) -> Value {
         let mut pod = self.0;
         pod.as_object_mut().unwrap().remove("status");
@@ -152,7 +152,7 @@ impl PodBuilder {
         review(&self.0, by_pod("default", "spark", name, uid))
     }
 
-    /// The review of this pod's creation by a person.
+    /// The review of this pod's creation by a user.
     pub fn created_by(&self, username: &str) -> Value {
         review(&self.0, json!({"username": username, "groups": ["system:authenticated"]}))
     }
@@ -163,12 +163,12 @@ impl PodBuilder {
     }
 }
 
-/// Now, as kubelets write times.
+/// The current time in whole seconds, as kubelets write it.
 pub fn whole_seconds() -> Timestamp {
     Timestamp::from_second(clock::now().as_second()).unwrap()
 }
 
-/// `userInfo` of a pod's bound token.
+/// The `userInfo` of a pod's bound token.
 pub fn by_pod(namespace: &str, account: &str, name: &str, uid: &str) -> Value {
     json!({
         "username": format!("system:serviceaccount:{namespace}:{account}"),
@@ -196,19 +196,19 @@ pub fn review(object: &Value, user_info: Value) -> Value {
     })
 }
 
-/// What is signed with in tests.
+/// The signing key of the tests.
 pub fn signing_key() -> Key {
     Key::new(&[7; SECRET_LEN])
 }
 
-/// An empty snapshot whose replica signs what it places.
+/// An empty snapshot of a replica that signs its decisions.
 pub fn signing() -> Snapshot {
     let mut snapshot = Snapshot::default();
     snapshot.apply(Change::Related(RelatedChange::SigningKey(signing_key())));
     snapshot
 }
 
-/// A snapshot that has seen these pods.
+/// A snapshot with these pods.
 pub fn seen(pods: &[PodBuilder]) -> Snapshot {
     let mut snapshot = Snapshot::default();
     for pod in pods {
@@ -221,14 +221,14 @@ pub fn see(snapshot: &mut Snapshot, pod: &PodBuilder) {
     snapshot.apply(Change::Pods(PodChange::Observed(pod.sighting())));
 }
 
-/// A snapshot that has seen a namespace with these labels and annotations.
+/// Adds a namespace with these labels and annotations to a snapshot.
 pub fn see_namespace(snapshot: &mut Snapshot, name: &str, labels: &[(&str, &str)], annotations: &[(&str, &str)]) {
     let labels = labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
     let overrides = Overrides::read(|key| annotations.iter().find(|(k, _)| *k == key).map(|(_, v)| *v));
     snapshot.apply(Change::Related(RelatedChange::Namespace(name.into(), Namespace { labels, overrides })));
 }
 
-/// A policy for everything, of this scheduler type, with its default shape.
+/// A policy that matches all pods, for this scheduler type, with its default shape.
 pub fn policy(kind: &str) -> Policy {
     let row = gang::GangScheduler::of_kind(kind).unwrap();
     let mut policy = Policy { name: "batch".into(), scheduler: SchedulerChoice::of(row), ..Policy::fallback() };
@@ -239,12 +239,12 @@ pub fn policy(kind: &str) -> Policy {
     policy
 }
 
-/// These policies alone.
+/// Policies with this one only.
 pub fn only(policy: Policy) -> Policies {
     Policies::new(vec![policy], Vec::new())
 }
 
-/// Like [`only`], with accounts that never own.
+/// Like [`only`], with accounts in `creators.never`.
 pub fn only_never(policy: Policy, never: &[&str]) -> Policies {
     Policies::new(vec![policy], never.iter().map(|text| Pattern::new(text)).collect())
 }
@@ -257,7 +257,7 @@ pub fn namespaces_with(key: &str, value: &str) -> Match {
     }
 }
 
-/// A decision and what it makes of the object.
+/// A decision and its results.
 #[derive(Debug)]
 pub struct Outcome {
     pub decision: OwnedDecision,
@@ -269,7 +269,7 @@ pub struct Outcome {
     pub object: Value,
 }
 
-/// What tests look at, without the lifetimes.
+/// The parts of a decision that tests check, without lifetimes.
 #[derive(Debug)]
 pub struct OwnedDecision {
     pub allowed: bool,
@@ -293,7 +293,7 @@ impl From<&Decision<'_>> for OwnedDecision {
     }
 }
 
-/// Answers a review and applies the patch to the object shown.
+/// Answers a review and applies the patch to its object.
 pub fn answer(review: &Value, snapshot: &Snapshot, policies: &Policies) -> Outcome {
     let body = serde_json::to_vec(review).unwrap();
     let pruned = admission::prune(&body);
@@ -304,11 +304,15 @@ pub fn answer(review: &Value, snapshot: &Snapshot, policies: &Policies) -> Outco
     let response = answer["response"].clone();
     assert_eq!(response["uid"], review["request"]["uid"]);
     assert_eq!(response["allowed"], decision.is_allowed());
-    assert_eq!(response.get("patch").is_some(), response.get("patchType").is_some(), "both or neither");
+    assert_eq!(
+        response.get("patch").is_some(),
+        response.get("patchType").is_some(),
+        "patch and patchType are set together"
+    );
     let patch = decode_patch(&response);
     let mut object = review["request"]["object"].clone();
     json_patch::patch(&mut object, &serde_json::from_value::<json_patch::Patch>(patch.clone()).unwrap())
-        .expect("the patch applies to the object shown");
+        .expect("the patch applies to the object of the review");
     let outcome = Outcome { decision: (&decision).into(), response, patch, object };
     if review["request"]["operation"] == "CREATE" {
         admits_as_both(review, snapshot, policies, &outcome);
@@ -316,7 +320,7 @@ pub fn answer(review: &Value, snapshot: &Snapshot, policies: &Policies) -> Outco
     outcome
 }
 
-/// `/mutate-and-validate` says what `/mutate` says, and refuses what `/validate` refuses of the result.
+/// Checks that `/mutate-and-validate` answers as `/mutate` does, and denies the result if `/validate` does.
 fn admits_as_both(review: &Value, snapshot: &Snapshot, policies: &Policies, mutated: &Outcome) {
     let mut result = review.clone();
     result["request"]["object"] = mutated.object.clone();
@@ -348,7 +352,7 @@ fn admits_as_both(review: &Value, snapshot: &Snapshot, policies: &Policies, muta
     );
 }
 
-/// The decoded patch of a response, `[]` when there is none.
+/// The decoded patch of a response, `[]` if it has none.
 pub fn decode_patch(response: &Value) -> Value {
     use base64::Engine;
     match response.get("patch").and_then(Value::as_str) {
@@ -396,15 +400,15 @@ pub fn all_recorded() -> Vec<(String, Value)> {
     all
 }
 
-/// The account that we write with, in tests.
+/// The account of spark-usher in tests.
 pub const OWN: &str = "system:serviceaccount:spark-usher:spark-usher";
 
-/// What a judgement rests on.
+/// The context of a validation.
 pub fn bench(snapshot: &Snapshot) -> admission::ValidationContext<'_> {
     admission::ValidationContext { snapshot, own: Some(OWN), settled: true, listed: true }
 }
 
-/// Judges a review as `/validate` does.
+/// Validates a review as `/validate` does.
 pub fn judge(review: &Value, snapshot: &Snapshot, policies: &Policies) -> Outcome {
     let body = serde_json::to_vec(review).unwrap();
     let pruned = admission::prune_for_validation(&body);
@@ -412,7 +416,7 @@ pub fn judge(review: &Value, snapshot: &Snapshot, policies: &Policies) -> Outcom
     let decision = admission::validate(&review, policies, bench(snapshot));
     let answer: Value = serde_json::from_slice(&admission::response::write(&review, &decision)).unwrap();
     let response = answer["response"].clone();
-    assert!(response.get("patch").is_none(), "a validating webhook may not patch");
+    assert!(response.get("patch").is_none(), "a validating webhook must not patch");
     assert_eq!(response["allowed"], decision.is_allowed());
     Outcome { decision: (&decision).into(), response, patch: json!([]), object: Value::Null }
 }

@@ -1,4 +1,4 @@
-//! Which file of `src` uses which other, read from the sources: `use` declarations and paths, through re-exports.
+//! The graph of uses between the files of `src`, read from the sources: `use` declarations and paths, through re-exports.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ pub(crate) fn code(path: &Path) -> String {
     text.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n")
 }
 
-/// The module that a file is.
+/// The module of a file.
 fn module_of(src: &Path, path: &Path) -> Module {
     let relative = path.strip_prefix(src).unwrap().with_extension("");
     let mut parts: Module = relative.iter().map(|part| part.to_str().unwrap().to_owned()).collect();
@@ -71,10 +71,10 @@ fn leaves(tree: &str, prefix: &[String], out: &mut Vec<(Vec<String>, String)>) {
     }
 }
 
-/// Every file, what it re-exports by which name, and what it uses.
+/// Every file, its re-exports by name, and its uses.
 pub(crate) struct Graph {
     reexports: BTreeMap<Module, BTreeMap<String, Vec<String>>>,
-    /// Whom each module uses.
+    /// The modules that each module uses.
     pub(crate) uses: BTreeMap<Module, BTreeSet<Module>>,
 }
 
@@ -141,12 +141,12 @@ impl Graph {
         }
     }
 
-    /// Circles: from each of these files a way leads back to it.
+    /// The modules in cycles: each of them reaches itself.
     pub(crate) fn circles(&self) -> Vec<Module> {
         self.uses.keys().filter(|module| self.leads(module, module)).cloned().collect()
     }
 
-    /// Whether a way leads from one file to another.
+    /// Whether a chain of uses leads from one file to another.
     fn leads(&self, from: &Module, to: &Module) -> bool {
         let mut seen = BTreeSet::new();
         let mut open: Vec<&Module> = vec![from];
@@ -184,7 +184,7 @@ fn absolute(module: &Module, path: &[String], modules: &BTreeSet<Module>) -> Opt
 /// Every `a::b` in code.
 fn paths_of(code: &str) -> Vec<Vec<String>> {
     let is_word = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
-    // `pub(in path)` says who may use the item, not whom it uses.
+    // `pub(in path)` declares the visibility of an item, not a use.
     let code = code.replace("pub(in crate::", "pub(in ");
     let words = code.split(|c| !is_word(c)).filter(|word| word.contains("::"));
     words.map(|word| word.trim_end_matches(':').split("::").map(str::to_owned).collect()).collect()

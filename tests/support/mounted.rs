@@ -1,4 +1,4 @@
-//! A Secret of a certificate as kubelet mounts it, and what a server serves of it.
+//! A mounted Secret with a certificate, updated as the kubelet does, and the certificate that a server presents.
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part of it")]
 
@@ -10,7 +10,7 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use spark_usher::app::CertificateSource;
 
-/// The folder that a Secret is mounted to. The files are links through `..data`, which is itself a link to a folder.
+/// The folder of a mounted Secret. The files are links through `..data`, which is itself a link to a folder.
 pub struct Mounted {
     root: PathBuf,
     updates: usize,
@@ -27,7 +27,7 @@ impl Mounted {
         mounted
     }
 
-    /// What kubelet does when the Secret changed: a new folder, a new `..data` link, one rename.
+    /// Updates the files as the kubelet does: a new folder, a new `..data` link, one rename.
     pub fn update(&mut self, certificate: &str, key: &str) {
         let folder = self.root.join(format!("..{}", self.updates));
         std::fs::create_dir(&folder).unwrap();
@@ -41,13 +41,13 @@ impl Mounted {
         self.updates += 1;
     }
 
-    /// The files, as the chart names them to `serve`.
+    /// The certificate source with these files, as the chart passes them to `serve`.
     pub fn source(&self) -> CertificateSource {
         CertificateSource::Files { certificate: self.root.join("tls.crt"), key: self.root.join("tls.key") }
     }
 }
 
-/// The certificate of a new handshake, in DER, if who trusts this bundle accepts it.
+/// The certificate of a new handshake (DER), if a client that trusts this bundle accepts it.
 pub async fn served(address: SocketAddr, bundle: &str, name: &str) -> std::io::Result<Vec<u8>> {
     let mut roots = rustls::RootCertStore::empty();
     roots.add_parsable_certificates(CertificateDer::pem_slice_iter(bundle.as_bytes()).map(Result::unwrap));

@@ -1,4 +1,4 @@
-//! A desk that a test drives by hand, one second after another: each test is a history.
+//! A controller that tests drive step by step, usually one step per second: each test is a history.
 
 #![allow(dead_code, unreachable_pub, reason = "a module of several tests, each of which uses a part of it")]
 
@@ -24,9 +24,9 @@ pub struct Office {
     pub since: Duration,
     pub policies: Policies,
     pub leader_state: LeaderState,
-    /// Executors, by name and uid, whose labels were taken off: only a list of all pods has them.
+    /// Executors without labels, by name and uid: only a list of all pods contains them.
     pub unlabelled: Vec<(String, String)>,
-    /// How often all pods of a namespace were listed.
+    /// The number of LISTs of all pods of a namespace.
     pub lists: usize,
 }
 
@@ -88,7 +88,7 @@ impl Office {
         effects
     }
 
-    /// Every action within so many seconds, one turn a second.
+    /// All actions within this time, with one step per second.
     pub fn within(&mut self, seconds: u64) -> Vec<(u64, Action)> {
         let begin = self.since;
         let mut all = Vec::new();
@@ -124,7 +124,7 @@ pub fn version(mut pod: PodBuilder, version: u32) -> PodBuilder {
     pod
 }
 
-/// Who creates the executors.
+/// The creator of the executors.
 pub fn creator() -> Option<Creator> {
     Some(Creator::of_pod("nb-driver", DRIVER_UID))
 }
@@ -136,7 +136,7 @@ pub fn failed(id: u32, code: i32) -> PodBuilder {
     pod
 }
 
-/// An executor whose container has ended and is about to be started again.
+/// An executor whose container exited and will restart.
 pub fn crashed(id: u32, at: u32) -> PodBuilder {
     let mut pod = version(running(id), at).spec("restartPolicy", "Always");
     pod.0["status"]["containerStatuses"] =
@@ -148,7 +148,7 @@ pub fn first_of(actions: &[(u64, Action)], wanted: Reason) -> Option<u64> {
     actions.iter().find(|(_, action)| action.reason() == Some(wanted)).map(|(at, _)| *at)
 }
 
-/// The ends of a new leader's first turn: exec id, and whether they may have been told before.
+/// The exits that a leader reports in its next step: executor id, and whether they may have been reported before.
 pub fn told(office: &mut Office) -> Vec<(u64, bool)> {
     let exits = office.after(1).exits;
     exits.iter().map(|exit| (exit.executor.exec_id.unwrap(), exit.possibly_reported)).collect()

@@ -1,4 +1,4 @@
-//! A cluster in which what the loop plans comes true.
+//! A cluster that executes the controller's plans.
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part of it")]
 
@@ -11,7 +11,7 @@ use spark_usher::gang::GangScheduler;
 use spark_usher::lifecycle::Exits;
 use spark_usher::policy::{Policies, Policy};
 use spark_usher::reason::Reason;
-use spark_usher::reconcile::{self, Action, ApplicationState};
+use spark_usher::reconcile::{self, Action, ApplicationState, ObjectVersion};
 use spark_usher::runtime::clock;
 use spark_usher::snapshot::{
     Change, Conf, Group, ObservedPod, Owner, PodChange, ReferencedPod, RelatedChange, Replaced, ServedApis, Snapshot,
@@ -22,7 +22,7 @@ use spark_usher::time::Now;
 
 use super::support::*;
 
-/// A cluster in which the loop's actions come true.
+/// A cluster that executes the controller's actions.
 pub struct Cluster {
     pub snapshot: Snapshot,
     pub policies: Policies,
@@ -30,7 +30,7 @@ pub struct Cluster {
     pub app: AppKey,
     pub now: Timestamp,
     pub version: u32,
-    /// Everything that was said or done, by reason.
+    /// The reasons of all Events and actions.
     pub reasons: Vec<Reason>,
     pub messages: Vec<String>,
 }
@@ -59,7 +59,7 @@ impl Cluster {
         Cluster::new(policy("volcano"))
     }
 
-    /// A driver that runs, with this configuration.
+    /// A running driver with this configuration.
     pub fn driver(&mut self, conf: &str) -> &mut Self {
         self.see(
             &by_driver(&driver().conf_map("c"), &self.snapshot, &self.policies)
@@ -87,13 +87,13 @@ impl Cluster {
         self
     }
 
-    /// An executor that the driver creates now, seen in this phase.
+    /// An executor that the driver creates now, in this phase.
     pub fn executor(&mut self, id: u32, phase: &str) -> &mut Self {
         let admitted = by_driver(&executor(id), &self.snapshot, &self.policies).object.into_pod();
         self.see(&admitted.stored(&format!("e{id}")).phase(phase))
     }
 
-    /// An executor that came while the webhook was down.
+    /// An executor that was created while the webhook was unavailable.
     pub fn unseen_executor(&mut self, id: u32, phase: &str) -> &mut Self {
         self.see(&executor(id).owned_by("Pod", "nb-driver", DRIVER_UID).stored(&format!("e{id}")).phase(phase))
     }
@@ -106,7 +106,7 @@ impl Cluster {
         self
     }
 
-    /// Plans until nothing is left to do.
+    /// Plans until a plan has no action.
     pub fn settle(&mut self) -> &mut Self {
         let now = Now { at: clock::instant(), wall: self.now };
         for _ in 0..10 {
@@ -122,7 +122,7 @@ impl Cluster {
                 return self;
             }
         }
-        panic!("the plan never comes to rest: {:?}", self.reasons);
+        panic!("the plans never become empty: {:?}", self.reasons);
     }
 
     pub fn apply(&mut self, action: Action) -> bool {
@@ -143,9 +143,9 @@ impl Cluster {
                 };
                 self.snapshot.apply(Change::Related(RelatedChange::Group(key, group)));
             }
-            Action::PatchGroup { key, uid, version: of, patch, .. } => {
+            Action::PatchGroup { key, seen, patch, .. } => {
                 let mut group = (**self.snapshot.groups.get(&key).unwrap()).clone();
-                assert_eq!((&group.uid, &group.version), (&uid, &of), "preconditions");
+                assert_eq!(ObjectVersion::from(&group), seen, "preconditions");
                 json_patch::merge(&mut group.spec, patch.get("spec").unwrap_or(&json!({})));
                 if let Some(owner) = patch.pointer("/metadata/ownerReferences/0/uid") {
                     let name = "nb-driver".into();
@@ -155,8 +155,8 @@ impl Cluster {
                 group.version = version;
                 self.snapshot.apply(Change::Related(RelatedChange::Group(key, group)));
             }
-            Action::DeleteGroup { key, uid, .. } => {
-                assert_eq!(self.snapshot.groups.get(&key).unwrap().uid, uid);
+            Action::DeleteGroup { key, seen, .. } => {
+                assert_eq!(self.snapshot.groups.get(&key).unwrap().uid, seen.uid);
                 self.snapshot.apply(Change::Related(RelatedChange::GroupGone(key)));
             }
             Action::Adopt { executor, driver, .. } => {
@@ -168,7 +168,7 @@ impl Cluster {
                 assert_eq!(known.exec_id, Some(u64::from(id)));
                 self.snapshot.apply(Change::Pods(PodChange::Observed(ObservedPod::Executor(self.app.clone(), known))));
             }
-            Action::CleanUp { .. } => panic!("plans of gangs end nobody"),
+            Action::CleanUp { .. } => panic!("expected no cleanup in a plan for gangs"),
             Action::RecordEvent(told) => {
                 self.messages.push(told.message);
                 return false;
@@ -181,7 +181,7 @@ impl Cluster {
         self.snapshot.groups.iter().map(|(key, group)| (key.name.to_string(), group.spec.clone())).collect()
     }
 
-    /// The one group's count.
+    /// The size of the only PodGroup.
     pub fn count(&self) -> u64 {
         let groups = self.groups();
         assert_eq!(groups.len(), 1, "{groups:?}");
@@ -211,6 +211,6 @@ pub fn serving(row: &'static GangScheduler, version: usize) -> ServedApis {
 pub fn followed(pod: &PodBuilder) -> ReferencedPod {
     match pod.sighting() {
         ObservedPod::Other(_, pod) | ObservedPod::Driver(_, pod) => ReferencedPod::Present(Arc::new(pod)),
-        ObservedPod::Executor(..) => panic!("an executor is not followed"),
+        ObservedPod::Executor(..) => panic!("an executor is not looked up as a driver"),
     }
 }

@@ -1,4 +1,4 @@
-//! spark-usher as a process of its own, to kill; and a way to the API server that can fall silent.
+//! spark-usher as a separate process, which tests can kill; and a relay to the API server that can fall silent.
 
 #![allow(dead_code, unreachable_pub, clippy::disallowed_methods, reason = "each test file uses its part of it")]
 
@@ -37,14 +37,14 @@ impl Process {
         Process::start_by(&[], cluster, name, config, kubeconfig)
     }
 
-    /// The same, started by another program that gives way to it, as `taskset` does.
+    /// The same, started by another program that executes it, such as `taskset`.
     pub fn start_by(launcher: &[&str], cluster: &Cluster, name: &str, config: &str, kubeconfig: &str) -> Process {
         let ca = cluster.folder().join(format!("{name}.ca")).display().to_string();
         let certificate = ["--self-signed-for", "localhost", "--ca-out", &ca];
         Process::start_serving(&certificate, launcher, cluster, name, config, kubeconfig)
     }
 
-    /// The same, with the certificate that these arguments name.
+    /// The same, with the certificate of these arguments.
     pub fn start_serving(
         certificate: &[&str],
         launcher: &[&str],
@@ -73,7 +73,7 @@ impl Process {
                 "--drain-seconds",
                 "1",
             ])
-            // Whoever starts it may say otherwise.
+            // Later arguments take precedence.
             .args(certificate)
             .stderr(Stdio::piped())
             .stdout(Stdio::null())
@@ -93,7 +93,7 @@ impl Process {
             match said {
                 Some(said) => break said,
                 None if begin.elapsed() > Duration::from_secs(20) => {
-                    panic!("it does not serve: {:?}", lines.lock().unwrap())
+                    panic!("the process does not serve: {:?}", lines.lock().unwrap())
                 }
                 None => std::thread::sleep(Duration::from_millis(10)),
             }
@@ -103,12 +103,12 @@ impl Process {
         Process { debug, metrics, webhook, child, lines }
     }
 
-    /// Lines of its log with this message.
+    /// The lines of its log with this message.
     pub fn said(&self, message: &str) -> Vec<Value> {
         self.lines.lock().unwrap().iter().filter(|line| line["message"] == message).cloned().collect()
     }
 
-    /// Its whole log, for when something went wrong.
+    /// Its complete log, for messages of failed assertions.
     pub fn log(&self) -> String {
         self.lines.lock().unwrap().iter().map(|line| format!("{line}\n")).collect()
     }
@@ -124,18 +124,18 @@ impl Process {
         self.child.id()
     }
 
-    /// SIGKILL.
+    /// Sends SIGKILL.
     pub fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// Waits for its end; whether that was a good one.
+    /// Waits for its exit; returns whether it succeeded.
     pub fn wait(&mut self) -> bool {
         self.child.wait().unwrap().success()
     }
 
-    /// Whether its /readyz says yes.
+    /// Whether its /readyz succeeds.
     pub async fn is_ready(&self) -> bool {
         let Ok(mut stream) = TcpStream::connect(self.metrics).await else { return false };
         let mut answer = String::new();
@@ -144,7 +144,7 @@ impl Process {
         asked.is_ok() && read.is_ok() && answer.starts_with("HTTP/1.0 200")
     }
 
-    /// SIGTERM.
+    /// Sends SIGTERM.
     pub fn terminate(&self) {
         let done = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status().unwrap();
         assert!(done.success());
@@ -156,7 +156,7 @@ impl Process {
     }
 }
 
-/// A GET, and the body of its answer.
+/// Sends a GET; returns the body of the response.
 pub async fn get(address: SocketAddr, path: &str) -> String {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let request = format!("GET {path} HTTP/1.0\r\nhost: x\r\n\r\n");
@@ -166,7 +166,7 @@ pub async fn get(address: SocketAddr, path: &str) -> String {
     answer.split_once("\r\n\r\n").unwrap().1.to_owned()
 }
 
-/// A relay in front of the API server's plain port that can swallow what watches of pods bring, without closing them.
+/// A relay in front of the API server's plain HTTP port, which can swallow the events of pod watches without closing these.
 pub struct Relay {
     pub address: SocketAddr,
     /// Watches opened before this one are silent.
@@ -196,8 +196,8 @@ impl Relay {
                     let Ok(server) = TcpStream::connect(to).await else { return };
                     let (mut from_client, mut to_client) = client.into_split();
                     let (mut from_server, mut to_server) = server.into_split();
-                    // The number of the watch of pods that this connection carries now, 0 if it carries something else:
-                    // a client may use one connection for a watch and later for another.
+                    // The number of the pod watch that uses this connection now, 0 for other requests: a client may use one
+                    // connection for several watches, one after another.
                     let watch = Arc::new(AtomicU64::new(0));
                     let carried = watch.clone();
                     tokio::spawn(async move {
@@ -218,7 +218,7 @@ impl Relay {
                         let pods = watch > 0;
                         let deleted = || buffer[..count].windows(9).any(|bytes| bytes == b"\"DELETED\"");
                         if pods && watch < silent.load(Ordering::SeqCst) {
-                            // It stays silent for good: what comes next would not fit to what was left out.
+                            // The connection stays silent: later bytes would not continue the swallowed ones.
                             std::future::pending::<()>().await;
                         }
                         if pods && swallow.load(Ordering::SeqCst) && deleted() {
@@ -235,17 +235,17 @@ impl Relay {
         relay
     }
 
-    /// Watches of pods that are open now bring nothing any more, and stay open.
+    /// Silences the open watches of pods, without closing them.
     pub fn silence(&self) {
         self.silent_before.store(self.opened.load(Ordering::SeqCst), Ordering::SeqCst);
     }
 
-    /// Deletions are swallowed.
+    /// Whether to swallow deletions.
     pub fn swallow(&self, swallow: bool) {
         self.swallow.store(swallow, Ordering::SeqCst);
     }
 
-    /// A kubeconfig that goes through it.
+    /// A kubeconfig for this relay.
     pub fn kubeconfig(&self) -> String {
         let server = format!("http://{}", self.address);
         serde_json::json!({

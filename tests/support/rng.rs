@@ -1,4 +1,4 @@
-//! Randomness out of one number: the same seed is the same history.
+//! Random numbers from a seed: the same seed gives the same history.
 
 use std::time::Duration;
 
@@ -19,17 +19,17 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// Below `most`.
+    /// A number below `most`.
     pub fn below(&mut self, most: u64) -> u64 {
         self.next() % most.max(1)
     }
 
-    /// In so many of a hundred cases.
+    /// True with this probability.
     pub fn chance(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
 
-    /// Once in so many times.
+    /// True once in this many cases.
     pub fn once_in(&mut self, times: u64) -> bool {
         self.below(times) == 0
     }

@@ -331,7 +331,7 @@ fn trial(facts: &Facts, webhook: Option<&Value>, out: &mut Vec<Finding>) {
     if let (Some(known), Some(webhook)) = (known, webhook)
         && !selector(webhook.get("namespaceSelector")).matches(&labels_of(known))
     {
-        let what = format!("the webhook excludes namespace {namespace}: no dry-run executor was created");
+        let what = format!("the webhook excludes namespace {namespace}: a dry-run executor there does not test it");
         out.push(Finding::warning(what, "--dry-run-namespace NAMESPACE"));
         return;
     }

@@ -74,7 +74,7 @@ fn well() -> Facts {
         adoptions_refused: Ok(None),
         spark_pods: Ok(vec![executor]),
         trial: Ok(Trial {
-            warnings: vec!["spark-usher: no pod created this executor".into()],
+            warnings: vec!["spark-usher: no authenticated pod created this executor".into()],
             pod: json!({"metadata": {"annotations": {}}}),
         }),
     }
@@ -161,7 +161,7 @@ fn whether_it_is_reached() {
     });
     assert!(examine(&facts).iter().all(|finding| finding.grade == Grade::Ok));
     let fallback = json!({"metadata": {"annotations": {"spark-usher.io/by": "fallback"}}});
-    let away = vec!["spark-usher: the pod lacks its schedulerName".to_owned()];
+    let away = vec!["spark-usher: the pod lacks schedulerName".to_owned()];
     facts.trial = Ok(Trial { warnings: away, pod: fallback });
     failed(&facts, "did not reach the webhook");
     facts.trial = Err("pods is forbidden".into());
@@ -265,13 +265,19 @@ fn validating_policies_are_those_of_the_file() {
     assert!(all.iter().any(|finding| finding.what.contains("(spark-usher) match the policy file")), "{all:#?}");
     assert!(all.iter().all(|finding| finding.grade == Grade::Ok), "{all:#?}");
     facts.policy = Ok(Policy::Text(POLICY.replace("}}", "}, validate: Warn}")));
-    warned(&facts, "ValidatingAdmissionPolicy spark-usher-batch.spark-usher.io was made from another policy file");
+    warned(&facts, "ValidatingAdmissionPolicy spark-usher-batch.spark-usher.io was generated from another policy file");
     facts.policy = Ok(Policy::Text(POLICY.replace("batch", "other")));
-    warned(&facts, "ValidatingAdmissionPolicy spark-usher-batch.spark-usher.io is of no policy of the file");
+    warned(
+        &facts,
+        "ValidatingAdmissionPolicy spark-usher-batch.spark-usher.io belongs to no policy of the policy file",
+    );
     let mut facts = well();
     facts.policy_objects = Ok(made(&account, POLICY));
     facts.policy_objects.as_mut().unwrap()[1]["spec"]["validationActions"] = json!(["Warn"]);
-    warned(&facts, "ValidatingAdmissionPolicyBinding spark-usher-batch.spark-usher.io was changed since it was made");
+    warned(
+        &facts,
+        "ValidatingAdmissionPolicyBinding spark-usher-batch.spark-usher.io was changed after it was generated",
+    );
     facts.policy_objects = Ok(made("system:serviceaccount:elsewhere:spark-usher", POLICY));
     warned(&facts, "do not trust system:serviceaccount:spark-usher:spark-usher");
     facts.policy_objects = Err("validatingadmissionpolicies is forbidden".into());

@@ -48,14 +48,17 @@ fn enforcing() -> (Writer, Arc<Mutex<Vec<String>>>) {
     })
 }
 
+fn seen(version: &str) -> ObjectVersion {
+    ObjectVersion { uid: "u".into(), resource_version: version.into() }
+}
+
 fn of(number: usize, finish: bool) -> Action {
-    let (executor, uid, version) = (PodKey::new("n", &format!("e-{number}")), "u".into(), "1".into());
+    let executor = PodKey::new("n", &format!("e-{number}"));
+    let seen = seen("1");
     let driver = DriverRef { name: "d".into(), uid: "du".into() };
     match finish {
-        true => Action::CleanUp { executor, uid, version, how: Cleanup::Label, cause: Cause::Error, gone: None },
-        false => {
-            Action::Adopt { executor, uid, version, driver, how: crate::ownership::resolve::DriverSource::AppSelector }
-        }
+        true => Action::CleanUp { executor, seen, how: Cleanup::Label, cause: Cause::Error, gone: None },
+        false => Action::Adopt { executor, seen, driver, how: crate::ownership::resolve::DriverSource::AppSelector },
     }
 }
 
@@ -108,13 +111,13 @@ async fn without_leadership_nothing_is_begun() {
 
 #[test]
 fn deletions_carry_their_preconditions() {
-    let params = serde_json::to_value(guarded_deletion("u", "7")).unwrap();
+    let params = serde_json::to_value(guarded_deletion(&seen("7"))).unwrap();
     assert_eq!(params["preconditions"], json!({"uid": "u", "resourceVersion": "7"}));
 }
 
 #[test]
 fn patches_carry_their_preconditions() {
-    let patch = guarded(&json!({"metadata": {"annotations": {"a": "b"}}, "spec": {"minMember": 2}}), "u", "7");
+    let patch = guarded(&json!({"metadata": {"annotations": {"a": "b"}}, "spec": {"minMember": 2}}), &seen("7"));
     assert_eq!(
         patch,
         json!({"metadata": {"annotations": {"a": "b"}, "uid": "u", "resourceVersion": "7"}, "spec": {"minMember": 2}})

@@ -23,13 +23,13 @@ pub fn differences(live: &[Value], wanted: &[Value]) -> Vec<String> {
             _ => false,
         };
         if text(found, &hash) != text(object, &hash) {
-            out.push(format!("{} was made from another policy file", called(object)));
+            out.push(format!("{} was generated from another policy file", called(object)));
         } else if !contained {
-            out.push(format!("{} was changed since it was made", called(object)));
+            out.push(format!("{} was changed after it was generated", called(object)));
         }
     }
     let extra = live.iter().filter(|found| !wanted.iter().any(|object| same(found, object)));
-    out.extend(extra.map(|found| format!("{} is of no policy of the file", called(found))));
+    out.extend(extra.map(|found| format!("{} belongs to no policy of the policy file", called(found))));
     out
 }
 

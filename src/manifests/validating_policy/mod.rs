@@ -34,14 +34,14 @@ use variables::variables;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// The name of an object would be invalid.
-    #[error("{0:?} is not a name of an object: expected a-z, 0-9 and -, with a letter or digit at both ends")]
+    #[error("{0:?} is not a valid object name: expected a-z, 0-9 and -, with a letter or digit at both ends")]
     Name(String),
     /// Two objects would have the same name.
-    #[error("policy {0} has the name of the policy for all other pods: expected another name")]
+    #[error("the policy name {0} is reserved for the implicit catch-all policy: expected another name")]
     Taken(String),
     /// Not a user name.
     #[error(
-        "account {0:?}: expected a user name as the API server knows it, such as system:serviceaccount:NAMESPACE:NAME"
+        "invalid account {0:?}: expected a user name of the API server, such as system:serviceaccount:NAMESPACE:NAME"
     )]
     Account(String),
 }
@@ -145,7 +145,7 @@ fn spec(policies: &Policies, all: &[&Policy], index: usize, wanted: &Wanted) -> 
         .map(|Validation { reason, expression, message }| {
             json!({
                 "expression": format!("!variables.chosen || {expression}"),
-                "message": format!("a change of a Spark pod that policy {} refuses ({reason})", all.get(index).map_or("", |policy| &policy.name)),
+                "message": format!("policy {} does not allow this creation or update of a Spark pod ({reason})", all.get(index).map_or("", |policy| &policy.name)),
                 "messageExpression": format!("{message} + \" ({reason})\""),
                 "reason": "Forbidden",
             })
@@ -182,27 +182,27 @@ const VALIDATIONS: [Validation; 5] = [
     Validation {
         reason: "OwnerNotCreator",
         expression: r#"request.operation != "CREATE" || !variables.namesDriver || variables.never || variables.createdByOwner || variables.trusted"#,
-        message: r#""the executor names " + variables.driver + " as its driver, but another pod created it, with the account " + variables.who + ": leave the ownerReference to Spark or spark-usher""#,
+        message: r#""the executor names " + variables.driver + " as its driver, but another pod created it, with the account " + variables.who + ": let Spark or spark-usher set the ownerReference""#,
     },
     Validation {
         reason: "ApplicationChanged",
         expression: r#"request.operation != "UPDATE" || variables.changedIdentity.size() == 0 || variables.trusted"#,
-        message: r#"variables.who + " changed " + variables.changedIdentity.join(", ") + ", which says whose executor this is: an account that may is named in trustedWriters""#,
+        message: r#"variables.who + " changed " + variables.changedIdentity.join(", ") + " (the role and application of the pod): to allow this, list the account in trustedWriters""#,
     },
     Validation {
         reason: "OwnerChanged",
         expression: r#"request.operation != "UPDATE" || variables.sameOwners || variables.trusted"#,
-        message: r#"variables.who + " changed the ownerReferences, by which the pod ends with its driver: an account that may is named in trustedWriters""#,
+        message: r#"variables.who + " changed the ownerReferences, through which the pod is deleted with its driver: to allow this, list the account in trustedWriters""#,
     },
     Validation {
         reason: "SchedulingChanged",
         expression: r#"request.operation != "UPDATE" || variables.changedKeys.size() == 0 || variables.trusted"#,
-        message: r#"variables.who + " changed " + variables.changedKeys.join(", ") + ", by which the pod is scheduled: an account that may is named in trustedWriters""#,
+        message: r#"variables.who + " changed " + variables.changedKeys.join(", ") + ", on which scheduling depends: to allow this, list the account in trustedWriters""#,
     },
     Validation {
         reason: "QueueNotAllowed",
         expression: r#"variables.foreignQueues.size() == 0 || request.operation == "UPDATE" && variables.trusted"#,
-        message: r#""namespace " + request.namespace + " may not use " + variables.queue + ": name another queue, or ask for it in queues of the policy""#,
+        message: r#""namespace " + request.namespace + " may not use " + variables.queue + ": use another queue, or add it to the policy's queues""#,
     },
 ];
 
