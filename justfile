@@ -23,7 +23,7 @@ demo *ARGS:
 # Writes what is generated: the tables of docs/, the chart's README, schema and admission policies
 generate:
     cargo build --quiet
-    UPDATE_DOCS=1 cargo test --quiet --test reasons -- --test-threads=1
+    UPDATE_DOCS=1 cargo test --quiet --test it reasons -- --test-threads=1
     python3 tests/chart.py --usher target/debug/spark-usher --update
 
 # A benchmark: admission, endpoint, connections, scale, store or sync
@@ -32,7 +32,7 @@ bench NAME:
 
 # Histories of a simulated cluster; each prints its seed where it fails
 simulate SEEDS="10000":
-    SEEDS={{SEEDS}} cargo test --profile dist --test simulation histories
+    SEEDS={{SEEDS}} cargo test --profile dist --test sim controller::run::histories
 
 # Mutation tests of the modules that decide: admission, gang, ownership
 mutants *ARGS:

@@ -18,10 +18,6 @@
     reason = "a benchmark prints its results"
 )]
 
-#[path = "../tests/support/cluster.rs"]
-mod cluster;
-#[path = "../tests/support/process.rs"]
-mod process;
 #[path = "support/mod.rs"]
 mod recording;
 #[path = "../tests/support/mod.rs"]
@@ -32,13 +28,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use cluster::{Cluster, eventually};
 use futures::StreamExt;
-use process::{Process, get};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use spark_usher::runtime::descriptors;
-use support::*;
+use support::cluster::{Cluster, eventually};
+use support::process::{Process, get};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio_rustls::TlsConnector;

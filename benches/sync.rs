@@ -16,19 +16,15 @@
     reason = "a benchmark prints its results"
 )]
 
-#[path = "../tests/support/cluster.rs"]
-mod cluster;
-#[path = "../tests/support/process.rs"]
-mod process;
 #[path = "../tests/support/mod.rs"]
 mod support;
 
 use std::time::{Duration, Instant};
 
-use cluster::Cluster;
 use futures::StreamExt;
-use process::{Process, get};
 use serde_json::Value;
+use support::cluster::Cluster;
+use support::process::{Process, get};
 use support::*;
 
 const EXECUTORS: usize = 100_000;

@@ -1,4 +1,4 @@
-//! Injected bugs, with which `tests/simulation.rs` and, for those of the edge, `tests/edge_simulation.rs` show that they would
+//! Injected bugs, with which `tests/sim/controller` and, for those of the edge, `tests/sim/replicas` show that they would
 //! find them.
 //!
 //! In a release build there are none: [`injected`] is `false` and the code behind it is not compiled in. In a debug build a test

@@ -17,7 +17,7 @@
 //!
 //! # The order of the modules
 //!
-//! A module uses only those above it (`tests/architecture.rs` reads the sources and fails otherwise), and the files of a
+//! A module uses only those above it (`tests/it/architecture.rs` reads the sources and fails otherwise), and the files of a
 //! module use each other in one direction.
 //!
 //! | module | what it knows |

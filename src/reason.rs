@@ -2,7 +2,7 @@
 //! annotation and `explain`.
 //!
 //! The table of docs/reasons.md is generated from [`Reason::ALL`], and a test fails when a variant is never produced
-//! (`tests/reasons.rs`).
+//! (`tests/it/reasons.rs`).
 
 use std::fmt;
 

@@ -611,9 +611,9 @@ CRD = {
 }
 
 
-def installed(helm, kubectl_program, usher, folder, table):
+def installed(helm, kubectl_program, usher, sandbox_program, folder, table):
     """helm install, upgrade and uninstall. Meanwhile the Deployment's process runs with the permissions of its roles."""
-    sandbox = Sandbox(usher, folder)
+    sandbox = Sandbox(sandbox_program, folder)
     running = []
     try:
         kubectl = Kubectl(kubectl_program, sandbox.kubeconfig)
@@ -886,6 +886,7 @@ def taken_by_a_real_one(helm, folder):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--usher", default=ROOT / "target/release/spark-usher")
+    parser.add_argument("--sandbox", help="the program that runs the sandbox, if --usher is built without it, as in the image")
     parser.add_argument("--update", action="store_true", help="write the generated files")
     options = parser.parse_args()
     python_packages("kubernetes-validate")
@@ -906,7 +907,7 @@ def main():
         fallback_is_the_codes(helm, usher, folder)
         validating_is_the_codes(helm, usher, folder)
         table = rights_are_the_codes(helm, usher)
-        installed(helm, kubectl, usher, folder, table)
+        installed(helm, kubectl, usher, str(options.sandbox or usher), folder, table)
         taken_by_a_real_one(helm, folder)
 
 

@@ -1,4 +1,4 @@
-//! A rolling restart under load. A separate file, so that no other test runs concurrently.
+//! A rolling restart under load. The binary has only this test, so that no other test runs concurrently.
 
 #![allow(
     clippy::unwrap_used,
@@ -10,12 +10,6 @@
     reason = "a test fails by panicking, and prints its results"
 )]
 
-#[path = "support/caller.rs"]
-mod caller;
-#[path = "support/cluster.rs"]
-mod cluster;
-#[path = "support/process.rs"]
-mod process;
 mod support;
 
 use std::sync::Arc;
@@ -23,11 +17,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use caller::{Caller, Replicas};
-use cluster::{Cluster, eventually};
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::Api;
-use process::Process;
+use support::caller::{Caller, Replicas};
+use support::cluster::{Cluster, eventually};
+use support::process::Process;
 use support::*;
 
 const SECRET: &str = "spark-usher-tls";

@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 
-use super::support::*;
+use super::*;
 
 pub const MINE: &str = "spark-attacker0000000000000000000000000";
 pub const MY_DRIVER: &str = "aaaaaaaa-0000-0000-0000-000000000001";

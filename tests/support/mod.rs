@@ -1,6 +1,25 @@
 //! Builders for tests: pods, reviews, snapshots, policies.
 
-#![allow(dead_code, unreachable_pub, reason = "each test file uses its part of it")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::disallowed_methods,
+    reason = "each test binary uses its part of it, with the real clock and tasks of its own"
+)]
+
+pub mod attackers;
+pub mod caller;
+pub mod cert_manager;
+#[cfg(feature = "sandbox")]
+pub mod cluster;
+pub mod https;
+pub mod module_graph;
+pub mod mounted;
+pub mod office;
+pub mod planned;
+#[cfg(feature = "sandbox")]
+pub mod process;
+pub mod rng;
 
 use std::path::{Path, PathBuf};
 

@@ -16,7 +16,7 @@ use spark_usher::spark::conf::AppConf;
 use spark_usher::spark::ids::PodKey;
 use spark_usher::time::Now;
 
-use super::support::*;
+use super::*;
 
 pub struct Office {
     pub controller: Controller,

@@ -20,7 +20,7 @@ use spark_usher::spark::conf::AppConf;
 use spark_usher::spark::ids::{AppKey, PodKey};
 use spark_usher::time::Now;
 
-use super::support::*;
+use super::*;
 
 /// A cluster that executes the controller's actions.
 pub struct Cluster {

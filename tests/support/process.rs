@@ -57,7 +57,8 @@ impl Process {
         std::fs::write(at("yaml"), config).unwrap();
         std::fs::write(at("kubeconfig"), kubeconfig).unwrap();
         let any = "127.0.0.1:0";
-        let words: Vec<&str> = launcher.iter().copied().chain([env!("CARGO_BIN_EXE_spark-usher")]).collect();
+        let program = program();
+        let words: Vec<&str> = launcher.iter().copied().chain([&*program]).collect();
         let mut child = Command::new(words[0])
             .args(&words[1..])
             .args(["serve", "--config", &at("yaml"), "--kubeconfig", &at("kubeconfig"), "--identity", name])
@@ -256,4 +257,10 @@ impl Relay {
         })
         .to_string()
     }
+}
+
+/// The program under test: `SPARK_USHER_PROGRAM`, such as one with the features of the image, or the one that cargo built with
+/// the test.
+pub fn program() -> String {
+    std::env::var("SPARK_USHER_PROGRAM").unwrap_or_else(|_| env!("CARGO_BIN_EXE_spark-usher").to_owned())
 }

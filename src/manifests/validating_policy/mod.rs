@@ -4,7 +4,7 @@
 //! They cover the findings of [`validate`](crate::admission::validate()) that the request alone proves: a Pod owner that is not
 //! the creating pod; owners, gang keys, role and application changed by an account that is not trusted; queues outside
 //! `queues`. They never deny a pod because an owner or a gang is missing: the webhook sets both, and may be unavailable.
-//! `tests/validating_policy.rs` compares the two; the chart has the same texts as templates (`tests/chart.py` compares).
+//! `tests/cluster/validating_policy.rs` compares the two; the chart has the same texts as templates (`tests/chart.py` compares).
 //!
 //! The `failurePolicy` is `Fail`. With `Ignore`, a tenant could pass by making an expression fail. Every expression is total:
 //! each optional field is tested, loops run over constant lists of keys, and patterns are matched against bounded text only.

@@ -1,0 +1,323 @@
+//! Attacks on connections: clients that idle, stall or never read do not block API servers, and other clients can be rejected by
+//! client certificates.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use crate::support::cluster::{Cluster, eventually};
+use crate::support::https;
+use crate::support::https::{Endpoint, Setup, client_certificate};
+use crate::support::process::{Process, get};
+use crate::support::*;
+use axum::http::Request;
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use spark_usher::http::capacity::Capacity;
+use spark_usher::http::limits::Limits;
+use spark_usher::http::server::Deadlines;
+use spark_usher::runtime::clock;
+use spark_usher::tls::ca::{Authority, Pair};
+use spark_usher::tls::clients::{ClientCaFile, Clients};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio_rustls::client::TlsStream;
+use tokio_util::sync::CancellationToken;
+
+const API_SERVER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+const ATTACKER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
+
+type Stream = TlsStream<TcpStream>;
+
+async fn from(endpoint: &Endpoint, address: IpAddr) -> io::Result<Stream> {
+    https::connect(endpoint.authority.pem(), endpoint.address, address, None).await
+}
+
+fn request() -> Vec<u8> {
+    let body = serde_json::to_vec(&recorded("client-mode/exec-1.mutate.create")).unwrap();
+    let head = format!(
+        "POST /mutate?timeout=10s HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    [head.as_bytes(), &body].concat()
+}
+
+/// Sends a review and reads the response; returns its head.
+async fn review(stream: &mut Stream) -> io::Result<String> {
+    stream.write_all(&request()).await?;
+    stream.flush().await?;
+    let mut answer = Vec::new();
+    loop {
+        if stream.read_buf(&mut answer).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let text = String::from_utf8_lossy(&answer);
+        let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap();
+        if body.len() >= length.parse().unwrap() {
+            return Ok(head.to_owned());
+        }
+    }
+}
+
+async fn answered(stream: &mut Stream) {
+    let head = review(stream).await.unwrap();
+    assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+}
+
+/// The sum of a metric's samples that start with this text.
+fn metric(endpoint: &Endpoint, line: &str) -> usize {
+    let text = String::from_utf8(endpoint.metrics.render().unwrap()).unwrap();
+    let values = text.lines().filter(|found| found.starts_with(line));
+    values.map(|found| found.rsplit_once(' ').unwrap().1.parse::<usize>().unwrap()).sum()
+}
+
+fn overloaded(endpoint: &Endpoint) -> usize {
+    let text = String::from_utf8(endpoint.metrics.render().unwrap()).unwrap();
+    let found = text.lines().filter(|line| line.contains("reason=\"Overloaded\""));
+    found.map(|line| line.rsplit_once(' ').unwrap().1.parse::<usize>().unwrap()).sum()
+}
+
+/// Fills the body budget with bodies of 32 kB that stop before their end.
+async fn stall(endpoint: &Endpoint, address: IpAddr, count: usize) -> Vec<Stream> {
+    let head = "POST /mutate?timeout=30s HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 32769\r\n\r\n";
+    let mut stalled = Vec::new();
+    for _ in 0..count {
+        let mut stream = from(endpoint, address).await.unwrap();
+        stream.write_all(head.as_bytes()).await.unwrap();
+        stream.write_all(&[b' '; 32768]).await.unwrap();
+        stream.flush().await.unwrap();
+        stalled.push(stream);
+    }
+    stalled
+}
+
+#[tokio::test]
+async fn stalled_bodies_do_not_keep_reviews_out() {
+    let endpoint = Setup { limits: Limits::new(1 << 20), ..Setup::default() }.start();
+    let mut pooled = from(&endpoint, ATTACKER).await.unwrap();
+    answered(&mut pooled).await;
+    // More than fit, so some of them are rejected: then the budget is full.
+    let stalled = stall(&endpoint, ATTACKER, 40).await;
+    eventually("the body budget is full", async || overloaded(&endpoint) > 0).await;
+    for _ in 0..10 {
+        let mut new = from(&endpoint, API_SERVER).await.unwrap();
+        answered(&mut new).await;
+    }
+    // An API server behind the same address, as with a proxy or a NAT.
+    answered(&mut pooled).await;
+    stall(&endpoint, ATTACKER, 4).await;
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    let mut new = from(&endpoint, ATTACKER).await.unwrap();
+    answered(&mut new).await;
+    drop(stalled);
+}
+
+#[tokio::test]
+async fn a_stalled_body_that_gives_way_gets_an_answer() {
+    let endpoint = Setup { limits: Limits::new(64 << 10), ..Setup::default() }.start();
+    let mut stalled = stall(&endpoint, ATTACKER, 1).await;
+    let mut pooled = from(&endpoint, API_SERVER).await.unwrap();
+    answered(&mut pooled).await;
+    let mut also = stall(&endpoint, ATTACKER, 1).await;
+    // In either order: both stall, and together they use the whole budget.
+    eventually("the body budget is full", async || {
+        answered(&mut pooled).await;
+        overloaded(&endpoint) > 0
+    })
+    .await;
+    let mut heads = Vec::new();
+    for stream in stalled.iter_mut().chain(&mut also) {
+        let mut answer = vec![0; 16];
+        if tokio::time::timeout(Duration::from_secs(1), stream.read_exact(&mut answer)).await.is_ok() {
+            heads.push(String::from_utf8_lossy(&answer).into_owned());
+        }
+    }
+    assert!(heads.iter().any(|head| head.starts_with("HTTP/1.1 429")), "{heads:?}");
+}
+
+#[tokio::test]
+async fn a_pipelining_client_that_never_reads_is_cut() {
+    let deadlines = Deadlines { write: Duration::from_millis(300), ..Deadlines::default() };
+    let endpoint = Setup { deadlines, ..Setup::default() }.start();
+    let mut deaf = from(&endpoint, ATTACKER).await.unwrap();
+    let request = request();
+    let cut = tokio::time::timeout(Duration::from_secs(60), async {
+        while deaf.write_all(&request).await.is_ok() && deaf.flush().await.is_ok() {}
+    });
+    assert!(cut.await.is_ok(), "the connection is still open although its client reads no response");
+}
+
+#[tokio::test]
+async fn idle_connections_make_room_and_those_of_api_servers_stay() {
+    let endpoint = Setup { capacity: Some(Capacity::of_reviews(24)), ..Setup::default() }.start();
+    let mut pool = Vec::new();
+    for _ in 0..4 {
+        let mut stream = from(&endpoint, API_SERVER).await.unwrap();
+        answered(&mut stream).await;
+        pool.push(stream);
+    }
+    let mut idle = Vec::new();
+    for round in 0..60 {
+        idle.push(from(&endpoint, ATTACKER).await);
+        if round % 10 == 0 {
+            let mut new = from(&endpoint, API_SERVER).await.unwrap();
+            answered(&mut new).await;
+        }
+    }
+    for stream in &mut pool {
+        answered(stream).await;
+    }
+    let listener = "{listener=\"webhook\"}";
+    assert!(metric(&endpoint, &format!("spark_usher_connections_evicted_total{listener}")) >= 30);
+    assert!(metric(&endpoint, &format!("spark_usher_connections{listener}")) <= 24);
+    assert_eq!(metric(&endpoint, &format!("spark_usher_connections_refused_total{listener}")), 0);
+    let oldest = idle.remove(0).unwrap().read_u8().await;
+    assert!(oldest.is_err(), "the oldest connection is closed");
+}
+
+#[tokio::test]
+async fn who_sends_a_review_on_each_connection_does_not_keep_others_out() {
+    let endpoint = Setup { capacity: Some(Capacity::of_reviews(24)), ..Setup::default() }.start();
+    let mut held = Vec::new();
+    let mut ended = 0;
+    for _ in 0..60 {
+        let mut stream = from(&endpoint, ATTACKER).await.unwrap();
+        let head = review(&mut stream).await.unwrap();
+        assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+        ended += usize::from(head.contains("connection: close"));
+        held.push(stream);
+    }
+    assert!(ended >= 36, "beyond its share, a response closes its connection: {ended}");
+    let mut new = from(&endpoint, API_SERVER).await.unwrap();
+    for _ in 0..3 {
+        let head = review(&mut new).await.unwrap();
+        assert!(head.starts_with("HTTP/1.1 200") && !head.contains("connection: close"), "{head}");
+    }
+}
+
+#[tokio::test]
+async fn over_http2_too_an_answer_ends_a_connection_beyond_the_share() {
+    let endpoint = Setup { capacity: Some(Capacity::of_reviews(8)), ..Setup::default() }.start();
+    let mut held = Vec::new();
+    for _ in 0..6 {
+        let mut stream = from(&endpoint, ATTACKER).await.unwrap();
+        review(&mut stream).await.unwrap();
+        held.push(stream);
+    }
+    let (ca, address) = (endpoint.authority.pem(), endpoint.address);
+    let stream = https::connect_speaking(b"h2", ca, address, ATTACKER, None).await.unwrap();
+    let (mut sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+    let connection = tokio::spawn(connection);
+    let body = serde_json::to_vec(&recorded("client-mode/exec-1.mutate.create")).unwrap();
+    let request = Request::post("https://localhost/mutate").header("content-type", "application/json");
+    let answer = sender.send_request(request.body(Full::new(Bytes::from(body))).unwrap()).await.unwrap();
+    assert_eq!(answer.status(), 200);
+    assert!(answer.into_body().collect().await.unwrap().to_bytes().starts_with(b"{"), "the response is complete");
+    let ended = tokio::time::timeout(Duration::from_secs(60), connection).await;
+    assert!(ended.is_ok(), "the server sends GOAWAY and closes the connection");
+    drop(held);
+}
+
+async fn showing(endpoint: &Endpoint, certificate: Option<&Pair>) -> io::Result<String> {
+    // With TLS 1.3, a client gets the rejection at its first read.
+    let mut stream = https::connect(endpoint.authority.pem(), endpoint.address, API_SERVER, certificate).await?;
+    review(&mut stream).await
+}
+
+#[tokio::test]
+async fn only_clients_of_the_client_ca_may_call_and_a_changed_ca_counts() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ca.pem");
+    let (one, two) = (Authority::new("one", clock::now()).unwrap(), Authority::new("two", clock::now()).unwrap());
+    std::fs::write(&path, one.pem()).unwrap();
+    let mut file = ClientCaFile::new(path.clone(), Duration::from_millis(20));
+    let clients = file.first(vec!["kube-apiserver".to_owned()]).await.unwrap();
+    let (stop, told) = (CancellationToken::new(), std::sync::Arc::new(std::sync::Mutex::new(Vec::new())));
+    let (heard, until, followed) = (told.clone(), stop.clone(), clients.clone());
+    tokio::spawn(file.run(followed, until, move |outcome| heard.lock().unwrap().push(outcome.is_ok())));
+    let endpoint = Setup { clients: Some(clients), ..Setup::default() }.start();
+
+    let (of_one, of_two) = (client_certificate(&one, "kube-apiserver"), client_certificate(&two, "kube-apiserver"));
+    let kubelet = client_certificate(&one, "kubelet");
+    assert!(showing(&endpoint, Some(&of_one)).await.unwrap().starts_with("HTTP/1.1 200"));
+    showing(&endpoint, None).await.expect_err("no certificate");
+    showing(&endpoint, Some(&of_two)).await.expect_err("another CA");
+    showing(&endpoint, Some(&kubelet)).await.expect_err("another name");
+    assert_eq!(metric(&endpoint, "spark_usher_client_certificates_refused_total"), 3);
+    assert_eq!(metric(&endpoint, "spark_usher_tls_handshake_errors_total"), 3);
+
+    std::fs::write(&path, "nothing").unwrap();
+    eventually("the file is rejected", async || *told.lock().unwrap() == [false]).await;
+    assert!(showing(&endpoint, Some(&of_one)).await.is_ok(), "the previous CA stays in use");
+    std::fs::write(&path, two.pem()).unwrap();
+    eventually("the file is reloaded", async || *told.lock().unwrap() == [false, true]).await;
+    assert!(showing(&endpoint, Some(&of_two)).await.is_ok());
+    showing(&endpoint, Some(&of_one)).await.expect_err("the previous CA");
+    stop.cancel();
+}
+
+#[tokio::test]
+async fn names_are_not_asked_for_where_none_are_given() {
+    let authority = Authority::new("one", clock::now()).unwrap();
+    let clients = Clients::new(authority.pem().as_bytes(), Vec::new()).unwrap();
+    let endpoint = Setup { clients: Some(clients), ..Setup::default() }.start();
+    let any = client_certificate(&authority, "whoever");
+    assert!(showing(&endpoint, Some(&any)).await.is_ok());
+}
+
+async fn idle(to: SocketAddr, count: usize) -> Vec<TcpStream> {
+    let mut idle = Vec::new();
+    for _ in 0..count {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind(SocketAddr::new(ATTACKER, 0)).unwrap();
+        idle.push(socket.connect(to).await.unwrap());
+    }
+    idle
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn floods_on_two_hundred_descriptors_block_neither_webhook_nor_probes() {
+    let cluster = Cluster::start().await;
+    let authority = Authority::new("callers", clock::now()).unwrap();
+    let at = |name: &str| cluster.folder().join(name).display().to_string();
+    std::fs::write(at("callers.pem"), authority.pem()).unwrap();
+    let (ca, callers) = (at("serving.pem"), at("callers.pem"));
+    let arguments = ["--self-signed-for", "localhost", "--ca-out", &ca, "--client-ca", &callers];
+    // The soft and the hard limit, so that the program cannot raise it.
+    let few = ["sh", "-c", "ulimit -n 200; exec \"$@\"", "sh"];
+    let policy = "policies: []";
+    let process = Process::start_serving(&arguments, &few, &cluster, "few", policy, &cluster.kubeconfig());
+    eventually("the replica is ready", async || process.is_ready().await).await;
+    let room = process.said("connection limits");
+    assert_eq!(room[0]["descriptors"], 200, "{room:?}");
+
+    let ca = std::fs::read_to_string(ca).unwrap();
+    let certificate = client_certificate(&authority, "kube-apiserver");
+    let open = async || https::connect(&ca, process.webhook, API_SERVER, Some(&certificate)).await;
+    let mut pooled = open().await.unwrap();
+    answered(&mut pooled).await;
+    let webhook = idle(process.webhook, 250).await;
+    let probes = idle(process.metrics, 100).await;
+    let debug = idle(process.debug, 100).await;
+    for _ in 0..5 {
+        answered(&mut open().await.unwrap()).await;
+        answered(&mut pooled).await;
+        assert!(process.is_ready().await, "{}", process.log());
+    }
+    let counted = get(process.metrics, "/metrics").await;
+    for listener in ["webhook", "metrics", "debug"] {
+        let line = format!("spark_usher_connections_evicted_total{{listener=\"{listener}\"}} ");
+        let evicted = counted.lines().find_map(|found| found.strip_prefix(&line)).unwrap();
+        assert_ne!(evicted, "0", "{listener}");
+        assert!(
+            counted.contains(&format!("spark_usher_accept_errors_total{{listener=\"{listener}\"}} 0")),
+            "{counted}"
+        );
+    }
+    let mut stranger = https::connect(&ca, process.webhook, API_SERVER, None).await.unwrap();
+    assert!(review(&mut stranger).await.is_err(), "a client without a certificate may not call");
+    drop((webhook, probes, debug));
+}

@@ -1,0 +1,258 @@
+//! The fallback policy and the webhook agree: on every recorded review, and on every attack.
+//!
+//! The `cel` crate evaluates the conditions and the owner. A real kube-apiserver, if `KUBEBUILDER_ASSETS` is set, checks what the
+//! crate cannot: the JSONPatch literal, and that an API server accepts the policy.
+
+use crate::support::attackers::{attackers, objects};
+use crate::support::cluster::{Cluster, eventually};
+use crate::support::*;
+use cel::{Context, Program};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Api, PostParams};
+use kube::core::{ApiResource, DynamicObject};
+use serde_json::{Value, json};
+use spark_usher::annotations::Override;
+use spark_usher::gang::Shape;
+use spark_usher::manifests::fallback_policy::{Refused, Wanted, manifests};
+use spark_usher::policy::{Match, Pattern, Policies, Policy};
+use spark_usher::reason::Reason;
+use spark_usher::snapshot::Snapshot;
+
+fn wanted(scheduler: bool) -> Wanted {
+    Wanted { name: "spark-usher-fallback".to_owned(), excluded: vec!["kube-system".to_owned()], scheduler }
+}
+
+fn volcano() -> Policies {
+    only_never(policy("volcano"), &["system:serviceaccount:default:syncer", "system:serviceaccount:vc-*:*"])
+}
+
+fn context(review: &Value) -> Context<'static, 'static> {
+    let mut context = Context::default();
+    context.add_variable("object", review["request"]["object"].clone()).unwrap();
+    context.add_variable("request", review["request"].clone()).unwrap();
+    context
+}
+
+fn eval(expression: &str, review: &Value) -> Result<Value, String> {
+    let program = Program::compile(expression).unwrap_or_else(|error| panic!("{expression}: {error}"));
+    let value = program.execute(&context(review)).map_err(|error| error.to_string())?;
+    Ok(value.json().unwrap())
+}
+
+/// Whether a policy's selector and conditions hold. If a condition cannot be evaluated, the policy does not apply (failurePolicy
+/// Ignore).
+fn holds(policy: &Value, review: &Value) -> bool {
+    let selector = &policy["spec"]["matchConstraints"]["objectSelector"]["matchExpressions"][0];
+    let role = &review["request"]["object"]["metadata"]["labels"]["spark-role"];
+    if review["request"]["operation"] != "CREATE" || !selector["values"].as_array().unwrap().contains(role) {
+        return false;
+    }
+    let conditions = policy["spec"]["matchConditions"].as_array().unwrap();
+    conditions.iter().all(|condition| eval(condition["expression"].as_str().unwrap(), review) == Ok(json!(true)))
+}
+
+/// The owner that the fallback policy sets.
+fn owner(policy: &Value, review: &Value) -> Option<Value> {
+    holds(policy, review).then(|| eval(policy["spec"]["variables"][0]["expression"].as_str().unwrap(), review).unwrap())
+}
+
+/// The owner that the webhook adds without a snapshot, and its reasons.
+fn webhooks_owner(review: &Value, policies: &Policies) -> (Option<Value>, Vec<Reason>) {
+    let outcome = answer(review, &Snapshot::default(), policies);
+    let owners = |object: &Value| object["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
+    let (before, after) = (owners(&review["request"]["object"]), owners(&outcome.object));
+    (after.get(before.len()).cloned(), outcome.decision.reasons)
+}
+
+/// Whether Volcano would group the pod by its owner, because it has no gang key, which only the webhook sets.
+fn would_regroup(review: &Value) -> bool {
+    let object = &review["request"]["object"];
+    object["spec"]["schedulerName"] == "volcano"
+        && object["metadata"]["annotations"].get("scheduling.k8s.io/group-name").is_none()
+}
+
+#[test]
+fn both_agree_on_every_recorded_review() {
+    for policies in [Policies::default(), volcano(), only(policy("yunikorn"))] {
+        let policy = &manifests(&policies, &wanted(false)).unwrap()[0];
+        let mut owned = 0;
+        for (name, review) in all_recorded() {
+            let theirs = owner(policy, &review);
+            owned += usize::from(theirs.is_some());
+            if review["request"]["operation"] == "CREATE" {
+                assert_eq!(theirs, webhooks_owner(&review, &policies).0, "{name}");
+            } else {
+                assert_eq!(theirs, None, "{name}");
+            }
+        }
+        assert_eq!(owned, 3, "the executors of client mode, which Spark creates without an owner");
+    }
+}
+
+#[test]
+fn both_agree_on_everything_that_attackers_try() {
+    let mut cases = 0;
+    for policies in [Policies::default(), volcano()] {
+        let policy = &manifests(&policies, &wanted(false)).unwrap()[0];
+        for (who, requester) in attackers() {
+            for (what, object) in objects() {
+                for object in [object.clone(), object.spec("schedulerName", "volcano")] {
+                    let review = review(&object.0, requester.clone());
+                    let theirs = owner(policy, &review);
+                    let (ours, reasons) = webhooks_owner(&review, &policies);
+                    if would_regroup(&review) {
+                        assert_eq!(theirs, None, "{who}, {what}");
+                    } else {
+                        assert_eq!(theirs, ours, "{who}, {what}: {reasons:?}");
+                    }
+                    cases += 1;
+                }
+            }
+        }
+    }
+    println!("{cases} reviews");
+}
+
+#[test]
+fn what_the_webhook_could_decide_otherwise_is_refused_or_left_alone() {
+    let no_gang = || {
+        let mut policy = policy("volcano");
+        policy.gang.shape = Shape::Pods;
+        policy
+    };
+    assert_eq!(manifests(&only(no_gang()), &wanted(false)).unwrap_err(), Refused::NoGang("batch".into()));
+    let two =
+        Policies::new(vec![policy("yunikorn"), Policy { name: "b".into(), ..policy("coscheduling") }], Vec::new());
+    assert_eq!(manifests(&only(policy("kai")), &wanted(false)).unwrap_err(), Refused::TopOwner("batch".into()));
+    assert_eq!(manifests(&two, &wanted(true)).unwrap_err(), Refused::Policies(2));
+    assert_eq!(manifests(&Policies::default(), &wanted(true)).unwrap_err(), Refused::Policies(0));
+    assert_eq!(manifests(&only(policy("kueue")), &wanted(true)).unwrap_err(), Refused::NoScheduler("batch".into()));
+    assert_eq!(manifests(&volcano(), &wanted(true)).unwrap_err(), Refused::Volcano("batch".into()));
+    assert_eq!(manifests(&two, &wanted(false)).unwrap().len(), 2);
+
+    let skipping =
+        Policies::new(vec![Policy { overrides: [Override::Skip].into(), ..policy("coscheduling") }], Vec::new());
+    let policy = &manifests(&skipping, &wanted(false)).unwrap()[0];
+    let sent = |pod: PodBuilder| pod.created_by_pod("nb-driver", DRIVER_UID);
+    assert_eq!(owner(policy, &sent(executor(1).annotation("spark-usher.io/skip", "true"))), None);
+    assert!(owner(policy, &sent(executor(1).annotation("other", "true"))).is_some());
+}
+
+/// Applies the scheduler's policy, as the API server does.
+fn placed(policy: &Value, review: &Value) -> Value {
+    let mut object = review["request"]["object"].clone();
+    if holds(policy, review) {
+        object["spec"]["schedulerName"] = "yunikorn".into();
+        object["metadata"]["annotations"]["spark-usher.io/by"] = "fallback".into();
+    }
+    object
+}
+
+#[test]
+fn the_webhook_decides_anew_what_the_fallback_placed() {
+    let team = Match { namespaces: vec![Pattern::new("team-?*"), Pattern::new("default")], ..Match::everything() };
+    let policies = only(Policy {
+        queue: Some("root.a".into()),
+        matches: team,
+        overrides: [Override::Skip].into(),
+        ..policy("yunikorn")
+    });
+    let all = manifests(&policies, &wanted(true)).unwrap();
+    assert_eq!(all.len(), 4);
+    let scheduler = &all[2];
+    let text = scheduler.to_string();
+    assert!(text.contains("yunikorn") && !text.contains("group"), "expected no gang: {text}");
+    let sent = |pod: PodBuilder| pod.created_by_pod("nb-driver", DRIVER_UID);
+    for pod in [
+        executor(1),
+        executor(1).spec("schedulerName", "mine"),
+        executor(1).annotation("spark-usher.io/skip", "true"),
+        executor(1).namespace("elsewhere"),
+        pod("nb-driver").driver_of(APP),
+    ] {
+        let plain = sent(pod);
+        let mut after = plain.clone();
+        after["request"]["object"] = placed(scheduler, &plain);
+        let (without, with) = (
+            answer(&plain, &Snapshot::default(), &policies).object,
+            answer(&after, &Snapshot::default(), &policies).object,
+        );
+        let (mut without, mut with) = (without, with);
+        for object in [&mut without, &mut with] {
+            // An empty map equals a missing one.
+            let metadata = object["metadata"].as_object_mut().unwrap();
+            if metadata.get("annotations").is_some_and(|map| map.as_object().is_some_and(serde_json::Map::is_empty)) {
+                metadata.remove("annotations");
+            }
+        }
+        assert_eq!(with, without, "the same as without the fallback policy");
+    }
+    let review = sent(executor(1));
+    assert_eq!(placed(scheduler, &review)["spec"]["schedulerName"], "yunikorn");
+    let elsewhere = sent(executor(1).namespace("elsewhere"));
+    assert_eq!(placed(scheduler, &elsewhere), elsewhere["request"]["object"]);
+}
+
+#[tokio::test]
+async fn a_real_api_server_takes_it_and_owns_executors_by_it() {
+    let cluster = Cluster::start().await;
+    if !cluster.is_real() {
+        eprintln!("SKIPPED: requires KUBEBUILDER_ASSETS, a kube-apiserver: the sandbox does not evaluate policies");
+        return;
+    }
+    let team = Match { namespaces: vec![Pattern::new("t-*")], ..Match::everything() };
+    let one = Policy { queue: Some("root.a".into()), matches: team, ..policy("yunikorn") };
+    let policies = only_never(one, &["system:serviceaccount:*:syncer"]);
+    for manifest in manifests(&policies, &wanted(true)).unwrap() {
+        let kind = manifest["kind"].as_str().unwrap().to_owned();
+        let plural = if kind.ends_with('y') { "mutatingadmissionpolicies" } else { "mutatingadmissionpolicybindings" };
+        let resource = ApiResource {
+            group: "admissionregistration.k8s.io".into(),
+            version: "v1".into(),
+            api_version: "admissionregistration.k8s.io/v1".into(),
+            kind,
+            plural: plural.into(),
+        };
+        let api: Api<DynamicObject> = Api::all_with(cluster.client.clone(), &resource);
+        api.create(&PostParams::default(), &serde_json::from_value(manifest).unwrap()).await.unwrap();
+    }
+    let driver = cluster.pod_by(&cluster.client, &pod("nb-driver").driver_of(APP)).await;
+    let by_driver = cluster.client_of_pod(&driver).await;
+    let try_it = async |client: &kube::Client, pod: &PodBuilder| {
+        let pods: Api<Pod> = Api::namespaced(client.clone(), &cluster.namespace);
+        let mut pod = pod.clone().namespace(&cluster.namespace).0;
+        for key in ["priority", "preemptionPolicy"] {
+            pod["spec"].as_object_mut().unwrap().remove(key);
+        }
+        pod.as_object_mut().unwrap().remove("status");
+        let params = PostParams { dry_run: true, ..PostParams::default() };
+        serde_json::to_value(pods.create(&params, &serde_json::from_value(pod).unwrap()).await.unwrap()).unwrap()
+    };
+    eventually("the policy is evaluated", async || {
+        try_it(&by_driver, &executor(1)).await["metadata"].get("ownerReferences").is_some()
+    })
+    .await;
+    let made = try_it(&by_driver, &executor(1)).await;
+    let owner = json!({"apiVersion": "v1", "kind": "Pod", "name": "nb-driver",
+        "uid": driver.metadata.uid.clone().unwrap(), "controller": true});
+    assert_eq!(made["metadata"]["ownerReferences"], json!([owner]));
+    assert_eq!(made["spec"]["schedulerName"], "yunikorn");
+    assert_eq!(made["metadata"]["annotations"]["spark-usher.io/by"], "fallback");
+    // With another owner that is not a controller, and with annotations.
+    let mut two = executor(2).annotation("note", "x");
+    two.0["metadata"]["ownerReferences"] =
+        json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "c", "uid": "c-1"}]);
+    let made = try_it(&by_driver, &two).await;
+    assert_eq!(made["metadata"]["ownerReferences"][1], owner);
+    assert_eq!(made["metadata"]["annotations"], json!({"note": "x", "spark-usher.io/by": "fallback"}));
+    // No effect with a controller, a creator without a pod, another scheduler, Volcano without a gang, or another kind of pod.
+    let owned = executor(3).owned_by("StatefulSet", "s", "s-1");
+    assert_eq!(try_it(&by_driver, &owned).await["metadata"]["ownerReferences"].as_array().unwrap().len(), 1);
+    assert!(try_it(&cluster.client, &executor(4)).await["metadata"].get("ownerReferences").is_none());
+    let elsewhere = try_it(&by_driver, &executor(5).spec("schedulerName", "mine")).await;
+    assert_eq!(elsewhere["spec"]["schedulerName"], "mine");
+    let volcano = try_it(&by_driver, &executor(6).spec("schedulerName", "volcano")).await;
+    assert!(volcano["metadata"].get("ownerReferences").is_none());
+    let other = try_it(&by_driver, &pod("web").label("app", "web")).await;
+    assert_eq!(other["spec"]["schedulerName"], "default-scheduler");
+}

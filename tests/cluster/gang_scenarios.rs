@@ -1,0 +1,220 @@
+//! Gang sizes on a scheduler that supports gangs: the sandbox's, which implements the schedulers' documented keys. Whatever happens
+//! to an application, its pods must start. Each scenario runs concurrently under every scheduler that has PodGroups.
+
+use crate::support::cluster::{Cluster, eventually};
+use crate::support::*;
+use futures::future::join_all;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Api, DeleteParams, ListParams};
+use kube::{Client, ResourceExt};
+use serde_json::json;
+use spark_usher::app::App;
+
+/// Scheduler types with PodGroups, and the API that must be installed for them.
+const KINDS: [(&str, Option<(&str, &str)>); 5] = [
+    ("volcano", Some(("scheduling.volcano.sh", "v1beta1"))),
+    ("kube-batch", Some(("scheduling.incubator.k8s.io", "v1alpha1"))),
+    ("coscheduling", Some(("scheduling.x-k8s.io", "v1alpha1"))),
+    ("koordinator", Some(("scheduling.sigs.k8s.io", "v1alpha1"))),
+    ("native", None),
+];
+
+/// One namespace under one scheduler.
+struct Scene<'c> {
+    cluster: &'c Cluster,
+    kind: &'static str,
+    namespace: String,
+}
+
+/// A driver and its client.
+struct Driver {
+    pod: Pod,
+    client: Client,
+}
+
+/// Runs a scenario in one namespace for each scheduler. Returns without a test if the cluster has no scheduler.
+async fn everywhere(scenario: impl AsyncFn(&Scene<'_>)) {
+    let Some(cluster) = Cluster::start_running().await else { return };
+    let mut policies = String::from("policies:\n");
+    for (kind, api) in KINDS {
+        if let Some((group, version)) = api {
+            cluster.serve_groups(group, version).await;
+        }
+        cluster.add_namespace(&namespace(&cluster, kind)).await;
+        policies += &format!(
+            "- {{name: {kind}, match: {{namespaces: [{}]}}, scheduler: {{type: {kind}}}}}\n",
+            namespace(&cluster, kind)
+        );
+    }
+    // The probe for the webhook's registration needs a policy that mutates pods.
+    policies += "- {name: rest, scheduler: {type: volcano}}\n";
+    let mut app: App = cluster.usher(&policies).await;
+    app.has_synced().await;
+    let scenes = KINDS.map(|(kind, _)| Scene { cluster: &cluster, kind, namespace: namespace(&cluster, kind) });
+    join_all(scenes.iter().map(async |scene| scenario(scene).await)).await;
+    app.stop().await.unwrap();
+}
+
+fn namespace(cluster: &Cluster, kind: &str) -> String {
+    format!("{}-{kind}", cluster.namespace)
+}
+
+impl Scene<'_> {
+    fn pods(&self) -> Api<Pod> {
+        Api::namespaced(self.cluster.client.clone(), &self.namespace)
+    }
+
+    /// A running driver with this configuration.
+    async fn driver(&self, conf: &str) -> Driver {
+        let map = json!({"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "conf", "namespace": self.namespace}, "data": {"spark.properties": conf}});
+        let _ = self.cluster.make_as(&self.cluster.client, map).await;
+        let pod = driver().namespace(&self.namespace).conf_map("conf");
+        let pod = self.cluster.pod_in(&self.cluster.client, &self.namespace, &pod).await;
+        self.runs(&["nb-driver"]).await;
+        let client = self.cluster.client_bound_in(&self.namespace, "spark", Some(&pod)).await;
+        Driver { pod, client }
+    }
+
+    async fn create(&self, driver: &Driver, executor: &PodBuilder) {
+        self.cluster.pod_in(&driver.client, &self.namespace, executor).await;
+    }
+
+    /// Waits until these pods run.
+    async fn runs(&self, names: &[&str]) {
+        let what = format!("{names:?} run under {}", self.kind);
+        let holds = async || {
+            let pods = self.pods().list(&ListParams::default()).await.unwrap().items;
+            names.iter().all(|name| pods.iter().any(|pod| pod.name_any() == *name && phase(pod) == "Running"))
+        };
+        eventually(&what, holds).await;
+    }
+
+    /// Checks that these pods are still pending after a while.
+    async fn waits(&self, names: &[&str]) {
+        tokio::time::sleep(std::time::Duration::from_millis(700)).await;
+        for name in names {
+            let pod = self.pods().get(name).await.unwrap();
+            assert_eq!(phase(&pod), "Pending", "{name} under {}", self.kind);
+        }
+    }
+
+    async fn kill(&self, name: &str) {
+        self.pods().delete(name, &DeleteParams::default().grace_period(0)).await.unwrap();
+        eventually(&format!("{name} is deleted"), async || self.pods().get_opt(name).await.unwrap().is_none()).await;
+    }
+}
+
+fn phase(pod: &Pod) -> &str {
+    pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_static_application_waits_for_all_and_its_replacement_starts() {
+    everywhere(async |scene| {
+        let driver = scene.driver("spark.executor.instances=3\n").await;
+        scene.create(&driver, &executor(1)).await;
+        scene.create(&driver, &executor(2)).await;
+        scene.waits(&["nb-exec-1", "nb-exec-2"]).await;
+        scene.create(&driver, &executor(3)).await;
+        scene.runs(&["nb-exec-1", "nb-exec-2", "nb-exec-3"]).await;
+        scene.kill("nb-exec-2").await;
+        scene.create(&driver, &executor(4)).await;
+        scene.runs(&["nb-exec-1", "nb-exec-3", "nb-exec-4"]).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dynamic_application_shrinks_to_nothing_and_grows_by_one() {
+    let conf = "spark.dynamicAllocation.enabled=true\nspark.dynamicAllocation.initialExecutors=3\n\
+                spark.dynamicAllocation.minExecutors=0\nspark.dynamicAllocation.maxExecutors=9\n";
+    everywhere(async |scene| {
+        let driver = scene.driver(conf).await;
+        for id in 1..=3 {
+            scene.create(&driver, &executor(id)).await;
+        }
+        scene.runs(&["nb-exec-1", "nb-exec-2", "nb-exec-3"]).await;
+        for id in 1..=3 {
+            scene.kill(&format!("nb-exec-{id}")).await;
+        }
+        scene.create(&driver, &executor(4)).await;
+        scene.runs(&["nb-exec-4"]).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn three_executors_come_while_the_webhook_is_down() {
+    let Some(cluster) = Cluster::start_running().await else { return };
+    cluster.serve_groups("scheduling.volcano.sh", "v1beta1").await;
+    let mut app = cluster.usher("policies: [{name: a, scheduler: {type: volcano}}]").await;
+    app.has_synced().await;
+    let scene = Scene { cluster: &cluster, kind: "volcano", namespace: cluster.namespace.clone() };
+    let driver = scene.driver("spark.executor.instances=5\n").await;
+    cluster.unregister().await;
+    for id in 1..=3 {
+        scene.create(&driver, &executor(id)).await;
+    }
+    scene.runs(&["nb-exec-1", "nb-exec-2", "nb-exec-3"]).await;
+    cluster.register("one", &app).await;
+    scene.create(&driver, &executor(4)).await;
+    scene.create(&driver, &executor(5)).await;
+    scene.runs(&["nb-exec-4", "nb-exec-5"]).await;
+    app.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn spark_3_0_creates_its_next_wave_only_when_the_last_runs() {
+    everywhere(async |scene| {
+        let driver = scene.driver("spark.executor.instances=8\n").await;
+        // Spark 3.0 sets no resource profile, and creates five executors at the same time.
+        let old = |id: u32| executor(id).without_label("spark-exec-resourceprofile-id");
+        for id in 1..=5 {
+            scene.create(&driver, &old(id)).await;
+        }
+        scene.runs(&["nb-exec-1", "nb-exec-2", "nb-exec-3", "nb-exec-4", "nb-exec-5"]).await;
+        for id in 6..=8 {
+            scene.create(&driver, &old(id)).await;
+        }
+        scene.runs(&["nb-exec-6", "nb-exec-7", "nb-exec-8"]).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_applications_in_one_driver_pod() {
+    everywhere(async |scene| {
+        let driver = scene.driver("spark.executor.instances=2\n").await;
+        let of = |app: &str, id: u32| pod(&format!("{app}-exec-{id}")).executor_of(app, id);
+        for app in [APP, "spark-second"] {
+            scene.create(&driver, &of(app, 1)).await;
+            scene.create(&driver, &of(app, 2)).await;
+        }
+        let names = [APP, "spark-second"].map(|app| [1, 2].map(|id| format!("{app}-exec-{id}")));
+        let names: Vec<&str> = names.iter().flatten().map(String::as_str).collect();
+        scene.runs(&names).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_same_driver_name_is_submitted_again() {
+    everywhere(async |scene| {
+        for round in 0..2 {
+            let driver = scene.driver("spark.executor.instances=2\n").await;
+            scene.create(&driver, &executor(1)).await;
+            scene.create(&driver, &executor(2)).await;
+            scene.runs(&["nb-exec-1", "nb-exec-2"]).await;
+            if round == 0 {
+                scene.kill("nb-driver").await;
+                eventually("the executors are deleted", async || {
+                    scene.pods().list(&ListParams::default()).await.unwrap().items.is_empty()
+                })
+                .await;
+                assert!(driver.pod.uid().is_some());
+            }
+        }
+    })
+    .await;
+}

@@ -1,0 +1,28 @@
+//! What talks to an API server: the sandbox's, or a real one where `KUBEBUILDER_ASSETS` names a folder with `etcd` and
+//! `kube-apiserver`.
+
+#![allow(
+    clippy::disallowed_methods,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::print_stderr,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a test fails by panicking, uses the real clock, and prints its results"
+)]
+
+mod cert_manager;
+mod certificates;
+mod connections;
+mod doctor_gang;
+mod e2e;
+mod fallback;
+mod gang_scenarios;
+mod handovers;
+mod lifecycle;
+mod owners;
+mod sandbox;
+#[path = "../support/mod.rs"]
+mod support;
+mod validating_policy;

@@ -1,0 +1,519 @@
+//! The in-memory API, compared with a kube-apiserver as far as clients can observe it: over HTTPS, by a real client. Tests that do
+//! not depend on the sandbox also run on a real kube-apiserver (`KUBEBUILDER_ASSETS`), which defines the expected behaviour.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::support::cluster::{Cluster, eventually};
+use crate::support::https::{Endpoint, Setup};
+use crate::support::*;
+use base64::Engine;
+use futures::{StreamExt, TryStreamExt};
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
+use k8s_openapi::api::authentication::v1::SelfSubjectReview;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Pod};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
+use kube::{Client, ResourceExt};
+use serde_json::{Value, json};
+use spark_usher::admission::Operation;
+use spark_usher::http::webhook::{Handler, ReviewResponse};
+use spark_usher::reason::Reason;
+use spark_usher::telemetry::metrics::Outcome;
+
+fn map(name: &str, labels: Value, data: Value) -> ConfigMap {
+    serde_json::from_value(json!({"metadata": {"name": name, "labels": labels}, "data": data})).unwrap()
+}
+
+fn maps(cluster: &Cluster) -> Api<ConfigMap> {
+    Api::namespaced(cluster.client.clone(), &cluster.namespace)
+}
+
+fn code(error: &kube::Error) -> u16 {
+    match error {
+        kube::Error::Api(status) => status.code,
+        other => panic!("{other}"),
+    }
+}
+
+async fn refused<T: std::fmt::Debug>(outcome: impl Future<Output = kube::Result<T>>) -> (u16, String) {
+    match outcome.await.unwrap_err() {
+        kube::Error::Api(status) => (status.code, status.reason.clone()),
+        other => panic!("{other}"),
+    }
+}
+
+#[tokio::test]
+async fn objects_are_made_read_changed_and_deleted_with_optimistic_concurrency() {
+    let cluster = Cluster::start().await;
+    let maps = maps(&cluster);
+    let made = maps.create(&PostParams::default(), &map("a", json!({}), json!({"k": "1"}))).await.unwrap();
+    assert!(made.uid().is_some() && made.resource_version().is_some() && made.creation_timestamp().is_some());
+    let again = refused(maps.create(&PostParams::default(), &map("a", json!({}), json!({})))).await;
+    assert_eq!(again, (409, "AlreadyExists".into()));
+
+    let mut changed = made.clone();
+    changed.data = Some([("k".to_owned(), "2".to_owned())].into());
+    let now = maps.replace("a", &PostParams::default(), &changed).await.unwrap();
+    assert_ne!(now.resource_version(), made.resource_version());
+    let stale = refused(maps.replace("a", &PostParams::default(), &changed)).await;
+    assert_eq!(stale, (409, "Conflict".into()), "the resourceVersion is outdated");
+    let same = maps.replace("a", &PostParams::default(), &now).await.unwrap();
+    assert_eq!(same.resource_version(), now.resource_version(), "no change, no new version");
+
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    maps.create(&dry, &map("never", json!({}), json!({}))).await.unwrap();
+    assert_eq!(refused(maps.get("never")).await, (404, "NotFound".into()));
+
+    let wrong = DeleteParams {
+        preconditions: Some(kube::api::Preconditions { uid: Some("other".into()), resource_version: None }),
+        ..DeleteParams::default()
+    };
+    assert_eq!(refused(maps.delete("a", &wrong)).await.0, 409);
+    maps.delete("a", &DeleteParams::default()).await.unwrap();
+    assert_eq!(refused(maps.get("a")).await.0, 404);
+    let bad = refused(maps.create(&PostParams::default(), &map("Not_A_Name", json!({}), json!({})))).await;
+    assert_eq!(bad, (422, "Invalid".into()));
+}
+
+#[tokio::test]
+async fn lists_select_by_labels_and_fields_and_come_in_pages() {
+    let cluster = Cluster::start().await;
+    let maps = maps(&cluster);
+    for (name, tier) in [("a", "x"), ("b", "y"), ("c", "x"), ("d", "z")] {
+        maps.create(&PostParams::default(), &map(name, json!({"tier": tier}), json!({}))).await.unwrap();
+    }
+    let names = async |params: ListParams| {
+        let found = maps.list(&params).await.unwrap().items;
+        found.iter().map(ResourceExt::name_any).filter(|name| name.len() == 1).collect::<Vec<_>>()
+    };
+    assert_eq!(names(ListParams::default().labels("tier=x")).await, ["a", "c"]);
+    assert_eq!(names(ListParams::default().labels("tier in (y, z)")).await, ["b", "d"]);
+    assert_eq!(names(ListParams::default().labels("tier,tier!=x")).await, ["b", "d"]);
+    assert_eq!(names(ListParams::default().labels("tier notin (x),tier")).await, ["b", "d"]);
+    assert_eq!(names(ListParams::default().fields("metadata.name=c")).await, ["c"]);
+    assert_eq!(refused(maps.list(&ListParams::default().labels("a b"))).await.0, 400);
+    assert_eq!(refused(maps.list(&ListParams::default().fields("data.k=1"))).await.0, 400);
+
+    let first = maps.list(&ListParams::default().labels("tier").limit(3)).await.unwrap();
+    assert_eq!(first.items.len(), 3);
+    let token = first.metadata.continue_.unwrap();
+    let rest = maps.list(&ListParams::default().labels("tier").limit(3).continue_token(&token)).await.unwrap();
+    assert_eq!(rest.items.iter().map(ResourceExt::name_any).collect::<Vec<_>>(), ["d"]);
+    assert_eq!(rest.metadata.continue_.unwrap_or_default(), "");
+}
+
+#[tokio::test]
+async fn a_watch_tells_each_change_once_from_the_version_that_was_listed() {
+    let cluster = Cluster::start().await;
+    let maps = maps(&cluster);
+    maps.create(&PostParams::default(), &map("old", json!({"w": "1"}), json!({}))).await.unwrap();
+    let version = maps.list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap();
+    let params = WatchParams::default().labels("w").timeout(20);
+    let mut events = maps.watch(&params, &version).await.unwrap().boxed();
+    maps.create(&PostParams::default(), &map("new", json!({"w": "1"}), json!({}))).await.unwrap();
+    maps.create(&PostParams::default(), &map("other", json!({}), json!({}))).await.unwrap();
+    let relabel = |labels: Value| Patch::Merge(json!({"metadata": {"labels": labels}}));
+    maps.patch("other", &PatchParams::default(), &relabel(json!({"w": "2"}))).await.unwrap();
+    maps.patch("new", &PatchParams::default(), &relabel(json!({"x": "1"}))).await.unwrap();
+    maps.patch("new", &PatchParams::default(), &relabel(json!({"w": null}))).await.unwrap();
+    maps.delete("old", &DeleteParams::default()).await.unwrap();
+    let mut told = Vec::new();
+    while told.len() < 5 {
+        told.push(match events.try_next().await.unwrap().unwrap() {
+            WatchEvent::Added(map) => format!("added {}", map.name_any()),
+            WatchEvent::Modified(map) => format!("modified {}", map.name_any()),
+            WatchEvent::Deleted(map) => format!("deleted {}", map.name_any()),
+            WatchEvent::Bookmark(_) => continue,
+            WatchEvent::Error(status) => panic!("{status:?}"),
+        });
+    }
+    // For a watch with a selector, an object that begins to match is added, and one that ceases to match is deleted.
+    assert_eq!(told, ["added new", "added other", "modified new", "deleted new", "deleted old"]);
+}
+
+#[tokio::test]
+async fn a_watch_from_a_version_that_is_forgotten_is_gone() {
+    let cluster = Cluster::start().await;
+    let Some(sandbox) = cluster.sandbox() else { return };
+    let maps = maps(&cluster);
+    let version = maps.list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap();
+    maps.create(&PostParams::default(), &map("a", json!({}), json!({}))).await.unwrap();
+    sandbox.compact();
+    let gone = match maps.watch(&WatchParams::default(), &version).await {
+        Err(error) => code(&error),
+        Ok(events) => match events.boxed().try_next().await {
+            Ok(Some(WatchEvent::Error(status))) => status.code,
+            other => panic!("{other:?}"),
+        },
+    };
+    assert_eq!(gone, 410);
+}
+
+#[tokio::test]
+async fn every_kind_of_patch() {
+    let cluster = Cluster::start().await;
+    let pods = cluster.pods();
+    cluster.pod_by(&cluster.client, &pod("p").label("a", "1").owned_by("ConfigMap", "none", "gone")).await;
+    let params = PatchParams::default();
+    let json_patch: json_patch::Patch =
+        serde_json::from_value(json!([{"op": "test", "path": "/metadata/labels/a", "value": "1"},
+            {"op": "replace", "path": "/metadata/labels/a", "value": "2"}]))
+        .unwrap();
+    let patched = pods.patch("p", &params, &Patch::Json::<()>(json_patch.clone())).await.unwrap();
+    assert_eq!(patched.labels()["a"], "2");
+    assert_eq!(
+        refused(pods.patch("p", &params, &Patch::Json::<()>(json_patch))).await.0,
+        422,
+        "the test operation fails now"
+    );
+    let patched =
+        pods.patch("p", &params, &Patch::Merge(json!({"metadata": {"labels": {"a": null, "b": "1"}}}))).await.unwrap();
+    assert_eq!(patched.labels().get("a"), None);
+    // Strategic: containers are merged by name, owners by uid.
+    let strategic = json!({"spec": {"containers": [{"name": "main", "image": "other"}]},
+        "metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "q", "uid": "two"}]}});
+    let patched = pods.patch("p", &params, &Patch::Strategic(strategic)).await.unwrap();
+    let spec = patched.spec.as_ref().unwrap();
+    assert_eq!((spec.containers.len(), spec.containers[0].image.as_deref()), (1, Some("other")));
+    assert!(spec.containers[0].resources.is_some(), "the other fields stay");
+    assert_eq!(patched.owner_references().len(), 2);
+    let stale = json!({"metadata": {"resourceVersion": "1", "labels": {"c": "1"}}});
+    assert_eq!(refused(pods.patch("p", &params, &Patch::Merge(stale))).await.0, 409);
+    let foreign = json!({"metadata": {"uid": "other", "labels": {"c": "1"}}});
+    assert_eq!(refused(pods.patch("p", &params, &Patch::Merge(foreign))).await.0, 422, "a uid is immutable");
+    let immutable = json!({"spec": {"schedulerName": "another"}});
+    assert_eq!(refused(pods.patch("p", &params, &Patch::Merge(immutable))).await, (422, "Invalid".into()));
+    let applied = maps(&cluster)
+        .patch(
+            "m",
+            &PatchParams::apply("test"),
+            &Patch::Apply(
+                json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}, "data": {"a": "1"}}),
+            ),
+        )
+        .await
+        .unwrap();
+    assert_eq!(applied.data.unwrap()["a"], "1");
+}
+
+#[tokio::test]
+async fn status_is_written_apart() {
+    let cluster = Cluster::start().await;
+    let made = cluster.pod_by(&cluster.client, &pod("p").phase("Running")).await;
+    assert_eq!(made.status.as_ref().unwrap().phase.as_deref(), Some("Pending"), "the creator cannot set the status");
+    let pods = cluster.pods();
+    let sent = json!({"metadata": {"labels": {"a": "1"}}, "status": {"phase": "Running", "podIP": "10.0.0.9"}});
+    pods.patch("p", &PatchParams::default(), &Patch::Merge(&sent)).await.unwrap();
+    assert_eq!(pods.get("p").await.unwrap().status.unwrap().phase.as_deref(), Some("Pending"));
+    let by_status = pods.patch_status("p", &PatchParams::default(), &Patch::Merge(&sent)).await.unwrap();
+    assert_eq!(by_status.status.unwrap().phase.as_deref(), Some("Running"));
+    let found = pods.list(&ListParams::default().fields("status.podIP=10.0.0.9,status.phase=Running")).await.unwrap();
+    assert_eq!(found.items.len(), 1);
+}
+
+#[tokio::test]
+async fn leases_let_one_writer_win() {
+    let cluster = Cluster::start().await;
+    let leases: Api<Lease> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
+    let lease: Lease = serde_json::from_value(json!({"metadata": {"name": "l"}, "spec": {"holderIdentity": "a",
+        "renewTime": "2026-11-21T00:00:00.000001Z", "leaseDurationSeconds": 15}}))
+    .unwrap();
+    let made = leases.create(&PostParams::default(), &lease).await.unwrap();
+    let write = async |holder: &str| {
+        let mut next = made.clone();
+        next.spec.as_mut().unwrap().holder_identity = Some(holder.to_owned());
+        leases.replace("l", &PostParams::default(), &next).await
+    };
+    write("b").await.unwrap();
+    assert_eq!(refused(write("c")).await, (409, "Conflict".into()));
+    assert_eq!(leases.get("l").await.unwrap().spec.unwrap().holder_identity.as_deref(), Some("b"));
+}
+
+#[tokio::test]
+async fn events_of_both_apis_are_the_same_objects() {
+    let cluster = Cluster::start().await;
+    let event = json!({"apiVersion": "events.k8s.io/v1", "kind": "Event",
+        "metadata": {"name": "p.1", "namespace": cluster.namespace}, "eventTime": "2026-11-21T00:00:00.000000Z",
+        "reportingController": "spark-usher", "reportingInstance": "one", "action": "Told", "reason": "GangLowered",
+        "note": "what happened", "type": "Normal",
+        "regarding": {"apiVersion": "v1", "kind": "Pod", "name": "p", "namespace": cluster.namespace, "uid": "u"}});
+    cluster.make(event).await;
+    let events: Api<Event> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
+    let found = events.list(&ListParams::default().fields("involvedObject.name=p")).await.unwrap().items;
+    assert_eq!(found.len(), 1);
+    assert_eq!(found[0].message.as_deref(), Some("what happened"));
+    assert_eq!(found[0].involved_object.uid.as_deref(), Some("u"));
+    assert_eq!(found[0].reporting_component.as_deref(), Some("spark-usher"));
+}
+
+#[tokio::test]
+async fn custom_resources_are_served_checked_and_pruned() {
+    let cluster = Cluster::start().await;
+    cluster.serve_groups("scheduling.volcano.sh", "v1beta1").await;
+    let group = |spec: Value| {
+        json!({"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup",
+        "metadata": {"name": "g", "namespace": cluster.namespace}, "spec": spec})
+    };
+    let wrong = refused(cluster.make_as(&cluster.client, group(json!({"minMember": "three"})))).await;
+    assert_eq!(wrong, (422, "Invalid".into()));
+    let made = cluster.make(group(json!({"minMember": 3, "nobodyKnows": 1}))).await;
+    assert_eq!(made.data["spec"], json!({"minMember": 3}), "fields that are not in the schema are dropped");
+}
+
+#[tokio::test]
+async fn a_pods_token_names_its_pod_and_ends_with_it() {
+    let cluster = Cluster::start().await;
+    let driver = cluster.pod_by(&cluster.client, &pod("driver")).await;
+    let client = cluster.client_of_pod(&driver).await;
+    let who = async |client: &Client| {
+        let api: Api<SelfSubjectReview> = Api::all(client.clone());
+        api.create(&PostParams::default(), &SelfSubjectReview::default()).await
+    };
+    let info = who(&client).await.unwrap().status.unwrap().user_info.unwrap();
+    assert_eq!(info.username, Some(format!("system:serviceaccount:{}:spark", cluster.namespace)));
+    let extra = info.extra.unwrap();
+    assert_eq!(extra["authentication.kubernetes.io/pod-name"], ["driver"]);
+    assert_eq!(extra["authentication.kubernetes.io/pod-uid"], [driver.uid().unwrap()]);
+    if cluster.sandbox().is_some() {
+        cluster.kill("driver").await;
+        assert_eq!(who(&client).await.map_err(|error| code(&error)).unwrap_err(), 401);
+    }
+    let nobody = cluster.client_of("no such token");
+    assert_eq!(who(&nobody).await.map_err(|error| code(&error)).unwrap_err(), 401);
+}
+
+#[tokio::test]
+async fn what_is_owned_goes_with_its_last_owner() {
+    let cluster = Cluster::start().await;
+    if !cluster.collects {
+        return;
+    }
+    let (a, b) = (cluster.pod_by(&cluster.client, &pod("a")).await, cluster.pod_by(&cluster.client, &pod("b")).await);
+    let owner =
+        |pod: &Pod| json!({"apiVersion": "v1", "kind": "Pod", "name": pod.name_any(), "uid": pod.uid().unwrap()});
+    let mut both = map("both", json!({}), json!({}));
+    both.metadata.owner_references = Some(serde_json::from_value(json!([owner(&a), owner(&b)])).unwrap());
+    let mut one = map("one", json!({}), json!({}));
+    one.metadata.owner_references = Some(serde_json::from_value(json!([owner(&a)])).unwrap());
+    let mut wrong = map("wrong-uid", json!({}), json!({}));
+    wrong.metadata.owner_references = Some(
+        serde_json::from_value(json!([{"apiVersion": "v1", "kind": "Pod", "name": "b", "uid": "other"}])).unwrap(),
+    );
+    let maps = maps(&cluster);
+    for made in [&both, &one, &wrong] {
+        maps.create(&PostParams::default(), made).await.unwrap();
+    }
+    let is_there = async |name: &str| maps.get_opt(name).await.unwrap().is_some();
+    eventually("the object with a wrong owner uid is deleted", async || !is_there("wrong-uid").await).await;
+    cluster.kill("a").await;
+    eventually("the object without a remaining owner is deleted", async || !is_there("one").await).await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(is_there("both").await, "one owner remains");
+    cluster.kill("b").await;
+    eventually("the object is deleted after its last owner", async || !is_there("both").await).await;
+}
+
+/// A webhook that responds with this patch and records its reviews.
+struct Scripted {
+    patch: Value,
+    allowed: bool,
+    slow: Duration,
+    asked: Arc<Mutex<Vec<Value>>>,
+}
+
+impl Handler for Scripted {
+    fn answer(&self, body: &[u8]) -> ReviewResponse {
+        let review: Value = serde_json::from_slice(body).unwrap();
+        std::thread::sleep(self.slow);
+        let mut response =
+            json!({"uid": review["request"]["uid"], "allowed": self.allowed, "warnings": ["be careful"]});
+        if !self.allowed {
+            response["status"] = json!({"message": "not today", "code": 403});
+        } else if self.patch != json!([]) {
+            let patch = base64::engine::general_purpose::STANDARD.encode(self.patch.to_string());
+            response["patchType"] = "JSONPatch".into();
+            response["patch"] = patch.into();
+        }
+        self.asked.lock().unwrap().push(review);
+        let answer = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response});
+        ReviewResponse {
+            body: Ok(answer.to_string().into_bytes()),
+            operation: Operation::Create,
+            outcome: Outcome::Allowed,
+            reason: Reason::NotSpark,
+            how: None,
+        }
+    }
+}
+
+struct Hook {
+    endpoint: Endpoint,
+    asked: Arc<Mutex<Vec<Value>>>,
+}
+
+fn hook(patch: Value, allowed: bool, slow: Duration) -> Hook {
+    let asked = Arc::<Mutex<Vec<Value>>>::default();
+    let answer: Arc<dyn Handler> = Arc::new(Scripted { patch, allowed, slow, asked: asked.clone() });
+    Hook { endpoint: Setup { answer: Some(answer), ..Setup::default() }.start(), asked }
+}
+
+impl Hook {
+    fn entry(&self, cluster: &Cluster, name: &str) -> Value {
+        let ca = base64::engine::general_purpose::STANDARD.encode(self.endpoint.authority.pem());
+        json!({"name": name, "admissionReviewVersions": ["v1"], "sideEffects": "None", "failurePolicy": "Fail",
+            "timeoutSeconds": 1, "clientConfig": {"url": self.endpoint.url("/mutate"), "caBundle": ca},
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": cluster.namespace}},
+            "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"], "operations": ["CREATE"]}]})
+    }
+
+    fn calls(&self) -> usize {
+        self.asked.lock().unwrap().len()
+    }
+}
+
+async fn register(cluster: &Cluster, name: &str, hooks: Vec<Value>) {
+    let name = format!("{name}-{}", cluster.namespace);
+    let object = json!({"metadata": {"name": name}, "webhooks": hooks});
+    let api: Api<MutatingWebhookConfiguration> = Api::all(cluster.client.clone());
+    api.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
+    if cluster.is_real() {
+        // The API server's own cache is a moment late.
+        tokio::time::sleep(Duration::from_secs(2)).await;
+    }
+}
+
+fn add(key: &str, value: &str) -> Value {
+    json!([{"op": "add", "path": format!("/data/{key}"), "value": value}])
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn webhooks_are_called_in_the_order_of_their_names_and_again_when_asked() {
+    let cluster = Cluster::start().await;
+    let (first, second) =
+        (hook(add("first", "1"), true, Duration::ZERO), hook(add("second", "1"), true, Duration::ZERO));
+    let mut early = first.entry(&cluster, "first.test.io");
+    early["reinvocationPolicy"] = "IfNeeded".into();
+    register(&cluster, "b-later", vec![second.entry(&cluster, "second.test.io")]).await;
+    register(&cluster, "a-early", vec![early]).await;
+    let made = maps(&cluster).create(&PostParams::default(), &map("m", json!({}), json!({"k": "v"}))).await.unwrap();
+    let data = made.data.unwrap();
+    assert_eq!((data["first"].as_str(), data["second"].as_str()), ("1", "1"));
+    assert_eq!(
+        (first.calls(), second.calls()),
+        (2, 1),
+        "the first webhook is called again, because the second one changed the object"
+    );
+    let asked = first.asked.lock().unwrap().clone();
+    assert_eq!(asked[0]["request"]["object"]["data"], json!({"k": "v"}));
+    assert_eq!(asked[1]["request"]["object"]["data"]["second"], "1");
+    assert_eq!(asked[0]["request"]["operation"], "CREATE");
+    assert_eq!(asked[0]["request"]["resource"], json!({"group": "", "version": "v1", "resource": "configmaps"}));
+    assert_ne!(asked[0]["request"]["uid"], asked[1]["request"]["uid"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn webhooks_are_called_for_what_their_rules_and_selectors_say() {
+    let cluster = Cluster::start().await;
+    let seen = hook(json!([]), true, Duration::ZERO);
+    let mut entry = seen.entry(&cluster, "seen.test.io");
+    entry["objectSelector"] =
+        json!({"matchExpressions": [{"key": "spark-role", "operator": "In", "values": ["executor"]}]});
+    register(&cluster, "seen", vec![entry]).await;
+    let maps = maps(&cluster);
+    maps.create(&PostParams::default(), &map("a", json!({}), json!({}))).await.unwrap();
+    assert_eq!(seen.calls(), 0, "the label does not match");
+    maps.create(&PostParams::default(), &map("b", json!({"spark-role": "executor"}), json!({}))).await.unwrap();
+    assert_eq!(seen.calls(), 1);
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    maps.create(&dry, &map("c", json!({"spark-role": "executor"}), json!({}))).await.unwrap();
+    assert_eq!(seen.asked.lock().unwrap()[1]["request"]["dryRun"], true);
+    maps.delete("b", &DeleteParams::default()).await.unwrap();
+    assert_eq!(seen.calls(), 2, "no rule for DELETE");
+    let elsewhere: Api<ConfigMap> = Api::namespaced(cluster.client.clone(), "default");
+    let other = map(&format!("m-{}", cluster.namespace), json!({"spark-role": "executor"}), json!({}));
+    elsewhere.create(&PostParams::default(), &other).await.unwrap();
+    assert_eq!(seen.calls(), 2, "another namespace");
+    elsewhere.delete(&other.name_any(), &DeleteParams::default()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_fails_follows_the_failure_policy_and_what_refuses_refuses() {
+    let cluster = Cluster::start().await;
+    let maps = maps(&cluster);
+    let broken = hook(json!([{"op": "remove", "path": "/data/none"}]), true, Duration::ZERO);
+    let slow = hook(json!([]), true, Duration::from_millis(1500));
+    let strict = hook(json!([]), false, Duration::ZERO);
+    let with = |entry: &mut Value, label: &str, policy: &str| {
+        entry["objectSelector"] = json!({"matchLabels": {"for": label}});
+        entry["failurePolicy"] = policy.into();
+    };
+    let mut entries = Vec::new();
+    for (hook, label, policy) in [
+        (&broken, "broken", "Ignore"),
+        (&slow, "slow-ignored", "Ignore"),
+        (&slow, "slow", "Fail"),
+        (&strict, "strict", "Ignore"),
+    ] {
+        let mut entry = hook.entry(&cluster, &format!("{label}.test.io"));
+        with(&mut entry, label, policy);
+        entries.push(entry);
+    }
+    let mut away = strict.entry(&cluster, "away.test.io");
+    away["clientConfig"]["url"] = "https://127.0.0.1:1/mutate".into();
+    with(&mut away, "away", "Fail");
+    entries.push(away.clone());
+    away["name"] = "away-ignored.test.io".into();
+    with(&mut away, "away-ignored", "Ignore");
+    entries.push(away);
+    register(&cluster, "all", entries).await;
+    let create = async |label: &str| {
+        maps.create(&PostParams::default(), &map(label, json!({"for": label}), json!({"k": "v"}))).await
+    };
+    // With either failurePolicy, the API server rejects the object if a patch does not apply.
+    assert_eq!(refused(create("broken")).await.0, 500);
+    create("slow-ignored").await.unwrap();
+    assert_eq!(refused(create("slow")).await.0, 500);
+    assert_eq!(refused(create("away")).await.0, 500);
+    create("away-ignored").await.unwrap();
+    let error = create("strict").await.unwrap_err();
+    assert_eq!(code(&error), 403);
+    assert!(error.to_string().contains("not today"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_webhook_behind_a_service_is_reached_through_its_endpoints_by_the_services_name() {
+    let cluster = Cluster::start().await;
+    if cluster.is_real() {
+        return; // A kube-apiserver rejects endpoints on loopback.
+    }
+    let hook = hook(add("through", "service"), true, Duration::ZERO);
+    let port = hook.endpoint.address.port();
+    let namespace = &cluster.namespace;
+    let mut entry = hook.entry(&cluster, "hook.test.io");
+    let service = json!({"namespace": namespace, "name": "hook", "path": "/mutate", "port": 443});
+    entry["clientConfig"].as_object_mut().unwrap().remove("url");
+    entry["clientConfig"]["service"] = service;
+    register(&cluster, "hook", vec![entry]).await;
+    let create = async |name: &str| {
+        maps(&cluster).create(&PostParams::default(), &map(name, json!({}), json!({"k": "v"}))).await
+    };
+    let error = create("a").await.unwrap_err().to_string();
+    assert!(error.contains("service \"hook\" not found"), "{error}");
+    cluster
+        .make(json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "hook", "namespace": namespace},
+            "spec": {"ports": [{"port": 443, "targetPort": port}]}}))
+        .await;
+    cluster
+        .make(json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+            "metadata": {"name": "hook-1", "namespace": namespace, "labels": {"kubernetes.io/service-name": "hook"}},
+            "endpoints": [{"addresses": ["127.0.0.1"]}], "ports": [{"port": port}]}))
+        .await;
+    let error = create("b").await.unwrap_err().to_string();
+    assert!(error.contains("certificate"), "its certificate is for localhost: {error}");
+    let pair = hook.endpoint.authority.serve(&[&format!("hook.{namespace}.svc")], &[]).unwrap();
+    let now = spark_usher::runtime::clock::now();
+    let fitting = spark_usher::tls::load::load(pair.certificate.as_bytes(), pair.key.as_bytes(), now).unwrap();
+    hook.endpoint.serving.replace(fitting);
+    assert_eq!(create("c").await.unwrap().data.unwrap()["through"], "service");
+}

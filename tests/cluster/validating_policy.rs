@@ -1,0 +1,625 @@
+//! The ValidatingAdmissionPolicies agree with the webhook's validation: on every recorded review, on every attack, and on every
+//! change.
+//!
+//! The `cel` crate evaluates the expressions. A real kube-apiserver, if `KUBEBUILDER_ASSETS` is set, checks what the crate cannot:
+//! types, cost and bindings.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, LazyLock};
+
+use crate::support::attackers::{attackers, objects};
+use crate::support::cluster::{Cluster, eventually};
+use crate::support::*;
+use cel::{Context, Env, Program};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use kube::core::{ApiResource, DynamicObject};
+use serde_json::{Value, json};
+use spark_usher::config;
+use spark_usher::manifests::validating_policy::{BINDING, KIND, Refused, Wanted, differences, manifests, without};
+use spark_usher::policy::Policies;
+use spark_usher::snapshot::Snapshot;
+
+/// The reasons of the webhook that the policies check, too.
+const DECIDED: [&str; 5] =
+    ["ApplicationChanged", "OwnerChanged", "OwnerNotCreator", "QueueNotAllowed", "SchedulingChanged"];
+
+fn wanted() -> Wanted {
+    Wanted { name: "spark-usher".to_owned(), namespaces: without(&["kube-system".to_owned()]), account: OWN.to_owned() }
+}
+
+fn file(text: &str) -> Policies {
+    (*config::from_text(text).unwrap().policies).clone()
+}
+
+/// The API server's environment has the extension for strings, too.
+static ENV: LazyLock<Arc<Env>> = LazyLock::new(|| {
+    let mut env = Env::stdlib();
+    env.add_extension(cel::extensions::strings).unwrap();
+    Arc::new(env)
+});
+
+fn programs(spec: &Value) -> Vec<(String, String, Program)> {
+    let all = |list: &str, name: &str, expression: &str| -> Vec<(String, String)> {
+        let list = spec[list].as_array().cloned().unwrap_or_default();
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        list.iter().map(|one| (text(&one[name]), text(&one[expression]))).collect()
+    };
+    let mut out = Vec::new();
+    for (kind, list, name, expression) in [
+        ("condition", "matchConditions", "name", "expression"),
+        ("variable", "variables", "name", "expression"),
+        ("validation", "validations", "message", "expression"),
+        ("message", "validations", "message", "messageExpression"),
+        ("audit", "auditAnnotations", "key", "valueExpression"),
+    ] {
+        for (name, text) in all(list, name, expression) {
+            // Each is a separate variable here, which is cheaper than a growing map.
+            let text = text.replace("variables.", "variables_");
+            let program = ENV.compile(&text).unwrap_or_else(|error| panic!("{name}: {text}: {error}"));
+            out.push((kind.to_owned(), name, program));
+        }
+    }
+    out
+}
+
+/// A policy with compiled expressions, and the actions of its binding.
+struct Compiled {
+    programs: Vec<(String, String, Program)>,
+    actions: Vec<String>,
+    namespaces: Value,
+}
+
+fn compiled(policies: &Policies) -> Vec<Compiled> {
+    let all = manifests(policies, &wanted()).unwrap();
+    let pairs = all.chunks(2).map(|pair| {
+        assert_eq!((pair[0]["kind"].as_str(), pair[1]["kind"].as_str()), (Some(KIND), Some(BINDING)));
+        assert_eq!(pair[0]["metadata"], pair[1]["metadata"]);
+        assert_eq!(pair[1]["spec"]["policyName"], pair[0]["metadata"]["name"]);
+        Compiled {
+            programs: programs(&pair[0]["spec"]),
+            actions: serde_json::from_value(pair[1]["spec"]["validationActions"].clone()).unwrap(),
+            namespaces: pair[0]["spec"]["matchConstraints"]["namespaceSelector"].clone(),
+        }
+    });
+    pairs.collect()
+}
+
+/// The reasons for which a policy denies, warns or only audits, with their messages. Panics if an expression fails.
+fn evaluate(policy: &Compiled, review: &Value, namespace_labels: &Value) -> Vec<(String, String)> {
+    let request = &review["request"];
+    let role = |object: &Value| {
+        let role = &object["metadata"]["labels"]["spark-role"];
+        *role == "driver" || *role == "executor"
+    };
+    let rules = [("CREATE", ""), ("UPDATE", ""), ("UPDATE", "status")];
+    let sub = request["subResource"].as_str().unwrap_or_default();
+    // As the webhook has no `namespaceSelector` here, neither has the policy.
+    assert_eq!(policy.namespaces["matchExpressions"][0]["operator"], "NotIn");
+    if !rules.contains(&(request["operation"].as_str().unwrap(), sub))
+        || !(role(&request["object"]) || role(&request["oldObject"]))
+        || request["resource"]["resource"] != "pods"
+    {
+        return Vec::new();
+    }
+    let mut context = Context::with_env(Arc::clone(&ENV));
+    context.add_variable("object", request["object"].clone()).unwrap();
+    context.add_variable("oldObject", request["oldObject"].clone()).unwrap();
+    context.add_variable("request", request.clone()).unwrap();
+    let namespace = json!({"metadata": {"name": request["namespace"], "labels": namespace_labels}});
+    context.add_variable("namespaceObject", namespace).unwrap();
+    let mut out = Vec::new();
+    for (kind, name, program) in &policy.programs {
+        let value = program.execute(&context).unwrap_or_else(|error| panic!("{kind} {name}: {error}\n{review:#}"));
+        let value = value.json().unwrap();
+        match kind.as_str() {
+            "condition" if value == json!(false) => return Vec::new(),
+            // The API server evaluates variables lazily; evaluating all of them proves more.
+            "variable" => {
+                context.add_variable(format!("variables_{name}"), value).unwrap();
+            }
+            "validation" if value == json!(false) => {
+                let reason = DECIDED.iter().find(|reason| name.contains(&format!("({reason})"))).unwrap();
+                out.push(((*reason).to_owned(), String::new()));
+            }
+            "message" => {
+                let text = value.as_str().unwrap();
+                assert!(text.len() < 2000 && !text.contains(char::is_control), "{text}");
+                for (reason, said) in &mut out {
+                    if name.contains(reason.as_str()) {
+                        *said = text.to_owned();
+                    }
+                }
+            }
+            _ => assert!(value == json!(true) || matches!(kind.as_str(), "audit" | "validation"), "{kind} {value}"),
+        }
+    }
+    out
+}
+
+/// The reasons for which any policy denies, and the reasons that any policy finds.
+fn by_policies(all: &[Compiled], review: &Value, labels: &Value) -> (BTreeSet<String>, BTreeSet<String>) {
+    let (mut denied, mut found) = (BTreeSet::new(), BTreeSet::new());
+    for policy in all {
+        for (reason, _) in evaluate(policy, review, labels) {
+            if policy.actions.contains(&"Deny".to_owned()) {
+                denied.insert(reason.clone());
+            }
+            found.insert(reason);
+        }
+    }
+    (denied, found)
+}
+
+/// The same by the webhook, with a snapshot that contains only the namespace.
+fn by_webhook(policies: &Policies, review: &Value, labels: &Value) -> (BTreeSet<String>, BTreeSet<String>) {
+    let mut snapshot = Snapshot::default();
+    let labels: Vec<(&str, &str)> =
+        labels.as_object().unwrap().iter().map(|(k, v)| (&**k, v.as_str().unwrap())).collect();
+    see_namespace(&mut snapshot, review["request"]["namespace"].as_str().unwrap(), &labels, &[]);
+    let outcome = judge(review, &snapshot, policies);
+    let reasons = outcome.decision.reasons.iter().map(|reason| format!("{reason:?}"));
+    let found: BTreeSet<String> = reasons.filter(|reason| DECIDED.contains(&reason.as_str())).collect();
+    let trusted = outcome.decision.reasons.contains(&spark_usher::reason::Reason::TrustedWriter);
+    let found = if trusted { BTreeSet::new() } else { found };
+    // Whether it is denied for one of these reasons, and not for another one.
+    let denied = outcome.response["status"]["message"].as_str().unwrap_or_default().to_owned();
+    let denies = !outcome.decision.allowed && !denied.is_empty();
+    (if denies { found.clone() } else { BTreeSet::new() }, found)
+}
+
+/// Checks that both agree on a review; returns the number of findings.
+fn agree(policies: &Policies, all: &[Compiled], what: &str, review: &Value, labels: &Value) -> usize {
+    let (theirs, ours) = (by_policies(all, review, labels), by_webhook(policies, review, labels));
+    let (mut denied, mut found) = ours;
+    // The policies never check the owner for accounts in creators.never; the webhook does outside the account's own namespace.
+    let username = review["request"]["userInfo"]["username"].as_str().unwrap_or_default();
+    if policies.never_owns(username) {
+        denied.remove("OwnerNotCreator");
+        found.remove("OwnerNotCreator");
+    }
+    // Neither receives requests by nodes: see the match conditions of the chart's webhook.
+    if username.starts_with("system:node:") {
+        (denied, found) = Default::default();
+    }
+    assert_eq!(theirs, (denied, found.clone()), "{what}: {review:#}");
+    if !reaches_webhook(review) {
+        // The API server does not call the webhook, so the webhook must not find more.
+        let reasons = judge(review, &Snapshot::default(), policies).decision.reasons;
+        let plain = ["Valid", "TrustedWriter", "NotSpark", "NotAPod", "NotCreate", "NamespaceUnknown"];
+        let decided = |reason: &str| DECIDED.contains(&reason) || plain.contains(&reason);
+        assert!(reasons.iter().all(|reason| decided(reason.as_str())), "{what}: {reasons:?}");
+    }
+    found.len()
+}
+
+/// The match condition of the chart's validating webhook that excludes what the policies check.
+static UNDECIDED: LazyLock<Program> = LazyLock::new(|| {
+    let template = include_str!("../../charts/spark-usher/templates/validatingwebhookconfiguration.yaml");
+    let format = template.split('"').find(|text| text.starts_with("has(object.spec.%[1]s")).unwrap();
+    let fields = ["nodeSelector", "affinity"].map(|field| format.replace("%[1]s", field));
+    ENV.compile(&format!("request.operation == \"CREATE\" || {}", fields.join(" || "))).unwrap()
+});
+
+fn reaches_webhook(review: &Value) -> bool {
+    let mut context = Context::with_env(Arc::clone(&ENV));
+    for name in ["object", "oldObject"] {
+        let object = Some(&review["request"][name]).filter(|object| object.is_object());
+        context.add_variable(name, object.cloned().unwrap_or_else(|| json!({"spec": {}}))).unwrap();
+    }
+    context.add_variable("request", review["request"].clone()).unwrap();
+    UNDECIDED.execute(&context).unwrap().json().unwrap() == json!(true)
+}
+
+#[test]
+fn the_webhook_is_asked_about_what_the_policies_do_not_decide() {
+    let placed = |key: &str, value: Value| executor(1).stored("e-1").spec(key, value);
+    let pool = |name: &str| json!({"pool": name});
+    let asked = |old: &PodBuilder, new: &PodBuilder| reaches_webhook(&update(old, new, json!({"username": "eve"})));
+    let bare = || executor(1).stored("e-1");
+    assert!(reaches_webhook(&bare().created_by("eve")));
+    assert!(!asked(&bare(), &bare().label("spark-app-selector", "other")));
+    assert!(asked(&bare(), &placed("nodeSelector", pool("a"))) && asked(&placed("nodeSelector", pool("a")), &bare()));
+    assert!(asked(&placed("nodeSelector", pool("a")), &placed("nodeSelector", pool("b"))));
+    assert!(!asked(&placed("nodeSelector", pool("a")), &placed("nodeSelector", pool("a")).annotation("a", "b")));
+    assert!(asked(&bare(), &placed("affinity", json!({"nodeAffinity": {}}))));
+}
+
+const ENFORCED: &str = r#"
+policies:
+- {name: batch, scheduler: {type: volcano}, queue: analytics, queues: ["team-*"], validate: Enforce}
+trustedWriters: ["system:serviceaccount:volcano-system:*", "kubeadm:cluster-admins"]
+creators: {never: ["system:serviceaccount:default:syncer", "system:serviceaccount:vc-*:*"]}
+"#;
+
+const MANY: &str = r#"
+policies:
+- name: gold
+  match: {namespaces: ["team-*", "default"], podSelector: {matchLabels: {tier: gold}}}
+  scheduler: {type: volcano, name: mine}
+  queue: gold
+  queues: ["gold-*"]
+  validate: Warn
+- name: prod
+  match:
+    namespaceSelector: {matchLabels: {env: prod}, matchExpressions: [{key: a, operator: NotIn, values: [y, x]}]}
+    podSelector: {matchExpressions: [{key: tier, operator: In, values: [lead, silver]}]}
+  scheduler: {type: yunikorn}
+  queue: root.a
+  queues: ["root.b?"]
+  validate: Enforce
+- {name: kept, match: {namespaces: [default], podSelector: {matchExpressions: [{key: tier, operator: Exists}]}}, scheduler: {type: kai}, queue: q, queues: [], validate: Enforce}
+- {name: other, match: {namespaceSelector: {matchExpressions: [{key: env, operator: DoesNotExist}]}}, scheduler: {type: none}, validate: Enforce}
+trustedWriters: ["oidc:*"]
+"#;
+
+fn files() -> Vec<Policies> {
+    vec![Policies::default(), file(MANY), file(&ENFORCED.replace("Enforce", "Warn"))]
+}
+
+#[test]
+fn both_agree_on_every_recorded_review() {
+    for policies in files() {
+        let all = compiled(&policies);
+        for (name, review) in all_recorded() {
+            for labels in [json!({}), json!({"env": "prod"})] {
+                agree(&policies, &all, &name, &review, &labels);
+            }
+        }
+    }
+}
+
+#[test]
+fn both_agree_on_everything_that_attackers_try() {
+    let (mut cases, mut findings) = (0, 0);
+    let policies = file(ENFORCED);
+    let all = compiled(&policies);
+    for (who, requester) in attackers() {
+        for (what, object) in objects() {
+            let review = review(&object.0, requester.clone());
+            findings += agree(&policies, &all, &format!("{who}, {what}"), &review, &json!({}));
+            cases += 1;
+        }
+    }
+    println!("{cases} reviews, {findings} findings");
+    assert!(findings > 50, "{findings}");
+}
+
+/// Accounts that may change a pod.
+fn writers() -> Vec<Value> {
+    let named = |name: &str, group: &str| json!({"username": name, "groups": [group, "system:authenticated"]});
+    vec![
+        by_pod("default", "spark", "nb-driver", DRIVER_UID),
+        named("eve", "developers"),
+        named("root", "system:masters"),
+        named("carol", "kubeadm:cluster-admins"),
+        named("oidc:alice", "x"),
+        named("system:kube-controller-manager", "x"),
+        named("system:kube-scheduler", "x"),
+        named("system:kube-schedulers", "x"),
+        named("system:serviceaccount:kube-system:generic-garbage-collector", "x"),
+        named("system:serviceaccount:kube-system-2:x", "x"),
+        named("system:serviceaccount:volcano-system:volcano-controllers", "x"),
+        named(OWN, "x"),
+        json!({"username": "nobody"}),
+    ]
+}
+
+/// Changes: a description, the old pod and the new one.
+fn changes() -> Vec<(&'static str, PodBuilder, PodBuilder)> {
+    let old = || {
+        executor(1)
+            .stored("e-1")
+            .owned_by("Pod", "nb-driver", DRIVER_UID)
+            .annotation("scheduling.k8s.io/group-name", "ours")
+            .label("tier", "lead")
+            .spec("schedulerName", "volcano")
+    };
+    let owner = |uid: &str| json!({"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": uid});
+    let owned = |owners: Value| {
+        let mut pod = old();
+        pod.0["metadata"]["ownerReferences"] = owners;
+        pod
+    };
+    let without = |map: &str| {
+        let mut pod = old();
+        pod.0["metadata"].as_object_mut().unwrap().remove(map);
+        pod
+    };
+    let queue = |queue: &str| old().annotation("scheduling.volcano.sh/queue-name", queue);
+    let controlled = |controller: bool| {
+        let mut one = owner("1");
+        one["controller"] = controller.into();
+        owned(json!([one]))
+    };
+    let many = |n: u32| owned((0..n).map(|i| owner(&i.to_string())).collect());
+    let mut all = vec![
+        ("nothing", old(), old()),
+        ("a label", old(), old().label("a", "b")),
+        ("an annotation", old(), old().annotation("a", "b")),
+        ("no owners", old(), without("ownerReferences")),
+        ("owners where none were", without("ownerReferences"), old()),
+        ("another owner", old(), old().owned_by("Pod", "other", "9-9")),
+        ("an owner's name", old(), old().owned_by("Pod", "other", DRIVER_UID)),
+        ("an owner's kind", old(), old().owned_by("Job", "nb-driver", DRIVER_UID)),
+        ("the order of owners", owned(json!([owner("1"), owner("2")])), owned(json!([owner("2"), owner("1")]))),
+        ("an additional owner", owned(json!([owner("1")])), owned(json!([owner("1"), owner("2")]))),
+        ("an explicit controller", owned(json!([owner("1")])), controlled(false)),
+        ("controller unset", controlled(true), controlled(false)),
+        ("many owners", many(300), many(300)),
+        ("one of many owners", many(300), many(301)),
+        ("a gang", old(), old().annotation("scheduling.k8s.io/group-name", "theirs")),
+        ("no annotations", old(), without("annotations")),
+        ("an empty annotation by", old(), old().annotation("spark-usher.io/by", "")),
+        ("the annotation by", old(), old().annotation("spark-usher.io/by", "batch/none")),
+        ("the annotation driver", old(), old().annotation("spark-usher.io/driver", "app-selector/x/1-1")),
+        ("the application", old(), old().label("spark-app-selector", "spark-other")),
+        ("the role", old(), old().without_label("spark-role")),
+        ("a new role", old().without_label("spark-role"), old()),
+        ("driver for executor", old(), old().label("spark-role", "driver")),
+        ("the group", old(), old().spec("schedulingGroup", json!({"podGroupName": "theirs"}))),
+        ("an empty group", old(), old().spec("schedulingGroup", json!({}))),
+        ("a queue", queue("team-a"), queue("gold")),
+        ("an allowed queue", queue("team-a"), queue("team-b")),
+        ("an unchanged queue", queue("gold"), queue("gold").annotation("a", "b")),
+        ("no queue", queue("gold"), queue("")),
+        ("Kueue's queue", old(), old().label("kueue.x-k8s.io/queue-name", "gold")),
+        ("another scheduler's queue", old(), old().label("kai.scheduler/queue", "gold")),
+    ];
+    // From each tier to each other, with and without a finding.
+    for from in ["gold", "silver", "lead", "-"] {
+        for to in ["gold", "silver", "lead", "-"] {
+            let tier = |pod: PodBuilder, tier: &str| {
+                if tier == "-" { pod.without_label("tier") } else { pod.label("tier", tier) }
+            };
+            all.push(("a tier", tier(old(), from), tier(old(), to)));
+            all.push(("a tier and an owner", tier(old(), from), tier(old().owned_by("Pod", "o", "9"), to)));
+            all.push(("a tier and a queue", tier(queue("a"), from), tier(queue("root.bb"), to)));
+            all.push(("a tier and the other queue", tier(queue("a"), from), tier(queue("gold-1"), to)));
+        }
+    }
+    all
+}
+
+#[test]
+fn both_agree_on_every_change() {
+    let (mut cases, mut findings) = (0, 0);
+    let tenant = &writers()[0];
+    let mut compare = |policies: &Policies, all: &[Compiled], who: &Value, labels: Value| {
+        // The account and the policy are independent.
+        for (what, old, new) in changes().into_iter().filter(|(what, ..)| who == tenant || !what.contains("tier")) {
+            findings += agree(policies, all, what, &update(&old, &new, who.clone()), &labels);
+            cases += 1;
+        }
+    };
+    let (one, many) = (file(ENFORCED), file(MANY));
+    let all = compiled(&one);
+    for who in writers() {
+        compare(&one, &all, &who, json!({}));
+    }
+    let all = compiled(&many);
+    for labels in [json!({}), json!({"env": "prod"}), json!({"env": "prod", "a": "x"})] {
+        compare(&many, &all, tenant, labels);
+    }
+    println!("{cases} reviews, {findings} findings");
+    assert!(findings > 200, "{findings}");
+}
+
+#[test]
+fn both_agree_on_queues_of_new_pods() {
+    let mut findings = 0;
+    let queues = ["gold", "gold-1", "team-a", "analytics", "root.a", "root.bb", "root.bbb", "q", "", "team-\n"];
+    for policies in [file(ENFORCED), file(MANY)] {
+        let all = compiled(&policies);
+        for (scheduler, key) in [
+            ("volcano", "scheduling.volcano.sh/queue-name"),
+            ("mine", "scheduling.volcano.sh/queue-name"),
+            ("yunikorn", "queue"),
+            ("yunikorn", "yunikorn.apache.org/queue"),
+            ("default-scheduler", "kueue.x-k8s.io/queue-name"),
+            ("kai-scheduler", "kai.scheduler/queue"),
+            ("default-scheduler", "kai.scheduler/queue"),
+        ] {
+            for (queue, tier) in queues.iter().flat_map(|queue| [(queue, "gold"), (queue, "silver"), (queue, "-")]) {
+                let pod = executor(1).label("tier", tier).spec("schedulerName", scheduler);
+                // For every account: a trusted writer may change a pod, but not create one in another queue.
+                let who = writers().remove(if tier == "gold" { 2 } else { 0 });
+                for pod in [pod.clone().label(key, queue), pod.annotation(key, queue).namespace("team-x")] {
+                    let review = review(&pod.0, who.clone());
+                    findings += agree(&policies, &all, queue, &review, &json!({"env": "prod"}));
+                }
+            }
+        }
+    }
+    println!("{findings} findings");
+    assert!(findings > 100, "{findings}");
+}
+
+#[test]
+fn status_is_judged_as_a_change_and_nodes_are_left_alone() {
+    let all = compiled(&file(ENFORCED));
+    let (_, old, new) = changes().into_iter().find(|(what, ..)| *what == "a gang").unwrap();
+    let denied = |who: Value, sub: &str| {
+        let mut review = update(&old, &new, who);
+        review["request"]["subResource"] = sub.into();
+        by_policies(&all, &review, &json!({})).0
+    };
+    let eve = || json!({"username": "eve", "groups": []});
+    assert!(denied(eve(), "").contains("SchedulingChanged") && denied(eve(), "status").contains("SchedulingChanged"));
+    assert!(denied(json!({"username": "system:node:n1"}), "status").is_empty());
+    assert!(denied(eve(), "resize").is_empty());
+}
+
+#[test]
+fn messages_name_who_and_what_and_are_bounded() {
+    let all = compiled(&file(ENFORCED));
+    let said = |review: &Value| evaluate(&all[0], review, &json!({})).remove(0);
+    let taken = executor(1).owned_by("Pod", "other", "9-9").created_by_pod("nb-driver", DRIVER_UID);
+    let (reason, message) = said(&taken);
+    assert_eq!(reason, "OwnerNotCreator");
+    assert_eq!(
+        message,
+        "the executor names other as its driver, but another pod created it, with the account \
+         system:serviceaccount:default:spark: let Spark or spark-usher set the ownerReference (OwnerNotCreator)"
+    );
+    let long = "n".repeat(300_000);
+    let loud = executor(1).owned_by("Pod", &long, "9-9").created_by_pod("nb-driver", DRIVER_UID);
+    assert!(said(&loud).1.contains("names a pod as its driver"));
+    let (_, old, new) = changes().into_iter().find(|(what, ..)| *what == "no annotations").unwrap();
+    let (_, message) = said(&update(&old, &new, json!({"username": "\u{1b}[2J"})));
+    assert!(message.starts_with("this account changed scheduling.k8s.io/group-name, on which"), "{message}");
+    let queue = executor(1).spec("schedulerName", "volcano").annotation("scheduling.volcano.sh/queue-name", "gold");
+    let (_, message) = said(&queue.created_by("eve"));
+    assert!(message.starts_with("namespace default may not use gold: "), "{message}");
+}
+
+#[test]
+fn one_object_for_each_policy_that_a_pod_can_reach() {
+    let names = |policies: &Policies| {
+        let all = manifests(policies, &wanted()).unwrap();
+        let all = all.iter().filter(|object| object["kind"] == KIND);
+        all.map(|object| object["metadata"]["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let named = |name: &str| format!("spark-usher-{name}.spark-usher.io");
+    assert_eq!(names(&Policies::default()), [named("default")]);
+    assert_eq!(names(&file(ENFORCED)), [named("batch")], "policies after it are never reached");
+    assert_eq!(names(&file(MANY)), ["gold", "prod", "kept", "other", "default"].map(named));
+    let refused = |name: &str, change: &dyn Fn(&mut Wanted)| {
+        let text = format!("policies: [{{name: {name}, match: {{namespaces: [a]}}}}]");
+        let mut wanted = wanted();
+        change(&mut wanted);
+        manifests(&file(&text), &wanted).unwrap_err()
+    };
+    assert_eq!(refused("a-", &|_| ()), Refused::Name("spark-usher-a-".into()));
+    assert_eq!(refused("default", &|_| ()), Refused::Taken("default".into()));
+    assert_eq!(refused("a", &|wanted| wanted.name = "A".into()), Refused::Name("A-a".into()));
+    for bad in ["", "a b", "ns:name", "ns/name", "system:serviceaccount:a", "system:serviceaccounts:a", "a*"] {
+        assert_eq!(refused("a", &|wanted| wanted.account = bad.into()), Refused::Account(bad.into()));
+    }
+    for good in ["admin", "oidc:https://issuer/x", "CN=a:b", OWN] {
+        let wanted = Wanted { account: good.into(), ..wanted() };
+        assert!(manifests(&Policies::default(), &wanted).is_ok(), "{good}");
+    }
+}
+
+#[test]
+fn what_differs_from_the_file_is_said() {
+    let all = manifests(&file(MANY), &wanted()).unwrap();
+    assert!(differences(&all, &all).is_empty());
+    // As the API server returns them.
+    let mut stored = all.clone();
+    for object in &mut stored {
+        object["metadata"]["uid"] = "1".into();
+        object["spec"]["status"] = json!({});
+    }
+    stored[1]["spec"]["matchResources"] =
+        json!({"matchPolicy": "Equivalent", "namespaceSelector": {}, "objectSelector": {}});
+    assert!(differences(&stored, &all).is_empty());
+    let differs = |change: &dyn Fn(&mut Vec<Value>)| {
+        let mut live = all.clone();
+        change(&mut live);
+        let found = differences(&live, &all);
+        assert_eq!(found.len(), 1, "{found:#?}");
+        found[0].clone()
+    };
+    let name = "spark-usher-gold.spark-usher.io";
+    assert_eq!(differs(&|live| drop(live.remove(0))), format!("{KIND} {name} is missing"));
+    assert_eq!(
+        differs(&|live| live[1]["spec"]["validationActions"] = json!(["Audit"])),
+        format!("{BINDING} {name} was changed after it was generated")
+    );
+    assert!(differs(&|live| live[0]["spec"]["failurePolicy"] = "Ignore".into()).contains("was changed"));
+    assert!(
+        differs(&|live| drop(live[0]["spec"]["validations"].as_array_mut().unwrap().pop())).contains("was changed")
+    );
+    let nowhere = json!({"namespaceSelector": {"matchLabels": {"a": "b"}}});
+    assert!(differs(&|live| live[1]["spec"]["matchResources"] = nowhere.clone()).contains("was changed"));
+    assert!(
+        differs(&|live| live[0]["spec"]["matchConstraints"]["excludeResourceRules"] = json!([{}]))
+            .contains("was changed")
+    );
+    let hash = |live: &mut Vec<Value>| live[0]["metadata"]["annotations"]["spark-usher.io/policy-hash"] = "0".into();
+    assert!(differs(&hash).contains("was generated from another policy file"));
+    let mut more = all[0].clone();
+    more["metadata"]["name"] = "spark-usher-gone.spark-usher.io".into();
+    assert!(differs(&|live| live.push(more.clone())).contains("belongs to no policy of the policy file"));
+    // Another file, another hash.
+    let other = manifests(&file(&MANY.replace("gold-*", "gold-?")), &wanted()).unwrap();
+    let found = differences(&all, &other);
+    assert!(found.len() >= 2 && found.iter().all(|text| text.contains("another policy file")), "{found:#?}");
+}
+
+#[tokio::test]
+async fn a_real_api_server_enforces_them_without_the_webhook() {
+    let cluster = Cluster::start().await;
+    if !cluster.is_real() {
+        eprintln!("SKIPPED: requires KUBEBUILDER_ASSETS, a kube-apiserver: the sandbox does not evaluate policies");
+        return;
+    }
+    let text = format!(
+        "policies: [{{name: batch, match: {{namespaces: [\"{}*\"]}}, scheduler: {{type: volcano}}, queue: analytics, queues: [\"team-*\"], validate: Enforce}}]",
+        cluster.namespace
+    );
+    for manifest in manifests(&file(&text), &wanted()).unwrap() {
+        let kind = manifest["kind"].as_str().unwrap().to_owned();
+        let plural =
+            if kind.ends_with('y') { "validatingadmissionpolicies" } else { "validatingadmissionpolicybindings" };
+        let resource = ApiResource {
+            group: "admissionregistration.k8s.io".into(),
+            version: "v1".into(),
+            api_version: "admissionregistration.k8s.io/v1".into(),
+            kind,
+            plural: plural.into(),
+        };
+        let api: Api<DynamicObject> = Api::all_with(cluster.client.clone(), &resource);
+        let made =
+            api.create(&PostParams::default(), &serde_json::from_value(manifest.clone()).unwrap()).await.unwrap();
+        let made = serde_json::to_value(made).unwrap();
+        assert!(differences(std::slice::from_ref(&made), std::slice::from_ref(&manifest)).is_empty(), "{made:#}");
+    }
+    let driver = cluster.pod_by(&cluster.client, &pod("nb-driver").driver_of(APP)).await;
+    let by_driver = cluster.client_of_pod(&driver).await;
+    let uid = driver.metadata.uid.clone().unwrap();
+    let pods: Api<Pod> = Api::namespaced(by_driver.clone(), &cluster.namespace);
+    // The API server's message if it denies the pod, otherwise `None`.
+    let try_it = async |pod: &PodBuilder| {
+        let mut pod = pod.clone().namespace(&cluster.namespace).0;
+        for key in ["priority", "preemptionPolicy"] {
+            pod["spec"].as_object_mut().unwrap().remove(key);
+        }
+        pod.as_object_mut().unwrap().remove("status");
+        let params = PostParams { dry_run: true, ..PostParams::default() };
+        pods.create(&params, &serde_json::from_value(pod).unwrap()).await.err().map(|error| error.to_string())
+    };
+    let foreign = executor(1).owned_by("Pod", "other", "9-9");
+    eventually("the policy is evaluated", async || try_it(&foreign).await.is_some()).await;
+    let said = try_it(&foreign).await.unwrap();
+    assert!(
+        said.contains("denied request: the executor names other as its driver") && said.contains("(OwnerNotCreator)"),
+        "{said}"
+    );
+    assert_eq!(try_it(&executor(1).owned_by("Pod", "nb-driver", &uid)).await, None);
+    assert_eq!(try_it(&executor(1)).await, None, "a missing owner is never denied");
+    let queue = |queue: &str| {
+        executor(2).spec("schedulerName", "volcano").annotation("scheduling.volcano.sh/queue-name", queue)
+    };
+    assert!(try_it(&queue("gold")).await.unwrap().contains("may not use gold"));
+    assert_eq!(try_it(&queue("team-a")).await, None);
+    assert_eq!(try_it(&queue("analytics")).await, None);
+    // Updates, also of the status.
+    let made = cluster.pod_by(&by_driver, &executor(3).annotation("scheduling.k8s.io/group-name", "ours")).await;
+    let name = made.metadata.name.unwrap();
+    let theirs = json!({"metadata": {"annotations": {"scheduling.k8s.io/group-name": "theirs"}}});
+    let params = PatchParams::default();
+    let refused = pods.patch(&name, &params, &Patch::Merge(&theirs)).await.unwrap_err().to_string();
+    assert!(
+        refused.contains("changed scheduling.k8s.io/group-name") && refused.contains("(SchedulingChanged)"),
+        "{refused}"
+    );
+    assert!(pods.patch_status(&name, &params, &Patch::Merge(&theirs)).await.is_err());
+    let harmless = json!({"metadata": {"labels": {"a": "b"}}, "status": {"phase": "Running"}});
+    pods.patch(&name, &params, &Patch::Merge(&harmless)).await.unwrap();
+    pods.patch_status(&name, &params, &Patch::Merge(&harmless)).await.unwrap();
+    // The administrator is in system:masters.
+    cluster.pods().patch(&name, &params, &Patch::Merge(&theirs)).await.unwrap();
+}

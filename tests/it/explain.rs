@@ -1,0 +1,418 @@
+//! `spark-usher explain` and `spark-usher config`, run as programs.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+use crate::support::*;
+use serde_json::{Value, json};
+
+fn usher(args: &[&str], stdin: &str) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_spark-usher"))
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let _ = child.stdin.take().unwrap().write_all(stdin.as_bytes());
+    child.wait_with_output().unwrap()
+}
+
+fn code(output: &Output) -> i32 {
+    output.status.code().unwrap()
+}
+
+fn out(output: &Output) -> &str {
+    std::str::from_utf8(&output.stdout).unwrap()
+}
+
+fn err(output: &Output) -> &str {
+    std::str::from_utf8(&output.stderr).unwrap()
+}
+
+fn json_of(args: &[&str], stdin: &str) -> Value {
+    let output = usher(&[&["explain", "-o", "json"], args].concat(), stdin);
+    serde_json::from_str(out(&output)).unwrap_or_else(|e| panic!("{e}: {}{}", out(&output), err(&output)))
+}
+
+fn file(name: &str, text: &str) -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(name);
+    std::fs::write(&path, text).unwrap();
+    (folder, path)
+}
+
+const VOLCANO: &str = "
+policies:
+- name: batch
+  match: {namespaces: ['def*']}
+  scheduler: {type: volcano, name: volcano, replace: default}
+  queue: analytics
+  priorityClass: {driver: high, executor: batch}
+  gang: {enabled: true, shape: executors, minMember: auto, name: '{driver}-{app8}'}
+  overrides: [queue]
+  validate: Audit
+  strict: false
+creators: {never: []}
+trustedWriters: []
+lifecycle: {grace: 180s, finished: label, keepFailed: 1h, poll: 5m, dryRun: false}
+recovery: {stuck: {mode: warn, after: 10m, budget: 5/h}}
+nodes: {window: 30m, failures: 3, avoid: false, maxShare: 5%}
+";
+
+#[test]
+fn json_has_every_key_for_every_recorded_review() {
+    let (_folder, config) = file("policy.yaml", VOLCANO);
+    for (name, review) in all_recorded() {
+        let path = fixture_path(&format!("reviews/spark-4.3.0/{name}.json"));
+        let explained = json_of(&["--config", config.to_str().unwrap(), "-f", path.to_str().unwrap()], "");
+        let keys: Vec<&str> = explained.as_object().unwrap().keys().map(String::as_str).collect();
+        assert_eq!(
+            keys,
+            ["allowed", "driver", "object", "patch", "policy", "reason", "violations", "warnings"],
+            "{name}"
+        );
+        assert_eq!(explained["allowed"], true);
+        let mut object = review["request"]["object"].clone();
+        let patch: json_patch::Patch = serde_json::from_value(explained["patch"].clone()).unwrap();
+        json_patch::patch(&mut object, &patch).unwrap();
+        assert_eq!(explained["object"], object, "{name}");
+    }
+}
+
+#[test]
+fn the_recorded_client_mode_executor() {
+    let (_folder, config) = file("policy.yaml", VOLCANO);
+    let path = fixture_path("reviews/spark-4.3.0/client-mode/exec-1.mutate.create.json");
+    let explained = json_of(&["--config", config.to_str().unwrap(), "-f", path.to_str().unwrap()], "");
+    assert_eq!(explained["reason"], "SchedulingSet");
+    assert_eq!(explained["policy"], "batch");
+    assert_eq!(
+        explained["driver"],
+        json!({"how": "creator", "name": "notebook-driver", "uid": DRIVER_UID, "namespace": "default"})
+    );
+    let text = usher(&["explain", "--config", config.to_str().unwrap(), "-f", path.to_str().unwrap()], "");
+    assert_eq!(code(&text), 0);
+    assert!(out(&text).contains("spec.schedulerName: default-scheduler -> volcano"), "{}", out(&text));
+    assert!(out(&text).contains("identified by creator"), "{}", out(&text));
+}
+
+#[test]
+fn a_bare_pod_from_standard_input_as_yaml_takes_a_user() {
+    let yaml = "kind: Pod\napiVersion: v1\nmetadata:\n  name: e\n  namespace: team\n  labels: {spark-role: executor, spark-app-selector: spark-1}\nspec: {containers: [{name: c}]}\n";
+    let anonymous = json_of(&["-f", "-"], yaml);
+    assert_eq!((&anonymous["reason"], &anonymous["driver"]), (&json!("NoCreator"), &Value::Null));
+    assert!(anonymous["warnings"][0].as_str().unwrap().starts_with("spark-usher: "));
+    let by_driver = json_of(
+        &[
+            "-f",
+            "-",
+            "--as",
+            "system:serviceaccount:team:spark",
+            "--as-extra",
+            "authentication.kubernetes.io/pod-name=d",
+            "--as-extra",
+            "authentication.kubernetes.io/pod-uid=u1",
+        ],
+        yaml,
+    );
+    assert_eq!(by_driver["reason"], "Owned");
+    assert_eq!(by_driver["object"]["metadata"]["ownerReferences"][0]["uid"], "u1");
+}
+
+#[test]
+fn surrounding_pods_namespaces_and_configurations_are_seen() {
+    let surroundings = json!({"kind": "List", "apiVersion": "v1", "items": [
+        driver().conf_map("the-map").0,
+        {"kind": "ConfigMap", "metadata": {"name": "the-map", "namespace": "default"}, "data": {"spark.properties": "spark.executor.instances=4"}},
+        {"kind": "Namespace", "metadata": {"name": "default", "labels": {"env": "prod"}}},
+        {"kind": "PriorityClass", "metadata": {"name": "other"}},
+        {"kind": "Service", "metadata": {"name": "s", "ownerReferences": [{"kind": "Pod", "name": "nb-driver", "uid": DRIVER_UID}]}},
+    ]});
+    let (_pods, pods) = file("pods.json", &surroundings.to_string());
+    let (_config, config) = file(
+        "c.yaml",
+        "policies:\n- name: gold\n  match: {namespaceSelector: {matchLabels: {env: prod}}}\n  scheduler: {type: koordinator}\n  priorityClass: {executor: batch}\n  gang: {membership: annotations}\n",
+    );
+    let review = executor(1).created_by_pod("nb-driver", DRIVER_UID).to_string();
+    let explained =
+        json_of(&["-f", "-", "--config", config.to_str().unwrap(), "--pods", pods.to_str().unwrap()], &review);
+    assert_eq!(explained["policy"], "gold");
+    assert_eq!(explained["reason"], "PriorityClassMissing");
+    assert_eq!(explained["object"]["metadata"]["annotations"]["gang.scheduling.koordinator.sh/min-available"], "4");
+    let cold = json_of(&["-f", "-", "--config", config.to_str().unwrap()], &review);
+    assert_eq!(cold["reason"], "NamespaceUnknown");
+}
+
+#[test]
+fn exit_codes_are_allowed_refused_unreadable() {
+    let (_folder, strict) = file("strict.yaml", "policies:\n- name: s\n  strict: true\n");
+    let review = executor(1).created_by("admin").to_string();
+    assert_eq!(code(&usher(&["explain", "-f", "-"], &review)), 0);
+    let refused = usher(&["explain", "-f", "-", "--config", strict.to_str().unwrap()], &review);
+    assert_eq!(code(&refused), 1);
+    assert!(out(&refused).contains("denied"));
+    for (args, stdin, expected) in [
+        (vec!["explain", "-f", "/nonexistent"], "", "cannot read /nonexistent"),
+        (vec!["explain", "-f", "-"], "", "found nothing"),
+        (vec!["explain", "-f", "-"], "{", "expected JSON"),
+        (vec!["explain", "-f", "-"], "kind: Deployment", "found kind Deployment"),
+        (vec!["explain", "-f", "-"], "a: 1", "found no kind"),
+        (vec!["explain", "-f", "-"], "kind: Pod\n---\nkind: Pod\n", "several documents"),
+        (
+            vec!["explain", "-f", "-"],
+            "kind: AdmissionReview\napiVersion: v9\n",
+            "expected kind AdmissionReview of apiVersion admission.k8s.io/v1",
+        ),
+        (vec!["explain", "-f", "-", "--config", "/nonexistent"], "kind: Pod", "cannot read the policy file"),
+        (vec!["explain", "-f", "-", "--pods", "/nonexistent"], "kind: Pod", "cannot read /nonexistent"),
+    ] {
+        let output = usher(&args, stdin);
+        assert_eq!(code(&output), 2, "{args:?} {stdin}");
+        assert!(err(&output).contains(expected), "{args:?} {stdin}: {}", err(&output));
+    }
+}
+
+#[test]
+fn a_good_policy_file_is_checked() {
+    let output = usher(&["config", "check", "-"], VOLCANO);
+    assert_eq!(code(&output), 0, "{}", err(&output));
+    assert!(out(&output).starts_with("batch"), "{}", out(&output));
+    assert_eq!(code(&usher(&["config", "check", "-"], "")), 0, "an empty file has no policies");
+}
+
+#[test]
+fn a_bad_policy_file_is_refused_with_line_key_and_expectation() {
+    for (text, line, key, expected) in [
+        ("policies: 3", 1, "policies", "a list"),
+        ("polices: []", 1, "polices", "unknown field"),
+        ("policies:\n- name: A b", 2, "policies[0].name", "1 to 40 characters of a-z, 0-9 and -"),
+        ("policies:\n- scheduler: {}", 2, "policies[0]", "missing field `name`"),
+        ("policies:\n- name: a\n  gang: {enabled: maybe}", 3, "policies[0].gang.enabled", "expected true or false"),
+        (
+            "policies:\n- name: a\n  scheduler: {type: slurm}",
+            3,
+            "policies[0].scheduler.type",
+            "expected one of none, kube-batch, volcano",
+        ),
+        (
+            "policies:\n- name: a\n  scheduler: {replace: sometimes}",
+            3,
+            "policies[0].scheduler.replace",
+            "expected one of default, always",
+        ),
+        (
+            "policies:\n- name: a\n  scheduler: {type: volcano, name: A_b}",
+            3,
+            "policies[0].scheduler.name",
+            "a letter or digit at both ends",
+        ),
+        (
+            "policies:\n- name: a\n  priorityClass: {executor: '-x'}",
+            3,
+            "policies[0].priorityClass.executor",
+            "a letter or digit at both ends",
+        ),
+        ("policies:\n- name: a\n  scheduler: {type: kueue}", 2, "policies[0].queue", "expected a queue"),
+        (
+            "policies:\n- name: a\n  scheduler: {type: yunikorn}\n  queue: a/b",
+            4,
+            "policies[0].queue",
+            "reads the queue from a label",
+        ),
+        (
+            "policies:\n- name: a\n  scheduler: {type: native}\n  gang: {shape: app}",
+            4,
+            "policies[0].gang.shape",
+            "expected executors",
+        ),
+        (
+            "policies:\n- name: a\n  scheduler: {type: volcano}\n  gang: {membership: annotations}",
+            4,
+            "policies[0].gang.membership",
+            "expected podGroup",
+        ),
+        (
+            "policies:\n- name: a\n  gang: {minMember: 0}",
+            3,
+            "policies[0].gang.minMember",
+            "expected auto or a whole number",
+        ),
+        (
+            "policies:\n- name: a\n  gang: {name: '{driver}'}",
+            3,
+            "policies[0].gang.name",
+            "expected {app8} exactly once",
+        ),
+        (
+            "policies:\n- name: a\n  overrides: [colour]",
+            3,
+            "policies[0].overrides[0]",
+            "expected one of skip, scheduler",
+        ),
+        ("policies:\n- name: a\n- name: a", 3, "policies[1].name", "expected a unique name"),
+        ("policies:\n- name: a\n  name: b", 3, "", "duplicate mapping key"),
+        (
+            "policies:\n- name: a\n  match: {podSelector: {matchExpressions: [{key: x, operator: In}]}}",
+            3,
+            "policies[0].match.podSelector",
+            "expected values",
+        ),
+        ("lifecycle: {grace: soon}", 1, "lifecycle.grace", "expected a value such as 180s"),
+        ("lifecycle: {finished: burn}", 1, "lifecycle.finished", "expected one of report, label, delete"),
+        ("recovery: {stuck: {budget: lots}}", 1, "recovery.stuck.budget", "such as 5/h"),
+        ("nodes: {maxShare: 5}", 1, "nodes.maxShare", "expected 0% to 100%"),
+        ("nodes: {failures: many}", 1, "nodes.failures", "expected a whole number"),
+        ("policies: [", 1, "", ""),
+    ] {
+        let output = usher(&["config", "check", "-"], text);
+        assert_eq!(code(&output), 1, "{text}");
+        let message = err(&output);
+        assert!(message.contains(&format!("line {line}, ")), "{text}: {message}");
+        assert!(message.contains(key) && message.contains(expected), "{text}: {message}");
+    }
+}
+
+#[test]
+fn what_is_odd_but_usable_is_a_warning() {
+    let output = usher(&["config", "check", "-"], "policies:\n- name: all\n- name: never\nnodes: {avoid: true}\n");
+    assert_eq!(code(&output), 0);
+    assert!(
+        err(&output).contains("policies[1] (never) is never reached: policy all before it matches every pod"),
+        "{}",
+        err(&output)
+    );
+    assert!(err(&output).contains("nodes is validated but has no effect"), "{}", err(&output));
+}
+
+#[test]
+fn a_policy_file_says_its_version_and_another_one_is_refused() {
+    let check = |text: &str| usher(&["config", "check", "-"], text);
+    let whole = check("apiVersion: spark-usher.io/v1alpha1\nkind: PolicyFile\npolicies: []\n");
+    assert_eq!((code(&whole), err(&whole).contains("warning")), (0, false), "{}", err(&whole));
+    let read_as = "the file is read as apiVersion: spark-usher.io/v1alpha1, kind: PolicyFile";
+    for (text, missing) in [
+        ("policies: []", "apiVersion and kind are missing"),
+        ("kind: PolicyFile", "apiVersion is missing"),
+        ("apiVersion: spark-usher.io/v1alpha1", "kind is missing"),
+    ] {
+        let output = check(text);
+        assert_eq!(code(&output), 0, "{}", err(&output));
+        assert!(err(&output).contains(&format!("{missing}: {read_as}")), "{}", err(&output));
+    }
+    assert!(!err(&check("# nothing yet\n")).contains("missing"));
+    // A later version may have keys that this one does not know: the error is the version, not the keys.
+    for (text, expected) in [
+        (
+            "kind: PolicyFile\napiVersion: spark-usher.io/v2\nteams: []",
+            "line 2, column 13: apiVersion: unknown apiVersion \"spark-usher.io/v2\": expected spark-usher.io/v1alpha1",
+        ),
+        (
+            "apiVersion: spark-usher.io/v1alpha1\nkind: ConfigMap",
+            "kind: unknown kind \"ConfigMap\": expected PolicyFile",
+        ),
+        ("apiVersion: 3\nkind: [PolicyFile]", "kind: expected a string"),
+    ] {
+        let output = check(text);
+        assert_eq!(code(&output), 1, "{text}");
+        assert!(err(&output).contains(expected), "{text}: {}", err(&output));
+    }
+}
+
+#[test]
+fn a_scheduler_needs_its_type_and_writers_default_to_the_schedulers() {
+    let refused = "policies: [{name: a, scheduler: {name: x}}]";
+    let (_folder, path) = file("policy.yaml", refused);
+    let output = usher(&["config", "check", path.to_str().unwrap()], "");
+    assert_eq!(code(&output), 1, "{}", err(&output));
+    assert!(err(&output).contains("scheduler.type"), "{}", err(&output));
+    let writer = "system:serviceaccount:volcano-system:volcano-controllers";
+    let trusts = |text: &str| spark_usher::config::from_text(text).unwrap().policies.is_trusted_writer(writer);
+    assert!(trusts("policies: [{name: a, scheduler: {type: volcano}}]"));
+    assert!(!trusts("policies: [{name: a, scheduler: {type: native}}]"));
+    assert!(
+        !trusts("policies: [{name: a, scheduler: {type: volcano}}]\ntrustedWriters: []"),
+        "only the named accounts"
+    );
+}
+
+#[test]
+fn a_queue_that_reaches_nobody_is_a_warning() {
+    let check = |rest: &str| {
+        let output =
+            usher(&["config", "check", "-"], &format!("policies: [{{name: a, queue: q, scheduler: {{{rest}}}]"));
+        assert_eq!(code(&output), 0, "{rest}");
+        err(&output).to_owned()
+    };
+    assert!(check("type: coscheduling}").contains("policies[0].queue has no effect: coscheduling has no queues"));
+    let alone = check("type: kube-batch}, gang: {enabled: false}");
+    assert!(
+        alone.contains("kube-batch reads the queue from the PodGroup, and this policy creates no gangs"),
+        "{alone}"
+    );
+    // With gangs, the PodGroups have the queue.
+    for kind in ["kube-batch", "volcano"] {
+        let said = check(&format!("type: {kind}}}"));
+        assert!(!said.contains("queue"), "{kind}: {said}");
+    }
+}
+
+#[test]
+fn the_schema_describes_the_file() {
+    let output = usher(&["config", "schema"], "");
+    let schema: Value = serde_json::from_str(out(&output)).unwrap();
+    let validator = jsonschema::validator_for(&schema).unwrap();
+    let good: Value = serde_saphyr::from_str(VOLCANO).unwrap();
+    let errors: Vec<String> = validator.iter_errors(&good).map(|error| error.to_string()).collect();
+    assert!(errors.is_empty(), "{errors:?}");
+    for bad in [
+        json!({"polices": []}),
+        json!({"policies": [{}]}),
+        json!({"policies": [{"name": "a", "scheduler": {"type": "slurm"}}]}),
+        json!({"nodes": {"maxShare": "5"}}),
+    ] {
+        assert!(!validator.is_valid(&bad), "{bad}");
+    }
+    fn undescribed(schema: &Value, path: &str, missing: &mut Vec<String>) {
+        for (key, property) in schema["properties"].as_object().into_iter().flatten() {
+            if property.get("description").is_none() {
+                missing.push(format!("{path}.{key}"));
+            }
+        }
+    }
+    let mut missing = Vec::new();
+    undescribed(&schema, "", &mut missing);
+    for (name, definition) in schema["$defs"].as_object().unwrap() {
+        undescribed(definition, name, &mut missing);
+    }
+    assert!(missing.is_empty(), "keys without a description: {missing:?}");
+}
+
+#[test]
+fn a_bare_executor_is_taken_to_be_created_by_its_driver_unless_somebody_else_is_named() {
+    let (_folder, pods) = file("pods.json", &driver().0.to_string());
+    let (_other, policy) = file("policy.yaml", VOLCANO);
+    let args = ["-f", "-", "--config", policy.to_str().unwrap(), "--pods", pods.to_str().unwrap()];
+    let executor = executor(1).0.to_string();
+    let assumed = json_of(&args, &executor);
+    assert_eq!((&assumed["driver"]["how"], &assumed["driver"]["uid"]), (&json!("creator"), &json!(DRIVER_UID)));
+    assert_eq!(assumed["object"]["metadata"]["ownerReferences"][0]["name"], "nb-driver");
+    let text = usher(&[&["explain"], &args[..]].concat(), &executor);
+    assert!(out(&text).contains("creator  the driver's pod nb-driver (default; --as sets another)"), "{}", out(&text));
+    let by_admin = json_of(&[&args[..], &["--as", "admin"]].concat(), &executor);
+    assert_eq!(by_admin["reason"], "NoCreator");
+    let review = recorded("client-mode/exec-1.mutate.create").to_string();
+    let both = usher(&["explain", "-f", "-", "--as", "admin"], &review);
+    assert_eq!(code(&both), 2);
+    assert!(err(&both).contains("--as applies to a bare Pod only"), "{}", err(&both));
+}
+
+#[test]
+fn quantities_may_be_numbers_as_people_write_them() {
+    let text = "{apiVersion: v1, kind: Pod, metadata: {name: e, labels: {spark-role: executor, spark-app-selector: a}}, \
+                spec: {containers: [{name: c, image: i, resources: {requests: {cpu: 1, memory: 1Gi}}}]}}";
+    let (_folder, pods) = file("pods.yaml", &text.replace("name: e", "name: f, uid: u"));
+    let explained = usher(&["explain", "-f", "-", "--pods", pods.to_str().unwrap()], text);
+    assert_eq!(code(&explained), 0, "{}", err(&explained));
+}

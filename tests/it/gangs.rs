@@ -1,0 +1,624 @@
+//! The controller's plans: PodGroups are created, updated to a size that can start, and deleted; executors are adopted; objects are
+//! looked up.
+//!
+//! The tests apply each plan to the snapshot as the watch would show it, so each test is a short history.
+
+use crate::support::planned::*;
+use crate::support::*;
+use jiff::SignedDuration;
+use serde_json::json;
+use spark_usher::controller::{Lookup, missing, required};
+use spark_usher::gang::{GangScheduler, Shape};
+use spark_usher::reason::Reason;
+use spark_usher::reconcile::ApplicationState;
+use spark_usher::snapshot::{
+    Change, Conf, DriverPod, Group, GroupApi, GroupKey, PodChange, ReferencedPod, RelatedChange, Replaced, ServedApis,
+    Snapshot,
+};
+use spark_usher::spark::ids::{AppKey, PodKey};
+
+// ---- creation ----
+
+#[test]
+fn a_group_is_made_for_the_executors_that_name_it() {
+    let mut policy = policy("volcano");
+    policy.queue = Some("analytics".into());
+    policy.executor_class = Some("batch".into());
+    let mut cluster = Cluster::new(policy);
+    cluster.driver("spark.executor.instances=3").executor(1, "Pending").settle();
+    let groups = cluster.groups();
+    assert_eq!(
+        groups[&format!("nb-driver-{APP8}")],
+        json!({"minMember": 3, "queue": "analytics", "priorityClassName": "batch",
+               "minResources": {"cpu": "3", "memory": "4224Mi"}})
+    );
+    let group = cluster.snapshot.groups.values().next().unwrap();
+    assert_eq!(group.owner.as_ref().map(|owner| &*owner.uid), Some(DRIVER_UID));
+    assert!(cluster.said(Reason::GroupCreated));
+}
+
+#[test]
+fn kube_batch_gets_the_queue_in_the_group() {
+    let mut policy = policy("kube-batch");
+    policy.queue = Some("analytics".into());
+    let mut cluster = Cluster::new(policy);
+    cluster.driver("spark.executor.instances=3").executor(1, "Pending").settle();
+    assert_eq!(cluster.groups()[&format!("nb-driver-{APP8}")], json!({"minMember": 3, "queue": "analytics"}));
+}
+
+#[test]
+fn min_resources_are_real_requests_with_sidecars_and_devices() {
+    let mut cluster = Cluster::volcano();
+    cluster.driver("spark.executor.instances=2");
+    let mut pod = executor(1).requests(json!({"cpu": "500m", "memory": "2Gi"}));
+    pod.0["spec"]["containers"]
+        .as_array_mut()
+        .unwrap()
+        .push(json!({"name": "log", "resources": {"requests": {"cpu": "100m"}, "limits": {"nvidia.com/gpu": "1"}}}));
+    let admitted = by_driver(&pod, &cluster.snapshot, &cluster.policies).object.into_pod();
+    cluster.see(&admitted.stored("e1").phase("Pending")).settle();
+    let spec = cluster.groups().into_values().next().unwrap();
+    assert_eq!(spec["minResources"], json!({"cpu": "1200m", "memory": "4Gi", "nvidia.com/gpu": "2"}));
+}
+
+#[test]
+fn every_scheduler_with_groups_gets_one_in_its_own_words() {
+    for row in spark_usher::gang::TABLE.iter().filter(|row| !row.apis.is_empty()) {
+        for version in 0..row.apis.len() {
+            let mut cluster = Cluster::new(policy(row.kind));
+            cluster.snapshot.apply(Change::Related(RelatedChange::Apis(serving(row, version))));
+            cluster.driver("spark.executor.instances=3").executor(1, "Pending").executor(2, "Pending").settle();
+            assert_eq!(cluster.count(), 3, "{} {}", row.kind, row.apis[version].api_version());
+        }
+    }
+}
+
+#[test]
+fn schedulers_without_group_objects_get_none() {
+    for kind in ["none", "yunikorn", "kueue", "kai"] {
+        let mut cluster = Cluster::new(policy(kind));
+        cluster.driver("spark.executor.instances=3").executor(1, "Pending").settle();
+        assert!(cluster.groups().is_empty(), "{kind}");
+    }
+}
+
+#[test]
+fn the_app_shape_makes_a_gate_for_the_driver_before_any_executor_exists() {
+    let mut policy = policy("volcano");
+    policy.gang.shape = Shape::App;
+    let mut cluster = Cluster::new(policy);
+    cluster.driver("spark.executor.instances=3").settle();
+    let spec = cluster.groups().into_values().next().unwrap();
+    assert_eq!(spec["minMember"], 1);
+    assert_eq!(spec["minResources"], json!({"cpu": "4", "memory": "5632Mi"}), "the driver and three executors");
+    cluster.executor(1, "Pending").settle();
+    assert_eq!(cluster.count(), 1);
+}
+
+#[test]
+fn a_volcano_that_refuses_early_pods_is_told_on_drivers_and_by_warnings() {
+    let mut cluster = Cluster::volcano();
+    cluster.snapshot.apply(Change::Related(RelatedChange::EarlyPods(Some("v1.11.0".into()))));
+    let admitted = by_driver(&driver(), &cluster.snapshot, &cluster.policies);
+    assert!(admitted.decision.allowed);
+    let warning = admitted.response["warnings"][0].as_str().unwrap();
+    assert!(warning.starts_with("spark-usher: Volcano v1.11.0 denies pods whose PodGroup"), "{warning}");
+    let reasons = by_driver(&executor(1), &cluster.snapshot, &cluster.policies).decision.reasons;
+    assert!(reasons.contains(&Reason::EarlyPodsRefused), "{reasons:?}");
+    // No executor can be created; an Event on the driver says why.
+    cluster.driver("spark.executor.instances=3").settle();
+    assert!(cluster.said(Reason::EarlyPodsRefused));
+    // Neither other schedulers nor policies without gangs are affected.
+    for (kind, shape) in [("native", Shape::Executors), ("volcano", Shape::Pods)] {
+        let mut policy = policy(kind);
+        policy.gang.shape = shape;
+        let mut cluster = Cluster::new(policy);
+        cluster.snapshot.apply(Change::Related(RelatedChange::EarlyPods(Some("v1.11.0".into()))));
+        cluster.driver("spark.executor.instances=3").settle();
+        assert!(!cluster.said(Reason::EarlyPodsRefused), "{kind}");
+        let reasons = by_driver(&driver(), &cluster.snapshot, &cluster.policies).decision.reasons;
+        assert!(!reasons.contains(&Reason::EarlyPodsRefused), "{kind}");
+    }
+}
+
+#[test]
+fn without_discovery_nothing_is_made_and_an_unserved_api_is_told() {
+    let mut cluster = Cluster::volcano();
+    cluster.snapshot.apis = None;
+    cluster.driver("").executor(1, "Pending").settle();
+    assert!(cluster.groups().is_empty() && cluster.reasons.is_empty());
+    cluster.snapshot.apply(Change::Related(RelatedChange::Apis(ServedApis::default())));
+    cluster.settle();
+    assert!(cluster.groups().is_empty() && cluster.said(Reason::GroupApiNotServed));
+    assert!(cluster.messages[0].contains("scheduling.volcano.sh/v1beta1"), "{:?}", cluster.messages);
+}
+
+// ---- sizes ----
+
+#[test]
+fn a_static_application_loses_an_executor_and_its_replacement_starts() {
+    let mut cluster = Cluster::volcano();
+    cluster.driver("spark.executor.instances=3");
+    for id in 1..=3 {
+        cluster.executor(id, "Running").settle();
+    }
+    assert_eq!(cluster.count(), 3);
+    cluster.executor(2, "Failed").settle();
+    assert_eq!(cluster.count(), 3, "two run and a third one will be created");
+    cluster.lose(2).executor(4, "Pending").settle();
+    assert_eq!(cluster.count(), 3, "three exist");
+}
+
+#[test]
+fn a_dynamic_application_shrinks_to_nothing_and_grows_by_one() {
+    let mut cluster = Cluster::volcano();
+    cluster.driver("spark.dynamicAllocation.enabled=true\nspark.dynamicAllocation.initialExecutors=3");
+    cluster.executor(1, "Pending").settle();
+    assert_eq!(cluster.count(), 3);
+    for id in 1..=3 {
+        cluster.executor(id, "Running");
+    }
+    cluster.settle();
+    assert!(
+        cluster.snapshot.groups.values().all(|group| group.started),
+        "stored in the PodGroup, so it survives a restart of spark-usher"
+    );
+    for id in 1..=3 {
+        cluster.lose(id);
+    }
+    cluster.settle();
+    assert_eq!(
+        cluster.groups().into_values().next().unwrap(),
+        json!({"minMember": 1, "minResources": {}}),
+        "asks for no room"
+    );
+    cluster.memory = ApplicationState::default();
+    cluster.executor(4, "Pending").settle();
+    assert_eq!(cluster.count(), 1, "also after a restart of spark-usher");
+    assert!(cluster.said(Reason::GangLowered));
+}
+
+#[test]
+fn three_executors_come_while_the_webhook_is_down() {
+    let mut cluster = Cluster::volcano();
+    cluster.driver("spark.executor.instances=5").executor(1, "Pending").settle();
+    assert_eq!(cluster.count(), 5);
+    // A client lowered it.
+    let mut group = (**cluster.snapshot.groups.values().next().unwrap()).clone();
+    group.spec["minMember"] = json!(1);
+    let key = cluster.snapshot.groups.keys().next().unwrap().clone();
+    cluster.snapshot.apply(Change::Related(RelatedChange::Group(key, group)));
+    cluster.settle();
+    assert!(cluster.count() == 5 && cluster.said(Reason::GangRaised));
+    for id in 2..=4 {
+        cluster.unseen_executor(id, "Pending");
+    }
+    cluster.executor(5, "Pending").settle();
+    assert_eq!(cluster.count(), 2, "two of five are members of the gang");
+    assert!(cluster.said(Reason::GangLowered));
+    let message = cluster.messages.last().unwrap();
+    assert!(
+        message.contains("the application requests 5 executors, 5 are pending or running, 2 of them in this gang"),
+        "{message}"
+    );
+}
+
+#[test]
+fn spark_3_0_creates_no_second_wave_before_the_first_runs() {
+    let mut cluster = Cluster::volcano();
+    cluster.driver("spark.executor.instances=12\nspark.kubernetes.allocation.batch.size=5");
+    for id in 1..=5 {
+        let mut pod = executor(id);
+        pod.0["metadata"]["labels"].as_object_mut().unwrap().remove("spark-exec-resourceprofile-id");
+        let admitted = by_driver(&pod, &cluster.snapshot, &cluster.policies).object.into_pod();
+        cluster.see(&admitted.stored(&format!("e{id}")).phase("Pending")).settle();
+    }
+    assert_eq!(cluster.count(), 5);
+}
+
+#[test]
+fn two_applications_in_one_driver_pod_have_a_group_each() {
+    let mut cluster = Cluster::volcano();
+    let notebook = pod("nb-driver").stored(DRIVER_UID).phase("Running").annotation("spark-usher.io/min-member", "2");
+    cluster.snapshot.apply(Change::Related(RelatedChange::Referenced(
+        PodKey::new("default", "nb-driver"),
+        followed(&notebook),
+        vec![],
+    )));
+    cluster.executor(1, "Pending").settle();
+    let second = pod("b-exec-1").executor_of("spark-b", 1);
+    let admitted = by_driver(&second, &cluster.snapshot, &cluster.policies).object.into_pod();
+    cluster.see(&admitted.stored("b1").phase("Pending"));
+    cluster.app = AppKey::new("default", "spark-b");
+    cluster.memory = ApplicationState::default();
+    cluster.settle();
+    let groups = cluster.groups();
+    assert_eq!(groups.len(), 2, "{groups:?}");
+    assert!(groups.values().all(|spec| spec["minMember"] == 2));
+    assert!(
+        cluster
+            .snapshot
+            .groups
+            .values()
+            .all(|group| group.owner.as_ref().is_some_and(|owner| &*owner.uid == DRIVER_UID))
+    );
+}
+
+#[test]
+fn the_same_driver_name_submitted_again_gets_its_group_anew() {
+    let mut cluster = Cluster::volcano();
+    cluster.driver("spark.executor.instances=3").executor(1, "Running").settle();
+    // The same name and the same application id, as with a configured spark.app.id.
+    cluster.lose(1);
+    let again = driver().stored("uid-2").conf_map("c").phase("Running");
+    cluster.see(&again).conf("uid-2", "spark.executor.instances=2");
+    let admitted = answer(&executor(1).created_by_pod("nb-driver", "uid-2"), &cluster.snapshot, &cluster.policies);
+    cluster.see(&admitted.object.into_pod().stored("f1").phase("Pending")).settle();
+    assert!(cluster.said(Reason::GroupRemade));
+    assert_eq!(cluster.count(), 2);
+    assert_eq!(cluster.snapshot.groups.values().next().unwrap().owner.as_ref().map(|owner| &*owner.uid), Some("uid-2"));
+}
+
+#[test]
+fn an_unknown_size_makes_nobody_wait_and_is_told() {
+    let mut cluster = Cluster::volcano();
+    for id in 1..=4 {
+        cluster.executor(id, "Pending").settle();
+    }
+    assert_eq!(cluster.count(), 1, "the number of admitted executors is never the size");
+    assert!(cluster.said(Reason::GangSizeUnknown));
+    assert!(cluster.messages[0].contains("spark-usher.io/min-member"));
+}
+
+#[test]
+fn a_request_above_the_target_is_clamped_and_told() {
+    let mut cluster = Cluster::volcano();
+    cluster.see(&driver().conf_map("c").annotation("spark-usher.io/min-member", "50"));
+    cluster.conf(DRIVER_UID, "spark.executor.instances=3").executor(1, "Pending").settle();
+    assert_eq!(cluster.count(), 3);
+    assert!(cluster.said(Reason::MinMemberClamped));
+}
+
+#[test]
+fn other_resource_profiles_are_not_counted() {
+    let mut cluster = Cluster::volcano();
+    cluster.driver("spark.executor.instances=2").executor(1, "Pending");
+    let gpu = executor(2).label("spark-exec-resourceprofile-id", "1").requests(json!({"cpu": "64"}));
+    let admitted = by_driver(&gpu, &cluster.snapshot, &cluster.policies).object.into_pod();
+    cluster.see(&admitted.stored("e2").phase("Pending")).settle();
+    let spec = cluster.groups().into_values().next().unwrap();
+    assert_eq!(spec["minMember"], 2);
+    assert_eq!(spec["minResources"]["cpu"], "2");
+}
+
+#[test]
+fn a_count_that_cannot_change_holds_at_the_smallest_and_a_stuck_gang_is_told() {
+    let native = |conf: &str| {
+        let mut cluster = Cluster::new(policy("native"));
+        let row = GangScheduler::of_kind("native").unwrap();
+        cluster.snapshot.apply(Change::Related(RelatedChange::Apis(serving(row, 1))));
+        assert!(!row.apis[1].count_mutable);
+        cluster.driver(conf);
+        cluster
+    };
+    let mut dynamic = native(
+        "spark.dynamicAllocation.enabled=true\nspark.dynamicAllocation.minExecutors=2\nspark.dynamicAllocation.initialExecutors=9",
+    );
+    assert_eq!(dynamic.executor(1, "Pending").settle().count(), 2);
+    let mut fixed = native("spark.executor.instances=3");
+    for id in 1..=3 {
+        fixed.executor(id, "Pending");
+    }
+    assert_eq!(fixed.settle().count(), 3);
+    assert!(!fixed.said(Reason::GangCannotStart));
+    // Two are replaced by executors that the webhook did not mutate.
+    fixed.lose(2).lose(3).unseen_executor(4, "Pending").unseen_executor(5, "Pending").settle();
+    assert_eq!(fixed.count(), 3, "it cannot be lowered");
+    assert!(fixed.said(Reason::GangCannotStart));
+}
+
+// ---- deletion ----
+
+#[test]
+fn an_explicit_count_is_honoured_where_it_cannot_change_and_told_when_it_cannot_be_met() {
+    let mut cluster = Cluster::new(policy("native"));
+    let row = GangScheduler::of_kind("native").unwrap();
+    let fixed = row.apis.iter().position(|api| !api.count_mutable).unwrap();
+    cluster.snapshot.apply(Change::Related(RelatedChange::Apis(serving(row, fixed))));
+    // A client-mode driver: its configuration is unknown.
+    cluster.see(&driver().annotation("spark-usher.io/min-member", "3"));
+    cluster.executor(1, "Pending").settle();
+    assert_eq!(cluster.count(), 3);
+    cluster.executor(2, "Running").executor(3, "Running").executor(1, "Running").settle();
+    assert!(!cluster.said(Reason::GangCannotStart));
+    cluster.lose(1).lose(2).executor(3, "Failed").executor(4, "Pending").settle();
+    assert!(cluster.said(Reason::GangCannotStart));
+}
+
+#[test]
+fn a_schedulers_own_key_on_the_driver_makes_no_group() {
+    let mut cluster = Cluster::volcano();
+    let uid = DRIVER_UID;
+    // As Volcano's controller changes it.
+    let driver = driver()
+        .annotation("spark-usher.io/by", "batch/volcano")
+        .annotation("scheduling.k8s.io/group-name", &format!("podgroup-{uid}"))
+        .spec("schedulerName", "volcano");
+    cluster.see(&driver).settle();
+    assert!(cluster.groups().is_empty() && cluster.reasons.is_empty(), "{:?}", cluster.reasons);
+    let executor = executor(1)
+        .owned_by("Pod", "nb-driver", uid)
+        .annotation("spark-usher.io/by", "batch/volcano")
+        .annotation("scheduling.k8s.io/group-name", &format!("podgroup-{uid}"))
+        .spec("schedulerName", "volcano");
+    cluster.see(&executor.stored("e1").phase("Pending")).settle();
+    assert!(cluster.groups().is_empty());
+}
+
+#[test]
+fn a_squatter_neither_shrinks_the_gang_nor_owns_it_nor_ends_it() {
+    let mut cluster = Cluster::volcano();
+    cluster.snapshot.apply(Change::Related(RelatedChange::SigningKey(signing_key())));
+    cluster.driver("spark.executor.instances=3");
+    cluster.executor(1, "Pending").settle();
+    assert_eq!(cluster.count(), 3);
+    let group = cluster.groups();
+    // An attacker's driver with the victim's application id, and executors that claim to belong to the victim.
+    let evil = pod("evil").driver_of(APP).stored("evil-uid").spec("serviceAccountName", "evil").phase("Running");
+    cluster.see(&evil);
+    for id in 0..3 {
+        let forged = pod(&format!("evil-{id}")).executor_of(APP, 60 + id).owned_by("Pod", "evil", "evil-uid");
+        let forged = forged
+            .annotation("spark-usher.io/by", "batch/volcano")
+            .annotation("scheduling.k8s.io/group-name", &format!("nb-driver-{APP8}"))
+            .spec("schedulerName", "volcano");
+        cluster.see(&forged.stored(&format!("x{id}")).phase("Running"));
+    }
+    cluster.settle();
+    assert_eq!(cluster.groups(), group);
+    // It exits, and so do its executors; the victim's are unchanged.
+    cluster.see(&evil.phase("Failed")).settle();
+    assert_eq!(cluster.groups(), group);
+}
+
+#[test]
+fn a_group_goes_with_its_driver_and_stays_while_executors_run() {
+    let mut cluster = Cluster::volcano();
+    cluster.driver("spark.executor.instances=1").executor(1, "Running").settle();
+    cluster.see(&driver().phase("Succeeded")).settle();
+    assert_eq!(cluster.groups().len(), 1, "an executor still names it");
+    cluster.executor(1, "Succeeded").settle();
+    assert!(cluster.groups().is_empty());
+    assert!(cluster.said(Reason::GroupDeleted));
+}
+
+#[test]
+fn a_group_of_an_unknown_driver_is_deleted_only_after_a_while() {
+    let mut cluster = Cluster::volcano();
+    cluster.see(&{
+        let legacy = answer(
+            &executor(1).created_by("system:serviceaccount:default:spark"),
+            &cluster.snapshot,
+            &cluster.policies,
+        );
+        legacy.object.into_pod().stored("e1").phase("Running")
+    });
+    assert_eq!(cluster.settle().groups().len(), 1);
+    assert!(
+        cluster.snapshot.groups.values().all(|group| group.owner.is_none()),
+        "no owner, because the driver is unknown"
+    );
+    cluster.lose(1).settle();
+    assert_eq!(cluster.groups().len(), 1);
+    cluster.now += SignedDuration::from_mins(11);
+    cluster.settle();
+    assert!(cluster.groups().is_empty());
+}
+
+#[test]
+fn groups_without_our_mark_are_never_in_the_picture() {
+    let mut cluster = Cluster::volcano();
+    cluster.driver("spark.executor.instances=3");
+    let seated = executor(1).annotation("scheduling.k8s.io/group-name", "theirs");
+    let admitted = by_driver(&seated, &cluster.snapshot, &cluster.policies).object.into_pod();
+    cluster.see(&admitted.stored("e1").phase("Pending")).settle();
+    assert!(cluster.groups().is_empty() && cluster.reasons.is_empty());
+}
+
+#[test]
+fn groups_of_another_application_are_not_touched() {
+    let mut cluster = Cluster::volcano();
+    let key = GroupKey { namespace: "default".into(), name: "other".into(), scheduler: "volcano" };
+    let other = Group {
+        uid: "o".into(),
+        version: "1".into(),
+        selector: Some("spark-other".into()),
+        owner: None,
+        started: false,
+        created: None,
+        deleting: false,
+        spec: json!({"minMember": 7}),
+    };
+    cluster.snapshot.apply(Change::Related(RelatedChange::Group(key.clone(), other)));
+    cluster.driver("spark.executor.instances=2").executor(1, "Running").settle();
+    cluster.lose(1).see(&driver().phase("Failed")).settle();
+    assert!(cluster.snapshot.groups.contains_key(&key));
+    assert_eq!(cluster.groups().len(), 1);
+}
+
+#[test]
+fn a_relist_of_one_schedulers_groups_leaves_the_others() {
+    let mut snapshot = Snapshot::default();
+    let key = |name: &str, scheduler| GroupKey { namespace: "default".into(), name: name.into(), scheduler };
+    let group = || Group {
+        uid: "g".into(),
+        version: "1".into(),
+        selector: Some(APP.into()),
+        owner: None,
+        started: false,
+        created: None,
+        deleting: false,
+        spec: json!({}),
+    };
+    snapshot.apply(Change::Related(RelatedChange::Group(key("a", "volcano"), group())));
+    snapshot.apply(Change::Related(RelatedChange::Group(key("b", "native"), group())));
+    let touched = snapshot.apply(Change::Related(RelatedChange::Replaced(Replaced::Groups(
+        "volcano",
+        vec![(key("c", "volcano"), group())],
+    ))));
+    assert_eq!(snapshot.groups.keys().map(|key| &*key.name).collect::<Vec<_>>(), ["b", "c"]);
+    assert!(touched.touched.contains(&AppKey::new("default", APP)));
+}
+
+// ---- adoption ----
+
+#[test]
+fn an_executor_that_came_without_an_owner_is_adopted_by_the_driver_that_it_calls() {
+    let mut cluster = Cluster::new(policy("none"));
+    let orphan = executor(1).driver_url("10.0.0.7").stored("e1").phase("Running");
+    cluster.see(&driver().ip("10.0.0.7")).see(&orphan).settle();
+    let (_, adopted) = cluster.snapshot.executor("default", "nb-exec-1").unwrap();
+    assert_eq!(adopted.template.owner.as_ref().unwrap().uid.as_ref(), DRIVER_UID);
+    assert!(cluster.said(Reason::Adopted));
+}
+
+#[test]
+fn nobody_is_adopted_by_who_only_carries_the_label() {
+    let mut cluster = Cluster::new(policy("none"));
+    let orphan = executor(1).driver_url("10.0.0.9").stored("e1").phase("Running");
+    cluster.see(&driver().ip("10.0.0.7")).see(&orphan).settle();
+    assert!(!cluster.said(Reason::Adopted));
+}
+
+#[test]
+fn nobody_is_adopted_by_a_driver_that_does_not_run_or_into_a_volcano_group() {
+    let orphan = executor(1).driver_url("10.0.0.7").stored("e1").phase("Pending");
+    let refused = |driver: &PodBuilder, orphan: &PodBuilder| {
+        let mut cluster = Cluster::new(policy("none"));
+        cluster.see(&driver.clone().ip("10.0.0.7")).see(orphan).settle();
+        assert!(!cluster.said(Reason::Adopted));
+        cluster.said(Reason::AdoptionRefused)
+    };
+    assert!(!refused(&driver().phase("Pending"), &orphan));
+    assert!(!refused(&driver().deleting(), &orphan));
+    assert!(!refused(&driver(), &orphan.clone().spec("schedulerName", "volcano")));
+    assert!(!refused(&driver(), &orphan.clone().annotation("spark-usher.io/skip", "true")));
+    let noted = executor(1).annotation("spark-usher.io/driver", "driver-url/nb-driver/old-uid").stored("e1");
+    assert!(
+        refused(&pod("nb-driver").driver_of("spark-other").stored("new-uid").phase("Running"), &noted),
+        "the name has another uid meanwhile"
+    );
+}
+
+#[test]
+fn a_note_leads_to_a_followed_driver() {
+    let mut cluster = Cluster::new(policy("none"));
+    let noted = executor(1).annotation("spark-usher.io/driver", "driver-url/notebook/n1").stored("e1").phase("Running");
+    cluster.see(&noted).settle();
+    assert!(cluster.reasons.is_empty(), "nothing happens before the pod was read");
+    let wanted = missing(&cluster.snapshot, &cluster.app, &cluster.policies, &[]);
+    assert_eq!(wanted, [Lookup::Pod(PodKey::new("default", "notebook"))]);
+    let notebook = pod("notebook").stored("n1").phase("Running");
+    cluster.snapshot.apply(Change::Related(RelatedChange::Referenced(
+        PodKey::new("default", "notebook"),
+        followed(&notebook),
+        vec![],
+    )));
+    assert!(missing(&cluster.snapshot, &cluster.app, &cluster.policies, &[]).is_empty());
+    cluster.settle();
+    assert!(cluster.said(Reason::Adopted));
+    let foreign = pod("notebook").label("spark-app-selector", "spark-x").stored("n1").phase("Running");
+    let mut cluster = Cluster::new(policy("none"));
+    cluster.see(&noted);
+    cluster.snapshot.apply(Change::Related(RelatedChange::Referenced(
+        PodKey::new("default", "notebook"),
+        followed(&foreign),
+        vec![],
+    )));
+    cluster.settle();
+    assert!(cluster.said(Reason::AdoptionRefused), "that pod is the driver of another application");
+}
+
+#[test]
+fn a_driver_that_is_gone_adopts_nobody() {
+    let mut cluster = Cluster::new(policy("none"));
+    cluster.see(
+        &executor(1).annotation("spark-usher.io/driver", "app-selector/notebook/n1").stored("e1").phase("Running"),
+    );
+    cluster.snapshot.apply(Change::Related(RelatedChange::Referenced(
+        PodKey::new("default", "notebook"),
+        ReferencedPod::Absent,
+        vec![],
+    )));
+    cluster.settle();
+    assert!(cluster.said(Reason::AdoptionRefused) && !cluster.said(Reason::Adopted));
+}
+
+// ---- lookups ----
+
+#[test]
+fn configurations_and_unlabelled_drivers_are_read_once() {
+    let mut cluster = Cluster::volcano();
+    cluster.see(
+        &by_driver(&driver().conf_map("the-map"), &cluster.snapshot, &cluster.policies)
+            .object
+            .into_pod()
+            .stored(DRIVER_UID)
+            .phase("Running"),
+    );
+    let pod_key = PodKey::new("default", "nb-driver");
+    let wanted = missing(&cluster.snapshot, &cluster.app, &cluster.policies, &[]);
+    assert_eq!(wanted, [Lookup::Conf(pod_key.clone(), DRIVER_UID.into(), "the-map".into())]);
+    cluster.snapshot.apply(Change::Related(RelatedChange::Conf(pod_key, DRIVER_UID.into(), Conf::Unreadable, vec![])));
+    assert!(missing(&cluster.snapshot, &cluster.app, &cluster.policies, &[]).is_empty());
+    let mut off = policy("volcano");
+    off.gang.read_spark_conf = false;
+    let mut cluster = Cluster::new(off);
+    cluster.see(
+        &by_driver(&driver().conf_map("m"), &cluster.snapshot, &cluster.policies)
+            .object
+            .into_pod()
+            .stored(DRIVER_UID)
+            .phase("Running"),
+    );
+    assert!(missing(&cluster.snapshot, &cluster.app, &cluster.policies, &[]).is_empty());
+}
+
+#[test]
+fn an_address_is_looked_up_when_nothing_else_tells() {
+    let mut cluster = Cluster::new(policy("none"));
+    cluster.see(&executor(1).driver_url("10.1.2.3").stored("e1").phase("Running"));
+    let wanted = missing(&cluster.snapshot, &cluster.app, &cluster.policies, &[]);
+    assert_eq!(wanted, [Lookup::Address("default".into(), "10.1.2.3".into())]);
+    let notebook = pod("notebook").stored("n1").phase("Running").ip("10.1.2.3");
+    cluster.snapshot.apply(Change::Related(RelatedChange::Referenced(
+        PodKey::new("default", "notebook"),
+        followed(&notebook),
+        vec![],
+    )));
+    assert!(missing(&cluster.snapshot, &cluster.app, &cluster.policies, &[]).is_empty());
+    cluster.settle();
+    assert!(cluster.said(Reason::Adopted));
+    let followed = required(&cluster.snapshot, &cluster.app, &cluster.policies, &[]);
+    assert_eq!(followed, [Lookup::Pod(PodKey::new("default", "notebook"))], "as long as an executor names it");
+}
+
+#[test]
+fn a_configuration_is_forgotten_with_its_driver() {
+    let mut cluster = Cluster::volcano();
+    cluster.driver("spark.executor.instances=3");
+    assert_eq!(cluster.snapshot.confs.len(), 1);
+    cluster.snapshot.apply(Change::Pods(PodChange::Gone(PodKey::new("default", "nb-driver"), DRIVER_UID.into())));
+    assert!(cluster.snapshot.confs.is_empty() && cluster.snapshot.apps.is_empty());
+    cluster.conf(DRIVER_UID, "late");
+    assert!(cluster.snapshot.confs.is_empty(), "a late result is not stored");
+}
+
+#[test]
+fn types_fit() {
+    // A driver's pod and a PodGroup's API are plain data, which threads can share.
+    fn shared<T: Send + Sync + 'static>() {}
+    shared::<DriverPod>();
+    shared::<GroupApi>();
+    shared::<Snapshot>();
+}

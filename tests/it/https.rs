@@ -1,0 +1,383 @@
+//! The HTTPS endpoint with the requests of API servers and of attackers: real sockets, real TLS.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::support::https::{Endpoint, Setup};
+use crate::support::*;
+use axum::http::StatusCode;
+use serde_json::{Value, json};
+use spark_usher::admission::Operation;
+use spark_usher::http::limits::Limits;
+use spark_usher::http::server::Deadlines;
+use spark_usher::http::webhook::{Handler, ReviewResponse};
+use spark_usher::policy::{Pattern, Policies, Policy, Validate};
+use spark_usher::reason::Reason;
+use spark_usher::snapshot::Snapshot;
+use spark_usher::telemetry::metrics::Outcome;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+fn review() -> Vec<u8> {
+    serde_json::to_vec(&recorded("client-mode/exec-1.mutate.create")).unwrap()
+}
+
+fn with_metrics(endpoint: &Endpoint, line: &str) {
+    let text = String::from_utf8(endpoint.metrics.render().unwrap()).unwrap();
+    assert!(text.contains(line), "{line} is not in\n{text}");
+}
+
+#[tokio::test]
+async fn every_recorded_review_gets_over_https_what_the_core_decides() {
+    let policies = only(policy("volcano"));
+    let endpoint = Setup { policies: policies.clone(), ..Setup::default() }.start();
+    for http2 in [false, true] {
+        let client = endpoint.client(http2);
+        for (name, review) in all_recorded() {
+            let body = serde_json::to_vec(&review).unwrap();
+            let response = endpoint.send(&client, "/mutate?timeout=2s", "application/json", body.clone()).await;
+            assert_eq!(response.status(), StatusCode::OK, "{name}");
+            assert_eq!(response.headers()["content-type"], "application/json");
+            let expected =
+                spark_usher::admission::answer(&spark_usher::admission::prune(&body), &Snapshot::default(), &policies)
+                    .unwrap()
+                    .1;
+            assert_eq!(response.into_body(), expected, "{name}, http2: {http2}");
+        }
+    }
+    with_metrics(&endpoint, "operation=\"create\",outcome=\"patched\",reason=\"SchedulingSet\"");
+    with_metrics(&endpoint, "spark_usher_driver_found_total{how=\"creator\"}");
+    with_metrics(&endpoint, "spark_usher_admission_in_flight 0");
+}
+
+#[tokio::test]
+async fn what_is_no_review_is_a_400_that_says_what_was_expected() {
+    let endpoint = Setup::default().start();
+    for body in ["", "{", "[]", r#"{"kind":"Pod","apiVersion":"v1"}"#] {
+        let (status, text) = endpoint.post(body).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{body}");
+        assert!(text.starts_with(b"expected "), "{text:?}");
+    }
+    with_metrics(&endpoint, "reason=\"BadReview\",webhook=\"mutate\"} 4");
+}
+
+#[tokio::test]
+async fn other_content_types_paths_and_methods() {
+    let endpoint = Setup::default().start();
+    let client = endpoint.client(false);
+    let status = |path: &'static str, content_type: &'static str| {
+        let (endpoint, client) = (&endpoint, &client);
+        async move { endpoint.send(client, path, content_type, review()).await.status() }
+    };
+    assert_eq!(status("/mutate", "application/yaml").await, StatusCode::UNSUPPORTED_MEDIA_TYPE);
+    let counted = String::from_utf8(endpoint.metrics.render().unwrap()).unwrap();
+    assert!(counted.contains(r#"outcome="failed",reason="WrongContentType",webhook="mutate"} 1"#), "{counted}");
+    assert_eq!(status("/mutate", "application/json; charset=utf-8").await, StatusCode::OK);
+    assert_eq!(status("/nothing", "application/json").await, StatusCode::NOT_FOUND);
+    let mut stream = endpoint.connect().await;
+    stream.write_all(b"GET /mutate HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await.unwrap();
+    let mut answer = String::new();
+    let _ = stream.read_to_string(&mut answer).await;
+    assert!(answer.starts_with("HTTP/1.1 405"), "{answer}");
+}
+
+/// An update of an executor whose object has this many bytes of JSON, with a change that an enforcing policy denies.
+fn update_of(bytes: usize, username: &str) -> Vec<u8> {
+    let old = executor(1).label("spark-app-selector", "spark-old");
+    let user = json!({"username": username, "groups": ["developers"]});
+    let mut review = update(&old, &executor(1), user);
+    // In the encoding of Go: six bytes for one.
+    review["request"]["object"]["spec"]["padding"] = "@".into();
+    in_order(&review).replace('@', &"\\u003c".repeat(bytes / 6)).into_bytes()
+}
+
+/// A review with the field order of an API server: userInfo precedes the object.
+fn in_order(review: &Value) -> String {
+    let order = ["uid", "kind", "resource", "name", "namespace", "operation", "userInfo", "object", "oldObject"];
+    let fields: Vec<String> = order.iter().map(|key| format!("\"{key}\":{}", review["request"][key])).collect();
+    format!(
+        "{{\"kind\":\"AdmissionReview\",\"apiVersion\":\"admission.k8s.io/v1\",\"request\":{{{}}}}}",
+        fields.join(",")
+    )
+}
+
+fn enforcing() -> Policies {
+    let policy = Policy { validate: Validate::Enforce, ..policy("volcano") };
+    only(policy).with_trusted_writers(vec![Pattern::new("system:serviceaccount:volcano-system:*")])
+}
+
+#[tokio::test]
+async fn no_size_gets_a_change_past_a_policy_that_enforces() {
+    let endpoint = Setup { policies: enforcing(), ..Setup::default() }.start();
+    for bytes in [0, 3 << 20, 7 << 20, 12 << 20, 19 << 20, 21 << 20, 40 << 20] {
+        let verdict = async |username: &str| {
+            let (status, answer) = endpoint.post_to("/validate", update_of(bytes, username)).await;
+            assert_eq!(status, StatusCode::OK, "{bytes} bytes");
+            let answer: Value = serde_json::from_slice(&answer).unwrap();
+            assert!(answer["response"]["uid"].is_string());
+            answer["response"]["allowed"].as_bool().unwrap()
+        };
+        assert!(!verdict("eve").await, "{bytes} bytes");
+        assert!(verdict("system:serviceaccount:volcano-system:scheduler").await, "{bytes} bytes: a trusted writer");
+    }
+    with_metrics(&endpoint, "reason=\"TooLarge\",webhook=\"validate\"} 2");
+    // Also for a body without a content-length.
+    let mut stream = endpoint.connect().await;
+    let head =
+        "POST /validate HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n";
+    stream.write_all(head.as_bytes()).await.unwrap();
+    for chunk in update_of(24 << 20, "eve").chunks(1 << 20) {
+        stream.write_all(format!("{:x}\r\n", chunk.len()).as_bytes()).await.unwrap();
+        stream.write_all(chunk).await.unwrap();
+        stream.write_all(b"\r\n").await.unwrap();
+    }
+    stream.write_all(b"0\r\n\r\n").await.unwrap();
+    // TLS may still buffer the last bytes if the socket was full.
+    stream.flush().await.unwrap();
+    let mut answer = vec![0; 2048];
+    let read = stream.read(&mut answer).await.unwrap();
+    let answer = String::from_utf8_lossy(&answer[..read]).into_owned();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+}
+
+#[tokio::test]
+async fn one_call_changes_a_pod_and_judges_what_becomes_of_it() {
+    let endpoint = Setup { policies: enforcing(), ..Setup::default() }.start();
+    let admit = async |review: Value| {
+        let (status, answer) = endpoint.post_to("/mutate-and-validate", in_order(&review)).await;
+        assert_eq!(status, StatusCode::OK);
+        let answer: Value = serde_json::from_slice(&answer).unwrap();
+        answer["response"].clone()
+    };
+    let seated = admit(executor(1).created_by_pod("nb-driver", DRIVER_UID)).await;
+    assert_eq!((&seated["allowed"], seated.get("patch").is_some()), (&true.into(), true));
+    let forged = executor(1).owned_by("Pod", "victim", "9-9");
+    let refused = admit(forged.created_by_pod("nb-driver", DRIVER_UID)).await;
+    assert_eq!((&refused["allowed"], refused.get("patch")), (&false.into(), None));
+    let message = refused["status"]["message"].as_str().unwrap();
+    assert!(message.ends_with("(OwnerNotCreator; policy batch enforces)"), "{message}");
+    let mut large = forged;
+    large.0["spec"]["padding"] = "x".repeat(21 << 20).into();
+    assert_eq!(admit(large.created_by("eve")).await["allowed"], false);
+    with_metrics(&endpoint, r#"outcome="denied",reason="OwnerNotCreator",webhook="mutate-and-validate"} 1"#);
+    // spark-usher's own annotations would exceed the limit, and the controller would not read such a pod.
+    let mut full = executor(1);
+    for n in 0..1024 {
+        full = full.annotation(&format!("a{n}"), "");
+    }
+    let refused = admit(full.created_by_pod("nb-driver", DRIVER_UID)).await;
+    assert!(refused["status"]["message"].as_str().unwrap().contains("(TooLarge; "), "{refused}");
+    // More groups than are read: mutated as by `/mutate`, and validated as by `/validate`.
+    let mut crowded = executor(1).created_by_pod("nb-driver", DRIVER_UID);
+    crowded["request"]["userInfo"]["groups"] = vec!["g"; 2000].into();
+    assert_eq!(admit(crowded.clone()).await["allowed"], false);
+    crowded["request"]["userInfo"]["groups"][0] = "system:masters".into();
+    assert_eq!(admit(crowded.clone()).await["allowed"], true, "as by `/validate`");
+    let lenient = Setup { policies: only(policy("volcano")), ..Setup::default() }.start();
+    let (_, answer) = lenient.post_to("/mutate-and-validate", in_order(&crowded)).await;
+    let answer: Value = serde_json::from_slice(&answer).unwrap();
+    assert_eq!((&answer["response"]["allowed"], answer["response"].get("patch").is_some()), (&true.into(), true));
+}
+
+#[tokio::test]
+async fn no_number_of_labels_or_owners_gets_a_pod_past_a_policy_that_enforces() {
+    let endpoint = Setup { policies: enforcing(), ..Setup::default() }.start();
+    let labels: serde_json::Map<_, _> = (0..560_000).map(|n| (format!("a{n}"), "".into())).collect();
+    let mut many_labels = executor(1);
+    many_labels.0["metadata"]["labels"].as_object_mut().unwrap().extend(labels);
+    let mut many_owners = executor(1);
+    many_owners.0["metadata"]["ownerReferences"] = vec![json!({}); 2_000_000].into();
+    let mut many_choices = executor(1);
+    many_choices.0["spec"]["nodeSelector"] = (0..2_000).map(|n| (format!("a{n}"), "".to_owned())).collect();
+    for pod in [many_labels, many_owners, many_choices] {
+        let body = serde_json::to_vec(&pod.created_by("eve")).unwrap();
+        let (status, answer) = endpoint.post_to("/validate", body.clone()).await;
+        assert_eq!(status, StatusCode::OK);
+        let answer: Value = serde_json::from_slice(&answer).unwrap();
+        assert_eq!(answer["response"]["allowed"], false);
+        // The pod is not mutated either; a policy that is not strict allows it here.
+        let (status, answer) = endpoint.post_to("/mutate", body).await;
+        let answer: Value = serde_json::from_slice(&answer).unwrap();
+        assert_eq!((status, &answer["response"]["allowed"]), (StatusCode::OK, &true.into()));
+        assert!(answer["response"].get("patch").is_none());
+    }
+}
+
+#[tokio::test]
+async fn overload_is_a_429_that_asks_to_try_again() {
+    let endpoint = Setup { limits: Limits::new(64 << 10), ..Setup::default() }.start();
+    // An announced large body that does not arrive uses no body budget.
+    let mut silent = endpoint.connect().await;
+    let head = "POST /mutate?timeout=30s HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 1000000\r\n\r\n";
+    silent.write_all(head.as_bytes()).await.unwrap();
+    assert_eq!(endpoint.post(review()).await.0, StatusCode::OK);
+    // A body that arrived almost completely does.
+    let mut slow = endpoint.connect().await;
+    slow.write_all(head.as_bytes()).await.unwrap();
+    slow.write_all(&[b' '; 60 << 10]).await.unwrap();
+    slow.flush().await.unwrap();
+    let client = endpoint.client(false);
+    let refused = loop {
+        let response = endpoint.send(&client, "/mutate", "application/json", review()).await;
+        if response.status() != StatusCode::OK {
+            break response;
+        }
+    };
+    assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(refused.headers()["retry-after"], "1");
+    drop(slow);
+    let start = Instant::now();
+    while endpoint.send(&client, "/mutate", "application/json", review()).await.status() != StatusCode::OK {
+        assert!(start.elapsed() < Duration::from_secs(30), "the budget was not released within 30 s");
+    }
+    with_metrics(&endpoint, "reason=\"Overloaded\"");
+}
+
+/// A handler that panics on its first call if set.
+struct Panics(AtomicBool);
+
+impl Handler for Panics {
+    fn answer(&self, _: &[u8]) -> ReviewResponse {
+        assert!(!self.0.swap(false, Ordering::SeqCst), "on purpose");
+        ReviewResponse {
+            body: Ok(b"{}".to_vec()),
+            operation: Operation::Create,
+            outcome: Outcome::Allowed,
+            reason: Reason::Owned,
+            how: None,
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_panic_is_a_500_for_that_review_alone() {
+    let endpoint = Setup { answer: Some(Arc::new(Panics(AtomicBool::new(true)))), ..Setup::default() }.start();
+    let client = endpoint.client(false);
+    assert_eq!(
+        endpoint.send(&client, "/mutate", "application/json", "{}").await.status(),
+        StatusCode::INTERNAL_SERVER_ERROR
+    );
+    assert_eq!(endpoint.send(&client, "/mutate", "application/json", "{}").await.status(), StatusCode::OK);
+    with_metrics(&endpoint, "reason=\"Panicked\",webhook=\"mutate\"} 1");
+}
+
+#[tokio::test]
+async fn work_stops_at_the_deadline_of_the_url() {
+    let endpoint = Setup::default().start();
+    let mut stream = endpoint.connect().await;
+    let start = Instant::now();
+    stream.write_all(b"POST /mutate?timeout=1s HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 10\r\n\r\n{").await.unwrap();
+    let mut answer = [0; 16];
+    stream.read_exact(&mut answer).await.unwrap();
+    assert!(answer.starts_with(b"HTTP/1.1 504"), "{answer:?}");
+    assert!((1..4).contains(&start.elapsed().as_secs()), "{:?}", start.elapsed());
+    with_metrics(&endpoint, "reason=\"DeadlineExceeded\",webhook=\"mutate\"} 1");
+}
+
+const SHORT: Deadlines = Deadlines {
+    handshake: Duration::from_millis(300),
+    head: Duration::from_millis(300),
+    idle: Duration::from_millis(3000),
+    write: Duration::from_millis(3000),
+};
+
+async fn one_request(stream: &mut (impl AsyncReadExt + AsyncWriteExt + Unpin)) -> std::io::Result<()> {
+    let body = review();
+    let head = format!(
+        "POST /mutate HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).await?;
+    stream.write_all(&body).await?;
+    stream.flush().await?;
+    let mut answer = vec![0; 65536];
+    let read = stream.read(&mut answer).await?;
+    if !answer[..read].starts_with(b"HTTP/1.1 200") {
+        return Err(std::io::ErrorKind::ConnectionAborted.into());
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_idle_connection_is_kept_far_beyond_the_deadline_of_a_head() {
+    let endpoint = Setup { deadlines: SHORT, ..Setup::default() }.start();
+    let mut stream = endpoint.connect().await;
+    for pause in [0, 1000, 1000] {
+        tokio::time::sleep(Duration::from_millis(pause)).await;
+        one_request(&mut stream).await.unwrap();
+    }
+    tokio::time::sleep(Duration::from_millis(4000)).await;
+    assert!(one_request(&mut stream).await.is_err(), "the idle timeout closes it");
+}
+
+#[tokio::test]
+async fn a_head_or_a_handshake_that_drips_is_cut() {
+    let endpoint = Setup { deadlines: SHORT, ..Setup::default() }.start();
+    let mut stream = endpoint.connect().await;
+    stream.write_all(b"POST /mutate HTTP/1.1\r\nhost: x\r\nx-slow: ").await.unwrap();
+    let mut sent = 0;
+    while sent < 600 && stream.write_all(b"a").await.is_ok() && stream.flush().await.is_ok() {
+        sent += 1;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert!(sent < 600, "the connection was not closed although its head exceeds the deadline");
+    let mut rest = Vec::new();
+    let _ = stream.read_to_end(&mut rest).await;
+    assert!(!rest.starts_with(b"HTTP/1.1 200"));
+    let mut silent = tokio::net::TcpStream::connect(endpoint.address).await.unwrap();
+    let ended = tokio::time::timeout(Duration::from_secs(30), silent.read_to_end(&mut rest)).await;
+    assert!(ended.is_ok(), "a connection without a handshake is closed, too");
+    with_metrics(&endpoint, "spark_usher_tls_handshake_errors_total 1");
+}
+
+#[tokio::test]
+async fn a_new_certificate_is_served_while_old_connections_live() {
+    let endpoint = Setup::default().start();
+    let mut old = endpoint.connect().await;
+    one_request(&mut old).await.unwrap();
+    let pair = endpoint.authority.serve(&["localhost", "renewed"], &["127.0.0.1".parse().unwrap()]).unwrap();
+    let now = spark_usher::runtime::clock::now();
+    endpoint
+        .serving
+        .replace(spark_usher::tls::load::load(pair.certificate.as_bytes(), pair.key.as_bytes(), now).unwrap());
+    one_request(&mut old).await.unwrap();
+    let new = endpoint.connect().await;
+    let served = new.get_ref().1.peer_certificates().unwrap()[0].to_vec();
+    let before = old.get_ref().1.peer_certificates().unwrap()[0].to_vec();
+    assert_ne!(served, before);
+}
+
+#[tokio::test]
+async fn stopping_finishes_what_was_asked() {
+    let endpoint = Setup::default().start();
+    let mut stream = endpoint.connect().await;
+    let body = review();
+    let head = format!(
+        "POST /mutate HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    endpoint.stop.cancel();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    stream.write_all(&body).await.unwrap();
+    stream.flush().await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap_or_default();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    endpoint.served.await.unwrap().unwrap();
+    assert!(tokio::net::TcpStream::connect(endpoint.address).await.is_err());
+}
+
+#[tokio::test]
+async fn refusals_are_answers() {
+    let mut strict = policy("volcano");
+    strict.strict = true;
+    let endpoint = Setup { policies: only(strict), ..Setup::default() }.start();
+    let body = serde_json::to_vec(&recorded("by-an-administrator/exec.mutate.create")).unwrap();
+    let (status, body) = endpoint.post(body).await;
+    assert_eq!(status, StatusCode::OK);
+    let answer: Value = serde_json::from_slice(&body).unwrap();
+    assert_eq!(answer["response"]["allowed"], json!(false));
+    with_metrics(&endpoint, "outcome=\"denied\",reason=\"NoCreator\",webhook=\"mutate\"} 1");
+}

@@ -1,0 +1,38 @@
+//! What needs no API server: decisions, plans, views, the HTTPS endpoint, the documentation.
+
+#![allow(
+    clippy::disallowed_methods,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a test fails by panicking, uses the real clock, and prints its results"
+)]
+
+mod architecture;
+mod attacks;
+mod batches;
+mod cleanup;
+mod controller;
+mod example_policies;
+mod executor_sets;
+mod exits;
+mod explain;
+mod forged_metadata;
+mod gangs;
+mod https;
+mod mutation;
+mod patches;
+mod polls;
+mod reasons;
+mod recorded_reviews;
+mod reference;
+mod rotation;
+mod snapshot;
+mod snapshot_metrics;
+mod store;
+#[path = "../support/mod.rs"]
+mod support;
+mod validation;
+mod views;

@@ -1,0 +1,566 @@
+//! Every branch of the mutating decision about a pod, identified by its reason.
+
+use crate::support::*;
+use serde_json::{Value, json};
+use spark_usher::admission;
+use spark_usher::annotations::Override;
+use spark_usher::gang::{Membership, Shape};
+use spark_usher::policy::{Policies, Replace};
+use spark_usher::reason::Reason;
+use spark_usher::snapshot::{Change, Conf, RelatedChange, Snapshot};
+use spark_usher::spark::conf::AppConf;
+use spark_usher::spark::ids::PodKey;
+
+fn none() -> Policies {
+    only(policy("none"))
+}
+
+fn volcano() -> Policies {
+    only(policy("volcano"))
+}
+
+fn cold() -> Snapshot {
+    Snapshot::default()
+}
+
+fn annotations(outcome: &Outcome) -> &Value {
+    &outcome.object["metadata"]["annotations"]
+}
+
+fn has_owner(outcome: &Outcome) -> bool {
+    outcome.object["metadata"].get("ownerReferences").is_some()
+}
+
+fn warnings(outcome: &Outcome) -> String {
+    outcome.response["warnings"].to_string()
+}
+
+// ---- reviews without effect ----
+
+#[test]
+fn other_kinds_and_subresources_are_not_pods() {
+    let mut review = executor(1).created_by("admin");
+    review["request"]["subResource"] = "status".into();
+    assert_eq!(answer(&review, &cold(), &none()).decision.reason, Reason::NotAPod);
+    let mut review = executor(1).created_by("admin");
+    review["request"]["resource"] = json!({"group": "apps", "version": "v1", "resource": "deployments"});
+    let outcome = answer(&review, &cold(), &none());
+    assert_eq!((outcome.decision.reason, outcome.patch), (Reason::NotAPod, json!([])));
+}
+
+#[test]
+fn only_creations_are_judged() {
+    let mut review = executor(1).created_by("admin");
+    review["request"]["operation"] = "UPDATE".into();
+    assert_eq!(answer(&review, &cold(), &volcano()).decision.reason, Reason::NotCreate);
+    review["request"]["operation"] = "CREATE".into();
+    review["request"]["object"] = Value::Null;
+    let body = serde_json::to_vec(&review).unwrap();
+    let (snapshot, policies) = (cold(), volcano());
+    assert_eq!(admission::answer(&admission::prune(&body), &snapshot, &policies).unwrap().0.reason, Reason::NotCreate);
+}
+
+#[test]
+fn a_pod_without_labels_is_not_spark() {
+    assert_eq!(by_driver(&pod("x"), &cold(), &volcano()).decision.reason, Reason::NotSpark);
+    assert_eq!(by_driver(&pod("x").label("spark-role", "exec"), &cold(), &volcano()).decision.reason, Reason::NotSpark);
+}
+
+#[test]
+fn an_executor_without_an_app_selector_is_left_alone() {
+    let stray = pod("x").label("spark-role", "executor").label("spark-app-selector", "");
+    let outcome = by_driver(&stray, &cold(), &volcano());
+    assert_eq!((outcome.decision.reason, &outcome.patch), (Reason::NoAppSelector, &json!([])));
+    assert!(warnings(&outcome).contains("spark-app-selector"));
+}
+
+// ---- policies ----
+
+#[test]
+fn ownership_alone_needs_no_scheduler() {
+    let outcome = by_driver(&executor(1), &cold(), &none());
+    assert_eq!(outcome.decision.reason, Reason::Owned);
+    assert_eq!(
+        outcome.patch,
+        json!([{"op": "add", "path": "/metadata/ownerReferences",
+                "value": [{"apiVersion": "v1", "kind": "Pod", "name": "nb-driver", "uid": DRIVER_UID, "controller": true}]}])
+    );
+}
+
+#[test]
+fn an_unseen_namespace_cannot_be_judged_by_its_labels() {
+    let mut policy = policy("volcano");
+    policy.matches = namespaces_with("env", "prod");
+    let outcome = by_driver(&executor(1), &cold(), &only(policy.clone()));
+    assert_eq!((outcome.decision.reason, &outcome.patch), (Reason::NamespaceUnknown, &json!([])));
+    assert!(warnings(&outcome).contains("namespace default has not been observed yet"));
+    let mut warm = cold();
+    see_namespace(&mut warm, "default", &[("env", "prod")], &[]);
+    assert_eq!(by_driver(&executor(1), &warm, &only(policy)).decision.reason, Reason::SchedulingSet);
+}
+
+#[test]
+fn strict_refuses_what_cannot_be_decided_and_says_what_would_help() {
+    let mut policy = policy("volcano");
+    policy.strict = true;
+    let outcome = answer(&executor(1).created_by("admin"), &cold(), &only(policy.clone()));
+    assert!(!outcome.decision.allowed);
+    assert_eq!(outcome.patch, json!([]));
+    let status = &outcome.response["status"];
+    assert_eq!((&status["code"], &status["reason"]), (&json!(403), &json!("Forbidden")));
+    let message = status["message"].as_str().unwrap();
+    assert!(message.contains("NoCreator; policy batch is strict"), "{message}");
+    assert!(message.contains("spark.kubernetes.driver.pod.name"), "{message}");
+    assert!(by_driver(&executor(1), &cold(), &only(policy)).decision.allowed);
+}
+
+#[test]
+fn skip_is_heard_only_where_the_policy_allows_it() {
+    let asks = executor(1).annotation("spark-usher.io/skip", "true");
+    let outcome = by_driver(&asks, &cold(), &volcano());
+    assert_eq!(outcome.decision.reason, Reason::OverrideNotAllowed);
+    assert_eq!(outcome.object["spec"]["schedulerName"], "volcano");
+    let mut policy = policy("volcano");
+    policy.overrides = [Override::Skip].into();
+    let outcome = by_driver(&asks, &cold(), &only(policy.clone()));
+    assert_eq!((outcome.decision.reason, outcome.patch), (Reason::Skipped, json!([])));
+    let driver = driver().annotation("spark-usher.io/skip", "true");
+    assert_eq!(by_driver(&driver, &cold(), &only(policy.clone())).decision.reason, Reason::Skipped);
+    let bad = executor(1).annotation("spark-usher.io/skip", "please");
+    let outcome = by_driver(&bad, &cold(), &only(policy));
+    assert_eq!(outcome.decision.reason, Reason::OverrideInvalid);
+    assert!(warnings(&outcome).contains("expected true or false"));
+}
+
+#[test]
+fn annotations_are_heard_from_the_driver_and_the_namespace() {
+    let mut policy = policy("volcano");
+    policy.overrides = [Override::Queue].into();
+    policy.queue = Some("shared".into());
+    let policies = only(policy);
+    let queue = |snapshot: &Snapshot| {
+        let outcome = by_driver(&executor(1), snapshot, &policies);
+        annotations(&outcome)["scheduling.volcano.sh/queue-name"].as_str().unwrap().to_owned()
+    };
+    let mut snapshot = cold();
+    assert_eq!(queue(&snapshot), "shared");
+    see_namespace(&mut snapshot, "default", &[], &[("spark-usher.io/queue", "team")]);
+    assert_eq!(queue(&snapshot), "team");
+    see(&mut snapshot, &driver().annotation("spark-usher.io/queue", "mine"));
+    assert_eq!(queue(&snapshot), "mine");
+}
+
+// ---- schedulers ----
+
+#[test]
+fn another_scheduler_stays_unless_the_policy_says_always() {
+    let chosen = executor(1).spec("schedulerName", "my-scheduler");
+    let outcome = by_driver(&chosen, &cold(), &volcano());
+    assert_eq!(outcome.decision.reason, Reason::SchedulerKept);
+    assert_eq!(outcome.object["spec"]["schedulerName"], "my-scheduler");
+    assert!(has_owner(&outcome), "it gets its owner nevertheless");
+    let mut policy = policy("volcano");
+    policy.scheduler.replace = Replace::Always;
+    assert_eq!(by_driver(&chosen, &cold(), &only(policy)).object["spec"]["schedulerName"], "volcano");
+    let driver = driver().spec("schedulerName", "my-scheduler");
+    assert_eq!(by_driver(&driver, &cold(), &volcano()).decision.reason, Reason::SchedulerKept);
+}
+
+#[test]
+fn on_volcano_an_owner_never_comes_without_the_gang_key() {
+    let chosen = executor(1).spec("schedulerName", "volcano");
+    for policies in [none(), only(policy("kueue"))] {
+        let outcome = by_driver(&chosen, &cold(), &policies);
+        if outcome.object["spec"]["schedulerName"] == "volcano" {
+            assert!(!has_owner(&outcome));
+            assert_eq!(outcome.decision.reason, Reason::OwnerWithheld);
+        }
+    }
+    let mut off = policy("volcano");
+    off.gang.shape = Shape::Pods;
+    off.scheduler.name = Some("volcano-b".into());
+    let outcome = by_driver(&executor(1), &cold(), &only(off));
+    assert_eq!(outcome.object["spec"]["schedulerName"], "volcano-b");
+    assert!(!has_owner(&outcome), "a Volcano of another name groups by owner as well");
+    let keyed = chosen.annotation("scheduling.k8s.io/group-name", "mine");
+    assert!(
+        has_owner(&by_driver(&keyed, &cold(), &none())),
+        "with its own gang key, an owner does not change the group"
+    );
+}
+
+#[test]
+fn a_gang_that_is_already_named_stays_and_is_not_ours() {
+    let seated = executor(1)
+        .annotation("scheduling.k8s.io/group-name", "mine")
+        .annotation("spark-usher.io/by", "forged/volcano");
+    let outcome = by_driver(&seated, &cold(), &volcano());
+    assert_eq!(outcome.decision.reason, Reason::GangKept);
+    assert_eq!(annotations(&outcome)["scheduling.k8s.io/group-name"], "mine");
+    assert!(annotations(&outcome).get("spark-usher.io/by").is_none());
+    assert!(outcome.response.get("warnings").is_none(), "a note, not a warning");
+}
+
+#[test]
+fn an_application_sits_where_its_first_executor_sits() {
+    let snapshot = signing();
+    let mut old = policy("volcano");
+    old.queue = Some("old".into());
+    old.scheduler.name = Some("volcano-a".into());
+    old.executor_class = Some("slow".into());
+    let first = by_driver(&executor(1), &snapshot, &only(old));
+    let mut snapshot = snapshot;
+    see(&mut snapshot, &PodBuilder(first.object.clone()).stored("e1"));
+    let mut new = policy("coscheduling");
+    new.executor_class = Some("fast".into());
+    new.gang.name = "other-{app8}".parse().unwrap();
+    let later = by_driver(&executor(2), &snapshot, &only(new.clone()));
+    assert_eq!(later.object["spec"]["schedulerName"], "volcano-a");
+    assert_eq!(later.object["spec"]["priorityClassName"], "slow");
+    for key in ["scheduling.k8s.io/group-name", "scheduling.volcano.sh/queue-name"] {
+        assert_eq!(annotations(&later)[key], annotations(&first)[key], "{key}");
+    }
+    let other = pod("o-exec-1").executor_of("spark-other", 1);
+    assert_eq!(by_driver(&other, &snapshot, &only(new)).object["spec"]["schedulerName"], "scheduler-plugins-scheduler");
+}
+
+#[test]
+fn numbers_on_the_pod_stay_what_the_first_executor_got() {
+    let mut policy = policy("koordinator");
+    policy.gang.membership = Membership::Annotations;
+    let mut snapshot = signing();
+    see(&mut snapshot, &driver().annotation("spark-usher.io/min-member", "4"));
+    let first = by_driver(&executor(1), &snapshot, &only(policy.clone()));
+    assert_eq!(annotations(&first)["gang.scheduling.koordinator.sh/min-available"], "4");
+    see(&mut snapshot, &PodBuilder(first.object).stored("e1"));
+    see(&mut snapshot, &driver());
+    let later = by_driver(&executor(2), &snapshot, &only(policy));
+    assert_eq!(annotations(&later)["gang.scheduling.koordinator.sh/min-available"], "4");
+    assert_eq!(later.decision.reason, Reason::SchedulingSet);
+}
+
+#[test]
+fn an_unknown_size_leaves_the_numbers_out_and_the_rest_in() {
+    let mut policy = policy("koordinator");
+    policy.gang.membership = Membership::Annotations;
+    policy.queue = Some("q".into());
+    let outcome = by_driver(&executor(1), &cold(), &only(policy));
+    assert_eq!(outcome.decision.reason, Reason::GangSizeUnknown);
+    assert_eq!(outcome.object["spec"]["schedulerName"], "koord-scheduler");
+    assert_eq!(outcome.object["metadata"]["labels"]["quota.scheduling.koordinator.sh/name"], "q");
+    assert!(annotations(&outcome).get("gang.scheduling.koordinator.sh/name").is_none());
+    assert!(warnings(&outcome).contains("spark-usher.io/min-member"));
+}
+
+#[test]
+fn the_drivers_configuration_gives_the_numbers() {
+    let mut snapshot = seen(&[driver().conf_map("c")]);
+    let conf = AppConf::parse("spark.executor.instances=5");
+    snapshot.apply(Change::Related(RelatedChange::Conf(
+        PodKey::new("default", "nb-driver"),
+        DRIVER_UID.into(),
+        Conf::Known(conf.into()),
+        vec![],
+    )));
+    let mut koordinator = policy("koordinator");
+    koordinator.gang.membership = Membership::Annotations;
+    let outcome = by_driver(&executor(1), &snapshot, &only(koordinator.clone()));
+    assert_eq!(annotations(&outcome)["gang.scheduling.koordinator.sh/min-available"], "5");
+    see(&mut snapshot, &driver().conf_map("c").annotation("spark-usher.io/min-member", "9"));
+    let outcome = by_driver(&executor(1), &snapshot, &only(koordinator));
+    assert_eq!(annotations(&outcome)["gang.scheduling.koordinator.sh/min-available"], "5");
+    assert_eq!(outcome.decision.reason, Reason::MinMemberClamped);
+}
+
+#[test]
+fn a_fixed_group_of_a_dynamic_application_falls_back_to_single_pods() {
+    let mut snapshot = seen(&[driver()]);
+    let conf = AppConf::parse("spark.dynamicAllocation.enabled=true\nspark.dynamicAllocation.initialExecutors=3");
+    snapshot.apply(Change::Related(RelatedChange::Conf(
+        PodKey::new("default", "nb-driver"),
+        DRIVER_UID.into(),
+        Conf::Known(conf.into()),
+        vec![],
+    )));
+    let mut kueue = policy("kueue");
+    kueue.gang.shape = Shape::Executors;
+    let outcome = by_driver(&executor(1), &snapshot, &only(kueue));
+    assert_eq!(outcome.decision.reason, Reason::GangNotFixed);
+    assert!(outcome.object["metadata"]["labels"].get("kueue.x-k8s.io/pod-group-name").is_none());
+    assert_eq!(outcome.object["metadata"]["labels"]["kueue.x-k8s.io/queue-name"], "lq");
+}
+
+#[test]
+fn other_resource_profiles_sit_in_the_gang_only_where_that_is_harmless() {
+    let gpu = executor(7).label("spark-exec-resourceprofile-id", "2");
+    let outcome = by_driver(&gpu, &cold(), &volcano());
+    assert_eq!(outcome.decision.reason, Reason::OtherProfile);
+    assert_eq!(annotations(&outcome)["scheduling.k8s.io/group-name"], format!("nb-driver-{APP8}"));
+    let outcome = by_driver(&gpu, &cold(), &only(policy("yunikorn")));
+    assert_eq!(outcome.object["spec"]["schedulerName"], "yunikorn");
+    assert!(annotations(&outcome).get("yunikorn.apache.org/task-group-name").is_none());
+}
+
+#[test]
+fn values_that_would_make_the_pod_invalid_are_left_out() {
+    let mut policy = policy("yunikorn");
+    policy.overrides = [Override::Queue].into();
+    let outcome = by_driver(&executor(1).annotation("spark-usher.io/queue", "root/team a"), &cold(), &only(policy));
+    assert!(outcome.decision.reasons.contains(&Reason::ValueLeftOut));
+    assert!(outcome.object["metadata"]["labels"].get("yunikorn.apache.org/queue").is_none());
+    assert!(warnings(&outcome).contains("is not a valid label value"));
+}
+
+#[test]
+fn a_priority_class_that_is_known_to_be_missing_is_left_out() {
+    let mut policy = policy("volcano");
+    policy.executor_class = Some("batch".into());
+    let mut snapshot = cold();
+    assert_eq!(by_driver(&executor(1), &snapshot, &only(policy.clone())).object["spec"]["priorityClassName"], "batch");
+    snapshot.apply(Change::Related(RelatedChange::PriorityClass("other".into())));
+    let outcome = by_driver(&executor(1), &snapshot, &only(policy.clone()));
+    assert_eq!(outcome.decision.reason, Reason::PriorityClassMissing);
+    assert!(outcome.object["spec"].get("priorityClassName").is_none());
+    assert_eq!(outcome.object["spec"]["priority"], 0);
+    snapshot.apply(Change::Related(RelatedChange::PriorityClass("batch".into())));
+    assert_eq!(by_driver(&executor(1), &snapshot, &only(policy)).decision.reason, Reason::SchedulingSet);
+}
+
+// ---- drivers ----
+
+#[test]
+fn a_driver_on_volcano_joins_the_app_group_and_never_the_executors() {
+    let outcome = by_driver(&driver(), &cold(), &volcano());
+    assert_eq!(outcome.decision.reason, Reason::DriverSchedulingSet);
+    assert!(annotations(&outcome).get("scheduling.k8s.io/group-name").is_none());
+    let mut app = policy("volcano");
+    app.gang.shape = Shape::App;
+    let policies = only(app);
+    let driver = by_driver(&driver(), &cold(), &policies);
+    let executor = by_driver(&executor(1), &cold(), &policies);
+    assert_eq!(annotations(&driver)["scheduling.k8s.io/group-name"], format!("nb-driver-{APP8}"));
+    assert_eq!(
+        annotations(&driver)["scheduling.k8s.io/group-name"],
+        annotations(&executor)["scheduling.k8s.io/group-name"]
+    );
+}
+
+#[test]
+fn a_driver_without_a_name_yet_and_its_executors_share_one_group() {
+    let mut policy = policy("volcano");
+    policy.gang.shape = Shape::App;
+    let mut unnamed = pod("").driver_of(APP);
+    unnamed.0["metadata"]["generateName"] = "job-".into();
+    unnamed.0["metadata"].as_object_mut().unwrap().remove("name");
+    let made = by_driver(&unnamed, &cold(), &only(policy.clone()));
+    let group = annotations(&made)["scheduling.k8s.io/group-name"].clone();
+    assert_eq!(group, APP8);
+    let known = seen(&[PodBuilder(made.object).named("job-x7k2p").stored("j1").phase("Running")]);
+    let outcome = answer(&executor(1).created_by_pod("job-x7k2p", "j1"), &known, &only(policy));
+    assert_eq!(annotations(&outcome)["scheduling.k8s.io/group-name"], group);
+}
+
+#[test]
+fn on_kai_no_owner_brings_the_drivers_workload_into_the_group() {
+    let owned = |kind| driver().owned_by(kind, "w", "w1");
+    let outcome =
+        |driver: &PodBuilder, kind| by_driver(&executor(1), &seen(std::slice::from_ref(driver)), &only(policy(kind)));
+    let withheld = outcome(&owned("StatefulSet"), "kai");
+    assert_eq!(withheld.decision.reason, Reason::OwnerWithheld);
+    assert!(!has_owner(&withheld));
+    assert!(has_owner(&outcome(&driver(), "kai")));
+    assert!(has_owner(&outcome(&owned("StatefulSet"), "coscheduling")));
+}
+
+#[test]
+fn a_driver_on_yunikorn_announces_its_executors_when_it_knows_them() {
+    let outcome = by_driver(&driver(), &cold(), &only(policy("yunikorn")));
+    assert_eq!(outcome.decision.reason, Reason::GangSizeUnknown);
+    assert_eq!(outcome.object["spec"]["schedulerName"], "yunikorn");
+    let knows = driver()
+        .annotation("spark-usher.io/min-member", "3")
+        .annotation("spark-usher.io/executor-resources", r#"{"cpu":"1","memory":"1408Mi"}"#);
+    let outcome = by_driver(&knows, &cold(), &only(policy("yunikorn")));
+    assert_eq!(outcome.decision.reason, Reason::DriverSchedulingSet);
+    let groups: Value =
+        serde_json::from_str(annotations(&outcome)["yunikorn.apache.org/task-groups"].as_str().unwrap()).unwrap();
+    assert_eq!(
+        groups[0],
+        json!({"name": "spark-driver", "minMember": 1, "minResource": {"cpu": "1", "memory": "1408Mi"}})
+    );
+    assert_eq!(groups[1]["minMember"], 3);
+}
+
+// ---- whose executor ----
+
+#[test]
+fn the_creator_must_be_one_pod_of_this_namespace_that_may_own() {
+    let reason = |user_info: Value, policies: &Policies| {
+        answer(&review(&executor(1).0, user_info), &cold(), policies).decision.reason
+    };
+    let ours = || by_pod("default", "spark", "nb-driver", DRIVER_UID);
+    assert_eq!(reason(ours(), &none()), Reason::Owned);
+    assert_eq!(reason(json!({"username": "admin"}), &none()), Reason::NoCreator);
+    assert_eq!(
+        reason(json!({"username": "system:serviceaccount:default:spark"}), &none()),
+        Reason::NoCreator,
+        "a legacy token"
+    );
+    assert_eq!(reason(by_pod("other", "spark", "nb-driver", DRIVER_UID), &none()), Reason::CreatorElsewhere);
+    assert_eq!(reason(by_pod("default-2", "spark", "nb-driver", DRIVER_UID), &none()), Reason::CreatorElsewhere);
+    let mut user = ours();
+    user["username"] = "system:serviceaccount:default:".into();
+    assert_eq!(reason(user, &none()), Reason::CreatorElsewhere);
+    let mut user = ours();
+    user["username"] = "eve".into();
+    assert_eq!(reason(user, &none()), Reason::CreatorElsewhere);
+    for (key, value) in [
+        ("pod-uid", json!([])),
+        ("pod-name", json!([])),
+        ("pod-uid", json!(["a", "b"])),
+        ("pod-name", json!(["a", "b"])),
+        ("pod-uid", json!([""])),
+        ("pod-name", json!([""])),
+        ("pod-name", json!(["Not/A Name"])),
+        ("pod-uid", json!(["a b"])),
+    ] {
+        let mut user = ours();
+        user["extra"][format!("authentication.kubernetes.io/{key}")] = value.clone();
+        assert_eq!(reason(user, &none()), Reason::CreatorAmbiguous, "{key} {value}");
+    }
+    let never = only_never(policy("none"), &["system:serviceaccount:*:spark"]);
+    assert_eq!(reason(ours(), &never), Reason::CreatorNever);
+}
+
+#[test]
+fn what_the_snapshot_knows_against_a_creator() {
+    let by =
+        |name: &str, uid: &str, snapshot: &Snapshot| answer(&executor(9).created_by_pod(name, uid), snapshot, &none());
+    let siblings = seen(&[executor(1).stored("e1")]);
+    let outcome = by("nb-exec-1", "e1", &siblings);
+    assert_eq!(outcome.decision.reason, Reason::CreatorIsExecutor);
+    assert!(!has_owner(&outcome));
+    assert_eq!(by("nb-exec-1", "e2", &siblings).decision.reason, Reason::Owned, "a new pod with the same name");
+    let other = seen(&[pod("other").driver_of("spark-other").stored("o1").phase("Running")]);
+    assert_eq!(by("other", "o1", &other).decision.reason, Reason::CreatorOfOtherApplication);
+    // A creator of both the driver and its executors is a syncer or an operator: its exit does not end the application.
+    let mut known = signing();
+    let made = answer(&pod("nb-driver").driver_of(APP).created_by_pod("operator", "o1"), &known, &none());
+    see(&mut known, &PodBuilder(made.object).stored(DRIVER_UID).phase("Running"));
+    let outcome = by("operator", "o1", &known);
+    assert_eq!(outcome.decision.reason, Reason::CreatorNotDriver);
+    assert_eq!(outcome.decision.how, Some("app-selector"));
+    assert!(!has_owner(&outcome));
+    assert_eq!(by("nb-driver", DRIVER_UID, &known).decision.reason, Reason::Owned);
+    let claimed = seen(&[driver()]);
+    assert_eq!(by("notebook", "n1", &claimed).decision.reason, Reason::Owned, "any client can label a pod as a driver");
+}
+
+#[test]
+fn a_stranger_comes_into_no_gang_of_a_driver_that_it_only_names() {
+    let known = seen(&[driver()]);
+    let claims = executor(1).owned_by("Pod", "nb-driver", DRIVER_UID);
+    let outcome = answer(&claims.created_by("admin"), &known, &volcano());
+    assert_eq!(outcome.decision.reason, Reason::ForeignCreator);
+    assert_eq!(outcome.object["spec"], claims.0["spec"]);
+    // Only a note for the controller, which sees the same labels later.
+    assert_eq!(outcome.object["metadata"]["annotations"], json!({"spark-usher.io/driver": "foreign-creator"}));
+    // With the label only, it is a separate application.
+    let outcome = answer(&executor(1).created_by("admin"), &known, &volcano());
+    assert_eq!(outcome.decision.reason, Reason::NoCreator);
+    assert!(!has_owner(&outcome));
+    let theirs = format!("nb-driver-{APP8}");
+    assert_ne!(annotations(&outcome)["scheduling.k8s.io/group-name"], theirs);
+    assert_ne!(annotations(&outcome)["scheduling.k8s.io/group-name"], APP8, "nor the gang of another user");
+    let outcome = answer(&review(&executor(1).0, by_pod("default", "eve", "eves", "e-1")), &known, &volcano());
+    assert_eq!(outcome.object["metadata"]["ownerReferences"][0]["uid"], "e-1");
+    assert_eq!(annotations(&outcome)["scheduling.k8s.io/group-name"], format!("eves-{APP8}"));
+    let statefulset = claims.created_by("system:serviceaccount:kube-system:statefulset-controller");
+    let outcome = answer(&statefulset, &known, &volcano());
+    assert_eq!(outcome.decision.reason, Reason::SchedulingSet, "a workload controller is not a foreign creator");
+    let syncer = only_never(policy("volcano"), &["admin"]);
+    let outcome = answer(&claims.created_by("admin"), &known, &syncer);
+    assert_eq!(outcome.decision.reason, Reason::SchedulingSet, "nor is an account that creates pods for others");
+}
+
+#[test]
+fn a_workload_controllers_executors_are_seated() {
+    let known = seen(&[driver()]);
+    let statefulset = answer(
+        &executor(1)
+            .owned_by("StatefulSet", "s", "su")
+            .created_by("system:serviceaccount:kube-system:statefulset-controller"),
+        &known,
+        &volcano(),
+    );
+    assert_eq!(statefulset.decision.reason, Reason::SchedulingSet, "a workload controller is not a foreign creator");
+}
+
+#[test]
+fn weaker_evidence_is_noted_for_the_loop() {
+    let note = |outcome: &Outcome| annotations(outcome)["spark-usher.io/driver"].as_str().map(str::to_owned);
+    let legacy = json!({"username": "system:serviceaccount:default:spark"});
+    let known = seen(&[driver().ip("10.0.0.7")]);
+    let outcome = answer(&review(&executor(1).0, legacy.clone()), &known, &volcano());
+    assert_eq!(note(&outcome), None, "any client can label a pod as a driver");
+    let mut made = signing();
+    let by_same = answer(&review(&pod("nb-driver").driver_of(APP).0, legacy.clone()), &made, &volcano());
+    see(&mut made, &PodBuilder(by_same.object).stored(DRIVER_UID).phase("Running"));
+    let outcome = answer(&review(&executor(1).0, legacy.clone()), &made, &volcano());
+    assert_eq!(note(&outcome), Some(format!("app-selector/nb-driver/{DRIVER_UID}")), "created by the same user");
+    assert_eq!(outcome.decision.how, Some("app-selector"));
+    assert!(!has_owner(&outcome));
+    let elsewhere = pod("x-exec-1").executor_of("spark-x", 1).driver_url("10.0.0.7");
+    let outcome = answer(&review(&elsewhere.0, legacy.clone()), &known, &volcano());
+    assert_eq!(note(&outcome), Some(format!("driver-url/nb-driver/{DRIVER_UID}")));
+    let host_network = seen(&[driver().ip("10.0.0.7").spec("hostNetwork", true)]);
+    let outcome = answer(&review(&elsewhere.0, legacy.clone()), &host_network, &volcano());
+    assert_eq!(note(&outcome), None, "the address of a node identifies no driver");
+    let mut by_service = known;
+    let owner = spark_usher::snapshot::ServiceOwner { name: "nb-driver".into(), uid: DRIVER_UID.into() };
+    by_service.apply(Change::Related(RelatedChange::Service(PodKey::new("default", "nb-svc"), owner)));
+    let named = pod("x-exec-1").executor_of("spark-x", 1).driver_url("nb-svc.default.svc");
+    let outcome = answer(&review(&named.0, legacy.clone()), &by_service, &volcano());
+    assert_eq!(note(&outcome), Some(format!("driver-url/nb-driver/{DRIVER_UID}")));
+    let across = pod("x-exec-1").executor_of("spark-x", 1).driver_url("nb-svc.other.svc");
+    assert_eq!(note(&answer(&review(&across.0, legacy), &by_service, &volcano())), None, "never across namespaces");
+}
+
+#[test]
+fn a_note_that_is_not_ours_is_taken_off() {
+    let forged = executor(1).annotation("spark-usher.io/driver", "app-selector/victim/uid");
+    let outcome = by_driver(&forged, &cold(), &volcano());
+    assert!(annotations(&outcome).get("spark-usher.io/driver").is_none());
+}
+
+#[test]
+fn an_owner_that_is_there_stays_whoever_created_it() {
+    let owned = executor(1).owned_by("Pod", "nb-driver", DRIVER_UID);
+    let outcome = answer(&owned.created_by("admin"), &cold(), &volcano());
+    assert_eq!(outcome.decision.reason, Reason::SchedulingSet);
+    assert_eq!(outcome.decision.how, Some("owner-reference"));
+    assert_eq!(outcome.object["metadata"]["ownerReferences"], owned.0["metadata"]["ownerReferences"]);
+    let listed = {
+        let mut pod = executor(1);
+        pod.0["metadata"]["ownerReferences"] =
+            json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "c", "uid": "cu"}]);
+        by_driver(&pod, &cold(), &volcano())
+    };
+    assert_eq!(listed.object["metadata"]["ownerReferences"].as_array().unwrap().len(), 2, "other owners stay");
+}
+
+#[test]
+fn the_gangs_name_is_the_same_on_a_cold_and_a_warm_replica() {
+    let warm = seen(&[driver(), pod("other").driver_of("spark-o").stored("o").phase("Running")]);
+    for review in [
+        executor(1).created_by_pod("nb-driver", DRIVER_UID),
+        executor(1).owned_by("Pod", "nb-driver", DRIVER_UID).created_by("system:serviceaccount:default:spark"),
+    ] {
+        let name = |snapshot: &Snapshot| {
+            let outcome = answer(&review, snapshot, &volcano());
+            annotations(&outcome)["scheduling.k8s.io/group-name"].as_str().unwrap().to_owned()
+        };
+        assert_eq!(name(&cold()), name(&warm));
+        assert_eq!(name(&cold()), format!("nb-driver-{APP8}"));
+    }
+}

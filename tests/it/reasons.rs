@@ -1,0 +1,112 @@
+//! The code produces every reason, and a test expects it; the generated tables equal the code.
+
+use std::path::{Path, PathBuf};
+
+use spark_usher::lifecycle::cause::Cause;
+use spark_usher::reason::{Origin, Reason};
+use spark_usher::telemetry::metrics::{LABELS, TABLE};
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn texts(folder: &Path, all: &mut Vec<(PathBuf, String)>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            texts(&path, all);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let text = std::fs::read_to_string(&path).unwrap();
+            all.push((path, text));
+        }
+    }
+}
+
+/// Whether a text contains a reason as a complete word.
+fn names(text: &str, name: &str) -> bool {
+    let edge = |c: Option<char>| c.is_none_or(|c| !c.is_ascii_alphanumeric());
+    text.match_indices(name)
+        .any(|(at, _)| edge(text[..at].chars().next_back()) && edge(text[at + name.len()..].chars().next()))
+}
+
+#[test]
+fn every_reason_is_produced_by_the_code_and_expected_by_a_test() {
+    let (mut code, mut tests) = (Vec::new(), Vec::new());
+    texts(&root().join("src"), &mut code);
+    texts(&root().join("tests"), &mut tests);
+    tests.retain(|(path, _)| !path.ends_with("reasons.rs"));
+    let mut missing = Vec::new();
+    for reason in Reason::ALL {
+        let name = reason.as_str();
+        let produced = code.iter().any(|(path, text)| {
+            let text = text.split("#[cfg(test)]").next().unwrap();
+            !path.ends_with("reason.rs") && names(text, &format!("Reason::{name}"))
+        });
+        if !produced {
+            missing.push(format!("{name} is never produced"));
+        }
+        if !tests.iter().any(|(_, text)| names(text, name)) {
+            missing.push(format!("{name} is expected by no test"));
+        }
+    }
+    assert!(missing.is_empty(), "{}", missing.join("\n"));
+}
+
+/// Compares a page's text between two markers with what the code generates; `UPDATE_DOCS=1` writes it instead.
+fn check(page: &str, name: &str, wanted: &str) {
+    let path = root().join("docs").join(page);
+    let text = std::fs::read_to_string(&path).unwrap();
+    let (begin, end) = (format!("<!-- {name}: generated -->\n"), format!("<!-- {name}: end -->"));
+    let (before, rest) = text.split_once(&begin).unwrap_or_else(|| panic!("docs/{page} has no {begin}"));
+    let (have, after) = rest.split_once(&end).unwrap_or_else(|| panic!("docs/{page} has no {end}"));
+    #[expect(clippy::disallowed_methods, reason = "how a person asks for the update")]
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(&path, [before, &begin, wanted, &end, after].concat()).unwrap();
+        return;
+    }
+    assert_eq!(
+        have, wanted,
+        "docs/{page} is out of date: UPDATE_DOCS=1 cargo test --test it reasons -- --test-threads=1"
+    );
+}
+
+#[test]
+fn the_documented_table_of_reasons_is_the_codes() {
+    let mut table = String::from("| reason | origin | description |\n|---|---|---|\n");
+    for reason in Reason::ALL {
+        let place = match reason.origin() {
+            Origin::Admission => "admission",
+            Origin::Http => "endpoint",
+            Origin::Controller => "controller",
+        };
+        table += &format!("| `{}` | {place} | {} |\n", reason.as_str(), reason.text());
+    }
+    check("reasons.md", "reasons", &table);
+}
+
+#[test]
+fn the_documented_table_of_metrics_is_the_codes() {
+    let mut table = String::from("| metric | labels | description |\n|---|---|---|\n");
+    for (name, labels, help) in TABLE {
+        let labels: Vec<String> = labels.iter().map(|label| format!("`{label}`")).collect();
+        table += &format!("| `{name}` | {} | {help} |\n", labels.join(", "));
+    }
+    check("metrics.md", "metrics", &table);
+    let mut table = String::from("| Label | Values |\n|---|---|\n");
+    for (label, values) in LABELS {
+        table += &format!("| `{label}` | {values} |\n");
+    }
+    check("metrics.md", "labels", &table);
+}
+
+#[test]
+fn the_documented_table_of_causes_is_the_codes() {
+    let mut table =
+        String::from("| cause | caused by the application | reported by an Event | description |\n|---|---|---|---|\n");
+    let yes = |yes: bool| if yes { "yes" } else { "no" };
+    for cause in Cause::ALL {
+        let (by_app, abnormal) = (yes(cause.by_app()), yes(cause.is_abnormal()));
+        table += &format!("| `{cause}` | {by_app} | {abnormal} | {} |\n", cause.text());
+    }
+    check("reasons.md", "causes", &table);
+}

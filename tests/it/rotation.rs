@@ -1,0 +1,267 @@
+//! Rotation of self-managed certificates, simulated over years in memory: no review fails, however late API servers and replicas
+//! are.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use spark_usher::tls::load::load;
+use spark_usher::tls::rotation::{
+    Lifetimes, Step, StoredCertificates, checked_names, is_sound, is_whole, next, verifies,
+};
+
+const START: Timestamp = Timestamp::constant(1_790_000_000, 0);
+const HOUR: u64 = 3600;
+
+fn names() -> Vec<String> {
+    vec!["spark-usher.ns.svc".to_owned(), "spark-usher.ns.svc.cluster.local".to_owned(), "127.0.0.1".to_owned()]
+}
+
+fn lives() -> Lifetimes {
+    Lifetimes {
+        authority: Duration::from_secs(90 * 24 * HOUR),
+        leaf: Duration::from_secs(12 * 24 * HOUR),
+        settle: Duration::from_secs(6 * HOUR),
+    }
+}
+
+/// The Secret, the configurations and the clock.
+struct Story {
+    stored: StoredCertificates,
+    now: Timestamp,
+    made: u32,
+}
+
+impl Story {
+    fn begun() -> Story {
+        let mut story = Story { stored: StoredCertificates::default(), now: START, made: 0 };
+        assert_eq!(story.step(false), Some(Step::First));
+        assert_eq!(story.step(true), None, "nothing is due");
+        story
+    }
+
+    fn step_for(&mut self, names: &[String], published: bool) -> Option<Step> {
+        self.made += 1;
+        let name = format!("spark-usher {}", self.made);
+        let (stored, step) = next(&self.stored, names, published, &name, self.now, lives()).unwrap()?;
+        self.stored = stored;
+        Some(step)
+    }
+
+    fn step(&mut self, published: bool) -> Option<Step> {
+        self.step_for(&names(), published)
+    }
+
+    fn wait(&mut self, hours: u64) {
+        self.now += SignedDuration::from_hours(i64::try_from(hours).unwrap());
+    }
+
+    fn is_served(&self) -> bool {
+        load(self.stored.chain.as_bytes(), self.stored.chain_key.as_bytes(), self.now).is_ok()
+            && verifies(&self.stored.chain, &names(), &[&self.stored.bundle], self.now)
+    }
+
+    /// A rotation up to the announcement of the next authority.
+    fn announced() -> Story {
+        let mut story = Story::begun();
+        while story.step(true) != Some(Step::Announced) {
+            story.wait(24);
+        }
+        story
+    }
+}
+
+fn count(bundle: &str) -> usize {
+    bundle.matches("BEGIN CERTIFICATE").count()
+}
+
+#[test]
+fn the_first_certificate_is_for_the_names_and_verified_by_the_bundle() {
+    let story = Story::begun();
+    assert!(story.is_served());
+    assert_eq!(count(&story.stored.bundle), 1);
+    assert!(!verifies(&story.stored.chain, &["other.ns.svc".to_owned()], &[&story.stored.bundle], START));
+    assert!(!format!("{:?}", story.stored).contains("PRIVATE"), "keys must not be logged");
+}
+
+/// Three years in steps of two hours. API servers may have a bundle, and replicas may serve a chain, that is up to four hours old:
+/// every combination always verifies.
+#[test]
+fn nobody_who_is_late_ever_fails() {
+    let mut story = Story::begun();
+    let (mut bundles, mut chains) = (VecDeque::new(), VecDeque::new());
+    let (mut steps, mut tried) = (Vec::new(), Vec::new());
+    for turn in 0..3 * 365 * 12 {
+        // A pair that verified once is not tried again on the same day.
+        if turn % 12 == 0 {
+            tried.clear();
+        }
+        while let Some(step) = story.step(true) {
+            steps.push(step);
+        }
+        bundles.push_front(story.stored.bundle.clone());
+        chains.push_front(story.stored.chain.clone());
+        bundles.truncate(3);
+        chains.truncate(3);
+        for (bundle, chain) in bundles.iter().flat_map(|bundle| chains.iter().map(move |chain| (bundle, chain))) {
+            let pair = (bundle.clone(), chain.clone());
+            if !tried.contains(&pair) {
+                assert!(verifies(chain, &names(), &[bundle], story.now), "at {} after {steps:?}", story.now);
+                tried.push(pair);
+            }
+        }
+        story.wait(2);
+    }
+    let took_over = steps.iter().filter(|step| **step == Step::TookOver).count();
+    let renewed = steps.iter().filter(|step| **step == Step::Renewed).count();
+    assert!((17..=19).contains(&took_over), "{took_over}: one in 60 days");
+    assert!((100..=140).contains(&renewed), "{renewed}: one in 8 days");
+    assert!(!steps.contains(&Step::Anew) && steps.contains(&Step::Dropped));
+    assert!(count(&story.stored.bundle) <= 2, "bundles do not grow");
+}
+
+#[test]
+fn an_api_server_that_has_only_the_old_bundle_or_only_the_new_one_verifies() {
+    let mut story = Story::announced();
+    let both = story.stored.bundle.clone();
+    let (old, new) = both.split_at(both.find("-----END CERTIFICATE-----\n").unwrap() + 26);
+    story.wait(7);
+    assert_eq!(story.step(true), Some(Step::TookOver));
+    assert_eq!(count(&story.stored.chain), 2, "the old authority cross-signs the new one");
+    for trusted in [old, new, &both] {
+        assert!(verifies(&story.stored.chain, &names(), &[trusted], story.now));
+    }
+    story.wait(7);
+    assert_eq!(story.step(true), Some(Step::Dropped));
+    assert_eq!((story.stored.bundle.as_str(), count(&story.stored.chain)), (new, 1));
+    assert!(story.is_served());
+    assert!(!verifies(&story.stored.chain, &names(), &[old], story.now));
+}
+
+#[test]
+fn an_authority_signs_nothing_before_it_is_published_and_settled() {
+    let mut story = Story::announced();
+    assert_eq!(story.step(true), None, "not settled");
+    story.wait(48);
+    while let Some(step) = story.step(false) {
+        assert_eq!(step, Step::Renewed, "not published");
+    }
+    assert_eq!(story.step(true), Some(Step::TookOver));
+}
+
+#[test]
+fn near_the_end_of_an_unpublished_rotation_there_is_no_flood_and_no_gap() {
+    let mut story = Story::announced();
+    let mut steps = Vec::new();
+    for _ in 0..40 * 24 {
+        story.wait(1);
+        steps.extend(story.step(false));
+        assert!(story.is_served(), "{steps:?}");
+    }
+    assert_eq!(
+        steps.iter().filter(|step| **step == Step::TookOver).count(),
+        1,
+        "an unpublished certificate is better than an expired one"
+    );
+    assert!(steps.len() < 12, "{steps:?}");
+}
+
+#[test]
+fn other_names_and_broken_pairs_are_made_anew_by_the_same_authority() {
+    let mut story = Story::begun();
+    let bundle = story.stored.bundle.clone();
+    let renamed = vec!["renamed.ns.svc".to_owned()];
+    assert_eq!(story.step_for(&renamed, true), Some(Step::Renewed));
+    assert!(verifies(&story.stored.chain, &renamed, &[&bundle], story.now));
+    assert_eq!(story.step(true), Some(Step::Renewed));
+
+    story.stored.chain_key = Story::begun().stored.chain_key;
+    assert_eq!(story.step(true), Some(Step::Renewed), "key and certificate do not match");
+    story.stored.chain.truncate(100);
+    assert_eq!(story.step(true), Some(Step::Renewed), "an incomplete certificate");
+    story.stored.chain = Story::begun().stored.chain;
+    story.stored.chain_key.clear();
+    assert_eq!(story.step(true), Some(Step::Renewed), "a foreign certificate");
+    assert_eq!(story.stored.bundle, bundle);
+    assert!(story.is_served());
+}
+
+#[test]
+fn a_lost_key_is_replaced_without_a_gap() {
+    let mut story = Story::begun();
+    let before = story.stored.chain.clone();
+    story.stored.key.clear();
+    assert_eq!(story.step(true), Some(Step::Announced));
+    assert_eq!(story.stored.chain, before, "the old certificate is served until the new authority has settled");
+    story.wait(7);
+    assert_eq!(story.step(true), Some(Step::TookOver));
+    assert!(story.is_served());
+    story.wait(7);
+    assert_eq!(story.step(true), Some(Step::Dropped));
+
+    let mut story = Story::announced();
+    story.stored.next_key.clear();
+    assert_eq!(story.step(true), Some(Step::Announced), "another authority is announced");
+    assert!(story.is_served());
+}
+
+#[test]
+fn what_cannot_be_used_at_all_is_made_anew() {
+    for spoil in [
+        |stored: &mut StoredCertificates| {
+            *stored = StoredCertificates { bundle: "junk".to_owned(), ..StoredCertificates::default() }
+        },
+        |stored: &mut StoredCertificates| stored.bundle.clear(),
+        |stored: &mut StoredCertificates| {
+            stored.key.clear();
+            stored.chain.clear();
+        },
+    ] {
+        let mut story = Story::begun();
+        spoil(&mut story.stored);
+        assert_eq!(story.step(false), Some(Step::Anew));
+        assert!(story.is_served());
+    }
+    let mut story = Story::begun();
+    story.wait(91 * 24);
+    assert_eq!(story.step(true), Some(Step::Anew), "everything expired meanwhile");
+    assert!(story.is_served());
+}
+
+#[test]
+fn a_clock_that_is_behind_forgets_no_authority() {
+    let mut story = Story::begun();
+    let bundle = story.stored.bundle.clone();
+    story.now -= SignedDuration::from_hours(2);
+    // By this clock the leaf is not valid yet; the authority remains usable.
+    assert_eq!(story.step(true), Some(Step::Renewed));
+    assert_eq!(story.stored.bundle, bundle);
+    assert!(story.is_served());
+}
+
+#[test]
+fn a_deletion_that_is_under_way_is_sound_and_not_whole() {
+    let mut story = Story::begun();
+    assert!(is_whole(&story.stored, &names(), story.now) && is_sound(&story.stored, &names(), story.now));
+    story.stored.key.clear();
+    assert!(!is_sound(&story.stored, &names(), story.now), "no authority could sign");
+    assert_eq!(story.step(true), Some(Step::Announced));
+    assert!(is_sound(&story.stored, &names(), story.now) && !is_whole(&story.stored, &names(), story.now));
+    assert!(!is_sound(&story.stored, &["other.ns.svc".to_owned()], story.now));
+}
+
+#[test]
+fn names_of_servers_are_made_plain_or_refused() {
+    let checked = |names: &[&str]| checked_names(&names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
+    let plain = checked(&["A.ns.svc", "a.ns.svc.cluster.local.", "0:0:0:0:0:0:0:1", "::1"]).unwrap();
+    assert_eq!(plain, ["a.ns.svc", "a.ns.svc.cluster.local", "::1"]);
+    for bad in [&["*.ns.svc"][..], &["a b"], &[""], &[], &["a..b"], &[&"x".repeat(64)]] {
+        assert!(checked(bad).unwrap_err().contains("spark-usher.spark-usher.svc"), "{bad:?}");
+    }
+    // Every accepted name can be served, and its certificate is not renewed immediately.
+    for name in ["::1", "10.0.0.1", "a.ns.svc.cluster.local."] {
+        let names = checked(&[name]).unwrap();
+        let (stored, _) = next(&StoredCertificates::default(), &names, false, "a", START, lives()).unwrap().unwrap();
+        assert!(next(&stored, &names, true, "b", START, lives()).unwrap().is_none(), "{name}");
+    }
+}

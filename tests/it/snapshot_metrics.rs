@@ -1,0 +1,80 @@
+//! The metrics of the snapshot: waiting gangs, drivers without executors, pods that only the fallback policy mutated.
+
+use std::sync::Arc;
+
+use crate::support::*;
+use jiff::Timestamp;
+use serde_json::json;
+use spark_usher::snapshot::{Change, Conf, Group, GroupKey, RelatedChange, Snapshot};
+use spark_usher::spark::conf::AppConf;
+use spark_usher::spark::ids::PodKey;
+use spark_usher::telemetry::metrics::Metrics;
+
+const NOW: Timestamp = Timestamp::constant(1_790_000_000, 0);
+
+fn shown(snapshot: &Snapshot, line: &str) -> String {
+    let metrics = Metrics::new().unwrap();
+    metrics.observe_snapshot(snapshot, NOW);
+    let text = String::from_utf8(metrics.render().unwrap()).unwrap();
+    let found = text.lines().find_map(|shown| shown.strip_prefix(line)?.strip_prefix(' '));
+    found.unwrap_or_else(|| panic!("{line} is not in\n{text}")).to_owned()
+}
+
+fn group(started: bool, age: i64) -> Group {
+    Group {
+        uid: "g".into(),
+        version: "1".into(),
+        selector: Some(APP.into()),
+        owner: None,
+        started,
+        created: Some(NOW.as_second() - age),
+        deleting: false,
+        spec: json!({}),
+    }
+}
+
+#[test]
+fn gangs_wait_until_they_started() {
+    let mut snapshot = Snapshot::default();
+    assert_eq!(shown(&snapshot, "spark_usher_gang_waiting_seconds"), "0");
+    for (name, started, age) in [("a", false, 90), ("b", false, 30), ("c", true, 5000)] {
+        let key = GroupKey { namespace: "default".into(), name: name.into(), scheduler: "volcano" };
+        snapshot.apply(Change::Related(RelatedChange::Group(key, group(started, age))));
+    }
+    assert_eq!(shown(&snapshot, "spark_usher_gangs{state=\"waiting\"}"), "2");
+    assert_eq!(shown(&snapshot, "spark_usher_gangs{state=\"started\"}"), "1");
+    assert_eq!(shown(&snapshot, "spark_usher_gang_waiting_seconds"), "90");
+    assert_eq!(shown(&snapshot, "spark_usher_groups{scheduler=\"volcano\"}"), "3");
+}
+
+#[test]
+fn a_driver_that_wants_executors_and_has_none() {
+    let count = |snapshot: &Snapshot| shown(snapshot, "spark_usher_drivers_without_executors");
+    let with = |conf: &str| {
+        let mut snapshot = seen(&[driver()]);
+        let conf = Conf::Known(Arc::new(AppConf::parse(conf)));
+        let key = PodKey::new("default", "nb-driver");
+        snapshot.apply(Change::Related(RelatedChange::Conf(key, DRIVER_UID.into(), conf, Vec::new())));
+        snapshot
+    };
+    assert_eq!(count(&seen(&[driver()])), "0", "the requested number is unknown");
+    let dynamic = "spark.dynamicAllocation.enabled=true\nspark.dynamicAllocation.minExecutors=0\n";
+    assert_eq!(count(&with(dynamic)), "0", "the application may have no executors");
+    let mut snapshot = with("spark.executor.instances=2\n");
+    assert_eq!(count(&snapshot), "1");
+    see(&mut snapshot, &executor(1).stored("e-1").phase("Pending"));
+    assert_eq!(count(&snapshot), "0");
+    see(&mut snapshot, &executor(1).stored("e-1").phase("Failed"));
+    assert_eq!(count(&snapshot), "1");
+    see(&mut snapshot, &driver().phase("Succeeded"));
+    assert_eq!(count(&snapshot), "0", "the driver has exited");
+}
+
+#[test]
+fn pods_that_only_the_fallback_placed() {
+    let snapshot = seen(&[
+        executor(1).stored("e-1").annotation("spark-usher.io/by", "fallback"),
+        executor(2).stored("e-2").annotation("spark-usher.io/by", "batch/volcano"),
+    ]);
+    assert_eq!(shown(&snapshot, "spark_usher_fallback_pods"), "1");
+}

@@ -1,0 +1,224 @@
+//! The snapshot store, in the points by which `docs/spark.md#snapshot-store` describes Spark's own; each difference is stated.
+
+use std::time::{Duration, Instant};
+
+use crate::support::*;
+use jiff::Timestamp;
+use spark_usher::snapshot::{Absence, Batch, Change, Notify, PodChange, Store};
+use spark_usher::spark::ids::PodKey;
+use spark_usher::spark::state::ExecutorPodState;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn executor_in(id: u32, phase: &str, version: u32) -> PodBuilder {
+    let mut pod = executor(id).stored(&format!("e{id}")).phase(phase);
+    pod.0["metadata"]["resourceVersion"] = version.to_string().into();
+    pod
+}
+
+fn update(store: &mut Store, pod: &PodBuilder) {
+    store.apply(Change::Pods(PodChange::Observed(pod.sighting())), Timestamp::UNIX_EPOCH);
+}
+
+fn replace(store: &mut Store, pods: &[PodBuilder], at: i64) -> usize {
+    let all = pods.iter().map(PodBuilder::sighting).collect();
+    store.apply(Change::Pods(PodChange::Listed(all)), Timestamp::from_second(at).unwrap()).len()
+}
+
+fn states(batch: &Batch) -> Vec<(u64, ExecutorPodState)> {
+    let executors = batch.snapshot.apps.values().flat_map(|app| app.executors().values());
+    executors.map(|executor| (executor.exec_id.unwrap(), executor.state)).collect()
+}
+
+#[test]
+fn point_1_a_snapshot_maps_ids_to_states_and_is_empty_at_first() {
+    let now = Instant::now();
+    let mut store = Store::default();
+    let id = store.subscribe(SECOND, Notify::WithNews, now);
+    let first = store.take(id, now).unwrap();
+    assert!(first.full.is_none() && first.is_empty() && states(&first).is_empty());
+    store.done(id, now);
+    update(&mut store, &executor_in(1, "Running", 1));
+    let then = now + SECOND;
+    assert_eq!(states(&store.take(id, then).unwrap()), [(1, ExecutorPodState::Running)]);
+    assert!(states(&first).is_empty(), "a snapshot never changes");
+}
+
+#[test]
+fn point_2_an_update_keeps_the_time_of_the_last_full_list() {
+    let mut store = Store::default();
+    replace(&mut store, &[], 100);
+    update(&mut store, &executor_in(1, "Pending", 1));
+    assert_eq!(store.full().unwrap().as_second(), 100);
+}
+
+#[test]
+fn point_3_a_replacement_starts_from_scratch_and_alone_takes_ids_away() {
+    let now = Instant::now();
+    let mut store = Store::default();
+    let id = store.subscribe(SECOND, Notify::WithNews, now);
+    update(&mut store, &executor_in(1, "Running", 1));
+    update(&mut store, &executor_in(2, "Running", 2));
+    let unsure = replace(&mut store, &[executor_in(2, "Failed", 5), executor_in(3, "Pending", 4)], 200);
+    assert_eq!(unsure, 1, "executor 1 is not in the list; the owner of the store confirms that with a GET");
+    let batch = store.take(id, now).unwrap();
+    assert_eq!(states(&batch), [(2, ExecutorPodState::Failed), (3, ExecutorPodState::Pending)]);
+    assert_eq!(batch.full.unwrap().as_second(), 200);
+    assert_eq!(batch.ended.keys().map(|uid| &**uid).collect::<Vec<_>>(), ["e2"]);
+    assert!(batch.removed.is_empty(), "a list alone proves nothing");
+}
+
+#[test]
+fn point_3_a_list_from_the_past_takes_nothing_back() {
+    let now = Instant::now();
+    let mut store = Store::default();
+    let id = store.subscribe(SECOND, Notify::WithNews, now);
+    update(&mut store, &executor_in(1, "Failed", 9));
+    replace(&mut store, &[executor_in(1, "Running", 5)], 200);
+    update(&mut store, &executor_in(1, "Running", 6));
+    let batch = store.take(id, now).unwrap();
+    assert_eq!(states(&batch), [(1, ExecutorPodState::Failed)]);
+    assert_eq!(batch.ended.len(), 1);
+}
+
+/// A deliberate difference: in Spark, N updates are N snapshots in an unbounded queue.
+#[test]
+fn point_4_updates_are_coalesced_and_no_end_is_lost() {
+    let now = Instant::now();
+    let mut store = Store::default();
+    let id = store.subscribe(SECOND, Notify::WithNews, now);
+    for version in 1..=1000 {
+        update(&mut store, &executor_in(1, if version % 2 == 0 { "Pending" } else { "Running" }, version));
+    }
+    update(&mut store, &executor_in(1, "Failed", 1001));
+    update(&mut store, &executor_in(1, "Failed", 1002).deleting());
+    store.apply(Change::Pods(PodChange::Gone(PodKey::new("default", "nb-exec-1"), "e1".into())), Timestamp::UNIX_EPOCH);
+    let batch = store.take(id, now).unwrap();
+    assert!(states(&batch).is_empty());
+    assert_eq!((batch.touched.len(), batch.ended.len(), batch.removed.len()), (1, 1, 1));
+    assert_eq!(batch.ended["e1"].executor.state, ExecutorPodState::Failed, "the exit, not the cleanup");
+}
+
+#[test]
+fn point_5_a_subscriber_begins_with_the_present_picture() {
+    let now = Instant::now();
+    let mut store = Store::default();
+    replace(&mut store, &[executor_in(1, "Succeeded", 1), executor_in(2, "Running", 2)], 100);
+    let id = store.subscribe(SECOND, Notify::WithNews, now);
+    // In Spark, a change between the first snapshot and the registration is lost until the next change.
+    update(&mut store, &executor_in(2, "Failed", 3));
+    let batch = store.take(id, now).unwrap();
+    assert_eq!(states(&batch), [(1, ExecutorPodState::Succeeded), (2, ExecutorPodState::Failed)]);
+    assert_eq!(batch.ended.len(), 2);
+}
+
+#[test]
+fn point_6_a_tick_calls_also_when_nothing_happened_if_that_was_asked_for() {
+    let now = Instant::now();
+    let mut store = Store::default();
+    let ticks = store.subscribe(SECOND, Notify::Always, now);
+    let news = store.subscribe(SECOND * 5, Notify::WithNews, now);
+    for id in [ticks, news] {
+        assert!(store.take(id, now).is_some());
+        store.done(id, now);
+    }
+    let early = now + SECOND / 2;
+    assert!(store.take(ticks, early).is_none() && store.next(early) == Some(now + SECOND));
+    let then = now + SECOND;
+    assert!(store.take(ticks, then).unwrap().is_empty());
+    store.done(ticks, then);
+    assert_eq!(store.next(then), Some(then + SECOND), "a fixed delay, from the end of the call");
+    assert!(store.take(news, now + SECOND * 10).is_none(), "no other subscriber is called");
+    update(&mut store, &executor_in(1, "Running", 1));
+    assert!(store.take(news, now + SECOND * 4).is_none(), "each has its own interval");
+    assert!(store.take(news, now + SECOND * 5).is_some());
+}
+
+#[test]
+fn point_7_everybody_can_be_called_at_once() {
+    let now = Instant::now();
+    let mut store = Store::default();
+    let id = store.subscribe(SECOND * 60, Notify::WithNews, now);
+    store.take(id, now);
+    store.done(id, now);
+    assert!(store.take(id, now).is_none());
+    store.notify();
+    assert_eq!(store.next(now), Some(now));
+    assert!(store.take(id, now).is_some());
+}
+
+#[test]
+fn point_8_one_call_at_a_time_and_no_wake_up_is_lost() {
+    let now = Instant::now();
+    let mut store = Store::default();
+    let (slow, quick) =
+        (store.subscribe(SECOND, Notify::WithNews, now), store.subscribe(SECOND, Notify::WithNews, now));
+    let running = store.take(slow, now).unwrap();
+    update(&mut store, &executor_in(1, "Running", 1));
+    store.notify();
+    assert!(store.take(slow, now + SECOND * 60).is_none(), "its call is in progress");
+    assert!(store.take(quick, now).is_some(), "other subscribers do not wait");
+    drop(running);
+    store.done(slow, now);
+    assert!(store.take(slow, now).is_some(), "the notification during the call is not lost");
+}
+
+/// In Spark, an IllegalArgumentException stops the driver, and any other exception drops the batch.
+#[test]
+fn point_9_a_subscriber_that_fails_gets_the_same_again_and_harms_nobody() {
+    let now = Instant::now();
+    let mut store = Store::default();
+    let (bad, good) = (store.subscribe(SECOND, Notify::WithNews, now), store.subscribe(SECOND, Notify::WithNews, now));
+    update(&mut store, &executor_in(1, "Failed", 1));
+    for round in 0..5 {
+        let then = now + SECOND * round;
+        let batch = store.take(bad, then).unwrap();
+        assert!(batch.ended.contains_key("e1"), "round {round}");
+        store.failed(bad, batch, then);
+        assert!(store.take(bad, then).is_none(), "not before its interval");
+        update(&mut store, &executor_in(10 + round, "Failed", 10 + round));
+    }
+    assert_eq!(store.take(good, now).unwrap().ended.len(), 6);
+    assert_eq!(store.take(bad, now + SECOND * 9).unwrap().ended.len(), 6);
+}
+
+#[test]
+fn point_10_after_the_stop_nobody_is_called_and_nothing_is_kept() {
+    let now = Instant::now();
+    let mut store = Store::default();
+    let id = store.subscribe(SECOND, Notify::Always, now);
+    store.stop();
+    update(&mut store, &executor_in(1, "Failed", 1));
+    store.notify();
+    assert!(store.take(id, now + SECOND * 60).is_none() && store.next(now).is_none());
+}
+
+/// In Spark, a deletion has no effect of its own: an executor that was deleted by force counts as running until the next poll.
+#[test]
+fn point_11_a_deletion_is_an_end_whatever_the_pod_said_last() {
+    let now = Instant::now();
+    let mut store = Store::default();
+    let id = store.subscribe(SECOND, Notify::WithNews, now);
+    update(&mut store, &executor_in(1, "Running", 1));
+    store.apply(
+        Change::Pods(PodChange::Gone(PodKey::new("default", "nb-exec-1"), "another".into())),
+        Timestamp::UNIX_EPOCH,
+    );
+    assert!(store.snapshot().executor("default", "nb-exec-1").is_some(), "the deletion of another pod has no effect");
+    store.apply(Change::Pods(PodChange::Gone(PodKey::new("default", "nb-exec-1"), "e1".into())), Timestamp::UNIX_EPOCH);
+    let batch = store.take(id, now).unwrap();
+    assert!(batch.removed["e1"].absence == Absence::Unversioned && batch.ended.is_empty());
+    assert_eq!(batch.removed["e1"].executor.state, ExecutorPodState::Running);
+}
+
+#[test]
+fn point_12_a_poll_tells_its_time_and_whoever_looked_tells_what_is_gone() {
+    let now = Instant::now();
+    let mut store = Store::default();
+    let id = store.subscribe(SECOND, Notify::WithNews, now);
+    update(&mut store, &executor_in(1, "Running", 1));
+    store.refreshed(Timestamp::from_second(300).unwrap());
+    let batch = store.take(id, now).unwrap();
+    assert_eq!(batch.full.unwrap().as_second(), 300);
+    assert_eq!(states(&batch).len(), 1, "an executor that a poll lacks stays until a GET confirms its absence");
+}

@@ -1,0 +1,471 @@
+//! Validating admission: final states and changes, for every reason, in every mode.
+
+use crate::support::*;
+use serde_json::{Value, json};
+use spark_usher::policy::{Pattern, Policies, Policy, Validate};
+use spark_usher::reason::Reason;
+use spark_usher::snapshot::Snapshot;
+
+fn policies(validate: Validate) -> Policies {
+    let policy = Policy {
+        validate,
+        queue: Some("analytics".into()),
+        queues: Some(vec![Pattern::new("team-*")]),
+        node_pool: [("pool".to_owned(), "spark".to_owned())].into(),
+        ..policy("volcano")
+    };
+    only(policy).with_trusted_writers(vec![Pattern::new("system:serviceaccount:volcano-system:*")])
+}
+
+/// An executor after the mutating webhook: with owner and scheduling fields.
+fn seated(id: u32) -> PodBuilder {
+    let outcome = by_driver(&executor(id), &Snapshot::default(), &policies(Validate::Audit));
+    PodBuilder(outcome.object)
+}
+
+/// The review of a creation by the driver's pod.
+fn created(pod: &PodBuilder) -> Value {
+    pod.created_by_pod("nb-driver", DRIVER_UID)
+}
+
+fn tenant() -> Value {
+    by_pod("default", "spark", "nb-driver", DRIVER_UID)
+}
+
+fn person() -> Value {
+    json!({"username": "eve", "groups": ["developers", "system:authenticated"]})
+}
+
+/// The violations.
+fn found(review: &Value, snapshot: &Snapshot) -> Vec<Reason> {
+    let mut reasons = judge(review, snapshot, &policies(Validate::Audit)).decision.reasons;
+    reasons.pop();
+    reasons
+}
+
+#[test]
+fn what_our_own_webhook_made_is_valid() {
+    let outcome = judge(&created(&seated(1)), &Snapshot::default(), &policies(Validate::Enforce));
+    assert_eq!((outcome.decision.allowed, outcome.decision.reason), (true, Reason::Valid));
+    assert!(outcome.response.get("auditAnnotations").is_none() && outcome.response.get("warnings").is_none());
+    let driver = by_driver(&pod("nb-driver").driver_of(APP), &Snapshot::default(), &policies(Validate::Audit)).object;
+    assert_eq!(found(&review(&driver, person()), &Snapshot::default()), []);
+}
+
+#[test]
+fn every_recorded_review_is_valid_once_our_webhook_has_answered_it() {
+    let policies = policies(Validate::Enforce);
+    for (name, mut review) in all_recorded() {
+        let operation = review["request"]["operation"].as_str().unwrap().to_owned();
+        if operation == "CREATE" {
+            review["request"]["object"] = answer(&review, &Snapshot::default(), &policies).object;
+        }
+        let outcome = judge(&review, &Snapshot::default(), &policies);
+        let expected = match operation.as_str() {
+            // The administrator set annotations and labels of spark-usher.
+            "UPDATE" if outcome.decision.reason == Reason::TrustedWriter => Reason::TrustedWriter,
+            "CREATE" | "UPDATE" if name != "client-mode-driver-pod-named/driver.mutate.create" => Reason::Valid,
+            "CREATE" => Reason::NotSpark, // A notebook.
+            _ => Reason::NotCreate,
+        };
+        assert_eq!((outcome.decision.reason, outcome.decision.allowed), (expected, true), "{name}: {outcome:?}");
+    }
+}
+
+#[test]
+fn the_three_modes() {
+    let bare = created(&executor(1));
+    let audit = judge(&bare, &Snapshot::default(), &policies(Validate::Audit));
+    assert!(audit.decision.allowed && audit.response.get("warnings").is_none());
+    let annotations = &audit.response["auditAnnotations"];
+    assert_eq!(annotations["reason"], "NotMutated");
+    assert_eq!(annotations["violations"], "NotMutated");
+    assert_eq!(annotations["policy"], "batch");
+    assert!(annotations["message"].as_str().unwrap().contains("the pod lacks schedulerName"), "{annotations}");
+
+    let warn = judge(&bare, &Snapshot::default(), &policies(Validate::Warn));
+    let warnings = warn.response["warnings"].as_array().unwrap();
+    assert!(warn.decision.allowed && warnings.len() == 1);
+    assert!(warnings[0].as_str().unwrap().starts_with("spark-usher: the pod lacks"), "{warnings:?}");
+
+    let enforce = judge(&bare, &Snapshot::default(), &policies(Validate::Enforce));
+    let message = enforce.response["status"]["message"].as_str().unwrap();
+    assert_eq!((enforce.decision.allowed, &enforce.response["status"]["code"]), (false, &json!(403)));
+    assert!(
+        message.starts_with("spark-usher: the pod lacks") && message.ends_with("(NotMutated; policy batch enforces)")
+    );
+}
+
+#[test]
+fn a_final_state_that_lacks_something_is_not_seated() {
+    let lacks = |pod: &PodBuilder| {
+        let outcome = judge(&created(pod), &Snapshot::default(), &policies(Validate::Audit));
+        assert_eq!(outcome.decision.reason, Reason::NotMutated, "{outcome:?}");
+        outcome.response["auditAnnotations"]["message"].as_str().unwrap().to_owned()
+    };
+    let nothing = lacks(&executor(1));
+    for what in ["schedulerName", "the ownerReference to its driver", "its gang"] {
+        assert!(nothing.contains(what), "{nothing}");
+    }
+    // A later webhook reverted it.
+    let undone = lacks(&seated(1).spec("schedulerName", "default-scheduler"));
+    assert!(undone.contains("schedulerName") && !undone.contains("owner"), "{undone}");
+    let mut orphan = seated(1);
+    orphan.0["metadata"].as_object_mut().unwrap().remove("ownerReferences");
+    assert!(lacks(&orphan).contains("owner"));
+    // A field that the webhook could not decide is not missing.
+    let by_hand = answer(&executor(1).created_by("eve"), &Snapshot::default(), &policies(Validate::Audit)).object;
+    assert_eq!(found(&review(&by_hand, person()), &Snapshot::default()), []);
+    assert_eq!(found(&created(&executor(1).label("spark-role", "other")), &Snapshot::default()), []);
+}
+
+#[test]
+fn an_executor_that_claims_another_driver() {
+    let claims = seated(1).owned_by("Pod", "other-driver", "11111111-2222-3333-4444-555555555555");
+    assert_eq!(found(&created(&claims), &Snapshot::default()), [Reason::OwnerNotCreator]);
+    let same_name = seated(1).owned_by("Pod", "nb-driver", "11111111-2222-3333-4444-555555555555");
+    assert_eq!(found(&created(&same_name), &Snapshot::default()), [Reason::OwnerNotCreator]);
+    let template = seated(1).owned_by("StatefulSet", "set", "11111111-2222-3333-4444-555555555555");
+    assert_eq!(found(&created(&template), &Snapshot::default()), [], "a workload controller is not a driver");
+    // Without a pod's token, nothing contradicts the claim.
+    assert_eq!(found(&review(&claims.0, person()), &Snapshot::default()), []);
+    let never = only_never(policy("none"), &["system:serviceaccount:default:spark"]);
+    let outcome = judge(&created(&executor(1).owned_by("Pod", "x", "1-1")), &Snapshot::default(), &never);
+    assert_eq!(outcome.decision.reason, Reason::Valid, "accounts in creators.never create pods for others");
+}
+
+#[test]
+fn a_stranger_among_the_executors_of_a_known_driver() {
+    let snapshot = seen(&[driver()]);
+    let claims = seated(1).owned_by("Pod", "nb-driver", DRIVER_UID);
+    assert_eq!(found(&review(&claims.0, person()), &snapshot), [Reason::ForeignCreator]);
+    assert_eq!(found(&created(&seated(1)), &snapshot), []);
+}
+
+#[test]
+fn who_may_change_owners_and_seats() {
+    let old = seated(1).stored("e-1");
+    let mut stripped = old.clone();
+    stripped.0["metadata"].as_object_mut().unwrap().remove("ownerReferences");
+    let taken = old.clone().owned_by("Pod", "other", "9-9");
+    let regrouped = old.clone().annotation("scheduling.k8s.io/group-name", "theirs");
+    let unmarked = old.clone().annotation("spark-usher.io/by", "batch/none");
+    let noted = old.clone().annotation("spark-usher.io/driver", "app-selector/x/1-1");
+    let renamed = old.clone().label("spark-app-selector", "spark-other");
+    let hidden = old.clone().without_label("spark-role");
+    let gated = old.clone().spec("schedulingGroup", json!({"podGroupName": "theirs"}));
+    let cases = [
+        (&stripped, Reason::OwnerChanged),
+        (&taken, Reason::OwnerChanged),
+        (&regrouped, Reason::SchedulingChanged),
+        (&unmarked, Reason::SchedulingChanged),
+        (&noted, Reason::SchedulingChanged),
+        (&gated, Reason::SchedulingChanged),
+        (&renamed, Reason::ApplicationChanged),
+        (&hidden, Reason::ApplicationChanged),
+    ];
+    for (new, reason) in cases {
+        for who in [tenant(), person()] {
+            assert_eq!(found(&update(&old, new, who), &Snapshot::default()), [reason]);
+        }
+        for who in [
+            "system:serviceaccount:kube-system:generic-garbage-collector",
+            "system:kube-controller-manager",
+            "system:kube-scheduler",
+            "system:serviceaccount:volcano-system:volcano-controllers",
+            OWN,
+        ] {
+            let who = json!({"username": who, "groups": ["system:authenticated"]});
+            assert_eq!(found(&update(&old, new, who), &Snapshot::default()), [], "{reason}");
+        }
+        let master = json!({"username": "root", "groups": ["system:masters", "system:authenticated"]});
+        assert_eq!(found(&update(&old, new, master), &Snapshot::default()), []);
+    }
+    let outcome = judge(&update(&old, &regrouped, person()), &Snapshot::default(), &policies(Validate::Enforce));
+    let message = outcome.response["status"]["message"].as_str().unwrap();
+    assert!(message.contains("eve changed scheduling.k8s.io/group-name"), "{message}");
+    assert!(message.contains("trustedWriters"), "the message contains the fix: {message}");
+}
+
+#[test]
+fn a_running_application_keeps_a_queue_that_the_file_drops() {
+    let old = Policy { queue: Some("analytics".into()), queues: Some(vec![]), ..policy("volcano") };
+    let new = Policy { queue: Some("other".into()), validate: Validate::Enforce, ..old.clone() };
+    let mut snapshot = signing();
+    let first = by_driver(&executor(1), &snapshot, &only(old));
+    see(&mut snapshot, &PodBuilder(first.object).stored("e1"));
+    let next = by_driver(&executor(2), &snapshot, &only(new.clone())).object;
+    assert_eq!(next["metadata"]["annotations"]["scheduling.volcano.sh/queue-name"], "analytics");
+    let outcome = judge(&created(&PodBuilder(next.clone())), &snapshot, &only(new.clone()));
+    assert_eq!(outcome.decision.reason, Reason::Valid, "{:?}", outcome.response);
+    // Another application of the same account does not keep it.
+    let other = PodBuilder(next).label("spark-app-selector", "spark-other");
+    assert!(!judge(&created(&other), &snapshot, &only(new)).decision.allowed);
+}
+
+#[test]
+fn a_replica_that_is_behind_finds_no_forged_mark() {
+    let selects = Policy { validate: Validate::Enforce, matches: namespaces_with("env", "prod"), ..policy("volcano") };
+    let mut ahead = signing();
+    see_namespace(&mut ahead, "default", &[("env", "prod")], &[]);
+    let placed = PodBuilder(by_driver(&executor(1), &ahead, &only(selects.clone())).object);
+    assert!(judge(&created(&placed), &ahead, &only(selects.clone())).decision.allowed);
+    assert!(
+        judge(&created(&placed), &signing(), &only(selects)).decision.allowed,
+        "its snapshot does not contain the namespace"
+    );
+}
+
+#[test]
+fn a_driver_that_gets_its_name_later_is_valid() {
+    let mut app = Policy { validate: Validate::Enforce, ..policy("volcano") };
+    app.gang.shape = spark_usher::gang::Shape::App;
+    let mut unnamed = pod("").driver_of(APP);
+    unnamed.0["metadata"]["generateName"] = "job-".into();
+    unnamed.0["metadata"].as_object_mut().unwrap().remove("name");
+    for snapshot in [signing(), Snapshot::default()] {
+        let made = answer(&unnamed.created_by("job"), &snapshot, &only(app.clone())).object;
+        assert!(made["metadata"]["annotations"]["scheduling.k8s.io/group-name"].is_string());
+        // The API server sets the name between the two webhooks.
+        let named = PodBuilder(made).named("job-x7k2p");
+        let outcome = judge(&named.created_by("job"), &snapshot, &only(app.clone()));
+        assert!(outcome.decision.allowed, "{:?}", outcome.response);
+    }
+}
+
+#[test]
+fn a_mark_that_we_did_not_give_is_found_where_the_key_is_known() {
+    let marked = executor(1).annotation("spark-usher.io/by", "x/volcano");
+    let policies = only(Policy { validate: Validate::Enforce, ..policy("none") });
+    let owned =
+        PodBuilder(by_driver(&marked, &signing(), &policies).object).annotation("spark-usher.io/by", "x/volcano");
+    assert_eq!(judge(&created(&owned), &signing(), &policies).decision.reason, Reason::NotMutated);
+    assert!(
+        judge(&created(&owned), &Snapshot::default(), &policies).decision.allowed,
+        "it cannot be decided without the key"
+    );
+}
+
+#[test]
+fn a_change_by_the_status_is_judged_as_a_change() {
+    let old = seated(1);
+    let new = old.clone().annotation("scheduling.k8s.io/group-name", "mine");
+    let mut review = update(&old, &new, person());
+    review["request"]["subResource"] = "status".into();
+    assert_eq!(found(&review, &Snapshot::default()), [Reason::SchedulingChanged]);
+    let unchanged = {
+        let mut review = update(&old, &old.clone().phase("Running"), person());
+        review["request"]["subResource"] = "status".into();
+        review
+    };
+    assert_eq!(found(&unchanged, &Snapshot::default()), []);
+    review["request"]["subResource"] = "binding".into();
+    assert_eq!(judge(&review, &Snapshot::default(), &policies(Validate::Enforce)).decision.reason, Reason::NotAPod);
+}
+
+#[test]
+fn only_a_change_is_judged() {
+    // Not mutated at creation: its missing fields do not affect a later change of its labels.
+    let old = executor(1).stored("e-1");
+    assert_eq!(
+        found(&update(&old, &old.clone().label("spark-exec-inactive", "true"), tenant()), &Snapshot::default()),
+        []
+    );
+    let old = seated(1).stored("e-1");
+    assert_eq!(found(&update(&old, &old.clone().annotation("note", "x"), tenant()), &Snapshot::default()), []);
+    // The order of owners is irrelevant.
+    let owner = |uid: &str| json!({"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": uid});
+    let (mut one, mut two) = (old.clone(), old);
+    one.0["metadata"]["ownerReferences"] = json!([owner("1"), owner("2")]);
+    two.0["metadata"]["ownerReferences"] = json!([owner("2"), owner("1")]);
+    assert_eq!(found(&update(&one, &two, tenant()), &Snapshot::default()), []);
+    let mut deletion = created(&seated(1));
+    deletion["request"]["operation"] = "DELETE".into();
+    assert_eq!(judge(&deletion, &Snapshot::default(), &policies(Validate::Enforce)).decision.reason, Reason::NotCreate);
+}
+
+#[test]
+fn two_schedulers_on_one_pool_of_nodes() {
+    let elsewhere = |pod: PodBuilder| found(&review(&pod.0, person()), &Snapshot::default());
+    let other = || {
+        // With another scheduler, which the policy retains.
+        executor(1).spec("schedulerName", "yunikorn")
+    };
+    assert_eq!(elsewhere(other()), [], "it may run anywhere");
+    let on_pool = other().spec("nodeSelector", json!({"pool": "spark", "disk": "ssd"}));
+    assert_eq!(elsewhere(on_pool), [Reason::OtherScheduler]);
+    assert_eq!(elsewhere(other().spec("nodeSelector", json!({"pool": "web"}))), []);
+    let affinity = |terms: Value| {
+        other().spec(
+            "affinity",
+            json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}),
+        )
+    };
+    let term = |values: Value| json!({"matchExpressions": [{"key": "pool", "operator": "In", "values": values}]});
+    assert_eq!(elsewhere(affinity(json!([term(json!(["spark"]))]))), [Reason::OtherScheduler]);
+    assert_eq!(elsewhere(affinity(json!([term(json!(["web", "spark"]))]))), [Reason::OtherScheduler], "among others");
+    let exists = json!([{"matchExpressions": [{"key": "pool", "operator": "Exists"}]}]);
+    assert_eq!(elsewhere(affinity(exists)), [Reason::OtherScheduler]);
+    assert_eq!(elsewhere(affinity(json!([term(json!(["web"])), term(json!(["spark"]))]))), [Reason::OtherScheduler]);
+    assert_eq!(elsewhere(affinity(json!([term(json!(["web"]))]))), []);
+    // A pod with a scheduling gate may still get another node selector.
+    let (old, new) = (other().stored("e-1"), other().stored("e-1").spec("nodeSelector", json!({"pool": "spark"})));
+    assert_eq!(found(&update(&old, &new, tenant()), &Snapshot::default()), [Reason::OtherScheduler]);
+    assert_eq!(
+        found(&update(&new, &new.clone().label("a", "b"), tenant()), &Snapshot::default()),
+        [],
+        "the node selector is unchanged"
+    );
+    let rightly = seated(1).spec("nodeSelector", json!({"pool": "spark"}));
+    assert_eq!(found(&created(&rightly), &Snapshot::default()), []);
+    let message = judge(
+        &review(&other().spec("nodeSelector", json!({"pool": "spark"})).0, person()),
+        &Snapshot::default(),
+        &policies(Validate::Warn),
+    );
+    let message = message.response["warnings"][0].as_str().unwrap().to_owned();
+    assert!(message.contains("pool=spark") && message.contains("volcano") && message.contains("yunikorn"), "{message}");
+    assert!(message.chars().count() <= 256);
+}
+
+#[test]
+fn queues_that_a_namespace_may_not_use() {
+    let in_queue = |queue: &str| seated(1).annotation("scheduling.volcano.sh/queue-name", queue);
+    assert_eq!(found(&created(&in_queue("team-a")), &Snapshot::default()), []);
+    assert_eq!(found(&created(&in_queue("analytics")), &Snapshot::default()), [], "the policy's own queue");
+    assert_eq!(found(&created(&in_queue("gold")), &Snapshot::default()), [Reason::QueueNotAllowed]);
+    // A pod that bypasses its policy's scheduler for another one with queues.
+    let kueue = seated(1).label("kueue.x-k8s.io/queue-name", "gold");
+    assert_eq!(found(&created(&kueue), &Snapshot::default()), [Reason::QueueNotAllowed]);
+    let yunikorn = only(Policy {
+        queues: Some(vec![Pattern::new("root.a")]),
+        queue: Some("root.a".into()),
+        scheduler: spark_usher::policy::SchedulerChoice {
+            name: Some("yk-2".into()),
+            ..spark_usher::policy::SchedulerChoice::of(spark_usher::gang::GangScheduler::of_kind("yunikorn").unwrap())
+        },
+        ..policy("yunikorn")
+    });
+    // For all keys that the scheduler reads, and with any scheduler name.
+    for pod in
+        [executor(1).label("queue", "root.gold"), executor(1).annotation("yunikorn.apache.org/queue", "root.gold")]
+    {
+        let pod = pod.spec("schedulerName", "yk-2");
+        let reasons = judge(&review(&pod.0, person()), &Snapshot::default(), &yunikorn).decision.reasons;
+        assert!(reasons.contains(&Reason::QueueNotAllowed), "{reasons:?}");
+    }
+    let deaf = seated(1).label("queue", "gold");
+    assert_eq!(found(&created(&deaf), &Snapshot::default()), [], "a label that its scheduler does not read");
+    let (old, new) = (in_queue("team-a").stored("e-1"), in_queue("gold").stored("e-1"));
+    assert_eq!(
+        found(&update(&old, &new, tenant()), &Snapshot::default()),
+        [Reason::SchedulingChanged, Reason::QueueNotAllowed]
+    );
+    let kept = new.clone().annotation("note", "x");
+    assert_eq!(found(&update(&new, &kept, tenant()), &Snapshot::default()), [], "the queue is unchanged");
+    let open = only(Policy { queues: None, ..policy("volcano") });
+    assert_eq!(judge(&created(&in_queue("gold")), &Snapshot::default(), &open).decision.reason, Reason::Valid);
+}
+
+#[test]
+fn who_chooses_another_policy_by_a_label_chooses_no_milder_one() {
+    let strict = Policy {
+        validate: Validate::Enforce,
+        matches: spark_usher::policy::Match {
+            pod_selector: Some([("team".to_owned(), "a".to_owned())].into_iter().collect()),
+            ..spark_usher::policy::Match::everything()
+        },
+        ..policy("volcano")
+    };
+    let policies = only(strict);
+    let old = executor(1).label("team", "a").stored("e-1");
+    let taken = |pod: &PodBuilder| pod.clone().owned_by("Pod", "other", "9-9");
+    for (old, new) in [
+        (old.clone(), taken(&old).label("team", "b")),
+        (old.clone().label("team", "b"), taken(&old)),
+        (old.clone(), taken(&old)),
+    ] {
+        assert!(!judge(&update(&old, &new, tenant()), &Snapshot::default(), &policies).decision.allowed);
+    }
+}
+
+#[test]
+fn who_is_trusted_is_told_as_that_and_may_create_for_others() {
+    let old = seated(1).stored("e-1");
+    let moved = old.clone().annotation("scheduling.k8s.io/group-name", "theirs");
+    let who = json!({"username": "carol", "groups": ["kubeadm:cluster-admins", "system:authenticated"]});
+    let trusting = only(Policy { validate: Validate::Enforce, ..policy("volcano") })
+        .with_trusted_writers(vec![Pattern::new("kubeadm:cluster-admins"), Pattern::new("oidc:*")]);
+    let outcome = judge(&update(&old, &moved, who), &Snapshot::default(), &trusting);
+    assert_eq!((outcome.decision.allowed, outcome.decision.reason), (true, Reason::TrustedWriter));
+    assert_eq!(outcome.response["auditAnnotations"]["reason"], "TrustedWriter");
+    // A driver with its own credentials.
+    let by_alice = review(&seated(2).0, json!({"username": "oidc:alice", "groups": ["system:authenticated"]}));
+    assert!(judge(&by_alice, &seen(&[driver()]), &trusting).decision.allowed);
+    let by_bob = review(&seated(2).0, json!({"username": "bob", "groups": ["system:authenticated"]}));
+    assert_eq!(judge(&by_bob, &seen(&[driver()]), &trusting).decision.reason, Reason::ForeignCreator);
+}
+
+#[test]
+fn labels_do_not_speak_against_what_the_api_server_vouches_for() {
+    // A client has labelled a pod as the driver of an application that is not its own.
+    let squatter = pod("squatter").driver_of(APP).stored("55555555-0000-0000-0000-000000000001").phase("Running");
+    let snapshot = seen(&[squatter.spec("serviceAccountName", "default")]);
+    let owned = executor(1).owned_by("Pod", "nb-driver", DRIVER_UID);
+    let lacks_a_seat = [Reason::NotMutated];
+    assert_eq!(found(&created(&owned), &snapshot), lacks_a_seat, "its authenticated creator is its owner");
+    assert_eq!(found(&created(&executor(1)), &snapshot), lacks_a_seat, "its creator drives no other application");
+    assert_eq!(found(&created(&seated(1)), &snapshot), []);
+    // A configured application id: the executors have another selector than the driver.
+    let other = executor(1).executor_of("spark-mine", 1).owned_by("Pod", "nb-driver", DRIVER_UID);
+    let reasons = found(&created(&other), &seen(&[driver()]));
+    assert!(!reasons.contains(&Reason::OwnerNotCreator), "{reasons:?}");
+}
+
+#[test]
+fn what_another_policy_file_seated_is_not_refused_at_once() {
+    let policies = policies(Validate::Enforce);
+    let body = serde_json::to_vec(&created(&executor(1))).unwrap();
+    let pruned = spark_usher::admission::prune_for_validation(&body);
+    let review = spark_usher::admission::request::parse(&pruned).unwrap();
+    let snapshot = Snapshot::default();
+    let context =
+        |settled| spark_usher::admission::ValidationContext { snapshot: &snapshot, own: None, settled, listed: true };
+    let new = spark_usher::admission::validate(&review, &policies, context(false));
+    assert!(new.is_allowed() && new.warnings().count() == 1, "{new:?}");
+    assert!(!spark_usher::admission::validate(&review, &policies, context(true)).is_allowed());
+}
+
+#[test]
+fn messages_quote_little_and_nothing_that_steers() {
+    let loud = seated(1).annotation("scheduling.volcano.sh/queue-name", &format!("\u{1b}[2J\n{}", "q".repeat(250_000)));
+    let outcome = judge(&created(&loud), &Snapshot::default(), &policies(Validate::Enforce));
+    for text in [&outcome.response["status"]["message"], &outcome.response["auditAnnotations"]["message"]] {
+        let text = text.as_str().unwrap();
+        assert!(text.len() < 1200 && !text.contains(|c: char| c.is_control()), "{text:?}");
+    }
+}
+
+#[test]
+fn a_namespace_that_was_not_seen_is_warned_of_until_namespaces_were_listed() {
+    let policies = only(Policy {
+        validate: Validate::Enforce,
+        matches: namespaces_with("env", "prod"),
+        queues: Some(vec![]),
+        ..policy("volcano")
+    });
+    let review = created(&seated(1).annotation("scheduling.volcano.sh/queue-name", "vip"));
+    let body = serde_json::to_vec(&review).unwrap();
+    let pruned = spark_usher::admission::prune_for_validation(&body);
+    let review = spark_usher::admission::request::parse(&pruned).unwrap();
+    let snapshot = Snapshot::default();
+    let context =
+        |listed| spark_usher::admission::ValidationContext { snapshot: &snapshot, own: None, settled: true, listed };
+    let young = spark_usher::admission::validate(&review, &policies, context(false));
+    assert!(young.is_allowed() && young.warnings().count() == 1, "{young:?}");
+    let refused = spark_usher::admission::validate(&review, &policies, context(true));
+    assert!(!refused.is_allowed(), "a namespace that is created a moment before its pods does not bypass the policy");
+    let mut snapshot = Snapshot::default();
+    see_namespace(&mut snapshot, "default", &[("env", "prod")], &[]);
+    assert!(!judge(&created(&executor(1)), &snapshot, &policies).decision.allowed);
+}

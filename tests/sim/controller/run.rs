@@ -1,0 +1,87 @@
+//! The controller with faults: thousands of histories of a simulated cluster, each determined by a seed (`sim`).
+//!
+//! ```text
+//! cargo test --test sim controller                                    2,000 histories, and every injected bug
+//! SEEDS=100000 cargo test --profile dist --test sim controller::run::histories   a hundred thousand
+//! SEED=1234 cargo test --test sim controller::run::one_history -- --nocapture    one history, line by line
+//! ```
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::{Sim, Violation};
+use spark_usher::fault_injection::{Bug, inject};
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+fn told(seed: u64, violation: &Violation) -> String {
+    let Violation { rule, at, what } = violation;
+    format!(
+        "seed {seed}: {rule}, after {at:?}: {what}\nreplay: SEED={seed} cargo test --test sim controller::run::one_history -- --nocapture"
+    )
+}
+
+#[test]
+fn histories_hold() {
+    let seeds = number("SEEDS").unwrap_or(2000);
+    let (next, failed) = (AtomicU64::new(0), std::sync::Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(2, usize::from) {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= seeds || failed.lock().unwrap().len() >= 5 {
+                        return;
+                    }
+                    if let (Some(violation), _) = Sim::new(seed, false).run() {
+                        failed.lock().unwrap().push(told(seed, &violation));
+                    }
+                }
+            });
+        }
+    });
+    let failed = failed.into_inner().unwrap();
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+    println!("{seeds} histories hold");
+}
+
+#[test]
+fn one_history() {
+    let Some(seed) = number("SEED") else { return };
+    let (violation, trace) = Sim::new(seed, true).run();
+    println!("{}", trace.join("\n"));
+    assert!(violation.is_none(), "{}", told(seed, &violation.unwrap()));
+}
+
+/// The number of histories to run for each bug.
+const ENOUGH: u64 = 1000;
+
+#[test]
+fn every_planted_bug_is_found() {
+    if !cfg!(debug_assertions) {
+        println!("SKIPPED: a release build has no injected faults");
+        return;
+    }
+    let next = AtomicU64::new(0);
+    let missed = std::sync::Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(2, usize::from) {
+            scope.spawn(|| {
+                loop {
+                    let at = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(bug) = Bug::CORE.get(usize::try_from(at).unwrap()) else { return };
+                    inject(Some(*bug));
+                    let found = (0..ENOUGH).find_map(|seed| Some((seed, Sim::new(seed, false).run().0?)));
+                    inject(None);
+                    match &found {
+                        Some((seed, violation)) => println!("{bug:?}: seed {seed}: {}", violation.rule),
+                        None => missed.lock().unwrap().push(*bug),
+                    }
+                }
+            });
+        }
+    });
+    let missed = missed.into_inner().unwrap();
+    assert!(missed.is_empty(), "not found in {ENOUGH} histories: {missed:?}");
+}
