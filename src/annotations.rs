@@ -1,5 +1,7 @@
 //! The annotations that spark-usher reads and writes, and the labels of the objects that it creates.
 
+use schemars::JsonSchema;
+use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -62,17 +64,18 @@ impl MetadataField {
 }
 
 /// One of our annotations that may change a decision.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
 pub enum Override {
-    /// [`SKIP`].
+    /// spark-usher.io/skip
     Skip,
-    /// [`SCHEDULER`].
+    /// spark-usher.io/scheduler
     Scheduler,
-    /// [`QUEUE`].
+    /// spark-usher.io/queue
     Queue,
-    /// [`MIN_MEMBER`].
+    /// spark-usher.io/min-member
     MinMember,
-    /// [`EXECUTOR_RESOURCES`].
+    /// spark-usher.io/executor-resources
     ExecutorResources,
 }
 

@@ -1,4 +1,4 @@
-//! Text of tenants in our messages.
+//! Text of tenants in our messages, and the names that Kubernetes accepts (`apimachinery/pkg/util/validation`).
 
 /// A tenant's text for a message: short, and without control characters, which could steer a terminal.
 pub(crate) fn shown(text: &str) -> String {
@@ -9,5 +9,58 @@ pub(crate) fn shown(text: &str) -> String {
     plain.take(MAX_SHOWN - 1).chain(['…']).collect()
 }
 
+/// At most this many bytes of a text, up to a character boundary.
+pub(crate) fn truncated(text: &str, most: usize) -> &str {
+    text.get(..text.floor_char_boundary(most)).unwrap_or_default()
+}
+
 /// The longest text of a tenant in a message, in characters.
 const MAX_SHOWN: usize = 80;
+
+/// Whether a name may contain this byte, in a DNS-1123 label.
+pub(crate) fn is_dns_byte(byte: u8) -> bool {
+    byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-'
+}
+
+/// Whether a text is one part of a DNS-1123 name, of any length: a-z, 0-9 and -, with a letter or digit at both ends.
+pub(crate) fn is_dns_part(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(is_dns_byte) && !text.starts_with('-') && !text.ends_with('-')
+}
+
+/// Whether a text is a DNS-1123 label: the name of a namespace, a Service, or one of our PodGroups.
+pub(crate) fn is_dns_label(text: &str) -> bool {
+    text.len() <= 63 && is_dns_part(text)
+}
+
+/// Whether a text is a DNS-1123 subdomain: the name of a pod, and of most other objects.
+pub(crate) fn is_dns_subdomain(text: &str) -> bool {
+    text.len() <= 253 && text.split('.').all(is_dns_part)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_accepted_as_kubernetes_accepts_them() {
+        let long = |length| "a".repeat(length);
+        for name in ["a", "0", "a-b", "a--b", &long(63)] {
+            assert!(is_dns_label(name) && is_dns_subdomain(name), "{name}");
+        }
+        for name in ["", "-a", "a-", "A", "a_b", "a b", "é", "a/b"] {
+            assert!(!is_dns_label(name) && !is_dns_subdomain(name), "{name}");
+        }
+        assert!(is_dns_subdomain("a.b-c.0") && !is_dns_label("a.b"));
+        assert!(is_dns_subdomain(&long(253)) && !is_dns_label(&long(64)) && !is_dns_subdomain(&long(254)));
+        for name in [".", "a.", ".a", "a..b", "a.-b", "a-.b"] {
+            assert!(!is_dns_subdomain(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_text_is_truncated_at_a_character() {
+        assert_eq!(truncated("aé", 2), "a");
+        assert_eq!(truncated("aé", 3), "aé");
+        assert_eq!(truncated("aé", 9), "aé");
+    }
+}

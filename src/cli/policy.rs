@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::output::{FAILED, OK, UNREADABLE};
 use crate::config::{self, Config};
 use crate::manifests::{fallback_policy, validating_policy};
-use crate::ownership::resolve::is_label_name;
+use crate::text::is_dns_label;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -79,7 +79,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::
 }
 
 fn manifests(args: &Args, config: &Config) -> Result<Vec<Value>, String> {
-    if let Some(wrong) = args.exclude.iter().find(|name| !is_label_name(name)) {
+    if let Some(wrong) = args.exclude.iter().find(|name| !is_dns_label(name)) {
         return Err(format!("--exclude {wrong:?}: expected the name of a namespace, without wildcards"));
     }
     let name = |default: &str| args.name.clone().unwrap_or_else(|| default.to_owned());

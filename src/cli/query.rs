@@ -16,6 +16,7 @@ use crate::cluster::{client, list};
 use crate::http::debug;
 use crate::lifecycle::Exit;
 use crate::snapshot::Snapshot;
+use crate::text::is_dns_label;
 
 /// Timeout of a debug listener's response, or of an API server's first response.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -46,8 +47,7 @@ pub(super) struct Source {
 }
 
 fn namespace(text: &str) -> Result<String, String> {
-    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    if !text.is_empty() && text.len() <= 63 && text.chars().all(plain) {
+    if is_dns_label(text) {
         return Ok(text.to_owned());
     }
     Err("expected a namespace: lower-case letters, digits and '-', at most 63".to_owned())

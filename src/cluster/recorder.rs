@@ -25,6 +25,7 @@ use crate::recorder::{AggregatedEvent, Subject};
 use crate::runtime::clock;
 use crate::spark::ids::PodKey;
 use crate::telemetry::metrics::Metrics;
+use crate::text::truncated;
 
 /// The longest note that the API accepts.
 const MAX_MESSAGE: usize = 1024;
@@ -176,7 +177,7 @@ impl EventRecorder {
             reporting_instance: Some(self.instance.clone()),
             action: Some(reason.as_str().to_owned()),
             reason: Some(reason.as_str().to_owned()),
-            note: Some(truncate(message, MAX_MESSAGE).to_owned()),
+            note: Some(truncated(message, MAX_MESSAGE).to_owned()),
             type_: Some(kind.to_owned()),
             regarding: Some(ObjectReference {
                 api_version: Some("v1".to_owned()),
@@ -211,13 +212,7 @@ fn counted_name(subject: &Subject) -> String {
 fn named(pod: &PodKey, said: &str) -> String {
     let hash: String =
         digest(&SHA256, said.as_bytes()).as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-    format!("{}.{hash}", truncate(pod.name(), 236).trim_end_matches(['-', '.']))
-}
-
-/// Truncates to at most this many bytes, at a character boundary.
-fn truncate(text: &str, most: usize) -> &str {
-    let end = (0..=most.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
-    text.get(..end).unwrap_or_default()
+    format!("{}.{hash}", truncated(pod.name(), 236).trim_end_matches(['-', '.']))
 }
 
 #[cfg(test)]
@@ -251,7 +246,7 @@ mod tests {
 
     #[test]
     fn cuts_at_characters() {
-        assert_eq!(truncate("aé", 2), "a");
-        assert_eq!(truncate("aé", 9), "aé");
+        assert_eq!(truncated("aé", 2), "a");
+        assert_eq!(truncated("aé", 9), "aé");
     }
 }

@@ -8,7 +8,9 @@ use serde::Deserialize;
 
 use super::located::Located;
 use super::span::Span;
-use crate::policy;
+use crate::annotations::Override;
+use crate::gang::{Membership, Shape};
+use crate::policy::{self, Finished, Replace, Validate};
 
 /// The `apiVersion` of the file.
 pub const API_VERSION: &str = "spark-usher.io/v1alpha1";
@@ -66,10 +68,10 @@ pub struct PolicyEntry {
     /// Annotations of pods, drivers and namespaces that take effect; other spark-usher annotations cause a warning. If omitted:
     /// min-member and executor-resources.
     #[serde(default)]
-    pub overrides: Option<Vec<OverrideName>>,
+    pub overrides: Option<Vec<Override>>,
     /// What validation does about violations.
     #[serde(default)]
-    pub validate: ValidateMode,
+    pub validate: Validate,
     /// Queues that its pods may name besides `queue`, with * and ?. If omitted, any queue.
     #[serde(default)]
     pub queues: Option<Vec<String>>,
@@ -142,7 +144,7 @@ pub struct SchedulerFile {
     /// `schedulerName` of the pods. If omitted, the type's own name.
     pub name: Option<Located<String>>,
     /// Which scheduler names on a pod are replaced.
-    pub replace: ReplaceFile,
+    pub replace: Replace,
 }
 
 /// A type in the schedulers' table.
@@ -178,17 +180,6 @@ impl JsonSchema for SchedulerType {
     }
 }
 
-/// Which scheduler names are replaced.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum ReplaceFile {
-    /// Only `default-scheduler` or an unset name; a pod that names another scheduler keeps it.
-    #[default]
-    Default,
-    /// Any name.
-    Always,
-}
-
 /// Priority classes by role.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
@@ -207,9 +198,9 @@ pub struct GangFile {
     pub enabled: bool,
     /// What a gang consists of: executors, app (Volcano: one PodGroup with the driver, a gate at the queue) or pods (no gang,
     /// each pod is scheduled alone). If omitted, the scheduler's first shape.
-    pub shape: Option<Located<ShapeFile>>,
+    pub shape: Option<Located<Shape>>,
     /// How members name their gang: podGroup, or annotations (Koordinator only).
-    pub membership: Option<Located<MembershipFile>>,
+    pub membership: Option<Located<Membership>>,
     /// How many executors wait for each other: auto follows the application; a number is lowered to what the application
     /// requests.
     pub min_member: MinMemberFile,
@@ -230,28 +221,6 @@ impl Default for GangFile {
             read_spark_conf: true,
         }
     }
-}
-
-/// What a gang consists of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum ShapeFile {
-    /// No gang: each pod is scheduled alone.
-    Pods,
-    /// The executors.
-    Executors,
-    /// The driver and its executors.
-    App,
-}
-
-/// How members name their gang.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub enum MembershipFile {
-    /// They name a PodGroup.
-    PodGroup,
-    /// By annotations that contain the numbers.
-    Annotations,
 }
 
 /// `auto` or a number.
@@ -304,34 +273,6 @@ impl JsonSchema for TemplateFile {
     }
 }
 
-/// Annotations that may override the policy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum OverrideName {
-    /// spark-usher.io/skip
-    Skip,
-    /// spark-usher.io/scheduler
-    Scheduler,
-    /// spark-usher.io/queue
-    Queue,
-    /// spark-usher.io/min-member
-    MinMember,
-    /// spark-usher.io/executor-resources
-    ExecutorResources,
-}
-
-/// What validation does about violations.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
-pub enum ValidateMode {
-    /// Adds audit annotations.
-    #[default]
-    Audit,
-    /// Also warns the client.
-    Warn,
-    /// Denies the request.
-    Enforce,
-}
-
 /// Which pods may become the owner of an executor.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
@@ -360,25 +301,8 @@ pub struct Lifecycle {
 impl Default for Lifecycle {
     fn default() -> Self {
         let policy::Lifecycle { grace, finished, keep_failed, poll } = policy::Lifecycle::default();
-        let finished = match finished {
-            policy::Finished::Report => Finished::Report,
-            policy::Finished::Label => Finished::Label,
-            policy::Finished::Delete => Finished::Delete,
-        };
         Lifecycle { grace: Span(grace), finished, keep_failed: Span(keep_failed), poll: Span(poll), dry_run: false }
     }
-}
-
-/// What is done with finished executors.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Finished {
-    /// They are reported.
-    Report,
-    /// They are labelled inactive.
-    Label,
-    /// They are deleted, or labelled if the driver keeps its finished executors.
-    Delete,
 }
 
 /// Recovery rules.

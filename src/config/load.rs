@@ -12,16 +12,11 @@ use kube::core::Selector;
 use serde::Deserialize;
 use serde_saphyr::Location;
 
-use super::file::{
-    self, Finished, Lifecycle, MembershipFile, MinMemberFile, Nodes, Operator, OverrideName, PolicyEntry, PolicyFile,
-    Recovery, ReplaceFile, SelectorFile, ShapeFile, ValidateMode,
-};
+use super::file::{self, Lifecycle, MinMemberFile, Nodes, Operator, PolicyEntry, PolicyFile, Recovery, SelectorFile};
 use super::located::Located;
-use crate::annotations::Override;
 use crate::gang::{self, Membership, Shape};
-use crate::policy::{
-    self, Gang, Match, Pattern, Policies, Policy, Replace, SchedulerChoice, Validate, default_overrides,
-};
+use crate::policy::{self, Gang, Match, Pattern, Policies, Policy, SchedulerChoice, Validate, default_overrides};
+use crate::text::{is_dns_byte, is_dns_subdomain};
 
 /// A valid policy file.
 #[derive(Clone, Debug)]
@@ -162,7 +157,7 @@ pub fn from_text(text: &str) -> Result<Config, BadConfig> {
             warnings.push(format!("{key} contains *, which matches every account"));
         }
     }
-    if writers.is_empty() && file.policies.iter().any(|policy| policy.validate == ValidateMode::Enforce) {
+    if writers.is_empty() && file.policies.iter().any(|policy| policy.validate == Validate::Enforce) {
         warnings.push(
             "validate: Enforce without trustedWriters denies changes of gangs and owners by the controllers of schedulers \
              and by administrators outside system:masters"
@@ -276,8 +271,7 @@ fn check(text: &str, at: &str, file: &PolicyEntry) -> Result<Policy, BadConfig> 
     let refuse =
         |location: Location, key: &str, message: String| wrong(text, location, &format!("{at}.{key}"), message);
     let name = &*file.name;
-    let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
-    if name.is_empty() || name.len() > 40 || !name.bytes().all(plain) {
+    if name.is_empty() || name.len() > 40 || !name.bytes().all(is_dns_byte) {
         return Err(refuse(file.name.at(), "name", format!("{name:?}: expected 1 to 40 characters of a-z, 0-9 and -")));
     }
     if let (Some(name), None) = (&file.scheduler.name, &file.scheduler.kind) {
@@ -330,11 +324,7 @@ fn check(text: &str, at: &str, file: &PolicyEntry) -> Result<Policy, BadConfig> 
         _ if !file.gang.enabled => Shape::Pods,
         None => scheduler.default_shape(),
         Some(wanted) => {
-            let shape = match **wanted {
-                ShapeFile::Pods => Shape::Pods,
-                ShapeFile::Executors => Shape::Executors,
-                ShapeFile::App => Shape::App,
-            };
+            let shape = **wanted;
             if shape != Shape::Pods && !scheduler.shapes.contains(&shape) {
                 let can: Vec<&str> = scheduler.shapes.iter().map(|shape| shape.as_str()).collect();
                 let why = format!(
@@ -351,9 +341,9 @@ fn check(text: &str, at: &str, file: &PolicyEntry) -> Result<Policy, BadConfig> 
     let membership = match &file.gang.membership {
         None => Membership::PodGroup,
         Some(wanted) => match **wanted {
-            MembershipFile::PodGroup => Membership::PodGroup,
-            MembershipFile::Annotations if scheduler.kind == "koordinator" => Membership::Annotations,
-            MembershipFile::Annotations => {
+            Membership::PodGroup => Membership::PodGroup,
+            Membership::Annotations if scheduler.kind == "koordinator" => Membership::Annotations,
+            Membership::Annotations => {
                 return Err(refuse(
                     wanted.at(),
                     "gang.membership",
@@ -380,10 +370,7 @@ fn check(text: &str, at: &str, file: &PolicyEntry) -> Result<Policy, BadConfig> 
                 .as_ref()
                 .map(|name| name.as_str().into())
                 .or(scheduler.default_name.map(Arc::from)),
-            replace: match file.scheduler.replace {
-                ReplaceFile::Default => Replace::Default,
-                ReplaceFile::Always => Replace::Always,
-            },
+            replace: file.scheduler.replace,
         },
         queue: file.queue.as_ref().map(|queue| queue.as_str().into()),
         driver_class: file.priority_class.driver.as_ref().map(|class| class.as_str().into()),
@@ -398,37 +385,17 @@ fn check(text: &str, at: &str, file: &PolicyEntry) -> Result<Policy, BadConfig> 
             name: file.gang.name.0.clone(),
             read_spark_conf: file.gang.read_spark_conf,
         },
-        overrides: file
-            .overrides
-            .as_ref()
-            .map_or_else(default_overrides, |list| list.iter().map(override_of).collect()),
+        overrides: file.overrides.as_ref().map_or_else(default_overrides, |list| list.iter().copied().collect()),
         strict: file.strict,
-        validate: match file.validate {
-            ValidateMode::Audit => Validate::Audit,
-            ValidateMode::Warn => Validate::Warn,
-            ValidateMode::Enforce => Validate::Enforce,
-        },
+        validate: file.validate,
         queues: file.queues.as_ref().map(|queues| queues.iter().map(|text| Pattern::new(text)).collect()),
         node_pool: file.node_pool.clone(),
     })
 }
 
-fn override_of(name: &OverrideName) -> Override {
-    match name {
-        OverrideName::Skip => Override::Skip,
-        OverrideName::Scheduler => Override::Scheduler,
-        OverrideName::Queue => Override::Queue,
-        OverrideName::MinMember => Override::MinMember,
-        OverrideName::ExecutorResources => Override::ExecutorResources,
-    }
-}
-
 /// Names of schedulers and priority classes must be DNS subdomains, or the API server rejects the pod.
 fn subdomain(name: &str) -> Result<(), String> {
-    let edge = |b: Option<&u8>| b.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
-    let bytes = name.as_bytes();
-    let inner = bytes.iter().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'-' || *b == b'.');
-    if name.len() <= 253 && edge(bytes.first()) && edge(bytes.last()) && inner {
+    if is_dns_subdomain(name) {
         Ok(())
     } else {
         Err(format!("{name:?}: expected a name of a-z, 0-9, - and ., with a letter or digit at both ends"))
@@ -462,11 +429,7 @@ const LONGEST: Duration = Duration::from_secs(366 * 86_400);
 fn lifecycle(file: &Lifecycle) -> policy::Lifecycle {
     policy::Lifecycle {
         grace: file.grace.0.min(LONGEST),
-        finished: match file.finished {
-            Finished::Report => policy::Finished::Report,
-            Finished::Label => policy::Finished::Label,
-            Finished::Delete => policy::Finished::Delete,
-        },
+        finished: file.finished,
         keep_failed: file.keep_failed.0.min(LONGEST),
         poll: file.poll.0.clamp(Duration::from_secs(1), LONGEST),
     }

@@ -9,6 +9,7 @@ use crate::ownership::resolve;
 use crate::policy::Policies;
 use crate::snapshot::{Application, DriverPod, ReferencedPod, Snapshot, Template, TemplateCounts};
 use crate::spark::ids::{AppKey, PodKey};
+use crate::text::is_dns_subdomain;
 
 /// At most this many driver addresses are looked up for one application: its executors name one, or a few if a driver was
 /// restarted.
@@ -57,7 +58,7 @@ pub(super) fn required_by(
     let mut wanted: Vec<Lookup> = unlabelled.map(|name| Lookup::Pod(PodKey::new(key.namespace(), name))).collect();
     // Of an application without executors only PodGroups may be left.
     let owners = snapshot.groups_of(key).filter_map(|(_, group)| group.owner.as_ref());
-    let owners = owners.filter(|owner| resolve::is_pod_name(&owner.name) && app.driver(&owner.name).is_none());
+    let owners = owners.filter(|owner| is_dns_subdomain(&owner.name) && app.driver(&owner.name).is_none());
     wanted.extend(owners.map(|owner| Lookup::Pod(PodKey::new(key.namespace(), &owner.name))));
     let mut outdated = Vec::new();
     let mut addresses = 0;
@@ -113,7 +114,7 @@ fn named_pods(key: &AppKey, template: &Template) -> impl Iterator<Item = (PodKey
     let namespace = key.namespace();
     let owner = template.owner.as_ref().filter(|owner| owner.is_pod);
     // Tenants write owners; anything that is not a pod name must not become part of a URL.
-    let owner = owner.filter(|owner| resolve::is_pod_name(&owner.name));
+    let owner = owner.filter(|owner| is_dns_subdomain(&owner.name));
     let owner = owner.map(|owner| (PodKey::new(namespace, &owner.name), owner.uid.clone()));
     let note = template.note.as_deref().filter(|_| template.owner.is_none()).and_then(resolve::read_note);
     owner.into_iter().chain(note.map(|found| (PodKey::new(namespace, &found.name), found.uid.as_str().into())))
@@ -133,7 +134,7 @@ fn followed(snapshot: &Snapshot, pod: &PodKey) -> Option<Arc<DriverPod>> {
 }
 
 fn conf_of(snapshot: &Snapshot, key: &AppKey, driver: &DriverPod) -> Option<Lookup> {
-    let conf_map = driver.conf_map.clone().filter(|name| resolve::is_pod_name(name))?;
+    let conf_map = driver.conf_map.clone().filter(|name| is_dns_subdomain(name))?;
     let pod = PodKey::new(key.namespace(), &driver.name);
     (!snapshot.confs.contains_key(&driver.uid)).then(|| Lookup::Conf(pod, driver.uid.clone(), conf_map))
 }

@@ -7,25 +7,15 @@
 use serde_json::{Map, Value};
 
 use super::group::GroupSpec;
-use super::scheduler::{GangScheduler, GroupKeyField, Shape, nothing};
+use super::scheduler::{BASE, GangScheduler, GroupKeyField};
 use crate::annotations::MetadataField;
 use crate::snapshot::GroupApi;
 
 pub(super) static COSCHEDULING: GangScheduler = GangScheduler {
     kind: "coscheduling",
     default_name: Some("scheduler-plugins-scheduler"),
-    shapes: &[Shape::Executors],
     group_key: GroupKeyField::Metadata(MetadataField::Label, "scheduling.x-k8s.io/pod-group"),
-    queue_key: None,
-    more_queue_keys: &[],
-    queue_required: false,
-    more_keys: &[],
-    gang_keys: &[],
-    extra_member_harmless: true,
-    auto_group_prefix: None,
     accounts: &["system:serviceaccount:scheduler-plugins:*"],
-    groups_by_top_owner: false,
-    groups_by_owner: false,
     apis: &[GroupApi {
         group: "scheduling.x-k8s.io",
         version: "v1alpha1",
@@ -33,9 +23,8 @@ pub(super) static COSCHEDULING: GangScheduler = GangScheduler {
         kind: "PodGroup",
         count_mutable: true,
     }],
-    executor: nothing,
-    driver: nothing,
     spec,
+    ..BASE
 };
 
 pub(super) fn spec(want: &GroupSpec, _: &GroupApi) -> Value {

@@ -4,7 +4,7 @@
 //! `pod-group.scheduling.sigs.k8s.io`. Annotations take precedence over the PodGroup. With the default match policy,
 //! once-satisfied, replacements can start.
 
-use super::scheduler::{GangScheduler, GroupKeyField, MemberMetadata, MemberRequest, Membership, Shape, nothing};
+use super::scheduler::{BASE, GangScheduler, GroupKeyField, MemberMetadata, MemberRequest, Membership, Shape};
 use crate::annotations::MetadataField;
 use crate::snapshot::GroupApi;
 
@@ -17,11 +17,8 @@ const GROUPS: &str = "gang.scheduling.koordinator.sh/groups";
 pub(super) static KOORDINATOR: GangScheduler = GangScheduler {
     kind: "koordinator",
     default_name: Some("koord-scheduler"),
-    shapes: &[Shape::Executors],
     group_key: GroupKeyField::Metadata(MetadataField::Label, "pod-group.scheduling.sigs.k8s.io"),
     queue_key: Some((MetadataField::Label, "quota.scheduling.koordinator.sh/name")),
-    more_queue_keys: &[],
-    queue_required: false,
     more_keys: &[(MetadataField::Annotation, NAME), (MetadataField::Annotation, MIN_AVAILABLE)],
     gang_keys: &[
         (MetadataField::Annotation, NAME),
@@ -29,11 +26,7 @@ pub(super) static KOORDINATOR: GangScheduler = GangScheduler {
         (MetadataField::Annotation, TOTAL_NUMBER),
         (MetadataField::Annotation, GROUPS),
     ],
-    extra_member_harmless: true,
-    auto_group_prefix: None,
     accounts: &["system:serviceaccount:koordinator-system:*"],
-    groups_by_top_owner: false,
-    groups_by_owner: false,
     apis: &[GroupApi {
         group: "scheduling.sigs.k8s.io",
         version: "v1alpha1",
@@ -42,8 +35,8 @@ pub(super) static KOORDINATOR: GangScheduler = GangScheduler {
         count_mutable: true,
     }],
     executor,
-    driver: nothing,
     spec: super::coscheduling::spec,
+    ..BASE
 };
 
 fn executor(ask: &MemberRequest<'_>, marks: &mut MemberMetadata) {

@@ -1,34 +1,21 @@
-//! kube-batch: an annotation on every member, a PodGroup with a count and a queue, no minResources.
+//! kube-batch: an annotation on every member, a PodGroup with a count and a queue, no minResources. Pods name no queue.
 //!
 //! Sources: kube-batch `pkg/apis/scheduling/v1alpha{1,2}`; v1alpha2 has an API group of its own.
 
 use serde_json::{Map, Value};
 
 use super::group::GroupSpec;
-use super::scheduler::{GangScheduler, GroupKeyField, Shape, nothing};
+use super::scheduler::{BASE, GangScheduler, GroupKeyField};
 use crate::annotations::MetadataField;
 use crate::snapshot::GroupApi;
 
 pub(super) static KUBE_BATCH: GangScheduler = GangScheduler {
     kind: "kube-batch",
     default_name: Some("kube-batch"),
-    shapes: &[Shape::Executors],
     group_key: GroupKeyField::Metadata(MetadataField::Annotation, "scheduling.k8s.io/group-name"),
-    // The PodGroup contains the queue.
-    queue_key: None,
-    more_queue_keys: &[],
-    queue_required: false,
-    more_keys: &[],
-    gang_keys: &[],
-    extra_member_harmless: true,
-    auto_group_prefix: None,
-    accounts: &[],
-    groups_by_top_owner: false,
-    groups_by_owner: false,
     apis: &[api("scheduling.sigs.dev", "v1alpha2"), api("scheduling.incubator.k8s.io", "v1alpha1")],
-    executor: nothing,
-    driver: nothing,
     spec,
+    ..BASE
 };
 
 const fn api(group: &'static str, version: &'static str) -> GroupApi {
@@ -36,6 +23,11 @@ const fn api(group: &'static str, version: &'static str) -> GroupApi {
 }
 
 fn spec(want: &GroupSpec, _: &GroupApi) -> Value {
+    Value::Object(fields(want))
+}
+
+/// The fields that Volcano, which began as kube-batch, has too.
+pub(super) fn fields(want: &GroupSpec) -> Map<String, Value> {
     let mut spec = Map::new();
     spec.insert("minMember".into(), want.min_member.into());
     if let Some(queue) = &want.queue {
@@ -44,7 +36,7 @@ fn spec(want: &GroupSpec, _: &GroupApi) -> Value {
     if let Some(class) = &want.priority_class {
         spec.insert("priorityClassName".into(), (**class).into());
     }
-    Value::Object(spec)
+    spec
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //! Kueue skips executors, which are owned by a pod that Kueue manages, unless they state that their parent is suspended.
 //! Kueue's webhook must see our labels, so the name of our configuration sorts before Kueue's.
 
-use super::scheduler::{GangScheduler, GroupKeyField, MemberMetadata, MemberRequest, Shape, no_spec, nothing};
+use super::scheduler::{BASE, GangScheduler, GroupKeyField, MemberMetadata, MemberRequest, Shape};
 use crate::annotations::MetadataField;
 
 const MANAGED: &str = "kueue.x-k8s.io/managed";
@@ -13,7 +13,6 @@ const TOTAL: &str = "kueue.x-k8s.io/pod-group-total-count";
 
 pub(super) static KUEUE: GangScheduler = GangScheduler {
     kind: "kueue",
-    default_name: None,
     shapes: &[Shape::Pods, Shape::Executors],
     group_key: GroupKeyField::Metadata(MetadataField::Label, "kueue.x-k8s.io/pod-group-name"),
     queue_key: Some((MetadataField::Label, "kueue.x-k8s.io/queue-name")),
@@ -27,14 +26,9 @@ pub(super) static KUEUE: GangScheduler = GangScheduler {
     ],
     gang_keys: &[(MetadataField::Annotation, TOTAL)],
     extra_member_harmless: false,
-    auto_group_prefix: None,
     accounts: &["system:serviceaccount:kueue-system:*"],
-    groups_by_top_owner: false,
-    groups_by_owner: false,
-    apis: &[],
     executor,
-    driver: nothing,
-    spec: no_spec,
+    ..BASE
 };
 
 fn executor(ask: &MemberRequest<'_>, marks: &mut MemberMetadata) {

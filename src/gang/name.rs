@@ -1,5 +1,6 @@
 //! A gang's name: a pure function of review and policy, the same on every replica, also right after its start.
 
+use crate::text::is_dns_byte;
 use std::fmt;
 use std::str::FromStr;
 
@@ -63,7 +64,7 @@ impl FromStr for NameTemplate {
                 return Err(BadTemplate::Placeholder);
             } else {
                 let (literal, after) = rest.split_at(rest.find(['{', '}']).unwrap_or(rest.len()));
-                if !literal.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-') {
+                if !literal.bytes().all(is_dns_byte) {
                     return Err(BadTemplate::Characters);
                 }
                 parts.push(Part::Literal(literal.to_owned()));
@@ -112,7 +113,7 @@ impl NameTemplate {
     /// long: two drivers never share a gang.
     pub fn render(&self, driver: Option<&str>, selector: &str) -> String {
         let stands = |driver: &&str| {
-            let plain = driver.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
+            let plain = driver.bytes().all(is_dns_byte);
             plain && self.0.contains(&Part::Driver) && driver.len() <= MAX - self.fixed_len()
         };
         match driver {

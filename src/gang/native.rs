@@ -7,28 +7,15 @@
 use serde_json::{Value, json};
 
 use super::group::GroupSpec;
-use super::scheduler::{GangScheduler, GroupKeyField, Shape, nothing};
+use super::scheduler::{BASE, GangScheduler, GroupKeyField};
 use crate::snapshot::GroupApi;
 
 pub(super) static NATIVE: GangScheduler = GangScheduler {
     kind: "native",
-    default_name: None,
-    shapes: &[Shape::Executors],
     group_key: GroupKeyField::SchedulingGroup,
-    queue_key: None,
-    more_queue_keys: &[],
-    queue_required: false,
-    more_keys: &[],
-    gang_keys: &[],
-    extra_member_harmless: true,
-    auto_group_prefix: None,
-    accounts: &[],
-    groups_by_top_owner: false,
-    groups_by_owner: false,
     apis: &[api("v1beta1", true), api("v1alpha2", false)],
-    executor: nothing,
-    driver: nothing,
     spec,
+    ..BASE
 };
 
 const fn api(version: &'static str, count_mutable: bool) -> GroupApi {

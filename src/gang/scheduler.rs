@@ -1,5 +1,7 @@
 //! One scheduler's row: its fields on pods, and in PodGroups.
 
+use schemars::JsonSchema;
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::group::GroupSpec;
@@ -51,8 +53,31 @@ pub struct GangScheduler {
     pub spec: fn(&GroupSpec, &GroupApi) -> Value,
 }
 
+/// A scheduler that requires nothing on pods and has no PodGroups. Each row names what differs.
+pub(super) const BASE: GangScheduler = GangScheduler {
+    kind: "",
+    default_name: None,
+    shapes: &[Shape::Executors],
+    group_key: GroupKeyField::None,
+    queue_key: None,
+    more_queue_keys: &[],
+    queue_required: false,
+    more_keys: &[],
+    gang_keys: &[],
+    extra_member_harmless: true,
+    auto_group_prefix: None,
+    accounts: &[],
+    groups_by_top_owner: false,
+    groups_by_owner: false,
+    apis: &[],
+    executor: nothing,
+    driver: nothing,
+    spec: no_spec,
+};
+
 /// The members of a gang.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
 pub enum Shape {
     /// No gang: each pod is scheduled alone.
     Pods,
@@ -77,7 +102,8 @@ impl Shape {
 }
 
 /// How a pod declares its gang, if a scheduler has two ways.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub enum Membership {
     /// It names a PodGroup.
     #[default]

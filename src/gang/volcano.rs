@@ -7,10 +7,11 @@
 //! Two shapes: `executors` is all-or-nothing among executors; `app` includes the driver, with minMember 1 and minResources
 //! of all, a gate at the queue (`actions/enqueue`).
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::group::GroupSpec;
-use super::scheduler::{GangScheduler, GroupKeyField, MemberMetadata, MemberRequest, Shape, nothing};
+use super::kube_batch;
+use super::scheduler::{BASE, GangScheduler, GroupKeyField, MemberMetadata, MemberRequest, Shape};
 use crate::annotations::MetadataField;
 use crate::snapshot::GroupApi;
 
@@ -25,14 +26,10 @@ pub(super) static VOLCANO: GangScheduler = GangScheduler {
     shapes: &[Shape::Executors, Shape::App],
     group_key: GroupKeyField::Metadata(MetadataField::Annotation, "scheduling.k8s.io/group-name"),
     queue_key: Some((MetadataField::Annotation, QUEUE)),
-    more_queue_keys: &[],
-    queue_required: false,
     more_keys: &[(MetadataField::Annotation, TASK_SPEC)],
     gang_keys: &[(MetadataField::Annotation, TASK_SPEC)],
-    extra_member_harmless: true,
     auto_group_prefix: Some("podgroup-"),
     accounts: &["system:serviceaccount:volcano-system:*"],
-    groups_by_top_owner: false,
     groups_by_owner: true,
     apis: &[GroupApi {
         group: "scheduling.volcano.sh",
@@ -42,8 +39,8 @@ pub(super) static VOLCANO: GangScheduler = GangScheduler {
         count_mutable: true,
     }],
     executor,
-    driver: nothing,
     spec,
+    ..BASE
 };
 
 fn executor(ask: &MemberRequest<'_>, marks: &mut MemberMetadata) {
@@ -53,15 +50,8 @@ fn executor(ask: &MemberRequest<'_>, marks: &mut MemberMetadata) {
 }
 
 fn spec(want: &GroupSpec, _: &GroupApi) -> Value {
-    let mut spec = Map::new();
-    spec.insert("minMember".into(), want.min_member.into());
+    let mut spec = kube_batch::fields(want);
     spec.insert("minResources".into(), want.min_resources.to_json());
-    if let Some(queue) = &want.queue {
-        spec.insert("queue".into(), (**queue).into());
-    }
-    if let Some(class) = &want.priority_class {
-        spec.insert("priorityClassName".into(), (**class).into());
-    }
     Value::Object(spec)
 }
 

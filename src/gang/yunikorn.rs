@@ -7,7 +7,7 @@
 
 use serde_json::{Value, json};
 
-use super::scheduler::{GangScheduler, GroupKeyField, MemberMetadata, MemberRequest, Shape, no_spec};
+use super::scheduler::{BASE, GangScheduler, MemberMetadata, MemberRequest, Shape};
 use crate::annotations::MetadataField;
 
 const QUEUE: &str = "yunikorn.apache.org/queue";
@@ -19,22 +19,15 @@ const DRIVER: &str = "spark-driver";
 pub(super) static YUNIKORN: GangScheduler = GangScheduler {
     kind: "yunikorn",
     default_name: Some("yunikorn"),
-    shapes: &[Shape::Executors],
-    group_key: GroupKeyField::None,
     queue_key: Some((MetadataField::Label, QUEUE)),
     more_queue_keys: &[(MetadataField::Annotation, QUEUE), (MetadataField::Label, "queue")],
-    queue_required: false,
     more_keys: &[(MetadataField::Annotation, TASK_GROUP), (MetadataField::Annotation, TASK_GROUPS)],
     gang_keys: &[(MetadataField::Annotation, TASK_GROUP), (MetadataField::Annotation, TASK_GROUPS)],
     extra_member_harmless: false,
-    auto_group_prefix: None,
     accounts: &["system:serviceaccount:yunikorn:*"],
-    groups_by_top_owner: false,
-    groups_by_owner: false,
-    apis: &[],
     executor,
     driver,
-    spec: no_spec,
+    ..BASE
 };
 
 fn executor(ask: &MemberRequest<'_>, marks: &mut MemberMetadata) {

@@ -12,10 +12,10 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::cause::{Cause, by_whom};
 use crate::fault_injection::{self, Bug};
-use crate::ownership::resolve;
 use crate::snapshot::{DriverPhase, Executor, ReferencedPod, Snapshot};
 use crate::spark::diagnostics::PodDiagnostics;
 use crate::spark::ids::{AppKey, PodKey};
+use crate::text::is_dns_subdomain;
 
 /// Within this time, a driver that is deleted or being deleted and whose exit time is unknown explains an executor's exit.
 pub(crate) const TOGETHER: Duration = Duration::from_secs(2);
@@ -53,7 +53,7 @@ impl DriverAtExit {
                 Some(_) => return DriverAtExit::Gone(owner.name.clone()),
                 None => match snapshot.referenced.get(&PodKey::new(namespace, &owner.name)) {
                     Some(ReferencedPod::Absent) => return DriverAtExit::Gone(owner.name.clone()),
-                    _ if resolve::is_pod_name(&owner.name) => return DriverAtExit::Unread(owner.name.clone()),
+                    _ if is_dns_subdomain(&owner.name) => return DriverAtExit::Unread(owner.name.clone()),
                     _ => return DriverAtExit::Unknown,
                 },
             },

@@ -16,6 +16,7 @@ use crate::signature::Creator;
 use crate::snapshot::{DriverPod, Snapshot, Template};
 use crate::spark::pod::Pod;
 use crate::spark::text::Text;
+use crate::text::is_dns_subdomain;
 
 /// How a driver was found, the strongest evidence first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -179,7 +180,7 @@ pub fn creator<'a>(requester: &Requester<'a>, namespace: &str, policies: &Polici
         return Err(Reason::CreatorNever);
     }
     match (pod_names.as_slice(), pod_uids.as_slice()) {
-        ([name], [uid]) if is_pod_name(name) && is_uid(uid) => {
+        ([name], [uid]) if is_dns_subdomain(name) && is_uid(uid) => {
             Ok(FoundDriver { source: DriverSource::Creator, name: name.clone(), uid: uid.clone() })
         }
         _ => Err(Reason::CreatorAmbiguous),
@@ -290,27 +291,13 @@ pub fn resolve_later<'a>(executors: &Template, namespace: &str, snapshot: &Snaps
 pub fn read_note<'a>(note: &str) -> Option<FoundDriver<'a>> {
     let mut parts = note.split('/');
     let (how, name, uid) = (DriverSource::from_name(parts.next()?)?, parts.next()?, parts.next()?);
-    let whole = parts.next().is_none() && is_pod_name(name) && is_uid(uid);
+    let whole = parts.next().is_none() && is_dns_subdomain(name) && is_uid(uid);
     whole.then(|| FoundDriver { source: how, name: name.to_owned().into(), uid: uid.to_owned().into() })
 }
 
 /// The text of our note.
 pub fn write_note(driver: &FoundDriver<'_>) -> String {
     [driver.source.as_str(), "/", &driver.name, "/", &driver.uid].concat()
-}
-
-pub(crate) fn is_pod_name(name: &str) -> bool {
-    let edge = |b: Option<&u8>| b.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
-    let bytes = name.as_bytes();
-    name.len() <= 253
-        && edge(bytes.first())
-        && edge(bytes.last())
-        && bytes.iter().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'-' || *b == b'.')
-}
-
-/// Whether a text is a DNS-1123 label: the name of a namespace, or of one of our PodGroups.
-pub(crate) fn is_label_name(name: &str) -> bool {
-    name.len() <= 63 && !name.contains('.') && is_pod_name(name)
 }
 
 fn is_uid(uid: &str) -> bool {

@@ -3,6 +3,8 @@
 pub mod matching;
 pub mod overrides;
 
+use schemars::JsonSchema;
+use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,7 +56,8 @@ impl Default for Lifecycle {
 }
 
 /// What is done with finished executors.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
 pub enum Finished {
     /// They are reported.
     Report,
@@ -94,7 +97,7 @@ pub struct Policy {
 }
 
 /// What validating admission does about findings.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, JsonSchema)]
 pub enum Validate {
     /// It adds audit annotations.
     #[default]
@@ -117,9 +120,11 @@ pub struct SchedulerChoice {
 }
 
 /// Which scheduler names are replaced.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
 pub enum Replace {
-    /// Only `default-scheduler`, or an unset name.
+    /// Only `default-scheduler` or an unset name; a pod that names another scheduler keeps it.
+    #[default]
     Default,
     /// Any name.
     Always,

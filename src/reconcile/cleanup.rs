@@ -23,13 +23,13 @@ use super::context;
 use super::plan::Plan;
 use crate::fault_injection::{self, Bug};
 use crate::ownership::liveness::{DriverLiveness, ExecutorSet};
-use crate::ownership::resolve;
 use crate::policy::{Finished, Lifecycle};
 use crate::reason::Reason;
 use crate::snapshot::{Application, DriverPod, Executor, Snapshot, Template};
 use crate::spark::ids::{AppKey, PodKey};
 use crate::spark::lifecycle_conf::LifecycleConf;
 use crate::spark::state::ExecutorPodState;
+use crate::text::is_dns_subdomain;
 
 /// The delay before an executor whose exit is not reported yet is planned again.
 const RECHECK_UNREPORTED: Duration = Duration::from_secs(1);
@@ -76,7 +76,7 @@ pub(super) fn plan(
 /// The pod that owns executors.
 fn own_driver(executors: &Template) -> Option<DriverRef> {
     // Tenants write owners; anything that is not a pod name must not become part of a URL.
-    let owner = executors.owner.as_ref().filter(|owner| owner.is_pod && resolve::is_pod_name(&owner.name))?;
+    let owner = executors.owner.as_ref().filter(|owner| owner.is_pod && is_dns_subdomain(&owner.name))?;
     Some(DriverRef { name: owner.name.clone(), uid: owner.uid.clone() })
 }
 

@@ -15,13 +15,13 @@ use crate::fault_injection::{self, Bug};
 use crate::gang::size::{self, SizeFacts, Sizes};
 use crate::gang::{GangScheduler, GroupSpec, Shape, group};
 use crate::ownership::liveness::{DriverLiveness, ExecutorSet};
-use crate::ownership::resolve;
 use crate::policy::overrides::{self, Effective, Source};
 use crate::policy::{Policy, default_overrides};
 use crate::reason::Reason;
 use crate::snapshot::{DriverPod, Group, GroupApi, GroupKey, Owner, SchedulingFields, TemplateCounts};
 use crate::spark::ids::PodKey;
 use crate::spark::resources::ResourceList;
+use crate::text::is_dns_label;
 
 /// How long a PodGroup without members is kept when nothing is known of its driver: longer than Spark takes to replace a member.
 const IDLE_GRACE: SignedDuration = SignedDuration::from_mins(10);
@@ -161,7 +161,7 @@ fn is_rendered(view: &PlanContext<'_>, scheduling: &SchedulingFields, name: &str
 fn group_of(view: &PlanContext<'_>, scheduling: &SchedulingFields) -> Option<(GroupKey, &'static GangScheduler)> {
     let (_, kind) = scheduling.set_by()?;
     let scheduler = GangScheduler::of_kind(kind).filter(|scheduler| !scheduler.apis.is_empty())?;
-    let name = scheduler.group_key.of_fields(scheduling).filter(|name| resolve::is_label_name(name))?;
+    let name = scheduler.group_key.of_fields(scheduling).filter(|name| is_dns_label(name))?;
     Some((GroupKey { namespace: view.key.namespace().into(), name: name.into(), scheduler: scheduler.kind }, scheduler))
 }
 

@@ -6,6 +6,7 @@ use super::error::{ApiError, Cause, Result};
 use super::resource::Resource;
 use crate::gang::is_label_value;
 use crate::json::{at, entries, list, remove, text};
+use crate::text::{is_dns_label, is_dns_subdomain};
 
 const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
@@ -34,9 +35,9 @@ fn metadata(resource: &Resource, object: &Value) -> Vec<Cause> {
     let free = resource.group == "rbac.authorization.k8s.io";
     if name.is_empty() {
         causes.push(Cause::required("metadata.name"));
-    } else if resource.plural == "namespaces" && !is_dns(name, 63, false) {
+    } else if resource.plural == "namespaces" && !is_dns_label(name) {
         causes.push(Cause::invalid("metadata.name", name, LABEL));
-    } else if !free && !is_dns(name, 253, true) {
+    } else if !free && !is_dns_subdomain(name) {
         causes.push(Cause::invalid("metadata.name", name, SUBDOMAIN));
     }
     for (key, value) in entries(object, &["metadata", "labels"]) {
@@ -95,7 +96,7 @@ fn pod(object: &Value) -> Vec<Cause> {
     }
     for (key, field) in [("schedulerName", "spec.schedulerName"), ("priorityClassName", "spec.priorityClassName")] {
         let name = text(object, &["spec", key]);
-        if !name.is_empty() && !is_dns(name, 253, true) {
+        if !name.is_empty() && !is_dns_subdomain(name) {
             causes.push(Cause::invalid(field, name, SUBDOMAIN));
         }
     }
@@ -145,20 +146,8 @@ pub(super) fn change(resource: &Resource, old: &Value, new: &Value) -> Result<()
     Err(ApiError::invalid(&resource.kind, name, causes))
 }
 
-/// A DNS-1123 label, or with dots a subdomain.
-fn is_dns(name: &str, longest: usize, dots: bool) -> bool {
-    let label = |part: &str| {
-        let bytes = part.as_bytes();
-        let edge = |b: Option<&u8>| b.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
-        edge(bytes.first())
-            && edge(bytes.last())
-            && bytes.iter().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'-')
-    };
-    name.len() <= longest && if dots { name.split('.').all(label) } else { label(name) }
-}
-
 /// `prefix/name` or `name`.
 fn is_qualified(key: &str) -> bool {
     let (prefix, name) = key.rsplit_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
-    !name.is_empty() && is_label_value(name) && prefix.is_none_or(|prefix| is_dns(prefix, 253, true))
+    !name.is_empty() && is_label_value(name) && prefix.is_none_or(is_dns_subdomain)
 }

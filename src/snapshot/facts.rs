@@ -17,6 +17,7 @@ use crate::spark::pod::{Pod, Workload};
 use crate::spark::resources::{self, ResourceList};
 use crate::spark::role::Role;
 use crate::spark::state::ExecutorPodState;
+use crate::text::truncated;
 
 /// An observed pod, in the form in which the snapshot stores it.
 #[derive(Clone, Debug)]
@@ -376,7 +377,7 @@ impl ObservedPod {
 
 /// At most `most` bytes of a tenant's text. A truncated text equals no real name and no real uid.
 pub(super) fn bounded(text: &str, most: usize) -> Arc<str> {
-    text.get(..text.floor_char_boundary(most)).unwrap_or_default().into()
+    truncated(text, most).into()
 }
 
 fn shared(text: Option<&str>) -> Arc<str> {

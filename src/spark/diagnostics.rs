@@ -1,6 +1,7 @@
 //! The diagnostics of a pod: kept only of pods that exited, are terminating, are disrupted, or cannot start, so that a hundred
 //! thousand healthy executors cost nothing.
 
+use crate::text::truncated;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
@@ -281,7 +282,7 @@ fn words(reason: Option<&Text<'_>>, message: Option<&Text<'_>>) -> ReasonAndMess
 
 /// At most `most` bytes, cut at a character boundary.
 fn cut(text: &str, most: usize) -> Box<str> {
-    text.get(..text.floor_char_boundary(most)).unwrap_or_default().into()
+    truncated(text, most).into()
 }
 
 #[cfg(test)]

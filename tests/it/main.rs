@@ -36,3 +36,4 @@ mod store;
 mod support;
 mod validation;
 mod views;
+mod words;

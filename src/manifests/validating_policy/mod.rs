@@ -27,6 +27,7 @@ use crate::annotations;
 use crate::json::list;
 use crate::policy::{Policies, Policy, Validate};
 use crate::spark::labels;
+use crate::text::{is_dns_label, is_dns_part, is_dns_subdomain};
 use choice::{either, first, reachable, restricting};
 use variables::variables;
 
@@ -55,7 +56,7 @@ pub fn manifests(policies: &Policies, wanted: &Wanted) -> Result<Vec<Value>, Ref
     let mut out = Vec::new();
     for (index, policy) in all.iter().enumerate() {
         let name = format!("{}-{}", wanted.name, policy.name);
-        if !is_label(&name) {
+        if !(name.len() <= 200 && is_dns_part(&name)) {
             return Err(Refused::Name(name));
         }
         if all.iter().skip(index + 1).any(|later| later.name == policy.name) {
@@ -87,15 +88,6 @@ pub const BINDING: &str = "ValidatingAdmissionPolicyBinding";
 /// The last part of the objects' names, by which alerts and the dashboard select them.
 pub const SUFFIX: &str = ".spark-usher.io";
 
-fn is_label(name: &str) -> bool {
-    let edge = |b: Option<&u8>| b.is_some_and(u8::is_ascii_alphanumeric);
-    let bytes = name.as_bytes();
-    bytes.iter().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'-')
-        && edge(bytes.first())
-        && edge(bytes.last())
-        && bytes.len() <= 200
-}
-
 /// Whether a text is a plausible user name. A service account's name is often given without its prefix.
 fn is_account(name: &str) -> bool {
     let odd = |c: char| c.is_whitespace() || c.is_control() || matches!(c, '*' | '?');
@@ -106,8 +98,10 @@ fn is_account(name: &str) -> bool {
         }
         ["system", "serviceaccounts", ..] => false,
         // NAMESPACE:NAME and NAMESPACE/NAME.
-        [namespace, name] => !(is_label(namespace) && is_label(name)),
-        [one] => one.split_once('/').is_none_or(|(namespace, name)| !(is_label(namespace) && is_label(name))),
+        [namespace, name] => !(is_dns_label(namespace) && is_dns_subdomain(name)),
+        [one] => {
+            one.split_once('/').is_none_or(|(namespace, name)| !(is_dns_label(namespace) && is_dns_subdomain(name)))
+        }
         _ => true,
     };
     !name.is_empty() && !name.contains(odd) && sound
