@@ -153,7 +153,7 @@ impl Cluster {
                 let mut numbers = executor.name().split('-').filter_map(|part| part.parse::<usize>().ok());
                 let (app, id) = (numbers.next().unwrap(), numbers.next_back().unwrap());
                 let number = id * self.inactive.1 + app;
-                Some(Change::Pods(PodChange::Observed(self.inactive.0.sighting(
+                Some(Change::Pods(PodChange::Observed(self.inactive.0.observation(
                     number,
                     self.inactive.1,
                     "Failed",
@@ -237,7 +237,7 @@ struct Scenario {
 
 impl Scenario {
     fn executors(&self, phase: &str, version: usize) -> impl Iterator<Item = ObservedPod> {
-        (0..self.executors).map(move |number| self.recorded.sighting(number, self.apps, phase, version + number))
+        (0..self.executors).map(move |number| self.recorded.observation(number, self.apps, phase, version + number))
     }
 
     fn pods(&self, phase: &str, version: usize) -> Vec<ObservedPod> {
@@ -259,7 +259,7 @@ impl Scenario {
             .map(|event| {
                 let number = event * 7919 % count;
                 let phase = if event / count.min(10_000) % 2 == 0 { "Pending" } else { "Running" };
-                Change::Pods(PodChange::Observed(self.recorded.sighting(number, self.apps, phase, 300_000 + event)))
+                Change::Pods(PodChange::Observed(self.recorded.observation(number, self.apps, phase, 300_000 + event)))
             })
             .collect();
         let mut events = events.into_iter();
@@ -273,9 +273,9 @@ impl Scenario {
         print(name, "events with their plans", figures, Some(10_000));
 
         // One event and its plan.
-        for effects in 0..100 {
-            let sighting = self.recorded.sighting(effects * 31 % count, self.apps, "Running", 400_000 + effects);
-            cluster.step(|controller, now| controller.watch_event(Change::Pods(PodChange::Observed(sighting)), now));
+        for event in 0..100 {
+            let observation = self.recorded.observation(event * 31 % count, self.apps, "Running", 400_000 + event);
+            cluster.step(|controller, now| controller.watch_event(Change::Pods(PodChange::Observed(observation)), now));
             cluster.since += Duration::from_millis(250);
             cluster.step(|_, _| {});
         }

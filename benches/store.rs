@@ -61,7 +61,7 @@ const FAILED: u8 = 2;
 
 impl Trace {
     fn new(recorded: &Recorded, apps: usize, ends: bool) -> Trace {
-        let pod = |number| ["Pending", "Running", "Failed"].map(|phase| recorded.sighting(number, apps, phase, 0));
+        let pod = |number| ["Pending", "Running", "Failed"].map(|phase| recorded.observation(number, apps, phase, 0));
         let pods = (0..EXECUTORS).map(pod).collect();
         Trace { pods, now: vec![PENDING; EXECUTORS], ends, random: 88_172_645_463_325_252, version: 0 }
     }
@@ -81,12 +81,12 @@ impl Trace {
             _ => RUNNING,
         };
         self.now[number] = next;
-        let mut sighting = self.pods[number][usize::from(next)].clone();
+        let mut observation = self.pods[number][usize::from(next)].clone();
         self.version += 1;
-        if let ObservedPod::Executor(_, executor) = &mut sighting {
+        if let ObservedPod::Executor(_, executor) = &mut observation {
             executor.version = format_smolstr!("{}", 1_000_000 + self.version);
         }
-        Change::Pods(PodChange::Observed(sighting))
+        Change::Pods(PodChange::Observed(observation))
     }
 }
 
@@ -96,7 +96,7 @@ fn memory(recorded: &Recorded) {
     let mut store = Store::default();
     for number in 0..EXECUTORS {
         store.apply(
-            Change::Pods(PodChange::Observed(recorded.sighting(number, 1000, "Running", 0))),
+            Change::Pods(PodChange::Observed(recorded.observation(number, 1000, "Running", 0))),
             Timestamp::UNIX_EPOCH,
         );
     }
@@ -113,7 +113,7 @@ fn events(recorded: &Recorded, apps: usize, stalled: bool) -> f64 {
     let mut store = Store::default();
     store.apply(trace.beginning(), Timestamp::UNIX_EPOCH);
     let begin = Instant::now();
-    let id = store.subscribe(Duration::from_secs(1), Notify::WithNews, begin);
+    let id = store.subscribe(Duration::from_secs(1), Notify::OnChange, begin);
     drop(store.take(id, begin));
     if !stalled {
         store.done(id, begin);

@@ -28,15 +28,15 @@ macro_rules! bugs {
 bugs! {
     core {
         /// An older version of a pod replaces a newer one.
-        OldNewsBelieved;
+        StaleVersionAccepted;
         /// A pod that a list does not contain counts as deleted, without a GET.
-        AbsentIsGone;
+        NotListedIsDeleted;
         /// A pod that a poll contains in another version is not read again.
-        PollJudgesPresenceOnly;
+        PollComparesPresenceOnly;
         /// The leader never polls.
         NeverPolls;
         /// The exit of an executor that exited and was deleted between two batches is lost.
-        EndLostInBatch;
+        ExitLostInBatch;
         /// An executor whose label is removed counts as deleted.
         UnlabelledIsDeleted;
         /// An executor that exits with its driver counts as failed by the application.
@@ -44,11 +44,11 @@ bugs! {
         /// A new leader ignores the mark of the exits that were reported before.
         MarkIgnored;
         /// The deletion of an executor without a final state is lost.
-        DepartureIgnored;
+        DeletionIgnored;
         /// Reported exits are forgotten immediately.
         CacheForgotten;
         /// A failed confirmation of a missing executor is not retried.
-        CheckNotRetried;
+        ConfirmationNotRetried;
         /// A failed action is not retried, not even by the resync of every minute.
         ActionNotRetried;
         /// There is no grace while the driver runs.
@@ -60,15 +60,15 @@ bugs! {
         /// A grace includes time in which neither spark-usher nor the driver could observe anything.
         GraceCountsOutages;
         /// Every replica looks up all addresses of drivers, every minute.
-        AddressesNeverRest;
+        AddressesAlwaysLookedUp;
         /// A watch that is late is restarted repeatedly.
-        LateIsLost;
+        LateWatchRestarted;
         /// A driver of which nothing is known counts as deleted.
-        UnknownIsGone;
+        UnknownDriverIsDeleted;
         /// Running executors that are being deleted count as finished.
         RunningIsFinished;
         /// The driver's configuration to keep finished executors is ignored.
-        KeepsIgnored;
+        DeleteOnTerminationIgnored;
         /// Failures that the application caused are not kept for inspection.
         FailedNotKept;
         /// Executors that are already labelled are labelled again.
@@ -76,7 +76,7 @@ bugs! {
         /// The skip annotation is ignored.
         SkipIgnored;
         /// A follower drops the exits that it tracks.
-        FollowerForgets;
+        FollowerDropsExits;
         /// A Lease counts as expired a quarter of its duration too early.
         LeaseTakenEarly;
         /// A leader acts for one and a half times the Lease's duration.
@@ -84,39 +84,39 @@ bugs! {
     }
     edge {
         /// An executor is labelled or deleted before its exit is reported.
-        ActsBeforeTelling;
+        ActsBeforeReporting;
         /// The Lease is released without the final mark of the reported exits.
-        LastWordNotWritten;
+        FinalMarkNotWritten;
         /// A GET without a response counts as a response that the pod does not exist.
         ErrorIsAbsent;
         /// A Lease that cannot be read or written counts as held by this replica.
         LeaseErrorsIgnored;
         /// Followers report the exits that they track, too.
-        FollowersTell;
+        FollowersReport;
         /// Writes of the Lease carry no resourceVersion.
         LeaseUnguarded;
         /// A dry run writes.
         DryRunIgnored;
         /// A failed watch is retried immediately.
-        NoPause;
+        WatchNotBackedOff;
         /// An Event whose creation got no response counts as one that existed before.
         LostAnswerCounts;
         /// An exit that may have been reported before is not reported as possibly reported before.
-        DoubtNotSaid;
+        PossiblyReportedOmitted;
         /// The pod's status.reason is ignored.
         ReasonIgnored;
         /// A gang waits for one executor more than it has.
         GangOfOneMore;
         /// An executor gets an owner that does not exist.
-        AdoptedByNobody;
+        AdoptedByMissingOwner;
         /// Executors without an owner get none.
         NeverAdopted;
         /// Every exit is reported as possibly reported before.
-        DoubtAlwaysSaid;
+        PossiblyReportedAlways;
         /// Every exit is reported twice, the second time as possibly reported before.
-        ToldTwice;
+        ReportedTwice;
         /// An executor whose deletion was observed counts as vanished.
-        DeletedIsVanished;
+        DeletedCountsAsVanished;
         /// Executors are deleted where only a report is configured.
         ReportIgnored;
         /// Executors are deleted where labels are configured.
@@ -126,19 +126,19 @@ bugs! {
         /// PodGroups of finished applications are not deleted.
         GroupsNeverDeleted;
         /// A replica that waits for an expired Lease does not pause after a failed read.
-        LeaseHammered;
+        LeaseReadWithoutPause;
     }
 }
 
 #[cfg(debug_assertions)]
 thread_local! {
-    static PLANTED: std::cell::Cell<Option<Bug>> = const { std::cell::Cell::new(None) };
+    static INJECTED: std::cell::Cell<Option<Bug>> = const { std::cell::Cell::new(None) };
 }
 
 /// Injects a bug for this thread, or removes it. Without effect in a release build.
 pub fn inject(bug: Option<Bug>) {
     #[cfg(debug_assertions)]
-    PLANTED.set(bug);
+    INJECTED.set(bug);
     #[cfg(not(debug_assertions))]
     let _ = bug;
 }
@@ -146,7 +146,7 @@ pub fn inject(bug: Option<Bug>) {
 /// Whether this bug is injected.
 pub fn injected(bug: Bug) -> bool {
     #[cfg(debug_assertions)]
-    return PLANTED.get() == Some(bug);
+    return INJECTED.get() == Some(bug);
     #[cfg(not(debug_assertions))]
     {
         let _ = bug;

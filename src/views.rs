@@ -46,7 +46,7 @@ pub struct AppReport {
 #[serde(rename_all = "camelCase")]
 pub struct DriverReport {
     /// `alive`, `gone` or `unknown`: whether a driver is alive.
-    pub life: String,
+    pub liveness: String,
     /// Its pod, if one is known.
     pub pod: Option<String>,
     /// The state of that pod: `pending`, `running`, `succeeded`, `failed`, `terminating`; `None` if it does not exist.
@@ -208,8 +208,8 @@ fn report(snapshot: &Snapshot, key: &AppKey, app: &Application, exits: &[&Exit],
     for exit in exits {
         *ended.entry(exit.cause.as_str().to_owned()).or_default() += 1;
     }
-    let life = liveness::of(key, app, snapshot);
-    let gone = life == DriverLiveness::Gone;
+    let liveness = liveness::of(key, app, snapshot);
+    let gone = liveness == DriverLiveness::Gone;
     let in_trouble = |executor: &&Arc<Executor>| {
         let orphaned = gone && executor.is_live();
         !executor.state.is_final()
@@ -223,7 +223,7 @@ fn report(snapshot: &Snapshot, key: &AppKey, app: &Application, exits: &[&Exit],
     AppReport {
         namespace: key.namespace().to_owned(),
         app: key.selector().to_owned(),
-        driver: driver(snapshot, key, app, exits, &life),
+        driver: driver(snapshot, key, app, exits, &liveness),
         executors,
         troubled: troubled.map(|executor| executor_report(executor, gone, now)).collect(),
         ended,
@@ -246,20 +246,20 @@ fn driver(
     key: &AppKey,
     app: &Application,
     exits: &[&Exit],
-    life: &DriverLiveness,
+    liveness: &DriverLiveness,
 ) -> DriverReport {
-    let name = match life {
+    let name = match liveness {
         DriverLiveness::Alive(pod) => Some(pod.name.to_string()),
         DriverLiveness::Gone | DriverLiveness::Unknown => driver_names(app, exits).next().map(str::to_owned),
     };
     let pod = name.as_ref().and_then(|name| snapshot.driver_pod(key.namespace(), name));
-    let life = match life {
+    let liveness = match liveness {
         DriverLiveness::Alive(_) => "alive",
         DriverLiveness::Gone => "gone",
         DriverLiveness::Unknown => "unknown",
     };
     DriverReport {
-        life: life.to_owned(),
+        liveness: liveness.to_owned(),
         state: pod.map(|pod| driver_state(pod).to_owned()),
         node: pod.and_then(|pod| pod.node.as_deref()).map(str::to_owned),
         why: pod.and_then(|pod| driver_why(pod)),

@@ -127,9 +127,9 @@ fn policies() -> Policies {
 }
 
 #[test]
-fn no_review_takes_more_than_three_times_its_size() {
+fn review_memory_is_at_most_three_times_its_size() {
     let (policies, snapshot) = (policies(), Snapshot::default());
-    let bench = ValidationContext { snapshot: &snapshot, own: None, settled: true, listed: true };
+    let validation_context = ValidationContext { snapshot: &snapshot, own: None, settled: true, listed: true };
     for (what, body) in crafted() {
         for judges in [false, true] {
             // The body is already allocated, as in the webhook.
@@ -137,7 +137,7 @@ fn no_review_takes_more_than_three_times_its_size() {
             ALLOCATOR.reset_peak_usage();
             let pruned = if judges { admission::prune_for_validation(&body) } else { admission::prune(&body) };
             match admission::request::parse(&pruned) {
-                Ok(review) if judges => drop(admission::validate(&review, &policies, bench)),
+                Ok(review) if judges => drop(admission::validate(&review, &policies, validation_context)),
                 Ok(review) => {
                     let decision = admission::mutate(&review, &snapshot, &policies);
                     drop(admission::response::write(&review, &decision));

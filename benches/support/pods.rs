@@ -37,7 +37,7 @@ impl Recorded {
     }
 
     /// The executor with this number, one of `apps` applications.
-    pub(crate) fn sighting(&self, number: usize, apps: usize, phase: &str, version: usize) -> ObservedPod {
+    pub(crate) fn observation(&self, number: usize, apps: usize, phase: &str, version: usize) -> ObservedPod {
         let state = match phase {
             "Failed" => r#"{"terminated":{"exitCode":137,"reason":"Error","finishedAt":"2026-11-21T00:00:00Z"}}"#,
             "Running" => r#"{"running":{"startedAt":"2026-11-21T00:00:00Z"}}"#,

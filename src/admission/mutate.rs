@@ -118,12 +118,12 @@ fn executor<'a>(context: &MutationContext<'_, 'a>, policies: &Policies) -> Draft
         return foreign_creator(context, resolution);
     }
     let mut draft = Draft::new(Reason::Owned);
-    let seated = scheduling::executor(context, &effective, &resolution, driver_pod, &mut draft);
+    let scheduled = scheduling::executor(context, &effective, &resolution, driver_pod, &mut draft);
     // If we set no scheduler, nothing depends on who created the pod.
     let places = |mutation: &Mutation| matches!(mutation, Mutation::SetMetadata(_, annotations::BY, _));
     let signs = effective.scheduler.gang_scheduler.kind != gang::NONE.kind || draft.mutations.iter().any(places);
     draft.signature = Some(resolution.creator).filter(|_| signs);
-    own_executor(context, &resolution, seated, &mut draft);
+    own_executor(context, &resolution, scheduled, &mut draft);
     note_driver(&resolution, &mut draft);
     draft.driver = resolution.driver;
     add_notes(&mut draft, effective);
@@ -160,12 +160,12 @@ fn foreign_creator<'a>(context: &MutationContext<'_, '_>, resolution: Resolution
 fn own_executor(
     context: &MutationContext<'_, '_>,
     resolution: &Resolution<'_>,
-    seated: scheduling::Scheduled,
+    scheduled: scheduling::Scheduled,
     draft: &mut Draft<'_>,
 ) {
     match (&resolution.ownership, &resolution.driver) {
         (Ownership::AsSent, _) => {}
-        (Ownership::Creator, Some(driver)) if seated.owner_would_regroup => draft.note(
+        (Ownership::Creator, Some(driver)) if scheduled.owner_would_regroup => draft.note(
             Reason::OwnerWithheld,
             format!(
                 "the executor gets no ownerReference to {}: its scheduler would then add it to the group of its driver",

@@ -36,7 +36,7 @@ pub(super) fn executor(
     let selector = pod.app_selector().unwrap_or_default();
     let app = snapshot.app(&review.namespace, selector);
     // Later executors get the same fields as their creator's first one, also after a change of the policy.
-    let first = app.and_then(|app| app.first_seat(resolution.creator)).and_then(|scheduling| {
+    let first = app.and_then(|app| app.first_scheduling(resolution.creator)).and_then(|scheduling| {
         let (_, kind) = scheduling.set_by()?;
         Some((&**scheduling, GangScheduler::of_kind(kind)?))
     });

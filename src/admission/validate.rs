@@ -362,7 +362,7 @@ fn queue(
     let first = || {
         let app = pod.app_selector().and_then(|selector| snapshot.app(&review.namespace, selector))?;
         let creator = resolve::creator(&review.requester, &review.namespace, policies).ok();
-        app.first_seat(resolve::signing_creator(&review.requester, creator.as_ref(), pod, policies))
+        app.first_scheduling(resolve::signing_creator(&review.requester, creator.as_ref(), pod, policies))
     };
     let present = pod.spec.scheduler_name.as_deref().unwrap_or(DEFAULT_SCHEDULER);
     for scheduler in gang::TABLE {

@@ -251,9 +251,7 @@ impl App {
         // The senders exist as long as their tasks; when a task ends, `failed` returns why.
         let _ = self.complete.wait_for(|complete| *complete).await;
         self.leadership.receive();
-        while self.leadership.received().is_none() {
-            self.leadership.changed().await;
-        }
+        while self.leadership.received().is_none() && self.leadership.changed().await {}
     }
 
     /// Waits for a component to fail.

@@ -49,7 +49,7 @@ fn table(apps: &[AppReport], out: &mut dyn Write) -> io::Result<()> {
         };
         let driver = match &app.driver.pod {
             Some(pod) => format!("{pod} ({})", super::why::driver_state(&app.driver)),
-            None => app.driver.life.clone(),
+            None => app.driver.liveness.clone(),
         };
         let last =
             app.exits.first().map(|exit| format!("{} {} {}", super::why::ago(&exit.at, now), exit.pod, exit.cause));

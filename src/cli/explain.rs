@@ -173,19 +173,19 @@ impl Explained {
         let body = serde_json::to_vec(&review).map_err(|error| error.to_string())?;
         let pruned = admission::prune_for_validation(&body);
         let (read, whole) = read(&body, &pruned)?;
-        let judged = if whole {
+        let validation = if whole {
             admission::validate(&read, &config.policies, bench(snapshot))
         } else {
             admission::head::validate_head(&read, &config.policies, bench(snapshot))
         };
-        self.violations = judged.findings.iter().map(|(reason, text)| (reason.to_string(), text.clone())).collect();
-        self.mode = judged.validated.filter(|_| !judged.findings.is_empty());
-        self.warnings.extend(judged.warnings().filter(|_| judged.is_allowed()));
-        if !judged.is_allowed() || read.operation == Operation::Update {
-            (self.allowed, self.reason) = (judged.is_allowed(), judged.reason);
+        self.violations = validation.findings.iter().map(|(reason, text)| (reason.to_string(), text.clone())).collect();
+        self.mode = validation.validated.filter(|_| !validation.findings.is_empty());
+        self.warnings.extend(validation.warnings().filter(|_| validation.is_allowed()));
+        if !validation.is_allowed() || read.operation == Operation::Update {
+            (self.allowed, self.reason) = (validation.is_allowed(), validation.reason);
         }
         if self.policy.is_none() {
-            self.policy = judged.policy.map(str::to_owned);
+            self.policy = validation.policy.map(str::to_owned);
         }
         Ok(())
     }
@@ -318,11 +318,11 @@ fn surroundings(text: &str) -> Result<Snapshot, String> {
         let namespace = if namespace.is_empty() { "default".to_owned() } else { namespace };
         match json::text(&object, &["kind"]) {
             "Pod" | "" => {
-                let sighting = sight(&object, &namespace)?;
-                if let ObservedPod::Driver(_, driver) | ObservedPod::Other(_, driver) = &sighting {
+                let pod = sight(&object, &namespace)?;
+                if let ObservedPod::Driver(_, driver) | ObservedPod::Other(_, driver) = &pod {
                     drivers.push((PodKey::new(&namespace, &driver.name), driver.clone()));
                 }
-                match sighting {
+                match pod {
                     ObservedPod::Other(key, pod) => {
                         snapshot.apply(Change::Related(RelatedChange::Referenced(
                             key,

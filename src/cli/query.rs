@@ -50,7 +50,8 @@ fn namespace(text: &str) -> Result<String, String> {
     if is_dns_label(text) {
         return Ok(text.to_owned());
     }
-    Err("expected a namespace: lower-case letters, digits and '-', at most 63".to_owned())
+    Err("expected a namespace: at most 63 lower-case letters, digits and '-', with a letter or digit at both ends"
+        .to_owned())
 }
 
 /// Result of a query.

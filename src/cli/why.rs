@@ -143,8 +143,8 @@ fn ended(exit: &ExitReport, with_node: bool, out: &mut dyn Write) -> io::Result<
 pub(super) fn driver_state(driver: &DriverReport) -> &str {
     match &driver.state {
         Some(state) => state,
-        None if driver.life == "gone" => "pod not found",
-        None => &driver.life,
+        None if driver.liveness == "gone" => "pod not found",
+        None => &driver.liveness,
     }
 }
 

@@ -21,7 +21,7 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 pub async fn run(client: kube::Client, own: Arc<ArcSwapOption<String>>, stop: CancellationToken) {
     let api: Api<SelfSubjectReview> = Api::all(client);
     let asking = async {
-        let mut complained = false;
+        let mut is_reported = false;
         let (params, asked) = (PostParams::default(), SelfSubjectReview::default());
         loop {
             let answer: Result<_> = call(REQUEST_TIMEOUT, api.create(&params, &asked).err_into()).await;
@@ -32,8 +32,8 @@ pub async fn run(client: kube::Client, own: Arc<ArcSwapOption<String>>, stop: Ca
                     return;
                 }
                 Ok(None) => {}
-                Err(error) if !complained => {
-                    complained = true;
+                Err(error) if !is_reported => {
+                    is_reported = true;
                     tracing::warn!(error = %Brief(&error), "cannot determine the own account; until then validation may deny the controller's writes; retrying");
                 }
                 Err(_) => {}

@@ -141,8 +141,8 @@ impl Writer {
                             // The next plan requests it again, but must not do so immediately.
                             applied.wrote = true;
                             self.count(name, "refused");
-                            if let Some(told) = event {
-                                self.events.record(leadership, &told).await;
+                            if let Some(pod_event) = event {
+                                self.events.record(leadership, &pod_event).await;
                             }
                         }
                     }
@@ -181,9 +181,9 @@ impl Writer {
         }
         if let Action::Adopt { executor, seen, driver, .. } = action {
             let message = format!("not adopted by {}: {message}", driver.name);
-            let told =
+            let pod_event =
                 PodEvent { pod: executor.clone(), uid: seen.uid.clone(), reason: Reason::AdoptionRefused, message };
-            self.events.record(leadership, &told).await;
+            self.events.record(leadership, &pod_event).await;
         }
     }
 
@@ -256,8 +256,8 @@ impl Writer {
             Action::CleanUp { executor, seen, how, cause, gone } => {
                 self.finish(executor, seen, *how, *cause, gone.as_ref(), (leadership, lookups)).await
             }
-            Action::RecordEvent(told) => {
-                self.events.record(leadership, told).await;
+            Action::RecordEvent(pod_event) => {
+                self.events.record(leadership, pod_event).await;
                 Ok(Outcome::Done(None))
             }
         }
@@ -433,10 +433,10 @@ impl Writer {
         lookups: (&Leadership, &mut DriverLookups),
     ) -> Result<Outcome> {
         let found = self.lookup_driver(lookups, executor.namespace(), &driver.name).await?;
-        let lives = found.as_ref().is_some_and(|pod| {
+        let is_running = found.as_ref().is_some_and(|pod| {
             pod.uid == driver.uid && pod.phase == DriverPhase::Running && !pod.deleting && !pod.is_executor
         });
-        if !lives {
+        if !is_running {
             return Ok(Outcome::Refused(Some(PodEvent {
                 pod: executor.clone(),
                 uid: seen.uid.clone(),
@@ -447,7 +447,7 @@ impl Writer {
         let pods: Api<Viewed<ObservedPod>> = self.objects(executor.namespace(), &resource("", "v1", "Pod", "pods"));
         // Strategic: owners are merged by uid, so that an existing owner stays.
         let nobody = DriverRef { name: driver.name.clone(), uid: seen.uid.clone() };
-        let owner = if fault_injection::injected(Bug::AdoptedByNobody) { &nobody } else { driver };
+        let owner = if fault_injection::injected(Bug::AdoptedByMissingOwner) { &nobody } else { driver };
         let patch = json!({"metadata": {"ownerReferences": [owner_reference(owner)]}});
         let patch = Patch::Strategic(guarded(&patch, seen));
         match pods.patch(executor.name(), &patch_params(), &patch).await {
@@ -480,7 +480,7 @@ fn object(action: &Action) -> String {
             format!("{}/{}", key.namespace, key.name)
         }
         Action::Adopt { executor, .. } | Action::CleanUp { executor, .. } => executor.to_string(),
-        Action::RecordEvent(told) => told.pod.to_string(),
+        Action::RecordEvent(pod_event) => pod_event.pod.to_string(),
     }
 }
 
@@ -562,9 +562,9 @@ fn describe(action: &Action) -> String {
                 out.insert("driverGone".into(), (*driver.name).into());
             }
         }
-        Action::RecordEvent(told) => {
-            out.insert("pod".into(), told.pod.name().into());
-            out.insert("message".into(), told.message.clone().into());
+        Action::RecordEvent(pod_event) => {
+            out.insert("pod".into(), pod_event.pod.name().into());
+            out.insert("message".into(), pod_event.message.clone().into());
         }
     }
     let text = Value::Object(out).to_string();

@@ -73,16 +73,16 @@ pub async fn run(
             "neither --mutating-configuration nor --validating-configuration is set: no caBundle is maintained"
         );
     }
-    let mut keeper = CertificateController::new(client, managed, metrics);
-    let (mut seen, mut refused, mut serves, mut complained) = (None, None, false, false);
+    let mut controller = CertificateController::new(client, managed, metrics);
+    let (mut seen, mut refused, mut serves, mut is_reported) = (None, None, false, false);
     loop {
         leadership.receive();
         let held = leadership.received().map(|held| &**held);
-        match call(REQUEST_TIMEOUT, keeper.reconcile(held)).await {
+        match call(REQUEST_TIMEOUT, controller.reconcile(held)).await {
             Ok(stored) => {
-                complained = false;
+                is_reported = false;
                 if let Some(stored) = stored.filter(|stored| seen.as_ref() != Some(stored)) {
-                    match servable(&stored, &keeper.managed.names) {
+                    match servable(&stored, &controller.managed.names) {
                         Ok(certificate) => {
                             (seen, refused, serves) = (Some(stored), None, true);
                             taken(Ok(certificate));
@@ -97,18 +97,18 @@ pub async fn run(
                 }
             }
             Err(error) => {
-                if !complained {
-                    let (namespace, name) = &keeper.managed.secret;
+                if !is_reported {
+                    let (namespace, name) = &controller.managed.secret;
                     tracing::warn!(error = %Brief(&error), secret = format!("{namespace}/{name}"), "cannot reconcile the certificate; retrying");
-                    complained = true;
+                    is_reported = true;
                 }
             }
         }
-        let pause = if serves { keeper.managed.interval } else { RETRY_INTERVAL.min(keeper.managed.interval) };
+        let pause = if serves { controller.managed.interval } else { RETRY_INTERVAL.min(controller.managed.interval) };
         tokio::select! {
             () = stop.cancelled() => return,
             () = tokio::time::sleep(pause) => {}
-            () = leadership.changed() => {}
+            true = leadership.changed() => {}
         }
     }
 }

@@ -229,7 +229,7 @@ impl Loop {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return,
-                () = self.inputs.leadership.changed() => self.leadership_changed(),
+                true = self.inputs.leadership.changed() => self.leadership_changed(),
                 () = shutdown.cancelled(), if self.closing.is_none() => self.close(),
                 Ok(()) = self.inputs.dry_run.changed() => self.controller.requeue_all(),
                 Ok(()) = self.inputs.contact.changed() => self.contact(),
@@ -306,7 +306,7 @@ impl Loop {
     fn report_exits(&mut self, exits: &[Exit], now: Now) {
         for exit in exits {
             report::report(exit, &self.inputs.metrics);
-            if fault_injection::injected(Bug::ToldTwice) {
+            if fault_injection::injected(Bug::ReportedTwice) {
                 report::report(&Exit { possibly_reported: true, ..exit.clone() }, &self.inputs.metrics);
             }
             self.aggregator.add(exit, self.controller.snapshot(), now.at);

@@ -136,14 +136,15 @@ impl LeadershipReceiver {
         !same
     }
 
-    /// Receives the next leadership, or the end of this one; forever if the election has stopped. Of a change between two
-    /// other leaders a replica learns nothing here.
-    pub async fn changed(&mut self) {
+    /// Receives the next leadership, or the end of this one. Returns false if the election has stopped. A change between two
+    /// other leaders is none here.
+    pub async fn changed(&mut self) -> bool {
         while !self.receive() {
             if self.election.changed().await.is_err() {
-                std::future::pending::<()>().await;
+                return false;
             }
         }
+        true
     }
 
     /// The leader state for a leadership that was read once: it may end, or be renewed, between two reads.
@@ -196,14 +197,14 @@ pub async fn run(
 ) {
     let Channels { state, contact, mut reported } = channels;
     let api: Api<Lease> = Api::namespaced(client, &election.namespace);
-    let mut news = LeaseWatch { api: api.clone(), name: election.name.clone(), events: None };
-    let mut candidate = Elector { api, election, observed: None, ours: None, found: None, mark: None };
+    let mut lease_watch = LeaseWatch { api: api.clone(), name: election.name.clone(), events: None };
+    let mut elector = Elector { api, election, observed: None, ours: None, found: None, mark: None };
     let (until, until_seen) = watch::channel(None);
-    let mut complained = false;
+    let mut is_reported = false;
     loop {
         let began = clock::instant();
-        candidate.mark = reported.borrow_and_update().mark;
-        let outcome = candidate.try_acquire_or_renew().await;
+        elector.mark = reported.borrow_and_update().mark;
+        let outcome = elector.try_acquire_or_renew().await;
         let mut lost = None;
         if outcome.is_ok() {
             contact.send_replace(Some(clock::instant()));
@@ -211,60 +212,60 @@ pub async fn run(
         match outcome {
             Ok(true) => {
                 // Other replicas count from when they observe the write, which is after it began.
-                until.send_replace(Some(may_act_until(began, candidate.election.duration)));
+                until.send_replace(Some(may_act_until(began, elector.election.duration)));
                 if !leads(&state) {
-                    tracing::info!(identity = candidate.election.identity, "became leader");
-                    let found = candidate.found.take();
+                    tracing::info!(identity = elector.election.identity, "became leader");
+                    let found = elector.found.take();
                     state
                         .send_replace(ElectionState::Leader(Arc::new(Leadership { until: until_seen.clone(), found })));
                 }
-                complained = false;
+                is_reported = false;
             }
             Ok(false) => {
                 lost = Some("another replica holds the Lease");
-                complained = false;
+                is_reported = false;
             }
             Err(error) => {
-                if !complained {
-                    let (namespace, name) = (&candidate.election.namespace, &candidate.election.name);
+                if !is_reported {
+                    let (namespace, name) = (&elector.election.namespace, &elector.election.name);
                     tracing::warn!(error = %Brief(&error), lease = format!("{namespace}/{name}"), "cannot read or write the Lease; retrying");
-                    complained = true;
+                    is_reported = true;
                 }
             }
         }
         if until.borrow().is_some_and(|until| until <= clock::instant()) {
-            lost = Some("the Lease was not renewed in time");
+            lost = lost.or(Some("the Lease was not renewed in time"));
         }
         if let Some(why) = lost.filter(|_| leads(&state)) {
             tracing::warn!(why, "stopped leading");
         }
         if lost.is_some() || !leads(&state) {
             until.send_replace(None);
-            follow(&state, candidate.has_leader());
+            follow(&state, elector.has_leader());
         }
         let leads = leads(&state);
         metrics.leader.set(i64::from(leads));
-        let pause = tokio::time::sleep(candidate.delay(leads));
-        let heard = async {
+        let pause = tokio::time::sleep(elector.delay(leads));
+        let changed = async {
             if leads {
                 std::future::pending::<()>().await; // The leader knows its own renewals.
             }
-            news.changed().await;
+            lease_watch.changed().await;
         };
         tokio::select! {
             biased;
             () = stop.cancelled() => break,
             () = pause => {}
-            () = heard => {}
+            () = changed => {}
         }
     }
     let leads = leads(&state);
     if leads {
         // This replica still leads while it waits, if not for long.
         let last = reported.wait_for(|reported| reported.is_final);
-        let _ = tokio::time::timeout(FINAL_MARK_TIMEOUT.min(candidate.election.period), last).await.is_ok();
+        let _ = tokio::time::timeout(FINAL_MARK_TIMEOUT.min(elector.election.period), last).await.is_ok();
         let reported = reported.borrow();
-        candidate.mark = reported.mark.filter(|_| reported.is_final);
+        elector.mark = reported.mark.filter(|_| reported.is_final);
     }
     until.send_replace(None);
     if leads {
@@ -272,7 +273,7 @@ pub async fn run(
         follow(&state, false);
     }
     metrics.leader.set(0);
-    if leads && let Err(error) = candidate.release().await {
+    if leads && let Err(error) = elector.release().await {
         tracing::warn!(error = %Brief(&error), "cannot release the Lease; another replica takes over when it expires");
     }
 }
@@ -477,7 +478,7 @@ impl Elector {
             {
                 annotations.remove(MARK_TERM_ANNOTATION);
             }
-            if !fault_injection::injected(Bug::LastWordNotWritten) {
+            if !fault_injection::injected(Bug::FinalMarkNotWritten) {
                 self.write_mark(&mut lease);
             }
             self.api.replace(&self.election.name, &PostParams::default(), &lease).await?;
@@ -501,10 +502,13 @@ impl Elector {
         let left = others.map(|seen| (seen.since + seen.record.duration).saturating_duration_since(clock::instant()));
         // Replicas try 20 to 100 ms after the expiry, not all at once. If it has passed already, that attempt failed (the API
         // server is in trouble, or another replica was faster), and the period applies.
-        left.filter(|left| !left.is_zero() || fault_injection::injected(Bug::LeaseHammered)).map_or(pause, |left| {
-            let over = Duration::from_millis(20).mul_f64(1.0 + 4.0 * spread);
-            pause.min(left + over)
-        })
+        left.filter(|left| !left.is_zero() || fault_injection::injected(Bug::LeaseReadWithoutPause)).map_or(
+            pause,
+            |left| {
+                let over = Duration::from_millis(20).mul_f64(1.0 + 4.0 * spread);
+                pause.min(left + over)
+            },
+        )
     }
 }
 

@@ -89,7 +89,7 @@ async fn lookup_referenced(client: &kube::Client, store: &mut Store, now: Now) {
 }
 
 fn exits(store: &mut Store, now: Now) -> Vector<Exit> {
-    let all = store.subscribe(Duration::ZERO, Notify::WithNews, now.at);
+    let all = store.subscribe(Duration::ZERO, Notify::OnChange, now.at);
     let mut exits = Exits::default();
     if let Some(batch) = store.take(all, now.at) {
         exits.note(batch, now);

@@ -56,21 +56,21 @@ pub async fn run(
     metrics: Arc<Metrics>,
     stop: CancellationToken,
 ) {
-    let mut complained = false;
+    let mut is_reported = false;
     loop {
         // The expected objects depend on our own account.
         if let Some(account) = own.load_full() {
             match call(REQUEST_TIMEOUT, live(&client)).await {
                 Ok(live) => {
-                    complained = false;
+                    is_reported = false;
                     let found = differing(&live, &name, &account, &policies.load());
                     metrics.policies_differ.set(i64::try_from(found.len()).unwrap_or(i64::MAX));
                     for difference in found {
                         tracing::debug!(difference, "the ValidatingAdmissionPolicies differ from the policy file");
                     }
                 }
-                Err(error) if !complained => {
-                    complained = true;
+                Err(error) if !is_reported => {
+                    is_reported = true;
                     tracing::warn!(error = %Brief(&error), "cannot read the ValidatingAdmissionPolicies; retrying");
                 }
                 Err(_) => {}

@@ -57,19 +57,19 @@ impl EventRecorder {
     }
 
     /// Records an Event, unless it was recorded before. An Event that cannot be written is only logged.
-    pub(super) async fn record(&self, _: &Leadership, told: &PodEvent) {
-        let name = name(told);
+    pub(super) async fn record(&self, _: &Leadership, pod_event: &PodEvent) {
+        let name = name(pod_event);
         if !self.remember(&name) {
             return;
         }
-        let PodEvent { pod, reason, message, .. } = told;
+        let PodEvent { pod, reason, message, .. } = pod_event;
         if reason.severity() >= Severity::Warning {
             tracing::warn!(pod = %pod, %reason, message, "recording an Event");
         } else {
             tracing::info!(pod = %pod, %reason, message, "recording an Event");
         }
         let api: Api<Event> = Api::namespaced(self.client.clone(), pod.namespace());
-        let event = self.event(name, told);
+        let event = self.event(name, pod_event);
         match call(REQUEST_TIMEOUT, api.create(&PostParams::default(), &event).err_into()).await {
             Ok(_) => self.metrics.events.with_label_values(&[reason.as_str()]).inc(),
             // An earlier leader recorded it, or the namespace is being deleted.
@@ -90,13 +90,13 @@ impl EventRecorder {
             let base = match base {
                 Some(base) => base,
                 None => {
-                    let told = PodEvent {
+                    let pod_event = PodEvent {
                         pod: subject.pod.clone(),
                         uid: subject.uid.clone(),
                         reason: Reason::ExecutorEnded,
                         message: message.clone(),
                     };
-                    let mut event = self.event(name.clone(), &told);
+                    let mut event = self.event(name.clone(), &pod_event);
                     event.action = Some(subject.cause.as_str().to_owned());
                     // Retries keep the eventTime: if only the answer was lost, it identifies the Event as ours.
                     event.event_time = event.event_time.map(|now| self.begin(&name, now));
@@ -163,8 +163,8 @@ impl EventRecorder {
         self.reported.lock().unwrap_or_else(PoisonError::into_inner).is_news(name.to_owned())
     }
 
-    fn event(&self, name: String, told: &PodEvent) -> Event {
-        let PodEvent { pod, uid, reason, message } = told;
+    fn event(&self, name: String, pod_event: &PodEvent) -> Event {
+        let PodEvent { pod, uid, reason, message } = pod_event;
         let kind = if reason.severity() >= Severity::Warning { "Warning" } else { "Normal" };
         Event {
             metadata: ObjectMeta {
@@ -198,8 +198,8 @@ fn now_as_kept() -> MicroTime {
     MicroTime(Timestamp::from_microsecond(now.as_microsecond()).unwrap_or(now))
 }
 
-fn name(told: &PodEvent) -> String {
-    named(&told.pod, &format!("{}\0{}\0{}", told.uid, told.reason, told.message))
+fn name(pod_event: &PodEvent) -> String {
+    named(&pod_event.pod, &format!("{}\0{}\0{}", pod_event.uid, pod_event.reason, pod_event.message))
 }
 
 /// The name of a counted Event: the same for every leader, so that all of them count in one Event.
@@ -219,7 +219,7 @@ fn named(pod: &PodKey, said: &str) -> String {
 mod tests {
     use super::*;
 
-    fn told(name: &str, message: &str) -> PodEvent {
+    fn pod_event(name: &str, message: &str) -> PodEvent {
         PodEvent {
             pod: PodKey::new("ns", name),
             uid: "u".into(),
@@ -230,11 +230,11 @@ mod tests {
 
     #[test]
     fn event_names_depend_on_the_content() {
-        let one = name(&told("driver", "a"));
-        assert_eq!(one, name(&told("driver", "a")));
-        assert_ne!(one, name(&told("driver", "b")));
+        let one = name(&pod_event("driver", "a"));
+        assert_eq!(one, name(&pod_event("driver", "a")));
+        assert_ne!(one, name(&pod_event("driver", "b")));
         assert!(one.starts_with("driver.") && one.len() == "driver.".len() + 16);
-        assert_eq!(name(&told(&"x".repeat(253), "a")).len(), 253);
+        assert_eq!(name(&pod_event(&"x".repeat(253), "a")).len(), 253);
     }
 
     #[test]

@@ -54,20 +54,20 @@ pub(super) async fn run(
     ready: Latch,
     stop: CancellationToken,
 ) {
-    let keeper = SigningKeyController { api: Api::namespaced(client, &secret.namespace), name: secret.name };
+    let controller = SigningKeyController { api: Api::namespaced(client, &secret.namespace), name: secret.name };
     let begin = clock::instant();
-    let (mut known, mut complained) = (None, false);
+    let (mut known, mut is_reported) = (None, false);
     let mut soon = RETRY_INTERVAL;
     loop {
         leadership.receive();
         let held = leadership.received().map(|held| &**held);
-        match call(REQUEST_TIMEOUT, keeper.reconcile(held, known)).await {
+        match call(REQUEST_TIMEOUT, controller.reconcile(held, known)).await {
             Ok(found) => {
-                complained = false;
+                is_reported = false;
                 if let Some(found) = found.filter(|found| known.as_ref() != Some(found)) {
                     if known.replace(found).is_some() {
                         tracing::warn!(
-                            secret = keeper.name,
+                            secret = controller.name,
                             "the signing key changed: earlier signatures are not valid any more"
                         );
                     }
@@ -81,15 +81,15 @@ pub(super) async fn run(
                     ready.open();
                 }
             }
-            Err(error) if !complained => {
-                complained = true;
-                tracing::warn!(error = %Brief(&error), secret = keeper.name, "cannot read or write the signing key; retrying");
+            Err(error) if !is_reported => {
+                is_reported = true;
+                tracing::warn!(error = %Brief(&error), secret = controller.name, "cannot read or write the signing key; retrying");
             }
             Err(_) => {}
         }
         if known.is_none() && !ready.is_open() && clock::instant().duration_since(begin) >= READY_WITHOUT_KEY_AFTER {
             tracing::error!(
-                secret = keeper.name,
+                secret = controller.name,
                 "no signing key: this replica does not sign its decisions, and a changed policy file applies to running applications"
             );
             ready.open();
@@ -99,7 +99,7 @@ pub(super) async fn run(
         tokio::select! {
             () = stop.cancelled() => return,
             () = tokio::time::sleep(pause) => {}
-            () = leadership.changed() => {}
+            true = leadership.changed() => {}
         }
     }
 }

@@ -172,7 +172,7 @@ impl<K: kube::Resource + Clone + Debug + DeserializeOwned + Send + 'static> Watc
                 Ok(None) => {}
                 Err(interruption) => {
                     let now = clock::instant();
-                    if fault_injection::injected(Bug::NoPause) {
+                    if fault_injection::injected(Bug::WatchNotBackedOff) {
                         self.opened = None;
                         return Err(interruption);
                     }

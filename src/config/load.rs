@@ -398,7 +398,9 @@ fn subdomain(name: &str) -> Result<(), String> {
     if is_dns_subdomain(name) {
         Ok(())
     } else {
-        Err(format!("{name:?}: expected a name of a-z, 0-9, - and ., with a letter or digit at both ends"))
+        Err(format!(
+            "{name:?}: expected a name of a-z, 0-9, - and ., each part between dots with a letter or digit at both ends"
+        ))
     }
 }
 

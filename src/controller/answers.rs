@@ -131,32 +131,32 @@ impl Controller {
             LookupResult::Absent => Outcome::Absent,
             _ => Outcome::Answered,
         };
-        let askers = self.lookups.waiters(read);
+        let waiters = self.lookups.waiters(read);
         let planned_again = self.lookups.finished(read, outcome, now.at);
         if matches!(outcome, Outcome::Answered | Outcome::Absent) {
             let change = match (read, answer) {
                 (Lookup::Pod(pod), LookupResult::Absent) => {
-                    Some(Change::Related(RelatedChange::Referenced(pod.clone(), ReferencedPod::Absent, askers)))
+                    Some(Change::Related(RelatedChange::Referenced(pod.clone(), ReferencedPod::Absent, waiters)))
                 }
                 (Lookup::Pod(pod), LookupResult::Pod(driver)) => Some(Change::Related(RelatedChange::Referenced(
                     pod.clone(),
                     ReferencedPod::Present(Arc::new(driver)),
-                    askers,
+                    waiters,
                 ))),
                 (Lookup::Address(namespace, _), LookupResult::Pod(driver)) => {
                     let pod = PodKey::new(namespace, &driver.name);
                     // From now on the pod is read by name.
-                    self.lookups.mark_known(Lookup::Pod(pod.clone()), driver.uid.clone(), &askers, now.at);
+                    self.lookups.mark_known(Lookup::Pod(pod.clone()), driver.uid.clone(), &waiters, now.at);
                     Some(Change::Related(RelatedChange::Referenced(
                         pod,
                         ReferencedPod::Present(Arc::new(driver)),
-                        askers,
+                        waiters,
                     )))
                 }
                 (Lookup::Conf(pod, uid, _), answer) => {
                     self.lookups.forget(read);
                     let conf = if let LookupResult::Conf(conf) = answer { conf } else { Conf::Unreadable };
-                    Some(Change::Related(RelatedChange::Conf(pod.clone(), uid.clone(), conf, askers)))
+                    Some(Change::Related(RelatedChange::Conf(pod.clone(), uid.clone(), conf, waiters)))
                 }
                 _ => None,
             };

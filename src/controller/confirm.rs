@@ -274,7 +274,7 @@ impl Confirmations {
         let differing = judging.polled.differing.get(judging.compared..).filter(|_| judging.is_walked);
         for (pod, uid, version) in differing.unwrap_or_default().iter().take(left) {
             judging.compared += 1;
-            if !fault_injection::injected(Bug::PollJudgesPresenceOnly)
+            if !fault_injection::injected(Bug::PollComparesPresenceOnly)
                 && is_behind(snapshot, pod.namespace(), pod.name(), uid, version)
                 && !gone.was_shown(uid)
             {
@@ -349,7 +349,7 @@ impl Confirmations {
             return;
         }
         self.until = Some(judging.polled.version.as_str().into());
-        self.is_desynced |= fault_injection::injected(Bug::LateIsLost);
+        self.is_desynced |= fault_injection::injected(Bug::LateWatchRestarted);
         let settled = judging.now.at + self.settle;
         let from = self.last_lookup.take().map_or(Unbounded, Excluded);
         let after = self.open.range((from, Unbounded));
@@ -470,7 +470,7 @@ impl Confirmations {
     pub(super) fn restart_watch(&mut self, now: Instant) -> bool {
         let silent = self.until.is_some()
             && self.last_event.is_some_and(|heard| now.saturating_duration_since(heard) >= self.silence);
-        if !(self.is_desynced || silent) || (self.rests > 0 && !fault_injection::injected(Bug::LateIsLost)) {
+        if !(self.is_desynced || silent) || (self.rests > 0 && !fault_injection::injected(Bug::LateWatchRestarted)) {
             return false;
         }
         self.is_desynced = false;
@@ -556,7 +556,7 @@ impl Confirmations {
     /// The GET failed: it is retried after a backoff.
     pub(super) fn lookup_failed(&mut self, pod: &PodKey, now: Instant) {
         self.lookups.done(pod);
-        if fault_injection::injected(Bug::CheckNotRetried) {
+        if fault_injection::injected(Bug::ConfirmationNotRetried) {
             self.open.remove(pod);
         } else if self.open.contains_key(pod) {
             self.lookups.add_rate_limited(pod.clone(), now, backoff_delay);

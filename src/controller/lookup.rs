@@ -81,7 +81,9 @@ pub(super) fn required_by(
         {
             match snapshot.driver_at(key.namespace(), host) {
                 Some(driver) => wanted.push(Lookup::Pod(PodKey::new(key.namespace(), &driver.name))),
-                None if (leads && addresses < MAX_ADDRESSES) || fault_injection::injected(Bug::AddressesNeverRest) => {
+                None if (leads && addresses < MAX_ADDRESSES)
+                    || fault_injection::injected(Bug::AddressesAlwaysLookedUp) =>
+                {
                     addresses += 1;
                     wanted.push(Lookup::Address(key.namespace().into(), host.clone()));
                 }

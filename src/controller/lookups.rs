@@ -209,7 +209,7 @@ impl Lookups {
                 // Most likely the driver is not a pod of this namespace, or was deleted for good; an executor that names another
                 // uid causes an immediate read.
                 let rests = match read {
-                    Lookup::Address(..) => !fault_injection::injected(Bug::AddressesNeverRest),
+                    Lookup::Address(..) => !fault_injection::injected(Bug::AddressesAlwaysLookedUp),
                     _ => true,
                 };
                 let refresh =

@@ -132,7 +132,7 @@ impl Controller {
     /// A controller without state.
     pub fn new(now: Instant, settings: Settings) -> Controller {
         let mut store = Store::default();
-        let plans = store.subscribe(PLAN_INTERVAL, Notify::WithNews, now);
+        let plans = store.subscribe(PLAN_INTERVAL, Notify::OnChange, now);
         let ends = store.subscribe(EXIT_INTERVAL, Notify::Always, now);
         Controller {
             settings,
@@ -283,7 +283,7 @@ impl Controller {
         for removed in self.store.apply(change, now.wall) {
             self.tombstones.add_unselected(&removed.executor.uid, removed.executor.version.clone());
             // The deletion of an exited executor needs no confirmation; a live one may still exist.
-            if removed.executor.state.is_final() || fault_injection::injected(Bug::AbsentIsGone) {
+            if removed.executor.state.is_final() || fault_injection::injected(Bug::NotListedIsDeleted) {
                 self.store.executor_removed(removed);
             } else if removed.absence == Absence::Unselected && self.confirmations.is_full() {
                 // Without a deletionTimestamp only a label was removed, and the executor is alive: if very many are relabelled,
@@ -343,7 +343,7 @@ impl Controller {
             self.requeue_all();
             self.polls.schedule(policies.lifecycle.poll.min(FIRST_POLL), now.at);
         }
-        if self.is_leader && !leading && !fault_injection::injected(Bug::AddressesNeverRest) {
+        if self.is_leader && !leading && !fault_injection::injected(Bug::AddressesAlwaysLookedUp) {
             self.lookups.forget_addresses();
         }
         self.is_leader = leading;

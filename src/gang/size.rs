@@ -93,12 +93,12 @@ impl SizeFacts<'_> {
 /// `clamp(1, seatedLive + max(0, target − live), wanted)`: the group's live executors and those still expected; at most as
 /// many as can be pending together. With unknown sizes no executor waits.
 ///
-/// `seated_live` are the live executors with this group's key, `live` all of the application's. Expected executors count
+/// `live_members` are the live executors with this group's key, `live` all of the application's. Expected executors count
 /// only towards the group that they will name (`expects_more`).
-pub fn min_member(sizes: Option<Sizes>, live: u32, seated_live: u32, expects_more: bool) -> u32 {
+pub fn min_member(sizes: Option<Sizes>, live: u32, live_members: u32, expects_more: bool) -> u32 {
     let Some(sizes) = sizes else { return 1 };
     let missing = if expects_more { sizes.target.saturating_sub(live) } else { 0 };
-    seated_live.saturating_add(missing).clamp(1, sizes.wanted.max(1))
+    live_members.saturating_add(missing).clamp(1, sizes.wanted.max(1))
 }
 
 #[cfg(test)]
@@ -114,14 +114,14 @@ mod tests {
         AppConf { allocation: Allocation::Dynamic { min, initial }, ..AppConf::default() }
     }
 
-    fn count(facts: SizeFacts<'_>, seated: u32) -> u32 {
-        min_member(facts.sizes(), facts.live, seated, true)
+    fn count(facts: SizeFacts<'_>, live_members: u32) -> u32 {
+        min_member(facts.sizes(), facts.live, live_members, true)
     }
 
     #[test]
     fn a_static_application_starts_together_and_takes_a_replacement() {
         let conf = fixed(3);
-        let at = |live, seated| count(SizeFacts { conf: Some(&conf), live, ..Default::default() }, seated);
+        let at = |live, live_members| count(SizeFacts { conf: Some(&conf), live, ..Default::default() }, live_members);
         assert_eq!(at(1, 1), 3, "the first of three");
         assert_eq!(at(3, 3), 3, "all exist");
         assert_eq!(at(2, 2), 3, "one exited, and its replacement is expected");
@@ -208,17 +208,17 @@ mod tests {
     proptest! {
         /// In every state, existing and expected executors together can reach the count.
         #[test]
-        fn the_count_is_always_reachable(instances in 0u32..50, live in 0u32..60, unseated in 0u32..60, batch in proptest::option::of(1u32..9),
+        fn the_count_is_always_reachable(instances in 0u32..50, live in 0u32..60, others in 0u32..60, batch in proptest::option::of(1u32..9),
                                          requested in proptest::option::of(0u32..99), old: bool, started: bool, is_dynamic: bool, min in 0u32..9) {
-            let unseated = unseated.min(live);
+            let others = others.min(live);
             let allocation = if is_dynamic { Allocation::Dynamic { min, initial: instances.max(min) } } else { Allocation::Static { instances } };
             let conf = AppConf { allocation, batch_size: batch, ..AppConf::default() };
             let facts = SizeFacts { conf: Some(&conf), requested, started, waves_must_run: old, created: live, live };
             let sizes = facts.sizes().unwrap();
-            let count = min_member(Some(sizes), live, live - unseated, true);
+            let count = min_member(Some(sizes), live, live - others, true);
             prop_assert!(count >= 1);
             let to_come = sizes.target.saturating_sub(live);
-            prop_assert!(count <= (live - unseated + to_come).max(1));
+            prop_assert!(count <= (live - others + to_come).max(1));
             prop_assert!(count <= requested.unwrap_or(u32::MAX).max(1));
         }
     }

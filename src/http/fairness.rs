@@ -27,24 +27,24 @@ pub(super) struct Holder {
     pub(super) bytes: usize,
 }
 
-/// The bodies to evict for `asker`, so that at least `need` bytes become free; `None` when no choice is fair, and the client
-/// of `asker` must retry. Frees slightly more than needed, so that a burst does not search the table for each new body.
-pub(super) fn victims(holders: &[Holder], asker: &Holder, need: usize, spare: usize, now: Instant) -> Option<Vec<u64>> {
+/// The bodies to evict for `peer`, so that at least `need` bytes become free; `None` when no choice is fair, and the client
+/// of `peer` must retry. Frees slightly more than needed, so that a burst does not search the table for each new body.
+pub(super) fn victims(holders: &[Holder], peer: &Holder, need: usize, spare: usize, now: Instant) -> Option<Vec<u64>> {
     let mut by_peer: HashMap<IpAddr, usize> = HashMap::new();
     for holder in holders {
         *by_peer.entry(holder.peer).or_default() += holder.bytes;
     }
-    let of_asker = by_peer.get(&asker.peer).copied().unwrap_or_default().max(asker.bytes);
+    let of_asker = by_peer.get(&peer.peer).copied().unwrap_or_default().max(peer.bytes);
     let age = |holder: &Holder| now.saturating_duration_since(holder.since);
     let mut weaker: Vec<&Holder> = holders
         .iter()
         .filter(|holder| {
             let of_holder = by_peer.get(&holder.peer).copied().unwrap_or_default();
-            let slow = if holder.proven && !asker.proven { SLOW_AFTER_IF_PROVEN } else { SLOW_AFTER };
-            let is_slow = age(holder) >= slow && age(asker) < slow;
-            let is_less = asker.proven && !holder.proven;
-            let has_more = asker.proven == holder.proven && of_holder.saturating_sub(holder.bytes) > of_asker + need;
-            holder.id != asker.id && holder.bytes > 0 && (is_slow || is_less || has_more)
+            let slow = if holder.proven && !peer.proven { SLOW_AFTER_IF_PROVEN } else { SLOW_AFTER };
+            let is_slow = age(holder) >= slow && age(peer) < slow;
+            let is_less = peer.proven && !holder.proven;
+            let has_more = peer.proven == holder.proven && of_holder.saturating_sub(holder.bytes) > of_asker + need;
+            holder.id != peer.id && holder.bytes > 0 && (is_slow || is_less || has_more)
         })
         .collect();
     weaker.sort_by_key(|holder| {

@@ -98,10 +98,10 @@ impl Limits {
     }
 
     /// Evicts other bodies in favor of this one, if that is fair.
-    fn evict(&self, waiting: &mut Waiting, asker: &Holder, bytes: usize) {
+    fn evict(&self, waiting: &mut Waiting, peer: &Holder, bytes: usize) {
         let need = self.0.held.load(Ordering::Relaxed).saturating_add(bytes).saturating_sub(self.0.most);
         let holders: Vec<Holder> = waiting.bodies.values().map(|body| body.holder).collect();
-        let gone = fairness::victims(&holders, asker, need, self.0.most / 32, now());
+        let gone = fairness::victims(&holders, peer, need, self.0.most / 32, now());
         for id in gone.unwrap_or_default() {
             if let Some(body) = waiting.bodies.remove(&id) {
                 // Its reader drops the bytes as soon as it runs.

@@ -123,33 +123,33 @@ impl Validate {
     }
 
     /// Answers a review; one that exceeds a limit of the parser is passed to `otherwise`.
-    fn review(&self, body: &[u8], whole: Judge, otherwise: impl Fn(&[u8]) -> ReviewResponse) -> ReviewResponse {
+    fn review(&self, body: &[u8], whole: Decide, otherwise: impl Fn(&[u8]) -> ReviewResponse) -> ReviewResponse {
         let pruned = admission::prune_for_validation(body);
         match admission::request::parse(&pruned) {
-            Ok(review) => self.judge(&review, whole),
+            Ok(review) => self.decide(&review, whole),
             Err(BadReview::TooMany(_)) => otherwise(body),
             Err(bad) => ReviewResponse::bad(&bad),
         }
     }
 
-    fn head(&self, bytes: &[u8], judge: Judge) -> ReviewResponse {
+    fn head(&self, bytes: &[u8], decide: Decide) -> ReviewResponse {
         match admission::head::parse(bytes) {
-            Ok(review) => self.judge(&review, judge),
+            Ok(review) => self.decide(&review, decide),
             Err(bad) => ReviewResponse::bad(&bad),
         }
     }
 
-    fn judge(&self, review: &Review<'_>, judge: Judge) -> ReviewResponse {
+    fn decide(&self, review: &Review<'_>, decide: Decide) -> ReviewResponse {
         let (snapshot, policies, own) = (self.snapshot.load(), self.policies.load(), self.own.load());
         let own = own.as_ref().map(|own| own.as_str());
         let context =
             ValidationContext { snapshot: &snapshot, own, settled: self.is_settled(), listed: *self.complete.borrow() };
-        ReviewResponse::with(review, &judge(review, &policies, context))
+        ReviewResponse::with(review, &decide(review, &policies, context))
     }
 }
 
 /// One of the pure functions that decide.
-type Judge = for<'a> fn(&Review<'a>, &'a Policies, ValidationContext<'_>) -> Decision<'a>;
+type Decide = for<'a> fn(&Review<'a>, &'a Policies, ValidationContext<'_>) -> Decision<'a>;
 
 impl Handler for Validate {
     fn answer(&self, body: &[u8]) -> ReviewResponse {
@@ -173,7 +173,7 @@ impl Handler for Admit {
                 (Ok(mut review), Ok(head)) => {
                     // Trusted writers are recognized by their groups, which only the head contains.
                     review.requester.groups = head.requester.groups;
-                    self.0.judge(&review, admission::admit_in_part)
+                    self.0.decide(&review, admission::admit_in_part)
                 }
                 _ => self.too_large(body),
             }
@@ -196,7 +196,7 @@ impl ReviewResponse {
         tracing::debug!(
             uid = %review.uid, namespace = %review.namespace, name = review.name.as_deref().unwrap_or_default(),
             reason = %decision.reason, allowed = decision.is_allowed(), mutations = decision.mutations().len(),
-            judged = ?decision.validated, "reviewed"
+            validated = ?decision.validated, "reviewed"
         );
         ReviewResponse {
             body: Ok(admission::response::write(review, decision)),

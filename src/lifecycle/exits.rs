@@ -222,7 +222,7 @@ impl Exits {
         apps: &mut Vec<AppKey>,
     ) {
         let left = match removed.absence {
-            _ if fault_injection::injected(Bug::DeletedIsVanished) => Removal::Vanished,
+            _ if fault_injection::injected(Bug::DeletedCountsAsVanished) => Removal::Vanished,
             Absence::NotListed => Removal::Vanished,
             Absence::Unversioned => Removal::Unobserved,
             Absence::Deleted | Absence::Unselected => Removal::Deleted,
@@ -233,7 +233,7 @@ impl Exits {
         let version = executor.version.parse().ok();
         let ended = Ended { app: app.clone(), executor, was_live, after };
         self.end(&ended, left, now, (missing, asked), snapshot);
-        if let Some(note) = self.apps.get_mut(&app).and_then(|roll| roll.exits.get_mut(&uid))
+        if let Some(note) = self.apps.get_mut(&app).and_then(|app_exits| app_exits.exits.get_mut(&uid))
             && note.gone.is_none()
         {
             note.gone = Some(now.at);
@@ -246,15 +246,15 @@ impl Exits {
 
     /// Forgets the counts of an application of which nothing is left.
     fn forget_app(&mut self, app: &AppKey, snapshot: &Snapshot) {
-        if self.apps.get(app).is_some_and(|roll| roll.exits.is_empty()) && !snapshot.apps.contains_key(app) {
+        if self.apps.get(app).is_some_and(|app_exits| app_exits.exits.is_empty()) && !snapshot.apps.contains_key(app) {
             self.apps.remove(app);
         }
     }
 
     /// Forgets an exit because the container runs again.
     fn forget(&mut self, app: &AppKey, uid: &str) {
-        if let Some(roll) = self.apps.get_mut(app) {
-            roll.exits.remove(uid);
+        if let Some(app_exits) = self.apps.get_mut(app) {
+            app_exits.exits.remove(uid);
         }
     }
 
@@ -267,8 +267,8 @@ impl Exits {
         snapshot: &Snapshot,
     ) {
         let Ended { app, executor, was_live, after } = ended;
-        let roll = self.apps.entry(app.clone()).or_default();
-        if let Some(note) = roll.exits.get_mut(&executor.uid) {
+        let app_exits = self.apps.entry(app.clone()).or_default();
+        if let Some(note) = app_exits.exits.get_mut(&executor.uid) {
             note.gone = None; // A stale list contained it again; it will be removed again.
             return;
         }
@@ -312,14 +312,14 @@ impl Exits {
             gone: None,
             until: None,
         };
-        roll.exits.insert(executor.uid.clone(), note);
+        app_exits.exits.insert(executor.uid.clone(), note);
         if executor.state == ExecutorPodState::Failed && !labelled_before {
-            let failures = roll.failures.entry(executor.counted_creator()).or_default();
+            let failures = app_exits.failures.entry(executor.counted_creator()).or_default();
             if failures.len() >= MAX_FAILURES {
                 failures.pop_front();
             }
             failures.push_back(now.at);
-            if roll.failures.len() > MAX_CREATORS {
+            if app_exits.failures.len() > MAX_CREATORS {
                 self.crowded.insert(app.clone());
             }
         }
@@ -375,7 +375,7 @@ impl Exits {
 
     /// Settles an exit: it is reported, or never will be.
     fn settle(&mut self, app: &AppKey, uid: &str) {
-        if let Some(note) = self.apps.get_mut(app).and_then(|roll| roll.exits.get_mut(uid)) {
+        if let Some(note) = self.apps.get_mut(app).and_then(|app_exits| app_exits.exits.get_mut(uid)) {
             note.is_open = false;
         }
     }
@@ -405,8 +405,8 @@ impl Exits {
             }
             exit.cause = exit.driver.explain(exit.cause, exit.evidence(), exit.at);
             let Undecided { since, exit, number } = undecided;
-            let roll = self.apps.get_mut(&exit.app);
-            if let Some(note) = roll.and_then(|roll| roll.exits.get_mut(&exit.executor.uid)) {
+            let app_exits = self.apps.get_mut(&exit.app);
+            if let Some(note) = app_exits.and_then(|app_exits| app_exits.exits.get_mut(&exit.executor.uid)) {
                 note.cause = exit.cause;
             }
             // The history contains only the last exits.
@@ -431,11 +431,11 @@ impl Exits {
         let age = |since: Instant| now.saturating_duration_since(since);
         match leader_state {
             LeaderState::NoLeader => Vec::new(),
-            LeaderState::Follower if fault_injection::injected(Bug::FollowerForgets) => {
+            LeaderState::Follower if fault_injection::injected(Bug::FollowerDropsExits) => {
                 while self.pop_unreported().is_some() {}
                 Vec::new()
             }
-            LeaderState::Follower if !fault_injection::injected(Bug::FollowersTell) => {
+            LeaderState::Follower if !fault_injection::injected(Bug::FollowersReport) => {
                 self.last_follower = Some(now);
                 while self.unreported.front().is_some_and(|(since, _)| age(*since) >= UNREPORTED_FOR) {
                     self.pop_unreported();
@@ -443,19 +443,19 @@ impl Exits {
                 Vec::new()
             }
             LeaderState::Leader | LeaderState::Follower => {
-                let mut told = Vec::new();
+                let mut reported = Vec::new();
                 for _ in 0..most {
                     let Some((since, exit)) = self.pop_unreported() else { break };
                     if let Some(possibly_reported) = self.was_reported(since, &exit, takeover) {
                         let newest = self.newest_reported.map(|(_, newest)| newest);
                         let ended = exit.version().or(self.newest_list);
                         self.newest_reported = ended.max(newest).map(|newest| (now, newest));
-                        let in_doubt = possibly_reported || fault_injection::injected(Bug::DoubtAlwaysSaid);
-                        let possibly_reported = in_doubt && !fault_injection::injected(Bug::DoubtNotSaid);
-                        told.push(Exit { possibly_reported, ..exit });
+                        let in_doubt = possibly_reported || fault_injection::injected(Bug::PossiblyReportedAlways);
+                        let possibly_reported = in_doubt && !fault_injection::injected(Bug::PossiblyReportedOmitted);
+                        reported.push(Exit { possibly_reported, ..exit });
                     }
                 }
-                told
+                reported
             }
         }
     }
@@ -508,7 +508,7 @@ impl Exits {
 
     /// Whether the pod of an executor that exited with version `ended` still existed, in that state, as of another version.
     fn is_present(&self, exit: &Exit, ended: u64, as_of: u64) -> bool {
-        let note = self.apps.get(&exit.app).and_then(|roll| roll.exits.get(&exit.executor.uid));
+        let note = self.apps.get(&exit.app).and_then(|app_exits| app_exits.exits.get(&exit.executor.uid));
         let Some(note) =
             note.filter(|note| exit.removal == Removal::Present && note.version.is_some_and(|at| at.get() == ended))
         else {
@@ -557,8 +557,8 @@ impl Exits {
         let unsure = unsure.filter(|unsure| *unsure <= position).map(|unsure| (unsure.saturating_sub(1), position + 1));
         // Other replicas may have observed it, and keep it this long.
         let unseen = self.unobserved.filter(|(at, _)| now.at.saturating_duration_since(*at) < UNREPORTED_FOR);
-        let told = self.newest_reported.filter(|(at, _)| now.at.saturating_duration_since(*at) < UNREPORTED_FOR);
-        let ahead = told.map(|(_, newest)| (through, newest)).filter(|(through, newest)| newest > through);
+        let reported = self.newest_reported.filter(|(at, _)| now.at.saturating_duration_since(*at) < UNREPORTED_FOR);
+        let ahead = reported.map(|(_, newest)| (through, newest)).filter(|(through, newest)| newest > through);
         // Exits that a crashed leader may have reported are in doubt until our watch has shown them.
         let crashed = lately(UNREPORTED_FOR).filter(|began| began.found.was_held && !began.found.is_released);
         let doubt = crashed
@@ -586,10 +586,10 @@ impl Exits {
             self.apps.clear();
         }
         for app in std::mem::take(&mut self.crowded) {
-            let Some(roll) = self.apps.get_mut(&app) else { continue };
+            let Some(app_exits) = self.apps.get_mut(&app) else { continue };
             let there: HashSet<Option<Creator>> =
                 snapshot.apps.get(&app).into_iter().flat_map(|app| liveness::creators(app)).collect();
-            roll.failures.retain(|creator, _| there.contains(creator));
+            app_exits.failures.retain(|creator, _| there.contains(creator));
         }
         for _ in 0..most {
             let position = self.position;
@@ -600,10 +600,10 @@ impl Exits {
                     && (gone.as_of.is_none_or(|as_of| position >= Some(as_of)) || age >= UNREPORTED_FOR)
             };
             let Some(RecentRemoval { at, app, uid, .. }) = self.gone.pop_front_if(is_due) else { break };
-            if let Some(roll) = self.apps.get_mut(&app)
-                && roll.exits.get(&uid).is_some_and(|note| note.gone == Some(at))
+            if let Some(app_exits) = self.apps.get_mut(&app)
+                && app_exits.exits.get(&uid).is_some_and(|note| note.gone == Some(at))
             {
-                roll.exits.remove(&uid);
+                app_exits.exits.remove(&uid);
                 self.forget_app(&app, snapshot);
             }
         }
@@ -616,7 +616,7 @@ impl Exits {
 
     /// How many executors of an application that a creator created failed within a time; without one, ever.
     pub fn failures(&self, app: &AppKey, of: Option<Creator>, within: Option<Duration>, now: Instant) -> u32 {
-        let Some(failures) = self.apps.get(app).and_then(|roll| roll.failures.get(&of)) else { return 0 };
+        let Some(failures) = self.apps.get(app).and_then(|app_exits| app_exits.failures.get(&of)) else { return 0 };
         let counts = |at: &&Instant| within.is_none_or(|within| now.saturating_duration_since(**at) <= within);
         u32::try_from(failures.iter().filter(counts).count()).unwrap_or(u32::MAX)
     }

@@ -44,7 +44,7 @@ pub enum When {
 
 /// One permission (RBAC rule).
 #[derive(Clone, Copy, Debug)]
-pub struct Right {
+pub struct Permission {
     /// The API group; empty for the core group.
     pub group: &'static str,
     /// The resource's plural name.
@@ -61,86 +61,96 @@ pub struct Right {
     pub why: &'static str,
 }
 
-const fn right(
+const fn permission(
     (group, resource): (&'static str, &'static str),
     verbs: &'static [&'static str],
     (scope, named, when): (Scope, Named, When),
     why: &'static str,
-) -> Right {
-    Right { group, resource, verbs, scope, named, when, why }
+) -> Permission {
+    Permission { group, resource, verbs, scope, named, when, why }
 }
 
 const ANYWHERE: (Scope, Named, When) = (Scope::Cluster, Named::Any, When::Always);
 const WATCH: &[&str] = &["list", "watch"];
 
 /// All permissions except those on PodGroups, which depend on the scheduler: see [`all`].
-const RIGHTS: &[Right] = &[
-    right(("", "pods"), &["get", "list", "watch", "patch"], ANYWHERE, "watch applications; adopt and label executors"),
-    right(
+const PERMISSIONS: &[Permission] = &[
+    permission(
+        ("", "pods"),
+        &["get", "list", "watch", "patch"],
+        ANYWHERE,
+        "watch applications; adopt and label executors",
+    ),
+    permission(
         ("", "pods"),
         &["delete"],
         (Scope::Cluster, Named::Any, When::Deleting),
         "delete finished executors that their driver leaves behind; adopt executors where OwnerReferencesPermissionEnforcement is enabled",
     ),
-    right(
+    permission(
         ("", "configmaps"),
         &["get"],
         (Scope::Cluster, Named::Any, When::ReadingConf),
         "read how many executors an application requests",
     ),
-    right(("", "namespaces"), WATCH, ANYWHERE, "match policies by namespace labels"),
-    right(("", "services"), WATCH, ANYWHERE, "find the driver behind SPARK_DRIVER_URL"),
-    right(("scheduling.k8s.io", "priorityclasses"), WATCH, ANYWHERE, "set only priority classes that exist"),
-    right(
+    permission(("", "namespaces"), WATCH, ANYWHERE, "match policies by namespace labels"),
+    permission(("", "services"), WATCH, ANYWHERE, "find the driver behind SPARK_DRIVER_URL"),
+    permission(("scheduling.k8s.io", "priorityclasses"), WATCH, ANYWHERE, "set only priority classes that exist"),
+    permission(
         ("events.k8s.io", "events"),
         &["create", "get", "patch"],
         ANYWHERE,
         "record actions, and why executors exited",
     ),
-    right(
+    permission(
         ("coordination.k8s.io", "leases"),
         &["create"],
         (Scope::Own, Named::Any, When::Always),
         "elect the leader, the one replica that writes",
     ),
-    right(
+    permission(
         ("coordination.k8s.io", "leases"),
         &["get", "watch", "update"],
         (Scope::Own, Named::Lease, When::Always),
         "elect the leader, the one replica that writes",
     ),
-    right(
+    permission(
         ("", "secrets"),
         &["create"],
         (Scope::Own, Named::Any, When::Always),
         "store the signing key and the certificates",
     ),
-    right(
+    permission(
         ("", "secrets"),
         &["get", "update"],
         (Scope::Own, Named::SigningSecret, When::Always),
         "store the signing key",
     ),
-    right(("", "secrets"), &["get", "update"], (Scope::Own, Named::Secret, When::Managed), "store the certificates"),
-    right(
+    permission(
+        ("", "secrets"),
+        &["get", "update"],
+        (Scope::Own, Named::Secret, When::Managed),
+        "store the certificates",
+    ),
+    permission(
         ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"),
         &["get", "patch"],
         (Scope::Cluster, Named::Configuration, When::Managed),
         "update the caBundle",
     ),
-    right(
+    permission(
         ("admissionregistration.k8s.io", "validatingwebhookconfigurations"),
         &["get", "patch"],
         (Scope::Cluster, Named::Configuration, When::Managed),
         "update the caBundle",
     ),
-    right(
+    permission(
         ("admissionregistration.k8s.io", "validatingadmissionpolicies"),
         &["list"],
         (Scope::Cluster, Named::Any, When::Policies),
         "report differences from the policy file",
     ),
-    right(
+    permission(
         ("admissionregistration.k8s.io", "validatingadmissionpolicybindings"),
         &["list"],
         (Scope::Cluster, Named::Any, When::Policies),
@@ -149,12 +159,12 @@ const RIGHTS: &[Right] = &[
 ];
 
 /// Every permission.
-pub fn all() -> Vec<Right> {
-    let mut all = RIGHTS.to_vec();
+pub fn all() -> Vec<Permission> {
+    let mut all = PERMISSIONS.to_vec();
     for api in gang::TABLE.iter().flat_map(|scheduler| scheduler.apis) {
-        if all.iter().all(|right| (right.group, right.resource) != (api.group, api.plural)) {
+        if all.iter().all(|permission| (permission.group, permission.resource) != (api.group, api.plural)) {
             let verbs = &["get", "list", "watch", "create", "patch", "delete"];
-            all.push(right(
+            all.push(permission(
                 (api.group, api.plural),
                 verbs,
                 ANYWHERE,

@@ -143,14 +143,14 @@ fn liveness_of_set(
         }
         gone = true;
     }
-    let mut judged: Option<(&str, &str)> = None;
+    let mut last: Option<(&str, &str)> = None;
     let owners = set.templates().filter_map(|template| template.owner.as_ref());
     let owners = owners.filter(|owner| owner.is_pod).map(|owner| (&*owner.name, &*owner.uid));
     let owners = owners.map(|owner| (owner, true));
     let mut owned = false;
     for ((name, uid), owns) in owners.chain(learned.as_ref().map(|driver| ((&*driver.name, &*driver.uid), false))) {
         owned |= owns;
-        if judged.replace((name, uid)) == Some((name, uid)) {
+        if last.replace((name, uid)) == Some((name, uid)) {
             continue;
         }
         match liveness_of(key.namespace(), name, uid, snapshot) {
@@ -200,12 +200,12 @@ fn without_owner(
 
 /// Liveness for a whole application, for display: alive if the driver of any set is alive.
 pub fn of(key: &AppKey, app: &Application, snapshot: &Snapshot) -> DriverLiveness {
-    let mut lives: Vec<DriverLiveness> =
+    let mut all: Vec<DriverLiveness> =
         executor_sets(key, app, snapshot, std::iter::empty(), |_| None).into_iter().map(|set| set.driver).collect();
-    if let Some(alive) = lives.iter().position(|life| matches!(life, DriverLiveness::Alive(_))) {
-        return lives.swap_remove(alive);
+    if let Some(alive) = all.iter().position(|liveness| matches!(liveness, DriverLiveness::Alive(_))) {
+        return all.swap_remove(alive);
     }
-    let all_gone = !lives.is_empty() && lives.iter().all(|life| *life == DriverLiveness::Gone);
+    let all_gone = !all.is_empty() && all.iter().all(|liveness| *liveness == DriverLiveness::Gone);
     if all_gone { DriverLiveness::Gone } else { DriverLiveness::Unknown }
 }
 

@@ -137,7 +137,7 @@ mod tests {
         }
     }
 
-    fn hear_from(policy: &Policy, pod: &Overrides, driver: &Overrides, namespace: &Overrides) -> Effective {
+    fn resolve_from(policy: &Policy, pod: &Overrides, driver: &Overrides, namespace: &Overrides) -> Effective {
         resolve(policy, [(Source::Pod, pod), (Source::Driver, driver), (Source::Namespace, namespace)])
     }
 
@@ -150,7 +150,7 @@ mod tests {
             with(&[(annotations::QUEUE, "d")]),
             with(&[(annotations::QUEUE, "n")]),
         );
-        let queue = |a, b, c| hear_from(&policy, a, b, c).queue.unwrap();
+        let queue = |a, b, c| resolve_from(&policy, a, b, c).queue.unwrap();
         assert_eq!(&*queue(&none, &none, &none), "shared");
         assert_eq!(&*queue(&none, &none, &namespace), "n");
         assert_eq!(&*queue(&none, &driver, &namespace), "d");
@@ -160,12 +160,23 @@ mod tests {
     #[test]
     fn what_the_policy_does_not_list_is_not_heard() {
         let none = Overrides::default();
-        let heard =
-            hear_from(&policy(&[]), &with(&[(annotations::QUEUE, "mine"), (annotations::SKIP, "true")]), &none, &none);
-        assert_eq!(heard.queue.as_deref(), Some("shared"));
-        assert!(!heard.skip);
-        assert_eq!(heard.notes.iter().map(|(reason, _)| *reason).collect::<Vec<_>>(), [Reason::OverrideNotAllowed; 2]);
-        assert!(heard.notes[1].1.contains("spark-usher.io/queue on the pod is ignored"), "{}", heard.notes[1].1);
+        let effective = resolve_from(
+            &policy(&[]),
+            &with(&[(annotations::QUEUE, "mine"), (annotations::SKIP, "true")]),
+            &none,
+            &none,
+        );
+        assert_eq!(effective.queue.as_deref(), Some("shared"));
+        assert!(!effective.skip);
+        assert_eq!(
+            effective.notes.iter().map(|(reason, _)| *reason).collect::<Vec<_>>(),
+            [Reason::OverrideNotAllowed; 2]
+        );
+        assert!(
+            effective.notes[1].1.contains("spark-usher.io/queue on the pod is ignored"),
+            "{}",
+            effective.notes[1].1
+        );
     }
 
     #[test]
@@ -178,12 +189,12 @@ mod tests {
             (annotations::MIN_MEMBER, "4"),
             (annotations::EXECUTOR_RESOURCES, r#"{"cpu":"1"}"#),
         ]);
-        let heard = hear_from(&policy(&Override::ALL), &none, &all, &none);
-        assert!(heard.skip);
-        assert_eq!((heard.scheduler.gang_scheduler.kind, heard.shape), ("kueue", Shape::Pods));
-        assert_eq!(heard.min_member, Some(4));
-        assert_eq!(heard.executor_resources.unwrap().to_string(), "1 cpu");
-        assert!(heard.notes.is_empty());
+        let effective = resolve_from(&policy(&Override::ALL), &none, &all, &none);
+        assert!(effective.skip);
+        assert_eq!((effective.scheduler.gang_scheduler.kind, effective.shape), ("kueue", Shape::Pods));
+        assert_eq!(effective.min_member, Some(4));
+        assert_eq!(effective.executor_resources.unwrap().to_string(), "1 cpu");
+        assert!(effective.notes.is_empty());
     }
 
     #[test]
@@ -196,13 +207,16 @@ mod tests {
             (annotations::MIN_MEMBER, "0"),
             (annotations::EXECUTOR_RESOURCES, "1 cpu"),
         ]);
-        let heard = hear_from(&policy(&Override::ALL), &bad, &none, &none);
-        assert_eq!(heard.notes.len(), 5);
+        let effective = resolve_from(&policy(&Override::ALL), &bad, &none, &none);
+        assert_eq!(effective.notes.len(), 5);
         assert!(
-            heard.notes.iter().all(|(reason, note)| *reason == Reason::OverrideInvalid && note.contains("expected "))
+            effective
+                .notes
+                .iter()
+                .all(|(reason, note)| *reason == Reason::OverrideInvalid && note.contains("expected "))
         );
-        assert!(heard.notes[1].1.contains("one of none, kube-batch, volcano"), "{}", heard.notes[1].1);
-        assert_eq!((heard.scheduler.gang_scheduler.kind, heard.queue.as_deref()), ("volcano", Some("shared")));
+        assert!(effective.notes[1].1.contains("one of none, kube-batch, volcano"), "{}", effective.notes[1].1);
+        assert_eq!((effective.scheduler.gang_scheduler.kind, effective.queue.as_deref()), ("volcano", Some("shared")));
     }
 
     #[test]
@@ -210,9 +224,9 @@ mod tests {
         let none = Overrides::default();
         let mut policy = policy(&[Override::Scheduler]);
         policy.scheduler.name = Some("volcano-b".into());
-        let heard = hear_from(&policy, &with(&[(annotations::SCHEDULER, "volcano")]), &none, &none);
-        assert_eq!(heard.scheduler.name.as_deref(), Some("volcano-b"));
-        let heard = hear_from(&policy, &with(&[(annotations::SCHEDULER, "yunikorn")]), &none, &none);
-        assert_eq!(heard.scheduler.name.as_deref(), Some("yunikorn"));
+        let effective = resolve_from(&policy, &with(&[(annotations::SCHEDULER, "volcano")]), &none, &none);
+        assert_eq!(effective.scheduler.name.as_deref(), Some("volcano-b"));
+        let effective = resolve_from(&policy, &with(&[(annotations::SCHEDULER, "yunikorn")]), &none, &none);
+        assert_eq!(effective.scheduler.name.as_deref(), Some("yunikorn"));
     }
 }

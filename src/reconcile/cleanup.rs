@@ -144,12 +144,12 @@ struct Due {
 /// Plans for the executors of one creator.
 fn of_set(view: &CleanupContext<'_>, last: &mut Position) -> Due {
     let mut due = Due { is_whole: true, ..Due::default() };
-    if !view.set.is_certain && !fault_injection::injected(Bug::UnknownIsGone) {
+    if !view.set.is_certain && !fault_injection::injected(Bug::UnknownDriverIsDeleted) {
         return due;
     }
     // How long the driver has to act, and how long after an outage in which it could not.
     let (wait, after) = match &view.set.driver {
-        DriverLiveness::Unknown if !fault_injection::injected(Bug::UnknownIsGone) => return due,
+        DriverLiveness::Unknown if !fault_injection::injected(Bug::UnknownDriverIsDeleted) => return due,
         DriverLiveness::Gone | DriverLiveness::Unknown => (Duration::ZERO, Duration::ZERO),
         DriverLiveness::Alive(_) if fault_injection::injected(Bug::NoGrace) => (Duration::ZERO, Duration::ZERO),
         DriverLiveness::Alive(_) if fault_injection::injected(Bug::GraceIgnoresConf) => {
@@ -233,7 +233,7 @@ fn of_executor(
     }
     let (since, cause) = match view.exits.of(view.key, &executor.uid) {
         // If its pod were written before the report, the next leader would treat the exit as reported.
-        Some(note) if note.is_open && !fault_injection::injected(Bug::ActsBeforeTelling) => {
+        Some(note) if note.is_open && !fault_injection::injected(Bug::ActsBeforeReporting) => {
             return Next::At(view.now.at + RECHECK_UNREPORTED);
         }
         Some(note) => (note.since, note.cause),
@@ -302,7 +302,7 @@ fn is_finished(executor: &Executor) -> bool {
 /// Whether the driver keeps its finished executors (`deleteOnTermination=false`): its configuration states so, or
 /// exists and cannot be read, or the driver has labelled one.
 fn driver_keeps(view: &CleanupContext<'_>) -> bool {
-    if fault_injection::injected(Bug::KeepsIgnored) {
+    if fault_injection::injected(Bug::DeleteOnTerminationIgnored) {
         return false;
     }
     let keeps = |driver: &DriverPod| match view.snapshot.conf(&driver.uid) {

@@ -180,7 +180,7 @@ struct DesiredGroup {
     spec: GroupSpec,
     sizes: Option<Sizes>,
     live: u32,
-    seated: u32,
+    live_members: u32,
     started: bool,
     clamped: bool,
 }
@@ -208,11 +208,11 @@ fn ensure(
     if !view.snapshot.listed.contains(key.scheduler) {
         return actions; // It may exist already.
     }
-    let wish = desired_group(view, key, named, api, present, memory);
-    if wish.started {
+    let desired = desired_group(view, key, named, api, present, memory);
+    if desired.started {
         memory.sets.entry(named.set.creator).or_default().started = true;
     }
-    if wish.sizes.is_none() {
+    if desired.sizes.is_none() {
         let message = format!(
             "gang {}: the number of executors that the application requests is unknown, so they do not wait for each other: set {} on the driver",
             key.name,
@@ -220,16 +220,16 @@ fn ensure(
         );
         actions.extend(size_event(view, named, Reason::GangSizeUnknown, message));
     }
-    if wish.clamped {
+    if desired.clamped {
         let message = format!(
             "gang {}: {} exceeds the number of executors that the application requests and was lowered to {}",
             key.name,
             annotations::MIN_MEMBER,
-            wish.spec.min_member
+            desired.spec.min_member
         );
         actions.extend(size_event(view, named, Reason::MinMemberClamped, message));
     }
-    let spec = (named.scheduler.spec)(&wish.spec, api);
+    let spec = (named.scheduler.spec)(&desired.spec, api);
     let driver = named.driver();
     let owner = driver.map(|pod| DriverRef { name: pod.name.clone(), uid: pod.uid.clone() });
     match present {
@@ -239,7 +239,7 @@ fn ensure(
             app: view.key.clone(),
             spec,
             owner,
-            started: wish.started,
+            started: desired.started,
         }),
         // Recreated once it is deleted.
         Some(group) if group.deleting => {}
@@ -251,7 +251,7 @@ fn ensure(
                 reason: Reason::GroupRemade,
             });
         }
-        Some(group) => actions.extend(update(view, key, named, api, group, &wish, spec, owner)),
+        Some(group) => actions.extend(update(view, key, named, api, group, &desired, spec, owner)),
     }
     actions
 }
@@ -267,7 +267,7 @@ fn update(
     named: &GroupMembers<'_>,
     api: &'static GroupApi,
     group: &Group,
-    wish: &DesiredGroup,
+    desired: &DesiredGroup,
     spec: Value,
     owner: Option<DriverRef>,
 ) -> Vec<Action> {
@@ -278,32 +278,32 @@ fn update(
         if let Some(changed) = group::spec_patch(&group.spec, &spec) {
             patch.insert("spec".into(), changed);
         }
-        let want = wish.spec.min_member;
+        let want = desired.spec.min_member;
         match have {
             Some(have) if want < have => {
                 reason = Some(Reason::GangLowered);
                 // A running gang needs no Event; for a waiting one it explains why it can start now.
                 if named.members.iter().any(|member| member.pending > 0) {
-                    actions.extend(size_event(view, named, Reason::GangLowered, lowered(key, have, wish)));
+                    actions.extend(size_event(view, named, Reason::GangLowered, lowered(key, have, desired)));
                 }
             }
             Some(have) if want > have => reason = Some(Reason::GangRaised),
             _ => {}
         }
     } else if let Some(have) = have
-        && wish.spec.min_member < have
+        && desired.spec.min_member < have
         && named.members.iter().any(|member| member.pending > 0)
     {
         let message = format!(
             "gang {} waits for {have} executors, but only {} can exist; {} cannot change the count of a PodGroup, so the pending executors cannot start",
             key.name,
-            wish.spec.min_member,
+            desired.spec.min_member,
             api.api_version()
         );
         actions.extend(size_event(view, named, Reason::GangCannotStart, message));
     }
     let mut metadata = Map::new();
-    if wish.started && !group.started {
+    if desired.started && !group.started {
         metadata.insert("annotations".into(), json!({ annotations::STARTED: "true" }));
     }
     if let (None, Some(owner)) = (&group.owner, owner) {
@@ -329,8 +329,8 @@ fn update(
 fn collect(view: &PlanContext<'_>, key: &GroupKey, group: &Group, memory: &mut ApplicationState) -> Vec<Action> {
     let Some(api) = view.snapshot.apis.as_ref().and_then(|apis| apis.get(key.scheduler)) else { return Vec::new() };
     let owner = group.owner.as_ref().map(Owner::creator);
-    let life = view.sets.iter().find(|set| owner.is_some() && set.creator == owner).map(|set| &set.driver);
-    let idle = match life.unwrap_or(&DriverLiveness::Unknown) {
+    let liveness = view.sets.iter().find(|set| owner.is_some() && set.creator == owner).map(|set| &set.driver);
+    let idle = match liveness.unwrap_or(&DriverLiveness::Unknown) {
         DriverLiveness::Gone => true,
         DriverLiveness::Alive(_) => false,
         DriverLiveness::Unknown => {
@@ -405,8 +405,8 @@ fn desired_group(
     let smallest = !api.count_mutable && effective.min_member.is_none();
     let facts = SizeFacts { started: started || smallest, ..facts };
     let sizes = facts.sizes();
-    let seated: usize = members.iter().map(|member| member.live).sum();
-    let (live, seated) = (facts.live, to_u32(seated as u64));
+    let live_members: usize = members.iter().map(|member| member.live).sum();
+    let (live, live_members) = (facts.live, to_u32(live_members as u64));
     let each = members.iter().fold(ResourceList::default(), |mut each, member| {
         each.raise(&member.template.requests);
         each
@@ -414,7 +414,7 @@ fn desired_group(
     let (min_member, min_resources) = if named.with_driver {
         (1, with_driver(view, named, &effective, each, sizes))
     } else {
-        let count = size::min_member(sizes, live, seated, expects_more(view, key, named));
+        let count = size::min_member(sizes, live, live_members, expects_more(view, key, named));
         let count = if fault_injection::injected(Bug::GangOfOneMore) { count + 1 } else { count };
         let count = if fault_injection::injected(Bug::GangOfOneLess) { count.saturating_sub(1).max(1) } else { count };
         (count, each.times(count))
@@ -434,7 +434,7 @@ fn desired_group(
             .map_or(&named.scheduling.priority_class, |member| &member.template.scheduling.priority_class)
             .clone(),
     };
-    DesiredGroup { spec, sizes, live, seated, started, clamped: sizes.is_some_and(|sizes| sizes.clamped) }
+    DesiredGroup { spec, sizes, live, live_members, started, clamped: sizes.is_some_and(|sizes| sizes.clamped) }
 }
 
 /// Whether the queue on a PodGroup's pods is trusted: our signature proves it, or there is no signing key. Otherwise the policy
@@ -491,11 +491,11 @@ fn count(spec: &Value) -> Option<u32> {
     count.as_u64().map(to_u32)
 }
 
-fn lowered(key: &GroupKey, have: u32, wish: &DesiredGroup) -> String {
-    let target = wish.sizes.map_or(1, |sizes| sizes.target);
+fn lowered(key: &GroupKey, have: u32, desired: &DesiredGroup) -> String {
+    let target = desired.sizes.map_or(1, |sizes| sizes.target);
     format!(
         "gang {}: lowered from {have} to {} so that it can start: the application requests {target} executors, {} are pending or running, {} of them in this gang",
-        key.name, wish.spec.min_member, wish.live, wish.seated
+        key.name, desired.spec.min_member, desired.live, desired.live_members
     )
 }
 

@@ -69,12 +69,12 @@ async fn answer(door: &ListenerState, request: HttpRequest) -> Result<Response> 
         name = request.name.as_deref().unwrap_or_default(), sub = request.sub.as_deref().unwrap_or_default(), user = request.user.username,
         "request"
     );
-    let wish = request.wish();
-    if api.authorize && !rbac::allows(api, &request.user, &wish) {
-        let why = wish.refusal(&request.user);
-        return Err(ApiError::forbidden(&request.resource.qualified(), wish.name.unwrap_or_default(), &why));
+    let attributes = request.attributes();
+    if api.authorize && !rbac::allows(api, &request.user, &attributes) {
+        let why = attributes.refusal(&request.user);
+        return Err(ApiError::forbidden(&request.resource.qualified(), attributes.name.unwrap_or_default(), &why));
     }
-    api.used.note(&request.user, &wish);
+    api.used.note(&request.user, &attributes);
     if request.verb == Verb::Watch {
         return watch::watch(api, &request, upgrade);
     }

@@ -21,11 +21,11 @@ pub(super) struct AccessAttributes<'w> {
 pub(super) struct Used(Mutex<BTreeSet<String>>);
 
 impl Used {
-    pub(super) fn note(&self, user: &User, wish: &AccessAttributes<'_>) {
+    pub(super) fn note(&self, user: &User, attributes: &AccessAttributes<'_>) {
         if !user.username.starts_with("system:serviceaccount:") {
             return;
         }
-        let line = format!("{} {} {}", user.username, wish.verb, wish.what());
+        let line = format!("{} {} {}", user.username, attributes.verb, attributes.what());
         self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).insert(line);
     }
 

@@ -39,8 +39,8 @@ pub(super) fn owners(api: &Api, request: &Request, name: &str, old: Option<&Valu
     if !api.enforce_owners || before == list(object, OWNERS) {
         return Ok(());
     }
-    let wish = AccessAttributes { verb: "delete", sub: None, name: Some(name), ..request.wish() };
-    if api.authorize && !rbac::allows(api, &request.user, &wish) {
+    let attributes = AccessAttributes { verb: "delete", sub: None, name: Some(name), ..request.attributes() };
+    if api.authorize && !rbac::allows(api, &request.user, &attributes) {
         let why = "cannot set an ownerRef on a resource you can't delete: , <nil>";
         return Err(ApiError::forbidden(&request.resource.qualified(), name, why));
     }

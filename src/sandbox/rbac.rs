@@ -12,10 +12,10 @@ use super::state::Api;
 use crate::json::{at, list, text};
 
 /// Reports whether RBAC allows the user this access.
-pub(super) fn allows(api: &Api, user: &User, wish: &AccessAttributes<'_>) -> bool {
+pub(super) fn allows(api: &Api, user: &User, attributes: &AccessAttributes<'_>) -> bool {
     if user.groups.iter().any(|group| group == "system:masters")
-        || matches!(wish.group, "authentication.k8s.io") && wish.resource == "selfsubjectreviews"
-        || wish.group == "authorization.k8s.io" && wish.resource.starts_with("selfsubject")
+        || matches!(attributes.group, "authentication.k8s.io") && attributes.resource == "selfsubjectreviews"
+        || attributes.group == "authorization.k8s.io" && attributes.resource.starts_with("selfsubject")
     {
         return true;
     }
@@ -28,14 +28,14 @@ pub(super) fn allows(api: &Api, user: &User, wish: &AccessAttributes<'_>) -> boo
     };
     for binding in all("clusterrolebindings") {
         let binding = binding.value();
-        if binds(&binding, "") && role_allows(api, &binding, "", wish) {
+        if binds(&binding, "") && role_allows(api, &binding, "", attributes) {
             return true;
         }
     }
-    let Some(namespace) = wish.namespace else { return false };
+    let Some(namespace) = attributes.namespace else { return false };
     all("rolebindings").into_iter().filter(|binding| binding.key.0 == namespace).any(|binding| {
         let binding = binding.value();
-        binds(&binding, namespace) && role_allows(api, &binding, namespace, wish)
+        binds(&binding, namespace) && role_allows(api, &binding, namespace, attributes)
     })
 }
 
@@ -55,7 +55,7 @@ fn is_subject(subject: &Value, user: &User, namespace: &str) -> bool {
     }
 }
 
-fn role_allows(api: &Api, binding: &Value, namespace: &str, wish: &AccessAttributes<'_>) -> bool {
+fn role_allows(api: &Api, binding: &Value, namespace: &str, attributes: &AccessAttributes<'_>) -> bool {
     let name = text(binding, &["roleRef", "name"]);
     let (plural, namespace) = match text(binding, &["roleRef", "kind"]) {
         "ClusterRole" if name == "cluster-admin" => return true,
@@ -65,19 +65,19 @@ fn role_allows(api: &Api, binding: &Value, namespace: &str, wish: &AccessAttribu
     let collection = Collection { group: GROUP.to_owned(), plural: plural.to_owned() };
     let Some(role) = api.store.get(&collection, &(namespace.to_owned(), name.to_owned())) else { return false };
     let role = role.value();
-    list(&role, &["rules"]).iter().any(|rule| rule_allows(rule, wish))
+    list(&role, &["rules"]).iter().any(|rule| rule_allows(rule, attributes))
 }
 
-fn rule_allows(rule: &Value, wish: &AccessAttributes<'_>) -> bool {
+fn rule_allows(rule: &Value, attributes: &AccessAttributes<'_>) -> bool {
     let names = |key: &str| list(rule, &[key]).iter().filter_map(Value::as_str).collect::<Vec<_>>();
     let has = |key: &str, wanted: &str| names(key).iter().any(|name| *name == "*" || *name == wanted);
-    let resource = match wish.sub {
-        Some(sub) => format!("{}/{sub}", wish.resource),
-        None => wish.resource.to_owned(),
+    let resource = match attributes.sub {
+        Some(sub) => format!("{}/{sub}", attributes.resource),
+        None => attributes.resource.to_owned(),
     };
     let listed = at(rule, &["resourceNames"]).and_then(Value::as_array).filter(|names| !names.is_empty());
-    has("verbs", wish.verb)
-        && has("apiGroups", wish.group)
+    has("verbs", attributes.verb)
+        && has("apiGroups", attributes.group)
         && has("resources", &resource)
-        && listed.is_none_or(|names| wish.name.is_some_and(|name| names.iter().any(|listed| listed == name)))
+        && listed.is_none_or(|names| attributes.name.is_some_and(|name| names.iter().any(|listed| listed == name)))
 }

@@ -68,7 +68,7 @@ impl Verb {
 
 impl Request {
     /// Attributes for RBAC. A watch of one object by `metadata.name` counts as a watch of that name.
-    pub(super) fn wish(&self) -> AccessAttributes<'_> {
+    pub(super) fn attributes(&self) -> AccessAttributes<'_> {
         let by_field = self.param("fieldSelector").and_then(|fields| fields.strip_prefix("metadata.name="));
         AccessAttributes {
             verb: self.verb.as_str(),

@@ -178,7 +178,7 @@ pub(super) fn review(api: &Api, request: &Request) -> Result<Value> {
         "selfsubjectaccessreviews" | "subjectaccessreviews" | "localsubjectaccessreviews" if api.authorize => {
             let asked = |key: &str| text(&body, &["spec", "resourceAttributes", key]);
             let some = |key: &str| Some(asked(key)).filter(|value| !value.is_empty());
-            let wish = AccessAttributes {
+            let attributes = AccessAttributes {
                 verb: asked("verb"),
                 group: asked("group"),
                 resource: asked("resource"),
@@ -194,7 +194,7 @@ pub(super) fn review(api: &Api, request: &Request) -> Result<Value> {
                 groups: groups.collect(),
                 extra: std::collections::BTreeMap::new(),
             };
-            json!({"allowed": rbac::allows(api, if own { &request.user } else { &other }, &wish)})
+            json!({"allowed": rbac::allows(api, if own { &request.user } else { &other }, &attributes)})
         }
         _ => json!({"allowed": true, "reason": "the sandbox does not enforce authorization (--rbac)"}),
     };

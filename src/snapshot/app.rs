@@ -103,7 +103,7 @@ impl Application {
 
     /// The scheduling fields of this creator's first executor of the default profile that we placed; its later executors get
     /// the same. Only executors that our signature proves count, because any tenant can write labels and annotations.
-    pub fn first_seat(&self, creator: Creator) -> Option<&Arc<SchedulingFields>> {
+    pub fn first_scheduling(&self, creator: Creator) -> Option<&Arc<SchedulingFields>> {
         let placed = |counts: &&TemplateCounts| {
             counts.is_proven && counts.template.default_profile && counts.template.scheduling.by.is_some()
         };

@@ -169,8 +169,8 @@ impl Snapshot {
         self.signing_key.as_ref().is_some_and(|key| proves_executor(key, app, executor))
     }
 
-    fn upsert(&mut self, sighting: ObservedPod) -> Delta {
-        match sighting {
+    fn upsert(&mut self, pod: ObservedPod) -> Delta {
+        match pod {
             ObservedPod::Driver(app, driver) => self.upsert_driver(app, driver),
             ObservedPod::Executor(app, executor) => self.upsert_executor(app, executor),
             ObservedPod::Other(key, pod) => self.upsert_other(&key, &pod),
@@ -199,13 +199,13 @@ impl Snapshot {
             return Delta::default();
         }
         let at = pod_hash(app.namespace(), &driver.name);
-        let mut effect = Delta::from(vec![app.clone()]);
+        let mut delta = Delta::from(vec![app.clone()]);
         let place = PodEntry::of(app.clone(), None);
         if self.pod_index.get(&at).is_some_and(|old| *old != place)
             && let Some((old, executor)) = self.remove(app.namespace(), &driver.name)
         {
-            effect.removed.extend(executor.map(|executor| RemovedExecutor::of(&old, executor, Absence::Unversioned)));
-            effect.touched.extend(Some(old).filter(|old| *old != app));
+            delta.removed.extend(executor.map(|executor| RemovedExecutor::of(&old, executor, Absence::Unversioned)));
+            delta.touched.extend(Some(old).filter(|old| *old != app));
         }
         self.unfollow_named(app.namespace(), &driver.name);
         let old = self.apps.get(&app).and_then(|app| app.driver(&driver.name)).cloned();
@@ -217,7 +217,7 @@ impl Snapshot {
             Err(at) => drivers.insert(at, Arc::new(driver)),
         }
         self.pod_index.insert(at, place);
-        effect
+        delta
     }
 
     fn upsert_executor(&mut self, app: AppKey, mut executor: Executor) -> Delta {
@@ -238,23 +238,23 @@ impl Snapshot {
         let moved = here.is_none() && old.as_ref().is_some_and(|old| old.app != app || old.id() != Some(key.id));
         // Stale, also if it is an earlier pod of the same name: a GET was faster than the watch.
         if known.as_ref().is_some_and(|known| is_newer(&known.version, &executor.version))
-            && !fault_injection::injected(Bug::OldNewsBelieved)
+            && !fault_injection::injected(Bug::StaleVersionAccepted)
         {
             return Delta::default();
         }
         // The shared text of the application's key, if it is stored.
         let app = old.as_ref().filter(|_| !moved).map_or(app, |old| old.app.clone());
-        let mut effect = Delta::from(vec![app.clone()]);
+        let mut delta = Delta::from(vec![app.clone()]);
         let (known, before) = match known {
             Some(known) if known.uid == executor.uid => (Some(known), None),
             other => (None, other),
         };
         // Another pod of the same name: the earlier one was deleted, whether that was reported or not.
-        effect.removed.extend(
+        delta.removed.extend(
             before.zip(old.as_ref()).map(|(gone, old)| RemovedExecutor::of(&old.app, gone, Absence::Unversioned)),
         );
         if moved {
-            effect
+            delta
                 .touched
                 .extend(self.remove(app.namespace(), &executor.name).map(|(old, _)| old).filter(|old| *old != app));
         }
@@ -290,15 +290,15 @@ impl Snapshot {
         let ends = executor.state.is_final() && (known.is_none() || was_live);
         let executor = Arc::new(executor);
         if known.is_some_and(|known| is_revived(&known, &executor)) {
-            effect.revived.push((app.clone(), executor.clone()));
+            delta.revived.push((app.clone(), executor.clone()));
         }
         in_app.insert(ExecutorKey { name: executor.name.clone(), ..key }, executor.clone());
         if old.is_none() || moved {
             let at = pod_hash(app.namespace(), &executor.name);
             self.pod_index.insert(at, PodEntry::of(app.clone(), Some(key.id)));
         }
-        effect.ended.extend(ends.then_some(Ended { app, executor, was_live, after }));
-        effect
+        delta.ended.extend(ends.then_some(Ended { app, executor, was_live, after }));
+        delta
     }
 
     /// The labelled driver of that name, and its application.
@@ -384,12 +384,12 @@ impl Snapshot {
     }
 
     /// Replaces all labelled pods with a new list. Pods that were observed in a newer version meanwhile stay unchanged.
-    fn replace_pods(&mut self, sightings: Vec<ObservedPod>) -> Delta {
-        let mut effect = Delta::default();
+    fn replace_pods(&mut self, pods: Vec<ObservedPod>) -> Delta {
+        let mut delta = Delta::default();
         let mut listed = Listed::default();
-        for sighting in sightings.into_iter().filter(|sighting| !matches!(sighting, ObservedPod::Other(..))) {
-            listed.add(&sighting);
-            effect.extend(self.upsert(sighting));
+        for pod in pods.into_iter().filter(|pod| !matches!(pod, ObservedPod::Other(..))) {
+            listed.add(&pod);
+            delta.extend(self.upsert(pod));
         }
         listed.seal();
         let mut missing = Vec::new();
@@ -399,11 +399,11 @@ impl Snapshot {
             }
         });
         for (pod, uid) in missing {
-            effect.extend(self.not_listed(&pod, &uid));
+            delta.extend(self.not_listed(&pod, &uid));
         }
-        effect.touched.sort_unstable();
-        effect.touched.dedup();
-        effect
+        delta.touched.sort_unstable();
+        delta.touched.dedup();
+        delta
     }
 
     /// Removes a pod that a list does not contain.

@@ -69,9 +69,9 @@ impl Snapshot {
                 self.listed.insert(scheduler);
                 Vec::new()
             }
-            RelatedChange::Referenced(key, followed, askers) => {
+            RelatedChange::Referenced(key, followed, waiters) => {
                 if self.set_referenced(key, followed) {
-                    askers
+                    waiters
                 } else {
                     Vec::new()
                 }
@@ -104,13 +104,13 @@ impl Snapshot {
                 self.priority_classes.get_or_insert_default().remove(&name);
                 Vec::new()
             }
-            RelatedChange::Conf(driver, uid, conf, askers) => {
+            RelatedChange::Conf(driver, uid, conf, waiters) => {
                 let known = self.driver_pod(driver.namespace(), driver.name());
                 if known.is_none_or(|pod| pod.uid != uid) {
                     return Vec::new(); // That driver was deleted; its configuration would be kept forever.
                 }
                 self.confs.insert(uid, conf);
-                askers
+                waiters
             }
             RelatedChange::Group(key, group) => {
                 if self.groups.get(&key).is_some_and(|known| **known == group) {

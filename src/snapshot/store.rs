@@ -48,9 +48,9 @@ impl Batch {
     }
 
     /// The earlier event wins: the first observed final state shows the cause, and later ones show the cleanup.
-    fn add(&mut self, effect: &Delta) {
-        self.touched.extend(effect.touched.iter().cloned());
-        for ended in effect.ended.iter().filter(|_| !fault_injection::injected(Bug::EndLostInBatch)) {
+    fn add(&mut self, delta: &Delta) {
+        self.touched.extend(delta.touched.iter().cloned());
+        for ended in delta.ended.iter().filter(|_| !fault_injection::injected(Bug::ExitLostInBatch)) {
             let uid = &ended.executor.uid;
             if self.ended.contains_key(uid) && self.revived.contains_key(uid) {
                 self.ended_again.entry(uid.clone()).or_default().push(ended.clone());
@@ -58,9 +58,9 @@ impl Batch {
                 self.ended.entry(uid.clone()).or_insert_with(|| ended.clone());
             }
         }
-        let revived = effect.revived.iter();
+        let revived = delta.revived.iter();
         self.revived.extend(revived.map(|(app, executor)| (executor.uid.clone(), (app.clone(), executor.clone()))));
-        for removed in effect.removed.iter().filter(|_| !fault_injection::injected(Bug::DepartureIgnored)) {
+        for removed in delta.removed.iter().filter(|_| !fault_injection::injected(Bug::DeletionIgnored)) {
             self.removed.insert(removed.executor.uid.clone(), removed.clone());
         }
     }
@@ -75,7 +75,7 @@ pub enum Notify {
     /// In every interval, also without changes, as in Spark: for a subscriber with timers of its own.
     Always,
     /// Only if something changed.
-    WithNews,
+    OnChange,
 }
 
 /// A subscriber's number.
@@ -134,8 +134,8 @@ impl Store {
         if matches!(change, Change::Pods(PodChange::Listed(_))) {
             self.full = Some(now);
         }
-        let mut effect = self.snapshot.apply(change);
-        for ended in &mut effect.ended {
+        let mut delta = self.snapshot.apply(change);
+        for ended in &mut delta.ended {
             // The watch would have delivered an earlier exit.
             if let Some(shown) = &self.set_position
                 && ended.after.as_ref().is_none_or(|after| is_newer(shown, after))
@@ -144,9 +144,9 @@ impl Store {
             }
         }
         let (unsure, sure) =
-            std::mem::take(&mut effect.removed).into_iter().partition(|removed| !removed.absence.is_certain());
-        effect.removed = sure;
-        self.record(&effect);
+            std::mem::take(&mut delta.removed).into_iter().partition(|removed| !removed.absence.is_certain());
+        delta.removed = sure;
+        self.record(&delta);
         unsure
     }
 
@@ -168,8 +168,8 @@ impl Store {
     /// Removes a pod that was certainly deleted, although no event reported it. The caller publishes the removal of an executor
     /// with [`Store::executor_removed`].
     pub fn forget(&mut self, pod: &PodKey, uid: &Arc<str>) {
-        let effect = self.snapshot.apply(Change::Pods(PodChange::Gone(pod.clone(), uid.clone())));
-        self.record(&Delta { removed: Vec::new(), ..effect });
+        let delta = self.snapshot.apply(Change::Pods(PodChange::Gone(pod.clone(), uid.clone())));
+        self.record(&Delta { removed: Vec::new(), ..delta });
     }
 
     /// Publishes that an executor's pod was certainly deleted.
@@ -178,9 +178,9 @@ impl Store {
         self.record(&Delta { touched, removed: vec![removed], ..Delta::default() });
     }
 
-    fn record(&mut self, effect: &Delta) {
+    fn record(&mut self, delta: &Delta) {
         for subscriber in self.subscribers.iter_mut().filter(|_| !self.stopped) {
-            subscriber.pending.add(effect);
+            subscriber.pending.add(delta);
             // A batch is processed in parts, and must not grow meanwhile.
             subscriber.notified |= subscriber.pending.ended.len() + subscriber.pending.removed.len() >= LARGE;
         }

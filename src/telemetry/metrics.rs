@@ -125,13 +125,14 @@ pub const TABLE: &[(&str, &[&str], &str)] = &[
 ];
 
 /// The values of the label `action`.
-const ACTIONS: [&str; 8] = [
+const ACTIONS: [&str; 9] = [
     "create-group",
     "patch-group",
     "delete-group",
     "adopt",
     "label-executor",
     "delete-executor",
+    "record-event",
     "certificate",
     "ca-bundle",
 ];
@@ -152,7 +153,7 @@ pub const LABELS: &[(&str, &str)] = &[
     ("scheduler", "`kube-batch`, `volcano`, `coscheduling`, `koordinator`, `native`"),
     (
         "action",
-        "`create-group`, `patch-group`, `delete-group`, `adopt`, `label-executor`, `delete-executor`, `certificate`, `ca-bundle`",
+        "`create-group`, `patch-group`, `delete-group`, `adopt`, `label-executor`, `delete-executor`, `record-event`, `certificate`, `ca-bundle`",
     ),
     (
         "result",

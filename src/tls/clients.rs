@@ -164,7 +164,7 @@ impl ClientCaFile {
         mut self,
         clients: Arc<Clients>,
         stop: CancellationToken,
-        mut told: impl FnMut(Result<(), BadClientCa>) + Send,
+        mut on_reload: impl FnMut(Result<(), BadClientCa>) + Send,
     ) {
         let mut unreadable = false;
         while stop.run_until_cancelled(tokio::time::sleep(self.every)).await.is_some() {
@@ -172,12 +172,12 @@ impl ClientCaFile {
                 Ok(None) => unreadable = false,
                 Ok(Some(contents)) => {
                     unreadable = false;
-                    told(clients.replace(contents.first().map(Vec::as_slice).unwrap_or_default()));
+                    on_reload(clients.replace(contents.first().map(Vec::as_slice).unwrap_or_default()));
                 }
                 Err(_) if unreadable => {}
                 Err(error) => {
                     unreadable = true;
-                    told(Err(error.into()));
+                    on_reload(Err(error.into()));
                 }
             }
         }

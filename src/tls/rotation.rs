@@ -73,7 +73,7 @@ pub enum Step {
     /// Nothing was stored: a CA and a serving certificate were created.
     First,
     /// What was stored could not be used: everything was created again.
-    Anew,
+    Recreated,
     /// The next CA was created and is to be published.
     Announced,
     /// The announced CA signs now.
@@ -89,7 +89,7 @@ impl Step {
     pub fn as_str(self) -> &'static str {
         match self {
             Step::First => "first CA and serving certificate created",
-            Step::Anew => "created again: the stored certificates could not be used",
+            Step::Recreated => "created again: the stored certificates could not be used",
             Step::Announced => "next CA announced",
             Step::TookOver => "next CA signs from now on",
             Step::Renewed => "serving certificate renewed",
@@ -115,7 +115,7 @@ pub fn next(
     let maker = Issuer { names, now, lifetimes };
     let step = match (current, next, leaf) {
         (None, None, None) => {
-            let step = if *stored == StoredCertificates::default() { Step::First } else { Step::Anew };
+            let step = if *stored == StoredCertificates::default() { Step::First } else { Step::Recreated };
             let fresh = maker.authority(name)?;
             let pair = maker.leaf(&fresh)?;
             let bundle = fresh.pem().to_owned();

@@ -92,7 +92,11 @@ impl Files {
     }
 
     /// Reports each change, until `stop` is cancelled: a new certificate, or why it cannot be served.
-    pub async fn run(mut self, stop: CancellationToken, mut told: impl FnMut(Result<Certificate, BadFiles>) + Send) {
+    pub async fn run(
+        mut self,
+        stop: CancellationToken,
+        mut on_reload: impl FnMut(Result<Certificate, BadFiles>) + Send,
+    ) {
         let mut unreadable = false;
         while stop.run_until_cancelled(tokio::time::sleep(self.every)).await.is_some() {
             match self.look().await {
@@ -100,11 +104,11 @@ impl Files {
                 Err(BadFiles::Unreadable(_)) if unreadable => {}
                 Ok(Some(certificate)) => {
                     unreadable = false;
-                    told(Ok(certificate));
+                    on_reload(Ok(certificate));
                 }
                 Err(error) => {
                     unreadable = matches!(error, BadFiles::Unreadable(_));
-                    told(Err(error));
+                    on_reload(Err(error));
                 }
             }
         }

@@ -191,7 +191,7 @@ impl Stage {
 
     /// Sends one review in a new handshake, as an API server that trusts this bundle. Returns the error, if any.
     async fn review(&self, bundle: &str) -> Option<String> {
-        Caller::new(bundle, SERVICE, &self.replicas).must(&self.review).await
+        Caller::new(bundle, SERVICE, &self.replicas).review_error(&self.review).await
     }
 }
 
@@ -223,7 +223,7 @@ async fn root_and_leaf_are_renewed_and_no_handshake_fails() {
             while !stop.load(Ordering::SeqCst) {
                 let trusted = bundles.lock().unwrap().clone();
                 for (n, bundle) in trusted.iter().enumerate() {
-                    let failed = Caller::new(bundle, SERVICE, &replicas).must(&review).await;
+                    let failed = Caller::new(bundle, SERVICE, &replicas).review_error(&review).await;
                     assert_eq!(failed, None, "with root {n} of {}, after {handshakes} handshakes", trusted.len());
                     handshakes += 1;
                 }
@@ -237,7 +237,7 @@ async fn root_and_leaf_are_renewed_and_no_handshake_fails() {
         let caller = Caller::new(&stage.manager.leaf.ca, SERVICE, &stage.replicas);
         tokio::spawn(async move {
             while !stop.load(Ordering::SeqCst) {
-                assert_eq!(caller.must(&review).await, None, "on an open connection");
+                assert_eq!(caller.review_error(&review).await, None, "on an open connection");
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         })

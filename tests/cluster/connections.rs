@@ -291,7 +291,7 @@ async fn floods_on_two_hundred_descriptors_block_neither_webhook_nor_probes() {
     let policy = "policies: []";
     let process = Process::start_serving(&arguments, &few, &cluster, "few", policy, &cluster.kubeconfig());
     eventually("the replica is ready", async || process.is_ready().await).await;
-    let room = process.said("connection limits");
+    let room = process.log_lines("connection limits");
     assert_eq!(room[0]["descriptors"], 200, "{room:?}");
 
     let ca = std::fs::read_to_string(ca).unwrap();

@@ -179,14 +179,14 @@ async fn a_policy_without_podgroups_shows_what_applies() {
     });
     let labels = json!({"app": "usher"});
     cluster
-        .make(json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "u", "namespace": cluster.namespace},
+        .create(json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "u", "namespace": cluster.namespace},
             "spec": {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": pod}}}))
         .await;
     let installed = async || done(doctor(&path, &names[2], &["-n", &cluster.namespace])).await;
     let missing = installed().await;
     assert!(missing.code == Some(1) && missing.out.contains("ConfigMap policy does not exist"), "{}", missing.out);
     cluster
-        .make(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "policy", "namespace": cluster.namespace},
+        .create(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "policy", "namespace": cluster.namespace},
             "data": {"policy.yaml": policies}}))
         .await;
     let read = installed().await;
@@ -202,7 +202,7 @@ async fn without_a_webhook_nothing_is_made() {
     std::fs::write(&file, "policies: [{name: a, scheduler: {type: volcano}}]").unwrap();
     let earlier = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "earlier", "namespace": cluster.namespace,
         "labels": {"app.kubernetes.io/managed-by": "spark-usher-doctor", "app.kubernetes.io/instance": "0123"}}});
-    cluster.make(earlier).await;
+    cluster.create(earlier).await;
     let done = done(doctor(&path, &cluster.namespace, &["--config", file.to_str().unwrap()])).await;
     assert_eq!(done.code, Some(1), "{}{}", done.out, done.err);
     assert!(done.out.contains("the webhook did not apply policy a (volcano) to a driver"), "{}", done.out);

@@ -39,7 +39,7 @@ async fn told(cluster: &Cluster, reason: &str) -> Vec<Event> {
 async fn driver_with(cluster: &Cluster, conf: &str) -> Pod {
     let pod = cluster.pod_by(&cluster.client, &running_driver().conf_map("conf")).await;
     cluster
-        .make(json!({"apiVersion": "v1", "kind": "ConfigMap",
+        .create(json!({"apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"name": "conf", "namespace": cluster.namespace}, "data": {"spark.properties": conf}}))
         .await;
     cluster.phase("nb-driver", "Running").await;
@@ -97,7 +97,7 @@ async fn executors_are_owned_and_seated_and_go_with_their_driver() {
     .await;
 
     cluster.kill("nb-driver").await;
-    if cluster.collects {
+    if cluster.has_garbage_collector {
         eventually("the executors are deleted with their driver", async || {
             cluster
                 .pods()
@@ -204,7 +204,7 @@ async fn a_group_that_is_not_ours_is_left_alone_and_told() {
     cluster.serve_groups(VOLCANO_API.0, VOLCANO_API.1).await;
     let name = format!("nb-driver-{APP8}");
     cluster
-        .make(json!({"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup",
+        .create(json!({"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup",
             "metadata": {"name": name, "namespace": cluster.namespace}, "spec": {"minMember": 9}}))
         .await;
     let mut app = cluster.usher(VOLCANO).await;
@@ -229,10 +229,10 @@ async fn a_volcano_that_refuses_early_pods_is_found_by_its_image() {
             "spec": {"containers": [{"name": "admission", "image": format!("docker.io/volcanosh/vc-webhook-manager:{version}"),
                 "args": ["--enabled-admission=/jobs/mutate,/pods/validate"]}]}})
     };
-    cluster.make(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "volcano-system"}})).await;
+    cluster.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "volcano-system"}})).await;
     // One in another namespace is ignored.
-    cluster.make(admission(&cluster.namespace, "v1.9.1")).await;
-    cluster.make(admission("volcano-system", "v1.11.0")).await;
+    cluster.create(admission(&cluster.namespace, "v1.9.1")).await;
+    cluster.create(admission("volcano-system", "v1.11.0")).await;
     let mut app = cluster.usher(VOLCANO).await;
     app.has_synced().await;
     driver_with(&cluster, "spark.executor.instances=2\n").await;
@@ -296,7 +296,7 @@ async fn a_stranger_that_claims_an_application_keeps_to_itself() {
     app.has_synced().await;
     driver_with(&cluster, "").await;
     cluster
-        .make(json!({"apiVersion": "v1", "kind": "ServiceAccount",
+        .create(json!({"apiVersion": "v1", "kind": "ServiceAccount",
             "metadata": {"name": "mallory", "namespace": cluster.namespace}}))
         .await;
     eventually("the snapshot contains the driver", async || {
@@ -346,7 +346,7 @@ async fn what_is_called_ours_is_corrected_by_level_not_by_edge() {
 
 #[tokio::test]
 async fn an_api_server_that_is_away_ends_nothing() {
-    let Some((cluster, sandbox)) = Cluster::start_apart().await else { return };
+    let Some((cluster, sandbox)) = Cluster::start_with_sandbox().await else { return };
     let mut app = cluster.usher_named(VOLCANO, "one").await;
     app.has_synced().await;
     sandbox.stop().await.unwrap();

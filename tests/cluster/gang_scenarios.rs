@@ -68,7 +68,7 @@ impl Scene<'_> {
     async fn driver(&self, conf: &str) -> Driver {
         let map = json!({"apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"name": "conf", "namespace": self.namespace}, "data": {"spark.properties": conf}});
-        let _ = self.cluster.make_as(&self.cluster.client, map).await;
+        let _ = self.cluster.create_as(&self.cluster.client, map).await;
         let pod = driver().namespace(&self.namespace).conf_map("conf");
         let pod = self.cluster.pod_in(&self.cluster.client, &self.namespace, &pod).await;
         self.runs(&["nb-driver"]).await;

@@ -45,7 +45,7 @@ fn start(cluster: &Cluster, number: usize, old: bool) -> Process {
 fn told(replicas: &[Process]) -> Told {
     let mut told = Told::new();
     for (number, replica) in replicas.iter().enumerate() {
-        for line in replica.said("executor exited") {
+        for line in replica.log_lines("executor exited") {
             let text = |key: &str| line[key].as_str().unwrap().to_owned();
             let pod = text("pod").rsplit('/').next().unwrap().to_owned();
             told.entry(pod).or_default().push((text("timestamp"), number, line["possibly_reported"] == true));
@@ -185,7 +185,7 @@ async fn story(cluster: &Cluster, steps: &[(Step, bool)], executors: u32) {
         assert_eq!(marked, 0);
     }
     for (_, replica) in replicas.iter().enumerate().filter(|(at, _)| !gone.contains(at)) {
-        let lines = replica.said("executor exited");
+        let lines = replica.log_lines("executor exited");
         let metrics = get(replica.metrics, "/metrics").await;
         let sum = |name: &str| -> usize {
             let own = metrics.lines().filter(|line| line.starts_with(&format!("{name}{{")));

@@ -104,7 +104,7 @@ async fn three_replicas_and_the_leader_is_killed_in_the_middle_of_a_batch() {
     eventually("every exit is reported", async || {
         let mut told = std::collections::BTreeSet::new();
         for replica in replicas.iter().chain([&dead]) {
-            let lines = replica.said("executor exited");
+            let lines = replica.log_lines("executor exited");
             let pods: std::collections::BTreeSet<String> = lines.iter().map(|line| line["pod"].to_string()).collect();
             assert_eq!(lines.len(), pods.len(), "one replica reported an exit twice");
             told.extend(pods);
@@ -199,7 +199,7 @@ async fn a_watch_that_goes_on_without_a_change_has_lost_it_and_is_started_again(
     .await;
     eventually("its exit is reported", async || !exits(&replica).await.is_empty()).await;
     assert_eq!(exits(&replica).await[0]["cause"], "vanished");
-    assert_eq!(replica.said("the watch of pods is silent or has lost a change; restarting it").len(), 1);
+    assert_eq!(replica.log_lines("the watch of pods is silent or has lost a change; restarting it").len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -221,7 +221,7 @@ async fn a_watch_that_falls_silent_is_noticed_and_started_again() {
     assert_eq!(exits(&replica).await[0]["cause"], "error");
     // A new watch shows changes within a second.
     eventually("the watch is restarted", async || {
-        !replica.said("the watch of pods is silent or has lost a change; restarting it").is_empty()
+        !replica.log_lines("the watch of pods is silent or has lost a change; restarting it").is_empty()
     })
     .await;
     tokio::time::sleep(Duration::from_millis(1500)).await;
@@ -244,7 +244,7 @@ async fn ends_are_told_in_every_way_and_the_driver_goes_first() {
     let conf =
         "spark.kubernetes.executor.apiPollingInterval=1s\nspark.kubernetes.executor.missingPodDetectDelta=500ms\n";
     cluster
-        .make(json!({"apiVersion": "v1", "kind": "ConfigMap",
+        .create(json!({"apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"name": "conf", "namespace": cluster.namespace}, "data": {"spark.properties": conf}}))
         .await;
     cluster.phase("nb-driver", "Running").await;
@@ -288,7 +288,7 @@ async fn ends_are_told_in_every_way_and_the_driver_goes_first() {
     assert_eq!(label("nb-exec-1").await, (Some("true".into()), Some("oom-killed".into())));
 
     // The report of the deletion waits for an exit of the driver, which would explain it.
-    eventually("the exits are reported", async || replica.said("executor exited").len() == 4).await;
+    eventually("the exits are reported", async || replica.log_lines("executor exited").len() == 4).await;
     // One Event per driver and cause, with a count; none for normal exits.
     let events: Api<Event> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
     eventually("the Event counts two", async || {
@@ -322,7 +322,7 @@ async fn ends_are_told_in_every_way_and_the_driver_goes_first() {
     let (_, text, error) = ask(&["apps", "--kubeconfig", &kubeconfig, "--namespace", &cluster.namespace]);
     assert!(text.contains("nb-driver (running)") && text.contains(APP), "{text}{error}");
     let (_, text, _) = ask(&["apps", "-A", "-o", "json", "--debug", &debug]);
-    assert_eq!(serde_json::from_str::<Value>(&text).unwrap()[0]["driver"]["life"], "alive");
+    assert_eq!(serde_json::from_str::<Value>(&text).unwrap()[0]["driver"]["liveness"], "alive");
     let (_, text, error) = ask(&["why", APP, "--debug", &debug]);
     assert!(text.contains("  driver    nb-driver (running)"), "{text}{error}");
     assert!(text.contains("  exits     1 completed, 1 deleted, 2 oom-killed"), "{text}");
@@ -372,7 +372,7 @@ async fn restarts_of_the_only_replica_report_no_end_twice_and_a_kill_says_what_m
     ended(&cluster, "nb-exec-9", 137, "OOMKilled").await;
     let told = |replica: &Process| -> Vec<(String, bool)> {
         let pod = |line: &Value| line["pod"].as_str().unwrap().rsplit('-').next().unwrap().to_owned();
-        let lines = replica.said("executor exited");
+        let lines = replica.log_lines("executor exited");
         lines.iter().map(|line| (pod(line), line["possibly_reported"] == true)).collect()
     };
     let kubeconfig = cluster.kubeconfig();
@@ -415,7 +415,7 @@ async fn a_dry_run_says_what_it_would_do_and_does_nothing() {
     let replica = Process::start(&cluster, "one", config, &cluster.kubeconfig());
     leftovers(&cluster, 2).await;
     eventually("the log says so", async || {
-        replica.said("dry run: action not executed").iter().any(|line| line["action"] == "delete-executor")
+        replica.log_lines("dry run: action not executed").iter().any(|line| line["action"] == "delete-executor")
     })
     .await;
     tokio::time::sleep(Duration::from_secs(1)).await;

@@ -16,7 +16,9 @@ use spark_usher::manifests::rbac::{self, When};
 async fn account(cluster: &Cluster, name: &str, deletes: bool) -> String {
     let namespace = &cluster.namespace;
     cluster
-        .make(json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": namespace}}))
+        .create(
+            json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": namespace}}),
+        )
         .await;
     let rules = rbac::all().into_iter().filter(|right| deletes || right.when != When::Deleting);
     let rules: Vec<Value> = rules
@@ -26,10 +28,10 @@ async fn account(cluster: &Cluster, name: &str, deletes: bool) -> String {
     let group = "rbac.authorization.k8s.io";
     let version = format!("{group}/v1");
     cluster
-        .make(json!({"apiVersion": version, "kind": "ClusterRole", "metadata": {"name": role}, "rules": rules}))
+        .create(json!({"apiVersion": version, "kind": "ClusterRole", "metadata": {"name": role}, "rules": rules}))
         .await;
     cluster
-        .make(json!({"apiVersion": version, "kind": "ClusterRoleBinding", "metadata": {"name": role},
+        .create(json!({"apiVersion": version, "kind": "ClusterRoleBinding", "metadata": {"name": role},
             "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": role},
             "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}]}))
         .await;

@@ -238,7 +238,7 @@ async fn events_of_both_apis_are_the_same_objects() {
         "reportingController": "spark-usher", "reportingInstance": "one", "action": "Told", "reason": "GangLowered",
         "note": "what happened", "type": "Normal",
         "regarding": {"apiVersion": "v1", "kind": "Pod", "name": "p", "namespace": cluster.namespace, "uid": "u"}});
-    cluster.make(event).await;
+    cluster.create(event).await;
     let events: Api<Event> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
     let found = events.list(&ListParams::default().fields("involvedObject.name=p")).await.unwrap().items;
     assert_eq!(found.len(), 1);
@@ -255,9 +255,9 @@ async fn custom_resources_are_served_checked_and_pruned() {
         json!({"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup",
         "metadata": {"name": "g", "namespace": cluster.namespace}, "spec": spec})
     };
-    let wrong = refused(cluster.make_as(&cluster.client, group(json!({"minMember": "three"})))).await;
+    let wrong = refused(cluster.create_as(&cluster.client, group(json!({"minMember": "three"})))).await;
     assert_eq!(wrong, (422, "Invalid".into()));
-    let made = cluster.make(group(json!({"minMember": 3, "nobodyKnows": 1}))).await;
+    let made = cluster.create(group(json!({"minMember": 3, "nobodyKnows": 1}))).await;
     assert_eq!(made.data["spec"], json!({"minMember": 3}), "fields that are not in the schema are dropped");
 }
 
@@ -286,7 +286,7 @@ async fn a_pods_token_names_its_pod_and_ends_with_it() {
 #[tokio::test]
 async fn what_is_owned_goes_with_its_last_owner() {
     let cluster = Cluster::start().await;
-    if !cluster.collects {
+    if !cluster.has_garbage_collector {
         return;
     }
     let (a, b) = (cluster.pod_by(&cluster.client, &pod("a")).await, cluster.pod_by(&cluster.client, &pod("b")).await);
@@ -501,11 +501,11 @@ async fn a_webhook_behind_a_service_is_reached_through_its_endpoints_by_the_serv
     let error = create("a").await.unwrap_err().to_string();
     assert!(error.contains("service \"hook\" not found"), "{error}");
     cluster
-        .make(json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "hook", "namespace": namespace},
+        .create(json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "hook", "namespace": namespace},
             "spec": {"ports": [{"port": 443, "targetPort": port}]}}))
         .await;
     cluster
-        .make(json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+        .create(json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
             "metadata": {"name": "hook-1", "namespace": namespace, "labels": {"kubernetes.io/service-name": "hook"}},
             "endpoints": [{"addresses": ["127.0.0.1"]}], "ports": [{"port": port}]}))
         .await;

@@ -156,8 +156,8 @@ fn by_webhook(policies: &Policies, review: &Value, labels: &Value) -> (BTreeSet<
     let mut snapshot = Snapshot::default();
     let labels: Vec<(&str, &str)> =
         labels.as_object().unwrap().iter().map(|(k, v)| (&**k, v.as_str().unwrap())).collect();
-    see_namespace(&mut snapshot, review["request"]["namespace"].as_str().unwrap(), &labels, &[]);
-    let outcome = judge(review, &snapshot, policies);
+    observe_namespace(&mut snapshot, review["request"]["namespace"].as_str().unwrap(), &labels, &[]);
+    let outcome = validate_review(review, &snapshot, policies);
     let reasons = outcome.decision.reasons.iter().map(|reason| format!("{reason:?}"));
     let found: BTreeSet<String> = reasons.filter(|reason| DECIDED.contains(&reason.as_str())).collect();
     let trusted = outcome.decision.reasons.contains(&spark_usher::reason::Reason::TrustedWriter);
@@ -185,7 +185,7 @@ fn agree(policies: &Policies, all: &[Compiled], what: &str, review: &Value, labe
     assert_eq!(theirs, (denied, found.clone()), "{what}: {review:#}");
     if !reaches_webhook(review) {
         // The API server does not call the webhook, so the webhook must not find more.
-        let reasons = judge(review, &Snapshot::default(), policies).decision.reasons;
+        let reasons = validate_review(review, &Snapshot::default(), policies).decision.reasons;
         let plain = ["Valid", "TrustedWriter", "NotSpark", "NotAPod", "NotCreate", "NamespaceUnknown"];
         let decided = |reason: &str| DECIDED.contains(&reason) || plain.contains(&reason);
         assert!(reasons.iter().all(|reason| decided(reason.as_str())), "{what}: {reasons:?}");

@@ -109,8 +109,8 @@ fn files_use_each_other_in_one_direction() {
     // The graph contains a known use, so it was read from the sources.
     let name = |path: &str| -> Vec<String> { path.split("::").map(str::to_owned).collect() };
     assert!(graph.uses[&name("admission::mutate")].contains(&name("ownership::resolve")));
-    let circles: Vec<String> = graph.circles().iter().map(|module| module.join("::")).collect();
-    assert!(circles.is_empty(), "these files form cycles: {}", circles.join(", "));
+    let cycles: Vec<String> = graph.cycles().iter().map(|module| module.join("::")).collect();
+    assert!(cycles.is_empty(), "these files form cycles: {}", cycles.join(", "));
 }
 
 #[test]
@@ -125,13 +125,13 @@ fn a_circle_is_found_through_re_exports_and_child_modules() {
     write("room/low.rs", "// use super::High;\npub struct Low;\n");
     write("room/high.rs", "use super::{\n    Lowest,\n};\npub struct High(Lowest);\n");
     write("other.rs", "pub fn f() { crate::room::High; }\n");
-    assert!(Graph::read(folder.path()).circles().is_empty());
+    assert!(Graph::read(folder.path()).cycles().is_empty());
     write("room/low.rs", "pub struct Low;\nfn f() { super::High; }\n");
-    assert_eq!(Graph::read(folder.path()).circles(), [["room", "high"], ["room", "low"]]);
+    assert_eq!(Graph::read(folder.path()).cycles(), [["room", "high"], ["room", "low"]]);
     write("room/low.rs", "pub struct Low;\n");
     write("room/mod.rs", "mod low;\npub use low::Low;\npub const N: u8 = 1;\nfn g() { low::h() }\n");
     write("room/low.rs", "use super::N;\npub struct Low;\n");
-    assert!(!Graph::read(folder.path()).circles().is_empty(), "a module's own file and its child");
+    assert!(!Graph::read(folder.path()).cycles().is_empty(), "a module's own file and its child");
 }
 
 #[test]

@@ -15,7 +15,7 @@ fn world() -> Snapshot {
     let victim = PodBuilder(by_driver(&executor(1), &Snapshot::default(), &policies()).object).stored("v-exec-1");
     let mine = pod("evil-driver").driver_of(MINE).stored(MY_DRIVER).phase("Running").spec("serviceAccountName", "evil");
     let my_executor = pod("evil-exec-1").executor_of(MINE, 1).stored("evil-exec-uid").phase("Running");
-    seen(&[driver().ip("10.0.0.1"), victim, mine, my_executor])
+    snapshot_with(&[driver().ip("10.0.0.1"), victim, mine, my_executor])
 }
 
 fn policies() -> Policies {
@@ -47,7 +47,7 @@ fn safe(name: &str, object: &PodBuilder, who: &Value) {
         }
         let mut stored = sent.clone();
         stored["request"]["object"] = outcome.object.clone();
-        let judged = judge(&stored, &snapshot, &policies());
+        let judged = validate_review(&stored, &snapshot, &policies());
         let gang = outcome.object["metadata"]["annotations"]["scheduling.k8s.io/group-name"].as_str();
         let brought = object.0["metadata"]["annotations"]["scheduling.k8s.io/group-name"].as_str();
         if gang == Some(&victims_gang()) && temperature == "warm" {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::support::office::*;
+use crate::support::controller_harness::*;
 use crate::support::*;
 use spark_usher::controller::{Controller, Effects, Lookup, LookupResult, PollResult, Settings};
 use spark_usher::leader::LeaderState;
@@ -20,11 +20,11 @@ use spark_usher::spark::ids::PodKey;
 const MANY: u32 = 5000;
 
 /// Steps until no step is due, at most 200 times.
-fn settle(office: &mut Office) -> Vec<Effects> {
+fn settle(harness: &mut ControllerHarness) -> Vec<Effects> {
     let mut turns = Vec::new();
     for _ in 0..200 {
-        let effects = office.after(0);
-        let rests = effects.wake_at.is_none_or(|wake| wake > office.now().at) && effects.actions.is_empty();
+        let effects = harness.step_after(0);
+        let rests = effects.wake_at.is_none_or(|wake| wake > harness.now().at) && effects.actions.is_empty();
         turns.push(effects);
         if rests {
             return turns;
@@ -34,117 +34,117 @@ fn settle(office: &mut Office) -> Vec<Effects> {
 }
 
 fn all(pod: impl Fn(u32) -> PodBuilder) -> Vec<ObservedPod> {
-    (1..=MANY).map(|id| pod(id).sighting()).collect()
+    (1..=MANY).map(|id| pod(id).observation()).collect()
 }
 
-fn listed(office: &mut Office, pods: Vec<ObservedPod>, version: &str) {
-    office.apply(Change::Pods(PodChange::Listed(pods)));
-    let now = office.now();
-    office.controller.bookmark(version, now);
+fn listed(harness: &mut ControllerHarness, pods: Vec<ObservedPod>, version: &str) {
+    harness.apply(Change::Pods(PodChange::Listed(pods)));
+    let now = harness.now();
+    harness.controller.bookmark(version, now);
 }
 
-fn there(office: &Office) -> usize {
-    office.controller.snapshot().app("default", APP).map_or(0, |app| app.executors().len())
+fn there(harness: &ControllerHarness) -> usize {
+    harness.controller.snapshot().app("default", APP).map_or(0, |app| app.executors().len())
 }
 
 #[test]
 fn what_comes_after_a_long_list_waits_for_it() {
-    let mut office = Office::open(Finished::Report);
-    listed(&mut office, all(|id| version(running(id), 7)), "10");
+    let mut harness = ControllerHarness::new(Finished::Report);
+    listed(&mut harness, all(|id| version(running(id), 7)), "10");
     // The last pod of the list is deleted before the controller has applied the list.
-    office.apply(Change::Pods(PodChange::Deleted(version(failed(MANY, 143), 11).sighting())));
-    office.apply(Change::Pods(PodChange::Observed(version(failed(MANY - 1, 137), 12).sighting())));
-    assert!(there(&office) < MANY as usize, "the rest of the list is queued");
-    let turns = settle(&mut office);
+    harness.apply(Change::Pods(PodChange::Deleted(version(failed(MANY, 143), 11).observation())));
+    harness.apply(Change::Pods(PodChange::Observed(version(failed(MANY - 1, 137), 12).observation())));
+    assert!(there(&harness) < MANY as usize, "the rest of the list is queued");
+    let turns = settle(&mut harness);
     assert!(turns.len() > 3, "the list is applied in batches");
-    assert_eq!(there(&office), MANY as usize - 1);
-    assert!(office.controller.snapshot().executor("default", &format!("nb-exec-{MANY}")).is_none());
-    office.after(1);
-    let exits: Vec<_> = settle(&mut office).into_iter().flat_map(|effects| effects.exits).collect();
+    assert_eq!(there(&harness), MANY as usize - 1);
+    assert!(harness.controller.snapshot().executor("default", &format!("nb-exec-{MANY}")).is_none());
+    harness.step_after(1);
+    let exits: Vec<_> = settle(&mut harness).into_iter().flat_map(|effects| effects.exits).collect();
     assert!(exits.is_empty(), "the exits were reported in the previous step");
-    let history = office.controller.exits().history().iter().map(|exit| exit.cause).collect::<Vec<_>>();
+    let history = harness.controller.exits().history().iter().map(|exit| exit.cause).collect::<Vec<_>>();
     assert_eq!(history.len(), 2, "{history:?}");
 }
 
 #[test]
 fn a_list_that_was_cut_off_takes_nothing_away() {
-    let mut office = Office::open(Finished::Report);
-    listed(&mut office, all(|id| version(running(id), 7)), "10");
-    settle(&mut office);
-    let now = office.now();
-    office.controller.list_started(now);
-    office.controller.list_page(vec![version(running(1), 8).sighting()], now);
+    let mut harness = ControllerHarness::new(Finished::Report);
+    listed(&mut harness, all(|id| version(running(id), 7)), "10");
+    settle(&mut harness);
+    let now = harness.now();
+    harness.controller.list_started(now);
+    harness.controller.list_page(vec![version(running(1), 8).observation()], now);
     // The list breaks off here, and another one begins.
-    office.controller.list_started(now);
-    office.controller.list_page(all(|id| version(running(id), 9)), now);
-    settle(&mut office);
-    assert_eq!(there(&office), MANY as usize);
-    let now = office.now();
-    office.controller.list_finished(now);
-    office.controller.bookmark("20", now);
-    settle(&mut office);
-    assert_eq!(there(&office), MANY as usize);
-    assert!(office.controller.exits().history().is_empty());
+    harness.controller.list_started(now);
+    harness.controller.list_page(all(|id| version(running(id), 9)), now);
+    settle(&mut harness);
+    assert_eq!(there(&harness), MANY as usize);
+    let now = harness.now();
+    harness.controller.list_finished(now);
+    harness.controller.bookmark("20", now);
+    settle(&mut harness);
+    assert_eq!(there(&harness), MANY as usize);
+    assert!(harness.controller.exits().history().is_empty());
 }
 
 #[test]
 fn thousands_that_vanished_are_all_told_once() {
-    let mut office = Office::open(Finished::Report);
-    listed(&mut office, all(|id| version(running(id), 7)), "10");
-    settle(&mut office);
-    listed(&mut office, vec![version(running(1), 7).sighting()], "20");
+    let mut harness = ControllerHarness::new(Finished::Report);
+    listed(&mut harness, all(|id| version(running(id), 7)), "10");
+    settle(&mut harness);
+    listed(&mut harness, vec![version(running(1), 7).observation()], "20");
     let mut told = BTreeMap::new();
     for _ in 0..60 {
-        office.since += Duration::from_secs(1);
-        for exit in settle(&mut office).into_iter().flat_map(|effects| effects.exits) {
+        harness.since += Duration::from_secs(1);
+        for exit in settle(&mut harness).into_iter().flat_map(|effects| effects.exits) {
             assert_eq!(exit.cause, Cause::Vanished);
             *told.entry(exit.executor.exec_id).or_insert(0) += 1;
         }
     }
     assert_eq!((told.len(), told.values().max()), (MANY as usize - 1, Some(&1)));
-    assert_eq!(there(&office), 1);
+    assert_eq!(there(&harness), 1);
 }
 
 #[test]
 fn a_poll_finds_what_is_missing_among_thousands() {
-    let mut office = Office::open(Finished::Report);
-    listed(&mut office, all(|id| version(running(id), 7)), "10");
-    settle(&mut office);
-    office.since += Duration::from_secs(60);
-    settle(&mut office);
+    let mut harness = ControllerHarness::new(Finished::Report);
+    listed(&mut harness, all(|id| version(running(id), 7)), "10");
+    settle(&mut harness);
+    harness.since += Duration::from_secs(60);
+    settle(&mut harness);
     let mut polled = PollResult::default();
     for id in (1..=MANY).filter(|id| *id != 4711) {
-        polled.add(office.controller.snapshot(), "default", &format!("nb-exec-{id}"), &format!("e{id}"), "7");
+        polled.add(harness.controller.snapshot(), "default", &format!("nb-exec-{id}"), &format!("e{id}"), "7");
     }
-    let now = office.now();
-    office.controller.poll_finished(Some(polled.finish("30")), now, &office.policies.clone());
-    settle(&mut office);
-    office.since += Duration::from_secs(10);
-    let reads: Vec<Lookup> = settle(&mut office).into_iter().flat_map(|effects| effects.lookups).collect();
+    let now = harness.now();
+    harness.controller.poll_finished(Some(polled.finish("30")), now, &harness.policies.clone());
+    settle(&mut harness);
+    harness.since += Duration::from_secs(10);
+    let reads: Vec<Lookup> = settle(&mut harness).into_iter().flat_map(|effects| effects.lookups).collect();
     assert_eq!(reads, [Lookup::Labelled(PodKey::new("default", "nb-exec-4711"))]);
-    let now = office.now();
-    office.controller.lookup_answered(&reads[0], LookupResult::Absent, now);
-    office.since += Duration::from_secs(1);
-    let exits: Vec<_> = settle(&mut office).into_iter().flat_map(|effects| effects.exits).collect();
+    let now = harness.now();
+    harness.controller.lookup_answered(&reads[0], LookupResult::Absent, now);
+    harness.since += Duration::from_secs(1);
+    let exits: Vec<_> = settle(&mut harness).into_iter().flat_map(|effects| effects.exits).collect();
     assert_eq!(exits.iter().map(|exit| exit.executor.exec_id).collect::<Vec<_>>(), [Some(4711)]);
 }
 
 #[test]
 fn every_one_of_thousands_is_dealt_with() {
-    let mut office = Office::open(Finished::Label);
+    let mut harness = ControllerHarness::new(Finished::Label);
     // They exited with their driver before the replica started.
     let ended = |id| version(failed(id, 137), 7);
     let mut pods = all(ended);
-    pods.push(version(driver(), 8).phase("Failed").sighting());
-    listed(&mut office, pods, "10");
+    pods.push(version(driver(), 8).phase("Failed").observation());
+    listed(&mut harness, pods, "10");
     let mut left: BTreeMap<String, u32> = (1..=MANY).map(|id| (format!("nb-exec-{id}"), id)).collect();
     for step in 0..1000u32 {
-        office.since += Duration::from_secs(1);
-        let effects = office.after(0);
+        harness.since += Duration::from_secs(1);
+        let effects = harness.step_after(0);
         for action in effects.actions.into_iter().flat_map(|(_, actions)| actions) {
             let Action::CleanUp { executor, .. } = action else { panic!("{action:?}") };
             let id = left.remove(executor.name()).unwrap_or_else(|| panic!("{executor} is cleaned up twice"));
-            office.see(&version(failed(id, 137), 100 + step).label("spark-exec-inactive", "true"));
+            harness.observe(&version(failed(id, 137), 100 + step).label("spark-exec-inactive", "true"));
         }
         if left.is_empty() {
             return;
@@ -155,114 +155,114 @@ fn every_one_of_thousands_is_dealt_with() {
 
 #[test]
 fn what_had_ended_is_history_also_where_the_first_list_was_cut_off() {
-    let mut office = unlisted();
-    let now = office.now();
-    office.controller.list_started(now);
-    office.controller.list_page(vec![failed(1, 137).sighting()], now);
-    assert!(office.after(3).exits.is_empty());
+    let mut harness = unlisted();
+    let now = harness.now();
+    harness.controller.list_started(now);
+    harness.controller.list_page(vec![failed(1, 137).observation()], now);
+    assert!(harness.step_after(3).exits.is_empty());
     // The list breaks off, and is read again.
-    let now = office.now();
-    office.controller.list_started(now);
-    office.controller.list_page(vec![failed(1, 137).sighting(), failed(2, 137).sighting()], now);
-    office.controller.list_finished(now);
-    office.controller.bookmark("10", now);
-    office.controller.leadership_acquired(FoundMark::default(), now.at);
-    assert!(office.after(3).exits.is_empty(), "a first installation");
-    assert_eq!(office.controller.exits().history().len(), 2);
+    let now = harness.now();
+    harness.controller.list_started(now);
+    harness.controller.list_page(vec![failed(1, 137).observation(), failed(2, 137).observation()], now);
+    harness.controller.list_finished(now);
+    harness.controller.bookmark("10", now);
+    harness.controller.leadership_acquired(FoundMark::default(), now.at);
+    assert!(harness.step_after(3).exits.is_empty(), "a first installation");
+    assert_eq!(harness.controller.exits().history().len(), 2);
 }
 
 #[test]
 fn nothing_is_said_of_ends_before_the_first_list_is_complete() {
-    let mut office = unlisted();
-    let now = office.now();
-    office.controller.list_started(now);
-    office.controller.list_page(vec![failed(1, 1).sighting()], now);
-    office.after(3);
-    settle(&mut office); // No step is due for them.
-    assert!(office.controller.exits().history().is_empty(), "its driver may be in the rest of the list");
-    let now = office.now();
-    office.controller.list_page(vec![driver().phase("Failed").sighting()], now);
-    office.controller.list_finished(now);
-    office.controller.bookmark("10", now);
-    office.after(3);
-    assert_eq!(office.controller.exits().history().len(), 1);
+    let mut harness = unlisted();
+    let now = harness.now();
+    harness.controller.list_started(now);
+    harness.controller.list_page(vec![failed(1, 1).observation()], now);
+    harness.step_after(3);
+    settle(&mut harness); // No step is due for them.
+    assert!(harness.controller.exits().history().is_empty(), "its driver may be in the rest of the list");
+    let now = harness.now();
+    harness.controller.list_page(vec![driver().phase("Failed").observation()], now);
+    harness.controller.list_finished(now);
+    harness.controller.bookmark("10", now);
+    harness.step_after(3);
+    assert_eq!(harness.controller.exits().history().len(), 1);
 }
 
 #[test]
 fn what_waits_to_be_taken_in_does_not_end_an_outage() {
-    let mut office = Office::open(Finished::Label);
-    office.see(&driver());
-    office.see(&failed(1, 137));
-    office.after(5);
+    let mut harness = ControllerHarness::new(Finished::Label);
+    harness.observe(&driver());
+    harness.observe(&failed(1, 137));
+    harness.step_after(5);
     let mut pods = all(|id| version(running(id + 1), 7));
-    pods.extend([driver().sighting(), failed(1, 137).sighting()]);
-    listed(&mut office, pods, "10");
-    let now = office.now();
-    office.controller.watch_interrupted(now.at);
-    settle(&mut office);
-    assert_eq!(there(&office), MANY as usize + 1);
-    assert!(office.within(300).is_empty(), "the driver's watch is interrupted, too");
-    let now = office.now();
-    office.controller.bookmark("11", now);
-    assert!(!office.within(300).is_empty());
+    pods.extend([driver().observation(), failed(1, 137).observation()]);
+    listed(&mut harness, pods, "10");
+    let now = harness.now();
+    harness.controller.watch_interrupted(now.at);
+    settle(&mut harness);
+    assert_eq!(there(&harness), MANY as usize + 1);
+    assert!(harness.actions_within(300).is_empty(), "the driver's watch is interrupted, too");
+    let now = harness.now();
+    harness.controller.bookmark("11", now);
+    assert!(!harness.actions_within(300).is_empty());
 }
 
 /// A replica that has not listed pods yet.
-fn unlisted() -> Office {
-    let mut office = Office::open(Finished::Report);
-    office.controller = Controller::new(office.at, Settings::default());
-    office.apply(Change::Related(RelatedChange::Apis(ServedApis::default())));
-    office.apply(Change::Related(RelatedChange::Replaced(Replaced::Namespaces(Vec::new()))));
-    office
+fn unlisted() -> ControllerHarness {
+    let mut harness = ControllerHarness::new(Finished::Report);
+    harness.controller = Controller::new(harness.at, Settings::default());
+    harness.apply(Change::Related(RelatedChange::Apis(ServedApis::default())));
+    harness.apply(Change::Related(RelatedChange::Replaced(Replaced::Namespaces(Vec::new()))));
+    harness
 }
 
 #[test]
 fn an_executor_that_comes_back_before_its_turn_is_not_gone() {
-    let mut office = Office::open(Finished::Report);
-    listed(&mut office, all(|id| version(running(id), 7)), "10");
-    settle(&mut office);
-    let now = office.now();
-    office.controller.watch_event(Change::Pods(PodChange::Listed(Vec::new())), now);
-    while there(&office) > 0 {
-        office.after(0);
+    let mut harness = ControllerHarness::new(Finished::Report);
+    listed(&mut harness, all(|id| version(running(id), 7)), "10");
+    settle(&mut harness);
+    let now = harness.now();
+    harness.controller.watch_event(Change::Pods(PodChange::Listed(Vec::new())), now);
+    while there(&harness) > 0 {
+        harness.step_after(0);
     }
     // The list proves that all are deleted, which the controller concludes in batches. Meanwhile one gets its labels back.
-    let now = office.now();
-    office.controller.bookmark("20", now);
-    let mut gone = (0..5).map(|_| office.after(0).exits.len()).sum::<usize>();
-    office.see(&version(running(999), 30));
+    let now = harness.now();
+    harness.controller.bookmark("20", now);
+    let mut gone = (0..5).map(|_| harness.step_after(0).exits.len()).sum::<usize>();
+    harness.observe(&version(running(999), 30));
     for _ in 0..60 {
-        office.since += Duration::from_secs(1);
-        gone += settle(&mut office).into_iter().flat_map(|effects| effects.exits).count();
+        harness.since += Duration::from_secs(1);
+        gone += settle(&mut harness).into_iter().flat_map(|effects| effects.exits).count();
     }
-    assert_eq!((gone, there(&office)), (MANY as usize - 1, 1));
+    assert_eq!((gone, there(&harness)), (MANY as usize - 1, 1));
 }
 
 #[test]
 fn a_container_that_ends_again_while_its_batch_is_noted_has_two_ends() {
-    let mut office = Office::open(Finished::Report);
-    office.see(&driver());
-    office.see(&crashed(1, 5));
-    office.since += Duration::from_secs(2);
-    assert_eq!(settle(&mut office).into_iter().flat_map(|effects| effects.exits).count(), 1);
+    let mut harness = ControllerHarness::new(Finished::Report);
+    harness.observe(&driver());
+    harness.observe(&crashed(1, 5));
+    harness.since += Duration::from_secs(2);
+    assert_eq!(settle(&mut harness).into_iter().flat_map(|effects| effects.exits).count(), 1);
     // It runs again, and many others exit with it: their batch takes several steps.
-    office.see(&version(running(1), 6).spec("restartPolicy", "Always"));
+    harness.observe(&version(running(1), 6).spec("restartPolicy", "Always"));
     for id in 2..=MANY / 5 {
-        office.see(&version(failed(id, 137), 7));
+        harness.observe(&version(failed(id, 137), 7));
     }
-    office.since += Duration::from_secs(2);
-    let mut count = office.after(0).exits.len();
-    office.see(&crashed(1, 8));
+    harness.since += Duration::from_secs(2);
+    let mut count = harness.step_after(0).exits.len();
+    harness.observe(&crashed(1, 8));
     for _ in 0..5 {
-        office.since += Duration::from_secs(2);
-        count += settle(&mut office).into_iter().flat_map(|effects| effects.exits).count();
+        harness.since += Duration::from_secs(2);
+        count += settle(&mut harness).into_iter().flat_map(|effects| effects.exits).count();
     }
     assert_eq!(count, MANY as usize / 5, "the others, and its second exit");
 }
 
 #[test]
 fn a_leader_reports_more_ends_than_a_follower_keeps() {
-    let ObservedPod::Executor(app, one) = failed(1, 137).sighting() else { unreachable!() };
+    let ObservedPod::Executor(app, one) = failed(1, 137).observation() else { unreachable!() };
     let batch = || {
         let mut batch = Batch::default();
         for id in 0..20_100u64 {
@@ -275,7 +275,7 @@ fn a_leader_reports_more_ends_than_a_follower_keeps() {
         }
         batch
     };
-    let now = Office::open(Finished::Report).now();
+    let now = ControllerHarness::new(Finished::Report).now();
     let reported = |leader_state: LeaderState| {
         let mut exits = Exits::default();
         exits.due_reports(leader_state, Duration::ZERO, now.at, 0);
@@ -288,22 +288,22 @@ fn a_leader_reports_more_ends_than_a_follower_keeps() {
 /// A tenant's executors may name any number of pods as their owners.
 #[test]
 fn pods_that_executors_name_are_read_a_few_at_a_time_and_ever_more_rarely_where_they_are_absent() {
-    let mut office = Office::open(Finished::Report);
+    let mut harness = ControllerHarness::new(Finished::Report);
     for id in 1..=3000 {
         let pod = executor(id).stored(&format!("e{id}")).phase("Pending");
-        office.see(&pod.owned_by("Pod", &format!("owner-{id}"), &format!("o{id}")));
+        harness.observe(&pod.owned_by("Pod", &format!("owner-{id}"), &format!("o{id}")));
     }
     let mut reads = 0;
     for _ in 0..30 * 1200 {
-        office.since += Duration::from_millis(50);
-        let now = office.now();
-        let effects = office.controller.step(now, &office.policies, office.leader_state);
+        harness.since += Duration::from_millis(50);
+        let now = harness.now();
+        let effects = harness.controller.step(now, &harness.policies, harness.leader_state);
         for read in effects.lookups {
             reads += 1;
-            office.controller.lookup_answered(&read, LookupResult::Absent, now);
+            harness.controller.lookup_answered(&read, LookupResult::Absent, now);
         }
         for (set, _) in &effects.actions {
-            office.controller.actions_finished(set, false, false, now.at);
+            harness.controller.actions_finished(set, false, false, now.at);
         }
     }
     assert!(reads <= 4 * 3000, "{reads} lookups in half an hour");

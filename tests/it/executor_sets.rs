@@ -48,7 +48,7 @@ fn a_copied_signature_gives_a_pod_no_part_in_the_group() {
     let signature = first.signature.unwrap().to_string();
     assert!(first.is_proven);
     let copy = forged("copy", 0).annotation("spark-usher.io/signature", &signature);
-    cluster.see(&copy.owned_by("Pod", "nb-driver", DRIVER_UID)).settle();
+    cluster.observe(&copy.owned_by("Pod", "nb-driver", DRIVER_UID)).settle();
     assert!(!cluster.snapshot.executor("default", "copy").unwrap().1.is_proven);
     let after = spec(&cluster);
     let cpu = after["minResources"]["cpu"].as_str().unwrap().parse::<u64>().unwrap();
@@ -61,7 +61,7 @@ fn a_ghost_of_the_drivers_name_takes_no_group_away() {
     // No executor exists yet. The ghost's executor comes first, and its driver no longer exists.
     let mut cluster = victim(0);
     for (n, uid) in ["0", "zzzz"].iter().enumerate() {
-        cluster.see(&forged(&format!("ghost-{n}"), 0).owned_by("Pod", "nb-driver", uid));
+        cluster.observe(&forged(&format!("ghost-{n}"), 0).owned_by("Pod", "nb-driver", uid));
     }
     cluster.settle();
     cluster.executor(1, "Pending").executor(2, "Pending").settle();
@@ -79,10 +79,10 @@ fn a_driver_made_anew_gets_its_gang_while_an_old_executor_lingers() {
     cluster.settle();
     // The node is lost: the pod runs and is being deleted, and another driver has its driver's name.
     let lost = forged("nb-exec-3", 3).owned_by("Pod", "nb-driver", DRIVER_UID).stored("uid-3").deleting();
-    cluster.lose(1).lose(2).see(&lost);
-    cluster.see(&driver().stored("another-uid"));
+    cluster.delete_pod(1).delete_pod(2).observe(&lost);
+    cluster.observe(&driver().stored("another-uid"));
     let next = answer(&executor(4).created_by_pod("nb-driver", "another-uid"), &cluster.snapshot, &cluster.policies);
-    cluster.see(&PodBuilder(next.object).stored("e4").phase("Pending")).settle();
+    cluster.observe(&PodBuilder(next.object).stored("e4").phase("Pending")).settle();
     let owner = cluster.snapshot.groups.values().next().unwrap().owner.clone().unwrap();
     assert_eq!(&*owner.uid, "another-uid", "{:?}", cluster.reasons);
 }
@@ -91,7 +91,7 @@ fn a_driver_made_anew_gets_its_gang_while_an_old_executor_lingers() {
 fn who_claims_a_statefulset_does_not_become_part_of_its_crew() {
     let mut cluster = Cluster::volcano();
     cluster.snapshot.apply(Change::Related(RelatedChange::SigningKey(signing_key())));
-    cluster.see(&driver().ip("10.0.0.1"));
+    cluster.observe(&driver().ip("10.0.0.1"));
     let controller = "system:serviceaccount:kube-system:statefulset-controller";
     let placed = |name: &str, host: &str, by: &str, cluster: &Cluster| {
         let pod = pod(name).executor_of(APP, 0).label("spark-exec-id", "EXECID").driver_url(host);
@@ -101,20 +101,20 @@ fn who_claims_a_statefulset_does_not_become_part_of_its_crew() {
     };
     let first = placed("set-0", "10.0.0.1", controller, &cluster);
     let group = first.0["metadata"]["annotations"]["scheduling.k8s.io/group-name"].as_str().unwrap().to_owned();
-    cluster.see(&first).settle();
+    cluster.observe(&first).settle();
     let owner =
         |cluster: &Cluster| cluster.snapshot.groups.values().map(|g| g.owner.clone().unwrap().uid).collect::<Vec<_>>();
     assert_eq!(owner(&cluster).iter().map(|uid| &**uid).collect::<Vec<_>>(), [DRIVER_UID]);
     let before = cluster.groups()[&group].clone();
     // The same owner, claimed by a user whose executor connects to the user's own driver.
-    cluster.see(&pod("evil").stored("evil-uid").driver_of("spark-evil").ip("10.0.0.66").phase("Running"));
+    cluster.observe(&pod("evil").stored("evil-uid").driver_of("spark-evil").ip("10.0.0.66").phase("Running"));
     let claims = placed("evil-0", "10.0.0.66", "eve", &cluster).label("spark-exec-id", "0");
     assert_ne!(claims.0["metadata"]["annotations"]["scheduling.k8s.io/group-name"], group);
-    cluster.see(&claims).settle();
+    cluster.observe(&claims).settle();
     assert_eq!(cluster.groups()[&group], before);
     // An owner of another kind with the same uid, which no longer exists: the driver of the executors still exists.
     let ghost = forged("ghost", 0).owned_by("Pod", "nobody", "set-uid");
-    cluster.see(&ghost).settle();
+    cluster.observe(&ghost).settle();
     assert_eq!(cluster.groups()[&group], before);
 }
 
@@ -126,14 +126,14 @@ fn executors_that_a_replica_without_the_key_placed_start() {
     cluster.snapshot.apply(Change::Related(RelatedChange::SigningKey(signing_key())));
     let pod = PodBuilder(unsigned.object).stored("e1").phase("Pending");
     let group = pod.0["metadata"]["annotations"]["scheduling.k8s.io/group-name"].as_str().unwrap().to_owned();
-    cluster.see(&pod).settle();
+    cluster.observe(&pod).settle();
     assert!(cluster.groups().contains_key(&group));
     // A new key proves nothing about earlier executors; their PodGroup stays as long as they name it.
     let mut cluster = victim(2);
     cluster.snapshot.apply(Change::Related(RelatedChange::SigningKey(Key::new(&[9; 32]))));
     cluster.settle();
     assert_eq!(spec(&cluster)["minMember"], 3);
-    assert!(!cluster.said(Reason::GroupDeleted));
+    assert!(!cluster.has_reason(Reason::GroupDeleted));
 }
 
 #[test]
@@ -143,11 +143,12 @@ fn a_strangers_label_does_not_hide_the_driver_of_the_same_maker() {
     // An account that creates the driver and its executors for another client.
     let policies = only_never(policy("volcano"), &["syncer"]);
     let made = answer(&pod("nb-driver").driver_of(APP).created_by("syncer"), &cluster.snapshot, &policies);
-    cluster
-        .see(&PodBuilder(made.object).annotation("spark-usher.io/min-member", "3").stored(DRIVER_UID).phase("Running"));
-    cluster.see(&pod("aaa").driver_of(APP).stored("evil-uid").phase("Running"));
+    cluster.observe(
+        &PodBuilder(made.object).annotation("spark-usher.io/min-member", "3").stored(DRIVER_UID).phase("Running"),
+    );
+    cluster.observe(&pod("aaa").driver_of(APP).stored("evil-uid").phase("Running"));
     let placed = answer(&executor(1).created_by("syncer"), &cluster.snapshot, &policies);
-    cluster.see(&PodBuilder(placed.object).stored("e1").phase("Pending")).settle();
+    cluster.observe(&PodBuilder(placed.object).stored("e1").phase("Pending")).settle();
     let group = cluster.snapshot.groups.values().next().unwrap();
     assert_eq!(group.owner.as_ref().map(|owner| &*owner.uid), Some(DRIVER_UID));
     assert_eq!(group.spec["minMember"], 3);
@@ -158,7 +159,7 @@ fn executors_of_two_users_are_two_crews_though_they_look_alike() {
     let (mut snapshot, policies) = (signing(), only(policy("yunikorn")));
     for (id, user) in [(1, "eve"), (2, "adam"), (3, "eve")] {
         let placed = answer(&executor(id).created_by(user), &snapshot, &policies);
-        see(&mut snapshot, &PodBuilder(placed.object).stored(&format!("e{id}")));
+        observe(&mut snapshot, &PodBuilder(placed.object).stored(&format!("e{id}")));
     }
     let key = spark_usher::spark::ids::AppKey::new("default", APP);
     let app = snapshot.app("default", APP).unwrap();
@@ -219,7 +220,7 @@ proptest! {
         let quiet = victim(executors);
         let mut loud = victim(if early { 0 } else { executors });
         for pod in &claims {
-            loud.see(pod);
+            loud.observe(pod);
         }
         loud.settle();
         for id in 1..=executors {

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use crate::support::office::*;
+use crate::support::controller_harness::*;
 use crate::support::*;
 use jiff::Timestamp;
 use spark_usher::controller::{Controller, Lookup, LookupResult, PollResult, Settings};
@@ -17,25 +17,25 @@ use spark_usher::snapshot::{Change, PodChange, RelatedChange, Replaced, ServedAp
 use spark_usher::spark::ids::PodKey;
 
 /// A follower whose watch has shown the exits of two executors, at versions 5 and 9, a minute apart.
-fn follower() -> Office {
-    let mut office = Office::open(Finished::Report);
-    office.leader_state = LeaderState::Follower;
-    office.see(&driver());
-    office.see(&running(1));
-    office.see(&running(2));
-    office.after(10);
-    office.see(&failed(1, 137));
-    assert!(office.after(1).exits.is_empty());
-    office.after(60);
-    office.see(&version(failed(2, 137), 9));
-    assert!(office.after(1).exits.is_empty());
-    office
+fn follower() -> ControllerHarness {
+    let mut harness = ControllerHarness::new(Finished::Report);
+    harness.leader_state = LeaderState::Follower;
+    harness.observe(&driver());
+    harness.observe(&running(1));
+    harness.observe(&running(2));
+    harness.step_after(10);
+    harness.observe(&failed(1, 137));
+    assert!(harness.step_after(1).exits.is_empty());
+    harness.step_after(60);
+    harness.observe(&version(failed(2, 137), 9));
+    assert!(harness.step_after(1).exits.is_empty());
+    harness
 }
 
-fn take_over(office: &mut Office, found: FoundMark) {
-    office.leader_state = LeaderState::Leader;
-    let now = office.now().at;
-    office.controller.leadership_acquired(found, now);
+fn take_over(harness: &mut ControllerHarness, found: FoundMark) {
+    harness.leader_state = LeaderState::Leader;
+    let now = harness.now().at;
+    harness.controller.leadership_acquired(found, now);
 }
 
 fn mark(through: u64) -> Option<Mark> {
@@ -45,23 +45,23 @@ fn mark(through: u64) -> Option<Mark> {
 #[test]
 fn what_the_leader_had_reported_is_not_reported_again_and_what_it_may_have_says_so() {
     // After a graceful stop, the mark is final.
-    let mut office = follower();
-    take_over(&mut office, FoundMark { mark: mark(5), was_held: true, is_released: true, taken: Some(20) });
-    assert_eq!(told(&mut office), [(2, false)]);
+    let mut harness = follower();
+    take_over(&mut harness, FoundMark { mark: mark(5), was_held: true, is_released: true, taken: Some(20) });
+    assert_eq!(reported_exits(&mut harness), [(2, false)]);
     // After a kill, exits between the mark and the takeover may have been reported.
-    let mut office = follower();
-    take_over(&mut office, FoundMark { mark: mark(5), was_held: true, is_released: false, taken: Some(20) });
-    assert_eq!(told(&mut office), [(2, true)]);
+    let mut harness = follower();
+    take_over(&mut harness, FoundMark { mark: mark(5), was_held: true, is_released: false, taken: Some(20) });
+    assert_eq!(reported_exits(&mut harness), [(2, true)]);
     // The killed leader did not run any longer at that time.
-    let mut office = follower();
-    take_over(&mut office, FoundMark { mark: mark(5), was_held: true, is_released: false, taken: Some(8) });
-    assert_eq!(told(&mut office), [(2, false)]);
+    let mut harness = follower();
+    take_over(&mut harness, FoundMark { mark: mark(5), was_held: true, is_released: false, taken: Some(8) });
+    assert_eq!(reported_exits(&mut harness), [(2, false)]);
     // A late watch shows an exit that was reported before.
-    office.see(&version(running(3), 4));
-    office.see(&version(failed(3, 137), 5));
-    assert_eq!(told(&mut office), []);
-    office.see(&version(failed(4, 137), 30));
-    assert_eq!(told(&mut office), [(4, false)]);
+    harness.observe(&version(running(3), 4));
+    harness.observe(&version(failed(3, 137), 5));
+    assert_eq!(reported_exits(&mut harness), []);
+    harness.observe(&version(failed(4, 137), 30));
+    assert_eq!(reported_exits(&mut harness), [(4, false)]);
 }
 
 #[test]
@@ -72,67 +72,67 @@ fn of_a_time_of_which_the_leader_knew_nothing_only_who_went_may_have_been_told()
         FoundMark { mark, was_held: true, is_released: true, taken: Some(20) }
     };
     // Executor 1 exited at 5, and its pod still exists as of 9: the leader's own list has shown it.
-    let mut office = follower();
-    take_over(&mut office, found(15));
-    assert_eq!(told(&mut office), []);
+    let mut harness = follower();
+    take_over(&mut harness, found(15));
+    assert_eq!(reported_exits(&mut harness), []);
     // The leader's progress had not reached that list yet.
-    let mut office = follower();
-    take_over(&mut office, found(7));
-    assert_eq!(told(&mut office), [(1, true), (2, true)]);
+    let mut harness = follower();
+    take_over(&mut harness, found(7));
+    assert_eq!(reported_exits(&mut harness), [(1, true), (2, true)]);
     // Executor 1 was deleted since, and it is unknown whether the list contained it.
-    let mut office = follower();
-    office.lose("nb-exec-1", "e1");
-    office.after(1);
-    take_over(&mut office, found(15));
-    assert_eq!(told(&mut office), [(1, true)]);
+    let mut harness = follower();
+    harness.delete_pod("nb-exec-1", "e1");
+    harness.step_after(1);
+    take_over(&mut harness, found(15));
+    assert_eq!(reported_exits(&mut harness), [(1, true)]);
     // The version of its deletion shows that the list contained it.
-    let mut office = follower();
-    office.apply(Change::Pods(PodChange::Deleted(version(failed(1, 137), 10).deleting().sighting())));
-    office.after(1);
-    take_over(&mut office, found(15));
-    assert_eq!(told(&mut office), []);
+    let mut harness = follower();
+    harness.apply(Change::Pods(PodChange::Deleted(version(failed(1, 137), 10).deleting().observation())));
+    harness.step_after(1);
+    take_over(&mut harness, found(15));
+    assert_eq!(reported_exits(&mut harness), []);
     // The new leader's watch has not reached the mark.
-    let mut office = Office::open(Finished::Report);
-    office.leader_state = LeaderState::Follower;
-    office.see(&driver());
-    office.see(&running(1));
-    office.see(&failed(1, 137));
-    office.after(1);
-    take_over(&mut office, found(15));
-    assert_eq!(told(&mut office), [(1, true)]);
+    let mut harness = ControllerHarness::new(Finished::Report);
+    harness.leader_state = LeaderState::Follower;
+    harness.observe(&driver());
+    harness.observe(&running(1));
+    harness.observe(&failed(1, 137));
+    harness.step_after(1);
+    take_over(&mut harness, found(15));
+    assert_eq!(reported_exits(&mut harness), [(1, true)]);
 }
 
 #[test]
 fn a_leader_of_a_version_without_marks_has_told_what_ended_long_enough_ago() {
-    let mut office = follower();
-    take_over(&mut office, FoundMark::default());
-    assert_eq!(told(&mut office), [(2, true)]);
+    let mut harness = follower();
+    take_over(&mut harness, FoundMark::default());
+    assert_eq!(reported_exits(&mut harness), [(2, true)]);
     // The earlier leader may have reported an exit immediately before it released the Lease, which is tracked here a moment later.
     let held = FoundMark { was_held: true, is_released: true, taken: Some(20), mark: None };
-    let mut office = follower();
-    take_over(&mut office, held);
-    assert_eq!(told(&mut office), [(2, true)]);
-    office.see(&running(3));
-    office.see(&version(failed(3, 137), 19));
-    office.see(&running(4));
-    office.see(&version(failed(4, 137), 21));
-    assert_eq!(told(&mut office), [(3, true), (4, false)]);
+    let mut harness = follower();
+    take_over(&mut harness, held);
+    assert_eq!(reported_exits(&mut harness), [(2, true)]);
+    harness.observe(&running(3));
+    harness.observe(&version(failed(3, 137), 19));
+    harness.observe(&running(4));
+    harness.observe(&version(failed(4, 137), 21));
+    assert_eq!(reported_exits(&mut harness), [(3, true), (4, false)]);
     // In the first list, the earlier leader may have reported recent exits, and older exits are history.
     let (now, long_ago) =
         (finished(failed(1, 137), "2027-01-15T07:59:55Z"), finished(failed(2, 137), "2027-01-15T07:50:00Z"));
-    let mut office = fresh(&[driver(), now, long_ago]);
-    take_over(&mut office, held);
-    assert_eq!(told(&mut office), [(1, true)]);
+    let mut harness = fresh(&[driver(), now, long_ago]);
+    take_over(&mut harness, held);
+    assert_eq!(reported_exits(&mut harness), [(1, true)]);
     // Without a leader, exits do not age.
-    let mut office = Office::open(Finished::Report);
-    office.leader_state = LeaderState::NoLeader;
-    office.see(&driver());
-    office.see(&running(1));
-    office.after(1);
-    office.see(&failed(1, 137));
-    office.after(500);
-    take_over(&mut office, FoundMark::default());
-    assert_eq!(told(&mut office), [(1, false)]);
+    let mut harness = ControllerHarness::new(Finished::Report);
+    harness.leader_state = LeaderState::NoLeader;
+    harness.observe(&driver());
+    harness.observe(&running(1));
+    harness.step_after(1);
+    harness.observe(&failed(1, 137));
+    harness.step_after(500);
+    take_over(&mut harness, FoundMark::default());
+    assert_eq!(reported_exits(&mut harness), [(1, false)]);
 }
 
 /// An executor that exited at this time, by the kubelet's clock.
@@ -142,40 +142,40 @@ fn finished(mut pod: PodBuilder, at: &str) -> PodBuilder {
 }
 
 /// A new process whose first list contains these pods.
-fn fresh(pods: &[PodBuilder]) -> Office {
-    let mut office = Office::open(Finished::Report);
-    office.controller = Controller::new(office.at, Settings::default());
-    office.apply(Change::Related(RelatedChange::Apis(ServedApis::default())));
-    office.apply(Change::Related(RelatedChange::Replaced(Replaced::Namespaces(Vec::new()))));
-    office.apply(Change::Pods(PodChange::Listed(pods.iter().map(PodBuilder::sighting).collect())));
-    let now = office.now();
-    office.controller.bookmark("50", now);
-    office
+fn fresh(pods: &[PodBuilder]) -> ControllerHarness {
+    let mut harness = ControllerHarness::new(Finished::Report);
+    harness.controller = Controller::new(harness.at, Settings::default());
+    harness.apply(Change::Related(RelatedChange::Apis(ServedApis::default())));
+    harness.apply(Change::Related(RelatedChange::Replaced(Replaced::Namespaces(Vec::new()))));
+    harness.apply(Change::Pods(PodChange::Listed(pods.iter().map(PodBuilder::observation).collect())));
+    let now = harness.now();
+    harness.controller.bookmark("50", now);
+    harness
 }
 
 #[test]
 fn what_the_first_list_shows_as_ended_is_history_unless_it_ended_after_the_mark() {
     let pods = [driver(), failed(1, 137), version(finished(failed(2, 137), "2027-01-15T08:00:01Z"), 9)];
-    let mut office = fresh(&pods);
-    take_over(&mut office, FoundMark::default());
-    assert_eq!(told(&mut office), [], "a first installation");
-    assert_eq!(office.controller.exits().history().len(), 2, "`why` shows them");
+    let mut harness = fresh(&pods);
+    take_over(&mut harness, FoundMark::default());
+    assert_eq!(reported_exits(&mut harness), [], "a first installation");
+    assert_eq!(harness.controller.exits().history().len(), 2, "`why` shows them");
     // After a restart of all replicas, exactly the exits meanwhile are reported.
-    let mut office = fresh(&pods);
-    take_over(&mut office, FoundMark { mark: mark(5), was_held: true, is_released: true, taken: Some(51) });
-    assert_eq!(told(&mut office), [(2, false)]);
+    let mut harness = fresh(&pods);
+    take_over(&mut harness, FoundMark { mark: mark(5), was_held: true, is_released: true, taken: Some(51) });
+    assert_eq!(reported_exits(&mut harness), [(2, false)]);
     // Its own mark has a gap: others may know executors that were deleted before it started.
-    let now = office.now();
-    let left = office.controller.mark(now).unwrap();
+    let now = harness.now();
+    let left = harness.controller.mark(now).unwrap();
     assert_eq!((left.through, left.gap), (50, Some((5, 50))));
-    let mut office = fresh(&pods);
-    take_over(&mut office, FoundMark { mark: mark(5), was_held: true, is_released: false, taken: Some(51) });
-    assert_eq!(told(&mut office), [(2, true)]);
+    let mut harness = fresh(&pods);
+    take_over(&mut harness, FoundMark { mark: mark(5), was_held: true, is_released: false, taken: Some(51) });
+    assert_eq!(reported_exits(&mut harness), [(2, true)]);
     // It exited long before the mark and its pod was changed since; or the time is unknown, because the pod has none.
     for old in [finished(failed(3, 137), "2027-01-15T07:00:00Z"), failed(3, 137)] {
-        let mut office = fresh(&[driver(), version(old, 12)]);
-        take_over(&mut office, FoundMark { mark: mark(9), was_held: true, is_released: true, taken: Some(51) });
-        assert_eq!(told(&mut office), [(3, true)]);
+        let mut harness = fresh(&[driver(), version(old, 12)]);
+        take_over(&mut harness, FoundMark { mark: mark(9), was_held: true, is_released: true, taken: Some(51) });
+        assert_eq!(reported_exits(&mut harness), [(3, true)]);
     }
 }
 
@@ -185,66 +185,66 @@ fn what_the_first_list_shows_as_ended_is_history_unless_it_ended_after_the_mark(
 fn an_end_that_was_told_and_changed_before_we_saw_it_may_have_been_told() {
     let labelled = |pod: PodBuilder| version(pod, 30).label("spark-exec-inactive", "true");
     let led = |shown: u32| {
-        let mut office = Office::open(Finished::Report);
-        office.leader_state = LeaderState::Follower;
-        office.see(&driver());
-        office.see(&running(1));
-        office.see(&version(running(2), shown));
-        office.after(60);
-        take_over(&mut office, FoundMark { mark: mark(9), was_held: true, is_released: true, taken: Some(20) });
-        office
+        let mut harness = ControllerHarness::new(Finished::Report);
+        harness.leader_state = LeaderState::Follower;
+        harness.observe(&driver());
+        harness.observe(&running(1));
+        harness.observe(&version(running(2), shown));
+        harness.step_after(60);
+        take_over(&mut harness, FoundMark { mark: mark(9), was_held: true, is_released: true, taken: Some(20) });
+        harness
     };
-    let mut office = led(4);
-    office.see(&labelled(failed(1, 137)));
-    assert_eq!(told(&mut office), [(1, true)]);
+    let mut harness = led(4);
+    harness.observe(&labelled(failed(1, 137)));
+    assert_eq!(reported_exits(&mut harness), [(1, true)]);
     // The time of its exit decides.
-    let mut office = led(4);
-    office.see(&labelled(finished(failed(1, 137), "2027-01-15T08:00:30Z")));
-    assert_eq!(told(&mut office), [(1, false)]);
+    let mut harness = led(4);
+    harness.observe(&labelled(finished(failed(1, 137), "2027-01-15T08:00:30Z")));
+    assert_eq!(reported_exits(&mut harness), [(1, false)]);
     // The watch had shown everything up to the mark, and the executor was running.
-    let mut office = led(9);
-    office.see(&labelled(failed(1, 137)));
-    assert_eq!(told(&mut office), [(1, false)]);
+    let mut harness = led(9);
+    harness.observe(&labelled(failed(1, 137)));
+    assert_eq!(reported_exits(&mut harness), [(1, false)]);
 }
 
 #[test]
 fn a_graceful_stop_tells_everything_and_the_mark_covers_it() {
-    let mut office = Office::open(Finished::Report);
-    office.see(&driver());
-    office.see(&running(1));
-    office.see(&running(2));
-    office.after(1);
-    office.see(&version(failed(1, 1), 30));
-    assert!(office.after(1).exits.is_empty(), "its driver may have exited");
-    office.see(&version(failed(2, 137), 31));
-    let now = office.now();
-    assert_eq!(office.controller.mark(now).unwrap().through, 29, "before the exit that is held back");
+    let mut harness = ControllerHarness::new(Finished::Report);
+    harness.observe(&driver());
+    harness.observe(&running(1));
+    harness.observe(&running(2));
+    harness.step_after(1);
+    harness.observe(&version(failed(1, 1), 30));
+    assert!(harness.step_after(1).exits.is_empty(), "its driver may have exited");
+    harness.observe(&version(failed(2, 137), 31));
+    let now = harness.now();
+    assert_eq!(harness.controller.mark(now).unwrap().through, 29, "before the exit that is held back");
     let last: HashSet<_> =
-        office.controller.close(now, office.leader_state).iter().map(|exit| exit.executor.exec_id.unwrap()).collect();
+        harness.controller.close(now, harness.leader_state).iter().map(|exit| exit.executor.exec_id.unwrap()).collect();
     assert_eq!(last, HashSet::from([1, 2]));
-    assert_eq!(office.controller.mark(now).unwrap().through, 31);
-    office.see(&version(failed(3, 137), 32));
-    assert!(office.after(5).exits.is_empty(), "the next leader reports this exit");
-    let now = office.now();
-    assert_eq!(office.controller.mark(now).unwrap().through, 31);
+    assert_eq!(harness.controller.mark(now).unwrap().through, 31);
+    harness.observe(&version(failed(3, 137), 32));
+    assert!(harness.step_after(5).exits.is_empty(), "the next leader reports this exit");
+    let now = harness.now();
+    assert_eq!(harness.controller.mark(now).unwrap().through, 31);
 }
 
 #[test]
 fn an_end_that_its_driver_labelled_before_we_saw_it_is_told_if_it_was_seen_to_run() {
-    let mut office = Office::open(Finished::Label);
-    office.see(&driver());
-    office.see(&running(1));
-    office.after(1);
-    office.see(&failed(1, 137).label("spark-exec-inactive", "true"));
-    office.see(&failed(2, 137).label("spark-exec-inactive", "true"));
-    assert_eq!(told(&mut office), [(1, false)], "the time of the other exit is unknown");
-    assert!(office.within(300).is_empty());
+    let mut harness = ControllerHarness::new(Finished::Label);
+    harness.observe(&driver());
+    harness.observe(&running(1));
+    harness.step_after(1);
+    harness.observe(&failed(1, 137).label("spark-exec-inactive", "true"));
+    harness.observe(&failed(2, 137).label("spark-exec-inactive", "true"));
+    assert_eq!(reported_exits(&mut harness), [(1, false)], "the time of the other exit is unknown");
+    assert!(harness.actions_within(300).is_empty());
 }
 
 #[test]
 fn a_restart_and_the_next_end_in_one_batch_are_two_ends() {
-    let mut office = Office::open(Finished::Report);
-    office.see(&driver());
+    let mut harness = ControllerHarness::new(Finished::Report);
+    harness.observe(&driver());
     let at = |version_: u32, ended: bool| {
         let mut pod = version(running(1), version_).spec("restartPolicy", "Always");
         if ended {
@@ -253,124 +253,124 @@ fn a_restart_and_the_next_end_in_one_batch_are_two_ends() {
         }
         pod
     };
-    office.see(&at(1, false));
-    office.after(1);
+    harness.observe(&at(1, false));
+    harness.step_after(1);
     // Two exits in one batch, then a restart and a third exit in the next.
     for version in 2..=4 {
-        office.see(&at(version, version % 2 == 0));
+        harness.observe(&at(version, version % 2 == 0));
     }
-    assert_eq!(told(&mut office), [(1, false), (1, false)]);
-    office.see(&at(5, false));
-    office.see(&at(6, true));
-    assert_eq!(told(&mut office), [(1, false)]);
-    office.see(&at(7, false));
-    assert_eq!(told(&mut office), []);
-    office.see(&at(8, true));
-    assert_eq!(told(&mut office), [(1, false)]);
+    assert_eq!(reported_exits(&mut harness), [(1, false), (1, false)]);
+    harness.observe(&at(5, false));
+    harness.observe(&at(6, true));
+    assert_eq!(reported_exits(&mut harness), [(1, false)]);
+    harness.observe(&at(7, false));
+    assert_eq!(reported_exits(&mut harness), []);
+    harness.observe(&at(8, true));
+    assert_eq!(reported_exits(&mut harness), [(1, false)]);
     // A late watch shows more of them in one batch.
     for version in 9..=16 {
-        office.see(&at(version, version % 2 == 0));
+        harness.observe(&at(version, version % 2 == 0));
     }
-    assert_eq!(told(&mut office), [(1, false); 4]);
+    assert_eq!(reported_exits(&mut harness), [(1, false); 4]);
 }
 
 /// All exits reported within this time: the report of a deletion waits a while for the driver's exit.
-fn told_within(office: &mut Office, seconds: u32) -> Vec<(u64, bool)> {
-    (0..seconds).flat_map(|_| told(office)).collect()
+fn told_within(harness: &mut ControllerHarness, seconds: u32) -> Vec<(u64, bool)> {
+    (0..seconds).flat_map(|_| reported_exits(harness)).collect()
 }
 
 /// A follower whose watch has shown one running executor, at version 3.
-fn watching() -> Office {
-    let mut office = Office::open(Finished::Report);
-    office.leader_state = LeaderState::Follower;
-    office.see(&version(driver(), 2));
-    office.see(&version(running(1), 3));
-    office.after(5);
-    office
+fn watching() -> ControllerHarness {
+    let mut harness = ControllerHarness::new(Finished::Report);
+    harness.leader_state = LeaderState::Follower;
+    harness.observe(&version(driver(), 2));
+    harness.observe(&version(running(1), 3));
+    harness.step_after(5);
+    harness
 }
 
 #[test]
 fn the_mark_is_asked_however_late_the_watch_shows_what_it_covers() {
     for late in [30, 59, 61, 120, 500] {
-        let mut office = watching();
-        take_over(&mut office, FoundMark { mark: mark(20), was_held: true, is_released: true, taken: Some(21) });
-        office.after(late);
+        let mut harness = watching();
+        take_over(&mut harness, FoundMark { mark: mark(20), was_held: true, is_released: true, taken: Some(21) });
+        harness.step_after(late);
         // It catches up in one batch.
-        office.see(&version(failed(1, 137), 9));
-        office.see(&version(running(9), 25));
-        assert_eq!(told(&mut office), [], "{late} s late");
+        harness.observe(&version(failed(1, 137), 9));
+        harness.observe(&version(running(9), 25));
+        assert_eq!(reported_exits(&mut harness), [], "{late} s late");
     }
     // Exits that a killed leader may have reported after its mark.
     for late in [30, 61, 500] {
-        let mut office = watching();
-        office.see(&version(running(8), 20));
-        take_over(&mut office, FoundMark { mark: mark(20), was_held: true, is_released: false, taken: Some(40) });
-        office.after(late);
-        office.see(&version(failed(1, 137), 30));
-        assert_eq!(told(&mut office), [(1, true)], "{late} s late");
+        let mut harness = watching();
+        harness.observe(&version(running(8), 20));
+        take_over(&mut harness, FoundMark { mark: mark(20), was_held: true, is_released: false, taken: Some(40) });
+        harness.step_after(late);
+        harness.observe(&version(failed(1, 137), 30));
+        assert_eq!(reported_exits(&mut harness), [(1, true)], "{late} s late");
     }
 }
 
 #[test]
 fn what_a_look_has_told_a_watch_that_is_minutes_late_does_not_tell_again() {
-    let mut office = ahead_of_the_watch("400", None);
-    let now = office.now();
-    office.controller.lookup_answered(
+    let mut harness = ahead_of_the_watch("400", None);
+    let now = harness.now();
+    harness.controller.lookup_answered(
         &Lookup::Labelled(PodKey::new("default", "nb-exec-1")),
         LookupResult::Absent,
         now,
     );
-    assert_eq!(told(&mut office), [(1, false)]);
+    assert_eq!(reported_exits(&mut harness), [(1, false)]);
     for second in 0..380 {
-        office.see(&version(running(9), 10 + second));
-        assert!(office.after(1).exits.is_empty());
+        harness.observe(&version(running(9), 10 + second));
+        assert!(harness.step_after(1).exits.is_empty());
     }
-    office.apply(Change::Pods(PodChange::Deleted(version(failed(1, 137), 395).sighting())));
-    assert_eq!(told(&mut office), []);
+    harness.apply(Change::Pods(PodChange::Deleted(version(failed(1, 137), 395).observation())));
+    assert_eq!(reported_exits(&mut harness), []);
 }
 
 /// As with an executor of a StatefulSet, whose successor has the same name.
 #[test]
 fn an_end_is_told_where_another_pod_has_the_name() {
-    let replaced = |office: &mut Office| {
+    let replaced = |harness: &mut ControllerHarness| {
         let again = version(running(1).stored("again"), 31);
         let all = [version(driver(), 2), again, version(running(9), 25)];
-        office.apply(Change::Pods(PodChange::Listed(all.iter().map(PodBuilder::sighting).collect())));
-        let now = office.now();
-        office.controller.bookmark("40", now);
+        harness.apply(Change::Pods(PodChange::Listed(all.iter().map(PodBuilder::observation).collect())));
+        let now = harness.now();
+        harness.controller.bookmark("40", now);
     };
     // With a new leader, with a follower whose leader is killed, and with an old leader.
-    let mut office = watching();
-    take_over(&mut office, FoundMark { mark: mark(20), was_held: true, is_released: true, taken: Some(21) });
-    office.see(&version(running(9), 25));
-    office.after(10);
-    replaced(&mut office);
-    assert_eq!(told_within(&mut office, 10), [(1, true)], "the time of its exit is unknown");
-    let mut office = watching();
-    replaced(&mut office);
-    office.after(1);
-    take_over(&mut office, FoundMark { mark: mark(20), was_held: true, is_released: false, taken: Some(45) });
-    assert_eq!(told_within(&mut office, 10), [(1, true)]);
-    let mut office = watching();
-    office.leader_state = LeaderState::Leader;
-    office.see(&version(running(9), 25));
-    office.after(10);
-    replaced(&mut office);
-    assert_eq!(told_within(&mut office, 10), [(1, false)]);
+    let mut harness = watching();
+    take_over(&mut harness, FoundMark { mark: mark(20), was_held: true, is_released: true, taken: Some(21) });
+    harness.observe(&version(running(9), 25));
+    harness.step_after(10);
+    replaced(&mut harness);
+    assert_eq!(told_within(&mut harness, 10), [(1, true)], "the time of its exit is unknown");
+    let mut harness = watching();
+    replaced(&mut harness);
+    harness.step_after(1);
+    take_over(&mut harness, FoundMark { mark: mark(20), was_held: true, is_released: false, taken: Some(45) });
+    assert_eq!(told_within(&mut harness, 10), [(1, true)]);
+    let mut harness = watching();
+    harness.leader_state = LeaderState::Leader;
+    harness.observe(&version(running(9), 25));
+    harness.step_after(10);
+    replaced(&mut harness);
+    assert_eq!(told_within(&mut harness, 10), [(1, false)]);
 }
 
 #[test]
 fn an_end_that_its_driver_labelled_while_no_replica_was_there_is_told() {
     let started = |pod: PodBuilder| {
-        let mut office = Office::open(Finished::Label);
-        office.controller = Controller::new(office.at, Settings::default());
-        office.apply(Change::Related(RelatedChange::Apis(ServedApis::default())));
-        office.apply(Change::Related(RelatedChange::Replaced(Replaced::Namespaces(Vec::new()))));
-        office.apply(Change::Pods(PodChange::Listed(vec![driver().sighting(), pod.sighting()])));
-        let now = office.now();
-        office.controller.bookmark("50", now);
-        take_over(&mut office, FoundMark { mark: mark(20), was_held: true, is_released: false, taken: Some(51) });
-        told(&mut office)
+        let mut harness = ControllerHarness::new(Finished::Label);
+        harness.controller = Controller::new(harness.at, Settings::default());
+        harness.apply(Change::Related(RelatedChange::Apis(ServedApis::default())));
+        harness.apply(Change::Related(RelatedChange::Replaced(Replaced::Namespaces(Vec::new()))));
+        harness.apply(Change::Pods(PodChange::Listed(vec![driver().observation(), pod.observation()])));
+        let now = harness.now();
+        harness.controller.bookmark("50", now);
+        take_over(&mut harness, FoundMark { mark: mark(20), was_held: true, is_released: false, taken: Some(51) });
+        reported_exits(&mut harness)
     };
     let labelled = |at| version(failed(1, 137), at).label("spark-exec-inactive", "true");
     assert_eq!(started(labelled(30)), [(1, true)]);
@@ -401,83 +401,84 @@ fn an_executor_that_loses_its_driver_is_no_failure_of_the_application() {
         pod
     };
     // The executor's exit is detected first.
-    let mut office = Office::open(Finished::Report);
-    office.see(&driver());
-    office.after(1);
-    office.see(&ended(failed(1, 1), "2027-01-15T08:00:01Z"));
-    office.see(&ended(failed(2, 1), "2027-01-15T07:59:00Z"));
-    office.see(&ended(failed(3, 137), "2027-01-15T08:00:01Z"));
-    assert_eq!(told(&mut office), [(3, false)]);
-    office.see(&failed_driver("2027-01-15T08:00:00Z"));
+    let mut harness = ControllerHarness::new(Finished::Report);
+    harness.observe(&driver());
+    harness.step_after(1);
+    harness.observe(&ended(failed(1, 1), "2027-01-15T08:00:01Z"));
+    harness.observe(&ended(failed(2, 1), "2027-01-15T07:59:00Z"));
+    harness.observe(&ended(failed(3, 137), "2027-01-15T08:00:01Z"));
+    assert_eq!(reported_exits(&mut harness), [(3, false)]);
+    harness.observe(&failed_driver("2027-01-15T08:00:00Z"));
     let causes: Vec<_> =
-        office.after(1).exits.iter().map(|exit| (exit.executor.exec_id.unwrap(), exit.cause)).collect();
+        harness.step_after(1).exits.iter().map(|exit| (exit.executor.exec_id.unwrap(), exit.cause)).collect();
     assert_eq!(causes, [(1, Cause::DriverLost), (2, Cause::Error)], "the other one had failed before");
-    let history = office.controller.exits().history().iter().map(|exit| exit.cause).collect::<Vec<_>>();
+    let history = harness.controller.exits().history().iter().map(|exit| exit.cause).collect::<Vec<_>>();
     assert_eq!(history, [Cause::DriverLost, Cause::Error, Cause::Killed]);
     // A driver that continues to run.
-    let mut office = Office::open(Finished::Report);
-    office.see(&driver());
-    office.after(1);
-    office.see(&failed(1, 1));
-    let causes: Vec<_> =
-        (0..10).flat_map(|second| office.after(1).exits.into_iter().map(move |exit| (second, exit.cause))).collect();
+    let mut harness = ControllerHarness::new(Finished::Report);
+    harness.observe(&driver());
+    harness.step_after(1);
+    harness.observe(&failed(1, 1));
+    let causes: Vec<_> = (0..10)
+        .flat_map(|second| harness.step_after(1).exits.into_iter().map(move |exit| (second, exit.cause)))
+        .collect();
     assert_eq!(causes, [(5, Cause::Error)]);
 }
 
 #[test]
 fn executors_that_go_with_their_driver_say_so() {
     // A driver that stops deletes its executors, and then exits.
-    let mut office = Office::open(Finished::Report);
-    office.see(&driver());
-    office.see(&running(1));
-    office.see(&running(2));
-    office.after(1);
-    office.lose("nb-exec-1", "e1");
-    office.after(1);
-    office.see(&version(driver(), 20).phase("Succeeded"));
-    let exits = office.after(1).exits;
+    let mut harness = ControllerHarness::new(Finished::Report);
+    harness.observe(&driver());
+    harness.observe(&running(1));
+    harness.observe(&running(2));
+    harness.step_after(1);
+    harness.delete_pod("nb-exec-1", "e1");
+    harness.step_after(1);
+    harness.observe(&version(driver(), 20).phase("Succeeded"));
+    let exits = harness.step_after(1).exits;
     assert_eq!(exits[0].detail(), "with its driver nb-driver, which had exited");
     // The garbage collector deletes the executors of a deleted driver; no lookup of that driver is necessary.
-    office.lose("nb-driver", DRIVER_UID);
-    office.lose("nb-exec-2", "e2");
-    assert_eq!(office.after(1).exits[0].detail(), "with its driver nb-driver, which no longer existed");
+    harness.delete_pod("nb-driver", DRIVER_UID);
+    harness.delete_pod("nb-exec-2", "e2");
+    assert_eq!(harness.step_after(1).exits[0].detail(), "with its driver nb-driver, which no longer existed");
     // An executor is deleted while its driver runs.
-    let mut office = Office::open(Finished::Report);
-    office.see(&driver());
-    office.see(&running(1));
-    office.after(1);
-    office.lose("nb-exec-1", "e1");
-    let exits: Vec<Exit> = (0..10).flat_map(|_| office.after(1).exits).collect();
+    let mut harness = ControllerHarness::new(Finished::Report);
+    harness.observe(&driver());
+    harness.observe(&running(1));
+    harness.step_after(1);
+    harness.delete_pod("nb-exec-1", "e1");
+    let exits: Vec<Exit> = (0..10).flat_map(|_| harness.step_after(1).exits).collect();
     assert_eq!(exits[0].detail(), "by an unknown client");
 }
 
 #[test]
 fn a_driver_that_was_seen_to_go_is_gone_before_anybody_looks() {
-    let mut office = Office::open(Finished::Delete);
-    office.see(&driver());
-    office.see(&failed(1, 137));
-    office.after(1);
-    office.lose("nb-driver", DRIVER_UID);
-    office.since += Duration::from_secs(1);
-    let now = office.now();
-    let effects = office.controller.step(now, &office.policies, LeaderState::Leader);
+    let mut harness = ControllerHarness::new(Finished::Delete);
+    harness.observe(&driver());
+    harness.observe(&failed(1, 137));
+    harness.step_after(1);
+    harness.delete_pod("nb-driver", DRIVER_UID);
+    harness.since += Duration::from_secs(1);
+    let now = harness.now();
+    let effects = harness.controller.step(now, &harness.policies, LeaderState::Leader);
     let actions: Vec<_> = effects.actions.iter().flat_map(|(_, actions)| actions).collect();
     assert!(matches!(actions[..], [Action::CleanUp { gone: Some(_), .. }]), "{actions:?}");
 }
 
 #[test]
 fn what_another_leader_has_told_long_ago_is_cleared_up_by_the_next() {
-    let mut office = Office::open(Finished::Label);
-    office.leader_state = LeaderState::Follower;
-    office.see(&driver());
-    office.see(&running(1));
-    office.after(1);
-    office.see(&failed(1, 137));
+    let mut harness = ControllerHarness::new(Finished::Label);
+    harness.leader_state = LeaderState::Follower;
+    harness.observe(&driver());
+    harness.observe(&running(1));
+    harness.step_after(1);
+    harness.observe(&failed(1, 137));
     for _ in 0..700 {
-        office.after(1);
+        harness.step_after(1);
     }
-    take_over(&mut office, FoundMark { mark: mark(5), was_held: true, is_released: true, taken: Some(20) });
-    let effects = office.after(1);
+    take_over(&mut harness, FoundMark { mark: mark(5), was_held: true, is_released: true, taken: Some(20) });
+    let effects = harness.step_after(1);
     assert!(effects.exits.is_empty());
     let actions: Vec<_> = effects.actions.iter().flat_map(|(_, actions)| actions).collect();
     assert!(matches!(actions[..], [Action::CleanUp { .. }]), "{actions:?}");
@@ -485,175 +486,175 @@ fn what_another_leader_has_told_long_ago_is_cleared_up_by_the_next() {
 
 #[test]
 fn what_is_found_out_after_the_last_word_does_not_change_it() {
-    let mut office = Office::open(Finished::Report);
-    office.see(&driver());
-    office.see(&running(1).spec("nodeName", "n"));
-    office.after(1);
-    office.apply(Change::Pods(PodChange::Deleted(version(running(1), 8).spec("nodeName", "n").sighting())));
-    let look = office.after(1).lookups.remove(0);
-    let now = office.now();
-    assert!(office.controller.close(now, office.leader_state).is_empty());
-    let last = office.controller.mark(now).unwrap();
+    let mut harness = ControllerHarness::new(Finished::Report);
+    harness.observe(&driver());
+    harness.observe(&running(1).spec("nodeName", "n"));
+    harness.step_after(1);
+    harness.apply(Change::Pods(PodChange::Deleted(version(running(1), 8).spec("nodeName", "n").observation())));
+    let look = harness.step_after(1).lookups.remove(0);
+    let now = harness.now();
+    assert!(harness.controller.close(now, harness.leader_state).is_empty());
+    let last = harness.controller.mark(now).unwrap();
     assert_eq!((last.through, last.gap), (8, Some((7, 9))), "it is not confirmed whether it exited");
-    office.controller.lookup_answered(&look, LookupResult::Absent, now);
-    assert!(office.after(1).exits.is_empty());
-    assert_eq!(office.controller.mark(now), Some(last));
+    harness.controller.lookup_answered(&look, LookupResult::Absent, now);
+    assert!(harness.step_after(1).exits.is_empty());
+    assert_eq!(harness.controller.mark(now), Some(last));
 }
 
 /// A leader whose watch is at version 3, and whose poll contains executor 1 in this version, or does not contain it.
-fn ahead_of_the_watch(as_of: &str, executor: Option<&str>) -> Office {
-    let mut office = Office::open(Finished::Report);
-    office.see(&version(driver(), 2));
-    office.see(&version(running(1), 3));
-    office.after(60);
+fn ahead_of_the_watch(as_of: &str, executor: Option<&str>) -> ControllerHarness {
+    let mut harness = ControllerHarness::new(Finished::Report);
+    harness.observe(&version(driver(), 2));
+    harness.observe(&version(running(1), 3));
+    harness.step_after(60);
     let mut polled = PollResult::default();
-    polled.add(office.controller.snapshot(), "default", "nb-driver", DRIVER_UID, "2");
+    polled.add(harness.controller.snapshot(), "default", "nb-driver", DRIVER_UID, "2");
     if let Some(version) = executor {
-        polled.add(office.controller.snapshot(), "default", "nb-exec-1", "e1", version);
+        polled.add(harness.controller.snapshot(), "default", "nb-exec-1", "e1", version);
     }
-    let now = office.now();
-    office.controller.poll_finished(Some(polled.finish(as_of)), now, &office.policies.clone());
-    office.after(10);
-    office
+    let now = harness.now();
+    harness.controller.poll_finished(Some(polled.finish(as_of)), now, &harness.policies.clone());
+    harness.step_after(10);
+    harness
 }
 
 #[test]
 fn an_end_that_a_look_showed_before_the_watch_may_be_told_by_the_next_leader_too() {
-    let mut office = ahead_of_the_watch("40", Some("9"));
-    let now = office.now();
+    let mut harness = ahead_of_the_watch("40", Some("9"));
+    let now = harness.now();
     let look = Lookup::Labelled(PodKey::new("default", "nb-exec-1"));
-    office.controller.lookup_answered(&look, LookupResult::Labelled(version(failed(1, 137), 9).sighting()), now);
-    assert_eq!(told(&mut office), [(1, false)]);
+    harness.controller.lookup_answered(&look, LookupResult::Labelled(version(failed(1, 137), 9).observation()), now);
+    assert_eq!(reported_exits(&mut harness), [(1, false)]);
     // The watch has reached only version 3, and the exit is reported.
-    let now = office.now();
-    let mark = office.controller.mark(now).unwrap();
+    let now = harness.now();
+    let mark = harness.controller.mark(now).unwrap();
     assert_eq!((mark.through, mark.covers(9), mark.covers(10)), (3, None, Some(false)));
     let mut next = fresh(&[driver(), version(failed(1, 137), 9)]);
     take_over(&mut next, FoundMark { mark: Some(mark), was_held: true, is_released: true, taken: Some(51) });
-    assert_eq!(told(&mut next), [(1, true)]);
+    assert_eq!(reported_exits(&mut next), [(1, true)]);
 }
 
 /// The leader's watch has lost the exit and continued, a poll shows a difference, and the leader stops before the GET.
 #[test]
 fn an_end_that_a_leader_was_about_to_look_at_is_told_by_the_next_who_saw_it() {
-    let mut office = Office::open(Finished::Report);
-    office.see(&version(driver(), 2));
-    office.see(&version(running(1), 3));
-    office.see(&version(running(2), 20));
-    office.after(60);
+    let mut harness = ControllerHarness::new(Finished::Report);
+    harness.observe(&version(driver(), 2));
+    harness.observe(&version(running(1), 3));
+    harness.observe(&version(running(2), 20));
+    harness.step_after(60);
     let mut polled = PollResult::default();
-    polled.add(office.controller.snapshot(), "default", "nb-driver", DRIVER_UID, "2");
-    polled.add(office.controller.snapshot(), "default", "nb-exec-1", "e1", "9");
-    polled.add(office.controller.snapshot(), "default", "nb-exec-2", "e2", "20");
-    let now = office.now();
-    office.controller.poll_finished(Some(polled.finish("40")), now, &office.policies.clone());
-    office.after(1);
-    let now = office.now();
-    assert!(office.controller.close(now, office.leader_state).is_empty());
-    let mark = office.controller.mark(now).unwrap();
+    polled.add(harness.controller.snapshot(), "default", "nb-driver", DRIVER_UID, "2");
+    polled.add(harness.controller.snapshot(), "default", "nb-exec-1", "e1", "9");
+    polled.add(harness.controller.snapshot(), "default", "nb-exec-2", "e2", "20");
+    let now = harness.now();
+    harness.controller.poll_finished(Some(polled.finish("40")), now, &harness.policies.clone());
+    harness.step_after(1);
+    let now = harness.now();
+    assert!(harness.controller.close(now, harness.leader_state).is_empty());
+    let mark = harness.controller.mark(now).unwrap();
     assert_eq!((mark.through, mark.covers(9)), (20, None));
-    let mut next = Office::open(Finished::Report);
+    let mut next = ControllerHarness::new(Finished::Report);
     next.leader_state = LeaderState::Follower;
-    next.see(&version(driver(), 2));
-    next.see(&version(running(1), 3));
-    next.see(&version(failed(1, 137), 9));
-    next.see(&version(running(3), 30));
-    next.after(1);
+    next.observe(&version(driver(), 2));
+    next.observe(&version(running(1), 3));
+    next.observe(&version(failed(1, 137), 9));
+    next.observe(&version(running(3), 30));
+    next.step_after(1);
     take_over(&mut next, FoundMark { mark: Some(mark), was_held: true, is_released: true, taken: Some(41) });
-    assert_eq!(told(&mut next), [(1, true)]);
+    assert_eq!(reported_exits(&mut next), [(1, true)]);
 }
 
 /// The executor was created, exited and was labelled while the watch was interrupted.
 #[test]
 fn an_end_that_its_driver_labelled_while_our_watch_saw_nothing_is_told() {
-    let mut office = Office::open(Finished::Report);
-    office.see(&version(driver(), 2));
-    office.after(1);
+    let mut harness = ControllerHarness::new(Finished::Report);
+    harness.observe(&version(driver(), 2));
+    harness.step_after(1);
     let labelled = version(failed(1, 137), 20).label("spark-exec-inactive", "true");
     let by_us = version(failed(2, 137), 21).label("spark-exec-inactive", "true");
     let by_us = by_us.annotation("spark-usher.io/ended", "killed");
     let pods = [version(driver(), 2), labelled, by_us];
-    let now = office.now();
-    office.controller.list_started(now);
-    office.controller.list_page(pods.iter().map(PodBuilder::sighting).collect(), now);
-    office.controller.list_finished(now);
-    office.controller.bookmark("30", now);
-    assert_eq!(told(&mut office), [(1, false)]);
+    let now = harness.now();
+    harness.controller.list_started(now);
+    harness.controller.list_page(pods.iter().map(PodBuilder::observation).collect(), now);
+    harness.controller.list_finished(now);
+    harness.controller.bookmark("30", now);
+    assert_eq!(reported_exits(&mut harness), [(1, false)]);
 }
 
 #[test]
 fn what_a_killed_leader_may_have_told_stays_in_doubt_until_the_next_has_seen_it() {
-    let mut office = Office::open(Finished::Report);
-    office.leader_state = LeaderState::Follower;
-    office.see(&version(driver(), 2));
-    office.see(&version(running(1), 7));
-    office.after(5);
+    let mut harness = ControllerHarness::new(Finished::Report);
+    harness.leader_state = LeaderState::Follower;
+    harness.observe(&version(driver(), 2));
+    harness.observe(&version(running(1), 7));
+    harness.step_after(5);
     // It takes over, and its watch is late: it has not shown the exit of executor 1 at version 9.
-    take_over(&mut office, FoundMark { mark: mark(5), was_held: true, is_released: false, taken: Some(20) });
-    office.after(3);
-    let now = office.now();
-    let left = office.controller.mark(now).unwrap();
+    take_over(&mut harness, FoundMark { mark: mark(5), was_held: true, is_released: false, taken: Some(20) });
+    harness.step_after(3);
+    let now = harness.now();
+    let left = harness.controller.mark(now).unwrap();
     assert_eq!((left.through, left.covers(9), left.covers(21)), (7, None, Some(false)));
     let mut next = fresh(&[driver(), version(failed(1, 137), 9)]);
     take_over(&mut next, FoundMark { mark: Some(left), was_held: true, is_released: true, taken: Some(51) });
-    assert_eq!(told(&mut next), [(1, true)]);
+    assert_eq!(reported_exits(&mut next), [(1, true)]);
     // Once its watch has passed that version, it has reported everything up to there.
-    office.see(&version(failed(1, 137), 9));
-    let now = office.now();
-    office.controller.bookmark("20", now);
-    assert_eq!(told(&mut office), [(1, true)]);
-    let now = office.now();
-    assert_eq!(office.controller.mark(now).unwrap().covers(9), Some(true));
+    harness.observe(&version(failed(1, 137), 9));
+    let now = harness.now();
+    harness.controller.bookmark("20", now);
+    assert_eq!(reported_exits(&mut harness), [(1, true)]);
+    let now = harness.now();
+    assert_eq!(harness.controller.mark(now).unwrap().covers(9), Some(true));
 }
 
 #[test]
 fn who_stops_before_it_has_led_leaves_the_mark_of_others_as_it_is() {
-    let mut office = follower();
-    let now = office.now();
-    assert!(office.controller.close(now, office.leader_state).is_empty());
-    assert_eq!(office.controller.mark(now), None);
-    let mut office = follower();
-    take_over(&mut office, FoundMark { mark: mark(5), was_held: true, is_released: true, taken: Some(20) });
-    office.after(1);
-    let now = office.now();
-    office.controller.close(now, office.leader_state);
-    assert_eq!(office.controller.mark(now).map(|mark| mark.through), Some(9));
+    let mut harness = follower();
+    let now = harness.now();
+    assert!(harness.controller.close(now, harness.leader_state).is_empty());
+    assert_eq!(harness.controller.mark(now), None);
+    let mut harness = follower();
+    take_over(&mut harness, FoundMark { mark: mark(5), was_held: true, is_released: true, taken: Some(20) });
+    harness.step_after(1);
+    let now = harness.now();
+    harness.controller.close(now, harness.leader_state);
+    assert_eq!(harness.controller.mark(now).map(|mark| mark.through), Some(9));
 }
 
 #[test]
 fn an_end_that_only_a_poll_has_shown_may_be_told_by_the_next_leader_too() {
-    let mut office = ahead_of_the_watch("40", None);
-    let now = office.now();
-    office.controller.lookup_answered(
+    let mut harness = ahead_of_the_watch("40", None);
+    let now = harness.now();
+    harness.controller.lookup_answered(
         &Lookup::Labelled(PodKey::new("default", "nb-exec-1")),
         LookupResult::Absent,
         now,
     );
-    assert_eq!(told(&mut office), [(1, false)]);
+    assert_eq!(reported_exits(&mut harness), [(1, false)]);
     // Other replicas will see its deletion with a version up to the poll's.
-    let now = office.now();
-    let mark = office.controller.mark(now).unwrap();
+    let now = harness.now();
+    let mark = harness.controller.mark(now).unwrap();
     assert_eq!((mark.through, mark.covers(40), mark.covers(41)), (3, None, Some(false)));
 }
 
 #[test]
 fn a_leader_whose_watch_has_lost_something_says_of_what_others_may_know_more() {
-    let mut office = Office::open(Finished::Report);
-    office.see(&version(driver(), 2));
-    office.after(1);
+    let mut harness = ControllerHarness::new(Finished::Report);
+    harness.observe(&version(driver(), 2));
+    harness.step_after(1);
     // Executor 1 was created and deleted while the watch was interrupted, so this replica has not seen it.
-    office.apply(Change::Pods(PodChange::Listed(vec![version(driver(), 2).sighting()])));
-    let now = office.now();
-    office.controller.bookmark("30", now);
-    office.after(2);
-    let now = office.now();
-    let mark = office.controller.mark(now).unwrap();
+    harness.apply(Change::Pods(PodChange::Listed(vec![version(driver(), 2).observation()])));
+    let now = harness.now();
+    harness.controller.bookmark("30", now);
+    harness.step_after(2);
+    let now = harness.now();
+    let mark = harness.controller.mark(now).unwrap();
     assert_eq!((mark.through, mark.gap), (30, Some((2, 30))));
     let mut next = follower();
     take_over(&mut next, FoundMark { mark: Some(mark), was_held: true, is_released: true, taken: Some(40) });
-    assert!(told(&mut next).iter().all(|(_, perhaps)| *perhaps));
+    assert!(reported_exits(&mut next).iter().all(|(_, perhaps)| *perhaps));
     // After a long time, no other replica knows more.
-    office.after(601);
-    let now = office.now();
-    assert_eq!(office.controller.mark(now).unwrap().gap, None);
+    harness.step_after(601);
+    let now = harness.now();
+    assert_eq!(harness.controller.mark(now).unwrap().gap, None);
 }

@@ -38,16 +38,16 @@ fn placed(id: u32, snapshot: &Snapshot, policies: &Policies) -> PodBuilder {
 fn victim(labelled: bool, executors: u32, policies: &Policies) -> Snapshot {
     let mut snapshot = signing();
     if labelled {
-        see(&mut snapshot, &driver().ip("10.0.0.1").annotation("spark-usher.io/min-member", "3"));
+        observe(&mut snapshot, &driver().ip("10.0.0.1").annotation("spark-usher.io/min-member", "3"));
     }
     for id in 1..=executors {
         let pod = placed(id, &snapshot, policies);
-        see(&mut snapshot, &pod);
+        observe(&mut snapshot, &pod);
     }
     let other = executor(50).label("spark-exec-resourceprofile-id", "3");
     let other = PodBuilder(by_driver(&other, &snapshot, policies).object).stored("e50");
     if executors > 0 {
-        see(&mut snapshot, &other);
+        observe(&mut snapshot, &other);
     }
     snapshot
 }
@@ -141,14 +141,14 @@ proptest! {
         let copied = placed(9, &alone, &before).0;
         let mut among = alone.clone();
         for pod in with_copies(forged, &copied) {
-            see(&mut among, &pod);
+            observe(&mut among, &pod);
         }
         let after = if reloaded { policies("volcano", "team-b") } else { before };
         let (quiet, loud) = (by_driver(&executor(9), &alone, &after), by_driver(&executor(9), &among, &after));
         prop_assert_eq!(&quiet.object, &loud.object);
         prop_assert_eq!(quiet.decision.reasons, loud.decision.reasons);
         let stored = PodBuilder(quiet.object).created_by_pod("nb-driver", DRIVER_UID);
-        let (quiet, loud) = (judge(&stored, &alone, &after), judge(&stored, &among, &after));
+        let (quiet, loud) = (validate_review(&stored, &alone, &after), validate_review(&stored, &among, &after));
         prop_assert_eq!((quiet.decision.allowed, quiet.decision.reasons), (loud.decision.allowed, loud.decision.reasons));
     }
 
@@ -197,7 +197,7 @@ fn a_forged_first_executor_moves_nobody() {
         .annotation("scheduling.k8s.io/group-name", "evil-group")
         .annotation("scheduling.volcano.sh/queue-name", "vip")
         .spec("schedulerName", "nowhere");
-    see(&mut snapshot, &forged.stored("evil"));
+    observe(&mut snapshot, &forged.stored("evil"));
     let outcome = by_driver(&executor(2), &snapshot, &policies);
     assert_eq!(outcome.object["spec"]["schedulerName"], "volcano");
     let annotations = &outcome.object["metadata"]["annotations"];
@@ -210,7 +210,7 @@ fn an_own_mark_does_not_defeat_replace_always() {
     let policies = policies("volcano", "lq");
     let own = executor(1).annotation("spark-usher.io/by", "x/none").spec("schedulerName", "mine").stored("own");
     let mut snapshot = signing();
-    see(&mut snapshot, &own);
+    observe(&mut snapshot, &own);
     let next = executor(2).annotation("spark-usher.io/by", "x/none").spec("schedulerName", "mine");
     let outcome = by_driver(&next, &snapshot, &policies);
     assert_eq!(outcome.object["spec"]["schedulerName"], "volcano");
@@ -251,7 +251,7 @@ fn a_policy_that_becomes_none_goes_on_signing_what_it_places() {
     for id in 2..5 {
         let next = placed(id, &snapshot, &after);
         assert_eq!(next.0["spec"]["schedulerName"], "volcano");
-        see(&mut snapshot, &next);
+        observe(&mut snapshot, &next);
         let name = format!("nb-exec-{id}");
         assert!(snapshot.executor("default", &name).unwrap().1.is_proven, "{name}");
         // The previous executor is deleted; the application's scheduling fields are still known.
@@ -302,7 +302,7 @@ fn a_later_policy_does_not_move_a_running_application_under_any_scheduler() {
 fn a_key_that_comes_later_verifies_what_was_seen_before() {
     let policies = policies("volcano", "lq");
     let first = placed(1, &signing(), &policies);
-    let mut late = seen(&[driver(), first.clone()]);
+    let mut late = snapshot_with(&[driver(), first.clone()]);
     assert!(!late.executor("default", "nb-exec-1").unwrap().1.is_proven);
     late.apply(Change::Related(RelatedChange::SigningKey(signing_key())));
     assert!(late.executor("default", "nb-exec-1").unwrap().1.is_proven);
@@ -315,7 +315,7 @@ fn a_key_that_comes_later_verifies_what_was_seen_before() {
 
 fn seen_signing(pods: &[PodBuilder]) -> Snapshot {
     let mut snapshot = signing();
-    pods.iter().for_each(|pod| see(&mut snapshot, pod));
+    pods.iter().for_each(|pod| observe(&mut snapshot, pod));
     snapshot
 }
 
@@ -343,7 +343,7 @@ fn a_users_own_gang_is_kept_whole() {
         let policies = policies(kind, "lq");
         let snapshot = {
             let mut snapshot = signing();
-            see(
+            observe(
                 &mut snapshot,
                 &driver()
                     .annotation("spark-usher.io/min-member", "3")
@@ -364,7 +364,7 @@ fn a_users_own_gang_is_kept_whole() {
         let again = by_driver(&PodBuilder(ours.clone()), &Snapshot::clone(&snapshot), &policies);
         assert_eq!(again.patch, json!([]), "{kind}");
         let mut elsewhere = signing();
-        see(&mut elsewhere, &driver());
+        observe(&mut elsewhere, &driver());
         let other_replica = by_driver(&PodBuilder(ours.clone()), &elsewhere, &policies);
         for (place, key) in row.gang_keys {
             let map = if *place == spark_usher::annotations::MetadataField::Label { "labels" } else { "annotations" };

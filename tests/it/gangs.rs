@@ -20,7 +20,7 @@ use spark_usher::spark::ids::{AppKey, PodKey};
 // ---- creation ----
 
 #[test]
-fn a_group_is_made_for_the_executors_that_name_it() {
+fn pod_group_is_created_for_executors_that_name_it() {
     let mut policy = policy("volcano");
     policy.queue = Some("analytics".into());
     policy.executor_class = Some("batch".into());
@@ -34,11 +34,11 @@ fn a_group_is_made_for_the_executors_that_name_it() {
     );
     let group = cluster.snapshot.groups.values().next().unwrap();
     assert_eq!(group.owner.as_ref().map(|owner| &*owner.uid), Some(DRIVER_UID));
-    assert!(cluster.said(Reason::GroupCreated));
+    assert!(cluster.has_reason(Reason::GroupCreated));
 }
 
 #[test]
-fn kube_batch_gets_the_queue_in_the_group() {
+fn kube_batch_pod_group_contains_queue() {
     let mut policy = policy("kube-batch");
     policy.queue = Some("analytics".into());
     let mut cluster = Cluster::new(policy);
@@ -47,7 +47,7 @@ fn kube_batch_gets_the_queue_in_the_group() {
 }
 
 #[test]
-fn min_resources_are_real_requests_with_sidecars_and_devices() {
+fn min_resources_sum_requests_including_sidecars_and_devices() {
     let mut cluster = Cluster::volcano();
     cluster.driver("spark.executor.instances=2");
     let mut pod = executor(1).requests(json!({"cpu": "500m", "memory": "2Gi"}));
@@ -56,13 +56,13 @@ fn min_resources_are_real_requests_with_sidecars_and_devices() {
         .unwrap()
         .push(json!({"name": "log", "resources": {"requests": {"cpu": "100m"}, "limits": {"nvidia.com/gpu": "1"}}}));
     let admitted = by_driver(&pod, &cluster.snapshot, &cluster.policies).object.into_pod();
-    cluster.see(&admitted.stored("e1").phase("Pending")).settle();
+    cluster.observe(&admitted.stored("e1").phase("Pending")).settle();
     let spec = cluster.groups().into_values().next().unwrap();
     assert_eq!(spec["minResources"], json!({"cpu": "1200m", "memory": "4Gi", "nvidia.com/gpu": "2"}));
 }
 
 #[test]
-fn every_scheduler_with_groups_gets_one_in_its_own_words() {
+fn every_pod_group_api_version_gets_requested_member_count() {
     for row in spark_usher::gang::TABLE.iter().filter(|row| !row.apis.is_empty()) {
         for version in 0..row.apis.len() {
             let mut cluster = Cluster::new(policy(row.kind));
@@ -74,7 +74,7 @@ fn every_scheduler_with_groups_gets_one_in_its_own_words() {
 }
 
 #[test]
-fn schedulers_without_group_objects_get_none() {
+fn schedulers_without_pod_groups_get_none() {
     for kind in ["none", "yunikorn", "kueue", "kai"] {
         let mut cluster = Cluster::new(policy(kind));
         cluster.driver("spark.executor.instances=3").executor(1, "Pending").settle();
@@ -83,7 +83,7 @@ fn schedulers_without_group_objects_get_none() {
 }
 
 #[test]
-fn the_app_shape_makes_a_gate_for_the_driver_before_any_executor_exists() {
+fn app_shape_creates_pod_group_with_all_resources_before_executors_exist() {
     let mut policy = policy("volcano");
     policy.gang.shape = Shape::App;
     let mut cluster = Cluster::new(policy);
@@ -96,7 +96,7 @@ fn the_app_shape_makes_a_gate_for_the_driver_before_any_executor_exists() {
 }
 
 #[test]
-fn a_volcano_that_refuses_early_pods_is_told_on_drivers_and_by_warnings() {
+fn volcano_that_denies_early_pods_yields_warning_and_event() {
     let mut cluster = Cluster::volcano();
     cluster.snapshot.apply(Change::Related(RelatedChange::EarlyPods(Some("v1.11.0".into()))));
     let admitted = by_driver(&driver(), &cluster.snapshot, &cluster.policies);
@@ -107,7 +107,7 @@ fn a_volcano_that_refuses_early_pods_is_told_on_drivers_and_by_warnings() {
     assert!(reasons.contains(&Reason::EarlyPodsRefused), "{reasons:?}");
     // No executor can be created; an Event on the driver says why.
     cluster.driver("spark.executor.instances=3").settle();
-    assert!(cluster.said(Reason::EarlyPodsRefused));
+    assert!(cluster.has_reason(Reason::EarlyPodsRefused));
     // Neither other schedulers nor policies without gangs are affected.
     for (kind, shape) in [("native", Shape::Executors), ("volcano", Shape::Pods)] {
         let mut policy = policy(kind);
@@ -115,28 +115,28 @@ fn a_volcano_that_refuses_early_pods_is_told_on_drivers_and_by_warnings() {
         let mut cluster = Cluster::new(policy);
         cluster.snapshot.apply(Change::Related(RelatedChange::EarlyPods(Some("v1.11.0".into()))));
         cluster.driver("spark.executor.instances=3").settle();
-        assert!(!cluster.said(Reason::EarlyPodsRefused), "{kind}");
+        assert!(!cluster.has_reason(Reason::EarlyPodsRefused), "{kind}");
         let reasons = by_driver(&driver(), &cluster.snapshot, &cluster.policies).decision.reasons;
         assert!(!reasons.contains(&Reason::EarlyPodsRefused), "{kind}");
     }
 }
 
 #[test]
-fn without_discovery_nothing_is_made_and_an_unserved_api_is_told() {
+fn no_pod_group_without_discovery_and_unserved_api_is_reported() {
     let mut cluster = Cluster::volcano();
     cluster.snapshot.apis = None;
     cluster.driver("").executor(1, "Pending").settle();
     assert!(cluster.groups().is_empty() && cluster.reasons.is_empty());
     cluster.snapshot.apply(Change::Related(RelatedChange::Apis(ServedApis::default())));
     cluster.settle();
-    assert!(cluster.groups().is_empty() && cluster.said(Reason::GroupApiNotServed));
+    assert!(cluster.groups().is_empty() && cluster.has_reason(Reason::GroupApiNotServed));
     assert!(cluster.messages[0].contains("scheduling.volcano.sh/v1beta1"), "{:?}", cluster.messages);
 }
 
 // ---- sizes ----
 
 #[test]
-fn a_static_application_loses_an_executor_and_its_replacement_starts() {
+fn min_member_stays_when_static_application_replaces_executor() {
     let mut cluster = Cluster::volcano();
     cluster.driver("spark.executor.instances=3");
     for id in 1..=3 {
@@ -145,12 +145,12 @@ fn a_static_application_loses_an_executor_and_its_replacement_starts() {
     assert_eq!(cluster.count(), 3);
     cluster.executor(2, "Failed").settle();
     assert_eq!(cluster.count(), 3, "two run and a third one will be created");
-    cluster.lose(2).executor(4, "Pending").settle();
+    cluster.delete_pod(2).executor(4, "Pending").settle();
     assert_eq!(cluster.count(), 3, "three exist");
 }
 
 #[test]
-fn a_dynamic_application_shrinks_to_nothing_and_grows_by_one() {
+fn dynamic_application_lowers_started_gang_to_one_without_resources() {
     let mut cluster = Cluster::volcano();
     cluster.driver("spark.dynamicAllocation.enabled=true\nspark.dynamicAllocation.initialExecutors=3");
     cluster.executor(1, "Pending").settle();
@@ -164,7 +164,7 @@ fn a_dynamic_application_shrinks_to_nothing_and_grows_by_one() {
         "stored in the PodGroup, so it survives a restart of spark-usher"
     );
     for id in 1..=3 {
-        cluster.lose(id);
+        cluster.delete_pod(id);
     }
     cluster.settle();
     assert_eq!(
@@ -175,11 +175,11 @@ fn a_dynamic_application_shrinks_to_nothing_and_grows_by_one() {
     cluster.memory = ApplicationState::default();
     cluster.executor(4, "Pending").settle();
     assert_eq!(cluster.count(), 1, "also after a restart of spark-usher");
-    assert!(cluster.said(Reason::GangLowered));
+    assert!(cluster.has_reason(Reason::GangLowered));
 }
 
 #[test]
-fn three_executors_come_while_the_webhook_is_down() {
+fn lowered_min_member_is_raised_and_unmutated_executors_lower_it() {
     let mut cluster = Cluster::volcano();
     cluster.driver("spark.executor.instances=5").executor(1, "Pending").settle();
     assert_eq!(cluster.count(), 5);
@@ -189,13 +189,13 @@ fn three_executors_come_while_the_webhook_is_down() {
     let key = cluster.snapshot.groups.keys().next().unwrap().clone();
     cluster.snapshot.apply(Change::Related(RelatedChange::Group(key, group)));
     cluster.settle();
-    assert!(cluster.count() == 5 && cluster.said(Reason::GangRaised));
+    assert!(cluster.count() == 5 && cluster.has_reason(Reason::GangRaised));
     for id in 2..=4 {
-        cluster.unseen_executor(id, "Pending");
+        cluster.unmutated_executor(id, "Pending");
     }
     cluster.executor(5, "Pending").settle();
     assert_eq!(cluster.count(), 2, "two of five are members of the gang");
-    assert!(cluster.said(Reason::GangLowered));
+    assert!(cluster.has_reason(Reason::GangLowered));
     let message = cluster.messages.last().unwrap();
     assert!(
         message.contains("the application requests 5 executors, 5 are pending or running, 2 of them in this gang"),
@@ -204,31 +204,31 @@ fn three_executors_come_while_the_webhook_is_down() {
 }
 
 #[test]
-fn spark_3_0_creates_no_second_wave_before_the_first_runs() {
+fn spark_3_0_gang_has_size_of_allocation_batch() {
     let mut cluster = Cluster::volcano();
     cluster.driver("spark.executor.instances=12\nspark.kubernetes.allocation.batch.size=5");
     for id in 1..=5 {
         let mut pod = executor(id);
         pod.0["metadata"]["labels"].as_object_mut().unwrap().remove("spark-exec-resourceprofile-id");
         let admitted = by_driver(&pod, &cluster.snapshot, &cluster.policies).object.into_pod();
-        cluster.see(&admitted.stored(&format!("e{id}")).phase("Pending")).settle();
+        cluster.observe(&admitted.stored(&format!("e{id}")).phase("Pending")).settle();
     }
     assert_eq!(cluster.count(), 5);
 }
 
 #[test]
-fn two_applications_in_one_driver_pod_have_a_group_each() {
+fn two_applications_of_one_driver_pod_get_separate_pod_groups() {
     let mut cluster = Cluster::volcano();
     let notebook = pod("nb-driver").stored(DRIVER_UID).phase("Running").annotation("spark-usher.io/min-member", "2");
     cluster.snapshot.apply(Change::Related(RelatedChange::Referenced(
         PodKey::new("default", "nb-driver"),
-        followed(&notebook),
+        referenced_pod(&notebook),
         vec![],
     )));
     cluster.executor(1, "Pending").settle();
     let second = pod("b-exec-1").executor_of("spark-b", 1);
     let admitted = by_driver(&second, &cluster.snapshot, &cluster.policies).object.into_pod();
-    cluster.see(&admitted.stored("b1").phase("Pending"));
+    cluster.observe(&admitted.stored("b1").phase("Pending"));
     cluster.app = AppKey::new("default", "spark-b");
     cluster.memory = ApplicationState::default();
     cluster.settle();
@@ -245,38 +245,38 @@ fn two_applications_in_one_driver_pod_have_a_group_each() {
 }
 
 #[test]
-fn the_same_driver_name_submitted_again_gets_its_group_anew() {
+fn resubmitted_driver_name_recreates_pod_group() {
     let mut cluster = Cluster::volcano();
     cluster.driver("spark.executor.instances=3").executor(1, "Running").settle();
     // The same name and the same application id, as with a configured spark.app.id.
-    cluster.lose(1);
+    cluster.delete_pod(1);
     let again = driver().stored("uid-2").conf_map("c").phase("Running");
-    cluster.see(&again).conf("uid-2", "spark.executor.instances=2");
+    cluster.observe(&again).conf("uid-2", "spark.executor.instances=2");
     let admitted = answer(&executor(1).created_by_pod("nb-driver", "uid-2"), &cluster.snapshot, &cluster.policies);
-    cluster.see(&admitted.object.into_pod().stored("f1").phase("Pending")).settle();
-    assert!(cluster.said(Reason::GroupRemade));
+    cluster.observe(&admitted.object.into_pod().stored("f1").phase("Pending")).settle();
+    assert!(cluster.has_reason(Reason::GroupRemade));
     assert_eq!(cluster.count(), 2);
     assert_eq!(cluster.snapshot.groups.values().next().unwrap().owner.as_ref().map(|owner| &*owner.uid), Some("uid-2"));
 }
 
 #[test]
-fn an_unknown_size_makes_nobody_wait_and_is_told() {
+fn unknown_gang_size_sets_min_member_one_and_is_reported() {
     let mut cluster = Cluster::volcano();
     for id in 1..=4 {
         cluster.executor(id, "Pending").settle();
     }
     assert_eq!(cluster.count(), 1, "the number of admitted executors is never the size");
-    assert!(cluster.said(Reason::GangSizeUnknown));
+    assert!(cluster.has_reason(Reason::GangSizeUnknown));
     assert!(cluster.messages[0].contains("spark-usher.io/min-member"));
 }
 
 #[test]
-fn a_request_above_the_target_is_clamped_and_told() {
+fn min_member_above_target_is_clamped_and_reported() {
     let mut cluster = Cluster::volcano();
-    cluster.see(&driver().conf_map("c").annotation("spark-usher.io/min-member", "50"));
+    cluster.observe(&driver().conf_map("c").annotation("spark-usher.io/min-member", "50"));
     cluster.conf(DRIVER_UID, "spark.executor.instances=3").executor(1, "Pending").settle();
     assert_eq!(cluster.count(), 3);
-    assert!(cluster.said(Reason::MinMemberClamped));
+    assert!(cluster.has_reason(Reason::MinMemberClamped));
 }
 
 #[test]
@@ -285,14 +285,14 @@ fn other_resource_profiles_are_not_counted() {
     cluster.driver("spark.executor.instances=2").executor(1, "Pending");
     let gpu = executor(2).label("spark-exec-resourceprofile-id", "1").requests(json!({"cpu": "64"}));
     let admitted = by_driver(&gpu, &cluster.snapshot, &cluster.policies).object.into_pod();
-    cluster.see(&admitted.stored("e2").phase("Pending")).settle();
+    cluster.observe(&admitted.stored("e2").phase("Pending")).settle();
     let spec = cluster.groups().into_values().next().unwrap();
     assert_eq!(spec["minMember"], 2);
     assert_eq!(spec["minResources"]["cpu"], "2");
 }
 
 #[test]
-fn a_count_that_cannot_change_holds_at_the_smallest_and_a_stuck_gang_is_told() {
+fn immutable_min_count_uses_minimum_executors_and_stuck_gang_is_reported() {
     let native = |conf: &str| {
         let mut cluster = Cluster::new(policy("native"));
         let row = GangScheduler::of_kind("native").unwrap();
@@ -310,33 +310,31 @@ fn a_count_that_cannot_change_holds_at_the_smallest_and_a_stuck_gang_is_told() {
         fixed.executor(id, "Pending");
     }
     assert_eq!(fixed.settle().count(), 3);
-    assert!(!fixed.said(Reason::GangCannotStart));
+    assert!(!fixed.has_reason(Reason::GangCannotStart));
     // Two are replaced by executors that the webhook did not mutate.
-    fixed.lose(2).lose(3).unseen_executor(4, "Pending").unseen_executor(5, "Pending").settle();
+    fixed.delete_pod(2).delete_pod(3).unmutated_executor(4, "Pending").unmutated_executor(5, "Pending").settle();
     assert_eq!(fixed.count(), 3, "it cannot be lowered");
-    assert!(fixed.said(Reason::GangCannotStart));
+    assert!(fixed.has_reason(Reason::GangCannotStart));
 }
 
-// ---- deletion ----
-
 #[test]
-fn an_explicit_count_is_honoured_where_it_cannot_change_and_told_when_it_cannot_be_met() {
+fn explicit_min_member_is_applied_to_immutable_count_and_reported_when_unreachable() {
     let mut cluster = Cluster::new(policy("native"));
     let row = GangScheduler::of_kind("native").unwrap();
     let fixed = row.apis.iter().position(|api| !api.count_mutable).unwrap();
     cluster.snapshot.apply(Change::Related(RelatedChange::Apis(serving(row, fixed))));
     // A client-mode driver: its configuration is unknown.
-    cluster.see(&driver().annotation("spark-usher.io/min-member", "3"));
+    cluster.observe(&driver().annotation("spark-usher.io/min-member", "3"));
     cluster.executor(1, "Pending").settle();
     assert_eq!(cluster.count(), 3);
     cluster.executor(2, "Running").executor(3, "Running").executor(1, "Running").settle();
-    assert!(!cluster.said(Reason::GangCannotStart));
-    cluster.lose(1).lose(2).executor(3, "Failed").executor(4, "Pending").settle();
-    assert!(cluster.said(Reason::GangCannotStart));
+    assert!(!cluster.has_reason(Reason::GangCannotStart));
+    cluster.delete_pod(1).delete_pod(2).executor(3, "Failed").executor(4, "Pending").settle();
+    assert!(cluster.has_reason(Reason::GangCannotStart));
 }
 
 #[test]
-fn a_schedulers_own_key_on_the_driver_makes_no_group() {
+fn group_name_of_volcano_controller_creates_no_pod_group() {
     let mut cluster = Cluster::volcano();
     let uid = DRIVER_UID;
     // As Volcano's controller changes it.
@@ -344,19 +342,19 @@ fn a_schedulers_own_key_on_the_driver_makes_no_group() {
         .annotation("spark-usher.io/by", "batch/volcano")
         .annotation("scheduling.k8s.io/group-name", &format!("podgroup-{uid}"))
         .spec("schedulerName", "volcano");
-    cluster.see(&driver).settle();
+    cluster.observe(&driver).settle();
     assert!(cluster.groups().is_empty() && cluster.reasons.is_empty(), "{:?}", cluster.reasons);
     let executor = executor(1)
         .owned_by("Pod", "nb-driver", uid)
         .annotation("spark-usher.io/by", "batch/volcano")
         .annotation("scheduling.k8s.io/group-name", &format!("podgroup-{uid}"))
         .spec("schedulerName", "volcano");
-    cluster.see(&executor.stored("e1").phase("Pending")).settle();
+    cluster.observe(&executor.stored("e1").phase("Pending")).settle();
     assert!(cluster.groups().is_empty());
 }
 
 #[test]
-fn a_squatter_neither_shrinks_the_gang_nor_owns_it_nor_ends_it() {
+fn foreign_driver_claiming_application_does_not_change_pod_group() {
     let mut cluster = Cluster::volcano();
     cluster.snapshot.apply(Change::Related(RelatedChange::SigningKey(signing_key())));
     cluster.driver("spark.executor.instances=3");
@@ -365,37 +363,39 @@ fn a_squatter_neither_shrinks_the_gang_nor_owns_it_nor_ends_it() {
     let group = cluster.groups();
     // An attacker's driver with the victim's application id, and executors that claim to belong to the victim.
     let evil = pod("evil").driver_of(APP).stored("evil-uid").spec("serviceAccountName", "evil").phase("Running");
-    cluster.see(&evil);
+    cluster.observe(&evil);
     for id in 0..3 {
         let forged = pod(&format!("evil-{id}")).executor_of(APP, 60 + id).owned_by("Pod", "evil", "evil-uid");
         let forged = forged
             .annotation("spark-usher.io/by", "batch/volcano")
             .annotation("scheduling.k8s.io/group-name", &format!("nb-driver-{APP8}"))
             .spec("schedulerName", "volcano");
-        cluster.see(&forged.stored(&format!("x{id}")).phase("Running"));
+        cluster.observe(&forged.stored(&format!("x{id}")).phase("Running"));
     }
     cluster.settle();
     assert_eq!(cluster.groups(), group);
     // It exits, and so do its executors; the victim's are unchanged.
-    cluster.see(&evil.phase("Failed")).settle();
+    cluster.observe(&evil.phase("Failed")).settle();
     assert_eq!(cluster.groups(), group);
 }
 
+// ---- deletion ----
+
 #[test]
-fn a_group_goes_with_its_driver_and_stays_while_executors_run() {
+fn pod_group_is_deleted_after_driver_and_executors_finish() {
     let mut cluster = Cluster::volcano();
     cluster.driver("spark.executor.instances=1").executor(1, "Running").settle();
-    cluster.see(&driver().phase("Succeeded")).settle();
+    cluster.observe(&driver().phase("Succeeded")).settle();
     assert_eq!(cluster.groups().len(), 1, "an executor still names it");
     cluster.executor(1, "Succeeded").settle();
     assert!(cluster.groups().is_empty());
-    assert!(cluster.said(Reason::GroupDeleted));
+    assert!(cluster.has_reason(Reason::GroupDeleted));
 }
 
 #[test]
-fn a_group_of_an_unknown_driver_is_deleted_only_after_a_while() {
+fn pod_group_with_unknown_driver_is_deleted_after_delay() {
     let mut cluster = Cluster::volcano();
-    cluster.see(&{
+    cluster.observe(&{
         let legacy = answer(
             &executor(1).created_by("system:serviceaccount:default:spark"),
             &cluster.snapshot,
@@ -408,7 +408,7 @@ fn a_group_of_an_unknown_driver_is_deleted_only_after_a_while() {
         cluster.snapshot.groups.values().all(|group| group.owner.is_none()),
         "no owner, because the driver is unknown"
     );
-    cluster.lose(1).settle();
+    cluster.delete_pod(1).settle();
     assert_eq!(cluster.groups().len(), 1);
     cluster.now += SignedDuration::from_mins(11);
     cluster.settle();
@@ -416,17 +416,17 @@ fn a_group_of_an_unknown_driver_is_deleted_only_after_a_while() {
 }
 
 #[test]
-fn groups_without_our_mark_are_never_in_the_picture() {
+fn executor_with_existing_group_name_gets_no_pod_group() {
     let mut cluster = Cluster::volcano();
     cluster.driver("spark.executor.instances=3");
     let seated = executor(1).annotation("scheduling.k8s.io/group-name", "theirs");
     let admitted = by_driver(&seated, &cluster.snapshot, &cluster.policies).object.into_pod();
-    cluster.see(&admitted.stored("e1").phase("Pending")).settle();
+    cluster.observe(&admitted.stored("e1").phase("Pending")).settle();
     assert!(cluster.groups().is_empty() && cluster.reasons.is_empty());
 }
 
 #[test]
-fn groups_of_another_application_are_not_touched() {
+fn pod_groups_of_other_applications_are_not_changed() {
     let mut cluster = Cluster::volcano();
     let key = GroupKey { namespace: "default".into(), name: "other".into(), scheduler: "volcano" };
     let other = Group {
@@ -441,13 +441,13 @@ fn groups_of_another_application_are_not_touched() {
     };
     cluster.snapshot.apply(Change::Related(RelatedChange::Group(key.clone(), other)));
     cluster.driver("spark.executor.instances=2").executor(1, "Running").settle();
-    cluster.lose(1).see(&driver().phase("Failed")).settle();
+    cluster.delete_pod(1).observe(&driver().phase("Failed")).settle();
     assert!(cluster.snapshot.groups.contains_key(&key));
     assert_eq!(cluster.groups().len(), 1);
 }
 
 #[test]
-fn a_relist_of_one_schedulers_groups_leaves_the_others() {
+fn relist_of_pod_groups_keeps_those_of_other_schedulers() {
     let mut snapshot = Snapshot::default();
     let key = |name: &str, scheduler| GroupKey { namespace: "default".into(), name: name.into(), scheduler };
     let group = || Group {
@@ -473,31 +473,31 @@ fn a_relist_of_one_schedulers_groups_leaves_the_others() {
 // ---- adoption ----
 
 #[test]
-fn an_executor_that_came_without_an_owner_is_adopted_by_the_driver_that_it_calls() {
+fn orphan_is_adopted_by_driver_at_its_driver_url() {
     let mut cluster = Cluster::new(policy("none"));
     let orphan = executor(1).driver_url("10.0.0.7").stored("e1").phase("Running");
-    cluster.see(&driver().ip("10.0.0.7")).see(&orphan).settle();
+    cluster.observe(&driver().ip("10.0.0.7")).observe(&orphan).settle();
     let (_, adopted) = cluster.snapshot.executor("default", "nb-exec-1").unwrap();
     assert_eq!(adopted.template.owner.as_ref().unwrap().uid.as_ref(), DRIVER_UID);
-    assert!(cluster.said(Reason::Adopted));
+    assert!(cluster.has_reason(Reason::Adopted));
 }
 
 #[test]
-fn nobody_is_adopted_by_who_only_carries_the_label() {
+fn orphan_is_not_adopted_by_driver_with_matching_label_only() {
     let mut cluster = Cluster::new(policy("none"));
     let orphan = executor(1).driver_url("10.0.0.9").stored("e1").phase("Running");
-    cluster.see(&driver().ip("10.0.0.7")).see(&orphan).settle();
-    assert!(!cluster.said(Reason::Adopted));
+    cluster.observe(&driver().ip("10.0.0.7")).observe(&orphan).settle();
+    assert!(!cluster.has_reason(Reason::Adopted));
 }
 
 #[test]
-fn nobody_is_adopted_by_a_driver_that_does_not_run_or_into_a_volcano_group() {
+fn orphan_is_not_adopted_by_pending_deleting_or_replaced_driver_or_with_volcano_or_skip() {
     let orphan = executor(1).driver_url("10.0.0.7").stored("e1").phase("Pending");
     let refused = |driver: &PodBuilder, orphan: &PodBuilder| {
         let mut cluster = Cluster::new(policy("none"));
-        cluster.see(&driver.clone().ip("10.0.0.7")).see(orphan).settle();
-        assert!(!cluster.said(Reason::Adopted));
-        cluster.said(Reason::AdoptionRefused)
+        cluster.observe(&driver.clone().ip("10.0.0.7")).observe(orphan).settle();
+        assert!(!cluster.has_reason(Reason::Adopted));
+        cluster.has_reason(Reason::AdoptionRefused)
     };
     assert!(!refused(&driver().phase("Pending"), &orphan));
     assert!(!refused(&driver().deleting(), &orphan));
@@ -511,38 +511,38 @@ fn nobody_is_adopted_by_a_driver_that_does_not_run_or_into_a_volcano_group() {
 }
 
 #[test]
-fn a_note_leads_to_a_followed_driver() {
+fn executor_is_adopted_after_lookup_of_annotated_driver_unless_driver_is_foreign() {
     let mut cluster = Cluster::new(policy("none"));
     let noted = executor(1).annotation("spark-usher.io/driver", "driver-url/notebook/n1").stored("e1").phase("Running");
-    cluster.see(&noted).settle();
+    cluster.observe(&noted).settle();
     assert!(cluster.reasons.is_empty(), "nothing happens before the pod was read");
     let wanted = missing(&cluster.snapshot, &cluster.app, &cluster.policies, &[]);
     assert_eq!(wanted, [Lookup::Pod(PodKey::new("default", "notebook"))]);
     let notebook = pod("notebook").stored("n1").phase("Running");
     cluster.snapshot.apply(Change::Related(RelatedChange::Referenced(
         PodKey::new("default", "notebook"),
-        followed(&notebook),
+        referenced_pod(&notebook),
         vec![],
     )));
     assert!(missing(&cluster.snapshot, &cluster.app, &cluster.policies, &[]).is_empty());
     cluster.settle();
-    assert!(cluster.said(Reason::Adopted));
+    assert!(cluster.has_reason(Reason::Adopted));
     let foreign = pod("notebook").label("spark-app-selector", "spark-x").stored("n1").phase("Running");
     let mut cluster = Cluster::new(policy("none"));
-    cluster.see(&noted);
+    cluster.observe(&noted);
     cluster.snapshot.apply(Change::Related(RelatedChange::Referenced(
         PodKey::new("default", "notebook"),
-        followed(&foreign),
+        referenced_pod(&foreign),
         vec![],
     )));
     cluster.settle();
-    assert!(cluster.said(Reason::AdoptionRefused), "that pod is the driver of another application");
+    assert!(cluster.has_reason(Reason::AdoptionRefused), "that pod is the driver of another application");
 }
 
 #[test]
-fn a_driver_that_is_gone_adopts_nobody() {
+fn deleted_driver_adopts_no_executor() {
     let mut cluster = Cluster::new(policy("none"));
-    cluster.see(
+    cluster.observe(
         &executor(1).annotation("spark-usher.io/driver", "app-selector/notebook/n1").stored("e1").phase("Running"),
     );
     cluster.snapshot.apply(Change::Related(RelatedChange::Referenced(
@@ -551,15 +551,15 @@ fn a_driver_that_is_gone_adopts_nobody() {
         vec![],
     )));
     cluster.settle();
-    assert!(cluster.said(Reason::AdoptionRefused) && !cluster.said(Reason::Adopted));
+    assert!(cluster.has_reason(Reason::AdoptionRefused) && !cluster.has_reason(Reason::Adopted));
 }
 
 // ---- lookups ----
 
 #[test]
-fn configurations_and_unlabelled_drivers_are_read_once() {
+fn driver_configuration_is_read_once_and_only_if_enabled() {
     let mut cluster = Cluster::volcano();
-    cluster.see(
+    cluster.observe(
         &by_driver(&driver().conf_map("the-map"), &cluster.snapshot, &cluster.policies)
             .object
             .into_pod()
@@ -574,7 +574,7 @@ fn configurations_and_unlabelled_drivers_are_read_once() {
     let mut off = policy("volcano");
     off.gang.read_spark_conf = false;
     let mut cluster = Cluster::new(off);
-    cluster.see(
+    cluster.observe(
         &by_driver(&driver().conf_map("m"), &cluster.snapshot, &cluster.policies)
             .object
             .into_pod()
@@ -585,26 +585,26 @@ fn configurations_and_unlabelled_drivers_are_read_once() {
 }
 
 #[test]
-fn an_address_is_looked_up_when_nothing_else_tells() {
+fn driver_url_address_is_looked_up_without_other_evidence() {
     let mut cluster = Cluster::new(policy("none"));
-    cluster.see(&executor(1).driver_url("10.1.2.3").stored("e1").phase("Running"));
+    cluster.observe(&executor(1).driver_url("10.1.2.3").stored("e1").phase("Running"));
     let wanted = missing(&cluster.snapshot, &cluster.app, &cluster.policies, &[]);
     assert_eq!(wanted, [Lookup::Address("default".into(), "10.1.2.3".into())]);
     let notebook = pod("notebook").stored("n1").phase("Running").ip("10.1.2.3");
     cluster.snapshot.apply(Change::Related(RelatedChange::Referenced(
         PodKey::new("default", "notebook"),
-        followed(&notebook),
+        referenced_pod(&notebook),
         vec![],
     )));
     assert!(missing(&cluster.snapshot, &cluster.app, &cluster.policies, &[]).is_empty());
     cluster.settle();
-    assert!(cluster.said(Reason::Adopted));
+    assert!(cluster.has_reason(Reason::Adopted));
     let followed = required(&cluster.snapshot, &cluster.app, &cluster.policies, &[]);
     assert_eq!(followed, [Lookup::Pod(PodKey::new("default", "notebook"))], "as long as an executor names it");
 }
 
 #[test]
-fn a_configuration_is_forgotten_with_its_driver() {
+fn configuration_is_removed_with_its_driver() {
     let mut cluster = Cluster::volcano();
     cluster.driver("spark.executor.instances=3");
     assert_eq!(cluster.snapshot.confs.len(), 1);
@@ -615,7 +615,7 @@ fn a_configuration_is_forgotten_with_its_driver() {
 }
 
 #[test]
-fn types_fit() {
+fn snapshot_types_are_send_and_sync() {
     // A driver's pod and a PodGroup's API are plain data, which threads can share.
     fn shared<T: Send + Sync + 'static>() {}
     shared::<DriverPod>();

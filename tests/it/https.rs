@@ -28,7 +28,7 @@ fn with_metrics(endpoint: &Endpoint, line: &str) {
 }
 
 #[tokio::test]
-async fn every_recorded_review_gets_over_https_what_the_core_decides() {
+async fn https_response_equals_core_decision_for_every_recorded_review() {
     let policies = only(policy("volcano"));
     let endpoint = Setup { policies: policies.clone(), ..Setup::default() }.start();
     for http2 in [false, true] {
@@ -51,7 +51,7 @@ async fn every_recorded_review_gets_over_https_what_the_core_decides() {
 }
 
 #[tokio::test]
-async fn what_is_no_review_is_a_400_that_says_what_was_expected() {
+async fn malformed_review_gets_400_that_states_expected_input() {
     let endpoint = Setup::default().start();
     for body in ["", "{", "[]", r#"{"kind":"Pod","apiVersion":"v1"}"#] {
         let (status, text) = endpoint.post(body).await;
@@ -62,7 +62,7 @@ async fn what_is_no_review_is_a_400_that_says_what_was_expected() {
 }
 
 #[tokio::test]
-async fn other_content_types_paths_and_methods() {
+async fn wrong_content_type_path_or_method_is_rejected() {
     let endpoint = Setup::default().start();
     let client = endpoint.client(false);
     let status = |path: &'static str, content_type: &'static str| {
@@ -107,7 +107,7 @@ fn enforcing() -> Policies {
 }
 
 #[tokio::test]
-async fn no_size_gets_a_change_past_a_policy_that_enforces() {
+async fn enforcing_policy_denies_untrusted_update_of_any_size() {
     let endpoint = Setup { policies: enforcing(), ..Setup::default() }.start();
     for bytes in [0, 3 << 20, 7 << 20, 12 << 20, 19 << 20, 21 << 20, 40 << 20] {
         let verdict = async |username: &str| {
@@ -141,7 +141,7 @@ async fn no_size_gets_a_change_past_a_policy_that_enforces() {
 }
 
 #[tokio::test]
-async fn one_call_changes_a_pod_and_judges_what_becomes_of_it() {
+async fn mutate_and_validate_patches_or_denies_in_one_review() {
     let endpoint = Setup { policies: enforcing(), ..Setup::default() }.start();
     let admit = async |review: Value| {
         let (status, answer) = endpoint.post_to("/mutate-and-validate", in_order(&review)).await;
@@ -180,7 +180,7 @@ async fn one_call_changes_a_pod_and_judges_what_becomes_of_it() {
 }
 
 #[tokio::test]
-async fn no_number_of_labels_or_owners_gets_a_pod_past_a_policy_that_enforces() {
+async fn enforcing_policy_denies_pods_with_excessive_labels_owners_or_selectors() {
     let endpoint = Setup { policies: enforcing(), ..Setup::default() }.start();
     let labels: serde_json::Map<_, _> = (0..560_000).map(|n| (format!("a{n}"), "".into())).collect();
     let mut many_labels = executor(1);
@@ -204,7 +204,7 @@ async fn no_number_of_labels_or_owners_gets_a_pod_past_a_policy_that_enforces() 
 }
 
 #[tokio::test]
-async fn overload_is_a_429_that_asks_to_try_again() {
+async fn overload_gets_429_with_retry_after() {
     let endpoint = Setup { limits: Limits::new(64 << 10), ..Setup::default() }.start();
     // An announced large body that does not arrive uses no body budget.
     let mut silent = endpoint.connect().await;
@@ -250,7 +250,7 @@ impl Handler for Panics {
 }
 
 #[tokio::test]
-async fn a_panic_is_a_500_for_that_review_alone() {
+async fn panic_gets_500_for_that_review_only() {
     let endpoint = Setup { answer: Some(Arc::new(Panics(AtomicBool::new(true)))), ..Setup::default() }.start();
     let client = endpoint.client(false);
     assert_eq!(
@@ -262,7 +262,7 @@ async fn a_panic_is_a_500_for_that_review_alone() {
 }
 
 #[tokio::test]
-async fn work_stops_at_the_deadline_of_the_url() {
+async fn review_past_url_timeout_gets_504() {
     let endpoint = Setup::default().start();
     let mut stream = endpoint.connect().await;
     let start = Instant::now();
@@ -299,7 +299,7 @@ async fn one_request(stream: &mut (impl AsyncReadExt + AsyncWriteExt + Unpin)) -
 }
 
 #[tokio::test]
-async fn an_idle_connection_is_kept_far_beyond_the_deadline_of_a_head() {
+async fn idle_connection_outlives_head_deadline_and_closes_at_idle_timeout() {
     let endpoint = Setup { deadlines: SHORT, ..Setup::default() }.start();
     let mut stream = endpoint.connect().await;
     for pause in [0, 1000, 1000] {
@@ -311,7 +311,7 @@ async fn an_idle_connection_is_kept_far_beyond_the_deadline_of_a_head() {
 }
 
 #[tokio::test]
-async fn a_head_or_a_handshake_that_drips_is_cut() {
+async fn slow_head_or_handshake_closes_connection() {
     let endpoint = Setup { deadlines: SHORT, ..Setup::default() }.start();
     let mut stream = endpoint.connect().await;
     stream.write_all(b"POST /mutate HTTP/1.1\r\nhost: x\r\nx-slow: ").await.unwrap();
@@ -331,7 +331,7 @@ async fn a_head_or_a_handshake_that_drips_is_cut() {
 }
 
 #[tokio::test]
-async fn a_new_certificate_is_served_while_old_connections_live() {
+async fn new_certificate_is_served_while_old_connections_continue() {
     let endpoint = Setup::default().start();
     let mut old = endpoint.connect().await;
     one_request(&mut old).await.unwrap();
@@ -348,7 +348,7 @@ async fn a_new_certificate_is_served_while_old_connections_live() {
 }
 
 #[tokio::test]
-async fn stopping_finishes_what_was_asked() {
+async fn shutdown_completes_request_in_flight() {
     let endpoint = Setup::default().start();
     let mut stream = endpoint.connect().await;
     let body = review();
@@ -370,7 +370,7 @@ async fn stopping_finishes_what_was_asked() {
 }
 
 #[tokio::test]
-async fn refusals_are_answers() {
+async fn denial_gets_200_with_allowed_false() {
     let mut strict = policy("volcano");
     strict.strict = true;
     let endpoint = Setup { policies: only(strict), ..Setup::default() }.start();

@@ -49,7 +49,7 @@ fn other_kinds_and_subresources_are_not_pods() {
 }
 
 #[test]
-fn only_creations_are_judged() {
+fn only_creations_are_mutated() {
     let mut review = executor(1).created_by("admin");
     review["request"]["operation"] = "UPDATE".into();
     assert_eq!(answer(&review, &cold(), &volcano()).decision.reason, Reason::NotCreate);
@@ -61,13 +61,13 @@ fn only_creations_are_judged() {
 }
 
 #[test]
-fn a_pod_without_labels_is_not_spark() {
+fn pod_without_spark_role_is_not_spark() {
     assert_eq!(by_driver(&pod("x"), &cold(), &volcano()).decision.reason, Reason::NotSpark);
     assert_eq!(by_driver(&pod("x").label("spark-role", "exec"), &cold(), &volcano()).decision.reason, Reason::NotSpark);
 }
 
 #[test]
-fn an_executor_without_an_app_selector_is_left_alone() {
+fn executor_without_app_selector_gets_warning_and_no_patch() {
     let stray = pod("x").label("spark-role", "executor").label("spark-app-selector", "");
     let outcome = by_driver(&stray, &cold(), &volcano());
     assert_eq!((outcome.decision.reason, &outcome.patch), (Reason::NoAppSelector, &json!([])));
@@ -77,7 +77,7 @@ fn an_executor_without_an_app_selector_is_left_alone() {
 // ---- policies ----
 
 #[test]
-fn ownership_alone_needs_no_scheduler() {
+fn scheduler_type_none_patches_owner_only() {
     let outcome = by_driver(&executor(1), &cold(), &none());
     assert_eq!(outcome.decision.reason, Reason::Owned);
     assert_eq!(
@@ -88,19 +88,19 @@ fn ownership_alone_needs_no_scheduler() {
 }
 
 #[test]
-fn an_unseen_namespace_cannot_be_judged_by_its_labels() {
+fn unobserved_namespace_with_namespace_selector_gets_warning_and_no_patch() {
     let mut policy = policy("volcano");
     policy.matches = namespaces_with("env", "prod");
     let outcome = by_driver(&executor(1), &cold(), &only(policy.clone()));
     assert_eq!((outcome.decision.reason, &outcome.patch), (Reason::NamespaceUnknown, &json!([])));
     assert!(warnings(&outcome).contains("namespace default has not been observed yet"));
     let mut warm = cold();
-    see_namespace(&mut warm, "default", &[("env", "prod")], &[]);
+    observe_namespace(&mut warm, "default", &[("env", "prod")], &[]);
     assert_eq!(by_driver(&executor(1), &warm, &only(policy)).decision.reason, Reason::SchedulingSet);
 }
 
 #[test]
-fn strict_refuses_what_cannot_be_decided_and_says_what_would_help() {
+fn strict_policy_denies_undecidable_pod_with_remedy() {
     let mut policy = policy("volcano");
     policy.strict = true;
     let outcome = answer(&executor(1).created_by("admin"), &cold(), &only(policy.clone()));
@@ -115,7 +115,7 @@ fn strict_refuses_what_cannot_be_decided_and_says_what_would_help() {
 }
 
 #[test]
-fn skip_is_heard_only_where_the_policy_allows_it() {
+fn skip_annotation_applies_only_if_policy_allows_it() {
     let asks = executor(1).annotation("spark-usher.io/skip", "true");
     let outcome = by_driver(&asks, &cold(), &volcano());
     assert_eq!(outcome.decision.reason, Reason::OverrideNotAllowed);
@@ -133,7 +133,7 @@ fn skip_is_heard_only_where_the_policy_allows_it() {
 }
 
 #[test]
-fn annotations_are_heard_from_the_driver_and_the_namespace() {
+fn driver_annotation_overrides_namespace_annotation_and_policy() {
     let mut policy = policy("volcano");
     policy.overrides = [Override::Queue].into();
     policy.queue = Some("shared".into());
@@ -144,16 +144,16 @@ fn annotations_are_heard_from_the_driver_and_the_namespace() {
     };
     let mut snapshot = cold();
     assert_eq!(queue(&snapshot), "shared");
-    see_namespace(&mut snapshot, "default", &[], &[("spark-usher.io/queue", "team")]);
+    observe_namespace(&mut snapshot, "default", &[], &[("spark-usher.io/queue", "team")]);
     assert_eq!(queue(&snapshot), "team");
-    see(&mut snapshot, &driver().annotation("spark-usher.io/queue", "mine"));
+    observe(&mut snapshot, &driver().annotation("spark-usher.io/queue", "mine"));
     assert_eq!(queue(&snapshot), "mine");
 }
 
 // ---- schedulers ----
 
 #[test]
-fn another_scheduler_stays_unless_the_policy_says_always() {
+fn other_scheduler_name_stays_unless_policy_replaces_always() {
     let chosen = executor(1).spec("schedulerName", "my-scheduler");
     let outcome = by_driver(&chosen, &cold(), &volcano());
     assert_eq!(outcome.decision.reason, Reason::SchedulerKept);
@@ -167,7 +167,7 @@ fn another_scheduler_stays_unless_the_policy_says_always() {
 }
 
 #[test]
-fn on_volcano_an_owner_never_comes_without_the_gang_key() {
+fn volcano_executor_without_group_name_gets_no_owner() {
     let chosen = executor(1).spec("schedulerName", "volcano");
     for policies in [none(), only(policy("kueue"))] {
         let outcome = by_driver(&chosen, &cold(), &policies);
@@ -190,7 +190,7 @@ fn on_volcano_an_owner_never_comes_without_the_gang_key() {
 }
 
 #[test]
-fn a_gang_that_is_already_named_stays_and_is_not_ours() {
+fn existing_group_name_stays_and_forged_annotation_is_removed() {
     let seated = executor(1)
         .annotation("scheduling.k8s.io/group-name", "mine")
         .annotation("spark-usher.io/by", "forged/volcano");
@@ -202,7 +202,7 @@ fn a_gang_that_is_already_named_stays_and_is_not_ours() {
 }
 
 #[test]
-fn an_application_sits_where_its_first_executor_sits() {
+fn later_executors_get_scheduling_fields_of_first_executor() {
     let snapshot = signing();
     let mut old = policy("volcano");
     old.queue = Some("old".into());
@@ -210,7 +210,7 @@ fn an_application_sits_where_its_first_executor_sits() {
     old.executor_class = Some("slow".into());
     let first = by_driver(&executor(1), &snapshot, &only(old));
     let mut snapshot = snapshot;
-    see(&mut snapshot, &PodBuilder(first.object.clone()).stored("e1"));
+    observe(&mut snapshot, &PodBuilder(first.object.clone()).stored("e1"));
     let mut new = policy("coscheduling");
     new.executor_class = Some("fast".into());
     new.gang.name = "other-{app8}".parse().unwrap();
@@ -225,22 +225,22 @@ fn an_application_sits_where_its_first_executor_sits() {
 }
 
 #[test]
-fn numbers_on_the_pod_stay_what_the_first_executor_got() {
+fn later_executors_get_gang_size_of_first_executor() {
     let mut policy = policy("koordinator");
     policy.gang.membership = Membership::Annotations;
     let mut snapshot = signing();
-    see(&mut snapshot, &driver().annotation("spark-usher.io/min-member", "4"));
+    observe(&mut snapshot, &driver().annotation("spark-usher.io/min-member", "4"));
     let first = by_driver(&executor(1), &snapshot, &only(policy.clone()));
     assert_eq!(annotations(&first)["gang.scheduling.koordinator.sh/min-available"], "4");
-    see(&mut snapshot, &PodBuilder(first.object).stored("e1"));
-    see(&mut snapshot, &driver());
+    observe(&mut snapshot, &PodBuilder(first.object).stored("e1"));
+    observe(&mut snapshot, &driver());
     let later = by_driver(&executor(2), &snapshot, &only(policy));
     assert_eq!(annotations(&later)["gang.scheduling.koordinator.sh/min-available"], "4");
     assert_eq!(later.decision.reason, Reason::SchedulingSet);
 }
 
 #[test]
-fn an_unknown_size_leaves_the_numbers_out_and_the_rest_in() {
+fn unknown_gang_size_omits_only_gang_annotations() {
     let mut policy = policy("koordinator");
     policy.gang.membership = Membership::Annotations;
     policy.queue = Some("q".into());
@@ -253,8 +253,8 @@ fn an_unknown_size_leaves_the_numbers_out_and_the_rest_in() {
 }
 
 #[test]
-fn the_drivers_configuration_gives_the_numbers() {
-    let mut snapshot = seen(&[driver().conf_map("c")]);
+fn driver_configuration_sets_gang_size_and_clamps_annotation() {
+    let mut snapshot = snapshot_with(&[driver().conf_map("c")]);
     let conf = AppConf::parse("spark.executor.instances=5");
     snapshot.apply(Change::Related(RelatedChange::Conf(
         PodKey::new("default", "nb-driver"),
@@ -266,15 +266,15 @@ fn the_drivers_configuration_gives_the_numbers() {
     koordinator.gang.membership = Membership::Annotations;
     let outcome = by_driver(&executor(1), &snapshot, &only(koordinator.clone()));
     assert_eq!(annotations(&outcome)["gang.scheduling.koordinator.sh/min-available"], "5");
-    see(&mut snapshot, &driver().conf_map("c").annotation("spark-usher.io/min-member", "9"));
+    observe(&mut snapshot, &driver().conf_map("c").annotation("spark-usher.io/min-member", "9"));
     let outcome = by_driver(&executor(1), &snapshot, &only(koordinator));
     assert_eq!(annotations(&outcome)["gang.scheduling.koordinator.sh/min-available"], "5");
     assert_eq!(outcome.decision.reason, Reason::MinMemberClamped);
 }
 
 #[test]
-fn a_fixed_group_of_a_dynamic_application_falls_back_to_single_pods() {
-    let mut snapshot = seen(&[driver()]);
+fn dynamic_application_gets_no_fixed_size_kueue_group() {
+    let mut snapshot = snapshot_with(&[driver()]);
     let conf = AppConf::parse("spark.dynamicAllocation.enabled=true\nspark.dynamicAllocation.initialExecutors=3");
     snapshot.apply(Change::Related(RelatedChange::Conf(
         PodKey::new("default", "nb-driver"),
@@ -291,7 +291,7 @@ fn a_fixed_group_of_a_dynamic_application_falls_back_to_single_pods() {
 }
 
 #[test]
-fn other_resource_profiles_sit_in_the_gang_only_where_that_is_harmless() {
+fn other_resource_profiles_join_volcano_gang_but_no_yunikorn_task_group() {
     let gpu = executor(7).label("spark-exec-resourceprofile-id", "2");
     let outcome = by_driver(&gpu, &cold(), &volcano());
     assert_eq!(outcome.decision.reason, Reason::OtherProfile);
@@ -302,7 +302,7 @@ fn other_resource_profiles_sit_in_the_gang_only_where_that_is_harmless() {
 }
 
 #[test]
-fn values_that_would_make_the_pod_invalid_are_left_out() {
+fn invalid_label_value_is_omitted_with_warning() {
     let mut policy = policy("yunikorn");
     policy.overrides = [Override::Queue].into();
     let outcome = by_driver(&executor(1).annotation("spark-usher.io/queue", "root/team a"), &cold(), &only(policy));
@@ -312,7 +312,7 @@ fn values_that_would_make_the_pod_invalid_are_left_out() {
 }
 
 #[test]
-fn a_priority_class_that_is_known_to_be_missing_is_left_out() {
+fn missing_priority_class_is_omitted() {
     let mut policy = policy("volcano");
     policy.executor_class = Some("batch".into());
     let mut snapshot = cold();
@@ -329,7 +329,7 @@ fn a_priority_class_that_is_known_to_be_missing_is_left_out() {
 // ---- drivers ----
 
 #[test]
-fn a_driver_on_volcano_joins_the_app_group_and_never_the_executors() {
+fn volcano_driver_joins_gang_only_with_app_shape() {
     let outcome = by_driver(&driver(), &cold(), &volcano());
     assert_eq!(outcome.decision.reason, Reason::DriverSchedulingSet);
     assert!(annotations(&outcome).get("scheduling.k8s.io/group-name").is_none());
@@ -346,7 +346,7 @@ fn a_driver_on_volcano_joins_the_app_group_and_never_the_executors() {
 }
 
 #[test]
-fn a_driver_without_a_name_yet_and_its_executors_share_one_group() {
+fn driver_with_generate_name_and_its_executors_share_group_name() {
     let mut policy = policy("volcano");
     policy.gang.shape = Shape::App;
     let mut unnamed = pod("").driver_of(APP);
@@ -355,16 +355,17 @@ fn a_driver_without_a_name_yet_and_its_executors_share_one_group() {
     let made = by_driver(&unnamed, &cold(), &only(policy.clone()));
     let group = annotations(&made)["scheduling.k8s.io/group-name"].clone();
     assert_eq!(group, APP8);
-    let known = seen(&[PodBuilder(made.object).named("job-x7k2p").stored("j1").phase("Running")]);
+    let known = snapshot_with(&[PodBuilder(made.object).named("job-x7k2p").stored("j1").phase("Running")]);
     let outcome = answer(&executor(1).created_by_pod("job-x7k2p", "j1"), &known, &only(policy));
     assert_eq!(annotations(&outcome)["scheduling.k8s.io/group-name"], group);
 }
 
 #[test]
-fn on_kai_no_owner_brings_the_drivers_workload_into_the_group() {
+fn kai_executor_gets_no_owner_if_workload_owns_driver() {
     let owned = |kind| driver().owned_by(kind, "w", "w1");
-    let outcome =
-        |driver: &PodBuilder, kind| by_driver(&executor(1), &seen(std::slice::from_ref(driver)), &only(policy(kind)));
+    let outcome = |driver: &PodBuilder, kind| {
+        by_driver(&executor(1), &snapshot_with(std::slice::from_ref(driver)), &only(policy(kind)))
+    };
     let withheld = outcome(&owned("StatefulSet"), "kai");
     assert_eq!(withheld.decision.reason, Reason::OwnerWithheld);
     assert!(!has_owner(&withheld));
@@ -373,7 +374,7 @@ fn on_kai_no_owner_brings_the_drivers_workload_into_the_group() {
 }
 
 #[test]
-fn a_driver_on_yunikorn_announces_its_executors_when_it_knows_them() {
+fn yunikorn_driver_declares_task_groups_if_gang_size_is_known() {
     let outcome = by_driver(&driver(), &cold(), &only(policy("yunikorn")));
     assert_eq!(outcome.decision.reason, Reason::GangSizeUnknown);
     assert_eq!(outcome.object["spec"]["schedulerName"], "yunikorn");
@@ -394,7 +395,7 @@ fn a_driver_on_yunikorn_announces_its_executors_when_it_knows_them() {
 // ---- whose executor ----
 
 #[test]
-fn the_creator_must_be_one_pod_of_this_namespace_that_may_own() {
+fn creator_must_be_one_allowed_pod_of_same_namespace() {
     let reason = |user_info: Value, policies: &Policies| {
         answer(&review(&executor(1).0, user_info), &cold(), policies).decision.reason
     };
@@ -433,32 +434,32 @@ fn the_creator_must_be_one_pod_of_this_namespace_that_may_own() {
 }
 
 #[test]
-fn what_the_snapshot_knows_against_a_creator() {
+fn creator_known_as_executor_other_driver_or_operator_is_not_the_driver() {
     let by =
         |name: &str, uid: &str, snapshot: &Snapshot| answer(&executor(9).created_by_pod(name, uid), snapshot, &none());
-    let siblings = seen(&[executor(1).stored("e1")]);
+    let siblings = snapshot_with(&[executor(1).stored("e1")]);
     let outcome = by("nb-exec-1", "e1", &siblings);
     assert_eq!(outcome.decision.reason, Reason::CreatorIsExecutor);
     assert!(!has_owner(&outcome));
     assert_eq!(by("nb-exec-1", "e2", &siblings).decision.reason, Reason::Owned, "a new pod with the same name");
-    let other = seen(&[pod("other").driver_of("spark-other").stored("o1").phase("Running")]);
+    let other = snapshot_with(&[pod("other").driver_of("spark-other").stored("o1").phase("Running")]);
     assert_eq!(by("other", "o1", &other).decision.reason, Reason::CreatorOfOtherApplication);
     // A creator of both the driver and its executors is a syncer or an operator: its exit does not end the application.
     let mut known = signing();
     let made = answer(&pod("nb-driver").driver_of(APP).created_by_pod("operator", "o1"), &known, &none());
-    see(&mut known, &PodBuilder(made.object).stored(DRIVER_UID).phase("Running"));
+    observe(&mut known, &PodBuilder(made.object).stored(DRIVER_UID).phase("Running"));
     let outcome = by("operator", "o1", &known);
     assert_eq!(outcome.decision.reason, Reason::CreatorNotDriver);
     assert_eq!(outcome.decision.how, Some("app-selector"));
     assert!(!has_owner(&outcome));
     assert_eq!(by("nb-driver", DRIVER_UID, &known).decision.reason, Reason::Owned);
-    let claimed = seen(&[driver()]);
+    let claimed = snapshot_with(&[driver()]);
     assert_eq!(by("notebook", "n1", &claimed).decision.reason, Reason::Owned, "any client can label a pod as a driver");
 }
 
 #[test]
-fn a_stranger_comes_into_no_gang_of_a_driver_that_it_only_names() {
-    let known = seen(&[driver()]);
+fn foreign_creator_joins_no_gang_of_claimed_driver() {
+    let known = snapshot_with(&[driver()]);
     let claims = executor(1).owned_by("Pod", "nb-driver", DRIVER_UID);
     let outcome = answer(&claims.created_by("admin"), &known, &volcano());
     assert_eq!(outcome.decision.reason, Reason::ForeignCreator);
@@ -484,8 +485,8 @@ fn a_stranger_comes_into_no_gang_of_a_driver_that_it_only_names() {
 }
 
 #[test]
-fn a_workload_controllers_executors_are_seated() {
-    let known = seen(&[driver()]);
+fn executors_of_workload_controller_get_scheduling_fields() {
+    let known = snapshot_with(&[driver()]);
     let statefulset = answer(
         &executor(1)
             .owned_by("StatefulSet", "s", "su")
@@ -497,15 +498,15 @@ fn a_workload_controllers_executors_are_seated() {
 }
 
 #[test]
-fn weaker_evidence_is_noted_for_the_loop() {
+fn weaker_evidence_sets_driver_annotation_without_owner() {
     let note = |outcome: &Outcome| annotations(outcome)["spark-usher.io/driver"].as_str().map(str::to_owned);
     let legacy = json!({"username": "system:serviceaccount:default:spark"});
-    let known = seen(&[driver().ip("10.0.0.7")]);
+    let known = snapshot_with(&[driver().ip("10.0.0.7")]);
     let outcome = answer(&review(&executor(1).0, legacy.clone()), &known, &volcano());
     assert_eq!(note(&outcome), None, "any client can label a pod as a driver");
     let mut made = signing();
     let by_same = answer(&review(&pod("nb-driver").driver_of(APP).0, legacy.clone()), &made, &volcano());
-    see(&mut made, &PodBuilder(by_same.object).stored(DRIVER_UID).phase("Running"));
+    observe(&mut made, &PodBuilder(by_same.object).stored(DRIVER_UID).phase("Running"));
     let outcome = answer(&review(&executor(1).0, legacy.clone()), &made, &volcano());
     assert_eq!(note(&outcome), Some(format!("app-selector/nb-driver/{DRIVER_UID}")), "created by the same user");
     assert_eq!(outcome.decision.how, Some("app-selector"));
@@ -513,7 +514,7 @@ fn weaker_evidence_is_noted_for_the_loop() {
     let elsewhere = pod("x-exec-1").executor_of("spark-x", 1).driver_url("10.0.0.7");
     let outcome = answer(&review(&elsewhere.0, legacy.clone()), &known, &volcano());
     assert_eq!(note(&outcome), Some(format!("driver-url/nb-driver/{DRIVER_UID}")));
-    let host_network = seen(&[driver().ip("10.0.0.7").spec("hostNetwork", true)]);
+    let host_network = snapshot_with(&[driver().ip("10.0.0.7").spec("hostNetwork", true)]);
     let outcome = answer(&review(&elsewhere.0, legacy.clone()), &host_network, &volcano());
     assert_eq!(note(&outcome), None, "the address of a node identifies no driver");
     let mut by_service = known;
@@ -527,14 +528,14 @@ fn weaker_evidence_is_noted_for_the_loop() {
 }
 
 #[test]
-fn a_note_that_is_not_ours_is_taken_off() {
+fn forged_driver_annotation_is_removed() {
     let forged = executor(1).annotation("spark-usher.io/driver", "app-selector/victim/uid");
     let outcome = by_driver(&forged, &cold(), &volcano());
     assert!(annotations(&outcome).get("spark-usher.io/driver").is_none());
 }
 
 #[test]
-fn an_owner_that_is_there_stays_whoever_created_it() {
+fn existing_owner_references_stay() {
     let owned = executor(1).owned_by("Pod", "nb-driver", DRIVER_UID);
     let outcome = answer(&owned.created_by("admin"), &cold(), &volcano());
     assert_eq!(outcome.decision.reason, Reason::SchedulingSet);
@@ -550,8 +551,8 @@ fn an_owner_that_is_there_stays_whoever_created_it() {
 }
 
 #[test]
-fn the_gangs_name_is_the_same_on_a_cold_and_a_warm_replica() {
-    let warm = seen(&[driver(), pod("other").driver_of("spark-o").stored("o").phase("Running")]);
+fn group_name_is_independent_of_snapshot() {
+    let warm = snapshot_with(&[driver(), pod("other").driver_of("spark-o").stored("o").phase("Running")]);
     for review in [
         executor(1).created_by_pod("nb-driver", DRIVER_UID),
         executor(1).owned_by("Pod", "nb-driver", DRIVER_UID).created_by("system:serviceaccount:default:spark"),

@@ -183,10 +183,10 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1500, max_shrink_iters: 5000, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_patch_applies_changes_only_what_it_may_and_is_empty_the_second_time(
+    fn patch_applies_within_allowed_fields_and_is_idempotent(
         object in any_pod(), policies in any_policies(), requester in any_requester(), warm in any::<bool>(),
     ) {
-        let snapshot = if warm { seen(&[driver(), executor(1).stored("e1")]) } else { Snapshot::default() };
+        let snapshot = if warm { snapshot_with(&[driver(), executor(1).stored("e1")]) } else { Snapshot::default() };
         let first_review = review(&object, requester);
         // `answer` applies the patch to the object, and fails if it does not apply.
         let first = answer(&first_review, &snapshot, &policies);
@@ -196,7 +196,7 @@ proptest! {
         let second = answer(&again, &snapshot, &policies);
         prop_assert_eq!(second.patch, json!([]));
         // Validation of the result finds no missing field.
-        let reasons = judge(&again, &snapshot, &policies).decision.reasons;
+        let reasons = validate_review(&again, &snapshot, &policies).decision.reasons;
         prop_assert!(!reasons.contains(&Reason::NotMutated), "{:?}", reasons);
         let is_ours = matches!(object["metadata"]["labels"]["spark-role"].as_str(), Some("driver" | "executor"));
         if !is_ours {
@@ -205,18 +205,18 @@ proptest! {
     }
 
     #[test]
-    fn bytes_that_are_no_review_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), cut in 0usize..4000) {
+    fn malformed_review_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..200), cut in 0usize..4000) {
         let (snapshot, policies) = (Snapshot::default(), only(policy("volcano")));
-        let judge = |bytes: &[u8]| {
+        let parse_and_validate = |bytes: &[u8]| {
             let pruned = spark_usher::admission::prune_for_validation(bytes);
             if let Ok(review) = spark_usher::admission::request::parse(&pruned) {
                 let _ = spark_usher::admission::validate(&review, &policies, spark_usher::admission::ValidationContext { snapshot: &snapshot, own: None, settled: true, listed: true });
             }
         };
-        judge(&bytes);
+        parse_and_validate(&bytes);
         let _ = spark_usher::admission::answer(&spark_usher::admission::prune(&bytes), &snapshot, &policies);
         let whole = serde_json::to_vec(&executor(1).created_by("admin")).unwrap();
-        judge(&whole[..cut.min(whole.len())]);
+        parse_and_validate(&whole[..cut.min(whole.len())]);
         let _ = spark_usher::admission::answer(&spark_usher::admission::prune(&whole[..cut.min(whole.len())]), &snapshot, &policies);
     }
 }

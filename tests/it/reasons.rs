@@ -71,7 +71,7 @@ fn check(page: &str, name: &str, wanted: &str) {
 }
 
 #[test]
-fn the_documented_table_of_reasons_is_the_codes() {
+fn documented_reasons_equal_code() {
     let mut table = String::from("| reason | origin | description |\n|---|---|---|\n");
     for reason in Reason::ALL {
         let place = match reason.origin() {
@@ -85,7 +85,7 @@ fn the_documented_table_of_reasons_is_the_codes() {
 }
 
 #[test]
-fn the_documented_table_of_metrics_is_the_codes() {
+fn documented_metrics_equal_code() {
     let mut table = String::from("| metric | labels | description |\n|---|---|---|\n");
     for (name, labels, help) in TABLE {
         let labels: Vec<String> = labels.iter().map(|label| format!("`{label}`")).collect();
@@ -100,7 +100,7 @@ fn the_documented_table_of_metrics_is_the_codes() {
 }
 
 #[test]
-fn the_documented_table_of_causes_is_the_codes() {
+fn documented_causes_equal_code() {
     let mut table =
         String::from("| cause | caused by the application | reported by an Event | description |\n|---|---|---|---|\n");
     let yes = |yes: bool| if yes { "yes" } else { "no" };

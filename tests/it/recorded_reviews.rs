@@ -33,7 +33,7 @@ fn assert_seated(outcome: &Outcome) {
 }
 
 #[test]
-fn client_mode_executors_are_owned_by_their_creator_and_seated() {
+fn client_mode_executors_get_owner_and_scheduling_fields() {
     for name in ["client-mode/exec-1.mutate.create", "client-mode/exec-2.mutate.create"] {
         let outcome = outcome(name);
         assert_seated(&outcome);
@@ -48,7 +48,7 @@ fn client_mode_executors_are_owned_by_their_creator_and_seated() {
 }
 
 #[test]
-fn executors_of_a_named_driver_pod_keep_their_owner_and_are_seated() {
+fn executors_of_named_driver_pod_keep_owner_and_get_scheduling_fields() {
     for n in 1..=3 {
         let name = format!("client-mode-driver-pod-named/exec-{n}.mutate.create");
         let outcome = outcome(&name);
@@ -63,7 +63,7 @@ fn executors_of_a_named_driver_pod_keep_their_owner_and_are_seated() {
 }
 
 #[test]
-fn the_notebook_pod_is_untouched() {
+fn notebook_pod_gets_no_patch() {
     let outcome = outcome("client-mode-driver-pod-named/driver.mutate.create");
     assert_eq!(outcome.patch, json!([]));
     assert_eq!(outcome.decision.reason, Reason::NotSpark);
@@ -71,7 +71,7 @@ fn the_notebook_pod_is_untouched() {
 }
 
 #[test]
-fn the_cluster_mode_driver_is_placed_and_in_no_gang() {
+fn cluster_mode_driver_gets_scheduling_fields_and_no_gang() {
     let outcome = outcome("cluster-mode/driver.mutate.create");
     assert!(outcome.object["metadata"].get("ownerReferences").is_none());
     assert_eq!(outcome.object["spec"]["schedulerName"], "volcano");
@@ -83,7 +83,7 @@ fn the_cluster_mode_driver_is_placed_and_in_no_gang() {
 }
 
 #[test]
-fn statefulset_executors_keep_their_owner_and_are_seated() {
+fn statefulset_executors_keep_owner_and_get_scheduling_fields() {
     for name in ["statefulset-allocator/exec-a.mutate.create", "statefulset-allocator/exec-b.mutate.create"] {
         let outcome = outcome(name);
         assert_seated(&outcome);
@@ -95,7 +95,7 @@ fn statefulset_executors_keep_their_owner_and_are_seated() {
 }
 
 #[test]
-fn an_administrators_executor_gets_no_owner_a_cure_and_a_seat() {
+fn administrators_executor_gets_warning_and_scheduling_fields_without_owner() {
     for name in ["by-an-administrator/exec.mutate.create", "by-an-administrator/exec-dry-run.mutate.create"] {
         let outcome = outcome(name);
         assert_seated(&outcome);
@@ -143,7 +143,7 @@ fn is_allowed_path(path: &str) -> bool {
 }
 
 #[test]
-fn under_every_scheduler_each_review_is_patched_once_and_only_where_allowed() {
+fn patch_is_idempotent_and_within_allowed_paths_for_every_scheduler() {
     for row in spark_usher::gang::TABLE {
         for shape in row.shapes {
             let mut policy = policy(row.kind);
@@ -168,7 +168,7 @@ fn under_every_scheduler_each_review_is_patched_once_and_only_where_allowed() {
 }
 
 #[test]
-fn a_priority_class_seen_again_after_the_priority_plugin_stays() {
+fn priority_class_stays_on_reinvocation_after_priority_plugin() {
     let mut review = recorded("client-mode/exec-1.mutate.create");
     review["request"]["object"] = answer(&review, &Snapshot::default(), &volcano()).object;
     // The plugin resolves the class before the reinvocation.
@@ -178,7 +178,7 @@ fn a_priority_class_seen_again_after_the_priority_plugin_stays() {
 }
 
 #[test]
-fn a_dry_run_gets_the_same_answer() {
+fn dry_run_gets_same_patch() {
     let wet = outcome("by-an-administrator/exec.mutate.create");
     let dry = outcome("by-an-administrator/exec-dry-run.mutate.create");
     assert_eq!(wet.patch, dry.patch);

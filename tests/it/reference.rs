@@ -184,7 +184,7 @@ impl Ours {
         ours.apply(Change::Related(RelatedChange::Apis(ServedApis::default())));
         ours.apply(Change::Related(RelatedChange::Replaced(Replaced::Namespaces(Vec::new()))));
         ours.apply(Change::Pods(PodChange::Listed(Vec::new())));
-        ours.apply(Change::Pods(PodChange::Observed(driver().conf_map("conf").sighting())));
+        ours.apply(Change::Pods(PodChange::Observed(driver().conf_map("conf").observation())));
         let key = PodKey::new("default", "nb-driver");
         let conf = AppConf::parse(
             "spark.kubernetes.executor.apiPollingInterval=0\nspark.kubernetes.executor.missingPodDetectDelta=0\n\
@@ -305,7 +305,7 @@ impl World {
         let text = pod.0.to_string();
         let facts = Pod::read_whole(text.as_bytes()).unwrap();
         let state = State::of(&facts);
-        let ObservedPod::Executor(_, executor) = pod.sighting() else { panic!() };
+        let ObservedPod::Executor(_, executor) = pod.observation() else { panic!() };
         model.update(
             id,
             Seen {
@@ -316,7 +316,7 @@ impl World {
                 registered: executor.created.unwrap().get(),
             },
         );
-        ours.apply(Change::Pods(PodChange::Observed(pod.sighting())));
+        ours.apply(Change::Pods(PodChange::Observed(pod.observation())));
         self.pods.insert(id, pod);
     }
 }
@@ -336,7 +336,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
     #[test]
-    fn ours_agrees_with_sparks(deletes in any::<bool>(), ops in prop::collection::vec(op(), 1..80)) {
+    fn controller_agrees_with_model_of_spark_lifecycle_manager(deletes in any::<bool>(), ops in prop::collection::vec(op(), 1..80)) {
         let (mut model, mut ours, mut world) = (Model::default(), Ours::new(deletes), World::default());
         for op in ops {
             let phase = |world: &World, id: u64| world.pods.get(&id).map(|pod| pod.0["status"]["phase"].as_str().unwrap_or_default().to_owned());

@@ -76,7 +76,7 @@ fn count(bundle: &str) -> usize {
 }
 
 #[test]
-fn the_first_certificate_is_for_the_names_and_verified_by_the_bundle() {
+fn first_certificate_is_valid_for_its_names_only() {
     let story = Story::begun();
     assert!(story.is_served());
     assert_eq!(count(&story.stored.bundle), 1);
@@ -87,7 +87,7 @@ fn the_first_certificate_is_for_the_names_and_verified_by_the_bundle() {
 /// Three years in steps of two hours. API servers may have a bundle, and replicas may serve a chain, that is up to four hours old:
 /// every combination always verifies.
 #[test]
-fn nobody_who_is_late_ever_fails() {
+fn every_combination_of_late_bundles_and_chains_verifies() {
     let mut story = Story::begun();
     let (mut bundles, mut chains) = (VecDeque::new(), VecDeque::new());
     let (mut steps, mut tried) = (Vec::new(), Vec::new());
@@ -116,12 +116,12 @@ fn nobody_who_is_late_ever_fails() {
     let renewed = steps.iter().filter(|step| **step == Step::Renewed).count();
     assert!((17..=19).contains(&took_over), "{took_over}: one in 60 days");
     assert!((100..=140).contains(&renewed), "{renewed}: one in 8 days");
-    assert!(!steps.contains(&Step::Anew) && steps.contains(&Step::Dropped));
+    assert!(!steps.contains(&Step::Recreated) && steps.contains(&Step::Dropped));
     assert!(count(&story.stored.bundle) <= 2, "bundles do not grow");
 }
 
 #[test]
-fn an_api_server_that_has_only_the_old_bundle_or_only_the_new_one_verifies() {
+fn cross_signed_chain_verifies_with_old_or_new_authority_only() {
     let mut story = Story::announced();
     let both = story.stored.bundle.clone();
     let (old, new) = both.split_at(both.find("-----END CERTIFICATE-----\n").unwrap() + 26);
@@ -139,7 +139,7 @@ fn an_api_server_that_has_only_the_old_bundle_or_only_the_new_one_verifies() {
 }
 
 #[test]
-fn an_authority_signs_nothing_before_it_is_published_and_settled() {
+fn new_authority_signs_only_after_publication_and_settle_time() {
     let mut story = Story::announced();
     assert_eq!(story.step(true), None, "not settled");
     story.wait(48);
@@ -150,7 +150,7 @@ fn an_authority_signs_nothing_before_it_is_published_and_settled() {
 }
 
 #[test]
-fn near_the_end_of_an_unpublished_rotation_there_is_no_flood_and_no_gap() {
+fn unpublished_authority_takes_over_once_before_expiry() {
     let mut story = Story::announced();
     let mut steps = Vec::new();
     for _ in 0..40 * 24 {
@@ -167,7 +167,7 @@ fn near_the_end_of_an_unpublished_rotation_there_is_no_flood_and_no_gap() {
 }
 
 #[test]
-fn other_names_and_broken_pairs_are_made_anew_by_the_same_authority() {
+fn changed_names_and_broken_pairs_are_reissued_by_same_authority() {
     let mut story = Story::begun();
     let bundle = story.stored.bundle.clone();
     let renamed = vec!["renamed.ns.svc".to_owned()];
@@ -187,7 +187,7 @@ fn other_names_and_broken_pairs_are_made_anew_by_the_same_authority() {
 }
 
 #[test]
-fn a_lost_key_is_replaced_without_a_gap() {
+fn lost_authority_key_is_replaced_without_outage() {
     let mut story = Story::begun();
     let before = story.stored.chain.clone();
     story.stored.key.clear();
@@ -206,7 +206,7 @@ fn a_lost_key_is_replaced_without_a_gap() {
 }
 
 #[test]
-fn what_cannot_be_used_at_all_is_made_anew() {
+fn unusable_or_expired_certificates_are_recreated() {
     for spoil in [
         |stored: &mut StoredCertificates| {
             *stored = StoredCertificates { bundle: "junk".to_owned(), ..StoredCertificates::default() }
@@ -219,17 +219,17 @@ fn what_cannot_be_used_at_all_is_made_anew() {
     ] {
         let mut story = Story::begun();
         spoil(&mut story.stored);
-        assert_eq!(story.step(false), Some(Step::Anew));
+        assert_eq!(story.step(false), Some(Step::Recreated));
         assert!(story.is_served());
     }
     let mut story = Story::begun();
     story.wait(91 * 24);
-    assert_eq!(story.step(true), Some(Step::Anew), "everything expired meanwhile");
+    assert_eq!(story.step(true), Some(Step::Recreated), "everything expired meanwhile");
     assert!(story.is_served());
 }
 
 #[test]
-fn a_clock_that_is_behind_forgets_no_authority() {
+fn clock_that_is_behind_keeps_authority() {
     let mut story = Story::begun();
     let bundle = story.stored.bundle.clone();
     story.now -= SignedDuration::from_hours(2);
@@ -240,7 +240,7 @@ fn a_clock_that_is_behind_forgets_no_authority() {
 }
 
 #[test]
-fn a_deletion_that_is_under_way_is_sound_and_not_whole() {
+fn announced_replacement_of_lost_key_is_sound_but_not_whole() {
     let mut story = Story::begun();
     assert!(is_whole(&story.stored, &names(), story.now) && is_sound(&story.stored, &names(), story.now));
     story.stored.key.clear();
@@ -251,7 +251,7 @@ fn a_deletion_that_is_under_way_is_sound_and_not_whole() {
 }
 
 #[test]
-fn names_of_servers_are_made_plain_or_refused() {
+fn server_names_are_normalized_or_rejected() {
     let checked = |names: &[&str]| checked_names(&names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
     let plain = checked(&["A.ns.svc", "a.ns.svc.cluster.local.", "0:0:0:0:0:0:0:1", "::1"]).unwrap();
     assert_eq!(plain, ["a.ns.svc", "a.ns.svc.cluster.local", "::1"]);

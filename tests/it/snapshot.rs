@@ -126,14 +126,14 @@ fn event() -> impl Strategy<Value = Event> {
 proptest! {
     /// A list of the existing pods gives the same snapshot as their history, and no history leaves entries behind.
     #[test]
-    fn a_history_equals_a_relist_of_its_end(events in proptest::collection::vec(event(), 0..60)) {
+    fn history_equals_relist_of_its_final_state(events in proptest::collection::vec(event(), 0..60)) {
         let (mut snapshot, mut present) = (Snapshot::default(), BTreeMap::<String, PodBuilder>::new());
         for event in events {
             match event {
                 Event::See(n, app, version) => {
                     let pod = some_pod(n, app, version);
                     present.insert(pod.0["metadata"]["name"].as_str().unwrap().to_owned(), pod.clone());
-                    see(&mut snapshot, &pod);
+                    observe(&mut snapshot, &pod);
                 }
                 Event::Lose(n) => {
                     let name = format!("p{}", n % 12);
@@ -148,14 +148,14 @@ proptest! {
             prop_assert_eq!(counted(&snapshot), walked(&snapshot));
         }
         let mut relisted = Snapshot::default();
-        relisted.apply(Change::Pods(PodChange::Listed(present.values().rev().map(PodBuilder::sighting).collect())));
+        relisted.apply(Change::Pods(PodChange::Listed(present.values().rev().map(PodBuilder::observation).collect())));
         prop_assert_eq!(picture(&snapshot), picture(&relisted));
         prop_assert_eq!(counted(&snapshot), counted(&relisted));
         // A relist after the history changes nothing.
-        snapshot.apply(Change::Pods(PodChange::Listed(present.values().map(PodBuilder::sighting).collect())));
+        snapshot.apply(Change::Pods(PodChange::Listed(present.values().map(PodBuilder::observation).collect())));
         prop_assert_eq!(picture(&snapshot), picture(&relisted));
         for (name, pod) in &present {
-            let ObservedPod::Executor(app, _) = pod.sighting() else { continue };
+            let ObservedPod::Executor(app, _) = pod.observation() else { continue };
             let (found, _) = snapshot.executor("default", name).unwrap();
             prop_assert_eq!(found, &app);
         }
@@ -167,22 +167,22 @@ proptest! {
 }
 
 #[test]
-fn a_pod_that_changes_its_application_leaves_the_old_one() {
+fn pod_with_changed_app_selector_leaves_old_application() {
     let mut snapshot = Snapshot::default();
-    see(&mut snapshot, &pod("e").executor_of("spark-a", 1).stored("u"));
+    observe(&mut snapshot, &pod("e").executor_of("spark-a", 1).stored("u"));
     let touched =
-        snapshot.apply(Change::Pods(PodChange::Observed(pod("e").executor_of("spark-b", 1).stored("u").sighting())));
+        snapshot.apply(Change::Pods(PodChange::Observed(pod("e").executor_of("spark-b", 1).stored("u").observation())));
     assert_eq!(touched.touched, [AppKey::new("default", "spark-b"), AppKey::new("default", "spark-a")]);
     assert_eq!(snapshot.apps.keys().map(AppKey::selector).collect::<Vec<_>>(), ["spark-b"]);
-    snapshot.apply(Change::Pods(PodChange::Observed(pod("e").stored("u").sighting())));
+    snapshot.apply(Change::Pods(PodChange::Observed(pod("e").stored("u").observation())));
     assert!(snapshot.apps.is_empty(), "a pod without Spark labels belongs to no application");
 }
 
 #[test]
-fn a_followed_pod_gives_way_to_the_watch() {
+fn watched_driver_replaces_referenced_pod() {
     let mut snapshot = Snapshot::default();
     let key = PodKey::new("default", "nb-driver");
-    let read = |pod: &PodBuilder| match pod.sighting() {
+    let read = |pod: &PodBuilder| match pod.observation() {
         ObservedPod::Driver(_, pod) | ObservedPod::Other(_, pod) => ReferencedPod::Present(Arc::new(pod)),
         ObservedPod::Executor(..) => unreachable!(),
     };
@@ -192,7 +192,7 @@ fn a_followed_pod_gives_way_to_the_watch() {
         vec![],
     )));
     assert_eq!(&*snapshot.driver_at("default", "10.0.0.1").unwrap().uid, "n");
-    see(&mut snapshot, &driver().ip("10.0.0.2"));
+    observe(&mut snapshot, &driver().ip("10.0.0.2"));
     assert_eq!(&*snapshot.driver_pod("default", "nb-driver").unwrap().uid, DRIVER_UID);
     assert!(snapshot.referenced.is_empty() && snapshot.driver_at("default", "10.0.0.1").is_none());
     assert!(snapshot.driver_at("default", "10.0.0.2").is_some());
@@ -203,35 +203,36 @@ fn a_followed_pod_gives_way_to_the_watch() {
 }
 
 #[test]
-fn executors_of_one_application_share_what_repeats() {
-    let snapshot = seen(&[executor(1).stored("a"), executor(2).stored("b")]);
+fn executors_of_one_application_share_template() {
+    let snapshot = snapshot_with(&[executor(1).stored("a"), executor(2).stored("b")]);
     let app = snapshot.app("default", APP).unwrap();
     let all: Vec<_> = app.executors().values().collect();
     assert!(Arc::ptr_eq(&all[0].template, &all[1].template));
 }
 
 #[test]
-fn a_reader_keeps_its_picture_while_the_writer_goes_on() {
-    let mut snapshot = seen(&[executor(1).stored("a")]);
+fn cloned_snapshot_is_unaffected_by_later_changes() {
+    let mut snapshot = snapshot_with(&[executor(1).stored("a")]);
     let held = snapshot.clone();
-    see(&mut snapshot, &executor(2).stored("b"));
+    observe(&mut snapshot, &executor(2).stored("b"));
     assert_eq!(held.app("default", APP).unwrap().executors().len(), 1);
     assert_eq!(snapshot.app("default", APP).unwrap().executors().len(), 2);
 }
 
 #[test]
-fn the_running_driver_is_the_live_one() {
+fn live_driver_is_running_or_else_pending_driver() {
     let old = pod("a-driver").driver_of(APP).stored("old").phase("Failed");
     let pending = pod("b-driver").driver_of(APP).stored("pending").phase("Pending");
-    let snapshot = seen(&[old.clone(), pending.clone(), pod("c-driver").driver_of(APP).stored("run").phase("Running")]);
+    let snapshot =
+        snapshot_with(&[old.clone(), pending.clone(), pod("c-driver").driver_of(APP).stored("run").phase("Running")]);
     assert_eq!(&*snapshot.app("default", APP).unwrap().live_driver().unwrap().uid, "run");
-    let snapshot = seen(&[old.clone(), pending]);
+    let snapshot = snapshot_with(&[old.clone(), pending]);
     assert_eq!(&*snapshot.app("default", APP).unwrap().live_driver().unwrap().uid, "pending");
-    assert!(seen(&[old]).app("default", APP).unwrap().live_driver().is_none());
+    assert!(snapshot_with(&[old]).app("default", APP).unwrap().live_driver().is_none());
 }
 
 #[test]
-fn no_text_of_a_tenant_is_kept_at_length() {
+fn stored_texts_of_pods_are_limited_in_length() {
     let long = "x".repeat(200_000);
     let mut pod = executor(1).stored("e1").phase("Failed").driver_url(&long);
     for key in ["by", "driver", "signature", "queue", "scheduler", "min-member", "skip", "executor-resources", "ended"]
@@ -257,18 +258,18 @@ fn no_text_of_a_tenant_is_kept_at_length() {
     let mut as_driver = pod.clone().driver_of(APP);
     as_driver.0["metadata"]["name"] = "d".into();
     for pod in [pod, as_driver] {
-        let kept = format!("{:?}", pod.sighting());
+        let kept = format!("{:?}", pod.observation());
         assert!(kept.len() < 24_000, "{} bytes are stored of {}", kept.len(), pod.0.to_string().len());
     }
 }
 
 #[test]
-fn names_of_nodes_are_forgotten_with_the_executors_that_were_on_them() {
+fn node_names_are_removed_with_their_executors() {
     let mut snapshot = Snapshot::default();
     for id in 0..2000 {
         let name = format!("e{id}");
         let pod = executor(id).stored(&name).phase("Running").spec("nodeName", format!("node-{id}").as_str());
-        snapshot.apply(Change::Pods(PodChange::Observed(pod.sighting())));
+        snapshot.apply(Change::Pods(PodChange::Observed(pod.observation())));
         if id >= 10 {
             snapshot.apply(Change::Pods(PodChange::Gone(
                 PodKey::new("default", &format!("nb-exec-{}", id - 10)),
@@ -283,11 +284,11 @@ fn names_of_nodes_are_forgotten_with_the_executors_that_were_on_them() {
 }
 
 #[test]
-fn who_is_proven_is_counted_apart_from_who_only_says_so() {
+fn executor_counts_follow_creators_and_signing_key() {
     let (mut snapshot, policies) = (signing(), only(policy("yunikorn")));
     for (id, user) in [(1, "eve"), (2, "adam"), (3, "eve")] {
         let placed = answer(&executor(id).created_by(user), &snapshot, &policies);
-        see(&mut snapshot, &PodBuilder(placed.object).stored(&format!("e{id}")));
+        observe(&mut snapshot, &PodBuilder(placed.object).stored(&format!("e{id}")));
         assert_eq!(counted(&snapshot), walked(&snapshot));
     }
     assert_eq!(snapshot.app("default", APP).unwrap().indexes().len(), 2);

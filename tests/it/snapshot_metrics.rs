@@ -34,7 +34,7 @@ fn group(started: bool, age: i64) -> Group {
 }
 
 #[test]
-fn gangs_wait_until_they_started() {
+fn gangs_count_as_waiting_until_started() {
     let mut snapshot = Snapshot::default();
     assert_eq!(shown(&snapshot, "spark_usher_gang_waiting_seconds"), "0");
     for (name, started, age) in [("a", false, 90), ("b", false, 30), ("c", true, 5000)] {
@@ -48,31 +48,31 @@ fn gangs_wait_until_they_started() {
 }
 
 #[test]
-fn a_driver_that_wants_executors_and_has_none() {
+fn driver_without_requested_executors_is_counted() {
     let count = |snapshot: &Snapshot| shown(snapshot, "spark_usher_drivers_without_executors");
     let with = |conf: &str| {
-        let mut snapshot = seen(&[driver()]);
+        let mut snapshot = snapshot_with(&[driver()]);
         let conf = Conf::Known(Arc::new(AppConf::parse(conf)));
         let key = PodKey::new("default", "nb-driver");
         snapshot.apply(Change::Related(RelatedChange::Conf(key, DRIVER_UID.into(), conf, Vec::new())));
         snapshot
     };
-    assert_eq!(count(&seen(&[driver()])), "0", "the requested number is unknown");
+    assert_eq!(count(&snapshot_with(&[driver()])), "0", "the requested number is unknown");
     let dynamic = "spark.dynamicAllocation.enabled=true\nspark.dynamicAllocation.minExecutors=0\n";
     assert_eq!(count(&with(dynamic)), "0", "the application may have no executors");
     let mut snapshot = with("spark.executor.instances=2\n");
     assert_eq!(count(&snapshot), "1");
-    see(&mut snapshot, &executor(1).stored("e-1").phase("Pending"));
+    observe(&mut snapshot, &executor(1).stored("e-1").phase("Pending"));
     assert_eq!(count(&snapshot), "0");
-    see(&mut snapshot, &executor(1).stored("e-1").phase("Failed"));
+    observe(&mut snapshot, &executor(1).stored("e-1").phase("Failed"));
     assert_eq!(count(&snapshot), "1");
-    see(&mut snapshot, &driver().phase("Succeeded"));
+    observe(&mut snapshot, &driver().phase("Succeeded"));
     assert_eq!(count(&snapshot), "0", "the driver has exited");
 }
 
 #[test]
-fn pods_that_only_the_fallback_placed() {
-    let snapshot = seen(&[
+fn pods_mutated_only_by_fallback_policy_are_counted() {
+    let snapshot = snapshot_with(&[
         executor(1).stored("e-1").annotation("spark-usher.io/by", "fallback"),
         executor(2).stored("e-2").annotation("spark-usher.io/by", "batch/volcano"),
     ]);

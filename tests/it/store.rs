@@ -17,11 +17,11 @@ fn executor_in(id: u32, phase: &str, version: u32) -> PodBuilder {
 }
 
 fn update(store: &mut Store, pod: &PodBuilder) {
-    store.apply(Change::Pods(PodChange::Observed(pod.sighting())), Timestamp::UNIX_EPOCH);
+    store.apply(Change::Pods(PodChange::Observed(pod.observation())), Timestamp::UNIX_EPOCH);
 }
 
 fn replace(store: &mut Store, pods: &[PodBuilder], at: i64) -> usize {
-    let all = pods.iter().map(PodBuilder::sighting).collect();
+    let all = pods.iter().map(PodBuilder::observation).collect();
     store.apply(Change::Pods(PodChange::Listed(all)), Timestamp::from_second(at).unwrap()).len()
 }
 
@@ -31,10 +31,10 @@ fn states(batch: &Batch) -> Vec<(u64, ExecutorPodState)> {
 }
 
 #[test]
-fn point_1_a_snapshot_maps_ids_to_states_and_is_empty_at_first() {
+fn point_1_first_snapshot_is_empty_and_immutable() {
     let now = Instant::now();
     let mut store = Store::default();
-    let id = store.subscribe(SECOND, Notify::WithNews, now);
+    let id = store.subscribe(SECOND, Notify::OnChange, now);
     let first = store.take(id, now).unwrap();
     assert!(first.full.is_none() && first.is_empty() && states(&first).is_empty());
     store.done(id, now);
@@ -45,7 +45,7 @@ fn point_1_a_snapshot_maps_ids_to_states_and_is_empty_at_first() {
 }
 
 #[test]
-fn point_2_an_update_keeps_the_time_of_the_last_full_list() {
+fn point_2_update_keeps_time_of_last_full_list() {
     let mut store = Store::default();
     replace(&mut store, &[], 100);
     update(&mut store, &executor_in(1, "Pending", 1));
@@ -53,10 +53,10 @@ fn point_2_an_update_keeps_the_time_of_the_last_full_list() {
 }
 
 #[test]
-fn point_3_a_replacement_starts_from_scratch_and_alone_takes_ids_away() {
+fn point_3_replacement_drops_missing_ids_without_reporting_removal() {
     let now = Instant::now();
     let mut store = Store::default();
-    let id = store.subscribe(SECOND, Notify::WithNews, now);
+    let id = store.subscribe(SECOND, Notify::OnChange, now);
     update(&mut store, &executor_in(1, "Running", 1));
     update(&mut store, &executor_in(2, "Running", 2));
     let unsure = replace(&mut store, &[executor_in(2, "Failed", 5), executor_in(3, "Pending", 4)], 200);
@@ -69,10 +69,10 @@ fn point_3_a_replacement_starts_from_scratch_and_alone_takes_ids_away() {
 }
 
 #[test]
-fn point_3_a_list_from_the_past_takes_nothing_back() {
+fn point_3_stale_list_reverts_no_state() {
     let now = Instant::now();
     let mut store = Store::default();
-    let id = store.subscribe(SECOND, Notify::WithNews, now);
+    let id = store.subscribe(SECOND, Notify::OnChange, now);
     update(&mut store, &executor_in(1, "Failed", 9));
     replace(&mut store, &[executor_in(1, "Running", 5)], 200);
     update(&mut store, &executor_in(1, "Running", 6));
@@ -83,10 +83,10 @@ fn point_3_a_list_from_the_past_takes_nothing_back() {
 
 /// A deliberate difference: in Spark, N updates are N snapshots in an unbounded queue.
 #[test]
-fn point_4_updates_are_coalesced_and_no_end_is_lost() {
+fn point_4_updates_are_coalesced_without_losing_exits() {
     let now = Instant::now();
     let mut store = Store::default();
-    let id = store.subscribe(SECOND, Notify::WithNews, now);
+    let id = store.subscribe(SECOND, Notify::OnChange, now);
     for version in 1..=1000 {
         update(&mut store, &executor_in(1, if version % 2 == 0 { "Pending" } else { "Running" }, version));
     }
@@ -100,11 +100,11 @@ fn point_4_updates_are_coalesced_and_no_end_is_lost() {
 }
 
 #[test]
-fn point_5_a_subscriber_begins_with_the_present_picture() {
+fn point_5_subscriber_starts_with_current_snapshot() {
     let now = Instant::now();
     let mut store = Store::default();
     replace(&mut store, &[executor_in(1, "Succeeded", 1), executor_in(2, "Running", 2)], 100);
-    let id = store.subscribe(SECOND, Notify::WithNews, now);
+    let id = store.subscribe(SECOND, Notify::OnChange, now);
     // In Spark, a change between the first snapshot and the registration is lost until the next change.
     update(&mut store, &executor_in(2, "Failed", 3));
     let batch = store.take(id, now).unwrap();
@@ -113,11 +113,11 @@ fn point_5_a_subscriber_begins_with_the_present_picture() {
 }
 
 #[test]
-fn point_6_a_tick_calls_also_when_nothing_happened_if_that_was_asked_for() {
+fn point_6_notify_always_calls_without_changes() {
     let now = Instant::now();
     let mut store = Store::default();
     let ticks = store.subscribe(SECOND, Notify::Always, now);
-    let news = store.subscribe(SECOND * 5, Notify::WithNews, now);
+    let news = store.subscribe(SECOND * 5, Notify::OnChange, now);
     for id in [ticks, news] {
         assert!(store.take(id, now).is_some());
         store.done(id, now);
@@ -135,10 +135,10 @@ fn point_6_a_tick_calls_also_when_nothing_happened_if_that_was_asked_for() {
 }
 
 #[test]
-fn point_7_everybody_can_be_called_at_once() {
+fn point_7_notify_calls_subscriber_immediately() {
     let now = Instant::now();
     let mut store = Store::default();
-    let id = store.subscribe(SECOND * 60, Notify::WithNews, now);
+    let id = store.subscribe(SECOND * 60, Notify::OnChange, now);
     store.take(id, now);
     store.done(id, now);
     assert!(store.take(id, now).is_none());
@@ -148,11 +148,11 @@ fn point_7_everybody_can_be_called_at_once() {
 }
 
 #[test]
-fn point_8_one_call_at_a_time_and_no_wake_up_is_lost() {
+fn point_8_subscriber_has_one_call_at_a_time_and_no_lost_notification() {
     let now = Instant::now();
     let mut store = Store::default();
     let (slow, quick) =
-        (store.subscribe(SECOND, Notify::WithNews, now), store.subscribe(SECOND, Notify::WithNews, now));
+        (store.subscribe(SECOND, Notify::OnChange, now), store.subscribe(SECOND, Notify::OnChange, now));
     let running = store.take(slow, now).unwrap();
     update(&mut store, &executor_in(1, "Running", 1));
     store.notify();
@@ -165,10 +165,10 @@ fn point_8_one_call_at_a_time_and_no_wake_up_is_lost() {
 
 /// In Spark, an IllegalArgumentException stops the driver, and any other exception drops the batch.
 #[test]
-fn point_9_a_subscriber_that_fails_gets_the_same_again_and_harms_nobody() {
+fn point_9_failed_batch_is_redelivered_without_affecting_others() {
     let now = Instant::now();
     let mut store = Store::default();
-    let (bad, good) = (store.subscribe(SECOND, Notify::WithNews, now), store.subscribe(SECOND, Notify::WithNews, now));
+    let (bad, good) = (store.subscribe(SECOND, Notify::OnChange, now), store.subscribe(SECOND, Notify::OnChange, now));
     update(&mut store, &executor_in(1, "Failed", 1));
     for round in 0..5 {
         let then = now + SECOND * round;
@@ -183,7 +183,7 @@ fn point_9_a_subscriber_that_fails_gets_the_same_again_and_harms_nobody() {
 }
 
 #[test]
-fn point_10_after_the_stop_nobody_is_called_and_nothing_is_kept() {
+fn point_10_stopped_store_calls_no_subscriber() {
     let now = Instant::now();
     let mut store = Store::default();
     let id = store.subscribe(SECOND, Notify::Always, now);
@@ -195,10 +195,10 @@ fn point_10_after_the_stop_nobody_is_called_and_nothing_is_kept() {
 
 /// In Spark, a deletion has no effect of its own: an executor that was deleted by force counts as running until the next poll.
 #[test]
-fn point_11_a_deletion_is_an_end_whatever_the_pod_said_last() {
+fn point_11_deletion_of_running_executor_is_a_removal() {
     let now = Instant::now();
     let mut store = Store::default();
-    let id = store.subscribe(SECOND, Notify::WithNews, now);
+    let id = store.subscribe(SECOND, Notify::OnChange, now);
     update(&mut store, &executor_in(1, "Running", 1));
     store.apply(
         Change::Pods(PodChange::Gone(PodKey::new("default", "nb-exec-1"), "another".into())),
@@ -212,10 +212,10 @@ fn point_11_a_deletion_is_an_end_whatever_the_pod_said_last() {
 }
 
 #[test]
-fn point_12_a_poll_tells_its_time_and_whoever_looked_tells_what_is_gone() {
+fn point_12_poll_sets_time_of_last_full_list_and_removes_no_executor() {
     let now = Instant::now();
     let mut store = Store::default();
-    let id = store.subscribe(SECOND, Notify::WithNews, now);
+    let id = store.subscribe(SECOND, Notify::OnChange, now);
     update(&mut store, &executor_in(1, "Running", 1));
     store.refreshed(Timestamp::from_second(300).unwrap());
     let batch = store.take(id, now).unwrap();

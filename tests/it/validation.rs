@@ -38,14 +38,14 @@ fn person() -> Value {
 
 /// The violations.
 fn found(review: &Value, snapshot: &Snapshot) -> Vec<Reason> {
-    let mut reasons = judge(review, snapshot, &policies(Validate::Audit)).decision.reasons;
+    let mut reasons = validate_review(review, snapshot, &policies(Validate::Audit)).decision.reasons;
     reasons.pop();
     reasons
 }
 
 #[test]
-fn what_our_own_webhook_made_is_valid() {
-    let outcome = judge(&created(&seated(1)), &Snapshot::default(), &policies(Validate::Enforce));
+fn pods_mutated_by_webhook_are_valid() {
+    let outcome = validate_review(&created(&seated(1)), &Snapshot::default(), &policies(Validate::Enforce));
     assert_eq!((outcome.decision.allowed, outcome.decision.reason), (true, Reason::Valid));
     assert!(outcome.response.get("auditAnnotations").is_none() && outcome.response.get("warnings").is_none());
     let driver = by_driver(&pod("nb-driver").driver_of(APP), &Snapshot::default(), &policies(Validate::Audit)).object;
@@ -53,14 +53,14 @@ fn what_our_own_webhook_made_is_valid() {
 }
 
 #[test]
-fn every_recorded_review_is_valid_once_our_webhook_has_answered_it() {
+fn every_recorded_review_is_valid_after_mutation() {
     let policies = policies(Validate::Enforce);
     for (name, mut review) in all_recorded() {
         let operation = review["request"]["operation"].as_str().unwrap().to_owned();
         if operation == "CREATE" {
             review["request"]["object"] = answer(&review, &Snapshot::default(), &policies).object;
         }
-        let outcome = judge(&review, &Snapshot::default(), &policies);
+        let outcome = validate_review(&review, &Snapshot::default(), &policies);
         let expected = match operation.as_str() {
             // The administrator set annotations and labels of spark-usher.
             "UPDATE" if outcome.decision.reason == Reason::TrustedWriter => Reason::TrustedWriter,
@@ -73,9 +73,9 @@ fn every_recorded_review_is_valid_once_our_webhook_has_answered_it() {
 }
 
 #[test]
-fn the_three_modes() {
+fn violation_is_audited_warned_or_denied_by_mode() {
     let bare = created(&executor(1));
-    let audit = judge(&bare, &Snapshot::default(), &policies(Validate::Audit));
+    let audit = validate_review(&bare, &Snapshot::default(), &policies(Validate::Audit));
     assert!(audit.decision.allowed && audit.response.get("warnings").is_none());
     let annotations = &audit.response["auditAnnotations"];
     assert_eq!(annotations["reason"], "NotMutated");
@@ -83,12 +83,12 @@ fn the_three_modes() {
     assert_eq!(annotations["policy"], "batch");
     assert!(annotations["message"].as_str().unwrap().contains("the pod lacks schedulerName"), "{annotations}");
 
-    let warn = judge(&bare, &Snapshot::default(), &policies(Validate::Warn));
+    let warn = validate_review(&bare, &Snapshot::default(), &policies(Validate::Warn));
     let warnings = warn.response["warnings"].as_array().unwrap();
     assert!(warn.decision.allowed && warnings.len() == 1);
     assert!(warnings[0].as_str().unwrap().starts_with("spark-usher: the pod lacks"), "{warnings:?}");
 
-    let enforce = judge(&bare, &Snapshot::default(), &policies(Validate::Enforce));
+    let enforce = validate_review(&bare, &Snapshot::default(), &policies(Validate::Enforce));
     let message = enforce.response["status"]["message"].as_str().unwrap();
     assert_eq!((enforce.decision.allowed, &enforce.response["status"]["code"]), (false, &json!(403)));
     assert!(
@@ -97,9 +97,9 @@ fn the_three_modes() {
 }
 
 #[test]
-fn a_final_state_that_lacks_something_is_not_seated() {
+fn missing_scheduler_owner_or_gang_is_a_violation() {
     let lacks = |pod: &PodBuilder| {
-        let outcome = judge(&created(pod), &Snapshot::default(), &policies(Validate::Audit));
+        let outcome = validate_review(&created(pod), &Snapshot::default(), &policies(Validate::Audit));
         assert_eq!(outcome.decision.reason, Reason::NotMutated, "{outcome:?}");
         outcome.response["auditAnnotations"]["message"].as_str().unwrap().to_owned()
     };
@@ -120,7 +120,7 @@ fn a_final_state_that_lacks_something_is_not_seated() {
 }
 
 #[test]
-fn an_executor_that_claims_another_driver() {
+fn owner_that_is_not_creator_is_a_violation() {
     let claims = seated(1).owned_by("Pod", "other-driver", "11111111-2222-3333-4444-555555555555");
     assert_eq!(found(&created(&claims), &Snapshot::default()), [Reason::OwnerNotCreator]);
     let same_name = seated(1).owned_by("Pod", "nb-driver", "11111111-2222-3333-4444-555555555555");
@@ -130,20 +130,20 @@ fn an_executor_that_claims_another_driver() {
     // Without a pod's token, nothing contradicts the claim.
     assert_eq!(found(&review(&claims.0, person()), &Snapshot::default()), []);
     let never = only_never(policy("none"), &["system:serviceaccount:default:spark"]);
-    let outcome = judge(&created(&executor(1).owned_by("Pod", "x", "1-1")), &Snapshot::default(), &never);
+    let outcome = validate_review(&created(&executor(1).owned_by("Pod", "x", "1-1")), &Snapshot::default(), &never);
     assert_eq!(outcome.decision.reason, Reason::Valid, "accounts in creators.never create pods for others");
 }
 
 #[test]
-fn a_stranger_among_the_executors_of_a_known_driver() {
-    let snapshot = seen(&[driver()]);
+fn foreign_creator_of_known_drivers_executor_is_a_violation() {
+    let snapshot = snapshot_with(&[driver()]);
     let claims = seated(1).owned_by("Pod", "nb-driver", DRIVER_UID);
     assert_eq!(found(&review(&claims.0, person()), &snapshot), [Reason::ForeignCreator]);
     assert_eq!(found(&created(&seated(1)), &snapshot), []);
 }
 
 #[test]
-fn who_may_change_owners_and_seats() {
+fn only_trusted_accounts_may_change_owners_and_scheduling_fields() {
     let old = seated(1).stored("e-1");
     let mut stripped = old.clone();
     stripped.0["metadata"].as_object_mut().unwrap().remove("ownerReferences");
@@ -181,43 +181,44 @@ fn who_may_change_owners_and_seats() {
         let master = json!({"username": "root", "groups": ["system:masters", "system:authenticated"]});
         assert_eq!(found(&update(&old, new, master), &Snapshot::default()), []);
     }
-    let outcome = judge(&update(&old, &regrouped, person()), &Snapshot::default(), &policies(Validate::Enforce));
+    let outcome =
+        validate_review(&update(&old, &regrouped, person()), &Snapshot::default(), &policies(Validate::Enforce));
     let message = outcome.response["status"]["message"].as_str().unwrap();
     assert!(message.contains("eve changed scheduling.k8s.io/group-name"), "{message}");
     assert!(message.contains("trustedWriters"), "the message contains the fix: {message}");
 }
 
 #[test]
-fn a_running_application_keeps_a_queue_that_the_file_drops() {
+fn running_application_keeps_queue_removed_from_policy() {
     let old = Policy { queue: Some("analytics".into()), queues: Some(vec![]), ..policy("volcano") };
     let new = Policy { queue: Some("other".into()), validate: Validate::Enforce, ..old.clone() };
     let mut snapshot = signing();
     let first = by_driver(&executor(1), &snapshot, &only(old));
-    see(&mut snapshot, &PodBuilder(first.object).stored("e1"));
+    observe(&mut snapshot, &PodBuilder(first.object).stored("e1"));
     let next = by_driver(&executor(2), &snapshot, &only(new.clone())).object;
     assert_eq!(next["metadata"]["annotations"]["scheduling.volcano.sh/queue-name"], "analytics");
-    let outcome = judge(&created(&PodBuilder(next.clone())), &snapshot, &only(new.clone()));
+    let outcome = validate_review(&created(&PodBuilder(next.clone())), &snapshot, &only(new.clone()));
     assert_eq!(outcome.decision.reason, Reason::Valid, "{:?}", outcome.response);
     // Another application of the same account does not keep it.
     let other = PodBuilder(next).label("spark-app-selector", "spark-other");
-    assert!(!judge(&created(&other), &snapshot, &only(new)).decision.allowed);
+    assert!(!validate_review(&created(&other), &snapshot, &only(new)).decision.allowed);
 }
 
 #[test]
-fn a_replica_that_is_behind_finds_no_forged_mark() {
+fn replica_without_namespace_accepts_mutated_pod() {
     let selects = Policy { validate: Validate::Enforce, matches: namespaces_with("env", "prod"), ..policy("volcano") };
     let mut ahead = signing();
-    see_namespace(&mut ahead, "default", &[("env", "prod")], &[]);
+    observe_namespace(&mut ahead, "default", &[("env", "prod")], &[]);
     let placed = PodBuilder(by_driver(&executor(1), &ahead, &only(selects.clone())).object);
-    assert!(judge(&created(&placed), &ahead, &only(selects.clone())).decision.allowed);
+    assert!(validate_review(&created(&placed), &ahead, &only(selects.clone())).decision.allowed);
     assert!(
-        judge(&created(&placed), &signing(), &only(selects)).decision.allowed,
+        validate_review(&created(&placed), &signing(), &only(selects)).decision.allowed,
         "its snapshot does not contain the namespace"
     );
 }
 
 #[test]
-fn a_driver_that_gets_its_name_later_is_valid() {
+fn driver_named_after_mutation_is_valid() {
     let mut app = Policy { validate: Validate::Enforce, ..policy("volcano") };
     app.gang.shape = spark_usher::gang::Shape::App;
     let mut unnamed = pod("").driver_of(APP);
@@ -228,26 +229,26 @@ fn a_driver_that_gets_its_name_later_is_valid() {
         assert!(made["metadata"]["annotations"]["scheduling.k8s.io/group-name"].is_string());
         // The API server sets the name between the two webhooks.
         let named = PodBuilder(made).named("job-x7k2p");
-        let outcome = judge(&named.created_by("job"), &snapshot, &only(app.clone()));
+        let outcome = validate_review(&named.created_by("job"), &snapshot, &only(app.clone()));
         assert!(outcome.decision.allowed, "{:?}", outcome.response);
     }
 }
 
 #[test]
-fn a_mark_that_we_did_not_give_is_found_where_the_key_is_known() {
+fn forged_annotation_is_a_violation_only_with_signing_key() {
     let marked = executor(1).annotation("spark-usher.io/by", "x/volcano");
     let policies = only(Policy { validate: Validate::Enforce, ..policy("none") });
     let owned =
         PodBuilder(by_driver(&marked, &signing(), &policies).object).annotation("spark-usher.io/by", "x/volcano");
-    assert_eq!(judge(&created(&owned), &signing(), &policies).decision.reason, Reason::NotMutated);
+    assert_eq!(validate_review(&created(&owned), &signing(), &policies).decision.reason, Reason::NotMutated);
     assert!(
-        judge(&created(&owned), &Snapshot::default(), &policies).decision.allowed,
+        validate_review(&created(&owned), &Snapshot::default(), &policies).decision.allowed,
         "it cannot be decided without the key"
     );
 }
 
 #[test]
-fn a_change_by_the_status_is_judged_as_a_change() {
+fn change_through_status_subresource_is_validated() {
     let old = seated(1);
     let new = old.clone().annotation("scheduling.k8s.io/group-name", "mine");
     let mut review = update(&old, &new, person());
@@ -260,11 +261,14 @@ fn a_change_by_the_status_is_judged_as_a_change() {
     };
     assert_eq!(found(&unchanged, &Snapshot::default()), []);
     review["request"]["subResource"] = "binding".into();
-    assert_eq!(judge(&review, &Snapshot::default(), &policies(Validate::Enforce)).decision.reason, Reason::NotAPod);
+    assert_eq!(
+        validate_review(&review, &Snapshot::default(), &policies(Validate::Enforce)).decision.reason,
+        Reason::NotAPod
+    );
 }
 
 #[test]
-fn only_a_change_is_judged() {
+fn update_is_validated_for_changed_fields_only() {
     // Not mutated at creation: its missing fields do not affect a later change of its labels.
     let old = executor(1).stored("e-1");
     assert_eq!(
@@ -281,11 +285,14 @@ fn only_a_change_is_judged() {
     assert_eq!(found(&update(&one, &two, tenant()), &Snapshot::default()), []);
     let mut deletion = created(&seated(1));
     deletion["request"]["operation"] = "DELETE".into();
-    assert_eq!(judge(&deletion, &Snapshot::default(), &policies(Validate::Enforce)).decision.reason, Reason::NotCreate);
+    assert_eq!(
+        validate_review(&deletion, &Snapshot::default(), &policies(Validate::Enforce)).decision.reason,
+        Reason::NotCreate
+    );
 }
 
 #[test]
-fn two_schedulers_on_one_pool_of_nodes() {
+fn pod_of_other_scheduler_on_node_pool_is_a_violation() {
     let elsewhere = |pod: PodBuilder| found(&review(&pod.0, person()), &Snapshot::default());
     let other = || {
         // With another scheduler, which the policy retains.
@@ -318,7 +325,7 @@ fn two_schedulers_on_one_pool_of_nodes() {
     );
     let rightly = seated(1).spec("nodeSelector", json!({"pool": "spark"}));
     assert_eq!(found(&created(&rightly), &Snapshot::default()), []);
-    let message = judge(
+    let message = validate_review(
         &review(&other().spec("nodeSelector", json!({"pool": "spark"})).0, person()),
         &Snapshot::default(),
         &policies(Validate::Warn),
@@ -329,7 +336,7 @@ fn two_schedulers_on_one_pool_of_nodes() {
 }
 
 #[test]
-fn queues_that_a_namespace_may_not_use() {
+fn disallowed_queue_is_a_violation() {
     let in_queue = |queue: &str| seated(1).annotation("scheduling.volcano.sh/queue-name", queue);
     assert_eq!(found(&created(&in_queue("team-a")), &Snapshot::default()), []);
     assert_eq!(found(&created(&in_queue("analytics")), &Snapshot::default()), [], "the policy's own queue");
@@ -351,7 +358,7 @@ fn queues_that_a_namespace_may_not_use() {
         [executor(1).label("queue", "root.gold"), executor(1).annotation("yunikorn.apache.org/queue", "root.gold")]
     {
         let pod = pod.spec("schedulerName", "yk-2");
-        let reasons = judge(&review(&pod.0, person()), &Snapshot::default(), &yunikorn).decision.reasons;
+        let reasons = validate_review(&review(&pod.0, person()), &Snapshot::default(), &yunikorn).decision.reasons;
         assert!(reasons.contains(&Reason::QueueNotAllowed), "{reasons:?}");
     }
     let deaf = seated(1).label("queue", "gold");
@@ -364,11 +371,14 @@ fn queues_that_a_namespace_may_not_use() {
     let kept = new.clone().annotation("note", "x");
     assert_eq!(found(&update(&new, &kept, tenant()), &Snapshot::default()), [], "the queue is unchanged");
     let open = only(Policy { queues: None, ..policy("volcano") });
-    assert_eq!(judge(&created(&in_queue("gold")), &Snapshot::default(), &open).decision.reason, Reason::Valid);
+    assert_eq!(
+        validate_review(&created(&in_queue("gold")), &Snapshot::default(), &open).decision.reason,
+        Reason::Valid
+    );
 }
 
 #[test]
-fn who_chooses_another_policy_by_a_label_chooses_no_milder_one() {
+fn changed_policy_label_does_not_bypass_enforcement() {
     let strict = Policy {
         validate: Validate::Enforce,
         matches: spark_usher::policy::Match {
@@ -385,32 +395,35 @@ fn who_chooses_another_policy_by_a_label_chooses_no_milder_one() {
         (old.clone().label("team", "b"), taken(&old)),
         (old.clone(), taken(&old)),
     ] {
-        assert!(!judge(&update(&old, &new, tenant()), &Snapshot::default(), &policies).decision.allowed);
+        assert!(!validate_review(&update(&old, &new, tenant()), &Snapshot::default(), &policies).decision.allowed);
     }
 }
 
 #[test]
-fn who_is_trusted_is_told_as_that_and_may_create_for_others() {
+fn trusted_writer_is_audited_and_may_create_for_others() {
     let old = seated(1).stored("e-1");
     let moved = old.clone().annotation("scheduling.k8s.io/group-name", "theirs");
     let who = json!({"username": "carol", "groups": ["kubeadm:cluster-admins", "system:authenticated"]});
     let trusting = only(Policy { validate: Validate::Enforce, ..policy("volcano") })
         .with_trusted_writers(vec![Pattern::new("kubeadm:cluster-admins"), Pattern::new("oidc:*")]);
-    let outcome = judge(&update(&old, &moved, who), &Snapshot::default(), &trusting);
+    let outcome = validate_review(&update(&old, &moved, who), &Snapshot::default(), &trusting);
     assert_eq!((outcome.decision.allowed, outcome.decision.reason), (true, Reason::TrustedWriter));
     assert_eq!(outcome.response["auditAnnotations"]["reason"], "TrustedWriter");
     // A driver with its own credentials.
     let by_alice = review(&seated(2).0, json!({"username": "oidc:alice", "groups": ["system:authenticated"]}));
-    assert!(judge(&by_alice, &seen(&[driver()]), &trusting).decision.allowed);
+    assert!(validate_review(&by_alice, &snapshot_with(&[driver()]), &trusting).decision.allowed);
     let by_bob = review(&seated(2).0, json!({"username": "bob", "groups": ["system:authenticated"]}));
-    assert_eq!(judge(&by_bob, &seen(&[driver()]), &trusting).decision.reason, Reason::ForeignCreator);
+    assert_eq!(
+        validate_review(&by_bob, &snapshot_with(&[driver()]), &trusting).decision.reason,
+        Reason::ForeignCreator
+    );
 }
 
 #[test]
-fn labels_do_not_speak_against_what_the_api_server_vouches_for() {
+fn driver_label_does_not_contradict_authenticated_creator() {
     // A client has labelled a pod as the driver of an application that is not its own.
     let squatter = pod("squatter").driver_of(APP).stored("55555555-0000-0000-0000-000000000001").phase("Running");
-    let snapshot = seen(&[squatter.spec("serviceAccountName", "default")]);
+    let snapshot = snapshot_with(&[squatter.spec("serviceAccountName", "default")]);
     let owned = executor(1).owned_by("Pod", "nb-driver", DRIVER_UID);
     let lacks_a_seat = [Reason::NotMutated];
     assert_eq!(found(&created(&owned), &snapshot), lacks_a_seat, "its authenticated creator is its owner");
@@ -418,12 +431,12 @@ fn labels_do_not_speak_against_what_the_api_server_vouches_for() {
     assert_eq!(found(&created(&seated(1)), &snapshot), []);
     // A configured application id: the executors have another selector than the driver.
     let other = executor(1).executor_of("spark-mine", 1).owned_by("Pod", "nb-driver", DRIVER_UID);
-    let reasons = found(&created(&other), &seen(&[driver()]));
+    let reasons = found(&created(&other), &snapshot_with(&[driver()]));
     assert!(!reasons.contains(&Reason::OwnerNotCreator), "{reasons:?}");
 }
 
 #[test]
-fn what_another_policy_file_seated_is_not_refused_at_once() {
+fn unsettled_policies_warn_instead_of_denying() {
     let policies = policies(Validate::Enforce);
     let body = serde_json::to_vec(&created(&executor(1))).unwrap();
     let pruned = spark_usher::admission::prune_for_validation(&body);
@@ -437,9 +450,9 @@ fn what_another_policy_file_seated_is_not_refused_at_once() {
 }
 
 #[test]
-fn messages_quote_little_and_nothing_that_steers() {
+fn messages_truncate_values_and_omit_control_characters() {
     let loud = seated(1).annotation("scheduling.volcano.sh/queue-name", &format!("\u{1b}[2J\n{}", "q".repeat(250_000)));
-    let outcome = judge(&created(&loud), &Snapshot::default(), &policies(Validate::Enforce));
+    let outcome = validate_review(&created(&loud), &Snapshot::default(), &policies(Validate::Enforce));
     for text in [&outcome.response["status"]["message"], &outcome.response["auditAnnotations"]["message"]] {
         let text = text.as_str().unwrap();
         assert!(text.len() < 1200 && !text.contains(|c: char| c.is_control()), "{text:?}");
@@ -447,7 +460,7 @@ fn messages_quote_little_and_nothing_that_steers() {
 }
 
 #[test]
-fn a_namespace_that_was_not_seen_is_warned_of_until_namespaces_were_listed() {
+fn unobserved_namespace_gets_warning_until_namespaces_are_listed() {
     let policies = only(Policy {
         validate: Validate::Enforce,
         matches: namespaces_with("env", "prod"),
@@ -466,6 +479,6 @@ fn a_namespace_that_was_not_seen_is_warned_of_until_namespaces_were_listed() {
     let refused = spark_usher::admission::validate(&review, &policies, context(true));
     assert!(!refused.is_allowed(), "a namespace that is created a moment before its pods does not bypass the policy");
     let mut snapshot = Snapshot::default();
-    see_namespace(&mut snapshot, "default", &[("env", "prod")], &[]);
-    assert!(!judge(&created(&executor(1)), &snapshot, &policies).decision.allowed);
+    observe_namespace(&mut snapshot, "default", &[("env", "prod")], &[]);
+    assert!(!validate_review(&created(&executor(1)), &snapshot, &policies).decision.allowed);
 }

@@ -37,12 +37,12 @@ impl Archive {
         self
     }
 
-    fn see(&mut self, pod: &PodBuilder) -> &mut Archive {
-        self.apply(Change::Pods(PodChange::Observed(pod.sighting())))
+    fn observe(&mut self, pod: &PodBuilder) -> &mut Archive {
+        self.apply(Change::Pods(PodChange::Observed(pod.observation())))
     }
 
     fn delete(&mut self, pod: &PodBuilder) -> &mut Archive {
-        self.apply(Change::Pods(PodChange::Deleted(pod.sighting())))
+        self.apply(Change::Pods(PodChange::Deleted(pod.observation())))
     }
 
     fn app(&self) -> AppReport {
@@ -65,23 +65,25 @@ fn ended(mut pod: PodBuilder, code: i32, finished: &str) -> PodBuilder {
 }
 
 #[test]
-fn an_end_is_as_old_as_its_pod_says_and_not_as_our_look() {
+fn exit_time_comes_from_pod_status_unless_in_future() {
     let mut archive = Archive::open();
-    archive.see(&driver()).see(&ended(running(1), 137, "2026-11-21T09:00:00Z"));
-    archive.see(&ended(running(2), 1, "2026-11-21T08:00:00Z"));
+    archive.observe(&driver()).observe(&ended(running(1), 137, "2026-11-21T09:00:00Z"));
+    archive.observe(&ended(running(2), 1, "2026-11-21T08:00:00Z"));
     let exits = archive.app().exits;
     let times: Vec<(&str, &str)> = exits.iter().map(|exit| (&*exit.pod, &*exit.at)).collect();
     assert_eq!(times, [("nb-exec-1", "2026-11-21T09:00:00Z"), ("nb-exec-2", "2026-11-21T08:00:00Z")]);
     assert_eq!(exits[0].noticed, "2026-11-21T12:00:02Z");
     // A time in the future, from a node whose clock is ahead, is replaced by the time of detection.
-    archive.see(&ended(running(3), 1, "2026-11-21T23:00:00Z"));
+    archive.observe(&ended(running(3), 1, "2026-11-21T23:00:00Z"));
     assert_eq!(archive.app().exits[0].at, "2026-11-21T12:00:04Z");
 }
 
 #[test]
-fn what_was_labelled_has_its_cause_all_the_same_and_is_not_told() {
+fn labelled_executor_has_exit_cause_and_is_not_reported() {
     let mut archive = Archive::open();
-    archive.see(&driver()).see(&ended(running(1), 52, "2026-11-21T09:00:00Z").label("spark-exec-inactive", "true"));
+    archive
+        .observe(&driver())
+        .observe(&ended(running(1), 52, "2026-11-21T09:00:00Z").label("spark-exec-inactive", "true"));
     let found = archive.why("nb-exec-1");
     assert_eq!(found.exits[0].what.cause, "jvm-oom");
     assert!(found.executors[0].what.why.as_ref().unwrap().contains("labelled inactive by its driver"));
@@ -90,37 +92,37 @@ fn what_was_labelled_has_its_cause_all_the_same_and_is_not_told() {
 }
 
 #[test]
-fn a_driver_says_how_it_is() {
+fn driver_report_shows_liveness_state_and_cause() {
     let mut archive = Archive::open();
-    archive.see(&driver());
+    archive.observe(&driver());
     let shown = |archive: &Archive| {
         let driver = archive.app().driver;
-        (driver.life, driver.state, driver.why.unwrap_or_default())
+        (driver.liveness, driver.state, driver.why.unwrap_or_default())
     };
     assert_eq!(shown(&archive), ("alive".into(), Some("running".into()), String::new()));
     let mut waiting = driver().phase("Pending");
     waiting.0["status"]["containerStatuses"] = json!([{"name": "spark-kubernetes-driver", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "m"}}}]);
-    archive.see(&waiting);
-    let (life, state, why) = shown(&archive);
-    assert_eq!((&*life, state.as_deref()), ("alive", Some("pending")));
+    archive.observe(&waiting);
+    let (liveness, state, why) = shown(&archive);
+    assert_eq!((&*liveness, state.as_deref()), ("alive", Some("pending")));
     assert_eq!(why, "container spark-kubernetes-driver waits: ImagePullBackOff m");
     let mut failed = driver().phase("Failed");
     failed.0["status"]["containerStatuses"] = json!([{"name": "spark-kubernetes-driver",
         "state": {"terminated": {"exitCode": 137, "reason": "OOMKilled", "finishedAt": "2026-11-21T11:00:00Z"}}}]);
-    archive.see(&failed);
-    let (life, state, why) = shown(&archive);
-    assert_eq!((&*life, state.as_deref()), ("gone", Some("failed")));
+    archive.observe(&failed);
+    let (liveness, state, why) = shown(&archive);
+    assert_eq!((&*liveness, state.as_deref()), ("gone", Some("failed")));
     assert!(why.contains("exited with code 137") && why.contains("OOMKilled; at 2026-11-21T11:00:00Z"), "{why}");
-    archive.see(&driver().phase("Succeeded"));
+    archive.observe(&driver().phase("Succeeded"));
     assert_eq!(shown(&archive), ("gone".into(), Some("succeeded".into()), String::new()));
 }
 
 #[test]
-fn executors_that_their_driver_left_are_odd() {
+fn executors_without_running_driver_are_troubled() {
     let mut archive = Archive::open();
-    archive.see(&driver()).see(&running(1));
+    archive.observe(&driver()).observe(&running(1));
     assert!(archive.app().troubled.is_empty());
-    archive.see(&driver().phase("Failed"));
+    archive.observe(&driver().phase("Failed"));
     let troubled = archive.app().troubled;
     assert_eq!(troubled[0].why.as_deref(), Some("has no driver: its driver exited or was deleted"));
     // The exit of an executor that was deleted with its driver says so.
@@ -135,13 +137,13 @@ fn executors_that_their_driver_left_are_odd() {
 }
 
 #[test]
-fn a_deletion_is_told_in_the_right_tense() {
+fn deletion_text_distinguishes_running_and_expired_grace_period() {
     let mut archive = Archive::open();
     let mut going = running(1).label("spark-version", "4.3.0");
     going.0["metadata"]["deletionTimestamp"] = "2026-11-21T12:00:30Z".into();
     going.0["metadata"]["deletionGracePeriodSeconds"] = 30.into();
     going.0["metadata"]["finalizers"] = json!(["a/b"]);
-    archive.see(&driver()).see(&going);
+    archive.observe(&driver()).observe(&going);
     let why = |archive: &Archive| archive.why("nb-exec-1").executors[0].what.why.clone().unwrap();
     assert!(
         why(&archive).starts_with(
@@ -153,11 +155,11 @@ fn a_deletion_is_told_in_the_right_tense() {
 }
 
 #[test]
-fn ordinary_ends_do_not_push_out_the_others_and_all_are_counted() {
+fn normal_exits_do_not_evict_abnormal_exits_and_all_are_counted() {
     let mut archive = Archive::open();
-    archive.see(&driver()).see(&ended(running(1), 137, "2026-11-21T09:00:00Z"));
+    archive.observe(&driver()).observe(&ended(running(1), 137, "2026-11-21T09:00:00Z"));
     for id in 2..=30 {
-        archive.see(&ended(running(id), 0, "2026-11-21T10:00:00Z"));
+        archive.observe(&ended(running(id), 0, "2026-11-21T10:00:00Z"));
     }
     let app = archive.app();
     assert_eq!((app.ended["killed"], app.ended["completed"]), (1, 29));
@@ -166,9 +168,9 @@ fn ordinary_ends_do_not_push_out_the_others_and_all_are_counted() {
 }
 
 #[test]
-fn an_executor_whose_phase_is_unknown_is_odd() {
+fn executor_with_unknown_phase_is_troubled() {
     let mut archive = Archive::open();
-    archive.see(&driver()).see(&running(1).phase("Unknown"));
+    archive.observe(&driver()).observe(&running(1).phase("Unknown"));
     let app = archive.app();
     assert_eq!(app.executors["unknown"], 1);
     assert!(app.troubled[0].why.as_ref().unwrap().contains("its node does not respond"));

@@ -2,6 +2,7 @@
 //! are refused, in documentation, chart, `--help`, reasons, causes, metrics and every message.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use spark_usher::lifecycle::cause::Cause;
 use spark_usher::reason::Reason;
@@ -46,47 +47,69 @@ fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The refused phrases of a text, each with its place.
+/// The refused phrases of a text, each with its place. A phrase may wrap at the end of a line.
 fn refused(place: &str, text: &str) -> Vec<String> {
+    let lines: Vec<String> = text
+        .lines()
+        .map(|line| SPARKS.iter().fold(line.trim().to_lowercase(), |line, own| line.replace(own, "")))
+        .collect();
     let mut out = Vec::new();
-    for (number, line) in text.lines().enumerate() {
-        let line = SPARKS.iter().fold(line.to_lowercase(), |line, own| line.replace(own, ""));
+    for (number, line) in lines.iter().enumerate() {
+        let next = lines.get(number + 1).map_or("", String::as_str);
+        let both = format!("{line} {next}");
         for (phrase, instead) in REFUSED {
             let is_word = |at: usize| {
                 let edge = |c: Option<char>| c.is_none_or(|c| !c.is_alphanumeric() && c != '-' && c != '_');
-                edge(line[..at].chars().next_back()) && edge(line[at + phrase.len()..].chars().next())
+                edge(both[..at].chars().next_back()) && edge(both[at + phrase.len()..].chars().next())
             };
-            if line.match_indices(phrase).any(|(at, _)| is_word(at)) {
-                out.push(format!("{place}:{}: {phrase:?}: write {instead}\n    {}", number + 1, line.trim()));
+            if both.match_indices(phrase).any(|(at, _)| at < line.len() && is_word(at)) {
+                out.push(format!("{place}:{}: {phrase:?}: write {instead}\n    {line}", number + 1));
             }
         }
     }
     out
 }
 
-/// The texts of string literals in Rust code. Raw strings are JSON, YAML and expressions, no prose.
+/// The texts of string literals in Rust code, without those of unit tests. Raw strings are JSON, YAML and expressions, no
+/// prose; a literal without a space is a name or a key.
 fn literals(code: &str) -> String {
+    let code = code.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
     let mut out = String::new();
-    // The text of the unit tests' own input is not prose.
-    let code = code.split("#[cfg(test)]").next().unwrap_or_default();
-    for line in code.lines().filter(|line| !line.trim_start().starts_with("//")) {
-        let mut rest = line;
-        while let Some(begin) = rest.find('"') {
-            let body = &rest[begin + 1..];
-            let end = body.char_indices().find(|(at, c)| *c == '"' && !body[..*at].ends_with('\\')).map(|(at, _)| at);
-            let Some(end) = end else {
-                // A literal of several lines; the rest of this line belongs to it.
-                out.push_str(body);
-                break;
-            };
-            // A literal without a space is a name or a key.
-            if body[..end].contains(' ') {
-                out.push_str(&body[..end]);
-                out.push(' ');
+    let mut rest = code;
+    while let Some(at) = rest.find(['"', '/', '\'']) {
+        let begin = &rest[at..];
+        if begin.starts_with("//") {
+            let end = begin.find('\n').unwrap_or(begin.len());
+            rest = &begin[end..];
+        } else if begin.starts_with('\'') {
+            // A character, or a lifetime.
+            let character =
+                ["'\"'", "'\\\"'", "'\\''", "'\\\\'", "'/'"].iter().find(|quoted| begin.starts_with(**quoted));
+            rest = &begin[character.map_or(1, |quoted| quoted.len())..];
+        } else if let Some(after) = begin.strip_prefix('/') {
+            rest = after;
+        } else if rest[..at].ends_with('#') || rest[..at].ends_with('r') {
+            let hashes = rest[..at].chars().rev().take_while(|c| *c == '#').count();
+            let close = format!("\"{}", "#".repeat(hashes));
+            let end = begin[1..].find(&close).map_or(begin.len(), |end| end + 1 + close.len());
+            rest = &begin[end..];
+        } else {
+            let mut escaped = false;
+            let end = begin[1..].find(|c: char| {
+                let ends = c == '"' && !escaped;
+                escaped = c == '\\' && !escaped;
+                ends
+            });
+            let Some(end) = end else { break };
+            // A backslash at the end of a line joins it with the next one.
+            let text: Vec<&str> = begin[1..=end].split("\\\n").map(str::trim_start).collect();
+            let text = text.concat();
+            if text.contains(' ') {
+                out.push_str(&text);
+                out.push('\n');
             }
-            rest = &body[end + 1..];
+            rest = &begin[end + 2..];
         }
-        out.push('\n');
     }
     out
 }
@@ -113,11 +136,19 @@ fn all_of(folders: &[&str], ends: &[&str]) -> Vec<(String, String)> {
 }
 
 #[test]
-fn a_refused_word_is_found_and_a_part_of_another_is_not() {
+fn forbidden_word_is_found_only_as_whole_word() {
     assert_eq!(refused("x", "It is told.\nAn untold story").len(), 2);
     assert!(refused("x", "a desktop, a seated-like thing, retold").is_empty());
-    let code = "let a = \"it is told\"; // told\nlet b = \"told\";\n#[cfg(test)]\nlet c = \"was told\";";
-    assert_eq!(literals(code).trim(), "it is told");
+    assert_eq!(refused("x", "everything\nat\nonce, look\nat it").len(), 2, "phrases wrap");
+    let code = r#"let a = "it is told"; // told by "x y"
+#[cfg(test)]
+fn of() {}
+let b = ("told", '"', "it is \"told\" \
+    again", r"it is told", b'\'');
+#[cfg(test)]
+mod tests {
+let c = "was told";"#;
+    assert_eq!(literals(code), "it is told\nit is \\\"told\\\" again\n");
 }
 
 #[test]
@@ -163,20 +194,26 @@ fn messages_use_the_standard_terms() {
 
 #[test]
 fn help_uses_the_standard_terms() {
+    let mut commands = vec![Vec::new()];
     let mut found = Vec::new();
-    let program = env!("CARGO_BIN_EXE_spark-usher");
-    let help = |command: &[&str]| {
-        let out = std::process::Command::new(program).args(command).arg("--help").output().unwrap();
-        String::from_utf8(out.stdout).unwrap()
-    };
-    let top = help(&[]);
-    let commands = top.split("Commands:").nth(1).unwrap().split("\n\n").next().unwrap();
-    let commands: Vec<&str> =
-        commands.lines().filter_map(|line| line.split_whitespace().next()).filter(|name| *name != "help").collect();
-    assert!(commands.contains(&"serve") && commands.contains(&"doctor"), "{commands:?}");
-    found.extend(refused("--help", &top));
-    for command in commands {
-        found.extend(refused(&format!("{command} --help"), &help(&[command])));
+    let mut seen = Vec::new();
+    while let Some(command) = commands.pop() {
+        let out = Command::new(env!("CARGO_BIN_EXE_spark-usher")).args(&command).arg("--help").output().unwrap();
+        let name = format!("{} --help", command.join(" "));
+        assert!(out.status.success(), "{name}: {out:?}");
+        let text = String::from_utf8(out.stdout).unwrap();
+        found.extend(refused(&name, &text));
+        if let Some((_, list)) = text.split_once("\nCommands:\n") {
+            let list = list.split("\n\n").next().unwrap_or_default().lines();
+            let names = list.filter(|line| line.starts_with("  ") && !line.starts_with("   "));
+            for name in names.filter_map(|line| line.split_whitespace().next()).filter(|name| *name != "help") {
+                commands.push([&command[..], &[name.to_owned()]].concat());
+            }
+        }
+        seen.push(name);
+    }
+    for name in ["serve --help", "doctor --help", "config check --help"] {
+        assert!(seen.iter().any(|seen| seen == name), "{seen:?}");
     }
     assert!(found.is_empty(), "{}", found.join("\n"));
 }

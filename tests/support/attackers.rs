@@ -17,7 +17,7 @@ pub fn own() -> PodBuilder {
 }
 
 /// An executor that claims the victim's application.
-fn claims() -> PodBuilder {
+fn claiming_executor() -> PodBuilder {
     executor(9)
 }
 
@@ -88,33 +88,33 @@ fn with_owner(pod: PodBuilder, name: &str, uid: &str) -> PodBuilder {
 pub fn objects() -> Vec<(&'static str, PodBuilder)> {
     let gang = victims_gang();
     vec![
-        ("the victim's label", claims()),
+        ("the victim's label", claiming_executor()),
         ("the victim's label and executor id", executor(1)),
-        ("the victim's label and owner", with_owner(claims(), "nb-driver", DRIVER_UID)),
+        ("the victim's label and owner", with_owner(claiming_executor(), "nb-driver", DRIVER_UID)),
         ("its own label and the victim's owner", with_owner(own(), "nb-driver", DRIVER_UID)),
-        ("the victim's name as owner with its own uid", with_owner(claims(), "nb-driver", MY_DRIVER)),
+        ("the victim's name as owner with its own uid", with_owner(claiming_executor(), "nb-driver", MY_DRIVER)),
         ("the victim's uid under its own name", with_owner(own(), "evil-driver", DRIVER_UID)),
         ("the victim's gang", own().annotation("scheduling.k8s.io/group-name", &gang)),
         ("the victim's address", own().driver_url("10.0.0.1")),
-        ("the victim's label and address", claims().driver_url("10.0.0.1")),
+        ("the victim's label and address", claiming_executor().driver_url("10.0.0.1")),
         (
             "spark-usher's note that names the victim",
             own().annotation("spark-usher.io/driver", &format!("creator/nb-driver/{DRIVER_UID}")),
         ),
         (
             "spark-usher's note of weaker evidence",
-            claims().annotation("spark-usher.io/driver", &format!("app-selector/nb-driver/{DRIVER_UID}")),
+            claiming_executor().annotation("spark-usher.io/driver", &format!("app-selector/nb-driver/{DRIVER_UID}")),
         ),
-        ("our mark", claims().annotation("spark-usher.io/by", "batch/volcano")),
-        ("the annotation of the fallback policy", claims().annotation("spark-usher.io/by", "fallback")),
+        ("our mark", claiming_executor().annotation("spark-usher.io/by", "batch/volcano")),
+        ("the annotation of the fallback policy", claiming_executor().annotation("spark-usher.io/by", "fallback")),
         ("an annotation for the queue", own().annotation("spark-usher.io/queue", "gold")),
         ("an annotation for the scheduler", own().annotation("spark-usher.io/scheduler", "none")),
-        ("an annotation to be skipped", claims().annotation("spark-usher.io/skip", "true")),
+        ("an annotation to be skipped", claiming_executor().annotation("spark-usher.io/skip", "true")),
         ("an annotation for the size", own().annotation("spark-usher.io/min-member", "4000000000")),
         ("an annotation for resources", own().annotation("spark-usher.io/executor-resources", "{\"cpu\":\"1e9\"}")),
         ("no application", own().without_label("spark-app-selector")),
         ("an empty application", own().label("spark-app-selector", "")),
-        ("another resource profile", claims().label("spark-exec-resourceprofile-id", "7")),
-        ("a strange role", claims().label("spark-role", "Executor")),
+        ("another resource profile", claiming_executor().label("spark-exec-resourceprofile-id", "7")),
+        ("a strange role", claiming_executor().label("spark-role", "Executor")),
     ]
 }

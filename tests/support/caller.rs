@@ -32,8 +32,8 @@ impl Replicas {
 
     fn pick(&self) -> std::io::Result<SocketAddr> {
         let all = self.0.0.load();
-        let effects = self.0.1.fetch_add(1, Ordering::Relaxed);
-        all.get(effects % all.len().max(1)).copied().ok_or_else(|| std::io::Error::other("no replica is ready"))
+        let index = self.0.1.fetch_add(1, Ordering::Relaxed);
+        all.get(index % all.len().max(1)).copied().ok_or_else(|| std::io::Error::other("no replica is ready"))
     }
 }
 
@@ -105,7 +105,7 @@ impl Caller {
     }
 
     /// Sends a review that must be answered with 200; otherwise returns the error.
-    pub async fn must(&self, body: &Bytes) -> Option<String> {
+    pub async fn review_error(&self, body: &Bytes) -> Option<String> {
         match self.review(body).await {
             Ok((StatusCode::OK, answer)) if answer.windows(14).any(|bytes| bytes == b"\"allowed\":true") => None,
             Ok((status, answer)) => Some(format!("{status} {}", String::from_utf8_lossy(&answer))),

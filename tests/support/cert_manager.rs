@@ -88,8 +88,8 @@ impl CertManager {
 
     pub fn renew_root(&mut self, now: Timestamp) {
         let (params, renewal) = self.root_params(now);
-        let kept = self.chart == Chart::Root && !self.root.key.is_empty();
-        let key = if kept { KeyPair::from_pem(&self.root.key).unwrap() } else { KeyPair::generate().unwrap() };
+        let reuses_key = self.chart == Chart::Root && !self.root.key.is_empty();
+        let key = if reuses_key { KeyPair::from_pem(&self.root.key).unwrap() } else { KeyPair::generate().unwrap() };
         let certificate = params.self_signed(&key).unwrap().pem();
         self.root = Issued { ca: certificate.clone(), certificate, key: key.serialize_pem(), renewal };
     }

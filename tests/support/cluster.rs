@@ -37,7 +37,7 @@ pub struct Cluster {
     /// The namespace of this test.
     pub namespace: String,
     /// Whether the cluster has a garbage collector.
-    pub collects: bool,
+    pub has_garbage_collector: bool,
     folder: tempfile::TempDir,
 }
 
@@ -81,16 +81,16 @@ impl Cluster {
     }
 
     /// The sandbox's cluster, and the sandbox for stopping it. `None` with a real cluster.
-    pub async fn start_apart() -> Option<(Cluster, Sandbox)> {
+    pub async fn start_with_sandbox() -> Option<(Cluster, Sandbox)> {
         if std::env::var_os("KUBEBUILDER_ASSETS").is_some() {
             return None;
         }
         let mut cluster = Cluster::start().await;
-        let apart = Sandbox::start(&Options { pods: Pods::Left, ..Options::default() }).unwrap();
-        cluster.client = apart.client(apart.admin_token()).unwrap();
+        let sandbox = Sandbox::start(&Options { pods: Pods::Left, ..Options::default() }).unwrap();
+        cluster.client = sandbox.client(sandbox.admin_token()).unwrap();
         let namespace = cluster.namespace.clone();
         cluster.add_namespace(&namespace).await;
-        Some((cluster, apart))
+        Some((cluster, sandbox))
     }
 
     /// A cluster with `OwnerReferencesPermissionEnforcement`, in which accounts have only the permissions of their roles.
@@ -108,20 +108,20 @@ impl Cluster {
         spark_usher::telemetry::log::init(&filter, spark_usher::telemetry::log::Format::Text).unwrap();
         spark_usher::tls::install_provider();
         let folder = tempfile::tempdir().unwrap();
-        let (kind, client, collects) = match std::env::var_os("KUBEBUILDER_ASSETS") {
+        let (kind, client, has_garbage_collector) = match std::env::var_os("KUBEBUILDER_ASSETS") {
             None => {
                 let sandbox = Sandbox::start(&options).unwrap();
                 let client = sandbox.client(sandbox.admin_token()).unwrap();
                 (Kind::Sandbox(Box::new(sandbox)), client, true)
             }
             Some(assets) => {
-                let (real, collects) = Real::start(&PathBuf::from(assets), folder.path(), arguments).await;
+                let (real, has_garbage_collector) = Real::start(&PathBuf::from(assets), folder.path(), arguments).await;
                 let client = real.client("admin-token");
-                (Kind::Real(real), client, collects)
+                (Kind::Real(real), client, has_garbage_collector)
             }
         };
         let namespace = format!("t-{}", spark_usher::runtime::random::hex(4));
-        let cluster = Cluster { kind, client, namespace, collects, folder };
+        let cluster = Cluster { kind, client, namespace, has_garbage_collector, folder };
         let namespace = cluster.namespace.clone();
         cluster.add_namespace(&namespace).await;
         cluster
@@ -129,8 +129,8 @@ impl Cluster {
 
     /// Adds a namespace in which the account `spark` has all permissions.
     pub async fn add_namespace(&self, name: &str) {
-        self.make(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})).await;
-        self.make(json!({"apiVersion": "v1", "kind": "ServiceAccount",
+        self.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})).await;
+        self.create(json!({"apiVersion": "v1", "kind": "ServiceAccount",
             "metadata": {"name": "spark", "namespace": name}}))
             .await;
         self.allow_in(name, "spark").await;
@@ -187,7 +187,7 @@ impl Cluster {
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
             "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": namespace}],
         });
-        self.make(rights).await;
+        self.create(rights).await;
     }
 
     /// A client with a token of this account, bound to this pod.
@@ -221,12 +221,12 @@ impl Cluster {
     }
 
     /// Creates an object as the administrator.
-    pub async fn make(&self, object: Value) -> DynamicObject {
-        self.make_as(&self.client, object).await.unwrap()
+    pub async fn create(&self, object: Value) -> DynamicObject {
+        self.create_as(&self.client, object).await.unwrap()
     }
 
     /// Creates an object.
-    pub async fn make_as(&self, client: &Client, object: Value) -> kube::Result<DynamicObject> {
+    pub async fn create_as(&self, client: &Client, object: Value) -> kube::Result<DynamicObject> {
         let object: DynamicObject = serde_json::from_value(object).unwrap();
         let types = object.types.clone().unwrap();
         let (group, version) = types.api_version.split_once('/').unwrap_or(("", &types.api_version));
@@ -480,18 +480,18 @@ impl Real {
                 break;
             }
             for process in &mut real.processes {
-                if let Some(ended) = process.try_wait().unwrap() {
+                if let Some(status) = process.try_wait().unwrap() {
                     let log = std::fs::read_to_string(folder.join("kube-apiserver.log")).unwrap_or_default();
                     let last: Vec<&str> = log.lines().rev().take(15).collect();
-                    panic!("a program of KUBEBUILDER_ASSETS exited with {ended}:\n{}", last.join("\n"));
+                    panic!("a program of KUBEBUILDER_ASSETS exited with {status}:\n{}", last.join("\n"));
                 }
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         let namespaces: Api<Namespace> = Api::all(real.client("admin-token"));
         eventually("the default namespace exists", async || namespaces.get("default").await.is_ok()).await;
-        let collects = assets.join("kube-controller-manager").exists();
-        if collects {
+        let has_garbage_collector = assets.join("kube-controller-manager").exists();
+        if has_garbage_collector {
             std::fs::write(at("kubeconfig"), real.kubeconfig()).unwrap();
             real.run(
                 assets,
@@ -505,7 +505,7 @@ impl Real {
                 ],
             );
         }
-        (real, collects)
+        (real, has_garbage_collector)
     }
 
     fn run(&mut self, assets: &Path, program: &str, folder: &Path, args: &[String]) {

@@ -12,10 +12,10 @@ pub mod caller;
 pub mod cert_manager;
 #[cfg(feature = "sandbox")]
 pub mod cluster;
+pub mod controller_harness;
 pub mod https;
 pub mod module_graph;
 pub mod mounted;
-pub mod office;
 pub mod planned;
 #[cfg(feature = "sandbox")]
 pub mod process;
@@ -176,7 +176,7 @@ impl PodBuilder {
         review(&self.0, json!({"username": username, "groups": ["system:authenticated"]}))
     }
 
-    pub fn sighting(&self) -> ObservedPod {
+    pub fn observation(&self) -> ObservedPod {
         let text = self.0.to_string();
         ObservedPod::of(&Pod::read_whole(text.as_bytes()).unwrap(), gang::scheduling_keys()).unwrap()
     }
@@ -228,20 +228,20 @@ pub fn signing() -> Snapshot {
 }
 
 /// A snapshot with these pods.
-pub fn seen(pods: &[PodBuilder]) -> Snapshot {
+pub fn snapshot_with(pods: &[PodBuilder]) -> Snapshot {
     let mut snapshot = Snapshot::default();
     for pod in pods {
-        see(&mut snapshot, pod);
+        observe(&mut snapshot, pod);
     }
     snapshot
 }
 
-pub fn see(snapshot: &mut Snapshot, pod: &PodBuilder) {
-    snapshot.apply(Change::Pods(PodChange::Observed(pod.sighting())));
+pub fn observe(snapshot: &mut Snapshot, pod: &PodBuilder) {
+    snapshot.apply(Change::Pods(PodChange::Observed(pod.observation())));
 }
 
 /// Adds a namespace with these labels and annotations to a snapshot.
-pub fn see_namespace(snapshot: &mut Snapshot, name: &str, labels: &[(&str, &str)], annotations: &[(&str, &str)]) {
+pub fn observe_namespace(snapshot: &mut Snapshot, name: &str, labels: &[(&str, &str)], annotations: &[(&str, &str)]) {
     let labels = labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
     let overrides = Overrides::read(|key| annotations.iter().find(|(k, _)| *k == key).map(|(_, v)| *v));
     snapshot.apply(Change::Related(RelatedChange::Namespace(name.into(), Namespace { labels, overrides })));
@@ -334,40 +334,40 @@ pub fn answer(review: &Value, snapshot: &Snapshot, policies: &Policies) -> Outco
         .expect("the patch applies to the object of the review");
     let outcome = Outcome { decision: (&decision).into(), response, patch, object };
     if review["request"]["operation"] == "CREATE" {
-        admits_as_both(review, snapshot, policies, &outcome);
+        check_mutate_and_validate(review, snapshot, policies, &outcome);
     }
     outcome
 }
 
 /// Checks that `/mutate-and-validate` answers as `/mutate` does, and denies the result if `/validate` does.
-fn admits_as_both(review: &Value, snapshot: &Snapshot, policies: &Policies, mutated: &Outcome) {
+fn check_mutate_and_validate(review: &Value, snapshot: &Snapshot, policies: &Policies, mutated: &Outcome) {
     let mut result = review.clone();
     result["request"]["object"] = mutated.object.clone();
-    let judged = judge(&result, snapshot, policies);
+    let validated = validate_review(&result, snapshot, policies);
     let body = serde_json::to_vec(review).unwrap();
     let pruned = admission::prune_for_validation(&body);
     let parsed = admission::request::parse(&pruned).unwrap();
-    let decision = admission::admit(&parsed, policies, bench(snapshot));
+    let decision = admission::admit(&parsed, policies, validation_context(snapshot));
     let answer: Value = serde_json::from_slice(&admission::response::write(&parsed, &decision)).unwrap();
     let response = &answer["response"];
-    assert_eq!(decision.is_allowed(), mutated.decision.allowed && judged.decision.allowed);
+    assert_eq!(decision.is_allowed(), mutated.decision.allowed && validated.decision.allowed);
     if !decision.is_allowed() {
-        let refusal = if mutated.decision.allowed { &judged } else { mutated };
+        let refusal = if mutated.decision.allowed { &validated } else { mutated };
         assert_eq!(response["status"], refusal.response["status"]);
         assert!(response.get("patch").is_none());
         return;
     }
     assert_eq!(decode_patch(response), mutated.patch);
-    let list = |response: &Value| response["warnings"].as_array().cloned().unwrap_or_default();
-    let both: Vec<Value> = [list(&mutated.response), list(&judged.response)].concat();
-    assert!(list(response).iter().all(|warning| both.contains(warning)), "{response} {both:?}");
+    let warnings = |response: &Value| response["warnings"].as_array().cloned().unwrap_or_default();
+    let both: Vec<Value> = [warnings(&mutated.response), warnings(&validated.response)].concat();
+    assert!(warnings(response).iter().all(|warning| both.contains(warning)), "{response} {both:?}");
     let admitted = OwnedDecision::from(&decision);
     assert!(
-        judged
+        validated
             .decision
             .reasons
             .iter()
-            .all(|reason| { *reason == judged.decision.reason || admitted.reasons.contains(reason) })
+            .all(|reason| { *reason == validated.decision.reason || admitted.reasons.contains(reason) })
     );
 }
 
@@ -423,16 +423,16 @@ pub fn all_recorded() -> Vec<(String, Value)> {
 pub const OWN: &str = "system:serviceaccount:spark-usher:spark-usher";
 
 /// The context of a validation.
-pub fn bench(snapshot: &Snapshot) -> admission::ValidationContext<'_> {
+pub fn validation_context(snapshot: &Snapshot) -> admission::ValidationContext<'_> {
     admission::ValidationContext { snapshot, own: Some(OWN), settled: true, listed: true }
 }
 
 /// Validates a review as `/validate` does.
-pub fn judge(review: &Value, snapshot: &Snapshot, policies: &Policies) -> Outcome {
+pub fn validate_review(review: &Value, snapshot: &Snapshot, policies: &Policies) -> Outcome {
     let body = serde_json::to_vec(review).unwrap();
     let pruned = admission::prune_for_validation(&body);
     let review = admission::request::parse(&pruned).unwrap();
-    let decision = admission::validate(&review, policies, bench(snapshot));
+    let decision = admission::validate(&review, policies, validation_context(snapshot));
     let answer: Value = serde_json::from_slice(&admission::response::write(&review, &decision)).unwrap();
     let response = answer["response"].clone();
     assert!(response.get("patch").is_none(), "a validating webhook must not patch");

@@ -142,7 +142,7 @@ impl Graph {
     }
 
     /// The modules in cycles: each of them reaches itself.
-    pub(crate) fn circles(&self) -> Vec<Module> {
+    pub(crate) fn cycles(&self) -> Vec<Module> {
         self.uses.keys().filter(|module| self.leads(module, module)).cloned().collect()
     }
 

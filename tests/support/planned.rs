@@ -61,7 +61,7 @@ impl Cluster {
 
     /// A running driver with this configuration.
     pub fn driver(&mut self, conf: &str) -> &mut Self {
-        self.see(
+        self.observe(
             &by_driver(&driver().conf_map("c"), &self.snapshot, &self.policies)
                 .object
                 .into_pod()
@@ -82,23 +82,23 @@ impl Cluster {
         self
     }
 
-    pub fn see(&mut self, pod: &PodBuilder) -> &mut Self {
-        see(&mut self.snapshot, pod);
+    pub fn observe(&mut self, pod: &PodBuilder) -> &mut Self {
+        observe(&mut self.snapshot, pod);
         self
     }
 
     /// An executor that the driver creates now, in this phase.
     pub fn executor(&mut self, id: u32, phase: &str) -> &mut Self {
         let admitted = by_driver(&executor(id), &self.snapshot, &self.policies).object.into_pod();
-        self.see(&admitted.stored(&format!("e{id}")).phase(phase))
+        self.observe(&admitted.stored(&format!("e{id}")).phase(phase))
     }
 
     /// An executor that was created while the webhook was unavailable.
-    pub fn unseen_executor(&mut self, id: u32, phase: &str) -> &mut Self {
-        self.see(&executor(id).owned_by("Pod", "nb-driver", DRIVER_UID).stored(&format!("e{id}")).phase(phase))
+    pub fn unmutated_executor(&mut self, id: u32, phase: &str) -> &mut Self {
+        self.observe(&executor(id).owned_by("Pod", "nb-driver", DRIVER_UID).stored(&format!("e{id}")).phase(phase))
     }
 
-    pub fn lose(&mut self, id: u32) -> &mut Self {
+    pub fn delete_pod(&mut self, id: u32) -> &mut Self {
         self.snapshot.apply(Change::Pods(PodChange::Gone(
             PodKey::new("default", &format!("nb-exec-{id}")),
             format!("e{id}").into(),
@@ -169,8 +169,8 @@ impl Cluster {
                 self.snapshot.apply(Change::Pods(PodChange::Observed(ObservedPod::Executor(self.app.clone(), known))));
             }
             Action::CleanUp { .. } => panic!("expected no cleanup in a plan for gangs"),
-            Action::RecordEvent(told) => {
-                self.messages.push(told.message);
+            Action::RecordEvent(event) => {
+                self.messages.push(event.message);
                 return false;
             }
         }
@@ -189,7 +189,7 @@ impl Cluster {
         spec.get("minMember").or_else(|| spec.pointer("/schedulingPolicy/gang/minCount")).unwrap().as_u64().unwrap()
     }
 
-    pub fn said(&self, reason: Reason) -> bool {
+    pub fn has_reason(&self, reason: Reason) -> bool {
         self.reasons.contains(&reason)
     }
 }
@@ -208,8 +208,8 @@ pub fn serving(row: &'static GangScheduler, version: usize) -> ServedApis {
     ServedApis(row.apis.get(version).map(|api| (row.kind, api)).into_iter().collect())
 }
 
-pub fn followed(pod: &PodBuilder) -> ReferencedPod {
-    match pod.sighting() {
+pub fn referenced_pod(pod: &PodBuilder) -> ReferencedPod {
+    match pod.observation() {
         ObservedPod::Other(_, pod) | ObservedPod::Driver(_, pod) => ReferencedPod::Present(Arc::new(pod)),
         ObservedPod::Executor(..) => panic!("an executor is not looked up as a driver"),
     }

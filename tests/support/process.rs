@@ -81,18 +81,18 @@ impl Process {
             .spawn()
             .unwrap();
         let lines = Arc::new(Mutex::new(Vec::new()));
-        let (heard, stderr) = (lines.clone(), child.stderr.take().unwrap());
+        let (collected, stderr) = (lines.clone(), child.stderr.take().unwrap());
         std::thread::spawn(move || {
             for line in BufReader::new(stderr).lines().map_while(Result::ok) {
                 let line = serde_json::from_str(&line).unwrap_or(Value::String(line));
-                heard.lock().unwrap().push(line);
+                collected.lock().unwrap().push(line);
             }
         });
         let begin = Instant::now();
         let serving = loop {
-            let said = lines.lock().unwrap().iter().find(|line: &&Value| line["message"] == "serving").cloned();
-            match said {
-                Some(said) => break said,
+            let line = lines.lock().unwrap().iter().find(|line: &&Value| line["message"] == "serving").cloned();
+            match line {
+                Some(line) => break line,
                 None if begin.elapsed() > Duration::from_secs(20) => {
                     panic!("the process does not serve: {:?}", lines.lock().unwrap())
                 }
@@ -105,7 +105,7 @@ impl Process {
     }
 
     /// The lines of its log with this message.
-    pub fn said(&self, message: &str) -> Vec<Value> {
+    pub fn log_lines(&self, message: &str) -> Vec<Value> {
         self.lines.lock().unwrap().iter().filter(|line| line["message"] == message).cloned().collect()
     }
 
@@ -140,9 +140,9 @@ impl Process {
     pub async fn is_ready(&self) -> bool {
         let Ok(mut stream) = TcpStream::connect(self.metrics).await else { return false };
         let mut answer = String::new();
-        let asked = stream.write_all(b"GET /readyz HTTP/1.0\r\nhost: x\r\n\r\n").await;
+        let written = stream.write_all(b"GET /readyz HTTP/1.0\r\nhost: x\r\n\r\n").await;
         let read = stream.read_to_string(&mut answer).await;
-        asked.is_ok() && read.is_ok() && answer.starts_with("HTTP/1.0 200")
+        written.is_ok() && read.is_ok() && answer.starts_with("HTTP/1.0 200")
     }
 
     /// Sends SIGTERM.

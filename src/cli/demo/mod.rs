@@ -62,8 +62,8 @@ const LEFT_BEHIND_WAIT: Duration = Duration::from_millis(1500);
 const STEP_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<u8> {
-    let played = log::init(&args.log, log::Format::Text).and_then(|()| block_on(demo(args, out)));
-    match played {
+    let outcome = log::init(&args.log, log::Format::Text).and_then(|()| block_on(demo(args, out)));
+    match outcome {
         Ok(true) => Ok(OK),
         Ok(false) => {
             writeln!(err, "error: a check failed; see above")?;
@@ -76,33 +76,33 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::
 async fn demo(args: &Args, out: &mut dyn Write) -> anyhow::Result<bool> {
     let start = clock::instant();
     let sandbox = Sandbox::start(&sandbox::Options::default())?;
-    let stories = scenario::all()?;
+    let scenarios = scenario::all()?;
     let admin = sandbox.client(sandbox.admin_token())?;
-    create_objects(&admin, &stories).await?;
-    let mut app = start_usher(&sandbox, &admin, &stories).await?;
+    create_objects(&admin, &scenarios).await?;
+    let mut app = start_usher(&sandbox, &admin, &scenarios).await?;
     tokio::time::timeout(STEP_TIMEOUT, app.has_synced()).await.context("spark-usher did not become ready")?;
     if !args.json {
         report::print_header(out, &sandbox, &app, POLICY)?;
     }
     let mut all = Vec::new();
-    for story in &stories {
-        let played = run_scenario(&sandbox, &admin, &app, story).await?;
+    for scenario in &scenarios {
+        let outcome = run_scenario(&sandbox, &admin, &app, scenario).await?;
         if !args.json {
-            played.print(out, all.len() + 1)?;
+            outcome.print(out, all.len() + 1)?;
             out.flush()?;
         }
-        all.push(played);
+        all.push(outcome);
     }
     let took = clock::instant().saturating_duration_since(start);
     let held = all.iter().all(Outcome::held);
     if args.json {
-        let stories: Vec<Value> = all.iter().map(Outcome::to_json).collect();
-        writeln!(out, "{:#}", json!({"ok": held, "seconds": took.as_secs_f64(), "stories": stories}))?;
+        let scenarios: Vec<Value> = all.iter().map(Outcome::to_json).collect();
+        writeln!(out, "{:#}", json!({"ok": held, "seconds": took.as_secs_f64(), "stories": scenarios}))?;
     } else {
         report::print_summary(out, &all, took)?;
     }
     if args.keep {
-        keep(args, out, &sandbox, &admin, &mut app, &stories).await?;
+        keep(args, out, &sandbox, &admin, &mut app, &scenarios).await?;
     }
     app.stop().await?;
     sandbox.stop().await?;
@@ -110,20 +110,20 @@ async fn demo(args: &Args, out: &mut dyn Write) -> anyhow::Result<bool> {
 }
 
 /// The namespace of a scenario, without or with spark-usher.
-fn namespace(story: &str, side: Side) -> String {
+fn namespace(scenario: &str, side: Side) -> String {
     match side {
-        Side::Without => format!("{story}-without"),
-        Side::With => story.to_owned(),
+        Side::Without => format!("{scenario}-without"),
+        Side::With => scenario.to_owned(),
     }
 }
 
 /// Namespace of the application that --keep leaves running.
 const KEPT: &str = "kept";
 
-async fn create_objects(admin: &kube::Client, stories: &[Scenario]) -> anyhow::Result<()> {
-    let namespaces = stories
+async fn create_objects(admin: &kube::Client, scenarios: &[Scenario]) -> anyhow::Result<()> {
+    let namespaces = scenarios
         .iter()
-        .flat_map(|story| [namespace(story.name, Side::With), namespace(story.name, Side::Without)])
+        .flat_map(|scenario| [namespace(scenario.name, Side::With), namespace(scenario.name, Side::Without)])
         .chain([KEPT.to_owned()]);
     for name in namespaces {
         make(admin, json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}), "namespaces").await?;
@@ -156,7 +156,7 @@ async fn make(admin: &kube::Client, object: Value, plural: &str) -> anyhow::Resu
 }
 
 /// Starts spark-usher as `serve` does, and registers its webhook for the namespaces with spark-usher.
-async fn start_usher(sandbox: &Sandbox, admin: &kube::Client, stories: &[Scenario]) -> anyhow::Result<App> {
+async fn start_usher(sandbox: &Sandbox, admin: &kube::Client, scenarios: &[Scenario]) -> anyhow::Result<App> {
     let authority = Authority::new("spark-usher demo", clock::now()).context("cannot create a CA")?;
     let pair = authority.serve(&["localhost"], &[Ipv4Addr::LOCALHOST.into()])?;
     let certificate = load(pair.certificate.as_bytes(), pair.key.as_bytes(), clock::now())?;
@@ -190,7 +190,7 @@ async fn start_usher(sandbox: &Sandbox, admin: &kube::Client, stories: &[Scenari
     .await?;
     let url = format!("https://127.0.0.1:{}/mutate", app.webhook().port());
     let namespaces: Vec<String> =
-        stories.iter().map(|story| namespace(story.name, Side::With)).chain([KEPT.to_owned()]).collect();
+        scenarios.iter().map(|scenario| namespace(scenario.name, Side::With)).chain([KEPT.to_owned()]).collect();
     let namespaces: Vec<&str> = namespaces.iter().map(String::as_str).collect();
     let object = webhooks::mutating(&url, authority.pem(), &namespaces);
     let api: Api<MutatingWebhookConfiguration> = Api::all(admin.clone());
@@ -199,18 +199,23 @@ async fn start_usher(sandbox: &Sandbox, admin: &kube::Client, stories: &[Scenari
 }
 
 /// Runs a scenario on both sides concurrently.
-async fn run_scenario(sandbox: &Sandbox, admin: &kube::Client, app: &App, story: &Scenario) -> anyhow::Result<Outcome> {
-    let stage = |side| Stage { sandbox, admin: admin.clone(), namespace: namespace(story.name, side) };
+async fn run_scenario(
+    sandbox: &Sandbox,
+    admin: &kube::Client,
+    app: &App,
+    scenario: &Scenario,
+) -> anyhow::Result<Outcome> {
+    let stage = |side| Stage { sandbox, admin: admin.clone(), namespace: namespace(scenario.name, side) };
     let (without, with) = (stage(Side::Without), stage(Side::With));
-    let (one, two) = tokio::try_join!(without.start_driver(story), with.start_driver(story))?;
+    let (one, two) = tokio::try_join!(without.start_driver(scenario), with.start_driver(scenario))?;
     let found = |how: &DriverSource| app.counters().driver_found.with_label_values(&[how.as_str()]).get();
     let before = DriverSource::ALL.map(|how| found(&how));
-    let (one, two) = tokio::try_join!(without.start_executors(story, &one), with.start_executors(story, &two))?;
+    let (one, two) = tokio::try_join!(without.start_executors(scenario, &one), with.start_executors(scenario, &two))?;
     let how = DriverSource::ALL.iter().zip(before).find(|(how, before)| found(how) > *before).map(|(how, _)| *how);
-    let patience = if story.owned_by_spark { STEP_TIMEOUT } else { LEFT_BEHIND_WAIT };
+    let patience = if scenario.owned_by_spark { STEP_TIMEOUT } else { LEFT_BEHIND_WAIT };
     let (one_after, two_after) =
-        tokio::try_join!(without.delete_driver(story, patience), with.delete_driver(story, STEP_TIMEOUT))?;
-    Ok(Outcome::new(story, (one, one_after), (two, two_after), how))
+        tokio::try_join!(without.delete_driver(scenario, patience), with.delete_driver(scenario, STEP_TIMEOUT))?;
+    Ok(Outcome::new(scenario, (one, one_after), (two, two_after), how))
 }
 
 /// Leaves one application running until a signal.
@@ -220,17 +225,19 @@ async fn keep(
     sandbox: &Sandbox,
     admin: &kube::Client,
     app: &mut App,
-    stories: &[Scenario],
+    scenarios: &[Scenario],
 ) -> anyhow::Result<()> {
     let mut signals = Signals::listen()?;
-    let story =
-        stories.iter().find(|story| story.name == "cluster-mode").context("expected the scenario cluster-mode")?;
+    let scenario = scenarios
+        .iter()
+        .find(|scenario| scenario.name == "cluster-mode")
+        .context("expected the scenario cluster-mode")?;
     let stage = Stage { sandbox, admin: admin.clone(), namespace: KEPT.to_owned() };
-    let driver = stage.start_driver(story).await?;
-    stage.start_executors(story, &driver).await?;
+    let driver = stage.start_driver(scenario).await?;
+    stage.start_executors(scenario, &driver).await?;
     super::sandbox::write_kubeconfig(&args.kubeconfig, &sandbox.kubeconfig())?;
     if !args.json {
-        report::print_kept(out, &args.kubeconfig, KEPT, story.driver_name())?;
+        report::print_kept(out, &args.kubeconfig, KEPT, scenario.driver_name())?;
     }
     out.flush()?;
     let ended = tokio::select! {

@@ -44,32 +44,32 @@ pub(super) struct Outcome {
 
 impl Outcome {
     pub(super) fn new(
-        story: &Scenario,
+        scenario: &Scenario,
         without: (Observed, AfterDriver),
         with: (Observed, AfterDriver),
         how: Option<DriverSource>,
     ) -> Outcome {
-        let mut played = Outcome {
-            name: story.name,
-            title: story.title,
-            about: story.about,
+        let mut outcome = Outcome {
+            name: scenario.name,
+            title: scenario.title,
+            about: scenario.about,
             without,
             with,
             how,
             checks: Vec::new(),
         };
-        played.checks = played.check(story);
-        played
+        outcome.checks = outcome.check(scenario);
+        outcome
     }
 
     pub(super) fn held(&self) -> bool {
         self.checks.iter().all(|check| check.held)
     }
 
-    fn check(&self, story: &Scenario) -> Vec<Check> {
+    fn check(&self, scenario: &Scenario) -> Vec<Check> {
         let (with, gone) = &self.with;
         let (without, left) = &self.without;
-        let count = story.executors.len();
+        let count = scenario.executors.len();
         let all = |holds: &dyn Fn(&Value) -> bool| with.executors.len() == count && with.executors.iter().all(holds);
         let driver_uid = text(&with.driver, &["metadata", "uid"]);
         let group = with.executors.first().and_then(group_name);
@@ -104,7 +104,7 @@ impl Outcome {
                     && without.executors.iter().all(|pod| text(pod, &["spec", "schedulerName"]) == "default-scheduler"),
             ),
         ];
-        if story.stateful_set.is_some() {
+        if scenario.stateful_set.is_some() {
             checks.push(check(
                 "the StatefulSet remains the owner",
                 all(&|pod| owner(pod).is_some_and(|(kind, ..)| kind == "StatefulSet")),
@@ -116,7 +116,7 @@ impl Outcome {
             ));
             checks.push(check("the creator's token identifies the driver", self.how == Some(DriverSource::Creator)));
         }
-        if !story.owned_by_spark {
+        if !scenario.owned_by_spark {
             checks.push(check("without spark-usher the executors outlive the driver", left.left.len() == count));
         }
         if text(&with.driver, &["metadata", "labels", "spark-role"]) == "driver" {
@@ -290,7 +290,7 @@ pub(super) fn print_header(out: &mut dyn Write, sandbox: &Sandbox, app: &App, po
 }
 
 pub(super) fn print_summary(out: &mut dyn Write, all: &[Outcome], took: Duration) -> io::Result<()> {
-    let checks = all.iter().flat_map(|played| &played.checks);
+    let checks = all.iter().flat_map(|outcome| &outcome.checks);
     let (total, held) = checks.fold((0, 0), |(total, held), check| (total + 1, held + usize::from(check.held)));
     writeln!(out, "\n{held} of {total} checks passed in {}", short(took))
 }

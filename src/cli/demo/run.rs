@@ -67,24 +67,24 @@ impl Stage<'_> {
     }
 
     /// Creates the driver, the objects that it mounts, and its account.
-    pub(super) async fn start_driver(&self, story: &Scenario) -> anyhow::Result<Value> {
-        let account = text(&story.driver, &["spec", "serviceAccountName"]).to_owned();
+    pub(super) async fn start_driver(&self, scenario: &Scenario) -> anyhow::Result<Value> {
+        let account = text(&scenario.driver, &["spec", "serviceAccountName"]).to_owned();
         let accounts = self.api(&self.admin, ("", "v1", "ServiceAccount", "serviceaccounts"));
         if account != "default" {
             let object = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": account}});
             self.create(&accounts, object).await?;
         }
-        let driver = self.create(&self.pods(&self.admin), story.driver.clone()).await?;
+        let driver = self.create(&self.pods(&self.admin), scenario.driver.clone()).await?;
         let maps = self.api(&self.admin, ("", "v1", "ConfigMap", "configmaps"));
-        for name in story.config_maps() {
+        for name in scenario.config_maps() {
             let mut map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
-            if let Some(properties) = story.properties.filter(|_| story.driver_config_map() == Some(&name)) {
+            if let Some(properties) = scenario.properties.filter(|_| scenario.driver_config_map() == Some(&name)) {
                 set(&mut map, &["data", labels::PROPERTIES_KEY], properties);
             }
             self.create(&maps, map).await?;
         }
         self.until("the driver runs", async || {
-            let pod = self.pods(&self.admin).get_opt(story.driver_name()).await?;
+            let pod = self.pods(&self.admin).get_opt(scenario.driver_name()).await?;
             Ok(pod.is_some_and(|pod| pod.data.pointer("/status/phase") == Some(&"Running".into())))
         })
         .await?;
@@ -92,13 +92,13 @@ impl Stage<'_> {
     }
 
     /// Creates the executors as Spark does: by the driver with the token that is bound to its pod.
-    pub(super) async fn start_executors(&self, story: &Scenario, driver: &Value) -> anyhow::Result<Observed> {
+    pub(super) async fn start_executors(&self, scenario: &Scenario, driver: &Value) -> anyhow::Result<Observed> {
         let uid = text(driver, &["metadata", "uid"]);
-        let (client, kind, name, uid) = match &story.stateful_set {
-            None => (self.as_driver(driver).await?, "Pod", story.driver_name().to_owned(), uid.to_owned()),
+        let (client, kind, name, uid) = match &scenario.stateful_set {
+            None => (self.as_driver(driver).await?, "Pod", scenario.driver_name().to_owned(), uid.to_owned()),
             Some(set) => {
                 let sets = self.api(&self.admin, ("apps", "v1", "StatefulSet", "statefulsets"));
-                let owner = json!([{"apiVersion": "v1", "kind": "Pod", "name": story.driver_name(), "uid": uid, "controller": true}]);
+                let owner = json!([{"apiVersion": "v1", "kind": "Pod", "name": scenario.driver_name(), "uid": uid, "controller": true}]);
                 let labels = json!({"app": "executors"});
                 let made = self.create(&sets, json!({"apiVersion": "apps/v1", "kind": "StatefulSet",
                     "metadata": {"name": set, "ownerReferences": owner},
@@ -108,11 +108,11 @@ impl Stage<'_> {
                 (self.as_controller("statefulset-controller")?, "StatefulSet", set.clone(), uid)
             }
         };
-        let running = serde_json::to_value(self.pods(&self.admin).get(story.driver_name()).await?)?;
+        let running = serde_json::to_value(self.pods(&self.admin).get(scenario.driver_name()).await?)?;
         let address = text(&running, &["status", "podIP"]);
-        for executor in &story.executors {
+        for executor in &scenario.executors {
             // For executors that a StatefulSet owns, only the driver's address identifies the driver.
-            let set = story.stateful_set.is_some();
+            let set = scenario.stateful_set.is_some();
             let executor = if set { calling(executor.clone(), address) } else { executor.clone() };
             self.create(&self.pods(&client), with_owner(executor, kind, &name, &uid)).await?;
         }
@@ -139,8 +139,8 @@ impl Stage<'_> {
     }
 
     /// Deletes the driver and waits until its executors are deleted, at most this long.
-    pub(super) async fn delete_driver(&self, story: &Scenario, patience: Duration) -> anyhow::Result<AfterDriver> {
-        self.pods(&self.admin).delete(story.driver_name(), &DeleteParams::default()).await?;
+    pub(super) async fn delete_driver(&self, scenario: &Scenario, patience: Duration) -> anyhow::Result<AfterDriver> {
+        self.pods(&self.admin).delete(scenario.driver_name(), &DeleteParams::default()).await?;
         let start = clock::instant();
         loop {
             let left = self.executors().await?;

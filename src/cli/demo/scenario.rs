@@ -177,16 +177,17 @@ mod tests {
 
     #[test]
     fn every_story_is_made_of_recorded_pods() {
-        let stories = all().unwrap();
-        assert_eq!(stories.iter().map(|story| story.executors.len()).collect::<Vec<_>>(), [2, 3, 2]);
-        for story in &stories {
-            let selectors = story.executors.iter().map(|pod| text(pod, &["metadata", "labels", labels::APP_SELECTOR]));
+        let scenarios = all().unwrap();
+        assert_eq!(scenarios.iter().map(|scenario| scenario.executors.len()).collect::<Vec<_>>(), [2, 3, 2]);
+        for scenario in &scenarios {
+            let selectors =
+                scenario.executors.iter().map(|pod| text(pod, &["metadata", "labels", labels::APP_SELECTOR]));
             let mut selectors: Vec<_> = selectors.collect();
             selectors.dedup();
-            assert_eq!(selectors.len(), 1, "{}", story.name);
-            let owned = story.executors.iter().all(|pod| at(pod, &["metadata", "ownerReferences"]).is_some());
-            assert_eq!(owned, story.owned_by_spark, "{}", story.name);
-            assert_eq!(story.properties.is_some(), story.driver_config_map().is_some(), "{}", story.name);
+            assert_eq!(selectors.len(), 1, "{}", scenario.name);
+            let owned = scenario.executors.iter().all(|pod| at(pod, &["metadata", "ownerReferences"]).is_some());
+            assert_eq!(owned, scenario.owned_by_spark, "{}", scenario.name);
+            assert_eq!(scenario.properties.is_some(), scenario.driver_config_map().is_some(), "{}", scenario.name);
         }
     }
 }

@@ -57,7 +57,7 @@ pub(super) fn examine(facts: &Facts) -> Vec<Finding> {
     }
     super::policies::examine(facts, policies.as_ref(), &mut out);
     trial(facts, ours.as_ref().map(|(_, webhook)| webhook), &mut out);
-    rights(facts, policies.as_ref(), &mut out);
+    permissions(facts, policies.as_ref(), &mut out);
     schedulers(facts, policies.as_ref(), &mut out);
     mesh(facts, &mut out);
     if let Some((name, webhook)) = &ours {
@@ -366,10 +366,10 @@ fn trial(facts: &Facts, webhook: Option<&Value>, out: &mut Vec<Finding>) {
     }
 }
 
-fn rights(facts: &Facts, policies: Option<&Policies>, out: &mut Vec<Finding>) {
+fn permissions(facts: &Facts, policies: Option<&Policies>, out: &mut Vec<Finding>) {
     use crate::manifests::rbac::When;
     use crate::policy::Finished;
-    let Some(all) = readable(&facts.rights, "the permissions of spark-usher's account", out) else { return };
+    let Some(all) = readable(&facts.permissions, "the permissions of spark-usher's account", out) else { return };
     let deployment = facts.deployments.as_ref().ok().and_then(|all| all.first());
     let pod = deployment.and_then(|deployment| at(deployment, &["spec", "template", "spec"]));
     let managed = pod.is_some_and(|pod| argument(pod, "--tls-secret").is_some());
@@ -377,8 +377,8 @@ fn rights(facts: &Facts, policies: Option<&Policies>, out: &mut Vec<Finding>) {
     let openshift = facts.served.as_ref().is_ok_and(|served| served.iter().any(|api| api == "config.openshift.io/v1"));
     let refused = facts.adoptions_refused.as_ref().is_ok_and(|refused| refused.is_some());
     let enforced = openshift || refused;
-    let lacking = all.iter().filter(|(right, _, given)| {
-        let needed = match right.when {
+    let lacking = all.iter().filter(|(permission, _, given)| {
+        let needed = match permission.when {
             When::Always => true,
             When::Deleting => {
                 enforced || policies.is_some_and(|policies| policies.lifecycle.finished == Finished::Delete)
@@ -389,21 +389,22 @@ fn rights(facts: &Facts, policies: Option<&Policies>, out: &mut Vec<Finding>) {
         };
         // A scheduler that is not installed needs no permissions.
         let served = facts.served.as_ref().map_or(true, |served| {
-            right.group.is_empty() || served.iter().any(|version| version.split('/').next() == Some(right.group))
+            permission.group.is_empty()
+                || served.iter().any(|version| version.split('/').next() == Some(permission.group))
         });
         needed && served && !given
     });
     let lacking: Vec<String> = lacking
-        .map(|(right, verb, _)| {
-            let dot = if right.group.is_empty() { "" } else { "." };
-            format!("{verb} {}{dot}{} ({})", right.resource, right.group, right.why)
+        .map(|(permission, verb, _)| {
+            let dot = if permission.group.is_empty() { "" } else { "." };
+            format!("{verb} {}{dot}{} ({})", permission.resource, permission.group, permission.why)
         })
         .collect();
     out.push(if lacking.is_empty() {
         Finding::ok("spark-usher's account has all permissions that it needs")
     } else {
         let what = format!("spark-usher's account lacks permissions: {}", lacking.join("; "));
-        let cure = match enforced && lacking.iter().any(|right| right.starts_with("delete pods")) {
+        let cure = match enforced && lacking.iter().any(|permission| permission.starts_with("delete pods")) {
             true => "set rbac.ownerReferencesPermissionEnforcement: enabled, or create a role from spark-usher doctor --print-rbac",
             false => "set rbac.create: true, or create a role from spark-usher doctor --print-rbac",
         };

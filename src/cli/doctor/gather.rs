@@ -14,7 +14,7 @@ use crate::annotations;
 use crate::cluster::client::Brief;
 use crate::cluster::view::resource;
 use crate::json::{at, entries, list, text};
-use crate::manifests::rbac::{self, Named, Right, Scope};
+use crate::manifests::rbac::{self, Named, Permission, Scope};
 use crate::reason::Reason;
 use crate::spark::labels;
 
@@ -48,7 +48,7 @@ pub(super) struct Facts {
     /// `group/version` of every served API.
     pub(super) served: Found<Vec<String>>,
     /// Permissions and verbs, and whether they are granted.
-    pub(super) rights: Found<Vec<(Right, &'static str, bool)>>,
+    pub(super) permissions: Found<Vec<(Permission, &'static str, bool)>>,
     /// The API server's message when it last forbade an adoption, as long as its Event exists.
     pub(super) adoptions_refused: Found<Option<String>>,
     pub(super) spark_pods: Found<Vec<Value>>,
@@ -128,7 +128,7 @@ pub(super) async fn gather(
         slices: all(resource("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices"), Some(namespace), "").await,
         lease: one(resource("coordination.k8s.io", "v1", "Lease", "leases"), Some(lease.clone())).await,
         served: served(client).await.map_err(|error| Brief(&error).to_string()),
-        rights: may(
+        permissions: may(
             client,
             namespace,
             account,
@@ -233,20 +233,20 @@ async fn may(
     lease: &str,
     (secret, signing): (Option<&str>, Option<&str>),
     (mutating, validating): (Option<&str>, Option<&str>),
-) -> kube::Result<Vec<(Right, &'static str, bool)>> {
+) -> kube::Result<Vec<(Permission, &'static str, bool)>> {
     let api: Api<SubjectAccessReview> = Api::all(client.clone());
     let mut out = Vec::new();
-    for right in rbac::all() {
-        for verb in right.verbs {
-            let name = match right.named {
+    for permission in rbac::all() {
+        for verb in permission.verbs {
+            let name = match permission.named {
                 Named::Lease => Some(lease.to_owned()),
                 Named::Secret => secret.map(str::to_owned),
                 Named::SigningSecret => signing.map(str::to_owned),
-                Named::Configuration if right.resource.starts_with("mutating") => mutating.map(str::to_owned),
+                Named::Configuration if permission.resource.starts_with("mutating") => mutating.map(str::to_owned),
                 Named::Configuration => validating.map(str::to_owned),
                 Named::Any => None,
             };
-            if right.named == Named::Configuration && name.is_none() {
+            if permission.named == Named::Configuration && name.is_none() {
                 continue; // No configuration is maintained.
             }
             let asked = SubjectAccessReview {
@@ -258,10 +258,10 @@ async fn may(
                         "system:authenticated".to_owned(),
                     ]),
                     resource_attributes: Some(ResourceAttributes {
-                        group: Some(right.group.to_owned()),
-                        resource: Some(right.resource.to_owned()),
+                        group: Some(permission.group.to_owned()),
+                        resource: Some(permission.resource.to_owned()),
                         verb: Some((*verb).to_owned()),
-                        namespace: (right.scope == Scope::Own).then(|| namespace.to_owned()),
+                        namespace: (permission.scope == Scope::Own).then(|| namespace.to_owned()),
                         name,
                         ..ResourceAttributes::default()
                     }),
@@ -270,7 +270,7 @@ async fn may(
                 ..SubjectAccessReview::default()
             };
             let answer = api.create(&PostParams::default(), &asked).await?;
-            out.push((right, *verb, answer.status.is_some_and(|status| status.allowed)));
+            out.push((permission, *verb, answer.status.is_some_and(|status| status.allowed)));
         }
     }
     Ok(out)

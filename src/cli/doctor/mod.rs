@@ -70,20 +70,28 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::
 fn print_rules(output: Output, out: &mut dyn Write) -> io::Result<()> {
     let all = rbac::all();
     if output == Output::Json {
-        let list = all.iter().map(|right| {
+        let list = all.iter().map(|permission| {
             json!({
-                "group": right.group, "resource": right.resource, "verbs": right.verbs,
-                "scope": format!("{:?}", right.scope), "named": right.named != Named::Any,
-                "when": format!("{:?}", right.when), "why": right.why,
+                "group": permission.group, "resource": permission.resource, "verbs": permission.verbs,
+                "scope": format!("{:?}", permission.scope), "named": permission.named != Named::Any,
+                "when": format!("{:?}", permission.when), "why": permission.why,
             })
         });
         return writeln!(out, "{:#}", Value::Array(list.collect()));
     }
-    for right in all {
-        let what = [right.resource, if right.group.is_empty() { "" } else { "." }, right.group].concat();
-        let (scope, named) = (format!("{:?}", right.scope), format!("{:?}", right.named));
-        let named = if right.named == Named::Any { String::new() } else { format!(" (only {})", named.to_lowercase()) };
-        writeln!(out, "{:<60} {:<32} {}{named}: {}", what, right.verbs.join(","), scope.to_lowercase(), right.why)?;
+    for permission in all {
+        let what = [permission.resource, if permission.group.is_empty() { "" } else { "." }, permission.group].concat();
+        let (scope, named) = (format!("{:?}", permission.scope), format!("{:?}", permission.named));
+        let named =
+            if permission.named == Named::Any { String::new() } else { format!(" (only {})", named.to_lowercase()) };
+        writeln!(
+            out,
+            "{:<60} {:<32} {}{named}: {}",
+            what,
+            permission.verbs.join(","),
+            scope.to_lowercase(),
+            permission.why
+        )?;
     }
     Ok(())
 }

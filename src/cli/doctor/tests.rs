@@ -70,7 +70,7 @@ fn well() -> Facts {
         secret: Ok(Some(secret(&authority))),
         policy: Ok(Policy::Text(POLICY.into())),
         served: Ok(vec!["scheduling.volcano.sh/v1beta1".into(), "events.k8s.io/v1".into()]),
-        rights: Ok(rbac::all().into_iter().map(|right| (right, "get", true)).collect()),
+        permissions: Ok(rbac::all().into_iter().map(|permission| (permission, "get", true)).collect()),
         adoptions_refused: Ok(None),
         spark_pods: Ok(vec![executor]),
         trial: Ok(Trial {
@@ -200,13 +200,13 @@ fn who_runs_leads_and_may() {
     facts.lease = Ok(Some(json!({"spec": {"holderIdentity": "x", "renewTime": "2020-01-01T00:00:00Z"}})));
     failed(&facts, "no replica leads");
     let mut facts = well();
-    for (right, _, given) in facts.rights.as_mut().unwrap() {
+    for (permission, _, given) in facts.permissions.as_mut().unwrap() {
         // Neither permission is needed: no executor is deleted, and no such scheduler is served.
-        *given = !(right.verbs == ["delete"] || right.group == "scheduling.x-k8s.io");
+        *given = !(permission.verbs == ["delete"] || permission.group == "scheduling.x-k8s.io");
     }
     assert!(examine(&facts).iter().all(|finding| finding.grade == Grade::Ok));
-    for (right, _, given) in facts.rights.as_mut().unwrap() {
-        *given &= right.resource != "configmaps";
+    for (permission, _, given) in facts.permissions.as_mut().unwrap() {
+        *given &= permission.resource != "configmaps";
     }
     failed(&facts, "get configmaps (");
     facts.policy = Ok(Policy::Text(policy_file("[{name: a, gang: {readSparkConf: false}}]")));
@@ -334,9 +334,11 @@ fn schedulers_policies_and_others() {
 fn where_owners_are_enforced_adoption_needs_the_right_to_delete() {
     let may_not_delete = || {
         let mut facts = well();
-        let all = rbac::all().into_iter().flat_map(|right| right.verbs.iter().map(move |verb| (right, *verb)));
-        facts.rights =
-            Ok(all.map(|(right, verb)| (right, verb, (right.resource, verb) != ("pods", "delete"))).collect());
+        let all =
+            rbac::all().into_iter().flat_map(|permission| permission.verbs.iter().map(move |verb| (permission, *verb)));
+        facts.permissions = Ok(all
+            .map(|(permission, verb)| (permission, verb, (permission.resource, verb) != ("pods", "delete")))
+            .collect());
         facts
     };
     assert!(examine(&may_not_delete()).iter().all(|finding| finding.grade == Grade::Ok), "nothing needs it");

@@ -27,7 +27,7 @@ use crate::annotations;
 use crate::json::list;
 use crate::policy::{Policies, Policy, Validate};
 use crate::spark::labels;
-use crate::text::{is_dns_label, is_dns_part, is_dns_subdomain};
+use crate::text::is_dns_part;
 use choice::{either, first, reachable, restricting};
 use variables::variables;
 
@@ -98,10 +98,8 @@ fn is_account(name: &str) -> bool {
         }
         ["system", "serviceaccounts", ..] => false,
         // NAMESPACE:NAME and NAMESPACE/NAME.
-        [namespace, name] => !(is_dns_label(namespace) && is_dns_subdomain(name)),
-        [one] => {
-            one.split_once('/').is_none_or(|(namespace, name)| !(is_dns_label(namespace) && is_dns_subdomain(name)))
-        }
+        [namespace, name] => !(is_dns_part(namespace) && is_dns_part(name)),
+        [one] => one.split_once('/').is_none_or(|(namespace, name)| !(is_dns_part(namespace) && is_dns_part(name))),
         _ => true,
     };
     !name.is_empty() && !name.contains(odd) && sound
@@ -208,4 +206,19 @@ pub fn without(excluded: &[String]) -> Vec<Value> {
 /// The requirements on namespace labels of a policy in the cluster.
 pub fn namespaces_of(policy: &Value) -> Vec<Value> {
     list(policy, &["spec", "matchConstraints", "namespaceSelector", "matchExpressions"]).to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn account_without_the_prefix_of_service_accounts_is_not_a_user_name() {
+        for name in ["system:serviceaccount:a:b", "alice", "oidc:spark.usher", "x/y.z", "CN=admin", "a:b:c"] {
+            assert!(is_account(name), "{name}");
+        }
+        for name in ["", "a:b", "a/b", "system:serviceaccount:a", "system:serviceaccounts:a", "a b", "a*"] {
+            assert!(!is_account(name), "{name}");
+        }
+    }
 }

@@ -213,10 +213,10 @@ impl Sim {
         let news: Vec<_> = self.truth.log[from..].to_vec();
         for entry in news {
             self.replicas[number].position = entry.version;
-            let Some(sighting) = entry.sighting else { continue };
+            let Some(observation) = entry.observation else { continue };
             let change = match entry.pod {
-                Some(_) => Change::Pods(PodChange::Observed(sighting)),
-                None => Change::Pods(PodChange::Deleted(sighting)),
+                Some(_) => Change::Pods(PodChange::Observed(observation)),
+                None => Change::Pods(PodChange::Deleted(observation)),
             };
             if self.trouble() && (self.now < deaf_until || self.rng.chance(2)) {
                 self.say(|| format!("r{number} misses {} {}", entry.name, entry.version));
@@ -301,8 +301,8 @@ impl Sim {
     fn see(&mut self, number: usize, change: &Change) {
         let replica = &mut self.replicas[number];
         let snapshot = replica.controller.as_ref().map(|controller| controller.snapshot().clone()).unwrap_or_default();
-        let mut see = |sighting: &ObservedPod| {
-            let ObservedPod::Executor(_, executor) = sighting else { return };
+        let mut see = |observation: &ObservedPod| {
+            let ObservedPod::Executor(_, executor) = observation else { return };
             // An outdated list or event, after the next pod with that name is known: the exit may have been long ago, while no
             // replica watched.
             let next = snapshot.executor(NAMESPACE, &executor.name).map(|(_, next)| next);
@@ -311,7 +311,9 @@ impl Sim {
             }
         };
         match change {
-            Change::Pods(PodChange::Observed(sighting)) | Change::Pods(PodChange::Deleted(sighting)) => see(sighting),
+            Change::Pods(PodChange::Observed(observation)) | Change::Pods(PodChange::Deleted(observation)) => {
+                see(observation)
+            }
             Change::Pods(PodChange::Listed(all)) => all.iter().for_each(see),
             _ => {}
         }
@@ -355,7 +357,7 @@ impl Sim {
             Request::List(stream) if stream == self.replicas[number].stream => {
                 let past = if self.fault(10) { self.rng.below(12) } else { 0 };
                 let version = self.truth.version.saturating_sub(past).max(1);
-                let list = self.truth.list_at(version).into_iter().map(|(_, sighting)| sighting).collect();
+                let list = self.truth.list_at(version).into_iter().map(|(_, observation)| observation).collect();
                 let wait = self.trip();
                 self.send(number, wait, Request::Listed(stream, version, list));
             }
@@ -407,8 +409,8 @@ impl Sim {
                 self.send(number, wait, Request::Answered(read, Box::new(answer)));
             }
             Request::Answered(read, answer) => {
-                if let LookupResult::Labelled(sighting) = &*answer {
-                    self.see(number, &Change::Pods(PodChange::Observed(sighting.clone())));
+                if let LookupResult::Labelled(observation) = &*answer {
+                    self.see(number, &Change::Pods(PodChange::Observed(observation.clone())));
                 }
                 self.replicas[number].controller.as_mut().unwrap().lookup_answered(&read, *answer, moment);
                 self.turn(number);
@@ -469,7 +471,7 @@ impl Sim {
                 None => LookupResult::Absent,
             },
             Lookup::Labelled(key) => match self.truth.pods.get(key.name()) {
-                Some(pod) => LookupResult::Labelled(pod.sighting(&self.truth.selectors[pod.app])),
+                Some(pod) => LookupResult::Labelled(pod.observation(&self.truth.selectors[pod.app])),
                 None => LookupResult::Absent,
             },
             Lookup::Conf(_, _, map) => {
@@ -553,7 +555,7 @@ impl Sim {
                     if let Some(pod) = self.truth.pods.get(&write.name).filter(|_| write.kind != Kind::Delete) {
                         applied
                             .changes
-                            .push(Change::Pods(PodChange::Observed(pod.sighting(&self.truth.selectors[pod.app]))));
+                            .push(Change::Pods(PodChange::Observed(pod.observation(&self.truth.selectors[pod.app]))));
                     }
                 }
                 Answered::NotFound => {

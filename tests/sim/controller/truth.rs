@@ -118,7 +118,7 @@ impl Pod {
         json!({"metadata": metadata, "spec": spec, "status": status})
     }
 
-    pub fn sighting(&self, selector: &str) -> ObservedPod {
+    pub fn observation(&self, selector: &str) -> ObservedPod {
         let text = self.json(selector).to_string();
         ObservedPod::of(&Facts::read_whole(text.as_bytes()).unwrap(), gang::scheduling_keys()).unwrap()
     }
@@ -143,7 +143,7 @@ pub struct Logged {
     pub pod: Option<Arc<Pod>>,
     pub uid: String,
     /// The object that watches show; `None` for pods without labels.
-    pub sighting: Option<ObservedPod>,
+    pub observation: Option<ObservedPod>,
 }
 
 #[derive(Clone, Debug)]
@@ -193,15 +193,15 @@ impl Truth {
             self.ends.entry(pod.uid.clone()).or_insert(now);
         }
         let (name, uid) = (pod.name.clone(), pod.uid.clone());
-        let (shown, sighting) = if pod.is_shown() {
-            (Some(Arc::new(pod.clone())), Some(pod.sighting(&self.selectors[pod.app])))
+        let (shown, observation) = if pod.is_shown() {
+            (Some(Arc::new(pod.clone())), Some(pod.observation(&self.selectors[pod.app])))
         } else {
             // A watch by label shows its deletion, with its last labelled state.
             let before = self.pods.get(&name).filter(|before| before.uid == uid && before.is_shown());
             let last = before.map(|before| Pod { version: pod.version, ..before.clone() });
-            (None, last.map(|last| last.sighting(&self.selectors[pod.app])))
+            (None, last.map(|last| last.observation(&self.selectors[pod.app])))
         };
-        self.log.push(Logged { version: pod.version, name: name.clone(), pod: shown, uid, sighting });
+        self.log.push(Logged { version: pod.version, name: name.clone(), pod: shown, uid, observation });
         self.pods.insert(name, pod);
     }
 
@@ -215,8 +215,8 @@ impl Truth {
         }
         let version = self.next_version();
         pod.version = version;
-        let sighting = pod.is_shown().then(|| pod.sighting(&self.selectors[pod.app]));
-        self.log.push(Logged { version, name: name.to_owned(), pod: None, uid: pod.uid, sighting });
+        let observation = pod.is_shown().then(|| pod.observation(&self.selectors[pod.app]));
+        self.log.push(Logged { version, name: name.to_owned(), pod: None, uid: pod.uid, observation });
     }
 
     pub fn change(&mut self, name: &str, now: Duration, change: impl FnOnce(&mut Pod)) {
@@ -230,8 +230,10 @@ impl Truth {
     pub fn list_at(&self, version: u64) -> Vec<(Arc<Pod>, ObservedPod)> {
         let mut all = BTreeMap::new();
         for entry in self.log.iter().take_while(|entry| entry.version <= version) {
-            match (&entry.pod, &entry.sighting) {
-                (Some(pod), Some(sighting)) => _ = all.insert(entry.name.clone(), (pod.clone(), sighting.clone())),
+            match (&entry.pod, &entry.observation) {
+                (Some(pod), Some(observation)) => {
+                    _ = all.insert(entry.name.clone(), (pod.clone(), observation.clone()))
+                }
                 _ => _ = all.remove(&entry.name),
             }
         }

@@ -158,19 +158,19 @@ async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 const ENOUGH: u64 = 40;
 
 /// The history that finds a bug; the first histories find the others. After a change of the code, earlier ones may find it:
-/// `BUG=NoPause SEEDS=200 cargo test --test sim replicas::run::every_bug -- --nocapture` searches for them.
+/// `BUG=WatchNotBackedOff SEEDS=200 cargo test --test sim replicas::run::every_bug -- --nocapture` searches for them.
 const FOUND: &[(Bug, u64)] = &[
-    (Bug::ActsBeforeTelling, 29),
-    (Bug::LastWordNotWritten, 3),
+    (Bug::ActsBeforeReporting, 29),
+    (Bug::FinalMarkNotWritten, 3),
     (Bug::ErrorIsAbsent, 14),
     (Bug::LeaseUnguarded, 17),
     (Bug::DryRunIgnored, 2),
     (Bug::GangOfOneMore, 12),
-    (Bug::AdoptedByNobody, 2),
+    (Bug::AdoptedByMissingOwner, 2),
     (Bug::NeverAdopted, 23),
     (Bug::GangOfOneLess, 2),
     (Bug::GroupsNeverDeleted, 7),
-    (Bug::DeletedIsVanished, 3),
+    (Bug::DeletedCountsAsVanished, 3),
     (Bug::ReportIgnored, 2),
 ];
 

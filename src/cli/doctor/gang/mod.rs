@@ -154,11 +154,11 @@ async fn examine(
     stage.setup = setup;
     report.setup = Some(stage.described());
     writeln!(out, "run {}: pods of ServiceAccount {} in namespace {namespace}\n", stage.run, stage.account)?;
-    let played = tokio::select! {
-        played = play(&stage, &mut report.rows, out) => played.map(|()| None),
+    let started = tokio::select! {
+        started = play(&stage, &mut report.rows, out) => started.map(|()| None),
         signal = signals.next() => Ok(Some(signal)),
     };
-    if let Ok(Some(signal)) = &played {
+    if let Ok(Some(signal)) = &started {
         let during = Scenario::ALL.get(report.rows.len()).map_or("cleanup", |scenario| scenario.name());
         report.end.push(Finding::failed(format!("interrupted by {signal} during: {during}"), ""));
     }
@@ -173,7 +173,7 @@ async fn examine(
         let what = format!("not deleted in namespace {namespace}: {}", left.join(", "));
         Finding::failed(what, objects::removal(namespace, Some(&stage.run)))
     });
-    played?;
+    started?;
     writeln!(out)?;
     finding::print(&report.end, out)?;
     Ok(())

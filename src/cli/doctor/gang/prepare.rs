@@ -56,9 +56,9 @@ async fn look(
 ) -> Result<Setup, Enough> {
     let Asked { client, namespace, .. } = asked;
     let known = namespace_of(asked, out).await?;
-    let rights = access::check(client, namespace, None).await;
-    let lacks = rights.iter().any(|finding| finding.grade == Grade::Failed);
-    out.extend(rights);
+    let permissions = access::check(client, namespace, None).await;
+    let lacks = permissions.iter().any(|finding| finding.grade == Grade::Failed);
+    out.extend(permissions);
     if lacks {
         return Err(Enough);
     }
@@ -88,9 +88,9 @@ async fn look(
         out.push(Finding::failed(what, "install the scheduler with its CRDs, or set another scheduler.type"));
         return Err(Enough);
     }
-    let rights = access::check(client, namespace, Some((row, &served))).await;
-    let lacks = rights.iter().any(|finding| finding.grade == Grade::Failed);
-    out.extend(rights);
+    let permissions = access::check(client, namespace, Some((row, &served))).await;
+    let lacks = permissions.iter().any(|finding| finding.grade == Grade::Failed);
+    out.extend(permissions);
     if lacks { Err(Enough) } else { Ok(setup) }
 }
 

@@ -24,7 +24,7 @@ impl Stage {
         if let Err(why) = self.setup.applies(scenario) {
             return (Row { verdict: Verdict::NotApplicable, why, ..row }, true);
         }
-        let played = match scenario {
+        let started = match scenario {
             Scenario::Together => self.together(number, &mut row.seen).await,
             Scenario::Late => self.late(number, &mut row.seen).await,
             Scenario::Lowered => self.lowered(number, &mut row.seen).await,
@@ -32,7 +32,7 @@ impl Stage {
             Scenario::Driver => self.driver_deleted(number, &mut row.seen).await,
         };
         let mut others = true;
-        match played {
+        match started {
             Ok(()) => {}
             Err(Stop::Failed { why, fix }) => (row.verdict, row.why, row.fix) = (Verdict::Failed, why, fix),
             Err(Stop::Skipped(why)) => (row.verdict, row.why) = (Verdict::Skipped, why),
@@ -47,27 +47,27 @@ impl Stage {
     }
 
     async fn together(&self, number: usize, seen: &mut Vec<Seen>) -> Result<(), Stop> {
-        let played = self.start(self.app(number, None), seen).await?;
+        let started = self.start(self.app(number, None), seen).await?;
         let from = clock::instant();
-        self.executors(&played, 1..=MEMBERS - 1).await?;
-        self.group_is_made(&played, from, seen).await?;
-        self.all_wait(&played, ALL - 1, seen).await?;
+        self.executors(&started, 1..=MEMBERS - 1).await?;
+        self.group_is_made(&started, from, seen).await?;
+        self.all_wait(&started, ALL - 1, seen).await?;
         let from = clock::instant();
-        self.executor(&played, MEMBERS).await?;
-        self.all_start(&played, ALL, from, "after the third was created", seen).await.map(|_| ())
+        self.executor(&started, MEMBERS).await?;
+        self.all_start(&started, ALL, from, "after the third was created", seen).await.map(|_| ())
     }
 
     async fn late(&self, number: usize, seen: &mut Vec<Seen>) -> Result<(), Stop> {
-        let played = self.start(self.app(number, None), seen).await?;
+        let started = self.start(self.app(number, None), seen).await?;
         let from = clock::instant();
-        self.executors(&played, 1..=MEMBERS).await?;
+        self.executors(&started, 1..=MEMBERS).await?;
         // If the group exists at the first poll, the order is unknown.
         let was_absent = Cell::new(false);
         let done = |sight: &Sight| {
             was_absent.set(was_absent.get() || sight.group.is_none());
             sight.group.is_some()
         };
-        match self.until(&played, from, done).await? {
+        match self.until(&started, from, done).await? {
             Reached::Yes(_, took) if was_absent.get() => {
                 seen.push(Seen {
                     what: "the PodGroup exists; it was created after all its pods".into(),
@@ -80,21 +80,21 @@ impl Stage {
                     took: Some(took),
                 });
             }
-            Reached::No(_) => return Err(self.no_group(&played)),
+            Reached::No(_) => return Err(self.no_group(&started)),
         }
-        self.all_start(&played, ALL, from, "after the first was created", seen).await.map(|_| ())
+        self.all_start(&started, ALL, from, "after the first was created", seen).await.map(|_| ())
     }
 
     async fn lowered(&self, number: usize, seen: &mut Vec<Seen>) -> Result<(), Stop> {
-        let played = self.start(self.app(number, None), seen).await?;
+        let started = self.start(self.app(number, None), seen).await?;
         let from = clock::instant();
-        self.executors(&played, 1..=MEMBERS - 1).await?;
-        self.group_is_made(&played, from, seen).await?;
-        self.all_wait(&played, ALL - 1, seen).await?;
+        self.executors(&started, 1..=MEMBERS - 1).await?;
+        self.group_is_made(&started, from, seen).await?;
+        self.all_wait(&started, ALL - 1, seen).await?;
         let from = clock::instant();
-        self.lower(&played, MEMBERS - 1).await?;
+        self.lower(&started, MEMBERS - 1).await?;
         let wanted = u64::from(MEMBERS - 1);
-        match self.until(&played, from, |sight| sight.count() == Some(wanted)).await? {
+        match self.until(&started, from, |sight| sight.count() == Some(wanted)).await? {
             Reached::Yes(_, took) => {
                 seen.push(Seen { what: format!("the PodGroup's count is {wanted}"), took: Some(took) });
             }
@@ -104,32 +104,32 @@ impl Stage {
                 return Err(Stop::failed(why, "check the leader's log"));
             }
         }
-        self.all_start(&played, ALL - 1, from, "after the driver's min-member was lowered", seen).await.map(|_| ())
+        self.all_start(&started, ALL - 1, from, "after the driver's min-member was lowered", seen).await.map(|_| ())
     }
 
     async fn too_little_room(&self, number: usize, seen: &mut Vec<Seen>) -> Result<(), Stop> {
         let room = self.room(&self.app(number, None)).await?;
         let app = self.app(number, Some(&room));
         seen.push(Seen { what: format!("node {}, {}m CPU for each executor", room.node, room.cpu), took: None });
-        let played = self.start(app, seen).await?;
+        let started = self.start(app, seen).await?;
         let from = clock::instant();
-        self.executors(&played, 1..=MEMBERS).await?;
-        self.group_is_made(&played, from, seen).await?;
-        self.all_wait(&played, ALL, seen).await
+        self.executors(&started, 1..=MEMBERS).await?;
+        self.group_is_made(&started, from, seen).await?;
+        self.all_wait(&started, ALL, seen).await
     }
 
     async fn driver_deleted(&self, number: usize, seen: &mut Vec<Seen>) -> Result<(), Stop> {
-        let played = self.start(self.app(number, None), seen).await?;
+        let started = self.start(self.app(number, None), seen).await?;
         let from = clock::instant();
-        self.executors(&played, 1..=MEMBERS).await?;
-        let sight = self.all_start(&played, ALL, from, "after the first was created", seen).await?;
-        if let Some(pod) = sight.executors().find(|pod| !sight::is_owned_by(pod, &played.driver)) {
+        self.executors(&started, 1..=MEMBERS).await?;
+        let sight = self.all_start(&started, ALL, from, "after the first was created", seen).await?;
+        if let Some(pod) = sight.executors().find(|pod| !sight::is_owned_by(pod, &started.driver)) {
             let why = format!("executor {} has no ownerReference to its driver", sight::name(pod));
             return Err(Stop::failed(why, "check kubectl describe pod, and creators.never in the policy file"));
         }
         let from = clock::instant();
-        self.end_driver(&played).await?;
-        match self.until(&played, from, |sight| sight.executors().all(sight::is_going)).await? {
+        self.end_driver(&started).await?;
+        match self.until(&started, from, |sight| sight.executors().all(sight::is_going)).await? {
             Reached::Yes(_, took) => seen.push(Seen { what: "all executors are deleted".into(), took: Some(took) }),
             Reached::No(sight) => {
                 let left = sight.executors().filter(|pod| !sight::is_going(pod)).count();
@@ -143,12 +143,12 @@ impl Stage {
         if !self.setup.has_group() {
             return Ok(());
         }
-        match self.until(&played, from, |sight| sight.group.as_ref().is_none_or(sight::is_going)).await? {
+        match self.until(&started, from, |sight| sight.group.as_ref().is_none_or(sight::is_going)).await? {
             Reached::Yes(_, took) => seen.push(Seen { what: "the PodGroup is deleted".into(), took: Some(took) }),
             Reached::No(_) => {
                 let why = format!(
                     "PodGroup {} still exists {} s after the deletion of its driver",
-                    played.group(),
+                    started.group(),
                     self.timeout.as_secs()
                 );
                 return Err(Stop::failed(
@@ -160,21 +160,21 @@ impl Stage {
         Ok(())
     }
 
-    async fn executors(&self, played: &Driver, ids: std::ops::RangeInclusive<u32>) -> Result<(), Stop> {
+    async fn executors(&self, started: &Driver, ids: std::ops::RangeInclusive<u32>) -> Result<(), Stop> {
         for id in ids {
-            self.executor(played, id).await?;
+            self.executor(started, id).await?;
         }
         Ok(())
     }
 
     /// Waits for the PodGroup and its count, where spark-usher creates one.
-    async fn group_is_made(&self, played: &Driver, from: Instant, seen: &mut Vec<Seen>) -> Result<(), Stop> {
+    async fn group_is_made(&self, started: &Driver, from: Instant, seen: &mut Vec<Seen>) -> Result<(), Stop> {
         if !self.setup.has_group() {
             return Ok(());
         }
         let wanted = u64::from(MEMBERS);
         let done = |sight: &Sight| sight.count() == Some(wanted) || sight.bound() > 0;
-        match self.until(played, from, done).await? {
+        match self.until(started, from, done).await? {
             Reached::Yes(sight, took) if sight.count() == Some(wanted) => {
                 seen.push(Seen { what: format!("the PodGroup's count is {wanted}"), took: Some(took) });
                 Ok(())
@@ -184,12 +184,12 @@ impl Stage {
                 Err(Stop::failed(why, "check the driver's Events, and overrides and gang.readSparkConf of the policy"))
             }
             Reached::Yes(sight, _) => Err(self.started_alone(&sight, "without a PodGroup")),
-            Reached::No(_) => Err(self.no_group(played)),
+            Reached::No(_) => Err(self.no_group(started)),
         }
     }
 
-    fn no_group(&self, played: &Driver) -> Stop {
-        let why = format!("PodGroup {} does not exist after {} s", played.group(), self.timeout.as_secs());
+    fn no_group(&self, started: &Driver) -> Stop {
+        let why = format!("PodGroup {} does not exist after {} s", started.group(), self.timeout.as_secs());
         Stop::failed(
             why,
             "check with spark-usher doctor that a replica leads and may create PodGroups; check the leader's log",
@@ -205,8 +205,8 @@ impl Stage {
     }
 
     /// Verifies that this many executors stay pending.
-    async fn all_wait(&self, played: &Driver, count: usize, seen: &mut Vec<Seen>) -> Result<(), Stop> {
-        match self.hold(played, |sight| sight.bound() > 0).await? {
+    async fn all_wait(&self, started: &Driver, count: usize, seen: &mut Vec<Seen>) -> Result<(), Stop> {
+        match self.hold(started, |sight| sight.bound() > 0).await? {
             Ok(took) => {
                 seen.push(Seen { what: format!("{count} executors wait"), took: Some(took) });
                 Ok(())
@@ -219,13 +219,13 @@ impl Stage {
     /// Waits until this many executors are bound, and until they run where a kubelet runs pods.
     async fn all_start(
         &self,
-        played: &Driver,
+        started: &Driver,
         count: usize,
         from: Instant,
         since: &str,
         seen: &mut Vec<Seen>,
     ) -> Result<Sight, Stop> {
-        let sight = match self.until(played, from, |sight| sight.bound() == count).await? {
+        let sight = match self.until(started, from, |sight| sight.bound() == count).await? {
             Reached::Yes(sight, took) => {
                 seen.push(Seen { what: format!("all {count} executors are bound {since}"), took: Some(took) });
                 sight
@@ -250,7 +250,7 @@ impl Stage {
             });
             return Ok(sight);
         }
-        match self.until_started(played, from, |sight| sight.running() == count).await? {
+        match self.until_started(started, from, |sight| sight.running() == count).await? {
             Reached::Yes(_, took) => {
                 seen.push(Seen { what: format!("all {count} executors run"), took: Some(took) });
             }

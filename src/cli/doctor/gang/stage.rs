@@ -162,8 +162,8 @@ impl Stage {
         }
         let driver = sight::uid(&driver).to_owned();
         let client = self.token(&app, &driver).await?;
-        let played = Driver { app, client, driver, group: RefCell::default() };
-        match self.until(&played, from, |sight| sight.driver().is_some_and(sight::is_bound)).await? {
+        let started = Driver { app, client, driver, group: RefCell::default() };
+        match self.until(&started, from, |sight| sight.driver().is_some_and(sight::is_bound)).await? {
             Reached::Yes(_, took) => seen.push(Seen { what: "the driver is bound".into(), took: Some(took) }),
             Reached::No(sight) => {
                 let why =
@@ -174,17 +174,17 @@ impl Stage {
             }
         }
         if self.setup.numbers_on_pods() {
-            self.size_is_known(&played, from, seen).await?;
+            self.size_is_known(&started, from, seen).await?;
         }
-        Ok(played)
+        Ok(started)
     }
 
     /// Waits until the webhook knows the gang's size: spark-usher reads a driver's configuration a moment after the
     /// driver was created, and real drivers take longer than that to create executors.
-    async fn size_is_known(&self, played: &Driver, from: Instant, seen: &mut Vec<Seen>) -> Result<(), Stop> {
-        let pods = self.api(&played.client, "Pod", "pods");
+    async fn size_is_known(&self, started: &Driver, from: Instant, seen: &mut Vec<Seen>) -> Result<(), Stop> {
+        let pods = self.api(&started.client, "Pod", "pods");
         loop {
-            let pod = create(&pods, "create an executor (dry run)", &played.app.executor(1), true).await?;
+            let pod = create(&pods, "create an executor (dry run)", &started.app.executor(1), true).await?;
             let took = clock::instant().duration_since(from);
             if sight::is_sized(&self.setup, &pod) {
                 seen.push(Seen { what: "the webhook knows the gang's size".into(), took: Some(took) });
@@ -229,10 +229,10 @@ impl Stage {
     }
 
     /// Creates an executor as the driver does.
-    pub(super) async fn executor(&self, played: &Driver, id: u32) -> Result<(), Stop> {
-        let pods = self.api(&played.client, "Pod", "pods");
+    pub(super) async fn executor(&self, started: &Driver, id: u32) -> Result<(), Stop> {
+        let pods = self.api(&started.client, "Pod", "pods");
         let what = format!("create an executor as the driver (ServiceAccount {})", self.account);
-        let made = create(&pods, &what, &played.app.executor(id), false).await;
+        let made = create(&pods, &what, &started.app.executor(id), false).await;
         let made = made.map_err(|stop| match stop {
             Stop::Failed { why, fix } if !fix.is_empty() => {
                 Stop::failed(why, format!("{fix}; --service-account must name the service account of Spark's drivers"))
@@ -240,7 +240,7 @@ impl Stage {
             other => other,
         })?;
         if let Some(group) = sight::group_of(&self.setup, &made).filter(|_| self.setup.has_group()) {
-            *played.group.borrow_mut() = Some(group.to_owned());
+            *started.group.borrow_mut() = Some(group.to_owned());
             self.groups.borrow_mut().insert(group.to_owned());
         }
         let fix = "the webhook did not answer, or replicas have different policies: run spark-usher doctor";
@@ -271,23 +271,23 @@ impl Stage {
     }
 
     /// Sets how many executors the driver requests.
-    pub(super) async fn lower(&self, played: &Driver, count: u32) -> Result<(), Stop> {
+    pub(super) async fn lower(&self, started: &Driver, count: u32) -> Result<(), Stop> {
         let patch = json!({"metadata": {"annotations": {annotations::MIN_MEMBER: count.to_string()}}});
-        let (pods, name, params) = (self.pods(), played.app.driver_name(), PatchParams::default());
+        let (pods, name, params) = (self.pods(), started.app.driver_name(), PatchParams::default());
         call("annotate the driver", pods.patch(&name, &params, &Patch::Merge(&patch))).await.map(|_| ())
     }
 
     /// Deletes the driver without a grace period.
-    pub(super) async fn end_driver(&self, played: &Driver) -> Result<(), Stop> {
+    pub(super) async fn end_driver(&self, started: &Driver) -> Result<(), Stop> {
         let pods = self.pods();
-        call("delete the driver", pods.delete(&played.app.driver_name(), &at_once(&played.driver))).await.map(|_| ())
+        call("delete the driver", pods.delete(&started.app.driver_name(), &at_once(&started.driver))).await.map(|_| ())
     }
 
-    async fn look(&self, played: &Driver) -> Result<Sight, Stop> {
-        let selector = format!("{},{}={}", objects::selector(Some(&self.run)), labels::APP_SELECTOR, played.app.name);
+    async fn look(&self, started: &Driver) -> Result<Sight, Stop> {
+        let selector = format!("{},{}={}", objects::selector(Some(&self.run)), labels::APP_SELECTOR, started.app.name);
         let pods = self.pods();
         let pods = call("list pods", pods.list(&ListParams::default().labels(&selector))).await?;
-        let group = played.group.borrow().clone();
+        let group = started.group.borrow().clone();
         let group = match (self.podgroups(), group) {
             (Some(api), Some(group)) => call("get the PodGroup", api.get_opt(&group)).await?,
             _ => None,
@@ -298,33 +298,33 @@ impl Stage {
     /// Polls until the condition is met; returns the time since `from`.
     pub(super) async fn until(
         &self,
-        played: &Driver,
+        started: &Driver,
         from: Instant,
         done: impl Fn(&Sight) -> bool,
     ) -> Result<Reached, Stop> {
-        self.until_within(played, from, self.timeout, done).await
+        self.until_within(started, from, self.timeout, done).await
     }
 
     /// The same for bound pods that only have to start.
     pub(super) async fn until_started(
         &self,
-        played: &Driver,
+        started: &Driver,
         from: Instant,
         done: impl Fn(&Sight) -> bool,
     ) -> Result<Reached, Stop> {
-        self.until_within(played, from, self.timeout.min(START), done).await
+        self.until_within(started, from, self.timeout.min(START), done).await
     }
 
     async fn until_within(
         &self,
-        played: &Driver,
+        started: &Driver,
         from: Instant,
         within: Duration,
         done: impl Fn(&Sight) -> bool,
     ) -> Result<Reached, Stop> {
         let (begin, mut failures) = (clock::instant(), 0);
         loop {
-            match self.look(played).await {
+            match self.look(started).await {
                 Ok(sight) if done(&sight) => return Ok(Reached::Yes(sight, clock::instant().duration_since(from))),
                 Ok(sight) if clock::instant().duration_since(begin) >= within => return Ok(Reached::No(sight)),
                 Ok(_) => failures = 0,
@@ -338,11 +338,11 @@ impl Stage {
     /// Verifies that a condition does not become true for a while.
     pub(super) async fn hold(
         &self,
-        played: &Driver,
+        started: &Driver,
         broken: impl Fn(&Sight) -> bool,
     ) -> Result<Result<Duration, Sight>, Stop> {
         let from = clock::instant();
-        Ok(match self.until_within(played, from, self.wait, broken).await? {
+        Ok(match self.until_within(started, from, self.wait, broken).await? {
             Reached::Yes(sight, _) => Err(sight),
             Reached::No(_) => Ok(clock::instant().duration_since(from)),
         })

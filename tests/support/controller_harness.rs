@@ -18,7 +18,7 @@ use spark_usher::time::Now;
 
 use super::*;
 
-pub struct Office {
+pub struct ControllerHarness {
     pub controller: Controller,
     pub at: Instant,
     pub since: Duration,
@@ -30,20 +30,21 @@ pub struct Office {
     pub lists: usize,
 }
 
-impl Office {
-    pub fn open(finished: Finished) -> Office {
+impl ControllerHarness {
+    pub fn new(finished: Finished) -> ControllerHarness {
         let lifecycle = Lifecycle { finished, ..Lifecycle::default() };
         let policies = Policies::default().with_lifecycle(lifecycle);
         let at = Instant::now();
         let controller = Controller::new(at, Settings::default());
         let (since, leader_state) = (Duration::ZERO, LeaderState::Leader);
-        let mut office = Office { controller, at, since, policies, leader_state, unlabelled: Vec::new(), lists: 0 };
-        office.apply(Change::Related(RelatedChange::Apis(ServedApis::default())));
-        office.apply(Change::Related(RelatedChange::Replaced(Replaced::Namespaces(Vec::new()))));
-        office.apply(Change::Pods(PodChange::Listed(Vec::new())));
-        let now = office.now();
-        office.controller.bookmark("0", now);
-        office
+        let mut harness =
+            ControllerHarness { controller, at, since, policies, leader_state, unlabelled: Vec::new(), lists: 0 };
+        harness.apply(Change::Related(RelatedChange::Apis(ServedApis::default())));
+        harness.apply(Change::Related(RelatedChange::Replaced(Replaced::Namespaces(Vec::new()))));
+        harness.apply(Change::Pods(PodChange::Listed(Vec::new())));
+        let now = harness.now();
+        harness.controller.bookmark("0", now);
+        harness
     }
 
     pub fn now(&self) -> Now {
@@ -56,15 +57,15 @@ impl Office {
         self.controller.watch_event(change, now);
     }
 
-    pub fn see(&mut self, pod: &PodBuilder) {
-        self.apply(Change::Pods(PodChange::Observed(pod.sighting())));
+    pub fn observe(&mut self, pod: &PodBuilder) {
+        self.apply(Change::Pods(PodChange::Observed(pod.observation())));
     }
 
-    pub fn lose(&mut self, name: &str, uid: &str) {
+    pub fn delete_pod(&mut self, name: &str, uid: &str) {
         self.apply(Change::Pods(PodChange::Gone(PodKey::new("default", name), uid.into())));
     }
 
-    pub fn after(&mut self, seconds: u64) -> Effects {
+    pub fn step_after(&mut self, seconds: u64) -> Effects {
         self.since += Duration::from_secs(seconds);
         let now = self.now();
         let mut effects = self.controller.step(now, &self.policies, self.leader_state);
@@ -89,11 +90,11 @@ impl Office {
     }
 
     /// All actions within this time, with one step per second.
-    pub fn within(&mut self, seconds: u64) -> Vec<(u64, Action)> {
+    pub fn actions_within(&mut self, seconds: u64) -> Vec<(u64, Action)> {
         let begin = self.since;
         let mut all = Vec::new();
         for _ in 0..seconds {
-            let effects = self.after(1);
+            let effects = self.step_after(1);
             let at = (self.since - begin).as_secs();
             all.extend(effects.actions.into_iter().flat_map(|(_, actions)| actions).map(|action| (at, action)));
         }
@@ -149,7 +150,7 @@ pub fn first_of(actions: &[(u64, Action)], wanted: Reason) -> Option<u64> {
 }
 
 /// The exits that a leader reports in its next step: executor id, and whether they may have been reported before.
-pub fn told(office: &mut Office) -> Vec<(u64, bool)> {
-    let exits = office.after(1).exits;
+pub fn reported_exits(harness: &mut ControllerHarness) -> Vec<(u64, bool)> {
+    let exits = harness.step_after(1).exits;
     exits.iter().map(|exit| (exit.executor.exec_id.unwrap(), exit.possibly_reported)).collect()
 }
