@@ -129,15 +129,15 @@ fn policies() -> Policies {
 #[test]
 fn review_memory_is_at_most_three_times_its_size() {
     let (policies, snapshot) = (policies(), Snapshot::default());
-    let validation_context = ValidationContext { snapshot: &snapshot, own: None, settled: true, listed: true };
+    let context = ValidationContext { snapshot: &snapshot, own: None, settled: true, listed: true };
     for (what, body) in crafted() {
-        for judges in [false, true] {
+        for validates in [false, true] {
             // The body is already allocated, as in the webhook.
             let before = ALLOCATOR.current_usage();
             ALLOCATOR.reset_peak_usage();
-            let pruned = if judges { admission::prune_for_validation(&body) } else { admission::prune(&body) };
+            let pruned = if validates { admission::prune_for_validation(&body) } else { admission::prune(&body) };
             match admission::request::parse(&pruned) {
-                Ok(review) if judges => drop(admission::validate(&review, &policies, validation_context)),
+                Ok(review) if validates => drop(admission::validate(&review, &policies, context)),
                 Ok(review) => {
                     let decision = admission::mutate(&review, &snapshot, &policies);
                     drop(admission::response::write(&review, &decision));
@@ -146,7 +146,7 @@ fn review_memory_is_at_most_three_times_its_size() {
             }
             let peak = ALLOCATOR.peak_usage() - before + body.len();
             println!(
-                "{what}, validated {judges}: {} bytes, peak {peak}: {:.2}",
+                "{what}, validated {validates}: {} bytes, peak {peak}: {:.2}",
                 body.len(),
                 peak as f64 / body.len() as f64
             );

@@ -362,8 +362,8 @@ fn foreign_driver_claiming_application_does_not_change_pod_group() {
     assert_eq!(cluster.count(), 3);
     let group = cluster.groups();
     // An attacker's driver with the victim's application id, and executors that claim to belong to the victim.
-    let evil = pod("evil").driver_of(APP).stored("evil-uid").spec("serviceAccountName", "evil").phase("Running");
-    cluster.observe(&evil);
+    let foreign = pod("evil").driver_of(APP).stored("evil-uid").spec("serviceAccountName", "evil").phase("Running");
+    cluster.observe(&foreign);
     for id in 0..3 {
         let forged = pod(&format!("evil-{id}")).executor_of(APP, 60 + id).owned_by("Pod", "evil", "evil-uid");
         let forged = forged
@@ -375,7 +375,7 @@ fn foreign_driver_claiming_application_does_not_change_pod_group() {
     cluster.settle();
     assert_eq!(cluster.groups(), group);
     // It exits, and so do its executors; the victim's are unchanged.
-    cluster.observe(&evil.phase("Failed")).settle();
+    cluster.observe(&foreign.phase("Failed")).settle();
     assert_eq!(cluster.groups(), group);
 }
 
@@ -419,8 +419,8 @@ fn pod_group_with_unknown_driver_is_deleted_after_delay() {
 fn executor_with_existing_group_name_gets_no_pod_group() {
     let mut cluster = Cluster::volcano();
     cluster.driver("spark.executor.instances=3");
-    let seated = executor(1).annotation("scheduling.k8s.io/group-name", "theirs");
-    let admitted = by_driver(&seated, &cluster.snapshot, &cluster.policies).object.into_pod();
+    let in_group = executor(1).annotation("scheduling.k8s.io/group-name", "theirs");
+    let admitted = by_driver(&in_group, &cluster.snapshot, &cluster.policies).object.into_pod();
     cluster.observe(&admitted.stored("e1").phase("Pending")).settle();
     assert!(cluster.groups().is_empty() && cluster.reasons.is_empty());
 }
@@ -493,19 +493,19 @@ fn orphan_is_not_adopted_by_driver_with_matching_label_only() {
 #[test]
 fn orphan_is_not_adopted_by_pending_deleting_or_replaced_driver_or_with_volcano_or_skip() {
     let orphan = executor(1).driver_url("10.0.0.7").stored("e1").phase("Pending");
-    let refused = |driver: &PodBuilder, orphan: &PodBuilder| {
+    let is_refused = |driver: &PodBuilder, orphan: &PodBuilder| {
         let mut cluster = Cluster::new(policy("none"));
         cluster.observe(&driver.clone().ip("10.0.0.7")).observe(orphan).settle();
         assert!(!cluster.has_reason(Reason::Adopted));
         cluster.has_reason(Reason::AdoptionRefused)
     };
-    assert!(!refused(&driver().phase("Pending"), &orphan));
-    assert!(!refused(&driver().deleting(), &orphan));
-    assert!(!refused(&driver(), &orphan.clone().spec("schedulerName", "volcano")));
-    assert!(!refused(&driver(), &orphan.clone().annotation("spark-usher.io/skip", "true")));
-    let noted = executor(1).annotation("spark-usher.io/driver", "driver-url/nb-driver/old-uid").stored("e1");
+    assert!(!is_refused(&driver().phase("Pending"), &orphan));
+    assert!(!is_refused(&driver().deleting(), &orphan));
+    assert!(!is_refused(&driver(), &orphan.clone().spec("schedulerName", "volcano")));
+    assert!(!is_refused(&driver(), &orphan.clone().annotation("spark-usher.io/skip", "true")));
+    let annotated = executor(1).annotation("spark-usher.io/driver", "driver-url/nb-driver/old-uid").stored("e1");
     assert!(
-        refused(&pod("nb-driver").driver_of("spark-other").stored("new-uid").phase("Running"), &noted),
+        is_refused(&pod("nb-driver").driver_of("spark-other").stored("new-uid").phase("Running"), &annotated),
         "the name has another uid meanwhile"
     );
 }
@@ -513,11 +513,12 @@ fn orphan_is_not_adopted_by_pending_deleting_or_replaced_driver_or_with_volcano_
 #[test]
 fn executor_is_adopted_after_lookup_of_annotated_driver_unless_driver_is_foreign() {
     let mut cluster = Cluster::new(policy("none"));
-    let noted = executor(1).annotation("spark-usher.io/driver", "driver-url/notebook/n1").stored("e1").phase("Running");
-    cluster.observe(&noted).settle();
+    let annotated =
+        executor(1).annotation("spark-usher.io/driver", "driver-url/notebook/n1").stored("e1").phase("Running");
+    cluster.observe(&annotated).settle();
     assert!(cluster.reasons.is_empty(), "nothing happens before the pod was read");
-    let wanted = missing(&cluster.snapshot, &cluster.app, &cluster.policies, &[]);
-    assert_eq!(wanted, [Lookup::Pod(PodKey::new("default", "notebook"))]);
+    let lookups = missing(&cluster.snapshot, &cluster.app, &cluster.policies, &[]);
+    assert_eq!(lookups, [Lookup::Pod(PodKey::new("default", "notebook"))]);
     let notebook = pod("notebook").stored("n1").phase("Running");
     cluster.snapshot.apply(Change::Related(RelatedChange::Referenced(
         PodKey::new("default", "notebook"),
@@ -529,7 +530,7 @@ fn executor_is_adopted_after_lookup_of_annotated_driver_unless_driver_is_foreign
     assert!(cluster.has_reason(Reason::Adopted));
     let foreign = pod("notebook").label("spark-app-selector", "spark-x").stored("n1").phase("Running");
     let mut cluster = Cluster::new(policy("none"));
-    cluster.observe(&noted);
+    cluster.observe(&annotated);
     cluster.snapshot.apply(Change::Related(RelatedChange::Referenced(
         PodKey::new("default", "notebook"),
         referenced_pod(&foreign),
@@ -567,8 +568,8 @@ fn driver_configuration_is_read_once_and_only_if_enabled() {
             .phase("Running"),
     );
     let pod_key = PodKey::new("default", "nb-driver");
-    let wanted = missing(&cluster.snapshot, &cluster.app, &cluster.policies, &[]);
-    assert_eq!(wanted, [Lookup::Conf(pod_key.clone(), DRIVER_UID.into(), "the-map".into())]);
+    let lookups = missing(&cluster.snapshot, &cluster.app, &cluster.policies, &[]);
+    assert_eq!(lookups, [Lookup::Conf(pod_key.clone(), DRIVER_UID.into(), "the-map".into())]);
     cluster.snapshot.apply(Change::Related(RelatedChange::Conf(pod_key, DRIVER_UID.into(), Conf::Unreadable, vec![])));
     assert!(missing(&cluster.snapshot, &cluster.app, &cluster.policies, &[]).is_empty());
     let mut off = policy("volcano");
@@ -588,8 +589,8 @@ fn driver_configuration_is_read_once_and_only_if_enabled() {
 fn driver_url_address_is_looked_up_without_other_evidence() {
     let mut cluster = Cluster::new(policy("none"));
     cluster.observe(&executor(1).driver_url("10.1.2.3").stored("e1").phase("Running"));
-    let wanted = missing(&cluster.snapshot, &cluster.app, &cluster.policies, &[]);
-    assert_eq!(wanted, [Lookup::Address("default".into(), "10.1.2.3".into())]);
+    let lookups = missing(&cluster.snapshot, &cluster.app, &cluster.policies, &[]);
+    assert_eq!(lookups, [Lookup::Address("default".into(), "10.1.2.3".into())]);
     let notebook = pod("notebook").stored("n1").phase("Running").ip("10.1.2.3");
     cluster.snapshot.apply(Change::Related(RelatedChange::Referenced(
         PodKey::new("default", "notebook"),
@@ -599,8 +600,8 @@ fn driver_url_address_is_looked_up_without_other_evidence() {
     assert!(missing(&cluster.snapshot, &cluster.app, &cluster.policies, &[]).is_empty());
     cluster.settle();
     assert!(cluster.has_reason(Reason::Adopted));
-    let followed = required(&cluster.snapshot, &cluster.app, &cluster.policies, &[]);
-    assert_eq!(followed, [Lookup::Pod(PodKey::new("default", "notebook"))], "as long as an executor names it");
+    let lookups = required(&cluster.snapshot, &cluster.app, &cluster.policies, &[]);
+    assert_eq!(lookups, [Lookup::Pod(PodKey::new("default", "notebook"))], "as long as an executor names it");
 }
 
 #[test]

@@ -22,7 +22,7 @@ fn review() -> Vec<u8> {
     serde_json::to_vec(&recorded("client-mode/exec-1.mutate.create")).unwrap()
 }
 
-fn with_metrics(endpoint: &Endpoint, line: &str) {
+fn assert_metric(endpoint: &Endpoint, line: &str) {
     let text = String::from_utf8(endpoint.metrics.render().unwrap()).unwrap();
     assert!(text.contains(line), "{line} is not in\n{text}");
 }
@@ -45,9 +45,9 @@ async fn https_response_equals_core_decision_for_every_recorded_review() {
             assert_eq!(response.into_body(), expected, "{name}, http2: {http2}");
         }
     }
-    with_metrics(&endpoint, "operation=\"create\",outcome=\"patched\",reason=\"SchedulingSet\"");
-    with_metrics(&endpoint, "spark_usher_driver_found_total{how=\"creator\"}");
-    with_metrics(&endpoint, "spark_usher_admission_in_flight 0");
+    assert_metric(&endpoint, "operation=\"create\",outcome=\"patched\",reason=\"SchedulingSet\"");
+    assert_metric(&endpoint, "spark_usher_driver_found_total{how=\"creator\"}");
+    assert_metric(&endpoint, "spark_usher_admission_in_flight 0");
 }
 
 #[tokio::test]
@@ -58,7 +58,7 @@ async fn malformed_review_gets_400_that_states_expected_input() {
         assert_eq!(status, StatusCode::BAD_REQUEST, "{body}");
         assert!(text.starts_with(b"expected "), "{text:?}");
     }
-    with_metrics(&endpoint, "reason=\"BadReview\",webhook=\"mutate\"} 4");
+    assert_metric(&endpoint, "reason=\"BadReview\",webhook=\"mutate\"} 4");
 }
 
 #[tokio::test]
@@ -110,17 +110,17 @@ fn enforcing() -> Policies {
 async fn enforcing_policy_denies_untrusted_update_of_any_size() {
     let endpoint = Setup { policies: enforcing(), ..Setup::default() }.start();
     for bytes in [0, 3 << 20, 7 << 20, 12 << 20, 19 << 20, 21 << 20, 40 << 20] {
-        let verdict = async |username: &str| {
+        let is_allowed = async |username: &str| {
             let (status, answer) = endpoint.post_to("/validate", update_of(bytes, username)).await;
             assert_eq!(status, StatusCode::OK, "{bytes} bytes");
             let answer: Value = serde_json::from_slice(&answer).unwrap();
             assert!(answer["response"]["uid"].is_string());
             answer["response"]["allowed"].as_bool().unwrap()
         };
-        assert!(!verdict("eve").await, "{bytes} bytes");
-        assert!(verdict("system:serviceaccount:volcano-system:scheduler").await, "{bytes} bytes: a trusted writer");
+        assert!(!is_allowed("eve").await, "{bytes} bytes");
+        assert!(is_allowed("system:serviceaccount:volcano-system:scheduler").await, "{bytes} bytes: a trusted writer");
     }
-    with_metrics(&endpoint, "reason=\"TooLarge\",webhook=\"validate\"} 2");
+    assert_metric(&endpoint, "reason=\"TooLarge\",webhook=\"validate\"} 2");
     // Also for a body without a content-length.
     let mut stream = endpoint.connect().await;
     let head =
@@ -149,24 +149,24 @@ async fn mutate_and_validate_patches_or_denies_in_one_review() {
         let answer: Value = serde_json::from_slice(&answer).unwrap();
         answer["response"].clone()
     };
-    let seated = admit(executor(1).created_by_pod("nb-driver", DRIVER_UID)).await;
-    assert_eq!((&seated["allowed"], seated.get("patch").is_some()), (&true.into(), true));
+    let mutated = admit(executor(1).created_by_pod("nb-driver", DRIVER_UID)).await;
+    assert_eq!((&mutated["allowed"], mutated.get("patch").is_some()), (&true.into(), true));
     let forged = executor(1).owned_by("Pod", "victim", "9-9");
-    let refused = admit(forged.created_by_pod("nb-driver", DRIVER_UID)).await;
-    assert_eq!((&refused["allowed"], refused.get("patch")), (&false.into(), None));
-    let message = refused["status"]["message"].as_str().unwrap();
+    let denied = admit(forged.created_by_pod("nb-driver", DRIVER_UID)).await;
+    assert_eq!((&denied["allowed"], denied.get("patch")), (&false.into(), None));
+    let message = denied["status"]["message"].as_str().unwrap();
     assert!(message.ends_with("(OwnerNotCreator; policy batch enforces)"), "{message}");
     let mut large = forged;
     large.0["spec"]["padding"] = "x".repeat(21 << 20).into();
     assert_eq!(admit(large.created_by("eve")).await["allowed"], false);
-    with_metrics(&endpoint, r#"outcome="denied",reason="OwnerNotCreator",webhook="mutate-and-validate"} 1"#);
+    assert_metric(&endpoint, r#"outcome="denied",reason="OwnerNotCreator",webhook="mutate-and-validate"} 1"#);
     // spark-usher's own annotations would exceed the limit, and the controller would not read such a pod.
     let mut full = executor(1);
     for n in 0..1024 {
         full = full.annotation(&format!("a{n}"), "");
     }
-    let refused = admit(full.created_by_pod("nb-driver", DRIVER_UID)).await;
-    assert!(refused["status"]["message"].as_str().unwrap().contains("(TooLarge; "), "{refused}");
+    let denied = admit(full.created_by_pod("nb-driver", DRIVER_UID)).await;
+    assert!(denied["status"]["message"].as_str().unwrap().contains("(TooLarge; "), "{denied}");
     // More groups than are read: mutated as by `/mutate`, and validated as by `/validate`.
     let mut crowded = executor(1).created_by_pod("nb-driver", DRIVER_UID);
     crowded["request"]["userInfo"]["groups"] = vec!["g"; 2000].into();
@@ -217,20 +217,20 @@ async fn overload_gets_429_with_retry_after() {
     slow.write_all(&[b' '; 60 << 10]).await.unwrap();
     slow.flush().await.unwrap();
     let client = endpoint.client(false);
-    let refused = loop {
+    let rejected = loop {
         let response = endpoint.send(&client, "/mutate", "application/json", review()).await;
         if response.status() != StatusCode::OK {
             break response;
         }
     };
-    assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
-    assert_eq!(refused.headers()["retry-after"], "1");
+    assert_eq!(rejected.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(rejected.headers()["retry-after"], "1");
     drop(slow);
     let start = Instant::now();
     while endpoint.send(&client, "/mutate", "application/json", review()).await.status() != StatusCode::OK {
         assert!(start.elapsed() < Duration::from_secs(30), "the budget was not released within 30 s");
     }
-    with_metrics(&endpoint, "reason=\"Overloaded\"");
+    assert_metric(&endpoint, "reason=\"Overloaded\"");
 }
 
 /// A handler that panics on its first call if set.
@@ -258,7 +258,7 @@ async fn panic_gets_500_for_that_review_only() {
         StatusCode::INTERNAL_SERVER_ERROR
     );
     assert_eq!(endpoint.send(&client, "/mutate", "application/json", "{}").await.status(), StatusCode::OK);
-    with_metrics(&endpoint, "reason=\"Panicked\",webhook=\"mutate\"} 1");
+    assert_metric(&endpoint, "reason=\"Panicked\",webhook=\"mutate\"} 1");
 }
 
 #[tokio::test]
@@ -271,7 +271,7 @@ async fn review_past_url_timeout_gets_504() {
     stream.read_exact(&mut answer).await.unwrap();
     assert!(answer.starts_with(b"HTTP/1.1 504"), "{answer:?}");
     assert!((1..4).contains(&start.elapsed().as_secs()), "{:?}", start.elapsed());
-    with_metrics(&endpoint, "reason=\"DeadlineExceeded\",webhook=\"mutate\"} 1");
+    assert_metric(&endpoint, "reason=\"DeadlineExceeded\",webhook=\"mutate\"} 1");
 }
 
 const SHORT: Deadlines = Deadlines {
@@ -325,9 +325,9 @@ async fn slow_head_or_handshake_closes_connection() {
     let _ = stream.read_to_end(&mut rest).await;
     assert!(!rest.starts_with(b"HTTP/1.1 200"));
     let mut silent = tokio::net::TcpStream::connect(endpoint.address).await.unwrap();
-    let ended = tokio::time::timeout(Duration::from_secs(30), silent.read_to_end(&mut rest)).await;
-    assert!(ended.is_ok(), "a connection without a handshake is closed, too");
-    with_metrics(&endpoint, "spark_usher_tls_handshake_errors_total 1");
+    let closed = tokio::time::timeout(Duration::from_secs(30), silent.read_to_end(&mut rest)).await;
+    assert!(closed.is_ok(), "a connection without a handshake is closed, too");
+    assert_metric(&endpoint, "spark_usher_tls_handshake_errors_total 1");
 }
 
 #[tokio::test]
@@ -379,5 +379,5 @@ async fn denial_gets_200_with_allowed_false() {
     assert_eq!(status, StatusCode::OK);
     let answer: Value = serde_json::from_slice(&body).unwrap();
     assert_eq!(answer["response"]["allowed"], json!(false));
-    with_metrics(&endpoint, "outcome=\"denied\",reason=\"NoCreator\",webhook=\"mutate\"} 1");
+    assert_metric(&endpoint, "outcome=\"denied\",reason=\"NoCreator\",webhook=\"mutate\"} 1");
 }

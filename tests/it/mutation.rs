@@ -191,10 +191,10 @@ fn volcano_executor_without_group_name_gets_no_owner() {
 
 #[test]
 fn existing_group_name_stays_and_forged_annotation_is_removed() {
-    let seated = executor(1)
+    let in_group = executor(1)
         .annotation("scheduling.k8s.io/group-name", "mine")
         .annotation("spark-usher.io/by", "forged/volcano");
-    let outcome = by_driver(&seated, &cold(), &volcano());
+    let outcome = by_driver(&in_group, &cold(), &volcano());
     assert_eq!(outcome.decision.reason, Reason::GangKept);
     assert_eq!(annotations(&outcome)["scheduling.k8s.io/group-name"], "mine");
     assert!(annotations(&outcome).get("spark-usher.io/by").is_none());
@@ -399,8 +399,8 @@ fn creator_must_be_one_allowed_pod_of_same_namespace() {
     let reason = |user_info: Value, policies: &Policies| {
         answer(&review(&executor(1).0, user_info), &cold(), policies).decision.reason
     };
-    let ours = || by_pod("default", "spark", "nb-driver", DRIVER_UID);
-    assert_eq!(reason(ours(), &none()), Reason::Owned);
+    let driver_user = || by_pod("default", "spark", "nb-driver", DRIVER_UID);
+    assert_eq!(reason(driver_user(), &none()), Reason::Owned);
     assert_eq!(reason(json!({"username": "admin"}), &none()), Reason::NoCreator);
     assert_eq!(
         reason(json!({"username": "system:serviceaccount:default:spark"}), &none()),
@@ -409,10 +409,10 @@ fn creator_must_be_one_allowed_pod_of_same_namespace() {
     );
     assert_eq!(reason(by_pod("other", "spark", "nb-driver", DRIVER_UID), &none()), Reason::CreatorElsewhere);
     assert_eq!(reason(by_pod("default-2", "spark", "nb-driver", DRIVER_UID), &none()), Reason::CreatorElsewhere);
-    let mut user = ours();
+    let mut user = driver_user();
     user["username"] = "system:serviceaccount:default:".into();
     assert_eq!(reason(user, &none()), Reason::CreatorElsewhere);
-    let mut user = ours();
+    let mut user = driver_user();
     user["username"] = "eve".into();
     assert_eq!(reason(user, &none()), Reason::CreatorElsewhere);
     for (key, value) in [
@@ -425,12 +425,12 @@ fn creator_must_be_one_allowed_pod_of_same_namespace() {
         ("pod-name", json!(["Not/A Name"])),
         ("pod-uid", json!(["a b"])),
     ] {
-        let mut user = ours();
+        let mut user = driver_user();
         user["extra"][format!("authentication.kubernetes.io/{key}")] = value.clone();
         assert_eq!(reason(user, &none()), Reason::CreatorAmbiguous, "{key} {value}");
     }
     let never = only_never(policy("none"), &["system:serviceaccount:*:spark"]);
-    assert_eq!(reason(ours(), &never), Reason::CreatorNever);
+    assert_eq!(reason(driver_user(), &never), Reason::CreatorNever);
 }
 
 #[test]

@@ -171,8 +171,8 @@ fn check(before: &Value, after: &Value) {
         assert!(spec.get("priority").is_none_or(Value::is_null), "{spec}");
         assert!(spec.get("preemptionPolicy").is_none_or(Value::is_null), "{spec}");
     }
-    let ours = |map: &Value| map.as_object().cloned().unwrap_or_default();
-    for (key, value) in ours(&after["metadata"]["labels"]) {
+    let entries = |map: &Value| map.as_object().cloned().unwrap_or_default();
+    for (key, value) in entries(&after["metadata"]["labels"]) {
         if before["metadata"]["labels"].get(&key) != Some(&value) {
             assert!(spark_usher::gang::is_label_value(value.as_str().unwrap()), "{key}: {value}");
         }
@@ -198,8 +198,8 @@ proptest! {
         // Validation of the result finds no missing field.
         let reasons = validate_review(&again, &snapshot, &policies).decision.reasons;
         prop_assert!(!reasons.contains(&Reason::NotMutated), "{:?}", reasons);
-        let is_ours = matches!(object["metadata"]["labels"]["spark-role"].as_str(), Some("driver" | "executor"));
-        if !is_ours {
+        let is_spark = matches!(object["metadata"]["labels"]["spark-role"].as_str(), Some("driver" | "executor"));
+        if !is_spark {
             prop_assert_eq!(first.object, object);
         }
     }

@@ -12,7 +12,7 @@ use spark_usher::snapshot::{Change, PodChange, RelatedChange, Replaced};
 use spark_usher::spark::ids::PodKey;
 
 /// A poll as of version 40 with the driver and with executor 2 in version 7, without executor 1.
-fn polled(harness: &mut ControllerHarness) {
+fn poll_without_executor_1(harness: &mut ControllerHarness) {
     harness.observe(&driver());
     harness.observe(&running(1));
     harness.observe(&running(2));
@@ -29,19 +29,19 @@ fn labelled(name: &str) -> Lookup {
 }
 
 /// The next GET of an executor.
-fn next_read(harness: &mut ControllerHarness) -> Lookup {
+fn next_lookup(harness: &mut ControllerHarness) -> Lookup {
     let read = (0..60).find_map(|_| harness.step_after(1).lookups.into_iter().next());
     read.expect("a GET within a minute")
 }
 
 /// Answers a GET with 404.
-fn is_absent(harness: &mut ControllerHarness, read: &Lookup) {
+fn answer_absent(harness: &mut ControllerHarness, read: &Lookup) {
     let now = harness.now();
     harness.controller.lookup_answered(read, LookupResult::Absent, now);
 }
 
 /// A poll as of version 40 with the driver only.
-fn polled_without_executors(harness: &mut ControllerHarness) {
+fn poll_with_driver_only(harness: &mut ControllerHarness) {
     let mut polled = PollResult::default();
     polled.add(harness.controller.snapshot(), "default", "nb-driver", DRIVER_UID, "1");
     let now = harness.now();
@@ -49,7 +49,7 @@ fn polled_without_executors(harness: &mut ControllerHarness) {
 }
 
 /// Lets time pass in which polls fail. Returns whether no exit is reported.
-fn quietly(harness: &mut ControllerHarness, seconds: u64) -> bool {
+fn step_without_exits(harness: &mut ControllerHarness, seconds: u64) -> bool {
     let effects = harness.step_after(seconds);
     let now = harness.now();
     if effects.poll {
@@ -61,7 +61,7 @@ fn quietly(harness: &mut ControllerHarness, seconds: u64) -> bool {
 #[test]
 fn poll_differences_are_confirmed_by_get_and_reported() {
     let mut harness = ControllerHarness::new(Finished::Report);
-    polled(&mut harness);
+    poll_without_executor_1(&mut harness);
     assert!(harness.step_after(5).lookups.is_empty(), "the watch may still show it");
     assert_eq!(harness.step_after(5).lookups, [labelled("nb-exec-1"), labelled("nb-exec-2")]);
     let now = harness.now();
@@ -95,11 +95,11 @@ fn late_watch_events_do_not_restore_executor_confirmed_absent() {
     harness.observe(&driver());
     harness.observe(&version(running(1), 9).spec("restartPolicy", "Always"));
     harness.step_after(60);
-    polled_without_executors(&mut harness);
-    let read = next_read(&mut harness);
-    is_absent(&mut harness, &read);
+    poll_with_driver_only(&mut harness);
+    let read = next_lookup(&mut harness);
+    answer_absent(&mut harness, &read);
     assert_eq!(harness.step_after(10).exits.len(), 1);
-    assert!((0..10).all(|_| quietly(&mut harness, 30)));
+    assert!((0..10).all(|_| step_without_exits(&mut harness, 30)));
     harness.observe(&crashed(1, 10));
     harness.observe(&version(running(1), 11).spec("restartPolicy", "Always"));
     harness.observe(&crashed(1, 12));
@@ -115,41 +115,41 @@ fn restarted_executor_is_reported_again_when_get_confirms_deletion() {
     harness.observe(&driver());
     harness.observe(&crashed(1, 10));
     assert_eq!(harness.step_after(60).exits.len(), 1);
-    polled_without_executors(&mut harness);
-    let read = next_read(&mut harness);
+    poll_with_driver_only(&mut harness);
+    let read = next_lookup(&mut harness);
     harness.observe(&version(running(1), 11).spec("restartPolicy", "Always"));
-    is_absent(&mut harness, &read);
-    let told: usize = (0..10).map(|_| harness.step_after(1).exits.len()).sum();
-    assert_eq!(told, 1);
+    answer_absent(&mut harness, &read);
+    let reported: usize = (0..10).map(|_| harness.step_after(1).exits.len()).sum();
+    assert_eq!(reported, 1);
 }
 
 /// A GET was answered by another API server, or with the state before a restore.
 #[test]
 fn late_list_restores_executor_confirmed_absent() {
     let mut harness = ControllerHarness::new(Finished::Report);
-    polled(&mut harness);
-    let read = next_read(&mut harness);
-    is_absent(&mut harness, &read);
+    poll_without_executor_1(&mut harness);
+    let read = next_lookup(&mut harness);
+    answer_absent(&mut harness, &read);
     harness.step_after(1);
-    (0..50).for_each(|_| _ = quietly(&mut harness, 16));
+    (0..50).for_each(|_| _ = step_without_exits(&mut harness, 16));
     harness.apply(Change::Pods(PodChange::Listed(vec![driver().observation(), running(1).observation()])));
     assert!(harness.controller.snapshot().executor("default", "nb-exec-1").is_some());
 }
 
-/// The same if the watch begins again with a list, from a stale cache.
+/// The watch restarts with lists from a stale cache.
 #[test]
 fn stale_lists_do_not_restore_executor_confirmed_absent() {
     let mut harness = ControllerHarness::new(Finished::Report);
-    polled(&mut harness);
-    let read = next_read(&mut harness);
-    is_absent(&mut harness, &read);
+    poll_without_executor_1(&mut harness);
+    let read = next_lookup(&mut harness);
+    answer_absent(&mut harness, &read);
     harness.step_after(1);
     for round in 0..3 {
         harness.apply(Change::Pods(PodChange::Listed(vec![driver().observation(), running(1).observation()])));
         let now = harness.now();
         harness.controller.bookmark("39", now);
         assert!(harness.controller.snapshot().executor("default", "nb-exec-1").is_none(), "{round}");
-        assert!((0..4).all(|_| quietly(&mut harness, 40)));
+        assert!((0..4).all(|_| step_without_exits(&mut harness, 40)));
     }
     // After a list without it, another pod may have its name.
     harness.apply(Change::Pods(PodChange::Listed(vec![driver().observation()])));
@@ -161,7 +161,7 @@ fn stale_lists_do_not_restore_executor_confirmed_absent() {
 #[test]
 fn open_confirmation_survives_next_poll_until_get_answers() {
     let mut harness = ControllerHarness::new(Finished::Report);
-    polled(&mut harness);
+    poll_without_executor_1(&mut harness);
     // It leaves the watch: its label may have been removed, so a GET must confirm its absence.
     harness.apply(Change::Pods(PodChange::Deleted(version(running(1), 39).spec("nodeName", "n").observation())));
     let now = harness.now();
@@ -201,13 +201,13 @@ fn progress_mark_covers_no_exit_between_confirmation_and_tracking() {
     for id in 2..=400 {
         harness.observe(&version(failed(id, 137), 9 + id));
     }
-    let mut told: Vec<u64> = Vec::new();
-    while !told.contains(&1) {
-        assert_ne!(covers(&harness), Some(true), "{} others are reported, executor 1 is not", told.len());
-        told.extend(harness.step_after(1).exits.iter().filter_map(|exit| exit.executor.exec_id));
+    let mut reported: Vec<u64> = Vec::new();
+    while !reported.contains(&1) {
+        assert_ne!(covers(&harness), Some(true), "{} others are reported, executor 1 is not", reported.len());
+        reported.extend(harness.step_after(1).exits.iter().filter_map(|exit| exit.executor.exec_id));
     }
     harness.step_after(6);
-    assert_eq!((told.len(), covers(&harness)), (400, Some(true)));
+    assert_eq!((reported.len(), covers(&harness)), (400, Some(true)));
 }
 
 /// A poll that was in flight during a relist is ignored.
@@ -271,23 +271,23 @@ fn stale_list_reports_no_exit_of_newer_pod_with_same_name() {
     harness.controller.bookmark("5", now);
     harness.apply(Change::Pods(PodChange::Deleted(version(first, 7).observation())));
     harness.observe(&second);
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for _ in 0..30 {
         let effects = harness.step_after(1);
-        told.extend(effects.exits.iter().map(|exit| exit.executor.uid.to_string()));
+        reported.extend(effects.exits.iter().map(|exit| exit.executor.uid.to_string()));
         for read in effects.lookups {
             let now = harness.now();
             harness.controller.lookup_answered(&read, LookupResult::Labelled(second.observation()), now);
         }
     }
-    assert_eq!(told, ["first"], "the second pod is running");
+    assert_eq!(reported, ["first"], "the second pod is running");
     assert!(harness.controller.snapshot().executor("default", "nb-exec-1").is_some());
 }
 
 #[test]
 fn late_watch_events_resolve_poll_differences_without_get() {
     let mut harness = ControllerHarness::new(Finished::Report);
-    polled(&mut harness);
+    poll_without_executor_1(&mut harness);
     harness.step_after(6);
     harness.observe(&version(failed(2, 137), 7));
     harness.apply(Change::Pods(PodChange::Deleted(version(failed(1, 143), 39).observation())));
@@ -303,7 +303,7 @@ fn late_watch_events_resolve_poll_differences_without_get() {
 #[test]
 fn watch_past_poll_without_its_changes_is_restarted_once() {
     let mut harness = ControllerHarness::new(Finished::Report);
-    polled(&mut harness);
+    poll_without_executor_1(&mut harness);
     let now = harness.now();
     harness.controller.bookmark("39", now);
     assert!(!harness.step_after(1).restart_watch, "not yet");
@@ -312,7 +312,7 @@ fn watch_past_poll_without_its_changes_is_restarted_once() {
     assert!(harness.step_after(1).restart_watch);
     harness.observe(&version(running(9), 42));
     assert!(!harness.step_after(1).restart_watch, "once per poll");
-    // The new list closes all confirmations but one: a GET decides whether the missing executor or only its label is gone.
+    // The new list closes all confirmations but one: a GET decides whether the missing executor or only its label was removed.
     let pods = [driver(), version(failed(2, 137), 7), version(running(9), 42)];
     harness.apply(Change::Pods(PodChange::Listed(pods.iter().map(PodBuilder::observation).collect())));
     let now = harness.now();
@@ -332,7 +332,7 @@ fn watch_past_poll_without_its_changes_is_restarted_once() {
 #[test]
 fn watch_silent_for_two_bookmark_intervals_is_restarted() {
     let mut harness = ControllerHarness::new(Finished::Report);
-    polled(&mut harness);
+    poll_without_executor_1(&mut harness);
     let now = harness.now();
     harness.controller.bookmark("8", now);
     let rewatched: Vec<u64> = (1..=140).filter(|_| harness.step_after(1).restart_watch).collect();
@@ -359,9 +359,9 @@ fn many_missing_executors_are_confirmed_by_one_namespace_list() {
         exits.extend(effects.exits.iter().map(|exit| (exit.executor.exec_id, exit.cause)));
     }
     assert_eq!((harness.lists, reads), (1, Vec::new()), "one LIST instead of a hundred GETs");
-    let gone: Vec<_> = (4..=100).map(|id| (Some(id), Cause::Vanished)).collect();
+    let expected: Vec<_> = (4..=100).map(|id| (Some(id), Cause::Vanished)).collect();
     exits.sort_unstable();
-    assert_eq!(exits, gone, "running executors are not reported");
+    assert_eq!(exits, expected, "running executors are not reported");
     // An old list proves nothing about newer pods.
     harness.observe(&version(running(200), 90));
     harness.step_after(60);
@@ -425,7 +425,7 @@ fn four_thousand_differences_cause_limited_gets_and_one_watch_restart() {
 }
 
 #[test]
-fn only_leader_polls_at_policy_interval() {
+fn only_leader_polls_at_default_interval() {
     let mut harness = ControllerHarness::new(Finished::Report);
     let polls = |harness: &mut ControllerHarness, seconds: u64| {
         let mut at = Vec::new();
@@ -454,10 +454,10 @@ fn poll_detects_missed_driver_deletion_and_cleanup_proceeds() {
     polled.add(harness.controller.snapshot(), "default", "nb-exec-1", "e1", "5");
     let now = harness.now();
     harness.controller.poll_finished(Some(polled.finish("40")), now, &harness.policies.clone());
-    let look = Lookup::Labelled(PodKey::new("default", "nb-driver"));
-    assert_eq!(harness.step_after(10).lookups, std::slice::from_ref(&look));
+    let lookup = Lookup::Labelled(PodKey::new("default", "nb-driver"));
+    assert_eq!(harness.step_after(10).lookups, std::slice::from_ref(&lookup));
     let now = harness.now();
-    harness.controller.lookup_answered(&look, LookupResult::Absent, now);
+    harness.controller.lookup_answered(&lookup, LookupResult::Absent, now);
     assert!(
         harness.controller.snapshot().driver_pod("default", "nb-driver").is_none_or(|pod| pod.uid != DRIVER_UID.into())
     );
@@ -493,7 +493,10 @@ fn executor_with_removed_label_is_not_reported_as_exited() {
 }
 
 /// A thousand executors leave the watch at the same time. Returns how many are read by name, and how many are reported.
-fn leave(change: impl Fn(PodBuilder) -> PodBuilder, answer: impl Fn(&PodKey) -> LookupResult) -> (usize, usize) {
+fn remove_1000_from_watch(
+    change: impl Fn(PodBuilder) -> PodBuilder,
+    answer: impl Fn(&PodKey) -> LookupResult,
+) -> (usize, usize) {
     let mut harness = ControllerHarness::new(Finished::Report);
     harness.observe(&driver());
     for id in 1..=1000 {
@@ -504,24 +507,24 @@ fn leave(change: impl Fn(PodBuilder) -> PodBuilder, answer: impl Fn(&PodKey) -> 
         harness
             .apply(Change::Pods(PodChange::Deleted(change(version(running(id).phase("Pending"), 100)).observation())));
     }
-    let (mut looks, mut ends) = (0, 0);
+    let (mut gets, mut exits) = (0, 0);
     for _ in 0..60 {
         let effects = harness.step_after(1);
-        ends += effects.exits.len();
+        exits += effects.exits.len();
         let now = harness.now();
         for read in &effects.lookups {
             let Lookup::Labelled(pod) = read else { continue };
-            looks += 1;
+            gets += 1;
             harness.controller.lookup_answered(read, answer(pod), now);
         }
     }
-    (looks, ends)
+    (gets, exits)
 }
 
 /// A deleted pod has a deletionTimestamp, also one without a node, which is removed immediately.
 #[test]
 fn deleted_pending_executors_are_reported_without_get() {
-    assert_eq!(leave(PodBuilder::deleting, |_| LookupResult::Absent), (0, 1000));
+    assert_eq!(remove_1000_from_watch(PodBuilder::deleting, |_| LookupResult::Absent), (0, 1000));
 }
 
 /// A pod that loses its label has none. A limited number is read by name, and the others are taken as running.
@@ -531,8 +534,8 @@ fn executors_with_removed_labels_are_not_reported_and_gets_are_limited() {
         let uid = name.name().replace("nb-exec-", "e");
         LookupResult::Labelled(version(pod(name.name()).stored(&uid).phase("Pending"), 101).observation())
     };
-    assert_eq!(leave(|pod| pod, unlabelled), (64, 0));
-    assert_eq!(leave(|pod| pod, |_| LookupResult::Absent), (64, 64), "the GET decides");
+    assert_eq!(remove_1000_from_watch(|pod| pod, unlabelled), (64, 0));
+    assert_eq!(remove_1000_from_watch(|pod| pod, |_| LookupResult::Absent), (64, 64), "the GET decides");
 }
 
 /// A pod that matches the watch's selector and is not an executor: its `spark-app-selector` is empty, or it is malformed.
@@ -602,7 +605,7 @@ fn all_differing_pods_are_read_in_turn() {
         harness.observe(&running(id));
     }
     harness.step_after(60);
-    let mut looked = std::collections::HashSet::new();
+    let mut read_pods = std::collections::HashSet::new();
     for poll in 0..6 {
         let mut polled = PollResult::default();
         polled.add(harness.controller.snapshot(), "default", "nb-driver", DRIVER_UID, "1");
@@ -615,11 +618,11 @@ fn all_differing_pods_are_read_in_turn() {
             for read in harness.step_after(1).lookups {
                 let now = harness.now();
                 harness.controller.lookup_answered(&read, LookupResult::Failed, now);
-                looked.insert(read);
+                read_pods.insert(read);
             }
         }
     }
-    assert_eq!(looked.len(), 300);
+    assert_eq!(read_pods.len(), 300);
 }
 
 #[test]
@@ -645,7 +648,7 @@ fn lookup_result_older_than_watch_removes_no_executor() {
 #[test]
 fn lookup_result_older_than_deletion_repeats_get() {
     let mut harness = ControllerHarness::new(Finished::Report);
-    polled(&mut harness);
+    poll_without_executor_1(&mut harness);
     harness.step_after(5);
     let reads = harness.step_after(5).lookups;
     assert!(reads.contains(&labelled("nb-exec-2")));
@@ -661,8 +664,8 @@ fn lookup_result_older_than_deletion_repeats_get() {
     let now = harness.now();
     harness.controller.lookup_answered(&labelled("nb-exec-2"), LookupResult::Absent, now);
     harness.step_after(1);
-    let ended: Vec<_> = harness.step_after(6).exits.iter().map(|exit| exit.executor.exec_id.unwrap()).collect();
-    assert_eq!(ended, [2]);
+    let exited: Vec<_> = harness.step_after(6).exits.iter().map(|exit| exit.executor.exec_id.unwrap()).collect();
+    assert_eq!(exited, [2]);
 }
 
 #[test]

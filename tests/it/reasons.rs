@@ -53,7 +53,7 @@ fn every_reason_is_produced_by_the_code_and_expected_by_a_test() {
 }
 
 /// Compares a page's text between two markers with what the code generates; `UPDATE_DOCS=1` writes it instead.
-fn check(page: &str, name: &str, wanted: &str) {
+fn check(page: &str, name: &str, expected: &str) {
     let path = root().join("docs").join(page);
     let text = std::fs::read_to_string(&path).unwrap();
     let (begin, end) = (format!("<!-- {name}: generated -->\n"), format!("<!-- {name}: end -->"));
@@ -61,11 +61,11 @@ fn check(page: &str, name: &str, wanted: &str) {
     let (have, after) = rest.split_once(&end).unwrap_or_else(|| panic!("docs/{page} has no {end}"));
     #[expect(clippy::disallowed_methods, reason = "how a person asks for the update")]
     if std::env::var_os("UPDATE_DOCS").is_some() {
-        std::fs::write(&path, [before, &begin, wanted, &end, after].concat()).unwrap();
+        std::fs::write(&path, [before, &begin, expected, &end, after].concat()).unwrap();
         return;
     }
     assert_eq!(
-        have, wanted,
+        have, expected,
         "docs/{page} is out of date: UPDATE_DOCS=1 cargo test --test it reasons -- --test-threads=1"
     );
 }

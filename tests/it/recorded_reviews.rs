@@ -24,7 +24,7 @@ fn group(outcome: &Outcome) -> &Value {
 }
 
 /// With a priority class, the pod must not have the class's numbers: otherwise the API server would reject the pod.
-fn assert_seated(outcome: &Outcome) {
+fn assert_scheduled(outcome: &Outcome) {
     let spec = &outcome.object["spec"];
     assert_eq!(spec["schedulerName"], "volcano");
     assert_eq!(spec["priorityClassName"], "batch");
@@ -36,7 +36,7 @@ fn assert_seated(outcome: &Outcome) {
 fn client_mode_executors_get_owner_and_scheduling_fields() {
     for name in ["client-mode/exec-1.mutate.create", "client-mode/exec-2.mutate.create"] {
         let outcome = outcome(name);
-        assert_seated(&outcome);
+        assert_scheduled(&outcome);
         assert_eq!(
             outcome.object["metadata"]["ownerReferences"],
             json!([{"apiVersion": "v1", "kind": "Pod", "name": "notebook-driver", "controller": true,
@@ -52,7 +52,7 @@ fn executors_of_named_driver_pod_keep_owner_and_get_scheduling_fields() {
     for n in 1..=3 {
         let name = format!("client-mode-driver-pod-named/exec-{n}.mutate.create");
         let outcome = outcome(&name);
-        assert_seated(&outcome);
+        assert_scheduled(&outcome);
         assert_eq!(
             outcome.object["metadata"]["ownerReferences"],
             recorded(&name)["request"]["object"]["metadata"]["ownerReferences"]
@@ -86,7 +86,7 @@ fn cluster_mode_driver_gets_scheduling_fields_and_no_gang() {
 fn statefulset_executors_keep_owner_and_get_scheduling_fields() {
     for name in ["statefulset-allocator/exec-a.mutate.create", "statefulset-allocator/exec-b.mutate.create"] {
         let outcome = outcome(name);
-        assert_seated(&outcome);
+        assert_scheduled(&outcome);
         let owners = &outcome.object["metadata"]["ownerReferences"];
         assert_eq!(owners, &recorded(name)["request"]["object"]["metadata"]["ownerReferences"]);
         assert_eq!(owners[0]["kind"], "StatefulSet");
@@ -98,7 +98,7 @@ fn statefulset_executors_keep_owner_and_get_scheduling_fields() {
 fn administrators_executor_gets_warning_and_scheduling_fields_without_owner() {
     for name in ["by-an-administrator/exec.mutate.create", "by-an-administrator/exec-dry-run.mutate.create"] {
         let outcome = outcome(name);
-        assert_seated(&outcome);
+        assert_scheduled(&outcome);
         assert!(outcome.object["metadata"].get("ownerReferences").is_none());
         let group = group(&outcome);
         let group = group.as_str().unwrap();
@@ -112,12 +112,12 @@ fn administrators_executor_gets_warning_and_scheduling_fields_without_owner() {
 
 #[test]
 fn updates_and_deletions_are_allowed_without_a_patch() {
-    let mut seen = 0;
+    let mut count = 0;
     for (name, review) in all_recorded() {
         if review["request"]["operation"] == "CREATE" {
             continue;
         }
-        seen += 1;
+        count += 1;
         let body = serde_json::to_vec(&review).unwrap();
         let (snapshot, policies) = (Snapshot::default(), volcano());
         let pruned = spark_usher::admission::prune(&body);
@@ -126,7 +126,7 @@ fn updates_and_deletions_are_allowed_without_a_patch() {
         let answer: Value = serde_json::from_slice(&bytes).unwrap();
         assert_eq!(answer["response"], json!({"uid": review["request"]["uid"], "allowed": true}), "{name}");
     }
-    assert!(seen >= 5);
+    assert!(count >= 5);
 }
 
 /// Whether the webhook may change this path.

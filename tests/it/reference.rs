@@ -34,7 +34,7 @@ const DELTA: Duration = Duration::from_secs(3);
 // ---- the model ----
 
 #[derive(Clone)]
-struct Seen {
+struct ExecutorState {
     state: State,
     diagnostics: Option<Arc<PodDiagnostics>>,
     inactive: bool,
@@ -44,11 +44,11 @@ struct Seen {
 
 #[derive(Default)]
 struct Model {
-    now: BTreeMap<u64, Seen>,
+    now: BTreeMap<u64, ExecutorState>,
     /// Every snapshot since the last call.
-    queue: Vec<BTreeMap<u64, Seen>>,
+    queue: Vec<BTreeMap<u64, ExecutorState>>,
     /// Ids whose deletion the watch showed.
-    told: BTreeSet<u64>,
+    deletions_shown: BTreeSet<u64>,
     full: i64,
     last_full: i64,
     removed: BTreeSet<u64>,
@@ -71,7 +71,7 @@ fn parts(view: SparkExit) -> (i32, bool, String) {
 }
 
 impl Model {
-    fn update(&mut self, id: u64, seen: Seen) {
+    fn update(&mut self, id: u64, seen: ExecutorState) {
         self.registered.entry(id).or_insert(seen.registered);
         self.now.insert(id, seen);
         self.queue.push(self.now.clone());
@@ -79,7 +79,7 @@ impl Model {
 
     fn remove(&mut self, id: u64) {
         if self.now.remove(&id).is_some() {
-            self.told.insert(id);
+            self.deletions_shown.insert(id);
         }
         self.queue.push(self.now.clone());
     }
@@ -125,7 +125,7 @@ impl Model {
             }
         }
         // The watch showed the deletion.
-        for id in std::mem::take(&mut self.told) {
+        for id in std::mem::take(&mut self.deletions_shown) {
             this_round.insert(id);
             if self.removed.insert(id) {
                 round.removals.insert(id, parts(exit::deleted(id, &PodDiagnostics::default())));
@@ -164,15 +164,15 @@ impl Model {
 
 // ---- the controller ----
 
-struct Ours {
+struct ControllerUnderTest {
     controller: Controller,
     began: Instant,
     seconds: i64,
     policies: Policies,
 }
 
-impl Ours {
-    fn new(deletes: bool) -> Ours {
+impl ControllerUnderTest {
+    fn new(deletes: bool) -> ControllerUnderTest {
         let began = Instant::now();
         let finished = if deletes { Finished::Delete } else { Finished::Label };
         let lifecycle = Lifecycle { grace: Duration::ZERO, finished, keep_failed: Duration::ZERO, poll: DELTA };
@@ -180,18 +180,24 @@ impl Ours {
         // Spark waits neither for the driver's exit nor for a late watch.
         let settings =
             Settings { driver_exit_window: Duration::ZERO, settle_time: Duration::ZERO, ..Settings::default() };
-        let mut ours = Ours { controller: Controller::new(began, settings), began, seconds: 0, policies };
-        ours.apply(Change::Related(RelatedChange::Apis(ServedApis::default())));
-        ours.apply(Change::Related(RelatedChange::Replaced(Replaced::Namespaces(Vec::new()))));
-        ours.apply(Change::Pods(PodChange::Listed(Vec::new())));
-        ours.apply(Change::Pods(PodChange::Observed(driver().conf_map("conf").observation())));
+        let mut controller =
+            ControllerUnderTest { controller: Controller::new(began, settings), began, seconds: 0, policies };
+        controller.apply(Change::Related(RelatedChange::Apis(ServedApis::default())));
+        controller.apply(Change::Related(RelatedChange::Replaced(Replaced::Namespaces(Vec::new()))));
+        controller.apply(Change::Pods(PodChange::Listed(Vec::new())));
+        controller.apply(Change::Pods(PodChange::Observed(driver().conf_map("conf").observation())));
         let key = PodKey::new("default", "nb-driver");
         let conf = AppConf::parse(
             "spark.kubernetes.executor.apiPollingInterval=0\nspark.kubernetes.executor.missingPodDetectDelta=0\n\
              spark.executor.maxNumFailures=1000000",
         );
-        ours.apply(Change::Related(RelatedChange::Conf(key, DRIVER_UID.into(), Conf::Known(conf.into()), Vec::new())));
-        ours
+        controller.apply(Change::Related(RelatedChange::Conf(
+            key,
+            DRIVER_UID.into(),
+            Conf::Known(conf.into()),
+            Vec::new(),
+        )));
+        controller
     }
 
     fn now(&self) -> Now {
@@ -261,11 +267,11 @@ enum Op {
     Fail(u64, i32, bool),
     Succeed(u64),
     /// A deletion is requested: a pod that does not run counts as deleted.
-    Ask(u64),
+    RequestDeletion(u64),
     /// The pod is removed, and the watch shows it.
-    Go(u64),
+    Delete(u64),
     /// The pod is removed, and the watch does not show it.
-    Vanish(u64),
+    DeleteUnobserved(u64),
     Label(u64),
     Poll,
     Call,
@@ -278,9 +284,9 @@ fn op() -> impl Strategy<Value = Op> {
         5 => id.clone().prop_map(Op::Run),
         4 => (id.clone(), prop_oneof![Just(1), Just(137), Just(52)], any::<bool>()).prop_map(|(id, code, reason)| Op::Fail(id, code, reason)),
         2 => id.clone().prop_map(Op::Succeed),
-        2 => id.clone().prop_map(Op::Ask),
-        3 => id.clone().prop_map(Op::Go),
-        2 => id.clone().prop_map(Op::Vanish),
+        2 => id.clone().prop_map(Op::RequestDeletion),
+        3 => id.clone().prop_map(Op::Delete),
+        2 => id.clone().prop_map(Op::DeleteUnobserved),
         1 => id.prop_map(Op::Label),
         1 => Just(Op::Poll),
         4 => Just(Op::Call),
@@ -296,7 +302,13 @@ struct World {
 }
 
 impl World {
-    fn change(&mut self, id: u64, model: &mut Model, ours: &mut Ours, change: impl FnOnce(PodBuilder) -> PodBuilder) {
+    fn change(
+        &mut self,
+        id: u64,
+        model: &mut Model,
+        controller: &mut ControllerUnderTest,
+        change: impl FnOnce(PodBuilder) -> PodBuilder,
+    ) {
         let Some(pod) = self.pods.remove(&id) else { return };
         self.version += 1;
         let mut pod = change(pod);
@@ -308,7 +320,7 @@ impl World {
         let ObservedPod::Executor(_, executor) = pod.observation() else { panic!() };
         model.update(
             id,
-            Seen {
+            ExecutorState {
                 state,
                 diagnostics: executor.diagnostics.clone(),
                 inactive: executor.inactive,
@@ -316,12 +328,12 @@ impl World {
                 registered: executor.created.unwrap().get(),
             },
         );
-        ours.apply(Change::Pods(PodChange::Observed(pod.observation())));
+        controller.apply(Change::Pods(PodChange::Observed(pod.observation())));
         self.pods.insert(id, pod);
     }
 }
 
-fn ended(mut pod: PodBuilder, phase: &str, code: i32, reason: bool) -> PodBuilder {
+fn exited(mut pod: PodBuilder, phase: &str, code: i32, reason: bool) -> PodBuilder {
     pod.0["status"]["phase"] = phase.into();
     pod.0["status"]["containerStatuses"] = serde_json::json!([{"name": "spark-kubernetes-executor", "image": "spark",
         "state": {"terminated": {"exitCode": code, "reason": "Error", "startedAt": "2026-11-21T00:00:00Z"}}}]);
@@ -336,8 +348,11 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
     #[test]
-    fn controller_agrees_with_model_of_spark_lifecycle_manager(deletes in any::<bool>(), ops in prop::collection::vec(op(), 1..80)) {
-        let (mut model, mut ours, mut world) = (Model::default(), Ours::new(deletes), World::default());
+    fn controller_agrees_with_model_of_spark_lifecycle_manager(
+        deletes in any::<bool>(), ops in prop::collection::vec(op(), 1..80),
+    ) {
+        let (mut model, mut world) = (Model::default(), World::default());
+        let mut controller = ControllerUnderTest::new(deletes);
         for op in ops {
             let phase = |world: &World, id: u64| world.pods.get(&id).map(|pod| pod.0["status"]["phase"].as_str().unwrap_or_default().to_owned());
             match op {
@@ -345,52 +360,53 @@ proptest! {
                     if world.used.insert(id) {
                         let owned = executor(id as u32).owned_by("Pod", "nb-driver", DRIVER_UID);
                         let mut pod = owned.stored(&format!("e{id}")).phase("Pending").label("spark-version", "4.3.0");
-                        pod.0["metadata"]["creationTimestamp"] = ours.now().wall.to_string().into();
+                        pod.0["metadata"]["creationTimestamp"] = controller.now().wall.to_string().into();
                         world.pods.insert(id, pod);
-                        world.change(id, &mut model, &mut ours, |pod| pod);
+                        world.change(id, &mut model, &mut controller, |pod| pod);
                     }
                 }
                 Op::Run(id) if phase(&world, id).as_deref() == Some("Pending") => {
-                    world.change(id, &mut model, &mut ours, |pod| pod.phase("Running"));
+                    world.change(id, &mut model, &mut controller, |pod| pod.phase("Running"));
                 }
                 Op::Fail(id, code, reason) if phase(&world, id).as_deref() == Some("Running") => {
-                    world.change(id, &mut model, &mut ours, |pod| ended(pod, "Failed", code, reason));
+                    world.change(id, &mut model, &mut controller, |pod| exited(pod, "Failed", code, reason));
                 }
                 Op::Succeed(id) if phase(&world, id).as_deref() == Some("Running") => {
-                    world.change(id, &mut model, &mut ours, |pod| ended(pod, "Succeeded", 0, false));
+                    world.change(id, &mut model, &mut controller, |pod| exited(pod, "Succeeded", 0, false));
                 }
-                Op::Ask(id) => world.change(id, &mut model, &mut ours, PodBuilder::deleting),
+                Op::RequestDeletion(id) => world.change(id, &mut model, &mut controller, PodBuilder::deleting),
                 Op::Label(id) => {
                     let final_ = matches!(phase(&world, id).as_deref(), Some("Failed" | "Succeeded"));
                     if final_ {
                         // Labelled by spark-usher: a driver that labels one retains all of them.
-                        world.change(id, &mut model, &mut ours, |pod| {
+                        world.change(id, &mut model, &mut controller, |pod| {
                             pod.label("spark-exec-inactive", "true").annotation("spark-usher.io/ended", "error")
                         });
                     }
                 }
-                Op::Go(id) => {
+                Op::Delete(id) => {
                     if world.pods.remove(&id).is_some() {
                         model.remove(id);
                         let key = PodKey::new("default", &format!("nb-exec-{id}"));
-                        ours.apply(Change::Pods(PodChange::Gone(key, format!("e{id}").into())));
+                        controller.apply(Change::Pods(PodChange::Gone(key, format!("e{id}").into())));
                     }
                 }
-                Op::Vanish(id) => _ = world.pods.remove(&id),
+                Op::DeleteUnobserved(id) => _ = world.pods.remove(&id),
                 Op::Poll => {
                     let there: BTreeSet<u64> = world.pods.keys().copied().collect();
                     // A young pod is not missing yet: in Spark because of its age, here because no GET is due.
                     let young = model.now.iter().filter(|(id, seen)| {
-                        !there.contains(id) && ours.now().wall.as_second() - seen.registered <= DELTA.as_secs() as i64
+                        let age = controller.now().wall.as_second() - seen.registered;
+                        !there.contains(id) && age <= DELTA.as_secs() as i64
                     }).map(|(id, _)| *id).collect::<Vec<_>>();
                     if young.is_empty() {
-                        model.replace(&there, ours.now().wall.as_second());
-                        ours.poll(&there, &world.versions);
+                        model.replace(&there, controller.now().wall.as_second());
+                        controller.poll(&there, &world.versions);
                     }
                 }
                 Op::Call => {
                     let expected = model.call(deletes);
-                    let got = ours.call(&model);
+                    let got = controller.call(&model);
                     prop_assert_eq!(got, expected);
                 }
                 _ => {}

@@ -17,7 +17,7 @@ fn names() -> Vec<String> {
     vec!["spark-usher.ns.svc".to_owned(), "spark-usher.ns.svc.cluster.local".to_owned(), "127.0.0.1".to_owned()]
 }
 
-fn lives() -> Lifetimes {
+fn lifetimes() -> Lifetimes {
     Lifetimes {
         authority: Duration::from_secs(90 * 24 * HOUR),
         leaf: Duration::from_secs(12 * 24 * HOUR),
@@ -26,24 +26,24 @@ fn lives() -> Lifetimes {
 }
 
 /// The Secret, the configurations and the clock.
-struct Story {
+struct Rotation {
     stored: StoredCertificates,
     now: Timestamp,
-    made: u32,
+    attempts: u32,
 }
 
-impl Story {
-    fn begun() -> Story {
-        let mut story = Story { stored: StoredCertificates::default(), now: START, made: 0 };
-        assert_eq!(story.step(false), Some(Step::First));
-        assert_eq!(story.step(true), None, "nothing is due");
-        story
+impl Rotation {
+    fn new() -> Rotation {
+        let mut rotation = Rotation { stored: StoredCertificates::default(), now: START, attempts: 0 };
+        assert_eq!(rotation.step(false), Some(Step::First));
+        assert_eq!(rotation.step(true), None, "nothing is due");
+        rotation
     }
 
     fn step_for(&mut self, names: &[String], published: bool) -> Option<Step> {
-        self.made += 1;
-        let name = format!("spark-usher {}", self.made);
-        let (stored, step) = next(&self.stored, names, published, &name, self.now, lives()).unwrap()?;
+        self.attempts += 1;
+        let name = format!("spark-usher {}", self.attempts);
+        let (stored, step) = next(&self.stored, names, published, &name, self.now, lifetimes()).unwrap()?;
         self.stored = stored;
         Some(step)
     }
@@ -62,12 +62,12 @@ impl Story {
     }
 
     /// A rotation up to the announcement of the next authority.
-    fn announced() -> Story {
-        let mut story = Story::begun();
-        while story.step(true) != Some(Step::Announced) {
-            story.wait(24);
+    fn announced() -> Rotation {
+        let mut rotation = Rotation::new();
+        while rotation.step(true) != Some(Step::Announced) {
+            rotation.wait(24);
         }
-        story
+        rotation
     }
 }
 
@@ -77,86 +77,86 @@ fn count(bundle: &str) -> usize {
 
 #[test]
 fn first_certificate_is_valid_for_its_names_only() {
-    let story = Story::begun();
-    assert!(story.is_served());
-    assert_eq!(count(&story.stored.bundle), 1);
-    assert!(!verifies(&story.stored.chain, &["other.ns.svc".to_owned()], &[&story.stored.bundle], START));
-    assert!(!format!("{:?}", story.stored).contains("PRIVATE"), "keys must not be logged");
+    let rotation = Rotation::new();
+    assert!(rotation.is_served());
+    assert_eq!(count(&rotation.stored.bundle), 1);
+    assert!(!verifies(&rotation.stored.chain, &["other.ns.svc".to_owned()], &[&rotation.stored.bundle], START));
+    assert!(!format!("{:?}", rotation.stored).contains("PRIVATE"), "keys must not be logged");
 }
 
 /// Three years in steps of two hours. API servers may have a bundle, and replicas may serve a chain, that is up to four hours old:
 /// every combination always verifies.
 #[test]
 fn every_combination_of_late_bundles_and_chains_verifies() {
-    let mut story = Story::begun();
+    let mut rotation = Rotation::new();
     let (mut bundles, mut chains) = (VecDeque::new(), VecDeque::new());
-    let (mut steps, mut tried) = (Vec::new(), Vec::new());
-    for turn in 0..3 * 365 * 12 {
+    let (mut steps, mut verified) = (Vec::new(), Vec::new());
+    for interval in 0..3 * 365 * 12 {
         // A pair that verified once is not tried again on the same day.
-        if turn % 12 == 0 {
-            tried.clear();
+        if interval % 12 == 0 {
+            verified.clear();
         }
-        while let Some(step) = story.step(true) {
+        while let Some(step) = rotation.step(true) {
             steps.push(step);
         }
-        bundles.push_front(story.stored.bundle.clone());
-        chains.push_front(story.stored.chain.clone());
+        bundles.push_front(rotation.stored.bundle.clone());
+        chains.push_front(rotation.stored.chain.clone());
         bundles.truncate(3);
         chains.truncate(3);
         for (bundle, chain) in bundles.iter().flat_map(|bundle| chains.iter().map(move |chain| (bundle, chain))) {
             let pair = (bundle.clone(), chain.clone());
-            if !tried.contains(&pair) {
-                assert!(verifies(chain, &names(), &[bundle], story.now), "at {} after {steps:?}", story.now);
-                tried.push(pair);
+            if !verified.contains(&pair) {
+                assert!(verifies(chain, &names(), &[bundle], rotation.now), "at {} after {steps:?}", rotation.now);
+                verified.push(pair);
             }
         }
-        story.wait(2);
+        rotation.wait(2);
     }
     let took_over = steps.iter().filter(|step| **step == Step::TookOver).count();
     let renewed = steps.iter().filter(|step| **step == Step::Renewed).count();
     assert!((17..=19).contains(&took_over), "{took_over}: one in 60 days");
     assert!((100..=140).contains(&renewed), "{renewed}: one in 8 days");
     assert!(!steps.contains(&Step::Recreated) && steps.contains(&Step::Dropped));
-    assert!(count(&story.stored.bundle) <= 2, "bundles do not grow");
+    assert!(count(&rotation.stored.bundle) <= 2, "bundles do not grow");
 }
 
 #[test]
 fn cross_signed_chain_verifies_with_old_or_new_authority_only() {
-    let mut story = Story::announced();
-    let both = story.stored.bundle.clone();
+    let mut rotation = Rotation::announced();
+    let both = rotation.stored.bundle.clone();
     let (old, new) = both.split_at(both.find("-----END CERTIFICATE-----\n").unwrap() + 26);
-    story.wait(7);
-    assert_eq!(story.step(true), Some(Step::TookOver));
-    assert_eq!(count(&story.stored.chain), 2, "the old authority cross-signs the new one");
+    rotation.wait(7);
+    assert_eq!(rotation.step(true), Some(Step::TookOver));
+    assert_eq!(count(&rotation.stored.chain), 2, "the old authority cross-signs the new one");
     for trusted in [old, new, &both] {
-        assert!(verifies(&story.stored.chain, &names(), &[trusted], story.now));
+        assert!(verifies(&rotation.stored.chain, &names(), &[trusted], rotation.now));
     }
-    story.wait(7);
-    assert_eq!(story.step(true), Some(Step::Dropped));
-    assert_eq!((story.stored.bundle.as_str(), count(&story.stored.chain)), (new, 1));
-    assert!(story.is_served());
-    assert!(!verifies(&story.stored.chain, &names(), &[old], story.now));
+    rotation.wait(7);
+    assert_eq!(rotation.step(true), Some(Step::Dropped));
+    assert_eq!((rotation.stored.bundle.as_str(), count(&rotation.stored.chain)), (new, 1));
+    assert!(rotation.is_served());
+    assert!(!verifies(&rotation.stored.chain, &names(), &[old], rotation.now));
 }
 
 #[test]
 fn new_authority_signs_only_after_publication_and_settle_time() {
-    let mut story = Story::announced();
-    assert_eq!(story.step(true), None, "not settled");
-    story.wait(48);
-    while let Some(step) = story.step(false) {
+    let mut rotation = Rotation::announced();
+    assert_eq!(rotation.step(true), None, "not settled");
+    rotation.wait(48);
+    while let Some(step) = rotation.step(false) {
         assert_eq!(step, Step::Renewed, "not published");
     }
-    assert_eq!(story.step(true), Some(Step::TookOver));
+    assert_eq!(rotation.step(true), Some(Step::TookOver));
 }
 
 #[test]
 fn unpublished_authority_takes_over_once_before_expiry() {
-    let mut story = Story::announced();
+    let mut rotation = Rotation::announced();
     let mut steps = Vec::new();
     for _ in 0..40 * 24 {
-        story.wait(1);
-        steps.extend(story.step(false));
-        assert!(story.is_served(), "{steps:?}");
+        rotation.wait(1);
+        steps.extend(rotation.step(false));
+        assert!(rotation.is_served(), "{steps:?}");
     }
     assert_eq!(
         steps.iter().filter(|step| **step == Step::TookOver).count(),
@@ -168,41 +168,41 @@ fn unpublished_authority_takes_over_once_before_expiry() {
 
 #[test]
 fn changed_names_and_broken_pairs_are_reissued_by_same_authority() {
-    let mut story = Story::begun();
-    let bundle = story.stored.bundle.clone();
+    let mut rotation = Rotation::new();
+    let bundle = rotation.stored.bundle.clone();
     let renamed = vec!["renamed.ns.svc".to_owned()];
-    assert_eq!(story.step_for(&renamed, true), Some(Step::Renewed));
-    assert!(verifies(&story.stored.chain, &renamed, &[&bundle], story.now));
-    assert_eq!(story.step(true), Some(Step::Renewed));
+    assert_eq!(rotation.step_for(&renamed, true), Some(Step::Renewed));
+    assert!(verifies(&rotation.stored.chain, &renamed, &[&bundle], rotation.now));
+    assert_eq!(rotation.step(true), Some(Step::Renewed));
 
-    story.stored.chain_key = Story::begun().stored.chain_key;
-    assert_eq!(story.step(true), Some(Step::Renewed), "key and certificate do not match");
-    story.stored.chain.truncate(100);
-    assert_eq!(story.step(true), Some(Step::Renewed), "an incomplete certificate");
-    story.stored.chain = Story::begun().stored.chain;
-    story.stored.chain_key.clear();
-    assert_eq!(story.step(true), Some(Step::Renewed), "a foreign certificate");
-    assert_eq!(story.stored.bundle, bundle);
-    assert!(story.is_served());
+    rotation.stored.chain_key = Rotation::new().stored.chain_key;
+    assert_eq!(rotation.step(true), Some(Step::Renewed), "key and certificate do not match");
+    rotation.stored.chain.truncate(100);
+    assert_eq!(rotation.step(true), Some(Step::Renewed), "an incomplete certificate");
+    rotation.stored.chain = Rotation::new().stored.chain;
+    rotation.stored.chain_key.clear();
+    assert_eq!(rotation.step(true), Some(Step::Renewed), "a foreign certificate");
+    assert_eq!(rotation.stored.bundle, bundle);
+    assert!(rotation.is_served());
 }
 
 #[test]
 fn lost_authority_key_is_replaced_without_outage() {
-    let mut story = Story::begun();
-    let before = story.stored.chain.clone();
-    story.stored.key.clear();
-    assert_eq!(story.step(true), Some(Step::Announced));
-    assert_eq!(story.stored.chain, before, "the old certificate is served until the new authority has settled");
-    story.wait(7);
-    assert_eq!(story.step(true), Some(Step::TookOver));
-    assert!(story.is_served());
-    story.wait(7);
-    assert_eq!(story.step(true), Some(Step::Dropped));
+    let mut rotation = Rotation::new();
+    let before = rotation.stored.chain.clone();
+    rotation.stored.key.clear();
+    assert_eq!(rotation.step(true), Some(Step::Announced));
+    assert_eq!(rotation.stored.chain, before, "the old certificate is served until the new authority has settled");
+    rotation.wait(7);
+    assert_eq!(rotation.step(true), Some(Step::TookOver));
+    assert!(rotation.is_served());
+    rotation.wait(7);
+    assert_eq!(rotation.step(true), Some(Step::Dropped));
 
-    let mut story = Story::announced();
-    story.stored.next_key.clear();
-    assert_eq!(story.step(true), Some(Step::Announced), "another authority is announced");
-    assert!(story.is_served());
+    let mut rotation = Rotation::announced();
+    rotation.stored.next_key.clear();
+    assert_eq!(rotation.step(true), Some(Step::Announced), "another authority is announced");
+    assert!(rotation.is_served());
 }
 
 #[test]
@@ -217,37 +217,37 @@ fn unusable_or_expired_certificates_are_recreated() {
             stored.chain.clear();
         },
     ] {
-        let mut story = Story::begun();
-        spoil(&mut story.stored);
-        assert_eq!(story.step(false), Some(Step::Recreated));
-        assert!(story.is_served());
+        let mut rotation = Rotation::new();
+        spoil(&mut rotation.stored);
+        assert_eq!(rotation.step(false), Some(Step::Recreated));
+        assert!(rotation.is_served());
     }
-    let mut story = Story::begun();
-    story.wait(91 * 24);
-    assert_eq!(story.step(true), Some(Step::Recreated), "everything expired meanwhile");
-    assert!(story.is_served());
+    let mut rotation = Rotation::new();
+    rotation.wait(91 * 24);
+    assert_eq!(rotation.step(true), Some(Step::Recreated), "everything expired meanwhile");
+    assert!(rotation.is_served());
 }
 
 #[test]
 fn clock_that_is_behind_keeps_authority() {
-    let mut story = Story::begun();
-    let bundle = story.stored.bundle.clone();
-    story.now -= SignedDuration::from_hours(2);
+    let mut rotation = Rotation::new();
+    let bundle = rotation.stored.bundle.clone();
+    rotation.now -= SignedDuration::from_hours(2);
     // By this clock the leaf is not valid yet; the authority remains usable.
-    assert_eq!(story.step(true), Some(Step::Renewed));
-    assert_eq!(story.stored.bundle, bundle);
-    assert!(story.is_served());
+    assert_eq!(rotation.step(true), Some(Step::Renewed));
+    assert_eq!(rotation.stored.bundle, bundle);
+    assert!(rotation.is_served());
 }
 
 #[test]
 fn announced_replacement_of_lost_key_is_sound_but_not_whole() {
-    let mut story = Story::begun();
-    assert!(is_whole(&story.stored, &names(), story.now) && is_sound(&story.stored, &names(), story.now));
-    story.stored.key.clear();
-    assert!(!is_sound(&story.stored, &names(), story.now), "no authority could sign");
-    assert_eq!(story.step(true), Some(Step::Announced));
-    assert!(is_sound(&story.stored, &names(), story.now) && !is_whole(&story.stored, &names(), story.now));
-    assert!(!is_sound(&story.stored, &["other.ns.svc".to_owned()], story.now));
+    let mut rotation = Rotation::new();
+    assert!(is_whole(&rotation.stored, &names(), rotation.now) && is_sound(&rotation.stored, &names(), rotation.now));
+    rotation.stored.key.clear();
+    assert!(!is_sound(&rotation.stored, &names(), rotation.now), "no authority could sign");
+    assert_eq!(rotation.step(true), Some(Step::Announced));
+    assert!(is_sound(&rotation.stored, &names(), rotation.now) && !is_whole(&rotation.stored, &names(), rotation.now));
+    assert!(!is_sound(&rotation.stored, &["other.ns.svc".to_owned()], rotation.now));
 }
 
 #[test]
@@ -261,7 +261,8 @@ fn server_names_are_normalized_or_rejected() {
     // Every accepted name can be served, and its certificate is not renewed immediately.
     for name in ["::1", "10.0.0.1", "a.ns.svc.cluster.local."] {
         let names = checked(&[name]).unwrap();
-        let (stored, _) = next(&StoredCertificates::default(), &names, false, "a", START, lives()).unwrap().unwrap();
-        assert!(next(&stored, &names, true, "b", START, lives()).unwrap().is_none(), "{name}");
+        let (stored, _) =
+            next(&StoredCertificates::default(), &names, false, "a", START, lifetimes()).unwrap().unwrap();
+        assert!(next(&stored, &names, true, "b", START, lifetimes()).unwrap().is_none(), "{name}");
     }
 }

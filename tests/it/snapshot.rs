@@ -10,7 +10,7 @@ use spark_usher::spark::ids::{AppKey, PodKey};
 use spark_usher::spark::state::ExecutorPodState;
 
 /// The content of a snapshot in a comparable form.
-fn picture(snapshot: &Snapshot) -> BTreeMap<String, (Vec<String>, Vec<String>)> {
+fn content(snapshot: &Snapshot) -> BTreeMap<String, (Vec<String>, Vec<String>)> {
     let app = |app: &spark_usher::snapshot::Application| {
         let drivers = app.drivers.iter().map(|d| format!("{} {} {:?}", d.name, d.uid, d.phase)).collect();
         let executors = app
@@ -49,7 +49,7 @@ fn some_pod(n: u8, app: u8, version: u8) -> PodBuilder {
 type Counts = BTreeMap<String, [usize; 8]>;
 
 /// The counts that the snapshot maintains while its executors change.
-fn counted(snapshot: &Snapshot) -> Counts {
+fn maintained_counts(snapshot: &Snapshot) -> Counts {
     let mut counts = Counts::new();
     for (key, app) in &snapshot.apps {
         for index in app.indexes() {
@@ -82,7 +82,7 @@ fn counted(snapshot: &Snapshot) -> Counts {
 }
 
 /// The same counts, computed from all executors.
-fn walked(snapshot: &Snapshot) -> Counts {
+fn recomputed_counts(snapshot: &Snapshot) -> Counts {
     let mut counts = Counts::new();
     for (key, app) in &snapshot.apps {
         for executor in app.executors().values() {
@@ -110,16 +110,16 @@ fn walked(snapshot: &Snapshot) -> Counts {
 
 #[derive(Clone, Debug)]
 enum Event {
-    See(u8, u8, u8),
-    Lose(u8),
-    LoseOtherUid(u8),
+    Observe(u8, u8, u8),
+    Delete(u8),
+    DeleteOtherUid(u8),
 }
 
 fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
-        4 => (any::<u8>(), any::<u8>(), any::<u8>()).prop_map(|(n, app, v)| Event::See(n, app, v)),
-        2 => any::<u8>().prop_map(Event::Lose),
-        1 => any::<u8>().prop_map(Event::LoseOtherUid),
+        4 => (any::<u8>(), any::<u8>(), any::<u8>()).prop_map(|(n, app, v)| Event::Observe(n, app, v)),
+        2 => any::<u8>().prop_map(Event::Delete),
+        1 => any::<u8>().prop_map(Event::DeleteOtherUid),
     ]
 }
 
@@ -130,30 +130,31 @@ proptest! {
         let (mut snapshot, mut present) = (Snapshot::default(), BTreeMap::<String, PodBuilder>::new());
         for event in events {
             match event {
-                Event::See(n, app, version) => {
+                Event::Observe(n, app, version) => {
                     let pod = some_pod(n, app, version);
                     present.insert(pod.0["metadata"]["name"].as_str().unwrap().to_owned(), pod.clone());
                     observe(&mut snapshot, &pod);
                 }
-                Event::Lose(n) => {
+                Event::Delete(n) => {
                     let name = format!("p{}", n % 12);
                     snapshot.apply(Change::Pods(PodChange::Gone(PodKey::new("default", &name), format!("u{}", n % 12).into())));
                     present.remove(&name);
                 }
-                Event::LoseOtherUid(n) => {
+                Event::DeleteOtherUid(n) => {
                     let key = PodKey::new("default", &format!("p{}", n % 12));
-                    prop_assert!(snapshot.apply(Change::Pods(PodChange::Gone(key, "another".into()))).touched.is_empty(), "old news");
+                    let applied = snapshot.apply(Change::Pods(PodChange::Gone(key, "another".into())));
+                    prop_assert!(applied.touched.is_empty(), "the deletion of another pod has no effect");
                 }
             }
-            prop_assert_eq!(counted(&snapshot), walked(&snapshot));
+            prop_assert_eq!(maintained_counts(&snapshot), recomputed_counts(&snapshot));
         }
         let mut relisted = Snapshot::default();
         relisted.apply(Change::Pods(PodChange::Listed(present.values().rev().map(PodBuilder::observation).collect())));
-        prop_assert_eq!(picture(&snapshot), picture(&relisted));
-        prop_assert_eq!(counted(&snapshot), counted(&relisted));
+        prop_assert_eq!(content(&snapshot), content(&relisted));
+        prop_assert_eq!(maintained_counts(&snapshot), maintained_counts(&relisted));
         // A relist after the history changes nothing.
         snapshot.apply(Change::Pods(PodChange::Listed(present.values().map(PodBuilder::observation).collect())));
-        prop_assert_eq!(picture(&snapshot), picture(&relisted));
+        prop_assert_eq!(content(&snapshot), content(&relisted));
         for (name, pod) in &present {
             let ObservedPod::Executor(app, _) = pod.observation() else { continue };
             let (found, _) = snapshot.executor("default", name).unwrap();
@@ -258,8 +259,8 @@ fn stored_texts_of_pods_are_limited_in_length() {
     let mut as_driver = pod.clone().driver_of(APP);
     as_driver.0["metadata"]["name"] = "d".into();
     for pod in [pod, as_driver] {
-        let kept = format!("{:?}", pod.observation());
-        assert!(kept.len() < 24_000, "{} bytes are stored of {}", kept.len(), pod.0.to_string().len());
+        let stored = format!("{:?}", pod.observation());
+        assert!(stored.len() < 24_000, "{} bytes are stored of {}", stored.len(), pod.0.to_string().len());
     }
 }
 
@@ -279,8 +280,8 @@ fn node_names_are_removed_with_their_executors() {
         snapshot.forget_nodes();
         assert!(snapshot.nodes() <= 257, "{}", snapshot.nodes());
     }
-    let there = snapshot.executor("default", "nb-exec-1999").unwrap().1;
-    assert_eq!(there.node.as_deref(), Some("node-1999"));
+    let executor = snapshot.executor("default", "nb-exec-1999").unwrap().1;
+    assert_eq!(executor.node.as_deref(), Some("node-1999"));
 }
 
 #[test]
@@ -289,13 +290,13 @@ fn executor_counts_follow_creators_and_signing_key() {
     for (id, user) in [(1, "eve"), (2, "adam"), (3, "eve")] {
         let placed = answer(&executor(id).created_by(user), &snapshot, &policies);
         observe(&mut snapshot, &PodBuilder(placed.object).stored(&format!("e{id}")));
-        assert_eq!(counted(&snapshot), walked(&snapshot));
+        assert_eq!(maintained_counts(&snapshot), recomputed_counts(&snapshot));
     }
     assert_eq!(snapshot.app("default", APP).unwrap().indexes().len(), 2);
     // With another key no signature is valid, and with the right one all are.
     for key in [spark_usher::signature::Key::new(&[8; 32]), signing_key()] {
         snapshot.apply(Change::Related(RelatedChange::SigningKey(key)));
-        assert_eq!(counted(&snapshot), walked(&snapshot));
+        assert_eq!(maintained_counts(&snapshot), recomputed_counts(&snapshot));
     }
     assert_eq!(snapshot.app("default", APP).unwrap().indexes().len(), 2);
 }

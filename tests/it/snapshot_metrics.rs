@@ -12,11 +12,11 @@ use spark_usher::telemetry::metrics::Metrics;
 
 const NOW: Timestamp = Timestamp::constant(1_790_000_000, 0);
 
-fn shown(snapshot: &Snapshot, line: &str) -> String {
+fn metric_value(snapshot: &Snapshot, line: &str) -> String {
     let metrics = Metrics::new().unwrap();
     metrics.observe_snapshot(snapshot, NOW);
     let text = String::from_utf8(metrics.render().unwrap()).unwrap();
-    let found = text.lines().find_map(|shown| shown.strip_prefix(line)?.strip_prefix(' '));
+    let found = text.lines().find_map(|text| text.strip_prefix(line)?.strip_prefix(' '));
     found.unwrap_or_else(|| panic!("{line} is not in\n{text}")).to_owned()
 }
 
@@ -36,20 +36,20 @@ fn group(started: bool, age: i64) -> Group {
 #[test]
 fn gangs_count_as_waiting_until_started() {
     let mut snapshot = Snapshot::default();
-    assert_eq!(shown(&snapshot, "spark_usher_gang_waiting_seconds"), "0");
+    assert_eq!(metric_value(&snapshot, "spark_usher_gang_waiting_seconds"), "0");
     for (name, started, age) in [("a", false, 90), ("b", false, 30), ("c", true, 5000)] {
         let key = GroupKey { namespace: "default".into(), name: name.into(), scheduler: "volcano" };
         snapshot.apply(Change::Related(RelatedChange::Group(key, group(started, age))));
     }
-    assert_eq!(shown(&snapshot, "spark_usher_gangs{state=\"waiting\"}"), "2");
-    assert_eq!(shown(&snapshot, "spark_usher_gangs{state=\"started\"}"), "1");
-    assert_eq!(shown(&snapshot, "spark_usher_gang_waiting_seconds"), "90");
-    assert_eq!(shown(&snapshot, "spark_usher_groups{scheduler=\"volcano\"}"), "3");
+    assert_eq!(metric_value(&snapshot, "spark_usher_gangs{state=\"waiting\"}"), "2");
+    assert_eq!(metric_value(&snapshot, "spark_usher_gangs{state=\"started\"}"), "1");
+    assert_eq!(metric_value(&snapshot, "spark_usher_gang_waiting_seconds"), "90");
+    assert_eq!(metric_value(&snapshot, "spark_usher_groups{scheduler=\"volcano\"}"), "3");
 }
 
 #[test]
 fn driver_without_requested_executors_is_counted() {
-    let count = |snapshot: &Snapshot| shown(snapshot, "spark_usher_drivers_without_executors");
+    let count = |snapshot: &Snapshot| metric_value(snapshot, "spark_usher_drivers_without_executors");
     let with = |conf: &str| {
         let mut snapshot = snapshot_with(&[driver()]);
         let conf = Conf::Known(Arc::new(AppConf::parse(conf)));
@@ -76,5 +76,5 @@ fn pods_mutated_only_by_fallback_policy_are_counted() {
         executor(1).stored("e-1").annotation("spark-usher.io/by", "fallback"),
         executor(2).stored("e-2").annotation("spark-usher.io/by", "batch/volcano"),
     ]);
-    assert_eq!(shown(&snapshot, "spark_usher_fallback_pods"), "1");
+    assert_eq!(metric_value(&snapshot, "spark_usher_fallback_pods"), "1");
 }

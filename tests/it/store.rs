@@ -59,8 +59,8 @@ fn point_3_replacement_drops_missing_ids_without_reporting_removal() {
     let id = store.subscribe(SECOND, Notify::OnChange, now);
     update(&mut store, &executor_in(1, "Running", 1));
     update(&mut store, &executor_in(2, "Running", 2));
-    let unsure = replace(&mut store, &[executor_in(2, "Failed", 5), executor_in(3, "Pending", 4)], 200);
-    assert_eq!(unsure, 1, "executor 1 is not in the list; the owner of the store confirms that with a GET");
+    let unconfirmed = replace(&mut store, &[executor_in(2, "Failed", 5), executor_in(3, "Pending", 4)], 200);
+    assert_eq!(unconfirmed, 1, "executor 1 is not in the list; the owner of the store confirms that with a GET");
     let batch = store.take(id, now).unwrap();
     assert_eq!(states(&batch), [(2, ExecutorPodState::Failed), (3, ExecutorPodState::Pending)]);
     assert_eq!(batch.full.unwrap().as_second(), 200);
@@ -116,22 +116,22 @@ fn point_5_subscriber_starts_with_current_snapshot() {
 fn point_6_notify_always_calls_without_changes() {
     let now = Instant::now();
     let mut store = Store::default();
-    let ticks = store.subscribe(SECOND, Notify::Always, now);
-    let news = store.subscribe(SECOND * 5, Notify::OnChange, now);
-    for id in [ticks, news] {
+    let always = store.subscribe(SECOND, Notify::Always, now);
+    let on_change = store.subscribe(SECOND * 5, Notify::OnChange, now);
+    for id in [always, on_change] {
         assert!(store.take(id, now).is_some());
         store.done(id, now);
     }
     let early = now + SECOND / 2;
-    assert!(store.take(ticks, early).is_none() && store.next(early) == Some(now + SECOND));
+    assert!(store.take(always, early).is_none() && store.next(early) == Some(now + SECOND));
     let then = now + SECOND;
-    assert!(store.take(ticks, then).unwrap().is_empty());
-    store.done(ticks, then);
+    assert!(store.take(always, then).unwrap().is_empty());
+    store.done(always, then);
     assert_eq!(store.next(then), Some(then + SECOND), "a fixed delay, from the end of the call");
-    assert!(store.take(news, now + SECOND * 10).is_none(), "no other subscriber is called");
+    assert!(store.take(on_change, now + SECOND * 10).is_none(), "no other subscriber is called");
     update(&mut store, &executor_in(1, "Running", 1));
-    assert!(store.take(news, now + SECOND * 4).is_none(), "each has its own interval");
-    assert!(store.take(news, now + SECOND * 5).is_some());
+    assert!(store.take(on_change, now + SECOND * 4).is_none(), "each has its own interval");
+    assert!(store.take(on_change, now + SECOND * 5).is_some());
 }
 
 #[test]

@@ -18,7 +18,7 @@ fn policies(validate: Validate) -> Policies {
 }
 
 /// An executor after the mutating webhook: with owner and scheduling fields.
-fn seated(id: u32) -> PodBuilder {
+fn mutated(id: u32) -> PodBuilder {
     let outcome = by_driver(&executor(id), &Snapshot::default(), &policies(Validate::Audit));
     PodBuilder(outcome.object)
 }
@@ -37,7 +37,7 @@ fn person() -> Value {
 }
 
 /// The violations.
-fn found(review: &Value, snapshot: &Snapshot) -> Vec<Reason> {
+fn violations(review: &Value, snapshot: &Snapshot) -> Vec<Reason> {
     let mut reasons = validate_review(review, snapshot, &policies(Validate::Audit)).decision.reasons;
     reasons.pop();
     reasons
@@ -45,11 +45,11 @@ fn found(review: &Value, snapshot: &Snapshot) -> Vec<Reason> {
 
 #[test]
 fn pods_mutated_by_webhook_are_valid() {
-    let outcome = validate_review(&created(&seated(1)), &Snapshot::default(), &policies(Validate::Enforce));
+    let outcome = validate_review(&created(&mutated(1)), &Snapshot::default(), &policies(Validate::Enforce));
     assert_eq!((outcome.decision.allowed, outcome.decision.reason), (true, Reason::Valid));
     assert!(outcome.response.get("auditAnnotations").is_none() && outcome.response.get("warnings").is_none());
     let driver = by_driver(&pod("nb-driver").driver_of(APP), &Snapshot::default(), &policies(Validate::Audit)).object;
-    assert_eq!(found(&review(&driver, person()), &Snapshot::default()), []);
+    assert_eq!(violations(&review(&driver, person()), &Snapshot::default()), []);
 }
 
 #[test]
@@ -108,27 +108,27 @@ fn missing_scheduler_owner_or_gang_is_a_violation() {
         assert!(nothing.contains(what), "{nothing}");
     }
     // A later webhook reverted it.
-    let undone = lacks(&seated(1).spec("schedulerName", "default-scheduler"));
+    let undone = lacks(&mutated(1).spec("schedulerName", "default-scheduler"));
     assert!(undone.contains("schedulerName") && !undone.contains("owner"), "{undone}");
-    let mut orphan = seated(1);
+    let mut orphan = mutated(1);
     orphan.0["metadata"].as_object_mut().unwrap().remove("ownerReferences");
     assert!(lacks(&orphan).contains("owner"));
     // A field that the webhook could not decide is not missing.
     let by_hand = answer(&executor(1).created_by("eve"), &Snapshot::default(), &policies(Validate::Audit)).object;
-    assert_eq!(found(&review(&by_hand, person()), &Snapshot::default()), []);
-    assert_eq!(found(&created(&executor(1).label("spark-role", "other")), &Snapshot::default()), []);
+    assert_eq!(violations(&review(&by_hand, person()), &Snapshot::default()), []);
+    assert_eq!(violations(&created(&executor(1).label("spark-role", "other")), &Snapshot::default()), []);
 }
 
 #[test]
 fn owner_that_is_not_creator_is_a_violation() {
-    let claims = seated(1).owned_by("Pod", "other-driver", "11111111-2222-3333-4444-555555555555");
-    assert_eq!(found(&created(&claims), &Snapshot::default()), [Reason::OwnerNotCreator]);
-    let same_name = seated(1).owned_by("Pod", "nb-driver", "11111111-2222-3333-4444-555555555555");
-    assert_eq!(found(&created(&same_name), &Snapshot::default()), [Reason::OwnerNotCreator]);
-    let template = seated(1).owned_by("StatefulSet", "set", "11111111-2222-3333-4444-555555555555");
-    assert_eq!(found(&created(&template), &Snapshot::default()), [], "a workload controller is not a driver");
+    let claims = mutated(1).owned_by("Pod", "other-driver", "11111111-2222-3333-4444-555555555555");
+    assert_eq!(violations(&created(&claims), &Snapshot::default()), [Reason::OwnerNotCreator]);
+    let same_name = mutated(1).owned_by("Pod", "nb-driver", "11111111-2222-3333-4444-555555555555");
+    assert_eq!(violations(&created(&same_name), &Snapshot::default()), [Reason::OwnerNotCreator]);
+    let template = mutated(1).owned_by("StatefulSet", "set", "11111111-2222-3333-4444-555555555555");
+    assert_eq!(violations(&created(&template), &Snapshot::default()), [], "a workload controller is not a driver");
     // Without a pod's token, nothing contradicts the claim.
-    assert_eq!(found(&review(&claims.0, person()), &Snapshot::default()), []);
+    assert_eq!(violations(&review(&claims.0, person()), &Snapshot::default()), []);
     let never = only_never(policy("none"), &["system:serviceaccount:default:spark"]);
     let outcome = validate_review(&created(&executor(1).owned_by("Pod", "x", "1-1")), &Snapshot::default(), &never);
     assert_eq!(outcome.decision.reason, Reason::Valid, "accounts in creators.never create pods for others");
@@ -137,14 +137,14 @@ fn owner_that_is_not_creator_is_a_violation() {
 #[test]
 fn foreign_creator_of_known_drivers_executor_is_a_violation() {
     let snapshot = snapshot_with(&[driver()]);
-    let claims = seated(1).owned_by("Pod", "nb-driver", DRIVER_UID);
-    assert_eq!(found(&review(&claims.0, person()), &snapshot), [Reason::ForeignCreator]);
-    assert_eq!(found(&created(&seated(1)), &snapshot), []);
+    let claims = mutated(1).owned_by("Pod", "nb-driver", DRIVER_UID);
+    assert_eq!(violations(&review(&claims.0, person()), &snapshot), [Reason::ForeignCreator]);
+    assert_eq!(violations(&created(&mutated(1)), &snapshot), []);
 }
 
 #[test]
 fn only_trusted_accounts_may_change_owners_and_scheduling_fields() {
-    let old = seated(1).stored("e-1");
+    let old = mutated(1).stored("e-1");
     let mut stripped = old.clone();
     stripped.0["metadata"].as_object_mut().unwrap().remove("ownerReferences");
     let taken = old.clone().owned_by("Pod", "other", "9-9");
@@ -166,7 +166,7 @@ fn only_trusted_accounts_may_change_owners_and_scheduling_fields() {
     ];
     for (new, reason) in cases {
         for who in [tenant(), person()] {
-            assert_eq!(found(&update(&old, new, who), &Snapshot::default()), [reason]);
+            assert_eq!(violations(&update(&old, new, who), &Snapshot::default()), [reason]);
         }
         for who in [
             "system:serviceaccount:kube-system:generic-garbage-collector",
@@ -176,10 +176,10 @@ fn only_trusted_accounts_may_change_owners_and_scheduling_fields() {
             OWN,
         ] {
             let who = json!({"username": who, "groups": ["system:authenticated"]});
-            assert_eq!(found(&update(&old, new, who), &Snapshot::default()), [], "{reason}");
+            assert_eq!(violations(&update(&old, new, who), &Snapshot::default()), [], "{reason}");
         }
         let master = json!({"username": "root", "groups": ["system:masters", "system:authenticated"]});
-        assert_eq!(found(&update(&old, new, master), &Snapshot::default()), []);
+        assert_eq!(violations(&update(&old, new, master), &Snapshot::default()), []);
     }
     let outcome =
         validate_review(&update(&old, &regrouped, person()), &Snapshot::default(), &policies(Validate::Enforce));
@@ -249,17 +249,17 @@ fn forged_annotation_is_a_violation_only_with_signing_key() {
 
 #[test]
 fn change_through_status_subresource_is_validated() {
-    let old = seated(1);
+    let old = mutated(1);
     let new = old.clone().annotation("scheduling.k8s.io/group-name", "mine");
     let mut review = update(&old, &new, person());
     review["request"]["subResource"] = "status".into();
-    assert_eq!(found(&review, &Snapshot::default()), [Reason::SchedulingChanged]);
+    assert_eq!(violations(&review, &Snapshot::default()), [Reason::SchedulingChanged]);
     let unchanged = {
         let mut review = update(&old, &old.clone().phase("Running"), person());
         review["request"]["subResource"] = "status".into();
         review
     };
-    assert_eq!(found(&unchanged, &Snapshot::default()), []);
+    assert_eq!(violations(&unchanged, &Snapshot::default()), []);
     review["request"]["subResource"] = "binding".into();
     assert_eq!(
         validate_review(&review, &Snapshot::default(), &policies(Validate::Enforce)).decision.reason,
@@ -272,18 +272,18 @@ fn update_is_validated_for_changed_fields_only() {
     // Not mutated at creation: its missing fields do not affect a later change of its labels.
     let old = executor(1).stored("e-1");
     assert_eq!(
-        found(&update(&old, &old.clone().label("spark-exec-inactive", "true"), tenant()), &Snapshot::default()),
+        violations(&update(&old, &old.clone().label("spark-exec-inactive", "true"), tenant()), &Snapshot::default()),
         []
     );
-    let old = seated(1).stored("e-1");
-    assert_eq!(found(&update(&old, &old.clone().annotation("note", "x"), tenant()), &Snapshot::default()), []);
+    let old = mutated(1).stored("e-1");
+    assert_eq!(violations(&update(&old, &old.clone().annotation("note", "x"), tenant()), &Snapshot::default()), []);
     // The order of owners is irrelevant.
     let owner = |uid: &str| json!({"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": uid});
     let (mut one, mut two) = (old.clone(), old);
     one.0["metadata"]["ownerReferences"] = json!([owner("1"), owner("2")]);
     two.0["metadata"]["ownerReferences"] = json!([owner("2"), owner("1")]);
-    assert_eq!(found(&update(&one, &two, tenant()), &Snapshot::default()), []);
-    let mut deletion = created(&seated(1));
+    assert_eq!(violations(&update(&one, &two, tenant()), &Snapshot::default()), []);
+    let mut deletion = created(&mutated(1));
     deletion["request"]["operation"] = "DELETE".into();
     assert_eq!(
         validate_review(&deletion, &Snapshot::default(), &policies(Validate::Enforce)).decision.reason,
@@ -293,7 +293,7 @@ fn update_is_validated_for_changed_fields_only() {
 
 #[test]
 fn pod_of_other_scheduler_on_node_pool_is_a_violation() {
-    let elsewhere = |pod: PodBuilder| found(&review(&pod.0, person()), &Snapshot::default());
+    let elsewhere = |pod: PodBuilder| violations(&review(&pod.0, person()), &Snapshot::default());
     let other = || {
         // With another scheduler, which the policy retains.
         executor(1).spec("schedulerName", "yunikorn")
@@ -317,14 +317,14 @@ fn pod_of_other_scheduler_on_node_pool_is_a_violation() {
     assert_eq!(elsewhere(affinity(json!([term(json!(["web"]))]))), []);
     // A pod with a scheduling gate may still get another node selector.
     let (old, new) = (other().stored("e-1"), other().stored("e-1").spec("nodeSelector", json!({"pool": "spark"})));
-    assert_eq!(found(&update(&old, &new, tenant()), &Snapshot::default()), [Reason::OtherScheduler]);
+    assert_eq!(violations(&update(&old, &new, tenant()), &Snapshot::default()), [Reason::OtherScheduler]);
     assert_eq!(
-        found(&update(&new, &new.clone().label("a", "b"), tenant()), &Snapshot::default()),
+        violations(&update(&new, &new.clone().label("a", "b"), tenant()), &Snapshot::default()),
         [],
         "the node selector is unchanged"
     );
-    let rightly = seated(1).spec("nodeSelector", json!({"pool": "spark"}));
-    assert_eq!(found(&created(&rightly), &Snapshot::default()), []);
+    let on_own_pool = mutated(1).spec("nodeSelector", json!({"pool": "spark"}));
+    assert_eq!(violations(&created(&on_own_pool), &Snapshot::default()), []);
     let message = validate_review(
         &review(&other().spec("nodeSelector", json!({"pool": "spark"})).0, person()),
         &Snapshot::default(),
@@ -337,13 +337,13 @@ fn pod_of_other_scheduler_on_node_pool_is_a_violation() {
 
 #[test]
 fn disallowed_queue_is_a_violation() {
-    let in_queue = |queue: &str| seated(1).annotation("scheduling.volcano.sh/queue-name", queue);
-    assert_eq!(found(&created(&in_queue("team-a")), &Snapshot::default()), []);
-    assert_eq!(found(&created(&in_queue("analytics")), &Snapshot::default()), [], "the policy's own queue");
-    assert_eq!(found(&created(&in_queue("gold")), &Snapshot::default()), [Reason::QueueNotAllowed]);
+    let in_queue = |queue: &str| mutated(1).annotation("scheduling.volcano.sh/queue-name", queue);
+    assert_eq!(violations(&created(&in_queue("team-a")), &Snapshot::default()), []);
+    assert_eq!(violations(&created(&in_queue("analytics")), &Snapshot::default()), [], "the policy's own queue");
+    assert_eq!(violations(&created(&in_queue("gold")), &Snapshot::default()), [Reason::QueueNotAllowed]);
     // A pod that bypasses its policy's scheduler for another one with queues.
-    let kueue = seated(1).label("kueue.x-k8s.io/queue-name", "gold");
-    assert_eq!(found(&created(&kueue), &Snapshot::default()), [Reason::QueueNotAllowed]);
+    let kueue = mutated(1).label("kueue.x-k8s.io/queue-name", "gold");
+    assert_eq!(violations(&created(&kueue), &Snapshot::default()), [Reason::QueueNotAllowed]);
     let yunikorn = only(Policy {
         queues: Some(vec![Pattern::new("root.a")]),
         queue: Some("root.a".into()),
@@ -361,15 +361,19 @@ fn disallowed_queue_is_a_violation() {
         let reasons = validate_review(&review(&pod.0, person()), &Snapshot::default(), &yunikorn).decision.reasons;
         assert!(reasons.contains(&Reason::QueueNotAllowed), "{reasons:?}");
     }
-    let deaf = seated(1).label("queue", "gold");
-    assert_eq!(found(&created(&deaf), &Snapshot::default()), [], "a label that its scheduler does not read");
+    let unread_label = mutated(1).label("queue", "gold");
+    assert_eq!(
+        violations(&created(&unread_label), &Snapshot::default()),
+        [],
+        "a label that its scheduler does not read"
+    );
     let (old, new) = (in_queue("team-a").stored("e-1"), in_queue("gold").stored("e-1"));
     assert_eq!(
-        found(&update(&old, &new, tenant()), &Snapshot::default()),
+        violations(&update(&old, &new, tenant()), &Snapshot::default()),
         [Reason::SchedulingChanged, Reason::QueueNotAllowed]
     );
-    let kept = new.clone().annotation("note", "x");
-    assert_eq!(found(&update(&new, &kept, tenant()), &Snapshot::default()), [], "the queue is unchanged");
+    let unchanged = new.clone().annotation("note", "x");
+    assert_eq!(violations(&update(&new, &unchanged, tenant()), &Snapshot::default()), [], "the queue is unchanged");
     let open = only(Policy { queues: None, ..policy("volcano") });
     assert_eq!(
         validate_review(&created(&in_queue("gold")), &Snapshot::default(), &open).decision.reason,
@@ -401,7 +405,7 @@ fn changed_policy_label_does_not_bypass_enforcement() {
 
 #[test]
 fn trusted_writer_is_audited_and_may_create_for_others() {
-    let old = seated(1).stored("e-1");
+    let old = mutated(1).stored("e-1");
     let moved = old.clone().annotation("scheduling.k8s.io/group-name", "theirs");
     let who = json!({"username": "carol", "groups": ["kubeadm:cluster-admins", "system:authenticated"]});
     let trusting = only(Policy { validate: Validate::Enforce, ..policy("volcano") })
@@ -410,9 +414,9 @@ fn trusted_writer_is_audited_and_may_create_for_others() {
     assert_eq!((outcome.decision.allowed, outcome.decision.reason), (true, Reason::TrustedWriter));
     assert_eq!(outcome.response["auditAnnotations"]["reason"], "TrustedWriter");
     // A driver with its own credentials.
-    let by_alice = review(&seated(2).0, json!({"username": "oidc:alice", "groups": ["system:authenticated"]}));
+    let by_alice = review(&mutated(2).0, json!({"username": "oidc:alice", "groups": ["system:authenticated"]}));
     assert!(validate_review(&by_alice, &snapshot_with(&[driver()]), &trusting).decision.allowed);
-    let by_bob = review(&seated(2).0, json!({"username": "bob", "groups": ["system:authenticated"]}));
+    let by_bob = review(&mutated(2).0, json!({"username": "bob", "groups": ["system:authenticated"]}));
     assert_eq!(
         validate_review(&by_bob, &snapshot_with(&[driver()]), &trusting).decision.reason,
         Reason::ForeignCreator
@@ -425,13 +429,13 @@ fn driver_label_does_not_contradict_authenticated_creator() {
     let squatter = pod("squatter").driver_of(APP).stored("55555555-0000-0000-0000-000000000001").phase("Running");
     let snapshot = snapshot_with(&[squatter.spec("serviceAccountName", "default")]);
     let owned = executor(1).owned_by("Pod", "nb-driver", DRIVER_UID);
-    let lacks_a_seat = [Reason::NotMutated];
-    assert_eq!(found(&created(&owned), &snapshot), lacks_a_seat, "its authenticated creator is its owner");
-    assert_eq!(found(&created(&executor(1)), &snapshot), lacks_a_seat, "its creator drives no other application");
-    assert_eq!(found(&created(&seated(1)), &snapshot), []);
+    let not_mutated = [Reason::NotMutated];
+    assert_eq!(violations(&created(&owned), &snapshot), not_mutated, "its authenticated creator is its owner");
+    assert_eq!(violations(&created(&executor(1)), &snapshot), not_mutated, "its creator drives no other application");
+    assert_eq!(violations(&created(&mutated(1)), &snapshot), []);
     // A configured application id: the executors have another selector than the driver.
     let other = executor(1).executor_of("spark-mine", 1).owned_by("Pod", "nb-driver", DRIVER_UID);
-    let reasons = found(&created(&other), &snapshot_with(&[driver()]));
+    let reasons = violations(&created(&other), &snapshot_with(&[driver()]));
     assert!(!reasons.contains(&Reason::OwnerNotCreator), "{reasons:?}");
 }
 
@@ -451,8 +455,9 @@ fn unsettled_policies_warn_instead_of_denying() {
 
 #[test]
 fn messages_truncate_values_and_omit_control_characters() {
-    let loud = seated(1).annotation("scheduling.volcano.sh/queue-name", &format!("\u{1b}[2J\n{}", "q".repeat(250_000)));
-    let outcome = validate_review(&created(&loud), &Snapshot::default(), &policies(Validate::Enforce));
+    let long_queue =
+        mutated(1).annotation("scheduling.volcano.sh/queue-name", &format!("\u{1b}[2J\n{}", "q".repeat(250_000)));
+    let outcome = validate_review(&created(&long_queue), &Snapshot::default(), &policies(Validate::Enforce));
     for text in [&outcome.response["status"]["message"], &outcome.response["auditAnnotations"]["message"]] {
         let text = text.as_str().unwrap();
         assert!(text.len() < 1200 && !text.contains(|c: char| c.is_control()), "{text:?}");
@@ -467,17 +472,17 @@ fn unobserved_namespace_gets_warning_until_namespaces_are_listed() {
         queues: Some(vec![]),
         ..policy("volcano")
     });
-    let review = created(&seated(1).annotation("scheduling.volcano.sh/queue-name", "vip"));
+    let review = created(&mutated(1).annotation("scheduling.volcano.sh/queue-name", "vip"));
     let body = serde_json::to_vec(&review).unwrap();
     let pruned = spark_usher::admission::prune_for_validation(&body);
     let review = spark_usher::admission::request::parse(&pruned).unwrap();
     let snapshot = Snapshot::default();
     let context =
         |listed| spark_usher::admission::ValidationContext { snapshot: &snapshot, own: None, settled: true, listed };
-    let young = spark_usher::admission::validate(&review, &policies, context(false));
-    assert!(young.is_allowed() && young.warnings().count() == 1, "{young:?}");
-    let refused = spark_usher::admission::validate(&review, &policies, context(true));
-    assert!(!refused.is_allowed(), "a namespace that is created a moment before its pods does not bypass the policy");
+    let unlisted = spark_usher::admission::validate(&review, &policies, context(false));
+    assert!(unlisted.is_allowed() && unlisted.warnings().count() == 1, "{unlisted:?}");
+    let denied = spark_usher::admission::validate(&review, &policies, context(true));
+    assert!(!denied.is_allowed(), "a namespace that is created a moment before its pods does not bypass the policy");
     let mut snapshot = Snapshot::default();
     observe_namespace(&mut snapshot, "default", &[("env", "prod")], &[]);
     assert!(!validate_review(&created(&executor(1)), &snapshot, &policies).decision.allowed);

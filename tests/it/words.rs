@@ -1,5 +1,5 @@
 //! The project's prose uses the standard terms of Kubernetes and Spark: words that earlier texts used in a sense of their own
-//! are refused, in documentation, chart, `--help`, reasons, causes, metrics and every message.
+//! are rejected, in documentation, chart, `--help`, reasons, causes, metrics and every message.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,8 +8,8 @@ use spark_usher::lifecycle::cause::Cause;
 use spark_usher::reason::Reason;
 use spark_usher::telemetry::metrics::{LABELS, TABLE};
 
-/// Words and phrases that are refused, with what to write instead.
-const REFUSED: &[(&str, &str)] = &[
+/// Forbidden words and phrases, with what to write instead.
+const FORBIDDEN: &[(&str, &str)] = &[
     ("desk", "controller"),
     ("told", "reported, identified, shown"),
     ("tells", "reports, shows"),
@@ -47,8 +47,8 @@ fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The refused phrases of a text, each with its place. A phrase may wrap at the end of a line.
-fn refused(place: &str, text: &str) -> Vec<String> {
+/// The forbidden phrases of a text, each with its place. A phrase may wrap at the end of a line.
+fn violations(place: &str, text: &str) -> Vec<String> {
     let lines: Vec<String> = text
         .lines()
         .map(|line| SPARKS.iter().fold(line.trim().to_lowercase(), |line, own| line.replace(own, "")))
@@ -57,7 +57,7 @@ fn refused(place: &str, text: &str) -> Vec<String> {
     for (number, line) in lines.iter().enumerate() {
         let next = lines.get(number + 1).map_or("", String::as_str);
         let both = format!("{line} {next}");
-        for (phrase, instead) in REFUSED {
+        for (phrase, instead) in FORBIDDEN {
             let is_word = |at: usize| {
                 let edge = |c: Option<char>| c.is_none_or(|c| !c.is_alphanumeric() && c != '-' && c != '_');
                 edge(both[..at].chars().next_back()) && edge(both[at + phrase.len()..].chars().next())
@@ -137,9 +137,9 @@ fn all_of(folders: &[&str], ends: &[&str]) -> Vec<(String, String)> {
 
 #[test]
 fn forbidden_word_is_found_only_as_whole_word() {
-    assert_eq!(refused("x", "It is told.\nAn untold story").len(), 2);
-    assert!(refused("x", "a desktop, a seated-like thing, retold").is_empty());
-    assert_eq!(refused("x", "everything\nat\nonce, look\nat it").len(), 2, "phrases wrap");
+    assert_eq!(violations("x", "It is told.\nAn untold story").len(), 2);
+    assert!(violations("x", "a desktop, a seated-like thing, retold").is_empty());
+    assert_eq!(violations("x", "everything\nat\nonce, look\nat it").len(), 2, "phrases wrap");
     let code = r#"let a = "it is told"; // told by "x y"
 #[cfg(test)]
 fn of() {}
@@ -155,10 +155,10 @@ let c = "was told";"#;
 fn documentation_and_chart_use_the_standard_terms() {
     let mut found = Vec::new();
     for name in ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "Dockerfile", "justfile"] {
-        found.extend(refused(name, &std::fs::read_to_string(root().join(name)).unwrap()));
+        found.extend(violations(name, &std::fs::read_to_string(root().join(name)).unwrap()));
     }
     for (path, text) in all_of(&["docs", "charts", "certs"], &[".md", ".yaml", ".tpl", ".txt", ".json"]) {
-        found.extend(refused(&path, &text));
+        found.extend(violations(&path, &text));
     }
     assert!(found.is_empty(), "{} lines:\n{}", found.len(), found.join("\n"));
 }
@@ -167,16 +167,16 @@ fn documentation_and_chart_use_the_standard_terms() {
 fn reasons_causes_and_metrics_use_the_standard_terms() {
     let mut found = Vec::new();
     for reason in Reason::ALL {
-        found.extend(refused(reason.as_str(), reason.text()));
+        found.extend(violations(reason.as_str(), reason.text()));
     }
     for cause in Cause::ALL {
-        found.extend(refused(&cause.to_string(), cause.text()));
+        found.extend(violations(&cause.to_string(), cause.text()));
     }
     for (name, _, help) in TABLE {
-        found.extend(refused(name, help));
+        found.extend(violations(name, help));
     }
     for (name, values) in LABELS {
-        found.extend(refused(name, values));
+        found.extend(violations(name, values));
     }
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
@@ -186,7 +186,7 @@ fn messages_use_the_standard_terms() {
     let mut found = Vec::new();
     for (path, code) in all_of(&["src"], &[".rs"]) {
         if !path.contains("/tests") {
-            found.extend(refused(&path, &literals(&code)));
+            found.extend(violations(&path, &literals(&code)));
         }
     }
     assert!(found.is_empty(), "{} lines:\n{}", found.len(), found.join("\n"));
@@ -202,7 +202,7 @@ fn help_uses_the_standard_terms() {
         let name = format!("{} --help", command.join(" "));
         assert!(out.status.success(), "{name}: {out:?}");
         let text = String::from_utf8(out.stdout).unwrap();
-        found.extend(refused(&name, &text));
+        found.extend(violations(&name, &text));
         if let Some((_, list)) = text.split_once("\nCommands:\n") {
             let list = list.split("\n\n").next().unwrap_or_default().lines();
             let names = list.filter(|line| line.starts_with("  ") && !line.starts_with("   "));

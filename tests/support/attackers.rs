@@ -76,7 +76,7 @@ pub fn attackers() -> Vec<(&'static str, Value)> {
             by_pod("default", "syncer", "syncer-0", "55555555-0000-0000-0000-000000000001"),
         ),
         ("a person", json!({"username": "eve", "groups": ["developers"]})),
-        ("nobody", json!({})),
+        ("no user", json!({})),
     ]
 }
 
@@ -105,7 +105,7 @@ pub fn objects() -> Vec<(&'static str, PodBuilder)> {
             "spark-usher's note of weaker evidence",
             claiming_executor().annotation("spark-usher.io/driver", &format!("app-selector/nb-driver/{DRIVER_UID}")),
         ),
-        ("our mark", claiming_executor().annotation("spark-usher.io/by", "batch/volcano")),
+        ("the annotation of a policy", claiming_executor().annotation("spark-usher.io/by", "batch/volcano")),
         ("the annotation of the fallback policy", claiming_executor().annotation("spark-usher.io/by", "fallback")),
         ("an annotation for the queue", own().annotation("spark-usher.io/queue", "gold")),
         ("an annotation for the scheduler", own().annotation("spark-usher.io/scheduler", "none")),

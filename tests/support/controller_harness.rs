@@ -145,8 +145,8 @@ pub fn crashed(id: u32, at: u32) -> PodBuilder {
     pod
 }
 
-pub fn first_of(actions: &[(u64, Action)], wanted: Reason) -> Option<u64> {
-    actions.iter().find(|(_, action)| action.reason() == Some(wanted)).map(|(at, _)| *at)
+pub fn first_of(actions: &[(u64, Action)], reason: Reason) -> Option<u64> {
+    actions.iter().find(|(_, action)| action.reason() == Some(reason)).map(|(at, _)| *at)
 }
 
 /// The exits that a leader reports in its next step: executor id, and whether they may have been reported before.
