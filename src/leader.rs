@@ -101,16 +101,16 @@ mod tests {
         Instant::now()
     }
 
-    fn held(version: &str, holder: Option<&str>) -> LeaseRecord {
+    fn record(version: &str, holder: Option<&str>) -> LeaseRecord {
         let duration = Duration::from_secs(4);
         LeaseRecord { version: version.into(), holder: holder.map(str::to_owned), duration, transitions: 2 }
     }
 
     #[test]
-    fn a_lease_is_taken_when_free_over_or_ours() {
+    fn lease_is_taken_if_released_expired_or_own() {
         let start = start();
         let at = |seconds: u64| start + Duration::from_secs(seconds);
-        let seen = |holder| Observed { record: held("7", holder), since: start };
+        let seen = |holder| Observed { record: record("7", holder), since: start };
         assert_eq!(step(None, "me", at(0)), Step::Create);
         assert_eq!(step(Some(&seen(Some("me"))), "me", at(9)), Step::Take { transitions: 2, ours: true });
         assert_eq!(step(Some(&seen(Some("you"))), "me", at(3)), Step::Wait);
@@ -120,11 +120,11 @@ mod tests {
     }
 
     #[test]
-    fn only_a_change_renews() {
+    fn only_changed_record_extends_lease() {
         let start = start();
         let later = start + Duration::from_secs(3);
-        let first = Observed::observe(None, held("7", Some("you")), start);
-        assert_eq!(Observed::observe(Some(first.clone()), held("7", Some("you")), later).since, start);
-        assert_eq!(Observed::observe(Some(first), held("8", Some("you")), later).since, later);
+        let first = Observed::observe(None, record("7", Some("you")), start);
+        assert_eq!(Observed::observe(Some(first.clone()), record("7", Some("you")), later).since, start);
+        assert_eq!(Observed::observe(Some(first), record("8", Some("you")), later).since, later);
     }
 }

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_is_the_heaviest() {
+    fn severity_orders_reasons() {
         assert!(Reason::NoCreator.severity() > Reason::GangSizeUnknown.severity());
         assert!(Reason::GangSizeUnknown.severity() > Reason::GangKept.severity());
         assert!(Reason::GangKept.severity() > Reason::SchedulingSet.severity());

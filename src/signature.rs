@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_that_is_covered_changes_the_signature() {
+    fn each_signed_field_changes_signature() {
         let pod = Creator::of_pod("p", "u");
         let base = signed(&key(1), "n", "a", pod, &[Some("x"), None]);
         assert!(base.verifies(&signed(&key(1), "n", "a", pod, &[Some("x"), None])));
@@ -223,12 +223,12 @@ mod tests {
     }
 
     #[test]
-    fn a_key_does_not_print_its_secret() {
+    fn debug_output_of_key_hides_secret() {
         assert_eq!(format!("{:?}", key(7)), "Key(..)");
     }
 
     #[test]
-    fn other_texts_are_no_signatures() {
+    fn malformed_signature_is_rejected() {
         let good = signed(&key(1), "n", "a", Creator::of_user("eve", ""), &[]).to_string();
         assert!(good.starts_with("v1.u.") && good.len() == 5 + 16 + 1 + 32);
         let upper = good.to_uppercase();
@@ -240,13 +240,15 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_signature_is_read_as_it_was_written(secret: [u8; SECRET_LEN], namespace: String, selector: String, uid: String) {
+        fn signature_round_trips_through_text(
+            secret: [u8; SECRET_LEN], namespace: String, selector: String, uid: String,
+        ) {
             let signature = signed(&Key::new(&secret), &namespace, &selector, Creator::of_pod("p", &uid), &[]);
             prop_assert_eq!(Signature::parse(&signature.to_string()), Some(signature));
         }
 
         #[test]
-        fn no_text_makes_reading_panic(text: String) {
+        fn arbitrary_input_never_panics(text: String) {
             let _ = Signature::parse(&text);
         }
     }

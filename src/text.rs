@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_accepted_as_kubernetes_accepts_them() {
+    fn dns_names_are_validated_as_in_kubernetes() {
         let long = |length| "a".repeat(length);
         for name in ["a", "0", "a-b", "a--b", &long(63)] {
             assert!(is_dns_label(name) && is_dns_subdomain(name), "{name}");
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_is_truncated_at_a_character() {
+    fn text_is_truncated_at_character_boundary() {
         assert_eq!(truncated("aé", 2), "a");
         assert_eq!(truncated("aé", 3), "aé");
         assert_eq!(truncated("aé", 9), "aé");

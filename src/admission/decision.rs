@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn warnings_fit_the_header() {
+    fn warning_is_one_line_truncated_to_256_characters() {
         let text = warning(&format!("a\nb{}", "é".repeat(400)));
         assert!(text.starts_with("spark-usher: a b"));
         assert_eq!(text.chars().count(), 256);

@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_most_severe_reason_is_the_decisions() {
+    fn most_severe_note_becomes_reason_of_decision() {
         let mut draft = Draft::new(Reason::SchedulingSet);
         draft.note(Reason::GangSizeUnknown, "a".into());
         draft.note(Reason::GangKept, "b".into());
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_strict_policy_denies_only_what_is_undecided() {
+    fn strict_policy_denies_only_undecided_pods() {
         let draft = |reason| {
             let mut draft = Draft::new(Reason::SchedulingSet);
             draft.mutations.push(Mutation::SchedulerName("volcano".into()));
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_that_enforces_denies_findings() {
+    fn enforcing_policy_denies_findings() {
         let draft = || {
             let mut draft = Draft::new(Reason::Valid);
             draft.find(Reason::NotMutated, String::new());

@@ -202,7 +202,7 @@ mod tests {
         "userInfo":{"username":"eve","groups":["g"]},"object":{"metadata":{"labels":{"a":"#;
 
     #[test]
-    fn a_review_that_breaks_off_in_its_object_has_a_head() {
+    fn head_is_parsed_from_truncated_review() {
         let review = parse(HEAD.as_bytes()).unwrap();
         assert_eq!((&*review.uid, &*review.namespace, &*review.requester.username), ("u", "team-a", "eve"));
         assert!(review.is_pod && review.operation == Operation::Create && review.pod.is_none());
@@ -214,7 +214,7 @@ mod tests {
             let review = parse(&HEAD.as_bytes()[..end]).unwrap();
             assert!(matches!(&*review.requester.username, "" | "eve"), "cut at {end}");
         }
-        // The name of a requester in more groups than are kept is still read.
+        // The name of a requester in more groups than are stored is still read.
         let groups = vec!["\"g\""; 5000].join(",");
         let many = HEAD.replace("\"g\"", &groups);
         assert_eq!(&*parse(many.as_bytes()).unwrap().requester.username, "eve");
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn the_head_of_a_whole_review_says_the_same() {
+    fn head_is_parsed_from_complete_review() {
         let whole = json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1",
             "request": {"uid": "u", "subResource": "status", "operation": "DELETE"}});
         let text = whole.to_string();
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn the_strictest_policy_that_could_match_decides() {
+    fn strictest_policy_that_may_match_decides_head() {
         let review = parse(HEAD.as_bytes()).unwrap();
         let snapshot = Snapshot::default();
         let context = ValidationContext { snapshot: &snapshot, own: Some("us"), settled: true, listed: true };

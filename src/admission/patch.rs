@@ -198,16 +198,16 @@ mod tests {
         object
     }
 
-    fn mark(place: MetadataField, key: &'static str, value: &str) -> Mutation {
+    fn set_metadata(place: MetadataField, key: &'static str, value: &str) -> Mutation {
         Mutation::SetMetadata(place, key, value.to_owned())
     }
 
     #[test]
-    fn missing_maps_are_added_whole_and_present_ones_by_key() {
+    fn missing_metadata_maps_are_added_and_existing_ones_extended() {
         let mutations = [
-            mark(MetadataField::Annotation, "a/b~c", "x\"y"),
-            mark(MetadataField::Label, "l", "1"),
-            mark(MetadataField::Annotation, "d", "2"),
+            set_metadata(MetadataField::Annotation, "a/b~c", "x\"y"),
+            set_metadata(MetadataField::Label, "l", "1"),
+            set_metadata(MetadataField::Annotation, "d", "2"),
         ];
         assert_eq!(
             apply(json!({"metadata": {}, "spec": {}}), &mutations),
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn owners_are_added_to_a_list_or_with_it() {
+    fn owner_is_appended_to_existing_or_new_owner_references() {
         let owner = [Mutation::Owner { name: "d".into(), uid: "u".into() }];
         let reference = json!({"apiVersion": "v1", "kind": "Pod", "name": "d", "uid": "u", "controller": true});
         assert_eq!(apply(json!({"metadata": {}}), &owner), json!({"metadata": {"ownerReferences": [reference]}}));
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_priority_class_takes_the_old_numbers_along() {
+    fn setting_priority_class_removes_priority_and_preemption_policy() {
         let class = [Mutation::PriorityClass("batch".into())];
         assert_eq!(
             apply(json!({"spec": {"priority": 0, "preemptionPolicy": "PreemptLowerPriority"}}), &class),
@@ -246,8 +246,8 @@ mod tests {
     }
 
     #[test]
-    fn the_rest() {
-        let rest = [
+    fn scheduler_name_and_group_are_set_and_annotation_is_removed() {
+        let mutations = [
             Mutation::SchedulerName("volcano".into()),
             Mutation::SchedulingGroup("g".into()),
             Mutation::RemoveMetadata("spark-usher.io/by"),
@@ -255,7 +255,7 @@ mod tests {
         assert_eq!(
             apply(
                 json!({"metadata": {"annotations": {"spark-usher.io/by": "x"}}, "spec": {"schedulerName": "default-scheduler"}}),
-                &rest
+                &mutations
             ),
             json!({"metadata": {"annotations": {}}, "spec": {"schedulerName": "volcano", "schedulingGroup": {"podGroupName": "g"}}})
         );

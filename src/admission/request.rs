@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_review_is_told() {
+    fn invalid_review_error_states_expected_kind_or_uid() {
         assert!(error("").starts_with("expected an AdmissionReview as JSON"));
         assert!(error("[]").starts_with("expected an AdmissionReview as JSON"));
         assert_eq!(
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn other_kinds_are_read_though_they_look_like_no_pod() {
+    fn review_of_other_resource_parses_without_pod() {
         let body = with(
             r#""resource":{"group":"x","version":"v1","resource":"things"},"operation":"CREATE","object":{"metadata":{"labels":7},"spec":"s"}"#,
         );
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_malformed_pod_is_a_bad_review() {
+    fn review_with_malformed_pod_is_rejected() {
         let body = with(
             r#""resource":{"group":"","version":"v1","resource":"pods"},"operation":"CREATE","object":{"metadata":{"labels":7}}"#,
         );
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn subresources_and_operations() {
+    fn subresource_is_not_pod_and_unknown_operation_is_other() {
         let body = with(
             r#""resource":{"group":"","version":"v1","resource":"pods"},"subResource":"status","operation":"UPDATE","object":{}"#,
         );
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn extras_of_any_count_are_kept() {
+    fn extra_values_parse_as_lists_and_null_as_empty() {
         let body = with(
             r#""userInfo":{"username":"u","extra":{"authentication.kubernetes.io/pod-name":["a","b"],"authentication.kubernetes.io/pod-uid":null,"x":["y"]}}"#,
         );

@@ -49,7 +49,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn changes_read_as_was_and_becomes() {
+    fn changes_show_old_and_new_value_of_each_path() {
         let before = json!({"metadata": {"annotations": {"a/b": "1"}}, "spec": {"schedulerName": "default-scheduler", "priority": 0}});
         let patch = json!([
             {"op": "add", "path": "/spec/schedulerName", "value": "volcano"},

@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn json_yaml_lists_and_many_documents() {
+    fn documents_are_read_from_json_yaml_and_lists() {
         let kinds = |text: &str| {
             documents(text).unwrap().iter().map(|d| d["kind"].as_str().unwrap_or("-").to_owned()).collect::<Vec<_>>()
         };

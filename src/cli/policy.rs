@@ -104,8 +104,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn excluded_namespaces_are_names() {
-        let refused = |exclude: &str| {
+    fn invalid_excluded_namespace_is_rejected() {
+        let error = |exclude: &str| {
             let args = Args {
                 config: None,
                 validating: false,
@@ -117,9 +117,9 @@ mod tests {
             };
             manifests(&args, &Config::default()).err()
         };
-        assert_eq!(refused("team-a"), None);
+        assert_eq!(error("team-a"), None);
         for wrong in ["a*", "Team", "", "a.b", &"a".repeat(64)] {
-            assert!(refused(wrong).unwrap().contains("expected the name of a namespace"), "{wrong}");
+            assert!(error(wrong).unwrap().contains("expected the name of a namespace"), "{wrong}");
         }
     }
 }

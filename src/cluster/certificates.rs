@@ -419,7 +419,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bundle_is_written_where_it_differs_and_only_onto_what_was_seen() {
+    fn bundle_patch_replaces_differing_bundles_and_tests_resource_version() {
         let webhook = |bundle: &str| json!({"name": "m", "clientConfig": {"caBundle": bundle}});
         let configuration = json!({"webhooks": [webhook("new"), webhook("old"), {"name": "x", "clientConfig": {}}]});
         let operations = bundle_patch(&configuration, "7", "new");
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_read_again() {
+    fn stored_certificates_round_trip_through_secret() {
         let stored = StoredCertificates {
             bundle: "b".into(),
             key: "k".into(),
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_configuration_is_new_once_beside_one_that_exists() {
+    fn missing_configuration_is_new_once_until_it_is_found() {
         let mut missing = Missing::default();
         for round in 0..3 {
             assert_eq!(missing.is_new("mutating"), round == 0, "round {round}");

@@ -60,7 +60,7 @@ mod tests {
     use crate::runtime::clock;
 
     #[test]
-    fn what_is_forbidden_is_tried_ever_more_rarely_and_for_all_executors_of_a_namespace_together() {
+    fn forbidden_action_backs_off_per_action_and_namespace() {
         let start = clock::instant();
         let at = |seconds: u64| start + Duration::from_secs(seconds);
         let mut forbidden = Forbidden::default();

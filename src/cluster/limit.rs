@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn after_a_burst_the_rate_holds() {
+    async fn rate_applies_after_burst() {
         let limiter = Limiter::new(Rate { qps: 10.0, burst: 5 });
         let start = clock::instant();
         for _ in 0..25 {
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn confirmations_go_before_groups_and_those_before_clearing_up() {
+    async fn confirmations_precede_podgroups_and_podgroups_precede_cleanup() {
         let limiter = Limiter::new(Rate { qps: 10.0, burst: 1 });
         limiter.acquire(Priority::Cleanup).await;
         let order = Arc::new(Mutex::new(Vec::new()));
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn endless_requests_of_higher_priority_leave_every_eighth_to_the_lowest() {
+    async fn lowest_priority_gets_every_eighth_request_under_load() {
         let limiter = Limiter::new(Rate { qps: 10.0, burst: 1 });
         let mut tasks = tokio::task::JoinSet::new();
         for _ in 0..4 {
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn endless_looks_leave_a_quarter_to_groups() {
+    async fn podgroups_get_a_quarter_of_requests_under_confirmation_load() {
         let limiter = Limiter::new(Rate { qps: 50.0, burst: 1 });
         let mut tasks = tokio::task::JoinSet::new();
         for _ in 0..8 {
@@ -204,11 +204,11 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_gives_up_holds_nobody_back() {
+    async fn cancelled_waiter_does_not_block_others() {
         let limiter = Limiter::new(Rate { qps: 1.0, burst: 1 });
         limiter.acquire(Priority::Group).await;
-        let given_up = tokio::time::timeout(Duration::from_millis(10), limiter.acquire(Priority::Confirmation)).await;
-        assert!(given_up.is_err());
+        let cancelled = tokio::time::timeout(Duration::from_millis(10), limiter.acquire(Priority::Confirmation)).await;
+        assert!(cancelled.is_err());
         assert_eq!(limiter.state.lock().unwrap().waiting, [0, 0, 0]);
         limiter.acquire(Priority::Cleanup).await;
     }

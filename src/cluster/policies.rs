@@ -103,23 +103,23 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn only_the_objects_of_this_name_count() {
+    fn policies_of_other_names_are_ignored_and_differences_reported() {
         let policies = crate::config::from_text("policies: [{name: a, validate: Enforce}]").unwrap().policies;
         let account = "system:serviceaccount:spark-usher:spark-usher";
-        let made = |name: &str| {
+        let generated = |name: &str| {
             let wanted = Wanted { name: name.into(), namespaces: Vec::new(), account: account.into() };
             manifests(&policies, &wanted).unwrap()
         };
-        let ours = made("spark-usher");
-        assert_eq!(differing(&ours, "spark-usher", account, &policies), Vec::<String>::new());
-        let both = [ours.clone(), made("other")].concat();
+        let objects = generated("spark-usher");
+        assert_eq!(differing(&objects, "spark-usher", account, &policies), Vec::<String>::new());
+        let both = [objects.clone(), generated("other")].concat();
         assert_eq!(differing(&both, "spark-usher", account, &policies), Vec::<String>::new());
-        assert_eq!(differing(&ours[1..], "spark-usher", account, &policies).len(), 1, "one is missing");
-        assert_eq!(differing(&[], "spark-usher", account, &policies).len(), ours.len());
-        let mut changed = ours;
+        assert_eq!(differing(&objects[1..], "spark-usher", account, &policies).len(), 1, "one is missing");
+        assert_eq!(differing(&[], "spark-usher", account, &policies).len(), objects.len());
+        let mut changed = objects;
         changed[1]["spec"]["validationActions"] = json!(["Audit"]);
         assert_eq!(differing(&changed, "spark-usher", account, &policies).len(), 1);
         let next = crate::config::from_text("policies: [{name: a, validate: Warn}]").unwrap().policies;
-        assert!(!differing(&made("spark-usher"), "spark-usher", account, &next).is_empty(), "another file");
+        assert!(!differing(&generated("spark-usher"), "spark-usher", account, &next).is_empty(), "another file");
     }
 }

@@ -204,8 +204,8 @@ mod tests {
 
     /// An API server with seven pods, which serves pages and records its requests.
     fn server() -> (kube::Client, Arc<Mutex<Vec<String>>>) {
-        let asked = Arc::<Mutex<Vec<String>>>::default();
-        let noted = asked.clone();
+        let requests = Arc::<Mutex<Vec<String>>>::default();
+        let recorded = requests.clone();
         let service = tower::service_fn(move |request: Request<Body>| {
             let query = request.uri().query().unwrap_or_default().to_owned();
             let value = |key: &str| {
@@ -220,57 +220,63 @@ mod tests {
                 r#"{{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","items":[{}],"metadata":{{"resourceVersion":"40"{more}}}}}"#,
                 items.join(",")
             );
-            if let Ok(mut noted) = noted.lock() {
-                noted.push(query);
+            if let Ok(mut recorded) = recorded.lock() {
+                recorded.push(query);
             }
             async move { Ok::<_, std::convert::Infallible>(Response::new(Full::new(Bytes::from(text)))) }
         });
-        (kube::Client::new(service, "default"), asked)
+        (kube::Client::new(service, "default"), requests)
     }
 
     #[tokio::test]
-    async fn a_list_in_pages_is_as_whole_as_one_at_once() {
-        let (client, asked) = server();
+    async fn paged_list_contains_same_pods_as_single_list() {
+        let (client, requests) = server();
         let (snapshot, metrics) = (ArcSwap::default(), Metrics::new().unwrap());
         let whole = in_one_list(&client, &snapshot, Some("12".into()), &metrics).await.unwrap();
         assert_eq!(whole.len(), 7);
-        let asked_once = std::mem::take(&mut *asked.lock().unwrap());
-        assert!(asked_once.len() == 1 && asked_once[0].contains("labelSelector=spark-role"), "{asked_once:?}");
-        assert!(asked_once[0].contains("resourceVersion=12&resourceVersionMatch=NotOlderThan"), "{asked_once:?}");
+        let first = std::mem::take(&mut *requests.lock().unwrap());
+        assert!(first.len() == 1 && first[0].contains("labelSelector=spark-role"), "{first:?}");
+        assert!(first[0].contains("resourceVersion=12&resourceVersionMatch=NotOlderThan"), "{first:?}");
         let read = metrics.poll_bytes.get();
         assert!(read > 400);
 
         let paged = in_pages(&client, &snapshot, 3, &metrics).await.unwrap();
         assert_eq!(paged.len(), 7);
         assert!((0..7).all(|number| paged.has("a", &format!("e-{number}"), &format!("u{number}"))));
-        let asked: Vec<String> = asked.lock().unwrap().clone();
-        assert_eq!(asked.len(), 3);
+        let requests: Vec<String> = requests.lock().unwrap().clone();
+        assert_eq!(requests.len(), 3);
         // The first page requests the newest state: it has no resourceVersion.
-        assert!(asked.iter().all(|query| query.contains("limit=3") && !query.contains("resourceVersion")), "{asked:?}");
-        assert!(asked.iter().all(|query| query.contains("labelSelector=spark-role")), "{asked:?}");
+        assert!(
+            requests.iter().all(|query| query.contains("limit=3") && !query.contains("resourceVersion")),
+            "{requests:?}"
+        );
+        assert!(requests.iter().all(|query| query.contains("labelSelector=spark-role")), "{requests:?}");
         assert!(metrics.poll_bytes.get() > 2 * read);
     }
 
     #[tokio::test]
-    async fn all_pods_of_a_namespace_are_listed_whatever_their_labels() {
-        let (client, asked) = server();
+    async fn namespace_list_has_no_label_selector() {
+        let (client, requests) = server();
         let all = namespace(&client, "a", &Metrics::new().unwrap()).await.unwrap();
         assert_eq!(all.len(), 7);
         assert!((0..7).all(|number| all.contains("a", &format!("e-{number}"), &format!("u{number}"))));
         assert!(!all.contains("a", "e-1", "another"));
-        let asked = asked.lock().unwrap();
-        assert!(asked.len() == 1 && asked[0].contains("limit=500") && !asked[0].contains("labelSelector"), "{asked:?}");
+        let requests = requests.lock().unwrap();
+        assert!(
+            requests.len() == 1 && requests[0].contains("limit=500") && !requests[0].contains("labelSelector"),
+            "{requests:?}"
+        );
     }
 
     #[tokio::test]
-    async fn a_compressed_list_is_read_as_it_comes() {
+    async fn gzip_compressed_list_is_decoded() {
         use std::io::Write as _;
 
         use flate2::{Compression, write::GzEncoder};
 
         let service = tower::service_fn(|request: Request<Body>| async move {
-            let takes = request.headers().get("accept-encoding").and_then(|value| value.to_str().ok());
-            assert!(takes.is_some_and(|takes| takes.contains("gzip")), "{takes:?}");
+            let accepted = request.headers().get("accept-encoding").and_then(|value| value.to_str().ok());
+            assert!(accepted.is_some_and(|accepted| accepted.contains("gzip")), "{accepted:?}");
             let items: Vec<String> = (0..1000).map(item).collect();
             let text = format!(r#"{{"items":[{}],"metadata":{{"resourceVersion":"40"}}}}"#, items.join(","));
             let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
@@ -286,13 +292,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_page_where_the_whole_list_was_expected_is_rejected() {
+    async fn page_in_place_of_whole_list_is_rejected() {
         let service = tower::service_fn(|_: Request<Body>| async {
             let text = r#"{"items":[],"metadata":{"resourceVersion":"40","continue":"x"}}"#;
             Ok::<_, std::convert::Infallible>(Response::new(Full::new(Bytes::from(text))))
         });
         let client = kube::Client::new(service, "default");
-        let refused = in_one_list(&client, &ArcSwap::default(), None, &Metrics::new().unwrap()).await;
-        assert!(refused.unwrap_err().to_string().contains("expected the whole list"));
+        let result = in_one_list(&client, &ArcSwap::default(), None, &Metrics::new().unwrap()).await;
+        assert!(result.unwrap_err().to_string().contains("expected the whole list"));
     }
 }

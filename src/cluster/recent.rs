@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_asked_for_is_remembered_and_memory_is_bounded() {
+    fn repeated_key_is_remembered_within_bounded_memory() {
         let mut recent = Recent::new(10);
         assert!(recent.is_news(0) && !recent.is_news(0));
         for n in 1..1000 {

@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn event_names_depend_on_the_content() {
+    fn event_name_depends_on_content_and_has_at_most_253_characters() {
         let one = name(&pod_event("driver", "a"));
         assert_eq!(one, name(&pod_event("driver", "a")));
         assert_ne!(one, name(&pod_event("driver", "b")));
@@ -238,14 +238,14 @@ mod tests {
     }
 
     #[test]
-    fn times_are_read_back_as_they_were_sent() {
+    fn event_time_round_trips_through_json() {
         let sent = now_as_kept();
         let read: MicroTime = serde_json::from_str(&serde_json::to_string(&sent).unwrap()).unwrap();
         assert_eq!(read, sent);
     }
 
     #[test]
-    fn cuts_at_characters() {
+    fn truncation_keeps_whole_characters() {
         assert_eq!(truncated("aé", 2), "a");
         assert_eq!(truncated("aé", 9), "aé");
     }

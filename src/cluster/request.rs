@@ -83,23 +83,23 @@ pub async fn call<T, E: From<Error>>(
 mod tests {
     use super::*;
 
-    fn answered(code: u16) -> Error {
+    fn error_of(code: u16) -> Error {
         let status = Status { code, message: "pods \"a\" …".into(), ..Status::default() };
         kube::Error::Api(Box::new(status)).into()
     }
 
     #[test]
-    fn errors_are_sorted_by_the_status_code() {
-        assert!(matches!(answered(403), Error::Forbidden(_)));
-        assert!(matches!(answered(404), Error::NotFound(_)) && answered(404).is_stale());
-        assert!(matches!(answered(409), Error::Conflict(_)) && answered(409).is_stale());
-        assert!(matches!(answered(422), Error::Api(_)) && !answered(422).is_stale());
-        assert_eq!(answered(422).to_string(), "pods \"a\" … (422)");
-        assert_eq!(answered(500).status().unwrap().code, 500);
+    fn status_code_determines_error_variant() {
+        assert!(matches!(error_of(403), Error::Forbidden(_)));
+        assert!(matches!(error_of(404), Error::NotFound(_)) && error_of(404).is_stale());
+        assert!(matches!(error_of(409), Error::Conflict(_)) && error_of(409).is_stale());
+        assert!(matches!(error_of(422), Error::Api(_)) && !error_of(422).is_stale());
+        assert_eq!(error_of(422).to_string(), "pods \"a\" … (422)");
+        assert_eq!(error_of(500).status().unwrap().code, 500);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_request_without_an_answer_times_out() {
+    async fn request_without_response_times_out() {
         let limit = Duration::from_secs(10);
         let outcome: Result<()> = call(limit, std::future::pending()).await;
         assert_eq!(outcome.unwrap_err().to_string(), "no answer within 10s");

@@ -175,7 +175,7 @@ mod tests {
 
     /// The Secret cannot be created either, as in a namespace that is being deleted.
     #[tokio::test(start_paused = true)]
-    async fn a_secret_that_is_absent_is_read_ever_more_rarely() {
+    async fn absent_secret_is_read_with_backoff() {
         let reads = Arc::new(AtomicUsize::new(0));
         let counted = reads.clone();
         let service = tower::service_fn(move |request: hyper::Request<kube::client::Body>| {
@@ -186,7 +186,7 @@ mod tests {
         });
         let client = kube::Client::new(service, "n");
         let secret = SigningSecret { namespace: "n".into(), name: "s".into() };
-        let ((_state, election), (changes, _news)) = (watch::channel(ElectionState::NoLeader), mpsc::channel(1));
+        let ((_state, election), (changes, _receiver)) = (watch::channel(ElectionState::NoLeader), mpsc::channel(1));
         let leading = LeadershipReceiver::new(election);
         let run = run(client, secret, leading, changes, Latch::default(), CancellationToken::new());
         assert!(tokio::time::timeout(Duration::from_secs(3), run).await.is_err());
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_key_of_the_right_length_is_one() {
+    fn signing_key_of_wrong_length_is_ignored() {
         let with = |bytes: &[u8]| Secret {
             data: Some([(ENTRY.to_owned(), ByteString(bytes.to_vec()))].into()),
             ..Secret::default()

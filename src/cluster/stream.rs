@@ -331,17 +331,17 @@ mod tests {
     }
 
     #[test]
-    fn pauses_grow_until_nothing_has_failed_for_two_minutes() {
+    fn backoff_grows_and_resets_after_two_minutes_without_error() {
         let (mut backoff, mut now) = (Backoff::default(), clock::instant());
-        let pauses: Vec<f64> = (0..8).map(|_| backoff.delay(&ended(500), now, 0.0).as_secs_f64()).collect();
-        assert_eq!(pauses, [0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0, 30.0]);
+        let delays: Vec<f64> = (0..8).map(|_| backoff.delay(&ended(500), now, 0.0).as_secs_f64()).collect();
+        assert_eq!(delays, [0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0, 30.0]);
         now += BACKOFF_RESET_AFTER + Duration::from_secs(1);
         assert_eq!(backoff.delay(&ended(500), now, 0.5), MIN_DELAY.mul_f64(1.5));
     }
 
     /// Otherwise a watch whose version expired during an outage of a minute would wait up to 30 s more before its list.
     #[test]
-    fn the_first_410_after_other_errors_waits_the_shortest_time() {
+    fn first_410_after_other_errors_uses_minimum_delay() {
         let (mut backoff, mut now) = (Backoff::default(), clock::instant());
         for _ in 0..6 {
             backoff.delay(&ended(500), now, 0.0);

@@ -224,7 +224,7 @@ mod tests {
     use kube::core::WatchEvent;
 
     #[test]
-    fn a_malformed_object_has_a_place_and_no_view() {
+    fn malformed_object_keeps_metadata_and_has_no_view() {
         let line = r#"{"type":"ADDED","object":{"metadata":{"name":"a","namespace":"n","uid":"u","resourceVersion":"7","labels":[1]}}}"#;
         let event: WatchEvent<Viewed<ObservedPod>> = serde_json::from_str(line).unwrap();
         let WatchEvent::Added(seen) = event else { panic!("{event:?}") };
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_and_its_owner() {
+    fn podgroup_view_contains_owner_and_spec() {
         let json = r#"{"metadata":{"name":"g","uid":"u","resourceVersion":"7","labels":{"spark-app-selector":"a"},
             "annotations":{"spark-usher.io/started":"true"},
             "ownerReferences":[{"apiVersion":"v1","kind":"Pod","name":"d","uid":"du","controller":true}]},
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn services_are_kept_for_their_owner_only() {
+    fn service_view_contains_only_its_owner() {
         let owned = r#"{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Pod","name":"d","uid":"u","controller":true}]}}"#;
         let owner = ServiceOwner { name: "d".into(), uid: "u".into() };
         assert_eq!(ServiceView::read(owned), Some(ServiceView(Some(owner))));

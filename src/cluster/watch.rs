@@ -456,14 +456,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_are_streamed_by_servers_that_know_how() {
+    fn list_streaming_requires_kubernetes_1_32() {
         assert!(streams_lists("1", "32") && streams_lists("1", "36+"));
         assert!(!streams_lists("1", "31") && !streams_lists("1", "") && !streams_lists("0", "40"));
     }
 
     /// Polls contain such pods too: without their uids, the watch would seem to have lost them.
     #[tokio::test]
-    async fn a_pod_that_cannot_be_read_is_passed_on_by_its_uid() {
+    async fn unreadable_pod_is_reported_by_uid() {
         use http_body_util::Full;
 
         let pod = |name: &str, containers: usize| {
@@ -481,13 +481,13 @@ mod tests {
             let body = if is_watch { event.clone() } else { list.to_string() };
             async move { Ok::<_, std::convert::Infallible>(hyper::Response::new(Full::new(bytes::Bytes::from(body)))) }
         });
-        let (changes, mut news) = mpsc::channel(64);
+        let (changes, mut receiver) = mpsc::channel(64);
         let sink = Sink { changes, metrics: Arc::new(Metrics::new().unwrap()) };
         let (client, stop) = (kube::Client::new(service, "n"), CancellationToken::new());
         let reading = async {
             let mut unreadable = Vec::new();
             while unreadable.len() < 2 {
-                if let Some(WatchNews::PodUnreadable(uid)) = news.recv().await {
+                if let Some(WatchNews::PodUnreadable(uid)) = receiver.recv().await {
                     unreadable.push(uid);
                 }
             }

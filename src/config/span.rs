@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations() {
+    fn duration_requires_number_and_unit() {
         assert_eq!("180s".parse(), Ok(Span::secs(180)));
         assert_eq!("5m".parse(), Ok(Span::secs(300)));
         assert_eq!("1h30m".parse(), Ok(Span::secs(5400)));

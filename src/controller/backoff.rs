@@ -16,7 +16,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_grow_to_a_minute() {
+    fn delay_doubles_up_to_maximum() {
         assert_eq!(backoff_delay(1), INITIAL_DELAY);
         assert_eq!(backoff_delay(3), INITIAL_DELAY * 4);
         assert_eq!(backoff_delay(u32::MAX), MAX_DELAY);

@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_rest_of_a_list_comes_before_what_came_after_it() {
+    fn put_back_item_precedes_later_items() {
         let mut inbox = Inbox::default();
         inbox.push(Incoming::Bookmark("1".into()));
         inbox.push(Incoming::Bookmark("2".into()));
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn an_inbox_that_is_behind_says_so() {
+    fn inbox_with_too_many_items_is_behind() {
         let mut inbox = Inbox::default();
         (0..=MAX_WAITING).for_each(|_| inbox.push(Incoming::Bookmark("1".into())));
         assert!(inbox.is_behind() && !inbox.is_empty());

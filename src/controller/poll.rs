@@ -73,7 +73,7 @@ mod tests {
     const MINUTE: Duration = Duration::from_secs(60);
 
     #[test]
-    fn one_poll_at_a_time() {
+    fn no_poll_begins_while_one_is_in_flight() {
         let now = clock::instant();
         let mut polls = PollSchedule::new(0);
         assert_eq!((polls.begin(now), polls.next()), (false, None), "no poll is scheduled");
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stopped_schedule_begins_no_poll() {
+    fn stopped_schedule_begins_no_poll() {
         let now = clock::instant();
         let mut polls = PollSchedule::new(0);
         polls.schedule(MINUTE, now);
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn intervals_differ_by_a_tenth_at_most() {
+    fn interval_jitter_is_at_most_ten_percent() {
         let now = clock::instant();
         let mut intervals = std::collections::BTreeSet::new();
         for seed in 0..50 {

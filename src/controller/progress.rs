@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn late_events_are_no_progress() {
+    fn older_event_does_not_advance_position() {
         let mut progress = Progress::default();
         assert!(progress.event(&"9".into()) && !progress.event(&"8".into()) && progress.event(&"10".into()));
         assert_eq!(progress.position(), Some("10"));
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn exits_are_noted_up_to_where_their_batch_began() {
+    fn noted_version_is_position_at_begin_of_batch() {
         let mut progress = Progress::default();
         assert_eq!(progress.begin(), None, "the watch has shown nothing");
         progress.end();
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_confirmed_absence_is_open_until_its_batch_is_noted() {
+    fn confirmed_absence_is_pending_until_its_batch_ends() {
         let mut progress = Progress::default();
         progress.confirmed("4");
         progress.confirmed("3");

@@ -158,7 +158,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn a_key_waits_once_and_in_its_order() {
+    fn key_is_queued_once_in_insertion_order() {
         let now = clock::instant();
         let mut queue = WorkQueue::default();
         for key in ["b", "a", "b", "c"] {
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_added_while_it_is_worked_on_comes_again_afterwards() {
+    fn key_added_while_in_flight_is_requeued_when_done() {
         let now = clock::instant();
         let mut queue = WorkQueue::default();
         queue.add("a");
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn the_soonest_time_counts() {
+    fn earliest_add_after_time_wins() {
         let now = clock::instant();
         let mut queue = WorkQueue::default();
         queue.add_after("a", now + SECOND * 5);
@@ -206,24 +206,24 @@ mod tests {
     }
 
     #[test]
-    fn failures_make_the_pause_grow_until_they_are_forgotten() {
+    fn rate_limited_delay_grows_with_failures_until_forget() {
         let now = clock::instant();
         let mut queue = WorkQueue::default();
-        let pause = |failures: u32| SECOND * failures;
-        assert_eq!(queue.add_rate_limited("a", now, pause), 1);
+        let delay = |failures: u32| SECOND * failures;
+        assert_eq!(queue.add_rate_limited("a", now, delay), 1);
         assert_eq!(queue.next(now), Some(now + SECOND));
         assert_eq!(queue.get(now + SECOND), Some("a"));
         queue.done(&"a");
-        assert_eq!(queue.add_rate_limited("a", now, pause), 2);
+        assert_eq!(queue.add_rate_limited("a", now, delay), 2);
         assert_eq!(queue.next(now), Some(now + SECOND * 2));
         queue.forget(&"a");
         queue.remove(&"a");
         assert_eq!(queue.next(now), None);
-        assert_eq!(queue.add_rate_limited("a", now, pause), 1);
+        assert_eq!(queue.add_rate_limited("a", now, delay), 1);
     }
 
     #[test]
-    fn what_is_removed_does_not_come() {
+    fn removed_key_is_not_returned() {
         let now = clock::instant();
         let mut queue = WorkQueue::default();
         queue.add("a");

@@ -446,7 +446,7 @@ mod tests {
     }
 
     /// A plan with one Event for each of this many creators.
-    fn says(creators: usize) -> Plan {
+    fn plan_of_events(creators: usize) -> Plan {
         let mut plan = Plan::default();
         for n in 0..creators {
             let pod = PodKey::new("default", "p");
@@ -457,24 +457,24 @@ mod tests {
     }
 
     #[test]
-    fn many_creators_of_one_application_neither_take_all_places_nor_act_for_ever() {
+    fn sets_of_one_application_use_limited_slots_and_take_turns() {
         let now = clock::instant();
         let mut rate_limit = RateLimit::default();
-        rate_limit.submit(&app("a"), says(100), now);
-        let mut begun = rate_limit.start_ready();
-        assert_eq!(begun.len(), MAX_PER_APP);
-        rate_limit.submit(&app("z"), says(1), now);
+        rate_limit.submit(&app("a"), plan_of_events(100), now);
+        let mut started = rate_limit.start_ready();
+        assert_eq!(started.len(), MAX_PER_APP);
+        rate_limit.submit(&app("z"), plan_of_events(1), now);
         let other = rate_limit.start_ready();
         assert!(other.len() == 1 && other[0].0.app == app("z"), "another application has a free slot");
         rate_limit.finished(&other[0].0, false, false, now);
         // Planned again before all sets ran: no set runs twice before every set ran once.
-        rate_limit.submit(&app("a"), says(100), now);
-        let mut seen: BTreeSet<ExecutorSetKey> = begun.iter().map(|(key, _)| key.clone()).collect();
-        while let Some((key, _)) = begun.pop() {
+        rate_limit.submit(&app("a"), plan_of_events(100), now);
+        let mut seen: BTreeSet<ExecutorSetKey> = started.iter().map(|(key, _)| key.clone()).collect();
+        while let Some((key, _)) = started.pop() {
             assert_eq!(rate_limit.finished(&key, false, false, now), None);
             for (key, actions) in rate_limit.start_ready() {
                 assert!(actions.len() == 1 && (seen.insert(key.clone()) || seen.len() == 100));
-                begun.push((key, actions));
+                started.push((key, actions));
             }
         }
         assert_eq!(seen.len(), 100);
@@ -486,90 +486,92 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_a_plan_without_actions_takes_none_away() {
+    fn partial_plan_without_actions_removes_no_planned_actions() {
         let now = clock::instant();
         let mut rate_limit = RateLimit::default();
-        rate_limit.submit(&app("a"), says(1), now);
+        rate_limit.submit(&app("a"), plan_of_events(1), now);
         let part = Plan { partial: BTreeSet::from([creator(0)]), ..Plan::default() };
         rate_limit.submit(&app("a"), part, now);
         assert_eq!(rate_limit.start_ready().len(), 1);
-        rate_limit.submit(&app("b"), says(1), now);
+        rate_limit.submit(&app("b"), plan_of_events(1), now);
         rate_limit.submit(&app("b"), Plan::default(), now);
         assert!(rate_limit.start_ready().is_empty(), "a complete plan without actions removes them");
     }
 
     #[test]
-    fn a_namespace_with_many_applications_leaves_places_for_others() {
+    fn namespace_with_many_applications_leaves_slots_for_others() {
         let now = clock::instant();
         let mut rate_limit = RateLimit::default();
         for n in 0..20 {
-            rate_limit.submit(&app(&format!("a{n}")), says(1), now);
+            rate_limit.submit(&app(&format!("a{n}")), plan_of_events(1), now);
         }
         assert_eq!(rate_limit.start_ready().len(), OTHERS.of_one_namespace);
-        rate_limit.submit(&AppKey::new("other", "z"), says(1), now);
+        rate_limit.submit(&AppKey::new("other", "z"), plan_of_events(1), now);
         assert_eq!(rate_limit.start_ready().len(), 1);
     }
 
     #[test]
-    fn plans_that_say_the_same_come_to_rest() {
+    fn identical_plan_runs_each_set_once_and_changed_plan_is_requeued() {
         let now = clock::instant();
         let mut rate_limit = RateLimit::default();
-        rate_limit.submit(&app("a"), says(100), now);
-        let (mut begun, mut batches) = (rate_limit.start_ready(), 0);
+        rate_limit.submit(&app("a"), plan_of_events(100), now);
+        let (mut started, mut batches) = (rate_limit.start_ready(), 0);
         // Planned again while other batches are in flight, as long as any set waits.
         for _ in 0..1000 {
-            let Some((key, _)) = begun.pop() else { break };
+            let Some((key, _)) = started.pop() else { break };
             batches += 1;
             if rate_limit.finished(&key, false, false, now).is_some() {
-                rate_limit.submit(&app("a"), says(100), now);
+                rate_limit.submit(&app("a"), plan_of_events(100), now);
             }
-            begun.extend(rate_limit.start_ready());
+            started.extend(rate_limit.start_ready());
         }
-        assert!(begun.is_empty() && batches == 100, "{batches}");
+        assert!(started.is_empty() && batches == 100, "{batches}");
         // Actions that differ from those in flight are planned again.
-        rate_limit.submit(&app("a"), says(1), now);
+        rate_limit.submit(&app("a"), plan_of_events(1), now);
         let (key, _) = rate_limit.start_ready().pop().unwrap();
-        let mut other = says(1);
-        other.add(creator(0), says(1).into_actions());
+        let mut other = plan_of_events(1);
+        other.add(creator(0), plan_of_events(1).into_actions());
         rate_limit.submit(&app("a"), other, now);
         assert_eq!(rate_limit.finished(&key, false, false, now), Some(now));
     }
 
     #[test]
-    fn what_is_not_wanted_any_more_does_not_begin() {
+    fn actions_removed_from_plan_do_not_start() {
         let now = clock::instant();
         let mut rate_limit = RateLimit::default();
-        rate_limit.submit(&app("a"), says(100), now);
+        rate_limit.submit(&app("a"), plan_of_events(100), now);
         assert_eq!(rate_limit.start_ready().len(), MAX_PER_APP);
-        rate_limit.submit(&app("a"), says(0), now);
+        rate_limit.submit(&app("a"), plan_of_events(0), now);
         for n in 0..MAX_PER_APP {
             rate_limit.finished(&ExecutorSetKey { app: app("a"), creator: creator(n) }, false, false, now);
         }
         assert!(rate_limit.start_ready().is_empty());
-        rate_limit.submit(&app("a"), says(1), now);
+        rate_limit.submit(&app("a"), plan_of_events(1), now);
         rate_limit.clear_planned();
         assert!(rate_limit.start_ready().is_empty());
     }
 
     /// A plan of this many actions for one creator.
-    fn long(actions: usize) -> Plan {
+    fn plan_of_actions(actions: usize) -> Plan {
         let mut plan = Plan::default();
-        (0..actions).for_each(|_| plan.add(creator(0), says(1).into_actions()));
+        (0..actions).for_each(|_| plan.add(creator(0), plan_of_events(1).into_actions()));
         plan
     }
 
     #[test]
-    fn a_long_plan_lets_others_in_between_and_is_no_ones_undoing() {
+    fn long_plan_yields_between_batches_and_counts_as_one_write() {
         let now = clock::instant();
         let mut rate_limit = RateLimit::default();
         for n in 0..OTHERS.of_one_namespace {
-            rate_limit.submit(&app(&format!("a{n}")), long(1500), now);
+            rate_limit.submit(&app(&format!("a{n}")), plan_of_actions(1500), now);
         }
-        let mut begun = rate_limit.start_ready();
-        assert!(begun.len() == OTHERS.of_one_namespace && begun.iter().all(|(_, actions)| actions.len() == MAX_BATCH));
-        rate_limit.submit(&app("z"), says(1), now);
+        let mut started = rate_limit.start_ready();
+        assert!(
+            started.len() == OTHERS.of_one_namespace && started.iter().all(|(_, actions)| actions.len() == MAX_BATCH)
+        );
+        rate_limit.submit(&app("z"), plan_of_events(1), now);
         assert!(rate_limit.start_ready().is_empty(), "the namespace uses all its slots");
-        assert_eq!(rate_limit.finished(&begun.pop().unwrap().0, false, true, now), None);
+        assert_eq!(rate_limit.finished(&started.pop().unwrap().0, false, true, now), None);
         let next = rate_limit.start_ready();
         assert_eq!(
             (next.len(), &next[0].0.app),
@@ -578,7 +580,7 @@ mod tests {
         );
         // Thirty batches are one plan, and are not throttled.
         let mut rate_limit = RateLimit::default();
-        rate_limit.submit(&app("a"), long(1500), now);
+        rate_limit.submit(&app("a"), plan_of_actions(1500), now);
         let mut count = 0;
         while let Some((key, actions)) = rate_limit.start_ready().pop() {
             count += actions.len();
@@ -590,22 +592,22 @@ mod tests {
     }
 
     #[test]
-    fn the_rest_of_what_is_not_wanted_any_more_does_not_begin() {
+    fn remaining_batches_of_removed_plan_do_not_start() {
         let now = clock::instant();
         let mut rate_limit = RateLimit::default();
-        rate_limit.submit(&app("a"), long(1500), now);
+        rate_limit.submit(&app("a"), plan_of_actions(1500), now);
         let (key, _) = rate_limit.start_ready().pop().unwrap();
         rate_limit.submit(&app("a"), Plan::default(), now);
         rate_limit.finished(&key, false, true, now);
         assert!(rate_limit.start_ready().is_empty());
         // A set that is planned and dropped repeatedly is in the queue once.
         for n in 0..OTHERS.of_one_namespace {
-            rate_limit.submit(&app(&format!("b{n}")), says(1), now);
+            rate_limit.submit(&app(&format!("b{n}")), plan_of_events(1), now);
         }
         rate_limit.start_ready();
         for _ in 0..100 {
-            rate_limit.submit(&app("a"), says(1), now);
-            rate_limit.submit(&app("a"), says(0), now);
+            rate_limit.submit(&app("a"), plan_of_events(1), now);
+            rate_limit.submit(&app("a"), plan_of_events(0), now);
         }
         let waiting: usize =
             rate_limit.others.ready.values().flat_map(|ready| ready.sets.values()).map(VecDeque::len).sum();
@@ -613,21 +615,21 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_is_not_gone_on_with() {
+    fn failed_batch_stops_plan_until_backoff_expires() {
         let now = clock::instant();
         let mut rate_limit = RateLimit::default();
-        rate_limit.submit(&app("a"), long(100), now);
+        rate_limit.submit(&app("a"), plan_of_actions(100), now);
         let (key, _) = rate_limit.start_ready().pop().unwrap();
         assert_eq!(rate_limit.finished(&key, true, true, now), Some(now + INITIAL_DELAY));
         assert!(rate_limit.start_ready().is_empty());
-        assert_eq!(rate_limit.submit(&app("a"), long(100), now), Some(now + INITIAL_DELAY));
+        assert_eq!(rate_limit.submit(&app("a"), plan_of_actions(100), now), Some(now + INITIAL_DELAY));
         assert!(rate_limit.start_ready().is_empty());
-        assert_eq!(rate_limit.submit(&app("a"), long(100), now + INITIAL_DELAY), None);
+        assert_eq!(rate_limit.submit(&app("a"), plan_of_actions(100), now + INITIAL_DELAY), None);
         assert_eq!(rate_limit.start_ready().len(), 1);
     }
 
     /// A plan that patches the PodGroup of one creator, and records this many Events.
-    fn patches(says: usize) -> Plan {
+    fn plan_with_patch(events: usize) -> Plan {
         let mut plan = Plan::default();
         let api = &crate::gang::GangScheduler::of_kind("volcano").unwrap().apis[0];
         let key = crate::snapshot::GroupKey { namespace: "default".into(), name: "g".into(), scheduler: "volcano" };
@@ -640,7 +642,7 @@ mod tests {
             reason: Some(Reason::GangLowered),
         };
         plan.add(creator(0), [group]);
-        for n in 0..says {
+        for n in 0..events {
             let pod = PodKey::new("default", &format!("p-{n}"));
             let (reason, message) = (Reason::GangSizeUnknown, String::new());
             plan.add(creator(0), [Action::RecordEvent(PodEvent { pod, uid: "u".into(), reason, message })]);
@@ -649,21 +651,21 @@ mod tests {
     }
 
     #[test]
-    fn groups_wait_for_no_clearing_up() {
+    fn podgroup_changes_do_not_wait_for_other_actions() {
         let now = clock::instant();
         let mut rate_limit = RateLimit::default();
         for n in 0..1000 {
-            rate_limit.submit(&AppKey::new(&format!("ns-{}", n % 4), &format!("old-{n}")), says(1), now);
+            rate_limit.submit(&AppKey::new(&format!("ns-{}", n % 4), &format!("old-{n}")), plan_of_events(1), now);
         }
         assert_eq!(rate_limit.start_ready().len(), OTHERS.at_once);
-        rate_limit.submit(&app("new"), patches(2), now);
-        let begun = rate_limit.start_ready();
-        assert!(begun.len() == 1 && begun[0].0.app == app("new"), "{begun:?}");
-        assert!(begun[0].1.len() == 1 && is_of_group(&begun[0].1[0]), "the rest has no free slot in its lane");
-        rate_limit.finished(&begun[0].0, false, true, now);
+        rate_limit.submit(&app("new"), plan_with_patch(2), now);
+        let started = rate_limit.start_ready();
+        assert!(started.len() == 1 && started[0].0.app == app("new"), "{started:?}");
+        assert!(started[0].1.len() == 1 && is_of_group(&started[0].1[0]), "the rest has no free slot in its lane");
+        rate_limit.finished(&started[0].0, false, true, now);
         assert!(rate_limit.start_ready().is_empty());
         // The rest waits for a slot.
-        rate_limit.submit(&app("new"), patches(0), now);
+        rate_limit.submit(&app("new"), plan_with_patch(0), now);
         assert_eq!(rate_limit.start_ready().len(), 1, "another PodGroup change runs before the rest");
     }
 }

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_webhook_that_refuses_is_known_by_its_image_and_its_arguments() {
+    fn denying_volcano_webhook_is_identified_by_image_and_arguments() {
         let image = "docker.io/volcanosh/vc-webhook-manager:v1.11.0";
         assert_eq!(refuses(image, []), Some(Version(1, 11, 0)));
         let args = ["--enabled-admission=/jobs/mutate,/pods/validate,/queues/validate", "--v=4"];

@@ -67,7 +67,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn only_what_differs_is_patched_and_foreign_fields_stay() {
+    fn spec_patch_contains_only_differences_and_keeps_foreign_fields() {
         let have = json!({"minMember": 3, "queue": "default", "minResources": {"cpu": "3000m", "memory": "4224Mi", "x/y": "1"}});
         let want = json!({"minMember": 3, "minResources": {"cpu": "3", "memory": "4224Mi", "x/y": "1"}});
         assert_eq!(spec_patch(&have, &want), None);
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_patched_spec_needs_no_further_patch() {
+    fn patched_spec_needs_no_further_patch() {
         let mut have = json!({"schedulingPolicy": {"gang": {"minCount": 3}}});
         let want = json!({"schedulingPolicy": {"gang": {"minCount": 2}}});
         let patch = spec_patch(&have, &want).unwrap();

@@ -63,9 +63,9 @@ mod tests {
     use crate::gang::Numbers;
 
     #[test]
-    fn annotations_carry_name_and_number_or_nothing() {
+    fn annotations_contain_gang_name_and_min_available_or_nothing() {
         let numbers = Numbers { members: 3, resources: None, fixed: true };
-        let ask = |membership, numbers| MemberRequest {
+        let request = |membership, numbers| MemberRequest {
             shape: Shape::Executors,
             membership,
             group: "g",
@@ -74,12 +74,12 @@ mod tests {
             with_driver: false,
             driver_requests: None,
         };
-        let marks = |ask: MemberRequest<'_>| {
-            let mut marks = MemberMetadata::default();
-            executor(&ask, &mut marks);
-            marks
+        let metadata = |request: MemberRequest<'_>| {
+            let mut metadata = MemberMetadata::default();
+            executor(&request, &mut metadata);
+            metadata
         };
-        let both = marks(ask(Membership::Annotations, Some(&numbers)));
+        let both = metadata(request(Membership::Annotations, Some(&numbers)));
         assert_eq!(
             both.set,
             [
@@ -88,8 +88,8 @@ mod tests {
             ]
         );
         assert!(both.no_group_key);
-        let unknown = marks(ask(Membership::Annotations, None));
+        let unknown = metadata(request(Membership::Annotations, None));
         assert!(unknown.set.is_empty() && unknown.size_unknown);
-        assert!(marks(ask(Membership::PodGroup, Some(&numbers))).set.is_empty());
+        assert!(metadata(request(Membership::PodGroup, Some(&numbers))).set.is_empty());
     }
 }

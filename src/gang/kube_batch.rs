@@ -45,7 +45,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn no_min_resources() {
+    fn spec_has_no_min_resources() {
         let mut want = GroupSpec {
             name: "g".into(),
             min_member: 3,

@@ -56,8 +56,8 @@ mod tests {
     use super::*;
     use crate::gang::{Membership, Numbers};
 
-    fn marks(shape: Shape, numbers: Option<&Numbers>, counted: bool) -> MemberMetadata {
-        let ask = MemberRequest {
+    fn metadata(shape: Shape, numbers: Option<&Numbers>, counted: bool) -> MemberMetadata {
+        let request = MemberRequest {
             shape,
             membership: Membership::PodGroup,
             group: "g",
@@ -66,25 +66,25 @@ mod tests {
             with_driver: true,
             driver_requests: None,
         };
-        let mut marks = MemberMetadata::default();
-        executor(&ask, &mut marks);
-        marks
+        let mut metadata = MemberMetadata::default();
+        executor(&request, &mut metadata);
+        metadata
     }
 
     #[test]
-    fn each_pod_for_itself_by_default() {
-        let pods = marks(Shape::Pods, None, true);
+    fn pods_shape_sets_no_group_key() {
+        let pods = metadata(Shape::Pods, None, true);
         assert!(pods.no_group_key && !pods.size_unknown);
         assert_eq!(pods.set.len(), 2);
     }
 
     #[test]
-    fn a_group_needs_a_fixed_known_size() {
+    fn group_requires_fixed_known_size_and_counted_pod() {
         let numbers = |fixed| Numbers { members: 3, resources: None, fixed };
-        let fixed = marks(Shape::Executors, Some(&numbers(true)), true);
+        let fixed = metadata(Shape::Executors, Some(&numbers(true)), true);
         assert!(!fixed.no_group_key && fixed.set.contains(&(MetadataField::Annotation, TOTAL, "3".to_owned())));
-        assert!(marks(Shape::Executors, Some(&numbers(false)), true).not_fixed);
-        assert!(marks(Shape::Executors, None, true).size_unknown);
-        assert!(marks(Shape::Executors, Some(&numbers(true)), false).no_group_key);
+        assert!(metadata(Shape::Executors, Some(&numbers(false)), true).not_fixed);
+        assert!(metadata(Shape::Executors, None, true).size_unknown);
+        assert!(metadata(Shape::Executors, Some(&numbers(true)), false).no_group_key);
     }
 }

@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_are_sound() {
+    fn scheduler_rows_are_unique_and_consistent() {
         let mut kinds = std::collections::BTreeSet::new();
         for scheduler in TABLE {
             assert!(kinds.insert(scheduler.kind), "{} is not unique", scheduler.kind);
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn queues_reach_schedulers_by_pod_or_by_group() {
+    fn takes_queue_depends_on_scheduler_and_shape() {
         let with =
             |shape| TABLE.iter().filter(move |scheduler| scheduler.takes_queue(shape)).map(|scheduler| scheduler.kind);
         let executors: Vec<&str> = with(Shape::Executors).collect();
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn label_values() {
+    fn label_value_is_validated_as_in_kubernetes() {
         for good in ["", "a", "root.team-a", "A_1", &"x".repeat(63)] {
             assert!(is_label_value(good), "{good}");
         }

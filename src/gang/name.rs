@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn long_drivers_are_cut_before_the_hash() {
+    fn long_driver_name_is_truncated_before_hash() {
         let long = "d".repeat(253);
         let name = NameTemplate::default().render(Some(&long), APP);
         assert!(name.starts_with(&format!("{}-", "d".repeat(46))) && name.len() == 63, "{name}");
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn two_drivers_never_share_a_gang() {
+    fn drivers_with_similar_names_get_distinct_gang_names() {
         let long = |end: &str| format!("{}{end}", "d".repeat(60));
         let names = ["a.b", "a-b", "a.b.c", "a-b.c", &long("1"), &long("2"), &long("")];
         for template in ["{driver}-{app8}", "spark-{app8}", "{app8}", "x{app8}-{driver}y"] {
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn templates_are_checked() {
+    fn invalid_name_template_is_rejected() {
         let parse = |text: &str| text.parse::<NameTemplate>();
         assert_eq!(parse("{driver}"), Err(BadTemplate::NoApp));
         assert_eq!(parse("{app8}-{app8}"), Err(BadTemplate::NoApp));
@@ -214,8 +214,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn names_are_always_valid(driver in proptest::option::of("[a-z0-9]([a-z0-9.-]{0,250}[a-z0-9])?"), app in ".{0,80}",
-                                  template in "[a-z0-9-]{0,10}(\\{driver\\}[a-z-]{0,5})?\\{app8\\}[a-z0-9-]{0,10}") {
+        fn rendered_name_is_valid_label_value(
+            driver in proptest::option::of("[a-z0-9]([a-z0-9.-]{0,250}[a-z0-9])?"), app in ".{0,80}",
+            template in "[a-z0-9-]{0,10}(\\{driver\\}[a-z-]{0,5})?\\{app8\\}[a-z0-9-]{0,10}",
+        ) {
             let name = template.parse::<NameTemplate>().unwrap().render(driver.as_deref(), &app);
             prop_assert!(!name.is_empty() && name.len() <= 63);
             prop_assert!(crate::gang::is_label_value(&name));

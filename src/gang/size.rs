@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_static_application_starts_together_and_takes_a_replacement() {
+    fn static_application_keeps_min_member_while_replacement_is_expected() {
         let conf = fixed(3);
         let at = |live, live_members| count(SizeFacts { conf: Some(&conf), live, ..Default::default() }, live_members);
         assert_eq!(at(1, 1), 3, "the first of three");
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dynamic_application_shrinks_to_nothing_and_grows_by_one() {
+    fn started_dynamic_application_lowers_min_member_to_its_minimum() {
         let conf = dynamic(0, 4);
         let facts = |started, live| SizeFacts { conf: Some(&conf), started, live, ..Default::default() };
         assert_eq!(count(facts(false, 1), 1), 4, "it starts with four");
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dynamic_application_that_shrinks_before_it_started_can_start() {
+    fn dynamic_application_that_shrinks_before_start_lowers_min_member() {
         let conf = dynamic(1, 4);
         let facts = |created, live| SizeFacts { conf: Some(&conf), created, live, ..Default::default() };
         assert_eq!(count(facts(2, 2), 2), 4, "two more are expected");
@@ -149,14 +149,14 @@ mod tests {
     }
 
     #[test]
-    fn three_executors_that_came_while_the_webhook_was_down_count_as_there() {
+    fn unmutated_executors_lower_min_member() {
         let conf = fixed(5);
         assert_eq!(count(SizeFacts { conf: Some(&conf), live: 5, ..Default::default() }, 2), 2);
         assert_eq!(count(SizeFacts { conf: Some(&conf), live: 4, ..Default::default() }, 1), 2, "one more is expected");
     }
 
     #[test]
-    fn old_spark_waits_for_a_wave_to_run() {
+    fn old_spark_limits_min_member_to_allocation_batch() {
         let conf = fixed(20);
         let facts = SizeFacts { conf: Some(&conf), waves_must_run: true, live: 5, ..Default::default() };
         assert_eq!(count(facts, 5), 5);
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn pending_limits_and_lifetime_limits_cap() {
+    fn max_pending_and_maximum_cap_min_member() {
         let pending = AppConf { max_pending: Some(4), ..fixed(10) };
         assert_eq!(count(SizeFacts { conf: Some(&pending), live: 4, ..Default::default() }, 4), 4);
         let maximum = AppConf { maximum: Some(3), ..fixed(10) };
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_clamped_to_the_target() {
+    fn requested_size_is_clamped_to_target() {
         let conf = fixed(3);
         let facts = |requested| SizeFacts { conf: Some(&conf), requested: Some(requested), ..Default::default() };
         assert_eq!(facts(9).sizes(), Some(Sizes { target: 3, wanted: 3, clamped: true }));
@@ -186,16 +186,16 @@ mod tests {
     }
 
     #[test]
-    fn unknown_is_one_and_a_request_alone_holds_until_it_ran() {
+    fn unknown_size_is_one_and_requested_size_applies_until_started() {
         assert_eq!(SizeFacts::default().sizes(), None);
         assert_eq!(min_member(None, 7, 7, true), 1);
-        let asked = SizeFacts { requested: Some(4), live: 1, ..Default::default() };
-        assert_eq!(count(asked, 1), 4);
-        assert_eq!(count(SizeFacts { started: true, ..asked }, 1), 1);
+        let facts = SizeFacts { requested: Some(4), live: 1, ..Default::default() };
+        assert_eq!(count(facts, 1), 4);
+        assert_eq!(count(SizeFacts { started: true, ..facts }, 1), 1);
     }
 
     #[test]
-    fn numbers_for_the_pod() {
+    fn numbers_require_known_size_and_are_fixed_for_static_allocation() {
         let conf = fixed(3);
         let facts = SizeFacts { conf: Some(&conf), started: true, ..Default::default() };
         assert_eq!(facts.numbers(None), Some(Numbers { members: 3, resources: None, fixed: true }));
@@ -208,8 +208,10 @@ mod tests {
     proptest! {
         /// In every state, existing and expected executors together can reach the count.
         #[test]
-        fn the_count_is_always_reachable(instances in 0u32..50, live in 0u32..60, others in 0u32..60, batch in proptest::option::of(1u32..9),
-                                         requested in proptest::option::of(0u32..99), old: bool, started: bool, is_dynamic: bool, min in 0u32..9) {
+        fn min_member_is_always_reachable(
+            instances in 0u32..50, live in 0u32..60, others in 0u32..60, batch in proptest::option::of(1u32..9),
+            requested in proptest::option::of(0u32..99), old: bool, started: bool, is_dynamic: bool, min in 0u32..9,
+        ) {
             let others = others.min(live);
             let allocation = if is_dynamic { Allocation::Dynamic { min, initial: instances.max(min) } } else { Allocation::Static { instances } };
             let conf = AppConf { allocation, batch_size: batch, ..AppConf::default() };
@@ -217,8 +219,8 @@ mod tests {
             let sizes = facts.sizes().unwrap();
             let count = min_member(Some(sizes), live, live - others, true);
             prop_assert!(count >= 1);
-            let to_come = sizes.target.saturating_sub(live);
-            prop_assert!(count <= (live - others + to_come).max(1));
+            let expected = sizes.target.saturating_sub(live);
+            prop_assert!(count <= (live - others + expected).max(1));
             prop_assert!(count <= requested.unwrap_or(u32::MAX).max(1));
         }
     }

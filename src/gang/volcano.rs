@@ -61,7 +61,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn group_with_everything() {
+    fn spec_contains_queue_and_min_resources() {
         let mut want = GroupSpec {
             name: "g".into(),
             min_member: 3,

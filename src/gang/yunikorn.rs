@@ -71,7 +71,7 @@ mod tests {
     use crate::gang::{Membership, Numbers};
     use crate::spark::resources::ResourceList;
 
-    fn ask<'a>(numbers: Option<&'a Numbers>, requests: Option<&'a ResourceList>) -> MemberRequest<'a> {
+    fn request<'a>(numbers: Option<&'a Numbers>, requests: Option<&'a ResourceList>) -> MemberRequest<'a> {
         MemberRequest {
             shape: Shape::Executors,
             membership: Membership::PodGroup,
@@ -91,18 +91,18 @@ mod tests {
         }
     }
 
-    fn marks(run: fn(&MemberRequest<'_>, &mut MemberMetadata), ask: &MemberRequest<'_>) -> MemberMetadata {
-        let mut marks = MemberMetadata::default();
-        run(ask, &mut marks);
-        marks
+    fn metadata(run: fn(&MemberRequest<'_>, &mut MemberMetadata), request: &MemberRequest<'_>) -> MemberMetadata {
+        let mut metadata = MemberMetadata::default();
+        run(request, &mut metadata);
+        metadata
     }
 
     #[test]
-    fn the_driver_announces_both_groups() {
+    fn driver_has_task_groups_of_driver_and_executors() {
         let numbers = numbers();
         let requests = ResourceList::from_json(r#"{"cpu":"1"}"#).unwrap();
-        let marks = marks(driver, &ask(Some(&numbers), Some(&requests)));
-        let (_, _, groups) = marks.set.iter().find(|(_, key, _)| *key == TASK_GROUPS).unwrap();
+        let metadata = metadata(driver, &request(Some(&numbers), Some(&requests)));
+        let (_, _, groups) = metadata.set.iter().find(|(_, key, _)| *key == TASK_GROUPS).unwrap();
         let groups: Value = serde_json::from_str(groups).unwrap();
         assert_eq!(
             groups,
@@ -112,14 +112,15 @@ mod tests {
     }
 
     #[test]
-    fn executors_announce_themselves_only_without_a_driver() {
+    fn executors_have_task_groups_only_without_driver() {
         let numbers = numbers();
-        let keys =
-            |ask: &MemberRequest<'_>| marks(executor, ask).set.iter().map(|(_, key, _)| *key).collect::<Vec<_>>();
-        assert_eq!(keys(&ask(Some(&numbers), None)), [TASK_GROUP, TASK_GROUPS]);
-        assert_eq!(keys(&MemberRequest { with_driver: true, ..ask(Some(&numbers), None) }), [TASK_GROUP]);
-        assert_eq!(keys(&MemberRequest { counted: false, ..ask(Some(&numbers), None) }), [""; 0]);
-        let unknown = marks(executor, &ask(None, None));
+        let keys = |request: &MemberRequest<'_>| {
+            metadata(executor, request).set.iter().map(|(_, key, _)| *key).collect::<Vec<_>>()
+        };
+        assert_eq!(keys(&request(Some(&numbers), None)), [TASK_GROUP, TASK_GROUPS]);
+        assert_eq!(keys(&MemberRequest { with_driver: true, ..request(Some(&numbers), None) }), [TASK_GROUP]);
+        assert_eq!(keys(&MemberRequest { counted: false, ..request(Some(&numbers), None) }), [""; 0]);
+        let unknown = metadata(executor, &request(None, None));
         assert!(unknown.size_unknown);
         assert_eq!(unknown.set.len(), 1, "a task-group-name alone means ordinary scheduling");
     }

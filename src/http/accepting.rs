@@ -76,7 +76,7 @@ mod tests {
     const NO_DESCRIPTORS: i32 = 24;
 
     #[tokio::test(start_paused = true)]
-    async fn errors_are_counted_and_waited_out_and_an_idle_connection_makes_room() {
+    async fn accept_errors_are_counted_and_retried_after_evicting_idle_connection() {
         let metrics = Metrics::new().unwrap();
         let connections = Connections::new(Capacity::of_reviews(100), Some(metrics.listener("webhook")));
         let peer: SocketAddr = "10.0.0.1:1".parse().unwrap();

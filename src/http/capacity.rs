@@ -225,62 +225,62 @@ mod tests {
             id
         }
 
-        fn gone(&self, now: u64, wanted: usize) -> Vec<u64> {
+        fn evicted(&self, now: u64, wanted: usize) -> Vec<u64> {
             victims(self.rows.iter().copied(), self.at(now), PROTECTED, wanted)
         }
     }
 
     #[test]
-    fn the_oldest_that_completed_nothing_goes_first() {
+    fn oldest_connection_without_request_is_evicted_first() {
         let mut table = Table::new();
         let (answered, old, older) = (table.add(1, 0, Some(1)), table.add(2, 9, None), table.add(2, 8, None));
         let young = table.add(3, 199, None);
-        assert_eq!(table.gone(200, 9), [older, old, answered, young]);
-        assert_eq!(table.gone(200, 1), [older]);
+        assert_eq!(table.evicted(200, 9), [older, old, answered, young]);
+        assert_eq!(table.evicted(200, 1), [older]);
     }
 
     #[test]
-    fn one_that_answered_a_review_within_ninety_seconds_never_goes() {
+    fn connection_that_answered_within_90_seconds_is_not_evicted() {
         let mut table = Table::new();
         let answered = table.add(1, 0, Some(100));
         for now in 100..=190 {
-            assert!(table.gone(now, 9).is_empty(), "{now}");
+            assert!(table.evicted(now, 9).is_empty(), "{now}");
         }
-        assert_eq!(table.gone(196, 9), [answered]);
+        assert_eq!(table.evicted(196, 9), [answered]);
         table.rows[0].busy = true;
-        assert!(table.gone(196, 9).is_empty(), "a request is in progress");
-        assert_eq!(table.gone(206, 9), [answered], "a request that never ends does not protect it");
+        assert!(table.evicted(196, 9).is_empty(), "a request is in progress");
+        assert_eq!(table.evicted(206, 9), [answered], "a request that never ends does not protect it");
     }
 
     #[test]
-    fn the_peer_with_most_gives_way() {
+    fn connections_of_peer_with_most_are_evicted_first() {
         let mut table = Table::new();
         let real = table.add(1, 0, None);
         let flood: Vec<u64> = (0..5).map(|n| table.add(2, 10 + n, None)).collect();
-        assert_eq!(table.gone(100, 4), flood[..4], "although the other connection is older");
-        assert_eq!(table.gone(100, 6).len(), 6);
-        assert!(table.gone(100, 6).contains(&real));
+        assert_eq!(table.evicted(100, 4), flood[..4], "although the other connection is older");
+        assert_eq!(table.evicted(100, 6).len(), 6);
+        assert!(table.evicted(100, 6).contains(&real));
     }
 
     #[test]
-    fn a_burst_of_a_real_client_does_not_go_before_many_peers_that_idle() {
+    fn burst_of_one_client_is_not_evicted_before_idle_peers() {
         let mut table = Table::new();
         for n in 0..100 {
             table.add(n, 0, None);
         }
         let burst: Vec<u64> = (0..25).map(|_| table.add(200, 60, None)).collect();
-        assert!(table.gone(61, 100).iter().all(|id| !burst.contains(id)));
+        assert!(table.evicted(61, 100).iter().all(|id| !burst.contains(id)));
     }
 
     #[test]
-    fn who_asks_again_is_not_protected() {
+    fn zero_protection_time_protects_no_connection() {
         let mut table = Table::new();
         let answered = table.add(1, 0, Some(100));
         assert_eq!(victims(table.rows.iter().copied(), table.at(100), Duration::ZERO, 1), [answered]);
     }
 
     #[test]
-    fn shares_bind_only_when_room_is_short() {
+    fn peer_shares_apply_only_if_capacity_is_short() {
         let crowd = Occupancy { open: 100, answered: 100, of_peer: 100, peers: 1 };
         assert!(keeps(1000, crowd), "capacity is not short");
         assert!(
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn every_listener_has_its_part_of_the_descriptors() {
+    fn listener_capacities_fit_within_descriptor_limit() {
         for descriptors in [64, 200, 1024, 20_000, 1 << 20, u64::MAX] {
             let all = Capacities::within(descriptors, Capacities::WEBHOOK);
             let sum = all.webhook.most + all.metrics.most + all.debug.most;

@@ -274,7 +274,7 @@ mod tests {
     };
 
     #[tokio::test(start_paused = true)]
-    async fn an_idle_connection_outlives_gos_pool_and_ends_after_three_minutes() {
+    async fn idle_connection_times_out_after_three_minutes() {
         let (_client, server) = tokio::io::duplex(64);
         let mut timed = Box::pin(Timed::new(server, SHORT, Busy::default(), true));
         let start = after(Duration::ZERO);
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_head_that_drips_ends_after_ten_seconds_from_its_first_byte() {
+    async fn slow_head_times_out_ten_seconds_after_first_byte() {
         let (mut client, server) = tokio::io::duplex(64);
         let mut timed = Box::pin(Timed::new(server, SHORT, Busy::default(), true));
         let start = after(Duration::ZERO);
@@ -305,12 +305,12 @@ mod tests {
         };
         tokio::select! {
             () = drip => unreachable!(),
-            ended = read => assert_eq!(ended, 13),
+            closed_after = read => assert_eq!(closed_after, 13),
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_request_that_is_being_answered_has_no_deadline_here_and_idleness_starts_anew_after_it() {
+    async fn busy_connection_has_no_deadline_and_idle_time_restarts_afterwards() {
         let (mut client, server) = tokio::io::duplex(64);
         let busy = Busy::default();
         let mut timed = Box::pin(Timed::new(server, SHORT, busy.clone(), true));
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_request_that_was_answered_between_two_looks_ends_its_head_too() {
+    async fn request_completed_between_reads_ends_head_deadline() {
         let (mut client, server) = tokio::io::duplex(64);
         let busy = Busy::default();
         let mut timed = Box::pin(Timed::new(server, SHORT, busy.clone(), true));
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn without_heads_only_silence_ends_a_connection() {
+    async fn connection_without_heads_stays_open_while_data_arrives() {
         let (mut client, server) = tokio::io::duplex(64);
         let mut timed = Box::pin(Timed::new(server, SHORT, Busy::default(), false));
         for _ in 0..5 {
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_that_nobody_takes_ends_after_ten_seconds() {
+    async fn response_that_client_does_not_read_times_out_after_ten_seconds() {
         let (_client, server) = tokio::io::duplex(64);
         let mut timed = Box::pin(Timed::new(server, SHORT, Busy::default(), true));
         let start = after(Duration::ZERO);
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn taking_a_byte_now_and_then_is_not_enough() {
+    async fn slow_reads_do_not_extend_write_deadline() {
         let (mut client, server) = tokio::io::duplex(64);
         let mut timed = Box::pin(Timed::new(server, SHORT, Busy::default(), true));
         let start = after(Duration::ZERO);
@@ -374,13 +374,13 @@ mod tests {
         };
         tokio::select! {
             () = drip => unreachable!(),
-            ended = timed.write_all(&[0; 1000]) => assert!(ended.is_err()),
+            result = timed.write_all(&[0; 1000]) => assert!(result.is_err()),
         }
         assert_eq!(start.elapsed().as_secs(), 10);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_that_is_taken_in_the_end_starts_anew() {
+    async fn write_deadline_restarts_after_each_response() {
         let (mut client, server) = tokio::io::duplex(64);
         let mut timed = Box::pin(Timed::new(server, SHORT, Busy::default(), true));
         for _ in 0..3 {
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_first_head_is_waited_for_and_read_again() {
+    async fn first_head_is_awaited_and_replayed() {
         for head in ["GET / HTTP/1.1\r\nhost: x\r\n\r\n", "GET / HTTP/1.0\n\n", "POST / HTTP/1.1\r\na: b\n\r\nbody"] {
             let (mut client, stream) = tokio::io::duplex(64);
             let mut timed = Box::pin(Timed::new(stream, SHORT, Busy::default(), true));
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_first_head_has_its_deadlines_and_its_bound() {
+    async fn first_head_has_deadlines_and_size_limit() {
         let begin = after(Duration::ZERO);
         let (mut client, stream) = tokio::io::duplex(64);
         let mut timed = Box::pin(Timed::new(stream, SHORT, Busy::default(), true));

@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_that_answered_is_kept_for_ninety_seconds_and_the_newcomer_turned_away() {
+    async fn connection_that_answered_stays_for_90_seconds_and_new_one_is_rejected() {
         let connections = of_reviews(4);
         let all: Vec<Ticket> = (0..4).map(|n| connections.enter(peer(n)).unwrap()).collect();
         for ticket in &all {
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_newcomer_gets_through_a_flood_of_idle_ones_and_stays() {
+    async fn new_peer_is_accepted_and_stays_despite_idle_connections_of_another() {
         let connections = of_reviews(8);
         let mut flood: Vec<Ticket> = (0..8).map(|_| connections.enter(peer(1)).unwrap()).collect();
         let real = connections.enter(peer(2)).unwrap();
@@ -291,22 +291,22 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_answers_on_all_of_his_connections_does_not_keep_others_out() {
+    async fn peer_with_many_answered_connections_leaves_share_for_others() {
         let connections = of_reviews(16);
-        let mut kept = Vec::new();
+        let mut open = Vec::new();
         for _ in 0..100 {
             let ticket = connections.enter(peer(1)).unwrap();
             if connections.answered(ticket.link()) {
-                kept.push(ticket);
+                open.push(ticket);
             }
         }
-        assert!(kept.len() < 14, "{}", kept.len());
+        assert!(open.len() < 14, "{}", open.len());
         let other = connections.enter(peer(2)).unwrap();
         assert!(connections.answered(other.link()), "the connection of a peer below its share stays open");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn places_are_given_back() {
+    async fn dropped_tickets_release_their_slots() {
         let connections = of_reviews(2);
         for _ in 0..10 {
             let ticket = connections.enter(peer(1)).unwrap();
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_next_one_waits_until_those_that_were_told_to_have_closed() {
+    async fn settled_waits_until_evicted_connections_are_closed() {
         let connections = of_reviews(2000);
         let mut all: Vec<Ticket> = (0..2000).map(|_| connections.enter(peer(1)).unwrap()).collect();
         assert!(connections.settled().now_or_never().is_some());

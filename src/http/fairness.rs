@@ -70,15 +70,15 @@ mod tests {
         [10, 0, 0, n].into()
     }
 
-    struct Scene {
+    struct Table {
         now: Instant,
         holders: Vec<Holder>,
     }
 
-    impl Scene {
+    impl Table {
         #[expect(clippy::disallowed_methods, reason = "an instant to count from")]
-        fn new() -> Scene {
-            Scene { now: Instant::now() + Duration::from_secs(100), holders: Vec::new() }
+        fn new() -> Table {
+            Table { now: Instant::now() + Duration::from_secs(100), holders: Vec::new() }
         }
 
         fn add(&mut self, of: u8, proven: bool, age_ms: u64, bytes: usize) -> u64 {
@@ -91,55 +91,55 @@ mod tests {
             Holder { id, peer: peer(of), proven, since: self.now - Duration::from_millis(age_ms), bytes }
         }
 
-        fn gone(&self, of: u8, proven: bool, need: usize) -> Option<Vec<u64>> {
+        fn evicted(&self, of: u8, proven: bool, need: usize) -> Option<Vec<u64>> {
             victims(&self.holders, &self.body(999, of, proven, 0, 0), need, 0, self.now)
         }
     }
 
     #[test]
-    fn stalled_bodies_of_connections_that_completed_nothing_go_first() {
-        let mut scene = Scene::new();
-        let proven = scene.add(1, true, 3000, 100);
-        let stalled = scene.add(1, false, 600, 100);
-        assert_eq!(scene.gone(1, true, 50), Some(vec![stalled]));
-        assert_eq!(scene.gone(1, true, 150), Some(vec![stalled, proven]));
-        assert_eq!(scene.gone(2, false, 150), Some(vec![stalled, proven]));
+    fn stalled_bodies_of_unproven_connections_are_evicted_first() {
+        let mut table = Table::new();
+        let proven = table.add(1, true, 3000, 100);
+        let stalled = table.add(1, false, 600, 100);
+        assert_eq!(table.evicted(1, true, 50), Some(vec![stalled]));
+        assert_eq!(table.evicted(1, true, 150), Some(vec![stalled, proven]));
+        assert_eq!(table.evicted(2, false, 150), Some(vec![stalled, proven]));
     }
 
     #[test]
-    fn a_proven_connection_takes_room_even_from_what_came_just_now() {
-        let mut scene = Scene::new();
-        let fresh = scene.add(1, false, 10, 100);
-        assert_eq!(scene.gone(1, true, 50), Some(vec![fresh]), "also of the same peer");
-        assert_eq!(scene.gone(1, false, 50), None, "an equal body is not evicted");
+    fn proven_connection_evicts_even_new_bodies_of_unproven_ones() {
+        let mut table = Table::new();
+        let fresh = table.add(1, false, 10, 100);
+        assert_eq!(table.evicted(1, true, 50), Some(vec![fresh]), "also of the same peer");
+        assert_eq!(table.evicted(1, false, 50), None, "an equal body is not evicted");
     }
 
     #[test]
-    fn the_peer_that_holds_most_gives_way_to_one_with_less() {
-        let mut scene = Scene::new();
-        let first = scene.add(1, false, 20, 100);
+    fn peer_with_most_bytes_is_evicted_for_peer_with_less() {
+        let mut table = Table::new();
+        let first = table.add(1, false, 20, 100);
         for _ in 0..9 {
-            scene.add(1, false, 10, 100);
+            table.add(1, false, 10, 100);
         }
-        scene.add(2, false, 400, 100);
-        assert_eq!(scene.gone(3, false, 100), Some(vec![first]));
-        assert_eq!(scene.gone(1, false, 100), None, "not for another body of the same peer");
+        table.add(2, false, 400, 100);
+        assert_eq!(table.evicted(3, false, 100), Some(vec![first]));
+        assert_eq!(table.evicted(1, false, 100), None, "not for another body of the same peer");
     }
 
     #[test]
-    fn honest_overload_cuts_nobody() {
-        let mut scene = Scene::new();
+    fn equal_proven_peers_are_not_evicted_under_overload() {
+        let mut table = Table::new();
         for of in 0..10 {
-            scene.add(of, true, 100, 100);
+            table.add(of, true, 100, 100);
         }
-        assert_eq!(scene.gone(10, true, 100), None);
-        assert_eq!(scene.gone(10, false, 100), None);
+        assert_eq!(table.evicted(10, true, 100), None);
+        assert_eq!(table.evicted(10, false, 100), None);
     }
 
     #[test]
-    fn nothing_is_cut_when_it_would_not_suffice() {
-        let mut scene = Scene::new();
-        scene.add(1, false, 3000, 100);
-        assert_eq!(scene.gone(2, true, 101), None);
+    fn nothing_is_evicted_if_it_does_not_free_enough() {
+        let mut table = Table::new();
+        table.add(1, false, 3000, 100);
+        assert_eq!(table.evicted(2, true, 101), None);
     }
 }

@@ -209,13 +209,13 @@ mod tests {
     }
 
     fn from(limits: &Limits, of: u8, proven: bool) -> BodyBudget {
-        let mut room = enter(limits);
-        (room.peer, room.proven) = ([10, 0, 0, of].into(), proven);
-        room
+        let mut budget = enter(limits);
+        (budget.peer, budget.proven) = ([10, 0, 0, of].into(), proven);
+        budget
     }
 
     #[test]
-    fn bytes_bind_as_they_arrive_and_are_given_back() {
+    fn budget_counts_bytes_as_they_arrive_and_releases_them_on_drop() {
         let limits = Limits::new(1000);
         let (mut one, mut two) = (enter(&limits), enter(&limits));
         assert!(one.grow(10) && one.grow(90));
@@ -228,12 +228,12 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn stalled_bodies_give_way_to_a_review() {
+    async fn stalled_and_slow_bodies_are_evicted_for_other_reviews() {
         let limits = Limits::new(1000);
         let mut stalled: Vec<BodyBudget> = (0..10).map(|_| from(&limits, 1, false)).collect();
-        for room in &mut stalled {
-            assert!(room.grow(100));
-            assert!(room.wait(std::future::pending::<()>()).now_or_never().is_none(), "the body is incomplete");
+        for budget in &mut stalled {
+            assert!(budget.grow(100));
+            assert!(budget.wait(std::future::pending::<()>()).now_or_never().is_none(), "the body is incomplete");
         }
         let mut equal = from(&limits, 1, false);
         assert!(!equal.grow(100), "equally new bodies of the same peer are not evicted");
@@ -252,19 +252,19 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_came_is_returned_without_waiting() {
+    async fn available_data_is_returned_without_registering_as_waiting() {
         let limits = Limits::new(1000);
-        let mut room = enter(&limits);
-        assert_eq!(room.wait(async { 7 }).await, Some(7));
-        assert!(room.id.is_none());
-        assert!(room.grow(10));
+        let mut budget = enter(&limits);
+        assert_eq!(budget.wait(async { 7 }).await, Some(7));
+        assert!(budget.id.is_none());
+        assert!(budget.grow(10));
         let slow = async {
             tokio::time::sleep(Duration::from_secs(1)).await;
             8
         };
-        assert_eq!(room.wait(slow).await, Some(8));
-        assert!(room.grow(10) && room.bytes == 20);
-        drop(room);
+        assert_eq!(budget.wait(slow).await, Some(8));
+        assert!(budget.grow(10) && budget.bytes == 20);
+        drop(budget);
         assert!(limits.waiting().bodies.is_empty() && enter(&limits).grow(1000));
     }
 }

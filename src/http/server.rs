@@ -344,7 +344,7 @@ mod tests {
     use crate::tls::serving::Serving;
 
     #[test]
-    fn http2_is_offered_to_peers_on_this_machine_alone() {
+    fn http2_is_offered_to_loopback_peers_only() {
         crate::tls::install_provider();
         let config = Arc::new(Arc::new(Serving::default()).config());
         let tls = Tls::new(config, Deadlines::default(), Arc::new(Metrics::new().unwrap()));

@@ -440,7 +440,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn deadlines_come_from_the_url() {
+    fn deadline_is_read_from_timeout_parameter_of_url() {
         assert_eq!(deadline(Some("timeout=2s")), Duration::from_secs(2));
         assert_eq!(deadline(Some("a=b&timeout=1m30s")), MAX_TIMEOUT);
         assert_eq!(deadline(Some("timeout=500ms")), Duration::from_millis(500));
@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn content_types() {
+    fn only_json_content_type_is_accepted() {
         let with = |value: &'static str| {
             let mut headers = HeaderMap::new();
             headers.insert(CONTENT_TYPE, HeaderValue::from_static(value));

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn items_come_whole_however_the_bytes_are_cut() {
+    fn items_are_parsed_for_any_chunk_size() {
         let list = json!({"kind": "PodList", "metadata": {"items": [1], "resourceVersion": "7"},
             "items": [{"a": "]\"}"}, {"b": [1, {"c": null}]}, 3], "z": "items"});
         let text = serde_json::to_string(&list).unwrap();
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_that_are_empty_absent_or_broken() {
+    fn empty_or_null_items_are_accepted_and_broken_lists_rejected() {
         assert_eq!(read(br#"{"items":[],"metadata":{}}"#, 3).unwrap().0, Vec::<Value>::new());
         assert_eq!(read(br#"{"items":null,"metadata":{"a":1}}"#, 3).unwrap().1["metadata"]["a"], 1);
         assert!(matches!(read(br#"{"items":[{"a":1},{"b""#, 5), Err(BadList::BrokenOff)));
@@ -188,7 +188,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_panics(text in any::<Vec<u8>>(), piece in 1usize..9) {
+        fn arbitrary_input_never_panics(text in any::<Vec<u8>>(), piece in 1usize..9) {
             let _ = read(&text, piece);
             let _ = read(&[br#"{"items":["#.as_slice(), &text].concat(), piece);
         }

@@ -94,7 +94,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_is_not_there_reads_as_empty() {
+    fn missing_paths_read_as_empty() {
         let value = json!({"a": {"b": "c", "n": null, "l": [1]}});
         assert_eq!(text(&value, &["a", "b"]), "c");
         assert_eq!(text(&value, &["a", "b", "c"]), "");
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn writing_makes_the_way() {
+    fn writing_creates_missing_parents() {
         let mut value = json!("not even a map");
         set(&mut value, &["a", "b"], 1);
         default(&mut value, &["a", "b"], 2);

@@ -185,15 +185,15 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::{Value, json};
 
-    fn lean(text: &str) -> String {
+    fn pruned_text(text: &str) -> String {
         String::from_utf8(Pruned::of(text.as_bytes(), &["bulk"], &["part"]).text().to_vec()).unwrap()
     }
 
     #[test]
-    fn bulk_is_dropped_and_parts_are_remembered() {
-        assert_eq!(lean(r#"{"a":1,"bulk":[{"b":"]"}],"c":2}"#), r#"{"a":1,"bulk":null,"c":2}"#);
-        assert_eq!(lean(r#"{"bulk" : {"b":"\"}\\"} }"#), r#"{"bulk" : null }"#);
-        assert_eq!(lean(r#"{"bulk":"text","part":3,"x":"bulk"}"#), r#"{"bulk":"text","part":3,"x":"bulk"}"#);
+    fn bulk_is_replaced_by_null_and_parts_by_their_range() {
+        assert_eq!(pruned_text(r#"{"a":1,"bulk":[{"b":"]"}],"c":2}"#), r#"{"a":1,"bulk":null,"c":2}"#);
+        assert_eq!(pruned_text(r#"{"bulk" : {"b":"\"}\\"} }"#), r#"{"bulk" : null }"#);
+        assert_eq!(pruned_text(r#"{"bulk":"text","part":3,"x":"bulk"}"#), r#"{"bulk":"text","part":3,"x":"bulk"}"#);
         let whole = r#"{"x":{"part":[{"name":"a"}]}}"#;
         let pruned = Pruned::of(whole.as_bytes(), &[], &["part"]);
         assert_eq!(pruned.text(), br#"{"x":{"part":[13,27]}}"#);
@@ -204,9 +204,9 @@ mod tests {
     }
 
     #[test]
-    fn what_breaks_off_is_left_to_the_parser() {
-        for torn in [r#"{"bulk":[1,2"#, r#"{"bulk":{"a":"}"#, r#"{"bu"#, r#"{"a":"\"#, r#"{"bulk":"#, "", "\""] {
-            assert_eq!(lean(torn), torn);
+    fn truncated_document_stays_unchanged() {
+        for truncated in [r#"{"bulk":[1,2"#, r#"{"bulk":{"a":"}"#, r#"{"bu"#, r#"{"a":"\"#, r#"{"bulk":"#, "", "\""] {
+            assert_eq!(pruned_text(truncated), truncated);
         }
     }
 
@@ -264,7 +264,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_lean_document_says_the_same(value in document(), pretty: bool, pad in 0usize..70) {
+        fn pruned_document_is_equivalent_to_original(value in document(), pretty: bool, pad in 0usize..70) {
             let text = if pretty { format!("{value:#}") } else { value.to_string() };
             let text = format!("{}{text}", " ".repeat(pad));
             let pruned = Pruned::of(text.as_bytes(), &["bulk"], &["part"]);
@@ -273,7 +273,7 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_make_it_panic(bytes: Vec<u8>, text in r#"[\\"{}\[\]:,bulk]{0,300}"#) {
+        fn arbitrary_input_never_panics(bytes: Vec<u8>, text in r#"[\\"{}\[\]:,bulk]{0,300}"#) {
             Pruned::of(&bytes, &["bulk"], &["part"]);
             Pruned::of(text.as_bytes(), &["bulk"], &["part"]);
         }

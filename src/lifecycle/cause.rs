@@ -254,7 +254,7 @@ mod tests {
         }
     }
 
-    fn ended(name: &str, code: i32, reason: &str) -> String {
+    fn failed_status(name: &str, code: i32, reason: &str) -> String {
         format!(
             r#"{{"phase":"Failed","containerStatuses":[{{"name":"{name}","state":{{"terminated":{{"exitCode":{code},"reason":"{reason}"}}}}}}]}}"#
         )
@@ -265,24 +265,24 @@ mod tests {
     }
 
     #[test]
-    fn what_the_container_says() {
+    fn cause_follows_container_exit_code_and_reason() {
         let spark = "spark-kubernetes-executor";
         assert_eq!(of(r#"{"phase":"Succeeded"}"#), Cause::Completed);
-        assert_eq!(of(&ended(spark, 1, "Error")), Cause::Error);
-        assert_eq!(of(&ended(spark, 52, "Error")), Cause::JvmOom);
-        assert_eq!(of(&ended(spark, 137, "OOMKilled")), Cause::OomKilled);
-        assert_eq!(of(&ended(spark, 137, "Error")), Cause::Killed, "137 alone does not prove an OOM kill");
-        assert_eq!(of(&ended(spark, 143, "Error")), Cause::Killed);
-        assert_eq!(of(&ended(spark, 139, "Error")), Cause::Error);
-        assert_eq!(of(&ended(spark, 128, "StartError")), Cause::NeverStarted);
-        assert_eq!(of(&ended(spark, 127, "Error")), Cause::NeverStarted);
-        assert_eq!(of(&ended(spark, 137, "ContainerStatusUnknown")), Cause::NodeLost);
-        assert_eq!(of(&ended("istio-proxy", 1, "Error")), Cause::CompanionFailed);
+        assert_eq!(of(&failed_status(spark, 1, "Error")), Cause::Error);
+        assert_eq!(of(&failed_status(spark, 52, "Error")), Cause::JvmOom);
+        assert_eq!(of(&failed_status(spark, 137, "OOMKilled")), Cause::OomKilled);
+        assert_eq!(of(&failed_status(spark, 137, "Error")), Cause::Killed, "137 alone does not prove an OOM kill");
+        assert_eq!(of(&failed_status(spark, 143, "Error")), Cause::Killed);
+        assert_eq!(of(&failed_status(spark, 139, "Error")), Cause::Error);
+        assert_eq!(of(&failed_status(spark, 128, "StartError")), Cause::NeverStarted);
+        assert_eq!(of(&failed_status(spark, 127, "Error")), Cause::NeverStarted);
+        assert_eq!(of(&failed_status(spark, 137, "ContainerStatusUnknown")), Cause::NodeLost);
+        assert_eq!(of(&failed_status("istio-proxy", 1, "Error")), Cause::CompanionFailed);
         assert_eq!(of(r#"{"phase":"Failed"}"#), Cause::Unexplained);
     }
 
     #[test]
-    fn what_others_did() {
+    fn cause_follows_pod_reason_and_disruption_condition() {
         let failed = |reason: &str, message: &str| {
             of(&format!(r#"{{"phase":"Failed","reason":"{reason}","message":"{message}"}}"#))
         };
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn how_it_went() {
+    fn cause_of_removed_executor_follows_removal_unless_its_status_explains_it() {
         let running = executor("", r#"{"phase":"Running"}"#);
         assert_eq!(cause(&running, Removal::Deleted), Cause::Deleted);
         assert_eq!(cause(&running, Removal::Vanished), Cause::Vanished);
@@ -321,13 +321,13 @@ mod tests {
         );
         assert_eq!(cause(&pulling, Removal::Deleted), Cause::ImageNeverPulled);
         assert_eq!(
-            cause(&executor("", &ended("spark-kubernetes-executor", 1, "Error")), Removal::Deleted),
+            cause(&executor("", &failed_status("spark-kubernetes-executor", 1, "Error")), Removal::Deleted),
             Cause::Error
         );
     }
 
     #[test]
-    fn a_pod_that_was_deleted_because_it_had_ended() {
+    fn deleted_pod_keeps_cause_of_exit_before_deletion() {
         let deleted = |code: i32, finished: &str| {
             let executor = executor(
                 r#","deletionTimestamp":"2026-11-21T00:01:00Z","deletionGracePeriodSeconds":30"#,
@@ -345,20 +345,20 @@ mod tests {
     }
 
     #[test]
-    fn who_deleted_it() {
+    fn by_whom_returns_disruption_condition_or_none() {
         let disrupted = executor(
             r#","deletionTimestamp":"2026-11-21T00:00:00Z""#,
             r#"{"phase":"Running","conditions":[{"type":"DisruptionTarget","status":"True","reason":"EvictionByEvictionAPI","message":"by api"}]}"#,
         );
         assert_eq!(by_whom(disrupted.diagnostics.as_ref().unwrap()).unwrap(), "EvictionByEvictionAPI: by api");
-        let nobody = executor(r#","deletionTimestamp":"2026-11-21T00:00:00Z""#, r#"{"phase":"Running"}"#);
-        assert_eq!(by_whom(nobody.diagnostics.as_ref().unwrap()), None);
+        let unknown = executor(r#","deletionTimestamp":"2026-11-21T00:00:00Z""#, r#"{"phase":"Running"}"#);
+        assert_eq!(by_whom(unknown.diagnostics.as_ref().unwrap()), None);
     }
 
     #[test]
-    fn words_are_unique_and_have_a_text() {
-        let words: std::collections::BTreeSet<_> = Cause::ALL.iter().map(|cause| cause.as_str()).collect();
-        assert_eq!(words.len(), Cause::ALL.len());
+    fn cause_names_are_unique_and_have_text() {
+        let names: std::collections::BTreeSet<_> = Cause::ALL.iter().map(|cause| cause.as_str()).collect();
+        assert_eq!(names.len(), Cause::ALL.len());
         assert!(Cause::ALL.iter().all(|cause| cause.text().ends_with('.')));
     }
 }

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mark_is_read_as_it_was_written() {
+    fn mark_round_trips_through_text_and_gap_is_uncertain() {
         let mark = Mark { through: 1234, at: Timestamp::from_second(1_800_000_000).unwrap(), gap: None };
         assert_eq!(mark.to_string(), "1234 2027-01-15T08:00:00Z");
         assert_eq!(mark.to_string().parse(), Ok(mark));

@@ -115,7 +115,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn outages_do_not_count_and_the_driver_gets_its_time_after_them() {
+    fn outage_extends_due_time_and_leaves_minimum_time_afterwards() {
         let start = clock::instant();
         let at = |seconds: u32| start + SECOND * seconds;
         let mut outages = Outages::default();
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn an_api_server_that_does_not_answer_is_out_too_and_what_overlaps_counts_once() {
+    fn unresponsive_api_server_is_an_outage_and_overlaps_count_once() {
         let start = clock::instant();
         let at = |seconds: u32| start + SECOND * seconds;
         let mut outages = Outages::default();
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn many_outages_are_bounded() {
+    fn stored_outages_are_bounded() {
         let start = clock::instant();
         let mut outages = Outages::default();
         for n in 0..1000 {

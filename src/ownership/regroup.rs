@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_owner_regroups_on_volcano_without_a_key() {
+    fn owner_regroups_volcano_pods_without_group_key() {
         assert!(by_owner("volcano", None, |_| false));
         assert!(!by_owner("volcano", None, |_| true));
         assert!(by_owner("volcano-batch", Some("volcano"), |_| false), "under another name, by the policy");
@@ -43,7 +43,7 @@ mod tests {
     }
 
     #[test]
-    fn only_kai_groups_by_the_topmost_owner() {
+    fn only_kai_groups_by_top_owner() {
         let by_name = |name: &str| SchedulingFields { scheduler_name: name.into(), ..SchedulingFields::default() };
         let schedulers: Vec<&str> = TABLE
             .iter()

@@ -157,16 +157,16 @@ mod tests {
     proptest! {
         /// The result is the same as that of kube's own selector on a map.
         #[test]
-        fn pods_are_selected_as_kube_selects_them(expressions in proptest::collection::vec(expression(), 0..4),
+        fn selector_result_equals_that_of_kube_crate(expressions in proptest::collection::vec(expression(), 0..4),
                                                   labels in proptest::collection::btree_map("[ab]{0,2}", "[ab]{0,2}", 0..4)) {
             let mut selector = Selector::default();
             selector.extend(expressions);
             let entries: Entries<'_> = labels.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
-            let ours = PodSelector::from(selector.clone());
+            let converted = PodSelector::from(selector.clone());
             let labels: BTreeMap<String, String> = labels.clone();
-            prop_assert_eq!(ours.selects(Some(&entries)), selector.matches(&labels));
-            prop_assert_eq!(ours.selector(), selector.clone());
-            prop_assert_eq!(ours.selects(None), selector.matches(&BTreeMap::new()));
+            prop_assert_eq!(converted.selects(Some(&entries)), selector.matches(&labels));
+            prop_assert_eq!(converted.selector(), selector.clone());
+            prop_assert_eq!(converted.selects(None), selector.matches(&BTreeMap::new()));
         }
     }
 }

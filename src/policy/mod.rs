@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn first_match_wins_and_the_last_is_always_there() {
+    fn first_matching_policy_wins_and_default_applies_otherwise() {
         let team = Match { namespaces: vec![Pattern::new("team-*")], ..Match::everything() };
         let policies = Policies::new(vec![policy("a", team.clone()), policy("b", team)], vec![]);
         assert_eq!(name(&policies, "team-x", None), "a");
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unseen_namespace_leaves_open_only_what_selects_by_its_labels() {
+    fn unobserved_namespace_is_undecided_only_for_namespace_selectors() {
         let by_label = Match {
             namespaces: vec![Pattern::new("team-*")],
             namespace_selector: Some([("env".to_owned(), "prod".to_owned())].into_iter().collect()),
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_match_by_labels() {
+    fn policy_matches_pod_labels() {
         let gold = Match {
             pod_selector: Some([("tier".to_owned(), "gold".to_owned())].into_iter().collect()),
             ..Match::everything()
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_default_scheduler_is_replaced_unless_always() {
+    fn only_default_scheduler_is_replaced_unless_always() {
         let mut choice = SchedulerChoice {
             name: Some("volcano-b".into()),
             ..SchedulerChoice::of(GangScheduler::of_kind("volcano").unwrap())
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn accounts_that_never_own_match_by_glob() {
+    fn never_creator_accounts_match_by_glob() {
         let policies = Policies::new(vec![], vec![Pattern::new("system:serviceaccount:vcluster-*:*")]);
         assert!(policies.never_owns("system:serviceaccount:vcluster-a:vc"));
         assert!(!policies.never_owns("system:serviceaccount:team:spark"));

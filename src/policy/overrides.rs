@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn pod_over_driver_over_namespace_over_policy() {
+    fn override_of_pod_wins_over_driver_namespace_and_policy() {
         let policy = policy(&[Override::Queue]);
         let (none, pod, driver, namespace) = (
             Overrides::default(),
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_policy_does_not_list_is_not_heard() {
+    fn override_not_allowed_by_policy_is_ignored_with_note() {
         let none = Overrides::default();
         let effective = resolve_from(
             &policy(&[]),
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn every_annotation_is_read() {
+    fn every_override_annotation_is_applied() {
         let none = Overrides::default();
         let all = with(&[
             (annotations::SKIP, "true"),
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn unusable_values_say_what_was_expected() {
+    fn invalid_override_is_ignored_with_expected_value_in_note() {
         let none = Overrides::default();
         let bad = with(&[
             (annotations::SKIP, "yes"),
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn the_policys_own_type_keeps_its_name() {
+    fn override_to_type_of_policy_keeps_scheduler_name() {
         let none = Overrides::default();
         let mut policy = policy(&[Override::Scheduler]);
         policy.scheduler.name = Some("volcano-b".into());

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn each_call_goes_on_where_the_last_one_stopped() {
+    fn visit_resumes_after_last_executor_of_previous_call() {
         assert_eq!(calls(&executors(3), true), [(3, true)]);
         assert_eq!(calls(&executors(4096), false), [(4096, true)]);
         assert_eq!(calls(&executors(10_000), false), [(4096, false), (4096, false), (1808, false)]);

@@ -18,7 +18,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_soft_limit_becomes_the_hard_one() {
+    fn soft_limit_is_raised_to_hard_limit() {
         let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
         let raised = raise();
         assert_eq!(Some(raised), maximum.or(Some(u64::MAX)));

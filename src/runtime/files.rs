@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_symlink_swap_is_seen_every_time() {
+    async fn each_symlink_swap_with_new_content_is_detected() {
         let root = tempfile::tempdir().unwrap();
         swap(root.path(), 0, "0");
         std::os::unix::fs::symlink("..data/f", root.path().join("f")).unwrap();
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_missing_file_is_an_error_and_names_itself() {
+    async fn missing_file_is_an_error_that_names_its_path() {
         let mut watched = Watched::new(vec!["/nonexistent/spark-usher".into()]);
         assert!(watched.look().await.unwrap_err().to_string().starts_with("/nonexistent/spark-usher: "));
     }

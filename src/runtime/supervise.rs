@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_task_that_ends_by_itself_is_a_failure() {
+    async fn task_that_exits_before_stop_is_a_failure() {
         let mut supervisor = Supervisor::default();
         let stop = supervisor.token().clone();
         supervisor.spawn("good", async move {
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn errors_and_panics_are_told() {
+    async fn errors_and_panics_are_reported_as_failures() {
         let mut supervisor = Supervisor::default();
         supervisor.spawn("broken", async { Err(anyhow!("no luck")) });
         assert_eq!(format!("{:#}", supervisor.first_failure().await), "task broken failed: no luck");
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn stopping_waits_for_everybody() {
+    async fn stop_waits_for_tasks_and_returns_their_error() {
         let mut supervisor = Supervisor::default();
         let stop = supervisor.token().clone();
         supervisor.spawn("slow", async move {

@@ -227,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn loopback_names() {
+    fn only_loopback_hosts_are_accepted() {
         for (host, yes) in [
             ("127.0.0.1:80", true),
             ("localhost", true),
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn continue_tokens() {
+    fn continue_token_round_trips_and_malformed_one_is_rejected() {
         let key = ("ns".to_owned(), "name".to_owned());
         assert_eq!(read_continue(&write_continue(&key, 7)).unwrap(), (key, 7));
         assert_eq!(read_continue("nonsense").unwrap_err().code, 400);

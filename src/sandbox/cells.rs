@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ages_as_kubectl_writes_them() {
+    fn ages_are_formatted_as_in_kubectl() {
         let now: Timestamp = "2026-11-21T00:00:00Z".parse().unwrap();
         let ago = |seconds: i64| age(&(now - jiff::SignedDuration::from_secs(seconds)).to_string(), now);
         for (seconds, expected) in [
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn paths() {
+    fn json_path_resolves_escapes_indexes_and_filters() {
         let object = json!({"a": {"b.c": 1, "l": [{"type": "x", "v": "y"}]}});
         assert_eq!(json_path(&object, r".a.b\.c"), Some(&json!(1)));
         assert_eq!(json_path(&object, ".a.l[0].v"), Some(&json!("y")));

@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_fields_go_defaults_come_and_wrong_values_are_refused() {
+    fn unknown_fields_are_pruned_defaults_set_and_invalid_values_rejected() {
         let resource = resources(&definition()).unwrap().pop().unwrap();
         assert!(resource.status && resource.namespaced && resource.singular == "thing");
         let custom = resource.custom.clone().unwrap();
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn definitions_are_checked() {
+    fn invalid_definition_is_rejected() {
         let mut bad = definition();
         bad["metadata"]["name"] = "thing.x.io".into();
         assert!(resources(&bad).unwrap_err().message.contains("must be spec.names.plural"));

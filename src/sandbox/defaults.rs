@@ -169,7 +169,7 @@ mod tests {
 
     /// The pod as a real 1.36.2 API server stored it, without what its plugins added.
     #[test]
-    fn a_pod_as_a_real_api_server_defaults_it() {
+    fn pod_gets_defaults_of_real_api_server() {
         let mut pod = json!({"metadata": {"name": "p1"}, "spec": {
             "containers": [{"name": "c", "image": "busybox", "env": [{"name": "X", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}],
                 "ports": [{"containerPort": 80}], "resources": {"limits": {"memory": "1Gi"}}}],

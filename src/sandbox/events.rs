@@ -43,14 +43,14 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn there_and_back() {
+    fn events_v1_round_trips_through_core_v1() {
         let new = json!({"apiVersion": "events.k8s.io/v1", "regarding": {"name": "p"}, "note": "n", "reason": "R", "reportingController": "c"});
-        let kept = from_events_v1(new.clone());
+        let stored = from_events_v1(new.clone());
         assert_eq!(
-            kept,
+            stored,
             json!({"apiVersion": "v1", "involvedObject": {"name": "p"}, "message": "n", "reason": "R", "reportingComponent": "c"})
         );
-        let mut back = to_events_v1(kept);
+        let mut back = to_events_v1(stored);
         set(&mut back, &["apiVersion"], "events.k8s.io/v1");
         assert_eq!(back, new);
     }

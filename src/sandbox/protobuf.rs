@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_and_what_was_not_set() {
+    fn secret_is_decoded_without_unset_fields() {
         let metadata =
             ObjectMeta { name: "a".into(), labels: [("k".into(), "v".into())].into(), ..ObjectMeta::default() };
         let secret =
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_spoken_is_said() {
+    fn unsupported_kind_and_malformed_body_are_rejected() {
         assert_eq!(to_json(&body("Pod", Vec::new()), "application/vnd.kubernetes.protobuf").unwrap_err().code, 415);
         assert_eq!(to_json(b"k8s\0\xff\xff", "").unwrap_err().code, 400);
         assert_eq!(to_json(b"{}", "").unwrap_err().code, 400);

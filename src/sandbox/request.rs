@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn urls() {
+    fn method_and_url_determine_verb_resource_and_name() {
         let what = |method: Method, uri: &str| {
             let r = parse(method, uri).unwrap();
             (r.verb, r.resource.plural.clone(), r.namespace, r.name, r.sub)
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn shapes() {
+    fn accept_header_determines_shape() {
         assert_eq!(shape("application/json;as=Table;v=v1;g=meta.k8s.io,application/json"), Shape::Table);
         assert_eq!(shape("application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"), Shape::Metadata);
         assert_eq!(shape("application/vnd.kubernetes.protobuf,application/json"), Shape::Object);

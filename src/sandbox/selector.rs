@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_clients_send() {
+    fn label_selector_matches_as_in_kubernetes_and_malformed_one_is_rejected() {
         let pod = labels(&[("spark-app-selector", "s"), ("spark-role", "executor")]);
         for (selector, matches) in [
             ("", true),
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn fields() {
+    fn field_selector_parses_equality_and_inequality() {
         assert_eq!(
             parse_fields("metadata.name=a,status.phase!=Running").unwrap(),
             [("metadata.name".into(), "a".into(), true), ("status.phase".into(), "Running".into(), false)]

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_merge_by_key_and_others_are_replaced() {
+    fn lists_with_merge_key_are_merged_and_others_replaced() {
         let object = json!({"spec": {"containers": [{"name": "a", "image": "1", "args": ["x"]}, {"name": "b"}], "tolerations": [{"key": "k"}]}});
         let patch = json!({"spec": {"containers": [{"name": "a", "image": "2", "args": ["y"]}, {"name": "c"}], "tolerations": []}});
         assert_eq!(
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn directives() {
+    fn patch_directives_delete_replace_retain_and_order() {
         let object = json!({"env": [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}], "finalizers": ["x", "y"], "strategy": {"type": "R", "r": {}}});
         assert_eq!(
             merged(object.clone(), json!({"env": [{"$patch": "delete", "name": "A"}]}))["env"],
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_merge_by_what_they_are() {
+    fn container_ports_merge_by_container_port_and_service_ports_by_port() {
         let container = json!({"ports": [{"containerPort": 80, "protocol": "TCP"}]});
         assert_eq!(
             merged(container, json!({"ports": [{"containerPort": 80, "name": "http"}]}))["ports"]

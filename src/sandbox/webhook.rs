@@ -242,7 +242,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn only_loopback_is_called() {
+    fn only_https_urls_on_loopback_are_called() {
         let store = Store::new();
         let by = |url: &str| target(&store, &json!({ "url": url }));
         assert_eq!(by("https://127.0.0.1:8443/mutate").unwrap().path, "/mutate");

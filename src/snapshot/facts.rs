@@ -521,7 +521,7 @@ mod tests {
     use crate::annotations::Override;
 
     #[test]
-    fn hosts_of_driver_urls() {
+    fn driver_host_is_read_from_valid_driver_urls_only() {
         assert_eq!(driver_host("spark://CoarseGrainedScheduler@10.0.0.1:7078"), Some("10.0.0.1"));
         assert_eq!(driver_host("spark://CoarseGrainedScheduler@a-svc.ns.svc:7078"), Some("a-svc.ns.svc"));
         assert_eq!(driver_host("spark://CoarseGrainedScheduler@[fd00::1]:7078"), Some("fd00::1"));
@@ -537,7 +537,7 @@ mod tests {
     }
 
     #[test]
-    fn a_driver_whose_container_ended_has_ended_though_a_sidecar_runs() {
+    fn driver_phase_follows_driver_container_and_not_sidecar() {
         let pod = |name: &str| {
             let json = format!(
                 r#"{{"status":{{"phase":"Running","containerStatuses":[{{"name":"{name}","state":{{"terminated":{{"exitCode":0}}}}}}]}}}}"#
@@ -549,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn overrides_keep_ours_only_and_within_bounds() {
+    fn override_beyond_size_limit_is_ignored() {
         let long = "x".repeat(2000);
         let overrides = Overrides::read(|key| match key {
             annotations::QUEUE => Some("q"),
@@ -563,7 +563,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_of_the_host_is_no_address() {
+    fn pod_ip_of_host_network_driver_is_ignored() {
         let read = |host_network: bool| {
             let json = format!(r#"{{"spec":{{"hostNetwork":{host_network}}},"status":{{"podIP":"10.0.0.1"}}}}"#);
             DriverPod::of(&Pod::read_whole(json.as_bytes()).unwrap(), &SchedulingKeys::default()).address

@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_that_real_spark_requests() {
+    fn executor_requests_equal_those_of_real_spark() {
         // Checked in runs of Spark 4.3.0 (`docs/spark.md#requests-and-limits`).
         assert_eq!(executor(""), "1 cpu, 1408Mi memory");
         assert_eq!(executor("spark.executor.memory=1500m"), "1 cpu, 1884Mi memory");
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn static_and_dynamic_allocation() {
+    fn dynamic_allocation_setting_determines_allocation() {
         let of = |text: &str| AppConf::parse(text).allocation;
         assert_eq!(of(""), Allocation::Static { instances: 2 });
         assert_eq!(of("spark.executor.instances=7"), Allocation::Static { instances: 7 });
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn jvm_sizes_are_no_quantities() {
+    fn jvm_size_strings_parse_and_invalid_ones_are_rejected() {
         assert_eq!(mebibytes("512m"), Some(512));
         assert_eq!(mebibytes("2g"), Some(2048));
         assert_eq!(mebibytes("1024"), Some(1024));
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn habits_of_the_driver() {
+    fn lifecycle_settings_are_read_from_configuration() {
         let of = |text: &str| AppConf::parse(text).lifecycle;
         assert_eq!(of(""), LifecycleConf::default());
         let set = of(
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn caps_are_kept() {
+    fn allocation_limits_are_read_from_configuration() {
         let conf = AppConf::parse(
             "spark.kubernetes.allocation.batch.size=5\nspark.kubernetes.allocation.maxPendingPods=9\nspark.kubernetes.allocation.maximum=100",
         );
@@ -350,7 +350,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_panics(text in any::<String>(), value in "[0-9a-z.]{0,30}") {
+        fn arbitrary_input_never_panics(text in any::<String>(), value in "[0-9a-z.]{0,30}") {
             AppConf::parse(&text);
             AppConf::parse(&format!("spark.executor.memory={value}\nspark.executor.resource.{value}.amount={value}"));
         }

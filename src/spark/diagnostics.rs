@@ -289,35 +289,35 @@ fn cut(text: &str, most: usize) -> Box<str> {
 mod tests {
     use super::*;
 
-    fn evidence(json: &str, is_final: bool) -> Option<Arc<PodDiagnostics>> {
+    fn diagnostics(json: &str, is_final: bool) -> Option<Arc<PodDiagnostics>> {
         PodDiagnostics::of(&Pod::read_whole(json.as_bytes()).unwrap(), is_final)
     }
 
     #[test]
-    fn healthy_pods_leave_none() {
+    fn healthy_pod_has_no_diagnostics_unless_final() {
         let starting = r#"{"status":{"phase":"Pending","containerStatuses":[{"name":"spark-kubernetes-executor",
             "state":{"waiting":{"reason":"ContainerCreating"}}}]}}"#;
-        assert_eq!(evidence(starting, false), None);
-        assert!(evidence(starting, true).is_some());
+        assert_eq!(diagnostics(starting, false), None);
+        assert!(diagnostics(starting, true).is_some());
         assert_eq!(
-            evidence(r#"{"status":{"phase":"Running","conditions":[{"type":"Ready","status":"True"}]}}"#, false),
+            diagnostics(r#"{"status":{"phase":"Running","conditions":[{"type":"Ready","status":"True"}]}}"#, false),
             None
         );
     }
 
     #[test]
-    fn a_pod_that_cannot_start_says_why() {
+    fn diagnostics_show_why_pod_cannot_start() {
         let pulling = r#"{"status":{"phase":"Pending","containerStatuses":[{"name":"spark-kubernetes-executor","image":"no/such",
             "state":{"waiting":{"reason":"ImagePullBackOff","message":"Back-off pulling image"}}}]}}"#;
-        let found = evidence(pulling, false).unwrap();
-        let (container, words) = found.stuck().unwrap();
-        assert_eq!((&*container.image, &*words.reason), ("no/such", "ImagePullBackOff"));
-        let waits = r#"{"status":{"conditions":[{"type":"PodScheduled","status":"False","reason":"Unschedulable","message":"0/3"}]}}"#;
-        assert_eq!(&*evidence(waits, false).unwrap().unscheduled.clone().unwrap().message, "0/3");
+        let found = diagnostics(pulling, false).unwrap();
+        let (container, waiting) = found.stuck().unwrap();
+        assert_eq!((&*container.image, &*waiting.reason), ("no/such", "ImagePullBackOff"));
+        let unschedulable = r#"{"status":{"conditions":[{"type":"PodScheduled","status":"False","reason":"Unschedulable","message":"0/3"}]}}"#;
+        assert_eq!(&*diagnostics(unschedulable, false).unwrap().unscheduled.clone().unwrap().message, "0/3");
     }
 
     #[test]
-    fn exit_codes_are_of_the_container_that_this_spark_looks_at() {
+    fn exit_code_is_read_from_the_container_that_the_spark_version_uses() {
         let pod = |version: &str| {
             format!(
                 r#"{{"metadata":{{"labels":{{"spark-version":"{version}"}}}},"spec":{{"containers":[{{"name":"sidecar"}},{{"name":"mine",
@@ -326,15 +326,15 @@ mod tests {
                 {{"name":"mine","state":{{"terminated":{{"exitCode":52}}}}}}]}}}}"#
             )
         };
-        assert_eq!(evidence(&pod("3.5.3"), true).unwrap().exit_code, Some(3));
-        assert_eq!(evidence(&pod("3.5.4"), true).unwrap().exit_code, Some(52));
-        assert_eq!(evidence(&pod("3.4.4"), true).unwrap().exit_code, Some(52));
-        assert_eq!(evidence(&pod("3.4.3"), true).unwrap().exit_code, Some(3));
-        assert_eq!(evidence("{}", true).unwrap().exit_code, None);
+        assert_eq!(diagnostics(&pod("3.5.3"), true).unwrap().exit_code, Some(3));
+        assert_eq!(diagnostics(&pod("3.5.4"), true).unwrap().exit_code, Some(52));
+        assert_eq!(diagnostics(&pod("3.4.4"), true).unwrap().exit_code, Some(52));
+        assert_eq!(diagnostics(&pod("3.4.3"), true).unwrap().exit_code, Some(3));
+        assert_eq!(diagnostics("{}", true).unwrap().exit_code, None);
     }
 
     #[test]
-    fn who_wrote_when_a_deletion_was_asked_for() {
+    fn writer_at_deletion_time_and_finalizers_are_read() {
         let pod = |time: &str| {
             format!(
                 r#"{{"metadata":{{"deletionTimestamp":"2026-11-21T00:01:00Z","deletionGracePeriodSeconds":30,"finalizers":["a/b"],
@@ -342,16 +342,16 @@ mod tests {
                 {{"manager":"kubelet","time":"2026-11-21T00:00:59Z"}}]}}}}"#
             )
         };
-        let deletion = |time| evidence(&pod(time), false).unwrap().deletion.clone().unwrap();
+        let deletion = |time| diagnostics(&pod(time), false).unwrap().deletion.clone().unwrap();
         assert_eq!(deletion("2026-11-21T00:00:29Z").writer.as_deref(), Some("fabric8-kubernetes-client"));
         assert_eq!(deletion("2026-11-21T00:00:20Z").writer, None, "long before");
         assert_eq!(deletion("x").finalizers, ["a/b".into()]);
     }
 
     #[test]
-    fn what_a_tenant_writes_is_bounded() {
+    fn reason_and_message_are_truncated() {
         let long = "é".repeat(2000);
-        let found = evidence(&format!(r#"{{"status":{{"reason":"{long}","message":"{long}"}}}}"#), true).unwrap();
+        let found = diagnostics(&format!(r#"{{"status":{{"reason":"{long}","message":"{long}"}}}}"#), true).unwrap();
         assert_eq!(found.message.as_ref().unwrap().len(), 1024);
         assert_eq!(found.reason.as_ref().unwrap().len(), 252);
     }

@@ -113,7 +113,7 @@ mod tests {
     use crate::spark::pod::Pod;
 
     #[test]
-    fn the_text_of_a_failure_byte_for_byte() {
+    fn failure_text_equals_that_of_spark() {
         let json = r#"{"metadata":{"labels":{"spark-version":"4.3.0"}},
             "status":{"phase":"Failed","reason":"Evicted","message":"The node was low on resource: memory.",
             "containerStatuses":[{"name":"spark-kubernetes-executor","image":"spark:4.3.0","state":{"terminated":{
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn the_other_texts() {
+    fn texts_of_deleted_missing_and_unexplained_executors_equal_those_of_spark() {
         assert_eq!(
             deleted(3, &PodDiagnostics::default()).message,
             "The executor with id 3 was deleted by a user or the framework."

@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_code_has_its_words() {
+    fn every_listed_exit_code_has_text_and_metric_label() {
         for (code, text) in EXPLAINED {
             assert_eq!(explain(*code), *text);
             assert_ne!(bounded(Some(*code)), "other", "{code}");

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_split_where_they_were_joined() {
+    fn key_splits_into_namespace_and_name() {
         let app = AppKey::new("team-a", "spark-1");
         assert_eq!((app.namespace(), app.selector()), ("team-a", "spark-1"));
         assert_eq!(app.to_string(), "team-a/spark-1");
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_compare_as_numbers() {
+    fn resource_versions_compare_as_numbers() {
         assert!(is_newer("10", "9") && !is_newer("9", "10") && !is_newer("9", "9"));
         assert!(is_newer("1", "0") && is_newer("100000000000000000000", "99999999999999999999"));
         assert!(!is_newer("b", "1") && !is_newer("2", "a") && !is_newer("", ""));

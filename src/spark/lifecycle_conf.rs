@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_as_spark_writes_them() {
+    fn spark_time_strings_parse_and_are_bounded() {
         assert_eq!(time("30s"), Some(Duration::from_secs(30)));
         assert_eq!(time(" 2MIN "), Some(Duration::from_secs(120)));
         assert_eq!(time("500"), Some(Duration::from_millis(500)));
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_follow_the_number_of_executors() {
+    fn failure_limit_follows_number_of_executors() {
         let lifecycle_conf =
             |most_executors, max_failures| LifecycleConf { most_executors, max_failures, ..LifecycleConf::default() };
         assert_eq!(lifecycle_conf(0, None).failure_limit(), 3);

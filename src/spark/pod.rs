@@ -515,7 +515,7 @@ mod tests {
     }"#;
 
     #[test]
-    fn both_readings_agree_and_the_whole_one_sees_more() {
+    fn whole_reading_agrees_with_review_reading_and_adds_status() {
         let reviewed: Pod<'_> = serde_json::from_str(POD).unwrap();
         let whole = Pod::read_whole(POD.as_bytes()).unwrap();
         for pod in [&reviewed, &whole] {
@@ -537,7 +537,7 @@ mod tests {
     }
 
     #[test]
-    fn absent_null_and_empty_are_told_apart_where_a_patch_cares() {
+    fn null_annotations_are_absent_and_empty_ones_present() {
         let none: Pod<'_> = serde_json::from_str(r#"{"metadata":{"annotations":null},"spec":{}}"#).unwrap();
         assert!(none.metadata.annotations.is_none());
         assert!(!none.spec.has_priority);
@@ -548,7 +548,7 @@ mod tests {
     }
 
     #[test]
-    fn a_workload_that_is_no_list_is_told() {
+    fn containers_that_are_not_a_list_are_rejected() {
         let pod: Pod<'_> = serde_json::from_str(r#"{"spec":{"containers":"x"}}"#).unwrap();
         assert!(pod.body.read().is_none());
         assert!(Pod::read_whole(br#"{"spec":{"containers":"x"}}"#).is_err());

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_spark_submit_writes() {
+    fn properties_of_spark_submit_are_parsed() {
         let text = "#Java properties built from Kubernetes config map with name: spark-drv-1-conf-map\n\
                     #Sat Nov 21 02:20:32 UTC 2026\n\
                     spark.master=k8s\\://http\\://127.0.0.1\\:18080\nspark.submit.pyFiles=\n\
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_java_properties_allows() {
+    fn java_properties_syntax_is_parsed() {
         assert_eq!(read("  a b"), [pair("a", "b")]);
         assert_eq!(read("a : b"), [pair("a", "b")]);
         assert_eq!(read("a\\=b=c"), [pair("a=b", "c")]);
@@ -129,12 +129,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_panics(text in any::<String>()) {
+        fn arbitrary_input_never_panics(text in any::<String>()) {
             each(&text, |_, _| {});
         }
 
         #[test]
-        fn reads_back_what_java_would_write(key in "[a-z.]{1,20}", value in "[ -~é]{0,30}") {
+        fn properties_written_by_java_round_trip(key in "[a-z.]{1,20}", value in "[ -~é]{0,30}") {
             let mut escaped = String::new();
             for (i, c) in value.chars().enumerate() {
                 if matches!(c, ':' | '=' | '#' | '!' | '\\') || (c == ' ' && i == 0) {

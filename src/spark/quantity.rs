@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_what_kubernetes_reads() {
+    fn kubernetes_quantities_are_parsed() {
         assert_eq!(q("1408Mi"), Quantity::mebibytes(1408));
         assert_eq!(q("1").nanos, NANO);
         assert_eq!(q("100m").nanos, NANO / 10);
@@ -222,14 +222,14 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_no_quantity() {
+    fn malformed_quantity_is_rejected() {
         for bad in ["", "-", "Mi", "1 Mi", "1mi", "1.2.3", "1e", "1e+", "1e99999", "0x10", "1Kii", "é", "--1"] {
             assert_eq!(bad.parse::<Quantity>().map(|_| ()), Err(BadQuantity), "{bad}");
         }
     }
 
     #[test]
-    fn prints_the_canonical_form() {
+    fn quantity_prints_in_canonical_form() {
         for (text, canonical) in [
             ("1408Mi", "1408Mi"),
             ("2048Mi", "2Gi"),
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_keep_the_format_of_their_parts() {
+    fn sums_and_products_keep_format_of_operands() {
         assert_eq!(q("1408Mi").times(3).to_string(), "4224Mi");
         assert_eq!(Quantity::ZERO.plus(q("1Gi")).to_string(), "1Gi");
         assert_eq!(q("100m").plus(q("1")).to_string(), "1100m");
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn giants_saturate() {
+    fn huge_quantities_saturate() {
         assert_eq!(q("999999999999999999999999E").nanos, CAP);
         assert_eq!(q("1e9999").nanos, CAP);
         assert_eq!(q("0e9999").nanos, 0);
@@ -270,14 +270,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_panics(text in any::<String>(), n in any::<u32>()) {
+        fn arbitrary_input_never_panics(text in any::<String>(), n in any::<u32>()) {
             if let Ok(quantity) = text.parse::<Quantity>() {
                 let _ = quantity.times(n).plus(quantity).to_string();
             }
         }
 
         #[test]
-        fn reads_back_what_it_prints(n in 0u64..1_000_000_000_000, suffix in 0usize..16) {
+        fn quantity_round_trips_through_text(n in 0u64..1_000_000_000_000, suffix in 0usize..16) {
             let suffix = ["", "m", "k", "M", "G", "u", "n", "Ki", "Mi", "Gi", "Ti", "e3", "e-3", "P", "T", "E"][suffix];
             let quantity = q(&format!("{n}{suffix}"));
             prop_assert_eq!(q(&quantity.to_string()), quantity);

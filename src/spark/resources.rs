@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn containers_add_up_with_extended_resources_and_limits() {
+    fn container_requests_add_up_and_limits_replace_missing_ones() {
         let pod = of(r#"{"containers":[
             {"name":"spark-kubernetes-executor","resources":{"limits":{"memory":"1408Mi","nvidia.com/gpu":"1"},"requests":{"cpu":"1","memory":"1408Mi"}}},
             {"name":"log","resources":{"requests":{"cpu":"100m"}}}]}"#);
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn an_init_step_counts_when_it_is_larger_and_sidecars_always() {
+    fn init_container_counts_if_larger_and_sidecar_always() {
         let pod = of(r#"{"containers":[{"name":"a","resources":{"requests":{"cpu":"1"}}}],
             "initContainers":[
               {"name":"side","restartPolicy":"Always","resources":{"requests":{"cpu":"200m"}}},
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn annotations_are_json_objects_of_quantities() {
+    fn resource_list_parses_json_object_of_quantities() {
         assert_eq!(
             ResourceList::from_json(r#"{"cpu":"1","memory":"2Gi"}"#),
             Ok(list(&[("cpu", "1"), ("memory", "2Gi")]))
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_multiply() {
+    fn times_multiplies_each_resource() {
         assert_eq!(
             list(&[("memory", "1408Mi"), ("cpu", "100m")]).times(3),
             list(&[("memory", "4224Mi"), ("cpu", "300m")])

@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn role_is_exact() {
+    fn role_label_is_matched_exactly() {
         assert_eq!(Role::from_label(Some("driver")), Role::Driver);
         assert_eq!(Role::from_label(Some("executor")), Role::Executor);
         assert_eq!(Role::from_label(Some("Executor")), Role::Other);

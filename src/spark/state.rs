@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn phases() {
+    fn phase_determines_state() {
         assert_eq!(state(r#"{"status":{"phase":"Pending"}}"#), ExecutorPodState::Pending);
         assert_eq!(state(r#"{"status":{}}"#), ExecutorPodState::Pending);
         assert_eq!(state(r#"{"status":{"phase":"Running"}}"#), ExecutorPodState::Running);
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn deletion_of_a_running_pod_keeps_it_running_through_its_grace_period() {
+    fn deleting_pod_is_running_only_in_phase_running() {
         let with = |phase: &str| {
             state_4(&format!(r#"{{"metadata":{{"deletionTimestamp":"t"}},"status":{{"phase":"{phase}"}}}}"#))
         };
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn containers_of_a_running_pod() {
+    fn exited_container_determines_state_of_running_pod() {
         let with = |policy: &str, name: &str, code: i32| running("4.3.0", policy, name, code);
         assert_eq!(with("Never", "sidecar", 0), ExecutorPodState::Running);
         assert_eq!(with("Never", "sidecar", 3), ExecutorPodState::Failed);
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_differ() {
+    fn state_of_same_pod_depends_on_spark_version() {
         assert_eq!(running("3.5.9", "Never", "sidecar", 3), ExecutorPodState::Running, "checkAllContainers is off");
         assert_eq!(running("3.5.9", "Never", "spark-kubernetes-executor", 3), ExecutorPodState::Failed);
         assert_eq!(running("3.0.3", "Never", "spark-kubernetes-executor", 3), ExecutorPodState::Running);
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_template_names_the_container() {
+    fn driver_url_identifies_spark_container_of_pod_template() {
         let pod = |code: i32| {
             state(&format!(
                 r#"{{"metadata":{{"labels":{{"spark-version":"3.5.0"}}}},"spec":{{"containers":[{{"name":"a"}},{{"name":"b","env":[
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_final_and_what_is_live() {
+    fn failed_is_final_pending_is_live_and_unknown_is_neither() {
         assert!(ExecutorPodState::Failed.is_final() && !ExecutorPodState::Failed.is_live());
         assert!(ExecutorPodState::Pending.is_live() && !ExecutorPodState::Unknown.is_live());
         assert!(!ExecutorPodState::Unknown.is_final());

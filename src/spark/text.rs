@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_refuse_what_is_no_map_of_strings() {
+    fn entries_reject_lists_and_non_scalar_values() {
         assert!(serde_json::from_str::<Entries<'_>>("[1]").is_err());
         assert!(serde_json::from_str::<Entries<'_>>(r#"{"a":[]}"#).is_err());
         assert_eq!(serde_json::from_str::<Entries<'_>>(r#"{"cpu":1,"x":0.5}"#).unwrap().get("cpu"), Some("1"));

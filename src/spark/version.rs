@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_read_from_labels() {
+    fn version_is_parsed_with_vendor_suffix() {
         assert_eq!(SparkVersion::parse("4.3.0"), Some(SparkVersion::new(4, 3, 0)));
         assert_eq!(SparkVersion::parse("3.5.1-amzn-0"), Some(SparkVersion::new(3, 5, 1)));
         assert_eq!(SparkVersion::parse("3.4"), Some(SparkVersion::new(3, 4, 0)));
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn without_the_label_other_marks_tell() {
+    fn version_without_label_is_inferred_from_pod() {
         let version = |labels: &str, container: &str| {
             let json =
                 format!(r#"{{"metadata":{{"labels":{labels}}},"spec":{{"containers":[{{"name":"{container}"}}]}}}}"#);

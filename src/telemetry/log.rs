@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_that_is_no_level_is_refused() {
+    fn invalid_log_level_is_rejected() {
         for wrong in ["debugg", "info,verbose", "a=b=c"] {
             assert!(init(wrong, Format::Text).unwrap_err().to_string().contains("expected"), "{wrong}");
         }

@@ -525,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn outcomes_and_operations_are_numbered_as_listed() {
+    fn discriminants_equal_indexes_in_all() {
         assert!(Outcome::ALL.iter().enumerate().all(|(i, outcome)| *outcome as usize == i));
         assert!(Hook::ALL.iter().enumerate().all(|(i, hook)| *hook as usize == i));
         assert!(Operation::ALL.iter().enumerate().all(|(i, operation)| *operation as usize == i));

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn states_are_numbered_as_listed() {
+    fn state_discriminants_equal_indexes_in_all() {
         assert!(ExecutorPodState::ALL.iter().enumerate().all(|(i, state)| *state as usize == i));
     }
 }

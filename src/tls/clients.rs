@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_of_the_ca_is_let_in_and_a_changed_ca_counts_at_once() {
+    fn client_certificates_are_verified_against_current_ca() {
         let (one, two) = (Authority::new("one", NOW).unwrap(), Authority::new("two", NOW).unwrap());
         let (of_one, of_two) = (client(&one, "kube-apiserver"), client(&two, "kube-apiserver"));
         let clients = Clients::new(one.pem().as_bytes(), Vec::new()).unwrap();
@@ -228,22 +228,22 @@ mod tests {
     }
 
     #[test]
-    fn names_are_demanded_where_some_are_given() {
+    fn client_name_must_be_listed_if_names_are_configured() {
         let authority = Authority::new("one", NOW).unwrap();
         let clients = Clients::new(authority.pem().as_bytes(), vec!["kube-apiserver".to_owned()]).unwrap();
         verify(&clients, &client(&authority, "kube-apiserver")).unwrap();
         let other = client(&authority, "kubelet");
-        let refused = verify(&clients, &other).unwrap_err();
-        assert_eq!(refused, CertificateError::ApplicationVerificationFailure.into());
+        let error = verify(&clients, &other).unwrap_err();
+        assert_eq!(error, CertificateError::ApplicationVerificationFailure.into());
         assert_eq!(names_of(&CertificateDer::from_pem_slice(other.as_bytes()).unwrap()), ["kubelet"]);
     }
 
     #[test]
-    fn what_is_no_ca_is_refused_and_says_why() {
-        let refused = |pem: &str| Clients::new(pem.as_bytes(), Vec::new()).unwrap_err().to_string();
-        assert!(refused("").contains("contains no certificate"));
+    fn invalid_ca_is_rejected_and_previous_one_stays() {
+        let error = |pem: &str| Clients::new(pem.as_bytes(), Vec::new()).unwrap_err().to_string();
+        assert!(error("").contains("contains no certificate"));
         let authority = Authority::new("one", NOW).unwrap();
-        assert!(refused(&authority.pem()[..200]).contains("expected a PEM certificate"));
+        assert!(error(&authority.pem()[..200]).contains("expected a PEM certificate"));
         let clients = Clients::new(authority.pem().as_bytes(), Vec::new()).unwrap();
         clients.replace(b"").unwrap_err();
         verify(&clients, &client(&authority, "a")).expect("the previous CA stays in use");

@@ -75,7 +75,7 @@ mod tests {
     const NOW: Timestamp = Timestamp::constant(1_790_000_000, 0);
 
     #[test]
-    fn a_self_made_pair_loads() {
+    fn self_signed_chain_and_key_load() {
         let authority = Authority::new("test", NOW).unwrap();
         let pair = authority.serve(&["localhost"], &["127.0.0.1".parse().unwrap()]).unwrap();
         let chain = format!("{}{}", pair.certificate, authority.pem());
@@ -85,15 +85,15 @@ mod tests {
     }
 
     #[test]
-    fn broken_mismatched_and_expired_pairs_are_refused() {
+    fn broken_mismatched_or_expired_pair_is_rejected() {
         let authority = Authority::new("test", NOW).unwrap();
         let (one, two) = (authority.serve(&["a"], &[]).unwrap(), authority.serve(&["a"], &[]).unwrap());
-        let refused =
+        let error =
             |certificate: &str, key: &str| load(certificate.as_bytes(), key.as_bytes(), NOW).unwrap_err().to_string();
-        assert!(refused("", &one.key).contains("no certificate found"));
-        assert!(refused(&one.certificate[..200], &one.key).contains("expected a PEM certificate"), "truncated");
-        assert!(refused(&one.certificate, "").contains("expected a PEM private key"));
-        assert_eq!(refused(&one.certificate, &two.key), "certificate and private key do not match");
+        assert!(error("", &one.key).contains("no certificate found"));
+        assert!(error(&one.certificate[..200], &one.key).contains("expected a PEM certificate"), "truncated");
+        assert!(error(&one.certificate, "").contains("expected a PEM private key"));
+        assert_eq!(error(&one.certificate, &two.key), "certificate and private key do not match");
         let late = NOW + jiff::SignedDuration::from_hours(24 * 367);
         assert!(
             load(one.certificate.as_bytes(), one.key.as_bytes(), late).unwrap_err().to_string().contains("expired")

@@ -67,7 +67,7 @@ const IMPURE: &[&str] = &[
     "random",
 ];
 /// The maximum number of lines of a file.
-const LONGEST: usize = 700;
+const MAX_LINES: usize = 700;
 
 fn src() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
@@ -89,7 +89,7 @@ fn rank(module: &str) -> u32 {
 }
 
 #[test]
-fn modules_use_only_those_below_them() {
+fn modules_use_only_lower_ranked_modules() {
     let mut wrong = Vec::new();
     for path in sources(&src()) {
         let Some(own) = module(&path) else { continue };
@@ -104,7 +104,7 @@ fn modules_use_only_those_below_them() {
 }
 
 #[test]
-fn files_use_each_other_in_one_direction() {
+fn source_files_form_no_cycles() {
     let graph = Graph::read(&src());
     // The graph contains a known use, so it was read from the sources.
     let name = |path: &str| -> Vec<String> { path.split("::").map(str::to_owned).collect() };
@@ -114,7 +114,7 @@ fn files_use_each_other_in_one_direction() {
 }
 
 #[test]
-fn a_circle_is_found_through_re_exports_and_child_modules() {
+fn cycle_through_re_export_or_child_module_is_detected() {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| {
         let path = folder.path().join(name);
@@ -135,7 +135,7 @@ fn a_circle_is_found_through_re_exports_and_child_modules() {
 }
 
 #[test]
-fn the_core_touches_no_world() {
+fn core_uses_no_runtime_client_clock_or_io() {
     let mut wrong = Vec::new();
     for path in sources(&src()) {
         if module(&path).is_none_or(|module| rank(&module) >= EDGE) {
@@ -150,7 +150,7 @@ fn the_core_touches_no_world() {
 }
 
 #[test]
-fn tasks_are_started_by_their_supervisor_alone() {
+fn no_task_or_thread_is_spawned_outside_supervisor() {
     for path in sources(&src()) {
         let code = code(&path);
         let spawns = ["tokio::spawn", "task::spawn", "thread::spawn"].iter().any(|word| code.contains(word));
@@ -159,16 +159,16 @@ fn tasks_are_started_by_their_supervisor_alone() {
 }
 
 #[test]
-fn files_can_be_read_in_one_sitting() {
+fn source_files_stay_within_maximum_length() {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
     for path in sources(&src()).into_iter().chain(sources(&tests)) {
         let lines = std::fs::read_to_string(&path).unwrap().lines().count();
-        assert!(lines <= LONGEST, "{}: {lines} lines", path.display());
+        assert!(lines <= MAX_LINES, "{}: {lines} lines", path.display());
     }
 }
 
 #[test]
-fn the_map_in_lib_rs_names_every_module() {
+fn lib_rs_declares_and_documents_every_module() {
     let map = std::fs::read_to_string(src().join("lib.rs")).unwrap();
     for (name, _) in RANKS {
         assert!(map.contains(&format!("pub mod {name};")), "src/lib.rs declares no module {name}");

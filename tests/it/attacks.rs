@@ -1,7 +1,7 @@
 //! Attacks on the identity of creators, and on policy by annotations: none gets another application's owner or gang.
 //!
 //! The victim is an application with a known driver and a gang, in a namespace that the attacker shares or not. Each case is an
-//! attempt to create an executor; [`safe`] checks what must hold for all of them.
+//! attempt to create an executor; [`assert_victim_unaffected`] checks what must hold for all of them.
 
 use crate::support::attackers::{MINE, MY_DRIVER, POD_NAME, POD_UID, attackers, evil, objects, own, victims_gang};
 use crate::support::*;
@@ -25,7 +25,7 @@ fn policies() -> Policies {
 
 /// Checks what must hold for every attempt: the webhook does not set the victim's driver as owner, and the pod does not get into
 /// the victim's gang, unless validation denies it. With a snapshot that contains the victim, and without.
-fn safe(name: &str, object: &PodBuilder, who: &Value) {
+fn assert_victim_unaffected(name: &str, object: &PodBuilder, who: &Value) {
     for (temperature, snapshot) in [("warm", world()), ("cold", Snapshot::default())] {
         let sent = review(&object.0, who.clone());
         let outcome = answer(&sent, &snapshot, &policies());
@@ -38,8 +38,8 @@ fn safe(name: &str, object: &PodBuilder, who: &Value) {
             "{name} ({temperature}): the webhook set the victim as owner: {}",
             outcome.object["metadata"]
         );
-        let given = owners(&outcome.object).len() - owners(&object.0).len();
-        if given > 0 {
+        let added = owners(&outcome.object).len() - owners(&object.0).len();
+        if added > 0 {
             let owner = owners(&outcome.object).pop().unwrap();
             let created =
                 who["extra"][POD_UID] == json!([owner["uid"]]) && who["extra"][POD_NAME] == json!([owner["name"]]);
@@ -47,7 +47,7 @@ fn safe(name: &str, object: &PodBuilder, who: &Value) {
         }
         let mut stored = sent.clone();
         stored["request"]["object"] = outcome.object.clone();
-        let judged = validate_review(&stored, &snapshot, &policies());
+        let validated = validate_review(&stored, &snapshot, &policies());
         let gang = outcome.object["metadata"]["annotations"]["scheduling.k8s.io/group-name"].as_str();
         let brought = object.0["metadata"]["annotations"]["scheduling.k8s.io/group-name"].as_str();
         if gang == Some(&victims_gang()) && temperature == "warm" {
@@ -58,16 +58,20 @@ fn safe(name: &str, object: &PodBuilder, who: &Value) {
             assert!(brought == gang || same_name || for_others, "{name}: in the victim's gang");
         }
         if victims(&outcome.object) > 0 {
-            let refused = [Reason::OwnerNotCreator, Reason::ForeignCreator];
-            let told = judged.decision.reasons.iter().any(|reason| refused.contains(reason));
+            let denials = [Reason::OwnerNotCreator, Reason::ForeignCreator];
+            let is_denied = validated.decision.reasons.iter().any(|reason| denials.contains(reason));
             // A creator without a pod, or one that creates pods for others, proves nothing, and a cold replica has no other evidence.
             let is_empty = |key: &str| who["extra"][key].as_array().is_none_or(Vec::is_empty);
-            let by_nobodys_pod =
+            let creator_has_no_pod =
                 (is_empty(POD_NAME) && is_empty(POD_UID)) || who["username"] == "system:serviceaccount:default:syncer";
             let unknown = temperature == "cold" || who["username"] == "system:serviceaccount:default:syncer";
             // The victim's uid under another name identifies no known pod; the garbage collector deletes such an executor.
             let is_known = owners(&outcome.object).iter().any(|owner| is_victim(&owner));
-            assert!(!is_known || told || (unknown && by_nobodys_pod), "{name} ({temperature}): {:?}", judged.decision);
+            assert!(
+                !is_known || is_denied || (unknown && creator_has_no_pod),
+                "{name} ({temperature}): {:?}",
+                validated.decision
+            );
         }
         if let Some(queue) = outcome.object["metadata"]["annotations"]["scheduling.volcano.sh/queue-name"].as_str()
             && object.0["metadata"]["annotations"].get("scheduling.volcano.sh/queue-name").is_none()
@@ -78,13 +82,13 @@ fn safe(name: &str, object: &PodBuilder, who: &Value) {
 }
 
 #[test]
-fn no_creator_gets_another_applications_owner_or_gang() {
+fn attackers_get_no_owner_or_gang_of_another_application() {
     let (attackers, objects) = (attackers(), objects());
     assert!(attackers.len() + objects.len() >= 50);
     let mut cases = 0;
     for (who, requester) in &attackers {
         for (what, object) in &objects {
-            safe(&format!("{who}, {what}"), object, requester);
+            assert_victim_unaffected(&format!("{who}, {what}"), object, requester);
             cases += 1;
         }
     }
@@ -94,7 +98,7 @@ fn no_creator_gets_another_applications_owner_or_gang() {
 
 /// The rightful creator, with the same claims, gets its owner and its gang.
 #[test]
-fn the_rightful_creator_gets_all_of_it() {
+fn executor_gets_owner_and_gang_of_its_creator() {
     let outcome = by_driver(&executor(2), &world(), &policies());
     assert_eq!(outcome.object["metadata"]["ownerReferences"][0]["uid"], DRIVER_UID);
     assert_eq!(outcome.object["metadata"]["annotations"]["scheduling.k8s.io/group-name"], victims_gang());
@@ -105,13 +109,13 @@ fn the_rightful_creator_gets_all_of_it() {
 
 /// Annotations of tenants have no effect that the policy does not allow.
 #[test]
-fn annotations_of_tenants_steer_no_policy() {
+fn annotations_not_allowed_by_policy_change_neither_scheduler_nor_queue() {
     for (what, object) in objects() {
         let outcome = answer(&review(&object.0, evil()), &world(), &policies());
         let annotations = &outcome.object["metadata"]["annotations"];
-        let seated = outcome.object["spec"]["schedulerName"] == "volcano";
+        let is_scheduled_by_volcano = outcome.object["spec"]["schedulerName"] == "volcano";
         if what.starts_with("an annotation") {
-            assert!(seated, "{what}");
+            assert!(is_scheduled_by_volcano, "{what}");
             assert_eq!(annotations["scheduling.volcano.sh/queue-name"], "mine", "{what}");
         }
     }

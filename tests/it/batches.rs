@@ -21,43 +21,43 @@ const MANY: u32 = 5000;
 
 /// Steps until no step is due, at most 200 times.
 fn settle(harness: &mut ControllerHarness) -> Vec<Effects> {
-    let mut turns = Vec::new();
+    let mut steps = Vec::new();
     for _ in 0..200 {
         let effects = harness.step_after(0);
-        let rests = effects.wake_at.is_none_or(|wake| wake > harness.now().at) && effects.actions.is_empty();
-        turns.push(effects);
-        if rests {
-            return turns;
+        let is_idle = effects.wake_at.is_none_or(|wake| wake > harness.now().at) && effects.actions.is_empty();
+        steps.push(effects);
+        if is_idle {
+            return steps;
         }
     }
     panic!("a step is still due after 200 steps");
 }
 
-fn all(pod: impl Fn(u32) -> PodBuilder) -> Vec<ObservedPod> {
+fn observations(pod: impl Fn(u32) -> PodBuilder) -> Vec<ObservedPod> {
     (1..=MANY).map(|id| pod(id).observation()).collect()
 }
 
-fn listed(harness: &mut ControllerHarness, pods: Vec<ObservedPod>, version: &str) {
+fn apply_list(harness: &mut ControllerHarness, pods: Vec<ObservedPod>, version: &str) {
     harness.apply(Change::Pods(PodChange::Listed(pods)));
     let now = harness.now();
     harness.controller.bookmark(version, now);
 }
 
-fn there(harness: &ControllerHarness) -> usize {
+fn executor_count(harness: &ControllerHarness) -> usize {
     harness.controller.snapshot().app("default", APP).map_or(0, |app| app.executors().len())
 }
 
 #[test]
-fn what_comes_after_a_long_list_waits_for_it() {
+fn watch_events_wait_until_preceding_list_is_applied() {
     let mut harness = ControllerHarness::new(Finished::Report);
-    listed(&mut harness, all(|id| version(running(id), 7)), "10");
+    apply_list(&mut harness, observations(|id| version(running(id), 7)), "10");
     // The last pod of the list is deleted before the controller has applied the list.
     harness.apply(Change::Pods(PodChange::Deleted(version(failed(MANY, 143), 11).observation())));
     harness.apply(Change::Pods(PodChange::Observed(version(failed(MANY - 1, 137), 12).observation())));
-    assert!(there(&harness) < MANY as usize, "the rest of the list is queued");
-    let turns = settle(&mut harness);
-    assert!(turns.len() > 3, "the list is applied in batches");
-    assert_eq!(there(&harness), MANY as usize - 1);
+    assert!(executor_count(&harness) < MANY as usize, "the rest of the list is queued");
+    let steps = settle(&mut harness);
+    assert!(steps.len() > 3, "the list is applied in batches");
+    assert_eq!(executor_count(&harness), MANY as usize - 1);
     assert!(harness.controller.snapshot().executor("default", &format!("nb-exec-{MANY}")).is_none());
     harness.step_after(1);
     let exits: Vec<_> = settle(&mut harness).into_iter().flat_map(|effects| effects.exits).collect();
@@ -67,48 +67,48 @@ fn what_comes_after_a_long_list_waits_for_it() {
 }
 
 #[test]
-fn a_list_that_was_cut_off_takes_nothing_away() {
+fn incomplete_list_removes_no_executor() {
     let mut harness = ControllerHarness::new(Finished::Report);
-    listed(&mut harness, all(|id| version(running(id), 7)), "10");
+    apply_list(&mut harness, observations(|id| version(running(id), 7)), "10");
     settle(&mut harness);
     let now = harness.now();
     harness.controller.list_started(now);
     harness.controller.list_page(vec![version(running(1), 8).observation()], now);
     // The list breaks off here, and another one begins.
     harness.controller.list_started(now);
-    harness.controller.list_page(all(|id| version(running(id), 9)), now);
+    harness.controller.list_page(observations(|id| version(running(id), 9)), now);
     settle(&mut harness);
-    assert_eq!(there(&harness), MANY as usize);
+    assert_eq!(executor_count(&harness), MANY as usize);
     let now = harness.now();
     harness.controller.list_finished(now);
     harness.controller.bookmark("20", now);
     settle(&mut harness);
-    assert_eq!(there(&harness), MANY as usize);
+    assert_eq!(executor_count(&harness), MANY as usize);
     assert!(harness.controller.exits().history().is_empty());
 }
 
 #[test]
-fn thousands_that_vanished_are_all_told_once() {
+fn each_executor_missing_from_relist_is_reported_once() {
     let mut harness = ControllerHarness::new(Finished::Report);
-    listed(&mut harness, all(|id| version(running(id), 7)), "10");
+    apply_list(&mut harness, observations(|id| version(running(id), 7)), "10");
     settle(&mut harness);
-    listed(&mut harness, vec![version(running(1), 7).observation()], "20");
-    let mut told = BTreeMap::new();
+    apply_list(&mut harness, vec![version(running(1), 7).observation()], "20");
+    let mut reports = BTreeMap::new();
     for _ in 0..60 {
         harness.since += Duration::from_secs(1);
         for exit in settle(&mut harness).into_iter().flat_map(|effects| effects.exits) {
             assert_eq!(exit.cause, Cause::Vanished);
-            *told.entry(exit.executor.exec_id).or_insert(0) += 1;
+            *reports.entry(exit.executor.exec_id).or_insert(0) += 1;
         }
     }
-    assert_eq!((told.len(), told.values().max()), (MANY as usize - 1, Some(&1)));
-    assert_eq!(there(&harness), 1);
+    assert_eq!((reports.len(), reports.values().max()), (MANY as usize - 1, Some(&1)));
+    assert_eq!(executor_count(&harness), 1);
 }
 
 #[test]
-fn a_poll_finds_what_is_missing_among_thousands() {
+fn executor_missing_from_poll_is_reported_after_lookup() {
     let mut harness = ControllerHarness::new(Finished::Report);
-    listed(&mut harness, all(|id| version(running(id), 7)), "10");
+    apply_list(&mut harness, observations(|id| version(running(id), 7)), "10");
     settle(&mut harness);
     harness.since += Duration::from_secs(60);
     settle(&mut harness);
@@ -120,42 +120,42 @@ fn a_poll_finds_what_is_missing_among_thousands() {
     harness.controller.poll_finished(Some(polled.finish("30")), now, &harness.policies.clone());
     settle(&mut harness);
     harness.since += Duration::from_secs(10);
-    let reads: Vec<Lookup> = settle(&mut harness).into_iter().flat_map(|effects| effects.lookups).collect();
-    assert_eq!(reads, [Lookup::Labelled(PodKey::new("default", "nb-exec-4711"))]);
+    let lookups: Vec<Lookup> = settle(&mut harness).into_iter().flat_map(|effects| effects.lookups).collect();
+    assert_eq!(lookups, [Lookup::Labelled(PodKey::new("default", "nb-exec-4711"))]);
     let now = harness.now();
-    harness.controller.lookup_answered(&reads[0], LookupResult::Absent, now);
+    harness.controller.lookup_answered(&lookups[0], LookupResult::Absent, now);
     harness.since += Duration::from_secs(1);
     let exits: Vec<_> = settle(&mut harness).into_iter().flat_map(|effects| effects.exits).collect();
     assert_eq!(exits.iter().map(|exit| exit.executor.exec_id).collect::<Vec<_>>(), [Some(4711)]);
 }
 
 #[test]
-fn every_one_of_thousands_is_dealt_with() {
+fn each_finished_executor_is_cleaned_up_once() {
     let mut harness = ControllerHarness::new(Finished::Label);
     // They exited with their driver before the replica started.
-    let ended = |id| version(failed(id, 137), 7);
-    let mut pods = all(ended);
+    let exited = |id| version(failed(id, 137), 7);
+    let mut pods = observations(exited);
     pods.push(version(driver(), 8).phase("Failed").observation());
-    listed(&mut harness, pods, "10");
-    let mut left: BTreeMap<String, u32> = (1..=MANY).map(|id| (format!("nb-exec-{id}"), id)).collect();
+    apply_list(&mut harness, pods, "10");
+    let mut remaining: BTreeMap<String, u32> = (1..=MANY).map(|id| (format!("nb-exec-{id}"), id)).collect();
     for step in 0..1000u32 {
         harness.since += Duration::from_secs(1);
         let effects = harness.step_after(0);
         for action in effects.actions.into_iter().flat_map(|(_, actions)| actions) {
             let Action::CleanUp { executor, .. } = action else { panic!("{action:?}") };
-            let id = left.remove(executor.name()).unwrap_or_else(|| panic!("{executor} is cleaned up twice"));
+            let id = remaining.remove(executor.name()).unwrap_or_else(|| panic!("{executor} is cleaned up twice"));
             harness.observe(&version(failed(id, 137), 100 + step).label("spark-exec-inactive", "true"));
         }
-        if left.is_empty() {
+        if remaining.is_empty() {
             return;
         }
     }
-    panic!("{} are not cleaned up: {:?}", left.len(), left.keys().next());
+    panic!("{} are not cleaned up: {:?}", remaining.len(), remaining.keys().next());
 }
 
 #[test]
-fn what_had_ended_is_history_also_where_the_first_list_was_cut_off() {
-    let mut harness = unlisted();
+fn exits_before_interrupted_first_list_are_history_and_not_reported() {
+    let mut harness = before_first_list();
     let now = harness.now();
     harness.controller.list_started(now);
     harness.controller.list_page(vec![failed(1, 137).observation()], now);
@@ -172,8 +172,8 @@ fn what_had_ended_is_history_also_where_the_first_list_was_cut_off() {
 }
 
 #[test]
-fn nothing_is_said_of_ends_before_the_first_list_is_complete() {
-    let mut harness = unlisted();
+fn exits_wait_until_first_list_is_complete() {
+    let mut harness = before_first_list();
     let now = harness.now();
     harness.controller.list_started(now);
     harness.controller.list_page(vec![failed(1, 1).observation()], now);
@@ -189,18 +189,18 @@ fn nothing_is_said_of_ends_before_the_first_list_is_complete() {
 }
 
 #[test]
-fn what_waits_to_be_taken_in_does_not_end_an_outage() {
+fn list_queued_before_interruption_does_not_end_outage() {
     let mut harness = ControllerHarness::new(Finished::Label);
     harness.observe(&driver());
     harness.observe(&failed(1, 137));
     harness.step_after(5);
-    let mut pods = all(|id| version(running(id + 1), 7));
+    let mut pods = observations(|id| version(running(id + 1), 7));
     pods.extend([driver().observation(), failed(1, 137).observation()]);
-    listed(&mut harness, pods, "10");
+    apply_list(&mut harness, pods, "10");
     let now = harness.now();
     harness.controller.watch_interrupted(now.at);
     settle(&mut harness);
-    assert_eq!(there(&harness), MANY as usize + 1);
+    assert_eq!(executor_count(&harness), MANY as usize + 1);
     assert!(harness.actions_within(300).is_empty(), "the driver's watch is interrupted, too");
     let now = harness.now();
     harness.controller.bookmark("11", now);
@@ -208,7 +208,7 @@ fn what_waits_to_be_taken_in_does_not_end_an_outage() {
 }
 
 /// A replica that has not listed pods yet.
-fn unlisted() -> ControllerHarness {
+fn before_first_list() -> ControllerHarness {
     let mut harness = ControllerHarness::new(Finished::Report);
     harness.controller = Controller::new(harness.at, Settings::default());
     harness.apply(Change::Related(RelatedChange::Apis(ServedApis::default())));
@@ -217,29 +217,29 @@ fn unlisted() -> ControllerHarness {
 }
 
 #[test]
-fn an_executor_that_comes_back_before_its_turn_is_not_gone() {
+fn executor_observed_again_before_its_exit_is_processed_is_not_reported() {
     let mut harness = ControllerHarness::new(Finished::Report);
-    listed(&mut harness, all(|id| version(running(id), 7)), "10");
+    apply_list(&mut harness, observations(|id| version(running(id), 7)), "10");
     settle(&mut harness);
     let now = harness.now();
     harness.controller.watch_event(Change::Pods(PodChange::Listed(Vec::new())), now);
-    while there(&harness) > 0 {
+    while executor_count(&harness) > 0 {
         harness.step_after(0);
     }
     // The list proves that all are deleted, which the controller concludes in batches. Meanwhile one gets its labels back.
     let now = harness.now();
     harness.controller.bookmark("20", now);
-    let mut gone = (0..5).map(|_| harness.step_after(0).exits.len()).sum::<usize>();
+    let mut reported = (0..5).map(|_| harness.step_after(0).exits.len()).sum::<usize>();
     harness.observe(&version(running(999), 30));
     for _ in 0..60 {
         harness.since += Duration::from_secs(1);
-        gone += settle(&mut harness).into_iter().flat_map(|effects| effects.exits).count();
+        reported += settle(&mut harness).into_iter().flat_map(|effects| effects.exits).count();
     }
-    assert_eq!((gone, there(&harness)), (MANY as usize - 1, 1));
+    assert_eq!((reported, executor_count(&harness)), (MANY as usize - 1, 1));
 }
 
 #[test]
-fn a_container_that_ends_again_while_its_batch_is_noted_has_two_ends() {
+fn second_exit_during_batch_processing_is_reported() {
     let mut harness = ControllerHarness::new(Finished::Report);
     harness.observe(&driver());
     harness.observe(&crashed(1, 5));
@@ -261,7 +261,7 @@ fn a_container_that_ends_again_while_its_batch_is_noted_has_two_ends() {
 }
 
 #[test]
-fn a_leader_reports_more_ends_than_a_follower_keeps() {
+fn leader_reports_all_exits_and_follower_keeps_at_most_20000() {
     let ObservedPod::Executor(app, one) = failed(1, 137).observation() else { unreachable!() };
     let batch = || {
         let mut batch = Batch::default();
@@ -287,24 +287,24 @@ fn a_leader_reports_more_ends_than_a_follower_keeps() {
 
 /// A tenant's executors may name any number of pods as their owners.
 #[test]
-fn pods_that_executors_name_are_read_a_few_at_a_time_and_ever_more_rarely_where_they_are_absent() {
+fn lookups_of_absent_owner_pods_back_off() {
     let mut harness = ControllerHarness::new(Finished::Report);
     for id in 1..=3000 {
         let pod = executor(id).stored(&format!("e{id}")).phase("Pending");
         harness.observe(&pod.owned_by("Pod", &format!("owner-{id}"), &format!("o{id}")));
     }
-    let mut reads = 0;
+    let mut lookups = 0;
     for _ in 0..30 * 1200 {
         harness.since += Duration::from_millis(50);
         let now = harness.now();
         let effects = harness.controller.step(now, &harness.policies, harness.leader_state);
-        for read in effects.lookups {
-            reads += 1;
-            harness.controller.lookup_answered(&read, LookupResult::Absent, now);
+        for lookup in effects.lookups {
+            lookups += 1;
+            harness.controller.lookup_answered(&lookup, LookupResult::Absent, now);
         }
         for (set, _) in &effects.actions {
             harness.controller.actions_finished(set, false, false, now.at);
         }
     }
-    assert!(reads <= 4 * 3000, "{reads} lookups in half an hour");
+    assert!(lookups <= 4 * 3000, "{lookups} lookups in half an hour");
 }

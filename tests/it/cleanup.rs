@@ -21,7 +21,7 @@ use spark_usher::spark::ids::{AppKey, PodKey};
 use spark_usher::time::Now;
 
 #[test]
-fn the_driver_goes_first_and_then_they_are_labelled() {
+fn finished_executor_is_labelled_after_grace_of_running_driver() {
     let mut harness = ControllerHarness::new(Finished::Label);
     harness.observe(&driver());
     harness.observe(&running(1));
@@ -39,7 +39,7 @@ fn the_driver_goes_first_and_then_they_are_labelled() {
 }
 
 #[test]
-fn the_applications_own_intervals_lengthen_the_grace_and_never_shorten_it() {
+fn polling_interval_of_application_lengthens_grace_but_never_shortens_it() {
     for (conf, at) in [
         ("spark.kubernetes.executor.apiPollingInterval=5min\nspark.kubernetes.executor.missingPodDetectDelta=0", 601),
         ("spark.kubernetes.executor.apiPollingInterval=1s\nspark.kubernetes.executor.missingPodDetectDelta=1s", 181),
@@ -54,7 +54,7 @@ fn the_applications_own_intervals_lengthen_the_grace_and_never_shorten_it() {
 }
 
 #[test]
-fn when_the_driver_is_gone_it_is_done_at_once_and_failures_are_kept_for_people() {
+fn executors_of_finished_driver_are_deleted_immediately_and_failed_ones_after_keep_failed() {
     let mut harness = ControllerHarness::new(Finished::Delete);
     harness.observe(&driver().phase("Failed"));
     harness.observe(&failed(1, 1));
@@ -78,7 +78,7 @@ fn when_the_driver_is_gone_it_is_done_at_once_and_failures_are_kept_for_people()
 }
 
 #[test]
-fn an_unlabelled_driver_that_is_gone_is_known_by_the_owner_of_what_ended() {
+fn executor_is_deleted_if_lookup_of_its_owner_returns_absent() {
     let mut harness = ControllerHarness::new(Finished::Delete);
     harness.observe(&failed(1, 137));
     let actions = harness.actions_within(10);
@@ -86,22 +86,22 @@ fn an_unlabelled_driver_that_is_gone_is_known_by_the_owner_of_what_ended() {
 }
 
 #[test]
-fn where_nothing_is_known_of_a_driver_nothing_is_done() {
+fn executor_with_unknown_driver_is_reported_but_not_cleaned_up() {
     let mut harness = ControllerHarness::new(Finished::Delete);
     let mut orphan = failed(1, 137);
     orphan.0["metadata"].as_object_mut().unwrap().remove("ownerReferences");
     harness.observe(&orphan);
-    let mut told = 0;
+    let mut reported = 0;
     for _ in 0..1000 {
         let effects = harness.step_after(1);
-        told += effects.exits.len();
+        reported += effects.exits.len();
         assert!(effects.actions.is_empty());
     }
-    assert_eq!(told, 1, "its exit is reported nevertheless");
+    assert_eq!(reported, 1, "its exit is reported nevertheless");
 }
 
 #[test]
-fn who_keeps_its_executors_keeps_them() {
+fn finished_executors_are_only_labelled_if_driver_retains_them() {
     // Its configuration says so, or it has labelled an executor.
     for by_conf in [true, false] {
         let mut harness = ControllerHarness::new(Finished::Delete);
@@ -119,7 +119,7 @@ fn who_keeps_its_executors_keeps_them() {
 }
 
 #[test]
-fn reported_labelled_skipped_and_dying_executors_are_left_alone() {
+fn no_cleanup_in_report_mode_or_of_inactive_skipped_or_running_executors() {
     let mut harness = ControllerHarness::new(Finished::Report);
     harness.observe(&driver().phase("Failed"));
     harness.observe(&failed(1, 137));
@@ -133,18 +133,18 @@ fn reported_labelled_skipped_and_dying_executors_are_left_alone() {
 }
 
 #[test]
-fn an_end_is_told_once_however_long_its_pod_stays_and_again_when_another_has_the_name() {
+fn each_pod_uid_is_reported_once_and_failures_are_forgotten_with_application() {
     let mut harness = ControllerHarness::new(Finished::Report);
     harness.observe(&driver());
     harness.observe(&failed(1, 137));
-    let mut told = 0;
+    let mut reported = 0;
     for second in 0..1000 {
-        told += harness.step_after(1).exits.len();
+        reported += harness.step_after(1).exits.len();
         if second % 100 == 0 {
             harness.observe(&version(failed(1, 137), 6 + second));
         }
     }
-    assert_eq!(told, 1);
+    assert_eq!(reported, 1);
     harness.delete_pod("nb-exec-1", "e1");
     assert_eq!(harness.step_after(1).exits.len(), 0);
     let mut another = version(running(1), 2000);
@@ -170,7 +170,7 @@ fn an_end_is_told_once_however_long_its_pod_stays_and_again_when_another_has_the
 }
 
 #[test]
-fn a_pod_that_hangs_in_terminating_is_told_with_its_finalizers() {
+fn pod_that_hangs_in_terminating_is_reported_with_finalizers_and_node() {
     let mut harness = ControllerHarness::new(Finished::Label);
     harness.observe(&driver());
     let mut pod = running(1).spec("nodeName", "node-7");
@@ -180,15 +180,15 @@ fn a_pod_that_hangs_in_terminating_is_told_with_its_finalizers() {
     let actions = harness.actions_within(130);
     let at = first_of(&actions, Reason::TerminationHangs).unwrap();
     assert!((60..=121).contains(&at), "{at}");
-    let told = actions.iter().find_map(|(_, action)| match action {
-        Action::RecordEvent(told) if told.reason == Reason::TerminationHangs => Some(told.message.clone()),
+    let message = actions.iter().find_map(|(_, action)| match action {
+        Action::RecordEvent(event) if event.reason == Reason::TerminationHangs => Some(event.message.clone()),
         _ => None,
     });
-    assert!(told.unwrap().contains("blocked by finalizers: example.com/hold (on node-7)"));
+    assert!(message.unwrap().contains("blocked by finalizers: example.com/hold (on node-7)"));
 }
 
 #[test]
-fn too_many_failures_are_told_in_the_same_words() {
+fn failures_beyond_limit_are_reported_with_one_message() {
     let mut harness = ControllerHarness::new(Finished::Label);
     harness.observe(&driver());
     harness.conf("spark.executor.instances=1\nspark.executor.failuresValidityInterval=1h");
@@ -214,7 +214,7 @@ fn too_many_failures_are_told_in_the_same_words() {
 }
 
 #[test]
-fn failures_of_many_creators_are_forgotten_with_them() {
+fn failures_are_counted_per_creator_and_dropped_with_its_executors() {
     let mut harness = ControllerHarness::new(Finished::Report);
     harness.observe(&driver());
     harness.observe(&failed(100, 1));
@@ -241,7 +241,7 @@ fn failures_of_many_creators_are_forgotten_with_them() {
 }
 
 #[test]
-fn failures_of_others_are_not_the_drivers_to_count() {
+fn failures_of_other_creators_do_not_count_against_driver() {
     let mut harness = ControllerHarness::new(Finished::Label);
     harness.observe(&driver());
     harness.conf("spark.executor.instances=1");
@@ -253,7 +253,7 @@ fn failures_of_others_are_not_the_drivers_to_count() {
 }
 
 #[test]
-fn a_grace_does_not_go_on_while_nothing_can_be_seen() {
+fn grace_does_not_elapse_while_watch_is_interrupted() {
     let mut harness = ControllerHarness::new(Finished::Label);
     harness.observe(&driver());
     harness.observe(&failed(1, 137));
@@ -270,7 +270,7 @@ fn a_grace_does_not_go_on_while_nothing_can_be_seen() {
 }
 
 #[test]
-fn events_count_and_are_not_more_than_a_namespace_can_bear() {
+fn exit_events_are_aggregated_and_rate_limited() {
     let mut harness = ControllerHarness::new(Finished::Report);
     harness.observe(&driver());
     let mut exits: Vec<Exit> = Vec::new();
@@ -305,9 +305,9 @@ fn events_count_and_are_not_more_than_a_namespace_can_bear() {
     // Executors with unknown drivers: an Event each, up to a limit.
     let mut aggregator = EventAggregator::default();
     for exit in &exits {
-        let mut lonely = (*exit.executor).clone();
-        std::sync::Arc::make_mut(&mut lonely.template).owner = None;
-        let exit = Exit { executor: lonely.into(), app: AppKey::new("default", "another"), ..exit.clone() };
+        let mut without_owner = (*exit.executor).clone();
+        std::sync::Arc::make_mut(&mut without_owner.template).owner = None;
+        let exit = Exit { executor: without_owner.into(), app: AppKey::new("default", "another"), ..exit.clone() };
         aggregator.add(&exit, harness.controller.snapshot(), now);
     }
     assert_eq!(aggregator.due(now).len(), 10);
@@ -315,7 +315,7 @@ fn events_count_and_are_not_more_than_a_namespace_can_bear() {
 }
 
 #[test]
-fn an_answer_that_was_overtaken_by_the_end_raises_nobody() {
+fn late_event_of_deleted_pod_neither_restores_it_nor_ends_its_successor() {
     let mut harness = ControllerHarness::new(Finished::Report);
     harness.observe(&running(1));
     harness.delete_pod("nb-exec-1", "e1");
@@ -333,33 +333,33 @@ fn an_answer_that_was_overtaken_by_the_end_raises_nobody() {
 }
 
 #[test]
-fn a_driver_without_labels_that_lives_is_alive() {
+fn driver_without_labels_found_running_by_lookup_gets_grace() {
     let mut harness = ControllerHarness::new(Finished::Delete);
     harness.observe(&failed(1, 137));
-    let lives = |read: &Lookup, controller: &mut Controller, now: Now| {
+    let answer_running = |lookup: &Lookup, controller: &mut Controller, now: Now| {
         let pod = pod("nb-driver").stored(DRIVER_UID).phase("Running").observation();
         let ObservedPod::Other(_, pod) = pod else { panic!() };
         let pod: DriverPod = pod;
-        controller.lookup_answered(read, LookupResult::Pod(pod), now);
+        controller.lookup_answered(lookup, LookupResult::Pod(pod), now);
     };
-    let mut acted = None;
+    let mut first_action = None;
     for second in 1..300 {
         harness.since += Duration::from_secs(1);
         let now = harness.now();
         let effects = harness.controller.step(now, &harness.policies, LeaderState::Leader);
-        for read in &effects.lookups {
-            lives(read, &mut harness.controller, now);
+        for lookup in &effects.lookups {
+            answer_running(lookup, &mut harness.controller, now);
         }
         if !effects.actions.is_empty() {
-            acted.get_or_insert(second);
+            first_action.get_or_insert(second);
         }
     }
-    assert_eq!(acted, Some(181));
+    assert_eq!(first_action, Some(181));
 }
 
 /// For Spark 4, an executor fails if a companion container fails; its own container may continue (`checkAllContainers=false`).
 #[test]
-fn an_executor_whose_companion_failed_is_told_and_left_alone_while_it_runs() {
+fn executor_with_failed_companion_is_reported_and_deleted_only_after_it_exits() {
     let mut harness = ControllerHarness::new(Finished::Delete);
     harness.observe(&driver().phase("Failed"));
     let mut pod = version(running(1).driver_url("d"), 5);
@@ -374,23 +374,23 @@ fn an_executor_whose_companion_failed_is_told_and_left_alone_while_it_runs() {
 
 /// Executors of the statefulset and deployment allocators restart in place.
 #[test]
-fn a_container_that_is_started_again_is_no_leftover_and_its_next_end_is_news() {
+fn restarting_executor_is_not_cleaned_up_and_each_exit_is_reported() {
     let mut harness = ControllerHarness::new(Finished::Delete);
     harness.observe(&driver());
-    let mut told = 0;
+    let mut reported = 0;
     for round in 0..5 {
         harness.observe(&crashed(1, 10 + 2 * round));
-        told += harness.step_after(1).exits.len();
+        reported += harness.step_after(1).exits.len();
         assert!(harness.actions_within(100).is_empty());
         harness.observe(&version(running(1), 11 + 2 * round).spec("restartPolicy", "Always"));
         assert!(harness.actions_within(400).is_empty());
     }
-    assert_eq!(told, 5);
+    assert_eq!(reported, 5);
 }
 
 /// A watch that resumes after an outage shows all events in one batch.
 #[test]
-fn two_ends_and_the_deletion_in_one_batch_are_two_ends() {
+fn two_exits_and_deletion_in_one_batch_are_reported_as_two_exits() {
     let mut harness = ControllerHarness::new(Finished::Label);
     harness.observe(&driver());
     harness.observe(&version(running(1), 9).spec("restartPolicy", "Always"));
@@ -403,7 +403,7 @@ fn two_ends_and_the_deletion_in_one_batch_are_two_ends() {
 }
 
 #[test]
-fn a_tenants_numbers_cannot_break_the_clock() {
+fn huge_polling_interval_does_not_overflow_grace() {
     let mut harness = ControllerHarness::new(Finished::Label);
     harness.observe(&driver());
     harness.conf("spark.kubernetes.executor.apiPollingInterval=100000000000000d\nspark.kubernetes.executor.missingPodDetectDelta=1d");
@@ -412,7 +412,7 @@ fn a_tenants_numbers_cannot_break_the_clock() {
 }
 
 #[test]
-fn executors_of_a_driver_that_came_back_under_its_name_are_looked_at_anew() {
+fn driver_name_with_new_uid_is_looked_up_again_and_each_executor_uses_its_own_driver() {
     let mut harness = ControllerHarness::new(Finished::Delete);
     harness.observe(&failed(1, 137).owned_by("Pod", "nb-0", "a"));
     harness.step_after(1);
@@ -432,7 +432,7 @@ fn executors_of_a_driver_that_came_back_under_its_name_are_looked_at_anew() {
 }
 
 #[test]
-fn a_configuration_that_cannot_be_read_deletes_nobody() {
+fn unreadable_configuration_labels_instead_of_deleting() {
     let mut harness = ControllerHarness::new(Finished::Delete);
     harness.observe(&driver().conf_map("conf").phase("Failed"));
     harness.observe(&failed(1, 137));
@@ -442,7 +442,7 @@ fn a_configuration_that_cannot_be_read_deletes_nobody() {
 }
 
 #[test]
-fn an_older_sighting_of_a_driver_brings_nobody_back_to_life() {
+fn older_resource_version_does_not_revive_finished_driver() {
     let mut harness = ControllerHarness::new(Finished::Delete);
     harness.observe(&version(driver(), 9).phase("Failed"));
     harness.observe(&version(driver(), 5));
@@ -453,7 +453,7 @@ fn an_older_sighting_of_a_driver_brings_nobody_back_to_life() {
 }
 
 #[test]
-fn a_deletion_tells_how_a_pod_was_that_nobody_had_seen_end() {
+fn deletion_event_reports_exit_that_watch_missed() {
     let mut harness = ControllerHarness::new(Finished::Label);
     harness.observe(&driver());
     harness.observe(&running(1));
@@ -462,11 +462,11 @@ fn a_deletion_tells_how_a_pod_was_that_nobody_had_seen_end() {
     harness.apply(Change::Pods(PodChange::Deleted(version(failed(1, 52), 8).observation())));
     harness.apply(Change::Pods(PodChange::Deleted(version(failed(2, 137), 9).observation())));
     let exits = harness.step_after(2).exits;
-    let told: Vec<(String, Cause, Option<i32>)> =
+    let reported: Vec<(String, Cause, Option<i32>)> =
         exits.iter().map(|exit| (exit.executor.name.to_string(), exit.cause, exit.exit_code())).collect();
-    assert_eq!(told.len(), 2, "{told:?}");
-    assert!(told.contains(&("nb-exec-1".into(), Cause::JvmOom, Some(52))), "{told:?}");
-    assert!(told.contains(&("nb-exec-2".into(), Cause::Killed, Some(137))), "{told:?}");
+    assert_eq!(reported.len(), 2, "{reported:?}");
+    assert!(reported.contains(&("nb-exec-1".into(), Cause::JvmOom, Some(52))), "{reported:?}");
+    assert!(reported.contains(&("nb-exec-2".into(), Cause::Killed, Some(137))), "{reported:?}");
     let app = harness.controller.snapshot().app("default", APP).unwrap().clone();
     assert!(app.executors().is_empty());
     // A late event does not restore it, and the deletion of another pod with that name does not remove the executor.
@@ -478,7 +478,7 @@ fn a_deletion_tells_how_a_pod_was_that_nobody_had_seen_end() {
 }
 
 #[test]
-fn a_list_from_the_past_brings_nobody_back() {
+fn stale_list_does_not_restore_deleted_executor() {
     let mut harness = ControllerHarness::new(Finished::Label);
     harness.observe(&driver());
     harness.observe(&failed(1, 137));
@@ -496,7 +496,7 @@ fn unowned(mut pod: PodBuilder, host: &str) -> PodBuilder {
 
 /// Two drivers share a configured `spark.app.id`, or a tenant claims the application of another.
 #[test]
-fn the_end_of_a_driver_touches_no_executor_that_gave_another_address() {
+fn exit_of_driver_cleans_up_no_executor_with_another_driver_url() {
     for others_come_later in [false, true] {
         let mut harness = ControllerHarness::new(Finished::Delete);
         harness.observe(&driver().ip("10.0.0.1"));
@@ -514,7 +514,7 @@ fn the_end_of_a_driver_touches_no_executor_that_gave_another_address() {
 }
 
 #[test]
-fn executors_that_all_gave_the_address_of_one_driver_end_with_it() {
+fn executors_with_driver_url_of_finished_driver_are_cleaned_up() {
     let mut harness = ControllerHarness::new(Finished::Delete);
     harness.observe(&driver().ip("10.0.0.1"));
     for id in 1..4 {
@@ -526,7 +526,7 @@ fn executors_that_all_gave_the_address_of_one_driver_end_with_it() {
 }
 
 #[test]
-fn a_driver_that_keeps_its_executors_keeps_those_that_only_gave_its_address_too() {
+fn executors_with_driver_url_are_only_labelled_if_driver_retains_them() {
     let mut harness = ControllerHarness::new(Finished::Delete);
     harness.observe(&driver().ip("10.0.0.1"));
     harness.conf("spark.kubernetes.executor.deleteOnTermination=false");

@@ -28,26 +28,26 @@ fn served(kinds: &[&str]) -> ServedApis {
     ServedApis(rows.map(|row| (row.kind, &row.apis[0])).collect())
 }
 
-fn nothing(change: Replaced) -> Change {
+fn replaced(change: Replaced) -> Change {
     Change::Related(RelatedChange::Replaced(change))
 }
 
 impl ControllerHarness {
     /// A controller that received all lists, with Volcano.
     fn new() -> ControllerHarness {
-        let mut harness = ControllerHarness::closed();
-        harness.apply(nothing(Replaced::Groups("volcano", Vec::new())));
+        let mut harness = ControllerHarness::before_podgroup_list();
+        harness.apply(replaced(Replaced::Groups("volcano", Vec::new())));
         harness
     }
 
     /// The same before the PodGroups were listed.
-    fn closed() -> ControllerHarness {
+    fn before_podgroup_list() -> ControllerHarness {
         let now = Instant::now();
         let mut controller = Controller::new(now, Settings::default());
         let at = Now { at: now, wall: Timestamp::UNIX_EPOCH };
         controller.watch_event(Change::Related(RelatedChange::Apis(served(&["volcano", "native"]))), at);
         controller.watch_event(Change::Pods(PodChange::Listed(Vec::new())), at);
-        controller.watch_event(nothing(Replaced::Namespaces(Vec::new())), at);
+        controller.watch_event(replaced(Replaced::Namespaces(Vec::new())), at);
         ControllerHarness { controller, now, policies: only(policy("volcano")) }
     }
 
@@ -65,9 +65,9 @@ impl ControllerHarness {
         self.controller.apply_written(change, now);
     }
 
-    fn answered(&mut self, read: &Lookup, answer: LookupResult) {
+    fn answered(&mut self, lookup: &Lookup, result: LookupResult) {
         let now = self.moment();
-        self.controller.lookup_answered(read, answer, now);
+        self.controller.lookup_answered(lookup, result, now);
     }
 
     fn observe(&mut self, pod: &PodBuilder) {
@@ -81,7 +81,7 @@ impl ControllerHarness {
         self.observe(&PodBuilder(admitted).stored(&format!("e{id}")).phase("Pending"));
     }
 
-    fn turn(&mut self) -> Effects {
+    fn step(&mut self) -> Effects {
         // Plans for changes from the watch come in batches.
         self.now += Duration::from_millis(250);
         let now = self.moment();
@@ -90,19 +90,19 @@ impl ControllerHarness {
 
     fn step_after(&mut self, seconds: u64) -> Effects {
         self.now += Duration::from_secs(seconds);
-        self.turn()
+        self.step()
     }
 
     /// An executor that a running pod created, and the effects of the step after that pod was read.
     fn created(&mut self, id: u32, creator: &str, uid: &str) -> Effects {
         self.executor(id, creator, uid);
-        self.turn();
+        self.step();
         let driver = match pod(creator).stored(uid).phase("Running").observation() {
             ObservedPod::Other(_, pod) => pod,
             other => panic!("{other:?}"),
         };
         self.answered(&Lookup::Pod(PodKey::new("default", creator)), LookupResult::Pod(driver));
-        self.turn()
+        self.step()
     }
 }
 
@@ -113,107 +113,107 @@ fn notebook(uid: &str) -> DriverPod {
     }
 }
 
-fn read_notebook() -> Lookup {
+fn notebook_lookup() -> Lookup {
     Lookup::Pod(PodKey::new("default", "notebook"))
 }
 
 /// The executor set whose actions a step begins.
-fn acting(effects: &Effects) -> ExecutorSetKey {
+fn set_of_first_action(effects: &Effects) -> ExecutorSetKey {
     effects.actions[0].0.clone()
 }
 
-fn creates(effects: &Effects) -> usize {
+fn created_groups(effects: &Effects) -> usize {
     effects.actions.iter().flat_map(|(_, actions)| actions).filter(|a| matches!(a, Action::CreateGroup { .. })).count()
 }
 
 #[test]
-fn a_plan_waits_for_what_it_rests_on_and_not_for_ever() {
+fn plan_waits_for_driver_lookup_and_proceeds_after_three_failures() {
     let mut harness = ControllerHarness::new();
     harness.executor(1, "notebook", "u1");
-    let effects = harness.turn();
-    assert_eq!(effects.lookups, [read_notebook()]);
+    let effects = harness.step();
+    assert_eq!(effects.lookups, [notebook_lookup()]);
     assert!(effects.actions.is_empty(), "the driver is not read yet");
-    harness.answered(&read_notebook(), LookupResult::Pod(notebook("u1")));
-    assert_eq!(creates(&harness.turn()), 1);
+    harness.answered(&notebook_lookup(), LookupResult::Pod(notebook("u1")));
+    assert_eq!(created_groups(&harness.step()), 1);
 
     let mut harness = ControllerHarness::new();
     harness.executor(1, "notebook", "u1");
     for _ in 0..3 {
         assert!(harness.step_after(5).actions.is_empty());
-        harness.answered(&read_notebook(), LookupResult::Failed);
+        harness.answered(&notebook_lookup(), LookupResult::Failed);
     }
-    assert_eq!(creates(&harness.turn()), 1, "after three failures the PodGroup is created without the driver");
+    assert_eq!(created_groups(&harness.step()), 1, "after three failures the PodGroup is created without the driver");
 }
 
 #[test]
-fn a_configuration_that_comes_after_its_driver_runs_is_read_again() {
+fn absent_configuration_is_read_again_with_backoff_while_driver_runs() {
     let mut harness = ControllerHarness::new();
     harness.observe(&driver().conf_map("conf"));
     harness.executor(1, "nb-driver", DRIVER_UID);
-    let read = Lookup::Conf(PodKey::new("default", "nb-driver"), DRIVER_UID.into(), "conf".into());
-    let mut asked = 0;
+    let lookup = Lookup::Conf(PodKey::new("default", "nb-driver"), DRIVER_UID.into(), "conf".into());
+    let mut lookups = 0;
     for _ in 0..120 {
-        if harness.step_after(1).lookups.contains(&read) {
-            asked += 1;
-            harness.answered(&read, LookupResult::Absent);
+        if harness.step_after(1).lookups.contains(&lookup) {
+            lookups += 1;
+            harness.answered(&lookup, LookupResult::Absent);
         }
     }
-    assert!((5..=12).contains(&asked), "with growing pauses: {asked} times in two minutes");
+    assert!((5..=12).contains(&lookups), "with growing pauses: {lookups} times in two minutes");
     // Later rarely, but it is still read.
-    let late = (0..40).map(|_| harness.step_after(30)).filter(|effects| effects.lookups.contains(&read)).count();
+    let late = (0..40).map(|_| harness.step_after(30)).filter(|effects| effects.lookups.contains(&lookup)).count();
     assert!(late >= 1, "{late}");
     // The ConfigMap of a finished driver is not read again.
     let mut harness = ControllerHarness::new();
     harness.observe(&driver().conf_map("conf").phase("Failed"));
     harness.executor(1, "nb-driver", DRIVER_UID);
-    let first = (0..5).any(|_| harness.step_after(1).lookups.contains(&read));
-    harness.answered(&read, LookupResult::Absent);
-    assert!(first && !(0..60).any(|_| harness.step_after(10).lookups.contains(&read)));
+    let first = (0..5).any(|_| harness.step_after(1).lookups.contains(&lookup));
+    harness.answered(&lookup, LookupResult::Absent);
+    assert!(first && !(0..60).any(|_| harness.step_after(10).lookups.contains(&lookup)));
 }
 
 #[test]
-fn who_names_ever_new_pods_does_not_hold_an_applications_plan_for_ever() {
+fn forged_owners_do_not_delay_plan_of_application() {
     let mut harness = ControllerHarness::new();
     harness.executor(1, "notebook", "u1");
-    let effects = harness.turn();
-    assert_eq!(effects.lookups, [read_notebook()]);
-    harness.answered(&read_notebook(), LookupResult::Pod(notebook("u1")));
-    let mut made = 0;
+    let effects = harness.step();
+    assert_eq!(effects.lookups, [notebook_lookup()]);
+    harness.answered(&notebook_lookup(), LookupResult::Pod(notebook("u1")));
+    let mut created = 0;
     for n in 0..40 {
-        let forged = pod(&format!("evil-{n}")).executor_of(APP, 100 + n).owned_by("Pod", &format!("nobody-{n}"), "x");
+        let forged = pod(&format!("evil-{n}")).executor_of(APP, 100 + n).owned_by("Pod", &format!("absent-{n}"), "x");
         harness.observe(&forged.stored(&format!("x{n}")).phase("Running"));
-        made += creates(&harness.step_after(1));
+        created += created_groups(&harness.step_after(1));
     }
-    assert_eq!(made, 1, "the PodGroup is created although a lookup is always in flight");
+    assert_eq!(created, 1, "the PodGroup is created although a lookup is always in flight");
 }
 
 #[test]
-fn nothing_is_planned_before_the_lists_are_there_nor_by_a_follower() {
-    let mut harness = ControllerHarness::closed();
+fn nothing_is_planned_before_podgroup_list_or_by_follower() {
+    let mut harness = ControllerHarness::before_podgroup_list();
     harness.executor(1, "notebook", "u1");
-    harness.turn();
-    harness.answered(&read_notebook(), LookupResult::Pod(notebook("u1")));
-    assert_eq!(creates(&harness.turn()), 0, "the PodGroup may exist already");
-    harness.apply(nothing(Replaced::Groups("volcano", Vec::new())));
+    harness.step();
+    harness.answered(&notebook_lookup(), LookupResult::Pod(notebook("u1")));
+    assert_eq!(created_groups(&harness.step()), 0, "the PodGroup may exist already");
+    harness.apply(replaced(Replaced::Groups("volcano", Vec::new())));
     let follower = {
         let now = harness.moment();
         harness.controller.step(now, &harness.policies, LeaderState::Follower)
     };
     assert!(follower.actions.is_empty());
-    assert_eq!(creates(&harness.turn()), 1, "a new leader plans everything");
+    assert_eq!(created_groups(&harness.step()), 1, "a new leader plans everything");
 
     // Native PodGroups are never listed (for example without permission): Volcano's do not wait for them, nor for the next resync.
-    let mut harness = ControllerHarness::closed();
+    let mut harness = ControllerHarness::before_podgroup_list();
     harness.executor(1, "notebook", "u1");
-    harness.turn();
-    harness.answered(&read_notebook(), LookupResult::Pod(notebook("u1")));
-    assert_eq!(creates(&harness.turn()), 0);
-    harness.apply(nothing(Replaced::Groups("volcano", Vec::new())));
-    assert_eq!(creates(&harness.turn()), 1, "as soon as they are listed");
+    harness.step();
+    harness.answered(&notebook_lookup(), LookupResult::Pod(notebook("u1")));
+    assert_eq!(created_groups(&harness.step()), 0);
+    harness.apply(replaced(Replaced::Groups("volcano", Vec::new())));
+    assert_eq!(created_groups(&harness.step()), 1, "as soon as they are listed");
 }
 
 #[test]
-fn names_that_are_no_names_are_never_read_and_nobody_is_starved() {
+fn invalid_names_are_not_looked_up_and_failed_lookups_starve_no_new_one() {
     let mut harness = ControllerHarness::new();
     for id in 1..=40 {
         let odd = pod(&format!("odd-{id}")).executor_of("odd", id).stored(&format!("o{id}")).phase("Pending");
@@ -221,66 +221,66 @@ fn names_that_are_no_names_are_never_read_and_nobody_is_starved() {
         let many = pod(&format!("many-{id}")).executor_of("many", id).stored(&format!("m{id}")).phase("Pending");
         harness.observe(&many.owned_by("Pod", &format!("many-driver-{id}"), "u"));
     }
-    let first = harness.turn().lookups;
+    let first = harness.step().lookups;
     assert_eq!(first.len(), 16, "the maximum number of lookups in flight");
-    assert!(first.iter().all(|read| matches!(read, Lookup::Pod(pod) if pod.name().starts_with("many-driver-"))));
+    assert!(first.iter().all(|lookup| matches!(lookup, Lookup::Pod(pod) if pod.name().starts_with("many-driver-"))));
     harness.executor(1, "notebook", "u1");
     // Failed lookups wait, and the most recent one starts nevertheless.
-    let mut asked = Vec::new();
-    let mut flying = first;
+    let mut lookups = Vec::new();
+    let mut in_flight = first;
     for _ in 0..10 {
-        for read in &flying {
-            harness.answered(read, LookupResult::Failed);
+        for lookup in &in_flight {
+            harness.answered(lookup, LookupResult::Failed);
         }
-        flying = harness.step_after(1).lookups;
-        asked.extend(flying.clone());
+        in_flight = harness.step_after(1).lookups;
+        lookups.extend(in_flight.clone());
     }
-    assert!(asked.contains(&read_notebook()));
+    assert!(lookups.contains(&notebook_lookup()));
 }
 
 #[test]
-fn a_read_that_fails_is_forgotten_with_its_asker() {
+fn failed_lookup_is_dropped_with_its_last_waiter() {
     let mut harness = ControllerHarness::new();
     harness.executor(1, "notebook", "u1");
-    harness.turn();
-    harness.answered(&read_notebook(), LookupResult::Failed);
+    harness.step();
+    harness.answered(&notebook_lookup(), LookupResult::Failed);
     harness.apply(Change::Pods(PodChange::Gone(PodKey::new("default", "nb-exec-1"), "e1".into())));
     assert!(harness.step_after(20).lookups.is_empty());
     assert!(harness.step_after(600).lookups.is_empty());
 }
 
 #[test]
-fn a_pod_made_anew_under_the_same_name_is_read_again_at_once() {
+fn recreated_pod_of_same_name_is_looked_up_again_immediately() {
     let mut harness = ControllerHarness::new();
     harness.executor(1, "notebook", "u1");
-    harness.turn();
+    harness.step();
     let now = harness.now;
-    harness.answered(&read_notebook(), LookupResult::Pod(notebook("u1")));
-    let set = acting(&harness.turn());
+    harness.answered(&notebook_lookup(), LookupResult::Pod(notebook("u1")));
+    let set = set_of_first_action(&harness.step());
     harness.controller.actions_finished(&set, false, true, now);
     // The notebook is deleted and started again, and its next session creates executors.
     harness.apply(Change::Pods(PodChange::Gone(PodKey::new("default", "nb-exec-1"), "e1".into())));
     harness.executor(2, "notebook", "u2");
-    assert_eq!(harness.turn().lookups, [read_notebook()]);
-    harness.answered(&read_notebook(), LookupResult::Pod(notebook("u2")));
+    assert_eq!(harness.step().lookups, [notebook_lookup()]);
+    harness.answered(&notebook_lookup(), LookupResult::Pod(notebook("u2")));
     assert_eq!(harness.controller.snapshot().driver_pod("default", "notebook").unwrap().uid, Arc::from("u2"));
-    assert!(harness.turn().lookups.is_empty(), "the pod is read once");
+    assert!(harness.step().lookups.is_empty(), "the pod is read once");
 }
 
 #[test]
-fn nobody_is_woken_while_actions_are_on_the_way() {
+fn failed_action_backs_off_and_no_step_is_due_while_actions_are_in_flight() {
     let mut harness = ControllerHarness::new();
     harness.executor(1, "notebook", "u1");
-    harness.turn();
-    harness.answered(&read_notebook(), LookupResult::Pod(notebook("u1")));
-    let effects = harness.turn();
-    assert_eq!(creates(&effects), 1);
+    harness.step();
+    harness.answered(&notebook_lookup(), LookupResult::Pod(notebook("u1")));
+    let effects = harness.step();
+    assert_eq!(created_groups(&effects), 1);
     let now = harness.now;
-    harness.controller.actions_finished(&acting(&effects), true, false, now);
-    let wake = harness.turn().wake_at.unwrap();
+    harness.controller.actions_finished(&set_of_first_action(&effects), true, false, now);
+    let wake = harness.step().wake_at.unwrap();
     assert!(wake > harness.now, "a failed write is retried after a pause");
     let again = harness.step_after(1);
-    assert_eq!(creates(&again), 1);
+    assert_eq!(created_groups(&again), 1);
     harness.executor(2, "notebook", "u1");
     let waiting = harness.step_after(1);
     assert!(waiting.actions.is_empty(), "earlier actions are in flight");
@@ -288,37 +288,37 @@ fn nobody_is_woken_while_actions_are_on_the_way() {
 }
 
 #[test]
-fn who_acts_again_and_again_does_so_ever_more_slowly() {
+fn repeated_creation_of_deleted_podgroup_backs_off() {
     let mut harness = ControllerHarness::new();
     harness.executor(1, "notebook", "u1");
-    harness.turn();
-    harness.answered(&read_notebook(), LookupResult::Pod(notebook("u1")));
+    harness.step();
+    harness.answered(&notebook_lookup(), LookupResult::Pod(notebook("u1")));
     // Another client deletes the PodGroup as soon as it is created.
-    let mut made = 0;
+    let mut created = 0;
     for _ in 0..240 {
-        let effects = harness.turn();
-        if creates(&effects) > 0 {
-            made += 1;
+        let effects = harness.step();
+        if created_groups(&effects) > 0 {
+            created += 1;
             let now = harness.now;
-            harness.controller.actions_finished(&acting(&effects), false, true, now);
+            harness.controller.actions_finished(&set_of_first_action(&effects), false, true, now);
         }
-        harness.apply(nothing(Replaced::Groups("volcano", Vec::new())));
+        harness.apply(replaced(Replaced::Groups("volcano", Vec::new())));
         harness.controller.requeue_all();
     }
-    assert!((6..=16).contains(&made), "{made} times in a minute");
+    assert!((6..=16).contains(&created), "{created} times in a minute");
 }
 
 #[test]
-fn whoever_else_creates_executors_of_an_application_holds_up_nobody() {
+fn actions_of_one_creator_do_not_block_those_of_another() {
     for (failed, wrote) in [(true, false), (false, true)] {
         let mut harness = ControllerHarness::new();
         let effects = harness.created(1, "eve", "u9");
-        assert_eq!(creates(&effects), 1);
-        let eve = acting(&effects);
+        assert_eq!(created_groups(&effects), 1);
+        let eve = set_of_first_action(&effects);
         // While actions for the stranger's executors are in flight, actions for others begin.
         let effects = harness.created(2, "notebook", "u1");
-        assert_eq!(creates(&effects), 1);
-        let victim = acting(&effects);
+        assert_eq!(created_groups(&effects), 1);
+        let victim = set_of_first_action(&effects);
         assert_ne!(victim, eve);
         let now = harness.now;
         harness.controller.actions_finished(&victim, false, true, now);
@@ -327,42 +327,42 @@ fn whoever_else_creates_executors_of_an_application_holds_up_nobody() {
             let now = harness.now;
             harness.controller.actions_finished(&eve, failed, wrote, now);
             harness.controller.requeue_all();
-            let effects = harness.turn();
+            let effects = harness.step();
             assert!(effects.actions.iter().any(|(set, _)| *set == victim), "the PodGroup does not exist yet");
             let now = harness.now;
             harness.controller.actions_finished(&victim, false, false, now);
         }
-        let wake = harness.turn().wake_at.unwrap();
+        let wake = harness.step().wake_at.unwrap();
         assert!(wake > harness.now);
     }
 }
 
 #[test]
-fn who_has_gone_holds_up_nobody() {
+fn backoff_of_removed_creator_does_not_delay_others() {
     let mut harness = ControllerHarness::new();
     let effects = harness.created(1, "eve", "u9");
-    let (eve, now) = (acting(&effects), harness.now);
+    let (eve, now) = (set_of_first_action(&effects), harness.now);
     // The stranger's actions fail, and then only executors of another creator remain.
     for _ in 0..10 {
         harness.controller.actions_finished(&eve, true, false, now);
     }
     harness.apply(Change::Pods(PodChange::Gone(PodKey::new("default", "nb-exec-1"), "e1".into())));
-    assert_eq!(creates(&harness.created(2, "notebook", "u1")), 1);
+    assert_eq!(created_groups(&harness.created(2, "notebook", "u1")), 1);
 }
 
 #[test]
-fn a_configuration_that_does_not_exist_yet_is_waited_for() {
+fn missing_configuration_of_pending_driver_is_looked_up_until_it_exists() {
     let mut harness = ControllerHarness::new();
     let admitted =
         answer(&driver().conf_map("conf").created_by("admin"), harness.controller.snapshot(), &harness.policies);
     let driver = PodBuilder(admitted.object).stored(DRIVER_UID);
     harness.observe(&driver.clone().phase("Pending"));
-    let conf = harness.turn().lookups.remove(0);
-    assert!(matches!(&conf, Lookup::Conf(_, _, name) if &**name == "conf"));
-    harness.answered(&conf, LookupResult::Absent);
-    assert_eq!(harness.step_after(1).lookups, std::slice::from_ref(&conf), "Spark creates it after the pod");
+    let lookup = harness.step().lookups.remove(0);
+    assert!(matches!(&lookup, Lookup::Conf(_, _, name) if &**name == "conf"));
+    harness.answered(&lookup, LookupResult::Absent);
+    assert_eq!(harness.step_after(1).lookups, std::slice::from_ref(&lookup), "Spark creates it after the pod");
     let known = Conf::Known(Arc::new(AppConf::parse("spark.executor.instances=4")));
-    harness.answered(&conf, LookupResult::Conf(known));
+    harness.answered(&lookup, LookupResult::Conf(known));
     assert!(harness.controller.snapshot().conf(DRIVER_UID).is_some());
     harness.observe(&driver.phase("Running"));
     assert!(harness.step_after(1).lookups.is_empty());
@@ -370,7 +370,7 @@ fn a_configuration_that_does_not_exist_yet_is_waited_for() {
 }
 
 #[test]
-fn an_answer_that_comes_after_the_end_of_what_it_tells_raises_no_dead() {
+fn write_response_neither_overrides_newer_event_nor_restores_deleted_podgroup() {
     let mut harness = ControllerHarness::new();
     let key = GroupKey { namespace: "default".into(), name: "g".into(), scheduler: "volcano" };
     let group = |uid: &str, version: &str| Group {
@@ -396,7 +396,7 @@ fn an_answer_that_comes_after_the_end_of_what_it_tells_raises_no_dead() {
     assert_eq!(version(&harness), None);
     harness.written(Change::Related(RelatedChange::Group(key.clone(), group("u2", "13"))));
     assert_eq!(version(&harness), Some("13".into()), "made anew");
-    harness.apply(nothing(Replaced::Groups("volcano", Vec::new())));
+    harness.apply(replaced(Replaced::Groups("volcano", Vec::new())));
     harness.written(Change::Related(RelatedChange::Group(key.clone(), group("u2", "14"))));
     assert_eq!(version(&harness), None);
 }

@@ -7,7 +7,7 @@ use spark_usher::config;
 use spark_usher::gang::TABLE;
 
 #[test]
-fn every_scheduler_has_an_example_that_is_valid_and_warns_of_nothing() {
+fn every_scheduler_has_valid_example_policy_without_warnings() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/policies");
     let mut kinds = BTreeSet::new();
     for entry in std::fs::read_dir(folder).unwrap() {

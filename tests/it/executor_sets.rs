@@ -41,7 +41,7 @@ fn spec(cluster: &Cluster) -> Value {
 }
 
 #[test]
-fn a_copied_signature_gives_a_pod_no_part_in_the_group() {
+fn copied_signature_is_not_proven_and_adds_no_resources_to_podgroup() {
     let mut cluster = victim(2);
     let before = spec(&cluster);
     let (_, first) = cluster.snapshot.executor("default", "nb-exec-1").unwrap();
@@ -57,11 +57,11 @@ fn a_copied_signature_gives_a_pod_no_part_in_the_group() {
 }
 
 #[test]
-fn a_ghost_of_the_drivers_name_takes_no_group_away() {
-    // No executor exists yet. The ghost's executor comes first, and its driver no longer exists.
+fn forged_owner_with_driver_name_does_not_prevent_podgroup() {
+    // No executor of the victim exists yet. Executors whose owner has the driver's name and another uid come first.
     let mut cluster = victim(0);
     for (n, uid) in ["0", "zzzz"].iter().enumerate() {
-        cluster.observe(&forged(&format!("ghost-{n}"), 0).owned_by("Pod", "nb-driver", uid));
+        cluster.observe(&forged(&format!("evil-{n}"), 0).owned_by("Pod", "nb-driver", uid));
     }
     cluster.settle();
     cluster.executor(1, "Pending").executor(2, "Pending").settle();
@@ -71,7 +71,7 @@ fn a_ghost_of_the_drivers_name_takes_no_group_away() {
 }
 
 #[test]
-fn a_driver_made_anew_gets_its_gang_while_an_old_executor_lingers() {
+fn recreated_driver_owns_podgroup_while_old_executor_terminates() {
     let mut cluster = victim(3);
     for id in 1..=3 {
         cluster.executor(id, "Running");
@@ -88,18 +88,18 @@ fn a_driver_made_anew_gets_its_gang_while_an_old_executor_lingers() {
 }
 
 #[test]
-fn who_claims_a_statefulset_does_not_become_part_of_its_crew() {
+fn forged_statefulset_owner_does_not_change_podgroup() {
     let mut cluster = Cluster::volcano();
     cluster.snapshot.apply(Change::Related(RelatedChange::SigningKey(signing_key())));
     cluster.observe(&driver().ip("10.0.0.1"));
     let controller = "system:serviceaccount:kube-system:statefulset-controller";
-    let placed = |name: &str, host: &str, by: &str, cluster: &Cluster| {
+    let admitted = |name: &str, host: &str, by: &str, cluster: &Cluster| {
         let pod = pod(name).executor_of(APP, 0).label("spark-exec-id", "EXECID").driver_url(host);
         let pod = pod.owned_by("StatefulSet", "set", "set-uid");
         let outcome = answer(&pod.created_by(by), &cluster.snapshot, &cluster.policies);
         PodBuilder(outcome.object).stored(name).phase("Pending")
     };
-    let first = placed("set-0", "10.0.0.1", controller, &cluster);
+    let first = admitted("set-0", "10.0.0.1", controller, &cluster);
     let group = first.0["metadata"]["annotations"]["scheduling.k8s.io/group-name"].as_str().unwrap().to_owned();
     cluster.observe(&first).settle();
     let owner =
@@ -108,18 +108,18 @@ fn who_claims_a_statefulset_does_not_become_part_of_its_crew() {
     let before = cluster.groups()[&group].clone();
     // The same owner, claimed by a user whose executor connects to the user's own driver.
     cluster.observe(&pod("evil").stored("evil-uid").driver_of("spark-evil").ip("10.0.0.66").phase("Running"));
-    let claims = placed("evil-0", "10.0.0.66", "eve", &cluster).label("spark-exec-id", "0");
+    let claims = admitted("evil-0", "10.0.0.66", "eve", &cluster).label("spark-exec-id", "0");
     assert_ne!(claims.0["metadata"]["annotations"]["scheduling.k8s.io/group-name"], group);
     cluster.observe(&claims).settle();
     assert_eq!(cluster.groups()[&group], before);
     // An owner of another kind with the same uid, which no longer exists: the driver of the executors still exists.
-    let ghost = forged("ghost", 0).owned_by("Pod", "nobody", "set-uid");
-    cluster.observe(&ghost).settle();
+    let other_kind = forged("evil-1", 0).owned_by("Pod", "deleted", "set-uid");
+    cluster.observe(&other_kind).settle();
     assert_eq!(cluster.groups()[&group], before);
 }
 
 #[test]
-fn executors_that_a_replica_without_the_key_placed_start() {
+fn executors_without_valid_signature_keep_their_podgroup() {
     // Unsigned, under a policy whose gang names contain no driver: no replica can compute the name again.
     let mut cluster = Cluster::volcano();
     let unsigned = answer(&executor(1).created_by("edge"), &cluster.snapshot, &cluster.policies);
@@ -137,29 +137,32 @@ fn executors_that_a_replica_without_the_key_placed_start() {
 }
 
 #[test]
-fn a_strangers_label_does_not_hide_the_driver_of_the_same_maker() {
+fn foreign_driver_label_does_not_hide_driver_of_same_creator() {
     let mut cluster = Cluster::volcano();
     cluster.snapshot.apply(Change::Related(RelatedChange::SigningKey(signing_key())));
     // An account that creates the driver and its executors for another client.
     let policies = only_never(policy("volcano"), &["syncer"]);
-    let made = answer(&pod("nb-driver").driver_of(APP).created_by("syncer"), &cluster.snapshot, &policies);
+    let driver_outcome = answer(&pod("nb-driver").driver_of(APP).created_by("syncer"), &cluster.snapshot, &policies);
     cluster.observe(
-        &PodBuilder(made.object).annotation("spark-usher.io/min-member", "3").stored(DRIVER_UID).phase("Running"),
+        &PodBuilder(driver_outcome.object)
+            .annotation("spark-usher.io/min-member", "3")
+            .stored(DRIVER_UID)
+            .phase("Running"),
     );
     cluster.observe(&pod("aaa").driver_of(APP).stored("evil-uid").phase("Running"));
-    let placed = answer(&executor(1).created_by("syncer"), &cluster.snapshot, &policies);
-    cluster.observe(&PodBuilder(placed.object).stored("e1").phase("Pending")).settle();
+    let executor_outcome = answer(&executor(1).created_by("syncer"), &cluster.snapshot, &policies);
+    cluster.observe(&PodBuilder(executor_outcome.object).stored("e1").phase("Pending")).settle();
     let group = cluster.snapshot.groups.values().next().unwrap();
     assert_eq!(group.owner.as_ref().map(|owner| &*owner.uid), Some(DRIVER_UID));
     assert_eq!(group.spec["minMember"], 3);
 }
 
 #[test]
-fn executors_of_two_users_are_two_crews_though_they_look_alike() {
+fn executors_of_two_creators_form_two_executor_sets() {
     let (mut snapshot, policies) = (signing(), only(policy("yunikorn")));
     for (id, user) in [(1, "eve"), (2, "adam"), (3, "eve")] {
-        let placed = answer(&executor(id).created_by(user), &snapshot, &policies);
-        observe(&mut snapshot, &PodBuilder(placed.object).stored(&format!("e{id}")));
+        let outcome = answer(&executor(id).created_by(user), &snapshot, &policies);
+        observe(&mut snapshot, &PodBuilder(outcome.object).stored(&format!("e{id}")));
     }
     let key = spark_usher::spark::ids::AppKey::new("default", APP);
     let app = snapshot.app("default", APP).unwrap();
@@ -170,7 +173,7 @@ fn executors_of_two_users_are_two_crews_though_they_look_alike() {
 }
 
 #[test]
-fn drivers_whose_names_look_alike_have_a_gang_each() {
+fn drivers_with_similar_names_get_distinct_gangs() {
     let policies = only(policy("volcano"));
     let group = |name: &str, uid: &str| {
         let outcome = answer(&executor(1).created_by_pod(name, uid), &signing(), &policies);
@@ -187,12 +190,12 @@ fn claim() -> impl Strategy<Value = PodBuilder> {
         Just(Some(("nb-driver", DRIVER_UID))),
         Just(Some(("nb-driver", "0"))),
         Just(Some(("evil", "evil-uid"))),
-        Just(Some(("nobody", "nobody"))),
+        Just(Some(("absent", "absent"))),
     ];
     let phase = prop_oneof![Just("Pending"), Just("Running"), Just("Succeeded"), Just("Failed")];
-    (0u32..60, owners, phase, any::<[bool; 4]>()).prop_map(|(id, owner, phase, [is_driver, marked, inactive, url])| {
+    (0u32..60, owners, phase, any::<[bool; 4]>()).prop_map(|(id, owner, phase, [is_driver, copies, inactive, url])| {
         let name = format!("evil-{id}");
-        let mut pod = if marked { forged(&name, id) } else { pod(&name).executor_of(APP, id).stored(&name) };
+        let mut pod = if copies { forged(&name, id) } else { pod(&name).executor_of(APP, id).stored(&name) };
         if is_driver {
             pod = pod.driver_of(APP).ip("10.0.0.66").annotation("spark-usher.io/min-member", "1000");
         }
@@ -215,31 +218,33 @@ proptest! {
     /// Whatever other pods claim, the victim's PodGroup is created and belongs to its driver, requests the same resources for each
     /// member, and names the same queue. At most its size is smaller.
     #[test]
-    fn claims_take_nothing_from_the_victims_group(claims in proptest::collection::vec(claim(), 1..8), executors in 1u32..4,
-                                                  early: bool) {
-        let quiet = victim(executors);
-        let mut loud = victim(if early { 0 } else { executors });
+    fn forged_pods_change_neither_owner_queue_nor_member_resources_of_podgroup(
+        claims in proptest::collection::vec(claim(), 1..8), executors in 1u32..4, early: bool,
+    ) {
+        let baseline = victim(executors);
+        let mut attacked = victim(if early { 0 } else { executors });
         for pod in &claims {
-            loud.observe(pod);
+            attacked.observe(pod);
         }
-        loud.settle();
+        attacked.settle();
         for id in 1..=executors {
-            loud.executor(id, "Pending");
+            attacked.executor(id, "Pending");
         }
-        loud.settle();
-        let (quiet, loud_spec) = (spec(&quiet), spec(&loud));
-        let (wanted, got) = (quiet["minMember"].as_u64().unwrap(), loud_spec["minMember"].as_u64().unwrap());
-        prop_assert!((1..=wanted).contains(&got), "{} {}", got, wanted);
-        prop_assert!(got >= u64::from(executors).min(wanted), "the victim's own executors count: {}", got);
-        prop_assert_eq!(loud_spec.get("queue"), quiet.get("queue"));
-        let cpu = loud_spec["minResources"]["cpu"].as_str().unwrap().parse::<u64>().unwrap();
-        prop_assert_eq!(cpu, got, "one CPU for each member");
-        let group = loud.snapshot.groups.iter().find(|(key, _)| &*key.name == GROUP).unwrap().1;
+        attacked.settle();
+        let (baseline, attacked_spec) = (spec(&baseline), spec(&attacked));
+        let expected = baseline["minMember"].as_u64().unwrap();
+        let actual = attacked_spec["minMember"].as_u64().unwrap();
+        prop_assert!((1..=expected).contains(&actual), "{} {}", actual, expected);
+        prop_assert!(actual >= u64::from(executors).min(expected), "the victim's own executors count: {}", actual);
+        prop_assert_eq!(attacked_spec.get("queue"), baseline.get("queue"));
+        let cpu = attacked_spec["minResources"]["cpu"].as_str().unwrap().parse::<u64>().unwrap();
+        prop_assert_eq!(cpu, actual, "one CPU for each member");
+        let group = attacked.snapshot.groups.iter().find(|(key, _)| &*key.name == GROUP).unwrap().1;
         prop_assert_eq!(group.owner.as_ref().map(|owner| &*owner.uid), Some(DRIVER_UID));
         // No executor of the victim got another owner.
         for id in 1..=executors {
             let name = format!("nb-exec-{id}");
-            let (_, executor) = loud.snapshot.executor("default", &name).unwrap();
+            let (_, executor) = attacked.snapshot.executor("default", &name).unwrap();
             prop_assert_eq!(executor.template.owner.as_ref().map(|owner| &*owner.uid), Some(DRIVER_UID));
         }
     }

@@ -43,7 +43,7 @@ fn mark(through: u64) -> Option<Mark> {
 }
 
 #[test]
-fn what_the_leader_had_reported_is_not_reported_again_and_what_it_may_have_says_so() {
+fn new_leader_skips_exits_before_mark_and_flags_possibly_reported_ones() {
     // After a graceful stop, the mark is final.
     let mut harness = follower();
     take_over(&mut harness, FoundMark { mark: mark(5), was_held: true, is_released: true, taken: Some(20) });
@@ -65,7 +65,7 @@ fn what_the_leader_had_reported_is_not_reported_again_and_what_it_may_have_says_
 }
 
 #[test]
-fn of_a_time_of_which_the_leader_knew_nothing_only_who_went_may_have_been_told() {
+fn exit_in_gap_of_mark_is_reported_unless_leaders_list_contained_it() {
     let gap = Some((4, 8));
     let found = |through| {
         let mark = mark(through).map(|mark| Mark { gap, ..mark });
@@ -103,7 +103,7 @@ fn of_a_time_of_which_the_leader_knew_nothing_only_who_went_may_have_been_told()
 }
 
 #[test]
-fn a_leader_of_a_version_without_marks_has_told_what_ended_long_enough_ago() {
+fn without_mark_exits_that_aged_under_a_leader_are_not_reported() {
     let mut harness = follower();
     take_over(&mut harness, FoundMark::default());
     assert_eq!(reported_exits(&mut harness), [(2, true)]);
@@ -120,7 +120,7 @@ fn a_leader_of_a_version_without_marks_has_told_what_ended_long_enough_ago() {
     // In the first list, the earlier leader may have reported recent exits, and older exits are history.
     let (now, long_ago) =
         (finished(failed(1, 137), "2027-01-15T07:59:55Z"), finished(failed(2, 137), "2027-01-15T07:50:00Z"));
-    let mut harness = fresh(&[driver(), now, long_ago]);
+    let mut harness = restarted_with(&[driver(), now, long_ago]);
     take_over(&mut harness, held);
     assert_eq!(reported_exits(&mut harness), [(1, true)]);
     // Without a leader, exits do not age.
@@ -142,7 +142,7 @@ fn finished(mut pod: PodBuilder, at: &str) -> PodBuilder {
 }
 
 /// A new process whose first list contains these pods.
-fn fresh(pods: &[PodBuilder]) -> ControllerHarness {
+fn restarted_with(pods: &[PodBuilder]) -> ControllerHarness {
     let mut harness = ControllerHarness::new(Finished::Report);
     harness.controller = Controller::new(harness.at, Settings::default());
     harness.apply(Change::Related(RelatedChange::Apis(ServedApis::default())));
@@ -154,26 +154,26 @@ fn fresh(pods: &[PodBuilder]) -> ControllerHarness {
 }
 
 #[test]
-fn what_the_first_list_shows_as_ended_is_history_unless_it_ended_after_the_mark() {
+fn exits_in_first_list_are_history_unless_they_follow_the_mark() {
     let pods = [driver(), failed(1, 137), version(finished(failed(2, 137), "2027-01-15T08:00:01Z"), 9)];
-    let mut harness = fresh(&pods);
+    let mut harness = restarted_with(&pods);
     take_over(&mut harness, FoundMark::default());
     assert_eq!(reported_exits(&mut harness), [], "a first installation");
     assert_eq!(harness.controller.exits().history().len(), 2, "`why` shows them");
     // After a restart of all replicas, exactly the exits meanwhile are reported.
-    let mut harness = fresh(&pods);
+    let mut harness = restarted_with(&pods);
     take_over(&mut harness, FoundMark { mark: mark(5), was_held: true, is_released: true, taken: Some(51) });
     assert_eq!(reported_exits(&mut harness), [(2, false)]);
     // Its own mark has a gap: others may know executors that were deleted before it started.
     let now = harness.now();
-    let left = harness.controller.mark(now).unwrap();
-    assert_eq!((left.through, left.gap), (50, Some((5, 50))));
-    let mut harness = fresh(&pods);
+    let own_mark = harness.controller.mark(now).unwrap();
+    assert_eq!((own_mark.through, own_mark.gap), (50, Some((5, 50))));
+    let mut harness = restarted_with(&pods);
     take_over(&mut harness, FoundMark { mark: mark(5), was_held: true, is_released: false, taken: Some(51) });
     assert_eq!(reported_exits(&mut harness), [(2, true)]);
     // It exited long before the mark and its pod was changed since; or the time is unknown, because the pod has none.
     for old in [finished(failed(3, 137), "2027-01-15T07:00:00Z"), failed(3, 137)] {
-        let mut harness = fresh(&[driver(), version(old, 12)]);
+        let mut harness = restarted_with(&[driver(), version(old, 12)]);
         take_over(&mut harness, FoundMark { mark: mark(9), was_held: true, is_released: true, taken: Some(51) });
         assert_eq!(reported_exits(&mut harness), [(3, true)]);
     }
@@ -182,7 +182,7 @@ fn what_the_first_list_shows_as_ended_is_history_unless_it_ended_after_the_mark(
 /// The leader reported an exit that another replica's late watch did not show. Its driver labelled the pod since: the version that
 /// this replica's watch shows at last is newer than the mark, although the exit was reported.
 #[test]
-fn an_end_that_was_told_and_changed_before_we_saw_it_may_have_been_told() {
+fn exit_first_observed_after_pod_was_labelled_is_possibly_reported() {
     let labelled = |pod: PodBuilder| version(pod, 30).label("spark-exec-inactive", "true");
     let led = |shown: u32| {
         let mut harness = ControllerHarness::new(Finished::Report);
@@ -208,7 +208,7 @@ fn an_end_that_was_told_and_changed_before_we_saw_it_may_have_been_told() {
 }
 
 #[test]
-fn a_graceful_stop_tells_everything_and_the_mark_covers_it() {
+fn graceful_stop_reports_pending_exits_and_advances_mark() {
     let mut harness = ControllerHarness::new(Finished::Report);
     harness.observe(&driver());
     harness.observe(&running(1));
@@ -230,7 +230,7 @@ fn a_graceful_stop_tells_everything_and_the_mark_covers_it() {
 }
 
 #[test]
-fn an_end_that_its_driver_labelled_before_we_saw_it_is_told_if_it_was_seen_to_run() {
+fn labelled_exit_is_reported_only_if_executor_was_observed_running() {
     let mut harness = ControllerHarness::new(Finished::Label);
     harness.observe(&driver());
     harness.observe(&running(1));
@@ -242,12 +242,12 @@ fn an_end_that_its_driver_labelled_before_we_saw_it_is_told_if_it_was_seen_to_ru
 }
 
 #[test]
-fn a_restart_and_the_next_end_in_one_batch_are_two_ends() {
+fn restarts_in_one_batch_are_reported_as_separate_exits() {
     let mut harness = ControllerHarness::new(Finished::Report);
     harness.observe(&driver());
-    let at = |version_: u32, ended: bool| {
+    let at = |version_: u32, exited: bool| {
         let mut pod = version(running(1), version_).spec("restartPolicy", "Always");
-        if ended {
+        if exited {
             let state = serde_json::json!({"terminated": {"exitCode": 137, "reason": "Error"}});
             pod.0["status"]["containerStatuses"] = serde_json::json!([{"name": "main", "state": state}]);
         }
@@ -275,12 +275,12 @@ fn a_restart_and_the_next_end_in_one_batch_are_two_ends() {
 }
 
 /// All exits reported within this time: the report of a deletion waits a while for the driver's exit.
-fn told_within(harness: &mut ControllerHarness, seconds: u32) -> Vec<(u64, bool)> {
+fn reported_within(harness: &mut ControllerHarness, seconds: u32) -> Vec<(u64, bool)> {
     (0..seconds).flat_map(|_| reported_exits(harness)).collect()
 }
 
 /// A follower whose watch has shown one running executor, at version 3.
-fn watching() -> ControllerHarness {
+fn follower_with_executor() -> ControllerHarness {
     let mut harness = ControllerHarness::new(Finished::Report);
     harness.leader_state = LeaderState::Follower;
     harness.observe(&version(driver(), 2));
@@ -290,9 +290,9 @@ fn watching() -> ControllerHarness {
 }
 
 #[test]
-fn the_mark_is_asked_however_late_the_watch_shows_what_it_covers() {
+fn mark_applies_to_exits_that_a_late_watch_shows() {
     for late in [30, 59, 61, 120, 500] {
-        let mut harness = watching();
+        let mut harness = follower_with_executor();
         take_over(&mut harness, FoundMark { mark: mark(20), was_held: true, is_released: true, taken: Some(21) });
         harness.step_after(late);
         // It catches up in one batch.
@@ -302,7 +302,7 @@ fn the_mark_is_asked_however_late_the_watch_shows_what_it_covers() {
     }
     // Exits that a killed leader may have reported after its mark.
     for late in [30, 61, 500] {
-        let mut harness = watching();
+        let mut harness = follower_with_executor();
         harness.observe(&version(running(8), 20));
         take_over(&mut harness, FoundMark { mark: mark(20), was_held: true, is_released: false, taken: Some(40) });
         harness.step_after(late);
@@ -312,8 +312,8 @@ fn the_mark_is_asked_however_late_the_watch_shows_what_it_covers() {
 }
 
 #[test]
-fn what_a_look_has_told_a_watch_that_is_minutes_late_does_not_tell_again() {
-    let mut harness = ahead_of_the_watch("400", None);
+fn exit_reported_after_lookup_is_not_repeated_by_late_watch() {
+    let mut harness = poll_ahead_of_watch("400", None);
     let now = harness.now();
     harness.controller.lookup_answered(
         &Lookup::Labelled(PodKey::new("default", "nb-exec-1")),
@@ -331,7 +331,7 @@ fn what_a_look_has_told_a_watch_that_is_minutes_late_does_not_tell_again() {
 
 /// As with an executor of a StatefulSet, whose successor has the same name.
 #[test]
-fn an_end_is_told_where_another_pod_has_the_name() {
+fn exit_is_reported_if_another_pod_has_its_name() {
     let replaced = |harness: &mut ControllerHarness| {
         let again = version(running(1).stored("again"), 31);
         let all = [version(driver(), 2), again, version(running(9), 25)];
@@ -340,27 +340,27 @@ fn an_end_is_told_where_another_pod_has_the_name() {
         harness.controller.bookmark("40", now);
     };
     // With a new leader, with a follower whose leader is killed, and with an old leader.
-    let mut harness = watching();
+    let mut harness = follower_with_executor();
     take_over(&mut harness, FoundMark { mark: mark(20), was_held: true, is_released: true, taken: Some(21) });
     harness.observe(&version(running(9), 25));
     harness.step_after(10);
     replaced(&mut harness);
-    assert_eq!(told_within(&mut harness, 10), [(1, true)], "the time of its exit is unknown");
-    let mut harness = watching();
+    assert_eq!(reported_within(&mut harness, 10), [(1, true)], "the time of its exit is unknown");
+    let mut harness = follower_with_executor();
     replaced(&mut harness);
     harness.step_after(1);
     take_over(&mut harness, FoundMark { mark: mark(20), was_held: true, is_released: false, taken: Some(45) });
-    assert_eq!(told_within(&mut harness, 10), [(1, true)]);
-    let mut harness = watching();
+    assert_eq!(reported_within(&mut harness, 10), [(1, true)]);
+    let mut harness = follower_with_executor();
     harness.leader_state = LeaderState::Leader;
     harness.observe(&version(running(9), 25));
     harness.step_after(10);
     replaced(&mut harness);
-    assert_eq!(told_within(&mut harness, 10), [(1, false)]);
+    assert_eq!(reported_within(&mut harness, 10), [(1, false)]);
 }
 
 #[test]
-fn an_end_that_its_driver_labelled_while_no_replica_was_there_is_told() {
+fn exit_labelled_by_driver_while_no_replica_ran_is_reported() {
     let started = |pod: PodBuilder| {
         let mut harness = ControllerHarness::new(Finished::Label);
         harness.controller = Controller::new(harness.at, Settings::default());
@@ -389,8 +389,8 @@ fn an_end_that_its_driver_labelled_while_no_replica_was_there_is_told() {
 }
 
 #[test]
-fn an_executor_that_loses_its_driver_is_no_failure_of_the_application() {
-    let ended = |mut pod: PodBuilder, at: &str| {
+fn executor_exit_after_driver_failure_has_cause_driver_lost() {
+    let exited = |mut pod: PodBuilder, at: &str| {
         pod.0["status"]["containerStatuses"][0]["state"]["terminated"]["finishedAt"] = at.into();
         pod
     };
@@ -404,9 +404,9 @@ fn an_executor_that_loses_its_driver_is_no_failure_of_the_application() {
     let mut harness = ControllerHarness::new(Finished::Report);
     harness.observe(&driver());
     harness.step_after(1);
-    harness.observe(&ended(failed(1, 1), "2027-01-15T08:00:01Z"));
-    harness.observe(&ended(failed(2, 1), "2027-01-15T07:59:00Z"));
-    harness.observe(&ended(failed(3, 137), "2027-01-15T08:00:01Z"));
+    harness.observe(&exited(failed(1, 1), "2027-01-15T08:00:01Z"));
+    harness.observe(&exited(failed(2, 1), "2027-01-15T07:59:00Z"));
+    harness.observe(&exited(failed(3, 137), "2027-01-15T08:00:01Z"));
     assert_eq!(reported_exits(&mut harness), [(3, false)]);
     harness.observe(&failed_driver("2027-01-15T08:00:00Z"));
     let causes: Vec<_> =
@@ -426,7 +426,7 @@ fn an_executor_that_loses_its_driver_is_no_failure_of_the_application() {
 }
 
 #[test]
-fn executors_that_go_with_their_driver_say_so() {
+fn detail_of_deleted_executor_names_finished_or_deleted_driver() {
     // A driver that stops deletes its executors, and then exits.
     let mut harness = ControllerHarness::new(Finished::Report);
     harness.observe(&driver());
@@ -453,7 +453,7 @@ fn executors_that_go_with_their_driver_say_so() {
 }
 
 #[test]
-fn a_driver_that_was_seen_to_go_is_gone_before_anybody_looks() {
+fn observed_driver_deletion_triggers_cleanup_without_lookup() {
     let mut harness = ControllerHarness::new(Finished::Delete);
     harness.observe(&driver());
     harness.observe(&failed(1, 137));
@@ -467,7 +467,7 @@ fn a_driver_that_was_seen_to_go_is_gone_before_anybody_looks() {
 }
 
 #[test]
-fn what_another_leader_has_told_long_ago_is_cleared_up_by_the_next() {
+fn new_leader_cleans_up_executors_that_previous_leader_reported() {
     let mut harness = ControllerHarness::new(Finished::Label);
     harness.leader_state = LeaderState::Follower;
     harness.observe(&driver());
@@ -485,24 +485,24 @@ fn what_another_leader_has_told_long_ago_is_cleared_up_by_the_next() {
 }
 
 #[test]
-fn what_is_found_out_after_the_last_word_does_not_change_it() {
+fn lookup_result_after_close_changes_neither_exits_nor_mark() {
     let mut harness = ControllerHarness::new(Finished::Report);
     harness.observe(&driver());
     harness.observe(&running(1).spec("nodeName", "n"));
     harness.step_after(1);
     harness.apply(Change::Pods(PodChange::Deleted(version(running(1), 8).spec("nodeName", "n").observation())));
-    let look = harness.step_after(1).lookups.remove(0);
+    let lookup = harness.step_after(1).lookups.remove(0);
     let now = harness.now();
     assert!(harness.controller.close(now, harness.leader_state).is_empty());
     let last = harness.controller.mark(now).unwrap();
     assert_eq!((last.through, last.gap), (8, Some((7, 9))), "it is not confirmed whether it exited");
-    harness.controller.lookup_answered(&look, LookupResult::Absent, now);
+    harness.controller.lookup_answered(&lookup, LookupResult::Absent, now);
     assert!(harness.step_after(1).exits.is_empty());
     assert_eq!(harness.controller.mark(now), Some(last));
 }
 
 /// A leader whose watch is at version 3, and whose poll contains executor 1 in this version, or does not contain it.
-fn ahead_of_the_watch(as_of: &str, executor: Option<&str>) -> ControllerHarness {
+fn poll_ahead_of_watch(as_of: &str, executor: Option<&str>) -> ControllerHarness {
     let mut harness = ControllerHarness::new(Finished::Report);
     harness.observe(&version(driver(), 2));
     harness.observe(&version(running(1), 3));
@@ -519,24 +519,24 @@ fn ahead_of_the_watch(as_of: &str, executor: Option<&str>) -> ControllerHarness 
 }
 
 #[test]
-fn an_end_that_a_look_showed_before_the_watch_may_be_told_by_the_next_leader_too() {
-    let mut harness = ahead_of_the_watch("40", Some("9"));
+fn exit_reported_from_lookup_ahead_of_watch_is_possibly_reported_for_next_leader() {
+    let mut harness = poll_ahead_of_watch("40", Some("9"));
     let now = harness.now();
-    let look = Lookup::Labelled(PodKey::new("default", "nb-exec-1"));
-    harness.controller.lookup_answered(&look, LookupResult::Labelled(version(failed(1, 137), 9).observation()), now);
+    let lookup = Lookup::Labelled(PodKey::new("default", "nb-exec-1"));
+    harness.controller.lookup_answered(&lookup, LookupResult::Labelled(version(failed(1, 137), 9).observation()), now);
     assert_eq!(reported_exits(&mut harness), [(1, false)]);
     // The watch has reached only version 3, and the exit is reported.
     let now = harness.now();
     let mark = harness.controller.mark(now).unwrap();
     assert_eq!((mark.through, mark.covers(9), mark.covers(10)), (3, None, Some(false)));
-    let mut next = fresh(&[driver(), version(failed(1, 137), 9)]);
+    let mut next = restarted_with(&[driver(), version(failed(1, 137), 9)]);
     take_over(&mut next, FoundMark { mark: Some(mark), was_held: true, is_released: true, taken: Some(51) });
     assert_eq!(reported_exits(&mut next), [(1, true)]);
 }
 
 /// The leader's watch has lost the exit and continued, a poll shows a difference, and the leader stops before the GET.
 #[test]
-fn an_end_that_a_leader_was_about_to_look_at_is_told_by_the_next_who_saw_it() {
+fn exit_pending_confirmation_at_stop_is_reported_by_next_leader() {
     let mut harness = ControllerHarness::new(Finished::Report);
     harness.observe(&version(driver(), 2));
     harness.observe(&version(running(1), 3));
@@ -566,14 +566,14 @@ fn an_end_that_a_leader_was_about_to_look_at_is_told_by_the_next_who_saw_it() {
 
 /// The executor was created, exited and was labelled while the watch was interrupted.
 #[test]
-fn an_end_that_its_driver_labelled_while_our_watch_saw_nothing_is_told() {
+fn exit_labelled_by_driver_during_watch_interruption_is_reported() {
     let mut harness = ControllerHarness::new(Finished::Report);
     harness.observe(&version(driver(), 2));
     harness.step_after(1);
     let labelled = version(failed(1, 137), 20).label("spark-exec-inactive", "true");
-    let by_us = version(failed(2, 137), 21).label("spark-exec-inactive", "true");
-    let by_us = by_us.annotation("spark-usher.io/ended", "killed");
-    let pods = [version(driver(), 2), labelled, by_us];
+    let labelled_by_usher = version(failed(2, 137), 21).label("spark-exec-inactive", "true");
+    let labelled_by_usher = labelled_by_usher.annotation("spark-usher.io/ended", "killed");
+    let pods = [version(driver(), 2), labelled, labelled_by_usher];
     let now = harness.now();
     harness.controller.list_started(now);
     harness.controller.list_page(pods.iter().map(PodBuilder::observation).collect(), now);
@@ -583,7 +583,7 @@ fn an_end_that_its_driver_labelled_while_our_watch_saw_nothing_is_told() {
 }
 
 #[test]
-fn what_a_killed_leader_may_have_told_stays_in_doubt_until_the_next_has_seen_it() {
+fn possibly_reported_range_stays_until_watch_passes_it() {
     let mut harness = ControllerHarness::new(Finished::Report);
     harness.leader_state = LeaderState::Follower;
     harness.observe(&version(driver(), 2));
@@ -593,10 +593,10 @@ fn what_a_killed_leader_may_have_told_stays_in_doubt_until_the_next_has_seen_it(
     take_over(&mut harness, FoundMark { mark: mark(5), was_held: true, is_released: false, taken: Some(20) });
     harness.step_after(3);
     let now = harness.now();
-    let left = harness.controller.mark(now).unwrap();
-    assert_eq!((left.through, left.covers(9), left.covers(21)), (7, None, Some(false)));
-    let mut next = fresh(&[driver(), version(failed(1, 137), 9)]);
-    take_over(&mut next, FoundMark { mark: Some(left), was_held: true, is_released: true, taken: Some(51) });
+    let own_mark = harness.controller.mark(now).unwrap();
+    assert_eq!((own_mark.through, own_mark.covers(9), own_mark.covers(21)), (7, None, Some(false)));
+    let mut next = restarted_with(&[driver(), version(failed(1, 137), 9)]);
+    take_over(&mut next, FoundMark { mark: Some(own_mark), was_held: true, is_released: true, taken: Some(51) });
     assert_eq!(reported_exits(&mut next), [(1, true)]);
     // Once its watch has passed that version, it has reported everything up to there.
     harness.observe(&version(failed(1, 137), 9));
@@ -608,7 +608,7 @@ fn what_a_killed_leader_may_have_told_stays_in_doubt_until_the_next_has_seen_it(
 }
 
 #[test]
-fn who_stops_before_it_has_led_leaves_the_mark_of_others_as_it_is() {
+fn replica_that_stops_without_having_led_has_no_mark() {
     let mut harness = follower();
     let now = harness.now();
     assert!(harness.controller.close(now, harness.leader_state).is_empty());
@@ -622,8 +622,8 @@ fn who_stops_before_it_has_led_leaves_the_mark_of_others_as_it_is() {
 }
 
 #[test]
-fn an_end_that_only_a_poll_has_shown_may_be_told_by_the_next_leader_too() {
-    let mut harness = ahead_of_the_watch("40", None);
+fn exit_found_by_poll_only_is_uncertain_in_mark_up_to_poll_version() {
+    let mut harness = poll_ahead_of_watch("40", None);
     let now = harness.now();
     harness.controller.lookup_answered(
         &Lookup::Labelled(PodKey::new("default", "nb-exec-1")),
@@ -638,7 +638,7 @@ fn an_end_that_only_a_poll_has_shown_may_be_told_by_the_next_leader_too() {
 }
 
 #[test]
-fn a_leader_whose_watch_has_lost_something_says_of_what_others_may_know_more() {
+fn interrupted_watch_leaves_gap_in_mark_for_a_limited_time() {
     let mut harness = ControllerHarness::new(Finished::Report);
     harness.observe(&version(driver(), 2));
     harness.step_after(1);
@@ -652,7 +652,7 @@ fn a_leader_whose_watch_has_lost_something_says_of_what_others_may_know_more() {
     assert_eq!((mark.through, mark.gap), (30, Some((2, 30))));
     let mut next = follower();
     take_over(&mut next, FoundMark { mark: Some(mark), was_held: true, is_released: true, taken: Some(40) });
-    assert!(reported_exits(&mut next).iter().all(|(_, perhaps)| *perhaps));
+    assert!(reported_exits(&mut next).iter().all(|(_, possibly)| *possibly));
     // After a long time, no other replica knows more.
     harness.step_after(601);
     let now = harness.now();

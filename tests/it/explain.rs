@@ -82,7 +82,7 @@ fn json_has_every_key_for_every_recorded_review() {
 }
 
 #[test]
-fn the_recorded_client_mode_executor() {
+fn explain_shows_decision_for_recorded_client_mode_executor() {
     let (_folder, config) = file("policy.yaml", VOLCANO);
     let path = fixture_path("reviews/spark-4.3.0/client-mode/exec-1.mutate.create.json");
     let explained = json_of(&["--config", config.to_str().unwrap(), "-f", path.to_str().unwrap()], "");
@@ -99,7 +99,7 @@ fn the_recorded_client_mode_executor() {
 }
 
 #[test]
-fn a_bare_pod_from_standard_input_as_yaml_takes_a_user() {
+fn bare_yaml_pod_from_stdin_uses_creator_from_as_flags() {
     let yaml = "kind: Pod\napiVersion: v1\nmetadata:\n  name: e\n  namespace: team\n  labels: {spark-role: executor, spark-app-selector: spark-1}\nspec: {containers: [{name: c}]}\n";
     let anonymous = json_of(&["-f", "-"], yaml);
     assert_eq!((&anonymous["reason"], &anonymous["driver"]), (&json!("NoCreator"), &Value::Null));
@@ -122,7 +122,7 @@ fn a_bare_pod_from_standard_input_as_yaml_takes_a_user() {
 }
 
 #[test]
-fn surrounding_pods_namespaces_and_configurations_are_seen() {
+fn pods_flag_provides_drivers_namespaces_and_configurations() {
     let surroundings = json!({"kind": "List", "apiVersion": "v1", "items": [
         driver().conf_map("the-map").0,
         {"kind": "ConfigMap", "metadata": {"name": "the-map", "namespace": "default"}, "data": {"spark.properties": "spark.executor.instances=4"}},
@@ -146,13 +146,13 @@ fn surrounding_pods_namespaces_and_configurations_are_seen() {
 }
 
 #[test]
-fn exit_codes_are_allowed_refused_unreadable() {
+fn exit_code_is_0_if_allowed_1_if_denied_2_if_unreadable() {
     let (_folder, strict) = file("strict.yaml", "policies:\n- name: s\n  strict: true\n");
     let review = executor(1).created_by("admin").to_string();
     assert_eq!(code(&usher(&["explain", "-f", "-"], &review)), 0);
-    let refused = usher(&["explain", "-f", "-", "--config", strict.to_str().unwrap()], &review);
-    assert_eq!(code(&refused), 1);
-    assert!(out(&refused).contains("denied"));
+    let denied = usher(&["explain", "-f", "-", "--config", strict.to_str().unwrap()], &review);
+    assert_eq!(code(&denied), 1);
+    assert!(out(&denied).contains("denied"));
     for (args, stdin, expected) in [
         (vec!["explain", "-f", "/nonexistent"], "", "cannot read /nonexistent"),
         (vec!["explain", "-f", "-"], "", "found nothing"),
@@ -175,7 +175,7 @@ fn exit_codes_are_allowed_refused_unreadable() {
 }
 
 #[test]
-fn a_good_policy_file_is_checked() {
+fn valid_policy_file_passes_check() {
     let output = usher(&["config", "check", "-"], VOLCANO);
     assert_eq!(code(&output), 0, "{}", err(&output));
     assert!(out(&output).starts_with("batch"), "{}", out(&output));
@@ -183,7 +183,7 @@ fn a_good_policy_file_is_checked() {
 }
 
 #[test]
-fn a_bad_policy_file_is_refused_with_line_key_and_expectation() {
+fn invalid_policy_file_is_rejected_with_line_key_and_expected_value() {
     for (text, line, key, expected) in [
         ("policies: 3", 1, "policies", "a list"),
         ("polices: []", 1, "polices", "unknown field"),
@@ -275,7 +275,7 @@ fn a_bad_policy_file_is_refused_with_line_key_and_expectation() {
 }
 
 #[test]
-fn what_is_odd_but_usable_is_a_warning() {
+fn unreachable_policy_and_unused_section_yield_warnings() {
     let output = usher(&["config", "check", "-"], "policies:\n- name: all\n- name: never\nnodes: {avoid: true}\n");
     assert_eq!(code(&output), 0);
     assert!(
@@ -287,10 +287,10 @@ fn what_is_odd_but_usable_is_a_warning() {
 }
 
 #[test]
-fn a_policy_file_says_its_version_and_another_one_is_refused() {
+fn missing_api_version_or_kind_warns_and_unknown_one_is_rejected() {
     let check = |text: &str| usher(&["config", "check", "-"], text);
-    let whole = check("apiVersion: spark-usher.io/v1alpha1\nkind: PolicyFile\npolicies: []\n");
-    assert_eq!((code(&whole), err(&whole).contains("warning")), (0, false), "{}", err(&whole));
+    let complete = check("apiVersion: spark-usher.io/v1alpha1\nkind: PolicyFile\npolicies: []\n");
+    assert_eq!((code(&complete), err(&complete).contains("warning")), (0, false), "{}", err(&complete));
     let read_as = "the file is read as apiVersion: spark-usher.io/v1alpha1, kind: PolicyFile";
     for (text, missing) in [
         ("policies: []", "apiVersion and kind are missing"),
@@ -321,9 +321,9 @@ fn a_policy_file_says_its_version_and_another_one_is_refused() {
 }
 
 #[test]
-fn a_scheduler_needs_its_type_and_writers_default_to_the_schedulers() {
-    let refused = "policies: [{name: a, scheduler: {name: x}}]";
-    let (_folder, path) = file("policy.yaml", refused);
+fn scheduler_requires_type_and_trusted_writers_default_to_its_accounts() {
+    let without_type = "policies: [{name: a, scheduler: {name: x}}]";
+    let (_folder, path) = file("policy.yaml", without_type);
     let output = usher(&["config", "check", path.to_str().unwrap()], "");
     assert_eq!(code(&output), 1, "{}", err(&output));
     assert!(err(&output).contains("scheduler.type"), "{}", err(&output));
@@ -338,7 +338,7 @@ fn a_scheduler_needs_its_type_and_writers_default_to_the_schedulers() {
 }
 
 #[test]
-fn a_queue_that_reaches_nobody_is_a_warning() {
+fn queue_without_effect_yields_warning() {
     let check = |rest: &str| {
         let output =
             usher(&["config", "check", "-"], &format!("policies: [{{name: a, queue: q, scheduler: {{{rest}}}]"));
@@ -353,13 +353,13 @@ fn a_queue_that_reaches_nobody_is_a_warning() {
     );
     // With gangs, the PodGroups have the queue.
     for kind in ["kube-batch", "volcano"] {
-        let said = check(&format!("type: {kind}}}"));
-        assert!(!said.contains("queue"), "{kind}: {said}");
+        let warnings = check(&format!("type: {kind}}}"));
+        assert!(!warnings.contains("queue"), "{kind}: {warnings}");
     }
 }
 
 #[test]
-fn the_schema_describes_the_file() {
+fn schema_validates_policy_file_and_describes_every_key() {
     let output = usher(&["config", "schema"], "");
     let schema: Value = serde_json::from_str(out(&output)).unwrap();
     let validator = jsonschema::validator_for(&schema).unwrap();
@@ -390,7 +390,7 @@ fn the_schema_describes_the_file() {
 }
 
 #[test]
-fn a_bare_executor_is_taken_to_be_created_by_its_driver_unless_somebody_else_is_named() {
+fn bare_executor_defaults_to_its_driver_as_creator_unless_as_is_set() {
     let (_folder, pods) = file("pods.json", &driver().0.to_string());
     let (_other, policy) = file("policy.yaml", VOLCANO);
     let args = ["-f", "-", "--config", policy.to_str().unwrap(), "--pods", pods.to_str().unwrap()];
@@ -409,7 +409,7 @@ fn a_bare_executor_is_taken_to_be_created_by_its_driver_unless_somebody_else_is_
 }
 
 #[test]
-fn quantities_may_be_numbers_as_people_write_them() {
+fn numeric_resource_quantities_are_accepted() {
     let text = "{apiVersion: v1, kind: Pod, metadata: {name: e, labels: {spark-role: executor, spark-app-selector: a}}, \
                 spec: {containers: [{name: c, image: i, resources: {requests: {cpu: 1, memory: 1Gi}}}]}}";
     let (_folder, pods) = file("pods.yaml", &text.replace("name: e", "name: f, uid: u"));

@@ -30,7 +30,7 @@ fn policies(kind: &str, queue: &str) -> Policies {
 }
 
 /// An executor after the mutating webhook.
-fn placed(id: u32, snapshot: &Snapshot, policies: &Policies) -> PodBuilder {
+fn admitted(id: u32, snapshot: &Snapshot, policies: &Policies) -> PodBuilder {
     PodBuilder(by_driver(&executor(id), snapshot, policies).object).stored(&format!("e{id}"))
 }
 
@@ -41,7 +41,7 @@ fn victim(labelled: bool, executors: u32, policies: &Policies) -> Snapshot {
         observe(&mut snapshot, &driver().ip("10.0.0.1").annotation("spark-usher.io/min-member", "3"));
     }
     for id in 1..=executors {
-        let pod = placed(id, &snapshot, policies);
+        let pod = admitted(id, &snapshot, policies);
         observe(&mut snapshot, &pod);
     }
     let other = executor(50).label("spark-exec-resourceprofile-id", "3");
@@ -85,11 +85,11 @@ fn key() -> impl Strategy<Value = (&'static str, String)> {
 
 /// A pod of another client that claims the victim's application, or copies annotations of its pods.
 fn forged() -> impl Strategy<Value = PodBuilder> {
-    let marks = proptest::collection::vec((key(), value()), 0..6);
+    let entries = proptest::collection::vec((key(), value()), 0..6);
     let scheduler = prop_oneof![Just("nowhere"), Just("volcano"), Just("yunikorn"), Just("default-scheduler")];
     let phase = prop_oneof![Just("Pending"), Just("Running"), Just("Succeeded"), Just("Failed")];
-    let what = (0u32..4, 0u32..60, any::<[bool; 5]>(), scheduler, phase, marks);
-    what.prop_map(|(role, id, [owned, url, profile, other, copies], scheduler, phase, marks)| {
+    let what = (0u32..4, 0u32..60, any::<[bool; 5]>(), scheduler, phase, entries);
+    what.prop_map(|(role, id, [owned, url, profile, other, copies], scheduler, phase, entries)| {
         let name = format!("evil-{role}-{id}");
         let mut pod = pod(&name).label("spark-app-selector", if other { "spark-evil" } else { APP });
         pod = pod.label("spark-role", if role == 0 { "driver" } else { "executor" });
@@ -104,7 +104,7 @@ fn forged() -> impl Strategy<Value = PodBuilder> {
         if url {
             pod = pod.driver_url("10.0.0.1").ip("10.0.0.9");
         }
-        for ((place, key), value) in marks {
+        for ((place, key), value) in entries {
             pod.0["metadata"][place][key] = value.into();
         }
         // A placeholder: the test replaces it by a copied signature.
@@ -133,36 +133,38 @@ proptest! {
 
     /// Whatever other pods claim, the victim's next executor gets the same patch as without them, and validation allows it.
     #[test]
-    fn pods_of_others_change_nothing(kind in proptest::sample::select(TABLE.iter().map(|row| row.kind).collect::<Vec<_>>()),
-                                     labelled: bool, executors in 0u32..3, reloaded: bool,
-                                     forged in proptest::collection::vec(forged(), 1..8)) {
+    fn foreign_pods_change_neither_patch_nor_validation_of_executor(
+        kind in proptest::sample::select(TABLE.iter().map(|row| row.kind).collect::<Vec<_>>()),
+        labelled: bool, executors in 0u32..3, reloaded: bool, forged in proptest::collection::vec(forged(), 1..8),
+    ) {
         let before = policies(kind, "lq");
         let alone = victim(labelled, executors, &before);
-        let copied = placed(9, &alone, &before).0;
+        let copied = admitted(9, &alone, &before).0;
         let mut among = alone.clone();
         for pod in with_copies(forged, &copied) {
             observe(&mut among, &pod);
         }
         let after = if reloaded { policies("volcano", "team-b") } else { before };
-        let (quiet, loud) = (by_driver(&executor(9), &alone, &after), by_driver(&executor(9), &among, &after));
-        prop_assert_eq!(&quiet.object, &loud.object);
-        prop_assert_eq!(quiet.decision.reasons, loud.decision.reasons);
-        let stored = PodBuilder(quiet.object).created_by_pod("nb-driver", DRIVER_UID);
-        let (quiet, loud) = (validate_review(&stored, &alone, &after), validate_review(&stored, &among, &after));
-        prop_assert_eq!((quiet.decision.allowed, quiet.decision.reasons), (loud.decision.allowed, loud.decision.reasons));
+        let (baseline, attacked) = (by_driver(&executor(9), &alone, &after), by_driver(&executor(9), &among, &after));
+        prop_assert_eq!(&baseline.object, &attacked.object);
+        prop_assert_eq!(baseline.decision.reasons, attacked.decision.reasons);
+        let stored = PodBuilder(baseline.object).created_by_pod("nb-driver", DRIVER_UID);
+        let (baseline, attacked) = (validate_review(&stored, &alone, &after), validate_review(&stored, &among, &after));
+        prop_assert_eq!(baseline.decision.allowed, attacked.decision.allowed);
+        prop_assert_eq!(baseline.decision.reasons, attacked.decision.reasons);
     }
 
     /// Whatever an executor's annotations claim, it gets only a scheduler, queue, class and gang that its policy allows.
     #[test]
-    fn an_executors_own_marks_give_it_nothing_that_its_policy_does_not(
+    fn forged_metadata_does_not_change_scheduling_fields_set_by_webhook(
         kind in proptest::sample::select(TABLE.iter().map(|row| row.kind).collect::<Vec<_>>()),
-        marks in proptest::collection::vec((key(), value()), 0..8), executors in 0u32..2,
+        entries in proptest::collection::vec((key(), value()), 0..8), executors in 0u32..2,
     ) {
         let policies = policies(kind, "lq");
         let snapshot = victim(true, executors, &policies);
         let mut pod = executor(9);
         // The application may set its gang size: the policy allows it.
-        for ((place, key), value) in marks.into_iter().filter(|((_, key), _)| key != "spark-usher.io/min-member") {
+        for ((place, key), value) in entries.into_iter().filter(|((_, key), _)| key != "spark-usher.io/min-member") {
             pod.0["metadata"][place][key] = value.into();
         }
         let plain = by_driver(&executor(9), &snapshot, &policies).object;
@@ -188,7 +190,7 @@ proptest! {
 
 /// A known attack: one pod changed the scheduling fields of all later executors of the victim.
 #[test]
-fn a_forged_first_executor_moves_nobody() {
+fn forged_first_executor_does_not_change_scheduling_fields_of_later_ones() {
     let policies = policies("volcano", "lq");
     let mut snapshot = victim(false, 1, &policies);
     let forged = executor(0)
@@ -206,7 +208,7 @@ fn a_forged_first_executor_moves_nobody() {
 }
 
 #[test]
-fn an_own_mark_does_not_defeat_replace_always() {
+fn forged_by_annotation_does_not_bypass_replace_always() {
     let policies = policies("volcano", "lq");
     let own = executor(1).annotation("spark-usher.io/by", "x/none").spec("schedulerName", "mine").stored("own");
     let mut snapshot = signing();
@@ -218,25 +220,25 @@ fn an_own_mark_does_not_defeat_replace_always() {
 }
 
 #[test]
-fn our_mark_goes_wherever_we_did_not_place_the_pod() {
-    let marked = |pod: PodBuilder| {
+fn forged_by_and_signature_are_removed_if_webhook_sets_no_scheduling_fields() {
+    let with_annotations = |pod: PodBuilder| {
         pod.annotation("spark-usher.io/by", "batch/volcano").annotation("spark-usher.io/signature", "v1.o.00.00")
     };
     let mut skips = policy("volcano");
     skips.overrides = [Override::Skip].into();
     let mut keeps = policy("volcano");
     keeps.scheduler.replace = Replace::Default;
-    let unseen = Policy { matches: namespaces_with("env", "prod"), ..policy("volcano") };
+    let unobserved = Policy { matches: namespaces_with("env", "prod"), ..policy("volcano") };
     for (what, pod, policies) in [
         ("skipped", executor(1).annotation("spark-usher.io/skip", "true"), only(skips)),
         ("another scheduler", executor(1).spec("schedulerName", "mine"), only(keeps)),
         ("no application", executor(1).label("spark-app-selector", ""), only(policy("volcano"))),
-        ("a namespace that was not seen", executor(1), only(unseen)),
+        ("a namespace that was not seen", executor(1), only(unobserved)),
         ("owners only", executor(1), only(policy("none"))),
         ("a driver", pod("d").driver_of(APP), only(policy("none"))),
         ("its own gang", executor(1).annotation("scheduling.k8s.io/group-name", "mine"), only(policy("volcano"))),
     ] {
-        let outcome = by_driver(&marked(pod), &Snapshot::default(), &policies);
+        let outcome = by_driver(&with_annotations(pod), &Snapshot::default(), &policies);
         let annotations = &outcome.object["metadata"]["annotations"];
         assert_eq!(annotations.get("spark-usher.io/by"), None, "{what}");
         assert_eq!(annotations.get("spark-usher.io/signature"), None, "{what}: nothing is signed without a key");
@@ -244,45 +246,45 @@ fn our_mark_goes_wherever_we_did_not_place_the_pod() {
 }
 
 #[test]
-fn a_policy_that_becomes_none_goes_on_signing_what_it_places() {
+fn policy_changed_to_none_still_signs_executors_of_running_application() {
     let before = policies("volcano", "lq");
     let mut snapshot = victim(true, 1, &before);
     let after = policies("none", "lq");
     for id in 2..5 {
-        let next = placed(id, &snapshot, &after);
+        let next = admitted(id, &snapshot, &after);
         assert_eq!(next.0["spec"]["schedulerName"], "volcano");
         observe(&mut snapshot, &next);
         let name = format!("nb-exec-{id}");
         assert!(snapshot.executor("default", &name).unwrap().1.is_proven, "{name}");
         // The previous executor is deleted; the application's scheduling fields are still known.
-        let gone = format!("nb-exec-{}", id - 1);
-        let uid = snapshot.executor("default", &gone).unwrap().1.uid.clone();
-        snapshot.apply(Change::Pods(PodChange::Gone(spark_usher::spark::ids::PodKey::new("default", &gone), uid)));
+        let deleted = format!("nb-exec-{}", id - 1);
+        let uid = snapshot.executor("default", &deleted).unwrap().1.uid.clone();
+        snapshot.apply(Change::Pods(PodChange::Gone(spark_usher::spark::ids::PodKey::new("default", &deleted), uid)));
     }
 }
 
 #[test]
-fn a_name_that_was_not_generated_from_a_base_is_not_covered_by_it() {
+fn signature_over_generate_name_does_not_cover_unrelated_name() {
     let policies = policies("volcano", "lq");
     let snapshot = signing();
-    let first = placed(1, &snapshot, &policies);
+    let first = admitted(1, &snapshot, &policies);
     let signature = first.0["metadata"]["annotations"]["spark-usher.io/signature"].clone();
     // A copy of all annotations, with the victim's name as generateName.
     let mut copy = first.clone().named("evil");
     copy.0["metadata"]["generateName"] = "nb-exec-1".into();
     copy.0["metadata"]["annotations"]["spark-usher.io/signature"] = signature;
-    let seen = seen_signing(&[first, copy]);
-    assert!(seen.executor("default", "nb-exec-1").unwrap().1.is_proven);
-    assert!(!seen.executor("default", "evil").unwrap().1.is_proven);
+    let observed = observed_with_key(&[first, copy]);
+    assert!(observed.executor("default", "nb-exec-1").unwrap().1.is_proven);
+    assert!(!observed.executor("default", "evil").unwrap().1.is_proven);
     // A StatefulSet's pods have both name and generateName, which agree.
     let mut set = executor(2).named("set-0");
     set.0["metadata"]["generateName"] = "set-".into();
-    let placed = PodBuilder(by_driver(&set, &snapshot, &policies).object).stored("s0");
-    assert!(seen_signing(&[placed]).executor("default", "set-0").unwrap().1.is_proven);
+    let admitted = PodBuilder(by_driver(&set, &snapshot, &policies).object).stored("s0");
+    assert!(observed_with_key(&[admitted]).executor("default", "set-0").unwrap().1.is_proven);
 }
 
 #[test]
-fn a_later_policy_does_not_move_a_running_application_under_any_scheduler() {
+fn reloaded_policy_does_not_change_running_application_for_any_scheduler() {
     for row in TABLE.iter().filter(|row| row.kind != "none") {
         let before = policies(row.kind, "lq");
         let snapshot = victim(true, 1, &before);
@@ -299,9 +301,9 @@ fn a_later_policy_does_not_move_a_running_application_under_any_scheduler() {
 }
 
 #[test]
-fn a_key_that_comes_later_verifies_what_was_seen_before() {
+fn signing_key_that_arrives_later_verifies_observed_executors() {
     let policies = policies("volcano", "lq");
-    let first = placed(1, &signing(), &policies);
+    let first = admitted(1, &signing(), &policies);
     let mut late = snapshot_with(&[driver(), first.clone()]);
     assert!(!late.executor("default", "nb-exec-1").unwrap().1.is_proven);
     late.apply(Change::Related(RelatedChange::SigningKey(signing_key())));
@@ -309,18 +311,18 @@ fn a_key_that_comes_later_verifies_what_was_seen_before() {
     late.apply(Change::Related(RelatedChange::SigningKey(spark_usher::signature::Key::new(&[8; 32]))));
     assert!(!late.executor("default", "nb-exec-1").unwrap().1.is_proven);
     // For another application, the same signature proves nothing.
-    let moved = seen_signing(&[first.label("spark-app-selector", "spark-other")]);
-    assert!(!moved.executor("default", "nb-exec-1").unwrap().1.is_proven);
+    let other_app = observed_with_key(&[first.label("spark-app-selector", "spark-other")]);
+    assert!(!other_app.executor("default", "nb-exec-1").unwrap().1.is_proven);
 }
 
-fn seen_signing(pods: &[PodBuilder]) -> Snapshot {
+fn observed_with_key(pods: &[PodBuilder]) -> Snapshot {
     let mut snapshot = signing();
     pods.iter().for_each(|pod| observe(&mut snapshot, pod));
     snapshot
 }
 
 #[test]
-fn a_users_own_gang_is_kept_whole() {
+fn gang_keys_set_by_user_or_earlier_invocation_are_kept() {
     let own: [(&str, PodBuilder); 6] = [
         (
             "kueue",
@@ -360,15 +362,19 @@ fn a_users_own_gang_is_kept_whole() {
         }
         assert_eq!(outcome.object["metadata"]["annotations"].get("spark-usher.io/by"), None, "{kind}");
         // A reinvocation after another webhook's change does not change spark-usher's own fields.
-        let ours = by_driver(&executor(2), &snapshot, &policies).object;
-        let again = by_driver(&PodBuilder(ours.clone()), &Snapshot::clone(&snapshot), &policies);
+        let mutated = by_driver(&executor(2), &snapshot, &policies).object;
+        let again = by_driver(&PodBuilder(mutated.clone()), &Snapshot::clone(&snapshot), &policies);
         assert_eq!(again.patch, json!([]), "{kind}");
         let mut elsewhere = signing();
         observe(&mut elsewhere, &driver());
-        let other_replica = by_driver(&PodBuilder(ours.clone()), &elsewhere, &policies);
+        let other_replica = by_driver(&PodBuilder(mutated.clone()), &elsewhere, &policies);
         for (place, key) in row.gang_keys {
             let map = if *place == spark_usher::annotations::MetadataField::Label { "labels" } else { "annotations" };
-            assert_eq!(other_replica.object["metadata"][map].get(key), ours["metadata"][map].get(key), "{kind} {key}");
+            assert_eq!(
+                other_replica.object["metadata"][map].get(key),
+                mutated["metadata"][map].get(key),
+                "{kind} {key}"
+            );
         }
     }
 }

@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_story_is_made_of_recorded_pods() {
+    fn each_scenario_contains_recorded_executors_of_one_application() {
         let scenarios = all().unwrap();
         assert_eq!(scenarios.iter().map(|scenario| scenario.executors.len()).collect::<Vec<_>>(), [2, 3, 2]);
         for scenario in &scenarios {

@@ -41,7 +41,7 @@ fn secret(authority: &Authority) -> Value {
 }
 
 /// An installation without problems.
-fn well() -> Facts {
+fn healthy() -> Facts {
     let authority = Authority::new("ours", NOW).unwrap();
     let namespace = |name: &str| json!({"metadata": {"name": name, "labels": {"kubernetes.io/metadata.name": name}}});
     let executor = json!({"metadata": {"name": "exec-1", "namespace": "team-a", "labels": {"spark-role": "executor"},
@@ -81,56 +81,56 @@ fn well() -> Facts {
 }
 
 /// The finding that is not ok, which must be the only one.
-fn odd(facts: &Facts) -> (Grade, String) {
+fn only_problem(facts: &Facts) -> (Grade, String) {
     let all = examine(facts);
-    let mut odd: Vec<_> = all.into_iter().filter(|finding| finding.grade != Grade::Ok).collect();
+    let mut problems: Vec<_> = all.into_iter().filter(|finding| finding.grade != Grade::Ok).collect();
     // A problem of the Secret affects both webhooks.
-    odd.dedup_by_key(|finding| finding.what.replace("validating", "mutating"));
-    assert_eq!(odd.len(), 1, "{odd:#?}");
-    let Finding { grade, what, fix } = odd.remove(0);
+    problems.dedup_by_key(|finding| finding.what.replace("validating", "mutating"));
+    assert_eq!(problems.len(), 1, "{problems:#?}");
+    let Finding { grade, what, fix } = problems.remove(0);
     assert!(!fix.is_empty(), "{what}: the finding has no fix");
     (grade, what)
 }
 
 fn failed(facts: &Facts, words: &str) {
-    let (grade, what) = odd(facts);
+    let (grade, what) = only_problem(facts);
     assert!(grade == Grade::Failed && what.contains(words), "{grade:?} {what}");
 }
 
 fn warned(facts: &Facts, words: &str) {
-    let (grade, what) = odd(facts);
+    let (grade, what) = only_problem(facts);
     assert!(grade == Grade::Warning && what.contains(words), "{grade:?} {what}");
 }
 
 #[test]
-fn all_is_well() {
-    let all = examine(&well());
+fn healthy_installation_has_only_ok_findings() {
+    let all = examine(&healthy());
     assert!(all.iter().all(|finding| finding.grade == Grade::Ok && finding.fix.is_empty()), "{all:#?}");
     assert!(all.len() >= 12, "{all:#?}");
 }
 
 #[test]
-fn the_webhook_and_its_certificate() {
+fn webhook_and_certificate_problems_are_reported() {
     let other = Authority::new("theirs", NOW).unwrap();
     let with = |change: &dyn Fn(&mut Value)| {
-        let mut facts = well();
+        let mut facts = healthy();
         change(&mut facts.mutating.as_mut().unwrap()[0]["webhooks"][0]);
         facts
     };
-    let mut facts = well();
+    let mut facts = healthy();
     facts.mutating = Ok(Vec::new());
     failed(&facts, "the mutating webhook is not registered");
-    let mut facts = well();
+    let mut facts = healthy();
     facts.validating = Ok(Vec::new());
     warned(&facts, "the validating webhook is not registered");
     failed(&with(&|hook| hook["clientConfig"]["caBundle"] = Value::Null), "no caBundle");
-    let mut facts = well();
+    let mut facts = healthy();
     let bundle = STANDARD.encode(other.pem());
     facts.validating.as_mut().unwrap()[0]["webhooks"][0]["clientConfig"]["caBundle"] = bundle.into();
     failed(&facts, "of the validating webhook does not verify");
     failed(&with(&|hook| hook["clientConfig"]["caBundle"] = STANDARD.encode(other.pem()).into()), "does not verify");
     failed(&with(&|hook| hook["clientConfig"]["service"]["namespace"] = "renamed".into()), "does not verify");
-    let mut facts = well();
+    let mut facts = healthy();
     facts.secret = Ok(Some(secret(&other)));
     failed(&facts, "does not verify");
     facts.secret = Ok(None);
@@ -139,20 +139,20 @@ fn the_webhook_and_its_certificate() {
     failed(&facts, "cannot be served");
     facts.secret = Err("secrets is forbidden".into());
     warned(&facts, "secrets is forbidden");
-    let mut facts = well();
+    let mut facts = healthy();
     facts.now = NOW + jiff::SignedDuration::from_hours(24 * 362);
     facts.lease = Ok(Some(json!({"spec": {"holderIdentity": "x", "renewTime": facts.now.to_string()}})));
     warned(&facts, "expires in 2 days");
     warned(&with(&|hook| hook["timeoutSeconds"] = 10.into()), "timeout is 10 s");
     warned(&with(&|hook| hook["failurePolicy"] = "Fail".into()), "failurePolicy is Fail");
-    let mut facts = well();
+    let mut facts = healthy();
     facts.slices = Ok(Vec::new());
     failed(&facts, "no ready endpoint");
 }
 
 #[test]
-fn whether_it_is_reached() {
-    let mut facts = well();
+fn dry_run_and_selector_problems_are_reported() {
+    let mut facts = healthy();
     facts.trial = Ok(Trial::default());
     failed(&facts, "did not reach the webhook");
     facts.trial = Ok(Trial {
@@ -161,87 +161,87 @@ fn whether_it_is_reached() {
     });
     assert!(examine(&facts).iter().all(|finding| finding.grade == Grade::Ok));
     let fallback = json!({"metadata": {"annotations": {"spark-usher.io/by": "fallback"}}});
-    let away = vec!["spark-usher: the pod lacks schedulerName".to_owned()];
-    facts.trial = Ok(Trial { warnings: away, pod: fallback });
+    let fallback_warnings = vec!["spark-usher: the pod lacks schedulerName".to_owned()];
+    facts.trial = Ok(Trial { warnings: fallback_warnings, pod: fallback });
     failed(&facts, "did not reach the webhook");
     facts.trial = Err("pods is forbidden".into());
     warned(&facts, "pods is forbidden");
     facts.dry_run_namespace = "kube-system".into();
     warned(&facts, "the webhook excludes namespace");
-    let mut facts = well();
+    let mut facts = healthy();
     facts.mutating.as_mut().unwrap()[0]["webhooks"][0]["objectSelector"]["matchExpressions"][0]["values"] =
         json!(["executor"]);
     failed(&facts, "excludes pods with the labels that Spark sets on drivers");
-    let mut facts = well();
+    let mut facts = healthy();
     let mut system = facts.spark_pods.clone().unwrap();
     system[0]["metadata"]["namespace"] = "kube-system".into();
     facts.spark_pods.as_mut().unwrap().extend(system);
     warned(&facts, "excludes: kube-system");
-    let mut facts = well();
+    let mut facts = healthy();
     facts.pods = Ok(vec![json!({"spec": {"containers": [{"name": "spark-usher"}, {"name": "istio-proxy"}]}})]);
     warned(&facts, "istio-proxy");
 }
 
 #[test]
-fn who_runs_leads_and_may() {
-    let mut facts = well();
+fn deployment_lease_permission_and_version_problems_are_reported() {
+    let mut facts = healthy();
     facts.deployments = Ok(Vec::new());
     failed(&facts, "no Deployment");
     facts.namespace = "nope".into();
     assert!(examine(&facts).iter().any(|finding| finding.fix.ends_with("--namespace spark-usher")));
-    let mut facts = well();
+    let mut facts = healthy();
     facts.deployments.as_mut().unwrap()[0]["status"]["readyReplicas"] = 1.into();
     warned(&facts, "1 of 2 replicas");
     facts.deployments.as_mut().unwrap()[0]["spec"]["replicas"] = 1.into();
     warned(&facts, "1 of 1 replicas");
     facts.deployments.as_mut().unwrap()[0]["status"]["readyReplicas"] = 0.into();
     failed(&facts, "0 of 1 replicas");
-    let mut facts = well();
+    let mut facts = healthy();
     facts.lease = Ok(Some(json!({"spec": {"holderIdentity": "x", "renewTime": "2020-01-01T00:00:00Z"}})));
     failed(&facts, "no replica leads");
-    let mut facts = well();
-    for (permission, _, given) in facts.permissions.as_mut().unwrap() {
+    let mut facts = healthy();
+    for (permission, _, granted) in facts.permissions.as_mut().unwrap() {
         // Neither permission is needed: no executor is deleted, and no such scheduler is served.
-        *given = !(permission.verbs == ["delete"] || permission.group == "scheduling.x-k8s.io");
+        *granted = !(permission.verbs == ["delete"] || permission.group == "scheduling.x-k8s.io");
     }
     assert!(examine(&facts).iter().all(|finding| finding.grade == Grade::Ok));
-    for (permission, _, given) in facts.permissions.as_mut().unwrap() {
-        *given &= permission.resource != "configmaps";
+    for (permission, _, granted) in facts.permissions.as_mut().unwrap() {
+        *granted &= permission.resource != "configmaps";
     }
     failed(&facts, "get configmaps (");
     facts.policy = Ok(Policy::Text(policy_file("[{name: a, gang: {readSparkConf: false}}]")));
     // The built-in policy behind it reads the configuration.
     failed(&facts, "get configmaps");
-    let mut facts = well();
+    let mut facts = healthy();
     facts.version = (1, 28);
     warned(&facts, "Kubernetes 1.28");
 }
 
 #[test]
-fn of_arguments_that_stand_twice_the_last_counts() {
+fn last_of_repeated_arguments_wins() {
     let pod = json!({"containers": [{"args": ["serve", "--lease=a", "--log=info"]}, {"args": ["--lease=b"]}]});
     assert_eq!(super::gather::argument(&pod, "--lease").as_deref(), Some("b"));
     assert_eq!(super::gather::argument(&pod, "--leas"), None);
 }
 
 #[test]
-fn what_a_policys_scheduler_does_not_do_is_told() {
-    let mut facts = well();
+fn koordinator_policy_reports_ignored_min_resources() {
+    let mut facts = healthy();
     facts.served.as_mut().unwrap().push("scheduling.sigs.k8s.io/v1alpha1".into());
     facts.policy = Ok(Policy::Text(policy_file("[{name: k, scheduler: {type: koordinator}}]")));
     let all = examine(&facts);
-    let told = all.iter().find(|finding| finding.what.contains("ignores minResources")).unwrap();
-    assert!(told.grade == Grade::Ok && told.what.starts_with("policy k: "), "{told:?}");
-    assert!(!examine(&well()).iter().any(|finding| finding.what.contains("ignores minResources")));
+    let finding = all.iter().find(|finding| finding.what.contains("ignores minResources")).unwrap();
+    assert!(finding.grade == Grade::Ok && finding.what.starts_with("policy k: "), "{finding:?}");
+    assert!(!examine(&healthy()).iter().any(|finding| finding.what.contains("ignores minResources")));
 }
 
 #[test]
-fn drivers_under_kai_that_something_else_controls() {
+fn kai_drivers_controlled_by_other_kinds_yield_warning() {
     let driver = |namespace: &str, kind: &str| {
         json!({"metadata": {"name": "d", "namespace": namespace, "labels": {"spark-role": "driver", "spark-app-selector": "s"},
             "ownerReferences": [{"kind": kind, "name": "o", "uid": "u", "controller": true, "apiVersion": "v1"}]}})
     };
-    let mut facts = well();
+    let mut facts = healthy();
     let policy = policy_file("[{name: k, match: {namespaces: [team-a]}, scheduler: {type: kai}}]");
     facts.policy = Ok(Policy::Text(policy));
     facts.spark_pods.as_mut().unwrap().extend([driver("team-a", "Pod"), driver("team-b", "Job")]);
@@ -251,16 +251,16 @@ fn drivers_under_kai_that_something_else_controls() {
 }
 
 #[test]
-fn validating_policies_are_those_of_the_file() {
+fn validating_policies_that_differ_from_policy_file_yield_warning() {
     use crate::manifests::validating_policy::{Wanted, manifests, without};
-    let made = |account: &str, file: &str| {
+    let generated = |account: &str, file: &str| {
         let policies = crate::config::from_text(file).unwrap().policies;
         let namespaces = without(&["kube-system".into(), "spark-usher".into()]);
         manifests(&policies, &Wanted { name: "spark-usher".into(), namespaces, account: account.into() }).unwrap()
     };
-    let account = well().account;
-    let mut facts = well();
-    facts.policy_objects = Ok(made(&account, POLICY));
+    let account = healthy().account;
+    let mut facts = healthy();
+    facts.policy_objects = Ok(generated(&account, POLICY));
     let all = examine(&facts);
     assert!(all.iter().any(|finding| finding.what.contains("(spark-usher) match the policy file")), "{all:#?}");
     assert!(all.iter().all(|finding| finding.grade == Grade::Ok), "{all:#?}");
@@ -271,28 +271,28 @@ fn validating_policies_are_those_of_the_file() {
         &facts,
         "ValidatingAdmissionPolicy spark-usher-batch.spark-usher.io belongs to no policy of the policy file",
     );
-    let mut facts = well();
-    facts.policy_objects = Ok(made(&account, POLICY));
+    let mut facts = healthy();
+    facts.policy_objects = Ok(generated(&account, POLICY));
     facts.policy_objects.as_mut().unwrap()[1]["spec"]["validationActions"] = json!(["Warn"]);
     warned(
         &facts,
         "ValidatingAdmissionPolicyBinding spark-usher-batch.spark-usher.io was changed after it was generated",
     );
-    facts.policy_objects = Ok(made("system:serviceaccount:elsewhere:spark-usher", POLICY));
+    facts.policy_objects = Ok(generated("system:serviceaccount:elsewhere:spark-usher", POLICY));
     warned(&facts, "do not trust system:serviceaccount:spark-usher:spark-usher");
     facts.policy_objects = Err("validatingadmissionpolicies is forbidden".into());
     warned(&facts, "validatingadmissionpolicies is forbidden");
-    let mut facts = well();
+    let mut facts = healthy();
     facts.policy = Ok(Policy::Text(POLICY.replace("}}", "}, validate: Enforce}")));
     assert!(examine(&facts).iter().any(|finding| finding.what.contains("requires a running replica")));
 }
 
 #[test]
-fn schedulers_policies_and_others() {
-    let mut facts = well();
+fn scheduler_policy_file_and_other_webhook_problems_are_reported() {
+    let mut facts = healthy();
     facts.served = Ok(vec!["events.k8s.io/v1".into()]);
     failed(&facts, "does not serve PodGroups of volcano");
-    let mut facts = well();
+    let mut facts = healthy();
     facts.policy = Ok(Policy::Text(policy_file("[{name: a, scheduler: {type: slurm}}]")));
     failed(&facts, "unknown scheduler type");
     facts.policy = Ok(Policy::Missing("ConfigMap p".into()));
@@ -300,7 +300,7 @@ fn schedulers_policies_and_others() {
     facts.policy = Ok(Policy::None);
     assert!(examine(&facts).iter().all(|finding| finding.grade == Grade::Ok));
     let pods = webhook("validatepod.volcano.sh", "");
-    let mut facts = well();
+    let mut facts = healthy();
     facts.validating.as_mut().unwrap().push(configuration("volcano-admission-service-pods-validate", &pods));
     warned(&facts, "v1.9.1 to v1.11.2 deny executors whose PodGroup does not exist yet");
     let with = |facts: &Facts, image: &str| {
@@ -316,7 +316,7 @@ fn schedulers_policies_and_others() {
         assert!(examine(&with(&facts, image)).iter().all(|finding| finding.grade == Grade::Ok), "{image}");
     }
     warned(&with(&facts, "volcanosh/vc-webhook-manager:latest"), "its version is unknown");
-    let mut facts = well();
+    let mut facts = healthy();
     facts.mutating.as_mut().unwrap().push(configuration("zz-other", &webhook("other", "")));
     assert!(
         examine(&facts)
@@ -325,15 +325,15 @@ fn schedulers_policies_and_others() {
     );
     facts.mutating.as_mut().unwrap()[0]["webhooks"][0]["reinvocationPolicy"] = "Never".into();
     warned(&facts, "spark-usher is not called again");
-    let mut facts = well();
+    let mut facts = healthy();
     facts.spark_pods.as_mut().unwrap()[0]["metadata"]["managedFields"][0]["manager"] = "vcluster-syncer".into();
     warned(&facts, "1 executors were written by vcluster-syncer");
 }
 
 #[test]
-fn where_owners_are_enforced_adoption_needs_the_right_to_delete() {
-    let may_not_delete = || {
-        let mut facts = well();
+fn owner_reference_enforcement_requires_permission_to_delete_pods() {
+    let without_delete = || {
+        let mut facts = healthy();
         let all =
             rbac::all().into_iter().flat_map(|permission| permission.verbs.iter().map(move |verb| (permission, *verb)));
         facts.permissions = Ok(all
@@ -341,14 +341,16 @@ fn where_owners_are_enforced_adoption_needs_the_right_to_delete() {
             .collect());
         facts
     };
-    assert!(examine(&may_not_delete()).iter().all(|finding| finding.grade == Grade::Ok), "nothing needs it");
-    let mut facts = may_not_delete();
+    assert!(examine(&without_delete()).iter().all(|finding| finding.grade == Grade::Ok), "nothing needs it");
+    let mut facts = without_delete();
     facts.served.as_mut().unwrap().push("config.openshift.io/v1".into());
     failed(&facts, "lacks permissions: delete pods");
-    let mut facts = may_not_delete();
+    let mut facts = without_delete();
     facts.adoptions_refused = Ok(Some("not adopted by d: it may not".into()));
-    let odd: Vec<_> = examine(&facts).into_iter().filter(|finding| finding.grade != Grade::Ok).collect();
-    assert_eq!(odd.len(), 2, "{odd:?}");
-    assert!(odd[0].what.contains("lacks permissions: delete pods") && odd[1].what.contains("denied an adoption"));
-    assert!(odd.iter().all(|finding| finding.fix.contains("rbac.ownerReferencesPermissionEnforcement: enabled")));
+    let problems: Vec<_> = examine(&facts).into_iter().filter(|finding| finding.grade != Grade::Ok).collect();
+    assert_eq!(problems.len(), 2, "{problems:?}");
+    assert!(
+        problems[0].what.contains("lacks permissions: delete pods") && problems[1].what.contains("denied an adoption")
+    );
+    assert!(problems.iter().all(|finding| finding.fix.contains("rbac.ownerReferencesPermissionEnforcement: enabled")));
 }

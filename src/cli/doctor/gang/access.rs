@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rights_are_named_as_kubectl_names_them() {
+    fn permissions_are_shown_in_kubectl_notation() {
         let shown: Vec<String> = NEEDS.iter().chain(&ROOM).map(Need::shown).collect();
         assert!(shown.contains(&"create serviceaccounts/token".to_owned()), "{shown:?}");
         assert!(shown.contains(&"list nodes in all namespaces".to_owned()), "{shown:?}");

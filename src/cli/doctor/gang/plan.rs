@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn schedulers_with_podgroups_show_all_five() {
+    fn schedulers_with_podgroups_support_all_scenarios() {
         for (kind, served) in [
             ("volcano", "scheduling.volcano.sh/v1beta1"),
             ("kube-batch", "scheduling.incubator.k8s.io/v1alpha1"),
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn the_others_show_what_they_have() {
+    fn setups_without_mutable_podgroup_support_fewer_scenarios() {
         let only_driver = [
             "scheduler: {type: yunikorn}",
             "scheduler: {type: kai}",
@@ -241,14 +241,16 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_without_the_override_reports_it() {
+    fn policy_without_min_member_override_reports_why_scenarios_do_not_apply() {
         let with =
             |rest: &str| setup(&format!("scheduler: {{type: volcano}}, {rest}"), "scheduling.volcano.sh/v1beta1");
-        let closed = with("overrides: []");
-        assert!(closed.applies(Scenario::Together).is_ok(), "the configuration contains the size");
-        assert!(closed.applies(Scenario::Lowered).unwrap_err().contains("does not allow the override min-member"));
-        let blind = with("overrides: [], gang: {readSparkConf: false}");
-        assert!(blind.applies(Scenario::Together).unwrap_err().contains("the gang's size is unknown"));
+        let without_override = with("overrides: []");
+        assert!(without_override.applies(Scenario::Together).is_ok(), "the configuration contains the size");
+        assert!(
+            without_override.applies(Scenario::Lowered).unwrap_err().contains("does not allow the override min-member")
+        );
+        let without_conf = with("overrides: [], gang: {readSparkConf: false}");
+        assert!(without_conf.applies(Scenario::Together).unwrap_err().contains("the gang's size is unknown"));
         let two = with("overrides: [], gang: {minMember: 2}");
         assert!(two.applies(Scenario::Together).unwrap_err().contains("gangs of 2"));
     }

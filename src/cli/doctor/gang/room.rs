@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn two_fit_and_three_do_not() {
+    fn picked_cpu_fits_two_pods_but_not_three() {
         let nodes = [node("a", "4"), node("b", "3")];
         let pods = [pod("a", "2", 0), pod("b", "600m", 0)];
         let room = pick(&nodes, &pods, &none(), Some(0)).unwrap();
@@ -114,28 +114,28 @@ mod tests {
     }
 
     #[test]
-    fn pods_that_ended_take_no_room() {
-        let mut ended = pod("a", "3", 0);
-        ended["status"]["phase"] = "Succeeded".into();
-        assert_eq!(pick(&[node("a", "2400m")], &[ended], &none(), Some(0)).unwrap().cpu, 1000);
+    fn finished_pods_use_no_cpu() {
+        let mut finished = pod("a", "3", 0);
+        finished["status"]["phase"] = "Succeeded".into();
+        assert_eq!(pick(&[node("a", "2400m")], &[finished], &none(), Some(0)).unwrap().cpu, 1000);
     }
 
     #[test]
-    fn nodes_that_cannot_be_used_are_named() {
+    fn unusable_nodes_yield_error() {
         let pool = BTreeMap::from([("pool".to_owned(), "gpu".to_owned())]);
         assert!(pick(&[node("a", "4")], &[], &pool, None).unwrap_err().contains("nodePool"));
         let mut tainted = node("a", "4");
         tainted["spec"]["taints"] = json!([{"key": "x", "effect": "NoSchedule"}]);
-        let mut away = node("b", "4");
-        away["status"]["conditions"][0]["status"] = "Unknown".into();
-        let mut closed = node("c", "4");
-        closed["spec"]["unschedulable"] = true.into();
-        assert!(pick(&[tainted, away, closed], &[], &none(), None).is_err());
+        let mut not_ready = node("b", "4");
+        not_ready["status"]["conditions"][0]["status"] = "Unknown".into();
+        let mut unschedulable = node("c", "4");
+        unschedulable["spec"]["unschedulable"] = true.into();
+        assert!(pick(&[tainted, not_ready, unschedulable], &[], &none(), None).is_err());
         assert!(pick(&[node("a", "200m")], &[], &none(), None).unwrap_err().contains("at least 240m"));
     }
 
     #[test]
-    fn nobody_is_evicted() {
+    fn node_with_preemptible_pods_is_not_picked() {
         let pods = [pod("a", "1", -10)];
         assert!(pick(&[node("a", "4")], &pods, &none(), Some(0)).unwrap_err().contains("preempt"));
         assert!(pick(&[node("a", "4")], &pods, &none(), None).is_ok(), "preemptionPolicy: Never");

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_from_an_executor_is_named() {
+    fn error_states_what_executor_lacks() {
         let mut pod = executor("p/volcano");
         let of = |pod: &Value| check_placed(&setup("volcano"), pod).unwrap_err();
         assert_eq!(of(&pod), "executor e names no gang");
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn the_count_in_both_words_and_why_pods_wait() {
+    fn count_reads_min_member_or_min_count_and_waits_states_cause() {
         let mut sight = Sight { pods: vec![executor("p/volcano")], group: Some(json!({"spec": {"minMember": 3}})) };
         assert_eq!(sight.count(), Some(3));
         assert_eq!(sight.waits(), "volcano reports nothing about e");

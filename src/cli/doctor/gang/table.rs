@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn text_aligns_times_and_steers_no_terminal() {
+    fn text_aligns_times_and_replaces_control_characters() {
         let mut out = Vec::new();
         head(&mut out).unwrap();
         row().print(&mut out).unwrap();
