@@ -189,10 +189,10 @@ class Helm:
             path.write_text(json.dumps(values))
             args = (*args, "--values", str(path))
         done = subprocess.run([str(self.program), *args], capture_output=True, text=True, timeout=120, env=self.environment)
-        said = done.stdout + done.stderr
+        output = done.stdout + done.stderr
         if (done.returncode == 0) != (code == 0):
-            fail(f"helm {' '.join(args)}: exit {done.returncode}\n{said}")
-        return done.stdout if code == 0 else said
+            fail(f"helm {' '.join(args)}: exit {done.returncode}\n{output}")
+        return done.stdout if code == 0 else output
 
     def template(self, values, *more, api_versions=(MAP,)):
         served = [arg for version in api_versions for arg in ("--api-versions", version)]
@@ -208,7 +208,7 @@ def ok(message):
     print(f"   ok  {message}")
 
 
-def generated(path, wanted, update):
+def check_generated(path, wanted, update):
     """Compares a file with its generated content; --update writes it."""
     if update:
         path.write_text(wanted)
@@ -253,7 +253,7 @@ def values_readme():
             if whole:
                 rows.append((keys, default or f"`{json.dumps(value)}`", " ".join(comment), isinstance(value, (dict, list))))
             comment, default = [], None
-    table = "".join(f"| `{'.'.join(keys)}` | {shown.replace('|', chr(92) + '|')} | {said.replace('|', chr(92) + '|')} |\n" for keys, shown, said, _ in rows)
+    table = "".join(f"| `{'.'.join(keys)}` | {shown.replace('|', chr(92) + '|')} | {description.replace('|', chr(92) + '|')} |\n" for keys, shown, description, _ in rows)
     return f"""# spark-usher
 
 Helm chart of [spark-usher](../../README.md): an admission webhook and a reconcile loop for Apache Spark's executors.
@@ -326,21 +326,21 @@ def values_schema(usher):
     return json.dumps(schema, indent=1) + "\n"
 
 
-def fallback_texts(usher, scratch):
+def fallback_templates(usher, scratch):
     path = scratch / "the-scheduler.yaml"
     path.write_text("policies: [{name: p, scheduler: {type: yunikorn, name: the-scheduler}, queue: q}]\n")
     printed = subprocess.run([usher, "policy", "--config", path, "--scheduler", "-o", "json"], capture_output=True, text=True, check=True)
     return printed.stdout
 
 
-def validating_texts(usher, scratch):
+def validating_templates(usher, scratch):
     path = scratch / "the-policy.yaml"
     path.write_text("policies: [{name: the-policy, queues: [the-queue], validate: Enforce}]\n")
     command = [usher, "policy", "--config", path, "--validating", "--account", "the-account", "-o", "json"]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
-def rendered(helm):
+def check_rendered_manifests(helm):
     """Renders every set of values and validates the objects against Kubernetes' schemas."""
     import kubernetes_validate
 
@@ -372,9 +372,9 @@ def rendered(helm):
                     assert webhook["objectSelector"]["matchExpressions"][0]["key"] == "spark-role", webhook
         ok(f"rendered with {name}: {len(documents)} objects")
     for name, (values, expected) in WRONG.items():
-        said = helm("template", "spark-usher", str(CHART), "--namespace", NAMESPACE, "--kube-version", NEWEST, "--api-versions", MAP, values=values, code=1)
-        if expected not in said:
-            fail(f"{name}: expected {expected!r} in\n{said}")
+        output = helm("template", "spark-usher", str(CHART), "--namespace", NAMESPACE, "--kube-version", NEWEST, "--api-versions", MAP, values=values, code=1)
+        if expected not in output:
+            fail(f"{name}: expected {expected!r} in\n{output}")
         ok(f"rejected: {name}")
     text, _ = helm.template({"fallbackPolicy": {"enabled": True}}, api_versions=())
     if "MutatingAdmissionPolicy" in text:
@@ -382,7 +382,7 @@ def rendered(helm):
     ok("no MutatingAdmissionPolicy for a cluster that does not serve the API")
 
 
-def cert_manager(helm):
+def check_cert_manager_objects(helm):
     """The objects for cert-manager: a root whose key is retained, an Issuer that signs with it, and a leaf that it signs; with an
     issuerRef only the leaf."""
 
@@ -449,7 +449,7 @@ def cert_manager(helm):
     ok("no objects for cert-manager with other sources of certificates")
 
 
-def fallback_is_the_codes(helm, usher, scratch):
+def check_fallback_policies_equal_those_of_command(helm, usher, scratch):
     for config, scheduler in FALLBACKS:
         path = scratch / "policy.yaml"
         path.write_text(yaml.safe_dump(config))
@@ -467,7 +467,7 @@ def fallback_is_the_codes(helm, usher, scratch):
     ok(f"the chart's fallback policies equal those of `spark-usher policy`: {len(FALLBACKS)} policy files")
 
 
-def validating_is_the_codes(helm, usher, scratch):
+def check_validating_policies_equal_those_of_command(helm, usher, scratch):
     for config in VALIDATING:
         config = {"trustedWriters": [], **config}
         path = scratch / "policy.yaml"
@@ -501,7 +501,7 @@ def rules_of(documents):
     return out
 
 
-def rights_are_the_codes(helm, usher):
+def check_roles_equal_listed_permissions(helm, usher):
     table = json.loads(subprocess.run([usher, "doctor", "--print-rbac", "-o", "json"], capture_output=True, text=True, check=True).stdout)
     managed = {"config": {"lifecycle": {"finished": "delete"}}, "validatingPolicy": {"enabled": True}}
     for name, values, left_out in (
@@ -578,7 +578,7 @@ def run_deployment(sandbox, usher, documents, folder, number, other_ports=None):
     return subprocess.Popen([usher, *args], env=environment, stderr=log), container
 
 
-def until(what, holds, seconds=30):
+def wait_until(what, holds, seconds=30):
     for _ in range(seconds * 10):
         found = holds()
         if found:
@@ -587,7 +587,7 @@ def until(what, holds, seconds=30):
     fail(f"timed out after {seconds} s, waiting until {what}")
 
 
-def ready(port):
+def is_ready(port):
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=2) as answer:
             return answer.status == 200
@@ -611,7 +611,7 @@ CRD = {
 }
 
 
-def installed(helm, kubectl_program, usher, sandbox_program, folder, table):
+def check_installation(helm, kubectl_program, usher, sandbox_program, folder, table):
     """helm install, upgrade and uninstall. Meanwhile the Deployment's process runs with the permissions of its roles."""
     sandbox = Sandbox(sandbox_program, folder)
     running = []
@@ -633,18 +633,18 @@ def installed(helm, kubectl_program, usher, sandbox_program, folder, table):
         to = ["--kubeconfig", str(sandbox.kubeconfig), "--namespace", NAMESPACE]
         helm("install", "spark-usher", str(CHART), *to, "--create-namespace", values=values)
         ok("helm install")
-        kubectl.says("00-spark-usher", "get", "mutatingwebhookconfigurations")
+        kubectl.expect("00-spark-usher", "get", "mutatingwebhookconfigurations")
         documents = list(yaml.safe_load_all(helm("get", "manifest", "spark-usher", *to)))
         process, container = run_deployment(sandbox, usher, documents, folder, 1)
         running.append(process)
         assert {port["containerPort"] for port in container["ports"]} == set(ports), container["ports"]
-        until("the first replica is ready", lambda: ready(ports[1]))
+        wait_until("the first replica is ready", lambda: is_ready(ports[1]))
         others = dict(zip(ports, [free_port(), free_port()]))
         second, _ = run_deployment(sandbox, usher, documents, folder, 2, others)
         running.append(second)
-        until("the second replica is ready", lambda: ready(others[ports[1]]))
-        said = lambda number, what: what in (folder / f"log-{number}").read_text()
-        until("a replica leads", lambda: said(1, '"became leader"') or said(2, '"became leader"'))
+        wait_until("the second replica is ready", lambda: is_ready(others[ports[1]]))
+        log_contains = lambda number, what: what in (folder / f"log-{number}").read_text()
+        wait_until("a replica leads", lambda: log_contains(1, '"became leader"') or log_contains(2, '"became leader"'))
         # The EndpointSlice that the cluster's controllers would create for the Service and the ready pod.
         sandbox.request("POST", f"/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices", {
             "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
@@ -654,7 +654,7 @@ def installed(helm, kubectl_program, usher, sandbox_program, folder, table):
         })
         for kind in ("mutating", "validating"):
             path = f"/apis/admissionregistration.k8s.io/v1/{kind}webhookconfigurations"
-            until(f"the {kind} caBundle is written", lambda: all(
+            wait_until(f"the {kind} caBundle is written", lambda: all(
                 webhook["clientConfig"].get("caBundle") for item in sandbox.request("GET", path)["items"] for webhook in item["webhooks"]))
         ok("the Deployment's process is ready, and the caBundle is written")
 
@@ -663,14 +663,14 @@ def installed(helm, kubectl_program, usher, sandbox_program, folder, table):
             process.terminate()
             assert process.wait(30) == 0, (folder / "log-1").read_text()
             slice = f"/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices/spark-usher-1"
-            kept = sandbox.request("GET", slice)
-            kept["ports"][0]["port"] = others[ports[0]]
-            sandbox.request("PUT", slice, kept)
-            until("the second replica leads", lambda: said(2, '"became leader"'))
+            original = sandbox.request("GET", slice)
+            original["ports"][0]["port"] = others[ports[0]]
+            sandbox.request("PUT", slice, original)
+            wait_until("the second replica leads", lambda: log_contains(2, '"became leader"'))
 
-        play(sandbox, kubectl, folder, failover)
-        doctor(sandbox, usher)
-        tested(sandbox, kubectl, usher, list(yaml.safe_load_all(helm("get", "hooks", "spark-usher", *to))), folder)
+        check_application_run(sandbox, kubectl, folder, failover)
+        check_doctor(sandbox, usher)
+        check_helm_test(sandbox, kubectl, usher, list(yaml.safe_load_all(helm("get", "hooks", "spark-usher", *to))), folder)
 
         values["config"]["policies"][0]["queue"] = "other"
         helm("upgrade", "spark-usher", str(CHART), *to, values=values)
@@ -679,26 +679,26 @@ def installed(helm, kubectl_program, usher, sandbox_program, folder, table):
         ok("helm upgrade does not change the caBundle")
         secret = sandbox.request("GET", f"/api/v1/namespaces/{NAMESPACE}/secrets/spark-usher-tls")
         assert "meta.helm.sh/release-name" not in secret["metadata"].get("annotations", {}), "the chart owns the Secret"
-        used = used_rights(sandbox)
+        used = used_permissions(sandbox)
         second.terminate()
         assert second.wait(30) == 0, (folder / "log-2").read_text()
         for number in (1, 2):
-            assert not said(number, "is forbidden"), (folder / f"log-{number}").read_text()
+            assert not log_contains(number, "is forbidden"), (folder / f"log-{number}").read_text()
         kubectl("delete", "clusterrolebinding", "spark-usher")
-        sick = subprocess.run([usher, "doctor", "--kubeconfig", sandbox.kubeconfig, "-n", NAMESPACE, "--dry-run-namespace", "team-a"], capture_output=True, text=True, timeout=60)
-        if sick.returncode != 1 or "spark-usher's account lacks permissions: get pods" not in sick.stdout:
-            fail(f"doctor, without a role: exit {sick.returncode}\n{sick.stdout}{sick.stderr}")
+        result = subprocess.run([usher, "doctor", "--kubeconfig", sandbox.kubeconfig, "-n", NAMESPACE, "--dry-run-namespace", "team-a"], capture_output=True, text=True, timeout=60)
+        if result.returncode != 1 or "spark-usher's account lacks permissions: get pods" not in result.stdout:
+            fail(f"doctor, without a role: exit {result.returncode}\n{result.stdout}{result.stderr}")
         ok("spark-usher doctor reports the missing permissions of the account")
         helm("uninstall", "spark-usher", *to)
         for kind in ("mutating", "validating"):
-            left = sandbox.request("GET", f"/apis/admissionregistration.k8s.io/v1/{kind}webhookconfigurations")["items"]
-            assert not left, left
+            remaining = sandbox.request("GET", f"/apis/admissionregistration.k8s.io/v1/{kind}webhookconfigurations")["items"]
+            assert not remaining, remaining
         ok("helm uninstall deletes the webhook configurations")
         # The sandbox serves no ValidatingAdmissionPolicies, and this installation has none.
         installed = [right for right in table if right["when"] != "Policies"]
-        idle = sorted(f"{verb} {what}" for verb, what in needed(installed) - used)
-        if idle:
-            fail(f"permissions of the roles that no request used: {idle}")
+        unused = sorted(f"{verb} {what}" for verb, what in required_permissions(installed) - used)
+        if unused:
+            fail(f"permissions of the roles that no request used: {unused}")
         ok(f"every permission of the roles was used ({len(used)} permissions), and none was missing")
     finally:
         for process in [*running, sandbox.process]:
@@ -707,20 +707,20 @@ def installed(helm, kubectl_program, usher, sandbox_program, folder, table):
                 process.wait(30)
 
 
-def needed(table):
+def required_permissions(table):
     name = lambda right: right["resource"] + (f".{right['group']}" if right["group"] else "")
     # The PodGroups of one scheduler stand for those of the others.
     wanted = [right for right in table if right["resource"] != "podgroups" or right["group"] == "scheduling.volcano.sh"]
     return {(verb, name(right)) for right in wanted for verb in right["verbs"]}
 
 
-def used_rights(sandbox):
+def used_permissions(sandbox):
     account = f"system:serviceaccount:{NAMESPACE}:spark-usher "
     lines = [line.removeprefix(account).split(" ") for line in sandbox.request("GET", "/sandbox/used") if line.startswith(account)]
     return {(verb, what) for verb, what in lines}
 
 
-def play(sandbox, kubectl, folder, failover):
+def check_application_run(sandbox, kubectl, folder, failover):
     """Runs an application in a namespace of the policy. Its executors get their owner and scheduling fields, their exits are
     reported, and they are cleaned up. Also runs the other writes of a leader."""
     base = "/api/v1/namespaces/team-a"
@@ -742,69 +742,69 @@ def play(sandbox, kubectl, folder, failover):
     driver = sandbox.request("POST", f"{base}/pods", driver)
     assert driver["spec"]["schedulerName"] == "volcano", driver["spec"]
     ok("a driver created through the API gets the scheduler of its policy")
-    until("the driver runs", lambda: sandbox.request("GET", f"{base}/pods/driver-0")["status"].get("phase") == "Running")
+    wait_until("the driver runs", lambda: sandbox.request("GET", f"{base}/pods/driver-0")["status"].get("phase") == "Running")
     token = sandbox.token("team-a", "spark", {"name": "driver-0", "uid": driver["metadata"]["uid"]})
     by_driver = Kubectl(kubectl.base[0], sandbox.config_for(token, folder / "by-driver"))
     for number in (1, 2):
         by_driver("create", "--namespace", "team-a", "-f", "-", stdin=json.dumps(executor(f"exec-{number}", app)))
-    made = sandbox.request("GET", f"{base}/pods/exec-1")
-    assert made["metadata"]["ownerReferences"][0]["uid"] == driver["metadata"]["uid"], made["metadata"]
-    assert made["metadata"]["annotations"]["scheduling.k8s.io/group-name"].startswith("driver-0-"), made["metadata"]
+    created = sandbox.request("GET", f"{base}/pods/exec-1")
+    assert created["metadata"]["ownerReferences"][0]["uid"] == driver["metadata"]["uid"], created["metadata"]
+    assert created["metadata"]["annotations"]["scheduling.k8s.io/group-name"].startswith("driver-0-"), created["metadata"]
     ok("an executor created through the API gets its owner and its gang")
     groups = "/apis/scheduling.volcano.sh/v1beta1/namespaces/team-a/podgroups"
-    until("the PodGroup has the size of the gang", lambda: [g for g in sandbox.request("GET", groups)["items"] if g["spec"].get("minMember") == 2])
-    until("the gang runs", lambda: [g for g in sandbox.request("GET", groups)["items"] if g["metadata"].get("annotations", {}).get("spark-usher.io/started")])
+    wait_until("the PodGroup has the size of the gang", lambda: [g for g in sandbox.request("GET", groups)["items"] if g["spec"].get("minMember") == 2])
+    wait_until("the gang runs", lambda: [g for g in sandbox.request("GET", groups)["items"] if g["metadata"].get("annotations", {}).get("spark-usher.io/started")])
     # An executor without an owner, created with a token that is bound to no pod.
     orphan = Kubectl(kubectl.base[0], sandbox.config_for(sandbox.token("team-a", "spark"), folder / "orphan"))
     address = sandbox.request("GET", f"{base}/pods/driver-0")["status"]["podIP"]
     orphaned = executor("exec-3", app)
     orphaned["spec"]["containers"][0]["env"] = [{"name": "SPARK_DRIVER_URL", "value": f"spark://CoarseGrainedScheduler@{address}:7078"}]
     orphan("create", "--namespace", "team-a", "-f", "-", stdin=json.dumps(orphaned))
-    until("the executor is adopted", lambda: sandbox.request("GET", f"{base}/pods/exec-3")["metadata"].get("ownerReferences"))
+    wait_until("the executor is adopted", lambda: sandbox.request("GET", f"{base}/pods/exec-3")["metadata"].get("ownerReferences"))
     ok("an executor without an owner is adopted")
-    ended = lambda: [
+    exit_events = lambda: [
         event for event in sandbox.request("GET", "/apis/events.k8s.io/v1/namespaces/team-a/events")["items"] if event["reason"] == "ExecutorEnded"]
     for name in ("exec-1", "exec-2"):
         kubectl("patch", "pod", name, "-n", "team-a", "--subresource=status", "--type=strategic", "-p", json.dumps({"status": {
             "phase": "Failed", "containerStatuses": [{"name": "spark-kubernetes-executor", "image": "spark", "imageID": "", "ready": False,
                                                       "restartCount": 0, "state": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}]}}))
-        until("the exit is reported", lambda: [event for event in ended() if (event.get("series") or {}).get("count", 1) >= int(name[-1])])
+        wait_until("the exit is reported", lambda: [event for event in exit_events() if (event.get("series") or {}).get("count", 1) >= int(name[-1])])
         if name == "exec-1":
             # The next leader continues the Event's count.
             failover()
     ok("one Event reports the exits, and the next leader continues its count")
     kubectl("patch", "pod", "driver-0", "-n", "team-a", "--subresource=status", "--type=merge", "-p", '{"status": {"phase": "Failed"}}')
-    until("the remaining executors are deleted", lambda: not [
+    wait_until("the remaining executors are deleted", lambda: not [
         pod for pod in sandbox.request("GET", f"{base}/pods")["items"] if pod["metadata"]["name"] in ("exec-1", "exec-2")], 60)
-    assert "oom" in json.dumps(ended()).lower(), ended()
+    assert "oom" in json.dumps(exit_events()).lower(), exit_events()
     ok("the executors of a finished driver are reported and deleted")
     kubectl("delete", "pod", "exec-3", "-n", "team-a", "--wait=false")
-    until("the PodGroup is deleted after its application", lambda: not sandbox.request("GET", groups)["items"], 60)
+    wait_until("the PodGroup is deleted after its application", lambda: not sandbox.request("GET", groups)["items"], 60)
     # A PodGroup of that name already exists.
     name = sandbox.request("POST", f"{base}/pods?dryRun=All", executor("taken-1", "spark-taken"))["metadata"]["annotations"]["scheduling.k8s.io/group-name"]
-    theirs = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "metadata": {"name": name}, "spec": {"minMember": 7}}
-    sandbox.request("POST", groups, theirs)
+    existing = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "metadata": {"name": name}, "spec": {"minMember": 7}}
+    sandbox.request("POST", groups, existing)
     kubectl("create", "-n", "team-a", "-f", "-", stdin=json.dumps(executor("taken-1", "spark-taken")))
     account = f"system:serviceaccount:{NAMESPACE}:spark-usher"
-    until("spark-usher reads the existing PodGroup", lambda: f"{account} get podgroups.scheduling.volcano.sh" in sandbox.request("GET", "/sandbox/used"))
+    wait_until("spark-usher reads the existing PodGroup", lambda: f"{account} get podgroups.scheduling.volcano.sh" in sandbox.request("GET", "/sandbox/used"))
     assert sandbox.request("GET", f"{groups}/{name}")["spec"] == {"minMember": 7}
     ok("a PodGroup that spark-usher does not manage is not changed")
     # As a GitOps tool that considers the Secret its own.
     secret = f"/api/v1/namespaces/{NAMESPACE}/secrets/spark-usher-tls"
-    kept = sandbox.request("GET", secret)
-    sandbox.request("PUT", secret, {**kept, "data": {"tls.crt": "", "tls.key": ""}})
-    until("the Secret is restored", lambda: sandbox.request("GET", secret)["data"] == kept["data"])
+    original = sandbox.request("GET", secret)
+    sandbox.request("PUT", secret, {**original, "data": {"tls.crt": "", "tls.key": ""}})
+    wait_until("the Secret is restored", lambda: sandbox.request("GET", secret)["data"] == original["data"])
     ok("an emptied Secret is restored")
 
 
-def doctor(sandbox, usher):
+def check_doctor(sandbox, usher):
     done = subprocess.run([usher, "doctor", "--kubeconfig", sandbox.kubeconfig, "-n", NAMESPACE, "--dry-run-namespace", "team-a"], capture_output=True, text=True, timeout=60)
     if done.returncode != 0 or "failed" in done.stdout:
         fail(f"doctor: exit {done.returncode}\n{done.stdout}{done.stderr}")
     ok("spark-usher doctor reports no failure")
 
 
-def tested(sandbox, kubectl, usher, hooks, folder):
+def check_helm_test(sandbox, kubectl, usher, hooks, folder):
     """`helm test`: the sandbox runs no containers, so this runs the container's arguments with the permissions of its account."""
     pod = next(hook for hook in hooks if hook["kind"] == "Pod")
     for hook in hooks:
@@ -822,7 +822,7 @@ def tested(sandbox, kubectl, usher, hooks, folder):
     ok("the command of helm test reports no failure, and may not read Secrets")
 
 
-def taken_by_a_real_one(helm, folder):
+def check_on_real_api_server(helm, folder):
     """If KUBEBUILDER_ASSETS names a folder with etcd and kube-apiserver: applies the objects of every set of values to a real API
     server, which validates them and their CEL expressions."""
     assets = os.environ.get("KUBEBUILDER_ASSETS")
@@ -855,11 +855,11 @@ def taken_by_a_real_one(helm, folder):
             subprocess.run([*kubectl.base, "get", "--raw", path], capture_output=True).returncode == 0
             for path in ("/readyz", "/api/v1/namespaces/default")
         )
-        until("the real API server answers", answers, 90)
+        wait_until("the real API server answers", answers, 90)
         for namespace in (NAMESPACE, "team-a", "team-b"):
             kubectl("create", "namespace", namespace)
 
-        def take(name, values):
+        def apply(name, values):
             # With kubectl, because helm requires the API server's version, which one built for tests may not report.
             text, documents = helm.template(values)
             foreign = [document for document in documents if document["apiVersion"].startswith(("cert-manager.io/", "monitoring.coreos.com/"))]
@@ -871,11 +871,11 @@ def taken_by_a_real_one(helm, folder):
                     kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=json.dumps(document))
 
         for name, (values, _) in MATRIX.items():
-            take(name, {**values, "runtimeClassName": ""})
+            apply(name, {**values, "runtimeClassName": ""})
         for config in VALIDATING:
-            take("validating policies", {"config": config, "validatingPolicy": {"enabled": True}})
+            apply("validating policies", {"config": config, "validatingPolicy": {"enabled": True}})
         for config, scheduler in FALLBACKS:
-            take("a fallback policy", {"config": config, "fallbackPolicy": {"enabled": True, "scheduler": scheduler}})
+            apply("a fallback policy", {"config": config, "fallbackPolicy": {"enabled": True, "scheduler": scheduler}})
         ok("a real kube-apiserver accepts every object and its CEL expressions")
     finally:
         for process in reversed(running):
@@ -898,17 +898,17 @@ def main():
     with tempfile.TemporaryDirectory() as scratch:
         folder = pathlib.Path(scratch)
         helm = Helm(helm_program, folder)
-        generated(CHART / "README.md", values_readme(), options.update)
-        generated(CHART / "values.schema.json", values_schema(usher), options.update)
-        generated(CHART / "files/fallback.json", fallback_texts(usher, folder), options.update)
-        generated(CHART / "files/validating-policy.json", validating_texts(usher, folder), options.update)
-        rendered(helm)
-        cert_manager(helm)
-        fallback_is_the_codes(helm, usher, folder)
-        validating_is_the_codes(helm, usher, folder)
-        table = rights_are_the_codes(helm, usher)
-        installed(helm, kubectl, usher, str(options.sandbox or usher), folder, table)
-        taken_by_a_real_one(helm, folder)
+        check_generated(CHART / "README.md", values_readme(), options.update)
+        check_generated(CHART / "values.schema.json", values_schema(usher), options.update)
+        check_generated(CHART / "files/fallback.json", fallback_templates(usher, folder), options.update)
+        check_generated(CHART / "files/validating-policy.json", validating_templates(usher, folder), options.update)
+        check_rendered_manifests(helm)
+        check_cert_manager_objects(helm)
+        check_fallback_policies_equal_those_of_command(helm, usher, folder)
+        check_validating_policies_equal_those_of_command(helm, usher, folder)
+        table = check_roles_equal_listed_permissions(helm, usher)
+        check_installation(helm, kubectl, usher, str(options.sandbox or usher), folder, table)
+        check_on_real_api_server(helm, folder)
 
 
 if __name__ == "__main__":

@@ -22,48 +22,48 @@ spec:
 """
 
 
-def verbs(kubectl, folder):
+def check_verbs(kubectl, folder):
     manifest = folder / "pod.yaml"
     manifest.write_text(POD)
-    kubectl.says("node-1", "get", "nodes")
-    kubectl.says("pod/web created", "apply", "-f", str(manifest))
-    kubectl.says("pod/web unchanged", "apply", "-f", str(manifest))
-    kubectl.says("condition met", "wait", "--for=condition=Ready", "pod/web", "--timeout=10s")
-    kubectl.says("Running", "get", "pods", "-o", "wide")
-    kubectl.says("web", "get", "pods", "-l", "app=web", "--field-selector", "status.phase=Running")
+    kubectl.expect("node-1", "get", "nodes")
+    kubectl.expect("pod/web created", "apply", "-f", str(manifest))
+    kubectl.expect("pod/web unchanged", "apply", "-f", str(manifest))
+    kubectl.expect("condition met", "wait", "--for=condition=Ready", "pod/web", "--timeout=10s")
+    kubectl.expect("Running", "get", "pods", "-o", "wide")
+    kubectl.expect("web", "get", "pods", "-l", "app=web", "--field-selector", "status.phase=Running")
     watching = subprocess.Popen([*kubectl.base, "get", "pods", "-w"], stdout=subprocess.PIPE, text=True)
     try:
         time.sleep(1)
-        kubectl.says("pod/web labeled", "label", "pod", "web", "tier=front")
-        kubectl.says("pod/web annotated", "annotate", "pod", "web", "note=x")
-        kubectl.says("pod/web patched", "patch", "pod", "web", "-p", '{"metadata":{"labels":{"a":"1"}}}')
-        kubectl.says("pod/web patched", "patch", "pod", "web", "--type=merge", "-p", '{"metadata":{"labels":{"a":null}}}')
-        kubectl.says("pod/web patched", "patch", "pod", "web", "--type=json", "-p", '[{"op":"add","path":"/metadata/labels/b","value":"2"}]')
+        kubectl.expect("pod/web labeled", "label", "pod", "web", "tier=front")
+        kubectl.expect("pod/web annotated", "annotate", "pod", "web", "note=x")
+        kubectl.expect("pod/web patched", "patch", "pod", "web", "-p", '{"metadata":{"labels":{"a":"1"}}}')
+        kubectl.expect("pod/web patched", "patch", "pod", "web", "--type=merge", "-p", '{"metadata":{"labels":{"a":null}}}')
+        kubectl.expect("pod/web patched", "patch", "pod", "web", "--type=json", "-p", '[{"op":"add","path":"/metadata/labels/b","value":"2"}]')
         labels = json.loads(kubectl("get", "pod", "web", "-o", "json"))["metadata"]["labels"]
         assert labels == {"app": "web", "tier": "front", "b": "2"}, labels
-        described = kubectl.says("Status:", "describe", "pod", "web")
+        described = kubectl.expect("Status:", "describe", "pod", "web")
         assert "tier=front" in described, described
-        kubectl.says("field is immutable", "patch", "pod", "web", "--type=merge", "-p", '{"metadata":{"uid":"x"}}', code=1)
-        kubectl.says('pods "none" not found', "get", "pod", "none", code=1)
-        kubectl.says("serverside-applied", "apply", "--server-side", "--force-conflicts", "-f", str(manifest))
-        kubectl.says('pod "web" deleted', "delete", "pod", "web")
-        kubectl.says("", "wait", "--for=delete", "pod/web", "--timeout=10s")
+        kubectl.expect("field is immutable", "patch", "pod", "web", "--type=merge", "-p", '{"metadata":{"uid":"x"}}', code=1)
+        kubectl.expect('pods "none" not found', "get", "pod", "none", code=1)
+        kubectl.expect("serverside-applied", "apply", "--server-side", "--force-conflicts", "-f", str(manifest))
+        kubectl.expect('pod "web" deleted', "delete", "pod", "web")
+        kubectl.expect("", "wait", "--for=delete", "pod/web", "--timeout=10s")
     finally:
         watching.terminate()
     seen = watching.communicate(timeout=10)[0]
     assert seen.count("web") >= 5 and "Terminating" in seen, seen
     print("   ok  kubectl get pods -w shows every change")
-    kubectl.says("configmap/a created", "create", "-f", "-", stdin="{apiVersion: v1, kind: ConfigMap, metadata: {name: a}, data: {k: v}}")
-    kubectl.says("podgroups", "api-resources")
+    kubectl.expect("configmap/a created", "create", "-f", "-", stdin="{apiVersion: v1, kind: ConfigMap, metadata: {name: a}, data: {k: v}}")
+    kubectl.expect("podgroups", "api-resources")
 
 
-def kept(kubectl):
-    pods = kubectl.says("Running", "get", "pods", "-n", "kept", "-o", "wide")
+def check_kept_demo(kubectl):
+    pods = kubectl.expect("Running", "get", "pods", "-n", "kept", "-o", "wide")
     assert pods.count("Running") == 4, pods
-    kubectl.says("spark-pi", "get", "podgroups.scheduling.volcano.sh", "-n", "kept")
+    kubectl.expect("spark-pi", "get", "podgroups.scheduling.volcano.sh", "-n", "kept")
     driver = json.loads(kubectl("get", "pods", "-n", "kept", "-l", "spark-role=driver", "-o", "json"))["items"][0]["metadata"]["name"]
-    kubectl.says("deleted", "delete", "pod", driver, "-n", "kept")
-    kubectl.says("", "wait", "--for=delete", "pods", "-l", "spark-role=executor", "-n", "kept", "--timeout=10s")
+    kubectl.expect("deleted", "delete", "pod", driver, "-n", "kept")
+    kubectl.expect("", "wait", "--for=delete", "pods", "-l", "spark-role=executor", "-n", "kept", "--timeout=10s")
     print("   ok  the executors are deleted with their driver")
 
 
@@ -75,16 +75,16 @@ def main():
     with tempfile.TemporaryDirectory() as scratch:
         folder = pathlib.Path(scratch)
         ports = ["--http-port", str(free_port()), "--https-port", str(free_port())]
-        for command, play in (
-            (["sandbox", *ports], lambda kubectl: verbs(kubectl, folder)),
-            (["demo", "--keep", "--json"], kept),
+        for command, check in (
+            (["sandbox", *ports], lambda kubectl: check_verbs(kubectl, folder)),
+            (["demo", "--keep", "--json"], check_kept_demo),
         ):
             kubeconfig = folder / f"{command[0]}.kubeconfig"
             process = subprocess.Popen([options.usher, *command, "--kubeconfig", kubeconfig], stdout=subprocess.DEVNULL)
             try:
                 wait_for(kubeconfig, process)
                 print(f"spark-usher {' '.join(command)}")
-                play(Kubectl(program, kubeconfig))
+                check(Kubectl(program, kubeconfig))
             finally:
                 process.terminate()
                 process.wait(20)

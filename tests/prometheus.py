@@ -41,7 +41,7 @@ def fetch():
     return folder / "usr/bin/prometheus", folder / "usr/bin/promtool"
 
 
-def rules(promtool, folder):
+def check_rules(promtool, folder):
     shutil.copy(FILES / "alerts.yaml", folder / "alerts.yaml")
     shutil.copy(ROOT / "tests/alerts.test.yaml", folder / "alerts.test.yaml")
     for args in (["check", "rules", "alerts.yaml"], ["test", "rules", "alerts.test.yaml"]):
@@ -60,19 +60,19 @@ def rules(promtool, folder):
     print(f"   ok  {len(alerts)} alerts, each fires in a test and has a runbook")
 
 
-def get(port, path, **query):
+def get_json(port, path, **query):
     with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}?{urllib.parse.urlencode(query)}", timeout=10) as answer:
         return json.load(answer)
 
 
-def queries():
+def dashboard_queries():
     dashboard = json.loads((FILES / "dashboard.json").read_text())
     for panel in dashboard["panels"]:
         for target in panel.get("targets", []):
             yield panel["title"], target["expr"].replace("$instance", ".*").replace("$__rate_interval", "1m")
 
 
-def live(prometheus, usher, folder):
+def check_running_installation(prometheus, usher, folder):
     """A sandbox with an application, spark-usher, and Prometheus, which scrapes spark-usher."""
     http, kubeconfig, metrics, own = free_port(), folder / "kubeconfig", free_port(), free_port()
     running = []
@@ -96,8 +96,8 @@ def live(prometheus, usher, folder):
         until = time.monotonic() + 60
         while True:
             try:
-                led = get(own, "/api/v1/query", query="spark_usher_leader == 1")["data"]["result"]
-                if led:
+                leaders = get_json(own, "/api/v1/query", query="spark_usher_leader == 1")["data"]["result"]
+                if leaders:
                     break
             except OSError:
                 pass
@@ -111,8 +111,8 @@ def live(prometheus, usher, folder):
         time.sleep(4)
         known = set(re.findall(r"`(spark_usher_\w+)`", (ROOT / "docs/metrics.md").read_text()))
         count, filled = 0, 0
-        for title, expression in queries():
-            answer = get(own, "/api/v1/query", query=expression)
+        for title, expression in dashboard_queries():
+            answer = get_json(own, "/api/v1/query", query=expression)
             if answer["status"] != "success":
                 fail(f"{title}: {expression}: {answer}")
             named = {re.sub(r"_(bucket|sum|count)$", "", name) for name in re.findall(r"spark_usher_\w+", expression)}
@@ -123,11 +123,11 @@ def live(prometheus, usher, folder):
         if filled < 12:
             fail(f"expected results for at least 12 of {count} queries, found {filled}")
         print(f"   ok  {count} queries of the dashboard run, {filled} of them with a result")
-        groups = get(own, "/api/v1/rules")["data"]["groups"]
-        sick = [rule for group in groups for rule in group["rules"] if rule["health"] != "ok"]
-        if sick or not groups:
-            fail(f"rules: {sick}")
-        firing = {alert["labels"]["alertname"] for alert in get(own, "/api/v1/alerts")["data"]["alerts"] if alert["state"] == "firing"}
+        groups = get_json(own, "/api/v1/rules")["data"]["groups"]
+        unhealthy = [rule for group in groups for rule in group["rules"] if rule["health"] != "ok"]
+        if unhealthy or not groups:
+            fail(f"rules: {unhealthy}")
+        firing = {alert["labels"]["alertname"] for alert in get_json(own, "/api/v1/alerts")["data"]["alerts"] if alert["state"] == "firing"}
         if firing:
             fail(f"expected no alert in a healthy installation, firing: {firing}")
         print("   ok  all rules are evaluated, and none fires in a healthy installation")
@@ -144,8 +144,8 @@ def main():
     prometheus, promtool = fetch()
     with tempfile.TemporaryDirectory() as scratch:
         folder = pathlib.Path(scratch)
-        rules(promtool, folder)
-        live(prometheus, str(options.usher), folder)
+        check_rules(promtool, folder)
+        check_running_installation(prometheus, str(options.usher), folder)
 
 
 if __name__ == "__main__":

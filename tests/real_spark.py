@@ -75,7 +75,7 @@ class Api:
         return [pod for pod in items if "deletionTimestamp" not in pod["metadata"]]
 
 
-def until(what, holds, seconds=90):
+def wait_until(what, holds, seconds=90):
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         try:
@@ -110,10 +110,10 @@ class Run:
             except subprocess.TimeoutExpired:
                 process.kill()
 
-    def furnish(self, usher):
+    def set_up(self, usher):
         kubeconfig = self.folder / "kubeconfig"
         self.start("sandbox", [usher, "sandbox", "--http-port", str(self.http), "--https-port", str(self.https), "--kubeconfig", kubeconfig])
-        until("the sandbox answers", lambda: self.api.call("GET", "/version"))
+        wait_until("the sandbox answers", lambda: self.api.call("GET", "/version"))
         schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
         self.api.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", {
             "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -127,7 +127,7 @@ class Run:
                              "--self-signed-for", "127.0.0.1", "--ca-out", ca, "--shutdown-delay-seconds", "0",
                              "--webhook-listen", f"127.0.0.1:{webhook}", "--metrics-listen", f"127.0.0.1:{metrics}"])
         ready = lambda: urllib.request.urlopen(f"http://127.0.0.1:{metrics}/readyz", timeout=2).status == 200
-        until("spark-usher is ready", ready)
+        wait_until("spark-usher is ready", ready)
         import base64
         self.api.post("/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations", {
             "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
@@ -141,7 +141,7 @@ class Run:
         self.api.post("/api/v1/namespaces/default/serviceaccounts",
                       {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "spark"}})
 
-    def credentials(self, pod):
+    def credential_args(self, pod):
         """The token that the kubelet would mount into a pod, and the CA."""
         bound = {"apiVersion": "v1", "kind": "Pod", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}
         issued = self.api.post("/api/v1/namespaces/default/serviceaccounts/spark/token",
@@ -174,7 +174,7 @@ def check(what, holds, shown):
 
 
 def check_executors(run, count, owner, group):
-    executors = until(f"{count} executors run", lambda: [pods for pods in [run.api.pods("executor")]
+    executors = wait_until(f"{count} executors run", lambda: [pods for pods in [run.api.pods("executor")]
                       if len(pods) == count and all(pod["status"].get("phase") == "Running" for pod in pods)])[0]
     for pod in executors:
         meta, spec = pod["metadata"], pod["spec"]
@@ -185,9 +185,9 @@ def check_executors(run, count, owner, group):
               spec["schedulerName"] == "volcano"
               and meta["annotations"]["scheduling.k8s.io/group-name"] == group
               and meta["annotations"]["scheduling.volcano.sh/queue-name"] == "analytics", pod)
-    made = run.api.call("GET", f"/apis/{GROUP}/v1beta1/namespaces/default/podgroups/{group}")
-    check(f"PodGroup {group} is owned by the driver", made["metadata"]["ownerReferences"][0]["uid"] == owner["metadata"]["uid"], made)
-    return executors, made
+    pod_group = run.api.call("GET", f"/apis/{GROUP}/v1beta1/namespaces/default/podgroups/{group}")
+    check(f"PodGroup {group} is owned by the driver", pod_group["metadata"]["ownerReferences"][0]["uid"] == owner["metadata"]["uid"], pod_group)
+    return executors, pod_group
 
 
 def group_name(driver, selector):
@@ -195,20 +195,20 @@ def group_name(driver, selector):
     return f"{driver}-{hashlib.sha256(selector.encode()).hexdigest()[:8]}"
 
 
-def replacement(run, executors):
-    gone = executors[0]["metadata"]["name"]
-    run.api.call("DELETE", f"/api/v1/namespaces/default/pods/{gone}")
-    fresh = until("the driver replaced it", lambda: [pod for pod in run.api.pods("executor")
+def check_replacement(run, executors):
+    deleted = executors[0]["metadata"]["name"]
+    run.api.call("DELETE", f"/api/v1/namespaces/default/pods/{deleted}")
+    replacements = wait_until("the driver replaced it", lambda: [pod for pod in run.api.pods("executor")
                   if pod["metadata"]["name"] not in [known["metadata"]["name"] for known in executors]
                   and pod["status"].get("phase") == "Running"])
-    print(f"   ok  the driver detected that {gone} was deleted, and {fresh[0]['metadata']['name']} replaced it")
+    print(f"   ok  the driver detected that {deleted} was deleted, and {replacements[0]['metadata']['name']} replaced it")
 
 
-def ends(run, driver, process):
+def check_deletion_with_driver(run, driver, process):
     process.kill()
     process.wait()
     run.api.call("DELETE", f"/api/v1/namespaces/default/pods/{driver['metadata']['name']}")
-    until("the executors are deleted with the driver's pod", lambda: not run.api.pods("executor"))
+    wait_until("the executors are deleted with the driver's pod", lambda: not run.api.pods("executor"))
     print("   ok  the driver's process was killed and its pod deleted, and its executors were deleted")
 
 
@@ -217,12 +217,12 @@ def client_mode(run):
     notebook = run.api.post("/api/v1/namespaces/default/pods", {
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "notebook", "annotations": {"spark-usher.io/min-member": "2"}},
         "spec": {"serviceAccountName": "spark", "containers": [{"name": "notebook", "image": "jupyter"}]}})
-    process = run.driver("client", ["--conf", "spark.executor.instances=2", *run.credentials(notebook)])
-    until("an executor exists", lambda: run.api.pods("executor"))
+    process = run.driver("client", ["--conf", "spark.executor.instances=2", *run.credential_args(notebook)])
+    wait_until("an executor exists", lambda: run.api.pods("executor"))
     selector = run.api.pods("executor")[0]["metadata"]["labels"]["spark-app-selector"]
     executors, _ = check_executors(run, 2, notebook, group_name("notebook", selector))
-    replacement(run, executors)
-    ends(run, notebook, process)
+    check_replacement(run, executors)
+    check_deletion_with_driver(run, notebook, process)
 
 
 def cluster_mode(run):
@@ -234,7 +234,7 @@ def cluster_mode(run):
          "--conf", "spark.kubernetes.container.image=spark:any", "--conf", "spark.kubernetes.submission.waitAppCompletion=false",
          "local:///opt/spark/any.jar"], env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"}, capture_output=True, text=True, timeout=180)
     check("spark-submit succeeded", submit.returncode == 0, submit.stderr)
-    driver = until("the driver runs", lambda: [pod for pod in run.api.pods("driver") if pod["status"].get("phase") == "Running"])[0]
+    driver = wait_until("the driver runs", lambda: [pod for pod in run.api.pods("driver") if pod["status"].get("phase") == "Running"])[0]
     check("the driver has schedulerName volcano and no gang", driver["spec"]["schedulerName"] == "volcano"
           and "scheduling.k8s.io/group-name" not in driver["metadata"].get("annotations", {}), driver)
     volume = next(volume for volume in driver["spec"]["volumes"] if volume["name"].startswith("spark-conf-volume"))
@@ -245,13 +245,13 @@ def cluster_mode(run):
     lines = [line for line in conf_map["data"]["spark.properties"].splitlines() if line and not line.startswith("#")]
     properties = run.folder / "spark.properties"
     properties.write_text("\n".join(line for line in lines if not left_out.match(line)) + "\n")
-    process = run.driver("cluster", ["--properties-file", properties, *run.credentials(driver)],
+    process = run.driver("cluster", ["--properties-file", properties, *run.credential_args(driver)],
                          {"SPARK_APPLICATION_ID": driver["metadata"]["labels"]["spark-app-selector"]})
     selector = driver["metadata"]["labels"]["spark-app-selector"]
-    executors, made = check_executors(run, 3, driver, group_name(driver["metadata"]["name"][:54].rstrip("-."), selector))
-    check("the PodGroup has the size from the ConfigMap", made["spec"]["minMember"] == 3, made)
-    replacement(run, executors)
-    ends(run, driver, process)
+    executors, pod_group = check_executors(run, 3, driver, group_name(driver["metadata"]["name"][:54].rstrip("-."), selector))
+    check("the PodGroup has the size from the ConfigMap", pod_group["spec"]["minMember"] == 3, pod_group)
+    check_replacement(run, executors)
+    check_deletion_with_driver(run, driver, process)
 
 
 def main():
@@ -270,7 +270,7 @@ def main():
                 run = Run(home, folder)
                 print(f"Spark {version}")
                 try:
-                    run.furnish(options.usher)
+                    run.set_up(options.usher)
                     scenario(run)
                 finally:
                     run.stop()

@@ -52,17 +52,17 @@ class Kubectl:
 
     def __call__(self, *args, stdin=None, code=0):
         done = subprocess.run([*self.base, *args], input=stdin, capture_output=True, text=True, timeout=30)
-        said = done.stdout + done.stderr
+        output = done.stdout + done.stderr
         if done.returncode != code:
-            raise SystemExit(f"FAILED: kubectl {' '.join(args)}: exit {done.returncode}, expected {code}\n{said}")
-        return said
+            raise SystemExit(f"FAILED: kubectl {' '.join(args)}: exit {done.returncode}, expected {code}\n{output}")
+        return output
 
-    def says(self, expected, *args, **options):
-        said = self(*args, **options)
-        if expected not in said:
-            raise SystemExit(f"FAILED: kubectl {' '.join(args)}: expected {expected!r} in\n{said}")
+    def expect(self, expected, *args, **options):
+        output = self(*args, **options)
+        if expected not in output:
+            raise SystemExit(f"FAILED: kubectl {' '.join(args)}: expected {expected!r} in\n{output}")
         print(f"   ok  kubectl {' '.join(args)}")
-        return said
+        return output
 
 
 def free_port():

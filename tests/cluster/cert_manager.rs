@@ -34,7 +34,7 @@ const NAMES: [&str; 2] = [SERVICE, "localhost"];
 const START: Timestamp = Timestamp::constant(1_790_000_000, 0);
 
 #[test]
-fn the_chart_asks_for_what_is_played_here() {
+fn chart_certificates_match_simulated_cert_manager() {
     let chart = |file: &str| {
         let path = format!("{}/charts/spark-usher/{file}", env!("CARGO_MANIFEST_DIR"));
         std::fs::read_to_string(path).unwrap()
@@ -63,10 +63,10 @@ fn is_valid(pem: &str, now: Timestamp) -> bool {
 
 /// Simulates `years` years. At each renewal, API servers may trust any `ca.crt` that was ever injected and any root, and replicas
 /// may serve any leaf, as long as these are valid. Returns the number of such pairs, and how many did not verify.
-fn play(chart: Chart, leaf: Lifetime, years: i64) -> (usize, usize) {
+fn simulate_renewals(chart: Chart, leaf: Lifetime, years: i64) -> (usize, usize) {
     let mut manager = CertManager::new(chart, NAMES, leaf, START);
     let (mut bundles, mut leaves) = (Vec::new(), Vec::new());
-    let (mut pairs, mut refused) = (0, 0);
+    let (mut pairs, mut rejected) = (0, 0);
     let mut now = START;
     while now < START + SignedDuration::from_hours(24 * 365 * years) {
         bundles.push(manager.leaf.ca.clone());
@@ -80,7 +80,7 @@ fn play(chart: Chart, leaf: Lifetime, years: i64) -> (usize, usize) {
         leaves.retain(|leaf| is_valid(leaf, now));
         for (bundle, leaf) in bundles.iter().flat_map(|bundle| leaves.iter().map(move |leaf| (bundle, leaf))) {
             pairs += 1;
-            refused += usize::from(!verifies(leaf, &[SERVICE.to_owned()], &[bundle], now));
+            rejected += usize::from(!verifies(leaf, &[SERVICE.to_owned()], &[bundle], now));
         }
         let injected = manager.leaf.ca.clone();
         if chart != Chart::SelfSigned && manager.root.renewal < manager.leaf.renewal {
@@ -92,36 +92,36 @@ fn play(chart: Chart, leaf: Lifetime, years: i64) -> (usize, usize) {
         }
         assert!(is_valid(&injected, now), "{now}: the injected CA has expired");
     }
-    (pairs, refused)
+    (pairs, rejected)
 }
 
 #[test]
 fn every_valid_root_verifies_every_valid_leaf_for_forty_years() {
     for leaf in [LEAF, LONGEST] {
-        let (pairs, refused) = play(Chart::Root, leaf, 40);
-        println!("{leaf:?}: {pairs} pairs of bundle and leaf, {refused} rejected");
+        let (pairs, rejected) = simulate_renewals(Chart::Root, leaf, 40);
+        println!("{leaf:?}: {pairs} pairs of bundle and leaf, {rejected} rejected");
         assert!(pairs > 40, "expected renewals of roots and leaves");
-        assert_eq!(refused, 0);
+        assert_eq!(rejected, 0);
     }
 }
 
 #[test]
-fn a_self_signed_leaf_is_refused_at_each_renewal_by_who_has_the_old_bundle_or_the_new_one_too_early() {
-    let (pairs, refused) = play(Chart::SelfSigned, LEAF, 10);
-    println!("{pairs} pairs of bundle and leaf, {refused} rejected");
+fn self_signed_leaf_is_verified_only_by_its_own_bundle() {
+    let (pairs, rejected) = simulate_renewals(Chart::SelfSigned, LEAF, 10);
+    println!("{pairs} pairs of bundle and leaf, {rejected} rejected");
     // First one of each, then two of each; a bundle verifies only its own leaf.
     assert_eq!((pairs - 1) % 4, 0);
-    assert_eq!(refused, (pairs - 1) / 2);
+    assert_eq!(rejected, (pairs - 1) / 2);
 }
 
 #[test]
-fn a_root_with_a_new_key_is_refused() {
-    let (_, refused) = play(Chart::RootWithNewKeys, LEAF, 10);
-    assert!(refused > 0, "rotationPolicy: Never is required");
+fn root_renewed_with_new_key_fails_some_verifications() {
+    let (_, rejected) = simulate_renewals(Chart::RootWithNewKeys, LEAF, 10);
+    assert!(rejected > 0, "rotationPolicy: Never is required");
 }
 
 #[test]
-fn a_root_is_renewed_with_its_subject_and_key_and_nothing_else() {
+fn renewed_root_keeps_subject_and_key_and_does_not_change_leaf() {
     let mut manager = CertManager::new(Chart::Root, NAMES, LEAF, START);
     let old = (der(&manager.root.certificate), manager.leaf.certificate.clone());
     manager.renew_root(manager.root.renewal);
@@ -141,7 +141,7 @@ fn a_root_is_renewed_with_its_subject_and_key_and_nothing_else() {
 }
 
 /// A cluster with one replica, which serves cert-manager's certificates from files, and an API server, which calls it.
-struct Stage {
+struct Installation {
     cluster: Arc<Cluster>,
     manager: CertManager,
     mounted: Mounted,
@@ -150,8 +150,8 @@ struct Stage {
     review: Bytes,
 }
 
-impl Stage {
-    async fn new(chart: Chart, failure_policy: &str) -> Stage {
+impl Installation {
+    async fn new(chart: Chart, failure_policy: &str) -> Installation {
         let cluster = Arc::new(Cluster::start().await);
         let manager = CertManager::new(chart, NAMES, LEAF, clock::now());
         let leaf = &manager.leaf;
@@ -168,7 +168,7 @@ impl Stage {
         let replicas = Replicas::default();
         replicas.set(vec![app.webhook()]);
         let review = Bytes::from(serde_json::to_vec(&recorded("client-mode/exec-1.mutate.create")).unwrap());
-        Stage { cluster, manager, mounted, app, replicas, review }
+        Installation { cluster, manager, mounted, app, replicas, review }
     }
 
     /// Updates the caBundle, as the CA injector does after a leaf was issued.
@@ -203,21 +203,21 @@ async fn try_pod(cluster: &Cluster) -> Result<bool, String> {
         pod["spec"].as_object_mut().unwrap().remove(key);
     }
     let pod = serde_json::from_value(pod).unwrap();
-    let made = cluster.pods().create(&params, &pod).await.map_err(|error| error.to_string())?;
-    Ok(made.metadata.annotations.unwrap_or_default().contains_key("spark-usher.io/by"))
+    let created = cluster.pods().create(&params, &pod).await.map_err(|error| error.to_string())?;
+    Ok(created.metadata.annotations.unwrap_or_default().contains_key("spark-usher.io/by"))
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn root_and_leaf_are_renewed_and_no_handshake_fails() {
+async fn root_and_leaf_renewals_fail_no_handshake_and_no_pod_creation() {
     // With failurePolicy Fail, a failed handshake is a rejected pod.
-    let mut stage = Stage::new(Chart::Root, "Fail").await;
+    let mut installation = Installation::new(Chart::Root, "Fail").await;
     let stop = Arc::new(AtomicBool::new(false));
     // All roots so far: some API servers never apply a new root, others apply it first.
-    let bundles = Arc::new(Mutex::new(vec![stage.manager.root.certificate.clone()]));
+    let bundles = Arc::new(Mutex::new(vec![installation.manager.root.certificate.clone()]));
     let rounds = Arc::new(AtomicUsize::new(0));
     let handshakes = {
         let (stop, bundles, rounds) = (stop.clone(), bundles.clone(), rounds.clone());
-        let (replicas, review) = (stage.replicas.clone(), stage.review.clone());
+        let (replicas, review) = (installation.replicas.clone(), installation.review.clone());
         tokio::spawn(async move {
             let mut handshakes = 0;
             while !stop.load(Ordering::SeqCst) {
@@ -233,8 +233,8 @@ async fn root_and_leaf_are_renewed_and_no_handshake_fails() {
         })
     };
     let connected = {
-        let (stop, review) = (stop.clone(), stage.review.clone());
-        let caller = Caller::new(&stage.manager.leaf.ca, SERVICE, &stage.replicas);
+        let (stop, review) = (stop.clone(), installation.review.clone());
+        let caller = Caller::new(&installation.manager.leaf.ca, SERVICE, &installation.replicas);
         tokio::spawn(async move {
             while !stop.load(Ordering::SeqCst) {
                 assert_eq!(caller.review_error(&review).await, None, "on an open connection");
@@ -243,7 +243,7 @@ async fn root_and_leaf_are_renewed_and_no_handshake_fails() {
         })
     };
     let pods = {
-        let (stop, cluster) = (stop.clone(), stage.cluster.clone());
+        let (stop, cluster) = (stop.clone(), installation.cluster.clone());
         tokio::spawn(async move {
             let mut pods = 0;
             while !stop.load(Ordering::SeqCst) {
@@ -262,35 +262,38 @@ async fn root_and_leaf_are_renewed_and_no_handshake_fails() {
     settled().await;
     for (n, renewed) in ["leaf", "leaf", "root", "leaf", "leaf", "root", "root", "leaf", "leaf"].iter().enumerate() {
         if *renewed == "root" {
-            stage.manager.renew_root(clock::now());
-            bundles.lock().unwrap().push(stage.manager.root.certificate.clone());
+            installation.manager.renew_root(clock::now());
+            bundles.lock().unwrap().push(installation.manager.root.certificate.clone());
         } else {
-            stage.manager.renew_leaf(clock::now());
+            installation.manager.renew_leaf(clock::now());
             // Either update may be late.
             if n % 2 == 0 {
-                stage.inject().await;
+                installation.inject().await;
                 settled().await;
-                stage.mount().await;
+                installation.mount().await;
             } else {
-                stage.mount().await;
+                installation.mount().await;
                 settled().await;
-                stage.inject().await;
+                installation.inject().await;
             }
         }
         settled().await;
     }
     assert_eq!(bundles.lock().unwrap().len(), 4);
-    assert_eq!(stage.manager.leaf.ca, stage.manager.root.certificate, "the last root signed the leaf and is injected");
+    assert_eq!(
+        installation.manager.leaf.ca, installation.manager.root.certificate,
+        "the last root signed the leaf and is injected"
+    );
     stop.store(true, Ordering::SeqCst);
     let (handshakes, pods) = (handshakes.await.unwrap(), pods.await.unwrap());
     connected.await.unwrap();
     println!("three roots after the first, six leaves: {handshakes} handshakes, {pods} pods, none failed");
-    stage.app.stop().await.unwrap();
+    installation.app.stop().await.unwrap();
 }
 
 /// The same with the program and the chart's arguments: it reads the files every 10 seconds.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_program_serves_a_renewed_leaf_and_no_handshake_fails() {
+async fn renewed_leaf_files_are_served_without_failed_handshake() {
     let cluster = Cluster::start().await;
     let mut manager = CertManager::new(Chart::Root, NAMES, LEAF, clock::now());
     let mut mounted = Mounted::new(cluster.folder().join("mounted"), &manager.leaf.certificate, &manager.leaf.key);
@@ -312,26 +315,27 @@ async fn the_program_serves_a_renewed_leaf_and_no_handshake_fails() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_self_signed_leaf_fails_open_at_its_renewal() {
-    let mut stage = Stage::new(Chart::SelfSigned, "Ignore").await;
-    let old = stage.manager.leaf.ca.clone();
-    assert_eq!(stage.review(&old).await, None);
-    stage.manager.renew_leaf(clock::now());
-    let new = stage.manager.leaf.ca.clone();
-    let refused = |failed: Option<String>| {
+async fn self_signed_leaf_renewal_fails_open_until_leaf_and_bundle_match() {
+    let mut installation = Installation::new(Chart::SelfSigned, "Ignore").await;
+    let old = installation.manager.leaf.ca.clone();
+    assert_eq!(installation.review(&old).await, None);
+    installation.manager.renew_leaf(clock::now());
+    let new = installation.manager.leaf.ca.clone();
+    let assert_rejected = |failed: Option<String>| {
         let failed = failed.expect("the handshake fails");
         assert!(failed.contains("invalid peer certificate"), "{failed}");
     };
 
     // The kubelet is late, by up to a minute and a half.
-    stage.inject().await;
-    eventually("a pod is created without the webhook", async || try_pod(&stage.cluster).await == Ok(false)).await;
-    refused(stage.review(&new).await);
+    installation.inject().await;
+    eventually("a pod is created without the webhook", async || try_pod(&installation.cluster).await == Ok(false))
+        .await;
+    assert_rejected(installation.review(&new).await);
     // The API server is late.
-    stage.mount().await;
-    refused(stage.review(&old).await);
+    installation.mount().await;
+    assert_rejected(installation.review(&old).await);
     // Both have the new certificate.
-    assert_eq!(stage.review(&new).await, None);
-    eventually("the webhook is called again", async || try_pod(&stage.cluster).await == Ok(true)).await;
-    stage.app.stop().await.unwrap();
+    assert_eq!(installation.review(&new).await, None);
+    eventually("the webhook is called again", async || try_pod(&installation.cluster).await == Ok(true)).await;
+    installation.app.stop().await.unwrap();
 }

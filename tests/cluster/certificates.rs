@@ -27,13 +27,13 @@ fn names() -> Vec<String> {
     vec!["localhost".to_owned(), "127.0.0.1".to_owned()]
 }
 
-fn managed(cluster: &Cluster, lives: Lifetimes) -> CertificateSource {
+fn managed(cluster: &Cluster, lifetimes: Lifetimes) -> CertificateSource {
     CertificateSource::Managed(Managed {
         secret: (cluster.namespace.clone(), SECRET.to_owned()),
         names: names(),
         mutating: Some(webhooks::NAME.to_owned()),
         validating: None,
-        lifetimes: lives,
+        lifetimes,
         interval: Duration::from_millis(100),
     })
 }
@@ -60,11 +60,11 @@ async fn try_pod(cluster: &Cluster) -> Result<bool, String> {
         pod["spec"].as_object_mut().unwrap().remove(key);
     }
     let pod = serde_json::from_value(pod).unwrap();
-    let made = cluster.pods().create(&params, &pod).await.map_err(|error| error.to_string())?;
-    Ok(made.metadata.annotations.unwrap_or_default().contains_key("spark-usher.io/by"))
+    let created = cluster.pods().create(&params, &pod).await.map_err(|error| error.to_string())?;
+    Ok(created.metadata.annotations.unwrap_or_default().contains_key("spark-usher.io/by"))
 }
 
-async fn kept(cluster: &Cluster) -> BTreeMap<String, String> {
+async fn stored_data(cluster: &Cluster) -> BTreeMap<String, String> {
     let secrets: Api<Secret> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
     let data = secrets.get_opt(SECRET).await.unwrap().and_then(|secret| secret.data).unwrap_or_default();
     data.into_iter().map(|(key, bytes)| (key, String::from_utf8(bytes.0).unwrap())).collect()
@@ -81,7 +81,7 @@ fn count(bundle: &str) -> usize {
 }
 
 /// Creates pods without pause until `stop` is set; returns their number.
-fn constantly(cluster: &Arc<Cluster>, stop: &Arc<AtomicBool>) -> tokio::task::JoinHandle<usize> {
+fn create_pods_until(cluster: &Arc<Cluster>, stop: &Arc<AtomicBool>) -> tokio::task::JoinHandle<usize> {
     let (cluster, stop) = (cluster.clone(), stop.clone());
     tokio::spawn(async move {
         let mut reviews = 0;
@@ -96,21 +96,21 @@ fn constantly(cluster: &Arc<Cluster>, stop: &Arc<AtomicBool>) -> tokio::task::Jo
 const POLICY: &str = "policies: [{name: batch, scheduler: {type: volcano}}]";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_authority_and_its_successor_under_constant_reviews() {
+async fn ca_rotation_under_constant_reviews_fails_no_review() {
     let cluster = Arc::new(Cluster::start().await);
-    let lives =
+    let lifetimes =
         Lifetimes { authority: Duration::from_secs(15), leaf: Duration::from_secs(9), settle: Duration::from_secs(2) };
-    let one = cluster.usher_with(POLICY, "one", managed(&cluster, lives)).await;
-    let two = cluster.usher_with(POLICY, "two", managed(&cluster, lives)).await;
+    let one = cluster.usher_with(POLICY, "one", managed(&cluster, lifetimes)).await;
+    let two = cluster.usher_with(POLICY, "two", managed(&cluster, lifetimes)).await;
     register(&cluster, &one).await;
     eventually("the webhook is called", async || try_pod(&cluster).await == Ok(true)).await;
 
     let stop = Arc::new(AtomicBool::new(false));
-    let creating = constantly(&cluster, &stop);
+    let creating = create_pods_until(&cluster, &stop);
     let review = Bytes::from(serde_json::to_vec(&recorded("client-mode/exec-1.mutate.create")).unwrap());
     let replicas = Replicas::default();
     replicas.set(vec![one.webhook(), two.webhook()]);
-    let old = kept(&cluster).await["ca.crt"].clone();
+    let old = stored_data(&cluster).await["ca.crt"].clone();
     assert_eq!(count(&old), 1);
     eventually("the next CA is in the bundle", async || count(&bundle(&cluster).await) == 2).await;
     let both = bundle(&cluster).await;
@@ -118,8 +118,8 @@ async fn an_authority_and_its_successor_under_constant_reviews() {
     // Before and after the new CA takes over, until the old one is dropped: with only the old bundle, with both, and with only the
     // new one as soon as an API server can have only that.
     let mut rounds = 0;
-    while count(&kept(&cluster).await["ca.crt"]) == 2 {
-        let took_over = count(&kept(&cluster).await["tls.crt"]) == 2;
+    while count(&stored_data(&cluster).await["ca.crt"]) == 2 {
+        let took_over = count(&stored_data(&cluster).await["tls.crt"]) == 2;
         // Both replicas read the Secret every 100 ms.
         tokio::time::sleep(Duration::from_millis(400)).await;
         let trusted = if took_over { vec![&old, &both, &new] } else { vec![&old, &both] };
@@ -128,7 +128,7 @@ async fn an_authority_and_its_successor_under_constant_reviews() {
                 // A new client each time, and so a new handshake.
                 let failed = Caller::new(bundle, "localhost", &replicas).review_error(&review).await;
                 // Once the old CA is dropped, no API server has only the old bundle.
-                let dropped = count(&kept(&cluster).await["ca.crt"]) == 1;
+                let dropped = count(&stored_data(&cluster).await["ca.crt"]) == 1;
                 assert!(failed.is_none() || (dropped && bundle == &old), "{failed:?}");
             }
         }
@@ -138,29 +138,29 @@ async fn an_authority_and_its_successor_under_constant_reviews() {
     eventually("only the new CA is in the configuration", async || bundle(&cluster).await == new).await;
     stop.store(true, Ordering::SeqCst);
     println!("a complete rotation: {} pods created, none failed", creating.await.unwrap());
-    let (chain, now) = (kept(&cluster).await["tls.crt"].clone(), clock::now());
+    let (chain, now) = (stored_data(&cluster).await["tls.crt"].clone(), clock::now());
     assert!(verifies(&chain, &names(), &[&new], now) && !verifies(&chain, &names(), &[&old], now));
     one.stop().await.unwrap();
     two.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_secret_that_is_emptied_is_put_back_and_one_that_is_deleted_is_made_anew_without_a_gap() {
+async fn emptied_or_overwritten_secret_is_restored_and_deleted_secret_gets_new_ca() {
     let cluster = Arc::new(Cluster::start().await);
-    let lives = Lifetimes { settle: Duration::from_secs(2), ..Lifetimes::default() };
-    let app = cluster.usher_with(POLICY, "one", managed(&cluster, lives)).await;
+    let lifetimes = Lifetimes { settle: Duration::from_secs(2), ..Lifetimes::default() };
+    let app = cluster.usher_with(POLICY, "one", managed(&cluster, lifetimes)).await;
     register(&cluster, &app).await;
     eventually("the webhook is called", async || try_pod(&cluster).await == Ok(true)).await;
     let stop = Arc::new(AtomicBool::new(false));
-    let creating = constantly(&cluster, &stop);
+    let creating = create_pods_until(&cluster, &stop);
 
     let secrets: Api<Secret> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
-    let before = kept(&cluster).await;
+    let before = stored_data(&cluster).await;
     let secret = secrets.get(SECRET).await.unwrap();
     assert_eq!(secret.type_.as_deref(), Some("kubernetes.io/tls"));
     let empty = json!({"data": {"ca.crt": "", "ca.key": "", "tls.crt": "", "tls.key": ""}});
     secrets.patch(SECRET, &PatchParams::default(), &Patch::Merge(&empty)).await.unwrap();
-    eventually("the Secret is restored", async || kept(&cluster).await == before).await;
+    eventually("the Secret is restored", async || stored_data(&cluster).await == before).await;
 
     // As in an upgrade by a tool that renders the configuration again.
     let wiped = json!([{"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}]);
@@ -176,26 +176,26 @@ async fn a_secret_that_is_emptied_is_put_back_and_one_that_is_deleted_is_made_an
     let foreign =
         Authority::new("foreign", clock::now()).unwrap().serve(&["localhost"], &["127.0.0.1".parse().unwrap()]);
     let foreign = foreign.unwrap();
-    let refusals = || app.counters().certificate_reloads.with_label_values(&["refused"]).get();
-    let told = refusals();
+    let rejections = || app.counters().certificate_reloads.with_label_values(&["refused"]).get();
+    let rejected_before = rejections();
     use base64::Engine;
     let encode = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
     let patch = json!({"data": {"tls.crt": encode(&foreign.certificate), "tls.key": encode(&foreign.key)}});
     let patched = secrets.patch(SECRET, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
     eventually("the Secret is restored", async || {
         let now = secrets.get(SECRET).await.unwrap();
-        now.metadata.resource_version != patched.metadata.resource_version && kept(&cluster).await == before
+        now.metadata.resource_version != patched.metadata.resource_version && stored_data(&cluster).await == before
     })
     .await;
-    println!("a foreign pair: rejected {} times", refusals() - told);
+    println!("a foreign pair: rejected {} times", rejections() - rejected_before);
     assert_eq!(try_pod(&cluster).await, Ok(true));
 
     stop.store(false, Ordering::SeqCst);
-    let creating = constantly(&cluster, &stop);
+    let creating = create_pods_until(&cluster, &stop);
     secrets.delete(SECRET, &DeleteParams::default()).await.unwrap();
     eventually("only a new CA remains", async || {
-        let kept = kept(&cluster).await;
-        kept.get("ca.crt").is_some_and(|bundle| count(bundle) == 1 && *bundle != before["ca.crt"])
+        let data = stored_data(&cluster).await;
+        data.get("ca.crt").is_some_and(|bundle| count(bundle) == 1 && *bundle != before["ca.crt"])
     })
     .await;
     stop.store(true, Ordering::SeqCst);
@@ -204,7 +204,7 @@ async fn a_secret_that_is_emptied_is_put_back_and_one_that_is_deleted_is_made_an
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_hundred_swaps_of_mounted_files_under_load() {
+async fn certificate_files_updated_under_load_fail_no_review() {
     use rustls_pki_types::CertificateDer;
     use rustls_pki_types::pem::PemObject;
     let cluster = Cluster::start().await;
@@ -251,10 +251,10 @@ async fn two_hundred_swaps_of_mounted_files_under_load() {
                 2 => (good.certificate.as_str(), other.key.as_str()),
                 _ => (expired.certificate.as_str(), expired.key.as_str()),
             };
-            let refusals = |app: &App| app.counters().certificate_reloads.with_label_values(&["refused"]).get();
-            let before = refusals(&app);
+            let rejections = |app: &App| app.counters().certificate_reloads.with_label_values(&["refused"]).get();
+            let before = rejections(&app);
             mounted.update(certificate, key);
-            eventually("the pair is rejected", async || refusals(&app) > before).await;
+            eventually("the pair is rejected", async || rejections(&app) > before).await;
         } else {
             let new = pair();
             mounted.update(&new.certificate, &new.key);

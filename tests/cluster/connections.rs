@@ -30,7 +30,7 @@ const ATTACKER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 
 type Stream = TlsStream<TcpStream>;
 
-async fn from(endpoint: &Endpoint, address: IpAddr) -> io::Result<Stream> {
+async fn connect_from(endpoint: &Endpoint, address: IpAddr) -> io::Result<Stream> {
     https::connect(endpoint.authority.pem(), endpoint.address, address, None).await
 }
 
@@ -61,7 +61,7 @@ async fn review(stream: &mut Stream) -> io::Result<String> {
     }
 }
 
-async fn answered(stream: &mut Stream) {
+async fn assert_answered(stream: &mut Stream) {
     let head = review(stream).await.unwrap();
     assert!(head.starts_with("HTTP/1.1 200"), "{head}");
 }
@@ -84,7 +84,7 @@ async fn stall(endpoint: &Endpoint, address: IpAddr, count: usize) -> Vec<Stream
     let head = "POST /mutate?timeout=30s HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 32769\r\n\r\n";
     let mut stalled = Vec::new();
     for _ in 0..count {
-        let mut stream = from(endpoint, address).await.unwrap();
+        let mut stream = connect_from(endpoint, address).await.unwrap();
         stream.write_all(head.as_bytes()).await.unwrap();
         stream.write_all(&[b' '; 32768]).await.unwrap();
         stream.flush().await.unwrap();
@@ -94,36 +94,36 @@ async fn stall(endpoint: &Endpoint, address: IpAddr, count: usize) -> Vec<Stream
 }
 
 #[tokio::test]
-async fn stalled_bodies_do_not_keep_reviews_out() {
+async fn stalled_bodies_do_not_block_reviews() {
     let endpoint = Setup { limits: Limits::new(1 << 20), ..Setup::default() }.start();
-    let mut pooled = from(&endpoint, ATTACKER).await.unwrap();
-    answered(&mut pooled).await;
+    let mut pooled = connect_from(&endpoint, ATTACKER).await.unwrap();
+    assert_answered(&mut pooled).await;
     // More than fit, so some of them are rejected: then the budget is full.
     let stalled = stall(&endpoint, ATTACKER, 40).await;
     eventually("the body budget is full", async || overloaded(&endpoint) > 0).await;
     for _ in 0..10 {
-        let mut new = from(&endpoint, API_SERVER).await.unwrap();
-        answered(&mut new).await;
+        let mut new = connect_from(&endpoint, API_SERVER).await.unwrap();
+        assert_answered(&mut new).await;
     }
     // An API server behind the same address, as with a proxy or a NAT.
-    answered(&mut pooled).await;
+    assert_answered(&mut pooled).await;
     stall(&endpoint, ATTACKER, 4).await;
     tokio::time::sleep(Duration::from_millis(600)).await;
-    let mut new = from(&endpoint, ATTACKER).await.unwrap();
-    answered(&mut new).await;
+    let mut new = connect_from(&endpoint, ATTACKER).await.unwrap();
+    assert_answered(&mut new).await;
     drop(stalled);
 }
 
 #[tokio::test]
-async fn a_stalled_body_that_gives_way_gets_an_answer() {
+async fn stalled_body_evicted_from_full_budget_gets_429() {
     let endpoint = Setup { limits: Limits::new(64 << 10), ..Setup::default() }.start();
     let mut stalled = stall(&endpoint, ATTACKER, 1).await;
-    let mut pooled = from(&endpoint, API_SERVER).await.unwrap();
-    answered(&mut pooled).await;
+    let mut pooled = connect_from(&endpoint, API_SERVER).await.unwrap();
+    assert_answered(&mut pooled).await;
     let mut also = stall(&endpoint, ATTACKER, 1).await;
     // In either order: both stall, and together they use the whole budget.
     eventually("the body budget is full", async || {
-        answered(&mut pooled).await;
+        assert_answered(&mut pooled).await;
         overloaded(&endpoint) > 0
     })
     .await;
@@ -138,36 +138,36 @@ async fn a_stalled_body_that_gives_way_gets_an_answer() {
 }
 
 #[tokio::test]
-async fn a_pipelining_client_that_never_reads_is_cut() {
+async fn pipelining_client_that_reads_no_response_is_disconnected() {
     let deadlines = Deadlines { write: Duration::from_millis(300), ..Deadlines::default() };
     let endpoint = Setup { deadlines, ..Setup::default() }.start();
-    let mut deaf = from(&endpoint, ATTACKER).await.unwrap();
+    let mut client = connect_from(&endpoint, ATTACKER).await.unwrap();
     let request = request();
-    let cut = tokio::time::timeout(Duration::from_secs(60), async {
-        while deaf.write_all(&request).await.is_ok() && deaf.flush().await.is_ok() {}
+    let disconnected = tokio::time::timeout(Duration::from_secs(60), async {
+        while client.write_all(&request).await.is_ok() && client.flush().await.is_ok() {}
     });
-    assert!(cut.await.is_ok(), "the connection is still open although its client reads no response");
+    assert!(disconnected.await.is_ok(), "the connection is still open although its client reads no response");
 }
 
 #[tokio::test]
-async fn idle_connections_make_room_and_those_of_api_servers_stay() {
+async fn idle_connections_are_evicted_and_those_of_api_servers_stay() {
     let endpoint = Setup { capacity: Some(Capacity::of_reviews(24)), ..Setup::default() }.start();
     let mut pool = Vec::new();
     for _ in 0..4 {
-        let mut stream = from(&endpoint, API_SERVER).await.unwrap();
-        answered(&mut stream).await;
+        let mut stream = connect_from(&endpoint, API_SERVER).await.unwrap();
+        assert_answered(&mut stream).await;
         pool.push(stream);
     }
     let mut idle = Vec::new();
     for round in 0..60 {
-        idle.push(from(&endpoint, ATTACKER).await);
+        idle.push(connect_from(&endpoint, ATTACKER).await);
         if round % 10 == 0 {
-            let mut new = from(&endpoint, API_SERVER).await.unwrap();
-            answered(&mut new).await;
+            let mut new = connect_from(&endpoint, API_SERVER).await.unwrap();
+            assert_answered(&mut new).await;
         }
     }
     for stream in &mut pool {
-        answered(stream).await;
+        assert_answered(stream).await;
     }
     let listener = "{listener=\"webhook\"}";
     assert!(metric(&endpoint, &format!("spark_usher_connections_evicted_total{listener}")) >= 30);
@@ -178,19 +178,19 @@ async fn idle_connections_make_room_and_those_of_api_servers_stay() {
 }
 
 #[tokio::test]
-async fn who_sends_a_review_on_each_connection_does_not_keep_others_out() {
+async fn client_with_review_on_each_connection_does_not_block_others() {
     let endpoint = Setup { capacity: Some(Capacity::of_reviews(24)), ..Setup::default() }.start();
     let mut held = Vec::new();
-    let mut ended = 0;
+    let mut closed = 0;
     for _ in 0..60 {
-        let mut stream = from(&endpoint, ATTACKER).await.unwrap();
+        let mut stream = connect_from(&endpoint, ATTACKER).await.unwrap();
         let head = review(&mut stream).await.unwrap();
         assert!(head.starts_with("HTTP/1.1 200"), "{head}");
-        ended += usize::from(head.contains("connection: close"));
+        closed += usize::from(head.contains("connection: close"));
         held.push(stream);
     }
-    assert!(ended >= 36, "beyond its share, a response closes its connection: {ended}");
-    let mut new = from(&endpoint, API_SERVER).await.unwrap();
+    assert!(closed >= 36, "beyond its share, a response closes its connection: {closed}");
+    let mut new = connect_from(&endpoint, API_SERVER).await.unwrap();
     for _ in 0..3 {
         let head = review(&mut new).await.unwrap();
         assert!(head.starts_with("HTTP/1.1 200") && !head.contains("connection: close"), "{head}");
@@ -198,11 +198,11 @@ async fn who_sends_a_review_on_each_connection_does_not_keep_others_out() {
 }
 
 #[tokio::test]
-async fn over_http2_too_an_answer_ends_a_connection_beyond_the_share() {
+async fn http2_connection_beyond_client_share_is_closed_after_response() {
     let endpoint = Setup { capacity: Some(Capacity::of_reviews(8)), ..Setup::default() }.start();
     let mut held = Vec::new();
     for _ in 0..6 {
-        let mut stream = from(&endpoint, ATTACKER).await.unwrap();
+        let mut stream = connect_from(&endpoint, ATTACKER).await.unwrap();
         review(&mut stream).await.unwrap();
         held.push(stream);
     }
@@ -216,56 +216,56 @@ async fn over_http2_too_an_answer_ends_a_connection_beyond_the_share() {
     let answer = sender.send_request(request.body(Full::new(Bytes::from(body))).unwrap()).await.unwrap();
     assert_eq!(answer.status(), 200);
     assert!(answer.into_body().collect().await.unwrap().to_bytes().starts_with(b"{"), "the response is complete");
-    let ended = tokio::time::timeout(Duration::from_secs(60), connection).await;
-    assert!(ended.is_ok(), "the server sends GOAWAY and closes the connection");
+    let closed = tokio::time::timeout(Duration::from_secs(60), connection).await;
+    assert!(closed.is_ok(), "the server sends GOAWAY and closes the connection");
     drop(held);
 }
 
-async fn showing(endpoint: &Endpoint, certificate: Option<&Pair>) -> io::Result<String> {
+async fn review_with_certificate(endpoint: &Endpoint, certificate: Option<&Pair>) -> io::Result<String> {
     // With TLS 1.3, a client gets the rejection at its first read.
     let mut stream = https::connect(endpoint.authority.pem(), endpoint.address, API_SERVER, certificate).await?;
     review(&mut stream).await
 }
 
 #[tokio::test]
-async fn only_clients_of_the_client_ca_may_call_and_a_changed_ca_counts() {
+async fn missing_or_foreign_client_certificate_is_rejected_and_changed_ca_is_reloaded() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ca.pem");
     let (one, two) = (Authority::new("one", clock::now()).unwrap(), Authority::new("two", clock::now()).unwrap());
     std::fs::write(&path, one.pem()).unwrap();
     let mut file = ClientCaFile::new(path.clone(), Duration::from_millis(20));
     let clients = file.first(vec!["kube-apiserver".to_owned()]).await.unwrap();
-    let (stop, told) = (CancellationToken::new(), std::sync::Arc::new(std::sync::Mutex::new(Vec::new())));
-    let (heard, until, followed) = (told.clone(), stop.clone(), clients.clone());
-    tokio::spawn(file.run(followed, until, move |outcome| heard.lock().unwrap().push(outcome.is_ok())));
+    let (stop, outcomes) = (CancellationToken::new(), std::sync::Arc::new(std::sync::Mutex::new(Vec::new())));
+    let (recorded_outcomes, until, followed) = (outcomes.clone(), stop.clone(), clients.clone());
+    tokio::spawn(file.run(followed, until, move |outcome| recorded_outcomes.lock().unwrap().push(outcome.is_ok())));
     let endpoint = Setup { clients: Some(clients), ..Setup::default() }.start();
 
     let (of_one, of_two) = (client_certificate(&one, "kube-apiserver"), client_certificate(&two, "kube-apiserver"));
     let kubelet = client_certificate(&one, "kubelet");
-    assert!(showing(&endpoint, Some(&of_one)).await.unwrap().starts_with("HTTP/1.1 200"));
-    showing(&endpoint, None).await.expect_err("no certificate");
-    showing(&endpoint, Some(&of_two)).await.expect_err("another CA");
-    showing(&endpoint, Some(&kubelet)).await.expect_err("another name");
+    assert!(review_with_certificate(&endpoint, Some(&of_one)).await.unwrap().starts_with("HTTP/1.1 200"));
+    review_with_certificate(&endpoint, None).await.expect_err("no certificate");
+    review_with_certificate(&endpoint, Some(&of_two)).await.expect_err("another CA");
+    review_with_certificate(&endpoint, Some(&kubelet)).await.expect_err("another name");
     assert_eq!(metric(&endpoint, "spark_usher_client_certificates_refused_total"), 3);
     assert_eq!(metric(&endpoint, "spark_usher_tls_handshake_errors_total"), 3);
 
     std::fs::write(&path, "nothing").unwrap();
-    eventually("the file is rejected", async || *told.lock().unwrap() == [false]).await;
-    assert!(showing(&endpoint, Some(&of_one)).await.is_ok(), "the previous CA stays in use");
+    eventually("the file is rejected", async || *outcomes.lock().unwrap() == [false]).await;
+    assert!(review_with_certificate(&endpoint, Some(&of_one)).await.is_ok(), "the previous CA stays in use");
     std::fs::write(&path, two.pem()).unwrap();
-    eventually("the file is reloaded", async || *told.lock().unwrap() == [false, true]).await;
-    assert!(showing(&endpoint, Some(&of_two)).await.is_ok());
-    showing(&endpoint, Some(&of_one)).await.expect_err("the previous CA");
+    eventually("the file is reloaded", async || *outcomes.lock().unwrap() == [false, true]).await;
+    assert!(review_with_certificate(&endpoint, Some(&of_two)).await.is_ok());
+    review_with_certificate(&endpoint, Some(&of_one)).await.expect_err("the previous CA");
     stop.cancel();
 }
 
 #[tokio::test]
-async fn names_are_not_asked_for_where_none_are_given() {
+async fn client_ca_without_names_accepts_any_name() {
     let authority = Authority::new("one", clock::now()).unwrap();
     let clients = Clients::new(authority.pem().as_bytes(), Vec::new()).unwrap();
     let endpoint = Setup { clients: Some(clients), ..Setup::default() }.start();
-    let any = client_certificate(&authority, "whoever");
-    assert!(showing(&endpoint, Some(&any)).await.is_ok());
+    let any = client_certificate(&authority, "any-client");
+    assert!(review_with_certificate(&endpoint, Some(&any)).await.is_ok());
 }
 
 async fn idle(to: SocketAddr, count: usize) -> Vec<TcpStream> {
@@ -279,7 +279,7 @@ async fn idle(to: SocketAddr, count: usize) -> Vec<TcpStream> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn floods_on_two_hundred_descriptors_block_neither_webhook_nor_probes() {
+async fn connection_floods_with_200_descriptors_block_neither_webhook_nor_probes() {
     let cluster = Cluster::start().await;
     let authority = Authority::new("callers", clock::now()).unwrap();
     let at = |name: &str| cluster.folder().join(name).display().to_string();
@@ -291,20 +291,20 @@ async fn floods_on_two_hundred_descriptors_block_neither_webhook_nor_probes() {
     let policy = "policies: []";
     let process = Process::start_serving(&arguments, &few, &cluster, "few", policy, &cluster.kubeconfig());
     eventually("the replica is ready", async || process.is_ready().await).await;
-    let room = process.log_lines("connection limits");
-    assert_eq!(room[0]["descriptors"], 200, "{room:?}");
+    let limits = process.log_lines("connection limits");
+    assert_eq!(limits[0]["descriptors"], 200, "{limits:?}");
 
     let ca = std::fs::read_to_string(ca).unwrap();
     let certificate = client_certificate(&authority, "kube-apiserver");
     let open = async || https::connect(&ca, process.webhook, API_SERVER, Some(&certificate)).await;
     let mut pooled = open().await.unwrap();
-    answered(&mut pooled).await;
+    assert_answered(&mut pooled).await;
     let webhook = idle(process.webhook, 250).await;
     let probes = idle(process.metrics, 100).await;
     let debug = idle(process.debug, 100).await;
     for _ in 0..5 {
-        answered(&mut open().await.unwrap()).await;
-        answered(&mut pooled).await;
+        assert_answered(&mut open().await.unwrap()).await;
+        assert_answered(&mut pooled).await;
         assert!(process.is_ready().await, "{}", process.log());
     }
     let counted = get(process.metrics, "/metrics").await;

@@ -25,7 +25,7 @@ const KINDS: [(&str, Option<(&str, &str)>); 5] = [
 ];
 
 /// The label of all objects that the doctor creates.
-const OURS: &str = "app.kubernetes.io/managed-by=spark-usher-doctor";
+const DOCTOR_LABEL: &str = "app.kubernetes.io/managed-by=spark-usher-doctor";
 
 /// A finished run of the binary.
 struct Done {
@@ -66,12 +66,13 @@ async fn done(mut command: Command) -> Done {
 }
 
 /// Names of the doctor's pods and ConfigMaps, and of all PodGroups of this API.
-async fn left(client: &Client, namespace: &str, api: Option<(&str, &str)>) -> Vec<String> {
-    let params = ListParams::default().labels(OURS);
+async fn remaining_objects(client: &Client, namespace: &str, api: Option<(&str, &str)>) -> Vec<String> {
+    let params = ListParams::default().labels(DOCTOR_LABEL);
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
-    let mut left: Vec<String> = pods.list(&params).await.unwrap().items.iter().map(ResourceExt::name_any).collect();
-    left.extend(maps.list(&params).await.unwrap().items.iter().map(ResourceExt::name_any));
+    let mut remaining_objects: Vec<String> =
+        pods.list(&params).await.unwrap().items.iter().map(ResourceExt::name_any).collect();
+    remaining_objects.extend(maps.list(&params).await.unwrap().items.iter().map(ResourceExt::name_any));
     if let Some((group, version)) = api {
         let resource = ApiResource {
             group: group.into(),
@@ -81,13 +82,14 @@ async fn left(client: &Client, namespace: &str, api: Option<(&str, &str)>) -> Ve
             plural: "podgroups".into(),
         };
         let groups: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
-        left.extend(groups.list(&ListParams::default()).await.unwrap().items.iter().map(ResourceExt::name_any));
+        remaining_objects
+            .extend(groups.list(&ListParams::default()).await.unwrap().items.iter().map(ResourceExt::name_any));
     }
-    left
+    remaining_objects
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn all_scenarios_hold_under_every_scheduler_with_podgroups() {
+async fn all_scenarios_succeed_under_every_scheduler_with_pod_groups() {
     let Some(cluster) = Cluster::start_running().await else { return };
     let mut policies = String::from("policies:\n");
     for (kind, api) in KINDS {
@@ -125,7 +127,7 @@ async fn all_scenarios_hold_under_every_scheduler_with_podgroups() {
             );
             assert!(seen(3).contains("3 executors wait"), "{kind}: {}", seen(3));
             assert!(seen(4).contains("the PodGroup is deleted"), "{kind}: {}", seen(4));
-            assert_eq!(left(&cluster.client, &namespace, api).await, [""; 0], "{kind}");
+            assert_eq!(remaining_objects(&cluster.client, &namespace, api).await, [""; 0], "{kind}");
         }
     });
     join_all(runs).await;
@@ -133,7 +135,7 @@ async fn all_scenarios_hold_under_every_scheduler_with_podgroups() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_policy_without_podgroups_shows_what_applies() {
+async fn policy_without_pod_groups_runs_only_applicable_scenarios() {
     let Some(cluster) = Cluster::start_running().await else { return };
     let kinds = ["yunikorn", "kai", "none", "kueue", "annotations"];
     let names = kinds.map(|kind| format!("{}-{kind}", cluster.namespace));
@@ -159,14 +161,14 @@ async fn a_policy_without_podgroups_shows_what_applies() {
         assert_eq!(done.code, Some(0), "{}{}", done.out, done.err);
         assert_eq!(done.results(), ["not applicable", "not applicable", "not applicable", "not applicable", "ok"]);
         assert!(done.out.contains("no Deployment of spark-usher in namespace nowhere"), "{}", done.out);
-        assert_eq!(left(&cluster.client, name, None).await, [""; 0]);
+        assert_eq!(remaining_objects(&cluster.client, name, None).await, [""; 0]);
     }
     let no = "not applicable";
     for (name, results) in [(&names[3], ["ok", no, no, no, "ok"]), (&names[4], ["ok", no, no, "ok", "ok"])] {
         let done = done(doctor(&path, name, &["--config", file, "--wait", "700ms", "-o", "json"])).await;
         assert_eq!(done.results(), results, "{}{}", done.out, done.err);
         assert!(done.code == Some(0) && done.out.contains("the webhook knows the gang's size"), "{}", done.out);
-        assert_eq!(left(&cluster.client, name, None).await, [""; 0]);
+        assert_eq!(remaining_objects(&cluster.client, name, None).await, [""; 0]);
     }
     let plain = done(doctor(&path, &names[2], &["--config", file])).await;
     assert_eq!(plain.code, Some(0), "{}{}", plain.out, plain.err);
@@ -195,7 +197,7 @@ async fn a_policy_without_podgroups_shows_what_applies() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_a_webhook_nothing_is_made() {
+async fn without_webhook_doctor_fails_and_leaves_only_objects_of_earlier_runs() {
     let cluster = Cluster::start().await;
     let path = kubeconfig(&cluster);
     let file = cluster.folder().join("policy.yaml");
@@ -207,10 +209,10 @@ async fn without_a_webhook_nothing_is_made() {
     assert_eq!(done.code, Some(1), "{}{}", done.out, done.err);
     assert!(done.out.contains("the webhook did not apply policy a (volcano) to a driver"), "{}", done.out);
     assert!(done.out.contains("→ run spark-usher doctor --dry-run-namespace"), "{}", done.out);
-    let removal = format!("kubectl -n {} delete pods,configmaps -l {OURS}", cluster.namespace);
+    let removal = format!("kubectl -n {} delete pods,configmaps -l {DOCTOR_LABEL}", cluster.namespace);
     assert!(done.out.contains("configmap/earlier") && done.out.contains(&removal), "{}", done.out);
     assert_eq!(
-        left(&cluster.client, &cluster.namespace, None).await,
+        remaining_objects(&cluster.client, &cluster.namespace, None).await,
         ["earlier"],
         "an object of another run is not deleted"
     );
@@ -234,12 +236,12 @@ async fn absent_scheduler_fails_the_first_scenario_and_skips_the_rest() {
     assert!(done.out.contains("→ check that the scheduler runs"), "{}", done.out);
     assert_eq!(done.out.lines().filter(|line| line.starts_with("skipped ")).count(), 4, "{}", done.out);
     assert!(done.out.contains("all created objects are deleted"), "{}", done.out);
-    assert_eq!(left(&cluster.client, &cluster.namespace, None).await, [""; 0]);
+    assert_eq!(remaining_objects(&cluster.client, &cluster.namespace, None).await, [""; 0]);
     app.stop().await.unwrap();
 }
 
 /// A scheduler without gangs: binds every pod of a namespace immediately.
-async fn places_everything(client: Client, namespace: String) {
+async fn bind_every_pod(client: Client, namespace: String) {
     let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
     loop {
         for pod in pods.list(&ListParams::default()).await.unwrap().items {
@@ -257,13 +259,13 @@ async fn places_everything(client: Client, namespace: String) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn scheduler_without_gang_support_fails_with_its_plugin_named() {
+async fn scheduler_without_gang_support_fails_and_names_required_plugin() {
     let cluster = Cluster::start().await;
     cluster.serve_groups("scheduling.x-k8s.io", "v1alpha1").await;
     let mut app = cluster.usher("policies: [{name: a, scheduler: {type: coscheduling}}]").await;
     app.has_synced().await;
     let path = kubeconfig(&cluster);
-    let scheduler = tokio::spawn(places_everything(cluster.client.clone(), cluster.namespace.clone()));
+    let scheduler = tokio::spawn(bind_every_pod(cluster.client.clone(), cluster.namespace.clone()));
     let args = ["-n", "nowhere", "--timeout", "10s", "--wait", "2s", "-o", "json"];
     let done = done(doctor(&path, &cluster.namespace, &args)).await;
     scheduler.abort();
@@ -274,40 +276,40 @@ async fn scheduler_without_gang_support_fails_with_its_plugin_named() {
     let first = &report["scenarios"][0];
     assert!(first["why"].as_str().unwrap().contains("executors were bound"), "{first:#}");
     assert!(first["fix"].as_str().unwrap().contains("the Coscheduling plugin"), "{first:#}");
-    assert_eq!(left(&cluster.client, &cluster.namespace, None).await, [""; 0]);
+    assert_eq!(remaining_objects(&cluster.client, &cluster.namespace, None).await, [""; 0]);
     app.stop().await.unwrap();
 }
 
 /// A run in the middle of its first scenario: its pods exist and are pending.
-async fn begun(cluster: &Cluster) -> Child {
+async fn start_first_scenario(cluster: &Cluster) -> Child {
     let args = ["-n", "nowhere", "--wait", "1h", "--timeout", "1h"];
     let mut command = doctor(&kubeconfig(cluster), &cluster.namespace, &args);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let pods: Api<Pod> = cluster.pods();
     eventually("a driver and two executors exist", async || {
-        pods.list(&ListParams::default().labels(OURS)).await.unwrap().items.len() == 3
+        pods.list(&ListParams::default().labels(DOCTOR_LABEL)).await.unwrap().items.len() == 3
     })
     .await;
     child
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_signal_ends_it_and_nothing_is_left() {
+async fn signal_or_closed_stdout_stops_doctor_and_all_objects_are_deleted() {
     let Some(cluster) = Cluster::start_running().await else { return };
     cluster.serve_groups("scheduling.volcano.sh", "v1beta1").await;
     let mut app = cluster.usher("policies: [{name: a, scheduler: {type: volcano}}]").await;
     app.has_synced().await;
     let volcano = Some(("scheduling.volcano.sh", "v1beta1"));
     for (signal, name) in [("-INT", "SIGINT"), ("-TERM", "SIGTERM")] {
-        let mut child = begun(&cluster).await;
-        assert!(!left(&cluster.client, &cluster.namespace, volcano).await.is_empty());
+        let mut child = start_first_scenario(&cluster).await;
+        assert!(!remaining_objects(&cluster.client, &cluster.namespace, volcano).await.is_empty());
         assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
         let mut out = String::new();
         child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
         assert_eq!(child.wait().unwrap().code(), Some(1), "{out}");
         assert!(out.contains(&format!("interrupted by {name} during: two wait, the third starts all")), "{out}");
         assert!(out.contains("all created objects are deleted"), "{out}");
-        assert_eq!(left(&cluster.client, &cluster.namespace, volcano).await, [""; 0]);
+        assert_eq!(remaining_objects(&cluster.client, &cluster.namespace, volcano).await, [""; 0]);
     }
     // A reader that closes the pipe, as head does, is detected at the next row.
     let args = ["-n", "nowhere", "--wait", "300ms", "--timeout", "30s"];
@@ -321,19 +323,19 @@ async fn a_signal_ends_it_and_nothing_is_left() {
     }
     drop(reader);
     tokio::task::spawn_blocking(move || child.wait().unwrap()).await.unwrap();
-    assert_eq!(left(&cluster.client, &cluster.namespace, volcano).await, [""; 0]);
+    assert_eq!(remaining_objects(&cluster.client, &cluster.namespace, volcano).await, [""; 0]);
     app.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_cannot_be_removed_is_named_with_the_command_that_does() {
+async fn undeletable_object_is_reported_with_kubectl_command() {
     let Some(cluster) = Cluster::start_running().await else { return };
     cluster.serve_groups("scheduling.volcano.sh", "v1beta1").await;
     let mut app = cluster.usher("policies: [{name: a, scheduler: {type: volcano}}]").await;
     app.has_synced().await;
-    let mut child = begun(&cluster).await;
+    let mut child = start_first_scenario(&cluster).await;
     let maps: Api<ConfigMap> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
-    let map = maps.list(&ListParams::default().labels(OURS)).await.unwrap().items.remove(0);
+    let map = maps.list(&ListParams::default().labels(DOCTOR_LABEL)).await.unwrap().items.remove(0);
     let held = Patch::Merge(json!({"metadata": {"finalizers": ["example.com/held"]}}));
     maps.patch(&map.name_any(), &PatchParams::default(), &held).await.unwrap();
     assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
@@ -341,15 +343,17 @@ async fn what_cannot_be_removed_is_named_with_the_command_that_does() {
     child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(1), "{out}");
     let run = &map.labels()["app.kubernetes.io/instance"];
-    let removal =
-        format!("→ kubectl -n {} delete pods,configmaps -l {OURS},app.kubernetes.io/instance={run}", cluster.namespace);
+    let removal = format!(
+        "→ kubectl -n {} delete pods,configmaps -l {DOCTOR_LABEL},app.kubernetes.io/instance={run}",
+        cluster.namespace
+    );
     assert!(
         out.contains(&format!("not deleted in namespace {}: configmap/{}", cluster.namespace, map.name_any())),
         "{out}"
     );
     assert!(out.contains(&removal), "{out}");
     assert_eq!(
-        left(&cluster.client, &cluster.namespace, None).await,
+        remaining_objects(&cluster.client, &cluster.namespace, None).await,
         [map.name_any()],
         "all other objects are deleted"
     );
@@ -357,7 +361,7 @@ async fn what_cannot_be_removed_is_named_with_the_command_that_does() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn where_it_does_not_belong_it_does_not_run() {
+async fn system_or_missing_namespace_and_invalid_options_are_rejected() {
     let missing = PathBuf::from("/nonexistent/kubeconfig");
     for (namespace, args, why) in [
         ("kube-system", vec![], "it is a system namespace"),
@@ -379,7 +383,7 @@ async fn where_it_does_not_belong_it_does_not_run() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rights_that_are_missing_are_named_before_anything_is_made() {
+async fn missing_permissions_are_reported() {
     spark_usher::tls::install_provider();
     let sandbox = Sandbox::start(&Options { authorize: true, pods: Pods::Left, ..Options::default() }).unwrap();
     let admin = sandbox.client(sandbox.admin_token()).unwrap();
@@ -404,7 +408,7 @@ async fn rights_that_are_missing_are_named_before_anything_is_made() {
 
 /// The same on a real cluster: each named namespace has a policy, and the policy's scheduler must support gangs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn real_schedulers_hold_their_gangs() {
+async fn real_schedulers_pass_all_scenarios() {
     let (Ok(path), Ok(namespaces)) =
         (std::env::var("SPARK_USHER_GANG_KUBECONFIG"), std::env::var("SPARK_USHER_GANG_NAMESPACES"))
     else {

@@ -29,7 +29,7 @@ async fn group(cluster: &Cluster, version: (&str, &str), name: &str) -> Option<V
 
 const VOLCANO_API: (&str, &str) = ("scheduling.volcano.sh", "v1beta1");
 
-async fn told(cluster: &Cluster, reason: &str) -> Vec<Event> {
+async fn events_with_reason(cluster: &Cluster, reason: &str) -> Vec<Event> {
     let events: Api<Event> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
     let all = events.list(&ListParams::default()).await.unwrap();
     all.items.into_iter().filter(|event| event.reason.as_deref() == Some(reason)).collect()
@@ -51,7 +51,7 @@ fn running_driver() -> PodBuilder {
 }
 
 #[tokio::test]
-async fn executors_are_owned_and_seated_and_go_with_their_driver() {
+async fn executors_get_owner_and_gang_and_are_deleted_with_driver() {
     let cluster = Cluster::start().await;
     cluster.serve_groups(VOLCANO_API.0, VOLCANO_API.1).await;
     let mut app = cluster.usher(VOLCANO).await;
@@ -64,24 +64,24 @@ async fn executors_are_owned_and_seated_and_go_with_their_driver() {
     let by_driver = cluster.client_of_pod(&driver).await;
     let name = format!("nb-driver-{APP8}");
     for id in 1..=3 {
-        let made = cluster.pod_by(&by_driver, &executor(id)).await;
+        let created = cluster.pod_by(&by_driver, &executor(id)).await;
         let uid = driver.uid().unwrap();
-        assert_eq!(owner(&made), Some(("nb-driver".into(), uid)), "from the creator's token alone");
-        assert_eq!(made.annotations()["scheduling.k8s.io/group-name"], name);
-        assert_eq!(made.annotations()["scheduling.volcano.sh/queue-name"], "analytics");
-        let read = cluster.pods().get(&made.name_any()).await.unwrap();
+        assert_eq!(owner(&created), Some(("nb-driver".into(), uid)), "from the creator's token alone");
+        assert_eq!(created.annotations()["scheduling.k8s.io/group-name"], name);
+        assert_eq!(created.annotations()["scheduling.volcano.sh/queue-name"], "analytics");
+        let read = cluster.pods().get(&created.name_any()).await.unwrap();
         assert_eq!(value(&read)["spec"]["schedulerName"], "volcano");
-        assert_eq!(owner(&read), owner(&made));
+        assert_eq!(owner(&read), owner(&created));
     }
     eventually("the PodGroup has the application's size", async || {
         group(&cluster, VOLCANO_API, &name).await.is_some_and(|group| group["spec"]["minMember"] == 3)
     })
     .await;
-    let made = group(&cluster, VOLCANO_API, &name).await.unwrap();
-    assert_eq!(made["spec"]["queue"], "analytics");
-    assert_eq!(made["spec"]["minResources"]["memory"], "4224Mi");
-    assert_eq!(made["metadata"]["labels"]["app.kubernetes.io/managed-by"], "spark-usher");
-    assert_eq!(made["metadata"]["ownerReferences"][0]["uid"], driver.uid().unwrap());
+    let created = group(&cluster, VOLCANO_API, &name).await.unwrap();
+    assert_eq!(created["spec"]["queue"], "analytics");
+    assert_eq!(created["spec"]["minResources"]["memory"], "4224Mi");
+    assert_eq!(created["metadata"]["labels"]["app.kubernetes.io/managed-by"], "spark-usher");
+    assert_eq!(created["metadata"]["ownerReferences"][0]["uid"], driver.uid().unwrap());
 
     // An executor fails: the remaining ones must be able to start.
     for id in 1..=3 {
@@ -118,7 +118,7 @@ async fn executors_are_owned_and_seated_and_go_with_their_driver() {
 }
 
 #[tokio::test]
-async fn an_executor_whose_creator_is_not_known_is_adopted_after_a_live_look() {
+async fn executor_created_with_unbound_token_is_adopted_by_driver_at_its_url() {
     let cluster = Cluster::start().await;
     cluster.serve_groups(VOLCANO_API.0, VOLCANO_API.1).await;
     let mut app = cluster.usher(VOLCANO).await;
@@ -131,11 +131,11 @@ async fn an_executor_whose_creator_is_not_known_is_adopted_after_a_live_look() {
     .await;
     // A token of the driver's account that is not bound to a pod, such as one from a Secret.
     let unbound = cluster.client_bound("spark", None).await;
-    let made = cluster.pod_by(&unbound, &executor(1).driver_url("10.200.7.7")).await;
-    assert_eq!(owner(&made), None);
-    let note = made.annotations()["spark-usher.io/driver"].clone();
+    let created = cluster.pod_by(&unbound, &executor(1).driver_url("10.200.7.7")).await;
+    assert_eq!(owner(&created), None);
+    let note = created.annotations()["spark-usher.io/driver"].clone();
     assert_eq!(note, format!("driver-url/nb-driver/{}", driver.uid().unwrap()));
-    assert_eq!(value(&made)["spec"]["schedulerName"], "volcano");
+    assert_eq!(value(&created)["spec"]["schedulerName"], "volcano");
     eventually("the executor is adopted", async || {
         let pod = cluster.pods().get("nb-exec-1").await.unwrap();
         owner(&pod) == Some(("nb-driver".into(), driver.uid().unwrap()))
@@ -145,7 +145,7 @@ async fn an_executor_whose_creator_is_not_known_is_adopted_after_a_live_look() {
 }
 
 #[tokio::test]
-async fn executors_that_came_while_the_webhook_was_down_are_adopted() {
+async fn executors_created_without_webhook_are_adopted() {
     let cluster = Cluster::start().await;
     let driver = driver_with(&cluster, "").await;
     cluster.run_at("nb-driver", "10.200.7.7").await;
@@ -163,7 +163,7 @@ async fn executors_that_came_while_the_webhook_was_down_are_adopted() {
 }
 
 #[tokio::test]
-async fn a_notebook_without_labels_is_followed_by_its_name() {
+async fn unlabelled_notebook_owns_its_executors_and_pod_group() {
     let cluster = Cluster::start().await;
     cluster.serve_groups(VOLCANO_API.0, VOLCANO_API.1).await;
     let mut app = cluster.usher(VOLCANO).await;
@@ -176,8 +176,8 @@ async fn a_notebook_without_labels_is_followed_by_its_name() {
         "the webhook does not mutate the notebook"
     );
     let by_notebook = cluster.client_of_pod(&notebook).await;
-    let made = cluster.pod_by(&by_notebook, &executor(1)).await;
-    assert_eq!(owner(&made), Some(("jupyter".into(), notebook.uid().unwrap())));
+    let created = cluster.pod_by(&by_notebook, &executor(1)).await;
+    assert_eq!(owner(&created), Some(("jupyter".into(), notebook.uid().unwrap())));
     let name = format!("jupyter-{APP8}");
     eventually("the notebook is read and owns the PodGroup", async || {
         let known = app.snapshot().driver_pod(&cluster.namespace, "jupyter").is_some();
@@ -191,7 +191,7 @@ async fn a_notebook_without_labels_is_followed_by_its_name() {
     let group = group(&cluster, VOLCANO_API, &name).await.unwrap();
     assert_eq!(group["spec"]["minMember"], 1);
     eventually("an Event on the notebook reports the unknown size", async || {
-        let events = told(&cluster, "GangSizeUnknown").await;
+        let events = events_with_reason(&cluster, "GangSizeUnknown").await;
         events.iter().any(|event| event.involved_object.name.as_deref() == Some("jupyter"))
     })
     .await;
@@ -199,7 +199,7 @@ async fn a_notebook_without_labels_is_followed_by_its_name() {
 }
 
 #[tokio::test]
-async fn a_group_that_is_not_ours_is_left_alone_and_told() {
+async fn unmanaged_pod_group_is_reported_by_event_and_not_changed() {
     let cluster = Cluster::start().await;
     cluster.serve_groups(VOLCANO_API.0, VOLCANO_API.1).await;
     let name = format!("nb-driver-{APP8}");
@@ -212,15 +212,15 @@ async fn a_group_that_is_not_ours_is_left_alone_and_told() {
     let driver = driver_with(&cluster, "spark.executor.instances=2\n").await;
     let by_driver = cluster.client_of_pod(&driver).await;
     cluster.pod_by(&by_driver, &executor(1)).await;
-    eventually("an Event reports it", async || !told(&cluster, "GroupNotOurs").await.is_empty()).await;
-    let kept = group(&cluster, VOLCANO_API, &name).await.unwrap();
-    assert_eq!(kept["spec"], json!({"minMember": 9}));
-    assert_eq!(kept["metadata"]["labels"], Value::Null);
+    eventually("an Event reports it", async || !events_with_reason(&cluster, "GroupNotOurs").await.is_empty()).await;
+    let unchanged = group(&cluster, VOLCANO_API, &name).await.unwrap();
+    assert_eq!(unchanged["spec"], json!({"minMember": 9}));
+    assert_eq!(unchanged["metadata"]["labels"], Value::Null);
     app.stop().await.unwrap();
 }
 
 #[tokio::test]
-async fn a_volcano_that_refuses_early_pods_is_found_by_its_image() {
+async fn volcano_that_denies_early_pods_is_detected_by_image_and_reported() {
     let cluster = Cluster::start().await;
     cluster.serve_groups(VOLCANO_API.0, VOLCANO_API.1).await;
     let admission = |namespace: &str, version: &str| {
@@ -236,23 +236,23 @@ async fn a_volcano_that_refuses_early_pods_is_found_by_its_image() {
     let mut app = cluster.usher(VOLCANO).await;
     app.has_synced().await;
     driver_with(&cluster, "spark.executor.instances=2\n").await;
-    eventually("the Event exists", async || !told(&cluster, "EarlyPodsRefused").await.is_empty()).await;
-    let events = told(&cluster, "EarlyPodsRefused").await;
+    eventually("the Event exists", async || !events_with_reason(&cluster, "EarlyPodsRefused").await.is_empty()).await;
+    let events = events_with_reason(&cluster, "EarlyPodsRefused").await;
     assert!(format!("{events:?}").contains("Volcano v1.11.0 denies"), "{events:?}");
     app.stop().await.unwrap();
 }
 
 #[tokio::test]
-async fn one_replica_leads_and_the_next_takes_over() {
+async fn second_replica_leads_only_after_first_one_drains() {
     let cluster = Cluster::start().await;
     cluster.serve_groups(VOLCANO_API.0, VOLCANO_API.1).await;
     let mut one = cluster.usher(VOLCANO).await;
     one.has_synced().await;
     let mut two = cluster.usher_named(VOLCANO, "two").await;
-    let mut news = Box::pin(two.has_synced());
-    let early = tokio::time::timeout(std::time::Duration::from_secs(4), &mut news).await;
+    let mut synced = Box::pin(two.has_synced());
+    let early = tokio::time::timeout(std::time::Duration::from_secs(4), &mut synced).await;
     assert!(early.is_err(), "two leaders");
-    drop(news);
+    drop(synced);
     one.drain();
     two.has_synced().await;
     // The first replica's webhook continues to serve; the second replica writes.
@@ -267,7 +267,7 @@ async fn one_replica_leads_and_the_next_takes_over() {
 }
 
 #[tokio::test]
-async fn a_policy_file_is_taken_over_while_it_runs_and_a_bad_one_is_not() {
+async fn changed_policy_file_is_reloaded_and_invalid_one_is_ignored() {
     let cluster = Cluster::start().await;
     let app = cluster.usher(VOLCANO).await;
     // An application keeps the scheduling fields of its first executor, so each try is a new application.
@@ -290,7 +290,7 @@ async fn a_policy_file_is_taken_over_while_it_runs_and_a_bad_one_is_not() {
 }
 
 #[tokio::test]
-async fn a_stranger_that_claims_an_application_keeps_to_itself() {
+async fn executors_of_foreign_creator_do_not_join_gang_of_claimed_application() {
     let cluster = Cluster::start().await;
     let mut app = cluster.usher(VOLCANO).await;
     app.has_synced().await;
@@ -308,21 +308,21 @@ async fn a_stranger_that_claims_an_application_keeps_to_itself() {
     assert!(seen.driver_pod(&cluster.namespace, "stranger").is_none());
     cluster.allow("mallory").await;
     let by_stranger = cluster.client_of_account("mallory", &stranger).await;
-    let made = cluster.pod_by(&by_stranger, &executor(1)).await;
-    assert_eq!(owner(&made), Some(("stranger".into(), stranger.uid().unwrap())));
-    assert_eq!(made.annotations()["scheduling.k8s.io/group-name"], format!("stranger-{APP8}"));
+    let created = cluster.pod_by(&by_stranger, &executor(1)).await;
+    assert_eq!(owner(&created), Some(("stranger".into(), stranger.uid().unwrap())));
+    assert_eq!(created.annotations()["scheduling.k8s.io/group-name"], format!("stranger-{APP8}"));
     // An executor of a creator without a pod, which names the driver as its owner, gets no gang.
     let unbound = cluster.client_bound("mallory", None).await;
     let driver = cluster.pods().get("nb-driver").await.unwrap();
     let claims = executor(2).owned_by("Pod", "nb-driver", &driver.uid().unwrap());
-    let made = cluster.pod_by(&unbound, &claims).await;
-    assert_eq!(made.annotations()["spark-usher.io/driver"], "foreign-creator");
-    assert_eq!(value(&made)["spec"]["schedulerName"], "default-scheduler");
+    let created = cluster.pod_by(&unbound, &claims).await;
+    assert_eq!(created.annotations()["spark-usher.io/driver"], "foreign-creator");
+    assert_eq!(value(&created)["spec"]["schedulerName"], "default-scheduler");
     app.stop().await.unwrap();
 }
 
 #[tokio::test]
-async fn what_is_called_ours_is_corrected_by_level_not_by_edge() {
+async fn managed_pod_group_is_restored_after_change_and_deletion() {
     let cluster = Cluster::start().await;
     cluster.serve_groups(VOLCANO_API.0, VOLCANO_API.1).await;
     let mut app = cluster.usher(VOLCANO).await;
@@ -345,7 +345,7 @@ async fn what_is_called_ours_is_corrected_by_level_not_by_edge() {
 }
 
 #[tokio::test]
-async fn an_api_server_that_is_away_ends_nothing() {
+async fn replica_without_api_server_stays_ready_and_stops_leading() {
     let Some((cluster, sandbox)) = Cluster::start_with_sandbox().await else { return };
     let mut app = cluster.usher_named(VOLCANO, "one").await;
     app.has_synced().await;
@@ -366,18 +366,18 @@ async fn an_api_server_that_is_away_ends_nothing() {
     assert!(get("/metrics").await.contains("spark_usher_leader 0"));
     // The command line warns that the data may be stale.
     let debug = format!("http://{}", app.debug().unwrap());
-    let asked = tokio::task::spawn_blocking(move || {
+    let command = tokio::task::spawn_blocking(move || {
         std::process::Command::new(env!("CARGO_BIN_EXE_spark-usher")).args(["apps", "--debug", &debug]).output()
     });
-    let out = asked.await.unwrap().unwrap();
-    let (said, error) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
-    assert_eq!(said, "no Spark applications\n", "{error}");
+    let out = command.await.unwrap().unwrap();
+    let (output, error) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    assert_eq!(output, "no Spark applications\n", "{error}");
     assert!(error.starts_with("warning: this replica knows no leader"), "{error}");
     app.stop().await.unwrap();
 }
 
 #[tokio::test]
-async fn validation_refuses_what_was_not_seated_and_what_may_not_be_changed() {
+async fn validation_denies_unmutated_executors_and_forbidden_changes() {
     let cluster = Cluster::start().await;
     let app = cluster
         .usher("policies: [{name: batch, scheduler: {type: volcano}, validate: Enforce, queues: [team-a]}]")
@@ -386,22 +386,22 @@ async fn validation_refuses_what_was_not_seated_and_what_may_not_be_changed() {
     cluster.phase("nb-driver", "Running").await;
     let by_driver = cluster.client_of_pod(&driver).await;
     let pods: Api<Pod> = Api::namespaced(by_driver.clone(), &cluster.namespace);
-    let made = cluster.pod_by(&by_driver, &executor(1)).await;
-    assert_eq!(owner(&made), Some(("nb-driver".into(), driver.uid().unwrap())));
+    let created = cluster.pod_by(&by_driver, &executor(1)).await;
+    assert_eq!(owner(&created), Some(("nb-driver".into(), driver.uid().unwrap())));
 
     let change = async |patch: Value| {
         let patched = pods.patch("nb-exec-1", &PatchParams::default(), &Patch::Merge(&patch)).await;
         patched.map(|_| ()).map_err(|error| error.to_string())
     };
-    let refused = change(json!({"metadata": {"ownerReferences": null}})).await.unwrap_err();
-    assert!(refused.contains("OwnerChanged") && refused.contains("denied the request"), "{refused}");
-    let theirs = json!({"metadata": {"annotations": {"scheduling.k8s.io/group-name": "theirs"}}});
-    assert!(change(theirs.clone()).await.unwrap_err().contains("SchedulingChanged"));
+    let denied = change(json!({"metadata": {"ownerReferences": null}})).await.unwrap_err();
+    assert!(denied.contains("OwnerChanged") && denied.contains("denied the request"), "{denied}");
+    let other_gang = json!({"metadata": {"annotations": {"scheduling.k8s.io/group-name": "theirs"}}});
+    assert!(change(other_gang.clone()).await.unwrap_err().contains("SchedulingChanged"));
     let queue = json!({"metadata": {"annotations": {"scheduling.volcano.sh/queue-name": "gold"}}});
     assert!(change(queue).await.unwrap_err().contains("QueueNotAllowed"));
     assert_eq!(change(json!({"metadata": {"labels": {"spark-exec-inactive": "true"}}})).await, Ok(()), "Spark's own");
     // An administrator may change it, and so may a status update.
-    cluster.pods().patch("nb-exec-1", &PatchParams::default(), &Patch::Merge(&theirs)).await.unwrap();
+    cluster.pods().patch("nb-exec-1", &PatchParams::default(), &Patch::Merge(&other_gang)).await.unwrap();
     cluster.phase("nb-exec-1", "Running").await;
 
     // While the mutating webhook is unavailable, validation denies pods that it should have mutated.

@@ -72,17 +72,17 @@ fn would_regroup(review: &Value) -> bool {
 }
 
 #[test]
-fn both_agree_on_every_recorded_review() {
+fn fallback_and_webhook_agree_on_every_recorded_review() {
     for policies in [Policies::default(), volcano(), only(policy("yunikorn"))] {
         let policy = &manifests(&policies, &wanted(false)).unwrap()[0];
         let mut owned = 0;
         for (name, review) in all_recorded() {
-            let theirs = owner(policy, &review);
-            owned += usize::from(theirs.is_some());
+            let fallback_owner = owner(policy, &review);
+            owned += usize::from(fallback_owner.is_some());
             if review["request"]["operation"] == "CREATE" {
-                assert_eq!(theirs, webhooks_owner(&review, &policies).0, "{name}");
+                assert_eq!(fallback_owner, webhooks_owner(&review, &policies).0, "{name}");
             } else {
-                assert_eq!(theirs, None, "{name}");
+                assert_eq!(fallback_owner, None, "{name}");
             }
         }
         assert_eq!(owned, 3, "the executors of client mode, which Spark creates without an owner");
@@ -90,7 +90,7 @@ fn both_agree_on_every_recorded_review() {
 }
 
 #[test]
-fn both_agree_on_everything_that_attackers_try() {
+fn fallback_and_webhook_agree_on_every_attack() {
     let mut cases = 0;
     for policies in [Policies::default(), volcano()] {
         let policy = &manifests(&policies, &wanted(false)).unwrap()[0];
@@ -98,12 +98,12 @@ fn both_agree_on_everything_that_attackers_try() {
             for (what, object) in objects() {
                 for object in [object.clone(), object.spec("schedulerName", "volcano")] {
                     let review = review(&object.0, requester.clone());
-                    let theirs = owner(policy, &review);
-                    let (ours, reasons) = webhooks_owner(&review, &policies);
+                    let fallback_owner = owner(policy, &review);
+                    let (webhook_owner, reasons) = webhooks_owner(&review, &policies);
                     if would_regroup(&review) {
-                        assert_eq!(theirs, None, "{who}, {what}");
+                        assert_eq!(fallback_owner, None, "{who}, {what}");
                     } else {
-                        assert_eq!(theirs, ours, "{who}, {what}: {reasons:?}");
+                        assert_eq!(fallback_owner, webhook_owner, "{who}, {what}: {reasons:?}");
                     }
                     cases += 1;
                 }
@@ -114,7 +114,7 @@ fn both_agree_on_everything_that_attackers_try() {
 }
 
 #[test]
-fn what_the_webhook_could_decide_otherwise_is_refused_or_left_alone() {
+fn unsupported_policies_are_rejected_and_skipped_pods_get_no_owner() {
     let no_gang = || {
         let mut policy = policy("volcano");
         policy.gang.shape = Shape::Pods;
@@ -139,7 +139,7 @@ fn what_the_webhook_could_decide_otherwise_is_refused_or_left_alone() {
 }
 
 /// Applies the scheduler's policy, as the API server does.
-fn placed(policy: &Value, review: &Value) -> Value {
+fn with_scheduler_policy(policy: &Value, review: &Value) -> Value {
     let mut object = review["request"]["object"].clone();
     if holds(policy, review) {
         object["spec"]["schedulerName"] = "yunikorn".into();
@@ -149,7 +149,7 @@ fn placed(policy: &Value, review: &Value) -> Value {
 }
 
 #[test]
-fn the_webhook_decides_anew_what_the_fallback_placed() {
+fn webhook_result_is_same_with_and_without_scheduler_of_fallback() {
     let team = Match { namespaces: vec![Pattern::new("team-?*"), Pattern::new("default")], ..Match::everything() };
     let policies = only(Policy {
         queue: Some("root.a".into()),
@@ -172,7 +172,7 @@ fn the_webhook_decides_anew_what_the_fallback_placed() {
     ] {
         let plain = sent(pod);
         let mut after = plain.clone();
-        after["request"]["object"] = placed(scheduler, &plain);
+        after["request"]["object"] = with_scheduler_policy(scheduler, &plain);
         let (without, with) = (
             answer(&plain, &Snapshot::default(), &policies).object,
             answer(&after, &Snapshot::default(), &policies).object,
@@ -188,13 +188,13 @@ fn the_webhook_decides_anew_what_the_fallback_placed() {
         assert_eq!(with, without, "the same as without the fallback policy");
     }
     let review = sent(executor(1));
-    assert_eq!(placed(scheduler, &review)["spec"]["schedulerName"], "yunikorn");
+    assert_eq!(with_scheduler_policy(scheduler, &review)["spec"]["schedulerName"], "yunikorn");
     let elsewhere = sent(executor(1).namespace("elsewhere"));
-    assert_eq!(placed(scheduler, &elsewhere), elsewhere["request"]["object"]);
+    assert_eq!(with_scheduler_policy(scheduler, &elsewhere), elsewhere["request"]["object"]);
 }
 
 #[tokio::test]
-async fn a_real_api_server_takes_it_and_owns_executors_by_it() {
+async fn real_api_server_accepts_fallback_and_sets_owner_of_executors() {
     let cluster = Cluster::start().await;
     if !cluster.is_real() {
         eprintln!("SKIPPED: requires KUBEBUILDER_ASSETS, a kube-apiserver: the sandbox does not evaluate policies");
@@ -232,19 +232,19 @@ async fn a_real_api_server_takes_it_and_owns_executors_by_it() {
         try_it(&by_driver, &executor(1)).await["metadata"].get("ownerReferences").is_some()
     })
     .await;
-    let made = try_it(&by_driver, &executor(1)).await;
+    let created = try_it(&by_driver, &executor(1)).await;
     let owner = json!({"apiVersion": "v1", "kind": "Pod", "name": "nb-driver",
         "uid": driver.metadata.uid.clone().unwrap(), "controller": true});
-    assert_eq!(made["metadata"]["ownerReferences"], json!([owner]));
-    assert_eq!(made["spec"]["schedulerName"], "yunikorn");
-    assert_eq!(made["metadata"]["annotations"]["spark-usher.io/by"], "fallback");
+    assert_eq!(created["metadata"]["ownerReferences"], json!([owner]));
+    assert_eq!(created["spec"]["schedulerName"], "yunikorn");
+    assert_eq!(created["metadata"]["annotations"]["spark-usher.io/by"], "fallback");
     // With another owner that is not a controller, and with annotations.
     let mut two = executor(2).annotation("note", "x");
     two.0["metadata"]["ownerReferences"] =
         json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "c", "uid": "c-1"}]);
-    let made = try_it(&by_driver, &two).await;
-    assert_eq!(made["metadata"]["ownerReferences"][1], owner);
-    assert_eq!(made["metadata"]["annotations"], json!({"note": "x", "spark-usher.io/by": "fallback"}));
+    let created = try_it(&by_driver, &two).await;
+    assert_eq!(created["metadata"]["ownerReferences"][1], owner);
+    assert_eq!(created["metadata"]["annotations"], json!({"note": "x", "spark-usher.io/by": "fallback"}));
     // No effect with a controller, a creator without a pod, another scheduler, Volcano without a gang, or another kind of pod.
     let owned = executor(3).owned_by("StatefulSet", "s", "s-1");
     assert_eq!(try_it(&by_driver, &owned).await["metadata"]["ownerReferences"].as_array().unwrap().len(), 1);

@@ -20,7 +20,7 @@ const KINDS: [(&str, Option<(&str, &str)>); 5] = [
 ];
 
 /// One namespace under one scheduler.
-struct Scene<'c> {
+struct ScenarioContext<'c> {
     cluster: &'c Cluster,
     kind: &'static str,
     namespace: String,
@@ -33,7 +33,7 @@ struct Driver {
 }
 
 /// Runs a scenario in one namespace for each scheduler. Returns without a test if the cluster has no scheduler.
-async fn everywhere(scenario: impl AsyncFn(&Scene<'_>)) {
+async fn under_every_scheduler(scenario: impl AsyncFn(&ScenarioContext<'_>)) {
     let Some(cluster) = Cluster::start_running().await else { return };
     let mut policies = String::from("policies:\n");
     for (kind, api) in KINDS {
@@ -50,8 +50,9 @@ async fn everywhere(scenario: impl AsyncFn(&Scene<'_>)) {
     policies += "- {name: rest, scheduler: {type: volcano}}\n";
     let mut app: App = cluster.usher(&policies).await;
     app.has_synced().await;
-    let scenes = KINDS.map(|(kind, _)| Scene { cluster: &cluster, kind, namespace: namespace(&cluster, kind) });
-    join_all(scenes.iter().map(async |scene| scenario(scene).await)).await;
+    let contexts =
+        KINDS.map(|(kind, _)| ScenarioContext { cluster: &cluster, kind, namespace: namespace(&cluster, kind) });
+    join_all(contexts.iter().map(async |context| scenario(context).await)).await;
     app.stop().await.unwrap();
 }
 
@@ -59,7 +60,7 @@ fn namespace(cluster: &Cluster, kind: &str) -> String {
     format!("{}-{kind}", cluster.namespace)
 }
 
-impl Scene<'_> {
+impl ScenarioContext<'_> {
     fn pods(&self) -> Api<Pod> {
         Api::namespaced(self.cluster.client.clone(), &self.namespace)
     }
@@ -71,7 +72,7 @@ impl Scene<'_> {
         let _ = self.cluster.create_as(&self.cluster.client, map).await;
         let pod = driver().namespace(&self.namespace).conf_map("conf");
         let pod = self.cluster.pod_in(&self.cluster.client, &self.namespace, &pod).await;
-        self.runs(&["nb-driver"]).await;
+        self.wait_until_running(&["nb-driver"]).await;
         let client = self.cluster.client_bound_in(&self.namespace, "spark", Some(&pod)).await;
         Driver { pod, client }
     }
@@ -81,7 +82,7 @@ impl Scene<'_> {
     }
 
     /// Waits until these pods run.
-    async fn runs(&self, names: &[&str]) {
+    async fn wait_until_running(&self, names: &[&str]) {
         let what = format!("{names:?} run under {}", self.kind);
         let holds = async || {
             let pods = self.pods().list(&ListParams::default()).await.unwrap().items;
@@ -91,7 +92,7 @@ impl Scene<'_> {
     }
 
     /// Checks that these pods are still pending after a while.
-    async fn waits(&self, names: &[&str]) {
+    async fn assert_pending(&self, names: &[&str]) {
         tokio::time::sleep(std::time::Duration::from_millis(700)).await;
         for name in names {
             let pod = self.pods().get(name).await.unwrap();
@@ -110,106 +111,106 @@ fn phase(pod: &Pod) -> &str {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_static_application_waits_for_all_and_its_replacement_starts() {
-    everywhere(async |scene| {
-        let driver = scene.driver("spark.executor.instances=3\n").await;
-        scene.create(&driver, &executor(1)).await;
-        scene.create(&driver, &executor(2)).await;
-        scene.waits(&["nb-exec-1", "nb-exec-2"]).await;
-        scene.create(&driver, &executor(3)).await;
-        scene.runs(&["nb-exec-1", "nb-exec-2", "nb-exec-3"]).await;
-        scene.kill("nb-exec-2").await;
-        scene.create(&driver, &executor(4)).await;
-        scene.runs(&["nb-exec-1", "nb-exec-3", "nb-exec-4"]).await;
+async fn static_application_waits_for_whole_gang_and_starts_replacement() {
+    under_every_scheduler(async |context| {
+        let driver = context.driver("spark.executor.instances=3\n").await;
+        context.create(&driver, &executor(1)).await;
+        context.create(&driver, &executor(2)).await;
+        context.assert_pending(&["nb-exec-1", "nb-exec-2"]).await;
+        context.create(&driver, &executor(3)).await;
+        context.wait_until_running(&["nb-exec-1", "nb-exec-2", "nb-exec-3"]).await;
+        context.kill("nb-exec-2").await;
+        context.create(&driver, &executor(4)).await;
+        context.wait_until_running(&["nb-exec-1", "nb-exec-3", "nb-exec-4"]).await;
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_dynamic_application_shrinks_to_nothing_and_grows_by_one() {
+async fn dynamic_application_without_executors_starts_one_new_executor() {
     let conf = "spark.dynamicAllocation.enabled=true\nspark.dynamicAllocation.initialExecutors=3\n\
                 spark.dynamicAllocation.minExecutors=0\nspark.dynamicAllocation.maxExecutors=9\n";
-    everywhere(async |scene| {
-        let driver = scene.driver(conf).await;
+    under_every_scheduler(async |context| {
+        let driver = context.driver(conf).await;
         for id in 1..=3 {
-            scene.create(&driver, &executor(id)).await;
+            context.create(&driver, &executor(id)).await;
         }
-        scene.runs(&["nb-exec-1", "nb-exec-2", "nb-exec-3"]).await;
+        context.wait_until_running(&["nb-exec-1", "nb-exec-2", "nb-exec-3"]).await;
         for id in 1..=3 {
-            scene.kill(&format!("nb-exec-{id}")).await;
+            context.kill(&format!("nb-exec-{id}")).await;
         }
-        scene.create(&driver, &executor(4)).await;
-        scene.runs(&["nb-exec-4"]).await;
+        context.create(&driver, &executor(4)).await;
+        context.wait_until_running(&["nb-exec-4"]).await;
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn three_executors_come_while_the_webhook_is_down() {
+async fn remaining_executors_start_after_others_bypassed_unavailable_webhook() {
     let Some(cluster) = Cluster::start_running().await else { return };
     cluster.serve_groups("scheduling.volcano.sh", "v1beta1").await;
     let mut app = cluster.usher("policies: [{name: a, scheduler: {type: volcano}}]").await;
     app.has_synced().await;
-    let scene = Scene { cluster: &cluster, kind: "volcano", namespace: cluster.namespace.clone() };
-    let driver = scene.driver("spark.executor.instances=5\n").await;
+    let context = ScenarioContext { cluster: &cluster, kind: "volcano", namespace: cluster.namespace.clone() };
+    let driver = context.driver("spark.executor.instances=5\n").await;
     cluster.unregister().await;
     for id in 1..=3 {
-        scene.create(&driver, &executor(id)).await;
+        context.create(&driver, &executor(id)).await;
     }
-    scene.runs(&["nb-exec-1", "nb-exec-2", "nb-exec-3"]).await;
+    context.wait_until_running(&["nb-exec-1", "nb-exec-2", "nb-exec-3"]).await;
     cluster.register("one", &app).await;
-    scene.create(&driver, &executor(4)).await;
-    scene.create(&driver, &executor(5)).await;
-    scene.runs(&["nb-exec-4", "nb-exec-5"]).await;
+    context.create(&driver, &executor(4)).await;
+    context.create(&driver, &executor(5)).await;
+    context.wait_until_running(&["nb-exec-4", "nb-exec-5"]).await;
     app.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn spark_3_0_creates_its_next_wave_only_when_the_last_runs() {
-    everywhere(async |scene| {
-        let driver = scene.driver("spark.executor.instances=8\n").await;
+async fn spark_3_0_gang_starts_with_first_allocation_batch() {
+    under_every_scheduler(async |context| {
+        let driver = context.driver("spark.executor.instances=8\n").await;
         // Spark 3.0 sets no resource profile, and creates five executors at the same time.
         let old = |id: u32| executor(id).without_label("spark-exec-resourceprofile-id");
         for id in 1..=5 {
-            scene.create(&driver, &old(id)).await;
+            context.create(&driver, &old(id)).await;
         }
-        scene.runs(&["nb-exec-1", "nb-exec-2", "nb-exec-3", "nb-exec-4", "nb-exec-5"]).await;
+        context.wait_until_running(&["nb-exec-1", "nb-exec-2", "nb-exec-3", "nb-exec-4", "nb-exec-5"]).await;
         for id in 6..=8 {
-            scene.create(&driver, &old(id)).await;
+            context.create(&driver, &old(id)).await;
         }
-        scene.runs(&["nb-exec-6", "nb-exec-7", "nb-exec-8"]).await;
+        context.wait_until_running(&["nb-exec-6", "nb-exec-7", "nb-exec-8"]).await;
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_applications_in_one_driver_pod() {
-    everywhere(async |scene| {
-        let driver = scene.driver("spark.executor.instances=2\n").await;
+async fn two_applications_of_one_driver_pod_both_start() {
+    under_every_scheduler(async |context| {
+        let driver = context.driver("spark.executor.instances=2\n").await;
         let of = |app: &str, id: u32| pod(&format!("{app}-exec-{id}")).executor_of(app, id);
         for app in [APP, "spark-second"] {
-            scene.create(&driver, &of(app, 1)).await;
-            scene.create(&driver, &of(app, 2)).await;
+            context.create(&driver, &of(app, 1)).await;
+            context.create(&driver, &of(app, 2)).await;
         }
         let names = [APP, "spark-second"].map(|app| [1, 2].map(|id| format!("{app}-exec-{id}")));
         let names: Vec<&str> = names.iter().flatten().map(String::as_str).collect();
-        scene.runs(&names).await;
+        context.wait_until_running(&names).await;
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_same_driver_name_is_submitted_again() {
-    everywhere(async |scene| {
+async fn resubmitted_driver_name_starts_new_gang() {
+    under_every_scheduler(async |context| {
         for round in 0..2 {
-            let driver = scene.driver("spark.executor.instances=2\n").await;
-            scene.create(&driver, &executor(1)).await;
-            scene.create(&driver, &executor(2)).await;
-            scene.runs(&["nb-exec-1", "nb-exec-2"]).await;
+            let driver = context.driver("spark.executor.instances=2\n").await;
+            context.create(&driver, &executor(1)).await;
+            context.create(&driver, &executor(2)).await;
+            context.wait_until_running(&["nb-exec-1", "nb-exec-2"]).await;
             if round == 0 {
-                scene.kill("nb-driver").await;
+                context.kill("nb-driver").await;
                 eventually("the executors are deleted", async || {
-                    scene.pods().list(&ListParams::default()).await.unwrap().items.is_empty()
+                    context.pods().list(&ListParams::default()).await.unwrap().items.is_empty()
                 })
                 .await;
                 assert!(driver.pod.uid().is_some());

@@ -28,35 +28,35 @@ enum Step {
 }
 
 /// The exit of each executor as replicas report it: when, by which one, and whether it may be a repetition.
-type Told = BTreeMap<String, Vec<(String, usize, bool)>>;
+type Reports = BTreeMap<String, Vec<(String, usize, bool)>>;
 
 /// The program of an earlier version, if set.
-fn before() -> Option<String> {
+fn earlier_program() -> Option<String> {
     std::env::var("SPARK_USHER_BEFORE").ok()
 }
 
 fn start(cluster: &Cluster, number: usize, old: bool) -> Process {
     let name = format!("replica-{number}");
-    let before = before().filter(|_| old).map(|program| format!("shift; exec {program} \"$@\""));
+    let before = earlier_program().filter(|_| old).map(|program| format!("shift; exec {program} \"$@\""));
     let launcher: Vec<&str> = before.iter().flat_map(|script| ["sh", "-c", script, "sh"]).collect();
     Process::start_by(&launcher, cluster, &name, CONFIG, &cluster.kubeconfig())
 }
 
-fn told(replicas: &[Process]) -> Told {
-    let mut told = Told::new();
+fn reported_exits(replicas: &[Process]) -> Reports {
+    let mut reports = Reports::new();
     for (number, replica) in replicas.iter().enumerate() {
         for line in replica.log_lines("executor exited") {
             let text = |key: &str| line[key].as_str().unwrap().to_owned();
             let pod = text("pod").rsplit('/').next().unwrap().to_owned();
-            told.entry(pod).or_default().push((text("timestamp"), number, line["possibly_reported"] == true));
+            reports.entry(pod).or_default().push((text("timestamp"), number, line["possibly_reported"] == true));
         }
     }
-    told.values_mut().for_each(|lines| lines.sort());
-    told
+    reports.values_mut().for_each(|lines| lines.sort());
+    reports
 }
 
 /// One executor: it starts, runs for a while, and exits in one of three ways.
-async fn live(cluster: &Cluster, id: u32) {
+async fn run_executor(cluster: &Cluster, id: u32) {
     let name = format!("nb-exec-{id}");
     cluster.pod_by(&cluster.client, &executor(id)).await;
     cluster.phase(&name, "Running").await;
@@ -79,10 +79,10 @@ async fn live(cluster: &Cluster, id: u32) {
 }
 
 /// Executors come and go until `stop` is set, at least this many. Returns their number.
-async fn come_and_go(cluster: &Cluster, least: u32, stop: &AtomicBool) -> u32 {
+async fn run_executors(cluster: &Cluster, least: u32, stop: &AtomicBool) -> u32 {
     let mut id = 0;
     while id < least || !stop.load(Ordering::Relaxed) {
-        let some = futures::future::join_all((id + 1..=id + 4).map(|id| live(cluster, id)));
+        let some = futures::future::join_all((id + 1..=id + 4).map(|id| run_executor(cluster, id)));
         some.await;
         id += 4;
         // More slowly after the minimum: the last ones are for the last handovers.
@@ -94,42 +94,42 @@ async fn come_and_go(cluster: &Cluster, least: u32, stop: &AtomicBool) -> u32 {
 }
 
 /// The running replica that leads.
-fn leader(replicas: &[Process], gone: &BTreeSet<usize>) -> Option<usize> {
-    replicas.iter().enumerate().position(|(at, replica)| !gone.contains(&at) && replica.leads())
+fn leader(replicas: &[Process], stopped: &BTreeSet<usize>) -> Option<usize> {
+    replicas.iter().enumerate().position(|(at, replica)| !stopped.contains(&at) && replica.leads())
 }
 
 async fn events(cluster: &Cluster) -> (i64, i64) {
     let events: Api<Event> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
-    let (mut sure, mut perhaps) = (0, 0);
+    let (mut sure, mut possibly_reported) = (0, 0);
     for event in events.list(&ListParams::default()).await.unwrap().items {
         let count = event.series.as_ref().map_or(1, |series| i64::from(series.count));
-        let is_end =
+        let is_exit =
             event.reason.as_deref().is_some_and(|reason| reason == "ExecutorEnded" || reason.contains("Executor"));
-        if is_end && event.note.as_deref().is_some_and(|note| note.contains("may have been")) {
-            perhaps += count;
-        } else if is_end {
+        if is_exit && event.note.as_deref().is_some_and(|note| note.contains("may have been")) {
+            possibly_reported += count;
+        } else if is_exit {
             sure += count;
         }
     }
-    (sure, perhaps)
+    (sure, possibly_reported)
 }
 
-async fn story(cluster: &Cluster, steps: &[(Step, bool)], executors: u32) {
+async fn run_scenario(cluster: &Cluster, steps: &[(Step, bool)], executors: u32) {
     cluster.pod_by(&cluster.client, &pod("nb-driver").driver_of(APP)).await;
     cluster.phase("nb-driver", "Running").await;
-    let old = before().is_some();
+    let old = earlier_program().is_some();
     let mut replicas = vec![start(cluster, 0, old), start(cluster, 1, old)];
-    let mut of_before: Vec<bool> = vec![old, old];
-    let mut gone = BTreeSet::new();
-    eventually("a replica leads", async || leader(&replicas, &gone).is_some()).await;
+    let mut earlier_versions: Vec<bool> = vec![old, old];
+    let mut stopped = BTreeSet::new();
+    eventually("a replica leads", async || leader(&replicas, &stopped).is_some()).await;
     let stop = AtomicBool::new(false);
     let handovers = async {
         for (step, old) in steps {
             tokio::time::sleep(Duration::from_millis(1500)).await;
-            let first = leader(&replicas, &gone).unwrap();
+            let first = leader(&replicas, &stopped).unwrap();
             // As in a rollout, the next replica starts before the old one stops.
             replicas.push(start(cluster, replicas.len(), *old));
-            of_before.push(*old);
+            earlier_versions.push(*old);
             match step {
                 Step::Stopped => {
                     replicas[first].terminate();
@@ -137,68 +137,71 @@ async fn story(cluster: &Cluster, steps: &[(Step, bool)], executors: u32) {
                 }
                 Step::Killed => replicas[first].kill(),
             }
-            gone.insert(first);
-            eventually("another replica leads", async || leader(&replicas, &gone).is_some()).await;
+            stopped.insert(first);
+            eventually("another replica leads", async || leader(&replicas, &stopped).is_some()).await;
             // At most two run for long.
-            if replicas.len() - gone.len() > 2 {
-                let idle = replicas.iter().enumerate().find(|(at, other)| !gone.contains(at) && !other.leads());
+            if replicas.len() - stopped.len() > 2 {
+                let idle = replicas.iter().enumerate().find(|(at, other)| !stopped.contains(at) && !other.leads());
                 let (idle, _) = idle.unwrap();
                 replicas[idle].terminate();
                 assert!(replicas[idle].wait());
-                gone.insert(idle);
+                stopped.insert(idle);
             }
         }
         stop.store(true, Ordering::Relaxed);
     };
-    let (count, ()) = tokio::join!(come_and_go(cluster, executors, &stop), handovers);
+    let (count, ()) = tokio::join!(run_executors(cluster, executors, &stop), handovers);
     let all: BTreeSet<String> = (1..=count).map(|id| format!("nb-exec-{id}")).collect();
-    let missing = |told: &Told| all.iter().filter(|pod| !told.contains_key(*pod)).cloned().collect::<Vec<_>>();
+    let missing = |reports: &Reports| all.iter().filter(|pod| !reports.contains_key(*pod)).cloned().collect::<Vec<_>>();
     for _ in 0..40 {
-        if missing(&told(&replicas)).is_empty() {
+        if missing(&reported_exits(&replicas)).is_empty() {
             break;
         }
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
     // Repeated reports come late.
     tokio::time::sleep(Duration::from_secs(8)).await;
-    let told = told(&replicas);
-    let marked = told.values().flatten().filter(|(.., perhaps)| *perhaps).count();
-    let (sure, perhaps) = events(cluster).await;
+    let reports = reported_exits(&replicas);
+    let marked = reports.values().flatten().filter(|(.., possibly_reported)| *possibly_reported).count();
+    let (sure, possibly_reported) = events(cluster).await;
     println!(
-        "{count} executors, {} handovers: {} exits reported, {marked} of them as possibly reported; Events count {sure} and {perhaps}",
+        "{count} executors, {} handovers: {} exits reported, {marked} of them as possibly reported; Events count {sure} and {possibly_reported}",
         steps.len(),
-        told.values().map(Vec::len).sum::<usize>()
+        reports.values().map(Vec::len).sum::<usize>()
     );
-    assert_eq!(missing(&told), Vec::<String>::new(), "never reported");
+    assert_eq!(missing(&reports), Vec::<String>::new(), "never reported");
     // Repetitions by the earlier version alone do not count.
     let is_repeated = |lines: &[(String, usize, bool)]| {
-        lines.iter().enumerate().any(|(at, (_, replica, perhaps))| at > 0 && !perhaps && !of_before[*replica])
+        lines
+            .iter()
+            .enumerate()
+            .any(|(at, (_, replica, possibly_reported))| at > 0 && !possibly_reported && !earlier_versions[*replica])
     };
-    let twice: Vec<_> = told.iter().filter(|(_, lines)| is_repeated(lines)).collect();
+    let twice: Vec<_> = reports.iter().filter(|(_, lines)| is_repeated(lines)).collect();
     assert!(
         twice.is_empty(),
-        "reported twice without a mark: {twice:?}; {of_before:?} are reports of the earlier version"
+        "reported twice without a mark: {twice:?}; {earlier_versions:?} are reports of the earlier version"
     );
-    assert!(told.keys().all(|pod| all.contains(pod)));
+    assert!(reports.keys().all(|pod| all.contains(pod)));
     // Only a kill, or a version without progress marks, causes possible repetitions.
-    if steps.iter().all(|(step, _)| *step == Step::Stopped) && before().is_none() {
+    if steps.iter().all(|(step, _)| *step == Step::Stopped) && earlier_program().is_none() {
         assert_eq!(marked, 0);
     }
-    for (_, replica) in replicas.iter().enumerate().filter(|(at, _)| !gone.contains(at)) {
+    for (_, replica) in replicas.iter().enumerate().filter(|(at, _)| !stopped.contains(at)) {
         let lines = replica.log_lines("executor exited");
         let metrics = get(replica.metrics, "/metrics").await;
         let sum = |name: &str| -> usize {
             let own = metrics.lines().filter(|line| line.starts_with(&format!("{name}{{")));
             own.map(|line| line.rsplit(' ').next().unwrap().parse::<usize>().unwrap()).sum()
         };
-        let perhaps = lines.iter().filter(|line| line["possibly_reported"] == true).count();
+        let possibly_reported = lines.iter().filter(|line| line["possibly_reported"] == true).count();
         assert_eq!(
             sum("spark_usher_executor_exits_total"),
-            lines.len() - perhaps,
+            lines.len() - possibly_reported,
             "the metric counts what the log reports"
         );
-        if before().is_none() {
-            assert_eq!(sum("spark_usher_executor_exits_possibly_repeated_total"), perhaps);
+        if earlier_program().is_none() {
+            assert_eq!(sum("spark_usher_executor_exits_possibly_repeated_total"), possibly_reported);
         }
     }
     let pods: Vec<Pod> = cluster.pods().list(&ListParams::default()).await.unwrap().items;
@@ -206,13 +209,13 @@ async fn story(cluster: &Cluster, steps: &[(Step, bool)], executors: u32) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ends_are_reported_once_through_handovers_and_kills() {
+async fn exits_are_reported_once_through_handovers_and_kills() {
     let cluster = Cluster::start().await;
     let (stops, kills, executors) = if cluster.is_real() { (10, 5, 500) } else { (3, 1, 80) };
     // With an earlier version: from that one to this one and back.
-    let old = |at: usize| before().is_some() && (at < 2 || at % 5 == 4);
+    let old = |at: usize| earlier_program().is_some() && (at < 2 || at % 5 == 4);
     let steps: Vec<(Step, bool)> = (0..stops + kills)
         .map(|at| (if at % 3 == 2 && at / 3 < kills { Step::Killed } else { Step::Stopped }, old(at)))
         .collect();
-    story(&cluster, &steps, executors).await;
+    run_scenario(&cluster, &steps, executors).await;
 }

@@ -14,7 +14,7 @@ use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
 /// Writes the status of an exited executor, as a kubelet does.
-async fn ended(cluster: &Cluster, pod: &str, code: i32, reason: &str) {
+async fn write_exit_status(cluster: &Cluster, pod: &str, code: i32, reason: &str) {
     let terminated = json!({"exitCode": code, "reason": reason, "finishedAt": whole_seconds()});
     let status = json!({"status": {"phase": if code == 0 { "Succeeded" } else { "Failed" }, "containerStatuses": [{
         "name": "main", "image": "spark", "imageID": "", "ready": false, "restartCount": 0,
@@ -23,13 +23,13 @@ async fn ended(cluster: &Cluster, pod: &str, code: i32, reason: &str) {
 }
 
 /// Executors of an application whose driver's pod has failed, so that it cannot clean them up.
-async fn leftovers(cluster: &Cluster, count: u32) {
+async fn create_finished_executors(cluster: &Cluster, count: u32) {
     let driver = cluster.pod_by(&cluster.client, &pod("nb-driver").driver_of(APP)).await;
     cluster.phase("nb-driver", "Running").await;
     for id in 1..=count {
         let owned = executor(id).owned_by("Pod", "nb-driver", &driver.uid().unwrap());
         cluster.pod_by(&cluster.client, &owned).await;
-        ended(cluster, &format!("nb-exec-{id}"), 137, "Error").await;
+        write_exit_status(cluster, &format!("nb-exec-{id}"), 137, "Error").await;
     }
     cluster.phase("nb-driver", "Failed").await;
 }
@@ -45,13 +45,13 @@ async fn collect_terminating(cluster: &Cluster) {
     for pod in executors(cluster).await {
         if pod.metadata.deletion_timestamp.is_some() {
             let now = DeleteParams::default().grace_period(0);
-            cluster.pods().delete(&pod.name_any(), &now).await.map_or_else(|error| gone(&error), |_| ());
+            cluster.pods().delete(&pod.name_any(), &now).await.map_or_else(|error| assert_not_found(&error), |_| ());
         }
     }
 }
 
 /// Another client may have deleted it meanwhile.
-fn gone(error: &kube::Error) {
+fn assert_not_found(error: &kube::Error) {
     assert!(matches!(error, kube::Error::Api(status) if status.code == 404), "{error}");
 }
 
@@ -72,20 +72,20 @@ fn leader(replicas: &[Process]) -> Option<usize> {
 const DELETE: &str = "lifecycle: {finished: delete, poll: 5s}";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn three_replicas_and_the_leader_is_killed_in_the_middle_of_a_batch() {
+async fn leader_killed_during_cleanup_is_replaced_and_every_exit_is_reported() {
     let cluster = Cluster::start().await;
     let kubeconfig = cluster.kubeconfig();
     let mut replicas: Vec<Process> =
         (0..3).map(|n| Process::start(&cluster, &format!("r{n}"), DELETE, &kubeconfig)).collect();
     eventually("a replica leads", async || leader(&replicas).is_some()).await;
     let first = leader(&replicas).unwrap();
-    leftovers(&cluster, 60).await;
+    create_finished_executors(&cluster, 60).await;
     eventually("some executors are deleted", async || executors(&cluster).await.len() < 58).await;
     let before = holder(&cluster).await;
     let killed = Instant::now();
     let mut dead = replicas.remove(first);
     dead.kill();
-    let left = executors(&cluster).await.len();
+    let remaining = executors(&cluster).await.len();
     let mut took_over = None;
     eventually("another replica deletes the rest", async || {
         if took_over.is_none() && holder(&cluster).await != before {
@@ -97,19 +97,19 @@ async fn three_replicas_and_the_leader_is_killed_in_the_middle_of_a_batch() {
     .await;
     let took_over = took_over.unwrap_or_else(|| killed.elapsed());
     println!(
-        "killed with {left} of 60 left; another replica leads after {took_over:?} (limit 5 s), all are deleted after {:?}",
+        "killed with {remaining} of 60 left; another replica leads after {took_over:?} (limit 5 s), all are deleted after {:?}",
         killed.elapsed()
     );
     // Every exit was reported, and no replica reported one twice.
     eventually("every exit is reported", async || {
-        let mut told = std::collections::BTreeSet::new();
+        let mut reported = std::collections::BTreeSet::new();
         for replica in replicas.iter().chain([&dead]) {
             let lines = replica.log_lines("executor exited");
             let pods: std::collections::BTreeSet<String> = lines.iter().map(|line| line["pod"].to_string()).collect();
             assert_eq!(lines.len(), pods.len(), "one replica reported an exit twice");
-            told.extend(pods);
+            reported.extend(pods);
         }
-        told.len() == 60
+        reported.len() == 60
     })
     .await;
     // A graceful stop hands over immediately.
@@ -146,7 +146,7 @@ async fn behind_a_relay_with(cluster: &Cluster, config: &str, more: &[&str]) -> 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_swallowed_deletion_is_found_by_the_poll() {
+async fn deletion_missed_by_watch_is_detected_by_poll() {
     let cluster = Cluster::start().await;
     let Some((relay, replica)) = behind_a_relay(&cluster, DELETE).await else { return };
     cluster.pod_by(&cluster.client, &executor(1)).await;
@@ -157,9 +157,9 @@ async fn a_swallowed_deletion_is_found_by_the_poll() {
     .await;
     relay.swallow(true);
     cluster.kill("nb-exec-1").await;
-    let gone = Instant::now();
+    let deleted_at = Instant::now();
     eventually("its absence is detected", async || !exits(&replica).await.is_empty()).await;
-    let after = gone.elapsed();
+    let after = deleted_at.elapsed();
     assert!(relay.swallowed.load(Ordering::SeqCst), "the relay swallowed no deletion");
     let exit = exits(&replica).await.remove(0);
     assert_eq!(exit["cause"], "vanished", "{exit}");
@@ -174,7 +174,7 @@ async fn a_swallowed_deletion_is_found_by_the_poll() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_watch_that_goes_on_without_a_change_has_lost_it_and_is_started_again() {
+async fn watch_that_lost_an_event_is_restarted() {
     let cluster = Cluster::start().await;
     let Some((relay, replica)) = behind_a_relay(&cluster, DELETE).await else { return };
     for id in [1, 2] {
@@ -203,7 +203,7 @@ async fn a_watch_that_goes_on_without_a_change_has_lost_it_and_is_started_again(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_watch_that_falls_silent_is_noticed_and_started_again() {
+async fn silent_watch_is_detected_and_restarted() {
     let cluster = Cluster::start().await;
     let silence = ["--watch-silence-seconds", "15"];
     let Some((relay, replica)) = behind_a_relay_with(&cluster, DELETE, &silence).await else { return };
@@ -214,7 +214,7 @@ async fn a_watch_that_falls_silent_is_noticed_and_started_again() {
     })
     .await;
     relay.silence();
-    ended(&cluster, "nb-exec-1", 1, "Error").await;
+    write_exit_status(&cluster, "nb-exec-1", 1, "Error").await;
     let begin = Instant::now();
     eventually("its exit is detected nevertheless", async || !exits(&replica).await.is_empty()).await;
     println!("a silent watch: an exit is reported after {:?} (poll 5 s)", begin.elapsed());
@@ -236,7 +236,7 @@ async fn a_watch_that_falls_silent_is_noticed_and_started_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ends_are_told_in_every_way_and_the_driver_goes_first() {
+async fn exits_reach_log_metrics_event_and_cli_and_labels_wait_for_driver_grace() {
     let cluster = Cluster::start().await;
     let config = "lifecycle: {finished: label, grace: 1s, poll: 5s}";
     let replica = Process::start(&cluster, "one", config, &cluster.kubeconfig());
@@ -255,9 +255,9 @@ async fn ends_are_told_in_every_way_and_the_driver_goes_first() {
     }
     eventually("the executors run", async || replica.debug("/debug/apps").await[0]["executors"]["running"] == 4).await;
     let begin = Instant::now();
-    ended(&cluster, "nb-exec-1", 137, "OOMKilled").await;
-    ended(&cluster, "nb-exec-2", 137, "OOMKilled").await;
-    ended(&cluster, "nb-exec-3", 0, "Completed").await;
+    write_exit_status(&cluster, "nb-exec-1", 137, "OOMKilled").await;
+    write_exit_status(&cluster, "nb-exec-2", 137, "OOMKilled").await;
+    write_exit_status(&cluster, "nb-exec-3", 0, "Completed").await;
     cluster.kill("nb-exec-4").await;
     eventually("the four exits are detected", async || exits(&replica).await.len() == 4).await;
     let causes: Vec<String> = exits(&replica)
@@ -293,9 +293,9 @@ async fn ends_are_told_in_every_way_and_the_driver_goes_first() {
     let events: Api<Event> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
     eventually("the Event counts two", async || {
         let all = events.list(&ListParams::default()).await.unwrap().items;
-        let ours: Vec<_> = all.iter().filter(|event| event.reason.as_deref() == Some("ExecutorEnded")).collect();
-        assert!(ours.len() <= 1, "{ours:?}");
-        ours.first().is_some_and(|event| {
+        let exit_events: Vec<_> = all.iter().filter(|event| event.reason.as_deref() == Some("ExecutorEnded")).collect();
+        assert!(exit_events.len() <= 1, "{exit_events:?}");
+        exit_events.first().is_some_and(|event| {
             assert_eq!(event.regarding.as_ref().unwrap().name.as_deref(), Some("nb-driver"));
             assert_eq!(event.action.as_deref(), Some("oom-killed"));
             event.series.as_ref().is_some_and(|series| series.count == 2)
@@ -332,7 +332,7 @@ async fn ends_are_told_in_every_way_and_the_driver_goes_first() {
     assert!(text.contains("cause     oom-killed") && text.contains("state     failed"), "{text}");
 
     // Every error says what was expected.
-    let said = |args: &[&str], words: &[&str]| {
+    let assert_error = |args: &[&str], words: &[&str]| {
         let (code, text, error) = ask(args);
         assert_ne!(code, Some(0), "{args:?}: {text}");
         for word in words {
@@ -344,22 +344,25 @@ async fn ends_are_told_in_every_way_and_the_driver_goes_first() {
     stray.0["metadata"]["namespace"] = cluster.namespace.clone().into();
     cluster.pod_by(&cluster.client, &stray).await;
     let of = ["--kubeconfig", &kubeconfig];
-    said(&["why", "stray", of[0], of[1]], &["exists, but it has no label spark-app-selector"]);
-    said(&["why", "nb-exec-4", "-n", "other", "--debug", &debug], &["in namespace other"]);
-    said(&["apps", "-n", "No Such", "--debug", &debug], &["expected a namespace"]);
+    assert_error(&["why", "stray", of[0], of[1]], &["exists, but it has no label spark-app-selector"]);
+    assert_error(&["why", "nb-exec-4", "-n", "other", "--debug", &debug], &["in namespace other"]);
+    assert_error(&["apps", "-n", "No Such", "--debug", &debug], &["expected a namespace"]);
     let metrics = format!("http://{}", replica.metrics);
-    said(&["apps", "--debug", &metrics], &["404", "expected spark-usher's debug listener (port 6060"]);
-    said(&["apps", "--debug", "http://127.0.0.1:1"], &["refused", "is kubectl port-forward running?"]);
-    let nobody = cluster.folder().join("nobody.kubeconfig").display().to_string();
-    std::fs::write(&nobody, cluster.kubeconfig().replace("admin-token", "wrong").replace("127.0.0.1", "127.0.0.2"))
-        .unwrap();
-    said(&["apps", "--kubeconfig", &nobody], &["127.0.0.2"]);
+    assert_error(&["apps", "--debug", &metrics], &["404", "expected spark-usher's debug listener (port 6060"]);
+    assert_error(&["apps", "--debug", "http://127.0.0.1:1"], &["refused", "is kubectl port-forward running?"]);
+    let unreachable = cluster.folder().join("unreachable.kubeconfig").display().to_string();
+    std::fs::write(
+        &unreachable,
+        cluster.kubeconfig().replace("admin-token", "wrong").replace("127.0.0.1", "127.0.0.2"),
+    )
+    .unwrap();
+    assert_error(&["apps", "--kubeconfig", &unreachable], &["127.0.0.2"]);
     let (code, text, _) = ask(&["apps", "-n", "other", "--debug", &debug]);
     assert_eq!((code, &*text), (Some(0), "no Spark applications in namespace other\n"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn restarts_of_the_only_replica_report_no_end_twice_and_a_kill_says_what_may_be() {
+async fn restarted_replica_reports_exits_once_and_after_kill_as_possibly_reported() {
     let cluster = Cluster::start().await;
     let config = "lifecycle: {finished: report}";
     cluster.pod_by(&cluster.client, &pod("nb-driver").driver_of(APP)).await;
@@ -369,8 +372,8 @@ async fn restarts_of_the_only_replica_report_no_end_twice_and_a_kill_says_what_m
         cluster.phase(&format!("nb-exec-{id}"), "Running").await;
     }
     // Exits before the first installation are history.
-    ended(&cluster, "nb-exec-9", 137, "OOMKilled").await;
-    let told = |replica: &Process| -> Vec<(String, bool)> {
+    write_exit_status(&cluster, "nb-exec-9", 137, "OOMKilled").await;
+    let reported = |replica: &Process| -> Vec<(String, bool)> {
         let pod = |line: &Value| line["pod"].as_str().unwrap().rsplit('-').next().unwrap().to_owned();
         let lines = replica.log_lines("executor exited");
         lines.iter().map(|line| (pod(line), line["possibly_reported"] == true)).collect()
@@ -379,41 +382,48 @@ async fn restarts_of_the_only_replica_report_no_end_twice_and_a_kill_says_what_m
     let mut replica = Process::start(&cluster, "first", config, &kubeconfig);
     eventually("the first list is in the snapshot", async || !exits(&replica).await.is_empty()).await;
     for id in 1..=3 {
-        ended(&cluster, &format!("nb-exec-{id}"), 137, "OOMKilled").await;
+        write_exit_status(&cluster, &format!("nb-exec-{id}"), 137, "OOMKilled").await;
     }
-    eventually("three exits are reported", async || told(&replica).len() == 3).await;
-    assert!(told(&replica).iter().all(|(pod, perhaps)| pod != "9" && !perhaps), "{:?}", told(&replica));
+    eventually("three exits are reported", async || reported(&replica).len() == 3).await;
+    assert!(
+        reported(&replica).iter().all(|(pod, possibly_reported)| pod != "9" && !possibly_reported),
+        "{:?}",
+        reported(&replica)
+    );
     // While no replica runs, another executor exits.
     replica.terminate();
     assert!(replica.wait());
     tokio::time::sleep(Duration::from_secs(1)).await; // A kubelet's times are whole seconds.
-    ended(&cluster, "nb-exec-4", 137, "OOMKilled").await;
+    write_exit_status(&cluster, "nb-exec-4", 137, "OOMKilled").await;
     let mut replica = Process::start(&cluster, "second", config, &kubeconfig);
-    eventually("the exit meanwhile is reported", async || !told(&replica).is_empty()).await;
-    ended(&cluster, "nb-exec-5", 137, "OOMKilled").await;
-    eventually("a later exit is reported", async || told(&replica).len() == 2).await;
-    assert_eq!(told(&replica), [("4".to_owned(), false), ("5".to_owned(), false)]);
+    eventually("the exit meanwhile is reported", async || !reported(&replica).is_empty()).await;
+    write_exit_status(&cluster, "nb-exec-5", 137, "OOMKilled").await;
+    eventually("a later exit is reported", async || reported(&replica).len() == 2).await;
+    assert_eq!(reported(&replica), [("4".to_owned(), false), ("5".to_owned(), false)]);
     tokio::time::sleep(Duration::from_secs(3)).await; // The mark is written with the next renewal.
     replica.kill();
-    ended(&cluster, "nb-exec-6", 137, "OOMKilled").await;
+    write_exit_status(&cluster, "nb-exec-6", 137, "OOMKilled").await;
     let replica = Process::start(&cluster, "third", config, &kubeconfig);
-    eventually("the exit is reported as possibly reported", async || told(&replica).iter().any(|(pod, _)| pod == "6"))
-        .await;
+    eventually("the exit is reported as possibly reported", async || {
+        reported(&replica).iter().any(|(pod, _)| pod == "6")
+    })
+    .await;
     tokio::time::sleep(Duration::from_secs(3)).await;
     // The killed replica was not running when 4 exited, and its first list contained that: only the exit of 6 is uncertain.
-    assert_eq!(told(&replica), [("6".to_owned(), true)]);
+    assert_eq!(reported(&replica), [("6".to_owned(), true)]);
     let metrics = get(replica.metrics, "/metrics").await;
-    let perhaps = r#"spark_usher_executor_exits_possibly_repeated_total{cause="oom-killed",exit_code="137"} 1"#;
-    assert!(metrics.contains(perhaps), "{metrics}");
+    let possibly_reported =
+        r#"spark_usher_executor_exits_possibly_repeated_total{cause="oom-killed",exit_code="137"} 1"#;
+    assert!(metrics.contains(possibly_reported), "{metrics}");
     assert!(!metrics.contains(r#"spark_usher_executor_exits_total{cause="oom-killed",exit_code="137"}"#));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dry_run_says_what_it_would_do_and_does_nothing() {
+async fn dry_run_logs_actions_and_deletes_nothing() {
     let cluster = Cluster::start().await;
     let config = "lifecycle: {finished: delete, dryRun: true}";
     let replica = Process::start(&cluster, "one", config, &cluster.kubeconfig());
-    leftovers(&cluster, 2).await;
+    create_finished_executors(&cluster, 2).await;
     eventually("the log says so", async || {
         replica.log_lines("dry run: action not executed").iter().any(|line| line["action"] == "delete-executor")
     })

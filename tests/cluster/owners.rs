@@ -50,7 +50,7 @@ async fn count(replica: &Process, action: &str, result: &str) -> u32 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_may_not_adopt_asks_rarely_says_so_and_does_everything_else() {
+async fn forbidden_adoption_is_tried_once_and_reported_and_cleanup_continues() {
     let cluster = Cluster::start_enforcing().await;
     let kubeconfig = account(&cluster, "without", false).await;
     let config = "lifecycle: {finished: label, grace: 1s}";
@@ -63,9 +63,9 @@ async fn who_may_not_adopt_asks_rarely_says_so_and_does_everything_else() {
     // An executor of another application, whose driver has failed, must be labelled.
     let other = cluster.pod_by(&cluster.client, &pod("dead-driver").driver_of("spark-dead")).await;
     cluster.phase("dead-driver", "Failed").await;
-    let left = executor(99).label("spark-app-selector", "spark-dead").label("spark-exec-id", "99");
-    let left = left.owned_by("Pod", "dead-driver", other.metadata.uid.as_ref().unwrap());
-    cluster.pod_by(&cluster.client, &left).await;
+    let leftover = executor(99).label("spark-app-selector", "spark-dead").label("spark-exec-id", "99");
+    let leftover = leftover.owned_by("Pod", "dead-driver", other.metadata.uid.as_ref().unwrap());
+    cluster.pod_by(&cluster.client, &leftover).await;
     cluster.phase("nb-exec-99", "Failed").await;
     let mut replica = Process::start(&cluster, "without", config, &kubeconfig);
     eventually("an adoption is forbidden", async || count(&replica, "adopt", "refused").await > 0).await;
@@ -76,9 +76,9 @@ async fn who_may_not_adopt_asks_rarely_says_so_and_does_everything_else() {
     let events: Api<k8s_openapi::api::core::v1::Event> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
     eventually("an Event reports it", async || {
         let all = events.list(&ListParams::default()).await.unwrap().items;
-        let said = all.iter().filter(|event| event.reason.as_deref() == Some("AdoptionRefused"));
-        let said: Vec<_> = said.filter_map(|event| event.message.clone()).collect();
-        said.iter().any(|message| message.contains("cannot set an ownerRef on a resource you can't delete"))
+        let messages = all.iter().filter(|event| event.reason.as_deref() == Some("AdoptionRefused"));
+        let messages: Vec<_> = messages.filter_map(|event| event.message.clone()).collect();
+        messages.iter().any(|message| message.contains("cannot set an ownerRef on a resource you can't delete"))
     })
     .await;
     replica.terminate();

@@ -36,7 +36,7 @@ fn code(error: &kube::Error) -> u16 {
     }
 }
 
-async fn refused<T: std::fmt::Debug>(outcome: impl Future<Output = kube::Result<T>>) -> (u16, String) {
+async fn error_of<T: std::fmt::Debug>(outcome: impl Future<Output = kube::Result<T>>) -> (u16, String) {
     match outcome.await.unwrap_err() {
         kube::Error::Api(status) => (status.code, status.reason.clone()),
         other => panic!("{other}"),
@@ -44,40 +44,40 @@ async fn refused<T: std::fmt::Debug>(outcome: impl Future<Output = kube::Result<
 }
 
 #[tokio::test]
-async fn objects_are_made_read_changed_and_deleted_with_optimistic_concurrency() {
+async fn objects_are_created_read_updated_and_deleted_with_optimistic_concurrency() {
     let cluster = Cluster::start().await;
     let maps = maps(&cluster);
-    let made = maps.create(&PostParams::default(), &map("a", json!({}), json!({"k": "1"}))).await.unwrap();
-    assert!(made.uid().is_some() && made.resource_version().is_some() && made.creation_timestamp().is_some());
-    let again = refused(maps.create(&PostParams::default(), &map("a", json!({}), json!({})))).await;
+    let created = maps.create(&PostParams::default(), &map("a", json!({}), json!({"k": "1"}))).await.unwrap();
+    assert!(created.uid().is_some() && created.resource_version().is_some() && created.creation_timestamp().is_some());
+    let again = error_of(maps.create(&PostParams::default(), &map("a", json!({}), json!({})))).await;
     assert_eq!(again, (409, "AlreadyExists".into()));
 
-    let mut changed = made.clone();
+    let mut changed = created.clone();
     changed.data = Some([("k".to_owned(), "2".to_owned())].into());
     let now = maps.replace("a", &PostParams::default(), &changed).await.unwrap();
-    assert_ne!(now.resource_version(), made.resource_version());
-    let stale = refused(maps.replace("a", &PostParams::default(), &changed)).await;
+    assert_ne!(now.resource_version(), created.resource_version());
+    let stale = error_of(maps.replace("a", &PostParams::default(), &changed)).await;
     assert_eq!(stale, (409, "Conflict".into()), "the resourceVersion is outdated");
     let same = maps.replace("a", &PostParams::default(), &now).await.unwrap();
     assert_eq!(same.resource_version(), now.resource_version(), "no change, no new version");
 
     let dry = PostParams { dry_run: true, ..PostParams::default() };
     maps.create(&dry, &map("never", json!({}), json!({}))).await.unwrap();
-    assert_eq!(refused(maps.get("never")).await, (404, "NotFound".into()));
+    assert_eq!(error_of(maps.get("never")).await, (404, "NotFound".into()));
 
     let wrong = DeleteParams {
         preconditions: Some(kube::api::Preconditions { uid: Some("other".into()), resource_version: None }),
         ..DeleteParams::default()
     };
-    assert_eq!(refused(maps.delete("a", &wrong)).await.0, 409);
+    assert_eq!(error_of(maps.delete("a", &wrong)).await.0, 409);
     maps.delete("a", &DeleteParams::default()).await.unwrap();
-    assert_eq!(refused(maps.get("a")).await.0, 404);
-    let bad = refused(maps.create(&PostParams::default(), &map("Not_A_Name", json!({}), json!({})))).await;
+    assert_eq!(error_of(maps.get("a")).await.0, 404);
+    let bad = error_of(maps.create(&PostParams::default(), &map("Not_A_Name", json!({}), json!({})))).await;
     assert_eq!(bad, (422, "Invalid".into()));
 }
 
 #[tokio::test]
-async fn lists_select_by_labels_and_fields_and_come_in_pages() {
+async fn lists_select_by_labels_and_fields_and_paginate() {
     let cluster = Cluster::start().await;
     let maps = maps(&cluster);
     for (name, tier) in [("a", "x"), ("b", "y"), ("c", "x"), ("d", "z")] {
@@ -92,8 +92,8 @@ async fn lists_select_by_labels_and_fields_and_come_in_pages() {
     assert_eq!(names(ListParams::default().labels("tier,tier!=x")).await, ["b", "d"]);
     assert_eq!(names(ListParams::default().labels("tier notin (x),tier")).await, ["b", "d"]);
     assert_eq!(names(ListParams::default().fields("metadata.name=c")).await, ["c"]);
-    assert_eq!(refused(maps.list(&ListParams::default().labels("a b"))).await.0, 400);
-    assert_eq!(refused(maps.list(&ListParams::default().fields("data.k=1"))).await.0, 400);
+    assert_eq!(error_of(maps.list(&ListParams::default().labels("a b"))).await.0, 400);
+    assert_eq!(error_of(maps.list(&ListParams::default().fields("data.k=1"))).await.0, 400);
 
     let first = maps.list(&ListParams::default().labels("tier").limit(3)).await.unwrap();
     assert_eq!(first.items.len(), 3);
@@ -104,7 +104,7 @@ async fn lists_select_by_labels_and_fields_and_come_in_pages() {
 }
 
 #[tokio::test]
-async fn a_watch_tells_each_change_once_from_the_version_that_was_listed() {
+async fn watch_sends_each_change_after_listed_version_once() {
     let cluster = Cluster::start().await;
     let maps = maps(&cluster);
     maps.create(&PostParams::default(), &map("old", json!({"w": "1"}), json!({}))).await.unwrap();
@@ -118,9 +118,9 @@ async fn a_watch_tells_each_change_once_from_the_version_that_was_listed() {
     maps.patch("new", &PatchParams::default(), &relabel(json!({"x": "1"}))).await.unwrap();
     maps.patch("new", &PatchParams::default(), &relabel(json!({"w": null}))).await.unwrap();
     maps.delete("old", &DeleteParams::default()).await.unwrap();
-    let mut told = Vec::new();
-    while told.len() < 5 {
-        told.push(match events.try_next().await.unwrap().unwrap() {
+    let mut observed = Vec::new();
+    while observed.len() < 5 {
+        observed.push(match events.try_next().await.unwrap().unwrap() {
             WatchEvent::Added(map) => format!("added {}", map.name_any()),
             WatchEvent::Modified(map) => format!("modified {}", map.name_any()),
             WatchEvent::Deleted(map) => format!("deleted {}", map.name_any()),
@@ -129,29 +129,29 @@ async fn a_watch_tells_each_change_once_from_the_version_that_was_listed() {
         });
     }
     // For a watch with a selector, an object that begins to match is added, and one that ceases to match is deleted.
-    assert_eq!(told, ["added new", "added other", "modified new", "deleted new", "deleted old"]);
+    assert_eq!(observed, ["added new", "added other", "modified new", "deleted new", "deleted old"]);
 }
 
 #[tokio::test]
-async fn a_watch_from_a_version_that_is_forgotten_is_gone() {
+async fn watch_from_compacted_version_gets_410() {
     let cluster = Cluster::start().await;
     let Some(sandbox) = cluster.sandbox() else { return };
     let maps = maps(&cluster);
     let version = maps.list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap();
     maps.create(&PostParams::default(), &map("a", json!({}), json!({}))).await.unwrap();
     sandbox.compact();
-    let gone = match maps.watch(&WatchParams::default(), &version).await {
+    let status_code = match maps.watch(&WatchParams::default(), &version).await {
         Err(error) => code(&error),
         Ok(events) => match events.boxed().try_next().await {
             Ok(Some(WatchEvent::Error(status))) => status.code,
             other => panic!("{other:?}"),
         },
     };
-    assert_eq!(gone, 410);
+    assert_eq!(status_code, 410);
 }
 
 #[tokio::test]
-async fn every_kind_of_patch() {
+async fn json_merge_strategic_and_apply_patches_are_applied() {
     let cluster = Cluster::start().await;
     let pods = cluster.pods();
     cluster.pod_by(&cluster.client, &pod("p").label("a", "1").owned_by("ConfigMap", "none", "gone")).await;
@@ -163,7 +163,7 @@ async fn every_kind_of_patch() {
     let patched = pods.patch("p", &params, &Patch::Json::<()>(json_patch.clone())).await.unwrap();
     assert_eq!(patched.labels()["a"], "2");
     assert_eq!(
-        refused(pods.patch("p", &params, &Patch::Json::<()>(json_patch))).await.0,
+        error_of(pods.patch("p", &params, &Patch::Json::<()>(json_patch))).await.0,
         422,
         "the test operation fails now"
     );
@@ -179,11 +179,11 @@ async fn every_kind_of_patch() {
     assert!(spec.containers[0].resources.is_some(), "the other fields stay");
     assert_eq!(patched.owner_references().len(), 2);
     let stale = json!({"metadata": {"resourceVersion": "1", "labels": {"c": "1"}}});
-    assert_eq!(refused(pods.patch("p", &params, &Patch::Merge(stale))).await.0, 409);
+    assert_eq!(error_of(pods.patch("p", &params, &Patch::Merge(stale))).await.0, 409);
     let foreign = json!({"metadata": {"uid": "other", "labels": {"c": "1"}}});
-    assert_eq!(refused(pods.patch("p", &params, &Patch::Merge(foreign))).await.0, 422, "a uid is immutable");
+    assert_eq!(error_of(pods.patch("p", &params, &Patch::Merge(foreign))).await.0, 422, "a uid is immutable");
     let immutable = json!({"spec": {"schedulerName": "another"}});
-    assert_eq!(refused(pods.patch("p", &params, &Patch::Merge(immutable))).await, (422, "Invalid".into()));
+    assert_eq!(error_of(pods.patch("p", &params, &Patch::Merge(immutable))).await, (422, "Invalid".into()));
     let applied = maps(&cluster)
         .patch(
             "m",
@@ -198,10 +198,10 @@ async fn every_kind_of_patch() {
 }
 
 #[tokio::test]
-async fn status_is_written_apart() {
+async fn status_is_written_only_by_status_subresource() {
     let cluster = Cluster::start().await;
-    let made = cluster.pod_by(&cluster.client, &pod("p").phase("Running")).await;
-    assert_eq!(made.status.as_ref().unwrap().phase.as_deref(), Some("Pending"), "the creator cannot set the status");
+    let created = cluster.pod_by(&cluster.client, &pod("p").phase("Running")).await;
+    assert_eq!(created.status.as_ref().unwrap().phase.as_deref(), Some("Pending"), "the creator cannot set the status");
     let pods = cluster.pods();
     let sent = json!({"metadata": {"labels": {"a": "1"}}, "status": {"phase": "Running", "podIP": "10.0.0.9"}});
     pods.patch("p", &PatchParams::default(), &Patch::Merge(&sent)).await.unwrap();
@@ -213,29 +213,29 @@ async fn status_is_written_apart() {
 }
 
 #[tokio::test]
-async fn leases_let_one_writer_win() {
+async fn second_lease_update_from_same_version_conflicts() {
     let cluster = Cluster::start().await;
     let leases: Api<Lease> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
     let lease: Lease = serde_json::from_value(json!({"metadata": {"name": "l"}, "spec": {"holderIdentity": "a",
         "renewTime": "2026-11-21T00:00:00.000001Z", "leaseDurationSeconds": 15}}))
     .unwrap();
-    let made = leases.create(&PostParams::default(), &lease).await.unwrap();
+    let created = leases.create(&PostParams::default(), &lease).await.unwrap();
     let write = async |holder: &str| {
-        let mut next = made.clone();
+        let mut next = created.clone();
         next.spec.as_mut().unwrap().holder_identity = Some(holder.to_owned());
         leases.replace("l", &PostParams::default(), &next).await
     };
     write("b").await.unwrap();
-    assert_eq!(refused(write("c")).await, (409, "Conflict".into()));
+    assert_eq!(error_of(write("c")).await, (409, "Conflict".into()));
     assert_eq!(leases.get("l").await.unwrap().spec.unwrap().holder_identity.as_deref(), Some("b"));
 }
 
 #[tokio::test]
-async fn events_of_both_apis_are_the_same_objects() {
+async fn event_of_events_api_is_served_by_core_api() {
     let cluster = Cluster::start().await;
     let event = json!({"apiVersion": "events.k8s.io/v1", "kind": "Event",
         "metadata": {"name": "p.1", "namespace": cluster.namespace}, "eventTime": "2026-11-21T00:00:00.000000Z",
-        "reportingController": "spark-usher", "reportingInstance": "one", "action": "Told", "reason": "GangLowered",
+        "reportingController": "spark-usher", "reportingInstance": "one", "action": "Reported", "reason": "GangLowered",
         "note": "what happened", "type": "Normal",
         "regarding": {"apiVersion": "v1", "kind": "Pod", "name": "p", "namespace": cluster.namespace, "uid": "u"}});
     cluster.create(event).await;
@@ -248,21 +248,21 @@ async fn events_of_both_apis_are_the_same_objects() {
 }
 
 #[tokio::test]
-async fn custom_resources_are_served_checked_and_pruned() {
+async fn custom_resources_are_validated_and_pruned() {
     let cluster = Cluster::start().await;
     cluster.serve_groups("scheduling.volcano.sh", "v1beta1").await;
     let group = |spec: Value| {
         json!({"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup",
         "metadata": {"name": "g", "namespace": cluster.namespace}, "spec": spec})
     };
-    let wrong = refused(cluster.create_as(&cluster.client, group(json!({"minMember": "three"})))).await;
+    let wrong = error_of(cluster.create_as(&cluster.client, group(json!({"minMember": "three"})))).await;
     assert_eq!(wrong, (422, "Invalid".into()));
-    let made = cluster.create(group(json!({"minMember": 3, "nobodyKnows": 1}))).await;
-    assert_eq!(made.data["spec"], json!({"minMember": 3}), "fields that are not in the schema are dropped");
+    let created = cluster.create(group(json!({"minMember": 3, "unknownField": 1}))).await;
+    assert_eq!(created.data["spec"], json!({"minMember": 3}), "fields that are not in the schema are dropped");
 }
 
 #[tokio::test]
-async fn a_pods_token_names_its_pod_and_ends_with_it() {
+async fn pod_token_identifies_pod_and_is_rejected_after_its_deletion() {
     let cluster = Cluster::start().await;
     let driver = cluster.pod_by(&cluster.client, &pod("driver")).await;
     let client = cluster.client_of_pod(&driver).await;
@@ -279,12 +279,12 @@ async fn a_pods_token_names_its_pod_and_ends_with_it() {
         cluster.kill("driver").await;
         assert_eq!(who(&client).await.map_err(|error| code(&error)).unwrap_err(), 401);
     }
-    let nobody = cluster.client_of("no such token");
-    assert_eq!(who(&nobody).await.map_err(|error| code(&error)).unwrap_err(), 401);
+    let unauthenticated = cluster.client_of("no such token");
+    assert_eq!(who(&unauthenticated).await.map_err(|error| code(&error)).unwrap_err(), 401);
 }
 
 #[tokio::test]
-async fn what_is_owned_goes_with_its_last_owner() {
+async fn object_is_deleted_after_its_last_owner() {
     let cluster = Cluster::start().await;
     if !cluster.has_garbage_collector {
         return;
@@ -301,8 +301,8 @@ async fn what_is_owned_goes_with_its_last_owner() {
         serde_json::from_value(json!([{"apiVersion": "v1", "kind": "Pod", "name": "b", "uid": "other"}])).unwrap(),
     );
     let maps = maps(&cluster);
-    for made in [&both, &one, &wrong] {
-        maps.create(&PostParams::default(), made).await.unwrap();
+    for created in [&both, &one, &wrong] {
+        maps.create(&PostParams::default(), created).await.unwrap();
     }
     let is_there = async |name: &str| maps.get_opt(name).await.unwrap().is_some();
     eventually("the object with a wrong owner uid is deleted", async || !is_there("wrong-uid").await).await;
@@ -319,7 +319,7 @@ struct Scripted {
     patch: Value,
     allowed: bool,
     slow: Duration,
-    asked: Arc<Mutex<Vec<Value>>>,
+    reviews: Arc<Mutex<Vec<Value>>>,
 }
 
 impl Handler for Scripted {
@@ -335,7 +335,7 @@ impl Handler for Scripted {
             response["patchType"] = "JSONPatch".into();
             response["patch"] = patch.into();
         }
-        self.asked.lock().unwrap().push(review);
+        self.reviews.lock().unwrap().push(review);
         let answer = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response});
         ReviewResponse {
             body: Ok(answer.to_string().into_bytes()),
@@ -349,13 +349,13 @@ impl Handler for Scripted {
 
 struct Hook {
     endpoint: Endpoint,
-    asked: Arc<Mutex<Vec<Value>>>,
+    reviews: Arc<Mutex<Vec<Value>>>,
 }
 
 fn hook(patch: Value, allowed: bool, slow: Duration) -> Hook {
-    let asked = Arc::<Mutex<Vec<Value>>>::default();
-    let answer: Arc<dyn Handler> = Arc::new(Scripted { patch, allowed, slow, asked: asked.clone() });
-    Hook { endpoint: Setup { answer: Some(answer), ..Setup::default() }.start(), asked }
+    let reviews = Arc::<Mutex<Vec<Value>>>::default();
+    let answer: Arc<dyn Handler> = Arc::new(Scripted { patch, allowed, slow, reviews: reviews.clone() });
+    Hook { endpoint: Setup { answer: Some(answer), ..Setup::default() }.start(), reviews }
 }
 
 impl Hook {
@@ -368,7 +368,7 @@ impl Hook {
     }
 
     fn calls(&self) -> usize {
-        self.asked.lock().unwrap().len()
+        self.reviews.lock().unwrap().len()
     }
 }
 
@@ -388,7 +388,7 @@ fn add(key: &str, value: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn webhooks_are_called_in_the_order_of_their_names_and_again_when_asked() {
+async fn webhooks_are_called_in_name_order_and_reinvoked_if_needed() {
     let cluster = Cluster::start().await;
     let (first, second) =
         (hook(add("first", "1"), true, Duration::ZERO), hook(add("second", "1"), true, Duration::ZERO));
@@ -396,24 +396,24 @@ async fn webhooks_are_called_in_the_order_of_their_names_and_again_when_asked() 
     early["reinvocationPolicy"] = "IfNeeded".into();
     register(&cluster, "b-later", vec![second.entry(&cluster, "second.test.io")]).await;
     register(&cluster, "a-early", vec![early]).await;
-    let made = maps(&cluster).create(&PostParams::default(), &map("m", json!({}), json!({"k": "v"}))).await.unwrap();
-    let data = made.data.unwrap();
+    let created = maps(&cluster).create(&PostParams::default(), &map("m", json!({}), json!({"k": "v"}))).await.unwrap();
+    let data = created.data.unwrap();
     assert_eq!((data["first"].as_str(), data["second"].as_str()), ("1", "1"));
     assert_eq!(
         (first.calls(), second.calls()),
         (2, 1),
         "the first webhook is called again, because the second one changed the object"
     );
-    let asked = first.asked.lock().unwrap().clone();
-    assert_eq!(asked[0]["request"]["object"]["data"], json!({"k": "v"}));
-    assert_eq!(asked[1]["request"]["object"]["data"]["second"], "1");
-    assert_eq!(asked[0]["request"]["operation"], "CREATE");
-    assert_eq!(asked[0]["request"]["resource"], json!({"group": "", "version": "v1", "resource": "configmaps"}));
-    assert_ne!(asked[0]["request"]["uid"], asked[1]["request"]["uid"]);
+    let reviews = first.reviews.lock().unwrap().clone();
+    assert_eq!(reviews[0]["request"]["object"]["data"], json!({"k": "v"}));
+    assert_eq!(reviews[1]["request"]["object"]["data"]["second"], "1");
+    assert_eq!(reviews[0]["request"]["operation"], "CREATE");
+    assert_eq!(reviews[0]["request"]["resource"], json!({"group": "", "version": "v1", "resource": "configmaps"}));
+    assert_ne!(reviews[0]["request"]["uid"], reviews[1]["request"]["uid"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn webhooks_are_called_for_what_their_rules_and_selectors_say() {
+async fn webhooks_are_called_for_matching_rules_and_selectors_only() {
     let cluster = Cluster::start().await;
     let seen = hook(json!([]), true, Duration::ZERO);
     let mut entry = seen.entry(&cluster, "seen.test.io");
@@ -427,7 +427,7 @@ async fn webhooks_are_called_for_what_their_rules_and_selectors_say() {
     assert_eq!(seen.calls(), 1);
     let dry = PostParams { dry_run: true, ..PostParams::default() };
     maps.create(&dry, &map("c", json!({"spark-role": "executor"}), json!({}))).await.unwrap();
-    assert_eq!(seen.asked.lock().unwrap()[1]["request"]["dryRun"], true);
+    assert_eq!(seen.reviews.lock().unwrap()[1]["request"]["dryRun"], true);
     maps.delete("b", &DeleteParams::default()).await.unwrap();
     assert_eq!(seen.calls(), 2, "no rule for DELETE");
     let elsewhere: Api<ConfigMap> = Api::namespaced(cluster.client.clone(), "default");
@@ -438,7 +438,7 @@ async fn webhooks_are_called_for_what_their_rules_and_selectors_say() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_fails_follows_the_failure_policy_and_what_refuses_refuses() {
+async fn failed_webhook_call_follows_failure_policy_and_denial_rejects() {
     let cluster = Cluster::start().await;
     let maps = maps(&cluster);
     let broken = hook(json!([{"op": "remove", "path": "/data/none"}]), true, Duration::ZERO);
@@ -459,30 +459,30 @@ async fn what_fails_follows_the_failure_policy_and_what_refuses_refuses() {
         with(&mut entry, label, policy);
         entries.push(entry);
     }
-    let mut away = strict.entry(&cluster, "away.test.io");
-    away["clientConfig"]["url"] = "https://127.0.0.1:1/mutate".into();
-    with(&mut away, "away", "Fail");
-    entries.push(away.clone());
-    away["name"] = "away-ignored.test.io".into();
-    with(&mut away, "away-ignored", "Ignore");
-    entries.push(away);
+    let mut unavailable = strict.entry(&cluster, "unavailable.test.io");
+    unavailable["clientConfig"]["url"] = "https://127.0.0.1:1/mutate".into();
+    with(&mut unavailable, "unavailable", "Fail");
+    entries.push(unavailable.clone());
+    unavailable["name"] = "unavailable-ignored.test.io".into();
+    with(&mut unavailable, "unavailable-ignored", "Ignore");
+    entries.push(unavailable);
     register(&cluster, "all", entries).await;
     let create = async |label: &str| {
         maps.create(&PostParams::default(), &map(label, json!({"for": label}), json!({"k": "v"}))).await
     };
     // With either failurePolicy, the API server rejects the object if a patch does not apply.
-    assert_eq!(refused(create("broken")).await.0, 500);
+    assert_eq!(error_of(create("broken")).await.0, 500);
     create("slow-ignored").await.unwrap();
-    assert_eq!(refused(create("slow")).await.0, 500);
-    assert_eq!(refused(create("away")).await.0, 500);
-    create("away-ignored").await.unwrap();
+    assert_eq!(error_of(create("slow")).await.0, 500);
+    assert_eq!(error_of(create("unavailable")).await.0, 500);
+    create("unavailable-ignored").await.unwrap();
     let error = create("strict").await.unwrap_err();
     assert_eq!(code(&error), 403);
     assert!(error.to_string().contains("not today"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_webhook_behind_a_service_is_reached_through_its_endpoints_by_the_services_name() {
+async fn webhook_of_service_is_called_through_endpoints_by_service_name() {
     let cluster = Cluster::start().await;
     if cluster.is_real() {
         return; // A kube-apiserver rejects endpoints on loopback.

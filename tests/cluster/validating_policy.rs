@@ -125,9 +125,9 @@ fn evaluate(policy: &Compiled, review: &Value, namespace_labels: &Value) -> Vec<
             "message" => {
                 let text = value.as_str().unwrap();
                 assert!(text.len() < 2000 && !text.contains(char::is_control), "{text}");
-                for (reason, said) in &mut out {
+                for (reason, message) in &mut out {
                     if name.contains(reason.as_str()) {
-                        *said = text.to_owned();
+                        *message = text.to_owned();
                     }
                 }
             }
@@ -169,9 +169,9 @@ fn by_webhook(policies: &Policies, review: &Value, labels: &Value) -> (BTreeSet<
 }
 
 /// Checks that both agree on a review; returns the number of findings.
-fn agree(policies: &Policies, all: &[Compiled], what: &str, review: &Value, labels: &Value) -> usize {
-    let (theirs, ours) = (by_policies(all, review, labels), by_webhook(policies, review, labels));
-    let (mut denied, mut found) = ours;
+fn assert_agreement(policies: &Policies, all: &[Compiled], what: &str, review: &Value, labels: &Value) -> usize {
+    let (by_policies, by_webhook) = (by_policies(all, review, labels), by_webhook(policies, review, labels));
+    let (mut denied, mut found) = by_webhook;
     // The policies never check the owner for accounts in creators.never; the webhook does outside the account's own namespace.
     let username = review["request"]["userInfo"]["username"].as_str().unwrap_or_default();
     if policies.never_owns(username) {
@@ -182,7 +182,7 @@ fn agree(policies: &Policies, all: &[Compiled], what: &str, review: &Value, labe
     if username.starts_with("system:node:") {
         (denied, found) = Default::default();
     }
-    assert_eq!(theirs, (denied, found.clone()), "{what}: {review:#}");
+    assert_eq!(by_policies, (denied, found.clone()), "{what}: {review:#}");
     if !reaches_webhook(review) {
         // The API server does not call the webhook, so the webhook must not find more.
         let reasons = validate_review(review, &Snapshot::default(), policies).decision.reasons;
@@ -212,17 +212,23 @@ fn reaches_webhook(review: &Value) -> bool {
 }
 
 #[test]
-fn the_webhook_is_asked_about_what_the_policies_do_not_decide() {
-    let placed = |key: &str, value: Value| executor(1).stored("e-1").spec(key, value);
+fn webhook_receives_creations_and_changes_that_policies_do_not_check() {
+    let with_field = |key: &str, value: Value| executor(1).stored("e-1").spec(key, value);
     let pool = |name: &str| json!({"pool": name});
-    let asked = |old: &PodBuilder, new: &PodBuilder| reaches_webhook(&update(old, new, json!({"username": "eve"})));
+    let is_called = |old: &PodBuilder, new: &PodBuilder| reaches_webhook(&update(old, new, json!({"username": "eve"})));
     let bare = || executor(1).stored("e-1");
     assert!(reaches_webhook(&bare().created_by("eve")));
-    assert!(!asked(&bare(), &bare().label("spark-app-selector", "other")));
-    assert!(asked(&bare(), &placed("nodeSelector", pool("a"))) && asked(&placed("nodeSelector", pool("a")), &bare()));
-    assert!(asked(&placed("nodeSelector", pool("a")), &placed("nodeSelector", pool("b"))));
-    assert!(!asked(&placed("nodeSelector", pool("a")), &placed("nodeSelector", pool("a")).annotation("a", "b")));
-    assert!(asked(&bare(), &placed("affinity", json!({"nodeAffinity": {}}))));
+    assert!(!is_called(&bare(), &bare().label("spark-app-selector", "other")));
+    assert!(
+        is_called(&bare(), &with_field("nodeSelector", pool("a")))
+            && is_called(&with_field("nodeSelector", pool("a")), &bare())
+    );
+    assert!(is_called(&with_field("nodeSelector", pool("a")), &with_field("nodeSelector", pool("b"))));
+    assert!(!is_called(
+        &with_field("nodeSelector", pool("a")),
+        &with_field("nodeSelector", pool("a")).annotation("a", "b")
+    ));
+    assert!(is_called(&bare(), &with_field("affinity", json!({"nodeAffinity": {}}))));
 }
 
 const ENFORCED: &str = r#"
@@ -258,26 +264,26 @@ fn files() -> Vec<Policies> {
 }
 
 #[test]
-fn both_agree_on_every_recorded_review() {
+fn policies_and_webhook_agree_on_every_recorded_review() {
     for policies in files() {
         let all = compiled(&policies);
         for (name, review) in all_recorded() {
             for labels in [json!({}), json!({"env": "prod"})] {
-                agree(&policies, &all, &name, &review, &labels);
+                assert_agreement(&policies, &all, &name, &review, &labels);
             }
         }
     }
 }
 
 #[test]
-fn both_agree_on_everything_that_attackers_try() {
+fn policies_and_webhook_agree_on_every_attack() {
     let (mut cases, mut findings) = (0, 0);
     let policies = file(ENFORCED);
     let all = compiled(&policies);
     for (who, requester) in attackers() {
         for (what, object) in objects() {
             let review = review(&object.0, requester.clone());
-            findings += agree(&policies, &all, &format!("{who}, {what}"), &review, &json!({}));
+            findings += assert_agreement(&policies, &all, &format!("{who}, {what}"), &review, &json!({}));
             cases += 1;
         }
     }
@@ -382,13 +388,13 @@ fn changes() -> Vec<(&'static str, PodBuilder, PodBuilder)> {
 }
 
 #[test]
-fn both_agree_on_every_change() {
+fn policies_and_webhook_agree_on_every_change() {
     let (mut cases, mut findings) = (0, 0);
     let tenant = &writers()[0];
     let mut compare = |policies: &Policies, all: &[Compiled], who: &Value, labels: Value| {
         // The account and the policy are independent.
         for (what, old, new) in changes().into_iter().filter(|(what, ..)| who == tenant || !what.contains("tier")) {
-            findings += agree(policies, all, what, &update(&old, &new, who.clone()), &labels);
+            findings += assert_agreement(policies, all, what, &update(&old, &new, who.clone()), &labels);
             cases += 1;
         }
     };
@@ -406,7 +412,7 @@ fn both_agree_on_every_change() {
 }
 
 #[test]
-fn both_agree_on_queues_of_new_pods() {
+fn policies_and_webhook_agree_on_queues_of_new_pods() {
     let mut findings = 0;
     let queues = ["gold", "gold-1", "team-a", "analytics", "root.a", "root.bb", "root.bbb", "q", "", "team-\n"];
     for policies in [file(ENFORCED), file(MANY)] {
@@ -426,7 +432,7 @@ fn both_agree_on_queues_of_new_pods() {
                 let who = writers().remove(if tier == "gold" { 2 } else { 0 });
                 for pod in [pod.clone().label(key, queue), pod.annotation(key, queue).namespace("team-x")] {
                     let review = review(&pod.0, who.clone());
-                    findings += agree(&policies, &all, queue, &review, &json!({"env": "prod"}));
+                    findings += assert_agreement(&policies, &all, queue, &review, &json!({"env": "prod"}));
                 }
             }
         }
@@ -436,7 +442,7 @@ fn both_agree_on_queues_of_new_pods() {
 }
 
 #[test]
-fn status_is_judged_as_a_change_and_nodes_are_left_alone() {
+fn status_updates_are_checked_and_requests_of_nodes_are_not() {
     let all = compiled(&file(ENFORCED));
     let (_, old, new) = changes().into_iter().find(|(what, ..)| *what == "a gang").unwrap();
     let denied = |who: Value, sub: &str| {
@@ -451,11 +457,11 @@ fn status_is_judged_as_a_change_and_nodes_are_left_alone() {
 }
 
 #[test]
-fn messages_name_who_and_what_and_are_bounded() {
+fn messages_name_account_and_change_and_are_bounded() {
     let all = compiled(&file(ENFORCED));
-    let said = |review: &Value| evaluate(&all[0], review, &json!({})).remove(0);
+    let finding = |review: &Value| evaluate(&all[0], review, &json!({})).remove(0);
     let taken = executor(1).owned_by("Pod", "other", "9-9").created_by_pod("nb-driver", DRIVER_UID);
-    let (reason, message) = said(&taken);
+    let (reason, message) = finding(&taken);
     assert_eq!(reason, "OwnerNotCreator");
     assert_eq!(
         message,
@@ -464,17 +470,17 @@ fn messages_name_who_and_what_and_are_bounded() {
     );
     let long = "n".repeat(300_000);
     let loud = executor(1).owned_by("Pod", &long, "9-9").created_by_pod("nb-driver", DRIVER_UID);
-    assert!(said(&loud).1.contains("names a pod as its driver"));
+    assert!(finding(&loud).1.contains("names a pod as its driver"));
     let (_, old, new) = changes().into_iter().find(|(what, ..)| *what == "no annotations").unwrap();
-    let (_, message) = said(&update(&old, &new, json!({"username": "\u{1b}[2J"})));
+    let (_, message) = finding(&update(&old, &new, json!({"username": "\u{1b}[2J"})));
     assert!(message.starts_with("this account changed scheduling.k8s.io/group-name, on which"), "{message}");
     let queue = executor(1).spec("schedulerName", "volcano").annotation("scheduling.volcano.sh/queue-name", "gold");
-    let (_, message) = said(&queue.created_by("eve"));
+    let (_, message) = finding(&queue.created_by("eve"));
     assert!(message.starts_with("namespace default may not use gold: "), "{message}");
 }
 
 #[test]
-fn one_object_for_each_policy_that_a_pod_can_reach() {
+fn each_reachable_policy_gets_one_object_and_invalid_names_are_rejected() {
     let names = |policies: &Policies| {
         let all = manifests(policies, &wanted()).unwrap();
         let all = all.iter().filter(|object| object["kind"] == KIND);
@@ -484,17 +490,17 @@ fn one_object_for_each_policy_that_a_pod_can_reach() {
     assert_eq!(names(&Policies::default()), [named("default")]);
     assert_eq!(names(&file(ENFORCED)), [named("batch")], "policies after it are never reached");
     assert_eq!(names(&file(MANY)), ["gold", "prod", "kept", "other", "default"].map(named));
-    let refused = |name: &str, change: &dyn Fn(&mut Wanted)| {
+    let rejection = |name: &str, change: &dyn Fn(&mut Wanted)| {
         let text = format!("policies: [{{name: {name}, match: {{namespaces: [a]}}}}]");
         let mut wanted = wanted();
         change(&mut wanted);
         manifests(&file(&text), &wanted).unwrap_err()
     };
-    assert_eq!(refused("a-", &|_| ()), Refused::Name("spark-usher-a-".into()));
-    assert_eq!(refused("default", &|_| ()), Refused::Taken("default".into()));
-    assert_eq!(refused("a", &|wanted| wanted.name = "A".into()), Refused::Name("A-a".into()));
+    assert_eq!(rejection("a-", &|_| ()), Refused::Name("spark-usher-a-".into()));
+    assert_eq!(rejection("default", &|_| ()), Refused::Taken("default".into()));
+    assert_eq!(rejection("a", &|wanted| wanted.name = "A".into()), Refused::Name("A-a".into()));
     for bad in ["", "a b", "ns:name", "ns/name", "system:serviceaccount:a", "system:serviceaccounts:a", "a*"] {
-        assert_eq!(refused("a", &|wanted| wanted.account = bad.into()), Refused::Account(bad.into()));
+        assert_eq!(rejection("a", &|wanted| wanted.account = bad.into()), Refused::Account(bad.into()));
     }
     for good in ["admin", "oidc:https://issuer/x", "CN=a:b", OWN] {
         let wanted = Wanted { account: good.into(), ..wanted() };
@@ -503,7 +509,7 @@ fn one_object_for_each_policy_that_a_pod_can_reach() {
 }
 
 #[test]
-fn what_differs_from_the_file_is_said() {
+fn differences_from_policy_file_are_reported() {
     let all = manifests(&file(MANY), &wanted()).unwrap();
     assert!(differences(&all, &all).is_empty());
     // As the API server returns them.
@@ -550,7 +556,7 @@ fn what_differs_from_the_file_is_said() {
 }
 
 #[tokio::test]
-async fn a_real_api_server_enforces_them_without_the_webhook() {
+async fn real_api_server_enforces_policies_without_webhook() {
     let cluster = Cluster::start().await;
     if !cluster.is_real() {
         eprintln!("SKIPPED: requires KUBEBUILDER_ASSETS, a kube-apiserver: the sandbox does not evaluate policies");
@@ -572,10 +578,10 @@ async fn a_real_api_server_enforces_them_without_the_webhook() {
             plural: plural.into(),
         };
         let api: Api<DynamicObject> = Api::all_with(cluster.client.clone(), &resource);
-        let made =
+        let created =
             api.create(&PostParams::default(), &serde_json::from_value(manifest.clone()).unwrap()).await.unwrap();
-        let made = serde_json::to_value(made).unwrap();
-        assert!(differences(std::slice::from_ref(&made), std::slice::from_ref(&manifest)).is_empty(), "{made:#}");
+        let created = serde_json::to_value(created).unwrap();
+        assert!(differences(std::slice::from_ref(&created), std::slice::from_ref(&manifest)).is_empty(), "{created:#}");
     }
     let driver = cluster.pod_by(&cluster.client, &pod("nb-driver").driver_of(APP)).await;
     let by_driver = cluster.client_of_pod(&driver).await;
@@ -593,10 +599,11 @@ async fn a_real_api_server_enforces_them_without_the_webhook() {
     };
     let foreign = executor(1).owned_by("Pod", "other", "9-9");
     eventually("the policy is evaluated", async || try_it(&foreign).await.is_some()).await;
-    let said = try_it(&foreign).await.unwrap();
+    let message = try_it(&foreign).await.unwrap();
     assert!(
-        said.contains("denied request: the executor names other as its driver") && said.contains("(OwnerNotCreator)"),
-        "{said}"
+        message.contains("denied request: the executor names other as its driver")
+            && message.contains("(OwnerNotCreator)"),
+        "{message}"
     );
     assert_eq!(try_it(&executor(1).owned_by("Pod", "nb-driver", &uid)).await, None);
     assert_eq!(try_it(&executor(1)).await, None, "a missing owner is never denied");
@@ -607,19 +614,19 @@ async fn a_real_api_server_enforces_them_without_the_webhook() {
     assert_eq!(try_it(&queue("team-a")).await, None);
     assert_eq!(try_it(&queue("analytics")).await, None);
     // Updates, also of the status.
-    let made = cluster.pod_by(&by_driver, &executor(3).annotation("scheduling.k8s.io/group-name", "ours")).await;
-    let name = made.metadata.name.unwrap();
-    let theirs = json!({"metadata": {"annotations": {"scheduling.k8s.io/group-name": "theirs"}}});
+    let created = cluster.pod_by(&by_driver, &executor(3).annotation("scheduling.k8s.io/group-name", "ours")).await;
+    let name = created.metadata.name.unwrap();
+    let other_gang = json!({"metadata": {"annotations": {"scheduling.k8s.io/group-name": "theirs"}}});
     let params = PatchParams::default();
-    let refused = pods.patch(&name, &params, &Patch::Merge(&theirs)).await.unwrap_err().to_string();
+    let rejection = pods.patch(&name, &params, &Patch::Merge(&other_gang)).await.unwrap_err().to_string();
     assert!(
-        refused.contains("changed scheduling.k8s.io/group-name") && refused.contains("(SchedulingChanged)"),
-        "{refused}"
+        rejection.contains("changed scheduling.k8s.io/group-name") && rejection.contains("(SchedulingChanged)"),
+        "{rejection}"
     );
-    assert!(pods.patch_status(&name, &params, &Patch::Merge(&theirs)).await.is_err());
+    assert!(pods.patch_status(&name, &params, &Patch::Merge(&other_gang)).await.is_err());
     let harmless = json!({"metadata": {"labels": {"a": "b"}}, "status": {"phase": "Running"}});
     pods.patch(&name, &params, &Patch::Merge(&harmless)).await.unwrap();
     pods.patch_status(&name, &params, &Patch::Merge(&harmless)).await.unwrap();
     // The administrator is in system:masters.
-    cluster.pods().patch(&name, &params, &Patch::Merge(&theirs)).await.unwrap();
+    cluster.pods().patch(&name, &params, &Patch::Merge(&other_gang)).await.unwrap();
 }

@@ -7,36 +7,36 @@
 
 #![allow(dead_code, unreachable_pub, reason = "a module of one test")]
 
+mod cluster;
 mod replica;
 mod run;
 pub mod truth;
-mod world;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::time::{Duration, Instant};
 
 use crate::support::rng::Rng;
+use cluster::{App, Kind};
 use replica::{Replica, Request};
 use spark_usher::lifecycle::Exit;
 use spark_usher::lifecycle::cause::Cause;
 use spark_usher::policy::{Finished, Lifecycle, Policies};
 use spark_usher::time::Now;
 use truth::{Answered, NAMESPACE, Pod, Role, Truth, wall};
-use world::{App, Kind};
 
 /// Applications change until this time.
-const TROUBLE: Duration = Duration::from_secs(240);
+const CHANGES_END: Duration = Duration::from_secs(240);
 /// Faults happen until this time.
-const FAULTS: Duration = Duration::from_secs(300);
+const FAULTS_END: Duration = Duration::from_secs(300);
 /// The end of a history, at which its state is stable.
 const END: Duration = Duration::from_secs(540);
 /// By this time a replica has led and has written a mark.
 const FIRST_LEADER: Duration = Duration::from_secs(30);
 /// From this time on, no replica writes.
-const REST: Duration = Duration::from_secs(500);
+const STABLE_FROM: Duration = Duration::from_secs(500);
 /// The maximum number of steps: a correct history of this length needs fewer.
-const MOST_STEPS: u32 = 200_000;
+const MAX_STEPS: u32 = 200_000;
 /// The settings of a history.
 pub const GRACE: Duration = Duration::from_secs(10);
 const KEEP_FAILED: Duration = Duration::from_secs(60);
@@ -52,16 +52,16 @@ pub struct Violation {
 
 /// An event with a time.
 pub(crate) enum Event {
-    /// The next random change.
-    World,
+    /// The next random change of the cluster.
+    RandomChange,
     /// A driver reacts to the exit of an executor, by pod and uid.
     React(String, String),
     /// The removal of a deleted pod, by name and uid.
-    Gone(String, String),
+    Remove(String, String),
     /// An executor, by pod and uid, detects that its driver no longer exists.
     LosesDriver(String, String),
-    /// The API server is available again.
-    Back,
+    /// The watches retry while the API server is unavailable, and continue when it is available.
+    RetryWatches,
     /// A message for a replica, unless it was restarted meanwhile.
     Replica(usize, u32, Box<Request>),
     Crash(usize),
@@ -85,7 +85,7 @@ pub struct Sim {
     pub policies: Policies,
     violation: Option<Violation>,
     /// The reports of each executor, by uid: the process and the time.
-    told: BTreeMap<String, Vec<(Process, Duration)>>,
+    reports: BTreeMap<String, Vec<(Process, Duration)>>,
     /// Executors of which a watch has silently lost an event, and those that a replica reported which only believed that it led:
     /// the next leader cannot know.
     excused: BTreeSet<String>,
@@ -116,24 +116,24 @@ impl Sim {
             replicas: Vec::new(),
             policies: Policies::default().with_lifecycle(lifecycle),
             violation: None,
-            told: BTreeMap::new(),
+            reports: BTreeMap::new(),
             excused: BTreeSet::new(),
             outages: Vec::new(),
             pauses: Vec::new(),
             last_write: Duration::ZERO,
             trace: traced.then(Vec::new),
         };
-        sim.say(|| format!("{replicas} replicas, {finished:?}"));
+        sim.record(|| format!("{replicas} replicas, {finished:?}"));
         sim.populate();
         for number in 0..replicas {
             sim.replicas.push(Replica::new(number));
             sim.after(Duration::ZERO, Event::Start(number));
         }
-        sim.after(Duration::from_millis(500), Event::World);
+        sim.after(Duration::from_millis(500), Event::RandomChange);
         sim
     }
 
-    pub(crate) fn say(&mut self, what: impl FnOnce() -> String) {
+    pub(crate) fn record(&mut self, what: impl FnOnce() -> String) {
         if let Some(trace) = &mut self.trace {
             trace.push(format!("{:>9.3} {}", self.now.as_secs_f64(), what()));
         }
@@ -146,12 +146,12 @@ impl Sim {
         self.events.insert(self.sequence, (at, event));
     }
 
-    pub(crate) fn trouble(&self) -> bool {
-        self.now < FAULTS
+    pub(crate) fn faults_enabled(&self) -> bool {
+        self.now < FAULTS_END
     }
 
     /// The end of the current outage, if there is one.
-    pub(crate) fn away(&self) -> Option<Duration> {
+    pub(crate) fn outage_end(&self) -> Option<Duration> {
         self.outages.last().map(|(_, until)| *until).filter(|until| self.now < *until)
     }
 
@@ -166,7 +166,7 @@ impl Sim {
     }
 
     pub(crate) fn violate(&mut self, rule: &'static str, what: String) {
-        self.say(|| format!("VIOLATION {rule}: {what}"));
+        self.record(|| format!("VIOLATION {rule}: {what}"));
         if self.violation.is_none() {
             self.violation = Some(Violation { rule, at: self.now, what });
         }
@@ -177,7 +177,7 @@ impl Sim {
         let mut steps = 0;
         while let Some(Reverse((at, sequence))) = self.queue.pop() {
             steps += 1;
-            if steps > MOST_STEPS {
+            if steps > MAX_STEPS {
                 self.violate("the controller reaches a stable state", format!("{steps} steps"));
             }
             if at > END || self.violation.is_some() {
@@ -185,20 +185,20 @@ impl Sim {
             }
             let Some((_, event)) = self.events.remove(&sequence) else { continue };
             self.now = at;
-            if let Some(back) = self.away()
-                && matches!(event, Event::World | Event::React(..) | Event::Gone(..) | Event::LosesDriver(..))
+            if let Some(until) = self.outage_end()
+                && matches!(event, Event::RandomChange | Event::React(..) | Event::Remove(..) | Event::LosesDriver(..))
             {
                 // No client reads or writes; drivers need time to reconnect.
-                let wait = back - self.now + self.rng.millis(10, 3000);
+                let wait = until - self.now + self.rng.millis(10, 3000);
                 self.after(wait, event);
                 continue;
             }
             match event {
-                Event::World => self.world(),
+                Event::RandomChange => self.random_change(),
                 Event::LosesDriver(name, uid) => self.loses_driver(&name, &uid),
-                Event::Back => self.back(),
+                Event::RetryWatches => self.retry_watches(),
                 Event::React(name, uid) => self.react(&name, &uid),
-                Event::Gone(name, uid) => {
+                Event::Remove(name, uid) => {
                     if self.truth.pods.get(&name).is_some_and(|pod| pod.uid == uid) {
                         self.remove(&name);
                     }
@@ -211,7 +211,7 @@ impl Sim {
         }
         if self.violation.is_none() {
             self.now = END;
-            self.check_rest();
+            self.check_final_state();
         }
         (self.violation, self.trace.unwrap_or_default())
     }
@@ -221,8 +221,12 @@ impl Sim {
     /// Two replicas may lead only while one of them was made to believe so.
     fn check_leaders(&mut self) {
         let at = self.instant();
-        let leaders: Vec<usize> =
-            self.replicas.iter().filter(|replica| replica.holds(at) && !replica.deluded).map(|r| r.number).collect();
+        let leaders: Vec<usize> = self
+            .replicas
+            .iter()
+            .filter(|replica| replica.holds(at) && !replica.falsely_leads)
+            .map(|r| r.number)
+            .collect();
         if leaders.len() > 1 {
             self.violate("one leader", format!("{leaders:?} lead"));
         }
@@ -242,18 +246,18 @@ impl Sim {
         if pod.inactive {
             return self.violate("an inactive executor is not changed again", who);
         }
-        let lives = self.driver_lives(&app);
-        let ended = pod.ended.unwrap_or(self.now);
-        let out = self.outages.iter().filter(|(_, to)| *to > ended).map(|(from, to)| *to - (*from).max(ended));
-        let age = self.now.saturating_sub(ended).saturating_sub(out.sum());
+        let running = self.driver_is_running(&app);
+        let exited = pod.exited.unwrap_or(self.now);
+        let out = self.outages.iter().filter(|(_, to)| *to > exited).map(|(from, to)| *to - (*from).max(exited));
+        let age = self.now.saturating_sub(exited).saturating_sub(out.sum());
         // A paused replica detects an outage late.
         let overlap = |(from, to): &(Duration, Duration)| {
             let both = self.outages.iter().map(|(begin, end)| (*to.min(end)).saturating_sub(*from.max(begin)));
             both.max().unwrap_or_default()
         };
-        let lately = self.pauses.iter().filter(|(_, to)| *to > ended);
+        let lately = self.pauses.iter().filter(|(_, to)| *to > exited);
         let late = lately.map(overlap).max().unwrap_or_default();
-        match lives {
+        match running {
             None => return self.violate("executors of an unknown driver are never changed", who),
             Some(true) if age + late + Duration::from_millis(1) < app.grace() => {
                 return self.violate("the driver goes first", format!("{who} after {age:?} of {:?}", app.grace()));
@@ -261,14 +265,15 @@ impl Sim {
             Some(_) => {}
         }
         if what == "delete" {
-            if !app.deletes && lives == Some(true) && app.kind == Kind::Cluster {
+            if !app.deletes && running == Some(true) && app.kind == Kind::Cluster {
                 return self.violate("executors that their driver retains are not deleted", who);
             }
             // An executor that lost its driver has not failed on its own.
-            let lost_driver = app.driver_gone.is_some_and(|gone| ended + Duration::from_secs(60) >= gone);
+            let lost_driver =
+                app.driver_exited.is_some_and(|driver_exited| exited + Duration::from_secs(60) >= driver_exited);
             // The retention for inspection includes outages.
-            let kept = self.now.saturating_sub(ended) + Duration::from_millis(1);
-            if pod.code == Some(1) && !lost_driver && kept < KEEP_FAILED {
+            let retained = self.now.saturating_sub(exited) + Duration::from_millis(1);
+            if pod.code == Some(1) && !lost_driver && retained < KEEP_FAILED {
                 return self.violate("failed executors are retained for keepFailed", who);
             }
             if self.policies.lifecycle.finished != Finished::Delete {
@@ -280,7 +285,7 @@ impl Sim {
     }
 
     /// Whether a driver is running; `None` if no replica can know.
-    pub(crate) fn driver_lives(&self, app: &App) -> Option<bool> {
+    pub(crate) fn driver_is_running(&self, app: &App) -> Option<bool> {
         if app.kind == Kind::Loose {
             return None;
         }
@@ -288,12 +293,12 @@ impl Sim {
         Some(pod.is_some_and(|pod| pod.uid == app.driver_uid && !pod.is_finished()))
     }
 
-    pub(crate) fn note_told(&mut self, process: Process, exit: &Exit) {
+    pub(crate) fn record_report(&mut self, process: Process, exit: &Exit) {
         let uid = exit.executor.uid.to_string();
-        if !self.truth.ends.contains_key(&uid) && !self.truth.ended_unlabelled.contains(&uid) {
+        if !self.truth.exits.contains_key(&uid) && !self.truth.removed_unlabelled.contains(&uid) {
             return self.violate("only exited executors are reported", uid);
         }
-        if self.replicas[process.0].deluded {
+        if self.replicas[process.0].falsely_leads {
             self.excused.insert(uid.clone());
         }
         if exit.cause == Cause::Error && !self.excused.contains(&uid) {
@@ -301,11 +306,11 @@ impl Sim {
         }
         let now = self.now;
         let excused = exit.possibly_reported || self.excused.contains(&uid);
-        let times = self.told.entry(uid.clone()).or_default();
+        let times = self.reports.entry(uid.clone()).or_default();
         // An outdated list may show a long deleted executor again to a replica that has forgotten it.
         let again = times.iter().any(|(who, at)| now - *at < Duration::from_secs(180) && (*who == process || !excused));
         times.push((process, now));
-        self.say(|| {
+        self.record(|| {
             format!("r{} reports {uid}{}", process.0, if exit.possibly_reported { " as possibly reported" } else { "" })
         });
         if again {
@@ -320,15 +325,15 @@ impl Sim {
         // The exit of a driver without labels is read by a lookup, which may fail or take longer than the controller waits.
         let Some(pod) = last.cloned().filter(|pod| self.apps[pod.app].kind == Kind::Cluster) else { return };
         let driver = self.truth.pods.get(&self.apps[pod.app].driver).filter(|driver| driver.is_finished());
-        let ended = driver.filter(|driver| !self.excused.contains(&driver.uid)).and_then(|driver| driver.finished);
-        if ended.is_some_and(|ended| pod.finished.is_some_and(|finished| ended <= finished)) {
+        let exited = driver.filter(|driver| !self.excused.contains(&driver.uid)).and_then(|driver| driver.finished);
+        if exited.is_some_and(|exited| pod.finished.is_some_and(|finished| exited <= finished)) {
             self.violate("an executor that loses its driver has not failed", uid.to_owned());
         }
     }
 
     /// Checks the final state: it matches the policy, and the snapshot is complete.
-    fn check_rest(&mut self) {
-        if self.last_write >= REST {
+    fn check_final_state(&mut self) {
+        if self.last_write >= STABLE_FROM {
             let at = self.last_write;
             return self.violate("the controller reaches a stable state", format!("a write at {at:?}"));
         }
@@ -346,14 +351,14 @@ impl Sim {
                 known.insert(driver.name.to_string(), (driver.uid.to_string(), driver.version.to_string()));
             }
         }
-        let there = self.truth.pods.values().filter(|pod| pod.is_shown());
-        let there: BTreeMap<String, (String, String)> =
-            there.map(|pod| (pod.name.clone(), (pod.uid.clone(), pod.version.to_string()))).collect();
-        if known != there {
-            return self.violate("the snapshot equals the cluster", format!("{known:?}, expected {there:?}"));
+        let expected = self.truth.pods.values().filter(|pod| pod.is_shown());
+        let expected: BTreeMap<String, (String, String)> =
+            expected.map(|pod| (pod.name.clone(), (pod.uid.clone(), pod.version.to_string()))).collect();
+        if known != expected {
+            return self.violate("the snapshot equals the cluster", format!("{known:?}, expected {expected:?}"));
         }
-        let left: Vec<Pod> = self.truth.pods.values().filter(|pod| self.is_left(pod)).cloned().collect();
-        if let Some(pod) = left.first() {
+        let overdue: Vec<Pod> = self.truth.pods.values().filter(|pod| self.cleanup_is_overdue(pod)).cloned().collect();
+        if let Some(pod) = overdue.first() {
             return self.violate("finished executors are cleaned up", format!("{pod:?}"));
         }
         let seen = self.replicas[leader].seen.clone();
@@ -364,15 +369,16 @@ impl Sim {
                 .iter()
                 .any(|entry| entry.uid == uid && entry.pod.as_ref().is_some_and(|pod| pod.by_driver));
             // Exits before the first leader are history.
-            let news = self.truth.ends.get(&uid).is_some_and(|at| *at > FIRST_LEADER) && !self.excused.contains(&uid);
-            if news && !self.told.contains_key(&uid) && !by_driver {
+            let is_reportable =
+                self.truth.exits.get(&uid).is_some_and(|at| *at > FIRST_LEADER) && !self.excused.contains(&uid);
+            if is_reportable && !self.reports.contains_key(&uid) && !by_driver {
                 return self.violate("every exit is reported", uid);
             }
         }
     }
 
     /// Whether an executor should already have been labelled or deleted.
-    fn is_left(&self, pod: &Pod) -> bool {
+    fn cleanup_is_overdue(&self, pod: &Pod) -> bool {
         let app = &self.apps[pod.app];
         let done = !pod.is_finished()
             || pod.unlabelled
@@ -383,14 +389,14 @@ impl Sim {
         if done || self.policies.lifecycle.finished == Finished::Report {
             return false;
         }
-        let kept = pod.code == Some(1) && self.policies.lifecycle.finished == Finished::Delete;
-        let wait = match self.driver_lives(app) {
+        let retained = pod.code == Some(1) && self.policies.lifecycle.finished == Finished::Delete;
+        let wait = match self.driver_is_running(app) {
             None => return false,
             Some(true) => app.grace(),
             Some(false) => Duration::ZERO,
         };
-        let wait = if kept { wait.max(KEEP_FAILED) } else { wait };
-        let known = app.driver_gone.unwrap_or_default().max(pod.ended.unwrap_or_default());
+        let wait = if retained { wait.max(KEEP_FAILED) } else { wait };
+        let known = app.driver_exited.unwrap_or_default().max(pod.exited.unwrap_or_default());
         self.now.saturating_sub(known) > wait + Duration::from_secs(150)
     }
 
@@ -407,17 +413,17 @@ impl Sim {
     }
 
     pub(crate) fn remove(&mut self, name: &str) {
-        self.say(|| format!("{name} is removed"));
+        self.record(|| format!("{name} is removed"));
         self.truth.remove(name, self.now);
         self.publish();
     }
 
     pub(crate) fn delete(&mut self, name: &str, grace: Duration) {
         let uid = self.truth.pods.get(name).map(|pod| pod.uid.clone()).unwrap_or_default();
-        self.say(|| format!("{name} ({uid}) is deleted, grace {grace:?}"));
+        self.record(|| format!("{name} ({uid}) is deleted, grace {grace:?}"));
         self.truth.delete(name, grace, self.now);
         if self.truth.pods.contains_key(name) {
-            self.after(grace, Event::Gone(name.to_owned(), uid));
+            self.after(grace, Event::Remove(name.to_owned(), uid));
         }
         self.publish();
     }
@@ -436,7 +442,7 @@ impl Sim {
                 self.check_write(&pod, "label");
                 self.change(&write.name, |pod| {
                     pod.inactive = true;
-                    pod.by_us = true;
+                    pod.by_usher = true;
                 });
             }
             replica::Kind::Delete => {

@@ -26,25 +26,25 @@ pub struct Replica {
     pub controller: Option<Controller>,
     pub skew: SignedDuration,
     /// Until this time its watch is silent.
-    pub deaf_until: Duration,
+    pub silent_until: Duration,
     /// The current watch, and its position in the log.
     stream: u32,
     position: u64,
     /// Its watch has lost an event since its list.
-    has_lost: bool,
+    has_lost_event: bool,
     last_delivery: Duration,
     lease: Option<Observed>,
     /// The mark that it found when it took the Lease, until the write is confirmed.
     found: Option<FoundMark>,
     pub until: Option<Instant>,
     /// An injected fault makes it believe that it leads.
-    pub deluded: bool,
+    pub falsely_leads: bool,
     paused_until: Duration,
     woken: Option<Duration>,
     /// Executors that it has seen, by uid.
     pub seen: BTreeSet<String>,
     /// Executors in its snapshot, and their versions.
-    pictured: BTreeMap<String, u64>,
+    snapshot_versions: BTreeMap<String, u64>,
 }
 
 /// A message to a replica, or to the API server on its behalf.
@@ -105,19 +105,19 @@ impl Replica {
             incarnation: 0,
             controller: None,
             skew: SignedDuration::ZERO,
-            deaf_until: Duration::ZERO,
+            silent_until: Duration::ZERO,
             stream: 0,
             position: 0,
-            has_lost: false,
+            has_lost_event: false,
             last_delivery: Duration::ZERO,
             lease: None,
             found: None,
             until: None,
-            deluded: false,
+            falsely_leads: false,
             paused_until: Duration::ZERO,
             woken: None,
             seen: BTreeSet::new(),
-            pictured: BTreeMap::new(),
+            snapshot_versions: BTreeMap::new(),
         }
     }
 
@@ -133,26 +133,26 @@ impl Sim {
     }
 
     /// The delay of a message.
-    fn trip(&mut self) -> Duration {
-        if self.trouble() && self.rng.chance(5) { self.rng.millis(500, 6000) } else { self.rng.millis(1, 40) }
+    fn message_delay(&mut self) -> Duration {
+        if self.faults_enabled() && self.rng.chance(5) { self.rng.millis(500, 6000) } else { self.rng.millis(1, 40) }
     }
 
     fn fault(&mut self, percent: u64) -> bool {
-        self.trouble() && self.rng.chance(percent)
+        self.faults_enabled() && self.rng.chance(percent)
     }
 
     pub(super) fn start(&mut self, number: usize) {
         let settings = Settings { seed: self.seed, ..Settings::default() };
         let controller = Controller::new(self.instant(), settings);
         let replica = &mut self.replicas[number];
-        let (incarnation, skew, deaf_until) = (replica.incarnation + 1, replica.skew, replica.deaf_until);
-        *replica = Replica { incarnation, controller: Some(controller), skew, deaf_until, ..Replica::new(number) };
-        self.say(|| format!("r{number} starts"));
+        let (incarnation, skew, silent_until) = (replica.incarnation + 1, replica.skew, replica.silent_until);
+        *replica = Replica { incarnation, controller: Some(controller), skew, silent_until, ..Replica::new(number) };
+        self.record(|| format!("r{number} starts"));
         let moment = self.moment(number);
         let controller = self.replicas[number].controller.as_mut().unwrap();
         controller.watch_event(Change::Related(RelatedChange::Apis(ServedApis::default())), moment);
         controller.watch_event(Change::Related(RelatedChange::Replaced(Replaced::Namespaces(Vec::new()))), moment);
-        self.rewatch(number);
+        self.restart_watch(number);
         self.send(number, Duration::ZERO, Request::Round);
     }
 
@@ -161,14 +161,14 @@ impl Sim {
             return;
         }
         let gracefully = self.rng.chance(30);
-        self.say(|| format!("r{number} {}", if gracefully { "stops" } else { "is killed" }));
+        self.record(|| format!("r{number} {}", if gracefully { "stops" } else { "is killed" }));
         let me = self.identity(number);
         let (at, moment) = (self.instant(), self.moment(number));
         let held = self.truth.lease.clone().filter(|lease| lease.holder.as_ref() == Some(&me));
         if let Some(lease) = held.filter(|_| gracefully && self.replicas[number].holds(at)) {
             let process = (number, self.replicas[number].incarnation);
             for exit in self.replicas[number].controller.as_mut().unwrap().close(moment, LeaderState::Leader) {
-                self.note_told(process, &exit);
+                self.record_report(process, &exit);
             }
             let version = self.truth.next_version();
             let mark = self.replicas[number].controller.as_ref().unwrap().mark(moment).or(lease.mark);
@@ -188,43 +188,43 @@ impl Sim {
 
     // ---- the watch ----
 
-    fn rewatch(&mut self, number: usize) {
+    fn restart_watch(&mut self, number: usize) {
         self.replicas[number].stream += 1;
         // A watch begins where its list ended, and shows nothing before.
         self.replicas[number].position = 0;
         let stream = self.replicas[number].stream;
-        let wait = self.trip();
+        let wait = self.message_delay();
         self.send(number, wait, Request::List(stream));
     }
 
     /// Sends new entries of the log to all watches.
     pub(super) fn publish(&mut self) {
         for number in 0..self.replicas.len() {
-            self.pump(number);
+            self.deliver(number);
         }
     }
 
-    fn pump(&mut self, number: usize) {
-        let Replica { position, stream, deaf_until, .. } = self.replicas[number];
-        if self.replicas[number].controller.is_none() || position == 0 || self.away().is_some() {
+    fn deliver(&mut self, number: usize) {
+        let Replica { position, stream, silent_until, .. } = self.replicas[number];
+        if self.replicas[number].controller.is_none() || position == 0 || self.outage_end().is_some() {
             return;
         }
         let from = self.truth.log.partition_point(|entry| entry.version <= position);
-        let news: Vec<_> = self.truth.log[from..].to_vec();
-        for entry in news {
+        let entries: Vec<_> = self.truth.log[from..].to_vec();
+        for entry in entries {
             self.replicas[number].position = entry.version;
             let Some(observation) = entry.observation else { continue };
             let change = match entry.pod {
                 Some(_) => Change::Pods(PodChange::Observed(observation)),
                 None => Change::Pods(PodChange::Deleted(observation)),
             };
-            if self.trouble() && (self.now < deaf_until || self.rng.chance(2)) {
-                self.say(|| format!("r{number} misses {} {}", entry.name, entry.version));
+            if self.faults_enabled() && (self.now < silent_until || self.rng.chance(2)) {
+                self.record(|| format!("r{number} misses {} {}", entry.name, entry.version));
                 self.excused.insert(entry.uid);
-                self.replicas[number].has_lost = true;
+                self.replicas[number].has_lost_event = true;
                 continue;
             }
-            let wait = self.in_order(number);
+            let wait = self.delivery_delay(number);
             if self.fault(5) {
                 let again = wait + self.rng.millis(1, 12_000);
                 self.send(number, again, Request::Watched(stream, change.clone()));
@@ -232,23 +232,23 @@ impl Sim {
             self.send(number, wait, Request::Watched(stream, change));
         }
         if self.fault(1) {
-            self.say(|| format!("the watch of r{number} breaks off (410)"));
+            self.record(|| format!("the watch of r{number} breaks off (410)"));
             let at = self.instant();
             self.replicas[number].controller.as_mut().unwrap().watch_interrupted(at);
-            self.rewatch(number);
+            self.restart_watch(number);
         }
     }
 
     /// The delay of the watch's next event, which arrives after all earlier ones.
-    fn in_order(&mut self, number: usize) -> Duration {
-        let at = (self.now + self.trip()).max(self.replicas[number].last_delivery);
+    fn delivery_delay(&mut self, number: usize) -> Duration {
+        let at = (self.now + self.message_delay()).max(self.replicas[number].last_delivery);
         self.replicas[number].last_delivery = at;
         at - self.now
     }
 
     // ---- the controller ----
 
-    fn turn(&mut self, number: usize) {
+    fn step_controller(&mut self, number: usize) {
         let (moment, at) = (self.moment(number), self.instant());
         let me = self.identity(number);
         let replica = &self.replicas[number];
@@ -265,28 +265,28 @@ impl Sim {
         let effects = controller.step(moment, &policies, leader_state);
         let process = (number, self.replicas[number].incarnation);
         for exit in effects.exits {
-            self.note_told(process, &exit);
+            self.record_report(process, &exit);
         }
         for read in effects.lookups {
             if matches!(read, Lookup::Address(..)) && leader_state != LeaderState::Leader {
                 self.violate("only the leader looks up addresses", format!("r{number}: {read:?}"));
             }
-            let wait = self.trip();
+            let wait = self.message_delay();
             self.send(number, wait, Request::Read(read));
         }
         for (set, actions) in effects.actions {
             self.act_next(number, set, actions.into(), Applied::default());
         }
         if effects.poll {
-            let wait = self.trip();
+            let wait = self.message_delay();
             self.send(number, wait, Request::Poll);
         }
         if effects.restart_watch {
-            self.say(|| format!("r{number} restarts its watch"));
-            if !self.replicas[number].has_lost {
+            self.record(|| format!("r{number} restarts its watch"));
+            if !self.replicas[number].has_lost_event {
                 self.violate("a watch that lost nothing is not restarted", format!("r{number}"));
             }
-            self.rewatch(number);
+            self.restart_watch(number);
         }
         if let Some(wake) = effects.wake_at {
             let wait = wake.saturating_duration_since(at).max(Duration::from_millis(1));
@@ -298,10 +298,10 @@ impl Sim {
         }
     }
 
-    fn see(&mut self, number: usize, change: &Change) {
+    fn record_seen(&mut self, number: usize, change: &Change) {
         let replica = &mut self.replicas[number];
         let snapshot = replica.controller.as_ref().map(|controller| controller.snapshot().clone()).unwrap_or_default();
-        let mut see = |observation: &ObservedPod| {
+        let mut record_seen = |observation: &ObservedPod| {
             let ObservedPod::Executor(_, executor) = observation else { return };
             // An outdated list or event, after the next pod with that name is known: the exit may have been long ago, while no
             // replica watched.
@@ -312,28 +312,28 @@ impl Sim {
         };
         match change {
             Change::Pods(PodChange::Observed(observation)) | Change::Pods(PodChange::Deleted(observation)) => {
-                see(observation)
+                record_seen(observation)
             }
-            Change::Pods(PodChange::Listed(all)) => all.iter().for_each(see),
+            Change::Pods(PodChange::Listed(all)) => all.iter().for_each(record_seen),
             _ => {}
         }
     }
 
     /// A pod in the snapshot is never replaced by an older version.
-    fn check_picture(&mut self, number: usize) {
+    fn check_snapshot_versions(&mut self, number: usize) {
         let replica = &mut self.replicas[number];
         let Some(controller) = &replica.controller else { return };
-        let (mut back, mut pictured) = (None, BTreeMap::new());
+        let (mut regression, mut snapshot_versions) = (None, BTreeMap::new());
         for executor in controller.snapshot().apps.values().flat_map(|app| app.executors().values()) {
             let version: u64 = executor.version.parse().unwrap();
-            if let Some(newest) = replica.pictured.get(&*executor.uid).filter(|newest| version < **newest) {
-                back = Some(format!("r{number}: {} from {newest} to {version}", executor.name));
+            if let Some(newest) = replica.snapshot_versions.get(&*executor.uid).filter(|newest| version < **newest) {
+                regression = Some(format!("r{number}: {} from {newest} to {version}", executor.name));
             }
-            pictured.insert(executor.uid.to_string(), version);
+            snapshot_versions.insert(executor.uid.to_string(), version);
         }
-        replica.pictured = pictured;
-        if let Some(back) = back {
-            self.violate("the snapshot never goes back", back);
+        replica.snapshot_versions = snapshot_versions;
+        if let Some(regression) = regression {
+            self.violate("the snapshot never goes back", regression);
         }
     }
 
@@ -345,75 +345,75 @@ impl Sim {
             return self.after(wait, Event::Replica(number, incarnation, Box::new(request)));
         }
         // A request in flight reaches the API server, also after its sender's death.
-        let on_the_way = matches!(request, Request::Act(..) | Request::LeaseWrite(..));
-        if !alive && !on_the_way {
+        let in_flight = matches!(request, Request::Act(..) | Request::LeaseWrite(..));
+        if !alive && !in_flight {
             return;
         }
         let moment = self.moment(number);
         match request {
-            Request::List(stream) if stream == self.replicas[number].stream && self.away().is_some() => {
+            Request::List(stream) if stream == self.replicas[number].stream && self.outage_end().is_some() => {
                 self.send(number, Duration::from_secs(1), Request::List(stream));
             }
             Request::List(stream) if stream == self.replicas[number].stream => {
                 let past = if self.fault(10) { self.rng.below(12) } else { 0 };
                 let version = self.truth.version.saturating_sub(past).max(1);
                 let list = self.truth.list_at(version).into_iter().map(|(_, observation)| observation).collect();
-                let wait = self.trip();
+                let wait = self.message_delay();
                 self.send(number, wait, Request::Listed(stream, version, list));
             }
             Request::Listed(stream, version, list) if stream == self.replicas[number].stream => {
-                self.say(|| format!("r{number} has listed {} pods at {version}", list.len()));
+                self.record(|| format!("r{number} has listed {} pods at {version}", list.len()));
                 let change = Change::Pods(PodChange::Listed(list));
-                self.see(number, &change);
+                self.record_seen(number, &change);
                 let controller = self.replicas[number].controller.as_mut().unwrap();
                 controller.watch_event(change, moment);
                 controller.bookmark(&version.to_string(), moment);
-                self.check_picture(number);
+                self.check_snapshot_versions(number);
                 self.replicas[number].position = version;
-                self.replicas[number].has_lost = false;
+                self.replicas[number].has_lost_event = false;
                 self.replicas[number].last_delivery = self.now;
-                self.pump(number);
+                self.deliver(number);
                 self.send(number, BOOKMARKS, Request::Bookmark(stream));
-                self.turn(number);
+                self.step_controller(number);
             }
             Request::Bookmark(stream) if stream == self.replicas[number].stream => {
-                if self.now < self.replicas[number].deaf_until {
-                    self.replicas[number].has_lost = true;
-                } else if self.away().is_none() {
-                    let (wait, version) = (self.in_order(number), self.truth.version);
+                if self.now < self.replicas[number].silent_until {
+                    self.replicas[number].has_lost_event = true;
+                } else if self.outage_end().is_none() {
+                    let (wait, version) = (self.delivery_delay(number), self.truth.version);
                     self.send(number, wait, Request::Bookmarked(stream, version));
                 }
                 self.send(number, BOOKMARKS, Request::Bookmark(stream));
             }
             Request::Bookmarked(stream, version) if stream == self.replicas[number].stream => {
                 self.replicas[number].controller.as_mut().unwrap().bookmark(&version.to_string(), moment);
-                self.turn(number);
+                self.step_controller(number);
             }
             Request::Bookmark(_) | Request::Bookmarked(..) => {}
             Request::Watched(stream, change) if stream == self.replicas[number].stream => {
-                self.see(number, &change);
+                self.record_seen(number, &change);
                 self.replicas[number].controller.as_mut().unwrap().watch_event(change, moment);
-                self.check_picture(number);
-                self.turn(number);
+                self.check_snapshot_versions(number);
+                self.step_controller(number);
             }
             Request::List(_) | Request::Listed(..) | Request::Watched(..) => {}
             // A wake-up is ignored if an earlier one replaced it.
             Request::Wake(due) => {
                 if self.replicas[number].woken.take_if(|woken| *woken == due).is_some() || due == self.now {
-                    self.turn(number);
+                    self.step_controller(number);
                 }
             }
             Request::Read(read) => {
                 let answer = self.answer(&read);
-                let wait = self.trip();
+                let wait = self.message_delay();
                 self.send(number, wait, Request::Answered(read, Box::new(answer)));
             }
             Request::Answered(read, answer) => {
                 if let LookupResult::Labelled(observation) = &*answer {
-                    self.see(number, &Change::Pods(PodChange::Observed(observation.clone())));
+                    self.record_seen(number, &Change::Pods(PodChange::Observed(observation.clone())));
                 }
                 self.replicas[number].controller.as_mut().unwrap().lookup_answered(&read, *answer, moment);
-                self.turn(number);
+                self.step_controller(number);
             }
             Request::Act(set, actions, applied) => self.act(number, incarnation, set, actions, applied),
             Request::Acted(set, actions, applied) => self.act_next(number, set, actions, applied),
@@ -421,16 +421,16 @@ impl Sim {
             Request::Polled(polled) => {
                 let policies = self.policies.clone();
                 self.replicas[number].controller.as_mut().unwrap().poll_finished(polled, moment, &policies);
-                self.turn(number);
+                self.step_controller(number);
             }
             Request::Round => {
                 if self.fault(1) {
                     let how_long = self.rng.millis(1000, 10_000);
-                    self.say(|| format!("r{number} is paused for {how_long:?}"));
+                    self.record(|| format!("r{number} is paused for {how_long:?}"));
                     self.replicas[number].paused_until = self.now + how_long;
                     self.pauses.push((self.now, self.now + how_long));
                 }
-                let (wait, began) = (self.trip(), self.instant());
+                let (wait, began) = (self.message_delay(), self.instant());
                 self.send(number, wait, Request::LeaseRead(began));
                 let next = self.rng.millis(800, 1200);
                 self.send(number, next, Request::Round);
@@ -450,11 +450,11 @@ impl Sim {
                 }
                 if ok {
                     replica.until = Some(may_act_until(began, LEASE));
-                    replica.deluded = false;
-                } else if !replica.deluded {
+                    replica.falsely_leads = false;
+                } else if !replica.falsely_leads {
                     replica.until = None;
                 }
-                self.turn(number);
+                self.step_controller(number);
             }
         }
     }
@@ -462,7 +462,7 @@ impl Sim {
     // ---- lookups ----
 
     fn answer(&mut self, read: &Lookup) -> LookupResult {
-        if self.fault(15) || self.away().is_some() {
+        if self.fault(15) || self.outage_end().is_some() {
             return LookupResult::Failed;
         }
         match read {
@@ -489,8 +489,8 @@ impl Sim {
     }
 
     fn poll(&mut self, number: usize) {
-        let wait = self.trip();
-        if self.fault(10) || self.away().is_some() {
+        let wait = self.message_delay();
+        if self.fault(10) || self.outage_end().is_some() {
             return self.send(number, wait, Request::Polled(None));
         }
         let controller = self.replicas[number].controller.as_ref().unwrap();
@@ -519,16 +519,16 @@ impl Sim {
                 controller.apply_written(change, moment);
             }
             controller.actions_finished(&set, applied.failed, applied.wrote, moment.at);
-            return self.turn_later(number);
+            return self.step_later(number);
         }
         if !self.replicas[number].holds(at) {
             return self.violate("only the leader writes", format!("r{number}"));
         }
-        let wait = self.trip();
+        let wait = self.message_delay();
         self.send(number, wait, Request::Act(set, actions, applied));
     }
 
-    fn turn_later(&mut self, number: usize) {
+    fn step_later(&mut self, number: usize) {
         let now = self.now;
         self.send(number, Duration::ZERO, Request::Wake(now));
     }
@@ -543,13 +543,13 @@ impl Sim {
         mut applied: Applied,
     ) {
         let Some(action) = actions.pop_front() else { return };
-        let refused = self.fault(30) || self.away().is_some();
-        let unheard = self.fault(5);
-        if refused {
+        let rejected = self.fault(30) || self.outage_end().is_some();
+        let response_lost = self.fault(5);
+        if rejected {
             applied.failed = true;
         } else if let Some(write) = self.write_of(&action) {
             match self.commit(&write) {
-                Answered::Done if unheard => applied.failed = true,
+                Answered::Done if response_lost => applied.failed = true,
                 Answered::Done => {
                     applied.wrote = true;
                     if let Some(pod) = self.truth.pods.get(&write.name).filter(|_| write.kind != Kind::Delete) {
@@ -565,7 +565,7 @@ impl Sim {
                 Answered::Conflict => {}
             }
         }
-        let wait = self.trip();
+        let wait = self.message_delay();
         self.after(wait, Event::Replica(number, incarnation, Box::new(Request::Acted(set, actions, applied))));
     }
 
@@ -580,7 +580,7 @@ impl Sim {
                     }
                 }
                 let kind = if *how == Cleanup::Label { Kind::Label } else { Kind::Delete };
-                self.say(|| format!("{kind:?} {} {} {}", executor.name(), seen.uid, seen.resource_version));
+                self.record(|| format!("{kind:?} {} {} {}", executor.name(), seen.uid, seen.resource_version));
                 Some(Write {
                     kind,
                     name: executor.name().to_owned(),
@@ -605,7 +605,7 @@ impl Sim {
     // ---- the lease ----
 
     fn lease_read(&mut self, number: usize, began: Instant) {
-        if self.fault(5) || self.away().is_some() {
+        if self.fault(5) || self.outage_end().is_some() {
             return;
         }
         let at = self.instant();
@@ -630,7 +630,7 @@ impl Sim {
         let replica = &mut self.replicas[number];
         let own = replica.controller.as_ref().and_then(|controller| controller.mark(moment));
         let version = replica.lease.as_ref().and_then(|seen| seen.record.version.parse().ok());
-        let wait = self.trip();
+        let wait = self.message_delay();
         match step {
             Step::Wait => self.send(number, wait, Request::LeaseWritten(began, false)),
             Step::Create => {
@@ -658,7 +658,7 @@ impl Sim {
     ) {
         let identity = format!("r{number}.{incarnation}");
         let same = self.truth.lease.as_ref().map(|lease| lease.version) == version;
-        if self.away().is_some() {
+        if self.outage_end().is_some() {
             return;
         }
         let ok = same;
@@ -666,9 +666,9 @@ impl Sim {
             let version = self.truth.next_version();
             self.truth.lease = Some(Lease { version, holder: Some(identity), transitions, mark });
         }
-        let unheard = self.fault(4);
-        let wait = self.trip();
-        if !unheard {
+        let response_lost = self.fault(4);
+        let wait = self.message_delay();
+        if !response_lost {
             self.after(wait, Event::Replica(number, incarnation, Box::new(Request::LeaseWritten(began, ok))));
         }
     }

@@ -15,7 +15,7 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-fn told(seed: u64, violation: &Violation) -> String {
+fn describe(seed: u64, violation: &Violation) -> String {
     let Violation { rule, at, what } = violation;
     format!(
         "seed {seed}: {rule}, after {at:?}: {what}\nreplay: SEED={seed} cargo test --test sim controller::run::one_history -- --nocapture"
@@ -35,7 +35,7 @@ fn histories_hold() {
                         return;
                     }
                     if let (Some(violation), _) = Sim::new(seed, false).run() {
-                        failed.lock().unwrap().push(told(seed, &violation));
+                        failed.lock().unwrap().push(describe(seed, &violation));
                     }
                 }
             });
@@ -51,14 +51,14 @@ fn one_history() {
     let Some(seed) = number("SEED") else { return };
     let (violation, trace) = Sim::new(seed, true).run();
     println!("{}", trace.join("\n"));
-    assert!(violation.is_none(), "{}", told(seed, &violation.unwrap()));
+    assert!(violation.is_none(), "{}", describe(seed, &violation.unwrap()));
 }
 
 /// The number of histories to run for each bug.
-const ENOUGH: u64 = 1000;
+const HISTORIES_PER_BUG: u64 = 1000;
 
 #[test]
-fn every_planted_bug_is_found() {
+fn every_injected_bug_is_found() {
     if !cfg!(debug_assertions) {
         println!("SKIPPED: a release build has no injected faults");
         return;
@@ -72,7 +72,7 @@ fn every_planted_bug_is_found() {
                     let at = next.fetch_add(1, Ordering::Relaxed);
                     let Some(bug) = Bug::CORE.get(usize::try_from(at).unwrap()) else { return };
                     inject(Some(*bug));
-                    let found = (0..ENOUGH).find_map(|seed| Some((seed, Sim::new(seed, false).run().0?)));
+                    let found = (0..HISTORIES_PER_BUG).find_map(|seed| Some((seed, Sim::new(seed, false).run().0?)));
                     inject(None);
                     match &found {
                         Some((seed, violation)) => println!("{bug:?}: seed {seed}: {}", violation.rule),
@@ -83,5 +83,5 @@ fn every_planted_bug_is_found() {
         }
     });
     let missed = missed.into_inner().unwrap();
-    assert!(missed.is_empty(), "not found in {ENOUGH} histories: {missed:?}");
+    assert!(missed.is_empty(), "not found in {HISTORIES_PER_BUG} histories: {missed:?}");
 }

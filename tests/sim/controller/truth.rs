@@ -38,12 +38,12 @@ pub struct Pod {
     /// The end of the grace period of a requested deletion.
     pub deleting: Option<Duration>,
     pub inactive: bool,
-    pub by_us: bool,
+    pub by_usher: bool,
     pub skip: bool,
     pub owner: Option<(String, String)>,
     pub created: Duration,
     /// When it was first in a final state, deletions of pods that do not run included.
-    pub ended: Option<Duration>,
+    pub exited: Option<Duration>,
     /// Its driver labelled it.
     pub by_driver: bool,
     /// A client removed its role label: no watch by label shows it any longer.
@@ -77,7 +77,7 @@ impl Pod {
         if self.inactive {
             metadata["labels"]["spark-exec-inactive"] = "true".into();
         }
-        if self.by_us {
+        if self.by_usher {
             metadata["annotations"]["spark-usher.io/ended"] = "x".into();
         }
         if self.skip {
@@ -162,9 +162,9 @@ pub struct Truth {
     pub log: Vec<Logged>,
     pub lease: Option<Lease>,
     /// When each executor first was in a final state or deleted, by uid.
-    pub ends: BTreeMap<String, Duration>,
+    pub exits: BTreeMap<String, Duration>,
     /// Executors that were deleted after no watch showed them: a replica that missed the removal of the label may miss the exit.
-    pub ended_unlabelled: BTreeSet<String>,
+    pub removed_unlabelled: BTreeSet<String>,
     pub selectors: Vec<String>,
 }
 
@@ -189,8 +189,8 @@ impl Truth {
             && !pod.unlabelled
             && (pod.is_finished() || (pod.deleting.is_some() && pod.phase == "Pending"))
         {
-            pod.ended.get_or_insert(now);
-            self.ends.entry(pod.uid.clone()).or_insert(now);
+            pod.exited.get_or_insert(now);
+            self.exits.entry(pod.uid.clone()).or_insert(now);
         }
         let (name, uid) = (pod.name.clone(), pod.uid.clone());
         let (shown, observation) = if pod.is_shown() {
@@ -209,9 +209,9 @@ impl Truth {
     pub fn remove(&mut self, name: &str, now: Duration) {
         let Some(mut pod) = self.pods.remove(name) else { return };
         if pod.role == Role::Executor && pod.unlabelled {
-            self.ended_unlabelled.insert(pod.uid.clone());
+            self.removed_unlabelled.insert(pod.uid.clone());
         } else if pod.role == Role::Executor {
-            self.ends.entry(pod.uid.clone()).or_insert(now);
+            self.exits.entry(pod.uid.clone()).or_insert(now);
         }
         let version = self.next_version();
         pod.version = version;

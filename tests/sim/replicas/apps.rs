@@ -1,4 +1,4 @@
-//! Applications: their drivers and executors, and the events of their lives.
+//! Applications: their drivers and executors, and what happens to them.
 
 use crate::support::{PodBuilder, answer, by_pod, pod, review, whole_seconds};
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::world::{NAMESPACES, World};
+use super::cluster::{NAMESPACES, SimCluster};
 
 /// Where a driver runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,23 +28,24 @@ pub struct App {
     pub uid: String,
     /// The application's id contains this number. Two drivers with the same configured `spark.app.id` share it.
     pub id: usize,
-    pub ended: Option<Instant>,
+    /// When its driver exited or was deleted.
+    pub exited: Option<Instant>,
     /// Spark 3.0 and older label neither the version nor the resource profile.
     pub old: bool,
     /// The size of its gang, if it has one.
     pub gang: Option<usize>,
     /// Its driver retains its finished executors (`deleteOnTermination=false`), and labels them.
-    pub keeps: bool,
+    pub retains: bool,
     /// Within how many seconds its driver detects the exit of an executor and cleans it up; `None`: never.
-    pub notices: Option<u64>,
+    pub detection_seconds: Option<u64>,
 }
 
 impl App {
     /// How long the product leaves finished executors to the driver.
     pub fn grace(&self) -> Duration {
         // Twice the driver's poll interval plus twice its `missingPodDetectDelta`, from its configuration; 30 s each without one.
-        let notices = Duration::from_secs(4 * self.notices.unwrap_or(30));
-        notices.max(GRACE)
+        let detection = Duration::from_secs(4 * self.detection_seconds.unwrap_or(30));
+        detection.max(GRACE)
     }
 }
 
@@ -53,7 +54,7 @@ pub const GRACE: Duration = Duration::from_secs(10);
 
 /// The true history of an executor.
 #[derive(Clone, Debug)]
-pub struct Life {
+pub struct ExecutorHistory {
     pub name: String,
     pub id: u32,
     pub app: usize,
@@ -65,12 +66,12 @@ pub struct Life {
     /// The exits that were followed by a restart.
     pub former: Vec<Former>,
     /// When it exited, unless it runs again.
-    pub ended: Option<Instant>,
-    pub gone: Option<Instant>,
+    pub exited: Option<Instant>,
+    pub removed: Option<Instant>,
     /// The cause of its exit, from its pod.
     pub cause: Option<&'static str>,
     /// It was being deleted when it exited.
-    pub was_dying: bool,
+    pub was_terminating: bool,
     /// Another client than the product deleted its pod.
     pub deleted: bool,
     /// It has the annotation `spark-usher.io/skip`.
@@ -88,24 +89,24 @@ pub struct Life {
 /// An exit after which the container restarted.
 #[derive(Clone, Copy, Debug)]
 pub struct Former {
-    pub ended: Instant,
+    pub exited: Instant,
     pub restarted: Instant,
     pub cause: &'static str,
 }
 
-impl Life {
+impl ExecutorHistory {
     /// The number of its exits.
-    pub fn ends(&self) -> usize {
-        self.former.len() + usize::from(self.ended.is_some() || self.gone.is_some())
+    pub fn exit_count(&self) -> usize {
+        self.former.len() + usize::from(self.exited.is_some() || self.removed.is_some())
     }
 
     /// Whether it exited and its container will restart.
-    pub fn comes_again(&self) -> bool {
-        self.restarts && self.cause.is_some_and(|cause| ENDS.iter().any(|end| end.3 == cause && end.2.is_none()))
+    pub fn will_restart(&self) -> bool {
+        self.restarts && self.cause.is_some_and(|cause| EXITS.iter().any(|exit| exit.3 == cause && exit.2.is_none()))
     }
 
-    pub fn is_live(&self) -> bool {
-        self.ended.is_none() && self.gone.is_none() && !self.waits && !self.unlabelled
+    pub fn is_active(&self) -> bool {
+        self.exited.is_none() && self.removed.is_none() && !self.waits && !self.unlabelled
     }
 }
 
@@ -115,7 +116,7 @@ pub enum Later {
     /// The executor with this uid exits because its driver no longer exists.
     LosesDriver(String),
     /// The driver detects the exit of the executor with this uid, and deletes or labels it.
-    Noticed(String),
+    Detected(String),
     /// The kubelet restarts the container of the executor with this uid.
     Restarts(String),
     /// The restarted container of the executor with this uid fails.
@@ -123,7 +124,7 @@ pub enum Later {
 }
 
 /// Exits: phase, exit code, the pod's reason, and the cause.
-const ENDS: [(&str, Option<i32>, Option<&str>, &str); 7] = [
+const EXITS: [(&str, Option<i32>, Option<&str>, &str); 7] = [
     ("Failed", Some(137), None, "killed"),
     ("Failed", Some(1), None, "error"),
     ("Succeeded", Some(0), None, "completed"),
@@ -141,7 +142,7 @@ fn path(namespace: &str, name: &str) -> String {
     format!("/api/v1/namespaces/{namespace}/pods/{name}")
 }
 
-impl World {
+impl SimCluster {
     async fn create(&self, namespace: &str, pod: PodBuilder) -> String {
         let made = self.request("POST", &format!("/api/v1/namespaces/{namespace}/pods"), pod.into_request()).await;
         made["metadata"]["uid"].as_str().unwrap().to_owned()
@@ -167,18 +168,18 @@ impl World {
         let other = self.apps.iter().rfind(|app| app.namespace == namespace).map(|app| app.id);
         let id = other.filter(|_| self.rng.once_in(8)).unwrap_or(number);
         let mut driver = pod(&name).namespace(namespace);
-        let notices = (kind == Kind::Labelled && self.rng.once_in(2)).then(|| 1 + self.rng.below(5));
+        let detection_seconds = (kind == Kind::Labelled && self.rng.once_in(2)).then(|| 1 + self.rng.below(5));
         if kind == Kind::Labelled {
             driver = driver.driver_of(&selector(id));
         }
-        let keeps = notices.is_some() && self.rng.once_in(4);
-        if let Some(seconds) = notices {
+        let retains = detection_seconds.is_some() && self.rng.once_in(4);
+        if let Some(seconds) = detection_seconds {
             let conf_map = format!("conf-{number}");
             let text = format!(
                 "spark.kubernetes.executor.apiPollingInterval={seconds}s\n\
                  spark.kubernetes.executor.missingPodDetectDelta={seconds}s\n\
                  spark.kubernetes.executor.deleteOnTermination={}\n",
-                !keeps
+                !retains
             );
             let object = json!({"metadata": {"name": conf_map}, "data": {"spark.properties": text}});
             self.request("POST", &format!("/api/v1/namespaces/{namespace}/configmaps"), object).await;
@@ -187,12 +188,12 @@ impl World {
         // The driver has a node: only executors are scheduled in gangs here.
         driver = driver.spec("nodeName", "node-1");
         // With a known configuration, the size is Spark's default of two executors.
-        let gang = gang.or(notices.map(|_| 2));
-        if let Some(gang) = gang.filter(|_| notices.is_none()) {
+        let gang = gang.or(detection_seconds.map(|_| 2));
+        if let Some(gang) = gang.filter(|_| detection_seconds.is_none()) {
             driver = driver.annotation("spark-usher.io/min-member", &gang.to_string());
         }
         let uid = if kind == Kind::Elsewhere { String::new() } else { self.create(namespace, driver).await };
-        let app = App { kind, namespace, name, uid, id, ended: None, old, gang, keeps, notices };
+        let app = App { kind, namespace, name, uid, id, exited: None, old, gang, retains, detection_seconds };
         if kind != Kind::Elsewhere {
             let address = format!("10.0.{}.{}", number / 200, number % 200);
             self.status(namespace, &app.name, json!({"phase": "Running", "podIP": address})).await;
@@ -203,7 +204,7 @@ impl World {
 
     pub async fn new_executor(&mut self) {
         let app = self.rng.below(self.apps.len().max(1) as u64) as usize;
-        if self.apps.get(app).is_some_and(|app| app.ended.is_none()) {
+        if self.apps.get(app).is_some_and(|app| app.exited.is_none()) {
             self.new_executor_of(app).await;
         }
     }
@@ -212,8 +213,8 @@ impl World {
     pub async fn new_executor_of(&mut self, number: usize) {
         let app = self.apps[number].clone();
         // Sometimes with the name of an earlier executor, as after a restart of the driver.
-        let gone = self.rng.once_in(6).then(|| self.gone_executor(number)).flatten();
-        let id = gone.unwrap_or(self.next_executor);
+        let reused = self.rng.once_in(6).then(|| self.reusable_executor_id(number)).flatten();
+        let id = reused.unwrap_or(self.next_executor);
         let restarts = self.rng.once_in(8);
         self.next_executor += 1;
         let name = format!("exec-{id}");
@@ -221,27 +222,27 @@ impl World {
             Kind::Elsewhere => format!("192.168.{}.{}", number % 200, id % 8),
             _ => format!("10.0.{}.{}", number / 200, number % 200),
         };
-        let mut executor = pod(&name).namespace(app.namespace).executor_of(&selector(app.id), id).driver_url(&address);
+        let mut builder = pod(&name).namespace(app.namespace).executor_of(&selector(app.id), id).driver_url(&address);
         if app.old {
-            executor = executor.without_label("spark-exec-resourceprofile-id");
+            builder = builder.without_label("spark-exec-resourceprofile-id");
         } else {
-            executor = executor.label("spark-version", "4.3.0");
+            builder = builder.label("spark-version", "4.3.0");
         }
         if restarts {
-            executor = executor.spec("restartPolicy", "Always");
+            builder = builder.spec("restartPolicy", "Always");
         }
         // In cluster mode, Spark sets the owner; in client mode only if the driver's pod name is configured.
         if app.kind == Kind::Labelled && !self.rng.once_in(5) || app.kind == Kind::Notebook && self.rng.once_in(2) {
-            executor = executor.owned_by("Pod", &app.name, &app.uid);
+            builder = builder.owned_by("Pod", &app.name, &app.uid);
         }
-        let admitted = self.admit(&app, &mut executor);
+        let admitted = self.admit(&app, &mut builder);
         let (waits, skip) = (self.rng.once_in(15), self.rng.once_in(15));
         if skip {
-            executor = executor.annotation("spark-usher.io/skip", "true");
+            builder = builder.annotation("spark-usher.io/skip", "true");
         }
-        let uid = self.create(app.namespace, executor).await;
+        let uid = self.create(app.namespace, builder).await;
         self.note(format!("{name} of {} begins, uid {uid}{}", app.name, if admitted { "" } else { ", not admitted" }));
-        let life = Life {
+        let executor = ExecutorHistory {
             name,
             id,
             app: number,
@@ -249,10 +250,10 @@ impl World {
             waits,
             restarts,
             former: Vec::new(),
-            ended: None,
-            gone: None,
+            exited: None,
+            removed: None,
             cause: None,
-            was_dying: false,
+            was_terminating: false,
             deleted: false,
             skip,
             unlabelled: false,
@@ -260,19 +261,20 @@ impl World {
             admitted,
             known_by: Vec::new(),
         };
-        self.lives.insert(uid, life);
+        self.executors.insert(uid, executor);
     }
 
     /// The number of an executor of this application whose pod no longer exists and whose name no other pod has.
-    fn gone_executor(&self, app: usize) -> Option<u32> {
-        let of_app = || self.lives.values().filter(|life| life.app == app);
-        let there: Vec<u32> = of_app().filter(|life| life.gone.is_none()).map(|life| life.id).collect();
-        of_app().map(|life| life.id).filter(|id| !there.contains(id)).min()
+    fn reusable_executor_id(&self, app: usize) -> Option<u32> {
+        let of_app = || self.executors.values().filter(|executor| executor.app == app);
+        let there: Vec<u32> =
+            of_app().filter(|executor| executor.removed.is_none()).map(|executor| executor.id).collect();
+        of_app().map(|executor| executor.id).filter(|id| !there.contains(id)).min()
     }
 
     /// Calls the webhook of a replica, as an API server with `failurePolicy: Ignore` does.
-    fn admit(&mut self, app: &App, executor: &mut PodBuilder) -> bool {
-        let Some(one) = self.some().filter(|_| !self.rng.once_in(10)) else { return false };
+    fn admit(&mut self, app: &App, builder: &mut PodBuilder) -> bool {
+        let Some(one) = self.pick_replica().filter(|_| !self.rng.once_in(10)) else { return false };
         let replica = &self.replicas[&one];
         if !replica.is_complete() || *self.dry_run.borrow() {
             return false;
@@ -281,87 +283,92 @@ impl World {
             Kind::Elsewhere => json!({"username": "somebody", "groups": ["system:authenticated"]}),
             _ => by_pod(app.namespace, "spark", &app.name, &app.uid),
         };
-        let asked = review(&executor.0, user);
+        let asked = review(&builder.0, user);
         let outcome = answer(&asked, &replica.snapshot.load(), &self.policies.load());
         assert!(outcome.decision.allowed, "{outcome:?}");
-        executor.0 = outcome.object;
+        builder.0 = outcome.object;
         true
     }
 
     /// An executor whose pod exists: a running or pending one, or one that exited.
-    fn some_executor(&mut self, lives: bool) -> Option<String> {
-        let there = self.lives.iter().filter(|(_, life)| life.gone.is_none() && life.ended.is_none() == lives);
-        let there: Vec<String> = there.filter(|(_, life)| !life.unlabelled).map(|(uid, _)| uid.clone()).collect();
+    fn pick_executor(&mut self, is_running: bool) -> Option<String> {
+        let there = self
+            .executors
+            .iter()
+            .filter(|(_, executor)| executor.removed.is_none() && executor.exited.is_none() == is_running);
+        let there: Vec<String> =
+            there.filter(|(_, executor)| !executor.unlabelled).map(|(uid, _)| uid.clone()).collect();
         let at = self.rng.below(there.len().max(1) as u64) as usize;
         there.get(at).cloned()
     }
 
-    pub async fn end_executor(&mut self) {
-        let Some(uid) = self.some_executor(true) else { return };
-        let end = *self.rng.pick(&ENDS);
-        self.end(&uid, end).await;
+    pub async fn exit_executor(&mut self) {
+        let Some(uid) = self.pick_executor(true) else { return };
+        let exit = *self.rng.pick(&EXITS);
+        self.exit(&uid, exit).await;
     }
 
     /// Three executors exit, in a time without faults.
-    pub async fn end_some(&mut self) {
+    pub async fn exit_three_executors(&mut self) {
         for _ in 0..3 {
-            self.end_executor().await;
+            self.exit_executor().await;
         }
     }
 
-    async fn end(&mut self, uid: &str, (phase, code, reason, cause): (&str, Option<i32>, Option<&str>, &'static str)) {
-        let (name, namespace) = self.place(uid);
-        let life = &self.lives[uid];
+    async fn exit(&mut self, uid: &str, (phase, code, reason, cause): (&str, Option<i32>, Option<&str>, &'static str)) {
+        let (name, namespace) = self.name_and_namespace(uid);
+        let executor = &self.executors[uid];
         let pod = self.request("GET", &path(namespace, &name), json!({})).await;
         if pod.is_null() {
             return; // The garbage collector has deleted it.
         }
         // Whatever its containers report then, it exits because it is being deleted.
-        let is_dying = pod["metadata"]["deletionTimestamp"].is_string();
+        let is_terminating = pod["metadata"]["deletionTimestamp"].is_string();
         // A kubelet restarts containers, unless the pod was evicted, rejected or exceeded its deadline, or is being deleted.
-        let restarts = life.restarts && reason.is_none() && !is_dying;
+        let restarts = executor.restarts && reason.is_none() && !is_terminating;
         let mut status = json!({"phase": if restarts { "Running" } else { phase }});
         if let Some(code) = code {
             let terminated = json!({"exitCode": code, "finishedAt": whole_seconds()});
             status["containerStatuses"] = json!([{"name": "main", "image": "spark", "imageID": "", "ready": false,
-                "restartCount": life.former.len(), "state": {"running": null, "terminated": terminated}}]);
+                "restartCount": executor.former.len(), "state": {"running": null, "terminated": terminated}}]);
         }
         if let Some(reason) = reason {
             status["reason"] = reason.into();
         }
         self.status(namespace, &name, status).await;
         self.note(format!("{name} exits: {cause}"));
-        let life = self.lives.get_mut(uid).unwrap();
-        (life.ended, life.cause, life.was_dying) = (Some(Instant::now()), Some(cause), is_dying);
-        let notices = self.apps[life.app].notices;
+        let executor = self.executors.get_mut(uid).unwrap();
+        (executor.exited, executor.cause, executor.was_terminating) =
+            (Some(Instant::now()), Some(cause), is_terminating);
+        let detection_seconds = self.apps[executor.app].detection_seconds;
         if restarts {
             // Ten seconds after the first exit, then twice as long each time.
-            let at = Instant::now() + Duration::from_secs(10 << life.former.len().min(5));
+            let at = Instant::now() + Duration::from_secs(10 << executor.former.len().min(5));
             self.later.push((at, Later::Restarts(uid.to_owned())));
         }
-        if let Some(seconds) = notices.filter(|_| self.rng.once_in(2)) {
+        if let Some(seconds) = detection_seconds.filter(|_| self.rng.once_in(2)) {
             let at = Instant::now() + Duration::from_millis(self.rng.below(seconds * 4000));
-            self.later.push((at, Later::Noticed(uid.to_owned())));
+            self.later.push((at, Later::Detected(uid.to_owned())));
         }
     }
 
-    fn place(&self, uid: &str) -> (String, &'static str) {
-        let life = &self.lives[uid];
-        (life.name.clone(), self.apps[life.app].namespace)
+    fn name_and_namespace(&self, uid: &str) -> (String, &'static str) {
+        let executor = &self.executors[uid];
+        (executor.name.clone(), self.apps[executor.app].namespace)
     }
 
-    pub async fn delete_executor(&mut self, lives: bool) {
-        let Some(uid) = self.some_executor(lives) else { return };
-        let (name, namespace) = self.place(&uid);
-        self.lives.get_mut(&uid).unwrap().deleted = true;
+    pub async fn delete_executor(&mut self, is_running: bool) {
+        let Some(uid) = self.pick_executor(is_running) else { return };
+        let (name, namespace) = self.name_and_namespace(&uid);
+        self.executors.get_mut(&uid).unwrap().deleted = true;
         self.delete(namespace, &name).await;
         self.note(format!("{name} is deleted"));
     }
 
     /// A driver labels one of its finished executors.
     pub async fn label_executor(&mut self) {
-        let Some(uid) = self.some_executor(false) else { return };
-        let (name, namespace) = self.place(&uid);
+        let Some(uid) = self.pick_executor(false) else { return };
+        let (name, namespace) = self.name_and_namespace(&uid);
         self.label(&uid, namespace, &name).await;
     }
 
@@ -369,22 +376,22 @@ impl World {
         let labels = json!({"metadata": {"uid": uid, "labels": {"spark-exec-inactive": "true"}}});
         if self.try_request("PATCH", &path(namespace, name), labels).await.is_ok() {
             self.note(format!("its driver labels {name}"));
-            self.lives.get_mut(uid).unwrap().by_driver = true;
+            self.executors.get_mut(uid).unwrap().by_driver = true;
         }
     }
 
     /// A client removes the labels of a running executor: no watch shows it any longer.
-    pub async fn take_label_off(&mut self) {
-        let Some(uid) = self.some_executor(true) else { return };
-        let (name, namespace) = self.place(&uid);
+    pub async fn remove_label(&mut self) {
+        let Some(uid) = self.pick_executor(true) else { return };
+        let (name, namespace) = self.name_and_namespace(&uid);
         let labels = json!({"metadata": {"labels": {"spark-role": null}}});
         self.request("PATCH", &path(namespace, &name), labels).await;
         self.note(format!("the label of {name} is removed"));
-        self.lives.get_mut(&uid).unwrap().unlabelled = true;
+        self.executors.get_mut(&uid).unwrap().unlabelled = true;
     }
 
-    pub async fn end_driver(&mut self, delete: bool) {
-        let Some(number) = self.apps.iter().position(|app| app.ended.is_none() && app.kind != Kind::Elsewhere) else {
+    pub async fn exit_driver(&mut self, delete: bool) {
+        let Some(number) = self.apps.iter().position(|app| app.exited.is_none() && app.kind != Kind::Elsewhere) else {
             return;
         };
         let App { name, namespace, .. } = self.apps[number].clone();
@@ -394,11 +401,11 @@ impl World {
             self.status(namespace, &name, json!({"phase": "Failed"})).await;
         }
         self.note(format!("{name} {}", if delete { "is deleted" } else { "exits" }));
-        self.apps[number].ended = Some(Instant::now());
+        self.apps[number].exited = Some(Instant::now());
         let orphans: Vec<String> = self
-            .lives
+            .executors
             .iter()
-            .filter(|(_, life)| life.app == number && life.is_live())
+            .filter(|(_, executor)| executor.app == number && executor.is_active())
             .map(|(uid, _)| uid.clone())
             .collect();
         for uid in orphans {
@@ -407,18 +414,18 @@ impl World {
         }
     }
 
-    pub async fn happen(&mut self, what: Later) {
+    pub async fn run_event(&mut self, what: Later) {
         match what {
-            Later::LosesDriver(uid) if self.lives[&uid].is_live() => self.end(&uid, ENDS[1]).await,
-            Later::Noticed(uid) => {
-                let life = &self.lives[&uid];
-                let app = &self.apps[life.app];
-                if life.gone.is_none() && app.ended.is_none() && app.keeps {
-                    let (name, namespace) = (life.name.clone(), app.namespace);
+            Later::LosesDriver(uid) if self.executors[&uid].is_active() => self.exit(&uid, EXITS[1]).await,
+            Later::Detected(uid) => {
+                let executor = &self.executors[&uid];
+                let app = &self.apps[executor.app];
+                if executor.removed.is_none() && app.exited.is_none() && app.retains {
+                    let (name, namespace) = (executor.name.clone(), app.namespace);
                     self.label(&uid, namespace, &name).await;
-                } else if life.gone.is_none() && app.ended.is_none() {
-                    let (name, namespace) = (life.name.clone(), app.namespace);
-                    self.lives.get_mut(&uid).unwrap().deleted = true;
+                } else if executor.removed.is_none() && app.exited.is_none() {
+                    let (name, namespace) = (executor.name.clone(), app.namespace);
+                    self.executors.get_mut(&uid).unwrap().deleted = true;
                     // By its uid: another pod may have the name meanwhile.
                     let options = json!({"preconditions": {"uid": uid}, "gracePeriodSeconds": 0});
                     let _ = self.try_request("DELETE", &path(namespace, &name), options).await;
@@ -426,24 +433,24 @@ impl World {
                 }
             }
             Later::Restarts(uid) => self.restart_executor(&uid).await,
-            Later::Crashes(uid) if self.lives[&uid].is_live() => self.end(&uid, ENDS[0]).await,
+            Later::Crashes(uid) if self.executors[&uid].is_active() => self.exit(&uid, EXITS[0]).await,
             Later::LosesDriver(_) | Later::Crashes(_) => {}
         }
     }
 
     async fn restart_executor(&mut self, uid: &str) {
-        let (name, namespace) = self.place(uid);
-        let life = &self.lives[uid];
-        let (None, Some(ended), Some(cause)) = (life.gone, life.ended, life.cause) else { return };
+        let (name, namespace) = self.name_and_namespace(uid);
+        let executor = &self.executors[uid];
+        let (None, Some(exited), Some(cause)) = (executor.removed, executor.exited, executor.cause) else { return };
         let running = json!({"startedAt": whole_seconds()});
         let status = json!({"phase": "Running", "containerStatuses": [{"name": "main", "image": "spark", "imageID": "",
-            "ready": true, "restartCount": life.former.len() + 1, "state": {"running": running, "terminated": null}}]});
+            "ready": true, "restartCount": executor.former.len() + 1, "state": {"running": running, "terminated": null}}]});
         if !self.status(namespace, &name, status).await {
             return;
         }
-        let life = self.lives.get_mut(uid).unwrap();
-        life.former.push(Former { ended, restarted: Instant::now(), cause });
-        (life.ended, life.cause, life.by_driver) = (None, None, false);
+        let executor = self.executors.get_mut(uid).unwrap();
+        executor.former.push(Former { exited, restarted: Instant::now(), cause });
+        (executor.exited, executor.cause, executor.by_driver) = (None, None, false);
         self.note(format!("{name} runs again"));
         if self.rng.once_in(2) {
             let at = Instant::now() + Duration::from_millis(self.rng.below(20_000));

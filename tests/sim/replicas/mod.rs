@@ -2,10 +2,10 @@
 //! clock, against the sandbox's API without sockets. A seed is one history, which replays.
 
 pub mod apps;
-pub mod judge;
-pub mod line;
+pub mod cluster;
+pub mod connection;
+pub mod faults;
+pub mod invariants;
+pub mod log;
 pub mod replica;
 mod run;
-pub mod told;
-pub mod trouble;
-pub mod world;

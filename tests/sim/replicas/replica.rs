@@ -19,14 +19,14 @@ use spark_usher::telemetry::metrics::Metrics;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::line::Line;
+use super::connection::Connection;
 
 pub struct Replica {
-    pub line: Arc<Line>,
+    pub connection: Arc<Connection>,
     pub snapshot: Arc<ArcSwap<Snapshot>>,
     complete: watch::Receiver<bool>,
     leadership: LeadershipReceiver,
-    leaving: CancellationToken,
+    shutdown: CancellationToken,
     supervisor: Supervisor,
 }
 
@@ -34,15 +34,15 @@ impl Replica {
     /// Starts a replica. All replicas read the same policies.
     pub fn start(
         number: usize,
-        line: Arc<Line>,
+        connection: Arc<Connection>,
         routes: &Router,
         policies: &Arc<ArcSwap<Policies>>,
         dry_run: watch::Receiver<bool>,
     ) -> Replica {
-        let leaving = CancellationToken::new();
+        let shutdown = CancellationToken::new();
         let secret = SigningSecret { namespace: "default".into(), name: "spark-usher-signing".into() };
         let work = ReplicaConfig {
-            cluster: Cluster::by(line.client(routes.clone()), "default"),
+            cluster: Cluster::by(connection.client(routes.clone()), "default"),
             election: Election {
                 namespace: "default".into(),
                 name: "spark-usher".into(),
@@ -55,14 +55,14 @@ impl Replica {
             signing: Some((secret, Latch::default())),
             rate: Rate::default(),
             watch_silence: Settings::default().watch_silence,
-            shutdown: leaving.clone(),
+            shutdown: shutdown.clone(),
             metrics: Arc::new(Metrics::new().unwrap()),
         };
         let replica = replica::Replica::default();
         let (snapshot, complete, leadership) = (replica.snapshot(), replica.complete(), replica.leadership());
         let mut supervisor = Supervisor::default();
         replica.start(work, &mut supervisor);
-        Replica { line, snapshot, complete, leadership, leaving, supervisor }
+        Replica { connection, snapshot, complete, leadership, shutdown, supervisor }
     }
 
     pub fn leads(&self) -> bool {
@@ -79,8 +79,8 @@ impl Replica {
     }
 
     /// Begins a graceful stop, as SIGTERM does: the replica has a few seconds.
-    pub fn leave(&self) {
-        self.leaving.cancel();
+    pub fn begin_shutdown(&self) {
+        self.shutdown.cancel();
     }
 
     /// Stops it.

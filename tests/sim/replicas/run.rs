@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::apps::Kind;
-use super::judge::{judge, line_of};
-use super::line::Flow;
-use super::told::{Line, Told};
-use super::world::World;
+use super::cluster::SimCluster;
+use super::connection::Flow;
+use super::invariants::{check, trace_line};
+use super::log::{ExitLog, Report};
 use crate::support::{only, policy};
 use jiff::Timestamp;
 use serde_json::json;
@@ -21,57 +21,57 @@ use tokio::time::Instant;
 use tracing_subscriber::layer::SubscriberExt;
 
 /// Runs one history; returns its violations and the history.
-fn play(seed: u64) -> (Vec<String>, Vec<String>) {
-    play_and_trace(seed, false)
+fn run_history(seed: u64) -> (Vec<String>, Vec<String>) {
+    trace_history(seed, false)
 }
 
 /// The same; with `is_traced` the history contains writes and reported exits, too.
-fn play_and_trace(seed: u64, is_traced: bool) -> (Vec<String>, Vec<String>) {
+fn trace_history(seed: u64, is_traced: bool) -> (Vec<String>, Vec<String>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
-    let told = runtime.block_on(async { Told::new() });
-    let subscriber = tracing_subscriber::registry().with(told.clone());
+    let log = runtime.block_on(async { ExitLog::new() });
+    let subscriber = tracing_subscriber::registry().with(log.clone());
     let guard = tracing::subscriber::set_default(subscriber);
     let outcome = runtime.block_on(async {
         clock::simulate(Timestamp::from_second(1_800_000_000).unwrap());
         random::simulate(seed);
-        let mut world = World::new(seed, told);
-        world.furnish().await;
-        world.start_replica();
-        world.start_replica();
+        let mut cluster = SimCluster::new(seed, log);
+        cluster.create_objects().await;
+        cluster.start_replica();
+        cluster.start_replica();
         tokio::time::sleep(Duration::from_secs(20)).await;
         let until = Instant::now() + Duration::from_secs(240);
         while Instant::now() < until {
-            let pause = world.rng.below(1200);
+            let pause = cluster.rng.below(1200);
             tokio::time::sleep(Duration::from_millis(pause)).await;
-            world.step().await;
-            world.tick().await;
+            cluster.step().await;
+            cluster.tick().await;
         }
-        world.calm().await;
-        world.wait(Duration::from_secs(100)).await;
-        world.begin_to_count().await;
+        cluster.remove_faults().await;
+        cluster.wait(Duration::from_secs(100)).await;
+        cluster.begin_fault_free_phase().await;
         let until = Instant::now() + Duration::from_secs(100);
         while Instant::now() < until {
-            let pause = world.rng.below(4000);
-            world.wait(Duration::from_millis(pause)).await;
-            world.peaceful_step().await;
+            let pause = cluster.rng.below(4000);
+            cluster.wait(Duration::from_millis(pause)).await;
+            cluster.fault_free_step().await;
         }
-        world.fill_gangs().await;
+        cluster.fill_gangs().await;
         // Longer than the grace period of a driver whose configuration is unknown.
-        world.wait(Duration::from_secs(160)).await;
-        let wrong = judge(&world).await;
-        let mut history = std::mem::take(&mut world.history);
-        if let Some(log) = &world.told.log {
-            history.extend(log.lock().unwrap().iter().cloned());
+        cluster.wait(Duration::from_secs(160)).await;
+        let wrong = check(&cluster).await;
+        let mut history = std::mem::take(&mut cluster.history);
+        if let Some(text) = &cluster.log.text {
+            history.extend(text.lock().unwrap().iter().cloned());
         }
-        if world.told.log.is_some() || is_traced {
-            history.extend(world.writes.lock().unwrap().iter().map(|write| line_of(write, world.began)));
-            let told = world.told.lines.lock().unwrap();
-            history.extend(told.iter().map(|line| {
-                let Line { at, uid, cause, perhaps } = line;
-                format!("{:?} reported {uid} {cause} {perhaps}", at.unwrap() - world.began)
+        if cluster.log.text.is_some() || is_traced {
+            history.extend(cluster.writes.lock().unwrap().iter().map(|write| trace_line(write, cluster.began)));
+            let reports = cluster.log.reports.lock().unwrap();
+            history.extend(reports.iter().map(|report| {
+                let Report { at, uid, cause, possibly_reported } = report;
+                format!("{:?} reported {uid} {cause} {possibly_reported}", at.unwrap() - cluster.began)
             }));
         }
-        world.stop().await;
+        cluster.stop().await;
         (wrong, history)
     });
     drop(guard);
@@ -83,63 +83,63 @@ fn histories_of_whole_replicas_hold() {
     let seeds: u64 = std::env::var("SEEDS").map_or(6, |seeds| seeds.parse().unwrap());
     let from: u64 = std::env::var("FROM").map_or(4, |from| from.parse().unwrap());
     for seed in from..from + seeds {
-        let (wrong, history) = play(seed);
+        let (wrong, history) = run_history(seed);
         assert!(wrong.is_empty(), "seed {seed}: {wrong:#?}\n{}", history.join("\n"));
     }
 }
 
 #[test]
-fn a_history_replays() {
-    let (first, second) = (play_and_trace(4, true).1, play_and_trace(4, true).1);
+fn same_seed_replays_same_history() {
+    let (first, second) = (trace_history(4, true).1, trace_history(4, true).1);
     assert!(first.len() > 500, "{first:#?}");
     assert_eq!(first, second);
 }
 
 /// Otherwise no poll would ever be complete if a list takes longer than a replica leads.
 #[test]
-fn a_poll_survives_the_loss_of_the_lease() {
+fn slow_poll_continues_when_lease_is_lost_and_regained() {
     let slow = Duration::from_secs(40);
-    let (during, after, read) = alone(async |world| {
-        let line = world.lines[0].clone();
+    let (during, after, read) = with_one_replica(async |cluster| {
+        let connection = cluster.connections[0].clone();
         // The watch shows a labelled driver, so no lookup reads it by name.
-        while world.apps.last().is_none_or(|app| app.kind != Kind::Labelled) {
-            world.new_app().await;
+        while cluster.apps.last().is_none_or(|app| app.kind != Kind::Labelled) {
+            cluster.new_app().await;
         }
-        until("a poll begins", || line.count_of("LIST pods") > 0).await;
+        until("a poll begins", || connection.count_of("LIST pods") > 0).await;
         // The watch shows nothing from now on, and the next poll is slow.
-        line.set_slow("LIST pods", slow);
-        line.set_flow(Flow::Late(Duration::from_secs(3600)));
-        line.cut();
-        let polls = line.count_of("LIST pods");
-        until("a slow poll begins", || line.count_of("LIST pods") > polls).await;
-        world.new_executor_of(world.apps.len() - 1).await;
+        connection.set_slow("LIST pods", slow);
+        connection.set_flow(Flow::Late(Duration::from_secs(3600)));
+        connection.cut();
+        let polls = connection.count_of("LIST pods");
+        until("a slow poll begins", || connection.count_of("LIST pods") > polls).await;
+        cluster.new_executor_of(cluster.apps.len() - 1).await;
         let lease = "/apis/coordination.k8s.io/v1/namespaces/default/leases/spark-usher";
         let other = json!({"spec": {"holderIdentity": "another", "renewTime": format!("{:.6}", clock::now())}});
-        world.request("PATCH", lease, other).await;
-        until("the lease is lost", || !world.replicas[&0].leads()).await;
-        until("the other holder's lease has expired", || world.replicas[&0].leads()).await;
-        let during = line.count_of("LIST pods") - polls;
+        cluster.request("PATCH", lease, other).await;
+        until("the lease is lost", || !cluster.replicas[&0].leads()).await;
+        until("the other holder's lease has expired", || cluster.replicas[&0].leads()).await;
+        let during = connection.count_of("LIST pods") - polls;
         tokio::time::sleep(slow).await;
         // A pod that is in the poll and that the watch does not show is read by name.
-        let after = line.count_of("LIST pods") - polls;
-        (during, after, line.count_of("GET pods"))
+        let after = connection.count_of("LIST pods") - polls;
+        (during, after, connection.count_of("GET pods"))
     });
     assert_eq!((during, after, read), (1, 2, 1));
 }
 
 /// Runs a scenario with one replica that polls every 5 s.
-fn alone<T>(play: impl AsyncFnOnce(&mut World) -> T) -> T {
+fn with_one_replica<T>(scenario: impl AsyncFnOnce(&mut SimCluster) -> T) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
     runtime.block_on(async {
         clock::simulate(Timestamp::from_second(1_800_000_000).unwrap());
         random::simulate(1);
-        let mut world = World::new(1, Told::new());
+        let mut cluster = SimCluster::new(1, ExitLog::new());
         let lifecycle = Lifecycle { poll: Duration::from_secs(5), ..Lifecycle::default() };
-        world.policies.store(Arc::new(only(policy("none")).with_lifecycle(lifecycle)));
-        world.furnish().await;
-        world.start_replica();
-        let outcome = play(&mut world).await;
-        world.stop().await;
+        cluster.policies.store(Arc::new(only(policy("none")).with_lifecycle(lifecycle)));
+        cluster.create_objects().await;
+        cluster.start_replica();
+        let outcome = scenario(&mut cluster).await;
+        cluster.stop().await;
         outcome
     })
 }
@@ -155,11 +155,11 @@ async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 /// The number of histories to run for a bug, after the one that is known to find it.
-const ENOUGH: u64 = 40;
+const HISTORIES_PER_BUG: u64 = 40;
 
 /// The history that finds a bug; the first histories find the others. After a change of the code, earlier ones may find it:
-/// `BUG=WatchNotBackedOff SEEDS=200 cargo test --test sim replicas::run::every_bug -- --nocapture` searches for them.
-const FOUND: &[(Bug, u64)] = &[
+/// `BUG=WatchNotBackedOff SEEDS=200 cargo test --test sim replicas::run::faults -- --nocapture` searches for them.
+const FOUND_BY_SEED: &[(Bug, u64)] = &[
     (Bug::ActsBeforeReporting, 29),
     (Bug::FinalMarkNotWritten, 3),
     (Bug::ErrorIsAbsent, 14),
@@ -176,33 +176,50 @@ const FOUND: &[(Bug, u64)] = &[
 
 /// Two tests, which run in parallel, search for the bugs.
 #[test]
-fn every_bug_that_is_planted_at_the_edge_is_found() {
-    find(0);
+fn faults_with_even_index_at_the_edge_are_found() {
+    find_bugs(0);
 }
 
 #[test]
-fn every_other_bug_that_is_planted_at_the_edge_is_found() {
-    find(1);
+fn faults_with_odd_index_at_the_edge_are_found() {
+    find_bugs(1);
+}
+
+/// Every second fault from the one with index `first`; with a name, that one, in the test of the first half only.
+fn chosen(first: usize, only: Option<&str>) -> Vec<Bug> {
+    let Some(only) = only else { return Bug::EDGE.iter().copied().skip(first).step_by(2).collect() };
+    let bug = Bug::EDGE.iter().copied().find(|bug| format!("{bug:?}") == only);
+    let bug = bug.unwrap_or_else(|| panic!("BUG={only}: expected one of {:?}", Bug::EDGE));
+    Vec::from_iter((first == 0).then_some(bug))
+}
+
+#[test]
+fn each_fault_is_in_one_half_and_a_named_one_is_chosen() {
+    let halves = [chosen(0, None), chosen(1, None)];
+    assert_eq!(halves.concat().len(), Bug::EDGE.len());
+    assert!(Bug::EDGE.iter().all(|bug| halves.concat().contains(bug)));
+    for bug in Bug::EDGE {
+        assert_eq!(chosen(0, Some(&format!("{bug:?}"))), [*bug]);
+        assert!(chosen(1, Some(&format!("{bug:?}"))).is_empty());
+    }
+    assert!(std::panic::catch_unwind(|| chosen(0, Some("Typo"))).is_err());
 }
 
 /// Searches for every second bug, beginning with this one.
-fn find(first: usize) {
+fn find_bugs(first: usize) {
     if !cfg!(debug_assertions) {
         println!("SKIPPED: a release build has no injected faults");
         return;
     }
     let (only, enough) = (std::env::var("BUG").ok(), std::env::var("SEEDS").ok());
-    let enough = enough.map_or(ENOUGH, |seeds| seeds.parse().unwrap());
+    let enough = enough.map_or(HISTORIES_PER_BUG, |seeds| seeds.parse().unwrap());
     let mut missed = Vec::new();
-    for bug in Bug::EDGE
-        .iter()
-        .skip(first)
-        .step_by(2)
-        .filter(|bug| only.as_ref().is_none_or(|only| format!("{bug:?}") == *only))
-    {
+    let bugs = chosen(first, only.as_deref());
+    for bug in &bugs {
         inject(Some(*bug));
-        let known = FOUND.iter().find(|(found, _)| found == bug).map(|(_, seed)| *seed);
-        let found = known.into_iter().chain(1..=enough).find_map(|seed| Some((seed, play(seed).0.into_iter().next()?)));
+        let known = FOUND_BY_SEED.iter().find(|(found, _)| found == bug).map(|(_, seed)| *seed);
+        let found =
+            known.into_iter().chain(1..=enough).find_map(|seed| Some((seed, run_history(seed).0.into_iter().next()?)));
         inject(None);
         match found {
             Some((seed, wrong)) => println!("{bug:?}: seed {seed}: {}", wrong.chars().take(200).collect::<String>()),
@@ -215,7 +232,7 @@ fn find(first: usize) {
 #[test]
 fn one_history() {
     let Ok(seed) = std::env::var("SEED") else { return };
-    let (wrong, history) = play(seed.parse().unwrap());
+    let (wrong, history) = run_history(seed.parse().unwrap());
     println!("{}\n{wrong:#?}", history.join("\n"));
     assert!(wrong.is_empty());
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::truth::{Pod, Role};
-use super::{Event, GRACE, Sim, TROUBLE};
+use super::{CHANGES_END, Event, GRACE, Sim};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -22,7 +22,7 @@ pub struct App {
     pub driver: String,
     pub driver_uid: String,
     /// When its driver exited or was deleted.
-    pub driver_gone: Option<Duration>,
+    pub driver_exited: Option<Duration>,
     /// `deleteOnTermination`.
     pub deletes: bool,
     /// `apiPollingInterval` and `missingPodDetectDelta`, seconds each.
@@ -57,13 +57,13 @@ impl Sim {
                 kind,
                 driver: format!("driver-{number}"),
                 driver_uid: format!("d{number}"),
-                driver_gone: None,
+                driver_exited: None,
                 deletes: self.rng.chance(70),
                 interval: 1 + self.rng.below(6),
                 reacts: self.rng.chance(50),
                 next_id: 1,
             };
-            self.say(|| format!("{app:?}"));
+            self.record(|| format!("{app:?}"));
             self.truth.selectors.push(format!("spark-{number}"));
             if kind != Kind::Loose {
                 let role = if kind == Kind::Cluster { Role::Driver } else { Role::Notebook };
@@ -91,11 +91,11 @@ impl Sim {
             finished: None,
             deleting: None,
             inactive: false,
-            by_us: false,
+            by_usher: false,
             skip: false,
             owner: None,
             created: self.now,
-            ended: None,
+            exited: None,
             by_driver: false,
             unlabelled: false,
         }
@@ -117,48 +117,52 @@ impl Sim {
         if app.kind != Kind::Loose {
             pod.owner = Some((app.driver.clone(), app.driver_uid.clone()));
         }
-        self.say(|| format!("{name} is created"));
+        self.record(|| format!("{name} is created"));
         self.put(pod);
     }
 
-    fn some(&mut self, wanted: impl Fn(&Pod) -> bool) -> Option<String> {
+    fn pick_pod(&mut self, wanted: impl Fn(&Pod) -> bool) -> Option<String> {
         let all: Vec<String> = self.truth.pods.values().filter(|pod| wanted(pod)).map(|pod| pod.name.clone()).collect();
         (!all.is_empty()).then(|| self.rng.pick(&all).clone())
     }
 
-    pub(super) fn world(&mut self) {
-        if self.now >= TROUBLE {
+    pub(super) fn random_change(&mut self) {
+        if self.now >= CHANGES_END {
             return;
         }
         let executor = |pod: &Pod| pod.role == Role::Executor;
         match self.rng.below(100) {
             0..25 => {
                 let number = self.rng.below(self.apps.len() as u64) as usize;
-                if self.driver_lives(&self.apps[number]) != Some(false) {
+                if self.driver_is_running(&self.apps[number]) != Some(false) {
                     self.create(number);
                 }
             }
             25..55 => {
-                if let Some(name) = self.some(|pod| executor(pod) && pod.phase == "Pending" && pod.deleting.is_none()) {
+                if let Some(name) =
+                    self.pick_pod(|pod| executor(pod) && pod.phase == "Pending" && pod.deleting.is_none())
+                {
                     self.change(&name, |pod| pod.phase = "Running");
                 }
             }
             55..80 => {
-                if let Some(name) = self.some(|pod| executor(pod) && pod.phase == "Running") {
-                    self.end(&name);
+                if let Some(name) = self.pick_pod(|pod| executor(pod) && pod.phase == "Running") {
+                    self.exit_executor(&name);
                 }
             }
             80..86 => {
                 let forced = self.rng.chance(40);
-                if let Some(name) = self.some(|pod| executor(pod) && pod.deleting.is_none()) {
+                if let Some(name) = self.pick_pod(|pod| executor(pod) && pod.deleting.is_none()) {
                     let grace = if forced { Duration::ZERO } else { self.rng.millis(500, 8000) };
                     self.delete(&name, grace);
                 }
             }
-            86..89 => self.driver_dies(),
+            86..89 => self.exit_driver(),
             89..90 => {
-                if let Some(name) = self.some(|pod| executor(pod) && pod.phase == "Running" && pod.deleting.is_none()) {
-                    self.say(|| format!("the label of {name} is removed"));
+                if let Some(name) =
+                    self.pick_pod(|pod| executor(pod) && pod.phase == "Running" && pod.deleting.is_none())
+                {
+                    self.record(|| format!("the label of {name} is removed"));
                     self.change(&name, |pod| pod.unlabelled = true);
                 }
             }
@@ -169,24 +173,24 @@ impl Sim {
             92..93 => {
                 let number = self.rng.below(self.replicas.len() as u64) as usize;
                 let skew = jiff::SignedDuration::from_secs(self.rng.below(7200) as i64 - 3600);
-                self.say(|| format!("the clock of r{number} is wrong by {skew}"));
+                self.record(|| format!("the clock of r{number} is wrong by {skew}"));
                 self.replicas[number].skew = skew;
             }
-            93..95 => self.delude(),
-            95..96 => self.outage(),
+            93..95 => self.inject_false_leader(),
+            95..96 => self.begin_outage(),
             _ => {
                 let number = self.rng.below(self.replicas.len() as u64) as usize;
                 let how_long = self.rng.millis(2000, 30_000);
-                self.say(|| format!("the watch of r{number} is silent for {how_long:?}"));
-                self.replicas[number].deaf_until = self.now + how_long;
+                self.record(|| format!("the watch of r{number} is silent for {how_long:?}"));
+                self.replicas[number].silent_until = self.now + how_long;
             }
         }
         let wait = self.rng.millis(200, 4000);
-        self.after(wait, Event::World);
+        self.after(wait, Event::RandomChange);
     }
 
     /// An executor exits.
-    fn end(&mut self, name: &str) {
+    fn exit_executor(&mut self, name: &str) {
         let (phase, code, reason) = *self.rng.pick(&[
             ("Failed", Some(1), None),
             ("Failed", Some(137), None),
@@ -195,7 +199,7 @@ impl Sim {
             ("Succeeded", Some(0), None),
         ]);
         let now = self.now;
-        self.say(|| format!("{name} exits: {phase} {code:?} {reason:?}"));
+        self.record(|| format!("{name} exits: {phase} {code:?} {reason:?}"));
         self.change(name, |pod| {
             if pod.deleting.is_none() {
                 (pod.phase, pod.code, pod.reason, pod.finished) = (phase, code, reason, Some(now));
@@ -212,23 +216,23 @@ impl Sim {
     }
 
     /// The API server is unavailable for all clients.
-    fn outage(&mut self) {
+    fn begin_outage(&mut self) {
         let until = self.now + self.rng.millis(5000, 60_000);
-        self.say(|| format!("the API server is unavailable until {until:?}"));
+        self.record(|| format!("the API server is unavailable until {until:?}"));
         self.outages.push((self.now, until));
-        self.back();
+        self.retry_watches();
     }
 
     /// Retries of the watches while the API server is unavailable.
-    pub(super) fn back(&mut self) {
-        let Some(until) = self.away() else { return self.publish() };
+    pub(super) fn retry_watches(&mut self) {
+        let Some(until) = self.outage_end() else { return self.publish() };
         let at = self.instant();
         for replica in &mut self.replicas {
             if let Some(controller) = &mut replica.controller {
                 controller.watch_interrupted(at);
             }
         }
-        self.after((until - self.now).min(Duration::from_secs(1)), Event::Back);
+        self.after((until - self.now).min(Duration::from_secs(1)), Event::RetryWatches);
     }
 
     /// An executor exits because its driver no longer exists.
@@ -236,7 +240,7 @@ impl Sim {
         let there = self.truth.pods.get(name);
         if there.is_some_and(|pod| pod.uid == uid && pod.phase == "Running" && pod.deleting.is_none()) {
             let now = self.now;
-            self.say(|| format!("{name} loses its driver"));
+            self.record(|| format!("{name} loses its driver"));
             self.change(name, |pod| (pod.phase, pod.code, pod.finished) = ("Failed", Some(1), Some(now)));
         }
     }
@@ -247,14 +251,14 @@ impl Sim {
             return;
         };
         let app = self.apps[pod.app].clone();
-        if self.driver_lives(&app) != Some(true) {
+        if self.driver_is_running(&app) != Some(true) {
             return;
         }
         if app.deletes || app.kind == Kind::Client {
-            self.say(|| format!("its driver deletes {name}"));
+            self.record(|| format!("its driver deletes {name}"));
             self.remove(name);
         } else {
-            self.say(|| format!("its driver labels {name}"));
+            self.record(|| format!("its driver labels {name}"));
             self.change(name, |pod| {
                 pod.inactive = true;
                 pod.by_driver = true;
@@ -262,13 +266,13 @@ impl Sim {
         }
     }
 
-    fn driver_dies(&mut self) {
+    fn exit_driver(&mut self) {
         let number = self.rng.below(self.apps.len() as u64) as usize;
         let app = self.apps[number].clone();
-        if self.driver_lives(&app) != Some(true) {
+        if self.driver_is_running(&app) != Some(true) {
             return;
         }
-        self.apps[number].driver_gone = Some(self.now);
+        self.apps[number].driver_exited = Some(self.now);
         let executors = self.truth.pods.values().filter(|pod| pod.app == number && pod.role == Role::Executor);
         let executors: Vec<(String, String)> = executors.map(|pod| (pod.name.clone(), pod.uid.clone())).collect();
         for (name, uid) in executors {
@@ -276,7 +280,7 @@ impl Sim {
             self.after(wait, Event::LosesDriver(name, uid));
         }
         if self.rng.chance(50) {
-            self.say(|| format!("{} fails", app.driver));
+            self.record(|| format!("{} fails", app.driver));
             let now = self.now;
             self.change(&app.driver, |pod| (pod.phase, pod.code, pod.finished) = ("Failed", Some(1), Some(now)));
             return;
@@ -301,17 +305,17 @@ impl Sim {
         let broken = self.rng.chance(40);
         for (name, uid) in owned.into_iter().filter(|_| !broken) {
             let wait = self.rng.millis(500, 20_000);
-            self.after(wait, Event::Gone(name, uid));
+            self.after(wait, Event::Remove(name, uid));
         }
     }
 
     /// Makes a replica believe for a while that it leads, regardless of the lease.
-    fn delude(&mut self) {
+    fn inject_false_leader(&mut self) {
         let number = self.rng.below(self.replicas.len() as u64) as usize;
         let until = self.instant() + self.rng.millis(2000, 15_000);
         if self.replicas[number].controller.is_some() {
-            self.say(|| format!("r{number} believes that it leads"));
-            self.replicas[number].deluded = true;
+            self.record(|| format!("r{number} believes that it leads"));
+            self.replicas[number].falsely_leads = true;
             self.replicas[number].until = Some(until);
         }
     }

@@ -15,11 +15,11 @@ use spark_usher::sandbox::{InProcess, Options, Pods};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::apps::{App, GRACE, Later, Life};
-use super::judge::counted;
-use super::line::{Line, Write, get};
+use super::apps::{App, ExecutorHistory, GRACE, Later};
+use super::connection::{Connection, Write, get};
+use super::invariants::counted;
+use super::log::ExitLog;
 use super::replica::Replica;
-use super::told::Told;
 use crate::support::rng::Rng;
 
 /// The interval of ticks while nothing else happens.
@@ -28,15 +28,15 @@ pub const NAMESPACES: [&str; 2] = ["default", "team"];
 
 /// The beginning of the time without faults, and the counts at that time.
 #[derive(Clone, Copy, Debug)]
-pub struct Quiet {
+pub struct FaultFreePhase {
     pub since: Instant,
     /// Exits that Events count.
     pub events: u64,
     /// Exits that logs report.
-    pub told: usize,
+    pub reports: usize,
 }
 
-pub struct World {
+pub struct SimCluster {
     pub seed: u64,
     pub rng: Rng,
     pub api: InProcess,
@@ -59,43 +59,43 @@ pub struct World {
     /// When replicas began to stop.
     pub stopped: BTreeMap<usize, Instant>,
     /// Replicas that are stopping, and when they exit.
-    pub closing: Vec<(Instant, Replica)>,
+    pub stopping: Vec<(Instant, Replica)>,
     /// When new replicas start.
-    pub coming: Vec<Instant>,
+    pub starting: Vec<Instant>,
     /// Connections with faults, and when these end.
-    pub mending: Vec<(Instant, Arc<Line>)>,
+    pub faulty: Vec<(Instant, Arc<Connection>)>,
     /// Events that are due later.
     pub later: Vec<(Instant, Later)>,
     pub apps: Vec<App>,
     /// Executors by uid.
-    pub lives: BTreeMap<String, Life>,
+    pub executors: BTreeMap<String, ExecutorHistory>,
     pub next_executor: u32,
     pub writes: Arc<Mutex<Vec<Write>>>,
-    pub told: Told,
+    pub log: ExitLog,
     pub history: Vec<String>,
     pub began: Instant,
-    pub lines: Vec<Arc<Line>>,
+    pub connections: Vec<Arc<Connection>>,
     pub kills: usize,
     /// The times of faults and changes that may prevent a replica from detecting or reporting an exit.
     pub disturbed: Vec<(Instant, Instant)>,
-    pub quiet: Option<Quiet>,
+    pub fault_free_phase: Option<FaultFreePhase>,
     /// A history without faults: only rolling updates of the replicas, and the events of applications.
-    pub is_gentle: bool,
+    pub is_fault_free: bool,
 }
 
-impl World {
-    pub fn new(seed: u64, told: Told) -> World {
+impl SimCluster {
+    pub fn new(seed: u64, log: ExitLog) -> SimCluster {
         let mut rng = Rng::new(seed);
-        let is_gentle = rng.once_in(2);
+        let is_fault_free = rng.once_in(2);
         let policies = policies(&mut rng);
         let valid = vec![(Instant::now(), policies.lifecycle)];
         let policies = Arc::new(ArcSwap::from_pointee(policies));
         let api = InProcess::start(&Options { pods: Pods::Placed, node_size: (4000, 16_000), ..Options::default() });
         let routes = api.routes();
-        World {
+        SimCluster {
             seed,
             rng,
-            admin: super::line::direct(routes.clone()),
+            admin: super::connection::direct(routes.clone()),
             api,
             routes,
             policies,
@@ -108,22 +108,22 @@ impl World {
             lossy: Vec::new(),
             cuts: Vec::new(),
             stopped: BTreeMap::new(),
-            closing: Vec::new(),
-            coming: Vec::new(),
-            mending: Vec::new(),
+            stopping: Vec::new(),
+            starting: Vec::new(),
+            faulty: Vec::new(),
             later: Vec::new(),
             apps: Vec::new(),
-            lives: BTreeMap::new(),
+            executors: BTreeMap::new(),
             next_executor: 1,
             writes: Arc::default(),
-            told,
+            log,
             history: Vec::new(),
             began: Instant::now(),
-            lines: Vec::new(),
+            connections: Vec::new(),
             kills: 0,
             disturbed: Vec::new(),
-            quiet: None,
-            is_gentle,
+            fault_free_phase: None,
+            is_fault_free,
         }
     }
 
@@ -135,15 +135,16 @@ impl World {
     pub fn start_replica(&mut self) {
         let number = self.started;
         self.started += 1;
-        let line = Line::new(number, self.seed ^ (number as u64 + 1), self.is_gentle, self.writes.clone());
-        self.lines.push(line.clone());
-        let replica = Replica::start(number, line, &self.routes, &self.policies, self.dry_run.subscribe());
+        let connection =
+            Connection::new(number, self.seed ^ (number as u64 + 1), self.is_fault_free, self.writes.clone());
+        self.connections.push(connection.clone());
+        let replica = Replica::start(number, connection, &self.routes, &self.policies, self.dry_run.subscribe());
         self.replicas.insert(number, replica);
         self.note(format!("replica {number} starts"));
     }
 
     /// A random replica.
-    pub fn some(&mut self) -> Option<usize> {
+    pub fn pick_replica(&mut self) -> Option<usize> {
         let at = self.rng.below(self.replicas.len().max(1) as u64) as usize;
         self.replicas.keys().nth(at).copied()
     }
@@ -170,7 +171,7 @@ impl World {
     }
 
     /// Creates the objects that exist before the history begins.
-    pub async fn furnish(&mut self) {
+    pub async fn create_objects(&mut self) {
         self.request("POST", "/api/v1/namespaces", json!({"metadata": {"name": "team"}})).await;
         for namespace in NAMESPACES {
             let account = json!({"metadata": {"name": "spark", "namespace": namespace}});
@@ -190,23 +191,23 @@ impl World {
     /// which replica knows which executor.
     pub async fn tick(&mut self) {
         let now = Instant::now();
-        while let Some(at) = self.coming.iter().position(|at| *at <= now) {
-            self.coming.remove(at);
+        while let Some(at) = self.starting.iter().position(|at| *at <= now) {
+            self.starting.remove(at);
             self.start_replica();
         }
-        while let Some(at) = self.closing.iter().position(|(at, _)| *at <= now) {
-            self.closing.remove(at).1.stop().await;
+        while let Some(at) = self.stopping.iter().position(|(at, _)| *at <= now) {
+            self.stopping.remove(at).1.stop().await;
         }
-        self.mending.retain(|(until, line)| {
+        self.faulty.retain(|(until, connection)| {
             let over = *until <= now;
             if over {
-                line.mend();
+                connection.clear_faults();
             }
             !over
         });
         while let Some(at) = self.later.iter().position(|(at, _)| *at <= now) {
             let (_, what) = self.later.remove(at);
-            self.happen(what).await;
+            self.run_event(what).await;
         }
         let mut there = BTreeSet::new();
         for pod in self.pods().await {
@@ -217,24 +218,27 @@ impl World {
                 self.delete(namespace, name).await;
                 continue;
             }
-            if pending && !text("/spec/nodeName").is_empty() && !self.lives.get(uid).is_some_and(|life| life.waits) {
+            if pending
+                && !text("/spec/nodeName").is_empty()
+                && !self.executors.get(uid).is_some_and(|executor| executor.waits)
+            {
                 self.status(namespace, name, json!({"phase": "Running"})).await;
             }
             there.insert(uid.to_owned());
         }
-        for (uid, life) in &mut self.lives {
-            if !there.contains(uid) && life.gone.is_none() {
-                life.gone = Some(now);
+        for (uid, executor) in &mut self.executors {
+            if !there.contains(uid) && executor.removed.is_none() {
+                executor.removed = Some(now);
                 // The garbage collector deletes the executors of a deleted driver.
-                let is_expected = life.deleted || life.unlabelled || self.apps[life.app].ended.is_some();
-                if life.ended.is_none() && !is_expected {
-                    self.wrong.push(format!("{} was running and no longer exists: {life:?}", life.name));
+                let is_expected = executor.deleted || executor.unlabelled || self.apps[executor.app].exited.is_some();
+                if executor.exited.is_none() && !is_expected {
+                    self.wrong.push(format!("{} was running and no longer exists: {executor:?}", executor.name));
                 }
             }
-            if life.ended.is_none() && life.gone.is_none() && !life.unlabelled {
+            if executor.exited.is_none() && executor.removed.is_none() && !executor.unlabelled {
                 for (number, replica) in &self.replicas {
-                    if !life.known_by.contains(number) && replica.knows(uid) {
-                        life.known_by.push(*number);
+                    if !executor.known_by.contains(number) && replica.knows(uid) {
+                        executor.known_by.push(*number);
                     }
                 }
             }
@@ -256,10 +260,11 @@ impl World {
     }
 
     /// Begins the time without faults: from now on, every abnormal exit must have its Event.
-    pub async fn begin_to_count(&mut self) {
+    pub async fn begin_fault_free_phase(&mut self) {
         let events = counted(&self.routes).await.values().sum();
-        self.quiet = Some(Quiet { since: Instant::now(), events, told: self.told.lines.lock().unwrap().len() });
-        self.note("quiet".into());
+        self.fault_free_phase =
+            Some(FaultFreePhase { since: Instant::now(), events, reports: self.log.reports.lock().unwrap().len() });
+        self.note("the time without faults begins".into());
     }
 
     /// All pods of the API server.
@@ -272,19 +277,19 @@ impl World {
     pub async fn step(&mut self) {
         match self.rng.below(82) {
             0..28 => self.new_executor().await,
-            28..44 => self.end_executor().await,
+            28..44 => self.exit_executor().await,
             44..48 => self.delete_executor(true).await,
             48..51 => self.delete_executor(false).await,
             51 => self.label_executor().await,
-            52 => self.take_label_off().await,
-            53..55 => self.end_driver(false).await,
-            55 => self.end_driver(true).await,
+            52 => self.remove_label().await,
+            53..55 => self.exit_driver(false).await,
+            55 => self.exit_driver(true).await,
             56..60 => self.new_app().await,
-            60..64 if !self.is_gentle => self.trouble(),
-            64..67 if !self.is_gentle => self.be_late(),
-            67 => self.cut(false),
-            68..70 if !self.is_gentle => self.cut(true),
-            70 if !self.is_gentle => self.kill(),
+            60..64 if !self.is_fault_free => self.inject_fault(),
+            64..67 if !self.is_fault_free => self.delay_watches(),
+            67 => self.cut_watches(false),
+            68..70 if !self.is_fault_free => self.cut_watches(true),
+            70 if !self.is_fault_free => self.kill(),
             71 => self.restart(),
             72 => self.reload(),
             73 => self.forge().await,
@@ -293,27 +298,27 @@ impl World {
     }
 
     /// A random event without a fault.
-    pub async fn peaceful_step(&mut self) {
+    pub async fn fault_free_step(&mut self) {
         match self.rng.below(32) {
             0..12 => self.new_executor().await,
-            12..24 => self.end_executor().await,
+            12..24 => self.exit_executor().await,
             24..26 => self.delete_executor(true).await,
             26..28 => self.delete_executor(false).await,
-            28 => self.end_driver(false).await,
-            29 => self.end_driver(true).await,
+            28 => self.exit_driver(false).await,
+            29 => self.exit_driver(true).await,
             30 => self.new_app().await,
-            _ => self.cut(false),
+            _ => self.cut_watches(false),
         }
     }
 
     /// Removes all faults and starts replicas until there are two.
-    pub async fn calm(&mut self) {
-        self.note("calm".into());
-        for (_, line) in std::mem::take(&mut self.mending) {
-            line.mend();
+    pub async fn remove_faults(&mut self) {
+        self.note("all faults are removed".into());
+        for (_, connection) in std::mem::take(&mut self.faulty) {
+            connection.clear_faults();
         }
         self.set_dry_run(false);
-        self.coming.clear();
+        self.starting.clear();
         while self.replicas.len() < 2 {
             self.start_replica();
         }
@@ -323,8 +328,8 @@ impl World {
     /// Creates the executors that waiting gangs lack.
     pub async fn fill_gangs(&mut self) {
         for app in 0..self.apps.len() {
-            let live = self.lives.values().filter(|life| life.app == app && life.is_live()).count();
-            if self.apps[app].ended.is_none() && live > 0 {
+            let live = self.executors.values().filter(|executor| executor.app == app && executor.is_active()).count();
+            if self.apps[app].exited.is_none() && live > 0 {
                 for _ in live..self.apps[app].gang.unwrap_or_default() {
                     self.new_executor_of(app).await;
                 }

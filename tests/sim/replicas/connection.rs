@@ -26,7 +26,7 @@ pub enum State {
     /// It works.
     Good,
     /// Every request gets this status code.
-    Refusing(u16),
+    Rejecting(u16),
     /// No request gets an answer.
     Silent,
     /// No connection can be made.
@@ -63,7 +63,7 @@ pub struct Write {
 
 /// The connection of one replica.
 #[derive(Debug)]
-pub struct Line {
+pub struct Connection {
     replica: usize,
     seed: u64,
     state: Mutex<State>,
@@ -72,9 +72,9 @@ pub struct Line {
     /// The state of watches.
     flow: Mutex<Flow>,
     /// Without random faults.
-    is_gentle: bool,
+    is_fault_free: bool,
     /// The last response to each list that may be served from a cache.
-    answered: Mutex<BTreeMap<String, Answered>>,
+    cached_lists: Mutex<BTreeMap<String, CachedList>>,
     /// Requests of one kind that take long.
     slow: Mutex<Option<(&'static str, Duration)>>,
     /// A generator for each kind of request, so that the faults of one do not depend on the order in which tasks run.
@@ -88,7 +88,7 @@ pub struct Line {
 
 /// The response to an earlier list.
 #[derive(Clone, Debug)]
-struct Answered {
+struct CachedList {
     version: u64,
     at: Instant,
     head: axum::http::HeaderMap,
@@ -96,16 +96,16 @@ struct Answered {
 }
 
 /// The maximum age of a list from an API server's cache.
-const BEHIND: Duration = Duration::from_secs(20);
+const MAX_CACHE_AGE: Duration = Duration::from_secs(20);
 
 /// The faults of a request.
-struct Luck {
+struct RequestFaults {
     /// The delay before it reaches the server.
     pause: Duration,
-    /// The delay in the server, which serves the request even if its client is gone.
+    /// The delay in the server, which serves the request even if its client has disconnected.
     served_after: Duration,
-    is_refused: bool,
-    loses_answer: bool,
+    is_rejected: bool,
+    loses_response: bool,
     /// A watch arrives slowly, line by line.
     trickles: bool,
     /// A list comes from a stale cache.
@@ -116,16 +116,16 @@ struct Luck {
     seed: u64,
 }
 
-impl Line {
-    pub fn new(replica: usize, seed: u64, is_gentle: bool, writes: Arc<Mutex<Vec<Write>>>) -> Arc<Line> {
-        Arc::new(Line {
+impl Connection {
+    pub fn new(replica: usize, seed: u64, is_fault_free: bool, writes: Arc<Mutex<Vec<Write>>>) -> Arc<Connection> {
+        Arc::new(Connection {
             replica,
             seed,
             state: Mutex::new(State::Good),
             cut: Mutex::default(),
             flow: Mutex::new(Flow::Good),
-            is_gentle,
-            answered: Mutex::default(),
+            is_fault_free,
+            cached_lists: Mutex::default(),
             slow: Mutex::default(),
             rng: Mutex::default(),
             requests: Mutex::default(),
@@ -149,7 +149,7 @@ impl Line {
     }
 
     /// Removes all faults.
-    pub fn mend(&self) {
+    pub fn clear_faults(&self) {
         self.set_flow(Flow::Good);
         self.set(State::Good);
     }
@@ -174,10 +174,10 @@ impl Line {
 
     /// A client with this connection.
     pub fn client(self: &Arc<Self>, routes: Router) -> Client {
-        let line = self.clone();
+        let connection = self.clone();
         let service = tower::service_fn(move |request: Request<kube::client::Body>| {
-            let (line, routes) = (line.clone(), routes.clone());
-            async move { line.serve(routes, request).await }
+            let (connection, routes) = (connection.clone(), routes.clone());
+            async move { connection.serve(routes, request).await }
         });
         Client::new(service, "default")
     }
@@ -200,22 +200,29 @@ impl Line {
         (what, is_watch)
     }
 
-    fn luck(&self, what: &str) -> Luck {
+    fn faults(&self, what: &str) -> RequestFaults {
         let mut all = self.rng.lock().unwrap();
         let mut seed = DefaultHasher::new();
         (self.seed, what).hash(&mut seed);
         let rng = all.entry(what.to_owned()).or_insert_with(|| Rng::new(seed.finish()));
         let pause = if rng.once_in(50) { rng.below(3000) } else { rng.below(30) };
         let served_after = if rng.once_in(50) { rng.below(4000) } else { 0 };
-        let (is_refused, loses_answer, trickles) = (rng.once_in(100), rng.once_in(200), rng.once_in(4));
+        let (is_rejected, loses_response, trickles) = (rng.once_in(100), rng.once_in(200), rng.once_in(4));
         let (is_stale, is_reset, seed) = (rng.once_in(3), rng.once_in(2), rng.below(u64::MAX));
-        let pause = Duration::from_millis(if self.is_gentle { pause % 30 } else { pause });
+        let pause = Duration::from_millis(if self.is_fault_free { pause % 30 } else { pause });
         let served_after = Duration::from_millis(served_after);
-        let luck = Luck { pause, served_after, is_refused, loses_answer, trickles, is_stale, is_reset, seed };
-        if !self.is_gentle {
-            return luck;
+        let faults =
+            RequestFaults { pause, served_after, is_rejected, loses_response, trickles, is_stale, is_reset, seed };
+        if !self.is_fault_free {
+            return faults;
         }
-        Luck { served_after: Duration::ZERO, is_refused: false, loses_answer: false, trickles: false, ..luck }
+        RequestFaults {
+            served_after: Duration::ZERO,
+            is_rejected: false,
+            loses_response: false,
+            trickles: false,
+            ..faults
+        }
     }
 
     async fn serve(self: Arc<Self>, routes: Router, request: Request<kube::client::Body>) -> std::io::Result<Response> {
@@ -223,15 +230,15 @@ impl Line {
         let path = parts.uri.path().to_owned();
         let query = parts.uri.query().unwrap_or_default().to_owned();
         let (what, is_watch) = self.count(&parts.method, &path, &query);
-        let luck = self.luck(&what);
+        let faults = self.faults(&what);
         let slow = self.slow.lock().unwrap().filter(|(slow, _)| *slow == what).map(|(_, pause)| pause);
-        tokio::time::sleep(luck.pause.max(slow.unwrap_or_default())).await;
+        tokio::time::sleep(faults.pause.max(slow.unwrap_or_default())).await;
         match self.state() {
-            State::Good if luck.is_refused => return Ok(refused(500)),
+            State::Good if faults.is_rejected => return Ok(error_response(500)),
             State::Good => {}
-            State::NoStorage if !is_watch && !what.starts_with("LIST") => return Ok(refused(500)),
+            State::NoStorage if !is_watch && !what.starts_with("LIST") => return Ok(error_response(500)),
             State::NoStorage => {}
-            State::Refusing(code) => return Ok(refused(code)),
+            State::Rejecting(code) => return Ok(error_response(code)),
             State::Cut => return Err(std::io::ErrorKind::ConnectionRefused.into()),
             State::Silent => {
                 let cut = self.cut.lock().unwrap().clone();
@@ -239,26 +246,26 @@ impl Line {
                 return Err(std::io::ErrorKind::ConnectionReset.into());
             }
         }
-        if let Some(stale) = self.cached_for(&parts, &what).filter(|_| luck.is_stale) {
+        if let Some(stale) = self.cached_for(&parts, &what).filter(|_| faults.is_stale) {
             return Ok(stale);
         }
         let body = axum::body::to_bytes(Body::new(body), usize::MAX).await.unwrap_or_default();
-        let (line, was) = (self.clone(), parts.clone());
+        let (connection, was) = (self.clone(), parts.clone());
         // The server completes a request that has reached it, also if its client was killed or no longer waits.
         let served = tokio::spawn(async move {
-            tokio::time::sleep(luck.served_after).await;
-            line.forward(routes, was, body, what).await
+            tokio::time::sleep(faults.served_after).await;
+            connection.forward(routes, was, body, what).await
         });
         let response = served.await.unwrap();
-        if luck.loses_answer {
+        if faults.loses_response {
             return Err(std::io::ErrorKind::ConnectionReset.into()); // The request was served, and the response is lost.
         }
         if !is_watch {
-            return Ok(self.keep(&parts, response).await);
+            return Ok(self.cache_list(&parts, response).await);
         }
         let (parts, body) = response.into_parts();
         let lists = query.contains("sendInitialEvents=true");
-        Ok(Response::from_parts(parts, self.watched(body, &luck, lists)))
+        Ok(Response::from_parts(parts, self.watched(body, &faults, lists)))
     }
 
     async fn forward(&self, routes: Router, parts: axum::http::request::Parts, body: Bytes, what: String) -> Response {
@@ -271,7 +278,7 @@ impl Line {
         forward.headers_mut().insert(header::HOST, HeaderValue::from_static("localhost"));
         let Ok::<Response, Infallible>(response) = routes.oneshot(forward).await;
         let (replica, status) = (self.replica, response.status().as_u16());
-        tracing::debug!(target: "spark_usher::line", replica, status, what, path, "answered");
+        tracing::debug!(target: "spark_usher::connection", replica, status, what, path, "answered");
         if what == "GET configmaps" && status == 200 {
             self.read.lock().unwrap().entry(path.clone()).or_insert_with(Instant::now);
         }
@@ -290,14 +297,14 @@ impl Line {
         if !what.starts_with("LIST pods") || query.contains("continue=") {
             return None;
         }
-        let answered = self.answered.lock().unwrap().get(&cached_as(parts)).cloned()?;
-        let mut response = Response::new(Body::from(answered.body));
-        *response.headers_mut() = answered.head;
-        (answered.version >= at_least && answered.at.elapsed() < BEHIND).then_some(response)
+        let cached = self.cached_lists.lock().unwrap().get(&cached_as(parts)).cloned()?;
+        let mut response = Response::new(Body::from(cached.body));
+        *response.headers_mut() = cached.head;
+        (cached.version >= at_least && cached.at.elapsed() < MAX_CACHE_AGE).then_some(response)
     }
 
     /// Stores the response to a complete list.
-    async fn keep(&self, parts: &axum::http::request::Parts, response: Response) -> Response {
+    async fn cache_list(&self, parts: &axum::http::request::Parts, response: Response) -> Response {
         if parts.method != Method::GET || !parts.uri.path().ends_with("/pods") || !response.status().is_success() {
             return response;
         }
@@ -306,17 +313,17 @@ impl Line {
         let list: Value = serde_json::from_slice(&body).unwrap_or_default();
         let version = list["metadata"]["resourceVersion"].as_str().and_then(|version| version.parse().ok());
         if let Some(version) = version.filter(|_| !list["metadata"]["continue"].is_string()) {
-            let answered = Answered { version, at: Instant::now(), head: head.headers.clone(), body: body.clone() };
-            self.answered.lock().unwrap().insert(cached_as(parts), answered);
+            let cached = CachedList { version, at: Instant::now(), head: head.headers.clone(), body: body.clone() };
+            self.cached_lists.lock().unwrap().insert(cached_as(parts), cached);
         }
         Response::from_parts(head, Body::from(body))
     }
 
     /// The body of a watch with the faults of the history. `lists`: it begins with a list, of which no item is lost.
-    fn watched(self: Arc<Self>, body: Body, luck: &Luck, lists: bool) -> Body {
+    fn watched(self: Arc<Self>, body: Body, faults: &RequestFaults, lists: bool) -> Body {
         let cut = self.cut.lock().unwrap().clone();
-        let (mut rng, is_reset) = (Rng::new(luck.seed), luck.is_reset);
-        let every = if luck.trickles { Duration::from_millis(200) } else { Duration::ZERO };
+        let (mut rng, is_reset) = (Rng::new(faults.seed), faults.is_reset);
+        let every = if faults.trickles { Duration::from_millis(200) } else { Duration::ZERO };
         let (events, mut arrived) = tokio::sync::mpsc::unbounded_channel();
         tokio::spawn(async move {
             let mut body = body.into_data_stream();
@@ -332,14 +339,14 @@ impl Line {
                 }
             }
         });
-        let (line, mut is_listed) = (self, !lists);
+        let (connection, mut is_listed) = (self, !lists);
         let next = async move || {
             loop {
                 let (at, event) = arrived.recv().await?;
                 let is_bookmark = event.starts_with(b"{\"type\":\"BOOKMARK\"");
                 let was_listed = is_listed;
                 is_listed |= is_bookmark;
-                match line.flow() {
+                match connection.flow() {
                     Flow::Good => tokio::time::sleep(every).await,
                     Flow::Late(late) => tokio::time::sleep_until(at + late).await,
                     Flow::Hung => std::future::pending().await,
@@ -394,7 +401,7 @@ pub async fn get(routes: &Router, path: &str) -> Value {
     serde_json::from_slice(&body).unwrap_or_default()
 }
 
-fn refused(code: u16) -> Response {
+fn error_response(code: u16) -> Response {
     let reason = if code == 429 { "TooManyRequests" } else { "InternalError" };
     let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason,
         "message": "injected by the history"});
