@@ -46,7 +46,14 @@ pub fn write(review: &Review<'_>, decision: &Decision<'_>) -> Vec<u8> {
     out
 }
 
-/// Why a pod is rejected, and how to change that.
+/// The message of a denial: why the pod is denied, and how to change that.
+pub fn denial(decision: &Decision<'_>) -> Option<String> {
+    match decision.verdict {
+        Verdict::Allow { .. } => None,
+        Verdict::Deny(denial) => Some(message(decision, denial)),
+    }
+}
+
 fn message(decision: &Decision<'_>, denial: Denial) -> String {
     let policy = decision.policy.unwrap_or("default");
     if denial == Denial::Violations {

@@ -7,13 +7,14 @@
 use serde_json::{Map, Value};
 
 use super::group::GroupSpec;
-use super::scheduler::{BASE, GangScheduler, GroupKeyField};
+use super::scheduler::{BASE, GangScheduler, GroupKeyField, Shape};
 use crate::annotations::MetadataField;
 use crate::snapshot::GroupApi;
 
 pub(super) static COSCHEDULING: GangScheduler = GangScheduler {
     kind: "coscheduling",
     default_name: Some("scheduler-plugins-scheduler"),
+    shapes: &[Shape::Executors],
     group_key: GroupKeyField::Metadata(MetadataField::Label, "scheduling.x-k8s.io/pod-group"),
     accounts: &["system:serviceaccount:scheduler-plugins:*"],
     apis: &[GroupApi {

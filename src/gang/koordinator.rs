@@ -17,6 +17,7 @@ const GROUPS: &str = "gang.scheduling.koordinator.sh/groups";
 pub(super) static KOORDINATOR: GangScheduler = GangScheduler {
     kind: "koordinator",
     default_name: Some("koord-scheduler"),
+    shapes: &[Shape::Executors],
     group_key: GroupKeyField::Metadata(MetadataField::Label, "pod-group.scheduling.sigs.k8s.io"),
     queue_key: Some((MetadataField::Label, "quota.scheduling.koordinator.sh/name")),
     more_keys: &[(MetadataField::Annotation, NAME), (MetadataField::Annotation, MIN_AVAILABLE)],

@@ -5,13 +5,14 @@
 use serde_json::{Map, Value};
 
 use super::group::GroupSpec;
-use super::scheduler::{BASE, GangScheduler, GroupKeyField};
+use super::scheduler::{BASE, GangScheduler, GroupKeyField, Shape};
 use crate::annotations::MetadataField;
 use crate::snapshot::GroupApi;
 
 pub(super) static KUBE_BATCH: GangScheduler = GangScheduler {
     kind: "kube-batch",
     default_name: Some("kube-batch"),
+    shapes: &[Shape::Executors],
     group_key: GroupKeyField::Metadata(MetadataField::Annotation, "scheduling.k8s.io/group-name"),
     apis: &[api("scheduling.sigs.dev", "v1alpha2"), api("scheduling.incubator.k8s.io", "v1alpha1")],
     spec,

@@ -1,7 +1,7 @@
 //! Gangs: each scheduler's wire format, a gang's size, and its name.
 //!
-//! Every scheduler is one file with one row, and [`TABLE`] lists the rows; no other code knows a scheduler's keys. To add a
-//! scheduler, write the file and add the line.
+//! Every scheduler is one file with one row, and [`TABLE`] lists the rows. Admission, plans and signatures know a scheduler's keys
+//! by its row only. `docs/architecture.md#where-things-go` lists what a new scheduler needs beside its row.
 //!
 //! ## Why executors only
 //! All PodGroup schedulers but YuniKorn place no pod until `minMember` pods exist. The driver creates the executors, so a
@@ -98,7 +98,9 @@ pub fn is_label_value(value: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::size::SizeFacts;
     use super::*;
+    use crate::spark::resources::ResourceList;
 
     #[test]
     fn scheduler_rows_are_unique_and_consistent() {
@@ -110,7 +112,7 @@ mod tests {
             assert_eq!(
                 gang,
                 scheduler.group_key != GroupKeyField::None || scheduler.kind == "yunikorn",
-                "{}",
+                "{}: a gang needs a key by which pods name it, and the key a shape",
                 scheduler.kind
             );
             for (_, key) in scheduler.keys() {
@@ -133,6 +135,42 @@ mod tests {
         }
         assert!(std::ptr::eq(GangScheduler::of_kind("volcano").unwrap(), &volcano::VOLCANO));
         assert!(GangScheduler::of_kind("Volcano").is_none());
+    }
+
+    /// A key that a row sets and does not list would be neither signed, kept nor protected.
+    #[test]
+    fn rows_set_listed_keys_only() {
+        let requests = ResourceList::default();
+        let mut executor = ResourceList::default();
+        executor.set("cpu", "1".parse().unwrap());
+        let facts = SizeFacts { requested: Some(3), ..SizeFacts::default() };
+        let numbers = facts.numbers(Some(executor));
+        assert!(numbers.is_some());
+        let mut count = 0;
+        for (scheduler, shape) in TABLE.iter().flat_map(|row| Shape::ALL.map(|shape| (row, shape))) {
+            for membership in [Membership::PodGroup, Membership::Annotations] {
+                for (numbers, counted) in [(numbers.as_ref(), true), (numbers.as_ref(), false), (None, true)] {
+                    let of = |driver_requests| MemberRequest {
+                        shape,
+                        membership,
+                        group: "g",
+                        numbers,
+                        counted,
+                        with_driver: true,
+                        driver_requests,
+                    };
+                    let mut metadata = MemberMetadata::default();
+                    (scheduler.executor)(&of(None), &mut metadata);
+                    (scheduler.driver)(&of(Some(&requests)), &mut metadata);
+                    for (field, key, _) in metadata.set {
+                        let is_listed = scheduler.written_keys().any(|listed| listed == (field, key));
+                        assert!(is_listed, "{}: {key} is not in more_keys", scheduler.kind);
+                        count += 1;
+                    }
+                }
+            }
+        }
+        assert!(count > 20, "{count}");
     }
 
     #[test]

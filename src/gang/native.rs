@@ -7,11 +7,12 @@
 use serde_json::{Value, json};
 
 use super::group::GroupSpec;
-use super::scheduler::{BASE, GangScheduler, GroupKeyField};
+use super::scheduler::{BASE, GangScheduler, GroupKeyField, Shape};
 use crate::snapshot::GroupApi;
 
 pub(super) static NATIVE: GangScheduler = GangScheduler {
     kind: "native",
+    shapes: &[Shape::Executors],
     group_key: GroupKeyField::SchedulingGroup,
     apis: &[api("v1beta1", true), api("v1alpha2", false)],
     spec,

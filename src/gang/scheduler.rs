@@ -28,7 +28,8 @@ pub struct GangScheduler {
     pub more_queue_keys: &'static [(MetadataField, &'static str)],
     /// Whether a queue is required.
     pub queue_required: bool,
-    /// Other keys that we may write on a pod.
+    /// Every other key that [`GangScheduler::executor`] or [`GangScheduler::driver`] may set. Only these are signed, kept in the
+    /// snapshot, and protected from changes by other accounts.
     pub more_keys: &'static [(MetadataField, &'static str)],
     /// Besides the group key, the keys that make a pod a member of a gang, or state its size. A pod that has one of them with
     /// another value than ours is in a gang that its creator manages.
@@ -53,11 +54,11 @@ pub struct GangScheduler {
     pub spec: fn(&GroupSpec, &GroupApi) -> Value,
 }
 
-/// A scheduler that requires nothing on pods and has no PodGroups. Each row names what differs.
+/// A scheduler that requires nothing on pods and has no gangs. Each row names what differs.
 pub(super) const BASE: GangScheduler = GangScheduler {
     kind: "",
     default_name: None,
-    shapes: &[Shape::Executors],
+    shapes: &[Shape::Pods],
     group_key: GroupKeyField::None,
     queue_key: None,
     more_queue_keys: &[],

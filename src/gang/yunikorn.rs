@@ -19,6 +19,7 @@ const DRIVER: &str = "spark-driver";
 pub(super) static YUNIKORN: GangScheduler = GangScheduler {
     kind: "yunikorn",
     default_name: Some("yunikorn"),
+    shapes: &[Shape::Executors],
     queue_key: Some((MetadataField::Label, QUEUE)),
     more_queue_keys: &[(MetadataField::Annotation, QUEUE), (MetadataField::Label, "queue")],
     more_keys: &[(MetadataField::Annotation, TASK_GROUP), (MetadataField::Annotation, TASK_GROUPS)],

@@ -30,6 +30,7 @@ use crate::reason::Reason;
 use crate::runtime::clock;
 use crate::snapshot::Snapshot;
 use crate::telemetry::metrics::{Hook, Metrics, Outcome};
+use crate::text::shown;
 
 /// Deadline without `?timeout=`: the API server's own default.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -193,6 +194,14 @@ impl ReviewResponse {
             Verdict::Allow { mutations } if mutations.is_empty() => Outcome::Allowed,
             Verdict::Allow { .. } => Outcome::Patched,
         };
+        if outcome == Outcome::Denied {
+            let message = admission::response::denial(decision).unwrap_or_default();
+            tracing::info!(
+                namespace = shown(&review.namespace), name = shown(review.name.as_deref().unwrap_or_default()),
+                policy = decision.policy.unwrap_or_default(), reason = %decision.reason,
+                user = shown(&review.requester.username), message, "pod denied"
+            );
+        }
         tracing::debug!(
             uid = %review.uid, namespace = %review.namespace, name = review.name.as_deref().unwrap_or_default(),
             reason = %decision.reason, allowed = decision.is_allowed(), mutations = decision.mutations().len(),

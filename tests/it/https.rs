@@ -1,7 +1,7 @@
 //! The HTTPS endpoint with the requests of API servers and of attackers: real sockets, real TLS.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::support::https::{Endpoint, Setup};
@@ -380,4 +380,46 @@ async fn denial_gets_200_with_allowed_false() {
     let answer: Value = serde_json::from_slice(&body).unwrap();
     assert_eq!(answer["response"]["allowed"], json!(false));
     assert_metric(&endpoint, "outcome=\"denied\",reason=\"NoCreator\",webhook=\"mutate\"} 1");
+}
+
+/// An account that is denied must be found without a log level that logs every review.
+#[tokio::test]
+async fn denial_is_logged_at_level_info_with_policy_reason_and_user() {
+    let lines = Arc::new(Mutex::new(Vec::new()));
+    let writer = lines.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::INFO)
+        .with_ansi(false)
+        .with_writer(move || Lines(writer.clone()))
+        .finish();
+    // The server's tasks run on this thread.
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let strict = Policy { strict: true, ..policy("volcano") };
+    let endpoint = Setup { policies: only(strict.clone()), ..Setup::default() }.start();
+    let denied = serde_json::to_vec(&recorded("by-an-administrator/exec.mutate.create")).unwrap();
+    endpoint.post(denied.clone()).await;
+    // A test on another thread, which has no subscriber, may have been the first to log here: tracing stores that as "never".
+    tracing::callsite::rebuild_interest_cache();
+    lines.lock().unwrap().clear();
+    endpoint.post(serde_json::to_vec(&recorded("client-mode/exec-1.mutate.create")).unwrap()).await;
+    endpoint.post(denied).await;
+    let text = String::from_utf8(lines.lock().unwrap().clone()).unwrap();
+    let denied: Vec<&str> = text.lines().filter(|line| line.contains("pod denied")).collect();
+    let [line] = denied[..] else { panic!("one pod is denied: {text}") };
+    for part in ["INFO", "reason=NoCreator", &format!("policy=\"{}\"", strict.name), "user=\"", "is strict"] {
+        assert!(line.contains(part), "{part}: {line}");
+    }
+}
+
+/// Writes log lines to memory.
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
 }
