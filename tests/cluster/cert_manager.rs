@@ -164,7 +164,7 @@ impl Installation {
         object["webhooks"][0]["timeoutSeconds"] = 10.into();
         let api: Api<MutatingWebhookConfiguration> = Api::all(cluster.client.clone());
         api.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
-        eventually("the webhook is called", async || try_pod(&cluster).await == Ok(true)).await;
+        eventually("the webhook is called", async || cluster.mutates_executors().await == Ok(true)).await;
         let replicas = Replicas::default();
         replicas.set(vec![app.webhook()]);
         let review = Bytes::from(serde_json::to_vec(&recorded("client-mode/exec-1.mutate.create")).unwrap());
@@ -193,18 +193,6 @@ impl Installation {
     async fn review(&self, bundle: &str) -> Option<String> {
         Caller::new(bundle, SERVICE, &self.replicas).review_error(&self.review).await
     }
-}
-
-/// Creates an executor by dry run. Returns whether the webhook mutated it, or the API server's error.
-async fn try_pod(cluster: &Cluster) -> Result<bool, String> {
-    let params = PostParams { dry_run: true, ..PostParams::default() };
-    let mut pod = executor(7).namespace(&cluster.namespace).0;
-    for key in ["priority", "preemptionPolicy"] {
-        pod["spec"].as_object_mut().unwrap().remove(key);
-    }
-    let pod = serde_json::from_value(pod).unwrap();
-    let created = cluster.pods().create(&params, &pod).await.map_err(|error| error.to_string())?;
-    Ok(created.metadata.annotations.unwrap_or_default().contains_key("spark-usher.io/by"))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -247,7 +235,7 @@ async fn root_and_leaf_renewals_fail_no_handshake_and_no_pod_creation() {
         tokio::spawn(async move {
             let mut pods = 0;
             while !stop.load(Ordering::SeqCst) {
-                assert_eq!(try_pod(&cluster).await, Ok(true), "after {pods} pods");
+                assert_eq!(cluster.mutates_executors().await, Ok(true), "after {pods} pods");
                 pods += 1;
             }
             pods
@@ -328,14 +316,17 @@ async fn self_signed_leaf_renewal_fails_open_until_leaf_and_bundle_match() {
 
     // The kubelet is late, by up to a minute and a half.
     installation.inject().await;
-    eventually("a pod is created without the webhook", async || try_pod(&installation.cluster).await == Ok(false))
-        .await;
+    eventually("a pod is created without the webhook", async || {
+        installation.cluster.mutates_executors().await == Ok(false)
+    })
+    .await;
     assert_rejected(installation.review(&new).await);
     // The API server is late.
     installation.mount().await;
     assert_rejected(installation.review(&old).await);
     // Both have the new certificate.
     assert_eq!(installation.review(&new).await, None);
-    eventually("the webhook is called again", async || try_pod(&installation.cluster).await == Ok(true)).await;
+    eventually("the webhook is called again", async || installation.cluster.mutates_executors().await == Ok(true))
+        .await;
     installation.app.stop().await.unwrap();
 }

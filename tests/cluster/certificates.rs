@@ -52,18 +52,6 @@ async fn register(cluster: &Cluster, app: &App) {
     configurations(cluster).create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
 }
 
-/// Creates an executor by dry run. Returns whether the webhook mutated it, or the API server's error.
-async fn try_pod(cluster: &Cluster) -> Result<bool, String> {
-    let params = PostParams { dry_run: true, ..PostParams::default() };
-    let mut pod = executor(7).namespace(&cluster.namespace).0;
-    for key in ["priority", "preemptionPolicy"] {
-        pod["spec"].as_object_mut().unwrap().remove(key);
-    }
-    let pod = serde_json::from_value(pod).unwrap();
-    let created = cluster.pods().create(&params, &pod).await.map_err(|error| error.to_string())?;
-    Ok(created.metadata.annotations.unwrap_or_default().contains_key("spark-usher.io/by"))
-}
-
 async fn stored_data(cluster: &Cluster) -> BTreeMap<String, String> {
     let secrets: Api<Secret> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
     let data = secrets.get_opt(SECRET).await.unwrap().and_then(|secret| secret.data).unwrap_or_default();
@@ -86,7 +74,7 @@ fn create_pods_until(cluster: &Arc<Cluster>, stop: &Arc<AtomicBool>) -> tokio::t
     tokio::spawn(async move {
         let mut reviews = 0;
         while !stop.load(Ordering::SeqCst) {
-            assert_eq!(try_pod(&cluster).await, Ok(true), "after {reviews} reviews");
+            assert_eq!(cluster.mutates_executors().await, Ok(true), "after {reviews} reviews");
             reviews += 1;
         }
         reviews
@@ -103,7 +91,7 @@ async fn ca_rotation_under_constant_reviews_fails_no_review() {
     let one = cluster.usher_with(POLICY, "one", managed(&cluster, lifetimes)).await;
     let two = cluster.usher_with(POLICY, "two", managed(&cluster, lifetimes)).await;
     register(&cluster, &one).await;
-    eventually("the webhook is called", async || try_pod(&cluster).await == Ok(true)).await;
+    eventually("the webhook is called", async || cluster.mutates_executors().await == Ok(true)).await;
 
     let stop = Arc::new(AtomicBool::new(false));
     let creating = create_pods_until(&cluster, &stop);
@@ -150,7 +138,7 @@ async fn emptied_or_overwritten_secret_is_restored_and_deleted_secret_gets_new_c
     let lifetimes = Lifetimes { settle: Duration::from_secs(2), ..Lifetimes::default() };
     let app = cluster.usher_with(POLICY, "one", managed(&cluster, lifetimes)).await;
     register(&cluster, &app).await;
-    eventually("the webhook is called", async || try_pod(&cluster).await == Ok(true)).await;
+    eventually("the webhook is called", async || cluster.mutates_executors().await == Ok(true)).await;
     let stop = Arc::new(AtomicBool::new(false));
     let creating = create_pods_until(&cluster, &stop);
 
@@ -170,7 +158,7 @@ async fn emptied_or_overwritten_secret_is_restored_and_deleted_secret_gets_new_c
     let patch = Patch::<()>::Json(wiped);
     configurations(&cluster).patch(webhooks::NAME, &PatchParams::default(), &patch).await.unwrap();
     eventually("the caBundle is restored", async || bundle(&cluster).await == before["ca.crt"]).await;
-    eventually("the webhook is called", async || try_pod(&cluster).await == Ok(true)).await;
+    eventually("the webhook is called", async || cluster.mutates_executors().await == Ok(true)).await;
 
     // No replica serves a foreign pair, and the leader replaces it by the previous one.
     let foreign =
@@ -188,7 +176,7 @@ async fn emptied_or_overwritten_secret_is_restored_and_deleted_secret_gets_new_c
     })
     .await;
     println!("a foreign pair: rejected {} times", rejections() - rejected_before);
-    assert_eq!(try_pod(&cluster).await, Ok(true));
+    assert_eq!(cluster.mutates_executors().await, Ok(true));
 
     stop.store(false, Ordering::SeqCst);
     let creating = create_pods_until(&cluster, &stop);

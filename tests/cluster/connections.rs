@@ -249,10 +249,16 @@ async fn missing_or_foreign_client_certificate_is_rejected_and_changed_ca_is_rel
     assert_eq!(metric(&endpoint, "spark_usher_client_certificates_refused_total"), 3);
     assert_eq!(metric(&endpoint, "spark_usher_tls_handshake_errors_total"), 3);
 
-    std::fs::write(&path, "nothing").unwrap();
+    // In one step, as kubelets replace mounted files: a reader must not see an empty file in between.
+    let replace = |content: &str| {
+        let new = folder.path().join("new.pem");
+        std::fs::write(&new, content).unwrap();
+        std::fs::rename(new, &path).unwrap();
+    };
+    replace("nothing");
     eventually("the file is rejected", async || *outcomes.lock().unwrap() == [false]).await;
     assert!(review_with_certificate(&endpoint, Some(&of_one)).await.is_ok(), "the previous CA stays in use");
-    std::fs::write(&path, two.pem()).unwrap();
+    replace(two.pem());
     eventually("the file is reloaded", async || *outcomes.lock().unwrap() == [false, true]).await;
     assert!(review_with_certificate(&endpoint, Some(&of_two)).await.is_ok());
     review_with_certificate(&endpoint, Some(&of_one)).await.expect_err("the previous CA");

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use crate::support::cluster::{Cluster, eventually};
+use crate::support::cluster::{Cluster, POD_GROUP_KINDS, eventually};
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams, PostParams};
@@ -14,15 +14,6 @@ use kube::core::ApiResource;
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use spark_usher::sandbox::{Options, Pods, Sandbox};
-
-/// Scheduler types with PodGroups, and the API that must be installed for them.
-const KINDS: [(&str, Option<(&str, &str)>); 5] = [
-    ("volcano", Some(("scheduling.volcano.sh", "v1beta1"))),
-    ("kube-batch", Some(("scheduling.incubator.k8s.io", "v1alpha1"))),
-    ("coscheduling", Some(("scheduling.x-k8s.io", "v1alpha1"))),
-    ("koordinator", Some(("scheduling.sigs.k8s.io", "v1alpha1"))),
-    ("native", None),
-];
 
 /// The label of all objects that the doctor creates.
 const DOCTOR_LABEL: &str = "app.kubernetes.io/managed-by=spark-usher-doctor";
@@ -92,7 +83,7 @@ async fn remaining_objects(client: &Client, namespace: &str, api: Option<(&str, 
 async fn all_scenarios_succeed_under_every_scheduler_with_pod_groups() {
     let Some(cluster) = Cluster::start_running().await else { return };
     let mut policies = String::from("policies:\n");
-    for (kind, api) in KINDS {
+    for (kind, api) in POD_GROUP_KINDS {
         if let Some((group, version)) = api {
             cluster.serve_groups(group, version).await;
         }
@@ -106,7 +97,7 @@ async fn all_scenarios_succeed_under_every_scheduler_with_pod_groups() {
     let mut app = cluster.usher(&policies).await;
     app.has_synced().await;
     let (path, file) = (kubeconfig(&cluster), cluster.folder().join("one.yaml"));
-    let runs = KINDS.map(|(kind, api)| {
+    let runs = POD_GROUP_KINDS.map(|(kind, api)| {
         let (cluster, path, file) = (&cluster, &path, file.to_str().unwrap());
         async move {
             let namespace = format!("{}-{kind}", cluster.namespace);

@@ -113,6 +113,8 @@ async fn executors_get_owner_and_gang_and_are_deleted_with_driver() {
             group(&cluster, VOLCANO_API, &name).await.is_none()
         })
         .await;
+    } else {
+        eprintln!("SKIPPED: the deletion of dependents requires kube-controller-manager in KUBEBUILDER_ASSETS");
     }
     app.stop().await.unwrap();
 }
@@ -284,7 +286,8 @@ async fn changed_policy_file_is_reloaded_and_invalid_one_is_ignored() {
     })
     .await;
     cluster.reconfigure("one", "policies: [{name: other, scheduler: {type: nonsense}}]");
-    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    let refused = app.counters().config_reloads.with_label_values(&["refused"]);
+    eventually("the invalid file is refused", async || refused.get() == 1).await;
     assert_eq!(dry("c").await, "my-volcano", "the last valid policy stays");
     app.stop().await.unwrap();
 }

@@ -7,9 +7,6 @@ use crate::support::attackers::{attackers, objects};
 use crate::support::cluster::{Cluster, eventually};
 use crate::support::*;
 use cel::{Context, Program};
-use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Api, PostParams};
-use kube::core::{ApiResource, DynamicObject};
 use serde_json::{Value, json};
 use spark_usher::annotations::Override;
 use spark_usher::gang::Shape;
@@ -204,30 +201,11 @@ async fn real_api_server_accepts_fallback_and_sets_owner_of_executors() {
     let one = Policy { queue: Some("root.a".into()), matches: team, ..policy("yunikorn") };
     let policies = only_never(one, &["system:serviceaccount:*:syncer"]);
     for manifest in manifests(&policies, &wanted(true)).unwrap() {
-        let kind = manifest["kind"].as_str().unwrap().to_owned();
-        let plural = if kind.ends_with('y') { "mutatingadmissionpolicies" } else { "mutatingadmissionpolicybindings" };
-        let resource = ApiResource {
-            group: "admissionregistration.k8s.io".into(),
-            version: "v1".into(),
-            api_version: "admissionregistration.k8s.io/v1".into(),
-            kind,
-            plural: plural.into(),
-        };
-        let api: Api<DynamicObject> = Api::all_with(cluster.client.clone(), &resource);
-        api.create(&PostParams::default(), &serde_json::from_value(manifest).unwrap()).await.unwrap();
+        cluster.create_admission_policy(&manifest).await;
     }
     let driver = cluster.pod_by(&cluster.client, &pod("nb-driver").driver_of(APP)).await;
     let by_driver = cluster.client_of_pod(&driver).await;
-    let try_it = async |client: &kube::Client, pod: &PodBuilder| {
-        let pods: Api<Pod> = Api::namespaced(client.clone(), &cluster.namespace);
-        let mut pod = pod.clone().namespace(&cluster.namespace).0;
-        for key in ["priority", "preemptionPolicy"] {
-            pod["spec"].as_object_mut().unwrap().remove(key);
-        }
-        pod.as_object_mut().unwrap().remove("status");
-        let params = PostParams { dry_run: true, ..PostParams::default() };
-        serde_json::to_value(pods.create(&params, &serde_json::from_value(pod).unwrap()).await.unwrap()).unwrap()
-    };
+    let try_it = async |client: &kube::Client, pod: &PodBuilder| cluster.dry_run(client, pod).await.unwrap();
     eventually("the policy is evaluated", async || {
         try_it(&by_driver, &executor(1)).await["metadata"].get("ownerReferences").is_some()
     })

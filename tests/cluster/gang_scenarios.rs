@@ -1,7 +1,7 @@
 //! Gang sizes on a scheduler that supports gangs: the sandbox's, which implements the schedulers' documented keys. Whatever happens
 //! to an application, its pods must start. Each scenario runs concurrently under every scheduler that has PodGroups.
 
-use crate::support::cluster::{Cluster, eventually};
+use crate::support::cluster::{Cluster, POD_GROUP_KINDS, eventually};
 use crate::support::*;
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::Pod;
@@ -9,15 +9,6 @@ use kube::api::{Api, DeleteParams, ListParams};
 use kube::{Client, ResourceExt};
 use serde_json::json;
 use spark_usher::app::App;
-
-/// Scheduler types with PodGroups, and the API that must be installed for them.
-const KINDS: [(&str, Option<(&str, &str)>); 5] = [
-    ("volcano", Some(("scheduling.volcano.sh", "v1beta1"))),
-    ("kube-batch", Some(("scheduling.incubator.k8s.io", "v1alpha1"))),
-    ("coscheduling", Some(("scheduling.x-k8s.io", "v1alpha1"))),
-    ("koordinator", Some(("scheduling.sigs.k8s.io", "v1alpha1"))),
-    ("native", None),
-];
 
 /// One namespace under one scheduler.
 struct ScenarioContext<'c> {
@@ -36,7 +27,7 @@ struct Driver {
 async fn under_every_scheduler(scenario: impl AsyncFn(&ScenarioContext<'_>)) {
     let Some(cluster) = Cluster::start_running().await else { return };
     let mut policies = String::from("policies:\n");
-    for (kind, api) in KINDS {
+    for (kind, api) in POD_GROUP_KINDS {
         if let Some((group, version)) = api {
             cluster.serve_groups(group, version).await;
         }
@@ -50,8 +41,11 @@ async fn under_every_scheduler(scenario: impl AsyncFn(&ScenarioContext<'_>)) {
     policies += "- {name: rest, scheduler: {type: volcano}}\n";
     let mut app: App = cluster.usher(&policies).await;
     app.has_synced().await;
-    let contexts =
-        KINDS.map(|(kind, _)| ScenarioContext { cluster: &cluster, kind, namespace: namespace(&cluster, kind) });
+    let contexts = POD_GROUP_KINDS.map(|(kind, _)| ScenarioContext {
+        cluster: &cluster,
+        kind,
+        namespace: namespace(&cluster, kind),
+    });
     join_all(contexts.iter().map(async |context| scenario(context).await)).await;
     app.stop().await.unwrap();
 }

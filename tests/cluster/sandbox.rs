@@ -287,6 +287,7 @@ async fn pod_token_identifies_pod_and_is_rejected_after_its_deletion() {
 async fn object_is_deleted_after_its_last_owner() {
     let cluster = Cluster::start().await;
     if !cluster.has_garbage_collector {
+        eprintln!("SKIPPED: requires kube-controller-manager in KUBEBUILDER_ASSETS: it runs the garbage collector");
         return;
     }
     let (a, b) = (cluster.pod_by(&cluster.client, &pod("a")).await, cluster.pod_by(&cluster.client, &pod("b")).await);
@@ -485,7 +486,8 @@ async fn failed_webhook_call_follows_failure_policy_and_denial_rejects() {
 async fn webhook_of_service_is_called_through_endpoints_by_service_name() {
     let cluster = Cluster::start().await;
     if cluster.is_real() {
-        return; // A kube-apiserver rejects endpoints on loopback.
+        eprintln!("SKIPPED: a kube-apiserver rejects endpoints on loopback");
+        return;
     }
     let hook = hook(add("through", "service"), true, Duration::ZERO);
     let port = hook.endpoint.address.port();

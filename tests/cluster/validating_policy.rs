@@ -12,8 +12,7 @@ use crate::support::cluster::{Cluster, eventually};
 use crate::support::*;
 use cel::{Context, Env, Program};
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Api, Patch, PatchParams, PostParams};
-use kube::core::{ApiResource, DynamicObject};
+use kube::api::{Api, Patch, PatchParams};
 use serde_json::{Value, json};
 use spark_usher::config;
 use spark_usher::manifests::validating_policy::{BINDING, KIND, Refused, Wanted, differences, manifests, without};
@@ -567,20 +566,7 @@ async fn real_api_server_enforces_policies_without_webhook() {
         cluster.namespace
     );
     for manifest in manifests(&file(&text), &wanted()).unwrap() {
-        let kind = manifest["kind"].as_str().unwrap().to_owned();
-        let plural =
-            if kind.ends_with('y') { "validatingadmissionpolicies" } else { "validatingadmissionpolicybindings" };
-        let resource = ApiResource {
-            group: "admissionregistration.k8s.io".into(),
-            version: "v1".into(),
-            api_version: "admissionregistration.k8s.io/v1".into(),
-            kind,
-            plural: plural.into(),
-        };
-        let api: Api<DynamicObject> = Api::all_with(cluster.client.clone(), &resource);
-        let created =
-            api.create(&PostParams::default(), &serde_json::from_value(manifest.clone()).unwrap()).await.unwrap();
-        let created = serde_json::to_value(created).unwrap();
+        let created = cluster.create_admission_policy(&manifest).await;
         assert!(differences(std::slice::from_ref(&created), std::slice::from_ref(&manifest)).is_empty(), "{created:#}");
     }
     let driver = cluster.pod_by(&cluster.client, &pod("nb-driver").driver_of(APP)).await;
@@ -588,15 +574,7 @@ async fn real_api_server_enforces_policies_without_webhook() {
     let uid = driver.metadata.uid.clone().unwrap();
     let pods: Api<Pod> = Api::namespaced(by_driver.clone(), &cluster.namespace);
     // The API server's message if it denies the pod, otherwise `None`.
-    let try_it = async |pod: &PodBuilder| {
-        let mut pod = pod.clone().namespace(&cluster.namespace).0;
-        for key in ["priority", "preemptionPolicy"] {
-            pod["spec"].as_object_mut().unwrap().remove(key);
-        }
-        pod.as_object_mut().unwrap().remove("status");
-        let params = PostParams { dry_run: true, ..PostParams::default() };
-        pods.create(&params, &serde_json::from_value(pod).unwrap()).await.err().map(|error| error.to_string())
-    };
+    let try_it = async |pod: &PodBuilder| cluster.dry_run(&by_driver, pod).await.err();
     let foreign = executor(1).owned_by("Pod", "other", "9-9");
     eventually("the policy is evaluated", async || try_it(&foreign).await.is_some()).await;
     let message = try_it(&foreign).await.unwrap();

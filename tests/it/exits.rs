@@ -311,16 +311,17 @@ fn mark_applies_to_exits_that_a_late_watch_shows() {
     }
 }
 
+/// A GET finds that executor 1 does not exist: its exit is reported.
+fn confirm_absence(harness: &mut ControllerHarness) {
+    let (executor, now) = (Lookup::Labelled(PodKey::new("default", "nb-exec-1")), harness.now());
+    harness.controller.lookup_answered(&executor, LookupResult::Absent, now);
+    assert_eq!(reported_exits(harness), [(1, false)]);
+}
+
 #[test]
 fn exit_reported_after_lookup_is_not_repeated_by_late_watch() {
     let mut harness = poll_ahead_of_watch("400", None);
-    let now = harness.now();
-    harness.controller.lookup_answered(
-        &Lookup::Labelled(PodKey::new("default", "nb-exec-1")),
-        LookupResult::Absent,
-        now,
-    );
-    assert_eq!(reported_exits(&mut harness), [(1, false)]);
+    confirm_absence(&mut harness);
     for second in 0..380 {
         harness.observe(&version(running(9), 10 + second));
         assert!(harness.step_after(1).exits.is_empty());
@@ -624,13 +625,7 @@ fn replica_that_stops_without_having_led_has_no_mark() {
 #[test]
 fn exit_found_by_poll_only_is_uncertain_in_mark_up_to_poll_version() {
     let mut harness = poll_ahead_of_watch("40", None);
-    let now = harness.now();
-    harness.controller.lookup_answered(
-        &Lookup::Labelled(PodKey::new("default", "nb-exec-1")),
-        LookupResult::Absent,
-        now,
-    );
-    assert_eq!(reported_exits(&mut harness), [(1, false)]);
+    confirm_absence(&mut harness);
     // Other replicas will see its deletion with a version up to the poll's.
     let now = harness.now();
     let mark = harness.controller.mark(now).unwrap();
@@ -652,7 +647,7 @@ fn interrupted_watch_leaves_gap_in_mark_for_a_limited_time() {
     assert_eq!((mark.through, mark.gap), (30, Some((2, 30))));
     let mut next = follower();
     take_over(&mut next, FoundMark { mark: Some(mark), was_held: true, is_released: true, taken: Some(40) });
-    assert!(reported_exits(&mut next).iter().all(|(_, possibly)| *possibly));
+    assert_eq!(reported_exits(&mut next), [(1, true), (2, true)]);
     // After a long time, no other replica knows more.
     harness.step_after(601);
     let now = harness.now();

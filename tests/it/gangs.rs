@@ -19,6 +19,12 @@ use spark_usher::spark::ids::{AppKey, PodKey};
 
 // ---- creation ----
 
+/// The pod `notebook` is read by name.
+fn reference(cluster: &mut Cluster, pod: &PodBuilder) {
+    let key = PodKey::new("default", "notebook");
+    cluster.snapshot.apply(Change::Related(RelatedChange::Referenced(key, referenced_pod(pod), vec![])));
+}
+
 #[test]
 fn pod_group_is_created_for_executors_that_name_it() {
     let mut policy = policy("volcano");
@@ -520,22 +526,14 @@ fn executor_is_adopted_after_lookup_of_annotated_driver_unless_driver_is_foreign
     let lookups = missing(&cluster.snapshot, &cluster.app, &cluster.policies, &[]);
     assert_eq!(lookups, [Lookup::Pod(PodKey::new("default", "notebook"))]);
     let notebook = pod("notebook").stored("n1").phase("Running");
-    cluster.snapshot.apply(Change::Related(RelatedChange::Referenced(
-        PodKey::new("default", "notebook"),
-        referenced_pod(&notebook),
-        vec![],
-    )));
+    reference(&mut cluster, &notebook);
     assert!(missing(&cluster.snapshot, &cluster.app, &cluster.policies, &[]).is_empty());
     cluster.settle();
     assert!(cluster.has_reason(Reason::Adopted));
     let foreign = pod("notebook").label("spark-app-selector", "spark-x").stored("n1").phase("Running");
     let mut cluster = Cluster::new(policy("none"));
     cluster.observe(&annotated);
-    cluster.snapshot.apply(Change::Related(RelatedChange::Referenced(
-        PodKey::new("default", "notebook"),
-        referenced_pod(&foreign),
-        vec![],
-    )));
+    reference(&mut cluster, &foreign);
     cluster.settle();
     assert!(cluster.has_reason(Reason::AdoptionRefused), "that pod is the driver of another application");
 }
@@ -592,11 +590,7 @@ fn driver_url_address_is_looked_up_without_other_evidence() {
     let lookups = missing(&cluster.snapshot, &cluster.app, &cluster.policies, &[]);
     assert_eq!(lookups, [Lookup::Address("default".into(), "10.1.2.3".into())]);
     let notebook = pod("notebook").stored("n1").phase("Running").ip("10.1.2.3");
-    cluster.snapshot.apply(Change::Related(RelatedChange::Referenced(
-        PodKey::new("default", "notebook"),
-        referenced_pod(&notebook),
-        vec![],
-    )));
+    reference(&mut cluster, &notebook);
     assert!(missing(&cluster.snapshot, &cluster.app, &cluster.policies, &[]).is_empty());
     cluster.settle();
     assert!(cluster.has_reason(Reason::Adopted));

@@ -171,10 +171,9 @@ fn volcano_executor_without_group_name_gets_no_owner() {
     let chosen = executor(1).spec("schedulerName", "volcano");
     for policies in [none(), only(policy("kueue"))] {
         let outcome = by_driver(&chosen, &cold(), &policies);
-        if outcome.object["spec"]["schedulerName"] == "volcano" {
-            assert!(!has_owner(&outcome));
-            assert_eq!(outcome.decision.reason, Reason::OwnerWithheld);
-        }
+        assert_eq!(outcome.object["spec"]["schedulerName"], "volcano");
+        assert!(!has_owner(&outcome));
+        assert_eq!(outcome.decision.reason, Reason::OwnerWithheld);
     }
     let mut off = policy("volcano");
     off.gang.shape = Shape::Pods;

@@ -29,6 +29,17 @@ use spark_usher::sandbox::{Options, Pods, Sandbox};
 use spark_usher::tls::ca::Authority;
 use spark_usher::tls::load::load;
 
+use super::{PodBuilder, executor};
+
+/// Scheduler types with PodGroups, and the API that must be installed for them.
+pub const POD_GROUP_KINDS: [(&str, Option<(&str, &str)>); 5] = [
+    ("volcano", Some(("scheduling.volcano.sh", "v1beta1"))),
+    ("kube-batch", Some(("scheduling.incubator.k8s.io", "v1alpha1"))),
+    ("coscheduling", Some(("scheduling.x-k8s.io", "v1alpha1"))),
+    ("koordinator", Some(("scheduling.sigs.k8s.io", "v1alpha1"))),
+    ("native", None),
+];
+
 /// A cluster.
 pub struct Cluster {
     kind: Kind,
@@ -61,6 +72,42 @@ impl Drop for Real {
 }
 
 impl Cluster {
+    /// Creates a pod of the tests by dry run. Returns the created pod, or the API server's error.
+    pub async fn dry_run(&self, client: &Client, pod: &PodBuilder) -> Result<Value, String> {
+        let pods: Api<Pod> = Api::namespaced(client.clone(), &self.namespace);
+        let mut pod = pod.clone().namespace(&self.namespace).0;
+        // The API server's own plugins set these.
+        for key in ["priority", "preemptionPolicy"] {
+            pod["spec"].as_object_mut().unwrap().remove(key);
+        }
+        pod.as_object_mut().unwrap().remove("status");
+        let params = PostParams { dry_run: true, ..PostParams::default() };
+        let created = pods.create(&params, &serde_json::from_value(pod).unwrap()).await;
+        created.map(|pod| serde_json::to_value(pod).unwrap()).map_err(|error| error.to_string())
+    }
+
+    /// Whether the webhook mutates a new executor; otherwise the API server's error.
+    pub async fn mutates_executors(&self) -> Result<bool, String> {
+        let created = self.dry_run(&self.client, &executor(7)).await?;
+        Ok(created["metadata"]["annotations"].get("spark-usher.io/by").is_some())
+    }
+
+    /// Creates an admission policy or its binding, and returns it as the API server has it.
+    pub async fn create_admission_policy(&self, manifest: &Value) -> Value {
+        let kind = manifest["kind"].as_str().unwrap();
+        let plural = kind.to_lowercase().strip_suffix('y').map(|stem| format!("{stem}ies"));
+        let resource = ApiResource {
+            group: "admissionregistration.k8s.io".into(),
+            version: "v1".into(),
+            api_version: "admissionregistration.k8s.io/v1".into(),
+            kind: kind.to_owned(),
+            plural: plural.unwrap_or_else(|| format!("{}s", kind.to_lowercase())),
+        };
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
+        let object = serde_json::from_value(manifest.clone()).unwrap();
+        serde_json::to_value(api.create(&PostParams::default(), &object).await.unwrap()).unwrap()
+    }
+
     /// A cluster without a scheduler and kubelets.
     pub async fn start() -> Cluster {
         Cluster::start_with(Pods::Left).await

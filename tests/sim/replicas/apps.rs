@@ -308,13 +308,6 @@ impl SimCluster {
         self.exit(&uid, exit).await;
     }
 
-    /// Three executors exit, in a time without faults.
-    pub async fn exit_three_executors(&mut self) {
-        for _ in 0..3 {
-            self.exit_executor().await;
-        }
-    }
-
     async fn exit(&mut self, uid: &str, (phase, code, reason, cause): (&str, Option<i32>, Option<&str>, &'static str)) {
         let (name, namespace) = self.name_and_namespace(uid);
         let executor = &self.executors[uid];
