@@ -15,6 +15,7 @@ mod attacks;
 mod batches;
 mod cleanup;
 mod controller;
+mod documentation;
 mod example_policies;
 mod executor_sets;
 mod exits;
