@@ -29,11 +29,12 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use spark_usher::config;
 use spark_usher::http::limits::Limits;
+use spark_usher::http::metrics::Metrics;
 use spark_usher::http::server::{self, Deadlines, Listener, Shutdown};
 use spark_usher::http::webhook::{self, Handlers, Mutate};
 use spark_usher::runtime::clock;
 use spark_usher::snapshot::Snapshot;
-use spark_usher::telemetry::metrics::Metrics;
+use spark_usher::telemetry::registry::Registry;
 use spark_usher::tls::ca::Authority;
 use spark_usher::tls::load::load;
 use spark_usher::tls::serving::Serving;
@@ -146,7 +147,7 @@ fn main() {
     let authority = Authority::new("bench", clock::now()).unwrap();
     let pair = authority.serve(&["localhost"], &["127.0.0.1".parse().unwrap()]).unwrap();
     let serving = Serving::new(load(pair.certificate.as_bytes(), pair.key.as_bytes(), clock::now()).unwrap());
-    let metrics = Arc::new(Metrics::new().unwrap());
+    let metrics = Arc::new(Metrics::register(&Registry::default()).unwrap());
     let stop = CancellationToken::new();
     let mutate = Arc::new(Mutate {
         snapshot: Arc::new(ArcSwap::from_pointee(Snapshot::default())),

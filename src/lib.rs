@@ -49,7 +49,7 @@
 //! | module | what it knows |
 //! |---|---|
 //! | [`runtime`] | clocks, randomness, readiness, shutdown, supervised tasks, files that change |
-//! | [`telemetry`] | logs and metrics |
+//! | [`telemetry`] | logs, and the registry of metrics; each module of the edge registers its own |
 //! | [`tls`] | certificates: created, read, served and rotated |
 //! | [`config`] | the policy file |
 //! | [`http`] | the webhook's listener, the metrics and probe listener, the debug listener |

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use super::metrics::{FileMetrics, Metrics};
 use crate::cluster::certificates::{self, Managed};
 use crate::cluster::lease::LeadershipReceiver;
 use crate::runtime::ready::Latch;
 use crate::runtime::supervise::Supervisor;
-use crate::telemetry::metrics::Metrics;
 use crate::tls::clients::{BadClientCa, ClientCaFile, Clients};
 use crate::tls::load::Certificate;
 use crate::tls::serving::{Files, Serving};
@@ -44,7 +44,7 @@ pub struct ClientCa {
 pub(super) async fn clients(
     source: Option<ClientCa>,
     every: Duration,
-    metrics: &Arc<Metrics>,
+    metrics: &FileMetrics,
     supervisor: &mut Supervisor,
 ) -> anyhow::Result<Option<Arc<Clients>>> {
     let Some(ClientCa { file, names }) = source else { return Ok(None) };
@@ -78,7 +78,7 @@ pub(super) struct Context<'a> {
     pub(super) leadership: LeadershipReceiver,
     /// How often files are polled.
     pub(super) every: Duration,
-    pub(super) metrics: &'a Arc<Metrics>,
+    pub(super) metrics: &'a Metrics,
     pub(super) supervisor: &'a mut Supervisor,
     /// Opened once there is a certificate to serve.
     pub(super) there: Latch,
@@ -87,15 +87,15 @@ pub(super) struct Context<'a> {
 /// Starts to serve certificates of this source. Files must be valid from the start; a managed certificate may come later.
 pub(super) async fn serve(source: CertificateSource, around: Context<'_>) -> anyhow::Result<Arc<Serving>> {
     let Context { client, leadership, every, metrics, supervisor, there } = around;
-    let (serving, metrics, stop) = (Arc::new(Serving::default()), metrics.clone(), supervisor.token().clone());
+    let (serving, files, stop) = (Arc::new(Serving::default()), metrics.files.clone(), supervisor.token().clone());
     let served = serving.clone();
     let take = move |certificate: Certificate| {
         #[expect(clippy::cast_precision_loss, reason = "seconds since 1970 fit a float's 53 bits")]
-        metrics.not_after.set(certificate.not_after.as_second() as f64);
+        files.not_after.set(certificate.not_after.as_second() as f64);
         served.replace(certificate);
         there.open();
     };
-    let counted = around.metrics.clone();
+    let counted = metrics.files.clone();
     match source {
         CertificateSource::Given(certificate) => take(certificate),
         CertificateSource::Files { certificate, key } => {
@@ -109,7 +109,7 @@ pub(super) async fn serve(source: CertificateSource, around: Context<'_>) -> any
         }
         CertificateSource::Managed(managed) => {
             let shown = format!("secret {}/{}", managed.secret.0, managed.secret.1);
-            let kept = certificates::run(client, managed, leadership, counted.clone(), stop, move |outcome| {
+            let kept = certificates::run(client, managed, leadership, metrics.cluster.clone(), stop, move |outcome| {
                 reloaded(outcome, &shown, &counted, &take);
             });
             supervisor.spawn("certificates", async move {
@@ -125,7 +125,7 @@ pub(super) async fn serve(source: CertificateSource, around: Context<'_>) -> any
 fn reloaded<E: std::fmt::Display>(
     outcome: Result<Certificate, E>,
     shown: &str,
-    metrics: &Metrics,
+    metrics: &FileMetrics,
     take: &impl Fn(Certificate),
 ) {
     let result = match outcome {

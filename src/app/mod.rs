@@ -1,6 +1,7 @@
 //! The only module that knows all components: builds them, starts them, and waits.
 
 mod certificate;
+pub mod metrics;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -13,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use certificate::Context;
 pub use certificate::{CertificateSource, ClientCa};
+use metrics::{FileMetrics, Metrics};
 
 use crate::cluster::account;
 use crate::cluster::client::Cluster;
@@ -32,7 +34,6 @@ use crate::runtime::clock;
 use crate::runtime::ready::Readiness;
 use crate::runtime::supervise::Supervisor;
 use crate::snapshot::Snapshot;
-use crate::telemetry::metrics::Metrics;
 
 /// The source of the policies.
 #[derive(Clone, Debug)]
@@ -90,7 +91,7 @@ pub struct App {
     webhook: SocketAddr,
     metrics_address: SocketAddr,
     debug_address: Option<SocketAddr>,
-    counters: Arc<Metrics>,
+    metrics: Metrics,
     snapshot: Arc<ArcSwap<Snapshot>>,
     leadership: LeadershipReceiver,
     complete: watch::Receiver<bool>,
@@ -101,21 +102,23 @@ impl App {
     pub async fn start(options: Options) -> anyhow::Result<App> {
         let mut supervisor = Supervisor::default();
         let stop = supervisor.token().clone();
-        let metrics = Arc::new(Metrics::new()?);
+        let replica = Replica::default();
+        let snapshot = replica.snapshot();
+        let metrics = Metrics::new(snapshot.clone())?;
         let mut ready = Readiness::default();
         let (certificate_there, listening) = (ready.needs("certificate"), ready.needs("listener"));
         let signing = options.signing.map(|secret| (secret, ready.needs("signing key")));
 
         let (config, reloader) = first_config(options.config, options.file_poll_interval).await?;
         let policies = Arc::new(ArcSwap::new(config.policies.clone()));
-        metrics.poll_interval.set(config.policies.lifecycle.poll.as_secs_f64());
+        metrics.files.poll_interval.set(config.policies.lifecycle.poll.as_secs_f64());
         let (dry_run, dry_run_seen) = watch::channel(config.settings.dry_run);
         let changed = Arc::new(ArcSwapOption::empty());
         if let Some(reloader) = reloader {
             // The other replicas may still have the previous file.
             changed.store(Some(Arc::new(clock::instant())));
             let (policies, seen) = (policies.clone(), changed.clone());
-            let (metrics, stop) = (metrics.clone(), stop.clone());
+            let (metrics, stop) = (metrics.files.clone(), stop.clone());
             let shown = reloader.path();
             supervisor.spawn("policy file", async move {
                 reloader
@@ -125,8 +128,6 @@ impl App {
             });
         }
 
-        let replica = Replica::default();
-        let snapshot = replica.snapshot();
         let context = Context {
             client: options.cluster.client.clone(),
             leadership: replica.leadership(),
@@ -137,14 +138,15 @@ impl App {
         };
         let serving = certificate::serve(options.certificate, context).await?;
         let clients =
-            certificate::clients(options.client_ca, options.file_poll_interval, &metrics, &mut supervisor).await?;
+            certificate::clients(options.client_ca, options.file_poll_interval, &metrics.files, &mut supervisor)
+                .await?;
 
         let draining = CancellationToken::new();
         let shutdown = Shutdown { draining: draining.clone(), stop: stop.clone(), drain: options.drain };
         let debug_ending = shutdown.clone();
         let Capacities { webhook: of_webhook, metrics: of_metrics, debug: of_debug } = options.capacities;
-        let secure = Listener::bind(options.webhook)?.limited(of_webhook, metrics.listener("webhook"));
-        let plain = Listener::bind(options.metrics)?.limited(of_metrics, metrics.listener("metrics"));
+        let secure = Listener::bind(options.webhook)?.limited(of_webhook, metrics.http.listener("webhook"));
+        let plain = Listener::bind(options.metrics)?.limited(of_metrics, metrics.http.listener("metrics"));
         let (webhook, metrics_address) = (secure.address(), plain.address());
         let mutate = Arc::new(Mutate { snapshot: snapshot.clone(), policies: policies.clone() });
         let own = Arc::new(ArcSwapOption::empty());
@@ -155,7 +157,7 @@ impl App {
         });
         if let Some(name) = options.validating_policies {
             let (client, policies, own) = (options.cluster.client.clone(), policies.clone(), own.clone());
-            let comparing = cluster_policies::run(client, name, policies, own, metrics.clone(), stop.clone());
+            let comparing = cluster_policies::run(client, name, policies, own, metrics.cluster.clone(), stop.clone());
             supervisor.spawn("validating policies", async move {
                 comparing.await;
                 Ok(())
@@ -170,20 +172,20 @@ impl App {
             complete: replica.complete(),
         });
         let answers = Handlers { mutate, admit: Arc::new(Admit(validate.clone())), validate };
-        let routes = webhook::router(answers, Limits::default(), metrics.clone());
-        let (tls, counted, end) = (Arc::new(serving.config_for(clients)), metrics.clone(), shutdown.clone());
+        let routes = webhook::router(answers, Limits::default(), metrics.http.clone());
+        let (tls, counted, end) = (Arc::new(serving.config_for(clients)), metrics.http.clone(), shutdown.clone());
         supervisor.spawn("webhook", async move {
             Ok(server::serve_tls(secure, tls, routes, Deadlines::default(), counted, end).await?)
         });
         listening.open();
-        let routes = admin::router(ready.clone(), metrics.clone(), snapshot.clone());
+        let routes = admin::router(ready.clone(), metrics.registry.clone());
         supervisor.spawn("metrics", async move {
             Ok(server::serve_plain(plain, routes, Deadlines::default(), shutdown).await?)
         });
 
         let mut debug_address = None;
         if let Some(debug) = options.debug {
-            let listener = Listener::bind(debug)?.limited(of_debug, metrics.listener("debug"));
+            let listener = Listener::bind(debug)?.limited(of_debug, metrics.http.listener("debug"));
             debug_address = Some(listener.address());
             let routes = debug::router(debug::DebugState {
                 snapshot: snapshot.clone(),
@@ -204,7 +206,7 @@ impl App {
             rate: options.rate,
             watch_silence: options.watch_silence,
             shutdown: draining.clone(),
-            metrics: metrics.clone(),
+            metrics: metrics.cluster.clone(),
         };
         replica.start(work, &mut supervisor);
         Ok(App {
@@ -214,7 +216,7 @@ impl App {
             webhook,
             metrics_address,
             debug_address,
-            counters: metrics,
+            metrics,
             snapshot,
             leadership,
             complete,
@@ -238,7 +240,7 @@ impl App {
 
     /// The metrics.
     pub fn counters(&self) -> &Metrics {
-        &self.counters
+        &self.metrics
     }
 
     /// The current snapshot.
@@ -306,7 +308,7 @@ fn apply_reload(
     shown: &str,
     (policies, changed): (&ArcSwap<Policies>, &ArcSwapOption<Instant>),
     dry_run: &watch::Sender<bool>,
-    metrics: &Metrics,
+    metrics: &FileMetrics,
 ) {
     let result = match outcome {
         Ok(config) => {

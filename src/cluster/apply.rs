@@ -20,6 +20,7 @@ use super::request::{Error, Result, call};
 use super::view::{Viewed, resource};
 use super::watch::group_resource;
 use crate::annotations;
+use crate::cluster::metrics::Metrics;
 use crate::fault_injection::{self, Bug};
 use crate::lifecycle::cause::Cause;
 use crate::reason::Reason;
@@ -31,7 +32,6 @@ use crate::snapshot::{
 };
 use crate::spark::ids::{AppKey, PodKey};
 use crate::spark::labels;
-use crate::telemetry::metrics::Metrics;
 
 /// Timeout of a write.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);

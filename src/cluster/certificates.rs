@@ -23,8 +23,8 @@ use super::lease::{Leadership, LeadershipReceiver};
 use super::request::{self, Error, call};
 use super::view::resource;
 use crate::annotations;
+use crate::cluster::metrics::Metrics;
 use crate::runtime::{clock, random};
-use crate::telemetry::metrics::Metrics;
 use crate::tls::load::{BadCertificate, Certificate, load};
 use crate::tls::rotation::{self, Lifetimes, Step, StoredCertificates};
 

@@ -21,6 +21,7 @@ use super::limit::{Limiter, Priority, Rate};
 use super::signing::{self, SigningSecret};
 use super::watch::{self, Groups, Sink, WatchNews};
 use super::{discovery, lookups, poll, report};
+use crate::cluster::metrics::Metrics;
 use crate::controller::{Controller, ExecutorSetKey, Lookup, LookupResult, PollResult, Settings};
 use crate::fault_injection::{self, Bug};
 use crate::gang;
@@ -34,7 +35,6 @@ use crate::runtime::ready::Latch;
 use crate::runtime::supervise::Supervisor;
 use crate::snapshot::{Change, ObservedPod, PodChange, ServedApis, Snapshot};
 use crate::spark::state::ExecutorPodState;
-use crate::telemetry::metrics::Metrics;
 use crate::time::Now;
 
 /// At most this many changes are queued: a watch that is faster waits, and the API server's buffer with it.

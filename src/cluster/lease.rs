@@ -21,11 +21,11 @@ use tokio_util::sync::CancellationToken;
 use super::client::Brief;
 use super::request::{Error, Result, call};
 use crate::annotations::USHER;
+use crate::cluster::metrics::Metrics;
 use crate::fault_injection::{self, Bug};
 use crate::leader::{LeaderState, LeaseRecord, Observed, Step, may_act_until, step};
 use crate::lifecycle::mark::{FoundMark, Mark};
 use crate::runtime::{clock, random};
-use crate::telemetry::metrics::Metrics;
 
 /// The configuration of the election.
 #[derive(Clone, Debug)]

@@ -9,12 +9,12 @@ use super::limit::Priority;
 use super::poll;
 use super::request::{Error, Result, call};
 use super::view::{View, Viewed, resource};
+use crate::cluster::metrics::Metrics;
 use crate::controller::{Lookup, LookupResult};
 use crate::fault_injection::{self, Bug};
 use crate::snapshot::{Conf, DriverPod, ObservedPod};
 use crate::spark::conf::AppConf;
 use crate::spark::labels;
-use crate::telemetry::metrics::Metrics;
 
 /// Timeout of the lookup of one object.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);

@@ -14,10 +14,10 @@ use super::client::Brief;
 use super::request::{Error, Result, call};
 use super::view::resource;
 use crate::annotations;
+use crate::cluster::metrics::Metrics;
 use crate::json::text;
 use crate::manifests::validating_policy::{BINDING, KIND, Wanted, differences, manifests, namespaces_of};
 use crate::policy::Policies;
-use crate::telemetry::metrics::Metrics;
 
 /// Timeout of a read.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);

@@ -13,11 +13,11 @@ use kube::api::{ListParams, Request, VersionMatch};
 use serde::Deserialize;
 
 use super::watch;
+use crate::cluster::metrics::Metrics;
 use crate::controller::PollResult;
 use crate::json::Items;
 use crate::runtime::clock;
 use crate::snapshot::{Listed, Snapshot};
-use crate::telemetry::metrics::Metrics;
 
 /// Timeout of the answer's first byte: an API server builds, and compresses, a large list before it.
 const BUILDS: Duration = Duration::from_secs(60);
@@ -195,6 +195,7 @@ mod tests {
     use kube::client::Body;
 
     use super::*;
+    use crate::telemetry::registry::Registry;
 
     fn item(number: usize) -> String {
         format!(
@@ -231,7 +232,7 @@ mod tests {
     #[tokio::test]
     async fn paged_list_contains_same_pods_as_single_list() {
         let (client, requests) = server();
-        let (snapshot, metrics) = (ArcSwap::default(), Metrics::new().unwrap());
+        let (snapshot, metrics) = (ArcSwap::default(), Metrics::register(&Registry::default()).unwrap());
         let whole = in_one_list(&client, &snapshot, Some("12".into()), &metrics).await.unwrap();
         assert_eq!(whole.len(), 7);
         let first = std::mem::take(&mut *requests.lock().unwrap());
@@ -257,7 +258,7 @@ mod tests {
     #[tokio::test]
     async fn namespace_list_has_no_label_selector() {
         let (client, requests) = server();
-        let all = namespace(&client, "a", &Metrics::new().unwrap()).await.unwrap();
+        let all = namespace(&client, "a", &Metrics::register(&Registry::default()).unwrap()).await.unwrap();
         assert_eq!(all.len(), 7);
         assert!((0..7).all(|number| all.contains("a", &format!("e-{number}"), &format!("u{number}"))));
         assert!(!all.contains("a", "e-1", "another"));
@@ -286,7 +287,7 @@ mod tests {
         });
         let service = tower::ServiceBuilder::new().layer(crate::cluster::client::decompression(true)).service(service);
         let client = kube::Client::new(service, "default");
-        let metrics = Metrics::new().unwrap();
+        let metrics = Metrics::register(&Registry::default()).unwrap();
         let whole = in_one_list(&client, &ArcSwap::default(), None, &metrics).await.unwrap();
         assert_eq!(whole.len(), 1000);
     }
@@ -298,7 +299,8 @@ mod tests {
             Ok::<_, std::convert::Infallible>(Response::new(Full::new(Bytes::from(text))))
         });
         let client = kube::Client::new(service, "default");
-        let result = in_one_list(&client, &ArcSwap::default(), None, &Metrics::new().unwrap()).await;
+        let result =
+            in_one_list(&client, &ArcSwap::default(), None, &Metrics::register(&Registry::default()).unwrap()).await;
         assert!(result.unwrap_err().to_string().contains("expected the whole list"));
     }
 }

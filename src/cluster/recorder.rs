@@ -18,13 +18,13 @@ use super::lease::Leadership;
 use super::recent::Recent;
 use super::request::{Error, call};
 use crate::annotations::USHER;
+use crate::cluster::metrics::Metrics;
 use crate::fault_injection::{self, Bug};
 use crate::reason::{Reason, Severity};
 use crate::reconcile::PodEvent;
 use crate::recorder::{AggregatedEvent, Subject};
 use crate::runtime::clock;
 use crate::spark::ids::PodKey;
-use crate::telemetry::metrics::Metrics;
 use crate::text::truncated;
 
 /// The longest note that the API accepts.

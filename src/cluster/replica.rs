@@ -13,6 +13,7 @@ use super::controller::{self, Inputs};
 use super::lease::{self, Channels, Election, ElectionState, LeadershipReceiver, Reported};
 use super::limit::Rate;
 use super::signing::SigningSecret;
+use crate::cluster::metrics::Metrics;
 use crate::controller::Settings;
 use crate::leader::LeaderState;
 use crate::lifecycle::Exit;
@@ -21,7 +22,6 @@ use crate::runtime::random;
 use crate::runtime::ready::Latch;
 use crate::runtime::supervise::Supervisor;
 use crate::snapshot::Snapshot;
-use crate::telemetry::metrics::Metrics;
 
 /// The configuration of a replica.
 pub struct ReplicaConfig {

@@ -1,8 +1,8 @@
 //! Reports an exit: one line in the log, one count.
 
+use crate::cluster::metrics::Metrics;
 use crate::lifecycle::Exit;
 use crate::spark::exit_code;
-use crate::telemetry::metrics::Metrics;
 
 /// Logs and counts the exit of an executor.
 pub(super) fn report(exit: &Exit, metrics: &Metrics) {

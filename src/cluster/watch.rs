@@ -17,12 +17,12 @@ use super::client::Brief;
 use super::stream::{self, Event, Interruption};
 use super::view::{PriorityClassView, ServiceView, View, Viewed, resource};
 use crate::annotations;
+use crate::cluster::metrics::Metrics;
 use crate::snapshot::{
     Change, Group, GroupApi, GroupKey, Namespace, ObservedPod, PodChange, RelatedChange, Replaced, ServiceOwner,
 };
 use crate::spark::ids::PodKey;
 use crate::spark::labels;
-use crate::telemetry::metrics::Metrics;
 
 /// Converts the objects of one resource into changes of the snapshot.
 pub(super) trait Source: Send + Sync + 'static {
@@ -454,6 +454,7 @@ impl Source for Groups {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::telemetry::registry::Registry;
 
     #[test]
     fn list_streaming_requires_kubernetes_1_32() {
@@ -482,7 +483,7 @@ mod tests {
             async move { Ok::<_, std::convert::Infallible>(hyper::Response::new(Full::new(bytes::Bytes::from(body)))) }
         });
         let (changes, mut receiver) = mpsc::channel(64);
-        let sink = Sink { changes, metrics: Arc::new(Metrics::new().unwrap()) };
+        let sink = Sink { changes, metrics: Arc::new(Metrics::register(&Registry::default()).unwrap()) };
         let (client, stop) = (kube::Client::new(service, "n"), CancellationToken::new());
         let reading = async {
             let mut unreadable = Vec::new();

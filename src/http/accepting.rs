@@ -68,7 +68,8 @@ fn is_of_one_connection(error: &io::Error) -> bool {
 mod tests {
     use super::*;
     use crate::http::capacity::Capacity;
-    use crate::telemetry::metrics::Metrics;
+    use crate::http::metrics::Metrics;
+    use crate::telemetry::registry::Registry;
     use futures::FutureExt;
     use std::collections::VecDeque;
 
@@ -77,7 +78,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn accept_errors_are_counted_and_retried_after_evicting_idle_connection() {
-        let metrics = Metrics::new().unwrap();
+        let registry = Registry::default();
+        let metrics = Metrics::register(&registry).unwrap();
         let connections = Connections::new(Capacity::of_reviews(100), Some(metrics.listener("webhook")));
         let peer: SocketAddr = "10.0.0.1:1".parse().unwrap();
         let idle = connections.enter(peer.ip()).unwrap();
@@ -93,7 +95,7 @@ mod tests {
         assert_eq!(from, peer);
         assert_eq!(now() - start, 2 * RETRY_DELAY, "no delay after the aborted connection");
         assert!(idle.link().evicted.notified().now_or_never().is_some());
-        let text = String::from_utf8(metrics.render().unwrap()).unwrap();
+        let text = registry.render().unwrap();
         assert!(text.contains("spark_usher_accept_errors_total{listener=\"webhook\"} 3"), "{text}");
         assert!(text.contains("spark_usher_connections_evicted_total{listener=\"webhook\"} 1"), "{text}");
     }

@@ -1,8 +1,5 @@
 //! Serves `/livez`, `/readyz` and `/metrics`, and nothing else, on a separate port.
 
-use std::sync::Arc;
-
-use arc_swap::ArcSwap;
 use axum::Router;
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
@@ -10,25 +7,22 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
-use crate::runtime::clock;
 use crate::runtime::ready::Readiness;
-use crate::snapshot::Snapshot;
-use crate::telemetry::metrics::Metrics;
+use crate::telemetry::registry::Registry;
 
 #[derive(Clone)]
 struct Admin {
     ready: Readiness,
-    metrics: Arc<Metrics>,
-    snapshot: Arc<ArcSwap<Snapshot>>,
+    registry: Registry,
 }
 
 /// Routes of the plain HTTP port.
-pub fn router(ready: Readiness, metrics: Arc<Metrics>, snapshot: Arc<ArcSwap<Snapshot>>) -> Router {
+pub fn router(ready: Readiness, registry: Registry) -> Router {
     Router::new()
         .route("/livez", get(|| async { "ok\n" }))
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics_page))
-        .with_state(Admin { ready, metrics, snapshot })
+        .with_state(Admin { ready, registry })
 }
 
 async fn readyz(State(admin): State<Admin>) -> Response {
@@ -40,8 +34,7 @@ async fn readyz(State(admin): State<Admin>) -> Response {
 }
 
 async fn metrics_page(State(admin): State<Admin>) -> Response {
-    admin.metrics.observe_snapshot(&admin.snapshot.load(), clock::now());
-    match admin.metrics.render() {
+    match admin.registry.render() {
         Ok(text) => {
             let mut response = text.into_response();
             response

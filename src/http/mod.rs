@@ -9,5 +9,6 @@ mod connections;
 pub mod debug;
 mod fairness;
 pub mod limits;
+pub mod metrics;
 pub mod server;
 pub mod webhook;

@@ -28,7 +28,7 @@ use super::capacity::Capacity;
 pub use super::conn::Deadlines;
 use super::conn::{MAX_HEAD, Timed};
 use super::connections::{Connections, Link, Origin, Ticket};
-use crate::telemetry::metrics::{ListenerMetrics, Metrics};
+use crate::http::metrics::{ListenerMetrics, Metrics};
 use crate::tls::clients::is_about_the_client;
 
 /// A bound listener.
@@ -341,13 +341,14 @@ impl Service<hyper::Request<Incoming>> for Counted {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::telemetry::registry::Registry;
     use crate::tls::serving::Serving;
 
     #[test]
     fn http2_is_offered_to_loopback_peers_only() {
         crate::tls::install_provider();
         let config = Arc::new(Arc::new(Serving::default()).config());
-        let tls = Tls::new(config, Deadlines::default(), Arc::new(Metrics::new().unwrap()));
+        let tls = Tls::new(config, Deadlines::default(), Arc::new(Metrics::register(&Registry::default()).unwrap()));
         let offered = |peer: &str| tls.acceptor(peer.parse().unwrap()).config().alpn_protocols.clone();
         for near in ["127.0.0.1", "127.0.0.2", "::1"] {
             assert_eq!(offered(near), [b"h2".to_vec(), b"http/1.1".to_vec()], "{near}");

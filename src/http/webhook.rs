@@ -24,12 +24,12 @@ use tokio::sync::watch;
 use super::limits::{BodyBudget, Limits, MAX_BODY};
 use crate::admission::head::HEAD_LEN;
 use crate::admission::{self, BadReview, Decision, Operation, Review, ValidationContext, Verdict};
+use crate::http::metrics::{Hook, Metrics, Outcome};
 use crate::ownership::resolve::DriverSource;
 use crate::policy::Policies;
 use crate::reason::Reason;
 use crate::runtime::clock;
 use crate::snapshot::Snapshot;
-use crate::telemetry::metrics::{Hook, Metrics, Outcome};
 use crate::text::shown;
 
 /// Deadline without `?timeout=`: the API server's own default.

@@ -18,10 +18,11 @@ use super::store::Store;
 use super::webhook::Webhooks;
 use super::write::install;
 use super::{garbage, kubelet, scheduler};
+use crate::http::metrics::Metrics;
 use crate::http::server::{self, Deadlines, Listener, Shutdown};
 use crate::runtime::clock;
 use crate::runtime::supervise::Supervisor;
-use crate::telemetry::metrics::Metrics;
+use crate::telemetry::registry;
 use crate::tls::ca::Authority;
 use crate::tls::load::load;
 use crate::tls::serving::Serving;
@@ -129,7 +130,7 @@ impl Sandbox {
         let (open, closed, also) = (routes(&api, true), routes(&api, false), ending.clone());
         supervisor.spawn("sandbox http", async move { Ok(server::serve_plain(plain, open, DEADLINES, also).await?) });
         let config = Arc::new(Serving::new(certificate).config());
-        let metrics = Arc::new(Metrics::new()?);
+        let metrics = Arc::new(Metrics::register(&registry::Registry::default())?);
         supervisor.spawn("sandbox https", async move {
             Ok(server::serve_tls(secure, config, closed, DEADLINES, metrics, ending).await?)
         });

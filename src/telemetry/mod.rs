@@ -1,5 +1,4 @@
-//! Logs and metrics.
+//! Logs, and the registry of metrics.
 
 pub mod log;
-pub mod metrics;
-mod snapshot;
+pub mod registry;

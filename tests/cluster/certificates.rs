@@ -164,7 +164,7 @@ async fn emptied_or_overwritten_secret_is_restored_and_deleted_secret_gets_new_c
     let foreign =
         Authority::new("foreign", clock::now()).unwrap().serve(&["localhost"], &["127.0.0.1".parse().unwrap()]);
     let foreign = foreign.unwrap();
-    let rejections = || app.counters().certificate_reloads.with_label_values(&["refused"]).get();
+    let rejections = || app.counters().files.certificate_reloads.with_label_values(&["refused"]).get();
     let rejected_before = rejections();
     use base64::Engine;
     let encode = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
@@ -239,7 +239,7 @@ async fn certificate_files_updated_under_load_fail_no_review() {
                 2 => (good.certificate.as_str(), other.key.as_str()),
                 _ => (expired.certificate.as_str(), expired.key.as_str()),
             };
-            let rejections = |app: &App| app.counters().certificate_reloads.with_label_values(&["refused"]).get();
+            let rejections = |app: &App| app.counters().files.certificate_reloads.with_label_values(&["refused"]).get();
             let before = rejections(&app);
             mounted.update(certificate, key);
             eventually("the pair is rejected", async || rejections(&app) > before).await;

@@ -68,13 +68,13 @@ async fn assert_answered(stream: &mut Stream) {
 
 /// The sum of a metric's samples that start with this text.
 fn metric(endpoint: &Endpoint, line: &str) -> usize {
-    let text = String::from_utf8(endpoint.metrics.render().unwrap()).unwrap();
+    let text = endpoint.registry.render().unwrap();
     let values = text.lines().filter(|found| found.starts_with(line));
     values.map(|found| found.rsplit_once(' ').unwrap().1.parse::<usize>().unwrap()).sum()
 }
 
 fn overloaded(endpoint: &Endpoint) -> usize {
-    let text = String::from_utf8(endpoint.metrics.render().unwrap()).unwrap();
+    let text = endpoint.registry.render().unwrap();
     let found = text.lines().filter(|line| line.contains("reason=\"Overloaded\""));
     found.map(|line| line.rsplit_once(' ').unwrap().1.parse::<usize>().unwrap()).sum()
 }

@@ -286,7 +286,7 @@ async fn changed_policy_file_is_reloaded_and_invalid_one_is_ignored() {
     })
     .await;
     cluster.reconfigure("one", "policies: [{name: other, scheduler: {type: nonsense}}]");
-    let refused = app.counters().config_reloads.with_label_values(&["refused"]);
+    let refused = app.counters().files.config_reloads.with_label_values(&["refused"]);
     eventually("the invalid file is refused", async || refused.get() == 1).await;
     assert_eq!(dry("c").await, "my-volcano", "the last valid policy stays");
     app.stop().await.unwrap();
@@ -419,8 +419,7 @@ async fn validation_denies_unmutated_executors_and_forbidden_changes() {
         pods.create(&params, &pod).await.is_err_and(|error| error.to_string().contains("NotMutated"))
     })
     .await;
-    let count = app.counters().render().unwrap();
-    let count = String::from_utf8(count).unwrap();
+    let count = app.counters().registry.render().unwrap();
     assert!(count.contains(r#"outcome="denied",reason="NotMutated",webhook="validate""#), "{count}");
     app.stop().await.unwrap();
 }

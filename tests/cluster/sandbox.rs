@@ -17,9 +17,9 @@ use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, W
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use spark_usher::admission::Operation;
+use spark_usher::http::metrics::Outcome;
 use spark_usher::http::webhook::{Handler, ReviewResponse};
 use spark_usher::reason::Reason;
-use spark_usher::telemetry::metrics::Outcome;
 
 fn map(name: &str, labels: Value, data: Value) -> ConfigMap {
     serde_json::from_value(json!({"metadata": {"name": name, "labels": labels}, "data": data})).unwrap()

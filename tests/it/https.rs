@@ -10,12 +10,12 @@ use axum::http::StatusCode;
 use serde_json::{Value, json};
 use spark_usher::admission::Operation;
 use spark_usher::http::limits::Limits;
+use spark_usher::http::metrics::Outcome;
 use spark_usher::http::server::Deadlines;
 use spark_usher::http::webhook::{Handler, ReviewResponse};
 use spark_usher::policy::{Pattern, Policies, Policy, Validate};
 use spark_usher::reason::Reason;
 use spark_usher::snapshot::Snapshot;
-use spark_usher::telemetry::metrics::Outcome;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 fn review() -> Vec<u8> {
@@ -23,7 +23,7 @@ fn review() -> Vec<u8> {
 }
 
 fn assert_metric(endpoint: &Endpoint, line: &str) {
-    let text = String::from_utf8(endpoint.metrics.render().unwrap()).unwrap();
+    let text = endpoint.registry.render().unwrap();
     assert!(text.contains(line), "{line} is not in\n{text}");
 }
 
@@ -70,7 +70,7 @@ async fn wrong_content_type_path_or_method_is_rejected() {
         async move { endpoint.send(client, path, content_type, review()).await.status() }
     };
     assert_eq!(status("/mutate", "application/yaml").await, StatusCode::UNSUPPORTED_MEDIA_TYPE);
-    let counted = String::from_utf8(endpoint.metrics.render().unwrap()).unwrap();
+    let counted = endpoint.registry.render().unwrap();
     assert!(counted.contains(r#"outcome="failed",reason="WrongContentType",webhook="mutate"} 1"#), "{counted}");
     assert_eq!(status("/mutate", "application/json; charset=utf-8").await, StatusCode::OK);
     assert_eq!(status("/nothing", "application/json").await, StatusCode::NOT_FOUND);

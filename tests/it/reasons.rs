@@ -1,10 +1,11 @@
 //! The code produces every reason, and a test expects it; the generated tables equal the code.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use spark_usher::app::metrics::{LABELS, Metrics};
 use spark_usher::lifecycle::cause::Cause;
 use spark_usher::reason::{Origin, Reason};
-use spark_usher::telemetry::metrics::{LABELS, TABLE};
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
@@ -87,9 +88,9 @@ fn documented_reasons_equal_code() {
 #[test]
 fn documented_metrics_equal_code() {
     let mut table = String::from("| metric | labels | description |\n|---|---|---|\n");
-    for (name, labels, help) in TABLE {
-        let labels: Vec<String> = labels.iter().map(|label| format!("`{label}`")).collect();
-        table += &format!("| `{name}` | {} | {help} |\n", labels.join(", "));
+    for described in Metrics::new(Arc::default()).unwrap().registry.registered() {
+        let labels: Vec<String> = described.variable_labels.iter().map(|label| format!("`{label}`")).collect();
+        table += &format!("| `{}` | {} | {} |\n", described.fq_name, labels.join(", "), described.help);
     }
     check("metrics.md", "metrics", &table);
     let mut table = String::from("| Label | Values |\n|---|---|\n");

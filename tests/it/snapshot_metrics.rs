@@ -5,17 +5,20 @@ use std::sync::Arc;
 use crate::support::*;
 use jiff::Timestamp;
 use serde_json::json;
+use spark_usher::cluster::snapshot_metrics::SnapshotMetrics;
 use spark_usher::snapshot::{Change, Conf, Group, GroupKey, RelatedChange, Snapshot};
 use spark_usher::spark::conf::AppConf;
 use spark_usher::spark::ids::PodKey;
-use spark_usher::telemetry::metrics::Metrics;
+use spark_usher::telemetry::registry::Registry;
 
 const NOW: Timestamp = Timestamp::constant(1_790_000_000, 0);
 
 fn metric_value(snapshot: &Snapshot, line: &str) -> String {
-    let metrics = Metrics::new().unwrap();
-    metrics.observe_snapshot(snapshot, NOW);
-    let text = String::from_utf8(metrics.render().unwrap()).unwrap();
+    let metrics = SnapshotMetrics::new().unwrap();
+    metrics.observe(snapshot, NOW);
+    let registry = Registry::default();
+    registry.register(metrics).unwrap();
+    let text = registry.render().unwrap();
     let found = text.lines().find_map(|text| text.strip_prefix(line)?.strip_prefix(' '));
     found.unwrap_or_else(|| panic!("{line} is not in\n{text}")).to_owned()
 }

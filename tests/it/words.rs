@@ -3,10 +3,11 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 
+use spark_usher::app::metrics::{LABELS, Metrics};
 use spark_usher::lifecycle::cause::Cause;
 use spark_usher::reason::Reason;
-use spark_usher::telemetry::metrics::{LABELS, TABLE};
 
 /// Forbidden words and phrases, with what to write instead.
 const FORBIDDEN: &[(&str, &str)] = &[
@@ -172,8 +173,8 @@ fn reasons_causes_and_metrics_use_the_standard_terms() {
     for cause in Cause::ALL {
         found.extend(violations(&cause.to_string(), cause.text()));
     }
-    for (name, _, help) in TABLE {
-        found.extend(violations(name, help));
+    for metric in Metrics::new(Arc::default()).unwrap().registry.registered() {
+        found.extend(violations(&metric.fq_name, &metric.help));
     }
     for (name, values) in LABELS {
         found.extend(violations(name, values));

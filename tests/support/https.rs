@@ -18,12 +18,13 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use spark_usher::http::capacity::Capacity;
 use spark_usher::http::limits::Limits;
+use spark_usher::http::metrics::Metrics;
 use spark_usher::http::server::{self, Deadlines, Listener, Shutdown};
 use spark_usher::http::webhook::{self, Admit, Handler, Handlers, Mutate, Validate};
 use spark_usher::policy::Policies;
 use spark_usher::runtime::clock;
 use spark_usher::snapshot::Snapshot;
-use spark_usher::telemetry::metrics::Metrics;
+use spark_usher::telemetry::registry::Registry;
 use spark_usher::tls::ca::{Authority, Pair};
 use spark_usher::tls::clients::Clients;
 use spark_usher::tls::load::load;
@@ -39,7 +40,7 @@ pub type HttpClient = Client<hyper_rustls::HttpsConnector<HttpConnector>, Full<B
 pub struct Endpoint {
     pub address: SocketAddr,
     pub authority: Authority,
-    pub metrics: Arc<Metrics>,
+    pub registry: Registry,
     pub serving: Arc<Serving>,
     pub snapshot: Arc<ArcSwap<Snapshot>>,
     pub stop: CancellationToken,
@@ -112,7 +113,8 @@ impl Setup {
         let authority = Authority::new("test", clock::now()).unwrap();
         let pair = authority.serve(&["localhost"], &["127.0.0.1".parse().unwrap()]).unwrap();
         let serving = Serving::new(load(pair.certificate.as_bytes(), pair.key.as_bytes(), clock::now()).unwrap());
-        let metrics = Arc::new(Metrics::new().unwrap());
+        let registry = Registry::default();
+        let metrics = Arc::new(Metrics::register(&registry).unwrap());
         let snapshot = Arc::new(ArcSwap::from_pointee(Snapshot::default()));
         let policies = Arc::new(ArcSwap::from_pointee(self.policies));
         let mutate = Mutate { snapshot: snapshot.clone(), policies: policies.clone() };
@@ -136,8 +138,8 @@ impl Setup {
         let routes = webhook::router(answers, self.limits, metrics.clone());
         let ending = Shutdown { draining: stop.clone(), stop: stop.clone(), drain: Duration::from_secs(5) };
         let config = Arc::new(serving.config_for(self.clients));
-        let served = tokio::spawn(server::serve_tls(listener, config, routes, self.deadlines, metrics.clone(), ending));
-        Endpoint { address, authority, metrics, serving, snapshot, stop, served }
+        let served = tokio::spawn(server::serve_tls(listener, config, routes, self.deadlines, metrics, ending));
+        Endpoint { address, authority, registry, serving, snapshot, stop, served }
     }
 }
 

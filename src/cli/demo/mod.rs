@@ -208,7 +208,7 @@ async fn run_scenario(
     let stage = |side| Stage { sandbox, admin: admin.clone(), namespace: namespace(scenario.name, side) };
     let (without, with) = (stage(Side::Without), stage(Side::With));
     let (one, two) = tokio::try_join!(without.start_driver(scenario), with.start_driver(scenario))?;
-    let found = |how: &DriverSource| app.counters().driver_found.with_label_values(&[how.as_str()]).get();
+    let found = |how: &DriverSource| app.counters().http.driver_found.with_label_values(&[how.as_str()]).get();
     let before = DriverSource::ALL.map(|how| found(&how));
     let (one, two) = tokio::try_join!(without.start_executors(scenario, &one), with.start_executors(scenario, &two))?;
     let how = DriverSource::ALL.iter().zip(before).find(|(how, before)| found(how) > *before).map(|(how, _)| *how);

@@ -1,4 +1,5 @@
 use super::*;
+use crate::telemetry::registry::Registry;
 
 /// A writer for an API server with these answers, by method, path and body; and the requests that it received.
 fn writer_with_responses(
@@ -24,7 +25,7 @@ fn writer_with_responses(
     });
     let client = kube::Client::new(service, "n");
     let limiter = Limiter::new(crate::cluster::limit::Rate { qps: 1e6, burst: 1_000_000 });
-    (Writer::new(client, "one", Arc::new(Metrics::new().unwrap()), limiter), requests)
+    (Writer::new(client, "one", Arc::new(Metrics::register(&Registry::default()).unwrap()), limiter), requests)
 }
 
 fn denied(code: u16, message: &str) -> (u16, Value) {
@@ -79,9 +80,7 @@ async fn forbidden_adoption_is_tried_once_and_does_not_block_other_actions() {
     // The next plan.
     writer.apply(&leadership, &app, actions().collect(), false).await;
     assert!(requests.lock().unwrap().iter().all(|line| line.starts_with("PATCH /api")), "{requests:?}");
-    let metrics = writer.metrics.render().unwrap();
-    let metrics = String::from_utf8(metrics).unwrap();
-    assert!(metrics.contains(r#"spark_usher_actions_total{action="adopt",result="refused"} 1"#), "{metrics}");
+    assert_eq!(writer.metrics.actions.with_label_values(&["adopt", "refused"]).get(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -92,10 +91,8 @@ async fn dry_run_counts_each_action_once_and_sends_no_request() {
     for _ in 0..100 {
         writer.apply(&leadership, &app, vec![of(1, true), of(2, false)], true).await;
     }
-    let metrics = String::from_utf8(writer.metrics.render().unwrap()).unwrap();
     for action in ["label-executor", "adopt"] {
-        let line = format!(r#"spark_usher_actions_total{{action="{action}",result="dry-run"}} 1"#);
-        assert!(metrics.contains(&line), "{metrics}");
+        assert_eq!(writer.metrics.actions.with_label_values(&[action, "dry-run"]).get(), 1, "{action}");
     }
     assert!(requests.lock().unwrap().is_empty());
 }

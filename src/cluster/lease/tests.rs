@@ -1,6 +1,7 @@
 use std::sync::Mutex;
 
 use super::*;
+use crate::telemetry::registry::Registry;
 
 #[test]
 fn leadership_holds_only_until_its_deadline() {
@@ -94,7 +95,7 @@ fn elector(client: &kube::Client, identity: &str) -> Elector {
 fn start_election(client: kube::Client) -> (impl Future<Output = ()>, watch::Receiver<ElectionState>) {
     let (state, seen) = watch::channel(ElectionState::NoLeader);
     let channels = Channels { state, contact: watch::channel(None).0, reported: watch::channel(Reported::default()).1 };
-    let metrics = Arc::new(Metrics::new().unwrap());
+    let metrics = Arc::new(Metrics::register(&Registry::default()).unwrap());
     (run(client, election("we"), channels, metrics, CancellationToken::new()), seen)
 }
 

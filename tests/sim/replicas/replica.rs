@@ -8,6 +8,7 @@ use axum::Router;
 use spark_usher::cluster::client::Cluster;
 use spark_usher::cluster::lease::{Election, LeadershipReceiver};
 use spark_usher::cluster::limit::Rate;
+use spark_usher::cluster::metrics::Metrics;
 use spark_usher::cluster::replica::{self, ReplicaConfig};
 use spark_usher::cluster::signing::SigningSecret;
 use spark_usher::controller::Settings;
@@ -15,7 +16,7 @@ use spark_usher::policy::Policies;
 use spark_usher::runtime::ready::Latch;
 use spark_usher::runtime::supervise::Supervisor;
 use spark_usher::snapshot::Snapshot;
-use spark_usher::telemetry::metrics::Metrics;
+use spark_usher::telemetry::registry::Registry;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -56,7 +57,7 @@ impl Replica {
             rate: Rate::default(),
             watch_silence: Settings::default().watch_silence,
             shutdown: shutdown.clone(),
-            metrics: Arc::new(Metrics::new().unwrap()),
+            metrics: Arc::new(Metrics::register(&Registry::default()).unwrap()),
         };
         let replica = replica::Replica::default();
         let (snapshot, complete, leadership) = (replica.snapshot(), replica.complete(), replica.leadership());

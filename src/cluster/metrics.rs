@@ -1,0 +1,96 @@
+//! The metrics of the watches, the controller and the leader election.
+
+use prometheus::{Gauge, Histogram, IntCounter, IntCounterVec, IntGauge};
+
+use crate::lifecycle::cause::Cause;
+use crate::telemetry::registry::Registry;
+
+/// The values of the label `action`.
+pub(crate) const ACTIONS: [&str; 9] = [
+    "create-group",
+    "patch-group",
+    "delete-group",
+    "adopt",
+    "label-executor",
+    "delete-executor",
+    "record-event",
+    "certificate",
+    "ca-bundle",
+];
+
+/// The metrics of the watches, the controller and the leader election. Label values are closed sets.
+#[derive(Debug)]
+pub struct Metrics {
+    /// Events of the watches.
+    pub watch_events: IntCounterVec,
+    /// How late the watch shows new executors.
+    pub watch_lag: Histogram,
+    /// Watches that failed.
+    pub watch_errors: IntCounterVec,
+    /// Skipped objects.
+    pub malformed: IntCounterVec,
+    /// Watches of pods that had lost a change.
+    pub watch_desyncs: IntCounter,
+    /// Polls.
+    pub polls: IntCounterVec,
+    /// When the last poll succeeded.
+    pub poll_success: Gauge,
+    /// Bytes of polls.
+    pub poll_bytes: IntCounter,
+    /// Actions of the controller.
+    pub actions: IntCounterVec,
+    /// How long gangs took to start.
+    pub gang_start: Histogram,
+    /// Exits of executors.
+    pub exits: IntCounterVec,
+    /// Exits that the previous leader may have reported.
+    pub exits_possibly_repeated: IntCounterVec,
+    /// Kubernetes Events.
+    pub events: IntCounterVec,
+    /// Exits whose Event was not written.
+    pub events_lost: IntCounter,
+    /// Whether this replica leads.
+    pub leader: IntGauge,
+    /// ValidatingAdmissionPolicies that differ from the policy file.
+    pub policies_differ: IntGauge,
+}
+
+impl Metrics {
+    /// Registers the metrics.
+    pub fn register(registry: &Registry) -> prometheus::Result<Metrics> {
+        let metrics = Metrics {
+            watch_events: registry.counters("spark_usher_watch_events_total", &["resource"], "Changes received from watches.")?,
+            watch_lag: registry.histogram(
+                "spark_usher_watch_lag_seconds", "Time from the creation of an executor until the watch shows it; creation timestamps have whole seconds.",
+                &[1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0],
+            )?,
+            watch_errors: registry.counters("spark_usher_watch_errors_total", &["resource"], "Watches that failed and were restarted.")?,
+            malformed: registry.counters("spark_usher_malformed_objects_total", &["resource"], "Objects that could not be parsed and were skipped.")?,
+            watch_desyncs: registry.counter("spark_usher_watch_desyncs_total", "Watches of pods that were restarted because they were silent or had lost a change.")?,
+            polls: registry.counters("spark_usher_polls_total", &["result"], "Polls of all Spark pods by the leader.")?,
+            poll_success: registry.float_gauge("spark_usher_poll_success_seconds", "Time of the last successful poll of all Spark pods by this replica, in seconds since 1970.")?,
+            poll_bytes: registry.counter("spark_usher_poll_bytes_total", "Bytes read by polls and by lists of all pods of a namespace.")?,
+            actions: registry.counters("spark_usher_actions_total", &["action", "result"], "Actions of the controller, by result.")?,
+            gang_start: registry.histogram(
+                "spark_usher_gang_start_seconds", "Time from the creation of a PodGroup until all members of its gang ran, observed by the leader.",
+                &[1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0],
+            )?,
+            exits: registry.counters("spark_usher_executor_exits_total", &["cause", "exit_code"], "Executor exits, reported by the leader.")?,
+            exits_possibly_repeated: registry.counters("spark_usher_executor_exits_possibly_repeated_total", &["cause", "exit_code"], "Executor exits that the previous leader may have reported already, because it did not stop gracefully.")?,
+            events: registry.counters("spark_usher_events_total", &["reason"], "Kubernetes Events written.")?,
+            events_lost: registry.counter("spark_usher_events_lost_total", "Executor exits whose Event was not written before another replica became leader.")?,
+            leader: registry.gauge("spark_usher_leader", "1 while this replica holds the Lease.")?,
+            policies_differ: registry.gauge("spark_usher_validating_policy_differences", "ValidatingAdmissionPolicies and bindings that differ from those of the policy file, with `--validating-policies`.")?,
+        };
+        // Alerts depend on these counters, and Prometheus sees no increase in a series that begins with 1.
+        for action in ACTIONS {
+            for result in ["ok", "failed"] {
+                metrics.actions.with_label_values(&[action, result]);
+            }
+        }
+        for cause in Cause::ALL {
+            metrics.exits.with_label_values(&[cause.as_str(), "none"]);
+        }
+        Ok(metrics)
+    }
+}

@@ -1,0 +1,235 @@
+//! The metrics of the listeners and of the webhook.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use prometheus::{Histogram, IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
+
+use crate::admission::Operation;
+use crate::ownership::resolve::DriverSource;
+use crate::reason::Reason;
+use crate::telemetry::registry::Registry;
+
+/// A webhook.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hook {
+    /// `/mutate`.
+    Mutate,
+    /// `/validate`.
+    Validate,
+    /// `/mutate-and-validate`.
+    Admit,
+}
+
+impl Hook {
+    pub(crate) const ALL: [Hook; 3] = [Hook::Mutate, Hook::Validate, Hook::Admit];
+
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Hook::Mutate => "mutate",
+            Hook::Validate => "validate",
+            Hook::Admit => "mutate-and-validate",
+        }
+    }
+}
+
+/// The outcome of a review.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Allowed without a patch.
+    Allowed,
+    /// Allowed with a patch.
+    Patched,
+    /// Denied.
+    Denied,
+    /// Not answered: bad input, overload, a bug.
+    Failed,
+}
+
+impl Outcome {
+    pub(crate) const ALL: [Outcome; 4] = [Outcome::Allowed, Outcome::Patched, Outcome::Denied, Outcome::Failed];
+
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Outcome::Allowed => "allowed",
+            Outcome::Patched => "patched",
+            Outcome::Denied => "denied",
+            Outcome::Failed => "failed",
+        }
+    }
+}
+
+/// The listeners.
+pub(crate) const LISTENERS: [&str; 3] = ["webhook", "metrics", "debug"];
+
+/// The metrics of one listener.
+#[derive(Clone, Debug)]
+pub struct ListenerMetrics {
+    /// Open connections.
+    pub open: IntGauge,
+    /// Connections closed to free capacity.
+    pub evicted: IntCounter,
+    /// Connections refused at capacity.
+    pub refused: IntCounter,
+    /// Errors of `accept`.
+    pub accept_errors: IntCounter,
+}
+
+/// The metrics of the listeners and of the webhook. Label values are closed sets.
+#[derive(Debug)]
+pub struct Metrics {
+    requests: IntCounterVec,
+    /// The counters of `requests` by webhook, operation, outcome and reason, so that a review needs no lookup of labels.
+    review_counters: Vec<OnceLock<IntCounter>>,
+    /// Durations of reviews, by webhook.
+    durations: [Histogram; Hook::ALL.len()],
+    /// Reviews in flight.
+    pub in_flight: IntGauge,
+    /// Executors admitted, by the evidence for their driver.
+    pub driver_found: IntCounterVec,
+    /// The counters of `driver_found`, as for `requests`.
+    driver_counters: [OnceLock<IntCounter>; DriverSource::ALL.len()],
+    /// Failed handshakes.
+    pub handshake_errors: IntCounter,
+    /// Handshakes without an accepted client certificate.
+    pub client_certificates_refused: IntCounter,
+    connections: IntGaugeVec,
+    evicted: IntCounterVec,
+    refused: IntCounterVec,
+    accept_errors: IntCounterVec,
+}
+
+impl Metrics {
+    /// Registers the metrics.
+    pub fn register(registry: &Registry) -> prometheus::Result<Metrics> {
+        let requests = registry.counters(
+            "spark_usher_admission_requests_total",
+            &["webhook", "operation", "outcome", "reason"],
+            "Reviews by webhook, operation, outcome and reason.",
+        )?;
+        let durations = registry.histograms(
+            "spark_usher_admission_duration_seconds",
+            &["webhook"],
+            "Time from the receipt of a review's headers to its answer.",
+            &[0.000_025, 0.000_1, 0.000_25, 0.001, 0.005, 0.025, 0.1, 0.5, 1.0, 2.0, 10.0],
+        )?;
+        let metrics = Metrics {
+            requests,
+            review_counters: (0..Hook::ALL.len() * Operation::ALL.len() * Outcome::ALL.len() * Reason::ALL.len())
+                .map(|_| OnceLock::new())
+                .collect(),
+            durations: Hook::ALL.map(|hook| durations.with_label_values(&[hook.as_str()])),
+            in_flight: registry.gauge("spark_usher_admission_in_flight", "Reviews in progress.")?,
+            driver_found: registry.counters(
+                "spark_usher_driver_found_total",
+                &["how"],
+                "Executors admitted, by the evidence that identified their driver.",
+            )?,
+            driver_counters: std::array::from_fn(|_| OnceLock::new()),
+            handshake_errors: registry.counter(
+                "spark_usher_tls_handshake_errors_total",
+                "Failed TLS handshakes; API servers drop speculative connections, so some are normal.",
+            )?,
+            client_certificates_refused: registry.counter(
+                "spark_usher_client_certificates_refused_total",
+                "TLS handshakes without an accepted client certificate (`--client-ca`, `--client-name`).",
+            )?,
+            connections: registry.gauges("spark_usher_connections", &["listener"], "Open connections.")?,
+            evicted: registry.counters(
+                "spark_usher_connections_evicted_total",
+                &["listener"],
+                "Connections closed to free capacity for new ones.",
+            )?,
+            refused: registry.counters(
+                "spark_usher_connections_refused_total",
+                &["listener"],
+                "New connections closed because every open connection had answered a review in the last 95 seconds.",
+            )?,
+            accept_errors: registry.counters(
+                "spark_usher_accept_errors_total",
+                &["listener"],
+                "Errors while accepting connections, such as too many open files.",
+            )?,
+        };
+        // Alerts depend on these counters, and Prometheus sees no increase in a series that begins with 1.
+        for listener in LISTENERS {
+            metrics.listener(listener);
+        }
+        for outcome in [Outcome::Allowed, Outcome::Denied] {
+            let values = [Hook::Validate.as_str(), "create", outcome.as_str(), Reason::NotMutated.as_str()];
+            metrics.requests.with_label_values(&values);
+        }
+        Ok(metrics)
+    }
+
+    /// The metrics of the listener of this name.
+    pub fn listener(&self, name: &str) -> ListenerMetrics {
+        ListenerMetrics {
+            open: self.connections.with_label_values(&[name]),
+            evicted: self.evicted.with_label_values(&[name]),
+            refused: self.refused.with_label_values(&[name]),
+            accept_errors: self.accept_errors.with_label_values(&[name]),
+        }
+    }
+
+    /// Counts a review.
+    pub fn count_review(&self, hook: Hook, operation: Operation, outcome: Outcome, reason: Reason) {
+        let at = hook as usize * Operation::ALL.len() + operation as usize;
+        let at = (at * Outcome::ALL.len() + outcome as usize) * Reason::ALL.len() + reason as usize;
+        let values = [hook.as_str(), operation.as_str(), outcome.as_str(), reason.as_str()];
+        match self.review_counters.get(at) {
+            Some(known) => known.get_or_init(|| self.requests.with_label_values(&values)).inc(),
+            None => self.requests.with_label_values(&values).inc(),
+        }
+    }
+
+    /// Counts a driver that was found.
+    pub fn count_driver(&self, how: DriverSource) {
+        if let Some(counter) = self.driver_counters.get(how as usize) {
+            counter.get_or_init(|| self.driver_found.with_label_values(&[how.as_str()])).inc();
+        }
+    }
+
+    /// Observes the duration of an answer.
+    pub fn time(&self, hook: Hook, took: Duration) {
+        if let Some(duration) = self.durations.get(hook as usize) {
+            duration.observe(took.as_secs_f64());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reviews_are_counted_by_webhook_operation_outcome_and_reason() {
+        let registry = Registry::default();
+        let metrics = Metrics::register(&registry).unwrap();
+        metrics.count_review(Hook::Mutate, Operation::Create, Outcome::Patched, Reason::SchedulingSet);
+        metrics.count_review(Hook::Mutate, Operation::Create, Outcome::Patched, Reason::SchedulingSet);
+        metrics.count_review(Hook::Mutate, Operation::Update, Outcome::Allowed, Reason::NotCreate);
+        metrics.count_driver(DriverSource::Creator);
+        metrics.time(Hook::Validate, Duration::from_micros(30));
+        let text = registry.render().unwrap();
+        for line in [
+            "spark_usher_admission_requests_total{operation=\"create\",outcome=\"patched\",reason=\"SchedulingSet\",webhook=\"mutate\"} 2",
+            "spark_usher_admission_requests_total{operation=\"update\",outcome=\"allowed\",reason=\"NotCreate\",webhook=\"mutate\"} 1",
+            "spark_usher_driver_found_total{how=\"creator\"} 1",
+            "spark_usher_admission_duration_seconds_bucket{webhook=\"validate\",le=\"0.0001\"} 1",
+            "spark_usher_admission_duration_seconds_bucket{webhook=\"validate\",le=\"0.000025\"} 0",
+            "spark_usher_connections_refused_total{listener=\"debug\"} 0",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+        }
+    }
+
+    #[test]
+    fn discriminants_equal_indexes_in_all() {
+        assert!(Outcome::ALL.iter().enumerate().all(|(i, outcome)| *outcome as usize == i));
+        assert!(Hook::ALL.iter().enumerate().all(|(i, hook)| *hook as usize == i));
+        assert!(Operation::ALL.iter().enumerate().all(|(i, operation)| *operation as usize == i));
+        assert!(Reason::ALL.iter().enumerate().all(|(i, reason)| *reason as usize == i));
+        assert!(DriverSource::ALL.iter().enumerate().all(|(i, source)| *source as usize == i));
+    }
+}
