@@ -113,6 +113,26 @@ fn warning(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::admission::draft::Draft;
+
+    #[test]
+    fn finding_of_validation_replaces_equal_note_unless_it_is_only_audited() {
+        for (mode, notes) in [
+            (Validate::Audit, vec![Reason::GangKept, Reason::NoCreator]),
+            (Validate::Warn, vec![Reason::GangKept]),
+            (Validate::Enforce, vec![Reason::GangKept]),
+        ] {
+            let mut mutated = Draft::new(Reason::SchedulingSet);
+            mutated.note(Reason::GangKept, "kept".into());
+            mutated.note(Reason::NoCreator, "noted".into());
+            let mut validated = Draft::new(Reason::Valid);
+            validated.find(Reason::NoCreator, "found".into());
+            let joined = mutated.decide(false).join(validated.decide_validation(mode));
+            let left: Vec<Reason> = joined.notes.iter().map(|(reason, _)| *reason).collect();
+            assert_eq!((left, joined.findings.len()), (notes, 1), "{mode:?}");
+            assert_eq!(joined.is_allowed(), mode != Validate::Enforce);
+        }
+    }
 
     #[test]
     fn warning_is_one_line_truncated_to_256_characters() {

@@ -233,6 +233,126 @@ mod tests {
         assert!(!review.is_pod && review.operation == Operation::Delete);
     }
 
+    /// The head of a review with these fields, in which an object follows.
+    fn head_with(fields: &str) -> String {
+        format!(
+            r#"{{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{{"uid":"u","operation":"UPDATE",{fields},"object":{{"metadata":["#
+        )
+    }
+
+    #[test]
+    fn head_states_resource_subresource_and_name() {
+        const PODS: &str = r#""resource":{"group":"","version":"v1","resource":"pods"}"#;
+        const NODES: &str = r#""resource":{"group":"","version":"v1","resource":"nodes"}"#;
+        for (fields, is_pod, is_status, name) in [
+            (format!("{PODS},\"name\":\"e-1\""), true, false, Some("e-1")),
+            (format!("{PODS},\"name\":\"\",\"subResource\":\"\""), true, false, None),
+            (format!("{PODS},\"subResource\":\"status\""), false, true, None),
+            (format!("{PODS},\"subResource\":\"resize\""), false, false, None),
+            (NODES.to_owned(), false, false, None),
+            (format!("{NODES},\"subResource\":\"status\""), false, false, None),
+        ] {
+            let text = head_with(&fields);
+            let review = parse(text.as_bytes()).unwrap();
+            assert_eq!(
+                (review.is_pod, review.is_status, review.name.as_deref()),
+                (is_pod, is_status, name),
+                "{fields}"
+            );
+        }
+    }
+
+    #[test]
+    fn object_before_the_head_is_skipped_and_object_after_it_ends_the_head() {
+        let request = |fields: &str| {
+            format!(r#"{{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{{{fields}}}}}"#)
+        };
+        for fields in [
+            r#""object":{"a":1},"uid":"u","operation":"DELETE","namespace":"late""#,
+            r#""uid":"u","oldObject":{"a":1},"operation":"DELETE","namespace":"late""#,
+            r#""operation":"DELETE","object":{"a":1},"uid":"u","namespace":"late""#,
+        ] {
+            let text = request(fields);
+            let review = parse(text.as_bytes()).unwrap();
+            assert_eq!(
+                (&*review.uid, review.operation, &*review.namespace),
+                ("u", Operation::Delete, "late"),
+                "{fields}"
+            );
+        }
+        // Fields after the object are not read: the object may be larger than what is kept.
+        let text = request(r#""uid":"u","operation":"DELETE","object":{"a":1},"namespace":"late""#);
+        assert_eq!(&*parse(text.as_bytes()).unwrap().namespace, "");
+    }
+
+    #[test]
+    fn wrong_type_is_rejected_with_expected_one() {
+        let error = parse(b"[]").unwrap_err().to_string();
+        assert!(error.contains("expected an AdmissionReview"), "{error}");
+        let error = parse(br#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":7}"#).unwrap_err();
+        assert!(error.to_string().contains("expected an AdmissionRequest"), "{error}");
+    }
+
+    #[test]
+    fn status_is_validated_but_not_mutated() {
+        let text = head_with(r#""resource":{"group":"","version":"v1","resource":"pods"},"subResource":"status""#);
+        let review = parse(text.as_bytes()).unwrap();
+        let (snapshot, policies) = (Snapshot::default(), Policies::default());
+        let context = ValidationContext { snapshot: &snapshot, own: Some("us"), settled: true, listed: true };
+        assert_eq!(mutate_head(&review, &policies, context).reason, Reason::NotAPod);
+        assert_eq!(validate_head(&review, &policies, context).reason, Reason::TooLarge);
+        let text = text.replace("\"status\"", "\"binding\"");
+        let review = parse(text.as_bytes()).unwrap();
+        assert_eq!(validate_head(&review, &policies, context).reason, Reason::NotAPod);
+    }
+
+    #[test]
+    fn decision_names_strictest_policy_that_may_match() {
+        let review = parse(HEAD.as_bytes()).unwrap();
+        let snapshot = Snapshot::default();
+        let context = ValidationContext { snapshot: &snapshot, own: Some("us"), settled: true, listed: true };
+        let named = |policies: &[(&str, Validate, bool)]| {
+            let policy = |(name, validate, strict): &(&str, Validate, bool)| Policy {
+                name: (*name).into(),
+                validate: *validate,
+                strict: *strict,
+                // Unknown without the object, so that later policies may match too.
+                matches: Match {
+                    pod_selector: Some([("tier".to_owned(), "gold".to_owned())].into_iter().collect()),
+                    ..Match::everything()
+                },
+                ..Policy::fallback()
+            };
+            let policies = Policies::new(policies.iter().map(policy).collect(), Vec::new());
+            validate_head(&review, &policies, context).policy.map(str::to_owned)
+        };
+        let name = |name: &str| Some(name.to_owned());
+        use Validate::{Audit, Enforce, Warn};
+        assert_eq!(named(&[("a", Audit, false), ("b", Audit, false)]), name("a"), "the first of equal ones");
+        assert_eq!(named(&[("a", Warn, false), ("b", Warn, false), ("c", Audit, false)]), name("a"));
+        assert_eq!(named(&[("a", Warn, false), ("b", Enforce, false)]), name("b"));
+        assert_eq!(named(&[("a", Audit, false), ("b", Audit, true)]), name("b"));
+        assert_eq!(named(&[("a", Enforce, true), ("b", Enforce, true)]), name("a"));
+    }
+
+    #[test]
+    fn unlisted_namespace_only_warns_where_policy_selects_by_its_labels() {
+        let review = parse(HEAD.as_bytes()).unwrap();
+        let snapshot = Snapshot::default();
+        let by_labels = Match {
+            namespace_selector: Some([("team".to_owned(), "a".to_owned())].into_iter().collect()),
+            ..Match::everything()
+        };
+        for (matches, listed, allowed) in
+            [(by_labels.clone(), false, true), (Match::everything(), false, false), (Match::everything(), true, false)]
+        {
+            let policy = Policy { matches, validate: Validate::Enforce, ..Policy::fallback() };
+            let policies = Policies::new(vec![policy], Vec::new());
+            let context = ValidationContext { snapshot: &snapshot, own: Some("us"), settled: true, listed };
+            assert_eq!(validate_head(&review, &policies, context).is_allowed(), allowed, "listed: {listed}");
+        }
+    }
+
     #[test]
     fn strictest_policy_that_may_match_decides_head() {
         let review = parse(HEAD.as_bytes()).unwrap();

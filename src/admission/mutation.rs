@@ -71,3 +71,31 @@ impl Mutation {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mutation_is_done_once_applied() {
+        let all = [
+            Mutation::SchedulerName("volcano".into()),
+            Mutation::PriorityClass("batch".into()),
+            Mutation::SchedulingGroup("g".into()),
+            Mutation::SetMetadata(MetadataField::Label, "queue", "a".into()),
+            Mutation::SetMetadata(MetadataField::Annotation, "queue", "a".into()),
+            Mutation::RemoveMetadata("gone"),
+            Mutation::Owner { name: "nb-driver".into(), uid: "1-1".into() },
+        ];
+        let mut pod: Pod<'_> = serde_json::from_str(
+            r#"{"metadata":{"labels":{"queue":"b"},"annotations":{"queue":"b","gone":""},"ownerReferences":[
+                {"apiVersion":"apps/v1","kind":"StatefulSet","name":"s","uid":"2-2"}]},"spec":{"schedulerName":"other"}}"#,
+        )
+        .unwrap();
+        for mutation in &all {
+            assert!(!mutation.is_done(&pod), "{mutation:?}");
+            mutation.apply(&mut pod);
+            assert!(mutation.is_done(&pod), "{mutation:?}");
+        }
+    }
+}

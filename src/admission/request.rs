@@ -310,6 +310,29 @@ mod tests {
     }
 
     #[test]
+    fn only_pods_of_core_v1_are_pods() {
+        for (resource, is_pod) in [
+            (r#"{"group":"","version":"v1","resource":"pods"}"#, true),
+            (r#"{"group":"metrics.k8s.io","version":"v1","resource":"pods"}"#, false),
+            (r#"{"group":"","version":"v2","resource":"pods"}"#, false),
+            (r#"{"group":"","version":"v1","resource":"services"}"#, false),
+        ] {
+            let body = with(&format!(r#""resource":{resource},"operation":"CREATE","object":{{}}"#));
+            assert_eq!(parse(&prune(body.as_bytes())).unwrap().is_pod, is_pod, "{resource}");
+        }
+    }
+
+    #[test]
+    fn empty_name_is_no_name() {
+        for (name, expected) in [("e-1", Some("e-1")), ("", None)] {
+            let body = with(&format!(
+                r#""resource":{{"group":"","version":"v1","resource":"pods"}},"name":"{name}","operation":"CREATE","object":{{}}"#
+            ));
+            assert_eq!(parse(&prune(body.as_bytes())).unwrap().name.as_deref(), expected);
+        }
+    }
+
+    #[test]
     fn review_with_malformed_pod_is_rejected() {
         let body = with(
             r#""resource":{"group":"","version":"v1","resource":"pods"},"operation":"CREATE","object":{"metadata":{"labels":7}}"#,

@@ -184,6 +184,7 @@ mod tests {
         let whole = "d".repeat(54);
         assert_eq!(NameTemplate::default().render(Some(&whole), APP), format!("{whole}-f33e32ff"));
         assert!(NameTemplate::default().render(Some("a.b.c"), APP).starts_with("a-b-c-"));
+        assert!(NameTemplate::default().render(Some("NB-1"), APP).starts_with("nb-1-"));
     }
 
     #[test]
@@ -208,6 +209,7 @@ mod tests {
         assert_eq!(parse("{app}-{app8}"), Err(BadTemplate::Placeholder));
         assert_eq!(parse("X-{app8}"), Err(BadTemplate::Characters));
         assert_eq!(parse(&format!("{}{{app8}}", "x".repeat(41))), Err(BadTemplate::TooLong));
+        assert!(parse(&format!("{}{{app8}}", "x".repeat(40))).is_ok(), "48 characters leave room for a driver");
         assert_eq!(parse("spark-{app8}").unwrap().render(None, APP), "spark-f33e32ff");
         assert_eq!(parse("{driver}-{app8}"), Ok(NameTemplate::default()));
     }

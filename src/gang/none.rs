@@ -1,6 +1,6 @@
 //! `none`: ownership only. The pod keeps its scheduler.
 
-use super::scheduler::{BASE, GangScheduler, Shape};
+use super::scheduler::{BASE, GangScheduler};
 
 /// The row of `none`.
-pub static NONE: GangScheduler = GangScheduler { kind: "none", shapes: &[Shape::Pods], ..BASE };
+pub static NONE: GangScheduler = GangScheduler { kind: "none", ..BASE };

@@ -10,6 +10,7 @@
     reason = "a test fails by panicking, uses the real clock, and prints its results"
 )]
 
+mod admit;
 mod architecture;
 mod attacks;
 mod batches;

@@ -133,6 +133,59 @@ fn skip_annotation_applies_only_if_policy_allows_it() {
 }
 
 #[test]
+fn skipped_executor_is_counted_by_evidence_for_its_driver() {
+    let policy = spark_usher::policy::Policy { overrides: [Override::Skip].into(), ..policy("volcano") };
+    let outcome = by_driver(&executor(1).annotation("spark-usher.io/skip", "true"), &cold(), &only(policy));
+    assert_eq!(outcome.decision.driver, Some(("nb-driver".to_owned(), DRIVER_UID.to_owned())));
+}
+
+/// An executor as the fallback policy leaves it.
+fn fallen_back(scheduler: &str) -> PodBuilder {
+    executor(1).spec("schedulerName", scheduler).annotation("spark-usher.io/by", "fallback")
+}
+
+#[test]
+fn scheduler_of_fallback_is_replaced_as_if_creator_had_set_none() {
+    for (kind, expected) in [("volcano", "volcano"), ("yunikorn", "yunikorn"), ("none", "default-scheduler")] {
+        let outcome = by_driver(&fallen_back("volcano"), &cold(), &only(policy(kind)));
+        let plain = by_driver(&executor(1), &cold(), &only(policy(kind)));
+        assert_eq!(outcome.object["spec"]["schedulerName"], expected, "{kind}");
+        assert_eq!(outcome.decision.reason, plain.decision.reason, "{kind}");
+        let by = |outcome: &Outcome| outcome.object["metadata"]["annotations"].get("spark-usher.io/by").cloned();
+        assert_eq!(by(&outcome), by(&plain), "{kind}");
+    }
+}
+
+#[test]
+fn annotation_of_fallback_is_removed_where_no_scheduler_is_set() {
+    let policy = spark_usher::policy::Policy { overrides: [Override::Skip].into(), ..policy("volcano") };
+    let skipped = fallen_back("volcano").annotation("spark-usher.io/skip", "true");
+    // An executor that another account creates for a driver gets an annotation of its own.
+    let foreign = fallen_back("volcano").owned_by("Pod", "nb-driver", DRIVER_UID);
+    let snapshot = snapshot_with(&[driver()]);
+    for (outcome, reason) in [
+        (by_driver(&skipped, &cold(), &only(policy.clone())), Reason::Skipped),
+        (answer(&foreign.created_by("admin"), &snapshot, &only(policy)), Reason::ForeignCreator),
+    ] {
+        assert_eq!(outcome.decision.reason, reason);
+        assert_eq!(outcome.object["spec"]["schedulerName"], "default-scheduler", "{reason}");
+        assert!(annotations(&outcome).get("spark-usher.io/by").is_none(), "{reason}");
+    }
+}
+
+#[test]
+fn executor_is_signed_only_if_its_scheduling_depends_on_its_creator() {
+    let signature = |pod: &PodBuilder, kind: &str| {
+        let outcome = by_driver(pod, &signing(), &only(policy(kind)));
+        outcome.object["metadata"]["annotations"].get(spark_usher::annotations::SIGNATURE).is_some()
+    };
+    assert!(!signature(&executor(1), "none"));
+    assert!(signature(&executor(1), "volcano"));
+    // Its creator chose another scheduler: the pod has no gang of ours, and the signature proves that we saw it.
+    assert!(signature(&executor(1).spec("schedulerName", "mine"), "volcano"));
+}
+
+#[test]
 fn driver_annotation_overrides_namespace_annotation_and_policy() {
     let mut policy = policy("volcano");
     policy.overrides = [Override::Queue].into();

@@ -189,6 +189,66 @@ fn only_trusted_accounts_may_change_owners_and_scheduling_fields() {
 }
 
 #[test]
+fn default_accounts_of_each_scheduler_are_trusted() {
+    let old = mutated(1).stored("e-1");
+    let new = old.clone().annotation("scheduling.k8s.io/group-name", "theirs");
+    for (kind, account) in [
+        ("volcano", "system:serviceaccount:volcano-system:volcano-controllers"),
+        ("coscheduling", "system:serviceaccount:scheduler-plugins:scheduler-plugins-controller"),
+        ("koordinator", "system:serviceaccount:koordinator-system:koord-manager"),
+        ("yunikorn", "system:serviceaccount:yunikorn:yunikorn-admin"),
+        ("kueue", "system:serviceaccount:kueue-system:kueue-controller-manager"),
+        ("kai", "system:serviceaccount:kai-scheduler:binder"),
+    ] {
+        let queue = if kind == "kueue" { ", queue: lq" } else { "" };
+        let text = format!("policies: [{{name: a, validate: Enforce, scheduler: {{type: {kind}}}{queue}}}]");
+        let policies = spark_usher::config::from_text(&text).unwrap().policies;
+        let changed_by = |username: &str| {
+            let review = update(&old, &new, json!({"username": username, "groups": ["system:authenticated"]}));
+            validate_review(&review, &Snapshot::default(), &policies).decision.allowed
+        };
+        assert!(changed_by(account), "{kind}");
+        assert!(!changed_by("system:serviceaccount:default:spark"), "{kind}");
+    }
+}
+
+#[test]
+fn every_key_from_which_a_scheduler_reads_the_queue_is_validated() {
+    for (kind, keys) in [
+        ("volcano", &["annotations/scheduling.volcano.sh/queue-name"][..]),
+        ("kueue", &["labels/kueue.x-k8s.io/queue-name", "annotations/kueue.x-k8s.io/queue-name"]),
+        ("kai", &["labels/kai.scheduler/queue", "labels/runai/queue"]),
+        ("yunikorn", &["labels/yunikorn.apache.org/queue", "annotations/yunikorn.apache.org/queue", "labels/queue"]),
+    ] {
+        let queues = Some(vec![Pattern::new("team-*")]);
+        let policies = only(Policy { queues, queue: Some("team-a".into()), ..policy(kind) });
+        for key in keys {
+            let (place, key) = key.split_once('/').unwrap();
+            let with = |queue: &str| {
+                let mut pod = by_driver(&executor(1), &Snapshot::default(), &policies).object;
+                pod["metadata"][place][key] = queue.into();
+                let review = PodBuilder(pod).created_by_pod("nb-driver", DRIVER_UID);
+                validate_review(&review, &Snapshot::default(), &policies).decision.reasons
+            };
+            assert!(with("other").contains(&Reason::QueueNotAllowed), "{kind} {key}");
+            assert!(!with("team-b").contains(&Reason::QueueNotAllowed), "{kind} {key}");
+        }
+    }
+}
+
+#[test]
+fn person_may_not_create_executor_for_driver_of_another_application() {
+    let snapshot = snapshot_with(&[driver()]);
+    let of = |app: &str, uid: &str| {
+        let pod = mutated(1).label("spark-app-selector", app).owned_by("Pod", "nb-driver", uid);
+        violations(&review(&pod.0, person()), &snapshot).contains(&Reason::OwnerNotCreator)
+    };
+    assert!(of("spark-other", DRIVER_UID));
+    assert!(!of(APP, DRIVER_UID));
+    assert!(!of("spark-other", "0-0"), "a driver that is not observed proves nothing");
+}
+
+#[test]
 fn running_application_keeps_queue_removed_from_policy() {
     let old = Policy { queue: Some("analytics".into()), queues: Some(vec![]), ..policy("volcano") };
     let new = Policy { queue: Some("other".into()), validate: Validate::Enforce, ..old.clone() };
