@@ -45,11 +45,11 @@ pub struct Metrics {
     pub http: Arc<http::metrics::Metrics>,
     /// Those of the watches, the controller and the leader election.
     pub cluster: Arc<cluster::metrics::Metrics>,
-    /// Those of the files.
+    /// Those of the certificates and of the policy file.
     pub files: FileMetrics,
 }
 
-/// The metrics of the files that the process follows.
+/// The metrics of the certificates and of the policy file, which the process replaces while it serves.
 #[derive(Clone, Debug)]
 pub struct FileMetrics {
     /// When the serving certificate expires.

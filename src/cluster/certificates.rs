@@ -20,10 +20,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::client::Brief;
 use super::lease::{Leadership, LeadershipReceiver};
+use super::metrics::Metrics;
 use super::request::{self, Error, call};
 use super::view::resource;
 use crate::annotations;
-use crate::cluster::metrics::Metrics;
 use crate::runtime::{clock, random};
 use crate::tls::load::{BadCertificate, Certificate, load};
 use crate::tls::rotation::{self, Lifetimes, Step, StoredCertificates};

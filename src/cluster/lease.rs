@@ -19,9 +19,9 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::client::Brief;
+use super::metrics::Metrics;
 use super::request::{Error, Result, call};
 use crate::annotations::USHER;
-use crate::cluster::metrics::Metrics;
 use crate::fault_injection::{self, Bug};
 use crate::leader::{LeaderState, LeaseRecord, Observed, Step, may_act_until, step};
 use crate::lifecycle::mark::{FoundMark, Mark};

@@ -6,10 +6,10 @@ use kube::api::{Api, ListParams};
 use serde::Deserialize;
 
 use super::limit::Priority;
+use super::metrics::Metrics;
 use super::poll;
 use super::request::{Error, Result, call};
 use super::view::{View, Viewed, resource};
-use crate::cluster::metrics::Metrics;
 use crate::controller::{Lookup, LookupResult};
 use crate::fault_injection::{self, Bug};
 use crate::snapshot::{Conf, DriverPod, ObservedPod};

@@ -11,10 +11,10 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::client::Brief;
+use super::metrics::Metrics;
 use super::request::{Error, Result, call};
 use super::view::resource;
 use crate::annotations;
-use crate::cluster::metrics::Metrics;
 use crate::json::text;
 use crate::manifests::validating_policy::{BINDING, KIND, Wanted, differences, manifests, namespaces_of};
 use crate::policy::Policies;

@@ -12,8 +12,8 @@ use futures::AsyncBufReadExt as _;
 use kube::api::{ListParams, Request, VersionMatch};
 use serde::Deserialize;
 
+use super::metrics::Metrics;
 use super::watch;
-use crate::cluster::metrics::Metrics;
 use crate::controller::PollResult;
 use crate::json::Items;
 use crate::runtime::clock;

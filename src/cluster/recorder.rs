@@ -15,10 +15,10 @@ use ring::digest::{SHA256, digest};
 use serde_json::json;
 
 use super::lease::Leadership;
+use super::metrics::Metrics;
 use super::recent::Recent;
 use super::request::{Error, call};
 use crate::annotations::USHER;
-use crate::cluster::metrics::Metrics;
 use crate::fault_injection::{self, Bug};
 use crate::reason::{Reason, Severity};
 use crate::reconcile::PodEvent;

@@ -1,6 +1,6 @@
 //! Reports an exit: one line in the log, one count.
 
-use crate::cluster::metrics::Metrics;
+use super::metrics::Metrics;
 use crate::lifecycle::Exit;
 use crate::spark::exit_code;
 

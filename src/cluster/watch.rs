@@ -14,10 +14,10 @@ use tokio::sync::{mpsc, watch as channel};
 use tokio_util::sync::CancellationToken;
 
 use super::client::Brief;
+use super::metrics::Metrics;
 use super::stream::{self, Event, Interruption};
 use super::view::{PriorityClassView, ServiceView, View, Viewed, resource};
 use crate::annotations;
-use crate::cluster::metrics::Metrics;
 use crate::snapshot::{
     Change, Group, GroupApi, GroupKey, Namespace, ObservedPod, PodChange, RelatedChange, Replaced, ServiceOwner,
 };

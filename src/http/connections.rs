@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 
 use super::capacity::{self, Capacity, ConnectionState, Occupancy};
 use super::conn::Busy;
-use crate::http::metrics::ListenerMetrics;
+use super::metrics::ListenerMetrics;
 
 /// A connection, shared by its task, its requests and the table.
 #[derive(Debug)]

@@ -28,7 +28,7 @@ use super::capacity::Capacity;
 pub use super::conn::Deadlines;
 use super::conn::{MAX_HEAD, Timed};
 use super::connections::{Connections, Link, Origin, Ticket};
-use crate::http::metrics::{ListenerMetrics, Metrics};
+use super::metrics::{ListenerMetrics, Metrics};
 use crate::tls::clients::is_about_the_client;
 
 /// A bound listener.

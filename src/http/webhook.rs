@@ -22,9 +22,9 @@ use hyper::body::Body as _;
 use tokio::sync::watch;
 
 use super::limits::{BodyBudget, Limits, MAX_BODY};
+use super::metrics::{Hook, Metrics, Outcome};
 use crate::admission::head::HEAD_LEN;
 use crate::admission::{self, BadReview, Decision, Operation, Review, ValidationContext, Verdict};
-use crate::http::metrics::{Hook, Metrics, Outcome};
 use crate::ownership::resolve::DriverSource;
 use crate::policy::Policies;
 use crate::reason::Reason;

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use spark_usher::admission;
 use spark_usher::annotations::Override;
 use spark_usher::gang::{Membership, Shape};
-use spark_usher::policy::{Policies, Replace};
+use spark_usher::policy::{Policies, Policy, Replace};
 use spark_usher::reason::Reason;
 use spark_usher::snapshot::{Change, Conf, RelatedChange, Snapshot};
 use spark_usher::spark::conf::AppConf;
@@ -134,7 +134,7 @@ fn skip_annotation_applies_only_if_policy_allows_it() {
 
 #[test]
 fn skipped_executor_is_counted_by_evidence_for_its_driver() {
-    let policy = spark_usher::policy::Policy { overrides: [Override::Skip].into(), ..policy("volcano") };
+    let policy = Policy { overrides: [Override::Skip].into(), ..policy("volcano") };
     let outcome = by_driver(&executor(1).annotation("spark-usher.io/skip", "true"), &cold(), &only(policy));
     assert_eq!(outcome.decision.driver, Some(("nb-driver".to_owned(), DRIVER_UID.to_owned())));
 }
@@ -158,7 +158,7 @@ fn scheduler_of_fallback_is_replaced_as_if_creator_had_set_none() {
 
 #[test]
 fn annotation_of_fallback_is_removed_where_no_scheduler_is_set() {
-    let policy = spark_usher::policy::Policy { overrides: [Override::Skip].into(), ..policy("volcano") };
+    let policy = Policy { overrides: [Override::Skip].into(), ..policy("volcano") };
     let skipped = fallen_back("volcano").annotation("spark-usher.io/skip", "true");
     // An executor that another account creates for a driver gets an annotation of its own.
     let foreign = fallen_back("volcano").owned_by("Pod", "nb-driver", DRIVER_UID);
