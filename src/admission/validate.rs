@@ -85,10 +85,10 @@ pub fn validate<'a>(review: &Review<'a>, policies: &'a Policies, context: Valida
     }
     // A change of the labels that choose the policy does not make the mode milder.
     let mode = policy.validate.max(next.validate);
-    let only_seat = draft.findings.iter().all(|(reason, _)| *reason == Reason::NotMutated);
+    let only_not_mutated = draft.findings.iter().all(|(reason, _)| *reason == Reason::NotMutated);
     let is_known = listed || (before && after);
-    let young = (only_seat && !settled) || !is_known;
-    draft.decide_validation(if young { mode.min(Validate::Warn) } else { mode })
+    let unsettled = (only_not_mutated && !settled) || !is_known;
+    draft.decide_validation(if unsettled { mode.min(Validate::Warn) } else { mode })
 }
 
 /// A pod's node selector and affinity.

@@ -90,7 +90,7 @@ impl SizeFacts<'_> {
     }
 }
 
-/// `clamp(1, seatedLive + max(0, target − live), wanted)`: the group's live executors and those still expected; at most as
+/// `clamp(1, live_members + max(0, target − live), wanted)`: the group's live executors and those still expected; at most as
 /// many as can be pending together. With unknown sizes no executor waits.
 ///
 /// `live_members` are the live executors with this group's key, `live` all of the application's. Expected executors count

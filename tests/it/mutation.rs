@@ -354,6 +354,67 @@ fn other_resource_profiles_join_volcano_gang_but_no_yunikorn_task_group() {
 }
 
 #[test]
+fn each_scheduler_gets_its_own_fields_on_an_executor() {
+    let group = format!("nb-driver-{APP8}");
+    for (kind, name, expected) in [
+        ("none", "default-scheduler", vec![]),
+        ("kube-batch", "kube-batch", vec![("annotations/scheduling.k8s.io/group-name", &*group)]),
+        (
+            "volcano",
+            "volcano",
+            vec![
+                ("annotations/scheduling.k8s.io/group-name", &*group),
+                ("annotations/scheduling.volcano.sh/queue-name", "q"),
+                ("annotations/volcano.sh/task-spec", "executor"),
+            ],
+        ),
+        ("coscheduling", "scheduler-plugins-scheduler", vec![("labels/scheduling.x-k8s.io/pod-group", &*group)]),
+        (
+            "koordinator",
+            "koord-scheduler",
+            vec![
+                ("labels/pod-group.scheduling.sigs.k8s.io", &*group),
+                ("labels/quota.scheduling.koordinator.sh/name", "q"),
+            ],
+        ),
+        (
+            "yunikorn",
+            "yunikorn",
+            vec![
+                ("annotations/yunikorn.apache.org/task-group-name", "spark-executor"),
+                ("labels/yunikorn.apache.org/queue", "q"),
+            ],
+        ),
+        (
+            "kueue",
+            "default-scheduler",
+            vec![
+                ("annotations/kueue.x-k8s.io/pod-suspending-parent", "spark-driver"),
+                ("labels/kueue.x-k8s.io/managed", "true"),
+                ("labels/kueue.x-k8s.io/queue-name", "q"),
+            ],
+        ),
+        ("kai", "kai-scheduler", vec![("labels/kai.scheduler/queue", "q")]),
+        ("native", "default-scheduler", vec![]),
+    ] {
+        let outcome = by_driver(&executor(1), &cold(), &only(Policy { queue: Some("q".into()), ..policy(kind) }));
+        let mut set = Vec::new();
+        for place in ["annotations", "labels"] {
+            for (key, value) in outcome.object["metadata"][place].as_object().into_iter().flatten() {
+                if executor(1).0["metadata"][place].get(key) != Some(value) && !key.starts_with("spark-usher.io/") {
+                    set.push((format!("{place}/{key}"), value.as_str().unwrap().to_owned()));
+                }
+            }
+        }
+        let expected: Vec<_> = expected.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+        assert_eq!(set, expected, "{kind}");
+        assert_eq!(outcome.object["spec"]["schedulerName"], name, "{kind}");
+        let native = outcome.object["spec"].pointer("/schedulingGroup/podGroupName").and_then(Value::as_str);
+        assert_eq!(native, (kind == "native").then_some(&*group), "{kind}");
+    }
+}
+
+#[test]
 fn invalid_label_value_is_omitted_with_warning() {
     let mut policy = policy("yunikorn");
     policy.overrides = [Override::Queue].into();

@@ -249,6 +249,22 @@ fn person_may_not_create_executor_for_driver_of_another_application() {
 }
 
 #[test]
+fn node_affinity_that_is_too_long_is_a_violation_and_malformed_one_is_none() {
+    let with = |nodes: Value| {
+        let pod = executor(1).spec("schedulerName", "other").spec("affinity", json!({"nodeAffinity": nodes}));
+        violations(&created(&pod), &Snapshot::default())
+    };
+    let terms = |count: usize| {
+        let terms: Vec<Value> = (0..count).map(|_| json!({})).collect();
+        json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}})
+    };
+    assert!(!with(terms(1024)).contains(&Reason::TooLarge));
+    assert!(with(terms(1025)).contains(&Reason::TooLarge));
+    // An API server refuses it.
+    assert!(!with(json!(7)).contains(&Reason::TooLarge));
+}
+
+#[test]
 fn running_application_keeps_queue_removed_from_policy() {
     let old = Policy { queue: Some("analytics".into()), queues: Some(vec![]), ..policy("volcano") };
     let new = Policy { queue: Some("other".into()), validate: Validate::Enforce, ..old.clone() };
