@@ -25,7 +25,7 @@ fn volcano() -> Policies {
     Policies::new(vec![policy], Vec::new())
 }
 
-fn admission_road(c: &mut Criterion) {
+fn admission(c: &mut Criterion) {
     let body = support::recorded();
     let (policies, snapshot) = (volcano(), Snapshot::default());
     let mut group = c.benchmark_group("review");
@@ -45,5 +45,5 @@ fn admission_road(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, admission_road);
+criterion_group!(benches, admission);
 criterion_main!(benches);

@@ -117,7 +117,7 @@ impl Cluster {
         black_box((
             self.controller.snapshot().clone(),
             self.controller.exits().history().clone(),
-            self.controller.mark(now),
+            self.controller.checkpoint(now),
         ));
         let took = begin.elapsed();
         self.spent += took;

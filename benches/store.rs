@@ -149,19 +149,19 @@ fn events(recorded: &Recorded, apps: usize, stalled: bool) -> f64 {
 /// Feeds the whole controller as fast as it accepts events, with exits, plans and lookups, as `cluster::controller` drives it.
 fn dealt(recorded: &Recorded, apps: usize) -> f64 {
     let mut trace = Trace::new(recorded, apps, false);
-    let mut room = Room::open(trace.beginning());
-    let (begin, mut events, mut turned) = (Instant::now(), 0, Instant::now());
+    let mut harness = Harness::open(trace.beginning());
+    let (begin, mut events, mut stepped) = (Instant::now(), 0, Instant::now());
     let took = loop {
         for _ in 0..256 {
-            room.controller.watch_event(trace.next(), room.at(begin.elapsed()));
+            harness.controller.watch_event(trace.next(), harness.at(begin.elapsed()));
         }
         events += 256;
-        if turned.elapsed() > Duration::from_millis(50) {
-            room.turn(begin.elapsed());
-            turned = Instant::now();
+        if stepped.elapsed() > Duration::from_millis(50) {
+            harness.step(begin.elapsed());
+            stepped = Instant::now();
         }
         if begin.elapsed() > FEED {
-            room.turn(begin.elapsed());
+            harness.step(begin.elapsed());
             break begin.elapsed();
         }
     };
@@ -171,30 +171,30 @@ fn dealt(recorded: &Recorded, apps: usize) -> f64 {
 }
 
 /// A controller and its inputs.
-struct Room {
+struct Harness {
     controller: Controller,
     began: Instant,
     policies: Policies,
 }
 
-impl Room {
-    fn open(pods: Change) -> Room {
+impl Harness {
+    fn open(pods: Change) -> Harness {
         let began = Instant::now();
-        let room =
-            Room { controller: Controller::new(began, Settings::default()), began, policies: Policies::default() };
-        let mut room = room;
-        let now = room.at(Duration::ZERO);
-        room.controller.watch_event(Change::Related(RelatedChange::Apis(ServedApis::default())), now);
-        room.controller.watch_event(Change::Related(RelatedChange::Replaced(Replaced::Namespaces(Vec::new()))), now);
-        room.controller.watch_event(pods, now);
-        room
+        let harness =
+            Harness { controller: Controller::new(began, Settings::default()), began, policies: Policies::default() };
+        let mut harness = harness;
+        let now = harness.at(Duration::ZERO);
+        harness.controller.watch_event(Change::Related(RelatedChange::Apis(ServedApis::default())), now);
+        harness.controller.watch_event(Change::Related(RelatedChange::Replaced(Replaced::Namespaces(Vec::new()))), now);
+        harness.controller.watch_event(pods, now);
+        harness
     }
 
     fn at(&self, since: Duration) -> Now {
         Now { at: self.began + since, wall: Timestamp::UNIX_EPOCH }
     }
 
-    fn turn(&mut self, since: Duration) {
+    fn step(&mut self, since: Duration) {
         let effects = self.controller.step(self.at(since), &self.policies, LeaderState::Leader);
         for read in effects.lookups {
             self.controller.lookup_answered(&read, spark_usher::controller::LookupResult::Absent, self.at(since));
@@ -208,20 +208,20 @@ impl Room {
 /// The whole controller at a thousand events per second.
 fn desk(recorded: &Recorded, apps: usize) {
     let mut trace = Trace::new(recorded, apps, true);
-    let mut room = Room::open(trace.beginning());
+    let mut harness = Harness::open(trace.beginning());
     let mut since = Duration::ZERO;
     for _ in 0..200 {
         since += Duration::from_millis(50);
-        room.turn(since);
+        harness.step(since);
     }
     let seconds = 10;
     let (begin, mut worst) = (Instant::now(), Duration::ZERO);
     for count in 0..seconds * 1000 {
         since += Duration::from_millis(1);
-        room.controller.watch_event(trace.next(), room.at(since));
+        harness.controller.watch_event(trace.next(), harness.at(since));
         if count % 10 == 9 {
             let begin = Instant::now();
-            room.turn(since);
+            harness.step(since);
             worst = worst.max(begin.elapsed());
         }
     }

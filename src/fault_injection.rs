@@ -41,8 +41,8 @@ bugs! {
         UnlabelledIsDeleted;
         /// An executor that exits with its driver counts as failed by the application.
         DriverLostIsError;
-        /// A new leader ignores the mark of the exits that were reported before.
-        MarkIgnored;
+        /// A new leader ignores the checkpoint in the Lease.
+        CheckpointIgnored;
         /// The deletion of an executor without a final state is lost.
         DeletionIgnored;
         /// Reported exits are forgotten immediately.
@@ -85,7 +85,7 @@ bugs! {
     edge {
         /// An executor is labelled or deleted before its exit is reported.
         ActsBeforeReporting;
-        /// The Lease is released without the final mark of the reported exits.
+        /// The Lease is released without the final checkpoint.
         FinalMarkNotWritten;
         /// A GET without a response counts as a response that the pod does not exist.
         ErrorIsAbsent;

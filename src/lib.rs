@@ -10,7 +10,7 @@
 //!                       ├▶ snapshot::Store ─ batches ─▶ lifecycle::Exits ─▶ each exit reported once: log, metric, Event, `why`
 //!                       └▶ reconcile::plan(&Snapshot, app, …) ─▶ Plan of Actions ─▶ cluster::apply ─▶ API call ─▶ (seen again by the watch)
 //!                     poll (leader) ─▶ differences ─▶ the watch has time to show them ─▶ a GET for each, or the watch is restarted
-//!                     Lease ◀─ lifecycle::mark: up to which resourceVersion every exit is reported
+//!                     Lease ◀─ lifecycle::checkpoint: up to which resourceVersion every exit is reported
 //! ```
 //!
 //! The paths meet only in [`snapshot`], and a pod enters both through [`spark::pod`].

@@ -191,9 +191,9 @@ fn reports(
         ends.entry(&exit.app).or_default().push(exit);
     }
     let nothing = Application::default();
-    let there = snapshot.apps.iter().map(|(key, app)| (key, &**app));
+    let present = snapshot.apps.iter().map(|(key, app)| (key, &**app));
     let left = ends.keys().filter(|key| !snapshot.apps.contains_key(**key)).map(|key| (*key, &nothing));
-    let all = there.chain(left).map(|(key, app)| (key, app, ends.get(key).map_or(&[][..], Vec::as_slice)));
+    let all = present.chain(left).map(|(key, app)| (key, app, ends.get(key).map_or(&[][..], Vec::as_slice)));
     let mut all: Vec<_> = all.filter(|(key, app, ends)| wanted(key, app, ends)).collect();
     all.sort_by_key(|(key, ..)| *key);
     all.into_iter().map(|(key, app, ends)| report(snapshot, key, app, ends, now)).collect()
@@ -334,7 +334,7 @@ fn diagnosis(executor: &Executor, driver_gone: bool, now: Timestamp) -> Option<S
         parts.extend(diagnostics.unscheduled.as_ref().filter(|_| executor.node.is_none()).map(no_node));
     }
     if executor.inactive {
-        let who = if executor.inactive_by_us { "spark-usher" } else { "its driver" };
+        let who = if executor.inactive_by_usher { "spark-usher" } else { "its driver" };
         parts.push(format!("was labelled inactive by {who}"));
     }
     if executor.state == ExecutorPodState::Unknown {

@@ -68,21 +68,21 @@ fn decide<'a>(
     review: &Review<'_>,
     policies: &'a Policies,
     context: ValidationContext<'_>,
-    judges: bool,
+    validates: bool,
 ) -> Decision<'a> {
-    let is_ours = review.is_pod || (judges && review.is_status);
+    let is_ours = review.is_pod || (validates && review.is_status);
     if !is_ours {
         return Decision::pass(Reason::NotAPod);
     }
     let is_decided = match review.operation {
         Operation::Create => true,
-        Operation::Update => judges,
+        Operation::Update => validates,
         Operation::Delete | Operation::Other => false,
     };
     if !is_decided {
         return Decision::pass(Reason::NotCreate);
     }
-    if judges && is_trusted(&review.requester, policies, context.own) {
+    if validates && is_trusted(&review.requester, policies, context.own) {
         return Decision::pass(Reason::TrustedWriter);
     }
     let known = context.snapshot.namespace(&review.namespace).map(|namespace| &**namespace);
@@ -101,7 +101,7 @@ fn decide<'a>(
     let sentence =
         "the review exceeds 20 MiB, or 1,024 labels, annotations, owners or groups: reduce the size of the pod"
             .to_owned();
-    if judges {
+    if validates {
         draft.find(Reason::TooLarge, sentence);
         draft.decide_validation(mode)
     } else {

@@ -78,7 +78,7 @@ pub(super) fn executor(
     let with_driver = driver.filter(|driver| driver.selector.as_deref() == Some(selector)).is_some_and(|driver| {
         Some(&*driver.scheduling.scheduler_name) == choice.name.as_deref() || scheduler.default_name.is_none()
     });
-    let ask = MemberRequest {
+    let request = MemberRequest {
         shape,
         membership: policy.gang.membership,
         group: &group,
@@ -87,22 +87,22 @@ pub(super) fn executor(
         with_driver,
         driver_requests: None,
     };
-    let mut marks = MemberMetadata::default();
-    (scheduler.executor)(&ask, &mut marks);
+    let mut metadata = MemberMetadata::default();
+    (scheduler.executor)(&request, &mut metadata);
     if let Some((scheduling, scheduler)) = first.filter(|_| counted) {
-        keep_numbers(scheduling, scheduler, &mut marks);
+        keep_numbers(scheduling, scheduler, &mut metadata);
     }
     if let Some(name) = &choice.name {
         draft.mutations.push(Mutation::SchedulerName(name.to_string()));
     }
     set_queue(scheduler, queue.as_deref(), draft);
     early_pods(context, scheduler, shape, draft);
-    let joins = shape != Shape::Pods && !marks.no_group_key && (counted || scheduler.extra_member_harmless);
-    let ours = join(context, scheduler, Some(&*group).filter(|_| joins), &mut marks, resolution.creator, draft);
-    if marks.size_unknown {
+    let joins = shape != Shape::Pods && !metadata.no_group_key && (counted || scheduler.extra_member_harmless);
+    let ours = join(context, scheduler, Some(&*group).filter(|_| joins), &mut metadata, resolution.creator, draft);
+    if metadata.size_unknown {
         draft.note(Reason::GangSizeUnknown, size_unknown(scheduler));
     }
-    if marks.not_fixed {
+    if metadata.not_fixed {
         draft.note(
             Reason::GangNotFixed,
             format!("a {} group has a fixed size, but this application allocates executors dynamically: each executor is scheduled alone", scheduler.kind),
@@ -114,7 +114,7 @@ pub(super) fn executor(
             "the executor does not have the default resource profile: its gang does not count it".to_owned(),
         );
     }
-    for (place, key, value) in marks.set {
+    for (place, key, value) in metadata.set {
         draft.mutations.push(Mutation::SetMetadata(place, key, value));
     }
     annotate(context, scheduler, ours, draft);
@@ -159,7 +159,7 @@ pub(super) fn driver(
     early_pods(context, scheduler, effective.shape, draft);
     let requests = resources::of_pod(&pod.body.read().unwrap_or_default());
     let numbers = numbers(context, effective, scheduler, effective.shape, None, draft);
-    let ask = MemberRequest {
+    let request = MemberRequest {
         shape: effective.shape,
         membership: policy.gang.membership,
         group: "",
@@ -168,19 +168,19 @@ pub(super) fn driver(
         with_driver: true,
         driver_requests: Some(&requests),
     };
-    let mut marks = MemberMetadata::default();
-    (scheduler.driver)(&ask, &mut marks);
+    let mut metadata = MemberMetadata::default();
+    (scheduler.driver)(&request, &mut metadata);
     let group = pod.app_selector().filter(|_| effective.shape == Shape::App).map(|selector| {
         // With generateName it has no name when it is mutated, but has one when it is validated.
         let named = pod.metadata.generate_name.is_none();
         let name = pod.metadata.name.as_deref().or(context.review.name.as_deref()).filter(|_| named);
         policy.gang.name.render(name, selector)
     });
-    let ours = join(context, scheduler, group.as_deref(), &mut marks, creator, draft);
-    if marks.size_unknown {
+    let ours = join(context, scheduler, group.as_deref(), &mut metadata, creator, draft);
+    if metadata.size_unknown {
         draft.note(Reason::GangSizeUnknown, size_unknown(scheduler));
     }
-    for (place, key, value) in marks.set {
+    for (place, key, value) in metadata.set {
         draft.mutations.push(Mutation::SetMetadata(place, key, value));
     }
     annotate(context, scheduler, ours, draft);
@@ -241,16 +241,16 @@ fn join(
     context: &MutationContext<'_, '_>,
     scheduler: &GangScheduler,
     group: Option<&str>,
-    marks: &mut MemberMetadata,
+    metadata: &mut MemberMetadata,
     creator: Creator,
     draft: &mut Draft<'_>,
 ) -> bool {
-    if let Some(sentence) = foreign_key(context, scheduler, group, marks)
+    if let Some(sentence) = foreign_key(context, scheduler, group, metadata)
         && !sign::is_signed(context, creator, &by(context, scheduler))
     {
         draft.note(Reason::GangKept, sentence);
-        marks.set.retain(|(place, key, _)| !scheduler.gang_keys.contains(&(*place, *key)));
-        (marks.size_unknown, marks.not_fixed) = (false, false);
+        metadata.set.retain(|(place, key, _)| !scheduler.gang_keys.contains(&(*place, *key)));
+        (metadata.size_unknown, metadata.not_fixed) = (false, false);
         return false;
     }
     if let Some(group) = group {
@@ -270,7 +270,7 @@ fn foreign_key(
     context: &MutationContext<'_, '_>,
     scheduler: &GangScheduler,
     group: Option<&str>,
-    marks: &MemberMetadata,
+    metadata: &MemberMetadata,
 ) -> Option<String> {
     if let Some(present) = scheduler.group_key.of_pod(context.pod).filter(|present| Some(*present) != group) {
         return Some(format!(
@@ -278,7 +278,8 @@ fn foreign_key(
             shown(present)
         ));
     }
-    let ours = |place, key| marks.set.iter().find(|(p, k, _)| (*p, *k) == (place, key)).map(|(_, _, value)| &**value);
+    let ours =
+        |place, key| metadata.set.iter().find(|(p, k, _)| (*p, *k) == (place, key)).map(|(_, _, value)| &**value);
     let mut keys = scheduler.gang_keys.iter().copied();
     let (_, key) = keys.find(|(place, key)| {
         let present = place.value(context.pod, key).filter(|value| !value.is_empty());
@@ -296,17 +297,17 @@ fn is_group_key(mutation: &Mutation, place: GroupKeyField) -> bool {
 }
 
 /// Keeps the numbers on the pod (counts, task groups) that the first executor got.
-fn keep_numbers(scheduling: &SchedulingFields, scheduler: &GangScheduler, marks: &mut MemberMetadata) {
+fn keep_numbers(scheduling: &SchedulingFields, scheduler: &GangScheduler, metadata: &mut MemberMetadata) {
     for (place, key) in scheduler.more_keys {
         if let Some(value) = scheduling.entry(*place, key) {
-            marks.set.retain(|(p, k, _)| (p, k) != (place, key));
-            marks.set.push((*place, key, value.to_owned()));
-            marks.size_unknown = false;
+            metadata.set.retain(|(p, k, _)| (p, k) != (place, key));
+            metadata.set.push((*place, key, value.to_owned()));
+            metadata.size_unknown = false;
         }
     }
     if scheduler.group_key.of_fields(scheduling).is_some() {
-        marks.no_group_key = false;
-        marks.not_fixed = false;
+        metadata.no_group_key = false;
+        metadata.not_fixed = false;
     }
 }
 

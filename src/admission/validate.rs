@@ -87,8 +87,8 @@ pub fn validate<'a>(review: &Review<'a>, policies: &'a Policies, context: Valida
     let mode = policy.validate.max(next.validate);
     let only_not_mutated = draft.findings.iter().all(|(reason, _)| *reason == Reason::NotMutated);
     let is_known = listed || (before && after);
-    let unsettled = (only_not_mutated && !settled) || !is_known;
-    draft.decide_validation(if unsettled { mode.min(Validate::Warn) } else { mode })
+    let warns_only = (only_not_mutated && !settled) || !is_known;
+    draft.decide_validation(if warns_only { mode.min(Validate::Warn) } else { mode })
 }
 
 /// A pod's node selector and affinity.

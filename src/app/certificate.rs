@@ -81,19 +81,19 @@ pub(super) struct Context<'a> {
     pub(super) metrics: &'a Metrics,
     pub(super) supervisor: &'a mut Supervisor,
     /// Opened once there is a certificate to serve.
-    pub(super) there: Latch,
+    pub(super) certificate_ready: Latch,
 }
 
 /// Starts to serve certificates of this source. Files must be valid from the start; a managed certificate may come later.
-pub(super) async fn serve(source: CertificateSource, around: Context<'_>) -> anyhow::Result<Arc<Serving>> {
-    let Context { client, leadership, every, metrics, supervisor, there } = around;
+pub(super) async fn serve(source: CertificateSource, context: Context<'_>) -> anyhow::Result<Arc<Serving>> {
+    let Context { client, leadership, every, metrics, supervisor, certificate_ready } = context;
     let (serving, files, stop) = (Arc::new(Serving::default()), metrics.files.clone(), supervisor.token().clone());
     let served = serving.clone();
     let take = move |certificate: Certificate| {
         #[expect(clippy::cast_precision_loss, reason = "seconds since 1970 fit a float's 53 bits")]
         files.not_after.set(certificate.not_after.as_second() as f64);
         served.replace(certificate);
-        there.open();
+        certificate_ready.open();
     };
     let counted = metrics.files.clone();
     match source {

@@ -106,7 +106,7 @@ impl App {
         let snapshot = replica.snapshot();
         let metrics = Metrics::new(snapshot.clone())?;
         let mut ready = Readiness::default();
-        let (certificate_there, listening) = (ready.needs("certificate"), ready.needs("listener"));
+        let (certificate_ready, listening) = (ready.needs("certificate"), ready.needs("listener"));
         let signing = options.signing.map(|secret| (secret, ready.needs("signing key")));
 
         let (config, reloader) = first_config(options.config, options.file_poll_interval).await?;
@@ -134,7 +134,7 @@ impl App {
             every: options.file_poll_interval,
             metrics: &metrics,
             supervisor: &mut supervisor,
-            there: certificate_there,
+            certificate_ready,
         };
         let serving = certificate::serve(options.certificate, context).await?;
         let clients =

@@ -90,7 +90,7 @@ fn explain(args: &Args) -> Result<Explained, String> {
     };
     let snapshot = match &args.pods {
         Some(path) => {
-            surroundings(&super::input::read(path)?).map_err(|error| format!("{}: {error}", path.display()))?
+            other_objects(&super::input::read(path)?).map_err(|error| format!("{}: {error}", path.display()))?
         }
         None => Snapshot::default(),
     };
@@ -102,16 +102,16 @@ fn explain(args: &Args) -> Result<Explained, String> {
     let decision = if whole {
         admission::mutate(&read, &snapshot, &config.policies)
     } else {
-        admission::head::mutate_head(&read, &config.policies, bench(&snapshot))
+        admission::head::mutate_head(&read, &config.policies, validation_context(&snapshot))
     };
     let object = review.pointer("/request/object").cloned().unwrap_or(Value::Null);
     let mut explained = Explained::new(&decision, &read, object, creator)?;
-    explained.judge(review, &snapshot, &config)?;
+    explained.validate(review, &snapshot, &config)?;
     Ok(explained)
 }
 
 /// Context of the validation: no account of our own, and not every namespace.
-fn bench(snapshot: &Snapshot) -> ValidationContext<'_> {
+fn validation_context(snapshot: &Snapshot) -> ValidationContext<'_> {
     ValidationContext { snapshot, own: None, settled: true, listed: false }
 }
 
@@ -165,7 +165,7 @@ impl Explained {
     }
 
     /// Validates the result: the pod after the patch, or the change.
-    fn judge(&mut self, mut review: Value, snapshot: &Snapshot, config: &Config) -> Result<(), String> {
+    fn validate(&mut self, mut review: Value, snapshot: &Snapshot, config: &Config) -> Result<(), String> {
         if !self.allowed {
             return Ok(());
         }
@@ -174,9 +174,9 @@ impl Explained {
         let pruned = admission::prune_for_validation(&body);
         let (read, whole) = read(&body, &pruned)?;
         let validation = if whole {
-            admission::validate(&read, &config.policies, bench(snapshot))
+            admission::validate(&read, &config.policies, validation_context(snapshot))
         } else {
-            admission::head::validate_head(&read, &config.policies, bench(snapshot))
+            admission::head::validate_head(&read, &config.policies, validation_context(snapshot))
         };
         self.violations = validation.findings.iter().map(|(reason, text)| (reason.to_string(), text.clone())).collect();
         self.mode = validation.validated.filter(|_| !validation.findings.is_empty());
@@ -309,7 +309,7 @@ fn assumed_creator(pod: &Value, namespace: &str, snapshot: &Snapshot) -> (Value,
 }
 
 /// Builds a snapshot of the other objects in the cluster.
-fn surroundings(text: &str) -> Result<Snapshot, String> {
+fn other_objects(text: &str) -> Result<Snapshot, String> {
     let mut snapshot = Snapshot::default();
     let (mut drivers, mut properties) = (Vec::new(), BTreeMap::new());
     for object in super::input::documents(text)? {
@@ -318,7 +318,7 @@ fn surroundings(text: &str) -> Result<Snapshot, String> {
         let namespace = if namespace.is_empty() { "default".to_owned() } else { namespace };
         match json::text(&object, &["kind"]) {
             "Pod" | "" => {
-                let pod = sight(&object, &namespace)?;
+                let pod = observed_pod(&object, &namespace)?;
                 if let ObservedPod::Driver(_, driver) | ObservedPod::Other(_, driver) = &pod {
                     drivers.push((PodKey::new(&namespace, &driver.name), driver.clone()));
                 }
@@ -381,7 +381,7 @@ fn surroundings(text: &str) -> Result<Snapshot, String> {
     Ok(snapshot)
 }
 
-fn sight(object: &Value, namespace: &str) -> Result<ObservedPod, String> {
+fn observed_pod(object: &Value, namespace: &str) -> Result<ObservedPod, String> {
     let mut object = object.clone();
     json::set(&mut object, &["metadata", "namespace"], namespace);
     let text = object.to_string();

@@ -84,19 +84,19 @@ fn manifests(args: &Args, config: &Config) -> Result<Vec<Value>, String> {
     }
     let name = |default: &str| args.name.clone().unwrap_or_else(|| default.to_owned());
     if args.validating {
-        let wanted = validating_policy::Wanted {
+        let parameters = validating_policy::Parameters {
             name: name("spark-usher"),
             namespaces: validating_policy::without(&args.exclude),
             account: args.account.clone().unwrap_or_default(),
         };
-        return validating_policy::manifests(&config.policies, &wanted).map_err(|refused| refused.to_string());
+        return validating_policy::manifests(&config.policies, &parameters).map_err(|refused| refused.to_string());
     }
-    let wanted = fallback_policy::Wanted {
+    let parameters = fallback_policy::Parameters {
         name: name("spark-usher-fallback"),
         excluded: args.exclude.clone(),
         scheduler: args.scheduler,
     };
-    fallback_policy::manifests(&config.policies, &wanted).map_err(|refused| refused.to_string())
+    fallback_policy::manifests(&config.policies, &parameters).map_err(|refused| refused.to_string())
 }
 
 #[cfg(test)]

@@ -189,8 +189,8 @@ async fn serve(args: &Args) -> anyhow::Result<()> {
         "connection limits"
     );
     let mut app = App::start(options).await?;
-    let looked_at = app.debug().map(tracing::field::display);
-    tracing::info!(webhook = %app.webhook(), metrics = %app.metrics(), debug = looked_at, "serving");
+    let debug_address = app.debug().map(tracing::field::display);
+    tracing::info!(webhook = %app.webhook(), metrics = %app.metrics(), debug = debug_address, "serving");
     tokio::select! {
         error = app.failed() => return Err(error),
         signal = signals.next() => tracing::info!(signal, seconds = args.shutdown_delay_seconds, "shutting down; still serving"),

@@ -193,7 +193,7 @@ impl Writer {
         let what = describe(action);
         let mut hasher = DefaultHasher::new();
         (app, name, why, &what).hash(&mut hasher);
-        if !self.reported.lock().unwrap_or_else(PoisonError::into_inner).is_news(hasher.finish()) {
+        if !self.reported.lock().unwrap_or_else(PoisonError::into_inner).insert_new(hasher.finish()) {
             return;
         }
         self.count(name, "dry-run");
@@ -253,8 +253,8 @@ impl Writer {
             Action::Adopt { executor, seen, driver, .. } => {
                 self.adopt(executor, seen, driver, (leadership, lookups)).await
             }
-            Action::CleanUp { executor, seen, how, cause, gone } => {
-                self.finish(executor, seen, *how, *cause, gone.as_ref(), (leadership, lookups)).await
+            Action::CleanUp { executor, seen, how, cause, exited_driver } => {
+                self.finish(executor, seen, *how, *cause, exited_driver.as_ref(), (leadership, lookups)).await
             }
             Action::RecordEvent(pod_event) => {
                 self.events.record(leadership, pod_event).await;
@@ -271,10 +271,10 @@ impl Writer {
         seen: &ObjectVersion,
         how: Cleanup,
         cause: Cause,
-        gone: Option<&DriverRef>,
+        exited_driver: Option<&DriverRef>,
         lookups: (&Leadership, &mut DriverLookups),
     ) -> Result<Outcome> {
-        if let Some(driver) = gone {
+        if let Some(driver) = exited_driver {
             let found = self.lookup_driver(lookups, executor.namespace(), &driver.name).await?;
             if let Some(alive) = found.filter(|pod| pod.uid == driver.uid && pod.phase != DriverPhase::Ended) {
                 let pod = PodKey::new(executor.namespace(), &driver.name);
@@ -555,10 +555,10 @@ fn describe(action: &Action) -> String {
             out.insert("driver".into(), (*driver.name).into());
             out.insert("how".into(), how.as_str().into());
         }
-        Action::CleanUp { executor, cause, gone, .. } => {
+        Action::CleanUp { executor, cause, exited_driver, .. } => {
             out.insert("executor".into(), executor.name().into());
             out.insert("cause".into(), cause.as_str().into());
-            if let Some(driver) = gone {
+            if let Some(driver) = exited_driver {
                 out.insert("driverGone".into(), (*driver.name).into());
             }
         }

@@ -20,14 +20,14 @@ use super::lease::{Leadership, LeadershipReceiver, Reported};
 use super::limit::{Limiter, Priority, Rate};
 use super::metrics::Metrics;
 use super::signing::{self, SigningSecret};
-use super::watch::{self, Groups, Sink, WatchNews};
+use super::watch::{self, Groups, Sink, WatchMessage};
 use super::{discovery, lookups, poll, report};
 use crate::controller::{Controller, ExecutorSetKey, Lookup, LookupResult, PollResult, Settings};
 use crate::fault_injection::{self, Bug};
 use crate::gang;
 use crate::leader::LeaderState;
 use crate::lifecycle::Exit;
-use crate::lifecycle::mark::Mark;
+use crate::lifecycle::checkpoint::Checkpoint;
 use crate::policy::Policies;
 use crate::recorder::{AggregatedEvent, EventAggregator};
 use crate::runtime::clock;
@@ -125,7 +125,7 @@ pub fn spawn(inputs: Inputs, supervisor: &mut Supervisor) {
         Ok(())
     });
     supervisor.spawn("reconcile", async move {
-        Loop::new(inputs, rewatch).run(received, stop).await;
+        EventLoop::new(inputs, rewatch).run(received, stop).await;
         Ok(())
     });
 }
@@ -174,7 +174,7 @@ type WriteTask = Pin<Box<dyn Future<Output = (ExecutorSetKey, Applied)> + Send>>
 type EventTask = Pin<Box<dyn Future<Output = (AggregatedEvent, bool)> + Send>>;
 type PollTask = Pin<Box<dyn Future<Output = Option<PollResult>> + Send>>;
 
-struct Loop {
+struct EventLoop {
     inputs: Inputs,
     writer: Writer,
     limiter: Limiter,
@@ -197,12 +197,12 @@ struct Loop {
 const LAST_EVENTS: Duration = Duration::from_millis(800);
 const MAX_LAST_EVENTS: usize = 50;
 
-impl Loop {
-    fn new(inputs: Inputs, restart_watch: channel::Sender<u64>) -> Loop {
+impl EventLoop {
+    fn new(inputs: Inputs, restart_watch: channel::Sender<u64>) -> EventLoop {
         let limiter = Limiter::new(inputs.rate);
         let writer = Writer::new(inputs.client.clone(), &inputs.instance, inputs.metrics.clone(), limiter.clone());
         let controller = Controller::new(clock::instant(), inputs.settings);
-        Loop {
+        EventLoop {
             inputs,
             writer,
             limiter,
@@ -219,7 +219,7 @@ impl Loop {
         }
     }
 
-    async fn run(mut self, mut changes: mpsc::Receiver<WatchNews>, stop: CancellationToken) {
+    async fn run(mut self, mut changes: mpsc::Receiver<WatchMessage>, stop: CancellationToken) {
         let mut batch = Vec::new();
         let mut wake = None;
         let shutdown = self.inputs.shutdown.clone();
@@ -242,8 +242,8 @@ impl Loop {
                         return stop.cancelled().await;
                     }
                     let now = now();
-                    for news in batch.drain(..) {
-                        self.watch_news(news, now);
+                    for message in batch.drain(..) {
+                        self.handle_watch_message(message, now);
                     }
                 }
                 () = until(wake) => {}
@@ -258,18 +258,18 @@ impl Loop {
         }
     }
 
-    fn watch_news(&mut self, news: WatchNews, now: Now) {
-        match news {
-            WatchNews::Change(change) => {
+    fn handle_watch_message(&mut self, message: WatchMessage, now: Now) {
+        match message {
+            WatchMessage::Change(change) => {
                 self.watch_lag(&change, now);
                 self.controller.watch_event(change, now);
             }
-            WatchNews::PodListStarted => self.controller.list_started(now),
-            WatchNews::PodListPage(pods) => self.controller.list_page(pods, now),
-            WatchNews::PodUnreadable(uid) => self.controller.unreadable_pod(&uid, now),
-            WatchNews::PodListFinished => self.controller.list_finished(now),
-            WatchNews::PodBookmark(version) => self.controller.bookmark(&version, now),
-            WatchNews::PodWatchInterrupted => self.controller.watch_interrupted(now.at),
+            WatchMessage::PodListStarted => self.controller.list_started(now),
+            WatchMessage::PodListPage(pods) => self.controller.list_page(pods, now),
+            WatchMessage::PodUnreadable(uid) => self.controller.unreadable_pod(&uid, now),
+            WatchMessage::PodListFinished => self.controller.list_finished(now),
+            WatchMessage::PodBookmark(version) => self.controller.bookmark(&version, now),
+            WatchMessage::PodWatchInterrupted => self.controller.watch_interrupted(now.at),
         }
     }
 
@@ -286,7 +286,7 @@ impl Loop {
         self.inputs.leadership.received().filter(|leadership| leadership.holds()).cloned()
     }
 
-    /// Reports what is still pending; [`Loop::publish_mark`] decides when that is done.
+    /// Reports what is still pending; [`EventLoop::publish_checkpoint`] decides when that is done.
     fn close(&mut self) {
         // A leadership that has just begun, or ended, decides what is reported.
         if self.inputs.leadership.receive() {
@@ -344,8 +344,10 @@ impl Loop {
         match self.inputs.leadership.received() {
             // A poll in flight continues: this replica may lead again in a moment.
             None => {
-                // Another leader may report more than our mark covers.
-                self.inputs.reported.send_if_modified(|reported| !reported.is_final && reported.mark.take().is_some());
+                // Another leader may report more than our checkpoint covers.
+                self.inputs
+                    .reported
+                    .send_if_modified(|reported| !reported.is_final && reported.checkpoint.take().is_some());
                 self.writes.clear();
                 self.event_writes.clear();
                 self.aggregator.interrupt();
@@ -419,7 +421,7 @@ impl Loop {
         for notice in self.aggregator.due(now.at) {
             self.write_events(notice, &leadership);
         }
-        self.publish_mark(now);
+        self.publish_checkpoint(now);
         if effects.poll {
             let (client, snapshot) = (self.inputs.lists.clone(), self.inputs.snapshot.clone());
             let (newest, metrics) = (self.controller.newest_version().map(str::to_owned), self.inputs.metrics.clone());
@@ -434,17 +436,18 @@ impl Loop {
         effects.wake_at.into_iter().chain(self.aggregator.next(now.at)).chain(closing).min()
     }
 
-    /// Publishes the mark for the Lease. It is final once every Event is written, or that has taken too long.
-    fn publish_mark(&mut self, now: Now) {
+    /// Publishes the checkpoint for the Lease. It is final once every Event is written, or that has taken too long.
+    fn publish_checkpoint(&mut self, now: Now) {
         let is_final = self.closing.is_some_and(|until| until <= now.at || self.event_writes.is_empty());
-        let mark = self.controller.mark(now);
+        let checkpoint = self.controller.checkpoint(now);
         self.inputs.reported.send_if_modified(|reported| {
-            let says = |mark: Option<Mark>| mark.map(|mark| (mark.through, mark.gap));
-            let is_news = reported.is_final != is_final || says(reported.mark) != says(mark);
-            if is_news && !reported.is_final {
-                *reported = Reported { mark: mark.or(reported.mark), is_final };
+            let says =
+                |checkpoint: Option<Checkpoint>| checkpoint.map(|checkpoint| (checkpoint.through, checkpoint.gap));
+            let is_changed = reported.is_final != is_final || says(reported.checkpoint) != says(checkpoint);
+            if is_changed && !reported.is_final {
+                *reported = Reported { checkpoint: checkpoint.or(reported.checkpoint), is_final };
             }
-            is_news
+            is_changed
         });
     }
 }

@@ -9,7 +9,7 @@ use kube::api::{Api, ListParams};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::watch::WatchNews;
+use super::watch::WatchMessage;
 use crate::controller::backoff::backoff_delay;
 use crate::gang;
 use crate::gang::early_pods::{self, Version};
@@ -25,7 +25,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Passes each result to the snapshot's writer and the watches, until `stop` is cancelled.
 pub(super) async fn run(
     client: kube::Client,
-    changes: mpsc::Sender<WatchNews>,
+    changes: mpsc::Sender<WatchMessage>,
     apis: watch::Sender<Option<ServedApis>>,
     stop: CancellationToken,
 ) {
@@ -37,7 +37,11 @@ pub(super) async fn run(
             Ok(Ok(found)) => {
                 failures = 0;
                 // The writer first: it forgets the groups of an API that is no longer served before a new watch lists.
-                if changes.send(WatchNews::Change(Change::Related(RelatedChange::Apis(found.clone())))).await.is_err() {
+                if changes
+                    .send(WatchMessage::Change(Change::Related(RelatedChange::Apis(found.clone()))))
+                    .await
+                    .is_err()
+                {
                     return;
                 }
                 if count.is_multiple_of(ROUNDS_PER_VERSION_CHECK) {
@@ -46,7 +50,7 @@ pub(super) async fn run(
                     match tokio::time::timeout(REQUEST_TIMEOUT, early_pods(&client, volcano)).await {
                         Ok(Ok(version))
                             if changes
-                                .send(WatchNews::Change(Change::Related(RelatedChange::EarlyPods(
+                                .send(WatchMessage::Change(Change::Related(RelatedChange::EarlyPods(
                                     version.map(|version| version.to_string().into()),
                                 ))))
                                 .await

@@ -5,7 +5,7 @@
 //!   regardless of its `renewTime`.
 //! * A leader stops acting well before other replicas may take over, by its own clock ([`Leadership::holds`]).
 //! * A graceful stop releases the Lease, so that the next leader does not wait.
-//! * Each renewal carries the [`Mark`] of what the leader has reported, in an annotation.
+//! * Each renewal carries the [`Checkpoint`] of what the leader has reported, in an annotation.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ use super::request::{Error, Result, call};
 use crate::annotations::USHER;
 use crate::fault_injection::{self, Bug};
 use crate::leader::{LeaderState, LeaseRecord, Observed, Step, may_act_until, step};
-use crate::lifecycle::mark::{FoundMark, Mark};
+use crate::lifecycle::checkpoint::{Checkpoint, FoundCheckpoint};
 use crate::runtime::{clock, random};
 
 /// The configuration of the election.
@@ -48,7 +48,7 @@ pub struct Leadership {
     /// When it ends, unless it is renewed.
     until: watch::Receiver<Option<Instant>>,
     /// What the Lease contained when this replica took it; `None` if the Lease was still ours after a short loss.
-    found: Option<FoundMark>,
+    found: Option<FoundCheckpoint>,
 }
 
 impl Leadership {
@@ -64,7 +64,7 @@ impl Leadership {
     }
 
     /// What the Lease contained when this replica took it from another replica, or found it free.
-    pub fn found(&self) -> Option<FoundMark> {
+    pub fn found(&self) -> Option<FoundCheckpoint> {
         self.found
     }
 }
@@ -160,8 +160,8 @@ impl LeadershipReceiver {
 /// What a leader has reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reported {
-    /// Every exit up to this mark is reported.
-    pub mark: Option<Mark>,
+    /// Every exit up to this checkpoint is reported.
+    pub checkpoint: Option<Checkpoint>,
     /// Whether nothing more will be reported.
     pub is_final: bool,
 }
@@ -177,14 +177,14 @@ pub struct Channels {
     pub reported: watch::Receiver<Reported>,
 }
 
-/// The annotation of the Lease that holds the [`Mark`].
+/// The annotation of the Lease that holds the [`Checkpoint`].
 pub const MARK_ANNOTATION: &str = "spark-usher.io/reported";
 
-/// The annotation of the Lease that states to which of its `leaseTransitions` the mark belongs. A version without marks leaves
-/// the mark of an earlier leader as it is.
+/// The annotation of the Lease that states to which of its `leaseTransitions` the checkpoint belongs. A version without checkpoints leaves
+/// the checkpoint of an earlier leader as it is.
 pub const MARK_TERM_ANNOTATION: &str = "spark-usher.io/reported-term";
 
-/// How long the release of the Lease waits for the final mark.
+/// How long the release of the Lease waits for the final checkpoint.
 const FINAL_MARK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Participates in the election until `stop` is cancelled.
@@ -198,12 +198,12 @@ pub async fn run(
     let Channels { state, contact, mut reported } = channels;
     let api: Api<Lease> = Api::namespaced(client, &election.namespace);
     let mut lease_watch = LeaseWatch { api: api.clone(), name: election.name.clone(), events: None };
-    let mut elector = Elector { api, election, observed: None, ours: None, found: None, mark: None };
+    let mut elector = Elector { api, election, observed: None, held: None, found: None, checkpoint: None };
     let (until, until_seen) = watch::channel(None);
     let mut is_reported = false;
     loop {
         let began = clock::instant();
-        elector.mark = reported.borrow_and_update().mark;
+        elector.checkpoint = reported.borrow_and_update().checkpoint;
         let outcome = elector.try_acquire_or_renew().await;
         let mut lost = None;
         if outcome.is_ok() {
@@ -265,7 +265,7 @@ pub async fn run(
         let last = reported.wait_for(|reported| reported.is_final);
         let _ = tokio::time::timeout(FINAL_MARK_TIMEOUT.min(elector.election.period), last).await.is_ok();
         let reported = reported.borrow();
-        elector.mark = reported.mark.filter(|_| reported.is_final);
+        elector.checkpoint = reported.checkpoint.filter(|_| reported.is_final);
     }
     until.send_replace(None);
     if leads {
@@ -332,11 +332,11 @@ struct Elector {
     observed: Option<Observed>,
     /// The Lease as we last wrote it. Unless another client writes meanwhile, one request renews it: the API server checks its
     /// resourceVersion.
-    ours: Option<Lease>,
+    held: Option<Lease>,
     /// What the Lease contained when this replica took it.
-    found: Option<FoundMark>,
-    /// The mark to write with the next renewal.
-    mark: Option<Mark>,
+    found: Option<FoundCheckpoint>,
+    /// The checkpoint to write with the next renewal.
+    checkpoint: Option<Checkpoint>,
 }
 
 impl Elector {
@@ -345,7 +345,7 @@ impl Elector {
         let limit = self.election.duration / 2;
         let attempts = async {
             // A conflict means that another client wrote meanwhile, or deleted our Lease: read it again immediately.
-            let renews = self.ours.is_some();
+            let renews = self.held.is_some();
             match self.attempt().await {
                 Err(Error::Conflict(_)) => self.attempt().await,
                 Err(Error::NotFound(_)) if renews => self.attempt().await,
@@ -360,7 +360,7 @@ impl Elector {
     }
 
     async fn attempt(&mut self) -> Result<bool> {
-        let found = match self.ours.take() {
+        let found = match self.held.take() {
             Some(lease) => Some(lease),
             None => self.api.get_opt(&self.election.name).await?,
         };
@@ -370,22 +370,27 @@ impl Elector {
             Step::Create => {
                 let lease = self.lease(None, 0, true);
                 // Set before the answer, which may be lost: the next round then finds a Lease that is ours already.
-                self.found = Some(FoundMark::default());
+                self.found = Some(FoundCheckpoint::default());
                 self.written(self.api.create(&PostParams::default(), &lease).await)
             }
-            Step::Take { transitions, ours } => {
-                let mut lease = self.lease(found.as_ref(), transitions, !ours);
-                if ours && let Some(spec) = &mut lease.spec {
+            Step::Acquire { transitions, held } => {
+                let mut lease = self.lease(found.as_ref(), transitions, !held);
+                if held && let Some(spec) = &mut lease.spec {
                     spec.acquire_time = found.and_then(|lease| lease.spec?.acquire_time);
-                } else if !ours {
+                } else if !held {
                     let holder = self.observed.as_ref().and_then(|seen| seen.record.holder.as_ref());
-                    // The mark is final only if the last leader wrote it.
+                    // The checkpoint is final only if the last leader wrote it.
                     let term = found.as_ref().and_then(|lease| lease.spec.as_ref()?.lease_transitions);
                     let is_released = holder.is_none() && term_of(&lease) == term;
-                    self.found = Some(FoundMark { mark: mark_of(&lease), was_held: true, is_released, taken: None });
+                    self.found = Some(FoundCheckpoint {
+                        checkpoint: checkpoint_of(&lease),
+                        was_held: true,
+                        is_released,
+                        taken: None,
+                    });
                 }
-                if ours {
-                    self.write_mark(&mut lease);
+                if held {
+                    self.write_checkpoint(&mut lease);
                 }
                 if fault_injection::injected(Bug::LeaseUnguarded) {
                     lease.metadata.resource_version = None;
@@ -401,7 +406,7 @@ impl Elector {
             found.taken = lease.metadata.resource_version.as_ref().and_then(|version| version.parse().ok());
         }
         self.observe(Some(&lease), clock::instant());
-        self.ours = Some(lease);
+        self.held = Some(lease);
         Ok(true)
     }
 
@@ -450,17 +455,17 @@ impl Elector {
     }
 
     /// Writes what we have reported, for the next leader.
-    fn write_mark(&self, lease: &mut Lease) {
-        if let Some(mark) = self.mark {
+    fn write_checkpoint(&self, lease: &mut Lease) {
+        if let Some(checkpoint) = self.checkpoint {
             let term = lease.spec.as_ref().and_then(|spec| spec.lease_transitions).unwrap_or_default();
             let annotations = lease.metadata.annotations.get_or_insert_default();
-            annotations.insert(MARK_ANNOTATION.to_owned(), mark.to_string());
+            annotations.insert(MARK_ANNOTATION.to_owned(), checkpoint.to_string());
             annotations.insert(MARK_TERM_ANNOTATION.to_owned(), term.to_string());
         }
     }
 
-    /// Releases the Lease, so that the next leader does not wait for it to expire. Without a final mark, the mark's term is
-    /// removed: after a loss of the Lease, the mark may be older than the last reports of this replica.
+    /// Releases the Lease, so that the next leader does not wait for it to expire. Without a final checkpoint, the checkpoint's term is
+    /// removed: after a loss of the Lease, the checkpoint may be older than the last reports of this replica.
     async fn release(&mut self) -> Result<()> {
         let limit = self.election.duration / 2;
         let released = async {
@@ -473,13 +478,13 @@ impl Elector {
             spec.acquire_time = None;
             spec.lease_duration_seconds = Some(1);
             spec.renew_time = Some(MicroTime(clock::now()));
-            if self.mark.is_none()
+            if self.checkpoint.is_none()
                 && let Some(annotations) = &mut lease.metadata.annotations
             {
                 annotations.remove(MARK_TERM_ANNOTATION);
             }
             if !fault_injection::injected(Bug::FinalMarkNotWritten) {
-                self.write_mark(&mut lease);
+                self.write_checkpoint(&mut lease);
             }
             self.api.replace(&self.election.name, &PostParams::default(), &lease).await?;
             Ok(())
@@ -512,12 +517,12 @@ impl Elector {
     }
 }
 
-/// The mark in a Lease: what the replica that wrote it had reported.
-fn mark_of(lease: &Lease) -> Option<Mark> {
+/// The checkpoint in a Lease: what the replica that wrote it had reported.
+fn checkpoint_of(lease: &Lease) -> Option<Checkpoint> {
     lease.metadata.annotations.as_ref()?.get(MARK_ANNOTATION)?.parse().ok()
 }
 
-/// To which of the Lease's transitions the mark belongs; `None` if that is not stated.
+/// To which of the Lease's transitions the checkpoint belongs; `None` if that is not stated.
 fn term_of(lease: &Lease) -> Option<i32> {
     lease.metadata.annotations.as_ref()?.get(MARK_TERM_ANNOTATION)?.parse().ok()
 }

@@ -92,7 +92,7 @@ fn exits(store: &mut Store, now: Now) -> Vector<Exit> {
     let all = store.subscribe(Duration::ZERO, Notify::OnChange, now.at);
     let mut exits = Exits::default();
     if let Some(batch) = store.take(all, now.at) {
-        exits.note(batch, now);
+        exits.record(batch, now);
     }
     exits.history().clone()
 }

@@ -16,7 +16,7 @@ use super::request::{Error, Result, call};
 use super::view::resource;
 use crate::annotations;
 use crate::json::text;
-use crate::manifests::validating_policy::{BINDING, KIND, Wanted, differences, manifests, namespaces_of};
+use crate::manifests::validating_policy::{BINDING, KIND, Parameters, differences, manifests, namespaces_of};
 use crate::policy::Policies;
 
 /// Timeout of a read.
@@ -89,10 +89,10 @@ fn differing(live: &[Value], name: &str, account: &str, policies: &Policies) -> 
     let set = |object: &&Value| text(object, &["metadata", "annotations", annotations::POLICY_SET]) == name;
     let live: Vec<Value> = live.iter().filter(set).cloned().collect();
     let namespaces = live.iter().find(|object| text(object, &["kind"]) == KIND).map(namespaces_of);
-    let wanted =
-        Wanted { name: name.to_owned(), namespaces: namespaces.unwrap_or_default(), account: account.to_owned() };
-    match manifests(policies, &wanted) {
-        Ok(wanted) => differences(&live, &wanted),
+    let parameters =
+        Parameters { name: name.to_owned(), namespaces: namespaces.unwrap_or_default(), account: account.to_owned() };
+    match manifests(policies, &parameters) {
+        Ok(parameters) => differences(&live, &parameters),
         Err(refused) => vec![refused.to_string()],
     }
 }
@@ -107,8 +107,8 @@ mod tests {
         let policies = crate::config::from_text("policies: [{name: a, validate: Enforce}]").unwrap().policies;
         let account = "system:serviceaccount:spark-usher:spark-usher";
         let generated = |name: &str| {
-            let wanted = Wanted { name: name.into(), namespaces: Vec::new(), account: account.into() };
-            manifests(&policies, &wanted).unwrap()
+            let parameters = Parameters { name: name.into(), namespaces: Vec::new(), account: account.into() };
+            manifests(&policies, &parameters).unwrap()
         };
         let objects = generated("spark-usher");
         assert_eq!(differing(&objects, "spark-usher", account, &policies), Vec::<String>::new());

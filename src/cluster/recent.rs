@@ -45,7 +45,7 @@ impl<K: Eq + Hash, V> Recent<K, V> {
 
 impl<K: Eq + Hash + Clone> Recent<K, ()> {
     /// Remembers a key. Returns whether it is new.
-    pub(super) fn is_news(&mut self, key: K) -> bool {
+    pub(super) fn insert_new(&mut self, key: K) -> bool {
         let known = self.get(&key).is_some();
         if !known {
             self.insert(key, ());
@@ -61,14 +61,14 @@ mod tests {
     #[test]
     fn repeated_key_is_remembered_within_bounded_memory() {
         let mut recent = Recent::new(10);
-        assert!(recent.is_news(0) && !recent.is_news(0));
+        assert!(recent.insert_new(0) && !recent.insert_new(0));
         for n in 1..1000 {
-            assert!(recent.is_news(n));
-            assert!(!recent.is_news(0), "{n}");
+            assert!(recent.insert_new(n));
+            assert!(!recent.insert_new(0), "{n}");
             assert!(recent.now.len() + recent.before.len() <= 20);
         }
-        assert!(recent.is_news(1), "long ago");
+        assert!(recent.insert_new(1), "long ago");
         recent.remove(&0);
-        assert!(recent.is_news(0));
+        assert!(recent.insert_new(0));
     }
 }

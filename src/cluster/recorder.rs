@@ -103,11 +103,13 @@ impl EventRecorder {
                     let base = match api.create(&PostParams::default(), &event).await.map_err(Error::from) {
                         Ok(_) => 0,
                         Err(Error::Conflict(_)) => {
-                            let there = api.get(&name).await?;
-                            let is_ours = there.event_time == event.event_time
-                                && there.reporting_instance == event.reporting_instance
+                            let existing = api.get(&name).await?;
+                            let is_ours = existing.event_time == event.event_time
+                                && existing.reporting_instance == event.reporting_instance
                                 && !fault_injection::injected(Bug::LostAnswerCounts);
-                            there.series.map_or(u32::from(!is_ours), |series| u32::try_from(series.count).unwrap_or(1))
+                            existing
+                                .series
+                                .map_or(u32::from(!is_ours), |series| u32::try_from(series.count).unwrap_or(1))
                         }
                         Err(error) => return Err(error),
                     };
@@ -160,7 +162,7 @@ impl EventRecorder {
     }
 
     fn remember(&self, name: &str) -> bool {
-        self.reported.lock().unwrap_or_else(PoisonError::into_inner).is_news(name.to_owned())
+        self.reported.lock().unwrap_or_else(PoisonError::into_inner).insert_new(name.to_owned())
     }
 
     fn event(&self, name: String, pod_event: &PodEvent) -> Event {

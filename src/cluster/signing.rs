@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::client::Brief;
 use super::lease::{Leadership, LeadershipReceiver};
 use super::request::{Result, call};
-use super::watch::WatchNews;
+use super::watch::WatchMessage;
 use crate::annotations;
 use crate::runtime::ready::Latch;
 use crate::runtime::{clock, random};
@@ -50,7 +50,7 @@ pub(super) async fn run(
     client: kube::Client,
     secret: SigningSecret,
     mut leadership: LeadershipReceiver,
-    changes: mpsc::Sender<WatchNews>,
+    changes: mpsc::Sender<WatchMessage>,
     ready: Latch,
     stop: CancellationToken,
 ) {
@@ -72,7 +72,7 @@ pub(super) async fn run(
                         );
                     }
                     if changes
-                        .send(WatchNews::Change(Change::Related(RelatedChange::SigningKey(Key::new(&found)))))
+                        .send(WatchMessage::Change(Change::Related(RelatedChange::SigningKey(Key::new(&found)))))
                         .await
                         .is_err()
                     {

@@ -41,9 +41,9 @@ pub(super) trait Source: Send + Sync + 'static {
         None
     }
     /// An object was added or modified.
-    fn present(&self, seen: Viewed<Self::View>, view: Self::View) -> Change;
+    fn upserted(&self, seen: Viewed<Self::View>, view: Self::View) -> Change;
     /// An object was deleted; its view, if it can be read, is its last state.
-    fn gone(&self, seen: &Viewed<Self::View>) -> Change;
+    fn removed(&self, seen: &Viewed<Self::View>) -> Change;
     /// An object of a list.
     fn item(&self, seen: &Viewed<Self::View>, view: Self::View) -> Option<Self::Item>;
     /// All objects of a new list; or a part of them, if lists are passed on in parts.
@@ -53,7 +53,7 @@ pub(super) trait Source: Send + Sync + 'static {
 /// A message to the controller.
 #[expect(clippy::large_enum_variant, reason = "nearly all are changes")]
 #[derive(Debug)]
-pub(super) enum WatchNews {
+pub(super) enum WatchMessage {
     /// Something changed.
     Change(Change),
     /// A list of pods begins.
@@ -74,7 +74,7 @@ pub(super) enum WatchNews {
 #[derive(Clone, Debug)]
 pub(super) struct Sink {
     /// To the snapshot's writer.
-    pub(super) changes: mpsc::Sender<WatchNews>,
+    pub(super) changes: mpsc::Sender<WatchMessage>,
     /// For counting.
     pub(super) metrics: Arc<Metrics>,
 }
@@ -114,7 +114,7 @@ pub(super) async fn run_pods(
             Ok(()) = again.changed() => {
                 tracing::warn!("the watch of pods is silent or has lost a change; restarting it");
                 this.cancel();
-                let _ = sink.changes.send(WatchNews::PodWatchInterrupted).await.is_ok();
+                let _ = sink.changes.send(WatchMessage::PodWatchInterrupted).await.is_ok();
             }
         }
     }
@@ -154,9 +154,9 @@ async fn follow<S: Source>(
     let mut events = std::pin::pin!(events);
     let (mut listing, mut failing, mut listed) = (Vec::new(), false, false);
     let name = source.name();
-    let followed = |news: WatchNews| Some(news).filter(|_| S::IS_FOLLOWED).into_iter();
+    let followed = |messages: WatchMessage| Some(messages).filter(|_| S::IS_FOLLOWED).into_iter();
     while let Some(event) = events.next().await {
-        let news: Vec<WatchNews> = match event {
+        let messages: Vec<WatchMessage> = match event {
             // The streamed list is rejected outright, or fails repeatedly before any list was complete: an API server on an older
             // etcd answers 500 to every one.
             Err(error) if streaming && !listed && (is_refused(&error) || failing) => return Stopped::NotServed,
@@ -170,20 +170,20 @@ async fn follow<S: Source>(
                     tracing::debug!(resource = name, error = %Brief(&error), "the watch was interrupted; restarting it");
                 }
                 failing = true;
-                if S::IS_FOLLOWED && sink.changes.send(WatchNews::PodWatchInterrupted).await.is_err() {
+                if S::IS_FOLLOWED && sink.changes.send(WatchMessage::PodWatchInterrupted).await.is_err() {
                     break;
                 }
                 continue;
             }
             Ok(Event::Init) => {
                 listing.clear();
-                followed(WatchNews::PodListStarted).collect()
+                followed(WatchMessage::PodListStarted).collect()
             }
             Ok(Event::Listed(seen)) => {
                 match open(seen, name, &sink.metrics) {
                     Ok((seen, view)) => listing.extend(source.item(&seen, view)),
                     Err(uid) if S::IS_FOLLOWED => {
-                        if sink.changes.send(WatchNews::PodUnreadable(uid)).await.is_err() {
+                        if sink.changes.send(WatchMessage::PodUnreadable(uid)).await.is_err() {
                             break; // The writer has stopped.
                         }
                     }
@@ -197,25 +197,25 @@ async fn follow<S: Source>(
             Ok(Event::InitDone(version)) => {
                 listed = true;
                 let last = Some(list_of(source.all(std::mem::take(&mut listing)))).into_iter();
-                let up_to = followed(WatchNews::PodBookmark(version.into()));
-                last.chain(followed(WatchNews::PodListFinished)).chain(up_to).collect()
+                let up_to = followed(WatchMessage::PodBookmark(version.into()));
+                last.chain(followed(WatchMessage::PodListFinished)).chain(up_to).collect()
             }
             Ok(Event::Apply(seen)) => {
                 sink.metrics.watch_events.with_label_values(&[name]).inc();
                 match open(seen, name, &sink.metrics) {
-                    Ok((seen, view)) => vec![WatchNews::Change(source.present(seen, view))],
-                    Err(uid) => followed(WatchNews::PodUnreadable(uid)).collect(),
+                    Ok((seen, view)) => vec![WatchMessage::Change(source.upserted(seen, view))],
+                    Err(uid) => followed(WatchMessage::PodUnreadable(uid)).collect(),
                 }
             }
             Ok(Event::Delete(seen)) => {
                 sink.metrics.watch_events.with_label_values(&[name]).inc();
-                vec![WatchNews::Change(source.gone(&seen))]
+                vec![WatchMessage::Change(source.removed(&seen))]
             }
-            Ok(Event::Bookmark(version)) => followed(WatchNews::PodBookmark(version.into())).collect(),
+            Ok(Event::Bookmark(version)) => followed(WatchMessage::PodBookmark(version.into())).collect(),
         };
         failing = false;
-        for news in news {
-            if sink.changes.send(news).await.is_err() {
+        for messages in messages {
+            if sink.changes.send(messages).await.is_err() {
                 return Stopped::Stopped; // The writer has stopped.
             }
         }
@@ -224,10 +224,10 @@ async fn follow<S: Source>(
 }
 
 /// The message for a list, or for a part of a list of pods.
-fn list_of(all: Change) -> WatchNews {
+fn list_of(all: Change) -> WatchMessage {
     match all {
-        Change::Pods(PodChange::Listed(part)) => WatchNews::PodListPage(part),
-        change => WatchNews::Change(change),
+        Change::Pods(PodChange::Listed(part)) => WatchMessage::PodListPage(part),
+        change => WatchMessage::Change(change),
     }
 }
 
@@ -277,11 +277,11 @@ impl Source for Pods {
         Some(spark_pods())
     }
 
-    fn present(&self, _: Viewed<ObservedPod>, view: ObservedPod) -> Change {
+    fn upserted(&self, _: Viewed<ObservedPod>, view: ObservedPod) -> Change {
         Change::Pods(PodChange::Observed(view))
     }
 
-    fn gone(&self, seen: &Viewed<ObservedPod>) -> Change {
+    fn removed(&self, seen: &Viewed<ObservedPod>) -> Change {
         match &seen.view {
             Some(view) => Change::Pods(PodChange::Deleted(view.clone())),
             None => Change::Pods(PodChange::Gone(PodKey::new(seen.namespace(), seen.name()), seen.uid().into())),
@@ -312,11 +312,11 @@ impl Source for Namespaces {
         resource("", "v1", "Namespace", "namespaces")
     }
 
-    fn present(&self, seen: Viewed<Namespace>, view: Namespace) -> Change {
+    fn upserted(&self, seen: Viewed<Namespace>, view: Namespace) -> Change {
         Change::Related(RelatedChange::Namespace(seen.name().into(), view))
     }
 
-    fn gone(&self, seen: &Viewed<Namespace>) -> Change {
+    fn removed(&self, seen: &Viewed<Namespace>) -> Change {
         Change::Related(RelatedChange::NamespaceGone(seen.name().into()))
     }
 
@@ -348,7 +348,7 @@ impl Source for Services {
         Some(labels::APP_SELECTOR.to_owned())
     }
 
-    fn present(&self, seen: Viewed<ServiceView>, view: ServiceView) -> Change {
+    fn upserted(&self, seen: Viewed<ServiceView>, view: ServiceView) -> Change {
         let key = PodKey::new(seen.namespace(), seen.name());
         match view.0 {
             Some(owner) => Change::Related(RelatedChange::Service(key, owner)),
@@ -356,7 +356,7 @@ impl Source for Services {
         }
     }
 
-    fn gone(&self, seen: &Viewed<ServiceView>) -> Change {
+    fn removed(&self, seen: &Viewed<ServiceView>) -> Change {
         Change::Related(RelatedChange::ServiceGone(PodKey::new(seen.namespace(), seen.name())))
     }
 
@@ -384,11 +384,11 @@ impl Source for PriorityClasses {
         resource("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses")
     }
 
-    fn present(&self, seen: Viewed<PriorityClassView>, _: PriorityClassView) -> Change {
+    fn upserted(&self, seen: Viewed<PriorityClassView>, _: PriorityClassView) -> Change {
         Change::Related(RelatedChange::PriorityClass(seen.name().into()))
     }
 
-    fn gone(&self, seen: &Viewed<PriorityClassView>) -> Change {
+    fn removed(&self, seen: &Viewed<PriorityClassView>) -> Change {
         Change::Related(RelatedChange::PriorityClassGone(seen.name().into()))
     }
 
@@ -434,11 +434,11 @@ impl Source for Groups {
         Some(format!("{}={}", annotations::MANAGED_BY, annotations::USHER))
     }
 
-    fn present(&self, seen: Viewed<Group>, view: Group) -> Change {
+    fn upserted(&self, seen: Viewed<Group>, view: Group) -> Change {
         Change::Related(RelatedChange::Group(self.key(&seen), view))
     }
 
-    fn gone(&self, seen: &Viewed<Group>) -> Change {
+    fn removed(&self, seen: &Viewed<Group>) -> Change {
         Change::Related(RelatedChange::GroupGone(self.key(seen)))
     }
 
@@ -488,7 +488,7 @@ mod tests {
         let reading = async {
             let mut unreadable = Vec::new();
             while unreadable.len() < 2 {
-                if let Some(WatchNews::PodUnreadable(uid)) = receiver.recv().await {
+                if let Some(WatchMessage::PodUnreadable(uid)) = receiver.recv().await {
                     unreadable.push(uid);
                 }
             }

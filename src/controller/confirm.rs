@@ -262,7 +262,7 @@ impl Confirmations {
     pub(super) fn continue_comparison(
         &mut self,
         snapshot: &Snapshot,
-        gone: &Tombstones,
+        tombstones: &Tombstones,
         most: usize,
         position: Option<&str>,
     ) {
@@ -276,7 +276,7 @@ impl Confirmations {
             judging.compared += 1;
             if !fault_injection::injected(Bug::PollComparesPresenceOnly)
                 && is_behind(snapshot, pod.namespace(), pod.name(), uid, version)
-                && !gone.was_shown(uid)
+                && !tombstones.was_shown(uid)
             {
                 self.ask(pod.clone(), Confirmation::Behind { uid: uid.clone(), version: version.clone() });
             }
@@ -288,7 +288,7 @@ impl Confirmations {
         self.conclude(&judging);
         if let Some(position) = position {
             // The watch may already have passed the poll's list.
-            self.compare(snapshot, gone, position);
+            self.compare(snapshot, tombstones, position);
         }
     }
 
@@ -363,13 +363,13 @@ impl Confirmations {
 
     /// The watch delivered something, and has shown everything up to `version`. Once it passes the last poll's list, it has lost
     /// the changes in that list that it has not shown.
-    pub(super) fn watch_passed(&mut self, snapshot: &Snapshot, gone: &Tombstones, version: &str, now: Instant) {
+    pub(super) fn watch_passed(&mut self, snapshot: &Snapshot, tombstones: &Tombstones, version: &str, now: Instant) {
         self.last_event = Some(now);
-        self.compare(snapshot, gone, version);
+        self.compare(snapshot, tombstones, version);
     }
 
     /// If the last poll's list is not newer than `version`, the watch's position, the watch has lost the differences still open.
-    pub(super) fn compare(&mut self, snapshot: &Snapshot, gone: &Tombstones, version: &str) {
+    pub(super) fn compare(&mut self, snapshot: &Snapshot, tombstones: &Tombstones, version: &str) {
         if self.until.as_ref().is_none_or(|until| !is_not_newer(until, version)) {
             return;
         }
@@ -384,7 +384,7 @@ impl Confirmations {
                 Confirmation::Desynced(removed) => there == Some(&removed.executor.uid),
                 Confirmation::NoDriver(uid) => there == Some(uid),
                 Confirmation::Behind { uid, version } => {
-                    !gone.was_shown(uid) && is_behind(snapshot, pod.namespace(), pod.name(), uid, version)
+                    !tombstones.was_shown(uid) && is_behind(snapshot, pod.namespace(), pod.name(), uid, version)
                 }
                 Confirmation::Absent(_) => return true,
             };
@@ -448,7 +448,7 @@ impl Confirmations {
             }
         }
         let some = self.proven_absent.len().min(most);
-        let gone = self.proven_absent.drain(..some).collect::<Vec<_>>().into_iter().filter_map(|pod| {
+        let removed = self.proven_absent.drain(..some).collect::<Vec<_>>().into_iter().filter_map(|pod| {
             let there = snapshot.executor(pod.namespace(), pod.name()).map(|(_, there)| there.uid.clone());
             match self.open.get(&pod)? {
                 Confirmation::Absent(removed) if removed.absence == Absence::NotListed => {}
@@ -462,7 +462,7 @@ impl Confirmations {
                 _ => None,
             }
         });
-        gone.collect()
+        removed.collect()
     }
 
     /// Whether the watch of pods lost an event and is to be restarted: at most once per poll, and less and less often if restarts

@@ -13,7 +13,7 @@ use crate::snapshot::{Conf, DriverPod, Listed, ObservedPod};
 pub struct Settings {
     /// Seed of the jitter, so that replicas do not poll at the same time.
     pub seed: u64,
-    /// If the Lease has no mark, exits that a replica has tracked for this long count as reported by the previous leader.
+    /// If the Lease has no checkpoint, exits that a replica has tracked for this long count as reported by the previous leader.
     pub takeover: Duration,
     /// How long after an executor's exit the exit of its driver is awaited, if that would explain it.
     pub driver_exit_window: Duration,

@@ -49,9 +49,9 @@ use smol_str::SmolStr;
 
 use crate::fault_injection::{self, Bug};
 use crate::leader::LeaderState;
+use crate::lifecycle::checkpoint::{self, Checkpoint};
 use crate::lifecycle::exit::Exit;
 use crate::lifecycle::exits::Exits;
-use crate::lifecycle::mark::{self, Mark};
 use crate::policy::Policies;
 use crate::reconcile::{ApplicationState, plan};
 use crate::snapshot::{
@@ -118,7 +118,7 @@ pub struct Controller {
     synced: BTreeSet<&'static str>,
     is_leader: bool,
     closed: bool,
-    last_mark: Option<Mark>,
+    last_checkpoint: Option<Checkpoint>,
     /// A list of pods is complete, and its resourceVersion follows.
     list_completed: bool,
     next_prune: Instant,
@@ -155,7 +155,7 @@ impl Controller {
             synced: BTreeSet::new(),
             is_leader: false,
             closed: false,
-            last_mark: None,
+            last_checkpoint: None,
             list_completed: false,
             next_prune: now + PRUNE_INTERVAL,
             tombstones: Tombstones::default(),
@@ -178,12 +178,12 @@ impl Controller {
     }
 
     /// Which exits are reported, for the next leader; `None` before pods were listed.
-    pub fn mark(&self, now: Now) -> Option<Mark> {
+    pub fn checkpoint(&self, now: Now) -> Option<Checkpoint> {
         if self.closed {
-            return self.last_mark;
+            return self.last_checkpoint;
         }
         let unsure = self.confirmations.oldest_version().into_iter().chain(self.progress.oldest_confirmed()).min();
-        Some(self.exits.mark(self.progress.noted()?, unsure, now))
+        Some(self.exits.checkpoint(self.progress.noted()?, unsure, now))
     }
 
     fn observe_version(&mut self, seen: &ObservedPod) {
@@ -206,12 +206,12 @@ impl Controller {
         }
     }
 
-    /// This replica became leader, and found this mark in the Lease.
-    pub fn leadership_acquired(&mut self, found: mark::FoundMark, now: Instant) {
+    /// This replica became leader, and found this checkpoint in the Lease.
+    pub fn leadership_acquired(&mut self, found: checkpoint::FoundCheckpoint, now: Instant) {
         self.exits.leadership_acquired(found, now);
     }
 
-    /// Stops tracking exits. Returns the last exits to report if this replica leads; the next leader continues from the mark.
+    /// Stops tracking exits. Returns the last exits to report if this replica leads; the next leader continues from the checkpoint.
     pub fn close(&mut self, now: Now, leader_state: LeaderState) -> Vec<Exit> {
         self.note_exits(now, usize::MAX);
         self.store.notify();
@@ -222,9 +222,9 @@ impl Controller {
             LeaderState::Leader => self.exits.due_reports(leader_state, self.settings.takeover, now.at, usize::MAX),
             LeaderState::Follower | LeaderState::NoLeader => Vec::new(),
         };
-        // A replica that does not lead does not know what the others have reported, and leaves their mark as it is. What this
+        // A replica that does not lead does not know what the others have reported, and leaves their checkpoint as it is. What this
         // replica learns from now on is not reported.
-        self.last_mark = self.mark(now).filter(|_| leader_state == LeaderState::Leader);
+        self.last_checkpoint = self.checkpoint(now).filter(|_| leader_state == LeaderState::Leader);
         self.closed = true;
         last
     }
@@ -426,10 +426,10 @@ impl Controller {
             // The answer enqueues it sooner.
             return self.queue.add_after(app.clone(), until);
         }
-        let memory = self.states.entry(app.clone()).or_default();
-        let plan = plan(self.store.snapshot(), app, now, policies, memory, &self.exits);
-        let is_left = !memory.is_empty() || self.store.snapshot().apps.contains_key(app) || !plan.sets.is_empty();
-        if memory.is_empty() {
+        let state = self.states.entry(app.clone()).or_default();
+        let plan = plan(self.store.snapshot(), app, now, policies, state, &self.exits);
+        let is_left = !state.is_empty() || self.store.snapshot().apps.contains_key(app) || !plan.sets.is_empty();
+        if state.is_empty() {
             self.states.remove(app);
         }
         let later = plan.requeue_at;

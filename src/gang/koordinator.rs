@@ -40,21 +40,21 @@ pub(super) static KOORDINATOR: GangScheduler = GangScheduler {
     ..BASE
 };
 
-fn executor(ask: &MemberRequest<'_>, marks: &mut MemberMetadata) {
-    if ask.shape == Shape::Pods || ask.membership != Membership::Annotations {
+fn executor(request: &MemberRequest<'_>, metadata: &mut MemberMetadata) {
+    if request.shape == Shape::Pods || request.membership != Membership::Annotations {
         return;
     }
-    marks.no_group_key = true;
-    if !ask.counted {
+    metadata.no_group_key = true;
+    if !request.counted {
         return;
     }
-    match ask.numbers {
+    match request.numbers {
         Some(numbers) => {
-            marks.annotation(NAME, ask.group);
-            marks.annotation(MIN_AVAILABLE, numbers.members.to_string());
+            metadata.annotation(NAME, request.group);
+            metadata.annotation(MIN_AVAILABLE, numbers.members.to_string());
         }
         // Name and number must be set together.
-        None => marks.size_unknown = true,
+        None => metadata.size_unknown = true,
     }
 }
 

@@ -31,22 +31,22 @@ pub(super) static KUEUE: GangScheduler = GangScheduler {
     ..BASE
 };
 
-fn executor(ask: &MemberRequest<'_>, marks: &mut MemberMetadata) {
-    marks.label(MANAGED, "true");
-    marks.annotation(PARENT, "spark-driver");
-    if ask.shape != Shape::Executors || !ask.counted {
-        marks.no_group_key = true;
+fn executor(request: &MemberRequest<'_>, metadata: &mut MemberMetadata) {
+    metadata.label(MANAGED, "true");
+    metadata.annotation(PARENT, "spark-driver");
+    if request.shape != Shape::Executors || !request.counted {
+        metadata.no_group_key = true;
         return;
     }
-    match ask.numbers {
-        Some(numbers) if numbers.fixed => marks.annotation(TOTAL, numbers.members.to_string()),
+    match request.numbers {
+        Some(numbers) if numbers.fixed => metadata.annotation(TOTAL, numbers.members.to_string()),
         Some(_) => {
-            marks.no_group_key = true;
-            marks.not_fixed = true;
+            metadata.no_group_key = true;
+            metadata.not_fixed = true;
         }
         None => {
-            marks.no_group_key = true;
-            marks.size_unknown = true;
+            metadata.no_group_key = true;
+            metadata.size_unknown = true;
         }
     }
 }

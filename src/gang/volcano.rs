@@ -43,9 +43,9 @@ pub(super) static VOLCANO: GangScheduler = GangScheduler {
     ..BASE
 };
 
-fn executor(ask: &MemberRequest<'_>, marks: &mut MemberMetadata) {
-    if ask.shape != Shape::Pods {
-        marks.annotation(TASK_SPEC, "executor");
+fn executor(request: &MemberRequest<'_>, metadata: &mut MemberMetadata) {
+    if request.shape != Shape::Pods {
+        metadata.annotation(TASK_SPEC, "executor");
     }
 }
 

@@ -31,37 +31,37 @@ pub(super) static YUNIKORN: GangScheduler = GangScheduler {
     ..BASE
 };
 
-fn executor(ask: &MemberRequest<'_>, marks: &mut MemberMetadata) {
+fn executor(request: &MemberRequest<'_>, metadata: &mut MemberMetadata) {
     // A pod of another size must not replace a placeholder.
-    if ask.shape == Shape::Pods || !ask.counted {
+    if request.shape == Shape::Pods || !request.counted {
         return;
     }
-    marks.annotation(TASK_GROUP, EXECUTORS);
-    if ask.with_driver {
+    metadata.annotation(TASK_GROUP, EXECUTORS);
+    if request.with_driver {
         return; // The driver came first: its task groups apply.
     }
-    match executor_group(ask) {
-        Some(group) => marks.annotation(TASK_GROUPS, json!([group]).to_string()),
-        None => marks.size_unknown = true,
+    match executor_group(request) {
+        Some(group) => metadata.annotation(TASK_GROUPS, json!([group]).to_string()),
+        None => metadata.size_unknown = true,
     }
 }
 
-fn driver(ask: &MemberRequest<'_>, marks: &mut MemberMetadata) {
-    if ask.shape == Shape::Pods {
+fn driver(request: &MemberRequest<'_>, metadata: &mut MemberMetadata) {
+    if request.shape == Shape::Pods {
         return;
     }
-    match (executor_group(ask), ask.driver_requests) {
+    match (executor_group(request), request.driver_requests) {
         (Some(executors), Some(requests)) => {
             let own = json!({"name": DRIVER, "minMember": 1, "minResource": requests.to_json()});
-            marks.annotation(TASK_GROUP, DRIVER);
-            marks.annotation(TASK_GROUPS, json!([own, executors]).to_string());
+            metadata.annotation(TASK_GROUP, DRIVER);
+            metadata.annotation(TASK_GROUPS, json!([own, executors]).to_string());
         }
-        _ => marks.size_unknown = true,
+        _ => metadata.size_unknown = true,
     }
 }
 
-fn executor_group(ask: &MemberRequest<'_>) -> Option<Value> {
-    let numbers = ask.numbers?;
+fn executor_group(request: &MemberRequest<'_>) -> Option<Value> {
+    let numbers = request.numbers?;
     let resources = numbers.resources.as_ref()?;
     Some(json!({"name": EXECUTORS, "minMember": numbers.members, "minResource": resources.to_json()}))
 }

@@ -124,7 +124,7 @@ impl DriverAtExit {
     }
 
     /// By whom an executor was deleted, if it was deleted together with its driver.
-    pub(crate) fn took_along(&self) -> Option<String> {
+    pub(crate) fn deleted_with_driver(&self) -> Option<String> {
         let (name, how) = match self {
             DriverAtExit::Unknown | DriverAtExit::Unread(_) | DriverAtExit::Alive(_) => return None,
             DriverAtExit::Deleting(name) => (name, "was being deleted"),

@@ -98,7 +98,8 @@ impl Exit {
             parts.push("its pod no longer exists, and the watch did not show the deletion".to_owned());
         }
         if self.cause == Cause::Deleted {
-            let whom = by_whom(diagnostics).map(|who| format!("by {who}")).or_else(|| self.driver.took_along());
+            let whom =
+                by_whom(diagnostics).map(|who| format!("by {who}")).or_else(|| self.driver.deleted_with_driver());
             parts.push(whom.unwrap_or_else(|| "by an unknown client".to_owned()));
         } else {
             parts.extend(diagnostics.disruption.as_ref().map(|words| format!("{}: {}", words.reason, words.message)));

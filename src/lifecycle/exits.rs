@@ -5,7 +5,7 @@
 //! nothing is counted twice while its pod exists. Memory is bounded by the pods and by the most recent exits.
 //!
 //! Every replica tracks exits from its own watch, so that a grace that began continues when another replica takes over. Only the
-//! leader reports, and the [`Mark`] in the Lease shows the next leader what is reported. Executors that had exited before the
+//! leader reports, and the [`Checkpoint`] in the Lease shows the next leader what is reported. Executors that had exited before the
 //! first leader are history and are not reported.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
@@ -17,9 +17,9 @@ use imbl::Vector;
 use jiff::Timestamp;
 
 use super::cause::{Cause, Removal, cause};
+use super::checkpoint::{Checkpoint, FoundCheckpoint};
 use super::driver_at_exit::{DriverAtExit, TOGETHER};
 use super::exit::Exit;
-use super::mark::{FoundMark, Mark};
 use super::outages::Outages;
 use super::tracked::{AppExits, BatchInProgress, Leadership, RecentRemoval, TrackedExit, Undecided};
 use crate::fault_injection::{self, Bug};
@@ -131,12 +131,12 @@ impl Exits {
     }
 
     /// This replica becomes the leader, after another one or as the first.
-    pub(crate) fn leadership_acquired(&mut self, found: FoundMark, now: Instant) {
+    pub(crate) fn leadership_acquired(&mut self, found: FoundCheckpoint, now: Instant) {
         self.leadership = Some(Leadership { at: now, found, caught_up: None });
     }
 
     /// Processes a whole batch in one call.
-    pub fn note(&mut self, batch: Batch, now: Now) {
+    pub fn record(&mut self, batch: Batch, now: Now) {
         let snapshot = batch.snapshot.clone();
         self.begin_batch(batch);
         self.decide(&snapshot, now, usize::MAX);
@@ -233,11 +233,11 @@ impl Exits {
         let version = executor.version.parse().ok();
         let ended = Ended { app: app.clone(), executor, was_live, after };
         self.end(&ended, left, now, (missing, asked), snapshot);
-        if let Some(note) = self.apps.get_mut(&app).and_then(|app_exits| app_exits.exits.get_mut(&uid))
-            && note.gone.is_none()
+        if let Some(tracked) = self.apps.get_mut(&app).and_then(|app_exits| app_exits.exits.get_mut(&uid))
+            && tracked.gone.is_none()
         {
-            note.gone = Some(now.at);
-            note.until = version;
+            tracked.gone = Some(now.at);
+            tracked.until = version;
             let as_of = (left != Removal::Deleted).then(|| self.newest_list.max(self.position)).flatten();
             self.gone.push_back(RecentRemoval { at: now.at, app: app.clone(), uid, as_of });
         }
@@ -268,8 +268,8 @@ impl Exits {
     ) {
         let Ended { app, executor, was_live, after } = ended;
         let app_exits = self.apps.entry(app.clone()).or_default();
-        if let Some(note) = app_exits.exits.get_mut(&executor.uid) {
-            note.gone = None; // A stale list contained it again; it will be removed again.
+        if let Some(tracked) = app_exits.exits.get_mut(&executor.uid) {
+            tracked.gone = None; // A stale list contained it again; it will be removed again.
             return;
         }
         let driver = DriverAtExit::of(snapshot, app, executor);
@@ -277,14 +277,14 @@ impl Exits {
             && left == Removal::Present
             && executor.first_seen.is_none_or(|seen| self.first_list.is_some_and(|first| seen <= first));
         // Labelled before we first observed it: it was reported then, and is only kept for `why`. Unless its driver labelled it
-        // while no replica ran, which the mark decides.
+        // while no replica ran, which the checkpoint decides.
         let labelled_before = executor.inactive && !was_live;
         // Or while our watch was interrupted.
         let in_gap = || {
             let version = executor.version.parse().ok();
             self.unobserved.zip(version).is_some_and(|((_, (from, to)), at)| from < at && at <= to)
         };
-        let dealt_with = labelled_before && (executor.inactive_by_us || !(was_over || in_gap()));
+        let dealt_with = labelled_before && (executor.inactive_by_usher || !(was_over || in_gap()));
         let mut exit = Exit {
             app: app.clone(),
             executor: executor.clone(),
@@ -304,7 +304,7 @@ impl Exits {
         }
         let version = exit.version();
         let at = version.and_then(NonZeroU64::new);
-        let note = TrackedExit {
+        let tracked = TrackedExit {
             since: now.at,
             version: at,
             cause: exit.cause,
@@ -312,7 +312,7 @@ impl Exits {
             gone: None,
             until: None,
         };
-        app_exits.exits.insert(executor.uid.clone(), note);
+        app_exits.exits.insert(executor.uid.clone(), tracked);
         if executor.state == ExecutorPodState::Failed && !labelled_before {
             let failures = app_exits.failures.entry(executor.counted_creator()).or_default();
             if failures.len() >= MAX_FAILURES {
@@ -375,8 +375,8 @@ impl Exits {
 
     /// Settles an exit: it is reported, or never will be.
     fn settle(&mut self, app: &AppKey, uid: &str) {
-        if let Some(note) = self.apps.get_mut(app).and_then(|app_exits| app_exits.exits.get_mut(uid)) {
-            note.is_open = false;
+        if let Some(tracked) = self.apps.get_mut(app).and_then(|app_exits| app_exits.exits.get_mut(uid)) {
+            tracked.is_open = false;
         }
     }
 
@@ -406,8 +406,8 @@ impl Exits {
             exit.cause = exit.driver.explain(exit.cause, exit.evidence(), exit.at);
             let Undecided { since, exit, number } = undecided;
             let app_exits = self.apps.get_mut(&exit.app);
-            if let Some(note) = app_exits.and_then(|app_exits| app_exits.exits.get_mut(&exit.executor.uid)) {
-                note.cause = exit.cause;
+            if let Some(tracked) = app_exits.and_then(|app_exits| app_exits.exits.get_mut(&exit.executor.uid)) {
+                tracked.cause = exit.cause;
             }
             // The history contains only the last exits.
             let kept = usize::try_from(self.noted - number).ok().and_then(|back| self.history.len().checked_sub(back));
@@ -419,7 +419,7 @@ impl Exits {
     }
 
     /// The exits to report, at most `most`. A follower keeps the exits that it notes for a while: if the leader dies, it reports
-    /// those that the leader's mark does not cover. `takeover` is how long a leader without a mark takes to report.
+    /// those that the leader's checkpoint does not cover. `takeover` is how long a leader without a checkpoint takes to report.
     pub fn due_reports(
         &mut self,
         leader_state: LeaderState,
@@ -469,14 +469,15 @@ impl Exits {
     fn was_reported(&self, since: Instant, exit: &Exit, takeover: Duration) -> Option<bool> {
         // Our watch may deliver late what the previous leader has reported, and a GET may be answered late.
         let first = exit.asked.map_or(since, |asked| asked.min(since));
-        // Never observed live, and labelled: without a mark it counts as reported by the replica or driver that labelled it.
+        // Never observed live, and labelled: without a checkpoint it counts as reported by the replica or driver that labelled it.
         let labelled = exit.was_over && exit.executor.inactive;
         let Some(began) = self.leadership.filter(|began| exit.was_over || first <= self.is_catching_up(began)) else {
             return (!labelled).then_some(false);
         };
         let led_then = self.last_follower.is_some_and(|led| since <= led);
-        let Some(mark) = began.found.mark.filter(|_| !fault_injection::injected(Bug::MarkIgnored)) else {
-            // A first installation, or a leader of a version without marks: exits that it was about to report when it stopped are
+        let Some(checkpoint) = began.found.checkpoint.filter(|_| !fault_injection::injected(Bug::CheckpointIgnored))
+        else {
+            // A first installation, or a leader of a version without checkpoints: exits that it was about to report when it stopped are
             // reported again rather than never.
             let led_on = since <= began.at
                 && self.last_follower.is_some_and(|led| led.saturating_duration_since(since) >= takeover);
@@ -487,35 +488,38 @@ impl Exits {
         };
         // It may have been reported when it exited, and the version of that exit is unknown.
         let Some(ended) = exit.version() else { return Some(true) };
-        match mark.covers(ended) {
+        match checkpoint.covers(ended) {
             Some(true) => return None,
-            // The leader that wrote the mark had reported every exit of pods that still existed when the gap ended.
-            None if mark.gap.is_some_and(|(_, to)| to <= mark.through && self.is_present(exit, ended, to)) => {
+            // The leader that wrote the checkpoint had reported every exit of pods that still existed when the gap ended.
+            None if checkpoint
+                .gap
+                .is_some_and(|(_, to)| to <= checkpoint.through && self.is_present(exit, ended, to)) =>
+            {
                 return None;
             }
             None => return Some(true),
             Some(false) => {}
         }
-        // The executor may have exited before the mark and its pod changed after it: no version after the mark is known with
-        // which it had not exited, and the time of its exit is not after the mark, or unknown.
-        let unseen = exit.after.is_none_or(|after| after < mark.through);
+        // The executor may have exited before the checkpoint and its pod changed after it: no version after the checkpoint is known with
+        // which it had not exited, and the time of its exit is not after the checkpoint, or unknown.
+        let unseen = exit.after.is_none_or(|after| after < checkpoint.through);
         let ended_at = exit.evidence().and_then(PodDiagnostics::ended_at);
         // A labelled pod has changed since its exit, regardless of clocks.
-        let changed = unseen && (labelled || ended_at.is_none_or(|at| at <= mark.at));
+        let changed = unseen && (labelled || ended_at.is_none_or(|at| at <= checkpoint.at));
         let before = began.found.taken.is_none_or(|taken| ended <= taken) && !began.found.is_released;
         Some(changed || before)
     }
 
     /// Whether the pod of an executor that exited with version `ended` still existed, in that state, as of another version.
     fn is_present(&self, exit: &Exit, ended: u64, as_of: u64) -> bool {
-        let note = self.apps.get(&exit.app).and_then(|app_exits| app_exits.exits.get(&exit.executor.uid));
-        let Some(note) =
-            note.filter(|note| exit.removal == Removal::Present && note.version.is_some_and(|at| at.get() == ended))
+        let tracked = self.apps.get(&exit.app).and_then(|app_exits| app_exits.exits.get(&exit.executor.uid));
+        let Some(tracked) = tracked
+            .filter(|tracked| exit.removal == Removal::Present && tracked.version.is_some_and(|at| at.get() == ended))
         else {
             return false;
         };
-        match note.gone {
-            Some(_) => note.until.is_some_and(|until| until.get() > as_of),
+        match tracked.gone {
+            Some(_) => tracked.until.is_some_and(|until| until.get() > as_of),
             // A batch that is processed in part may contain its deletion.
             None => !self.has_batch() && self.position.is_some_and(|position| position >= as_of),
         }
@@ -538,17 +542,17 @@ impl Exits {
         }
     }
 
-    /// The mark up to which every exit is reported, where the watch had shown everything up to `position` at the last note, and
+    /// The checkpoint up to which every exit is reported, where the watch had shown everything up to `position` at the last record, and
     /// it is unknown whether the executor that left the watch at `unsure` has exited.
-    pub fn mark(&self, position: u64, unsure: Option<u64>, now: Now) -> Mark {
+    pub fn checkpoint(&self, position: u64, unsure: Option<u64>, now: Now) -> Checkpoint {
         let first = self.open_versions.keys().next().copied();
         let through = first.map_or(position, |first| position.min(first.saturating_sub(1)));
         // Our watch may be behind the previous leader's. After a restore of etcd it stays so, and ours counts.
         let lately = |within| self.leadership.filter(|began| now.at.saturating_duration_since(began.at) < within);
         let behind = self.leadership.filter(|began| now.at <= self.is_catching_up(began));
-        let before = behind.and_then(|began| began.found.mark).map_or(0, |mark| mark.through);
+        let before = behind.and_then(|began| began.found.checkpoint).map_or(0, |checkpoint| checkpoint.through);
         // For as long as other replicas keep their exits.
-        let found = lately(UNREPORTED_FOR).and_then(|began| began.found.mark);
+        let found = lately(UNREPORTED_FOR).and_then(|began| began.found.checkpoint);
         let gap = found.and_then(|found| {
             let own = self.first_version.filter(|first| *first > found.through).map(|first| (found.through, first));
             own.into_iter().chain(found.gap).reduce(wider)
@@ -562,11 +566,13 @@ impl Exits {
         // Exits that a crashed leader may have reported are in doubt until our watch has shown them.
         let crashed = lately(UNREPORTED_FOR).filter(|began| began.found.was_held && !began.found.is_released);
         let doubt = crashed
-            .and_then(|began| Some((began.found.mark.map_or(0, |mark| mark.through), began.found.taken?)))
+            .and_then(|began| {
+                Some((began.found.checkpoint.map_or(0, |checkpoint| checkpoint.through), began.found.taken?))
+            })
             .filter(|(_, taken)| *taken > through);
         let gaps = gap.into_iter().chain(unsure).chain(unseen.map(|(_, gap)| gap));
         let gap = gaps.chain(ahead).chain(doubt).reduce(wider);
-        Mark { through: through.max(before), at: now.wall, gap }
+        Checkpoint { through: through.max(before), at: now.wall, gap }
     }
 
     /// Driver pods whose exit would explain an executor's, each once: those that no watch shows are to be read again.
@@ -601,7 +607,7 @@ impl Exits {
             };
             let Some(RecentRemoval { at, app, uid, .. }) = self.gone.pop_front_if(is_due) else { break };
             if let Some(app_exits) = self.apps.get_mut(&app)
-                && app_exits.exits.get(&uid).is_some_and(|note| note.gone == Some(at))
+                && app_exits.exits.get(&uid).is_some_and(|tracked| tracked.gone == Some(at))
             {
                 app_exits.exits.remove(&uid);
                 self.forget_app(&app, snapshot);

@@ -1,10 +1,10 @@
 //! Spark's lifecycle manager for a whole cluster: which executors exited, when and why, and which of these exits were reported.
 
 pub mod cause;
+pub mod checkpoint;
 pub mod driver_at_exit;
 pub mod exit;
 pub mod exits;
-pub mod mark;
 pub mod outages;
 mod tracked;
 

@@ -8,8 +8,8 @@ use std::time::Instant;
 use indexmap::IndexMap;
 
 use super::cause::Cause;
+use super::checkpoint::FoundCheckpoint;
 use super::exit::Exit;
-use super::mark::FoundMark;
 use crate::signature::Creator;
 use crate::snapshot::{Ended, Executor, RemovedExecutor, Snapshot};
 use crate::spark::ids::AppKey;
@@ -78,7 +78,7 @@ pub(super) struct BatchInProgress {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Leadership {
     pub(super) at: Instant,
-    pub(super) found: FoundMark,
+    pub(super) found: FoundCheckpoint,
     /// When our watch had delivered every change that the previous leader may have reported.
     pub(super) caught_up: Option<Instant>,
 }
@@ -87,6 +87,6 @@ impl Leadership {
     /// The newest resourceVersion of exits that the previous leader may have reported.
     pub(super) fn before(&self) -> u64 {
         let taken = self.found.taken.filter(|_| !self.found.is_released);
-        self.found.mark.map_or(0, |mark| mark.through).max(taken.unwrap_or_default())
+        self.found.checkpoint.map_or(0, |checkpoint| checkpoint.through).max(taken.unwrap_or_default())
     }
 }

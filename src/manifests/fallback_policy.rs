@@ -16,7 +16,7 @@ use crate::spark::labels;
 
 /// Parameters of the manifests.
 #[derive(Clone, Debug)]
-pub struct Wanted {
+pub struct Parameters {
     /// The first part of the objects' names.
     pub name: String,
     /// Namespaces that are left alone.
@@ -54,7 +54,7 @@ pub enum Refused {
 }
 
 /// The manifests: each policy with its binding.
-pub fn manifests(policies: &Policies, wanted: &Wanted) -> Result<Vec<Value>, Refused> {
+pub fn manifests(policies: &Policies, parameters: &Parameters) -> Result<Vec<Value>, Refused> {
     let all: Vec<&Policy> = policies.listed().iter().collect();
     // By the policy's type, or by an annotation that may choose the type.
     let regroups = |policy: &&&Policy| {
@@ -66,8 +66,9 @@ pub fn manifests(policies: &Policies, wanted: &Wanted) -> Result<Vec<Value>, Ref
     if let Some(policy) = all.iter().find(|policy| policy.scheduler.gang_scheduler.groups_by_top_owner) {
         return Err(Refused::TopOwner(policy.name.to_string()));
     }
-    let mut out = policy(&wanted.name, wanted, &[labels::ROLE_EXECUTOR], &owner_conditions(policies), &[OWNER_PATCH]);
-    if wanted.scheduler {
+    let mut out =
+        policy(&parameters.name, parameters, &[labels::ROLE_EXECUTOR], &owner_conditions(policies), &[OWNER_PATCH]);
+    if parameters.scheduler {
         let [one] = all.as_slice() else { return Err(Refused::Policies(all.len())) };
         let name = one.scheduler.name.as_deref().ok_or_else(|| Refused::NoScheduler(one.name.to_string()))?;
         if one.scheduler.gang_scheduler.groups_by_owner {
@@ -77,7 +78,7 @@ pub fn manifests(policies: &Policies, wanted: &Wanted) -> Result<Vec<Value>, Ref
         let patches: Vec<&str> = patches.iter().map(String::as_str).collect();
         let conditions = scheduler_conditions(one);
         let roles = [labels::ROLE_DRIVER, labels::ROLE_EXECUTOR];
-        let mut second = policy(&format!("{}-scheduler", wanted.name), wanted, &roles, &conditions, &patches);
+        let mut second = policy(&format!("{}-scheduler", parameters.name), parameters, &roles, &conditions, &patches);
         if let Some(first) = second.first_mut() {
             let namespaces = cel::requirements(&one.matches.namespace_selector);
             let pods = cel::requirements(&one.matches.selector_of_pods());
@@ -186,7 +187,7 @@ fn scheduler_patches(name: &str) -> [String; 2] {
 /// One policy and its binding.
 fn policy(
     name: &str,
-    wanted: &Wanted,
+    parameters: &Parameters,
     roles: &[&str],
     conditions: &[(String, String)],
     patches: &[&str],
@@ -204,7 +205,7 @@ fn policy(
         "matchConstraints": {
             "matchPolicy": "Equivalent",
             "namespaceSelector": {"matchExpressions": [
-                {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": wanted.excluded},
+                {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": parameters.excluded},
             ]},
             "objectSelector": {"matchExpressions": [{"key": labels::ROLE, "operator": "In", "values": roles}]},
             "resourceRules": [

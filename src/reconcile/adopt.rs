@@ -16,7 +16,7 @@ use crate::snapshot::{DriverPhase, Executor, Template, TemplateCounts, is_orphan
 use crate::spark::ids::PodKey;
 
 pub(super) fn plan(
-    view: &PlanContext<'_>,
+    context: &PlanContext<'_>,
     set: &ExecutorSet<'_>,
     now: Instant,
     progress: &mut Progress,
@@ -27,18 +27,19 @@ pub(super) fn plan(
         .counts
         .iter()
         .filter(|counts| counts.orphans > 0)
-        .filter_map(|counts| Some((*counts, decide(view, &counts.template)?)))
+        .filter_map(|counts| Some((*counts, decide(context, &counts.template)?)))
         .collect();
     if adopters.is_empty() || fault_injection::injected(Bug::NeverAdopted) {
         progress.orphans = None;
         return;
     }
     let mut actions = Vec::new();
-    let is_whole = batch::visit(view.app.executors(), &mut progress.orphans, |executor| {
+    let is_whole = batch::visit(context.app.executors(), &mut progress.orphans, |executor| {
         let verdict = adopters.iter().find(|(counts, _)| counts.has(executor)).map(|(_, verdict)| verdict);
         let verdict = verdict.filter(|_| executor.is_live() && is_orphan(executor));
-        actions
-            .extend(verdict.map(|verdict| verdict.action(PodKey::new(view.key.namespace(), &executor.name), executor)));
+        actions.extend(
+            verdict.map(|verdict| verdict.action(PodKey::new(context.key.namespace(), &executor.name), executor)),
+        );
         verdict.is_some()
     });
     plan.add(set.creator, actions);
@@ -69,19 +70,19 @@ impl Verdict {
     }
 }
 
-fn decide(view: &PlanContext<'_>, template: &Template) -> Option<Verdict> {
+fn decide(context: &PlanContext<'_>, template: &Template) -> Option<Verdict> {
     if regroup::by_owner_of(&template.scheduling) {
         return None;
     }
-    let namespace = view.key.namespace();
-    let found = resolve::resolve_later(template, namespace, view.snapshot)?;
+    let namespace = context.key.namespace();
+    let found = resolve::resolve_later(template, namespace, context.snapshot)?;
     let refuse = |why: &str| Verdict::Refuse(format!("not adopted by {} ({}): {why}", found.name, found.source));
-    match liveness::liveness_of(namespace, &found.name, &found.uid, view.snapshot) {
+    match liveness::liveness_of(namespace, &found.name, &found.uid, context.snapshot) {
         DriverLiveness::Unknown => None, // The pod is being read.
         DriverLiveness::Gone => Some(refuse("that pod no longer exists or has exited")),
         DriverLiveness::Alive(driver) if driver.phase != DriverPhase::Running || driver.deleting => None,
         DriverLiveness::Alive(driver)
-            if driver.selector.as_deref().is_some_and(|other| other != view.key.selector()) =>
+            if driver.selector.as_deref().is_some_and(|other| other != context.key.selector()) =>
         {
             Some(refuse("that pod is the driver of another application"))
         }

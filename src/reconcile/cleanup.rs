@@ -42,7 +42,7 @@ pub(super) fn plan(
     set: &ExecutorSet<'_>,
     now: Now,
     progress: &mut Progress,
-    memory: &ApplicationState,
+    state: &ApplicationState,
     exits: &Exits,
     plan: &mut Plan,
 ) {
@@ -58,16 +58,16 @@ pub(super) fn plan(
         is_told
     });
     plan.add(set.creator, hanging);
-    let learned = memory.last_driver(set.creator).map(|learned| DriverRef { name: learned.name, uid: learned.uid });
+    let learned = state.last_driver(set.creator).map(|learned| DriverRef { name: learned.name, uid: learned.uid });
     let last_driver = learned.or_else(|| last_driver(set));
     let last_driver = last_driver.as_ref();
     let lifecycle = &whole.policies.lifecycle;
-    let view = CleanupContext { snapshot, key, app, set, last_driver, exits, lifecycle, now };
-    let due = of_set(&view, &mut progress.uncleared);
+    let context = CleanupContext { snapshot, key, app, set, last_driver, exits, lifecycle, now };
+    let due = of_set(&context, &mut progress.uncleared);
     is_whole &= due.is_whole;
     due.requeue_at.into_iter().for_each(|at| plan.requeue(at));
     plan.add(set.creator, due.actions);
-    plan.add(set.creator, too_many_failures(&view, whole));
+    plan.add(set.creator, too_many_failures(&context, whole));
     if !is_whole {
         plan.continue_later(set.creator, now.at);
     }
@@ -87,20 +87,21 @@ fn last_driver(set: &ExecutorSet<'_>) -> Option<DriverRef> {
 }
 
 /// Reports that more executors failed than Spark allows (`ExecutorFailureTracker`, exit code 11).
-fn too_many_failures(view: &CleanupContext<'_>, whole: &context::PlanContext<'_>) -> Option<Action> {
-    let driver = view.set.driver.pod()?;
-    let lifecycle_conf = view.snapshot.conf(&driver.uid)?.lifecycle;
+fn too_many_failures(context: &CleanupContext<'_>, whole: &context::PlanContext<'_>) -> Option<Action> {
+    let driver = context.set.driver.pod()?;
+    let lifecycle_conf = context.snapshot.conf(&driver.uid)?.lifecycle;
     // The driver does not count those of other creators.
-    let unclaimed = whole.with_driver_of(view.set).filter(|other| other.creator.is_none());
-    let own = std::iter::once(view.set).chain(unclaimed);
-    let failed =
-        own.map(|set| view.exits.failures(view.key, set.creator, lifecycle_conf.failures_expire, view.now.at)).sum();
+    let unclaimed = whole.with_driver_of(context.set).filter(|other| other.creator.is_none());
+    let own = std::iter::once(context.set).chain(unclaimed);
+    let failed = own
+        .map(|set| context.exits.failures(context.key, set.creator, lifecycle_conf.failures_expire, context.now.at))
+        .sum();
     let limit = lifecycle_conf.failure_limit();
     if limit >= failed {
         return None;
     }
     Some(Action::RecordEvent(PodEvent {
-        pod: PodKey::new(view.key.namespace(), &driver.name),
+        pod: PodKey::new(context.key.namespace(), &driver.name),
         uid: driver.uid.clone(),
         reason: Reason::ExecutorFailuresExceeded,
         message: format!("more than {limit} executors failed: Spark 3.5 and newer stop the application (exit code 11)"),
@@ -142,47 +143,47 @@ struct Due {
 }
 
 /// Plans for the executors of one creator.
-fn of_set(view: &CleanupContext<'_>, last: &mut Position) -> Due {
+fn of_set(context: &CleanupContext<'_>, last: &mut Position) -> Due {
     let mut due = Due { is_whole: true, ..Due::default() };
-    if !view.set.is_certain && !fault_injection::injected(Bug::UnknownDriverIsDeleted) {
+    if !context.set.is_certain && !fault_injection::injected(Bug::UnknownDriverIsDeleted) {
         return due;
     }
     // How long the driver has to act, and how long after an outage in which it could not.
-    let (wait, after) = match &view.set.driver {
+    let (wait, after) = match &context.set.driver {
         DriverLiveness::Unknown if !fault_injection::injected(Bug::UnknownDriverIsDeleted) => return due,
         DriverLiveness::Gone | DriverLiveness::Unknown => (Duration::ZERO, Duration::ZERO),
         DriverLiveness::Alive(_) if fault_injection::injected(Bug::NoGrace) => (Duration::ZERO, Duration::ZERO),
         DriverLiveness::Alive(_) if fault_injection::injected(Bug::GraceIgnoresConf) => {
-            (view.lifecycle.grace, Duration::ZERO)
+            (context.lifecycle.grace, Duration::ZERO)
         }
         // It is planned again when the outage is over.
         DriverLiveness::Alive(_)
-            if view.exits.outages.is_out(view.now.at) && !fault_injection::injected(Bug::GraceCountsOutages) =>
+            if context.exits.outages.is_out(context.now.at) && !fault_injection::injected(Bug::GraceCountsOutages) =>
         {
             return due;
         }
         DriverLiveness::Alive(driver) => {
-            let conf = view.snapshot.conf(&driver.uid).map_or_else(LifecycleConf::default, |conf| conf.lifecycle);
+            let conf = context.snapshot.conf(&driver.uid).map_or_else(LifecycleConf::default, |conf| conf.lifecycle);
             let notices = conf.detection_time();
-            (view.lifecycle.grace.max(notices), notices.min(view.lifecycle.grace))
+            (context.lifecycle.grace.max(notices), notices.min(context.lifecycle.grace))
         }
     };
-    let gone = match (&view.set.driver, view.last_driver) {
+    let exited_driver = match (&context.set.driver, context.last_driver) {
         (DriverLiveness::Gone, None) => return due, // There is no pod to read before the write.
         (DriverLiveness::Gone, Some(driver)) => Some(driver.clone()),
         _ => None,
     };
-    let keeps = driver_keeps(view);
-    let Some(index) = view.set.index.filter(|_| cleanup_for(view) != Finished::Report) else { return due };
+    let keeps = driver_keeps(context);
+    let Some(index) = context.set.index.filter(|_| cleanup_for(context) != Finished::Report) else { return due };
     // These injected bugs act on executors that are not candidates.
     let all = fault_injection::injected(Bug::InactiveIgnored) || fault_injection::injected(Bug::RunningIsFinished);
-    let candidates = if all { view.app.executors() } else { &index.uncleared };
+    let candidates = if all { context.app.executors() } else { &index.uncleared };
     let (mut actions, mut later) = (Vec::new(), None);
     due.is_whole = batch::visit(candidates, last, |executor| {
-        if all && executor.counted_creator() != view.set.creator {
+        if all && executor.counted_creator() != context.set.creator {
             return false;
         }
-        match of_executor(view, executor, keeps, (wait, after), gone.as_ref()) {
+        match of_executor(context, executor, keeps, (wait, after), exited_driver.as_ref()) {
             Next::Now(action) => actions.push(action),
             Next::At(at) => {
                 later = Some(later.map_or(at, |later: Instant| later.min(at)));
@@ -197,8 +198,8 @@ fn of_set(view: &CleanupContext<'_>, last: &mut Position) -> Due {
 }
 
 /// What is done to executors that exited.
-fn cleanup_for(view: &CleanupContext<'_>) -> Finished {
-    match view.lifecycle.finished {
+fn cleanup_for(context: &CleanupContext<'_>) -> Finished {
+    match context.lifecycle.finished {
         Finished::Report if fault_injection::injected(Bug::ReportIgnored) => Finished::Delete,
         Finished::Label if fault_injection::injected(Bug::LabelDeletes) => Finished::Delete,
         finished => finished,
@@ -215,13 +216,13 @@ enum Next {
     Never,
 }
 
-/// `wait` is how long the driver has to act, `after` how long after an outage; `gone` is the driver if it exited or was deleted.
+/// `wait` is how long the driver has to act, `after` how long after an outage; `exited_driver` is the driver if it exited or was deleted.
 fn of_executor(
-    view: &CleanupContext<'_>,
+    context: &CleanupContext<'_>,
     executor: &Executor,
     keeps: bool,
     (wait, after): (Duration, Duration),
-    gone: Option<&DriverRef>,
+    exited_driver: Option<&DriverRef>,
 ) -> Next {
     let left_alone = (executor.inactive && !fault_injection::injected(Bug::InactiveIgnored))
         || (executor.template.skip && !fault_injection::injected(Bug::SkipIgnored));
@@ -231,32 +232,32 @@ fn of_executor(
     if left_alone || !(running || (is_finished(executor) && !executor.deleting)) {
         return Next::Never;
     }
-    let (since, cause) = match view.exits.of(view.key, &executor.uid) {
+    let (since, cause) = match context.exits.of(context.key, &executor.uid) {
         // If its pod were written before the report, the next leader would treat the exit as reported.
         Some(note) if note.is_open && !fault_injection::injected(Bug::ActsBeforeReporting) => {
-            return Next::At(view.now.at + RECHECK_UNREPORTED);
+            return Next::At(context.now.at + RECHECK_UNREPORTED);
         }
         Some(note) => (note.since, note.cause),
-        None if running => (view.now.at, Cause::Deleted),
+        None if running => (context.now.at, Cause::Deleted),
         None => return Next::Never,
     };
-    let (how, wait) = match cleanup_for(view) {
+    let (how, wait) = match cleanup_for(context) {
         Finished::Report => return Next::Never,
         Finished::Delete if !keeps => {
             // So that users can inspect it.
             let kept = cause.by_app() && cause.is_abnormal() && !fault_injection::injected(Bug::FailedNotKept);
-            (Cleanup::Delete, if kept { wait.max(view.lifecycle.keep_failed) } else { wait })
+            (Cleanup::Delete, if kept { wait.max(context.lifecycle.keep_failed) } else { wait })
         }
         Finished::Label | Finished::Delete => (Cleanup::Label, wait),
     };
-    let since = since_or_wall(view, executor, since, wait);
-    match view.exits.outages.due(since, wait, after) {
-        Some(at) if at <= view.now.at => Next::Now(Action::CleanUp {
-            executor: PodKey::new(view.key.namespace(), &executor.name),
+    let since = since_or_wall(context, executor, since, wait);
+    match context.exits.outages.due(since, wait, after) {
+        Some(at) if at <= context.now.at => Next::Now(Action::CleanUp {
+            executor: PodKey::new(context.key.namespace(), &executor.name),
             seen: executor.into(),
             how,
             cause,
-            gone: gone.map(|last| own_driver(&executor.template).unwrap_or_else(|| last.clone())),
+            exited_driver: exited_driver.map(|last| own_driver(&executor.template).unwrap_or_else(|| last.clone())),
         }),
         Some(at) => Next::At(at),
         None => Next::Never,
@@ -284,14 +285,14 @@ fn stuck(key: &AppKey, executor: &Executor, now: Now) -> Option<Action> {
 }
 
 /// When the grace began, by our own clock: the clocks of nodes may differ.
-fn since_or_wall(view: &CleanupContext<'_>, executor: &Executor, since: Instant, wait: Duration) -> Instant {
+fn since_or_wall(context: &CleanupContext<'_>, executor: &Executor, since: Instant, wait: Duration) -> Instant {
     if !fault_injection::injected(Bug::GraceByWallClock) {
         return since;
     }
     let finished = executor.diagnostics.as_ref().and_then(|diagnostics| diagnostics.ended().next()?.1.finished.clone());
     let finished = finished.and_then(|text| text.parse::<jiff::Timestamp>().ok());
-    let over = finished.is_some_and(|at| view.now.wall.duration_since(at).unsigned_abs() >= wait);
-    if over { view.now.at.checked_sub(wait).unwrap_or(since) } else { view.now.at }
+    let over = finished.is_some_and(|at| context.now.wall.duration_since(at).unsigned_abs() >= wait);
+    if over { context.now.at.checked_sub(wait).unwrap_or(since) } else { context.now.at }
 }
 
 /// Whether it failed or succeeded, finally. A pod that Spark calls deleted is terminating already.
@@ -301,21 +302,21 @@ fn is_finished(executor: &Executor) -> bool {
 
 /// Whether the driver keeps its finished executors (`deleteOnTermination=false`): its configuration states so, or
 /// exists and cannot be read, or the driver has labelled one.
-fn driver_keeps(view: &CleanupContext<'_>) -> bool {
+fn driver_keeps(context: &CleanupContext<'_>) -> bool {
     if fault_injection::injected(Bug::DeleteOnTerminationIgnored) {
         return false;
     }
-    let keeps = |driver: &DriverPod| match view.snapshot.conf(&driver.uid) {
+    let keeps = |driver: &DriverPod| match context.snapshot.conf(&driver.uid) {
         Some(conf) => !conf.lifecycle.delete_on_termination,
         None => driver.conf_map.is_some(),
     };
     // The set of executors without an owner does not contain the labelled driver that their address named before it exited.
     let last = || {
-        let last = view.last_driver?;
-        let (_, driver) = view.snapshot.labelled_driver(view.key.namespace(), &last.name)?;
+        let last = context.last_driver?;
+        let (_, driver) = context.snapshot.labelled_driver(context.key.namespace(), &last.name)?;
         Some(driver).filter(|driver| driver.uid == last.uid)
     };
-    view.set.driver.pod().or_else(last).is_some_and(|driver| keeps(driver))
-        || view.set.labelled.iter().any(|driver| keeps(driver))
-        || view.set.index.is_some_and(|index| index.labelled > 0)
+    context.set.driver.pod().or_else(last).is_some_and(|driver| keeps(driver))
+        || context.set.labelled.iter().any(|driver| keeps(driver))
+        || context.set.index.is_some_and(|index| index.labelled > 0)
 }

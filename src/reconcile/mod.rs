@@ -36,32 +36,32 @@ pub fn plan(
     key: &AppKey,
     now: Now,
     policies: &Policies,
-    memory: &mut ApplicationState,
+    state: &mut ApplicationState,
     exits: &Exits,
 ) -> Plan {
     let nothing = Application::default();
     let app = snapshot.apps.get(key).map_or(&nothing, |app| &**app);
     let owners = snapshot.groups_of(key).filter_map(|(_, group)| group.owner.as_ref()).map(Owner::creator);
-    let sets = liveness::executor_sets(key, app, snapshot, owners, |creator| memory.last_driver(creator));
-    memory.observe_drivers(&sets);
+    let sets = liveness::executor_sets(key, app, snapshot, owners, |creator| state.last_driver(creator));
+    state.observe_drivers(&sets);
     let mut by_driver: HashMap<&str, Vec<&ExecutorSet<'_>>> = HashMap::new();
     for set in &sets {
         if let Some(driver) = set.driver.pod() {
             by_driver.entry(&driver.uid).or_default().push(set);
         }
     }
-    let view = PlanContext { snapshot, key, app, sets: &sets, by_driver, policies, now: now.wall };
+    let context = PlanContext { snapshot, key, app, sets: &sets, by_driver, policies, now: now.wall };
     // PodGroups first: pods need them to start, and must not wait for a thousand adoptions.
     let mut plan = Plan::default();
-    podgroups::plan(&view, memory, &mut plan);
+    podgroups::plan(&context, state, &mut plan);
     for set in &sets {
-        let mut progress = memory.progress(set.creator);
-        adopt::plan(&view, set, now.at, &mut progress, &mut plan);
-        cleanup::plan(&view, set, now, &mut progress, memory, exits, &mut plan);
-        memory.set_progress(set.creator, progress);
+        let mut progress = state.progress(set.creator);
+        adopt::plan(&context, set, now.at, &mut progress, &mut plan);
+        cleanup::plan(&context, set, now, &mut progress, state, exits, &mut plan);
+        state.set_progress(set.creator, progress);
     }
-    if app.is_empty() && view.groups().next().is_none() {
-        *memory = ApplicationState::default(); // Nothing is left that needs state.
+    if app.is_empty() && context.groups().next().is_none() {
+        *state = ApplicationState::default(); // Nothing is left that needs state.
     }
     plan
 }

@@ -41,54 +41,54 @@ struct GroupMembers<'v> {
     is_proven: bool,
 }
 
-pub(super) fn plan(view: &PlanContext<'_>, memory: &mut ApplicationState, plan: &mut Plan) {
-    let present: BTreeMap<&GroupKey, &Arc<Group>> = view.groups().collect();
-    let named = group_members(view, &present);
-    memory.idle_since.retain(|key, _| present.contains_key(key) && !named.contains_key(key));
-    for set in view.sets {
-        plan.add(set.creator, early_pods_refused(view, set));
+pub(super) fn plan(context: &PlanContext<'_>, state: &mut ApplicationState, plan: &mut Plan) {
+    let present: BTreeMap<&GroupKey, &Arc<Group>> = context.groups().collect();
+    let named = group_members(context, &present);
+    state.idle_since.retain(|key, _| present.contains_key(key) && !named.contains_key(key));
+    for set in context.sets {
+        plan.add(set.creator, early_pods_refused(context, set));
     }
     for (key, wanted) in &named {
         // Executors that outlive their driver for a moment need no gang.
         if wanted.set.driver != DriverLiveness::Gone {
-            plan.add(wanted.set.creator, ensure(view, key, wanted, present.get(key).copied(), memory));
+            plan.add(wanted.set.creator, ensure(context, key, wanted, present.get(key).copied(), state));
         }
     }
     for (key, group) in present {
-        if !named.contains_key(key) && !group.deleting && !is_awaited(view, key) {
-            plan.add(group.owner.as_ref().map(Owner::creator), collect(view, key, group, memory));
+        if !named.contains_key(key) && !group.deleting && !is_awaited(context, key) {
+            plan.add(group.owner.as_ref().map(Owner::creator), collect(context, key, group, state));
         }
     }
 }
 
 /// Reports on a driver that the scheduler's own webhook denies its executors.
-fn early_pods_refused(view: &PlanContext<'_>, set: &ExecutorSet<'_>) -> Option<Action> {
+fn early_pods_refused(context: &PlanContext<'_>, set: &ExecutorSet<'_>) -> Option<Action> {
     let driver = set.driver.pod().filter(|_| set.is_certain)?;
     let (_, kind) = driver.scheduling.set_by()?;
     let scheduler = GangScheduler::of_kind(kind)?;
-    view.policies.of_scheduling(&driver.scheduling).filter(|policy| policy.gang.shape != Shape::Pods)?;
-    let message = scheduler.refuses_early_pods(view.snapshot.early_pods_refused_by.as_deref())?;
-    let pod = PodKey::new(view.key.namespace(), &driver.name);
+    context.policies.of_scheduling(&driver.scheduling).filter(|policy| policy.gang.shape != Shape::Pods)?;
+    let message = scheduler.refuses_early_pods(context.snapshot.early_pods_refused_by.as_deref())?;
+    let pod = PodKey::new(context.key.namespace(), &driver.name);
     Some(Action::RecordEvent(PodEvent { pod, uid: driver.uid.clone(), reason: Reason::EarlyPodsRefused, message }))
 }
 
 /// Whether a live executor of the application names this PodGroup, whether we set its key or not.
-fn is_awaited(view: &PlanContext<'_>, key: &GroupKey) -> bool {
+fn is_awaited(context: &PlanContext<'_>, key: &GroupKey) -> bool {
     let Some(scheduler) = GangScheduler::of_kind(key.scheduler) else { return false };
     let names =
         |counts: &TemplateCounts| scheduler.group_key.of_fields(&counts.template.scheduling) == Some(&*key.name);
-    view.sets.iter().flat_map(|set| &set.counts).any(|counts| counts.live > 0 && names(counts))
+    context.sets.iter().flat_map(|set| &set.counts).any(|counts| counts.live > 0 && names(counts))
 }
 
 /// The PodGroups that live pods of this application name and that we manage. If executors of two creators name one, it is for
 /// those whose driver still exists, whose placement is proven, whose driver owns it, in this order.
 fn group_members<'v>(
-    view: &PlanContext<'v>,
+    context: &PlanContext<'v>,
     present: &BTreeMap<&GroupKey, &Arc<Group>>,
 ) -> BTreeMap<GroupKey, GroupMembers<'v>> {
     let mut all: BTreeMap<GroupKey, GroupMembers<'v>> = BTreeMap::new();
-    for set in view.sets {
-        for (key, named) in members_naming(view, set) {
+    for set in context.sets {
+        for (key, named) in members_naming(context, set) {
             let owner = present.get(&key).and_then(|group| group.owner.as_ref());
             if all.get(&key).is_none_or(|other| rank(&named, owner) > rank(other, owner)) {
                 all.insert(key, named);
@@ -113,19 +113,19 @@ fn rank(named: &GroupMembers<'_>, owner: Option<&Owner>) -> (bool, bool, bool, b
 }
 
 /// The PodGroups that live pods of one set of executors name.
-fn members_naming<'v>(view: &PlanContext<'v>, set: &'v ExecutorSet<'v>) -> BTreeMap<GroupKey, GroupMembers<'v>> {
+fn members_naming<'v>(context: &PlanContext<'v>, set: &'v ExecutorSet<'v>) -> BTreeMap<GroupKey, GroupMembers<'v>> {
     let mut all: BTreeMap<GroupKey, GroupMembers<'v>> = BTreeMap::new();
     for driver in set.labelled.iter().filter(|driver| driver.is_live()) {
         // A scheduler's controllers write group keys onto drivers too: only the one that we would set counts.
-        if let Some((key, scheduler)) = group_of(view, &driver.scheduling)
-            && is_of_driver(view, driver, &key.name)
+        if let Some((key, scheduler)) = group_of(context, &driver.scheduling)
+            && is_of_driver(context, driver, &key.name)
         {
             let (members, scheduling) = (Vec::new(), &*driver.scheduling);
             all.insert(key, GroupMembers { scheduler, set, members, with_driver: true, scheduling, is_proven: false });
         }
     }
     for counts in set.counts.iter().filter(|counts| counts.live > 0) {
-        if let Some((key, scheduler)) = group_of(view, &counts.template.scheduling) {
+        if let Some((key, scheduler)) = group_of(context, &counts.template.scheduling) {
             let (scheduling, is_proven) = (&*counts.template.scheduling, counts.is_proven);
             let new =
                 || GroupMembers { scheduler, set, members: Vec::new(), with_driver: false, scheduling, is_proven };
@@ -142,27 +142,30 @@ fn members_naming<'v>(view: &PlanContext<'v>, set: &'v ExecutorSet<'v>) -> BTree
 
 /// Whether a driver's group key is ours: our webhook admitted the driver, or its policy gives this key, or that policy no longer
 /// exists.
-fn is_of_driver(view: &PlanContext<'_>, driver: &DriverPod, name: &str) -> bool {
-    let rendered = |called| is_rendered(view, &driver.scheduling, name, called);
+fn is_of_driver(context: &PlanContext<'_>, driver: &DriverPod, name: &str) -> bool {
+    let rendered = |called| is_rendered(context, &driver.scheduling, name, called);
     driver.is_proven
-        || view.policies.of_scheduling(&driver.scheduling).is_none()
+        || context.policies.of_scheduling(&driver.scheduling).is_none()
         || rendered(Some(&driver.name))
         || rendered(None)
 }
 
 /// Whether a PodGroup has the name that the policy of the scheduling fields gives.
-fn is_rendered(view: &PlanContext<'_>, scheduling: &SchedulingFields, name: &str, driver: Option<&str>) -> bool {
-    let policy = view.policies.of_scheduling(scheduling);
-    policy.is_some_and(|policy| policy.gang.name.render(driver, view.key.selector()) == name)
+fn is_rendered(context: &PlanContext<'_>, scheduling: &SchedulingFields, name: &str, driver: Option<&str>) -> bool {
+    let policy = context.policies.of_scheduling(scheduling);
+    policy.is_some_and(|policy| policy.gang.name.render(driver, context.key.selector()) == name)
 }
 
 /// The PodGroup that scheduling fields with our `set_by` value name, if the scheduler has PodGroups. The signature may be missing
 /// if a replica did not have the key yet; then `set_by` alone counts, and proven executors take precedence.
-fn group_of(view: &PlanContext<'_>, scheduling: &SchedulingFields) -> Option<(GroupKey, &'static GangScheduler)> {
+fn group_of(context: &PlanContext<'_>, scheduling: &SchedulingFields) -> Option<(GroupKey, &'static GangScheduler)> {
     let (_, kind) = scheduling.set_by()?;
     let scheduler = GangScheduler::of_kind(kind).filter(|scheduler| !scheduler.apis.is_empty())?;
     let name = scheduler.group_key.of_fields(scheduling).filter(|name| is_dns_label(name))?;
-    Some((GroupKey { namespace: view.key.namespace().into(), name: name.into(), scheduler: scheduler.kind }, scheduler))
+    Some((
+        GroupKey { namespace: context.key.namespace().into(), name: name.into(), scheduler: scheduler.kind },
+        scheduler,
+    ))
 }
 
 /// Whether a gang counts the executors of a template.
@@ -187,13 +190,13 @@ struct DesiredGroup {
 
 /// Creates or corrects a PodGroup that pods name.
 fn ensure(
-    view: &PlanContext<'_>,
+    context: &PlanContext<'_>,
     key: &GroupKey,
     named: &GroupMembers<'_>,
     present: Option<&Arc<Group>>,
-    memory: &mut ApplicationState,
+    state: &mut ApplicationState,
 ) -> Vec<Action> {
-    let Some(apis) = &view.snapshot.apis else { return Vec::new() };
+    let Some(apis) = &context.snapshot.apis else { return Vec::new() };
     let mut actions = Vec::new();
     let Some(api) = apis.get(named.scheduler.kind) else {
         let wanted: Vec<String> = named.scheduler.apis.iter().map(GroupApi::api_version).collect();
@@ -202,15 +205,15 @@ fn ensure(
             key.name,
             wanted.join(" or ")
         );
-        actions.extend(size_event(view, named, Reason::GroupApiNotServed, message));
+        actions.extend(size_event(context, named, Reason::GroupApiNotServed, message));
         return actions;
     };
-    if !view.snapshot.listed.contains(key.scheduler) {
+    if !context.snapshot.listed.contains(key.scheduler) {
         return actions; // It may exist already.
     }
-    let desired = desired_group(view, key, named, api, present, memory);
+    let desired = desired_group(context, key, named, api, present, state);
     if desired.started {
-        memory.sets.entry(named.set.creator).or_default().started = true;
+        state.sets.entry(named.set.creator).or_default().started = true;
     }
     if desired.sizes.is_none() {
         let message = format!(
@@ -218,7 +221,7 @@ fn ensure(
             key.name,
             annotations::MIN_MEMBER
         );
-        actions.extend(size_event(view, named, Reason::GangSizeUnknown, message));
+        actions.extend(size_event(context, named, Reason::GangSizeUnknown, message));
     }
     if desired.clamped {
         let message = format!(
@@ -227,7 +230,7 @@ fn ensure(
             annotations::MIN_MEMBER,
             desired.spec.min_member
         );
-        actions.extend(size_event(view, named, Reason::MinMemberClamped, message));
+        actions.extend(size_event(context, named, Reason::MinMemberClamped, message));
     }
     let spec = (named.scheduler.spec)(&desired.spec, api);
     let driver = named.driver();
@@ -236,7 +239,7 @@ fn ensure(
         None => actions.push(Action::CreateGroup {
             key: key.clone(),
             api,
-            app: view.key.clone(),
+            app: context.key.clone(),
             spec,
             owner,
             started: desired.started,
@@ -251,7 +254,7 @@ fn ensure(
                 reason: Reason::GroupRemade,
             });
         }
-        Some(group) => actions.extend(update(view, key, named, api, group, &desired, spec, owner)),
+        Some(group) => actions.extend(update(context, key, named, api, group, &desired, spec, owner)),
     }
     actions
 }
@@ -262,7 +265,7 @@ fn ensure(
     reason = "each is one fact about the same PodGroup; a struct would only rename them"
 )]
 fn update(
-    view: &PlanContext<'_>,
+    context: &PlanContext<'_>,
     key: &GroupKey,
     named: &GroupMembers<'_>,
     api: &'static GroupApi,
@@ -284,7 +287,7 @@ fn update(
                 reason = Some(Reason::GangLowered);
                 // A running gang needs no Event; for a waiting one it explains why it can start now.
                 if named.members.iter().any(|member| member.pending > 0) {
-                    actions.extend(size_event(view, named, Reason::GangLowered, lowered(key, have, desired)));
+                    actions.extend(size_event(context, named, Reason::GangLowered, lowered(key, have, desired)));
                 }
             }
             Some(have) if want > have => reason = Some(Reason::GangRaised),
@@ -300,7 +303,7 @@ fn update(
             desired.spec.min_member,
             api.api_version()
         );
-        actions.extend(size_event(view, named, Reason::GangCannotStart, message));
+        actions.extend(size_event(context, named, Reason::GangCannotStart, message));
     }
     let mut metadata = Map::new();
     if desired.started && !group.started {
@@ -326,16 +329,16 @@ fn update(
 
 /// Releases a PodGroup that no live pod names: deletes it if its driver exited or was deleted; keeps it for an application that
 /// may grow again, but without requested capacity.
-fn collect(view: &PlanContext<'_>, key: &GroupKey, group: &Group, memory: &mut ApplicationState) -> Vec<Action> {
-    let Some(api) = view.snapshot.apis.as_ref().and_then(|apis| apis.get(key.scheduler)) else { return Vec::new() };
+fn collect(context: &PlanContext<'_>, key: &GroupKey, group: &Group, state: &mut ApplicationState) -> Vec<Action> {
+    let Some(api) = context.snapshot.apis.as_ref().and_then(|apis| apis.get(key.scheduler)) else { return Vec::new() };
     let owner = group.owner.as_ref().map(Owner::creator);
-    let liveness = view.sets.iter().find(|set| owner.is_some() && set.creator == owner).map(|set| &set.driver);
+    let liveness = context.sets.iter().find(|set| owner.is_some() && set.creator == owner).map(|set| &set.driver);
     let idle = match liveness.unwrap_or(&DriverLiveness::Unknown) {
         DriverLiveness::Gone => true,
         DriverLiveness::Alive(_) => false,
         DriverLiveness::Unknown => {
-            let since = memory.idle_since.entry(key.clone()).or_insert(view.now);
-            view.now.duration_since(*since) >= IDLE_GRACE
+            let since = state.idle_since.entry(key.clone()).or_insert(context.now);
+            context.now.duration_since(*since) >= IDLE_GRACE
         }
     };
     if idle && !fault_injection::injected(Bug::GroupsNeverDeleted) {
@@ -364,20 +367,20 @@ fn collect(view: &PlanContext<'_>, key: &GroupKey, group: &Group, memory: &mut A
 }
 
 fn desired_group(
-    view: &PlanContext<'_>,
+    context: &PlanContext<'_>,
     key: &GroupKey,
     named: &GroupMembers<'_>,
     api: &GroupApi,
     present: Option<&Arc<Group>>,
-    memory: &ApplicationState,
+    state: &ApplicationState,
 ) -> DesiredGroup {
-    let effective = effective(view, named);
+    let effective = effective(context, named);
     // Executors without a known creator may be of any set, and those created while the webhook was down have no signature: if
     // they were not counted, the gang could wait for them forever.
     let set = named.set;
     let claimed = set.creator.is_some();
-    let unclaimed = view.unclaimed().filter(|_| claimed);
-    let others = view.with_driver_of(set).filter(|other| !claimed || other.creator.is_some()).chain(unclaimed);
+    let unclaimed = context.unclaimed().filter(|_| claimed);
+    let others = context.with_driver_of(set).filter(|other| !claimed || other.creator.is_some()).chain(unclaimed);
     let counted = || set.counts.iter().copied().filter(is_counted);
     let live = living(set) + others.map(living).sum::<usize>();
     let created = counted().map(|counts| counts.highest_id).max().unwrap_or_default();
@@ -388,8 +391,8 @@ fn desired_group(
         .iter()
         .filter(|member| member.template.default_profile && (member.is_proven || !named.is_proven))
         .collect();
-    let conf = named.driver().and_then(|driver| view.snapshot.conf(&driver.uid));
-    let remembered = memory.sets.get(&named.set.creator).is_some_and(|memory| memory.started);
+    let conf = named.driver().and_then(|driver| context.snapshot.conf(&driver.uid));
+    let remembered = state.sets.get(&named.set.creator).is_some_and(|state| state.started);
     let facts = SizeFacts {
         conf,
         requested: effective.min_member,
@@ -412,9 +415,9 @@ fn desired_group(
         each
     });
     let (min_member, min_resources) = if named.with_driver {
-        (1, with_driver(view, named, &effective, each, sizes))
+        (1, with_driver(context, named, &effective, each, sizes))
     } else {
-        let count = size::min_member(sizes, live, live_members, expects_more(view, key, named));
+        let count = size::min_member(sizes, live, live_members, expects_more(context, key, named));
         let count = if fault_injection::injected(Bug::GangOfOneMore) { count + 1 } else { count };
         let count = if fault_injection::injected(Bug::GangOfOneLess) { count.saturating_sub(1).max(1) } else { count };
         (count, each.times(count))
@@ -423,7 +426,7 @@ fn desired_group(
     let given = present.and_then(|group| group.spec.get("queue")?.as_str()).map(Arc::from);
     let marked =
         || named.scheduler.queue_key.and_then(|(place, key)| named.scheduling.entry(place, key)).map(Arc::from);
-    let queue = given.or_else(|| if speaks(view, named) { marked() } else { None });
+    let queue = given.or_else(|| if speaks(context, named) { marked() } else { None });
     let spec = GroupSpec {
         name: key.name.clone(),
         min_member,
@@ -439,24 +442,24 @@ fn desired_group(
 
 /// Whether the queue on a PodGroup's pods is trusted: our signature proves it, or there is no signing key. Otherwise the policy
 /// decides.
-fn speaks(view: &PlanContext<'_>, named: &GroupMembers<'_>) -> bool {
-    named.is_proven || view.snapshot.signing_key().is_none()
+fn speaks(context: &PlanContext<'_>, named: &GroupMembers<'_>) -> bool {
+    named.is_proven || context.snapshot.signing_key().is_none()
 }
 
 /// The annotations of the driver and its namespace, under the policy that set the scheduling fields.
-fn effective(view: &PlanContext<'_>, named: &GroupMembers<'_>) -> Effective {
+fn effective(context: &PlanContext<'_>, named: &GroupMembers<'_>) -> Effective {
     // A policy that was deleted since has no effect; facts about the application still count.
     let fallback = Policy { overrides: default_overrides(), ..Policy::fallback() };
-    let policy = view.policies.of_scheduling(named.scheduling).unwrap_or(&fallback);
+    let policy = context.policies.of_scheduling(named.scheduling).unwrap_or(&fallback);
     let none = Overrides::default();
     let driver = named.driver().map_or(&none, |driver| &driver.overrides);
-    let namespace = view.snapshot.namespace(view.key.namespace()).map_or(&none, |namespace| &namespace.overrides);
+    let namespace = context.snapshot.namespace(context.key.namespace()).map_or(&none, |namespace| &namespace.overrides);
     overrides::resolve(policy, [(Source::Pod, &none), (Source::Driver, driver), (Source::Namespace, namespace)])
 }
 
 /// The resources of the driver and of the executors that start together (Volcano's gate at the queue).
 fn with_driver(
-    view: &PlanContext<'_>,
+    context: &PlanContext<'_>,
     named: &GroupMembers<'_>,
     effective: &Effective,
     each: ResourceList,
@@ -464,7 +467,7 @@ fn with_driver(
 ) -> ResourceList {
     let driver = named.driver();
     let mut total = driver.map(|driver| driver.requests.clone()).unwrap_or_default();
-    let conf = driver.and_then(|driver| view.snapshot.conf(&driver.uid));
+    let conf = driver.and_then(|driver| context.snapshot.conf(&driver.uid));
     let each = if each.is_empty() {
         effective.executor_resources.clone().or_else(|| conf.map(|conf| conf.executor.clone())).unwrap_or_default()
     } else {
@@ -475,13 +478,13 @@ fn with_driver(
 }
 
 /// Whether executors that are not created yet will name this PodGroup: it is the one that the set's first executor names.
-fn expects_more(view: &PlanContext<'_>, key: &GroupKey, named: &GroupMembers<'_>) -> bool {
+fn expects_more(context: &PlanContext<'_>, key: &GroupKey, named: &GroupMembers<'_>) -> bool {
     let placed = |counts: &&&TemplateCounts| {
         counts.template.default_profile
             && counts.template.scheduling.by.is_some()
             && (counts.is_proven || !named.is_proven)
     };
-    let first = named.set.counts.iter().find(placed).and_then(|counts| group_of(view, &counts.template.scheduling));
+    let first = named.set.counts.iter().find(placed).and_then(|counts| group_of(context, &counts.template.scheduling));
     first.is_none_or(|(first, _)| first == *key)
 }
 
@@ -500,11 +503,11 @@ fn lowered(key: &GroupKey, have: u32, desired: &DesiredGroup) -> String {
 }
 
 /// An Event about the gang: on its driver's pod, else on its first executor.
-fn size_event(view: &PlanContext<'_>, named: &GroupMembers<'_>, reason: Reason, message: String) -> Option<Action> {
+fn size_event(context: &PlanContext<'_>, named: &GroupMembers<'_>, reason: Reason, message: String) -> Option<Action> {
     let driver = named.driver().map(|pod| (pod.name.clone(), pod.uid.clone()));
-    let first = || view.app.one_of(named.members.first()?).map(|member| (member.name.clone(), member.uid.clone()));
+    let first = || context.app.one_of(named.members.first()?).map(|member| (member.name.clone(), member.uid.clone()));
     let (name, uid) = driver.or_else(first)?;
-    let pod = PodKey::new(view.key.namespace(), &name);
+    let pod = PodKey::new(context.key.namespace(), &name);
     Some(Action::RecordEvent(PodEvent { pod, uid, reason, message }))
 }
 

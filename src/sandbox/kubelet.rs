@@ -84,15 +84,15 @@ fn next(api: &Api, pod: &Value) -> Option<(Due, Duration)> {
 /// A pod waits for the ConfigMaps and Secrets of its volumes: Spark creates a driver's after the driver.
 fn mounts_are_there(api: &Api, pod: &Value) -> bool {
     let namespace = text(pod, &["metadata", "namespace"]);
-    let there = |plural: &str, name: &str| {
+    let exists = |plural: &str, name: &str| {
         let collection = Collection { group: String::new(), plural: plural.to_owned() };
         api.store.get(&collection, &(namespace.to_owned(), name.to_owned())).is_some()
     };
     list(pod, &["spec", "volumes"]).iter().all(|volume| {
         let optional = |kind: &str| at(volume, &[kind, "optional"]) == Some(&Value::Bool(true));
         let (map, secret) = (text(volume, &["configMap", "name"]), text(volume, &["secret", "secretName"]));
-        (map.is_empty() || optional("configMap") || there("configmaps", map))
-            && (secret.is_empty() || optional("secret") || there("secrets", secret))
+        (map.is_empty() || optional("configMap") || exists("configmaps", map))
+            && (secret.is_empty() || optional("secret") || exists("secrets", secret))
     })
 }
 

@@ -53,7 +53,7 @@ pub struct Executor {
     /// Spark calls an executor failed also if only a sidecar has failed, or if its container is about to restart.
     pub is_over: bool,
     /// Whether spark-usher labelled it inactive.
-    pub inactive_by_us: bool,
+    pub inactive_by_usher: bool,
     /// The signature over creator and placement, as the pod carries it.
     pub signature: Option<Signature>,
     /// The name that the signature covers: `None` for the pod's own, else its base when it was signed (`generateName`).
@@ -435,7 +435,7 @@ impl Executor {
             inactive: pod.label(labels::INACTIVE) == Some("true"),
             template: Arc::new(Template::of(pod, keys)),
             is_over: is_over(pod),
-            inactive_by_us: pod.annotation(annotations::ENDED).is_some(),
+            inactive_by_usher: pod.annotation(annotations::ENDED).is_some(),
             signature: pod.annotation(annotations::SIGNATURE).and_then(Signature::parse),
             signed_name: kept_signed_name(pod),
             is_proven: false,

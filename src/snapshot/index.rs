@@ -185,7 +185,7 @@ impl CreatorIndex {
 type Selects = fn(&Executor) -> bool;
 
 fn is_labelled(executor: &Executor) -> bool {
-    executor.inactive && !executor.inactive_by_us
+    executor.inactive && !executor.inactive_by_usher
 }
 
 fn is_leaving(executor: &Executor) -> bool {

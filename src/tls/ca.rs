@@ -134,7 +134,7 @@ impl Authority {
 
     /// Cross-signs another CA: a certificate for its name and key, signed by this CA, so that a client that trusts only this CA
     /// can verify what the other one signs. PEM.
-    pub(super) fn vouch(&self, name: &str, other: &Authority) -> Result<String, rcgen::Error> {
+    pub(super) fn cross_sign(&self, name: &str, other: &Authority) -> Result<String, rcgen::Error> {
         let mut params = authority_params(name, self.validity, 0);
         params.use_authority_key_identifier_extension = true;
         Ok(params.signed_by(other.issuer.key(), &self.issuer)?.pem())

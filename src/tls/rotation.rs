@@ -129,7 +129,7 @@ pub fn next(
         {
             let mut pair = maker.leaf(&next)?;
             if let Some(current) = &current {
-                pair.certificate.push_str(&current.vouch(&common_name(next.pem()), &next)?);
+                pair.certificate.push_str(&current.cross_sign(&common_name(next.pem()), &next)?);
             }
             let (bundle, key) = (stored.bundle.clone(), next.key_pem());
             let (chain, chain_key) = (pair.certificate, pair.key);

@@ -10,13 +10,13 @@ use cel::{Context, Program};
 use serde_json::{Value, json};
 use spark_usher::annotations::Override;
 use spark_usher::gang::Shape;
-use spark_usher::manifests::fallback_policy::{Refused, Wanted, manifests};
+use spark_usher::manifests::fallback_policy::{Parameters, Refused, manifests};
 use spark_usher::policy::{Match, Pattern, Policies, Policy};
 use spark_usher::reason::Reason;
 use spark_usher::snapshot::Snapshot;
 
-fn wanted(scheduler: bool) -> Wanted {
-    Wanted { name: "spark-usher-fallback".to_owned(), excluded: vec!["kube-system".to_owned()], scheduler }
+fn parameters(scheduler: bool) -> Parameters {
+    Parameters { name: "spark-usher-fallback".to_owned(), excluded: vec!["kube-system".to_owned()], scheduler }
 }
 
 fn volcano() -> Policies {
@@ -71,7 +71,7 @@ fn would_regroup(review: &Value) -> bool {
 #[test]
 fn fallback_and_webhook_agree_on_every_recorded_review() {
     for policies in [Policies::default(), volcano(), only(policy("yunikorn"))] {
-        let policy = &manifests(&policies, &wanted(false)).unwrap()[0];
+        let policy = &manifests(&policies, &parameters(false)).unwrap()[0];
         let mut owned = 0;
         for (name, review) in all_recorded() {
             let fallback_owner = owner(policy, &review);
@@ -90,7 +90,7 @@ fn fallback_and_webhook_agree_on_every_recorded_review() {
 fn fallback_and_webhook_agree_on_every_attack() {
     let mut cases = 0;
     for policies in [Policies::default(), volcano()] {
-        let policy = &manifests(&policies, &wanted(false)).unwrap()[0];
+        let policy = &manifests(&policies, &parameters(false)).unwrap()[0];
         for (who, requester) in attackers() {
             for (what, object) in objects() {
                 for object in [object.clone(), object.spec("schedulerName", "volcano")] {
@@ -117,19 +117,19 @@ fn unsupported_policies_are_rejected_and_skipped_pods_get_no_owner() {
         policy.gang.shape = Shape::Pods;
         policy
     };
-    assert_eq!(manifests(&only(no_gang()), &wanted(false)).unwrap_err(), Refused::NoGang("batch".into()));
+    assert_eq!(manifests(&only(no_gang()), &parameters(false)).unwrap_err(), Refused::NoGang("batch".into()));
     let two =
         Policies::new(vec![policy("yunikorn"), Policy { name: "b".into(), ..policy("coscheduling") }], Vec::new());
-    assert_eq!(manifests(&only(policy("kai")), &wanted(false)).unwrap_err(), Refused::TopOwner("batch".into()));
-    assert_eq!(manifests(&two, &wanted(true)).unwrap_err(), Refused::Policies(2));
-    assert_eq!(manifests(&Policies::default(), &wanted(true)).unwrap_err(), Refused::Policies(0));
-    assert_eq!(manifests(&only(policy("kueue")), &wanted(true)).unwrap_err(), Refused::NoScheduler("batch".into()));
-    assert_eq!(manifests(&volcano(), &wanted(true)).unwrap_err(), Refused::Volcano("batch".into()));
-    assert_eq!(manifests(&two, &wanted(false)).unwrap().len(), 2);
+    assert_eq!(manifests(&only(policy("kai")), &parameters(false)).unwrap_err(), Refused::TopOwner("batch".into()));
+    assert_eq!(manifests(&two, &parameters(true)).unwrap_err(), Refused::Policies(2));
+    assert_eq!(manifests(&Policies::default(), &parameters(true)).unwrap_err(), Refused::Policies(0));
+    assert_eq!(manifests(&only(policy("kueue")), &parameters(true)).unwrap_err(), Refused::NoScheduler("batch".into()));
+    assert_eq!(manifests(&volcano(), &parameters(true)).unwrap_err(), Refused::Volcano("batch".into()));
+    assert_eq!(manifests(&two, &parameters(false)).unwrap().len(), 2);
 
     let skipping =
         Policies::new(vec![Policy { overrides: [Override::Skip].into(), ..policy("coscheduling") }], Vec::new());
-    let policy = &manifests(&skipping, &wanted(false)).unwrap()[0];
+    let policy = &manifests(&skipping, &parameters(false)).unwrap()[0];
     let sent = |pod: PodBuilder| pod.created_by_pod("nb-driver", DRIVER_UID);
     assert_eq!(owner(policy, &sent(executor(1).annotation("spark-usher.io/skip", "true"))), None);
     assert!(owner(policy, &sent(executor(1).annotation("other", "true"))).is_some());
@@ -154,7 +154,7 @@ fn webhook_result_is_same_with_and_without_scheduler_of_fallback() {
         overrides: [Override::Skip].into(),
         ..policy("yunikorn")
     });
-    let all = manifests(&policies, &wanted(true)).unwrap();
+    let all = manifests(&policies, &parameters(true)).unwrap();
     assert_eq!(all.len(), 4);
     let scheduler = &all[2];
     let text = scheduler.to_string();
@@ -200,7 +200,7 @@ async fn real_api_server_accepts_fallback_and_sets_owner_of_executors() {
     let team = Match { namespaces: vec![Pattern::new("t-*")], ..Match::everything() };
     let one = Policy { queue: Some("root.a".into()), matches: team, ..policy("yunikorn") };
     let policies = only_never(one, &["system:serviceaccount:*:syncer"]);
-    for manifest in manifests(&policies, &wanted(true)).unwrap() {
+    for manifest in manifests(&policies, &parameters(true)).unwrap() {
         cluster.create_admission_policy(&manifest).await;
     }
     let driver = cluster.pod_by(&cluster.client, &pod("nb-driver").driver_of(APP)).await;

@@ -180,10 +180,10 @@ async fn run_scenario(cluster: &Cluster, steps: &[(Step, bool)], executors: u32)
     let twice: Vec<_> = reports.iter().filter(|(_, lines)| is_repeated(lines)).collect();
     assert!(
         twice.is_empty(),
-        "reported twice without a mark: {twice:?}; {earlier_versions:?} are reports of the earlier version"
+        "reported twice without a checkpoint: {twice:?}; {earlier_versions:?} are reports of the earlier version"
     );
     assert!(reports.keys().all(|pod| all.contains(pod)));
-    // Only a kill, or a version without progress marks, causes possible repetitions.
+    // Only a kill, or a version without checkpoint, causes possible repetitions.
     if steps.iter().all(|(step, _)| *step == Step::Stopped) && earlier_program().is_none() {
         assert_eq!(marked, 0);
     }

@@ -400,7 +400,7 @@ async fn restarted_replica_reports_exits_once_and_after_kill_as_possibly_reporte
     write_exit_status(&cluster, "nb-exec-5", 137, "OOMKilled").await;
     eventually("a later exit is reported", async || reported(&replica).len() == 2).await;
     assert_eq!(reported(&replica), [("4".to_owned(), false), ("5".to_owned(), false)]);
-    tokio::time::sleep(Duration::from_secs(3)).await; // The mark is written with the next renewal.
+    tokio::time::sleep(Duration::from_secs(3)).await; // The checkpoint is written with the next renewal.
     replica.kill();
     write_exit_status(&cluster, "nb-exec-6", 137, "OOMKilled").await;
     let replica = Process::start(&cluster, "third", config, &kubeconfig);

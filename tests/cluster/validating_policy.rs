@@ -15,7 +15,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::{Value, json};
 use spark_usher::config;
-use spark_usher::manifests::validating_policy::{BINDING, KIND, Refused, Wanted, differences, manifests, without};
+use spark_usher::manifests::validating_policy::{BINDING, KIND, Parameters, Refused, differences, manifests, without};
 use spark_usher::policy::Policies;
 use spark_usher::snapshot::Snapshot;
 
@@ -23,8 +23,12 @@ use spark_usher::snapshot::Snapshot;
 const DECIDED: [&str; 5] =
     ["ApplicationChanged", "OwnerChanged", "OwnerNotCreator", "QueueNotAllowed", "SchedulingChanged"];
 
-fn wanted() -> Wanted {
-    Wanted { name: "spark-usher".to_owned(), namespaces: without(&["kube-system".to_owned()]), account: OWN.to_owned() }
+fn parameters() -> Parameters {
+    Parameters {
+        name: "spark-usher".to_owned(),
+        namespaces: without(&["kube-system".to_owned()]),
+        account: OWN.to_owned(),
+    }
 }
 
 fn file(text: &str) -> Policies {
@@ -70,7 +74,7 @@ struct Compiled {
 }
 
 fn compiled(policies: &Policies) -> Vec<Compiled> {
-    let all = manifests(policies, &wanted()).unwrap();
+    let all = manifests(policies, &parameters()).unwrap();
     let pairs = all.chunks(2).map(|pair| {
         assert_eq!((pair[0]["kind"].as_str(), pair[1]["kind"].as_str()), (Some(KIND), Some(BINDING)));
         assert_eq!(pair[0]["metadata"], pair[1]["metadata"]);
@@ -481,7 +485,7 @@ fn messages_name_account_and_change_and_are_bounded() {
 #[test]
 fn each_reachable_policy_gets_one_object_and_invalid_names_are_rejected() {
     let names = |policies: &Policies| {
-        let all = manifests(policies, &wanted()).unwrap();
+        let all = manifests(policies, &parameters()).unwrap();
         let all = all.iter().filter(|object| object["kind"] == KIND);
         all.map(|object| object["metadata"]["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
@@ -489,27 +493,27 @@ fn each_reachable_policy_gets_one_object_and_invalid_names_are_rejected() {
     assert_eq!(names(&Policies::default()), [named("default")]);
     assert_eq!(names(&file(ENFORCED)), [named("batch")], "policies after it are never reached");
     assert_eq!(names(&file(MANY)), ["gold", "prod", "kept", "other", "default"].map(named));
-    let rejection = |name: &str, change: &dyn Fn(&mut Wanted)| {
+    let rejection = |name: &str, change: &dyn Fn(&mut Parameters)| {
         let text = format!("policies: [{{name: {name}, match: {{namespaces: [a]}}}}]");
-        let mut wanted = wanted();
-        change(&mut wanted);
-        manifests(&file(&text), &wanted).unwrap_err()
+        let mut parameters = parameters();
+        change(&mut parameters);
+        manifests(&file(&text), &parameters).unwrap_err()
     };
     assert_eq!(rejection("a-", &|_| ()), Refused::Name("spark-usher-a-".into()));
     assert_eq!(rejection("default", &|_| ()), Refused::Taken("default".into()));
-    assert_eq!(rejection("a", &|wanted| wanted.name = "A".into()), Refused::Name("A-a".into()));
+    assert_eq!(rejection("a", &|parameters| parameters.name = "A".into()), Refused::Name("A-a".into()));
     for bad in ["", "a b", "ns:name", "ns/name", "system:serviceaccount:a", "system:serviceaccounts:a", "a*"] {
-        assert_eq!(rejection("a", &|wanted| wanted.account = bad.into()), Refused::Account(bad.into()));
+        assert_eq!(rejection("a", &|parameters| parameters.account = bad.into()), Refused::Account(bad.into()));
     }
     for good in ["admin", "oidc:https://issuer/x", "CN=a:b", OWN] {
-        let wanted = Wanted { account: good.into(), ..wanted() };
-        assert!(manifests(&Policies::default(), &wanted).is_ok(), "{good}");
+        let parameters = Parameters { account: good.into(), ..parameters() };
+        assert!(manifests(&Policies::default(), &parameters).is_ok(), "{good}");
     }
 }
 
 #[test]
 fn differences_from_policy_file_are_reported() {
-    let all = manifests(&file(MANY), &wanted()).unwrap();
+    let all = manifests(&file(MANY), &parameters()).unwrap();
     assert!(differences(&all, &all).is_empty());
     // As the API server returns them.
     let mut stored = all.clone();
@@ -549,7 +553,7 @@ fn differences_from_policy_file_are_reported() {
     more["metadata"]["name"] = "spark-usher-gone.spark-usher.io".into();
     assert!(differs(&|live| live.push(more.clone())).contains("belongs to no policy of the policy file"));
     // Another file, another hash.
-    let other = manifests(&file(&MANY.replace("gold-*", "gold-?")), &wanted()).unwrap();
+    let other = manifests(&file(&MANY.replace("gold-*", "gold-?")), &parameters()).unwrap();
     let found = differences(&all, &other);
     assert!(found.len() >= 2 && found.iter().all(|text| text.contains("another policy file")), "{found:#?}");
 }
@@ -565,7 +569,7 @@ async fn real_api_server_enforces_policies_without_webhook() {
         "policies: [{{name: batch, match: {{namespaces: [\"{}*\"]}}, scheduler: {{type: volcano}}, queue: analytics, queues: [\"team-*\"], validate: Enforce}}]",
         cluster.namespace
     );
-    for manifest in manifests(&file(&text), &wanted()).unwrap() {
+    for manifest in manifests(&file(&text), &parameters()).unwrap() {
         let created = cluster.create_admission_policy(&manifest).await;
         assert!(differences(std::slice::from_ref(&created), std::slice::from_ref(&manifest)).is_empty(), "{created:#}");
     }

@@ -9,7 +9,7 @@ use spark_usher::controller::{Controller, Effects, Lookup, LookupResult, PollRes
 use spark_usher::leader::LeaderState;
 use spark_usher::lifecycle::Exits;
 use spark_usher::lifecycle::cause::Cause;
-use spark_usher::lifecycle::mark::FoundMark;
+use spark_usher::lifecycle::checkpoint::FoundCheckpoint;
 use spark_usher::policy::Finished;
 use spark_usher::reconcile::Action;
 use spark_usher::snapshot::{
@@ -166,7 +166,7 @@ fn exits_before_interrupted_first_list_are_history_and_not_reported() {
     harness.controller.list_page(vec![failed(1, 137).observation(), failed(2, 137).observation()], now);
     harness.controller.list_finished(now);
     harness.controller.bookmark("10", now);
-    harness.controller.leadership_acquired(FoundMark::default(), now.at);
+    harness.controller.leadership_acquired(FoundCheckpoint::default(), now.at);
     assert!(harness.step_after(3).exits.is_empty(), "a first installation");
     assert_eq!(harness.controller.exits().history().len(), 2);
 }
@@ -279,7 +279,7 @@ fn leader_reports_all_exits_and_follower_keeps_at_most_20000() {
     let reported = |leader_state: LeaderState| {
         let mut exits = Exits::default();
         exits.due_reports(leader_state, Duration::ZERO, now.at, 0);
-        exits.note(batch(), now);
+        exits.record(batch(), now);
         exits.due_reports(LeaderState::Leader, Duration::ZERO, now.at, usize::MAX).len()
     };
     assert_eq!((reported(LeaderState::Leader), reported(LeaderState::Follower)), (20_100, 20_000));

@@ -10,7 +10,7 @@ use spark_usher::controller::{Controller, Lookup, LookupResult, PollResult, Sett
 use spark_usher::leader::LeaderState;
 use spark_usher::lifecycle::Exit;
 use spark_usher::lifecycle::cause::Cause;
-use spark_usher::lifecycle::mark::{FoundMark, Mark};
+use spark_usher::lifecycle::checkpoint::{Checkpoint, FoundCheckpoint};
 use spark_usher::policy::Finished;
 use spark_usher::reconcile::Action;
 use spark_usher::snapshot::{Change, PodChange, RelatedChange, Replaced, ServedApis};
@@ -32,29 +32,39 @@ fn follower() -> ControllerHarness {
     harness
 }
 
-fn take_over(harness: &mut ControllerHarness, found: FoundMark) {
+fn take_over(harness: &mut ControllerHarness, found: FoundCheckpoint) {
     harness.leader_state = LeaderState::Leader;
     let now = harness.now().at;
     harness.controller.leadership_acquired(found, now);
 }
 
-fn mark(through: u64) -> Option<Mark> {
-    Some(Mark { through, at: Timestamp::from_second(1_800_000_000).unwrap(), gap: None })
+fn checkpoint(through: u64) -> Option<Checkpoint> {
+    Some(Checkpoint { through, at: Timestamp::from_second(1_800_000_000).unwrap(), gap: None })
+}
+
+/// The previous leader stopped gracefully: its checkpoint is final. `taken` is the resourceVersion with which this one took the Lease.
+fn after_stop(through: u64, taken: u64) -> FoundCheckpoint {
+    FoundCheckpoint { checkpoint: checkpoint(through), was_held: true, is_released: true, taken: Some(taken) }
+}
+
+/// The previous leader was killed.
+fn after_kill(through: u64, taken: u64) -> FoundCheckpoint {
+    FoundCheckpoint { is_released: false, ..after_stop(through, taken) }
 }
 
 #[test]
 fn new_leader_skips_exits_before_mark_and_flags_possibly_reported_ones() {
-    // After a graceful stop, the mark is final.
+    // After a graceful stop, the checkpoint is final.
     let mut harness = follower();
-    take_over(&mut harness, FoundMark { mark: mark(5), was_held: true, is_released: true, taken: Some(20) });
+    take_over(&mut harness, after_stop(5, 20));
     assert_eq!(reported_exits(&mut harness), [(2, false)]);
-    // After a kill, exits between the mark and the takeover may have been reported.
+    // After a kill, exits between the checkpoint and the takeover may have been reported.
     let mut harness = follower();
-    take_over(&mut harness, FoundMark { mark: mark(5), was_held: true, is_released: false, taken: Some(20) });
+    take_over(&mut harness, after_kill(5, 20));
     assert_eq!(reported_exits(&mut harness), [(2, true)]);
     // The killed leader did not run any longer at that time.
     let mut harness = follower();
-    take_over(&mut harness, FoundMark { mark: mark(5), was_held: true, is_released: false, taken: Some(8) });
+    take_over(&mut harness, after_kill(5, 8));
     assert_eq!(reported_exits(&mut harness), [(2, false)]);
     // A late watch shows an exit that was reported before.
     harness.observe(&version(running(3), 4));
@@ -68,8 +78,8 @@ fn new_leader_skips_exits_before_mark_and_flags_possibly_reported_ones() {
 fn exit_in_gap_of_mark_is_reported_unless_leaders_list_contained_it() {
     let gap = Some((4, 8));
     let found = |through| {
-        let mark = mark(through).map(|mark| Mark { gap, ..mark });
-        FoundMark { mark, was_held: true, is_released: true, taken: Some(20) }
+        let checkpoint = checkpoint(through).map(|checkpoint| Checkpoint { gap, ..checkpoint });
+        FoundCheckpoint { checkpoint, was_held: true, is_released: true, taken: Some(20) }
     };
     // Executor 1 exited at 5, and its pod still exists as of 9: the leader's own list has shown it.
     let mut harness = follower();
@@ -91,7 +101,7 @@ fn exit_in_gap_of_mark_is_reported_unless_leaders_list_contained_it() {
     harness.step_after(1);
     take_over(&mut harness, found(15));
     assert_eq!(reported_exits(&mut harness), []);
-    // The new leader's watch has not reached the mark.
+    // The new leader's watch has not reached the checkpoint.
     let mut harness = ControllerHarness::new(Finished::Report);
     harness.leader_state = LeaderState::Follower;
     harness.observe(&driver());
@@ -105,10 +115,10 @@ fn exit_in_gap_of_mark_is_reported_unless_leaders_list_contained_it() {
 #[test]
 fn without_mark_exits_that_aged_under_a_leader_are_not_reported() {
     let mut harness = follower();
-    take_over(&mut harness, FoundMark::default());
+    take_over(&mut harness, FoundCheckpoint::default());
     assert_eq!(reported_exits(&mut harness), [(2, true)]);
     // The earlier leader may have reported an exit immediately before it released the Lease, which is tracked here a moment later.
-    let held = FoundMark { was_held: true, is_released: true, taken: Some(20), mark: None };
+    let held = FoundCheckpoint { was_held: true, is_released: true, taken: Some(20), checkpoint: None };
     let mut harness = follower();
     take_over(&mut harness, held);
     assert_eq!(reported_exits(&mut harness), [(2, true)]);
@@ -131,7 +141,7 @@ fn without_mark_exits_that_aged_under_a_leader_are_not_reported() {
     harness.step_after(1);
     harness.observe(&failed(1, 137));
     harness.step_after(500);
-    take_over(&mut harness, FoundMark::default());
+    take_over(&mut harness, FoundCheckpoint::default());
     assert_eq!(reported_exits(&mut harness), [(1, false)]);
 }
 
@@ -157,30 +167,30 @@ fn restarted_with(pods: &[PodBuilder]) -> ControllerHarness {
 fn exits_in_first_list_are_history_unless_they_follow_the_mark() {
     let pods = [driver(), failed(1, 137), version(finished(failed(2, 137), "2027-01-15T08:00:01Z"), 9)];
     let mut harness = restarted_with(&pods);
-    take_over(&mut harness, FoundMark::default());
+    take_over(&mut harness, FoundCheckpoint::default());
     assert_eq!(reported_exits(&mut harness), [], "a first installation");
     assert_eq!(harness.controller.exits().history().len(), 2, "`why` shows them");
     // After a restart of all replicas, exactly the exits meanwhile are reported.
     let mut harness = restarted_with(&pods);
-    take_over(&mut harness, FoundMark { mark: mark(5), was_held: true, is_released: true, taken: Some(51) });
+    take_over(&mut harness, after_stop(5, 51));
     assert_eq!(reported_exits(&mut harness), [(2, false)]);
-    // Its own mark has a gap: others may know executors that were deleted before it started.
+    // Its own checkpoint has a gap: others may know executors that were deleted before it started.
     let now = harness.now();
-    let own_mark = harness.controller.mark(now).unwrap();
-    assert_eq!((own_mark.through, own_mark.gap), (50, Some((5, 50))));
+    let own_checkpoint = harness.controller.checkpoint(now).unwrap();
+    assert_eq!((own_checkpoint.through, own_checkpoint.gap), (50, Some((5, 50))));
     let mut harness = restarted_with(&pods);
-    take_over(&mut harness, FoundMark { mark: mark(5), was_held: true, is_released: false, taken: Some(51) });
+    take_over(&mut harness, after_kill(5, 51));
     assert_eq!(reported_exits(&mut harness), [(2, true)]);
-    // It exited long before the mark and its pod was changed since; or the time is unknown, because the pod has none.
+    // It exited long before the checkpoint and its pod was changed since; or the time is unknown, because the pod has none.
     for old in [finished(failed(3, 137), "2027-01-15T07:00:00Z"), failed(3, 137)] {
         let mut harness = restarted_with(&[driver(), version(old, 12)]);
-        take_over(&mut harness, FoundMark { mark: mark(9), was_held: true, is_released: true, taken: Some(51) });
+        take_over(&mut harness, after_stop(9, 51));
         assert_eq!(reported_exits(&mut harness), [(3, true)]);
     }
 }
 
 /// The leader reported an exit that another replica's late watch did not show. Its driver labelled the pod since: the version that
-/// this replica's watch shows at last is newer than the mark, although the exit was reported.
+/// this replica's watch shows at last is newer than the checkpoint, although the exit was reported.
 #[test]
 fn exit_first_observed_after_pod_was_labelled_is_possibly_reported() {
     let labelled = |pod: PodBuilder| version(pod, 30).label("spark-exec-inactive", "true");
@@ -191,7 +201,7 @@ fn exit_first_observed_after_pod_was_labelled_is_possibly_reported() {
         harness.observe(&running(1));
         harness.observe(&version(running(2), shown));
         harness.step_after(60);
-        take_over(&mut harness, FoundMark { mark: mark(9), was_held: true, is_released: true, taken: Some(20) });
+        take_over(&mut harness, after_stop(9, 20));
         harness
     };
     let mut harness = led(4);
@@ -201,7 +211,7 @@ fn exit_first_observed_after_pod_was_labelled_is_possibly_reported() {
     let mut harness = led(4);
     harness.observe(&labelled(finished(failed(1, 137), "2027-01-15T08:00:30Z")));
     assert_eq!(reported_exits(&mut harness), [(1, false)]);
-    // The watch had shown everything up to the mark, and the executor was running.
+    // The watch had shown everything up to the checkpoint, and the executor was running.
     let mut harness = led(9);
     harness.observe(&labelled(failed(1, 137)));
     assert_eq!(reported_exits(&mut harness), [(1, false)]);
@@ -218,15 +228,15 @@ fn graceful_stop_reports_pending_exits_and_advances_mark() {
     assert!(harness.step_after(1).exits.is_empty(), "its driver may have exited");
     harness.observe(&version(failed(2, 137), 31));
     let now = harness.now();
-    assert_eq!(harness.controller.mark(now).unwrap().through, 29, "before the exit that is held back");
+    assert_eq!(harness.controller.checkpoint(now).unwrap().through, 29, "before the exit that is held back");
     let last: HashSet<_> =
         harness.controller.close(now, harness.leader_state).iter().map(|exit| exit.executor.exec_id.unwrap()).collect();
     assert_eq!(last, HashSet::from([1, 2]));
-    assert_eq!(harness.controller.mark(now).unwrap().through, 31);
+    assert_eq!(harness.controller.checkpoint(now).unwrap().through, 31);
     harness.observe(&version(failed(3, 137), 32));
     assert!(harness.step_after(5).exits.is_empty(), "the next leader reports this exit");
     let now = harness.now();
-    assert_eq!(harness.controller.mark(now).unwrap().through, 31);
+    assert_eq!(harness.controller.checkpoint(now).unwrap().through, 31);
 }
 
 #[test]
@@ -293,18 +303,18 @@ fn follower_with_executor() -> ControllerHarness {
 fn mark_applies_to_exits_that_a_late_watch_shows() {
     for late in [30, 59, 61, 120, 500] {
         let mut harness = follower_with_executor();
-        take_over(&mut harness, FoundMark { mark: mark(20), was_held: true, is_released: true, taken: Some(21) });
+        take_over(&mut harness, after_stop(20, 21));
         harness.step_after(late);
         // It catches up in one batch.
         harness.observe(&version(failed(1, 137), 9));
         harness.observe(&version(running(9), 25));
         assert_eq!(reported_exits(&mut harness), [], "{late} s late");
     }
-    // Exits that a killed leader may have reported after its mark.
+    // Exits that a killed leader may have reported after its checkpoint.
     for late in [30, 61, 500] {
         let mut harness = follower_with_executor();
         harness.observe(&version(running(8), 20));
-        take_over(&mut harness, FoundMark { mark: mark(20), was_held: true, is_released: false, taken: Some(40) });
+        take_over(&mut harness, after_kill(20, 40));
         harness.step_after(late);
         harness.observe(&version(failed(1, 137), 30));
         assert_eq!(reported_exits(&mut harness), [(1, true)], "{late} s late");
@@ -342,7 +352,7 @@ fn exit_is_reported_if_another_pod_has_its_name() {
     };
     // With a new leader, with a follower whose leader is killed, and with an old leader.
     let mut harness = follower_with_executor();
-    take_over(&mut harness, FoundMark { mark: mark(20), was_held: true, is_released: true, taken: Some(21) });
+    take_over(&mut harness, after_stop(20, 21));
     harness.observe(&version(running(9), 25));
     harness.step_after(10);
     replaced(&mut harness);
@@ -350,7 +360,7 @@ fn exit_is_reported_if_another_pod_has_its_name() {
     let mut harness = follower_with_executor();
     replaced(&mut harness);
     harness.step_after(1);
-    take_over(&mut harness, FoundMark { mark: mark(20), was_held: true, is_released: false, taken: Some(45) });
+    take_over(&mut harness, after_kill(20, 45));
     assert_eq!(reported_within(&mut harness, 10), [(1, true)]);
     let mut harness = follower_with_executor();
     harness.leader_state = LeaderState::Leader;
@@ -370,17 +380,17 @@ fn exit_labelled_by_driver_while_no_replica_ran_is_reported() {
         harness.apply(Change::Pods(PodChange::Listed(vec![driver().observation(), pod.observation()])));
         let now = harness.now();
         harness.controller.bookmark("50", now);
-        take_over(&mut harness, FoundMark { mark: mark(20), was_held: true, is_released: false, taken: Some(51) });
+        take_over(&mut harness, after_kill(20, 51));
         reported_exits(&mut harness)
     };
     let labelled = |at| version(failed(1, 137), at).label("spark-exec-inactive", "true");
     assert_eq!(started(labelled(30)), [(1, true)]);
-    assert_eq!(started(labelled(15)), [], "before the mark");
+    assert_eq!(started(labelled(15)), [], "before the checkpoint");
     let at = |mut pod: PodBuilder, finished: &str| {
         pod.0["status"]["containerStatuses"][0]["state"]["terminated"]["finishedAt"] = finished.into();
         pod
     };
-    // By the clock of its node, it exited a day after the mark.
+    // By the clock of its node, it exited a day after the checkpoint.
     assert_eq!(started(at(labelled(30), "2027-01-16T08:00:00Z")), [(1, true)]);
     assert_eq!(
         started(labelled(30).annotation("spark-usher.io/ended", "killed")),
@@ -464,7 +474,7 @@ fn observed_driver_deletion_triggers_cleanup_without_lookup() {
     let now = harness.now();
     let effects = harness.controller.step(now, &harness.policies, LeaderState::Leader);
     let actions: Vec<_> = effects.actions.iter().flat_map(|(_, actions)| actions).collect();
-    assert!(matches!(actions[..], [Action::CleanUp { gone: Some(_), .. }]), "{actions:?}");
+    assert!(matches!(actions[..], [Action::CleanUp { exited_driver: Some(_), .. }]), "{actions:?}");
 }
 
 #[test]
@@ -478,7 +488,7 @@ fn new_leader_cleans_up_executors_that_previous_leader_reported() {
     for _ in 0..700 {
         harness.step_after(1);
     }
-    take_over(&mut harness, FoundMark { mark: mark(5), was_held: true, is_released: true, taken: Some(20) });
+    take_over(&mut harness, after_stop(5, 20));
     let effects = harness.step_after(1);
     assert!(effects.exits.is_empty());
     let actions: Vec<_> = effects.actions.iter().flat_map(|(_, actions)| actions).collect();
@@ -495,11 +505,11 @@ fn lookup_result_after_close_changes_neither_exits_nor_mark() {
     let lookup = harness.step_after(1).lookups.remove(0);
     let now = harness.now();
     assert!(harness.controller.close(now, harness.leader_state).is_empty());
-    let last = harness.controller.mark(now).unwrap();
+    let last = harness.controller.checkpoint(now).unwrap();
     assert_eq!((last.through, last.gap), (8, Some((7, 9))), "it is not confirmed whether it exited");
     harness.controller.lookup_answered(&lookup, LookupResult::Absent, now);
     assert!(harness.step_after(1).exits.is_empty());
-    assert_eq!(harness.controller.mark(now), Some(last));
+    assert_eq!(harness.controller.checkpoint(now), Some(last));
 }
 
 /// A leader whose watch is at version 3, and whose poll contains executor 1 in this version, or does not contain it.
@@ -528,10 +538,13 @@ fn exit_reported_from_lookup_ahead_of_watch_is_possibly_reported_for_next_leader
     assert_eq!(reported_exits(&mut harness), [(1, false)]);
     // The watch has reached only version 3, and the exit is reported.
     let now = harness.now();
-    let mark = harness.controller.mark(now).unwrap();
-    assert_eq!((mark.through, mark.covers(9), mark.covers(10)), (3, None, Some(false)));
+    let checkpoint = harness.controller.checkpoint(now).unwrap();
+    assert_eq!((checkpoint.through, checkpoint.covers(9), checkpoint.covers(10)), (3, None, Some(false)));
     let mut next = restarted_with(&[driver(), version(failed(1, 137), 9)]);
-    take_over(&mut next, FoundMark { mark: Some(mark), was_held: true, is_released: true, taken: Some(51) });
+    take_over(
+        &mut next,
+        FoundCheckpoint { checkpoint: Some(checkpoint), was_held: true, is_released: true, taken: Some(51) },
+    );
     assert_eq!(reported_exits(&mut next), [(1, true)]);
 }
 
@@ -552,8 +565,8 @@ fn exit_pending_confirmation_at_stop_is_reported_by_next_leader() {
     harness.step_after(1);
     let now = harness.now();
     assert!(harness.controller.close(now, harness.leader_state).is_empty());
-    let mark = harness.controller.mark(now).unwrap();
-    assert_eq!((mark.through, mark.covers(9)), (20, None));
+    let checkpoint = harness.controller.checkpoint(now).unwrap();
+    assert_eq!((checkpoint.through, checkpoint.covers(9)), (20, None));
     let mut next = ControllerHarness::new(Finished::Report);
     next.leader_state = LeaderState::Follower;
     next.observe(&version(driver(), 2));
@@ -561,7 +574,10 @@ fn exit_pending_confirmation_at_stop_is_reported_by_next_leader() {
     next.observe(&version(failed(1, 137), 9));
     next.observe(&version(running(3), 30));
     next.step_after(1);
-    take_over(&mut next, FoundMark { mark: Some(mark), was_held: true, is_released: true, taken: Some(41) });
+    take_over(
+        &mut next,
+        FoundCheckpoint { checkpoint: Some(checkpoint), was_held: true, is_released: true, taken: Some(41) },
+    );
     assert_eq!(reported_exits(&mut next), [(1, true)]);
 }
 
@@ -591,13 +607,16 @@ fn possibly_reported_range_stays_until_watch_passes_it() {
     harness.observe(&version(running(1), 7));
     harness.step_after(5);
     // It takes over, and its watch is late: it has not shown the exit of executor 1 at version 9.
-    take_over(&mut harness, FoundMark { mark: mark(5), was_held: true, is_released: false, taken: Some(20) });
+    take_over(&mut harness, after_kill(5, 20));
     harness.step_after(3);
     let now = harness.now();
-    let own_mark = harness.controller.mark(now).unwrap();
-    assert_eq!((own_mark.through, own_mark.covers(9), own_mark.covers(21)), (7, None, Some(false)));
+    let own_checkpoint = harness.controller.checkpoint(now).unwrap();
+    assert_eq!((own_checkpoint.through, own_checkpoint.covers(9), own_checkpoint.covers(21)), (7, None, Some(false)));
     let mut next = restarted_with(&[driver(), version(failed(1, 137), 9)]);
-    take_over(&mut next, FoundMark { mark: Some(own_mark), was_held: true, is_released: true, taken: Some(51) });
+    take_over(
+        &mut next,
+        FoundCheckpoint { checkpoint: Some(own_checkpoint), was_held: true, is_released: true, taken: Some(51) },
+    );
     assert_eq!(reported_exits(&mut next), [(1, true)]);
     // Once its watch has passed that version, it has reported everything up to there.
     harness.observe(&version(failed(1, 137), 9));
@@ -605,7 +624,7 @@ fn possibly_reported_range_stays_until_watch_passes_it() {
     harness.controller.bookmark("20", now);
     assert_eq!(reported_exits(&mut harness), [(1, true)]);
     let now = harness.now();
-    assert_eq!(harness.controller.mark(now).unwrap().covers(9), Some(true));
+    assert_eq!(harness.controller.checkpoint(now).unwrap().covers(9), Some(true));
 }
 
 #[test]
@@ -613,13 +632,13 @@ fn replica_that_stops_without_having_led_has_no_mark() {
     let mut harness = follower();
     let now = harness.now();
     assert!(harness.controller.close(now, harness.leader_state).is_empty());
-    assert_eq!(harness.controller.mark(now), None);
+    assert_eq!(harness.controller.checkpoint(now), None);
     let mut harness = follower();
-    take_over(&mut harness, FoundMark { mark: mark(5), was_held: true, is_released: true, taken: Some(20) });
+    take_over(&mut harness, after_stop(5, 20));
     harness.step_after(1);
     let now = harness.now();
     harness.controller.close(now, harness.leader_state);
-    assert_eq!(harness.controller.mark(now).map(|mark| mark.through), Some(9));
+    assert_eq!(harness.controller.checkpoint(now).map(|checkpoint| checkpoint.through), Some(9));
 }
 
 #[test]
@@ -628,8 +647,8 @@ fn exit_found_by_poll_only_is_uncertain_in_mark_up_to_poll_version() {
     confirm_absence(&mut harness);
     // Other replicas will see its deletion with a version up to the poll's.
     let now = harness.now();
-    let mark = harness.controller.mark(now).unwrap();
-    assert_eq!((mark.through, mark.covers(40), mark.covers(41)), (3, None, Some(false)));
+    let checkpoint = harness.controller.checkpoint(now).unwrap();
+    assert_eq!((checkpoint.through, checkpoint.covers(40), checkpoint.covers(41)), (3, None, Some(false)));
 }
 
 #[test]
@@ -643,13 +662,16 @@ fn interrupted_watch_leaves_gap_in_mark_for_a_limited_time() {
     harness.controller.bookmark("30", now);
     harness.step_after(2);
     let now = harness.now();
-    let mark = harness.controller.mark(now).unwrap();
-    assert_eq!((mark.through, mark.gap), (30, Some((2, 30))));
+    let checkpoint = harness.controller.checkpoint(now).unwrap();
+    assert_eq!((checkpoint.through, checkpoint.gap), (30, Some((2, 30))));
     let mut next = follower();
-    take_over(&mut next, FoundMark { mark: Some(mark), was_held: true, is_released: true, taken: Some(40) });
+    take_over(
+        &mut next,
+        FoundCheckpoint { checkpoint: Some(checkpoint), was_held: true, is_released: true, taken: Some(40) },
+    );
     assert_eq!(reported_exits(&mut next), [(1, true), (2, true)]);
     // After a long time, no other replica knows more.
     harness.step_after(601);
     let now = harness.now();
-    assert_eq!(harness.controller.mark(now).unwrap().gap, None);
+    assert_eq!(harness.controller.checkpoint(now).unwrap().gap, None);
 }

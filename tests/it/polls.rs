@@ -181,7 +181,7 @@ fn open_confirmation_survives_next_poll_until_get_answers() {
 }
 
 /// A confirmed absence is no longer an open confirmation, and its exit is tracked in the next step. If a leader dies between the
-/// two, its mark must not cover that exit.
+/// two, its checkpoint must not cover that exit.
 #[test]
 fn progress_mark_covers_no_exit_between_confirmation_and_tracking() {
     let mut harness = ControllerHarness::new(Finished::Report);
@@ -193,7 +193,7 @@ fn progress_mark_covers_no_exit_between_confirmation_and_tracking() {
     harness.step_after(10);
     harness.apply(Change::Pods(PodChange::Deleted(version(running(1).spec("nodeName", "n"), 8).observation())));
     assert_eq!(harness.step_after(1).lookups, [labelled("nb-exec-1")]);
-    let covers = |harness: &ControllerHarness| harness.controller.mark(harness.now()).unwrap().covers(8);
+    let covers = |harness: &ControllerHarness| harness.controller.checkpoint(harness.now()).unwrap().covers(8);
     assert_ne!(covers(&harness), Some(true), "the confirmation is open");
     let now = harness.now();
     harness.controller.lookup_answered(&labelled("nb-exec-1"), LookupResult::Absent, now);
@@ -576,7 +576,7 @@ fn pods_outside_snapshot_do_not_restart_watch() {
                 assert!(!effects.restart_watch && effects.lookups.is_empty(), "poll {poll}: {effects:?}");
             }
             let now = harness.now();
-            assert!(harness.controller.mark(now).unwrap().gap.is_none() || poll > 25, "a relist is a gap");
+            assert!(harness.controller.checkpoint(now).unwrap().gap.is_none() || poll > 25, "a relist is a gap");
             if poll == 25 {
                 // A relist shows them again.
                 harness.controller.list_started(now);

@@ -90,7 +90,7 @@ fn recomputed_counts(snapshot: &Snapshot) -> Counts {
             let set = format!("{key} {:?}", executor.counted_creator());
             let index = counts.entry(set.clone()).or_default();
             index[0] += 1;
-            index[1] += usize::from(executor.inactive && !executor.inactive_by_us);
+            index[1] += usize::from(executor.inactive && !executor.inactive_by_usher);
             index[2] += usize::from(final_);
             index[3] +=
                 usize::from(executor.diagnostics.as_ref().is_some_and(|diagnostics| diagnostics.deletion.is_some()));

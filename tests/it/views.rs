@@ -32,7 +32,7 @@ impl ReportHarness {
         self.now.at += Duration::from_secs(1);
         self.now.wall += Duration::from_secs(1);
         let batch = self.store.take(self.id, self.now.at).unwrap();
-        self.exits.note(batch, self.now);
+        self.exits.record(batch, self.now);
         self.store.done(self.id, self.now.at);
         self
     }

@@ -427,8 +427,8 @@ fn schedulers(facts: &Facts, policies: Option<&Policies>, out: &mut Vec<Finding>
         if row.apis.is_empty() || policy.gang.shape == gang::Shape::Pods {
             continue;
         }
-        let there = row.apis.iter().find(|api| served.contains(&api.api_version()));
-        out.push(match there {
+        let served_api = row.apis.iter().find(|api| served.contains(&api.api_version()));
+        out.push(match served_api {
             Some(api) => Finding::ok(format!(
                 "policy {}: PodGroups of {} are served ({})",
                 policy.name,

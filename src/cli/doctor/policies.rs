@@ -8,7 +8,7 @@ use super::finding::{Finding, readable};
 use super::gather::Facts;
 use crate::annotations;
 use crate::json::text;
-use crate::manifests::validating_policy::{KIND, Wanted, differences, manifests, namespaces_of};
+use crate::manifests::validating_policy::{KIND, Parameters, differences, manifests, namespaces_of};
 use crate::policy::{Policies, Validate};
 
 const UPDATE: &str = "run helm upgrade with validatingPolicy.enabled, or spark-usher policy --validating | kubectl apply -f -; then delete \
@@ -48,9 +48,12 @@ pub(super) fn examine(facts: &Facts, policies: Option<&Policies>, out: &mut Vec<
     for name in ours {
         let live: Vec<Value> = live.iter().filter(|object| set(object) == name).cloned().collect();
         let namespaces = live.iter().find(|object| text(object, &["kind"]) == KIND).map(namespaces_of);
-        let wanted =
-            Wanted { name: name.clone(), namespaces: namespaces.unwrap_or_default(), account: facts.account.clone() };
-        out.push(match manifests(policies, &wanted).map(|wanted| differences(&live, &wanted)) {
+        let parameters = Parameters {
+            name: name.clone(),
+            namespaces: namespaces.unwrap_or_default(),
+            account: facts.account.clone(),
+        };
+        out.push(match manifests(policies, &parameters).map(|parameters| differences(&live, &parameters)) {
             Ok(differences) if differences.is_empty() => {
                 Finding::ok(format!("the ValidatingAdmissionPolicies ({name}) match the policy file"))
             }

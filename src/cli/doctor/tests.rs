@@ -252,11 +252,11 @@ fn kai_drivers_controlled_by_other_kinds_yield_warning() {
 
 #[test]
 fn validating_policies_that_differ_from_policy_file_yield_warning() {
-    use crate::manifests::validating_policy::{Wanted, manifests, without};
+    use crate::manifests::validating_policy::{Parameters, manifests, without};
     let generated = |account: &str, file: &str| {
         let policies = crate::config::from_text(file).unwrap().policies;
         let namespaces = without(&["kube-system".into(), "spark-usher".into()]);
-        manifests(&policies, &Wanted { name: "spark-usher".into(), namespaces, account: account.into() }).unwrap()
+        manifests(&policies, &Parameters { name: "spark-usher".into(), namespaces, account: account.into() }).unwrap()
     };
     let account = healthy().account;
     let mut facts = healthy();

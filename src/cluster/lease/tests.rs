@@ -88,7 +88,7 @@ fn election(identity: &str) -> Election {
 
 fn elector(client: &kube::Client, identity: &str) -> Elector {
     let api = Api::namespaced(client.clone(), "n");
-    Elector { api, election: election(identity), observed: None, ours: None, found: None, mark: None }
+    Elector { api, election: election(identity), observed: None, held: None, found: None, checkpoint: None }
 }
 
 /// Participates in the election. Returns its state as it is published.
@@ -109,33 +109,33 @@ async fn renewal_takes_one_request_unless_another_client_wrote_the_lease() {
     assert_eq!(requests(), "GET POST");
     assert!(elector.try_acquire_or_renew().await.unwrap() && elector.try_acquire_or_renew().await.unwrap());
     assert_eq!(requests(), "PUT PUT");
-    // The renewal writes the mark, and the replica that takes the Lease finds it.
-    let mark = Mark { through: 7, at: clock::now(), gap: None };
-    elector.mark = Some(mark);
+    // The renewal writes the checkpoint, and the replica that takes the Lease finds it.
+    let checkpoint = Checkpoint { through: 7, at: clock::now(), gap: None };
+    elector.checkpoint = Some(checkpoint);
     assert!(elector.try_acquire_or_renew().await.unwrap() && requests() == "PUT");
     elector.release().await.unwrap();
     let mut next = self::elector(&client, "next");
     assert!(next.try_acquire_or_renew().await.unwrap());
     let found = next.found.unwrap();
-    assert!(found.mark == Some(mark) && found.is_released && found.taken.is_some(), "{found:?}");
-    // A version without marks leads, and leaves the mark as it is: the mark is no longer final.
+    assert!(found.checkpoint == Some(checkpoint) && found.is_released && found.taken.is_some(), "{found:?}");
+    // A version without checkpoints leads, and leaves the checkpoint as it is: the checkpoint is no longer final.
     next.release().await.unwrap();
     let mut third = self::elector(&client, "third");
     assert!(third.try_acquire_or_renew().await.unwrap());
     let found = third.found.unwrap();
-    assert!(found.mark == Some(mark) && found.was_held && !found.is_released, "{found:?}");
-    // The third leader reports, loses the Lease for a moment, and has to stop immediately: the mark that it left is older
+    assert!(found.checkpoint == Some(checkpoint) && found.was_held && !found.is_released, "{found:?}");
+    // The third leader reports, loses the Lease for a moment, and has to stop immediately: the checkpoint that it left is older
     // than its last reports, and must not count as final.
-    third.mark = Some(mark);
+    third.checkpoint = Some(checkpoint);
     assert!(third.try_acquire_or_renew().await.unwrap());
-    third.mark = None;
+    third.checkpoint = None;
     third.release().await.unwrap();
     let mut fourth = self::elector(&client, "fourth");
     assert!(fourth.try_acquire_or_renew().await.unwrap());
     let found = fourth.found.unwrap();
-    assert!(found.mark == Some(mark) && !found.is_released, "{found:?}");
+    assert!(found.checkpoint == Some(checkpoint) && !found.is_released, "{found:?}");
     fourth.release().await.unwrap();
-    elector.ours = None;
+    elector.held = None;
     assert!(elector.try_acquire_or_renew().await.unwrap());
     requests();
     // An administrator adds a label: the Lease is read again, and still names this replica.
@@ -165,7 +165,7 @@ async fn first_leader_finds_no_previous_holder_if_create_response_is_lost() {
         state = seen.wait_for(|state| state.leadership().is_some()) => state.unwrap().leadership().unwrap().clone(),
     };
     let found = leadership.found().expect("the content of the Lease when it was taken");
-    assert!(found.mark.is_none() && !found.was_held);
+    assert!(found.checkpoint.is_none() && !found.was_held);
 }
 
 /// Each change of the leadership wakes its receivers: the signing key is read again, and actions are cancelled.

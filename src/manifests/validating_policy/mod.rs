@@ -13,14 +13,14 @@
 
 mod choice;
 mod compare;
+mod parameters;
 mod variables;
-mod wanted;
 
 use ring::digest::{SHA256, digest};
 use serde_json::{Value, json};
 
 pub use compare::differences;
-pub use wanted::Wanted;
+pub use parameters::Parameters;
 
 use super::cel::quote;
 use crate::annotations;
@@ -48,14 +48,14 @@ pub enum Refused {
 }
 
 /// The manifests: a policy and its binding for each policy of the file that can match a pod, including the implicit last.
-pub fn manifests(policies: &Policies, wanted: &Wanted) -> Result<Vec<Value>, Refused> {
-    if !is_account(&wanted.account) {
-        return Err(Refused::Account(wanted.account.clone()));
+pub fn manifests(policies: &Policies, parameters: &Parameters) -> Result<Vec<Value>, Refused> {
+    if !is_account(&parameters.account) {
+        return Err(Refused::Account(parameters.account.clone()));
     }
     let all = reachable(policies);
     let mut out = Vec::new();
     for (index, policy) in all.iter().enumerate() {
-        let name = format!("{}-{}", wanted.name, policy.name);
+        let name = format!("{}-{}", parameters.name, policy.name);
         if !(name.len() <= 200 && is_dns_part(&name)) {
             return Err(Refused::Name(name));
         }
@@ -68,13 +68,13 @@ pub fn manifests(policies: &Policies, wanted: &Wanted) -> Result<Vec<Value>, Ref
             Validate::Warn => json!(["Warn", "Audit"]),
             Validate::Enforce => json!(["Deny", "Audit"]),
         };
-        let spec = spec(policies, &all, index, wanted);
+        let spec = spec(policies, &all, index, parameters);
         let binding = json!({"policyName": name, "validationActions": actions});
         let hash = hash(&json!({"binding": binding, "policy": spec}));
         for (kind, spec) in [(KIND, spec), (BINDING, binding)] {
             out.push(json!({
                 "apiVersion": "admissionregistration.k8s.io/v1", "kind": kind,
-                "metadata": {"name": name, "annotations": {annotations::POLICY_HASH: hash, annotations::POLICY_SET: wanted.name}}, "spec": spec,
+                "metadata": {"name": name, "annotations": {annotations::POLICY_HASH: hash, annotations::POLICY_SET: parameters.name}}, "spec": spec,
             }));
         }
     }
@@ -117,7 +117,7 @@ fn hash(document: &Value) -> String {
     digest(&SHA256, text.as_bytes()).as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn spec(policies: &Policies, all: &[&Policy], index: usize, wanted: &Wanted) -> Value {
+fn spec(policies: &Policies, all: &[&Policy], index: usize, parameters: &Parameters) -> Value {
     let mut conditions = vec![json!({
         "name": "not-by-a-node",
         "expression": r#"!has(request.userInfo.username) || !request.userInfo.username.startsWith("system:node:")"#,
@@ -127,7 +127,7 @@ fn spec(policies: &Policies, all: &[&Policy], index: usize, wanted: &Wanted) -> 
     if !terms("object").is_empty() {
         conditions.push(json!({"name": "of-this-policy", "expression": either(&terms)}));
     }
-    let variables = variables(policies, all, index, wanted).into_iter();
+    let variables = variables(policies, all, index, parameters).into_iter();
     let variables: Vec<Value> =
         variables.map(|(name, expression)| json!({"name": name, "expression": expression})).collect();
     let queues = !restricting(all, index).is_empty();
@@ -147,7 +147,7 @@ fn spec(policies: &Policies, all: &[&Policy], index: usize, wanted: &Wanted) -> 
         "failurePolicy": "Fail",
         "matchConstraints": {
             "matchPolicy": "Equivalent",
-            "namespaceSelector": {"matchExpressions": wanted.namespaces},
+            "namespaceSelector": {"matchExpressions": parameters.namespaces},
             "objectSelector": {"matchExpressions": [
                 {"key": labels::ROLE, "operator": "In", "values": [labels::ROLE_DRIVER, labels::ROLE_EXECUTOR]},
             ]},

@@ -5,7 +5,7 @@ use std::iter::once;
 use serde_json::{Value, json};
 
 use super::choice::{by_namespace_labels, conjunction, either, first, restricting};
-use super::wanted::Wanted;
+use super::parameters::Parameters;
 use crate::annotations::{self, MetadataField};
 use crate::gang::{self, GangScheduler};
 use crate::manifests::cel::{any_of, quote};
@@ -20,7 +20,12 @@ const POD_NAME: &str = "authentication.kubernetes.io/pod-name";
 const POD_UID: &str = "authentication.kubernetes.io/pod-uid";
 
 /// All variables, each after those that it uses. The API server evaluates only those that are used.
-pub(super) fn variables(policies: &Policies, all: &[&Policy], index: usize, wanted: &Wanted) -> Vec<(String, String)> {
+pub(super) fn variables(
+    policies: &Policies,
+    all: &[&Policy],
+    index: usize,
+    parameters: &Parameters,
+) -> Vec<(String, String)> {
     let mut out: Vec<(String, String)> = Vec::new();
     let mut add = |name: &str, expression: String| out.push((name.to_owned(), expression));
     for (name, path) in [("labels", "labels"), ("annotations", "annotations")] {
@@ -36,7 +41,7 @@ pub(super) fn variables(policies: &Policies, all: &[&Policy], index: usize, want
     }
     add("username", r#"has(request.userInfo.username) ? request.userInfo.username : """#.to_owned());
     add("groups", "has(request.userInfo.groups) ? request.userInfo.groups : []".to_owned());
-    add("trusted", trusted(policies, &wanted.account));
+    add("trusted", trusted(policies, &parameters.account));
     let never = any_of(policies.creators_never());
     let has_never = policies.creators_never().next().is_some();
     add("never", if has_never { format!("variables.username.matches({})", quote(&never)) } else { "false".to_owned() });

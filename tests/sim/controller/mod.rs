@@ -31,7 +31,7 @@ const CHANGES_END: Duration = Duration::from_secs(240);
 const FAULTS_END: Duration = Duration::from_secs(300);
 /// The end of a history, at which its state is stable.
 const END: Duration = Duration::from_secs(540);
-/// By this time a replica has led and has written a mark.
+/// By this time a replica has led and has written a checkpoint.
 const FIRST_LEADER: Duration = Duration::from_secs(30);
 /// From this time on, no replica writes.
 const STABLE_FROM: Duration = Duration::from_secs(500);

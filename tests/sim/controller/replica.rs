@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use jiff::SignedDuration;
 use spark_usher::controller::{Controller, ExecutorSetKey, Lookup, LookupResult, PollResult, Settings};
 use spark_usher::leader::{LeaderState, LeaseRecord, Observed, Step, may_act_until, step};
-use spark_usher::lifecycle::mark::{FoundMark, Mark};
+use spark_usher::lifecycle::checkpoint::{Checkpoint, FoundCheckpoint};
 use spark_usher::reconcile::{Action, Cleanup};
 use spark_usher::snapshot::{Change, Conf, Listed, ObservedPod, PodChange, RelatedChange, Replaced, ServedApis};
 use spark_usher::spark::conf::AppConf;
@@ -34,8 +34,8 @@ pub struct Replica {
     has_lost_event: bool,
     last_delivery: Duration,
     lease: Option<Observed>,
-    /// The mark that it found when it took the Lease, until the write is confirmed.
-    found: Option<FoundMark>,
+    /// The checkpoint that it found when it took the Lease, until the write is confirmed.
+    found: Option<FoundCheckpoint>,
     pub until: Option<Instant>,
     /// An injected fault makes it believe that it leads.
     pub falsely_leads: bool,
@@ -67,7 +67,7 @@ pub enum Request {
     /// A round of the election begins; its read and its write reach the API server.
     Round,
     LeaseRead(Instant),
-    LeaseWrite(Instant, Option<u64>, i32, Option<Mark>),
+    LeaseWrite(Instant, Option<u64>, i32, Option<Checkpoint>),
     LeaseWritten(Instant, bool),
     /// The API server sends a bookmark.
     Bookmark(u32),
@@ -171,8 +171,8 @@ impl Sim {
                 self.record_report(process, &exit);
             }
             let version = self.truth.next_version();
-            let mark = self.replicas[number].controller.as_ref().unwrap().mark(moment).or(lease.mark);
-            self.truth.lease = Some(Lease { version, holder: None, mark, ..lease });
+            let checkpoint = self.replicas[number].controller.as_ref().unwrap().checkpoint(moment).or(lease.checkpoint);
+            self.truth.lease = Some(Lease { version, holder: None, checkpoint, ..lease });
         }
         let replica = &mut self.replicas[number];
         replica.controller = None;
@@ -436,8 +436,8 @@ impl Sim {
                 self.send(number, next, Request::Round);
             }
             Request::LeaseRead(began) => self.lease_read(number, began),
-            Request::LeaseWrite(began, version, transitions, mark) => {
-                self.lease_write(number, incarnation, began, version, transitions, mark);
+            Request::LeaseWrite(began, version, transitions, checkpoint) => {
+                self.lease_write(number, incarnation, began, version, transitions, checkpoint);
             }
             Request::LeaseWritten(began, ok) => {
                 let taken = self.truth.lease.as_ref().map(|lease| lease.version);
@@ -446,7 +446,7 @@ impl Sim {
                 let controller = replica.controller.as_mut().unwrap();
                 controller.contact(at);
                 if let Some(found) = replica.found.take_if(|_| ok) {
-                    controller.leadership_acquired(FoundMark { taken, ..found }, at);
+                    controller.leadership_acquired(FoundCheckpoint { taken, ..found }, at);
                 }
                 if ok {
                     replica.until = Some(may_act_until(began, LEASE));
@@ -572,8 +572,8 @@ impl Sim {
     /// The write of an action; none if the check of the driver forbids it.
     fn write_of(&mut self, action: &Action) -> Option<Write> {
         match action {
-            Action::CleanUp { executor, seen, how, gone, .. } => {
-                if let Some(driver) = gone {
+            Action::CleanUp { executor, seen, how, exited_driver, .. } => {
+                if let Some(driver) = exited_driver {
                     let found = self.truth.pods.get(&*driver.name);
                     if found.is_some_and(|pod| pod.uid == *driver.uid && !pod.is_finished()) {
                         return None;
@@ -620,15 +620,15 @@ impl Sim {
         replica.lease = held.map(|held| Observed::observe(replica.lease.take(), held, at));
         let step = step(replica.lease.as_ref(), &identity, at);
         let there = self.truth.lease.clone();
-        let found = FoundMark {
-            mark: there.as_ref().and_then(|lease| lease.mark),
+        let found = FoundCheckpoint {
+            checkpoint: there.as_ref().and_then(|lease| lease.checkpoint),
             was_held: there.is_some(),
             is_released: there.as_ref().is_some_and(|lease| lease.holder.is_none()),
             taken: None,
         };
         let moment = self.moment(number);
         let replica = &mut self.replicas[number];
-        let own = replica.controller.as_ref().and_then(|controller| controller.mark(moment));
+        let own = replica.controller.as_ref().and_then(|controller| controller.checkpoint(moment));
         let version = replica.lease.as_ref().and_then(|seen| seen.record.version.parse().ok());
         let wait = self.message_delay();
         match step {
@@ -637,12 +637,12 @@ impl Sim {
                 self.replicas[number].found = Some(found);
                 self.send(number, wait, Request::LeaseWrite(began, None, 0, None));
             }
-            Step::Take { transitions, ours } => {
-                if !ours {
+            Step::Acquire { transitions, held } => {
+                if !held {
                     self.replicas[number].found = Some(found);
                 }
-                let mark = own.filter(|_| ours).or(found.mark);
-                self.send(number, wait, Request::LeaseWrite(began, version, transitions, mark));
+                let checkpoint = own.filter(|_| held).or(found.checkpoint);
+                self.send(number, wait, Request::LeaseWrite(began, version, transitions, checkpoint));
             }
         }
     }
@@ -654,7 +654,7 @@ impl Sim {
         began: Instant,
         version: Option<u64>,
         transitions: i32,
-        mark: Option<Mark>,
+        checkpoint: Option<Checkpoint>,
     ) {
         let identity = format!("r{number}.{incarnation}");
         let same = self.truth.lease.as_ref().map(|lease| lease.version) == version;
@@ -664,7 +664,7 @@ impl Sim {
         let ok = same;
         if ok {
             let version = self.truth.next_version();
-            self.truth.lease = Some(Lease { version, holder: Some(identity), transitions, mark });
+            self.truth.lease = Some(Lease { version, holder: Some(identity), transitions, checkpoint });
         }
         let response_lost = self.fault(4);
         let wait = self.message_delay();

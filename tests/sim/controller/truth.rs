@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use spark_usher::gang;
-use spark_usher::lifecycle::mark::Mark;
+use spark_usher::lifecycle::checkpoint::Checkpoint;
 use spark_usher::snapshot::{DriverPod, ObservedPod};
 use spark_usher::spark::pod::Pod as Facts;
 
@@ -151,8 +151,8 @@ pub struct Lease {
     pub version: u64,
     pub holder: Option<String>,
     pub transitions: i32,
-    /// The progress mark of its holder.
-    pub mark: Option<Mark>,
+    /// The checkpoint of its holder.
+    pub checkpoint: Option<Checkpoint>,
 }
 
 #[derive(Default)]

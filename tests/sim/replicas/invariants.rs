@@ -57,16 +57,16 @@ fn uid(pod: &Value) -> String {
     pod["metadata"]["uid"].as_str().unwrap_or_default().to_owned()
 }
 
-/// When a leader first wrote a progress mark: earlier exits are history, and no replica reports them.
-fn first_mark(cluster: &SimCluster) -> Instant {
+/// When a leader first wrote a checkpoint: earlier exits are history, and no replica reports them.
+fn first_checkpoint(cluster: &SimCluster) -> Instant {
     let writes = cluster.writes.lock().unwrap();
-    let marks = |write: &&Write| {
+    let checkpoints = |write: &&Write| {
         write.status < 300 && write.body["metadata"]["annotations"]["spark-usher.io/reported"].is_string()
     };
-    writes.iter().find(marks).map_or(cluster.began, |write| write.at)
+    writes.iter().find(checkpoints).map_or(cluster.began, |write| write.at)
 }
 
-/// Whether the watch of an earlier leader may have passed an exit without showing it: that leader's mark then covers the exit.
+/// Whether the watch of an earlier leader may have passed an exit without showing it: that leader's checkpoint then covers the exit.
 fn may_be_lost(cluster: &SimCluster, at: Instant) -> bool {
     let leads = |number: &usize| cluster.replicas.get(number).is_some_and(super::replica::Replica::leads);
     let writes = cluster.writes.lock().unwrap();
@@ -82,7 +82,7 @@ fn may_be_lost(cluster: &SimCluster, at: Instant) -> bool {
 /// Only finished executors are labelled or deleted, after their driver's grace period and after their exit was reported; and a dry
 /// run writes nothing.
 fn check_writes(cluster: &SimCluster, wrong: &mut Vec<String>) {
-    let (log, first_mark) = (cluster.log.reports.lock().unwrap(), first_mark(cluster));
+    let (log, first_checkpoint) = (cluster.log.reports.lock().unwrap(), first_checkpoint(cluster));
     let all = cluster.writes.lock().unwrap().clone();
     for write in all.iter().filter(|write| write.status < 300) {
         let at = (write.at - cluster.began).as_secs_f64();
@@ -151,7 +151,7 @@ fn check_writes(cluster: &SimCluster, wrong: &mut Vec<String>) {
         if app.exited.is_none_or(|exited| exited > write.at) && write.at - exited < app.grace() {
             wrong.push(format!("{at:.2} {} of {} in its driver's grace period", write.method, executor.name));
         }
-        if exited > first_mark
+        if exited > first_checkpoint
             && !may_be_lost(cluster, exited)
             && !log.iter().any(|report| report.uid == uid && report.at.unwrap() <= write.at)
         {
@@ -200,7 +200,7 @@ fn check_leaders(cluster: &SimCluster, wrong: &mut Vec<String>) {
 
 /// Each exit is reported once, or as possibly reported, with its cause; and remaining executors are cleaned up.
 fn check_exits(cluster: &SimCluster, pods: &BTreeMap<String, Value>, wrong: &mut Vec<String>) {
-    let (log, first_mark) = (cluster.log.reports.lock().unwrap(), first_mark(cluster));
+    let (log, first_checkpoint) = (cluster.log.reports.lock().unwrap(), first_checkpoint(cluster));
     let Lifecycle { finished, keep_failed, .. } = cluster.policies.load().lifecycle;
     let leader = cluster.replicas.iter().find(|(_, replica)| replica.leads()).map(|(number, _)| *number);
     for (uid, executor) in &cluster.executors {
@@ -221,7 +221,7 @@ fn check_exits(cluster: &SimCluster, pods: &BTreeMap<String, Value>, wrong: &mut
             continue; // No watch shows it any longer.
         }
         // The leader cannot report executors that only other replicas knew.
-        let is_history = executor.exited.is_some_and(|exited| exited <= first_mark);
+        let is_history = executor.exited.is_some_and(|exited| exited <= first_checkpoint);
         let survivor = leader.is_some_and(|leader| executor.known_by.contains(&leader));
         // For Spark 3.0, an executor runs as long as its pod's phase is Running.
         let runs_on = cluster.apps[executor.app].old && executor.will_restart();
@@ -469,7 +469,7 @@ fn check_requests(cluster: &SimCluster, wrong: &mut Vec<String>) {
 /// Without faults, each exit is reported exactly once, not as possibly reported, soon, and with its true cause.
 fn check_fault_free_phase(cluster: &SimCluster, wrong: &mut Vec<String>) {
     let log = cluster.log.reports.lock().unwrap();
-    let since = if cluster.is_fault_free { first_mark(cluster) } else { cluster.fault_free_phase.unwrap().since };
+    let since = if cluster.is_fault_free { first_checkpoint(cluster) } else { cluster.fault_free_phase.unwrap().since };
     for (uid, executor) in
         cluster.executors.iter().filter(|(_, executor)| executor.began > since && !executor.unlabelled)
     {

@@ -46,8 +46,8 @@ const NEEDS: [Need; 8] = [
 const ROOM: [Need; 2] =
     [Need { everywhere: true, ..Need::of("nodes", "list") }, Need { everywhere: true, ..Need::of("pods", "list") }];
 
-fn groups(row: &GangScheduler, served: &[String]) -> Vec<Need> {
-    let api = row.apis.iter().find(|api| served.contains(&api.api_version()));
+fn groups(scheduler: &GangScheduler, served: &[String]) -> Vec<Need> {
+    let api = scheduler.apis.iter().find(|api| served.contains(&api.api_version()));
     let verbs = ["get", "delete"];
     api.into_iter().flat_map(|api| verbs.map(|verb| Need { group: api.group, ..Need::of(api.plural, verb) })).collect()
 }
@@ -61,7 +61,7 @@ pub(super) async fn check(
     let mut out = Vec::new();
     let needs = match scheduler {
         None => NEEDS.to_vec(),
-        Some((row, served)) => groups(row, served),
+        Some((scheduler, served)) => groups(scheduler, served),
     };
     let lacking = lacking(client, namespace, &needs).await;
     match lacking {
@@ -125,8 +125,8 @@ mod tests {
         let shown: Vec<String> = NEEDS.iter().chain(&ROOM).map(Need::shown).collect();
         assert!(shown.contains(&"create serviceaccounts/token".to_owned()), "{shown:?}");
         assert!(shown.contains(&"list nodes in all namespaces".to_owned()), "{shown:?}");
-        let row = GangScheduler::of_kind("volcano").unwrap();
-        let of = |served: &str| groups(row, &[served.to_owned()]).iter().map(Need::shown).collect::<Vec<_>>();
+        let scheduler = GangScheduler::of_kind("volcano").unwrap();
+        let of = |served: &str| groups(scheduler, &[served.to_owned()]).iter().map(Need::shown).collect::<Vec<_>>();
         assert_eq!(
             of("scheduling.volcano.sh/v1beta1"),
             ["get podgroups.scheduling.volcano.sh", "delete podgroups.scheduling.volcano.sh"]

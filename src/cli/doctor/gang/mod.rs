@@ -6,12 +6,12 @@
 //! is deleted at the end, also after an error or a signal.
 
 mod access;
+mod capacity;
 mod objects;
+mod observation;
 mod plan;
 mod prepare;
-mod room;
 mod scenarios;
-mod sight;
 mod stage;
 mod table;
 
@@ -112,7 +112,7 @@ pub(super) fn run(
         return failed(err, &error);
     }
     let failed = report.findings.iter().chain(&report.end).any(|finding| finding.grade == Grade::Failed)
-        || report.rows.iter().any(|row| row.verdict == Verdict::Failed);
+        || report.rows.iter().any(|scheduler| scheduler.verdict == Verdict::Failed);
     Ok(if failed { FAILED } else { OK })
 }
 
@@ -184,24 +184,24 @@ async fn play(stage: &Stage, rows: &mut Vec<Row>, out: &mut dyn Write) -> io::Re
     table::head(out)?;
     let mut others = true;
     for (number, scenario) in Scenario::ALL.into_iter().enumerate() {
-        let row = if others {
-            let (row, more) = stage.play(scenario, number + 1).await;
+        let scheduler = if others {
+            let (scheduler, more) = stage.play(scenario, number + 1).await;
             others = more;
-            row
+            scheduler
         } else {
             let why = "the driver of an earlier scenario was not scheduled".to_owned();
             Row { scenario: scenario.name(), verdict: Verdict::Skipped, seen: Vec::new(), why, fix: String::new() }
         };
-        row.print(out)?;
-        rows.push(row);
+        scheduler.print(out)?;
+        rows.push(scheduler);
     }
     Ok(())
 }
 
 impl Stage {
     fn described(&self) -> Value {
-        let Setup { policy, row, api, shape, .. } = &self.setup;
-        let GangScheduler { kind, .. } = row;
+        let Setup { policy, scheduler, api, shape, .. } = &self.setup;
+        let GangScheduler { kind, .. } = scheduler;
         json!({"run": self.run, "policy": policy, "scheduler": kind, "shape": shape.as_str(),
             "podGroups": api.map(|api| api.api_version())})
     }

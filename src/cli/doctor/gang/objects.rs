@@ -78,7 +78,7 @@ impl App {
         set(&mut pod, &["metadata", "labels", labels::EXEC_ID], id.to_string());
         set(&mut pod, &["metadata", "labels", labels::PROFILE_ID], "0");
         if let Some(node) = &self.node {
-            set(&mut pod, &["spec", "nodeSelector"], json!({super::room::HOSTNAME: node}));
+            set(&mut pod, &["spec", "nodeSelector"], json!({super::capacity::HOSTNAME: node}));
         }
         pod
     }
@@ -86,7 +86,7 @@ impl App {
     fn pod(&self, name: &str, role: &str, container: &str, cpu: u64) -> Value {
         let mut metadata = self.metadata(name);
         set(&mut metadata, &["labels", labels::ROLE], role);
-        let room = json!({"cpu": milli(cpu), "memory": MEMORY});
+        let capacity = json!({"cpu": milli(cpu), "memory": MEMORY});
         json!({
             "apiVersion": "v1", "kind": "Pod", "metadata": metadata,
             "spec": {
@@ -99,7 +99,7 @@ impl App {
                 "containers": [{
                     "name": container, "image": self.image,
                     // Quotas may require limits, too.
-                    "resources": {"requests": room, "limits": room},
+                    "resources": {"requests": capacity, "limits": capacity},
                     "securityContext": {"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}},
                 }],
             },

@@ -21,21 +21,21 @@ pub(super) enum Scenario {
     /// Two of three executors wait, and the count is lowered to two.
     Lowered,
     /// Two of three fit: none may start.
-    Room,
+    Capacity,
     /// The driver is deleted.
     Driver,
 }
 
 impl Scenario {
     pub(super) const ALL: [Scenario; 5] =
-        [Scenario::Together, Scenario::Late, Scenario::Lowered, Scenario::Room, Scenario::Driver];
+        [Scenario::Together, Scenario::Late, Scenario::Lowered, Scenario::Capacity, Scenario::Driver];
 
     pub(super) fn name(self) -> &'static str {
         match self {
             Scenario::Together => "two wait, the third starts all",
             Scenario::Late => "the PodGroup is created late",
             Scenario::Lowered => "the PodGroup's count is lowered",
-            Scenario::Room => "capacity for two of three",
+            Scenario::Capacity => "capacity for two of three",
             Scenario::Driver => "the driver is deleted",
         }
     }
@@ -45,7 +45,7 @@ impl Scenario {
 #[derive(Clone, Debug)]
 pub(super) struct Setup {
     pub(super) policy: String,
-    pub(super) row: &'static GangScheduler,
+    pub(super) scheduler: &'static GangScheduler,
     /// The PodGroup API that the cluster serves.
     pub(super) api: Option<&'static GroupApi>,
     pub(super) shape: Shape,
@@ -61,7 +61,7 @@ impl Setup {
     /// From what the webhook applied to a driver. `known` is that policy, and its result for the driver's annotations.
     pub(super) fn of(
         policy: &str,
-        row: &'static GangScheduler,
+        scheduler: &'static GangScheduler,
         known: Option<(&Policy, &Effective)>,
         served: &[String],
     ) -> Setup {
@@ -72,9 +72,9 @@ impl Setup {
         };
         Setup {
             policy: policy.to_owned(),
-            row,
-            api: row.apis.iter().find(|api| served.contains(&api.api_version())),
-            shape: known.map_or(row.default_shape(), |(_, effective)| effective.shape),
+            scheduler,
+            api: scheduler.apis.iter().find(|api| served.contains(&api.api_version())),
+            shape: known.map_or(scheduler.default_shape(), |(_, effective)| effective.shape),
             membership: known.map_or(Membership::PodGroup, |(known, _)| known.gang.membership),
             sized,
             lowers,
@@ -84,12 +84,12 @@ impl Setup {
 
     /// Reports whether spark-usher creates a PodGroup for the executors.
     pub(super) fn has_group(&self) -> bool {
-        !self.row.apis.is_empty() && self.membership == Membership::PodGroup && self.shape == Shape::Executors
+        !self.scheduler.apis.is_empty() && self.membership == Membership::PodGroup && self.shape == Shape::Executors
     }
 
     /// Reports whether executors carry the gang's size, which the webhook must know when they are created.
     pub(super) fn numbers_on_pods(&self) -> bool {
-        self.shape == Shape::Executors && !self.has_group() && self.row.group_key != GroupKeyField::None
+        self.shape == Shape::Executors && !self.has_group() && self.scheduler.group_key != GroupKeyField::None
     }
 
     /// Reports whether a scenario can run here, or why not.
@@ -97,7 +97,7 @@ impl Setup {
         if scenario == Scenario::Driver {
             return Ok(());
         }
-        let kind = self.row.kind;
+        let kind = self.scheduler.kind;
         match (self.shape, kind) {
             (Shape::Pods, "kai") => {
                 return Err("KAI's pod grouper creates the PodGroups, with a minimum of one member".to_owned());
@@ -124,7 +124,7 @@ impl Setup {
         }
         self.sized.clone()?;
         match scenario {
-            Scenario::Late | Scenario::Lowered if self.row.apis.is_empty() => {
+            Scenario::Late | Scenario::Lowered if self.scheduler.apis.is_empty() => {
                 Err(format!("spark-usher creates no PodGroup for {kind}"))
             }
             Scenario::Late | Scenario::Lowered if !self.has_group() => {
@@ -135,14 +135,16 @@ impl Setup {
                 self.api.map(GroupApi::api_version).unwrap_or_default()
             )),
             Scenario::Lowered => self.lowers.clone(),
-            Scenario::Room if kind == "kueue" => Err("Kueue admits by quota, not by the capacity of nodes".to_owned()),
+            Scenario::Capacity if kind == "kueue" => {
+                Err("Kueue admits by quota, not by the capacity of nodes".to_owned())
+            }
             _ => Ok(()),
         }
     }
 
     /// What to check when gangs do not work with this scheduler.
     pub(super) fn gang_plugin(&self) -> &'static str {
-        match self.row.kind {
+        match self.scheduler.kind {
             "volcano" | "kube-batch" => "the gang plugin in the scheduler's configuration (tiers, plugins)",
             "coscheduling" => "the Coscheduling plugin in the profile of KubeSchedulerConfiguration",
             "koordinator" => "the Coscheduling plugin of koord-scheduler",
@@ -235,7 +237,7 @@ mod tests {
         assert_eq!(applicable(&fixed), [Scenario::Together, Scenario::Driver]);
         assert!(fixed.numbers_on_pods() && !fixed.has_group());
         let annotations = setup("scheduler: {type: koordinator}, gang: {membership: annotations}", "");
-        assert_eq!(applicable(&annotations), [Scenario::Together, Scenario::Room, Scenario::Driver]);
+        assert_eq!(applicable(&annotations), [Scenario::Together, Scenario::Capacity, Scenario::Driver]);
         let old = setup("scheduler: {type: native}", "scheduling.k8s.io/v1alpha2");
         assert!(old.applies(Scenario::Lowered).unwrap_err().contains("scheduling.k8s.io/v1alpha2 cannot be changed"));
     }

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::objects::{self, App};
 use super::plan::Setup;
 use super::stage::Stop;
-use super::{access, sight};
+use super::{access, observation};
 use crate::annotations::Overrides;
 use crate::cli::doctor::finding::{Finding, Grade};
 use crate::cli::doctor::gather;
@@ -42,14 +42,14 @@ pub(super) struct Asked<'a> {
 /// Runs the checks. `rehearse` creates a pod by dry run.
 pub(super) async fn prepare(asked: &Asked<'_>, rehearse: impl AsyncFn(&Value) -> Result<Value, Stop>) -> Prepared {
     let mut findings = Vec::new();
-    let setup = look(asked, rehearse, &mut findings).await.ok();
+    let setup = inspect(asked, rehearse, &mut findings).await.ok();
     Prepared { findings, setup }
 }
 
 /// Stops the preparation: the findings contain the reason.
 struct Enough;
 
-async fn look(
+async fn inspect(
     asked: &Asked<'_>,
     rehearse: impl AsyncFn(&Value) -> Result<Value, Stop>,
     out: &mut Vec<Finding>,
@@ -70,7 +70,7 @@ async fn look(
     let chosen = file.as_ref().and_then(|policies| choose(policies, namespace, &known, &driver));
     let chosen = chosen.map(|policy| (policy, effective(policy, &of_driver, &known.overrides)));
     let pod = rehearse(&driver).await.map_err(|stop| out.push(unrehearsed(stop, asked))).map_err(|()| Enough)?;
-    let (policy, row) = placed(&pod, chosen.as_ref(), asked, out)?;
+    let (policy, scheduler) = placed(&pod, chosen.as_ref(), asked, out)?;
     let served = match gather::served(client).await {
         Ok(served) => served,
         Err(error) => {
@@ -78,17 +78,19 @@ async fn look(
             return Err(Enough);
         }
     };
-    let agrees = chosen
-        .as_ref()
-        .filter(|(known, effective)| *known.name == *policy && effective.scheduler.gang_scheduler.kind == row.kind);
-    let setup = Setup::of(&policy, row, agrees.map(|(policy, effective)| (*policy, effective)), &served);
+    let agrees = chosen.as_ref().filter(|(known, effective)| {
+        *known.name == *policy && effective.scheduler.gang_scheduler.kind == scheduler.kind
+    });
+    let setup = Setup::of(&policy, scheduler, agrees.map(|(policy, effective)| (*policy, effective)), &served);
     if setup.has_group() && setup.api.is_none() {
-        let what =
-            format!("policy {policy}: the cluster does not serve PodGroups of {}, so its gangs never start", row.kind);
+        let what = format!(
+            "policy {policy}: the cluster does not serve PodGroups of {}, so its gangs never start",
+            scheduler.kind
+        );
         out.push(Finding::failed(what, "install the scheduler with its CRDs, or set another scheduler.type"));
         return Err(Enough);
     }
-    let permissions = access::check(client, namespace, Some((row, &served))).await;
+    let permissions = access::check(client, namespace, Some((scheduler, &served))).await;
     let lacks = permissions.iter().any(|finding| finding.grade == Grade::Failed);
     out.extend(permissions);
     if lacks { Err(Enough) } else { Ok(setup) }
@@ -214,8 +216,8 @@ fn placed(
 ) -> Result<(String, &'static GangScheduler), Enough> {
     const CURE: &str =
         "run spark-usher doctor --dry-run-namespace NAMESPACE: it checks whether the API server reaches the webhook";
-    if let Some((policy, kind)) = sight::placed_by(pod)
-        && let Some(row) = GangScheduler::of_kind(kind)
+    if let Some((policy, kind)) = observation::scheduled_by(pod)
+        && let Some(scheduler) = GangScheduler::of_kind(kind)
     {
         if let Some((known, effective)) = chosen
             && (*known.name != *policy || effective.scheduler.gang_scheduler.kind != kind)
@@ -230,7 +232,7 @@ fn placed(
             ));
         }
         out.push(Finding::ok(format!("the webhook applies policy {policy} ({kind}) to drivers")));
-        return Ok((policy.to_owned(), row));
+        return Ok((policy.to_owned(), scheduler));
     }
     out.push(match chosen {
         Some((policy, effective)) if effective.scheduler.gang_scheduler.kind == gang::NONE.kind => {

@@ -3,8 +3,8 @@
 use std::cell::Cell;
 use std::time::Instant;
 
+use super::observation::{self, Observation};
 use super::plan::{MEMBERS, Scenario};
-use super::sight::{self, Sight};
 use super::stage::{Driver, Reached, Stage, Stop};
 use super::table::{Row, Seen, Verdict};
 use crate::runtime::clock;
@@ -14,7 +14,7 @@ const ALL: usize = MEMBERS as usize;
 impl Stage {
     /// Runs a scenario and removes its objects. Returns whether the other scenarios can run, too.
     pub(super) async fn play(&self, scenario: Scenario, number: usize) -> (Row, bool) {
-        let mut row = Row {
+        let mut scheduler = Row {
             scenario: scenario.name(),
             verdict: Verdict::Ok,
             seen: Vec::new(),
@@ -22,28 +22,30 @@ impl Stage {
             fix: String::new(),
         };
         if let Err(why) = self.setup.applies(scenario) {
-            return (Row { verdict: Verdict::NotApplicable, why, ..row }, true);
+            return (Row { verdict: Verdict::NotApplicable, why, ..scheduler }, true);
         }
         let started = match scenario {
-            Scenario::Together => self.together(number, &mut row.seen).await,
-            Scenario::Late => self.late(number, &mut row.seen).await,
-            Scenario::Lowered => self.lowered(number, &mut row.seen).await,
-            Scenario::Room => self.too_little_room(number, &mut row.seen).await,
-            Scenario::Driver => self.driver_deleted(number, &mut row.seen).await,
+            Scenario::Together => self.together(number, &mut scheduler.seen).await,
+            Scenario::Late => self.late(number, &mut scheduler.seen).await,
+            Scenario::Lowered => self.lowered(number, &mut scheduler.seen).await,
+            Scenario::Capacity => self.too_little_room(number, &mut scheduler.seen).await,
+            Scenario::Driver => self.driver_deleted(number, &mut scheduler.seen).await,
         };
         let mut others = true;
         match started {
             Ok(()) => {}
-            Err(Stop::Failed { why, fix }) => (row.verdict, row.why, row.fix) = (Verdict::Failed, why, fix),
-            Err(Stop::Skipped(why)) => (row.verdict, row.why) = (Verdict::Skipped, why),
+            Err(Stop::Failed { why, fix }) => {
+                (scheduler.verdict, scheduler.why, scheduler.fix) = (Verdict::Failed, why, fix)
+            }
+            Err(Stop::Skipped(why)) => (scheduler.verdict, scheduler.why) = (Verdict::Skipped, why),
             Err(Stop::NoDriver { why, fix }) => {
-                (row.verdict, row.why, row.fix) = (Verdict::Failed, why, fix);
+                (scheduler.verdict, scheduler.why, scheduler.fix) = (Verdict::Failed, why, fix);
                 others = false;
             }
         }
         // The end of the run removes or reports the objects that remain.
         let _ = self.clear(Some(&self.app(number, None).name)).await;
-        (row, others)
+        (scheduler, others)
     }
 
     async fn together(&self, number: usize, seen: &mut Vec<Seen>) -> Result<(), Stop> {
@@ -63,9 +65,9 @@ impl Stage {
         self.executors(&started, 1..=MEMBERS).await?;
         // If the group exists at the first poll, the order is unknown.
         let was_absent = Cell::new(false);
-        let done = |sight: &Sight| {
-            was_absent.set(was_absent.get() || sight.group.is_none());
-            sight.group.is_some()
+        let done = |observation: &Observation| {
+            was_absent.set(was_absent.get() || observation.group.is_none());
+            observation.group.is_some()
         };
         match self.until(&started, from, done).await? {
             Reached::Yes(_, took) if was_absent.get() => {
@@ -94,13 +96,15 @@ impl Stage {
         let from = clock::instant();
         self.lower(&started, MEMBERS - 1).await?;
         let wanted = u64::from(MEMBERS - 1);
-        match self.until(&started, from, |sight| sight.count() == Some(wanted)).await? {
+        match self.until(&started, from, |observation| observation.count() == Some(wanted)).await? {
             Reached::Yes(_, took) => {
                 seen.push(Seen { what: format!("the PodGroup's count is {wanted}"), took: Some(took) });
             }
-            Reached::No(sight) => {
-                let why =
-                    format!("the PodGroup's count is still {}: spark-usher did not lower it", shown(sight.count()));
+            Reached::No(observation) => {
+                let why = format!(
+                    "the PodGroup's count is still {}: spark-usher did not lower it",
+                    shown(observation.count())
+                );
                 return Err(Stop::failed(why, "check the leader's log"));
             }
         }
@@ -108,9 +112,12 @@ impl Stage {
     }
 
     async fn too_little_room(&self, number: usize, seen: &mut Vec<Seen>) -> Result<(), Stop> {
-        let room = self.room(&self.app(number, None)).await?;
-        let app = self.app(number, Some(&room));
-        seen.push(Seen { what: format!("node {}, {}m CPU for each executor", room.node, room.cpu), took: None });
+        let capacity = self.capacity(&self.app(number, None)).await?;
+        let app = self.app(number, Some(&capacity));
+        seen.push(Seen {
+            what: format!("node {}, {}m CPU for each executor", capacity.node, capacity.cpu),
+            took: None,
+        });
         let started = self.start(app, seen).await?;
         let from = clock::instant();
         self.executors(&started, 1..=MEMBERS).await?;
@@ -122,17 +129,17 @@ impl Stage {
         let started = self.start(self.app(number, None), seen).await?;
         let from = clock::instant();
         self.executors(&started, 1..=MEMBERS).await?;
-        let sight = self.all_start(&started, ALL, from, "after the first was created", seen).await?;
-        if let Some(pod) = sight.executors().find(|pod| !sight::is_owned_by(pod, &started.driver)) {
-            let why = format!("executor {} has no ownerReference to its driver", sight::name(pod));
+        let observation = self.all_start(&started, ALL, from, "after the first was created", seen).await?;
+        if let Some(pod) = observation.executors().find(|pod| !observation::is_owned_by(pod, &started.driver)) {
+            let why = format!("executor {} has no ownerReference to its driver", observation::name(pod));
             return Err(Stop::failed(why, "check kubectl describe pod, and creators.never in the policy file"));
         }
         let from = clock::instant();
         self.end_driver(&started).await?;
-        match self.until(&started, from, |sight| sight.executors().all(sight::is_going)).await? {
+        match self.until(&started, from, |observation| observation.executors().all(observation::is_going)).await? {
             Reached::Yes(_, took) => seen.push(Seen { what: "all executors are deleted".into(), took: Some(took) }),
-            Reached::No(sight) => {
-                let left = sight.executors().filter(|pod| !sight::is_going(pod)).count();
+            Reached::No(observation) => {
+                let left = observation.executors().filter(|pod| !observation::is_going(pod)).count();
                 let why = format!(
                     "{left} executors still exist {} s after the deletion of their driver",
                     self.timeout.as_secs()
@@ -143,7 +150,10 @@ impl Stage {
         if !self.setup.has_group() {
             return Ok(());
         }
-        match self.until(&started, from, |sight| sight.group.as_ref().is_none_or(sight::is_going)).await? {
+        match self
+            .until(&started, from, |observation| observation.group.as_ref().is_none_or(observation::is_going))
+            .await?
+        {
             Reached::Yes(_, took) => seen.push(Seen { what: "the PodGroup is deleted".into(), took: Some(took) }),
             Reached::No(_) => {
                 let why = format!(
@@ -173,17 +183,17 @@ impl Stage {
             return Ok(());
         }
         let wanted = u64::from(MEMBERS);
-        let done = |sight: &Sight| sight.count() == Some(wanted) || sight.bound() > 0;
+        let done = |observation: &Observation| observation.count() == Some(wanted) || observation.bound() > 0;
         match self.until(started, from, done).await? {
-            Reached::Yes(sight, took) if sight.count() == Some(wanted) => {
+            Reached::Yes(observation, took) if observation.count() == Some(wanted) => {
                 seen.push(Seen { what: format!("the PodGroup's count is {wanted}"), took: Some(took) });
                 Ok(())
             }
-            Reached::Yes(sight, _) | Reached::No(sight) if sight.group.is_some() => {
-                let why = format!("the PodGroup's count is {}: expected {wanted}", shown(sight.count()));
+            Reached::Yes(observation, _) | Reached::No(observation) if observation.group.is_some() => {
+                let why = format!("the PodGroup's count is {}: expected {wanted}", shown(observation.count()));
                 Err(Stop::failed(why, "check the driver's Events, and overrides and gang.readSparkConf of the policy"))
             }
-            Reached::Yes(sight, _) => Err(self.started_alone(&sight, "without a PodGroup")),
+            Reached::Yes(observation, _) => Err(self.started_alone(&observation, "without a PodGroup")),
             Reached::No(_) => Err(self.no_group(started)),
         }
     }
@@ -196,23 +206,23 @@ impl Stage {
         )
     }
 
-    fn started_alone(&self, sight: &Sight, but: &str) -> Stop {
-        let why = format!("{} of {} executors were bound {but}", sight.bound(), sight.executors().count());
+    fn started_alone(&self, observation: &Observation, but: &str) -> Stop {
+        let why = format!("{} of {} executors were bound {but}", observation.bound(), observation.executors().count());
         Stop::failed(
             why,
-            format!("{} does not enforce the gang: check {}", self.setup.row.kind, self.setup.gang_plugin()),
+            format!("{} does not enforce the gang: check {}", self.setup.scheduler.kind, self.setup.gang_plugin()),
         )
     }
 
     /// Verifies that this many executors stay pending.
     async fn all_wait(&self, started: &Driver, count: usize, seen: &mut Vec<Seen>) -> Result<(), Stop> {
-        match self.hold(started, |sight| sight.bound() > 0).await? {
+        match self.hold(started, |observation| observation.bound() > 0).await? {
             Ok(took) => {
                 seen.push(Seen { what: format!("{count} executors wait"), took: Some(took) });
                 Ok(())
             }
-            Err(sight) if count == ALL => Err(self.started_alone(&sight, "although not all three fit")),
-            Err(sight) => Err(self.started_alone(&sight, "before the third was created")),
+            Err(observation) if count == ALL => Err(self.started_alone(&observation, "although not all three fit")),
+            Err(observation) => Err(self.started_alone(&observation, "before the third was created")),
         }
     }
 
@@ -224,18 +234,18 @@ impl Stage {
         from: Instant,
         since: &str,
         seen: &mut Vec<Seen>,
-    ) -> Result<Sight, Stop> {
-        let sight = match self.until(started, from, |sight| sight.bound() == count).await? {
-            Reached::Yes(sight, took) => {
+    ) -> Result<Observation, Stop> {
+        let observation = match self.until(started, from, |observation| observation.bound() == count).await? {
+            Reached::Yes(observation, took) => {
                 seen.push(Seen { what: format!("all {count} executors are bound {since}"), took: Some(took) });
-                sight
+                observation
             }
-            Reached::No(sight) => {
+            Reached::No(observation) => {
                 let why = format!(
                     "{} of {count} executors are bound {} s {since}: {}",
-                    sight.bound(),
+                    observation.bound(),
                     self.timeout.as_secs(),
-                    sight.waits()
+                    observation.waits()
                 );
                 return Err(Stop::failed(
                     why,
@@ -243,27 +253,27 @@ impl Stage {
                 ));
             }
         };
-        if !sight.has_kubelet() {
+        if !observation.has_kubelet() {
             seen.push(Seen {
                 what: "the driver does not run yet: doctor did not wait for executors to run".into(),
                 took: None,
             });
-            return Ok(sight);
+            return Ok(observation);
         }
-        match self.until_started(started, from, |sight| sight.running() == count).await? {
+        match self.until_started(started, from, |observation| observation.running() == count).await? {
             Reached::Yes(_, took) => {
                 seen.push(Seen { what: format!("all {count} executors run"), took: Some(took) });
             }
             // Image pulls and kubelets are not part of gang scheduling.
-            Reached::No(sight) => {
+            Reached::No(observation) => {
                 let what = format!(
                     "{} of {count} executors run so far: image pulls and kubelets are not part of the test",
-                    sight.running()
+                    observation.running()
                 );
                 seen.push(Seen { what, took: None });
             }
         }
-        Ok(sight)
+        Ok(observation)
     }
 }
 

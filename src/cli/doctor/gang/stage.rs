@@ -10,10 +10,10 @@ use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams
 use kube::{Client, Config};
 use serde_json::{Value, json};
 
+use super::capacity::{self, Capacity};
 use super::objects::{self, App};
+use super::observation::{self, Observation};
 use super::plan::Setup;
-use super::room::{self, Room};
-use super::sight::{self, Sight};
 use super::table::Seen;
 use crate::annotations;
 use crate::cluster::client::{Brief, by_token};
@@ -55,9 +55,9 @@ impl Stop {
 /// Result of a wait.
 pub(super) enum Reached {
     /// The condition was met, after this time.
-    Yes(Sight, Duration),
+    Yes(Observation, Duration),
     /// The condition was not met in time.
-    No(Sight),
+    No(Observation),
 }
 
 /// A run of the doctor.
@@ -130,15 +130,15 @@ impl Stage {
     }
 
     /// An application that was not started yet.
-    pub(super) fn app(&self, number: usize, room: Option<&Room>) -> App {
+    pub(super) fn app(&self, number: usize, capacity: Option<&Capacity>) -> App {
         App {
             run: self.run.clone(),
             namespace: self.namespace.clone(),
             name: format!("doctor-{}-{number}", self.run),
             image: self.image.clone(),
             account: self.account.clone(),
-            cpu: room.map_or(objects::TINY_CPU, |room| room.cpu),
-            node: room.map(|room| room.node.clone()),
+            cpu: capacity.map_or(objects::TINY_CPU, |capacity| capacity.cpu),
+            node: capacity.map(|capacity| capacity.node.clone()),
         }
     }
 
@@ -148,26 +148,29 @@ impl Stage {
         create(&maps, "create a ConfigMap", &app.config_map(), false).await?;
         let from = clock::instant();
         let driver = create(&self.pods(), "create the driver's pod", &app.driver(), false).await?;
-        if sight::placed_by(&driver) != Some((&self.setup.policy, self.setup.row.kind)) {
+        if observation::scheduled_by(&driver) != Some((&self.setup.policy, self.setup.scheduler.kind)) {
             let why = format!(
                 "expected that the webhook applies policy {} ({}) to the driver, found annotations {:?}",
                 self.setup.policy,
-                self.setup.row.kind,
-                sight::notes(&driver)
+                self.setup.scheduler.kind,
+                observation::notes(&driver)
             );
             return Err(Stop::failed(
                 why,
                 "the webhook did not answer, or replicas have different policies: run spark-usher doctor",
             ));
         }
-        let driver = sight::uid(&driver).to_owned();
+        let driver = observation::uid(&driver).to_owned();
         let client = self.token(&app, &driver).await?;
         let started = Driver { app, client, driver, group: RefCell::default() };
-        match self.until(&started, from, |sight| sight.driver().is_some_and(sight::is_bound)).await? {
+        match self.until(&started, from, |observation| observation.driver().is_some_and(observation::is_bound)).await? {
             Reached::Yes(_, took) => seen.push(Seen { what: "the driver is bound".into(), took: Some(took) }),
-            Reached::No(sight) => {
-                let why =
-                    format!("the driver was not scheduled within {} s: {}", self.timeout.as_secs(), sight.waits());
+            Reached::No(observation) => {
+                let why = format!(
+                    "the driver was not scheduled within {} s: {}",
+                    self.timeout.as_secs(),
+                    observation.waits()
+                );
                 let fix =
                     "check that the scheduler runs and has capacity: kubectl describe pod, and the scheduler's log";
                 return Err(Stop::NoDriver { why, fix: fix.to_owned() });
@@ -186,7 +189,7 @@ impl Stage {
         loop {
             let pod = create(&pods, "create an executor (dry run)", &started.app.executor(1), true).await?;
             let took = clock::instant().duration_since(from);
-            if sight::is_sized(&self.setup, &pod) {
+            if observation::is_sized(&self.setup, &pod) {
                 seen.push(Seen { what: "the webhook knows the gang's size".into(), took: Some(took) });
                 return Ok(());
             }
@@ -239,12 +242,12 @@ impl Stage {
             }
             other => other,
         })?;
-        if let Some(group) = sight::group_of(&self.setup, &made).filter(|_| self.setup.has_group()) {
+        if let Some(group) = observation::group_of(&self.setup, &made).filter(|_| self.setup.has_group()) {
             *started.group.borrow_mut() = Some(group.to_owned());
             self.groups.borrow_mut().insert(group.to_owned());
         }
         let fix = "the webhook did not answer, or replicas have different policies: run spark-usher doctor";
-        sight::check_placed(&self.setup, &made).map_err(|why| Stop::failed(why, fix))
+        observation::check_admitted(&self.setup, &made).map_err(|why| Stop::failed(why, fix))
     }
 
     /// Returns an object as it would be stored; nothing is created.
@@ -253,7 +256,7 @@ impl Stage {
     }
 
     /// Finds a node where two executors fit and three do not.
-    pub(super) async fn room(&self, app: &App) -> Result<Room, Stop> {
+    pub(super) async fn capacity(&self, app: &App) -> Result<Capacity, Stop> {
         let pod = self.rehearse(&app.executor(1)).await?;
         let never = text(&pod, &["spec", "preemptionPolicy"]) == "Never";
         let priority = at(&pod, &["spec", "priority"]).and_then(Value::as_i64).unwrap_or(0);
@@ -267,7 +270,7 @@ impl Stage {
             Ok::<Vec<Value>, Stop>(found.items.into_iter().map(value).collect())
         };
         let (nodes, pods) = (all("Node", "nodes").await?, all("Pod", "pods").await?);
-        room::pick(&nodes, &pods, &self.setup.node_pool, (!never).then_some(priority)).map_err(Stop::Skipped)
+        capacity::pick(&nodes, &pods, &self.setup.node_pool, (!never).then_some(priority)).map_err(Stop::Skipped)
     }
 
     /// Sets how many executors the driver requests.
@@ -283,7 +286,7 @@ impl Stage {
         call("delete the driver", pods.delete(&started.app.driver_name(), &at_once(&started.driver))).await.map(|_| ())
     }
 
-    async fn look(&self, started: &Driver) -> Result<Sight, Stop> {
+    async fn look(&self, started: &Driver) -> Result<Observation, Stop> {
         let selector = format!("{},{}={}", objects::selector(Some(&self.run)), labels::APP_SELECTOR, started.app.name);
         let pods = self.pods();
         let pods = call("list pods", pods.list(&ListParams::default().labels(&selector))).await?;
@@ -292,7 +295,7 @@ impl Stage {
             (Some(api), Some(group)) => call("get the PodGroup", api.get_opt(&group)).await?,
             _ => None,
         };
-        Ok(Sight { pods: pods.items.into_iter().map(value).collect(), group: group.map(value) })
+        Ok(Observation { pods: pods.items.into_iter().map(value).collect(), group: group.map(value) })
     }
 
     /// Polls until the condition is met; returns the time since `from`.
@@ -300,7 +303,7 @@ impl Stage {
         &self,
         started: &Driver,
         from: Instant,
-        done: impl Fn(&Sight) -> bool,
+        done: impl Fn(&Observation) -> bool,
     ) -> Result<Reached, Stop> {
         self.until_within(started, from, self.timeout, done).await
     }
@@ -310,7 +313,7 @@ impl Stage {
         &self,
         started: &Driver,
         from: Instant,
-        done: impl Fn(&Sight) -> bool,
+        done: impl Fn(&Observation) -> bool,
     ) -> Result<Reached, Stop> {
         self.until_within(started, from, self.timeout.min(START), done).await
     }
@@ -320,13 +323,17 @@ impl Stage {
         started: &Driver,
         from: Instant,
         within: Duration,
-        done: impl Fn(&Sight) -> bool,
+        done: impl Fn(&Observation) -> bool,
     ) -> Result<Reached, Stop> {
         let (begin, mut failures) = (clock::instant(), 0);
         loop {
             match self.look(started).await {
-                Ok(sight) if done(&sight) => return Ok(Reached::Yes(sight, clock::instant().duration_since(from))),
-                Ok(sight) if clock::instant().duration_since(begin) >= within => return Ok(Reached::No(sight)),
+                Ok(observation) if done(&observation) => {
+                    return Ok(Reached::Yes(observation, clock::instant().duration_since(from)));
+                }
+                Ok(observation) if clock::instant().duration_since(begin) >= within => {
+                    return Ok(Reached::No(observation));
+                }
                 Ok(_) => failures = 0,
                 Err(stop) if failures >= MAX_FAILURES => return Err(stop),
                 Err(_) => failures += 1,
@@ -339,11 +346,11 @@ impl Stage {
     pub(super) async fn hold(
         &self,
         started: &Driver,
-        broken: impl Fn(&Sight) -> bool,
-    ) -> Result<Result<Duration, Sight>, Stop> {
+        broken: impl Fn(&Observation) -> bool,
+    ) -> Result<Result<Duration, Observation>, Stop> {
         let from = clock::instant();
         Ok(match self.until_within(started, from, self.wait, broken).await? {
-            Reached::Yes(sight, _) => Err(sight),
+            Reached::Yes(observation, _) => Err(observation),
             Reached::No(_) => Ok(clock::instant().duration_since(from)),
         })
     }
@@ -388,9 +395,9 @@ impl Stage {
             match call("list", api.list(&ListParams::default().labels(selector))).await {
                 Ok(all) => {
                     for object in all.items.into_iter().map(value) {
-                        let name = sight::name(&object);
+                        let name = observation::name(&object);
                         // An object that was already deleted needs no deletion; the next list shows the others.
-                        let _ = call("delete", api.delete(name, &at_once(sight::uid(&object)))).await;
+                        let _ = call("delete", api.delete(name, &at_once(observation::uid(&object)))).await;
                         found.push(format!("{}/{name}", kind.to_lowercase()));
                     }
                 }
@@ -413,8 +420,8 @@ impl Stage {
                 Ok(Some(group)) => {
                     let group = value(group);
                     let ours = text(&group, &["metadata", "labels", annotations::MANAGED_BY]) == annotations::USHER;
-                    if overdue && ours && !sight::is_going(&group) {
-                        let _ = call("delete", api.delete(&name, &at_once(sight::uid(&group)))).await;
+                    if overdue && ours && !observation::is_going(&group) {
+                        let _ = call("delete", api.delete(&name, &at_once(observation::uid(&group)))).await;
                     }
                     left.push(format!("podgroup/{name}"));
                 }

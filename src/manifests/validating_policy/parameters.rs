@@ -4,7 +4,7 @@ use serde_json::Value;
 
 /// The parameters of the manifests.
 #[derive(Clone, Debug)]
-pub struct Wanted {
+pub struct Parameters {
     /// The first part of the objects' names.
     pub name: String,
     /// Requirements on the namespace's labels, as `matchExpressions`.

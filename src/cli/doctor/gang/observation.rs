@@ -10,7 +10,7 @@ use crate::spark::labels;
 
 /// Pods and PodGroup of one poll.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Sight {
+pub(super) struct Observation {
     pub(super) pods: Vec<Value>,
     pub(super) group: Option<Value>,
 }
@@ -46,7 +46,7 @@ fn role(pod: &Value) -> &str {
     text(pod, &["metadata", "labels", labels::ROLE])
 }
 
-impl Sight {
+impl Observation {
     pub(super) fn driver(&self) -> Option<&Value> {
         self.pods.iter().find(|pod| role(pod) == labels::ROLE_DRIVER)
     }
@@ -99,13 +99,13 @@ impl Sight {
 }
 
 /// The policy and the scheduler type that the webhook applied to a pod.
-pub(super) fn placed_by(pod: &Value) -> Option<(&str, &str)> {
+pub(super) fn scheduled_by(pod: &Value) -> Option<(&str, &str)> {
     text(pod, &["metadata", "annotations", annotations::BY]).split_once('/')
 }
 
 /// The gang that a pod names to its scheduler.
 pub(super) fn group_of<'p>(setup: &Setup, pod: &'p Value) -> Option<&'p str> {
-    let name = match setup.row.group_key {
+    let name = match setup.scheduler.group_key {
         GroupKeyField::None => "",
         GroupKeyField::Metadata(MetadataField::Label, key) => text(pod, &["metadata", "labels", key]),
         GroupKeyField::Metadata(MetadataField::Annotation, key) => text(pod, &["metadata", "annotations", key]),
@@ -115,15 +115,15 @@ pub(super) fn group_of<'p>(setup: &Setup, pod: &'p Value) -> Option<&'p str> {
 }
 
 /// Checks that an executor was admitted as the policy states; the error names what is missing.
-pub(super) fn check_placed(setup: &Setup, pod: &Value) -> Result<(), String> {
-    match placed_by(pod) {
-        Some((policy, kind)) if policy == setup.policy && kind == setup.row.kind => {}
+pub(super) fn check_admitted(setup: &Setup, pod: &Value) -> Result<(), String> {
+    match scheduled_by(pod) {
+        Some((policy, kind)) if policy == setup.policy && kind == setup.scheduler.kind => {}
         Some((policy, kind)) => {
             return Err(format!(
                 "policy {policy} ({kind}) was applied to executor {}: expected that of its driver, {} ({})",
                 name(pod),
                 setup.policy,
-                setup.row.kind
+                setup.scheduler.kind
             ));
         }
         None => {
@@ -131,8 +131,8 @@ pub(super) fn check_placed(setup: &Setup, pod: &Value) -> Result<(), String> {
         }
     }
     let names_group = setup.shape == Shape::Executors && setup.membership == Membership::PodGroup;
-    if names_group && setup.row.group_key != GroupKeyField::None && group_of(setup, pod).is_none() {
-        let native = setup.row.group_key == GroupKeyField::SchedulingGroup;
+    if names_group && setup.scheduler.group_key != GroupKeyField::None && group_of(setup, pod).is_none() {
+        let native = setup.scheduler.group_key == GroupKeyField::SchedulingGroup;
         let hint = if native { " (the API server drops spec.schedulingGroup without its feature gates)" } else { "" };
         return Err(format!("executor {} names no gang{hint}", name(pod)));
     }
@@ -143,7 +143,7 @@ pub(super) fn check_placed(setup: &Setup, pod: &Value) -> Result<(), String> {
 pub(super) fn is_sized(setup: &Setup, pod: &Value) -> bool {
     match setup.membership {
         Membership::PodGroup => group_of(setup, pod).is_some(),
-        Membership::Annotations => setup.row.more_keys.iter().all(|(place, key)| {
+        Membership::Annotations => setup.scheduler.more_keys.iter().all(|(place, key)| {
             let map = if *place == MetadataField::Label { "labels" } else { "annotations" };
             at(pod, &["metadata", map, key]).is_some()
         }),
@@ -168,8 +168,8 @@ mod tests {
     use serde_json::json;
 
     fn setup(kind: &str) -> Setup {
-        let row = GangScheduler::of_kind(kind).unwrap();
-        Setup::of("p", row, None, &row.apis.iter().map(|api| api.api_version()).collect::<Vec<_>>())
+        let scheduler = GangScheduler::of_kind(kind).unwrap();
+        Setup::of("p", scheduler, None, &scheduler.apis.iter().map(|api| api.api_version()).collect::<Vec<_>>())
     }
 
     fn executor(by: &str) -> Value {
@@ -180,30 +180,31 @@ mod tests {
     #[test]
     fn error_states_what_executor_lacks() {
         let mut pod = executor("p/volcano");
-        let of = |pod: &Value| check_placed(&setup("volcano"), pod).unwrap_err();
+        let of = |pod: &Value| check_admitted(&setup("volcano"), pod).unwrap_err();
         assert_eq!(of(&pod), "executor e names no gang");
         pod["metadata"]["annotations"]["scheduling.k8s.io/group-name"] = "g".into();
-        assert!(check_placed(&setup("volcano"), &pod).is_ok());
+        assert!(check_admitted(&setup("volcano"), &pod).is_ok());
         assert!(of(&executor("q/volcano")).contains("policy q (volcano) was applied to executor e"));
         assert!(of(&executor("")).contains("the webhook applied no policy"));
-        assert!(check_placed(&setup("native"), &executor("p/native")).unwrap_err().contains("feature gates"));
-        assert!(check_placed(&setup("kai"), &executor("p/kai")).is_ok());
-        assert!(check_placed(&setup("yunikorn"), &executor("p/yunikorn")).is_ok());
+        assert!(check_admitted(&setup("native"), &executor("p/native")).unwrap_err().contains("feature gates"));
+        assert!(check_admitted(&setup("kai"), &executor("p/kai")).is_ok());
+        assert!(check_admitted(&setup("yunikorn"), &executor("p/yunikorn")).is_ok());
     }
 
     #[test]
     fn count_reads_min_member_or_min_count_and_waits_states_cause() {
-        let mut sight = Sight { pods: vec![executor("p/volcano")], group: Some(json!({"spec": {"minMember": 3}})) };
-        assert_eq!(sight.count(), Some(3));
-        assert_eq!(sight.waits(), "volcano reports nothing about e");
-        sight.group = Some(json!({"spec": {"schedulingPolicy": {"gang": {"minCount": 2}}}}));
-        assert_eq!(sight.count(), Some(2));
-        sight.pods[0]["status"]["conditions"] =
+        let mut observation =
+            Observation { pods: vec![executor("p/volcano")], group: Some(json!({"spec": {"minMember": 3}})) };
+        assert_eq!(observation.count(), Some(3));
+        assert_eq!(observation.waits(), "volcano reports nothing about e");
+        observation.group = Some(json!({"spec": {"schedulingPolicy": {"gang": {"minCount": 2}}}}));
+        assert_eq!(observation.count(), Some(2));
+        observation.pods[0]["status"]["conditions"] =
             json!([{"type": "PodScheduled", "status": "False", "message": "1 of 3"}]);
-        assert_eq!(sight.waits(), "volcano reports: 1 of 3");
-        sight.pods[0]["spec"]["schedulingGates"] = json!([{"name": "kueue.x-k8s.io/admission"}]);
-        assert_eq!(sight.waits(), "pods are held by the scheduling gate kueue.x-k8s.io/admission");
-        sight.pods[0]["spec"]["nodeName"] = "n".into();
-        assert_eq!((sight.waits().as_str(), sight.bound()), ("", 1));
+        assert_eq!(observation.waits(), "volcano reports: 1 of 3");
+        observation.pods[0]["spec"]["schedulingGates"] = json!([{"name": "kueue.x-k8s.io/admission"}]);
+        assert_eq!(observation.waits(), "pods are held by the scheduling gate kueue.x-k8s.io/admission");
+        observation.pods[0]["spec"]["nodeName"] = "n".into();
+        assert_eq!((observation.waits().as_str(), observation.bound()), ("", 1));
     }
 }
