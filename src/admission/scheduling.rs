@@ -367,17 +367,13 @@ fn numbers(
     let conf = driver.and_then(|driver| context.snapshot.conf(&driver.uid));
     let facts = SizeFacts { conf, requested: effective.min_member, ..SizeFacts::default() };
     if facts.sizes().is_some_and(|sizes| sizes.clamped) {
-        draft.note(Reason::MinMemberClamped, min_member_clamped());
+        let key = annotations::MIN_MEMBER;
+        let sentence =
+            format!("{key} exceeds the number of executors that the application requests and was lowered to it");
+        draft.note(Reason::MinMemberClamped, sentence);
     }
     let resources = effective.executor_resources.clone().or_else(|| conf.map(|conf| conf.executor.clone()));
     facts.numbers(resources)
-}
-
-fn min_member_clamped() -> String {
-    format!(
-        "{} exceeds the number of executors that the application requests and was lowered to it",
-        annotations::MIN_MEMBER
-    )
 }
 
 fn size_unknown(scheduler: &GangScheduler) -> String {
@@ -387,4 +383,19 @@ fn size_unknown(scheduler: &GangScheduler) -> String {
         annotations::MIN_MEMBER,
         annotations::EXECUTOR_RESOURCES
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn group_key_is_recognized_among_mutations() {
+        let label = GroupKeyField::Metadata(MetadataField::Label, "group");
+        let of = |field, key| is_group_key(&Mutation::SetMetadata(field, key, "g".into()), label);
+        assert!(of(MetadataField::Label, "group"));
+        assert!(!of(MetadataField::Annotation, "group") && !of(MetadataField::Label, "queue"));
+        let native = Mutation::SchedulingGroup("g".into());
+        assert!(is_group_key(&native, GroupKeyField::SchedulingGroup) && !is_group_key(&native, label));
+    }
 }

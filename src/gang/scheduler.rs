@@ -225,11 +225,6 @@ impl GangScheduler {
         let in_group = |api: &GroupApi| (self.spec)(&probe, api).get("queue").is_some();
         self.queue_key.is_some() || (shape != Shape::Pods && self.apis.iter().any(in_group))
     }
-
-    /// Whether the scheduler reads this key.
-    pub fn reads(&self, place: MetadataField, key: &str) -> bool {
-        self.keys().any(|(p, k)| p == place && k == key)
-    }
 }
 
 /// For rows that add nothing.

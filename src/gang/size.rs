@@ -181,6 +181,7 @@ mod tests {
         let conf = fixed(3);
         let facts = |requested| SizeFacts { conf: Some(&conf), requested: Some(requested), ..Default::default() };
         assert_eq!(facts(9).sizes(), Some(Sizes { target: 3, wanted: 3, clamped: true }));
+        assert_eq!(facts(3).sizes(), Some(Sizes { target: 3, wanted: 3, clamped: false }));
         assert_eq!(facts(2).sizes(), Some(Sizes { target: 3, wanted: 2, clamped: false }));
         assert_eq!(facts(0).sizes(), Some(Sizes { target: 3, wanted: 1, clamped: false }));
     }
@@ -202,6 +203,11 @@ mod tests {
         let conf = dynamic(1, 4);
         let facts = SizeFacts { conf: Some(&conf), ..Default::default() };
         assert_eq!(facts.numbers(None), Some(Numbers { members: 4, resources: None, fixed: false }));
+        let running = SizeFacts { started: true, ..facts };
+        let created = SizeFacts { created: 4, live: 1, ..facts };
+        for later in [running, created] {
+            assert_eq!(later.numbers(None).map(|numbers| numbers.members), Some(4), "those with which it started");
+        }
         assert_eq!(SizeFacts::default().numbers(None), None);
     }
 

@@ -31,6 +31,7 @@ mod reasons;
 mod recorded_reviews;
 mod reference;
 mod rotation;
+mod scheduling;
 mod snapshot;
 mod snapshot_metrics;
 mod store;

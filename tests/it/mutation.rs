@@ -4,34 +4,32 @@ use crate::support::*;
 use serde_json::{Value, json};
 use spark_usher::admission;
 use spark_usher::annotations::Override;
-use spark_usher::gang::{Membership, Shape};
-use spark_usher::policy::{Policies, Policy, Replace};
+use spark_usher::policy::{Policies, Policy};
 use spark_usher::reason::Reason;
-use spark_usher::snapshot::{Change, Conf, RelatedChange, Snapshot};
-use spark_usher::spark::conf::AppConf;
+use spark_usher::snapshot::{Change, RelatedChange, Snapshot};
 use spark_usher::spark::ids::PodKey;
 
-fn none() -> Policies {
+pub(crate) fn none() -> Policies {
     only(policy("none"))
 }
 
-fn volcano() -> Policies {
+pub(crate) fn volcano() -> Policies {
     only(policy("volcano"))
 }
 
-fn cold() -> Snapshot {
+pub(crate) fn cold() -> Snapshot {
     Snapshot::default()
 }
 
-fn annotations(outcome: &Outcome) -> &Value {
+pub(crate) fn annotations(outcome: &Outcome) -> &Value {
     &outcome.object["metadata"]["annotations"]
 }
 
-fn has_owner(outcome: &Outcome) -> bool {
+pub(crate) fn has_owner(outcome: &Outcome) -> bool {
     outcome.object["metadata"].get("ownerReferences").is_some()
 }
 
-fn warnings(outcome: &Outcome) -> String {
+pub(crate) fn warnings(outcome: &Outcome) -> String {
     outcome.response["warnings"].to_string()
 }
 
@@ -201,308 +199,6 @@ fn driver_annotation_overrides_namespace_annotation_and_policy() {
     assert_eq!(queue(&snapshot), "team");
     observe(&mut snapshot, &driver().annotation("spark-usher.io/queue", "mine"));
     assert_eq!(queue(&snapshot), "mine");
-}
-
-// ---- schedulers ----
-
-#[test]
-fn other_scheduler_name_stays_unless_policy_replaces_always() {
-    let chosen = executor(1).spec("schedulerName", "my-scheduler");
-    let outcome = by_driver(&chosen, &cold(), &volcano());
-    assert_eq!(outcome.decision.reason, Reason::SchedulerKept);
-    assert_eq!(outcome.object["spec"]["schedulerName"], "my-scheduler");
-    assert!(has_owner(&outcome), "it gets its owner nevertheless");
-    let mut policy = policy("volcano");
-    policy.scheduler.replace = Replace::Always;
-    assert_eq!(by_driver(&chosen, &cold(), &only(policy)).object["spec"]["schedulerName"], "volcano");
-    let driver = driver().spec("schedulerName", "my-scheduler");
-    assert_eq!(by_driver(&driver, &cold(), &volcano()).decision.reason, Reason::SchedulerKept);
-}
-
-#[test]
-fn volcano_executor_without_group_name_gets_no_owner() {
-    let chosen = executor(1).spec("schedulerName", "volcano");
-    for policies in [none(), only(policy("kueue"))] {
-        let outcome = by_driver(&chosen, &cold(), &policies);
-        assert_eq!(outcome.object["spec"]["schedulerName"], "volcano");
-        assert!(!has_owner(&outcome));
-        assert_eq!(outcome.decision.reason, Reason::OwnerWithheld);
-    }
-    let mut off = policy("volcano");
-    off.gang.shape = Shape::Pods;
-    off.scheduler.name = Some("volcano-b".into());
-    let outcome = by_driver(&executor(1), &cold(), &only(off));
-    assert_eq!(outcome.object["spec"]["schedulerName"], "volcano-b");
-    assert!(!has_owner(&outcome), "a Volcano of another name groups by owner as well");
-    let keyed = chosen.annotation("scheduling.k8s.io/group-name", "mine");
-    assert!(
-        has_owner(&by_driver(&keyed, &cold(), &none())),
-        "with its own gang key, an owner does not change the group"
-    );
-}
-
-#[test]
-fn existing_group_name_stays_and_forged_annotation_is_removed() {
-    let in_group = executor(1)
-        .annotation("scheduling.k8s.io/group-name", "mine")
-        .annotation("spark-usher.io/by", "forged/volcano");
-    let outcome = by_driver(&in_group, &cold(), &volcano());
-    assert_eq!(outcome.decision.reason, Reason::GangKept);
-    assert_eq!(annotations(&outcome)["scheduling.k8s.io/group-name"], "mine");
-    assert!(annotations(&outcome).get("spark-usher.io/by").is_none());
-    assert!(outcome.response.get("warnings").is_none(), "a note, not a warning");
-}
-
-#[test]
-fn later_executors_get_scheduling_fields_of_first_executor() {
-    let snapshot = signing();
-    let mut old = policy("volcano");
-    old.queue = Some("old".into());
-    old.scheduler.name = Some("volcano-a".into());
-    old.executor_class = Some("slow".into());
-    let first = by_driver(&executor(1), &snapshot, &only(old));
-    let mut snapshot = snapshot;
-    observe(&mut snapshot, &PodBuilder(first.object.clone()).stored("e1"));
-    let mut new = policy("coscheduling");
-    new.executor_class = Some("fast".into());
-    new.gang.name = "other-{app8}".parse().unwrap();
-    let later = by_driver(&executor(2), &snapshot, &only(new.clone()));
-    assert_eq!(later.object["spec"]["schedulerName"], "volcano-a");
-    assert_eq!(later.object["spec"]["priorityClassName"], "slow");
-    for key in ["scheduling.k8s.io/group-name", "scheduling.volcano.sh/queue-name"] {
-        assert_eq!(annotations(&later)[key], annotations(&first)[key], "{key}");
-    }
-    let other = pod("o-exec-1").executor_of("spark-other", 1);
-    assert_eq!(by_driver(&other, &snapshot, &only(new)).object["spec"]["schedulerName"], "scheduler-plugins-scheduler");
-}
-
-#[test]
-fn later_executors_get_gang_size_of_first_executor() {
-    let mut policy = policy("koordinator");
-    policy.gang.membership = Membership::Annotations;
-    let mut snapshot = signing();
-    observe(&mut snapshot, &driver().annotation("spark-usher.io/min-member", "4"));
-    let first = by_driver(&executor(1), &snapshot, &only(policy.clone()));
-    assert_eq!(annotations(&first)["gang.scheduling.koordinator.sh/min-available"], "4");
-    observe(&mut snapshot, &PodBuilder(first.object).stored("e1"));
-    observe(&mut snapshot, &driver());
-    let later = by_driver(&executor(2), &snapshot, &only(policy));
-    assert_eq!(annotations(&later)["gang.scheduling.koordinator.sh/min-available"], "4");
-    assert_eq!(later.decision.reason, Reason::SchedulingSet);
-}
-
-#[test]
-fn unknown_gang_size_omits_only_gang_annotations() {
-    let mut policy = policy("koordinator");
-    policy.gang.membership = Membership::Annotations;
-    policy.queue = Some("q".into());
-    let outcome = by_driver(&executor(1), &cold(), &only(policy));
-    assert_eq!(outcome.decision.reason, Reason::GangSizeUnknown);
-    assert_eq!(outcome.object["spec"]["schedulerName"], "koord-scheduler");
-    assert_eq!(outcome.object["metadata"]["labels"]["quota.scheduling.koordinator.sh/name"], "q");
-    assert!(annotations(&outcome).get("gang.scheduling.koordinator.sh/name").is_none());
-    assert!(warnings(&outcome).contains("spark-usher.io/min-member"));
-}
-
-#[test]
-fn driver_configuration_sets_gang_size_and_clamps_annotation() {
-    let mut snapshot = snapshot_with(&[driver().conf_map("c")]);
-    let conf = AppConf::parse("spark.executor.instances=5");
-    snapshot.apply(Change::Related(RelatedChange::Conf(
-        PodKey::new("default", "nb-driver"),
-        DRIVER_UID.into(),
-        Conf::Known(conf.into()),
-        vec![],
-    )));
-    let mut koordinator = policy("koordinator");
-    koordinator.gang.membership = Membership::Annotations;
-    let outcome = by_driver(&executor(1), &snapshot, &only(koordinator.clone()));
-    assert_eq!(annotations(&outcome)["gang.scheduling.koordinator.sh/min-available"], "5");
-    observe(&mut snapshot, &driver().conf_map("c").annotation("spark-usher.io/min-member", "9"));
-    let outcome = by_driver(&executor(1), &snapshot, &only(koordinator));
-    assert_eq!(annotations(&outcome)["gang.scheduling.koordinator.sh/min-available"], "5");
-    assert_eq!(outcome.decision.reason, Reason::MinMemberClamped);
-}
-
-#[test]
-fn dynamic_application_gets_no_fixed_size_kueue_group() {
-    let mut snapshot = snapshot_with(&[driver()]);
-    let conf = AppConf::parse("spark.dynamicAllocation.enabled=true\nspark.dynamicAllocation.initialExecutors=3");
-    snapshot.apply(Change::Related(RelatedChange::Conf(
-        PodKey::new("default", "nb-driver"),
-        DRIVER_UID.into(),
-        Conf::Known(conf.into()),
-        vec![],
-    )));
-    let mut kueue = policy("kueue");
-    kueue.gang.shape = Shape::Executors;
-    let outcome = by_driver(&executor(1), &snapshot, &only(kueue));
-    assert_eq!(outcome.decision.reason, Reason::GangNotFixed);
-    assert!(outcome.object["metadata"]["labels"].get("kueue.x-k8s.io/pod-group-name").is_none());
-    assert_eq!(outcome.object["metadata"]["labels"]["kueue.x-k8s.io/queue-name"], "lq");
-}
-
-#[test]
-fn other_resource_profiles_join_volcano_gang_but_no_yunikorn_task_group() {
-    let gpu = executor(7).label("spark-exec-resourceprofile-id", "2");
-    let outcome = by_driver(&gpu, &cold(), &volcano());
-    assert_eq!(outcome.decision.reason, Reason::OtherProfile);
-    assert_eq!(annotations(&outcome)["scheduling.k8s.io/group-name"], format!("nb-driver-{APP8}"));
-    let outcome = by_driver(&gpu, &cold(), &only(policy("yunikorn")));
-    assert_eq!(outcome.object["spec"]["schedulerName"], "yunikorn");
-    assert!(annotations(&outcome).get("yunikorn.apache.org/task-group-name").is_none());
-}
-
-#[test]
-fn each_scheduler_gets_its_own_fields_on_an_executor() {
-    let group = format!("nb-driver-{APP8}");
-    for (kind, name, expected) in [
-        ("none", "default-scheduler", vec![]),
-        ("kube-batch", "kube-batch", vec![("annotations/scheduling.k8s.io/group-name", &*group)]),
-        (
-            "volcano",
-            "volcano",
-            vec![
-                ("annotations/scheduling.k8s.io/group-name", &*group),
-                ("annotations/scheduling.volcano.sh/queue-name", "q"),
-                ("annotations/volcano.sh/task-spec", "executor"),
-            ],
-        ),
-        ("coscheduling", "scheduler-plugins-scheduler", vec![("labels/scheduling.x-k8s.io/pod-group", &*group)]),
-        (
-            "koordinator",
-            "koord-scheduler",
-            vec![
-                ("labels/pod-group.scheduling.sigs.k8s.io", &*group),
-                ("labels/quota.scheduling.koordinator.sh/name", "q"),
-            ],
-        ),
-        (
-            "yunikorn",
-            "yunikorn",
-            vec![
-                ("annotations/yunikorn.apache.org/task-group-name", "spark-executor"),
-                ("labels/yunikorn.apache.org/queue", "q"),
-            ],
-        ),
-        (
-            "kueue",
-            "default-scheduler",
-            vec![
-                ("annotations/kueue.x-k8s.io/pod-suspending-parent", "spark-driver"),
-                ("labels/kueue.x-k8s.io/managed", "true"),
-                ("labels/kueue.x-k8s.io/queue-name", "q"),
-            ],
-        ),
-        ("kai", "kai-scheduler", vec![("labels/kai.scheduler/queue", "q")]),
-        ("native", "default-scheduler", vec![]),
-    ] {
-        let outcome = by_driver(&executor(1), &cold(), &only(Policy { queue: Some("q".into()), ..policy(kind) }));
-        let mut set = Vec::new();
-        for place in ["annotations", "labels"] {
-            for (key, value) in outcome.object["metadata"][place].as_object().into_iter().flatten() {
-                if executor(1).0["metadata"][place].get(key) != Some(value) && !key.starts_with("spark-usher.io/") {
-                    set.push((format!("{place}/{key}"), value.as_str().unwrap().to_owned()));
-                }
-            }
-        }
-        let expected: Vec<_> = expected.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
-        assert_eq!(set, expected, "{kind}");
-        assert_eq!(outcome.object["spec"]["schedulerName"], name, "{kind}");
-        let native = outcome.object["spec"].pointer("/schedulingGroup/podGroupName").and_then(Value::as_str);
-        assert_eq!(native, (kind == "native").then_some(&*group), "{kind}");
-    }
-}
-
-#[test]
-fn invalid_label_value_is_omitted_with_warning() {
-    let mut policy = policy("yunikorn");
-    policy.overrides = [Override::Queue].into();
-    let outcome = by_driver(&executor(1).annotation("spark-usher.io/queue", "root/team a"), &cold(), &only(policy));
-    assert!(outcome.decision.reasons.contains(&Reason::ValueLeftOut));
-    assert!(outcome.object["metadata"]["labels"].get("yunikorn.apache.org/queue").is_none());
-    assert!(warnings(&outcome).contains("is not a valid label value"));
-}
-
-#[test]
-fn missing_priority_class_is_omitted() {
-    let mut policy = policy("volcano");
-    policy.executor_class = Some("batch".into());
-    let mut snapshot = cold();
-    assert_eq!(by_driver(&executor(1), &snapshot, &only(policy.clone())).object["spec"]["priorityClassName"], "batch");
-    snapshot.apply(Change::Related(RelatedChange::PriorityClass("other".into())));
-    let outcome = by_driver(&executor(1), &snapshot, &only(policy.clone()));
-    assert_eq!(outcome.decision.reason, Reason::PriorityClassMissing);
-    assert!(outcome.object["spec"].get("priorityClassName").is_none());
-    assert_eq!(outcome.object["spec"]["priority"], 0);
-    snapshot.apply(Change::Related(RelatedChange::PriorityClass("batch".into())));
-    assert_eq!(by_driver(&executor(1), &snapshot, &only(policy)).decision.reason, Reason::SchedulingSet);
-}
-
-// ---- drivers ----
-
-#[test]
-fn volcano_driver_joins_gang_only_with_app_shape() {
-    let outcome = by_driver(&driver(), &cold(), &volcano());
-    assert_eq!(outcome.decision.reason, Reason::DriverSchedulingSet);
-    assert!(annotations(&outcome).get("scheduling.k8s.io/group-name").is_none());
-    let mut app = policy("volcano");
-    app.gang.shape = Shape::App;
-    let policies = only(app);
-    let driver = by_driver(&driver(), &cold(), &policies);
-    let executor = by_driver(&executor(1), &cold(), &policies);
-    assert_eq!(annotations(&driver)["scheduling.k8s.io/group-name"], format!("nb-driver-{APP8}"));
-    assert_eq!(
-        annotations(&driver)["scheduling.k8s.io/group-name"],
-        annotations(&executor)["scheduling.k8s.io/group-name"]
-    );
-}
-
-#[test]
-fn driver_with_generate_name_and_its_executors_share_group_name() {
-    let mut policy = policy("volcano");
-    policy.gang.shape = Shape::App;
-    let mut unnamed = pod("").driver_of(APP);
-    unnamed.0["metadata"]["generateName"] = "job-".into();
-    unnamed.0["metadata"].as_object_mut().unwrap().remove("name");
-    let made = by_driver(&unnamed, &cold(), &only(policy.clone()));
-    let group = annotations(&made)["scheduling.k8s.io/group-name"].clone();
-    assert_eq!(group, APP8);
-    let known = snapshot_with(&[PodBuilder(made.object).named("job-x7k2p").stored("j1").phase("Running")]);
-    let outcome = answer(&executor(1).created_by_pod("job-x7k2p", "j1"), &known, &only(policy));
-    assert_eq!(annotations(&outcome)["scheduling.k8s.io/group-name"], group);
-}
-
-#[test]
-fn kai_executor_gets_no_owner_if_workload_owns_driver() {
-    let owned = |kind| driver().owned_by(kind, "w", "w1");
-    let outcome = |driver: &PodBuilder, kind| {
-        by_driver(&executor(1), &snapshot_with(std::slice::from_ref(driver)), &only(policy(kind)))
-    };
-    let withheld = outcome(&owned("StatefulSet"), "kai");
-    assert_eq!(withheld.decision.reason, Reason::OwnerWithheld);
-    assert!(!has_owner(&withheld));
-    assert!(has_owner(&outcome(&driver(), "kai")));
-    assert!(has_owner(&outcome(&owned("StatefulSet"), "coscheduling")));
-}
-
-#[test]
-fn yunikorn_driver_declares_task_groups_if_gang_size_is_known() {
-    let outcome = by_driver(&driver(), &cold(), &only(policy("yunikorn")));
-    assert_eq!(outcome.decision.reason, Reason::GangSizeUnknown);
-    assert_eq!(outcome.object["spec"]["schedulerName"], "yunikorn");
-    let knows = driver()
-        .annotation("spark-usher.io/min-member", "3")
-        .annotation("spark-usher.io/executor-resources", r#"{"cpu":"1","memory":"1408Mi"}"#);
-    let outcome = by_driver(&knows, &cold(), &only(policy("yunikorn")));
-    assert_eq!(outcome.decision.reason, Reason::DriverSchedulingSet);
-    let groups: Value =
-        serde_json::from_str(annotations(&outcome)["yunikorn.apache.org/task-groups"].as_str().unwrap()).unwrap();
-    assert_eq!(
-        groups[0],
-        json!({"name": "spark-driver", "minMember": 1, "minResource": {"cpu": "1", "memory": "1408Mi"}})
-    );
-    assert_eq!(groups[1]["minMember"], 3);
 }
 
 // ---- whose executor ----
