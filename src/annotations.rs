@@ -5,7 +5,8 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::spark::pod::Pod;
+use crate::spark::pod::{Metadata, Pod};
+use crate::spark::text::Entries;
 
 /// The prefix of all our annotations.
 pub const PREFIX: &str = "spark-usher.io/";
@@ -54,11 +55,32 @@ pub enum MetadataField {
 }
 
 impl MetadataField {
+    /// The field's name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            MetadataField::Label => "labels",
+            MetadataField::Annotation => "annotations",
+        }
+    }
+
     /// The value of a pod's label or annotation.
     pub fn value<'p>(self, pod: &'p Pod<'_>, key: &str) -> Option<&'p str> {
+        self.of(&pod.metadata).as_ref()?.get(key)
+    }
+
+    /// The field of a pod's metadata; `None` if the pod lacks it.
+    pub fn of<'m, 'a>(self, metadata: &'m Metadata<'a>) -> &'m Option<Entries<'a>> {
         match self {
-            MetadataField::Label => pod.label(key),
-            MetadataField::Annotation => pod.annotation(key),
+            MetadataField::Label => &metadata.labels,
+            MetadataField::Annotation => &metadata.annotations,
+        }
+    }
+
+    /// The field, to change it.
+    pub fn of_mut<'m, 'a>(self, metadata: &'m mut Metadata<'a>) -> &'m mut Option<Entries<'a>> {
+        match self {
+            MetadataField::Label => &mut metadata.labels,
+            MetadataField::Annotation => &mut metadata.annotations,
         }
     }
 }

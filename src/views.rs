@@ -165,8 +165,10 @@ pub fn why(
     let wanted = |key: &AppKey| namespace.is_none_or(|namespace| key.namespace() == namespace);
     let executors = snapshot.apps.iter().filter(|(key, _)| wanted(key)).flat_map(|(key, app)| {
         let named = app.executors().values().filter(|executor| &*executor.name == name);
-        let gone = liveness::of(key, app, snapshot) == DriverLiveness::Gone;
-        named.map(move |executor| Of { app: key.to_string(), what: executor_report(executor, gone, now) })
+        named.map(move |executor| {
+            let gone = liveness::of(key, app, snapshot) == DriverLiveness::Gone;
+            Of { app: key.to_string(), what: executor_report(executor, gone, now) }
+        })
     });
     let mut ended: Vec<&Exit> = exits.iter().filter(|exit| wanted(&exit.app) && &*exit.executor.name == name).collect();
     ended.sort_by_key(|exit| std::cmp::Reverse(exit.ended_at()));

@@ -50,11 +50,8 @@ impl Mutation {
                 (pod.spec.has_priority, pod.spec.has_preemption_policy) = (false, false);
             }
             Mutation::SchedulingGroup(group) => pod.spec.scheduling_group = Some(group.clone().into()),
-            Mutation::SetMetadata(MetadataField::Label, key, value) => {
-                metadata.labels.get_or_insert_default().set(key, value.clone());
-            }
-            Mutation::SetMetadata(MetadataField::Annotation, key, value) => {
-                metadata.annotations.get_or_insert_default().set(key, value.clone());
+            Mutation::SetMetadata(place, key, value) => {
+                place.of_mut(metadata).get_or_insert_default().set(key, value.clone());
             }
             Mutation::RemoveMetadata(key) => {
                 if let Some(annotations) = &mut metadata.annotations {

@@ -32,7 +32,7 @@ pub fn write(pod: &Pod<'_>, mutations: &[Mutation], out: &mut Vec<u8>) {
                 ops.raw(b"}");
                 ops.close();
             }
-            Mutation::SetMetadata(place, key, value) if has_map(pod, *place) => {
+            Mutation::SetMetadata(place, key, value) if place.of(&pod.metadata).is_some() => {
                 ops.begin("add");
                 ops.raw(map_path(*place).as_bytes());
                 ops.raw(b"/");
@@ -54,18 +54,11 @@ pub fn write(pod: &Pod<'_>, mutations: &[Mutation], out: &mut Vec<u8>) {
         }
     }
     for place in [MetadataField::Label, MetadataField::Annotation] {
-        if !has_map(pod, place) {
+        if place.of(&pod.metadata).is_none() {
             ops.add_map(place, mutations);
         }
     }
     ops.out.push(b']');
-}
-
-fn has_map(pod: &Pod<'_>, place: MetadataField) -> bool {
-    match place {
-        MetadataField::Label => pod.metadata.labels.is_some(),
-        MetadataField::Annotation => pod.metadata.annotations.is_some(),
-    }
 }
 
 fn map_path(place: MetadataField) -> &'static str {

@@ -350,9 +350,9 @@ fn other_objects(text: &str) -> Result<Snapshot, String> {
                 properties.insert((namespace, name), AppConf::parse(text));
             }
             "Service" => {
-                let owner = object.pointer("/metadata/ownerReferences/0");
-                let of = |key: &str| owner.and_then(|owner| owner[key].as_str()).unwrap_or_default();
-                if of("kind") == "Pod" {
+                let owner = json::controller(&object);
+                if let Some(owner) = owner.filter(|owner| json::text(owner, &["kind"]) == "Pod") {
+                    let of = |key: &str| json::text(owner, &[key]);
                     let owner = ServiceOwner { name: of("name").into(), uid: of("uid").into() };
                     snapshot.apply(Change::Related(RelatedChange::Service(PodKey::new(&namespace, &name), owner)));
                 }

@@ -23,6 +23,12 @@ pub fn list<'v>(value: &'v Value, path: &[&str]) -> &'v [Value] {
     at(value, path).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
+/// The controlling owner of a Kubernetes object.
+pub fn controller(object: &Value) -> Option<&Value> {
+    let mut owners = list(object, &["metadata", "ownerReferences"]).iter();
+    owners.find(|owner| owner.get("controller") == Some(&Value::Bool(true)))
+}
+
 /// The entries at a path of keys whose values are text: labels, annotations.
 pub fn entries<'v>(value: &'v Value, path: &[&str]) -> impl Iterator<Item = (&'v str, &'v str)> + use<'v> {
     let map = at(value, path).and_then(Value::as_object);

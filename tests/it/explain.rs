@@ -128,7 +128,7 @@ fn pods_flag_provides_drivers_namespaces_and_configurations() {
         {"kind": "ConfigMap", "metadata": {"name": "the-map", "namespace": "default"}, "data": {"spark.properties": "spark.executor.instances=4"}},
         {"kind": "Namespace", "metadata": {"name": "default", "labels": {"env": "prod"}}},
         {"kind": "PriorityClass", "metadata": {"name": "other"}},
-        {"kind": "Service", "metadata": {"name": "s", "ownerReferences": [{"kind": "Pod", "name": "nb-driver", "uid": DRIVER_UID}]}},
+        {"kind": "Service", "metadata": {"name": "s", "ownerReferences": [{"kind": "Pod", "name": "nb-driver", "uid": DRIVER_UID, "controller": true}]}},
     ]});
     let (_pods, pods) = file("pods.json", &surroundings.to_string());
     let (_config, config) = file(

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::scenario::{Scenario, with_owner};
 use crate::cluster::view::resource;
-use crate::json::{list, set, text};
+use crate::json::{controller, set, text};
 use crate::runtime::clock;
 use crate::sandbox::Sandbox;
 use crate::spark::labels;
@@ -209,7 +209,6 @@ pub(super) fn group_name(pod: &Value) -> Option<String> {
 
 /// The controlling owner: kind, name, uid.
 pub(super) fn owner(pod: &Value) -> Option<(&str, &str, &str)> {
-    let owners = list(pod, &["metadata", "ownerReferences"]).iter();
-    let controller = owners.into_iter().find(|owner| owner["controller"] == true)?;
-    Some((text(controller, &["kind"]), text(controller, &["name"]), text(controller, &["uid"])))
+    let owner = controller(pod)?;
+    Some((text(owner, &["kind"]), text(owner, &["name"]), text(owner, &["uid"])))
 }

@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::finding::{Finding, readable};
 use super::gather::{Facts, Policy as PolicyFile, argument, name_of, touches_pods, volcano_validates};
 use crate::gang::early_pods::{self, Version};
-use crate::json::{at, entries, list, text};
+use crate::json::{at, controller, entries, list, text};
 use crate::policy::{Chosen, Policies, Policy};
 use crate::snapshot::Namespace;
 use crate::spark::labels;
@@ -543,8 +543,7 @@ fn kai(facts: &Facts, policies: Option<&Policies>, out: &mut Vec<Finding>) {
     let (Some(policies), Ok(pods)) = (policies, &facts.spark_pods) else { return };
     let mut found: BTreeMap<&str, (usize, String)> = BTreeMap::new();
     for pod in pods.iter().filter(|pod| text(pod, &["metadata", "labels", labels::ROLE]) == labels::ROLE_DRIVER) {
-        let mut owners = list(pod, &["metadata", "ownerReferences"]).iter();
-        let Some(owner) = owners.find(|owner| at(owner, &["controller"]) == Some(&Value::Bool(true))) else { continue };
+        let Some(owner) = controller(pod) else { continue };
         let namespace = text(pod, &["metadata", "namespace"]);
         let known = facts.namespaces.as_ref().ok().and_then(|all| all.iter().find(|one| name_of(one) == namespace));
         let known = known.map(|known| Namespace { labels: labels_of(known), ..Namespace::default() });

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::plan::Setup;
-use crate::annotations::{self, MetadataField};
+use crate::annotations;
 use crate::gang::{GroupKeyField, Membership, Shape};
 use crate::json::{at, entries, list, text};
 use crate::spark::labels;
@@ -107,8 +107,7 @@ pub(super) fn scheduled_by(pod: &Value) -> Option<(&str, &str)> {
 pub(super) fn group_of<'p>(setup: &Setup, pod: &'p Value) -> Option<&'p str> {
     let name = match setup.scheduler.group_key {
         GroupKeyField::None => "",
-        GroupKeyField::Metadata(MetadataField::Label, key) => text(pod, &["metadata", "labels", key]),
-        GroupKeyField::Metadata(MetadataField::Annotation, key) => text(pod, &["metadata", "annotations", key]),
+        GroupKeyField::Metadata(place, key) => text(pod, &["metadata", place.as_str(), key]),
         GroupKeyField::SchedulingGroup => text(pod, &["spec", "schedulingGroup", "podGroupName"]),
     };
     Some(name).filter(|name| !name.is_empty())
@@ -143,10 +142,10 @@ pub(super) fn check_admitted(setup: &Setup, pod: &Value) -> Result<(), String> {
 pub(super) fn is_sized(setup: &Setup, pod: &Value) -> bool {
     match setup.membership {
         Membership::PodGroup => group_of(setup, pod).is_some(),
-        Membership::Annotations => setup.scheduler.more_keys.iter().all(|(place, key)| {
-            let map = if *place == MetadataField::Label { "labels" } else { "annotations" };
-            at(pod, &["metadata", map, key]).is_some()
-        }),
+        Membership::Annotations => {
+            let mut keys = setup.scheduler.more_keys.iter();
+            keys.all(|(place, key)| at(pod, &["metadata", place.as_str(), key]).is_some())
+        }
     }
 }
 
