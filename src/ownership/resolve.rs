@@ -203,8 +203,8 @@ fn veto(creator: &FoundDriver<'_>, namespace: &str, pod: &Pod<'_>, snapshot: &Sn
     // A pod that creates drivers and their executors for others (a syncer, an operator) exits without ending those.
     let app = pod.app_selector().and_then(|selector| snapshot.app(namespace, selector));
     match app.and_then(|app| app.driver_made_by(Creator::of_pod(&creator.name, &creator.uid))) {
-        Some(driver) if *driver.uid != *creator.uid => Err(Reason::CreatorNotDriver),
-        _ => Ok(()),
+        Some(_) => Err(Reason::CreatorNotDriver),
+        None => Ok(()),
     }
 }
 
@@ -302,4 +302,48 @@ pub fn write_note(driver: &FoundDriver<'_>) -> String {
 
 fn is_uid(uid: &str) -> bool {
     (1..=128).contains(&uid.len()) && uid.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::Pattern;
+
+    #[test]
+    fn source_round_trips_through_its_word() {
+        for source in DriverSource::ALL {
+            assert_eq!(DriverSource::from_name(&source.to_string()), Some(source));
+        }
+        assert_eq!(DriverSource::from_name("guess"), None);
+    }
+
+    #[test]
+    fn note_is_read_only_whole() {
+        let note = "driver-url/nb-driver/u-1";
+        assert_eq!(read_note(note).map(|found| write_note(&found)).as_deref(), Some(note));
+        for bad in
+            ["nb-driver/u-1", "/nb-driver", "/nb-driver/u-1/x", "//u-1", "/nb-driver/", "/A B/u-1", "/nb-driver/u 1"]
+        {
+            assert_eq!(read_note(&["driver-url", bad].concat()), None, "{bad}");
+        }
+        for bad in ["driver-url", "driver-url/nb-driver", "guess/nb-driver/u-1"] {
+            assert_eq!(read_note(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn user_signs_with_its_pod_of_another_namespace_unless_it_creates_for_others() {
+        let policies = Policies::new(Vec::new(), vec![Pattern::new("system:serviceaccount:tools:*")]);
+        let signs = |username: &'static str, uids: &[&'static str]| {
+            let pod_uids = uids.iter().map(|uid| Text::from(*uid)).collect();
+            let requester = Requester { username: username.into(), pod_uids, ..Requester::default() };
+            signing_creator(&requester, None, &Pod::default(), &policies)
+        };
+        let (other, syncer) = ("system:serviceaccount:other:spark", "system:serviceaccount:tools:syncer");
+        assert_eq!(signs(other, &["u-1"]), Creator::of_user(other, "u-1"));
+        for uids in [&[][..], &["u-1", "u-2"]] {
+            assert_eq!(signs(other, uids), Creator::of_user(other, ""));
+        }
+        assert_eq!(signs(syncer, &["u-1"]), Creator::of_user(syncer, ""));
+    }
 }

@@ -2,7 +2,7 @@
 
 use crate::support::*;
 use serde_json::{Value, json};
-use spark_usher::policy::{Pattern, Policies, Policy, Validate};
+use spark_usher::policy::{Match, Pattern, Policies, Policy, Validate};
 use spark_usher::reason::Reason;
 use spark_usher::snapshot::Snapshot;
 
@@ -562,4 +562,33 @@ fn unobserved_namespace_gets_warning_until_namespaces_are_listed() {
     let mut snapshot = Snapshot::default();
     observe_namespace(&mut snapshot, "default", &[("env", "prod")], &[]);
     assert!(!validate_review(&created(&executor(1)), &snapshot, &policies).decision.allowed);
+}
+
+#[test]
+fn update_between_a_known_and_an_uncertain_policy_is_only_warned_of() {
+    let tier = Some([("tier".to_owned(), "gold".to_owned())].into_iter().collect());
+    let gold = Policy {
+        validate: Validate::Enforce,
+        matches: Match { pod_selector: tier, ..namespaces_with("env", "prod") },
+        ..policy("volcano")
+    };
+    let every = Policy { validate: Validate::Enforce, name: "every".into(), ..policy("volcano") };
+    let policies = Policies::new(vec![gold, every], vec![]);
+    let plain = mutated(1).stored("e1");
+    let regrouped = plain.clone().annotation("scheduling.k8s.io/group-name", "other");
+    let golden = |pod: &PodBuilder| pod.clone().label("tier", "gold");
+    let snapshot = Snapshot::default();
+    let allowed = |old: &PodBuilder, new: &PodBuilder, listed| {
+        let body = serde_json::to_vec(&update(old, new, person())).unwrap();
+        let pruned = spark_usher::admission::prune_for_validation(&body);
+        let review = spark_usher::admission::request::parse(&pruned).unwrap();
+        let context =
+            spark_usher::admission::ValidationContext { snapshot: &snapshot, own: None, settled: true, listed };
+        spark_usher::admission::validate(&review, &policies, context).is_allowed()
+    };
+    assert!(!allowed(&plain, &regrouped, false), "a policy without namespace selector is certain");
+    for (old, new) in [(plain.clone(), golden(&regrouped)), (golden(&plain), regrouped)] {
+        assert!(allowed(&old, &new, false));
+        assert!(!allowed(&old, &new, true));
+    }
 }
