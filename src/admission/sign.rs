@@ -1,4 +1,4 @@
-//! Signs the decision about a pod, and removes marks that are not ours.
+//! Signs the decision about a pod, and removes annotations of ours that the decision does not set.
 
 use super::context::MutationContext;
 use super::draft::Draft;
@@ -9,11 +9,11 @@ use crate::signature::{Creator, Signature, Signer};
 use crate::snapshot::{SignedExecutor, sign_driver, signed_name};
 use crate::spark::role::Role;
 
-/// Completes a decision: signs a pod whose scheduling fields we set, and removes our marks from any other pod.
+/// Completes a decision: signs a pod whose scheduling fields we set, and removes our annotations from any other pod.
 pub(super) fn complete(context: &MutationContext<'_, '_>, draft: &mut Draft<'_>) {
-    let marks_placement = draft.mutations.iter().any(|mutation| is_of(mutation, annotations::BY));
-    // A pod that the fallback policy placed stays marked until a replica that knows the namespace decides.
-    if !marks_placement && !context.is_fallback() {
+    let sets_by = draft.mutations.iter().any(|mutation| is_of(mutation, annotations::BY));
+    // A pod that the fallback policy placed keeps its annotation until a replica that knows the namespace decides.
+    if !sets_by && !context.is_fallback() {
         draft.mutations.push(Mutation::RemoveMetadata(annotations::BY));
     }
     if !draft.mutations.iter().any(|mutation| is_of(mutation, annotations::DRIVER)) {
@@ -48,7 +48,7 @@ fn signature(context: &MutationContext<'_, '_>, draft: &Draft<'_>) -> Option<Sig
 }
 
 /// Whether a pod under review has our signature over its current placement: we decided about it before, and are
-/// reinvoked because another webhook changed something else. `by` is the mark that this decision sets.
+/// reinvoked because another webhook changed something else. `by` is the annotation that this decision sets.
 pub(super) fn is_signed(context: &MutationContext<'_, '_>, creator: Creator, by: &str) -> bool {
     if context.pod.annotation(annotations::BY) != Some(by) {
         return false;

@@ -183,7 +183,7 @@ impl Controller {
             return self.last_checkpoint;
         }
         let unsure = self.confirmations.oldest_version().into_iter().chain(self.progress.oldest_confirmed()).min();
-        Some(self.exits.checkpoint(self.progress.noted()?, unsure, now))
+        Some(self.exits.checkpoint(self.progress.recorded()?, unsure, now))
     }
 
     fn observe_version(&mut self, seen: &ObservedPod) {

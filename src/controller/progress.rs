@@ -1,4 +1,4 @@
-//! The resourceVersions up to which the watch has shown pods, and exits are noted.
+//! The resourceVersions up to which the watch has shown pods, and exits are recorded.
 
 use smol_str::SmolStr;
 
@@ -9,12 +9,12 @@ use crate::spark::ids::is_newer;
 pub(super) struct Progress {
     /// Up to here the watch of pods has shown everything.
     position: Option<SmolStr>,
-    /// Up to here exits are noted once the current batch is noted,
-    noting: Option<u64>,
-    /// and up to here they are noted.
-    noted: Option<u64>,
+    /// Up to here exits are recorded once the current batch is,
+    recording: Option<u64>,
+    /// and up to here they are recorded.
+    recorded: Option<u64>,
     /// The oldest version of executors whose absence was confirmed since the last batch began: their confirmations are closed,
-    /// and their exits are not noted yet.
+    /// and their exits are not recorded yet.
     confirmed: Option<u64>,
     /// The same for the current batch.
     confirmed_in_batch: Option<u64>,
@@ -45,25 +45,25 @@ impl Progress {
         self.confirmed = self.confirmed.into_iter().chain(version.parse().ok()).min();
     }
 
-    /// A batch of exits begins. Returns the version up to which exits are noted once it is.
+    /// A batch of exits begins. Returns the version up to which exits are recorded once it is.
     pub(super) fn begin(&mut self) -> Option<u64> {
-        self.noting = self.position.as_ref().and_then(|position| position.parse().ok()).or(self.noted);
+        self.recording = self.position.as_ref().and_then(|position| position.parse().ok()).or(self.recorded);
         self.confirmed_in_batch = self.confirmed.take();
-        self.noting
+        self.recording
     }
 
-    /// The batch is noted.
+    /// The batch is recorded.
     pub(super) fn end(&mut self) {
-        self.noted = self.noting;
+        self.recorded = self.recording;
         self.confirmed_in_batch = None;
     }
 
-    /// The version up to which exits are noted.
-    pub(super) fn noted(&self) -> Option<u64> {
-        self.noted
+    /// The version up to which exits are recorded.
+    pub(super) fn recorded(&self) -> Option<u64> {
+        self.recorded
     }
 
-    /// The oldest version of an executor whose absence is confirmed and whose exit is not noted yet.
+    /// The oldest version of an executor whose absence is confirmed and whose exit is not recorded yet.
     pub(super) fn oldest_confirmed(&self) -> Option<u64> {
         self.confirmed.into_iter().chain(self.confirmed_in_batch).min()
     }
@@ -83,16 +83,16 @@ mod tests {
     }
 
     #[test]
-    fn noted_version_is_position_at_begin_of_batch() {
+    fn recorded_version_is_position_at_begin_of_batch() {
         let mut progress = Progress::default();
         assert_eq!(progress.begin(), None, "the watch has shown nothing");
         progress.end();
         progress.up_to("5");
         assert_eq!(progress.begin(), Some(5));
         progress.up_to("7");
-        assert_eq!(progress.noted(), None);
+        assert_eq!(progress.recorded(), None);
         progress.end();
-        assert_eq!(progress.noted(), Some(5));
+        assert_eq!(progress.recorded(), Some(5));
     }
 
     #[test]
