@@ -21,7 +21,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::
     let namespace = args.source.namespace.as_deref();
     let query = format!("/debug/apps?{}", args.source.namespace_query().trim_start_matches('&'));
     let own = |snapshot: &_, exits: &_| views::apps(snapshot, exits, namespace, clock::now());
-    match block_on(args.source.ask(&query, own)) {
+    match block_on(args.source.query(&query, own)) {
         Ok(Found { answer: apps, caution }) => {
             if let Some(caution) = caution {
                 writeln!(err, "warning: {caution}")?;

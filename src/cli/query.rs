@@ -66,7 +66,7 @@ const MAY_BE_OLD: &str = "this replica knows no leader: it may not reach the API
 
 impl Source {
     /// Queries a running spark-usher, or computes the answer from a snapshot of the API server's objects.
-    pub(super) async fn ask<T: DeserializeOwned>(
+    pub(super) async fn query<T: DeserializeOwned>(
         &self,
         path_and_query: &str,
         own: impl FnOnce(&Snapshot, &Vector<Exit>) -> T,
@@ -86,10 +86,10 @@ impl Source {
     }
 
     /// Describes a pod of that name that belongs to no application: its namespace, and the labels that it lacks.
-    pub(super) async fn stray(&self, name: &str) -> anyhow::Result<Option<String>> {
+    pub(super) async fn unselected_pod(&self, name: &str) -> anyhow::Result<Option<String>> {
         let cluster = self.reach().await?;
-        let stray = list::stray(&cluster.client, self.namespace.as_deref(), name).await;
-        stray.map_err(|error| anyhow::anyhow!("{}: {}", cluster.server, Brief(&error)))
+        let unselected_pod = list::unselected_pod(&cluster.client, self.namespace.as_deref(), name).await;
+        unselected_pod.map_err(|error| anyhow::anyhow!("{}: {}", cluster.server, Brief(&error)))
     }
 
     /// A client for an API server that answers.

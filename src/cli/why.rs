@@ -35,7 +35,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::
     let namespace = args.source.namespace.as_deref();
     let query = format!("/debug/why?name={}{}", args.name, args.source.namespace_query());
     let own = |snapshot: &_, exits: &_| views::why(snapshot, exits, &args.name, namespace, clock::now());
-    let Found { answer: found, caution } = match block_on(args.source.ask(&query, own)) {
+    let Found { answer: found, caution } = match block_on(args.source.query(&query, own)) {
         Ok(found) => found,
         Err(error) => return failed(err, &error),
     };
@@ -48,7 +48,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::
         writeln!(err, "{}", plain(&nothing(args)))?;
     } else {
         let mut text = Vec::new();
-        tell(&found, clock::now(), &mut text)?;
+        print_report(&found, clock::now(), &mut text)?;
         out.write_all(plain(&String::from_utf8_lossy(&text)).as_bytes())?;
     }
     Ok(if found.is_empty() { FAILED } else { OK })
@@ -59,7 +59,7 @@ fn nothing(args: &Args) -> String {
     let hint = if args.source.debug.is_some() {
         "it may have exited too long ago, or before this replica started".to_owned()
     } else {
-        match block_on(args.source.stray(&args.name)) {
+        match block_on(args.source.unselected_pod(&args.name)) {
             Ok(Some(stray)) => return format!("no information about {}: {stray}", args.name),
             Ok(None) => "its pod may be deleted: a running spark-usher still reports its exit (--debug)".to_owned(),
             Err(error) => format!("{error:#}"),
@@ -69,7 +69,7 @@ fn nothing(args: &Args) -> String {
     format!("no information about {}: no Spark pod and no application{place} has that name; {hint}", args.name)
 }
 
-fn tell(found: &WhyReport, now: Timestamp, out: &mut dyn Write) -> io::Result<()> {
+fn print_report(found: &WhyReport, now: Timestamp, out: &mut dyn Write) -> io::Result<()> {
     for Of { app, what: executor } in &found.executors {
         writeln!(out, "{}  executor {} of {app}", executor.pod, number(executor.id))?;
         present(executor, out)?;

@@ -172,7 +172,8 @@ impl Writer {
     async fn refused(&self, leadership: &Leadership, app: &AppKey, action: &Action, status: &Status) {
         let (name, message, code) = (action.name(), &*status.message, status.code);
         // A missing permission affects all objects; a policy may deny one object.
-        let of = if code == 403 && is_right(message) { app.namespace().to_owned() } else { object(action) };
+        let of =
+            if code == 403 && is_missing_permission(message) { app.namespace().to_owned() } else { object(action) };
         if self.forbidden().refused(name, &of, clock::instant()) {
             tracing::warn!(%app, action = name, what = describe(action), code, message, "the API server rejected the action; retrying with backoff");
         }
@@ -467,7 +468,7 @@ impl Writer {
 /// Whether a 403 is about a permission: of RBAC (`RESOURCE "NAME" is forbidden: User "USER" cannot patch …`), or to change
 /// owners (`… is forbidden: cannot set an ownerRef on a resource you can't delete`). Webhooks and policies write their own
 /// messages, which may contain these words too.
-fn is_right(message: &str) -> bool {
+fn is_missing_permission(message: &str) -> bool {
     let Some((what, why)) = message.split_once(" is forbidden: ") else { return false };
     let names_object = what.split(' ').count() <= 2 && !what.contains(':');
     names_object && (why.starts_with("User ") || why.starts_with("cannot set "))

@@ -49,7 +49,11 @@ pub async fn list(client: &kube::Client, namespace: Option<&str>) -> kube::Resul
 }
 
 /// Describes a pod of this name that belongs to no application: its namespace, and what its labels lack.
-pub async fn stray(client: &kube::Client, namespace: Option<&str>, name: &str) -> kube::Result<Option<String>> {
+pub async fn unselected_pod(
+    client: &kube::Client,
+    namespace: Option<&str>,
+    name: &str,
+) -> kube::Result<Option<String>> {
     let api: Api<PartialObjectMeta<Pod>> = match namespace {
         Some(namespace) => Api::namespaced(client.clone(), namespace),
         None => Api::all(client.clone()),

@@ -125,7 +125,7 @@ impl EventRecorder {
             if !leadership.holds() {
                 return Err(Error::NotLeading);
             }
-            let series = json!({"series": {"count": total, "lastObservedTime": now_as_kept()}});
+            let series = json!({"series": {"count": total, "lastObservedTime": now_in_micros()}});
             api.patch(&name, &PatchParams::default(), &Patch::Merge(series)).await?;
             Ok(())
         };
@@ -174,7 +174,7 @@ impl EventRecorder {
                 namespace: Some(pod.namespace().to_owned()),
                 ..ObjectMeta::default()
             },
-            event_time: Some(now_as_kept()),
+            event_time: Some(now_in_micros()),
             reporting_controller: Some(USHER.to_owned()),
             reporting_instance: Some(self.instance.clone()),
             action: Some(reason.as_str().to_owned()),
@@ -195,7 +195,7 @@ impl EventRecorder {
 }
 
 /// The current time in microseconds, the precision of MicroTime: an Event that is read back has the time that was sent.
-fn now_as_kept() -> MicroTime {
+fn now_in_micros() -> MicroTime {
     let now = clock::now();
     MicroTime(Timestamp::from_microsecond(now.as_microsecond()).unwrap_or(now))
 }
@@ -241,7 +241,7 @@ mod tests {
 
     #[test]
     fn event_time_round_trips_through_json() {
-        let sent = now_as_kept();
+        let sent = now_in_micros();
         let read: MicroTime = serde_json::from_str(&serde_json::to_string(&sent).unwrap()).unwrap();
         assert_eq!(read, sent);
     }

@@ -240,7 +240,7 @@ impl<K: kube::Resource + Clone + Debug + DeserializeOwned + Send + 'static> Watc
                 self.page(more).await?;
                 Ok(None)
             }
-            State::Initial(mut events) => match heard(&mut events).await {
+            State::Initial(mut events) => match next_event(&mut events).await {
                 Some(Ok(WatchEvent::Added(object) | WatchEvent::Modified(object))) => {
                     self.state = State::Initial(events);
                     Ok(Some(Event::Listed(object)))
@@ -276,7 +276,7 @@ impl<K: kube::Resource + Clone + Debug + DeserializeOwned + Send + 'static> Watc
                     Err(Interruption::Open(error))
                 }
             },
-            State::Watching(version, mut events) => match heard(&mut events).await {
+            State::Watching(version, mut events) => match next_event(&mut events).await {
                 Some(Ok(WatchEvent::Added(object) | WatchEvent::Modified(object))) => {
                     self.state = State::Watching(version_of(&object)?, events);
                     Ok(Some(Event::Apply(object)))
@@ -315,7 +315,7 @@ fn version_of<K: kube::Resource>(object: &K) -> Result<String, Interruption> {
 }
 
 /// The next event; `None` if the server has closed the watch, or should have.
-async fn heard<K>(events: &mut Events<K>) -> Option<kube::Result<WatchEvent<K>>> {
+async fn next_event<K>(events: &mut Events<K>) -> Option<kube::Result<WatchEvent<K>>> {
     let limit = Duration::from_secs(SERVER_CLOSES.into()) + CLOSES_LATE;
     tokio::time::timeout(limit, events.next()).await.ok().flatten()
 }

@@ -278,7 +278,10 @@ impl Confirmations {
                 && is_behind(snapshot, pod.namespace(), pod.name(), uid, version)
                 && !tombstones.was_shown(uid)
             {
-                self.ask(pod.clone(), Confirmation::Behind { uid: uid.clone(), version: version.clone() });
+                self.open_confirmation(
+                    pod.clone(),
+                    Confirmation::Behind { uid: uid.clone(), version: version.clone() },
+                );
             }
         }
         if !judging.is_walked || judging.compared < judging.polled.differing.len() {
@@ -325,13 +328,13 @@ impl Confirmations {
             missed.push((PodKey::new(key.namespace(), pod.name()), check));
         });
         for (pod, check) in missed {
-            self.ask(pod, check);
+            self.open_confirmation(pod, check);
         }
         is_walked
     }
 
     /// Opens a confirmation of a difference, unless one is open for this pod.
-    fn ask(&mut self, pod: PodKey, check: Confirmation) {
+    fn open_confirmation(&mut self, pod: PodKey, check: Confirmation) {
         if self.open.len() < MAX_OPEN {
             self.open.entry(pod).or_insert(check);
         } else if !self.open.contains_key(&pod) {

@@ -13,7 +13,7 @@
 //! | [`lookup`], `lookups` | which objects plans need that the watches do not cover, and when each is read again |
 //! | `confirm` | confirms by a GET what a list lacks; decides whether the watch lost an event |
 //! | `poll` | when the leader lists all labelled pods |
-//! | `progress` | up to which resourceVersion the watch has shown pods, and exits are noted |
+//! | `progress` | up to which resourceVersion the watch has shown pods, and exits are recorded |
 //! | `tombstones` | what was deleted recently, so that late events do not bring it back |
 //! | `resync` | enqueues all applications again, in parts |
 //! | [`rate_limit`] | when actions may begin: batches, slots, backoff |
@@ -355,7 +355,7 @@ impl Controller {
             if !self.polls.is_in_flight() && !self.confirmations.is_comparing() {
                 self.tombstones.prune(now.at);
             }
-            self.store.tidy();
+            self.store.prune_unused();
         }
         self.rate_limit.prune(now.at, MAX_OBJECTS_PER_STEP);
         if !self.inbox.is_empty() {

@@ -128,7 +128,7 @@ impl BodyBudget {
     }
 
     /// Charges this many more bytes. `false` means overload.
-    pub fn grow(&mut self, bytes: usize) -> bool {
+    pub fn charge(&mut self, bytes: usize) -> bool {
         if self.id.is_none() && self.limits.take(bytes) {
             self.bytes += bytes;
             return true;
@@ -218,13 +218,13 @@ mod tests {
     fn budget_counts_bytes_as_they_arrive_and_releases_them_on_drop() {
         let limits = Limits::new(1000);
         let (mut one, mut two) = (enter(&limits), enter(&limits));
-        assert!(one.grow(10) && one.grow(90));
-        assert!(two.grow(900) && !two.grow(1));
+        assert!(one.charge(10) && one.charge(90));
+        assert!(two.charge(900) && !two.charge(1));
         drop(one);
-        assert!(two.grow(100), "the bytes of the first are free");
-        assert!(!enter(&limits).grow(1) && !two.grow(usize::MAX - 2000));
+        assert!(two.charge(100), "the bytes of the first are free");
+        assert!(!enter(&limits).charge(1) && !two.charge(usize::MAX - 2000));
         drop(two);
-        assert!(enter(&limits).grow(1000), "all bytes are free");
+        assert!(enter(&limits).charge(1000), "all bytes are free");
     }
 
     #[tokio::test(start_paused = true)]
@@ -232,22 +232,22 @@ mod tests {
         let limits = Limits::new(1000);
         let mut stalled: Vec<BodyBudget> = (0..10).map(|_| from(&limits, 1, false)).collect();
         for budget in &mut stalled {
-            assert!(budget.grow(100));
+            assert!(budget.charge(100));
             assert!(budget.wait(std::future::pending::<()>()).now_or_never().is_none(), "the body is incomplete");
         }
         let mut equal = from(&limits, 1, false);
-        assert!(!equal.grow(100), "equally new bodies of the same peer are not evicted");
+        assert!(!equal.charge(100), "equally new bodies of the same peer are not evicted");
         let mut proven = from(&limits, 1, true);
-        assert!(proven.grow(100));
+        assert!(proven.charge(100));
         assert_eq!(stalled[0].wait(std::future::pending::<()>()).await, None);
-        assert!(!stalled[0].grow(1), "an evicted body cannot grow");
+        assert!(!stalled[0].charge(1), "an evicted body cannot grow");
         assert!(stalled[2].wait(std::future::pending::<()>()).now_or_never().is_none(), "the others are not evicted");
         drop(proven);
         tokio::time::advance(Duration::from_millis(500)).await;
         let mut again = from(&limits, 1, false);
-        assert!(again.grow(100) && again.grow(900), "slow bodies are evicted");
+        assert!(again.charge(100) && again.charge(900), "slow bodies are evicted");
         drop((again, stalled, equal));
-        assert!(enter(&limits).grow(1000), "all bytes are free, and none twice");
+        assert!(enter(&limits).charge(1000), "all bytes are free, and none twice");
         assert_eq!(limits.0.held.load(Ordering::Relaxed), 0);
     }
 
@@ -257,14 +257,14 @@ mod tests {
         let mut budget = enter(&limits);
         assert_eq!(budget.wait(async { 7 }).await, Some(7));
         assert!(budget.id.is_none());
-        assert!(budget.grow(10));
+        assert!(budget.charge(10));
         let slow = async {
             tokio::time::sleep(Duration::from_secs(1)).await;
             8
         };
         assert_eq!(budget.wait(slow).await, Some(8));
-        assert!(budget.grow(10) && budget.bytes == 20);
+        assert!(budget.charge(10) && budget.bytes == 20);
         drop(budget);
-        assert!(limits.waiting().bodies.is_empty() && enter(&limits).grow(1000));
+        assert!(limits.waiting().bodies.is_empty() && enter(&limits).charge(1000));
     }
 }

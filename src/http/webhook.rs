@@ -248,10 +248,11 @@ pub struct Handlers {
 
 /// The webhook's routes, which share their limits.
 pub fn router(answers: Handlers, limits: Limits, metrics: Arc<Metrics>) -> Router {
-    let wrong_method =
-        |State(webhook): State<Webhook>, request| elsewhere(webhook.limits, request, StatusCode::METHOD_NOT_ALLOWED);
+    let wrong_method = |State(webhook): State<Webhook>, request| {
+        not_the_webhook(webhook.limits, request, StatusCode::METHOD_NOT_ALLOWED)
+    };
     let elsewhere_limits = limits.clone();
-    let wrong_path = move |request| elsewhere(elsewhere_limits.clone(), request, StatusCode::NOT_FOUND);
+    let wrong_path = move |request| not_the_webhook(elsewhere_limits.clone(), request, StatusCode::NOT_FOUND);
     let route = |hook, answer| {
         let webhook = Webhook { hook, answer, limits: limits.clone(), metrics: metrics.clone() };
         post(review).fallback(wrong_method).with_state(webhook)
@@ -264,7 +265,7 @@ pub fn router(answers: Handlers, limits: Limits, metrics: Arc<Metrics>) -> Route
 }
 
 /// Answers other paths and methods. Reads the body first: an HTTP/2 client may treat an early answer as a broken stream.
-async fn elsewhere(limits: Limits, request: Request, status: StatusCode) -> Response {
+async fn not_the_webhook(limits: Limits, request: Request, status: StatusCode) -> Response {
     let asked = format!("{} {}", request.method(), request.uri().path());
     let mut room = limits.enter(request.extensions());
     let _ = tokio::time::timeout(MAX_READING, read(request.into_body(), HEAD_LEN, &mut room)).await;
@@ -369,7 +370,7 @@ async fn read(mut body: Body, most: usize, room: &mut BodyBudget) -> Result<Read
         let Ok(mut data) = frame.map_err(|_| Unread::BrokeOff)?.into_data() else { continue };
         if first.len() + all.len() + data.len() > most {
             // Charged like every other part, before it is kept.
-            if !room.grow(data.len()) {
+            if !room.charge(data.len()) {
                 return Err(Unread::Overload);
             }
             let mut head = BytesMut::with_capacity(HEAD_LEN);
@@ -384,7 +385,7 @@ async fn read(mut body: Body, most: usize, room: &mut BodyBudget) -> Result<Read
             }
             return Ok(Read::Head(head.freeze()));
         }
-        if !room.grow(data.len()) {
+        if !room.charge(data.len()) {
             return Err(Unread::Overload);
         }
         if first.is_empty() && all.is_empty() {

@@ -173,13 +173,13 @@ fn by_others(diagnostics: &PodDiagnostics) -> Option<Cause> {
         "Preempting" => Cause::Preempted,
         "NodeLost" => Cause::NodeLost,
         "NodeShutdown" | "Shutdown" => Cause::NodeShutdown,
-        "Terminated" if says(diagnostics, "shutdown") => Cause::NodeShutdown,
+        "Terminated" if message_contains(diagnostics, "shutdown") => Cause::NodeShutdown,
         "DeadlineExceeded" => Cause::DeadlineExceeded,
         _ if reason.starts_with("OutOf") || REFUSALS.contains(&reason) => Cause::AdmissionRefused,
         _ => match diagnostics.disruption.as_ref().map(|words| &*words.reason) {
             Some("PreemptionByScheduler") => Cause::Preempted,
             Some("DeletionByTaintManager" | "DeletionByPodGC") => Cause::NodeLost,
-            Some("TerminationByKubelet") if says(diagnostics, "shutdown") => Cause::NodeShutdown,
+            Some("TerminationByKubelet") if message_contains(diagnostics, "shutdown") => Cause::NodeShutdown,
             Some("EvictionByEvictionAPI" | "TerminationByKubelet") => Cause::Evicted,
             _ if reason == "Evicted" => Cause::Evicted,
             _ => return None,
@@ -188,7 +188,7 @@ fn by_others(diagnostics: &PodDiagnostics) -> Option<Cause> {
     Some(cause)
 }
 
-fn says(diagnostics: &PodDiagnostics, word: &str) -> bool {
+fn message_contains(diagnostics: &PodDiagnostics, word: &str) -> bool {
     let disruption = diagnostics.disruption.as_ref().map(|words| &words.message);
     diagnostics.message.iter().chain(disruption).any(|message| message.contains(word))
 }

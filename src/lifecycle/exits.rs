@@ -125,7 +125,7 @@ impl Exits {
             && before < version
         {
             let unseen = self.unobserved.filter(|(at, _)| now.saturating_duration_since(*at) < UNREPORTED_FOR);
-            let gap = unseen.map_or((before, version), |(_, gap)| wider(gap, (before, version)));
+            let gap = unseen.map_or((before, version), |(_, gap)| union(gap, (before, version)));
             self.unobserved = Some((now, gap));
         }
     }
@@ -555,7 +555,7 @@ impl Exits {
         let found = lately(UNREPORTED_FOR).and_then(|began| began.found.checkpoint);
         let gap = found.and_then(|found| {
             let own = self.first_version.filter(|first| *first > found.through).map(|first| (found.through, first));
-            own.into_iter().chain(found.gap).reduce(wider)
+            own.into_iter().chain(found.gap).reduce(union)
         });
         // This gap ends past `through`: exits of pods that still exist may be unreported, too.
         let unsure = unsure.filter(|unsure| *unsure <= position).map(|unsure| (unsure.saturating_sub(1), position + 1));
@@ -571,7 +571,7 @@ impl Exits {
             })
             .filter(|(_, taken)| *taken > through);
         let gaps = gap.into_iter().chain(unsure).chain(unseen.map(|(_, gap)| gap));
-        let gap = gaps.chain(ahead).chain(doubt).reduce(wider);
+        let gap = gaps.chain(ahead).chain(doubt).reduce(union);
         Checkpoint { through: through.max(before), at: now.wall, gap }
     }
 
@@ -634,6 +634,6 @@ impl Exits {
 }
 
 /// One gap that spans two, and what lies between them.
-fn wider((from, to): (u64, u64), (also_from, also_to): (u64, u64)) -> (u64, u64) {
+fn union((from, to): (u64, u64), (also_from, also_to): (u64, u64)) -> (u64, u64) {
     (from.min(also_from), to.max(also_to))
 }

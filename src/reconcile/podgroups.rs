@@ -426,7 +426,7 @@ fn desired_group(
     let given = present.and_then(|group| group.spec.get("queue")?.as_str()).map(Arc::from);
     let marked =
         || named.scheduler.queue_key.and_then(|(place, key)| named.scheduling.entry(place, key)).map(Arc::from);
-    let queue = given.or_else(|| if speaks(context, named) { marked() } else { None });
+    let queue = given.or_else(|| if is_queue_trusted(context, named) { marked() } else { None });
     let spec = GroupSpec {
         name: key.name.clone(),
         min_member,
@@ -442,7 +442,7 @@ fn desired_group(
 
 /// Whether the queue on a PodGroup's pods is trusted: our signature proves it, or there is no signing key. Otherwise the policy
 /// decides.
-fn speaks(context: &PlanContext<'_>, named: &GroupMembers<'_>) -> bool {
+fn is_queue_trusted(context: &PlanContext<'_>, named: &GroupMembers<'_>) -> bool {
     named.is_proven || context.snapshot.signing_key().is_none()
 }
 

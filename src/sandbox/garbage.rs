@@ -14,7 +14,7 @@ use super::delete::{self, DeleteOptions};
 use super::request::{Verb, component_request};
 use super::resource::{Collection, Resource};
 use super::state::{Api, Warnings};
-use super::store::{Chore, Key, Stored};
+use super::store::{GarbageWork, Key, Stored};
 use crate::json::{at, list, list_mut, text};
 
 /// A real collector has a delay, too.
@@ -36,17 +36,17 @@ pub(super) async fn run(api: Arc<Api>, stop: CancellationToken) {
             return;
         }
         seen = api.store.revision();
-        let mut looks: BTreeSet<(Collection, Key)> = std::mem::take(&mut waiting);
-        for chore in api.store.chores() {
-            match chore {
-                Chore::Look(collection, key) => {
-                    looks.insert((collection, key));
+        let mut checks: BTreeSet<(Collection, Key)> = std::mem::take(&mut waiting);
+        for work in api.store.garbage_work() {
+            match work {
+                GarbageWork::Check(collection, key) => {
+                    checks.insert((collection, key));
                 }
-                Chore::Gone(uid) => looks.extend(api.store.owned_by(&uid)),
+                GarbageWork::OwnerDeleted(uid) => checks.extend(api.store.owned_by(&uid)),
             }
         }
-        for (collection, key) in looks {
-            if look(&api, &collection, &key).await {
+        for (collection, key) in checks {
+            if collect(&api, &collection, &key).await {
                 waiting.insert((collection, key));
             }
         }
@@ -54,7 +54,7 @@ pub(super) async fn run(api: Arc<Api>, stop: CancellationToken) {
 }
 
 /// Processes one object. Returns whether it must be processed again.
-async fn look(api: &Arc<Api>, collection: &Collection, key: &Key) -> bool {
+async fn collect(api: &Arc<Api>, collection: &Collection, key: &Key) -> bool {
     let Some(stored) = api.store.get(collection, key) else { return false };
     let Some(resource) = api.registry.all().into_iter().find(|r| r.collection() == *collection) else { return false };
     let object = stored.value();

@@ -212,7 +212,7 @@ pub(super) fn to_json(body: &[u8], content_type: &str) -> Result<Value> {
         }
         _ => return Err(ApiError::unsupported_media_type(content_type)),
     };
-    tidy(&mut object);
+    remove_unset(&mut object);
     crate::json::set(&mut object, &["apiVersion"], api_version);
     crate::json::set(&mut object, &["kind"], kind);
     Ok(object)
@@ -232,9 +232,9 @@ fn bytes(data: HashMap<String, Vec<u8>>) -> Map<String, Value> {
 }
 
 /// Removes fields that a client did not set: protobuf cannot express absent strings, lists and maps.
-fn tidy(value: &mut Value) {
+fn remove_unset(value: &mut Value) {
     let Some(map) = value.as_object_mut() else { return };
-    map.values_mut().for_each(tidy);
+    map.values_mut().for_each(remove_unset);
     map.retain(|_, value| match value {
         Value::Null => false,
         Value::String(text) => !text.is_empty(),

@@ -98,7 +98,7 @@ fn pass(api: &Api) {
     for candidate in pending {
         match gang(api, &candidate.pod) {
             Gang::Alone => place(api, &mut nodes, vec![candidate], 1),
-            Gang::Waits(why) => tell(api, &candidate.stored, &why),
+            Gang::Waits(why) => write_condition(api, &candidate.stored, &why),
             Gang::Of { name, min, room } => {
                 let key = (candidate.stored.key.0.clone(), name);
                 let entry = gangs.entry(key).or_insert_with(|| (min, room, Vec::new()));
@@ -114,9 +114,11 @@ fn pass(api: &Api) {
         let sit = sit.count();
         if sit + waiting.len() < min {
             let why = format!("gang {name} waits: {} of {min} members exist", sit + waiting.len());
-            waiting.iter().for_each(|candidate| tell(api, &candidate.stored, &why));
+            waiting.iter().for_each(|candidate| write_condition(api, &candidate.stored, &why));
         } else if sit == 0 && !fits_somewhere(&nodes, &room) {
-            waiting.iter().for_each(|candidate| tell(api, &candidate.stored, &format!("gang {name} waits for {room}")));
+            waiting.iter().for_each(|candidate| {
+                write_condition(api, &candidate.stored, &format!("gang {name} waits for {room}"))
+            });
         } else {
             place(api, &mut nodes, waiting, min.saturating_sub(sit).max(1));
         }
@@ -133,7 +135,7 @@ fn place(api: &Api, nodes: &mut BTreeMap<String, Node>, pods: Vec<Candidate>, at
             plan.push((candidate.stored.clone(), name.clone()));
         } else {
             let why = format!("0/{} nodes are available: insufficient resources, or other labels", nodes.len());
-            tell(api, &candidate.stored, &why);
+            write_condition(api, &candidate.stored, &why);
         }
     }
     if plan.len() < at_once {
@@ -252,7 +254,7 @@ fn fits_somewhere(nodes: &BTreeMap<String, Node>, room: &ResourceList) -> bool {
 }
 
 /// Writes into the pod's condition why it waits.
-fn tell(api: &Api, stored: &Arc<Stored>, why: &str) {
+fn write_condition(api: &Api, stored: &Arc<Stored>, why: &str) {
     let Some(pods) = api.registry.find("", "v1", "pods") else { return };
     let mut pod = stored.value();
     let conditions = list_mut(&mut pod, &["status", "conditions"]);

@@ -261,7 +261,7 @@ fn new_api(options: &Options) -> Api {
         enforce_owners: options.enforce_owners,
         used: Used::default(),
     };
-    furnish(&api, options);
+    create_initial_objects(&api, options);
     api
 }
 
@@ -295,7 +295,7 @@ fn run_controllers(api: &Arc<Api>, options: &Options, supervisor: &mut Superviso
 }
 
 /// Creates the initial objects.
-fn furnish(api: &Api, options: &Options) {
+fn create_initial_objects(api: &Api, options: &Options) {
     for namespace in ["default", "kube-system", "kube-public", "kube-node-lease"] {
         install(api, "", "v1", "namespaces", json!({"metadata": {"name": namespace}}));
     }

@@ -64,11 +64,11 @@ pub(super) struct Change {
 
 /// Work item of the garbage collector.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Chore {
+pub(super) enum GarbageWork {
     /// An object with owners, or one that is being deleted and held by a finalizer of the collector.
-    Look(Collection, Key),
+    Check(Collection, Key),
     /// The owner with this uid may have been deleted.
-    Gone(String),
+    OwnerDeleted(String),
 }
 
 #[derive(Debug, Default)]
@@ -85,7 +85,7 @@ struct Inner {
     kept: BTreeMap<Collection, Kept>,
     /// Dependents by the uid of an owner.
     owned: BTreeMap<String, BTreeSet<(Collection, Key)>>,
-    chores: Vec<Chore>,
+    garbage_work: Vec<GarbageWork>,
 }
 
 /// The store.
@@ -226,18 +226,18 @@ impl Store {
         inner.log(&collection, Happened::Deleted, gone.clone(), Some(before));
         inner.revision = revision;
         for owner in owners(&object) {
-            inner.disown(&owner, &(collection.clone(), read.key.clone()));
+            inner.remove_dependent(&owner, &(collection.clone(), read.key.clone()));
         }
         if inner.owned.get(&read.uid).is_some_and(|owned| !owned.is_empty()) {
-            inner.chores.push(Chore::Gone(read.uid.clone()));
+            inner.garbage_work.push(GarbageWork::OwnerDeleted(read.uid.clone()));
         }
         self.notify(inner);
         Ok(gone)
     }
 
     /// Returns the work items of the garbage collector since the last call.
-    pub(super) fn chores(&self) -> Vec<Chore> {
-        std::mem::take(&mut self.lock().chores)
+    pub(super) fn garbage_work(&self) -> Vec<GarbageWork> {
+        std::mem::take(&mut self.lock().garbage_work)
     }
 
     /// Objects that name this uid as an owner.
@@ -264,11 +264,11 @@ impl Inner {
         let stored = Arc::new(Stored::new(object, self.revision));
         let place = (collection.clone(), stored.key.clone());
         for owner in before.iter().flat_map(|before| owners(&before.value())) {
-            self.disown(&owner, &place);
+            self.remove_dependent(&owner, &place);
         }
         let owners = owners(object);
         if !owners.is_empty() || json::at(object, &["metadata", "deletionTimestamp"]).is_some() {
-            self.chores.push(Chore::Look(place.0.clone(), place.1.clone()));
+            self.garbage_work.push(GarbageWork::Check(place.0.clone(), place.1.clone()));
         }
         for owner in owners {
             self.owned.entry(owner).or_default().insert(place.clone());
@@ -279,7 +279,7 @@ impl Inner {
         stored
     }
 
-    fn disown(&mut self, owner: &str, place: &(Collection, Key)) {
+    fn remove_dependent(&mut self, owner: &str, place: &(Collection, Key)) {
         if let Some(owned) = self.owned.get_mut(owner) {
             owned.remove(place);
             if owned.is_empty() {

@@ -76,7 +76,7 @@ pub(super) async fn create_object(
         api.registry.define(&stored.key.1, definitions);
     }
     if resource.is("", "namespaces") {
-        furnish(api, &stored.key.1);
+        add_namespace_defaults(api, &stored.key.1);
     }
     Ok(present(resource, &stored))
 }
@@ -341,7 +341,7 @@ fn definitions(resource: &Resource, object: &mut Value) -> Result<Option<Vec<Res
 }
 
 /// Creates what controllers put into every new namespace: its default account and the CA of the cluster.
-pub(super) fn furnish(api: &Api, namespace: &str) {
+pub(super) fn add_namespace_defaults(api: &Api, namespace: &str) {
     let make = |plural: &str, mut object: Value| {
         if let Some(resource) = api.registry.find("", "v1", plural) {
             set(&mut object, &["apiVersion"], "v1");
@@ -366,6 +366,6 @@ pub(super) fn install(api: &Api, group: &str, version: &str, plural: &str, mut o
     if let Ok(stored) = api.store.create(&resource, object)
         && resource.is("", "namespaces")
     {
-        furnish(api, &stored.key.1);
+        add_namespace_defaults(api, &stored.key.1);
     }
 }

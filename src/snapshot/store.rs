@@ -161,7 +161,7 @@ impl Store {
     }
 
     /// Prunes what the snapshot does not use any more.
-    pub fn tidy(&mut self) {
+    pub fn prune_unused(&mut self) {
         self.snapshot.forget_nodes();
     }
 

@@ -112,7 +112,7 @@ pub(super) fn run(
         return failed(err, &error);
     }
     let failed = report.findings.iter().chain(&report.end).any(|finding| finding.grade == Grade::Failed)
-        || report.rows.iter().any(|scheduler| scheduler.verdict == Verdict::Failed);
+        || report.rows.iter().any(|row| row.verdict == Verdict::Failed);
     Ok(if failed { FAILED } else { OK })
 }
 
@@ -145,7 +145,7 @@ async fn examine(
         app: &stage.app(0, None),
     };
     let prepared = tokio::select! {
-        prepared = prepare(&asked, async |pod: &Value| stage.rehearse(pod).await) => prepared,
+        prepared = prepare(&asked, async |pod: &Value| stage.dry_run(pod).await) => prepared,
         signal = signals.next() => anyhow::bail!("interrupted by {signal}; nothing was created"),
     };
     report.findings = prepared.findings;
@@ -155,7 +155,7 @@ async fn examine(
     report.setup = Some(stage.described());
     writeln!(out, "run {}: pods of ServiceAccount {} in namespace {namespace}\n", stage.run, stage.account)?;
     let started = tokio::select! {
-        started = play(&stage, &mut report.rows, out) => started.map(|()| None),
+        started = run_scenarios(&stage, &mut report.rows, out) => started.map(|()| None),
         signal = signals.next() => Ok(Some(signal)),
     };
     if let Ok(Some(signal)) = &started {
@@ -180,20 +180,20 @@ async fn examine(
 }
 
 /// Runs all scenarios in sequence.
-async fn play(stage: &Stage, rows: &mut Vec<Row>, out: &mut dyn Write) -> io::Result<()> {
+async fn run_scenarios(stage: &Stage, rows: &mut Vec<Row>, out: &mut dyn Write) -> io::Result<()> {
     table::head(out)?;
     let mut others = true;
     for (number, scenario) in Scenario::ALL.into_iter().enumerate() {
-        let scheduler = if others {
-            let (scheduler, more) = stage.play(scenario, number + 1).await;
+        let row = if others {
+            let (row, more) = stage.run(scenario, number + 1).await;
             others = more;
-            scheduler
+            row
         } else {
             let why = "the driver of an earlier scenario was not scheduled".to_owned();
             Row { scenario: scenario.name(), verdict: Verdict::Skipped, seen: Vec::new(), why, fix: String::new() }
         };
-        scheduler.print(out)?;
-        rows.push(scheduler);
+        row.print(out)?;
+        rows.push(row);
     }
     Ok(())
 }

@@ -26,7 +26,7 @@ fn scheduled(pod: &Value) -> Option<&Value> {
 }
 
 /// Reports whether an object is being deleted.
-pub(super) fn is_going(object: &Value) -> bool {
+pub(super) fn is_deleting(object: &Value) -> bool {
     at(object, &["metadata", "deletionTimestamp"]).is_some()
 }
 

@@ -39,10 +39,10 @@ pub(super) struct Asked<'a> {
     pub(super) app: &'a App,
 }
 
-/// Runs the checks. `rehearse` creates a pod by dry run.
-pub(super) async fn prepare(asked: &Asked<'_>, rehearse: impl AsyncFn(&Value) -> Result<Value, Stop>) -> Prepared {
+/// Runs the checks. `dry_run` creates a pod by dry run.
+pub(super) async fn prepare(asked: &Asked<'_>, dry_run: impl AsyncFn(&Value) -> Result<Value, Stop>) -> Prepared {
     let mut findings = Vec::new();
-    let setup = inspect(asked, rehearse, &mut findings).await.ok();
+    let setup = inspect(asked, dry_run, &mut findings).await.ok();
     Prepared { findings, setup }
 }
 
@@ -51,7 +51,7 @@ struct Enough;
 
 async fn inspect(
     asked: &Asked<'_>,
-    rehearse: impl AsyncFn(&Value) -> Result<Value, Stop>,
+    dry_run: impl AsyncFn(&Value) -> Result<Value, Stop>,
     out: &mut Vec<Finding>,
 ) -> Result<Setup, Enough> {
     let Asked { client, namespace, .. } = asked;
@@ -69,7 +69,7 @@ async fn inspect(
     let of_driver = Overrides::read(annotation);
     let chosen = file.as_ref().and_then(|policies| choose(policies, namespace, &known, &driver));
     let chosen = chosen.map(|policy| (policy, effective(policy, &of_driver, &known.overrides)));
-    let pod = rehearse(&driver).await.map_err(|stop| out.push(unrehearsed(stop, asked))).map_err(|()| Enough)?;
+    let pod = dry_run(&driver).await.map_err(|stop| out.push(no_dry_run(stop, asked))).map_err(|()| Enough)?;
     let (policy, scheduler) = placed(&pod, chosen.as_ref(), asked, out)?;
     let served = match gather::served(client).await {
         Ok(served) => served,
@@ -194,7 +194,7 @@ fn effective(policy: &Policy, driver: &Overrides, namespace: &Overrides) -> Effe
     overrides::resolve(policy, [(Source::Pod, &none), (Source::Driver, driver), (Source::Namespace, namespace)])
 }
 
-fn unrehearsed(stop: Stop, asked: &Asked<'_>) -> Finding {
+fn no_dry_run(stop: Stop, asked: &Asked<'_>) -> Finding {
     let (why, fix) = match stop {
         Stop::Failed { why, fix } | Stop::NoDriver { why, fix } => (why, fix),
         Stop::Skipped(why) => (why, String::new()),

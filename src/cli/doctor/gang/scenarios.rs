@@ -13,8 +13,8 @@ const ALL: usize = MEMBERS as usize;
 
 impl Stage {
     /// Runs a scenario and removes its objects. Returns whether the other scenarios can run, too.
-    pub(super) async fn play(&self, scenario: Scenario, number: usize) -> (Row, bool) {
-        let mut scheduler = Row {
+    pub(super) async fn run(&self, scenario: Scenario, number: usize) -> (Row, bool) {
+        let mut row = Row {
             scenario: scenario.name(),
             verdict: Verdict::Ok,
             seen: Vec::new(),
@@ -22,30 +22,28 @@ impl Stage {
             fix: String::new(),
         };
         if let Err(why) = self.setup.applies(scenario) {
-            return (Row { verdict: Verdict::NotApplicable, why, ..scheduler }, true);
+            return (Row { verdict: Verdict::NotApplicable, why, ..row }, true);
         }
         let started = match scenario {
-            Scenario::Together => self.together(number, &mut scheduler.seen).await,
-            Scenario::Late => self.late(number, &mut scheduler.seen).await,
-            Scenario::Lowered => self.lowered(number, &mut scheduler.seen).await,
-            Scenario::Capacity => self.too_little_room(number, &mut scheduler.seen).await,
-            Scenario::Driver => self.driver_deleted(number, &mut scheduler.seen).await,
+            Scenario::Together => self.together(number, &mut row.seen).await,
+            Scenario::Late => self.late(number, &mut row.seen).await,
+            Scenario::Lowered => self.lowered(number, &mut row.seen).await,
+            Scenario::Capacity => self.too_little_room(number, &mut row.seen).await,
+            Scenario::Driver => self.driver_deleted(number, &mut row.seen).await,
         };
         let mut others = true;
         match started {
             Ok(()) => {}
-            Err(Stop::Failed { why, fix }) => {
-                (scheduler.verdict, scheduler.why, scheduler.fix) = (Verdict::Failed, why, fix)
-            }
-            Err(Stop::Skipped(why)) => (scheduler.verdict, scheduler.why) = (Verdict::Skipped, why),
+            Err(Stop::Failed { why, fix }) => (row.verdict, row.why, row.fix) = (Verdict::Failed, why, fix),
+            Err(Stop::Skipped(why)) => (row.verdict, row.why) = (Verdict::Skipped, why),
             Err(Stop::NoDriver { why, fix }) => {
-                (scheduler.verdict, scheduler.why, scheduler.fix) = (Verdict::Failed, why, fix);
+                (row.verdict, row.why, row.fix) = (Verdict::Failed, why, fix);
                 others = false;
             }
         }
         // The end of the run removes or reports the objects that remain.
         let _ = self.clear(Some(&self.app(number, None).name)).await;
-        (scheduler, others)
+        (row, others)
     }
 
     async fn together(&self, number: usize, seen: &mut Vec<Seen>) -> Result<(), Stop> {
@@ -136,10 +134,10 @@ impl Stage {
         }
         let from = clock::instant();
         self.end_driver(&started).await?;
-        match self.until(&started, from, |observation| observation.executors().all(observation::is_going)).await? {
+        match self.until(&started, from, |observation| observation.executors().all(observation::is_deleting)).await? {
             Reached::Yes(_, took) => seen.push(Seen { what: "all executors are deleted".into(), took: Some(took) }),
             Reached::No(observation) => {
-                let left = observation.executors().filter(|pod| !observation::is_going(pod)).count();
+                let left = observation.executors().filter(|pod| !observation::is_deleting(pod)).count();
                 let why = format!(
                     "{left} executors still exist {} s after the deletion of their driver",
                     self.timeout.as_secs()
@@ -151,7 +149,7 @@ impl Stage {
             return Ok(());
         }
         match self
-            .until(&started, from, |observation| observation.group.as_ref().is_none_or(observation::is_going))
+            .until(&started, from, |observation| observation.group.as_ref().is_none_or(observation::is_deleting))
             .await?
         {
             Reached::Yes(_, took) => seen.push(Seen { what: "the PodGroup is deleted".into(), took: Some(took) }),

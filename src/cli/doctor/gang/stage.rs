@@ -96,12 +96,12 @@ impl Driver {
 async fn call<T>(what: &str, request: impl Future<Output = kube::Result<T>>) -> Result<T, Stop> {
     match tokio::time::timeout(REQUEST_TIMEOUT, request).await {
         Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(error)) => Err(Stop::failed(format!("cannot {what}: {}", Brief(&error)), cure(&error))),
+        Ok(Err(error)) => Err(Stop::failed(format!("cannot {what}: {}", Brief(&error)), fix_of(&error))),
         Err(_) => Err(Stop::failed(format!("cannot {what}: no answer within {} s", REQUEST_TIMEOUT.as_secs()), "")),
     }
 }
 
-fn cure(error: &kube::Error) -> &'static str {
+fn fix_of(error: &kube::Error) -> &'static str {
     match error {
         kube::Error::Api(status) if status.code == 403 => {
             "check your permissions, and quotas and admission policies of the namespace"
@@ -251,13 +251,13 @@ impl Stage {
     }
 
     /// Returns an object as it would be stored; nothing is created.
-    pub(super) async fn rehearse(&self, pod: &Value) -> Result<Value, Stop> {
+    pub(super) async fn dry_run(&self, pod: &Value) -> Result<Value, Stop> {
         create(&self.pods(), "create a pod (dry run)", pod, true).await
     }
 
     /// Finds a node where two executors fit and three do not.
     pub(super) async fn capacity(&self, app: &App) -> Result<Capacity, Stop> {
-        let pod = self.rehearse(&app.executor(1)).await?;
+        let pod = self.dry_run(&app.executor(1)).await?;
         let never = text(&pod, &["spec", "preemptionPolicy"]) == "Never";
         let priority = at(&pod, &["spec", "priority"]).and_then(Value::as_i64).unwrap_or(0);
         let all = async |kind: &str, plural: &str| {
@@ -420,7 +420,7 @@ impl Stage {
                 Ok(Some(group)) => {
                     let group = value(group);
                     let ours = text(&group, &["metadata", "labels", annotations::MANAGED_BY]) == annotations::USHER;
-                    if overdue && ours && !observation::is_going(&group) {
+                    if overdue && ours && !observation::is_deleting(&group) {
                         let _ = call("delete", api.delete(&name, &at_once(observation::uid(&group)))).await;
                     }
                     left.push(format!("podgroup/{name}"));

@@ -99,7 +99,7 @@ fn rounded(took: Duration) -> f64 {
 mod tests {
     use super::*;
 
-    fn scheduler() -> Row {
+    fn row() -> Row {
         Row {
             scenario: "driver deleted",
             verdict: Verdict::Failed,
@@ -116,7 +116,7 @@ mod tests {
     fn text_aligns_times_and_replaces_control_characters() {
         let mut out = Vec::new();
         head(&mut out).unwrap();
-        scheduler().print(&mut out).unwrap();
+        row().print(&mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0].len(), FIRST + SECOND + 8);
@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn json_has_every_key() {
         assert_eq!(
-            scheduler().to_json(),
+            row().to_json(),
             json!({"scenario": "driver deleted", "result": "failed", "why": "executors stay", "fix": "check the garbage collector",
                 "seen": [{"what": "all 3 executors are bound", "seconds": 0.25}, {"what": "no kubelet\u{1b}[2J runs", "seconds": null}]})
         );
