@@ -517,7 +517,7 @@ impl Confirmations {
         due
     }
 
-    /// Processes the list of all pods of a namespace, regardless of labels; `None` if the LIST failed. [`Confirmations::proven`]
+    /// Processes the list of all pods of a namespace, regardless of labels; `None` if the LIST failed. [`Confirmations::take_proven`]
     /// returns the executors whose pods are deleted.
     pub(super) fn namespace_listed(&mut self, namespace: &Arc<str>, all: Option<&Listed>, now: Instant) {
         let is_asked_again = self.namespaces.is_waiting(namespace);
