@@ -50,11 +50,7 @@ pub(super) fn executor(
             };
             let choice = SchedulerChoice { gang_scheduler: scheduler, name, replace: effective.scheduler.replace };
             let queue = scheduler.queue_key.and_then(|(place, key)| scheduling.entry(place, key));
-            let shape = if effective.scheduler.gang_scheduler.kind == scheduler.kind {
-                effective.shape
-            } else {
-                scheduler.default_shape()
-            };
+            let shape = if same_kind { effective.shape } else { scheduler.default_shape() };
             (choice, shape, queue.map(str::to_owned).or_else(|| effective.queue.as_deref().map(str::to_owned)))
         }
         None => (effective.scheduler.clone(), effective.shape, effective.queue.as_deref().map(str::to_owned)),

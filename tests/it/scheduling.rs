@@ -117,6 +117,25 @@ fn later_executors_get_scheduler_name_of_policies_with_their_scheduler_type() {
 }
 
 #[test]
+fn later_executors_get_gang_shape_of_policies_with_their_scheduler_type() {
+    let without_gang = |kind| {
+        let mut policy = policy(kind);
+        policy.gang.shape = Shape::Pods;
+        policy
+    };
+    let mut snapshot = signing();
+    let first = by_driver(&executor(1), &snapshot, &only(without_gang("volcano")));
+    observe(&mut snapshot, &PodBuilder(first.object.clone()).stored("e1"));
+    let has_gang = |policy| {
+        let later = by_driver(&executor(2), &snapshot, &only(policy));
+        assert_eq!(later.object["spec"]["schedulerName"], "volcano");
+        annotations(&later).get("scheduling.k8s.io/group-name").is_some()
+    };
+    assert!(!has_gang(without_gang("volcano")));
+    assert!(has_gang(without_gang("coscheduling")), "the shape of another scheduler's gangs does not apply");
+}
+
+#[test]
 fn yunikorn_executor_states_task_groups_unless_its_driver_is_on_yunikorn() {
     let driver = driver()
         .annotation("spark-usher.io/min-member", "3")
