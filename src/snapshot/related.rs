@@ -129,14 +129,14 @@ impl Snapshot {
                 touched
             }
             RelatedChange::Apis(apis) => {
-                let news = self.apis.as_deref() != Some(&apis);
+                let is_changed = self.apis.as_deref() != Some(&apis);
                 self.apis = Some(Arc::new(apis));
-                if news { self.apps.keys().cloned().collect() } else { Vec::new() }
+                if is_changed { self.apps.keys().cloned().collect() } else { Vec::new() }
             }
             RelatedChange::EarlyPods(refused_by) => {
-                let news = self.early_pods_refused_by != refused_by;
+                let is_changed = self.early_pods_refused_by != refused_by;
                 self.early_pods_refused_by = refused_by;
-                if news { self.apps.keys().cloned().collect() } else { Vec::new() }
+                if is_changed { self.apps.keys().cloned().collect() } else { Vec::new() }
             }
             RelatedChange::SigningKey(key) => self.rekey(key),
             RelatedChange::Replaced(replaced) => self.replace(replaced),
