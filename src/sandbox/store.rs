@@ -93,7 +93,7 @@ struct Inner {
 pub(super) struct Store {
     inner: Mutex<Inner>,
     /// Wakes all waiters after a change, in the order in which they wait, so that a simulation is reproducible.
-    news: Notify,
+    notify: Notify,
 }
 
 /// Namespace and name of an object.
@@ -103,7 +103,7 @@ pub(super) fn key_of(object: &Value) -> Key {
 
 impl Store {
     pub(super) fn new() -> Store {
-        Store { inner: Mutex::default(), news: Notify::new() }
+        Store { inner: Mutex::default(), notify: Notify::new() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -113,7 +113,7 @@ impl Store {
     /// Waits until the revision is newer than this one.
     pub(super) async fn newer_than(&self, revision: u64) {
         loop {
-            let mut changed = std::pin::pin!(self.news.notified());
+            let mut changed = std::pin::pin!(self.notify.notified());
             changed.as_mut().enable(); // Before reading the revision, so that no change is missed in between.
             if self.revision() > revision {
                 return;
@@ -247,7 +247,7 @@ impl Store {
 
     fn notify(&self, inner: MutexGuard<'_, Inner>) {
         drop(inner);
-        self.news.notify_waiters();
+        self.notify.notify_waiters();
     }
 }
 

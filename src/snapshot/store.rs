@@ -196,15 +196,15 @@ impl Store {
     /// The batch of a subscriber, if it is due and is not being called already.
     pub fn take(&mut self, SubscriberId(at): SubscriberId, now: Instant) -> Option<Batch> {
         let subscriber = self.subscribers.get_mut(at).filter(|subscriber| !self.stopped && !subscriber.running)?;
-        let news = subscriber.calls == Notify::Always || !subscriber.pending.is_empty();
-        if !(subscriber.notified || (subscriber.next <= now && news)) {
+        let has_changes = subscriber.calls == Notify::Always || !subscriber.pending.is_empty();
+        if !(subscriber.notified || (subscriber.next <= now && has_changes)) {
             return None;
         }
         subscriber.running = true;
         // A notification during the call counts for the next batch: none is lost.
         subscriber.notified = false;
-        let news = std::mem::take(&mut subscriber.pending);
-        Some(Batch { snapshot: self.snapshot.clone(), full: self.full, ..news })
+        let pending = std::mem::take(&mut subscriber.pending);
+        Some(Batch { snapshot: self.snapshot.clone(), full: self.full, ..pending })
     }
 
     /// A subscriber has processed its batch. The next is due one interval later.
@@ -244,8 +244,8 @@ impl Store {
     /// When this subscriber is due; `None` if only a change can make it due.
     pub fn next_of(&self, SubscriberId(at): SubscriberId, now: Instant) -> Option<Instant> {
         let subscriber = self.subscribers.get(at).filter(|subscriber| !self.stopped && !subscriber.running)?;
-        let news = subscriber.calls == Notify::Always || !subscriber.pending.is_empty();
-        if subscriber.notified { Some(now) } else { news.then_some(subscriber.next) }
+        let has_changes = subscriber.calls == Notify::Always || !subscriber.pending.is_empty();
+        if subscriber.notified { Some(now) } else { has_changes.then_some(subscriber.next) }
     }
 
     /// Stops: no subscriber is called any more, and no changes are kept.
