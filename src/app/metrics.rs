@@ -138,7 +138,7 @@ mod tests {
         all("state", ExecutorPodState::ALL.map(|state| state.as_str()).into());
         all("action", ACTIONS.into());
         all("outcome", Outcome::ALL.map(Outcome::as_str).into());
-        let with_groups = crate::gang::TABLE.iter().filter(|row| !row.apis.is_empty());
-        all("scheduler", with_groups.map(|row| row.kind).collect());
+        let with_groups = crate::gang::TABLE.iter().filter(|scheduler| !scheduler.apis.is_empty());
+        all("scheduler", with_groups.map(|scheduler| scheduler.kind).collect());
     }
 }

@@ -102,8 +102,8 @@ pub fn spawn(inputs: Inputs, supervisor: &mut Supervisor) {
             Ok(())
         });
     }
-    let (rewatch, again) = channel::channel(0);
-    let watching = watch::run_pods(client.clone(), again, sink.clone(), stop.clone());
+    let (restart_watch, restarts) = channel::channel(0);
+    let watching = watch::run_pods(client.clone(), restarts, sink.clone(), stop.clone());
     supervisor.spawn("watch pods", async move {
         watching.await;
         Ok(())
@@ -112,20 +112,20 @@ pub fn spawn(inputs: Inputs, supervisor: &mut Supervisor) {
     watch!("watch services", watch::Services);
     watch!("watch priority classes", watch::PriorityClasses);
     let (apis, served) = channel::channel(None);
-    for row in gang::TABLE.iter().filter(|row| !row.apis.is_empty()) {
-        let watching = watch_groups(client.clone(), row.kind, served.clone(), sink.clone(), stop.clone());
+    for scheduler in gang::TABLE.iter().filter(|scheduler| !scheduler.apis.is_empty()) {
+        let watching = watch_groups(client.clone(), scheduler.kind, served.clone(), sink.clone(), stop.clone());
         supervisor.spawn("watch podgroups", async move {
             watching.await;
             Ok(())
         });
     }
-    let asking = discovery::run(client.clone(), sink.changes, apis, stop.clone());
+    let discovering = discovery::run(client.clone(), sink.changes, apis, stop.clone());
     supervisor.spawn("discovery", async move {
-        asking.await;
+        discovering.await;
         Ok(())
     });
     supervisor.spawn("reconcile", async move {
-        EventLoop::new(inputs, rewatch).run(received, stop).await;
+        EventLoop::new(inputs, restart_watch).run(received, stop).await;
         Ok(())
     });
 }
@@ -183,7 +183,7 @@ struct EventLoop {
     writes: FuturesUnordered<WriteTask>,
     event_writes: FuturesUnordered<EventTask>,
     poll: FuturesUnordered<PollTask>,
-    /// Failed polls in a row.
+    /// Failed polls in a scheduler.
     failed_polls: u32,
     aggregator: EventAggregator,
     restart_watch: channel::Sender<u64>,
@@ -452,7 +452,7 @@ impl EventLoop {
     }
 }
 
-/// After this many failed polls in a row, the list is read in pages.
+/// After this many failed polls in a scheduler, the list is read in pages.
 const PAGES_AFTER: u32 = 2;
 /// At this count, the whole list is tried again.
 const PAGES_UNTIL: u32 = 14;

@@ -105,14 +105,14 @@ async fn early_pods(client: &kube::Client, volcano: bool) -> kube::Result<Option
 async fn served(client: &kube::Client) -> kube::Result<ServedApis> {
     let groups = client.list_api_groups().await?.groups;
     let mut served = BTreeMap::new();
-    for row in gang::TABLE {
-        for api in row.apis {
+    for scheduler in gang::TABLE {
+        for api in scheduler.apis {
             let group = groups.iter().find(|group| group.name == api.group);
             let version =
                 group.is_some_and(|group| group.versions.iter().any(|version| version.version == api.version));
             // The version may be served without this resource: behind a feature gate, or by a scheduler that shares the group.
             if version && has_resource(client, api).await? {
-                served.insert(row.kind, api);
+                served.insert(scheduler.kind, api);
                 break;
             }
         }

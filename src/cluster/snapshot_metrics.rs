@@ -102,9 +102,9 @@ impl SnapshotMetrics {
                 longest = longest.max(group.created.map_or(0, |created| now.as_second().saturating_sub(created)));
             }
         }
-        for row in gang::TABLE.iter().filter(|row| !row.apis.is_empty()) {
-            let count = kinds.get(row.kind).copied().unwrap_or_default();
-            self.groups.with_label_values(&[row.kind]).set(to_gauge(count));
+        for scheduler in gang::TABLE.iter().filter(|scheduler| !scheduler.apis.is_empty()) {
+            let count = kinds.get(scheduler.kind).copied().unwrap_or_default();
+            self.groups.with_label_values(&[scheduler.kind]).set(to_gauge(count));
         }
         self.gangs.with_label_values(&["waiting"]).set(to_gauge(waiting));
         self.gangs.with_label_values(&["started"]).set(to_gauge(started));

@@ -314,14 +314,14 @@ impl Controller {
     /// Applies the object in the answer to a write or a read, so that the next plan need not wait for the watch, unless the watch
     /// has shown a newer version. Versions of one object grow as numbers.
     pub fn apply_written(&mut self, change: Change, now: Now) {
-        let news = match &change {
+        let is_new = match &change {
             Change::Related(RelatedChange::Group(key, group)) => match self.snapshot().groups.get(key) {
                 Some(known) if known.uid == group.uid => is_newer(&group.version, &known.version),
                 _ => !self.is_tombstoned(&group.uid),
             },
             _ => true,
         };
-        if news {
+        if is_new {
             self.apply_change(change, now);
         }
     }

@@ -423,22 +423,22 @@ fn schedulers(facts: &Facts, policies: Option<&Policies>, out: &mut Vec<Finding>
         return;
     };
     for policy in policies.listed() {
-        let row = policy.scheduler.gang_scheduler;
-        if row.apis.is_empty() || policy.gang.shape == gang::Shape::Pods {
+        let scheduler = policy.scheduler.gang_scheduler;
+        if scheduler.apis.is_empty() || policy.gang.shape == gang::Shape::Pods {
             continue;
         }
-        let served_api = row.apis.iter().find(|api| served.contains(&api.api_version()));
+        let served_api = scheduler.apis.iter().find(|api| served.contains(&api.api_version()));
         out.push(match served_api {
             Some(api) => Finding::ok(format!(
                 "policy {}: PodGroups of {} are served ({})",
                 policy.name,
-                row.kind,
+                scheduler.kind,
                 api.api_version()
             )),
             None => Finding::failed(
                 format!(
                     "policy {}: the cluster does not serve PodGroups of {}, so its gangs never start",
-                    policy.name, row.kind
+                    policy.name, scheduler.kind
                 ),
                 "install the scheduler with its CRDs, or set another scheduler.type",
             ),
