@@ -24,6 +24,7 @@ mod explain;
 mod forged_metadata;
 mod gangs;
 mod https;
+mod liveness;
 mod mutation;
 mod patches;
 mod polls;

@@ -1,0 +1,124 @@
+//! Whether the driver of executors is alive, by each kind of evidence.
+
+use crate::support::*;
+use spark_usher::ownership::liveness::{self, DriverLiveness, KnownDriver};
+use spark_usher::signature::Creator;
+use spark_usher::snapshot::{Application, Change, ObservedPod, ReferencedPod, RelatedChange, Snapshot};
+use spark_usher::spark::ids::{AppKey, PodKey};
+
+const ADDRESS: &str = "10.0.0.5";
+
+fn key() -> AppKey {
+    AppKey::new("default", APP)
+}
+
+/// The driver's name and whether that is certain, or Gone, or Unknown, for each set of executors.
+fn drivers(snapshot: &Snapshot, learned: Option<&KnownDriver>) -> Vec<(Option<Creator>, String)> {
+    let nothing = Application::default();
+    let app = snapshot.app("default", APP).map_or(&nothing, |app| &**app);
+    let sets = liveness::executor_sets(&key(), app, snapshot, std::iter::empty(), |_| learned.cloned());
+    sets.into_iter().map(|set| (set.creator, shown(&set.driver, set.is_certain))).collect()
+}
+
+fn shown(driver: &DriverLiveness, is_certain: bool) -> String {
+    match driver {
+        DriverLiveness::Alive(pod) if is_certain => pod.name.to_string(),
+        DriverLiveness::Alive(pod) => format!("{} by its label", pod.name),
+        DriverLiveness::Gone => "Gone".to_owned(),
+        DriverLiveness::Unknown => "Unknown".to_owned(),
+    }
+}
+
+/// The only set's driver.
+fn driver_of(snapshot: &Snapshot, learned: Option<&KnownDriver>) -> String {
+    let [(_, driver)] = <[_; 1]>::try_from(drivers(snapshot, learned)).unwrap();
+    driver
+}
+
+/// An executor that neither names an owner nor is signed.
+fn unclaimed(id: u32, address: &str) -> PodBuilder {
+    executor(id).stored(&format!("e{id}")).driver_url(address)
+}
+
+fn owned(id: u32, uid: &str) -> PodBuilder {
+    unclaimed(id, ADDRESS).owned_by("Pod", "nb-driver", uid)
+}
+
+fn absent(snapshot: &mut Snapshot, name: &str) {
+    let pod = PodKey::new("default", name);
+    snapshot.apply(Change::Related(RelatedChange::Referenced(pod, ReferencedPod::Absent, vec![])));
+}
+
+/// A pod without Spark's labels, which was read by name.
+fn referenced(snapshot: &mut Snapshot, pod: &PodBuilder) {
+    let ObservedPod::Other(key, pod) = pod.observation() else { panic!("a labelled pod") };
+    let pod = ReferencedPod::Present(pod.into());
+    snapshot.apply(Change::Related(RelatedChange::Referenced(key, pod, vec![])));
+}
+
+fn notebook(ip: &str) -> PodBuilder {
+    pod("notebook").stored("n1").phase("Running").ip(ip)
+}
+
+#[test]
+fn address_identifies_driver_only_if_all_unclaimed_executors_have_it() {
+    let mut snapshot = snapshot_with(&[unclaimed(1, ADDRESS), unclaimed(2, ADDRESS), driver().ip(ADDRESS)]);
+    let of_unclaimed = |snapshot: &Snapshot| drivers(snapshot, None).swap_remove(0);
+    assert_eq!(of_unclaimed(&snapshot), (None, "nb-driver".to_owned()));
+    observe(&mut snapshot, &unclaimed(3, "10.0.0.6"));
+    assert_eq!(of_unclaimed(&snapshot), (None, "nb-driver by its label".to_owned()));
+}
+
+#[test]
+fn known_driver_that_is_gone_counts_only_for_unclaimed_executors_with_its_address() {
+    let mut snapshot = snapshot_with(&[unclaimed(1, ADDRESS), unclaimed(2, ADDRESS)]);
+    absent(&mut snapshot, "notebook");
+    let known = |host: &str| KnownDriver { name: "notebook".into(), uid: "n0".into(), host: Some(host.into()) };
+    assert_eq!(driver_of(&snapshot, Some(&known(ADDRESS))), "Gone");
+    assert_eq!(driver_of(&snapshot, Some(&known("10.0.0.6"))), "Unknown");
+    assert_eq!(driver_of(&snapshot, None), "Unknown");
+    // Another pod took over its address, and with it its executors.
+    referenced(&mut snapshot, &pod("next").stored("n2").phase("Running").ip(ADDRESS));
+    assert_eq!(driver_of(&snapshot, Some(&known(ADDRESS))), "next");
+    // While the pod of its name was not read, it may be alive.
+    let snapshot = snapshot_with(&[unclaimed(1, ADDRESS)]);
+    assert_eq!(driver_of(&snapshot, Some(&known(ADDRESS))), "Unknown");
+}
+
+#[test]
+fn owner_that_is_gone_decides_whatever_has_the_driver_address_now() {
+    let mut snapshot = snapshot_with(&[owned(1, "d0")]);
+    referenced(&mut snapshot, &notebook(ADDRESS));
+    assert_eq!(driver_of(&snapshot, None), "Unknown", "the owner was not read yet");
+    absent(&mut snapshot, "nb-driver");
+    assert_eq!(driver_of(&snapshot, None), "Gone");
+}
+
+#[test]
+fn application_is_gone_only_if_the_driver_of_each_set_is() {
+    let of = |snapshot: &Snapshot| {
+        let nothing = Application::default();
+        let app = snapshot.app("default", APP).map_or(&nothing, |app| &**app);
+        shown(&liveness::of(&key(), app, snapshot), true)
+    };
+    assert_eq!(of(&Snapshot::default()), "Unknown", "nothing proves that a driver existed");
+    let mut snapshot = snapshot_with(&[owned(1, "d0")]);
+    absent(&mut snapshot, "nb-driver");
+    assert_eq!(of(&snapshot), "Gone");
+    observe(&mut snapshot, &unclaimed(2, "10.0.0.6"));
+    assert_eq!(of(&snapshot), "Unknown");
+    observe(&mut snapshot, &driver());
+    assert_eq!(of(&snapshot), "nb-driver");
+}
+
+#[test]
+fn creators_are_those_of_executors_and_labelled_drivers() {
+    let snapshot = snapshot_with(&[owned(1, DRIVER_UID), driver()]);
+    let app = snapshot.app("default", APP).unwrap();
+    let nb = Some(Creator::of_pod("nb-driver", DRIVER_UID));
+    assert_eq!(liveness::creators(app).collect::<Vec<_>>(), [nb, nb]);
+    assert!(liveness::is_all_of(app, nb) && !liveness::is_all_of(app, None));
+    let snapshot = snapshot_with(&[owned(1, DRIVER_UID), unclaimed(2, ADDRESS)]);
+    let app = snapshot.app("default", APP).unwrap();
+    assert!(!liveness::is_all_of(app, nb) && !liveness::is_all_of(app, None));
+}
