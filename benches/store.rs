@@ -147,7 +147,7 @@ fn events(recorded: &Recorded, apps: usize, stalled: bool) -> f64 {
 }
 
 /// Feeds the whole controller as fast as it accepts events, with exits, plans and lookups, as `cluster::controller` drives it.
-fn dealt(recorded: &Recorded, apps: usize) -> f64 {
+fn controller_throughput(recorded: &Recorded, apps: usize) -> f64 {
     let mut trace = Trace::new(recorded, apps, false);
     let mut harness = Harness::open(trace.beginning());
     let (begin, mut events, mut stepped) = (Instant::now(), 0, Instant::now());
@@ -206,7 +206,7 @@ impl Harness {
 }
 
 /// The whole controller at a thousand events per second.
-fn desk(recorded: &Recorded, apps: usize) {
+fn controller_latency(recorded: &Recorded, apps: usize) {
     let mut trace = Trace::new(recorded, apps, true);
     let mut harness = Harness::open(trace.beginning());
     let mut since = Duration::ZERO;
@@ -268,16 +268,16 @@ fn main() {
     let recorded = Recorded::read();
     memory(&recorded);
     for apps in [1, 1000, 10_000] {
-        desk(&recorded, apps);
+        controller_latency(&recorded, apps);
     }
     for apps in [1, 1000, 10_000] {
         let keeps_up = events(&recorded, apps, false);
         let stalls = events(&recorded, apps, true);
-        let dealt = dealt(&recorded, apps);
+        let controller_throughput = controller_throughput(&recorded, apps);
         if apps <= 1000 {
             peer(apps, "keeping-up", "store", keeps_up);
             peer(apps, "stalled", "store with a stalled subscriber", stalls);
-            peer(apps, "manager", "store with its lifecycle manager", dealt);
+            peer(apps, "manager", "store with its lifecycle manager", controller_throughput);
         }
     }
 }

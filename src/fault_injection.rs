@@ -86,7 +86,7 @@ bugs! {
         /// An executor is labelled or deleted before its exit is reported.
         ActsBeforeReporting;
         /// The Lease is released without the final checkpoint.
-        FinalMarkNotWritten;
+        FinalCheckpointNotWritten;
         /// A GET without a response counts as a response that the pod does not exist.
         ErrorIsAbsent;
         /// A Lease that cannot be read or written counts as held by this replica.

@@ -52,11 +52,11 @@ pub enum Step {
     /// It does not exist yet: create it.
     Create,
     /// This replica holds it, or it is free or expired: write our identity.
-    Acquire {
+    AcquireOrRenew {
         /// How often its holder changed, this time included.
         transitions: i32,
         /// Whether this replica already held it.
-        held: bool,
+        is_renewal: bool,
     },
     /// Another replica holds it.
     Wait,
@@ -66,9 +66,11 @@ pub enum Step {
 pub fn step(seen: Option<&Observed>, identity: &str, now: Instant) -> Step {
     let Some(seen) = seen else { return Step::Create };
     match &seen.record.holder {
-        Some(holder) if holder == identity => Step::Acquire { transitions: seen.record.transitions, held: true },
+        Some(holder) if holder == identity => {
+            Step::AcquireOrRenew { transitions: seen.record.transitions, is_renewal: true }
+        }
         Some(_) if !seen.is_over(now) => Step::Wait,
-        _ => Step::Acquire { transitions: seen.record.transitions.saturating_add(1), held: false },
+        _ => Step::AcquireOrRenew { transitions: seen.record.transitions.saturating_add(1), is_renewal: false },
     }
 }
 
@@ -112,10 +114,16 @@ mod tests {
         let at = |seconds: u64| start + Duration::from_secs(seconds);
         let seen = |holder| Observed { record: record("7", holder), since: start };
         assert_eq!(step(None, "me", at(0)), Step::Create);
-        assert_eq!(step(Some(&seen(Some("me"))), "me", at(9)), Step::Acquire { transitions: 2, held: true });
+        assert_eq!(
+            step(Some(&seen(Some("me"))), "me", at(9)),
+            Step::AcquireOrRenew { transitions: 2, is_renewal: true }
+        );
         assert_eq!(step(Some(&seen(Some("you"))), "me", at(3)), Step::Wait);
-        assert_eq!(step(Some(&seen(Some("you"))), "me", at(4)), Step::Acquire { transitions: 3, held: false });
-        assert_eq!(step(Some(&seen(None)), "me", at(0)), Step::Acquire { transitions: 3, held: false });
+        assert_eq!(
+            step(Some(&seen(Some("you"))), "me", at(4)),
+            Step::AcquireOrRenew { transitions: 3, is_renewal: false }
+        );
+        assert_eq!(step(Some(&seen(None)), "me", at(0)), Step::AcquireOrRenew { transitions: 3, is_renewal: false });
         assert!(may_act_until(start, Duration::from_secs(4)) < at(4));
     }
 

@@ -56,11 +56,11 @@ fn replace_fallback(draft: &mut Draft<'_>) {
     if !placed {
         draft.mutations.push(Mutation::SchedulerName(DEFAULT_SCHEDULER.to_owned()));
     }
-    let marked = draft.mutations.iter().any(|mutation| match mutation {
+    let changes_by = draft.mutations.iter().any(|mutation| match mutation {
         Mutation::RemoveMetadata(key) | Mutation::SetMetadata(_, key, _) => *key == annotations::BY,
         _ => false,
     });
-    if !marked {
+    if !changes_by {
         draft.mutations.push(Mutation::RemoveMetadata(annotations::BY));
     }
 }
@@ -182,25 +182,23 @@ fn own_executor(
 
 /// Why an executor gets no owner, and how to change that.
 fn note_denied_owner(context: &MutationContext<'_, '_>, reason: Reason) -> String {
-    const CURE: &str = "set spark.kubernetes.driver.pod.name from the downward API (metadata.name) so that Spark sets the ownerReference";
+    const FIX: &str = "set spark.kubernetes.driver.pod.name from the downward API (metadata.name) so that Spark sets the ownerReference";
     let username = &context.review.requester.username;
     match reason {
         Reason::NoCreator => {
-            format!(
-                "no authenticated pod created this executor, so it gets no owner and may outlive its driver: {CURE}"
-            )
+            format!("no authenticated pod created this executor, so it gets no owner and may outlive its driver: {FIX}")
         }
         Reason::CreatorElsewhere => {
             format!(
-                "{username} is not a service account of namespace {}, so the executor gets no owner: {CURE}",
+                "{username} is not a service account of namespace {}, so the executor gets no owner: {FIX}",
                 context.review.namespace
             )
         }
         Reason::CreatorAmbiguous => {
-            format!("the token of {username} does not name exactly one pod, so the executor gets no owner: {CURE}")
+            format!("the token of {username} does not name exactly one pod, so the executor gets no owner: {FIX}")
         }
         Reason::CreatorNever => {
-            format!("{username} creates pods for others (creators.never), so the executor gets no owner: {CURE}")
+            format!("{username} creates pods for others (creators.never), so the executor gets no owner: {FIX}")
         }
         Reason::CreatorIsExecutor => "an executor created this executor, which therefore gets no owner".to_owned(),
         Reason::CreatorOfOtherApplication => {
@@ -222,7 +220,7 @@ fn note_driver(resolution: &Resolution<'_>, draft: &mut Draft<'_>) {
             if resolution.ownership != Ownership::AsSent
                 && matches!(driver.source, DriverSource::AppSelector | DriverSource::DriverUrl) =>
         {
-            let note = resolve::write_note(driver);
+            let note = resolve::write_evidence(driver);
             draft.mutations.push(Mutation::SetMetadata(MetadataField::Annotation, annotations::DRIVER, note));
         }
         _ => draft.mutations.push(Mutation::RemoveMetadata(annotations::DRIVER)),

@@ -22,7 +22,7 @@ pub fn write(review: &Review<'_>, decision: &Decision<'_>) -> Vec<u8> {
                 out.extend_from_slice(br#","patchType":"JSONPatch","patch":""#);
                 let mut operations = Vec::with_capacity(1024);
                 patch::write(pod, mutations, &mut operations);
-                // A Vec takes every byte.
+                // Writing to a Vec never fails.
                 _ = write!(out, "{}", Base64Display::new(&operations, &STANDARD));
                 out.push(b'"');
             }
@@ -103,7 +103,7 @@ fn audit(out: &mut Vec<u8>, decision: &Decision<'_>) {
     }
     if let Some(driver) = &decision.driver {
         out.extend_from_slice(br#","driver":"#);
-        json_string(out, &crate::ownership::resolve::write_note(driver));
+        json_string(out, &crate::ownership::resolve::write_evidence(driver));
     }
     if !decision.findings.is_empty() {
         out.extend_from_slice(br#","violations":"#);

@@ -1,4 +1,4 @@
-//! Signs the decision about a pod, and removes annotations of ours that the decision does not set.
+//! Signs the decision about a pod, and removes `by`, `driver` and `signature` where it does not set them.
 
 use super::context::MutationContext;
 use super::draft::Draft;
@@ -9,7 +9,8 @@ use crate::signature::{Creator, Signature, Signer};
 use crate::snapshot::{SignedExecutor, sign_driver, signed_name};
 use crate::spark::role::Role;
 
-/// Completes a decision: signs a pod whose scheduling fields we set, and removes our annotations from any other pod.
+/// Completes a decision: signs a pod whose scheduling fields we set, and removes `by`, `driver` and `signature` where it does
+/// not set them.
 pub(super) fn complete(context: &MutationContext<'_, '_>, draft: &mut Draft<'_>) {
     let sets_by = draft.mutations.iter().any(|mutation| is_of(mutation, annotations::BY));
     // A pod that the fallback policy placed keeps its annotation until a replica that knows the namespace decides.

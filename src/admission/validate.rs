@@ -2,7 +2,7 @@
 //!
 //! A created pod is validated in its final state, after every mutating webhook, ours included: if ours was unavailable (it
 //! fails open) or another webhook reverted it, this is a finding. Of an update only the *change* is validated, and only of
-//! the fields that our and the schedulers' decisions depend on: owners, gang keys, marks, role and application.
+//! the fields that our and the schedulers' decisions depend on: owners, gang keys, annotations, role and application.
 
 use std::fmt::Write;
 
@@ -135,7 +135,7 @@ fn created(
             draft.find(Reason::ForeignCreator, sentence.clone());
         }
     }
-    // A replica cannot verify marks without the signing key, nor before it observed the objects that they depend on.
+    // A replica cannot verify signatures without the signing key, nor before it observed the objects that they depend on.
     let undecided =
         should.reason == Reason::Skipped || should.notes.iter().any(|(reason, _)| *reason == Reason::NamespaceUnknown);
     let forged = !undecided
@@ -219,12 +219,13 @@ fn changed(review: &Review<'_>, old: &Pod<'_>, pod: &Pod<'_>, draft: &mut Draft<
             format!("{who} changed the ownerReferences, through which the pod is deleted with its driver: {remedy}"),
         );
     }
-    let marks = gang::keys().chain(
+    let protected_keys = gang::keys().chain(
         [annotations::BY, annotations::DRIVER, annotations::SIGNATURE].map(|key| (MetadataField::Annotation, key)),
     );
     let group = (old.spec.scheduling_group != pod.spec.scheduling_group).then_some("schedulingGroup");
-    let marks = marks.filter(|(place, key)| place.value(old, key) != place.value(pod, key)).map(|(_, key)| key);
-    if let Some(keys) = listed(marks.chain(group)) {
+    let protected_keys =
+        protected_keys.filter(|(place, key)| place.value(old, key) != place.value(pod, key)).map(|(_, key)| key);
+    if let Some(keys) = listed(protected_keys.chain(group)) {
         draft.find(Reason::SchedulingChanged, format!("{who} changed {keys}, on which scheduling depends: {remedy}"));
     }
 }

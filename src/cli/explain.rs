@@ -351,7 +351,8 @@ fn other_objects(text: &str) -> Result<Snapshot, String> {
             }
             "Service" => {
                 let owner = json::controller(&object);
-                if let Some(owner) = owner.filter(|owner| json::text(owner, &["kind"]) == "Pod") {
+                let is = |owner: &&Value, key, value| json::text(owner, &[key]) == value;
+                if let Some(owner) = owner.filter(|owner| is(owner, "apiVersion", "v1") && is(owner, "kind", "Pod")) {
                     let of = |key: &str| json::text(owner, &[key]);
                     let owner = ServiceOwner { name: of("name").into(), uid: of("uid").into() };
                     snapshot.apply(Change::Related(RelatedChange::Service(PodKey::new(&namespace, &name), owner)));

@@ -128,9 +128,9 @@ async fn get<T: DeserializeOwned>(base: &Uri, path_and_query: &str) -> anyhow::R
         Limited::new(response.into_body(), MAX_ANSWER).collect().await.map_err(|error| anyhow::anyhow!(error))?;
     let body = body.to_bytes();
     let Some(leader_state) = leader_state.filter(|_| status.is_success()) else {
-        let said = String::from_utf8_lossy(&body);
-        let said = said.trim().chars().take(200).collect::<String>();
-        bail!("{status} {said}: expected spark-usher's debug listener (port 6060, or the one in --debug-listen)");
+        let body = String::from_utf8_lossy(&body);
+        let body = body.trim().chars().take(200).collect::<String>();
+        bail!("{status} {body}: expected spark-usher's debug listener (port 6060, or the one in --debug-listen)");
     };
     let answer = serde_json::from_slice(&body).context("expected a response of spark-usher's debug listener")?;
     Ok(Found { answer, caution: (leader_state == "no-leader").then_some(MAY_BE_OLD) })

@@ -254,8 +254,8 @@ impl Writer {
             Action::Adopt { executor, seen, driver, .. } => {
                 self.adopt(executor, seen, driver, (leadership, lookups)).await
             }
-            Action::CleanUp { executor, seen, how, cause, exited_driver } => {
-                self.finish(executor, seen, *how, *cause, exited_driver.as_ref(), (leadership, lookups)).await
+            Action::CleanUp { executor, seen, how, cause, gone_driver } => {
+                self.finish(executor, seen, *how, *cause, gone_driver.as_ref(), (leadership, lookups)).await
             }
             Action::RecordEvent(pod_event) => {
                 self.events.record(leadership, pod_event).await;
@@ -272,10 +272,10 @@ impl Writer {
         seen: &ObjectVersion,
         how: Cleanup,
         cause: Cause,
-        exited_driver: Option<&DriverRef>,
+        gone_driver: Option<&DriverRef>,
         lookups: (&Leadership, &mut DriverLookups),
     ) -> Result<Outcome> {
-        if let Some(driver) = exited_driver {
+        if let Some(driver) = gone_driver {
             let found = self.lookup_driver(lookups, executor.namespace(), &driver.name).await?;
             if let Some(alive) = found.filter(|pod| pod.uid == driver.uid && pod.phase != DriverPhase::Ended) {
                 let pod = PodKey::new(executor.namespace(), &driver.name);
@@ -368,8 +368,8 @@ impl Writer {
         owner: Option<&DriverRef>,
     ) -> Result<Outcome> {
         let Some(found) = groups.get_opt(&key.name).await? else { return Ok(Outcome::Stale(None)) };
-        let mark = found.metadata.labels.as_ref().and_then(|map| map.get(annotations::MANAGED_BY));
-        if mark.map(String::as_str) == Some(annotations::USHER) {
+        let manager = found.metadata.labels.as_ref().and_then(|map| map.get(annotations::MANAGED_BY));
+        if manager.map(String::as_str) == Some(annotations::USHER) {
             return Ok(group_change(key, &found).map_or(Outcome::Stale(None), |change| Outcome::Done(Some(change))));
         }
         let message = format!(
@@ -556,10 +556,10 @@ fn describe(action: &Action) -> String {
             out.insert("driver".into(), (*driver.name).into());
             out.insert("how".into(), how.as_str().into());
         }
-        Action::CleanUp { executor, cause, exited_driver, .. } => {
+        Action::CleanUp { executor, cause, gone_driver, .. } => {
             out.insert("executor".into(), executor.name().into());
             out.insert("cause".into(), cause.as_str().into());
-            if let Some(driver) = exited_driver {
+            if let Some(driver) = gone_driver {
                 out.insert("driverGone".into(), (*driver.name).into());
             }
         }

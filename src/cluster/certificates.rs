@@ -267,9 +267,9 @@ impl CertificateController {
         });
         // A write that contains managedFields would claim the fields of other managers.
         secret.metadata.managed_fields = None;
-        let marks = secret.metadata.labels.get_or_insert_default();
-        marks.insert("app.kubernetes.io/name".to_owned(), annotations::USHER.to_owned());
-        marks.insert(annotations::MANAGED_BY.to_owned(), annotations::USHER.to_owned());
+        let labels = secret.metadata.labels.get_or_insert_default();
+        labels.insert("app.kubernetes.io/name".to_owned(), annotations::USHER.to_owned());
+        labels.insert(annotations::MANAGED_BY.to_owned(), annotations::USHER.to_owned());
         let data = secret.data.get_or_insert_default();
         for (key, text) in fields(stored) {
             match text {

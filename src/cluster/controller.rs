@@ -183,7 +183,7 @@ struct EventLoop {
     writes: FuturesUnordered<WriteTask>,
     event_writes: FuturesUnordered<EventTask>,
     poll: FuturesUnordered<PollTask>,
-    /// Failed polls in a scheduler.
+    /// Consecutive failed polls.
     failed_polls: u32,
     aggregator: EventAggregator,
     restart_watch: channel::Sender<u64>,
@@ -441,9 +441,9 @@ impl EventLoop {
         let is_final = self.closing.is_some_and(|until| until <= now.at || self.event_writes.is_empty());
         let checkpoint = self.controller.checkpoint(now);
         self.inputs.reported.send_if_modified(|reported| {
-            let says =
+            let content =
                 |checkpoint: Option<Checkpoint>| checkpoint.map(|checkpoint| (checkpoint.through, checkpoint.gap));
-            let is_changed = reported.is_final != is_final || says(reported.checkpoint) != says(checkpoint);
+            let is_changed = reported.is_final != is_final || content(reported.checkpoint) != content(checkpoint);
             if is_changed && !reported.is_final {
                 *reported = Reported { checkpoint: checkpoint.or(reported.checkpoint), is_final };
             }
@@ -452,7 +452,7 @@ impl EventLoop {
     }
 }
 
-/// After this many failed polls in a scheduler, the list is read in pages.
+/// After this many consecutive failed polls, the list is read in pages.
 const PAGES_AFTER: u32 = 2;
 /// At this count, the whole list is tried again.
 const PAGES_UNTIL: u32 = 14;

@@ -63,9 +63,9 @@ pub(super) async fn run(
                 }
                 count += 1;
                 apis.send_if_modified(|known| {
-                    let news = known.as_ref() != Some(&found);
+                    let is_changed = known.as_ref() != Some(&found);
                     *known = Some(found);
-                    news
+                    is_changed
                 });
                 POLL_INTERVAL
             }

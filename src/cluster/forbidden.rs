@@ -1,5 +1,5 @@
-//! An action that the API server rejects is not retried immediately: a missing permission is missing for all objects of a namespace,
-//! while a policy, webhook or validation rejects one object.
+//! An action that the API server rejects is not retried immediately: a missing permission is missing for all objects of a
+//! namespace, while a policy, webhook or validation rejects one object.
 //!
 //! Permissions are those of a role, and admission plugins decide by kind: adoption needs `delete` on pods where
 //! `OwnerReferencesPermissionEnforcement` is on, as on OpenShift.

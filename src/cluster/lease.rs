@@ -178,14 +178,14 @@ pub struct Channels {
 }
 
 /// The annotation of the Lease that holds the [`Checkpoint`].
-pub const MARK_ANNOTATION: &str = "spark-usher.io/reported";
+pub const CHECKPOINT_ANNOTATION: &str = "spark-usher.io/reported";
 
-/// The annotation of the Lease that states to which of its `leaseTransitions` the checkpoint belongs. A version without checkpoints leaves
-/// the checkpoint of an earlier leader as it is.
-pub const MARK_TERM_ANNOTATION: &str = "spark-usher.io/reported-term";
+/// The annotation of the Lease that states to which of its `leaseTransitions` the checkpoint belongs. A version without
+/// checkpoints leaves the checkpoint of an earlier leader as it is.
+pub const CHECKPOINT_TERM_ANNOTATION: &str = "spark-usher.io/reported-term";
 
 /// How long the release of the Lease waits for the final checkpoint.
-const FINAL_MARK_TIMEOUT: Duration = Duration::from_secs(2);
+const FINAL_CHECKPOINT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Participates in the election until `stop` is cancelled.
 pub async fn run(
@@ -198,7 +198,7 @@ pub async fn run(
     let Channels { state, contact, mut reported } = channels;
     let api: Api<Lease> = Api::namespaced(client, &election.namespace);
     let mut lease_watch = LeaseWatch { api: api.clone(), name: election.name.clone(), events: None };
-    let mut elector = Elector { api, election, observed: None, held: None, found: None, checkpoint: None };
+    let mut elector = Elector { api, election, observed: None, last_written: None, found: None, checkpoint: None };
     let (until, until_seen) = watch::channel(None);
     let mut is_reported = false;
     loop {
@@ -263,7 +263,7 @@ pub async fn run(
     if leads {
         // This replica still leads while it waits, if not for long.
         let last = reported.wait_for(|reported| reported.is_final);
-        let _ = tokio::time::timeout(FINAL_MARK_TIMEOUT.min(elector.election.period), last).await.is_ok();
+        let _ = tokio::time::timeout(FINAL_CHECKPOINT_TIMEOUT.min(elector.election.period), last).await.is_ok();
         let reported = reported.borrow();
         elector.checkpoint = reported.checkpoint.filter(|_| reported.is_final);
     }
@@ -332,7 +332,7 @@ struct Elector {
     observed: Option<Observed>,
     /// The Lease as we last wrote it. Unless another client writes meanwhile, one request renews it: the API server checks its
     /// resourceVersion.
-    held: Option<Lease>,
+    last_written: Option<Lease>,
     /// What the Lease contained when this replica took it.
     found: Option<FoundCheckpoint>,
     /// The checkpoint to write with the next renewal.
@@ -345,7 +345,7 @@ impl Elector {
         let limit = self.election.duration / 2;
         let attempts = async {
             // A conflict means that another client wrote meanwhile, or deleted our Lease: read it again immediately.
-            let renews = self.held.is_some();
+            let renews = self.last_written.is_some();
             match self.attempt().await {
                 Err(Error::Conflict(_)) => self.attempt().await,
                 Err(Error::NotFound(_)) if renews => self.attempt().await,
@@ -360,7 +360,7 @@ impl Elector {
     }
 
     async fn attempt(&mut self) -> Result<bool> {
-        let found = match self.held.take() {
+        let found = match self.last_written.take() {
             Some(lease) => Some(lease),
             None => self.api.get_opt(&self.election.name).await?,
         };
@@ -373,11 +373,11 @@ impl Elector {
                 self.found = Some(FoundCheckpoint::default());
                 self.written(self.api.create(&PostParams::default(), &lease).await)
             }
-            Step::Acquire { transitions, held } => {
-                let mut lease = self.lease(found.as_ref(), transitions, !held);
-                if held && let Some(spec) = &mut lease.spec {
+            Step::AcquireOrRenew { transitions, is_renewal } => {
+                let mut lease = self.lease(found.as_ref(), transitions, !is_renewal);
+                if is_renewal && let Some(spec) = &mut lease.spec {
                     spec.acquire_time = found.and_then(|lease| lease.spec?.acquire_time);
-                } else if !held {
+                } else if !is_renewal {
                     let holder = self.observed.as_ref().and_then(|seen| seen.record.holder.as_ref());
                     // The checkpoint is final only if the last leader wrote it.
                     let term = found.as_ref().and_then(|lease| lease.spec.as_ref()?.lease_transitions);
@@ -389,7 +389,7 @@ impl Elector {
                         taken: None,
                     });
                 }
-                if held {
+                if is_renewal {
                     self.write_checkpoint(&mut lease);
                 }
                 if fault_injection::injected(Bug::LeaseUnguarded) {
@@ -406,7 +406,7 @@ impl Elector {
             found.taken = lease.metadata.resource_version.as_ref().and_then(|version| version.parse().ok());
         }
         self.observe(Some(&lease), clock::instant());
-        self.held = Some(lease);
+        self.last_written = Some(lease);
         Ok(true)
     }
 
@@ -459,13 +459,13 @@ impl Elector {
         if let Some(checkpoint) = self.checkpoint {
             let term = lease.spec.as_ref().and_then(|spec| spec.lease_transitions).unwrap_or_default();
             let annotations = lease.metadata.annotations.get_or_insert_default();
-            annotations.insert(MARK_ANNOTATION.to_owned(), checkpoint.to_string());
-            annotations.insert(MARK_TERM_ANNOTATION.to_owned(), term.to_string());
+            annotations.insert(CHECKPOINT_ANNOTATION.to_owned(), checkpoint.to_string());
+            annotations.insert(CHECKPOINT_TERM_ANNOTATION.to_owned(), term.to_string());
         }
     }
 
-    /// Releases the Lease, so that the next leader does not wait for it to expire. Without a final checkpoint, the checkpoint's term is
-    /// removed: after a loss of the Lease, the checkpoint may be older than the last reports of this replica.
+    /// Releases the Lease, so that the next leader does not wait for it to expire. Without a final checkpoint, the checkpoint's
+    /// term is removed: after a loss of the Lease, the checkpoint may be older than the last reports of this replica.
     async fn release(&mut self) -> Result<()> {
         let limit = self.election.duration / 2;
         let released = async {
@@ -481,9 +481,9 @@ impl Elector {
             if self.checkpoint.is_none()
                 && let Some(annotations) = &mut lease.metadata.annotations
             {
-                annotations.remove(MARK_TERM_ANNOTATION);
+                annotations.remove(CHECKPOINT_TERM_ANNOTATION);
             }
-            if !fault_injection::injected(Bug::FinalMarkNotWritten) {
+            if !fault_injection::injected(Bug::FinalCheckpointNotWritten) {
                 self.write_checkpoint(&mut lease);
             }
             self.api.replace(&self.election.name, &PostParams::default(), &lease).await?;
@@ -519,12 +519,12 @@ impl Elector {
 
 /// The checkpoint in a Lease: what the replica that wrote it had reported.
 fn checkpoint_of(lease: &Lease) -> Option<Checkpoint> {
-    lease.metadata.annotations.as_ref()?.get(MARK_ANNOTATION)?.parse().ok()
+    lease.metadata.annotations.as_ref()?.get(CHECKPOINT_ANNOTATION)?.parse().ok()
 }
 
 /// To which of the Lease's transitions the checkpoint belongs; `None` if that is not stated.
 fn term_of(lease: &Lease) -> Option<i32> {
-    lease.metadata.annotations.as_ref()?.get(MARK_TERM_ANNOTATION)?.parse().ok()
+    lease.metadata.annotations.as_ref()?.get(CHECKPOINT_TERM_ANNOTATION)?.parse().ok()
 }
 
 /// An identity that is unique across restarts: the pod's name and a random suffix.

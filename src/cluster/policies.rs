@@ -92,7 +92,7 @@ fn differing(live: &[Value], name: &str, account: &str, policies: &Policies) -> 
     let parameters =
         Parameters { name: name.to_owned(), namespaces: namespaces.unwrap_or_default(), account: account.to_owned() };
     match manifests(policies, &parameters) {
-        Ok(parameters) => differences(&live, &parameters),
+        Ok(expected) => differences(&live, &expected),
         Err(refused) => vec![refused.to_string()],
     }
 }

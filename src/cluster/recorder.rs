@@ -211,9 +211,9 @@ fn counted_name(subject: &Subject) -> String {
 }
 
 /// `POD.HASH`: at most 253 characters.
-fn named(pod: &PodKey, said: &str) -> String {
+fn named(pod: &PodKey, message: &str) -> String {
     let hash: String =
-        digest(&SHA256, said.as_bytes()).as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+        digest(&SHA256, message.as_bytes()).as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
     format!("{}.{hash}", truncated(pod.name(), 236).trim_end_matches(['-', '.']))
 }
 

@@ -151,8 +151,8 @@ fn params() -> PostParams {
 }
 
 fn filled(mut secret: Secret, key: KeyBytes) -> Secret {
-    let marks = secret.metadata.labels.get_or_insert_default();
-    marks.insert(annotations::MANAGED_BY.to_owned(), annotations::USHER.to_owned());
+    let labels = secret.metadata.labels.get_or_insert_default();
+    labels.insert(annotations::MANAGED_BY.to_owned(), annotations::USHER.to_owned());
     secret.data.get_or_insert_default().insert(ENTRY.to_owned(), ByteString(key.to_vec()));
     secret
 }

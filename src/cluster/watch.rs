@@ -154,7 +154,7 @@ async fn follow<S: Source>(
     let mut events = std::pin::pin!(events);
     let (mut listing, mut failing, mut listed) = (Vec::new(), false, false);
     let name = source.name();
-    let followed = |messages: WatchMessage| Some(messages).filter(|_| S::IS_FOLLOWED).into_iter();
+    let followed = |message: WatchMessage| Some(message).filter(|_| S::IS_FOLLOWED).into_iter();
     while let Some(event) = events.next().await {
         let messages: Vec<WatchMessage> = match event {
             // The streamed list is rejected outright, or fails repeatedly before any list was complete: an API server on an older
@@ -214,8 +214,8 @@ async fn follow<S: Source>(
             Ok(Event::Bookmark(version)) => followed(WatchMessage::PodBookmark(version.into())).collect(),
         };
         failing = false;
-        for messages in messages {
-            if sink.changes.send(messages).await.is_err() {
+        for message in messages {
+            if sink.changes.send(message).await.is_err() {
                 return Stopped::Stopped; // The writer has stopped.
             }
         }

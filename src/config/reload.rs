@@ -28,7 +28,7 @@ impl Reloader {
 
     /// Reads the file for the first time. An error of this read prevents the start.
     pub async fn first(&mut self) -> Result<Config, BadConfig> {
-        match self.poll().await {
+        match self.read_if_changed().await {
             Some(outcome) => outcome,
             None => Ok(Config::default()),
         }
@@ -39,7 +39,7 @@ impl Reloader {
         // A file that stays unreadable is reported once.
         let mut unreadable = false;
         while stop.run_until_cancelled(tokio::time::sleep(self.every)).await.is_some() {
-            match self.poll().await {
+            match self.read_if_changed().await {
                 Some(Err(BadConfig::Unreadable { .. })) if unreadable => {}
                 Some(outcome) => {
                     unreadable = matches!(outcome, Err(BadConfig::Unreadable { .. }));
@@ -50,12 +50,12 @@ impl Reloader {
         }
     }
 
-    async fn poll(&mut self) -> Option<Result<Config, BadConfig>> {
+    async fn read_if_changed(&mut self) -> Option<Result<Config, BadConfig>> {
         let unreadable = |paths: &[PathBuf], source| BadConfig::Unreadable {
             path: paths.iter().map(|path| path.display().to_string()).collect(),
             source,
         };
-        match self.watched.poll().await {
+        match self.watched.read_if_changed().await {
             Ok(None) => None,
             Ok(Some(contents)) => {
                 let bytes = contents.into_iter().next().unwrap_or_default();

@@ -89,7 +89,7 @@ impl Controller {
     /// Registers the lookups that an application's plan requires.
     pub(super) fn require_lookups(&mut self, app: &AppKey, policies: &Policies, now: Now) {
         let snapshot = self.store.snapshot();
-        let sets = self.states.get(app).into_iter().flat_map(|memory| memory.sets.values());
+        let sets = self.states.get(app).into_iter().flat_map(|state| state.sets.values());
         let learned: Vec<&str> = sets.filter_map(|set| set.driver.as_ref()).map(|driver| &*driver.name).collect();
         let (wanted, outdated) = required_by(snapshot, app, policies, &learned, self.is_leader);
         let unfollowed = self.lookups.require(app, wanted, |read| is_unknown(snapshot, read));

@@ -266,14 +266,14 @@ impl Confirmations {
         most: usize,
         position: Option<&str>,
     ) {
-        let Some(mut judging) = self.comparison.take() else { return };
+        let Some(mut comparison) = self.comparison.take() else { return };
         let mut left = most;
-        if !judging.is_walked {
-            judging.is_walked = self.desync(snapshot, &mut judging, &mut left);
+        if !comparison.is_walked {
+            comparison.is_walked = self.desync(snapshot, &mut comparison, &mut left);
         }
-        let differing = judging.polled.differing.get(judging.compared..).filter(|_| judging.is_walked);
+        let differing = comparison.polled.differing.get(comparison.compared..).filter(|_| comparison.is_walked);
         for (pod, uid, version) in differing.unwrap_or_default().iter().take(left) {
-            judging.compared += 1;
+            comparison.compared += 1;
             if !fault_injection::injected(Bug::PollComparesPresenceOnly)
                 && is_behind(snapshot, pod.namespace(), pod.name(), uid, version)
                 && !tombstones.was_shown(uid)
@@ -284,11 +284,11 @@ impl Confirmations {
                 );
             }
         }
-        if !judging.is_walked || judging.compared < judging.polled.differing.len() {
-            self.comparison = Some(judging);
+        if !comparison.is_walked || comparison.compared < comparison.polled.differing.len() {
+            self.comparison = Some(comparison);
             return;
         }
-        self.conclude(&judging);
+        self.conclude(&comparison);
         if let Some(position) = position {
             // The watch may already have passed the poll's list.
             self.compare(snapshot, tombstones, position);
@@ -296,8 +296,8 @@ impl Confirmations {
     }
 
     /// Looks up the next pods of the snapshot in the poll. Returns whether these were the last.
-    fn desync(&mut self, snapshot: &Snapshot, judging: &mut PollComparison, left: &mut usize) -> bool {
-        let PollComparison { polled, delta, now, cursor, .. } = judging;
+    fn desync(&mut self, snapshot: &Snapshot, comparison: &mut PollComparison, left: &mut usize) -> bool {
+        let PollComparison { polled, delta, now, cursor, .. } = comparison;
         let mut missed = Vec::new();
         let is_walked = snapshot.walk(cursor, *left, |key, pod| {
             *left = left.saturating_sub(1);
@@ -343,7 +343,7 @@ impl Confirmations {
     }
 
     /// The comparison is complete: schedules GETs of the pods that differ.
-    fn conclude(&mut self, judging: &PollComparison) {
+    fn conclude(&mut self, comparison: &PollComparison) {
         if !self.open.values().any(Confirmation::is_of_poll) && self.oldest_beyond.is_none() {
             // The watch may not have shown yet what GETs returned.
             if self.until.is_none() {
@@ -351,9 +351,9 @@ impl Confirmations {
             }
             return;
         }
-        self.until = Some(judging.polled.version.as_str().into());
+        self.until = Some(comparison.polled.version.as_str().into());
         self.is_desynced |= fault_injection::injected(Bug::LateWatchRestarted);
-        let settled = judging.now.at + self.settle;
+        let settled = comparison.now.at + self.settle;
         let from = self.last_lookup.take().map_or(Unbounded, Excluded);
         let after = self.open.range((from, Unbounded));
         let asked = after.chain(&self.open).filter(|(_, check)| check.is_of_poll()).map(|(pod, _)| pod);
@@ -472,7 +472,7 @@ impl Confirmations {
     /// do not help.
     pub(super) fn restart_watch(&mut self, now: Instant) -> bool {
         let silent = self.until.is_some()
-            && self.last_event.is_some_and(|heard| now.saturating_duration_since(heard) >= self.silence);
+            && self.last_event.is_some_and(|last_event| now.saturating_duration_since(last_event) >= self.silence);
         if !(self.is_desynced || silent) || (self.rests > 0 && !fault_injection::injected(Bug::LateWatchRestarted)) {
             return false;
         }
@@ -517,8 +517,8 @@ impl Confirmations {
         due
     }
 
-    /// Processes the list of all pods of a namespace, regardless of labels; `None` if the LIST failed. [`Confirmations::take_proven`]
-    /// returns the executors whose pods are deleted.
+    /// Processes the list of all pods of a namespace, regardless of labels; `None` if the LIST failed.
+    /// [`Confirmations::take_proven`] returns the executors whose pods are deleted.
     pub(super) fn namespace_listed(&mut self, namespace: &Arc<str>, all: Option<&Listed>, now: Instant) {
         let is_asked_again = self.namespaces.is_waiting(namespace);
         self.namespaces.done(namespace);
@@ -544,11 +544,11 @@ impl Confirmations {
 
     /// When something is due next.
     pub(super) fn next_due(&self, now: Instant) -> Option<Instant> {
-        let look = self.lookups.next(now).filter(|_| self.lookups.in_flight() < MAX_IN_FLIGHT);
+        let lookup_due = self.lookups.next(now).filter(|_| self.lookups.in_flight() < MAX_IN_FLIGHT);
         let names = self.namespaces.next(now).filter(|_| self.namespaces.in_flight() < MAX_LISTS_IN_FLIGHT);
         let waits = self.rests == 0 && self.until.is_some();
-        let silent = self.last_event.map(|heard| heard + self.silence).filter(|_| waits);
-        look.into_iter().chain(names).chain(silent).min()
+        let silent = self.last_event.map(|last_event| last_event + self.silence).filter(|_| waits);
+        lookup_due.into_iter().chain(names).chain(silent).min()
     }
 
     /// The oldest unconfirmed version: from there on an exit may have been missed.

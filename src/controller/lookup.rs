@@ -118,7 +118,7 @@ fn named_pods(key: &AppKey, template: &Template) -> impl Iterator<Item = (PodKey
     // Tenants write owners; anything that is not a pod name must not become part of a URL.
     let owner = owner.filter(|owner| is_dns_subdomain(&owner.name));
     let owner = owner.map(|owner| (PodKey::new(namespace, &owner.name), owner.uid.clone()));
-    let note = template.note.as_deref().filter(|_| template.owner.is_none()).and_then(resolve::read_note);
+    let note = template.note.as_deref().filter(|_| template.owner.is_none()).and_then(resolve::read_evidence);
     owner.into_iter().chain(note.map(|found| (PodKey::new(namespace, &found.name), found.uid.as_str().into())))
 }
 

@@ -88,7 +88,7 @@ const PRUNE_INTERVAL: Duration = Duration::from_secs(15);
 const MAX_APPS_PER_STEP: usize = 64;
 /// and stops earlier after plans for this many executors.
 const MAX_EXECUTORS_PER_STEP: usize = 2048;
-/// A step notes at most this many exits, and reports at most twice as many.
+/// A step records at most this many exits, and reports at most twice as many.
 const MAX_EXITS_PER_STEP: usize = 128;
 
 /// See the module's text.
@@ -211,19 +211,20 @@ impl Controller {
         self.exits.leadership_acquired(found, now);
     }
 
-    /// Stops tracking exits. Returns the last exits to report if this replica leads; the next leader continues from the checkpoint.
+    /// Stops tracking exits. Returns the last exits to report if this replica leads; the next leader continues from the
+    /// checkpoint.
     pub fn close(&mut self, now: Now, leader_state: LeaderState) -> Vec<Exit> {
-        self.note_exits(now, usize::MAX);
+        self.record_exits(now, usize::MAX);
         self.store.notify();
         self.begin_exits(now);
-        self.note_exits(now, usize::MAX);
+        self.record_exits(now, usize::MAX);
         self.exits.close(self.store.snapshot(), now);
         let last = match leader_state {
             LeaderState::Leader => self.exits.due_reports(leader_state, self.settings.takeover, now.at, usize::MAX),
             LeaderState::Follower | LeaderState::NoLeader => Vec::new(),
         };
-        // A replica that does not lead does not know what the others have reported, and leaves their checkpoint as it is. What this
-        // replica learns from now on is not reported.
+        // A replica that does not lead does not know what the others have reported, and leaves their checkpoint as it is. What
+        // this replica learns from now on is not reported.
         self.last_checkpoint = self.checkpoint(now).filter(|_| leader_state == LeaderState::Leader);
         self.closed = true;
         last
@@ -370,8 +371,8 @@ impl Controller {
         self.enqueue_changed(now.at);
         if !self.closed {
             self.begin_exits(now);
-            self.note_exits(now, MAX_EXITS_PER_STEP);
-            // The most that a step notes, plus the most that it decides.
+            self.record_exits(now, MAX_EXITS_PER_STEP);
+            // The most that a step records, plus the most that it decides.
             effects.exits =
                 self.exits.due_reports(leader_state, self.settings.takeover, now.at, 2 * MAX_EXITS_PER_STEP);
         }
@@ -454,7 +455,7 @@ impl Controller {
         }
     }
 
-    /// Begins the next batch of exits when the previous one is noted, and only after a complete list: the rest of a list may
+    /// Begins the next batch of exits when the previous one is recorded, and only after a complete list: the rest of a list may
     /// contain the pods of their drivers.
     fn begin_exits(&mut self, now: Now) {
         if self.synced.contains(PODS)
@@ -466,15 +467,15 @@ impl Controller {
     }
 
     /// Notes exits, decides the causes of those that waited for their driver, and forgets expired ones.
-    fn note_exits(&mut self, now: Now, most: usize) {
-        let was_noting = self.exits.has_batch();
+    fn record_exits(&mut self, now: Now, most: usize) {
+        let was_recording = self.exits.has_batch();
         self.exits.decide(self.store.snapshot(), now, most);
         self.exits.continue_batch(self.store.snapshot(), now, most).into_iter().for_each(|app| self.queue.add(app));
         for driver in self.exits.explaining_drivers() {
             self.lookups.refresh(Lookup::Pod(driver), now.at);
         }
         self.exits.expire(self.store.snapshot(), now.at, most);
-        if was_noting && !self.exits.has_batch() {
+        if was_recording && !self.exits.has_batch() {
             self.progress.end();
             self.store.done(self.exit_subscriber, now.at);
         }
@@ -506,8 +507,8 @@ impl Controller {
         let walk = (self.resync.is_some() || self.has_pending_parts()).then_some(now);
         let reads = self.lookups.next_due(now).into_iter().chain(self.confirmations.next_due(now));
         let ends = self.store.next_of(self.exit_subscriber, now).filter(|_| self.synced.contains(PODS));
-        let news = self.store.next_of(self.plan_subscriber, now).into_iter().chain(ends);
-        let work = self.queue.next(now).into_iter().chain(walk).chain(poll).chain(news);
+        let subscribers = self.store.next_of(self.plan_subscriber, now).into_iter().chain(ends);
+        let work = self.queue.next(now).into_iter().chain(walk).chain(poll).chain(subscribers);
         reads.chain(work).chain([self.next_prune]).min()
     }
 }

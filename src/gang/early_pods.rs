@@ -20,7 +20,7 @@ pub const FIRST: Version = Version(1, 9, 1);
 /// The last version that rejects them.
 pub const LAST: Version = Version(1, 11, 2);
 /// The remedy, for messages.
-pub const CURE: &str =
+pub const FIX: &str =
     "upgrade Volcano to v1.12.0 or newer, or remove /pods/validate from --enabled-admission of its webhook";
 /// The namespace of the webhook in Volcano's own manifests. A tenant could create such a pod in another one.
 pub const NAMESPACE: &str = "volcano-system";

@@ -1,7 +1,7 @@
 //! Gangs: each scheduler's wire format, a gang's size, and its name.
 //!
-//! Every scheduler is one file with one row, and [`TABLE`] lists the rows. Admission, plans and signatures know a scheduler's keys
-//! by its row only. `docs/architecture.md#where-things-go` lists what a new scheduler needs beside its row.
+//! Every scheduler is one file with one row, and [`TABLE`] lists the rows. Admission, plans and signatures know a scheduler's
+//! keys by its row only. `docs/architecture.md#where-things-go` lists what a new scheduler needs beside its row.
 //!
 //! ## Why executors only
 //! All PodGroup schedulers but YuniKorn place no pod until `minMember` pods exist. The driver creates the executors, so a
@@ -24,7 +24,7 @@ mod yunikorn;
 
 use std::sync::LazyLock;
 
-use early_pods::CURE;
+use early_pods::FIX;
 pub use group::GroupSpec;
 pub use name::NameTemplate;
 pub use none::NONE;
@@ -52,7 +52,7 @@ impl GangScheduler {
     pub fn refuses_early_pods(&self, refusing: Option<&str>) -> Option<String> {
         let version = refusing.filter(|_| self.kind == volcano::VOLCANO.kind)?;
         Some(format!(
-            "Volcano {version} denies pods whose PodGroup does not exist yet, so the driver cannot create executors: {CURE}"
+            "Volcano {version} denies pods whose PodGroup does not exist yet, so the driver cannot create executors: {FIX}"
         ))
     }
 

@@ -16,12 +16,12 @@ const LOG_INTERVAL: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(super) struct Accepting {
     address: SocketAddr,
-    said: Option<Instant>,
+    last_logged: Option<Instant>,
 }
 
 impl Accepting {
     pub(super) fn new(address: SocketAddr) -> Accepting {
-        Accepting { address, said: None }
+        Accepting { address, last_logged: None }
     }
 
     /// Returns the next connection. Errors are counted and logged, and never stop the accept loop: when the process has
@@ -48,8 +48,8 @@ impl Accepting {
                 continue;
             }
             let now = now();
-            if self.said.is_none_or(|said| now.saturating_duration_since(said) >= LOG_INTERVAL) {
-                self.said = Some(now);
+            if self.last_logged.is_none_or(|last_logged| now.saturating_duration_since(last_logged) >= LOG_INTERVAL) {
+                self.last_logged = Some(now);
                 tracing::error!(%error, listener = %self.address, "cannot accept connections; closing open ones");
             }
             connections.make_room();

@@ -187,12 +187,12 @@ pub fn is_short(most: usize, open: usize, answered: usize) -> bool {
 
 /// Reports whether a connection is kept after an answer. Shares per peer apply only when capacity is short, because API servers
 /// may share an address. Without shares, a peer that sends a review on each of its connections would lock out all others.
-pub fn keeps(most: usize, crowd: Occupancy) -> bool {
+pub fn keeps(most: usize, occupancy: Occupancy) -> bool {
     let kept = most.min(MAX_ANSWERED);
-    let (half, share) = (kept / 2, kept / 2 / crowd.peers.max(1));
-    !is_short(most, crowd.open, crowd.answered)
-        || crowd.answered <= half
-        || (crowd.of_peer <= share.max(1) && crowd.answered <= kept - kept / 8)
+    let (half, share) = (kept / 2, kept / 2 / occupancy.peers.max(1));
+    !is_short(most, occupancy.open, occupancy.answered)
+        || occupancy.answered <= half
+        || (occupancy.of_peer <= share.max(1) && occupancy.answered <= kept - kept / 8)
 }
 
 #[cfg(test)]
@@ -281,14 +281,14 @@ mod tests {
 
     #[test]
     fn peer_shares_apply_only_if_capacity_is_short() {
-        let crowd = Occupancy { open: 100, answered: 100, of_peer: 100, peers: 1 };
-        assert!(keeps(1000, crowd), "capacity is not short");
+        let occupancy = Occupancy { open: 100, answered: 100, of_peer: 100, peers: 1 };
+        assert!(keeps(1000, occupancy), "capacity is not short");
         assert!(
-            keeps(120, Occupancy { answered: 60, of_peer: 60, ..crowd }),
+            keeps(120, Occupancy { answered: 60, of_peer: 60, ..occupancy }),
             "half of the capacity is for connections that have answered"
         );
-        assert!(!keeps(120, crowd));
-        let two = Occupancy { answered: 61, peers: 2, ..crowd };
+        assert!(!keeps(120, occupancy));
+        let two = Occupancy { answered: 61, peers: 2, ..occupancy };
         assert!(!keeps(120, Occupancy { of_peer: 60, ..two }) && keeps(120, Occupancy { of_peer: 1, ..two }));
         assert!(
             !keeps(120, Occupancy { answered: 106, of_peer: 1, ..two }),

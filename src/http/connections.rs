@@ -215,13 +215,13 @@ impl Connections {
             table.answered_in_all += 1;
             self.0.answered.store(table.answered_in_all, Ordering::Release);
         }
-        let crowd = Occupancy {
+        let occupancy = Occupancy {
             open: table.links.len(),
             answered: table.answered_in_all,
             of_peer: table.answered.get(&link.peer).copied().unwrap_or_default(),
             peers: table.answered.len(),
         };
-        protect.is_zero() || capacity::keeps(most, crowd)
+        protect.is_zero() || capacity::keeps(most, occupancy)
     }
 }
 

@@ -180,7 +180,7 @@ impl<T: Transport> Server<T> {
         let Some((stream, protocol)) = self.transport.open(stream, link.peer()).await else { return };
         let http1 = protocol == Protocol::Http1;
         let mut timed = Box::pin(Timed::new(stream, self.deadlines, link.busy.clone(), http1));
-        if !self.has_request(timed.as_mut(), link, http1).await {
+        if !self.wait_for_request(timed.as_mut(), link, http1).await {
             return;
         }
         let service = Counted {
@@ -202,7 +202,7 @@ impl<T: Transport> Server<T> {
     }
 
     /// Waits for the first request. An idle connection closes at once on shutdown or eviction.
-    async fn has_request<S: AsyncRead>(&self, mut timed: Pin<&mut Timed<S>>, link: &Link, http1: bool) -> bool {
+    async fn wait_for_request<S: AsyncRead>(&self, mut timed: Pin<&mut Timed<S>>, link: &Link, http1: bool) -> bool {
         tokio::select! {
             biased;
             first = timed.as_mut().first_byte() => if first.is_err() { return false },

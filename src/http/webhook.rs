@@ -248,11 +248,10 @@ pub struct Handlers {
 
 /// The webhook's routes, which share their limits.
 pub fn router(answers: Handlers, limits: Limits, metrics: Arc<Metrics>) -> Router {
-    let wrong_method = |State(webhook): State<Webhook>, request| {
-        not_the_webhook(webhook.limits, request, StatusCode::METHOD_NOT_ALLOWED)
-    };
-    let elsewhere_limits = limits.clone();
-    let wrong_path = move |request| not_the_webhook(elsewhere_limits.clone(), request, StatusCode::NOT_FOUND);
+    let wrong_method =
+        |State(webhook): State<Webhook>, request| reject_route(webhook.limits, request, StatusCode::METHOD_NOT_ALLOWED);
+    let route_limits = limits.clone();
+    let wrong_path = move |request| reject_route(route_limits.clone(), request, StatusCode::NOT_FOUND);
     let route = |hook, answer| {
         let webhook = Webhook { hook, answer, limits: limits.clone(), metrics: metrics.clone() };
         post(review).fallback(wrong_method).with_state(webhook)
@@ -265,10 +264,10 @@ pub fn router(answers: Handlers, limits: Limits, metrics: Arc<Metrics>) -> Route
 }
 
 /// Answers other paths and methods. Reads the body first: an HTTP/2 client may treat an early answer as a broken stream.
-async fn not_the_webhook(limits: Limits, request: Request, status: StatusCode) -> Response {
+async fn reject_route(limits: Limits, request: Request, status: StatusCode) -> Response {
     let asked = format!("{} {}", request.method(), request.uri().path());
-    let mut room = limits.enter(request.extensions());
-    let _ = tokio::time::timeout(MAX_READING, read(request.into_body(), HEAD_LEN, &mut room)).await;
+    let mut budget = limits.enter(request.extensions());
+    let _ = tokio::time::timeout(MAX_READING, read(request.into_body(), HEAD_LEN, &mut budget)).await;
     text(
         status,
         format!(
@@ -293,8 +292,8 @@ async fn review(State(webhook): State<Webhook>, request: Request) -> Result<Resp
         return refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, Reason::WrongContentType, message);
     }
     let most = if content_length(headers).is_some_and(|length| length > MAX_BODY as u64) { HEAD_LEN } else { MAX_BODY };
-    let mut room = webhook.limits.enter(request.extensions());
-    let mut reading = pin!(read(request.into_body(), most, &mut room));
+    let mut budget = webhook.limits.enter(request.extensions());
+    let mut reading = pin!(read(request.into_body(), most, &mut budget));
     // The body usually arrives with its head, and no timer is needed.
     let read = match poll!(&mut reading) {
         Poll::Ready(read) => Ok(read),
@@ -363,14 +362,14 @@ enum Unread {
 }
 
 /// Reads a whole body, or the head of one that is longer than `most`.
-async fn read(mut body: Body, most: usize, room: &mut BodyBudget) -> Result<Read, Unread> {
+async fn read(mut body: Body, most: usize, budget: &mut BodyBudget) -> Result<Read, Unread> {
     // A review usually arrives in one or two frames.
     let (mut first, mut all) = (Bytes::new(), BytesMut::new());
-    while let Some(frame) = room.wait(body.frame()).await.ok_or(Unread::Overload)? {
+    while let Some(frame) = budget.wait(body.frame()).await.ok_or(Unread::Overload)? {
         let Ok(mut data) = frame.map_err(|_| Unread::BrokeOff)?.into_data() else { continue };
         if first.len() + all.len() + data.len() > most {
             // Charged like every other part, before it is kept.
-            if !room.charge(data.len()) {
+            if !budget.charge(data.len()) {
                 return Err(Unread::Overload);
             }
             let mut head = BytesMut::with_capacity(HEAD_LEN);
@@ -379,13 +378,13 @@ async fn read(mut body: Body, most: usize, room: &mut BodyBudget) -> Result<Read
                 head.extend_from_slice(part.get(..free).unwrap_or(part));
             }
             drop((std::mem::take(&mut first), std::mem::take(&mut all), std::mem::take(&mut data)));
-            room.shrink(head.len());
-            while let Some(frame) = room.wait(body.frame()).await.ok_or(Unread::Overload)? {
+            budget.shrink(head.len());
+            while let Some(frame) = budget.wait(body.frame()).await.ok_or(Unread::Overload)? {
                 frame.map_err(|_| Unread::BrokeOff)?;
             }
             return Ok(Read::Head(head.freeze()));
         }
-        if !room.charge(data.len()) {
+        if !budget.charge(data.len()) {
             return Err(Unread::Overload);
         }
         if first.is_empty() && all.is_empty() {

@@ -93,15 +93,15 @@ impl DriverAtExit {
         }
     }
 
-    /// Whether the driver had exited, or was about to, when an executor exited at `at` by its own status. That exit was noted at
-    /// `noted`.
-    fn had_ended(&self, at: Option<Timestamp>, noted: Timestamp) -> bool {
+    /// Whether the driver had exited, or was about to, when an executor exited at `at` by its own status. That exit was
+    /// recorded at `recorded`.
+    fn had_ended(&self, at: Option<Timestamp>, recorded: Timestamp) -> bool {
         match self {
             DriverAtExit::Unknown | DriverAtExit::Unread(_) | DriverAtExit::Alive(_) => false,
             DriverAtExit::Ended(_, Some(ended)) => at.is_none_or(|at| at.duration_since(*ended) >= -CLOCK_SKEW),
             // The time is unknown: it explains only an exit that has just happened.
             DriverAtExit::Deleting(_) | DriverAtExit::Ended(_, None) | DriverAtExit::Gone(_) => {
-                at.is_none_or(|at| noted.duration_since(at).abs() <= RECENT)
+                at.is_none_or(|at| recorded.duration_since(at).abs() <= RECENT)
             }
         }
     }
@@ -115,11 +115,11 @@ impl DriverAtExit {
         }
     }
 
-    /// The cause of an exit that was noted at `noted`, given what is known about the driver.
-    pub(crate) fn explain(&self, cause: Cause, diagnostics: Option<&PodDiagnostics>, noted: Timestamp) -> Cause {
+    /// The cause of an exit that was recorded at `recorded`, given what is known about the driver.
+    pub(crate) fn explain(&self, cause: Cause, diagnostics: Option<&PodDiagnostics>, recorded: Timestamp) -> Cause {
         let at = diagnostics.and_then(PodDiagnostics::ended_at);
         let lost =
-            cause == Cause::Error && DriverAtExit::would_explain(cause, diagnostics) && self.had_ended(at, noted);
+            cause == Cause::Error && DriverAtExit::would_explain(cause, diagnostics) && self.had_ended(at, recorded);
         if lost && !fault_injection::injected(Bug::DriverLostIsError) { Cause::DriverLost } else { cause }
     }
 

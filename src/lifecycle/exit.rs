@@ -25,7 +25,7 @@ pub struct Exit {
     pub cause: Cause,
     /// How it left the snapshot.
     pub removal: Removal,
-    /// When it was noted.
+    /// When it was recorded.
     pub at: Timestamp,
     /// The state of its driver by then.
     pub driver: DriverAtExit,
@@ -69,7 +69,7 @@ impl Exit {
         }
     }
 
-    /// When it exited, by the pod's own status; if that has no time, when the exit was noted.
+    /// When it exited, by the pod's own status; if that has no time, when the exit was recorded.
     pub fn ended_at(&self) -> Timestamp {
         self.evidence().and_then(PodDiagnostics::ended_at).map_or(self.at, |ended| ended.min(self.at))
     }

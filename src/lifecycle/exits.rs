@@ -4,9 +4,9 @@
 //! then removes one whose pod lingers a second time; here the entry is kept while its pod exists and three minutes more, so
 //! nothing is counted twice while its pod exists. Memory is bounded by the pods and by the most recent exits.
 //!
-//! Every replica tracks exits from its own watch, so that a grace that began continues when another replica takes over. Only the
-//! leader reports, and the [`Checkpoint`] in the Lease shows the next leader what is reported. Executors that had exited before the
-//! first leader are history and are not reported.
+//! Every replica tracks exits from its own watch, so that a grace that began continues when another replica takes over. Only
+//! the leader reports, and the [`Checkpoint`] in the Lease shows the next leader what is reported. Executors that had exited
+//! before the first leader are history and are not reported.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::num::NonZeroU64;
@@ -55,8 +55,8 @@ pub struct Exits {
     driver_exit_window: Duration,
     apps: BTreeMap<AppKey, AppExits>,
     history: Vector<Exit>,
-    /// How many exits were noted in total.
-    noted: u64,
+    /// How many exits were recorded in total.
+    recorded: u64,
     batch: Option<BatchInProgress>,
     undecided: VecDeque<Undecided>,
     /// How many of those, from the front, are still to be checked for this batch.
@@ -71,7 +71,7 @@ pub struct Exits {
     /// Executors whose pods were deleted, in order of deletion.
     gone: VecDeque<RecentRemoval>,
     /// Applications with too many creators to remember all of them.
-    crowded: BTreeSet<AppKey>,
+    over_creator_limit: BTreeSet<AppKey>,
     /// When this process first listed pods,
     first_list: Option<Instant>,
     is_listed: bool,
@@ -125,7 +125,7 @@ impl Exits {
             && before < version
         {
             let unseen = self.unobserved.filter(|(at, _)| now.saturating_duration_since(*at) < UNREPORTED_FOR);
-            let gap = unseen.map_or((before, version), |(_, gap)| union(gap, (before, version)));
+            let gap = unseen.map_or((before, version), |(_, gap)| span(gap, (before, version)));
             self.unobserved = Some((now, gap));
         }
     }
@@ -149,10 +149,18 @@ impl Exits {
         let (ended, touched) = (ended.into_iter(), touched.into_iter());
         // An old snapshot that is kept is copied whole as the new one changes.
         let snapshot = if revived.is_empty() { Snapshot::default() } else { snapshot };
-        let (revived_done, departing) = (0, None);
-        let noting =
-            BatchInProgress { snapshot, ended, ended_again, revived, revived_done, removed, departing, touched };
-        self.batch = Some(noting);
+        let (revived_done, remaining_removals) = (0, None);
+        let batch = BatchInProgress {
+            snapshot,
+            ended,
+            ended_again,
+            revived,
+            revived_done,
+            removed,
+            remaining_removals,
+            touched,
+        };
+        self.batch = Some(batch);
         self.to_decide = self.undecided.len();
     }
 
@@ -163,50 +171,50 @@ impl Exits {
 
     /// Processes a part of the batch. Returns the applications in which executors exited.
     pub(crate) fn continue_batch(&mut self, snapshot: &Snapshot, now: Now, most: usize) -> Vec<AppKey> {
-        let Some(mut noting) = self.batch.take() else { return Vec::new() };
+        let Some(mut batch) = self.batch.take() else { return Vec::new() };
         let (mut apps, mut left) = (Vec::new(), most);
         while left > 0
-            && let Some((uid, ended)) = noting.ended.next()
+            && let Some((uid, ended)) = batch.ended.next()
         {
             left -= 1;
-            if noting.revived.contains_key(&uid) {
-                // The exit that was noted before is obsolete; this is another one, with its own grace.
+            if batch.revived.contains_key(&uid) {
+                // The exit that was recorded before is obsolete; this is another one, with its own grace.
                 self.forget(&ended.app, &uid);
             }
             self.end(&ended, Removal::Present, now, (None, None), snapshot);
-            for again in noting.ended_again.get(&uid).into_iter().flatten() {
+            for again in batch.ended_again.get(&uid).into_iter().flatten() {
                 self.forget(&again.app, &uid);
                 self.end(again, Removal::Present, now, (None, None), snapshot);
             }
             apps.push(ended.app);
         }
         while left > 0
-            && let Some((uid, (app, executor))) = noting.revived.get_index(noting.revived_done)
+            && let Some((uid, (app, executor))) = batch.revived.get_index(batch.revived_done)
         {
             left -= 1;
             // Its last state in this batch: later exits are in the next batch.
-            let there = noting.snapshot.executor(app.namespace(), &executor.name).map(|(_, there)| there);
-            let last = noting.removed.get(uid).map(|removed| &removed.executor);
+            let there = batch.snapshot.executor(app.namespace(), &executor.name).map(|(_, there)| there);
+            let last = batch.removed.get(uid).map(|removed| &removed.executor);
             if !last.or(there).is_some_and(|last| last.uid == *uid && last.state.is_final()) {
                 self.forget(app, uid);
             }
-            noting.revived_done += 1;
+            batch.revived_done += 1;
         }
         while left > 0
             && let Some((uid, removed)) =
-                noting.departing.get_or_insert_with(|| std::mem::take(&mut noting.removed).into_iter()).next()
+                batch.remaining_removals.get_or_insert_with(|| std::mem::take(&mut batch.removed).into_iter()).next()
         {
             left -= 1;
             self.removed(uid, removed, now, snapshot, &mut apps);
         }
         while left > 0
-            && let Some(app) = noting.touched.next()
+            && let Some(app) = batch.touched.next()
         {
             left -= 1;
             self.forget_app(&app, snapshot);
         }
         if left == 0 {
-            self.batch = Some(noting);
+            self.batch = Some(batch);
         }
         apps.sort_unstable();
         apps.dedup();
@@ -284,7 +292,7 @@ impl Exits {
             let version = executor.version.parse().ok();
             self.unobserved.zip(version).is_some_and(|((_, (from, to)), at)| from < at && at <= to)
         };
-        let dealt_with = labelled_before && (executor.inactive_by_usher || !(was_over || in_gap()));
+        let is_handled = labelled_before && (executor.inactive_by_usher || !(was_over || in_gap()));
         let mut exit = Exit {
             app: app.clone(),
             executor: executor.clone(),
@@ -308,7 +316,7 @@ impl Exits {
             since: now.at,
             version: at,
             cause: exit.cause,
-            is_open: !dealt_with,
+            is_open: !is_handled,
             gone: None,
             until: None,
         };
@@ -320,16 +328,16 @@ impl Exits {
             }
             failures.push_back(now.at);
             if app_exits.failures.len() > MAX_CREATORS {
-                self.crowded.insert(app.clone());
+                self.over_creator_limit.insert(app.clone());
             }
         }
         if self.history.len() >= HISTORY {
             self.history.pop_front();
         }
         self.history.push_back(exit.clone());
-        let number = self.noted;
-        self.noted += 1;
-        if dealt_with {
+        let number = self.recorded;
+        self.recorded += 1;
+        if is_handled {
             return;
         }
         if let Some(version) = version {
@@ -410,7 +418,8 @@ impl Exits {
                 tracked.cause = exit.cause;
             }
             // The history contains only the last exits.
-            let kept = usize::try_from(self.noted - number).ok().and_then(|back| self.history.len().checked_sub(back));
+            let kept =
+                usize::try_from(self.recorded - number).ok().and_then(|back| self.history.len().checked_sub(back));
             if let Some(kept) = kept.and_then(|at| self.history.get_mut(at)) {
                 *kept = exit.clone();
             }
@@ -418,8 +427,9 @@ impl Exits {
         }
     }
 
-    /// The exits to report, at most `most`. A follower keeps the exits that it notes for a while: if the leader dies, it reports
-    /// those that the leader's checkpoint does not cover. `takeover` is how long a leader without a checkpoint takes to report.
+    /// The exits to report, at most `most`. A follower keeps the exits that it records for a while: if the leader dies, it
+    /// reports those that the leader's checkpoint does not cover. `takeover` is how long a leader without a checkpoint takes to
+    /// report.
     pub fn due_reports(
         &mut self,
         leader_state: LeaderState,
@@ -469,7 +479,8 @@ impl Exits {
     fn was_reported(&self, since: Instant, exit: &Exit, takeover: Duration) -> Option<bool> {
         // Our watch may deliver late what the previous leader has reported, and a GET may be answered late.
         let first = exit.asked.map_or(since, |asked| asked.min(since));
-        // Never observed live, and labelled: without a checkpoint it counts as reported by the replica or driver that labelled it.
+        // Never observed live, and labelled: without a checkpoint it counts as reported by the replica or driver that labelled
+        // it.
         let labelled = exit.was_over && exit.executor.inactive;
         let Some(began) = self.leadership.filter(|began| exit.was_over || first <= self.is_catching_up(began)) else {
             return (!labelled).then_some(false);
@@ -477,8 +488,8 @@ impl Exits {
         let led_then = self.last_follower.is_some_and(|led| since <= led);
         let Some(checkpoint) = began.found.checkpoint.filter(|_| !fault_injection::injected(Bug::CheckpointIgnored))
         else {
-            // A first installation, or a leader of a version without checkpoints: exits that it was about to report when it stopped are
-            // reported again rather than never.
+            // A first installation, or a leader of a version without checkpoints: exits that it was about to report when it
+            // stopped are reported again rather than never.
             let led_on = since <= began.at
                 && self.last_follower.is_some_and(|led| led.saturating_duration_since(since) >= takeover);
             let age = exit.at.duration_since(exit.ended_at()).unsigned_abs();
@@ -500,8 +511,8 @@ impl Exits {
             None => return Some(true),
             Some(false) => {}
         }
-        // The executor may have exited before the checkpoint and its pod changed after it: no version after the checkpoint is known with
-        // which it had not exited, and the time of its exit is not after the checkpoint, or unknown.
+        // The executor may have exited before the checkpoint and its pod changed after it: no version after the checkpoint is
+        // known with which it had not exited, and the time of its exit is not after the checkpoint, or unknown.
         let unseen = exit.after.is_none_or(|after| after < checkpoint.through);
         let ended_at = exit.evidence().and_then(PodDiagnostics::ended_at);
         // A labelled pod has changed since its exit, regardless of clocks.
@@ -525,13 +536,13 @@ impl Exits {
         }
     }
 
-    /// Until when exits may be noted that the previous leader has reported: a minute after the watch has caught up. After a
+    /// Until when exits may be recorded that the previous leader has reported: a minute after the watch has caught up. After a
     /// restore of etcd it never does.
     fn is_catching_up(&self, began: &Leadership) -> Instant {
         began.caught_up.map_or(began.at + UNREPORTED_FOR, |caught_up| caught_up + CATCH_UP_TIME)
     }
 
-    /// The watch has shown everything up to `position`, and these exits are about to be noted.
+    /// The watch has shown everything up to `position`, and these exits are about to be recorded.
     pub(crate) fn set_position(&mut self, position: Option<u64>, now: Instant) {
         self.position = position;
         if let Some(began) = &mut self.leadership
@@ -542,20 +553,20 @@ impl Exits {
         }
     }
 
-    /// The checkpoint up to which every exit is reported, where the watch had shown everything up to `position` at the last record, and
-    /// it is unknown whether the executor that left the watch at `unsure` has exited.
+    /// The checkpoint up to which every exit is reported, where the watch had shown everything up to `position` when the last
+    /// batch was recorded, and it is unknown whether the executor that left the watch at `unsure` has exited.
     pub fn checkpoint(&self, position: u64, unsure: Option<u64>, now: Now) -> Checkpoint {
         let first = self.open_versions.keys().next().copied();
         let through = first.map_or(position, |first| position.min(first.saturating_sub(1)));
         // Our watch may be behind the previous leader's. After a restore of etcd it stays so, and ours counts.
-        let lately = |within| self.leadership.filter(|began| now.at.saturating_duration_since(began.at) < within);
+        let led_within = |within| self.leadership.filter(|began| now.at.saturating_duration_since(began.at) < within);
         let behind = self.leadership.filter(|began| now.at <= self.is_catching_up(began));
         let before = behind.and_then(|began| began.found.checkpoint).map_or(0, |checkpoint| checkpoint.through);
         // For as long as other replicas keep their exits.
-        let found = lately(UNREPORTED_FOR).and_then(|began| began.found.checkpoint);
+        let found = led_within(UNREPORTED_FOR).and_then(|began| began.found.checkpoint);
         let gap = found.and_then(|found| {
             let own = self.first_version.filter(|first| *first > found.through).map(|first| (found.through, first));
-            own.into_iter().chain(found.gap).reduce(union)
+            own.into_iter().chain(found.gap).reduce(span)
         });
         // This gap ends past `through`: exits of pods that still exist may be unreported, too.
         let unsure = unsure.filter(|unsure| *unsure <= position).map(|unsure| (unsure.saturating_sub(1), position + 1));
@@ -563,15 +574,15 @@ impl Exits {
         let unseen = self.unobserved.filter(|(at, _)| now.at.saturating_duration_since(*at) < UNREPORTED_FOR);
         let reported = self.newest_reported.filter(|(at, _)| now.at.saturating_duration_since(*at) < UNREPORTED_FOR);
         let ahead = reported.map(|(_, newest)| (through, newest)).filter(|(through, newest)| newest > through);
-        // Exits that a crashed leader may have reported are in doubt until our watch has shown them.
-        let crashed = lately(UNREPORTED_FOR).filter(|began| began.found.was_held && !began.found.is_released);
-        let doubt = crashed
+        // Exits that a crashed leader may have reported are in uncertain until our watch has shown them.
+        let crashed = led_within(UNREPORTED_FOR).filter(|began| began.found.was_held && !began.found.is_released);
+        let uncertain = crashed
             .and_then(|began| {
                 Some((began.found.checkpoint.map_or(0, |checkpoint| checkpoint.through), began.found.taken?))
             })
             .filter(|(_, taken)| *taken > through);
         let gaps = gap.into_iter().chain(unsure).chain(unseen.map(|(_, gap)| gap));
-        let gap = gaps.chain(ahead).chain(doubt).reduce(union);
+        let gap = gaps.chain(ahead).chain(uncertain).reduce(span);
         Checkpoint { through: through.max(before), at: now.wall, gap }
     }
 
@@ -591,7 +602,7 @@ impl Exits {
         if fault_injection::injected(Bug::CacheForgotten) {
             self.apps.clear();
         }
-        for app in std::mem::take(&mut self.crowded) {
+        for app in std::mem::take(&mut self.over_creator_limit) {
             let Some(app_exits) = self.apps.get_mut(&app) else { continue };
             let there: HashSet<Option<Creator>> =
                 snapshot.apps.get(&app).into_iter().flat_map(|app| liveness::creators(app)).collect();
@@ -634,6 +645,6 @@ impl Exits {
 }
 
 /// One gap that spans two, and what lies between them.
-fn union((from, to): (u64, u64), (also_from, also_to): (u64, u64)) -> (u64, u64) {
+fn span((from, to): (u64, u64), (also_from, also_to): (u64, u64)) -> (u64, u64) {
     (from.min(also_from), to.max(also_to))
 }

@@ -70,7 +70,7 @@ pub(super) struct BatchInProgress {
     pub(super) revived_done: usize,
     pub(super) removed: IndexMap<Arc<str>, RemovedExecutor>,
     /// The removed, one by one, once the revived are processed: a hundred thousand must not be dropped in one step.
-    pub(super) departing: Option<indexmap::map::IntoIter<Arc<str>, RemovedExecutor>>,
+    pub(super) remaining_removals: Option<indexmap::map::IntoIter<Arc<str>, RemovedExecutor>>,
     pub(super) touched: indexmap::set::IntoIter<AppKey>,
 }
 

@@ -200,7 +200,8 @@ fn veto(creator: &FoundDriver<'_>, namespace: &str, pod: &Pod<'_>, snapshot: &Sn
             return Err(Reason::CreatorOfOtherApplication);
         }
     }
-    // A pod that creates drivers and their executors for others (a syncer, an operator) exits without ending those.
+    // A pod that creates drivers and their executors for others (a syncer, an operator) exits without ending those. No pod
+    // creates itself: one that carries a signature which says so was given that of another pod, and owns nothing.
     let app = pod.app_selector().and_then(|selector| snapshot.app(namespace, selector));
     match app.and_then(|app| app.driver_made_by(Creator::of_pod(&creator.name, &creator.uid))) {
         Some(_) => Err(Reason::CreatorNotDriver),
@@ -284,11 +285,11 @@ fn is_workload_controller(username: &str) -> bool {
 /// executors deleted with its own pod.
 pub fn resolve_later<'a>(executors: &Template, namespace: &str, snapshot: &Snapshot) -> Option<FoundDriver<'a>> {
     let by_host = executors.driver_host.as_deref().and_then(|host| from_driver_host(host, namespace, snapshot));
-    by_host.or_else(|| executors.note.as_deref().and_then(read_note))
+    by_host.or_else(|| executors.note.as_deref().and_then(read_evidence))
 }
 
 /// Our note of weaker evidence, `how/name/uid`. Any tenant can write the annotation: it is only a hint which pod to read.
-pub fn read_note<'a>(note: &str) -> Option<FoundDriver<'a>> {
+pub fn read_evidence<'a>(note: &str) -> Option<FoundDriver<'a>> {
     let mut parts = note.split('/');
     let (how, name, uid) = (DriverSource::from_name(parts.next()?)?, parts.next()?, parts.next()?);
     let whole = parts.next().is_none() && is_dns_subdomain(name) && is_uid(uid);
@@ -296,7 +297,7 @@ pub fn read_note<'a>(note: &str) -> Option<FoundDriver<'a>> {
 }
 
 /// The text of our note.
-pub fn write_note(driver: &FoundDriver<'_>) -> String {
+pub fn write_evidence(driver: &FoundDriver<'_>) -> String {
     [driver.source.as_str(), "/", &driver.name, "/", &driver.uid].concat()
 }
 
@@ -320,14 +321,14 @@ mod tests {
     #[test]
     fn note_is_read_only_whole() {
         let note = "driver-url/nb-driver/u-1";
-        assert_eq!(read_note(note).map(|found| write_note(&found)).as_deref(), Some(note));
+        assert_eq!(read_evidence(note).map(|found| write_evidence(&found)).as_deref(), Some(note));
         for bad in
             ["nb-driver/u-1", "/nb-driver", "/nb-driver/u-1/x", "//u-1", "/nb-driver/", "/A B/u-1", "/nb-driver/u 1"]
         {
-            assert_eq!(read_note(&["driver-url", bad].concat()), None, "{bad}");
+            assert_eq!(read_evidence(&["driver-url", bad].concat()), None, "{bad}");
         }
         for bad in ["driver-url", "driver-url/nb-driver", "guess/nb-driver/u-1"] {
-            assert_eq!(read_note(bad), None, "{bad}");
+            assert_eq!(read_evidence(bad), None, "{bad}");
         }
     }
 

@@ -105,7 +105,7 @@ pub enum Action {
         /// The cause of its exit.
         cause: Cause,
         /// The driver whose exit is the reason not to wait; its pod is read again before the write.
-        exited_driver: Option<DriverRef>,
+        gone_driver: Option<DriverRef>,
     },
     /// Record an Event, and log it.
     RecordEvent(PodEvent),

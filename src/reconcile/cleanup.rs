@@ -19,7 +19,7 @@ use crate::lifecycle::cause::Cause;
 use crate::lifecycle::exits::Exits;
 use crate::time::Now;
 
-use super::context;
+use super::context::PlanContext;
 use super::plan::Plan;
 use crate::fault_injection::{self, Bug};
 use crate::ownership::liveness::{DriverLiveness, ExecutorSet};
@@ -33,12 +33,12 @@ use crate::text::is_dns_subdomain;
 
 /// The delay before an executor whose exit is not reported yet is planned again.
 const RECHECK_UNREPORTED: Duration = Duration::from_secs(1);
-/// A pod that still exists this long after its deletionTimestamp hangs.
+/// A pod that still exists this long after its deletionTimestamp event.
 const STUCK_AFTER: SignedDuration = SignedDuration::from_secs(60);
 
 /// Plans the cleanup of one creator's finished executors.
 pub(super) fn plan(
-    whole: &context::PlanContext<'_>,
+    plan_context: &PlanContext<'_>,
     set: &ExecutorSet<'_>,
     now: Now,
     progress: &mut Progress,
@@ -46,28 +46,28 @@ pub(super) fn plan(
     exits: &Exits,
     plan: &mut Plan,
 ) {
-    let (snapshot, key, app) = (whole.snapshot, whole.key, whole.app);
+    let (snapshot, key, app) = (plan_context.snapshot, plan_context.key, plan_context.app);
     let nothing = OrdMap::new();
     // A few are enough: a lost node leaves hundreds behind, and `why` shows them all.
-    let mut hanging = Vec::new();
+    let mut stuck_events = Vec::new();
     let leaving = set.index.map_or(&nothing, |index| &index.leaving);
     let mut is_whole = batch::visit(leaving, &mut progress.leaving, |executor| {
-        let hangs = if hanging.len() < MAX_STUCK { stuck(key, executor, now) } else { None };
-        let is_told = hangs.is_some();
-        hanging.extend(hangs);
-        is_told
+        let event = if stuck_events.len() < MAX_STUCK { stuck(key, executor, now) } else { None };
+        let is_reported = event.is_some();
+        stuck_events.extend(event);
+        is_reported
     });
-    plan.add(set.creator, hanging);
+    plan.add(set.creator, stuck_events);
     let learned = state.last_driver(set.creator).map(|learned| DriverRef { name: learned.name, uid: learned.uid });
     let last_driver = learned.or_else(|| last_driver(set));
     let last_driver = last_driver.as_ref();
-    let lifecycle = &whole.policies.lifecycle;
+    let lifecycle = &plan_context.policies.lifecycle;
     let context = CleanupContext { snapshot, key, app, set, last_driver, exits, lifecycle, now };
     let due = of_set(&context, &mut progress.uncleared);
     is_whole &= due.is_whole;
     due.requeue_at.into_iter().for_each(|at| plan.requeue(at));
     plan.add(set.creator, due.actions);
-    plan.add(set.creator, too_many_failures(&context, whole));
+    plan.add(set.creator, too_many_failures(&context, plan_context));
     if !is_whole {
         plan.continue_later(set.creator, now.at);
     }
@@ -87,11 +87,11 @@ fn last_driver(set: &ExecutorSet<'_>) -> Option<DriverRef> {
 }
 
 /// Reports that more executors failed than Spark allows (`ExecutorFailureTracker`, exit code 11).
-fn too_many_failures(context: &CleanupContext<'_>, whole: &context::PlanContext<'_>) -> Option<Action> {
+fn too_many_failures(context: &CleanupContext<'_>, plan_context: &PlanContext<'_>) -> Option<Action> {
     let driver = context.set.driver.pod()?;
     let lifecycle_conf = context.snapshot.conf(&driver.uid)?.lifecycle;
     // The driver does not count those of other creators.
-    let unclaimed = whole.with_driver_of(context.set).filter(|other| other.creator.is_none());
+    let unclaimed = plan_context.with_driver_of(context.set).filter(|other| other.creator.is_none());
     let own = std::iter::once(context.set).chain(unclaimed);
     let failed = own
         .map(|set| context.exits.failures(context.key, set.creator, lifecycle_conf.failures_expire, context.now.at))
@@ -168,7 +168,7 @@ fn of_set(context: &CleanupContext<'_>, last: &mut Position) -> Due {
             (context.lifecycle.grace.max(notices), notices.min(context.lifecycle.grace))
         }
     };
-    let exited_driver = match (&context.set.driver, context.last_driver) {
+    let gone_driver = match (&context.set.driver, context.last_driver) {
         (DriverLiveness::Gone, None) => return due, // There is no pod to read before the write.
         (DriverLiveness::Gone, Some(driver)) => Some(driver.clone()),
         _ => None,
@@ -183,7 +183,7 @@ fn of_set(context: &CleanupContext<'_>, last: &mut Position) -> Due {
         if all && executor.counted_creator() != context.set.creator {
             return false;
         }
-        match of_executor(context, executor, keeps, (wait, after), exited_driver.as_ref()) {
+        match of_executor(context, executor, keeps, (wait, after), gone_driver.as_ref()) {
             Next::Now(action) => actions.push(action),
             Next::At(at) => {
                 later = Some(later.map_or(at, |later: Instant| later.min(at)));
@@ -216,13 +216,14 @@ enum Next {
     Never,
 }
 
-/// `wait` is how long the driver has to act, `after` how long after an outage; `exited_driver` is the driver if it exited or was deleted.
+/// `wait` is how long the driver has to act, `after` how long after an outage; `gone_driver` is the driver if it exited or was
+/// deleted.
 fn of_executor(
     context: &CleanupContext<'_>,
     executor: &Executor,
     keeps: bool,
     (wait, after): (Duration, Duration),
-    exited_driver: Option<&DriverRef>,
+    gone_driver: Option<&DriverRef>,
 ) -> Next {
     let left_alone = (executor.inactive && !fault_injection::injected(Bug::InactiveIgnored))
         || (executor.template.skip && !fault_injection::injected(Bug::SkipIgnored));
@@ -257,7 +258,7 @@ fn of_executor(
             seen: executor.into(),
             how,
             cause,
-            exited_driver: exited_driver.map(|last| own_driver(&executor.template).unwrap_or_else(|| last.clone())),
+            gone_driver: gone_driver.map(|last| own_driver(&executor.template).unwrap_or_else(|| last.clone())),
         }),
         Some(at) => Next::At(at),
         None => Next::Never,

@@ -392,7 +392,7 @@ fn desired_group(
         .filter(|member| member.template.default_profile && (member.is_proven || !named.is_proven))
         .collect();
     let conf = named.driver().and_then(|driver| context.snapshot.conf(&driver.uid));
-    let remembered = state.sets.get(&named.set.creator).is_some_and(|state| state.started);
+    let remembered = state.sets.get(&named.set.creator).is_some_and(|set| set.started);
     let facts = SizeFacts {
         conf,
         requested: effective.min_member,
@@ -424,9 +424,9 @@ fn desired_group(
     };
     // The queue that the webhook wrote counts when the PodGroup is created; later a tenant may have changed the pod.
     let given = present.and_then(|group| group.spec.get("queue")?.as_str()).map(Arc::from);
-    let marked =
+    let queue_of_pods =
         || named.scheduler.queue_key.and_then(|(place, key)| named.scheduling.entry(place, key)).map(Arc::from);
-    let queue = given.or_else(|| if is_queue_trusted(context, named) { marked() } else { None });
+    let queue = given.or_else(|| if is_queue_trusted(context, named) { queue_of_pods() } else { None });
     let spec = GroupSpec {
         name: key.name.clone(),
         min_member,

@@ -27,7 +27,7 @@ impl Watched {
     }
 
     /// The contents, if any differs from the last read. A file that cannot be read is an error, not a change.
-    pub async fn poll(&mut self) -> io::Result<Option<Vec<Vec<u8>>>> {
+    pub async fn read_if_changed(&mut self) -> io::Result<Option<Vec<Vec<u8>>>> {
         let mut contents = Vec::with_capacity(self.paths.len());
         for path in &self.paths {
             let read = tokio::fs::read(path).await;
@@ -75,19 +75,19 @@ mod tests {
         swap(root.path(), 0, "0");
         std::os::unix::fs::symlink("..data/f", root.path().join("f")).unwrap();
         let mut watched = Watched::new(vec![root.path().join("f")]);
-        assert_eq!(watched.poll().await.unwrap(), Some(vec![b"0".to_vec()]));
+        assert_eq!(watched.read_if_changed().await.unwrap(), Some(vec![b"0".to_vec()]));
         for n in 1..5 {
-            assert_eq!(watched.poll().await.unwrap(), None);
+            assert_eq!(watched.read_if_changed().await.unwrap(), None);
             swap(root.path(), n, &n.to_string());
-            assert_eq!(watched.poll().await.unwrap(), Some(vec![n.to_string().into_bytes()]));
+            assert_eq!(watched.read_if_changed().await.unwrap(), Some(vec![n.to_string().into_bytes()]));
         }
         swap(root.path(), 9, "4");
-        assert_eq!(watched.poll().await.unwrap(), None, "the same content is not a change");
+        assert_eq!(watched.read_if_changed().await.unwrap(), None, "the same content is not a change");
     }
 
     #[tokio::test]
     async fn missing_file_is_an_error_that_names_its_path() {
         let mut watched = Watched::new(vec!["/nonexistent/spark-usher".into()]);
-        assert!(watched.poll().await.unwrap_err().to_string().starts_with("/nonexistent/spark-usher: "));
+        assert!(watched.read_if_changed().await.unwrap_err().to_string().starts_with("/nonexistent/spark-usher: "));
     }
 }

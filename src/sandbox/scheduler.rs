@@ -66,7 +66,7 @@ enum Gang {
     /// The pod waits for an object that does not exist.
     Waits(String),
     /// A named group that requires this many members, and these resources before the first is placed.
-    Of { name: String, min: usize, room: ResourceList },
+    Of { name: String, min: usize, min_resources: ResourceList },
 }
 
 /// One scheduling pass over all pods.
@@ -99,28 +99,28 @@ fn pass(api: &Api) {
         match gang(api, &candidate.pod) {
             Gang::Alone => place(api, &mut nodes, vec![candidate], 1),
             Gang::Waits(why) => write_condition(api, &candidate.stored, &why),
-            Gang::Of { name, min, room } => {
+            Gang::Of { name, min, min_resources } => {
                 let key = (candidate.stored.key.0.clone(), name);
-                let entry = gangs.entry(key).or_insert_with(|| (min, room, Vec::new()));
+                let entry = gangs.entry(key).or_insert_with(|| (min, min_resources, Vec::new()));
                 entry.2.push(candidate);
             }
         }
     }
-    for ((namespace, name), (min, room, waiting)) in gangs {
-        let sit = bound
+    for ((namespace, name), (min, min_resources, waiting)) in gangs {
+        let bound_count = bound
             .iter()
             .filter(|candidate| candidate.stored.key.0 == namespace)
             .filter(|candidate| matches!(gang(api, &candidate.pod), Gang::Of { name: of, .. } if of == name));
-        let sit = sit.count();
-        if sit + waiting.len() < min {
-            let why = format!("gang {name} waits: {} of {min} members exist", sit + waiting.len());
+        let bound_count = bound_count.count();
+        if bound_count + waiting.len() < min {
+            let why = format!("gang {name} waits: {} of {min} members exist", bound_count + waiting.len());
             waiting.iter().for_each(|candidate| write_condition(api, &candidate.stored, &why));
-        } else if sit == 0 && !fits_somewhere(&nodes, &room) {
+        } else if bound_count == 0 && !fits_somewhere(&nodes, &min_resources) {
             waiting.iter().for_each(|candidate| {
-                write_condition(api, &candidate.stored, &format!("gang {name} waits for {room}"))
+                write_condition(api, &candidate.stored, &format!("gang {name} waits for {min_resources}"))
             });
         } else {
-            place(api, &mut nodes, waiting, min.saturating_sub(sit).max(1));
+            place(api, &mut nodes, waiting, min.saturating_sub(bound_count).max(1));
         }
     }
 }
@@ -163,16 +163,16 @@ fn gang(api: &Api, pod: &Value) -> Gang {
         };
         let min = at(&found, &["spec", "minMember"]).or_else(|| found.pointer("/spec/schedulingPolicy/gang/minCount"));
         let min = min.and_then(Value::as_u64).unwrap_or(1) as usize;
-        let mut room = ResourceList::default();
+        let mut min_resources = ResourceList::default();
         for (name, amount) in entries(&found, &["spec", "minResources"]) {
-            room.set(name, amount.parse().unwrap_or(Quantity::ZERO));
+            min_resources.set(name, amount.parse().unwrap_or(Quantity::ZERO));
         }
-        Gang::Of { name: name.to_owned(), min, room }
+        Gang::Of { name: name.to_owned(), min, min_resources }
     };
     let counted = |name: &str, count: &str| Gang::Of {
         name: name.to_owned(),
         min: count.parse().unwrap_or(1),
-        room: ResourceList::default(),
+        min_resources: ResourceList::default(),
     };
     if let Some(name) = annotation("scheduling.k8s.io/group-name") {
         return by_object(&["scheduling.volcano.sh", "scheduling.sigs.dev", "scheduling.incubator.k8s.io"], name);
@@ -247,10 +247,10 @@ fn take(free: &mut ResourceList, taken: &ResourceList) {
 }
 
 /// Reports whether the nodes together have these resources, as a queue's admission check does.
-fn fits_somewhere(nodes: &BTreeMap<String, Node>, room: &ResourceList) -> bool {
+fn fits_somewhere(nodes: &BTreeMap<String, Node>, min_resources: &ResourceList) -> bool {
     let mut all = ResourceList::default();
     nodes.values().for_each(|node| all.add(&node.free));
-    fits(&all, room)
+    fits(&all, min_resources)
 }
 
 /// Writes into the pod's condition why it waits.

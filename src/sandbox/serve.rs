@@ -307,10 +307,10 @@ fn create_initial_objects(api: &Api, options: &Options) {
     install(api, "", "v1", "services", service);
     let (cores, gibibytes) = options.node_size;
     for n in 1..=options.nodes {
-        let room = json!({"cpu": cores.to_string(), "memory": format!("{gibibytes}Gi"), "pods": "110"});
+        let capacity = json!({"cpu": cores.to_string(), "memory": format!("{gibibytes}Gi"), "pods": "110"});
         let conditions = json!([{"type": "Ready", "status": "True", "reason": "KubeletReady", "lastTransitionTime": clock::now().to_string()}]);
         let node = json!({"metadata": {"name": format!("node-{n}"), "labels": {"kubernetes.io/hostname": format!("node-{n}")}},
-            "spec": {}, "status": {"capacity": room, "allocatable": room, "conditions": conditions}});
+            "spec": {}, "status": {"capacity": capacity, "allocatable": capacity, "conditions": conditions}});
         install(api, "", "v1", "nodes", node);
     }
 }

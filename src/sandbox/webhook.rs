@@ -84,10 +84,10 @@ impl Webhooks {
                         tokio::time::sleep(Duration::from_secs(seconds)).await;
                     }
                     (status, _) => {
-                        let said: String = String::from_utf8_lossy(&body).chars().take(200).collect();
+                        let body: String = String::from_utf8_lossy(&body).chars().take(200).collect();
                         return Err(format!(
                             "an error on the server ({:?}) has prevented the request from succeeding: {status}",
-                            said.trim()
+                            body.trim()
                         ));
                     }
                 }

@@ -131,12 +131,12 @@ pub(super) async fn patch(api: &Arc<Api>, request: &Request, warnings: &mut Warn
         let patched = patch::apply(request, kind, &patch, &before)?;
         let patched = incoming(request, patched)?;
         check_preconditions(resource, &stored, &patched, true)?;
-        let mut heard = Warnings::new();
-        match replace(api, request, &stored, patched, &mut heard).await {
+        let mut attempt_warnings = Warnings::new();
+        match replace(api, request, &stored, patched, &mut attempt_warnings).await {
             // Conflict: another write came between; retry unless the patch itself names a version.
             Err(error) if error.code == 409 && error.reason == "Conflict" && attempt < TRIES => {}
             outcome => {
-                warnings.extend(heard);
+                warnings.extend(attempt_warnings);
                 return Ok((outcome?, false));
             }
         }

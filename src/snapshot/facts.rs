@@ -244,7 +244,7 @@ pub struct SchedulingFields {
 impl SchedulingFields {
     /// The value of a label or annotation that a gang scheduler reads.
     pub fn entry(&self, place: MetadataField, key: &str) -> Option<&str> {
-        self.entries.iter().find(|mark| mark.place == place && mark.key == key).map(|mark| &*mark.value)
+        self.entries.iter().find(|entry| entry.place == place && entry.key == key).map(|entry| &*entry.value)
     }
 
     /// The policy and the scheduler type in [`SchedulingFields::by`].
@@ -283,7 +283,7 @@ impl SchedulingKeys {
     /// A pod's scheduling fields.
     pub fn fields_of(&self, pod: &Pod<'_>) -> SchedulingFields {
         let shared = |text: &str| Arc::<str>::from(text);
-        let marks = self.0.iter().filter_map(|(place, key, automatic)| {
+        let entries = self.0.iter().filter_map(|(place, key, automatic)| {
             let value = place.value(pod, key).filter(|value| value.len() <= MAX_ENTRY)?;
             (!is_automatic(pod, *automatic, value)).then(|| MetadataEntry { place: *place, key, value: shared(value) })
         });
@@ -293,7 +293,7 @@ impl SchedulingKeys {
             priority_class: name(pod.spec.priority_class_name.as_deref()),
             scheduling_group: name(pod.spec.scheduling_group.as_deref().filter(|name| !name.is_empty())),
             by: pod.annotation(annotations::BY).filter(|by| by.len() <= MAX_BY).map(shared),
-            entries: marks.collect(),
+            entries: entries.collect(),
         }
     }
 }

@@ -114,7 +114,7 @@ impl CreatorIndex {
         self.total += usize::from(old.is_none());
         self.labelled += usize::from(is_labelled(executor));
         self.labelled = self.labelled.saturating_sub(usize::from(old.is_some_and(is_labelled)));
-        let sets = [(&mut self.uncleared, Executor::needs_cleanup as Selects), (&mut self.leaving, is_terminating)];
+        let sets = [(&mut self.uncleared, Executor::needs_cleanup as Selects), (&mut self.leaving, has_deletion)];
         for (set, is_in) in sets {
             if is_in(executor) {
                 set.insert(key.clone(), executor.clone());
@@ -167,7 +167,7 @@ impl CreatorIndex {
         if executor.needs_cleanup() {
             self.uncleared.remove(key);
         }
-        if is_terminating(executor) {
+        if has_deletion(executor) {
             self.leaving.remove(key);
         }
         if let Some(at) = self.by_template.iter().position(|counts| counts.has(executor))
@@ -188,7 +188,7 @@ fn is_labelled(executor: &Executor) -> bool {
     executor.inactive && !executor.inactive_by_usher
 }
 
-fn is_terminating(executor: &Executor) -> bool {
+fn has_deletion(executor: &Executor) -> bool {
     executor.diagnostics.as_ref().is_some_and(|diagnostics| diagnostics.deletion.is_some())
 }
 

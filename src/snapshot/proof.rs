@@ -73,20 +73,21 @@ impl SchedulingFields {
         signer.field(&self.scheduler_name);
         signer.optional(self.priority_class.as_deref());
         signer.optional(self.scheduling_group.as_deref());
-        for mark in &self.entries {
-            cover_entry(signer, mark.place, mark.key, &mark.value);
+        for entry in &self.entries {
+            cover_entry(signer, entry.place, entry.key, &entry.value);
         }
     }
 }
 
 impl SchedulingKeys {
-    /// The signature of an executor as it will be: `placed`, and the value that `mark` returns for each key that schedulers read.
+    /// The signature of an executor as it will be: `placed`, and the value that `value_of` returns for each key that schedulers
+    /// read.
     pub fn sign_executor<'p>(
         &self,
         mut signer: Signer<'_>,
         pod: &Pod<'_>,
         placed: &SignedExecutor<'p>,
-        mark: impl Fn(MetadataField, &'static str) -> Option<&'p str>,
+        value_of: impl Fn(MetadataField, &'static str) -> Option<&'p str>,
     ) -> Signature {
         signer.field(labels::ROLE_EXECUTOR);
         signer.field(placed.name);
@@ -97,7 +98,7 @@ impl SchedulingKeys {
         signer.optional(placed.priority_class);
         signer.optional(placed.scheduling_group);
         for (place, key, automatic) in &self.0 {
-            let value = mark(*place, key).filter(|value| value.len() <= MAX_ENTRY);
+            let value = value_of(*place, key).filter(|value| value.len() <= MAX_ENTRY);
             if let Some(value) = value.filter(|value| !is_automatic(pod, *automatic, value)) {
                 cover_entry(&mut signer, *place, key, value);
             }

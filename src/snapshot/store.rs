@@ -196,8 +196,8 @@ impl Store {
     /// The batch of a subscriber, if it is due and is not being called already.
     pub fn take(&mut self, SubscriberId(at): SubscriberId, now: Instant) -> Option<Batch> {
         let subscriber = self.subscribers.get_mut(at).filter(|subscriber| !self.stopped && !subscriber.running)?;
-        let has_changes = subscriber.calls == Notify::Always || !subscriber.pending.is_empty();
-        if !(subscriber.notified || (subscriber.next <= now && has_changes)) {
+        let expects_call = subscriber.calls == Notify::Always || !subscriber.pending.is_empty();
+        if !(subscriber.notified || (subscriber.next <= now && expects_call)) {
             return None;
         }
         subscriber.running = true;
@@ -244,8 +244,8 @@ impl Store {
     /// When this subscriber is due; `None` if only a change can make it due.
     pub fn next_of(&self, SubscriberId(at): SubscriberId, now: Instant) -> Option<Instant> {
         let subscriber = self.subscribers.get(at).filter(|subscriber| !self.stopped && !subscriber.running)?;
-        let has_changes = subscriber.calls == Notify::Always || !subscriber.pending.is_empty();
-        if subscriber.notified { Some(now) } else { has_changes.then_some(subscriber.next) }
+        let expects_call = subscriber.calls == Notify::Always || !subscriber.pending.is_empty();
+        if subscriber.notified { Some(now) } else { expects_call.then_some(subscriber.next) }
     }
 
     /// Stops: no subscriber is called any more, and no changes are kept.

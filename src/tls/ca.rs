@@ -24,7 +24,7 @@ pub struct Validity {
 
 impl Validity {
     /// From a little before `now` until `life` after it, in whole seconds.
-    pub(super) fn starting(now: Timestamp, life: Duration) -> Validity {
+    pub(super) fn of_lifetime(now: Timestamp, life: Duration) -> Validity {
         let end = SignedDuration::try_from(life).ok().and_then(|life| now.checked_add(life).ok());
         let from = now.checked_sub(BACKDATE).unwrap_or(now);
         Validity { from: whole(from), until: whole(end.unwrap_or(Timestamp::MAX)) }

@@ -155,7 +155,7 @@ impl ClientCaFile {
 
     /// The clients that the current file accepts.
     pub async fn first(&mut self, names: Vec<String>) -> Result<Arc<Clients>, BadClientCa> {
-        let contents = self.watched.poll().await?.unwrap_or_default();
+        let contents = self.watched.read_if_changed().await?.unwrap_or_default();
         Clients::new(contents.first().map(Vec::as_slice).unwrap_or_default(), names)
     }
 
@@ -168,7 +168,7 @@ impl ClientCaFile {
     ) {
         let mut unreadable = false;
         while stop.run_until_cancelled(tokio::time::sleep(self.every)).await.is_some() {
-            match self.watched.poll().await {
+            match self.watched.read_if_changed().await {
                 Ok(None) => unreadable = false,
                 Ok(Some(contents)) => {
                     unreadable = false;

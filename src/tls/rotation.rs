@@ -192,7 +192,7 @@ struct Issuer<'m> {
 
 impl Issuer<'_> {
     fn authority(&self, name: &str) -> Result<Authority, rcgen::Error> {
-        Authority::valid(name, Validity::starting(self.now, self.lifetimes.authority))
+        Authority::valid(name, Validity::of_lifetime(self.now, self.lifetimes.authority))
     }
 
     fn leaf(&self, signer: &Authority) -> Result<super::ca::Pair, rcgen::Error> {
@@ -202,7 +202,7 @@ impl Issuer<'_> {
 
     /// The validity of a new leaf, which is never longer than its CA's.
     fn leaf_validity(&self, signer: &Authority) -> Validity {
-        let validity = Validity::starting(self.now, self.lifetimes.leaf);
+        let validity = Validity::of_lifetime(self.now, self.lifetimes.leaf);
         Validity { until: validity.until.min(signer.validity().until), ..validity }
     }
 

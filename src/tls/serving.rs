@@ -85,7 +85,7 @@ impl Files {
 
     /// The current pair.
     pub async fn first(&mut self) -> Result<Certificate, BadFiles> {
-        match self.poll().await? {
+        match self.read_if_changed().await? {
             Some(certificate) => Ok(certificate),
             None => Err(BadCertificate::NoCertificate.into()),
         }
@@ -99,7 +99,7 @@ impl Files {
     ) {
         let mut unreadable = false;
         while stop.run_until_cancelled(tokio::time::sleep(self.every)).await.is_some() {
-            match self.poll().await {
+            match self.read_if_changed().await {
                 Ok(None) => unreadable = false,
                 Err(BadFiles::Unreadable(_)) if unreadable => {}
                 Ok(Some(certificate)) => {
@@ -114,8 +114,8 @@ impl Files {
         }
     }
 
-    async fn poll(&mut self) -> Result<Option<Certificate>, BadFiles> {
-        let Some(contents) = self.watched.poll().await? else { return Ok(None) };
+    async fn read_if_changed(&mut self) -> Result<Option<Certificate>, BadFiles> {
+        let Some(contents) = self.watched.read_if_changed().await? else { return Ok(None) };
         match contents.as_slice() {
             [certificate, key] => Ok(Some(load(certificate, key, clock::now())?)),
             _ => Ok(None),

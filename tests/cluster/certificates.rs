@@ -103,8 +103,8 @@ async fn ca_rotation_under_constant_reviews_fails_no_review() {
     eventually("the next CA is in the bundle", async || count(&bundle(&cluster).await) == 2).await;
     let both = bundle(&cluster).await;
     let new = both.replace(&old, "");
-    // Before and after the new CA takes over, until the old one is dropped: with only the old bundle, with both, and with only the
-    // new one as soon as an API server can have only that.
+    // Before and after the new CA takes over, until the old one is dropped: with only the old bundle, with both, and with only
+    // the new one as soon as an API server can have only that.
     let mut rounds = 0;
     while count(&stored_data(&cluster).await["ca.crt"]) == 2 {
         let took_over = count(&stored_data(&cluster).await["tls.crt"]) == 2;

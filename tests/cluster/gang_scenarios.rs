@@ -1,5 +1,5 @@
-//! Gang sizes on a scheduler that supports gangs: the sandbox's, which implements the schedulers' documented keys. Whatever happens
-//! to an application, its pods must start. Each scenario runs concurrently under every scheduler that has PodGroups.
+//! Gang sizes on a scheduler that supports gangs: the sandbox's, which implements the schedulers' documented keys. Whatever
+//! happens to an application, its pods must start. Each scenario runs concurrently under every scheduler that has PodGroups.
 
 use crate::support::cluster::{Cluster, POD_GROUP_KINDS, eventually};
 use crate::support::*;

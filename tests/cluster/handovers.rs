@@ -183,7 +183,7 @@ async fn run_scenario(cluster: &Cluster, steps: &[(Step, bool)], executors: u32)
         "reported twice without a checkpoint: {twice:?}; {earlier_versions:?} are reports of the earlier version"
     );
     assert!(reports.keys().all(|pod| all.contains(pod)));
-    // Only a kill, or a version without checkpoint, causes possible repetitions.
+    // Only a kill, or a version without checkpoints, causes possible repetitions.
     if steps.iter().all(|(step, _)| *step == Step::Stopped) && earlier_program().is_none() {
         assert_eq!(marked, 0);
     }

@@ -1,4 +1,5 @@
-//! The lifecycle manager end to end: spark-usher as processes that are killed, whose watches fall silent, and with three replicas.
+//! The lifecycle manager end to end: spark-usher as processes that are killed, whose watches fall silent, and with three
+//! replicas.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};

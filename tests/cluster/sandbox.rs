@@ -1,5 +1,5 @@
-//! The in-memory API, compared with a kube-apiserver as far as clients can observe it: over HTTPS, by a real client. Tests that do
-//! not depend on the sandbox also run on a real kube-apiserver (`KUBEBUILDER_ASSETS`), which defines the expected behaviour.
+//! The in-memory API, compared with a kube-apiserver as far as clients can observe it: over HTTPS, by a real client. Tests that
+//! do not depend on the sandbox also run on a real kube-apiserver (`KUBEBUILDER_ASSETS`), which defines the expected behaviour.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -1,8 +1,8 @@
 //! The ValidatingAdmissionPolicies agree with the webhook's validation: on every recorded review, on every attack, and on every
 //! change.
 //!
-//! The `cel` crate evaluates the expressions. A real kube-apiserver, if `KUBEBUILDER_ASSETS` is set, checks what the crate cannot:
-//! types, cost and bindings.
+//! The `cel` crate evaluates the expressions. A real kube-apiserver, if `KUBEBUILDER_ASSETS` is set, checks what the crate
+//! cannot: types, cost and bindings.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock};

@@ -60,7 +60,8 @@ fn assert_victim_unaffected(name: &str, object: &PodBuilder, who: &Value) {
         if victims(&outcome.object) > 0 {
             let denials = [Reason::OwnerNotCreator, Reason::ForeignCreator];
             let is_denied = validated.decision.reasons.iter().any(|reason| denials.contains(reason));
-            // A creator without a pod, or one that creates pods for others, proves nothing, and a cold replica has no other evidence.
+            // A creator without a pod, or one that creates pods for others, proves nothing, and a cold replica has no other
+            // evidence.
             let is_empty = |key: &str| who["extra"][key].as_array().is_none_or(Vec::is_empty);
             let creator_has_no_pod =
                 (is_empty(POD_NAME) && is_empty(POD_UID)) || who["username"] == "system:serviceaccount:default:syncer";

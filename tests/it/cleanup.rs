@@ -1,5 +1,5 @@
-//! Finished executors in the controller: left to their driver first, then labelled or deleted. Also pods that hang in Terminating,
-//! which are reported.
+//! Finished executors in the controller: left to their driver first, then labelled or deleted. Also pods that hang in
+//! Terminating, which are reported.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -36,7 +36,7 @@ fn finished_executor_is_labelled_after_grace_of_running_driver() {
     assert!(
         actions
             .iter()
-            .all(|(_, action)| matches!(action, Action::CleanUp { how: Cleanup::Label, exited_driver: None, .. }))
+            .all(|(_, action)| matches!(action, Action::CleanUp { how: Cleanup::Label, gone_driver: None, .. }))
     );
 }
 
@@ -75,7 +75,7 @@ fn executors_of_finished_driver_are_deleted_immediately_and_failed_ones_after_ke
         "retained for an hour (keepFailed), because the application caused the failure"
     );
     let (_, action) = actions.iter().find(|(_, action)| action.reason() == Some(Reason::ExecutorDeleted)).unwrap();
-    let Action::CleanUp { exited_driver: Some(driver), cause: Cause::Completed, .. } = action else {
+    let Action::CleanUp { gone_driver: Some(driver), cause: Cause::Completed, .. } = action else {
         panic!("{action:?}")
     };
     assert_eq!(&*driver.uid, DRIVER_UID, "which is read again before the deletion");
@@ -429,9 +429,9 @@ fn driver_name_with_new_uid_is_looked_up_again_and_each_executor_uses_its_own_dr
     assert!(effects.lookups.contains(&Lookup::Pod(PodKey::new("default", "nb-0"))), "{:?}", effects.lookups);
     let touched = effects.actions.iter().flat_map(|(_, actions)| actions);
     for action in touched {
-        let Action::CleanUp { executor, exited_driver, .. } = action else { continue };
+        let Action::CleanUp { executor, gone_driver, .. } = action else { continue };
         assert_eq!(executor.name(), "nb-exec-1");
-        assert_eq!(exited_driver.as_ref().map(|driver| &*driver.uid), Some("a"), "each executor's own driver decides");
+        assert_eq!(gone_driver.as_ref().map(|driver| &*driver.uid), Some("a"), "each executor's own driver decides");
     }
 }
 

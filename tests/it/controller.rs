@@ -202,7 +202,8 @@ fn nothing_is_planned_before_podgroup_list_or_by_follower() {
     assert!(follower.actions.is_empty());
     assert_eq!(created_groups(&harness.step()), 1, "a new leader plans everything");
 
-    // Native PodGroups are never listed (for example without permission): Volcano's do not wait for them, nor for the next resync.
+    // Native PodGroups are never listed (for example without permission): Volcano's do not wait for them, nor for the next
+    // resync.
     let mut harness = ControllerHarness::before_podgroup_list();
     harness.executor(1, "notebook", "u1");
     harness.step();

@@ -215,8 +215,8 @@ fn claim() -> impl Strategy<Value = PodBuilder> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Whatever other pods claim, the victim's PodGroup is created and belongs to its driver, requests the same resources for each
-    /// member, and names the same queue. At most its size is smaller.
+    /// Whatever other pods claim, the victim's PodGroup is created and belongs to its driver, requests the same resources for
+    /// each member, and names the same queue. At most its size is smaller.
     #[test]
     fn forged_pods_change_neither_owner_queue_nor_member_resources_of_podgroup(
         claims in proptest::collection::vec(claim(), 1..8), executors in 1u32..4, early: bool,

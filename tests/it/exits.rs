@@ -42,7 +42,8 @@ fn checkpoint(through: u64) -> Option<Checkpoint> {
     Some(Checkpoint { through, at: Timestamp::from_second(1_800_000_000).unwrap(), gap: None })
 }
 
-/// The previous leader stopped gracefully: its checkpoint is final. `taken` is the resourceVersion with which this one took the Lease.
+/// The previous leader stopped gracefully: its checkpoint is final. `taken` is the resourceVersion with which this one took the
+/// Lease.
 fn after_stop(through: u64, taken: u64) -> FoundCheckpoint {
     FoundCheckpoint { checkpoint: checkpoint(through), was_held: true, is_released: true, taken: Some(taken) }
 }
@@ -53,7 +54,7 @@ fn after_kill(through: u64, taken: u64) -> FoundCheckpoint {
 }
 
 #[test]
-fn new_leader_skips_exits_before_mark_and_flags_possibly_reported_ones() {
+fn new_leader_skips_exits_before_checkpoint_and_flags_possibly_reported_ones() {
     // After a graceful stop, the checkpoint is final.
     let mut harness = follower();
     take_over(&mut harness, after_stop(5, 20));
@@ -75,7 +76,7 @@ fn new_leader_skips_exits_before_mark_and_flags_possibly_reported_ones() {
 }
 
 #[test]
-fn exit_in_gap_of_mark_is_reported_unless_leaders_list_contained_it() {
+fn exit_in_gap_of_checkpoint_is_reported_unless_leaders_list_contained_it() {
     let gap = Some((4, 8));
     let found = |through| {
         let checkpoint = checkpoint(through).map(|checkpoint| Checkpoint { gap, ..checkpoint });
@@ -113,11 +114,12 @@ fn exit_in_gap_of_mark_is_reported_unless_leaders_list_contained_it() {
 }
 
 #[test]
-fn without_mark_exits_that_aged_under_a_leader_are_not_reported() {
+fn without_checkpoint_exits_that_aged_under_a_leader_are_not_reported() {
     let mut harness = follower();
     take_over(&mut harness, FoundCheckpoint::default());
     assert_eq!(reported_exits(&mut harness), [(2, true)]);
-    // The earlier leader may have reported an exit immediately before it released the Lease, which is tracked here a moment later.
+    // The earlier leader may have reported an exit immediately before it released the Lease, which is tracked here a moment
+    // later.
     let held = FoundCheckpoint { was_held: true, is_released: true, taken: Some(20), checkpoint: None };
     let mut harness = follower();
     take_over(&mut harness, held);
@@ -164,7 +166,7 @@ fn restarted_with(pods: &[PodBuilder]) -> ControllerHarness {
 }
 
 #[test]
-fn exits_in_first_list_are_history_unless_they_follow_the_mark() {
+fn exits_in_first_list_are_history_unless_they_follow_the_checkpoint() {
     let pods = [driver(), failed(1, 137), version(finished(failed(2, 137), "2027-01-15T08:00:01Z"), 9)];
     let mut harness = restarted_with(&pods);
     take_over(&mut harness, FoundCheckpoint::default());
@@ -189,8 +191,8 @@ fn exits_in_first_list_are_history_unless_they_follow_the_mark() {
     }
 }
 
-/// The leader reported an exit that another replica's late watch did not show. Its driver labelled the pod since: the version that
-/// this replica's watch shows at last is newer than the checkpoint, although the exit was reported.
+/// The leader reported an exit that another replica's late watch did not show. Its driver labelled the pod since: the version
+/// that this replica's watch shows at last is newer than the checkpoint, although the exit was reported.
 #[test]
 fn exit_first_observed_after_pod_was_labelled_is_possibly_reported() {
     let labelled = |pod: PodBuilder| version(pod, 30).label("spark-exec-inactive", "true");
@@ -218,7 +220,7 @@ fn exit_first_observed_after_pod_was_labelled_is_possibly_reported() {
 }
 
 #[test]
-fn graceful_stop_reports_pending_exits_and_advances_mark() {
+fn graceful_stop_reports_pending_exits_and_advances_checkpoint() {
     let mut harness = ControllerHarness::new(Finished::Report);
     harness.observe(&driver());
     harness.observe(&running(1));
@@ -300,7 +302,7 @@ fn follower_with_executor() -> ControllerHarness {
 }
 
 #[test]
-fn mark_applies_to_exits_that_a_late_watch_shows() {
+fn checkpoint_applies_to_exits_that_a_late_watch_shows() {
     for late in [30, 59, 61, 120, 500] {
         let mut harness = follower_with_executor();
         take_over(&mut harness, after_stop(20, 21));
@@ -474,7 +476,7 @@ fn observed_driver_deletion_triggers_cleanup_without_lookup() {
     let now = harness.now();
     let effects = harness.controller.step(now, &harness.policies, LeaderState::Leader);
     let actions: Vec<_> = effects.actions.iter().flat_map(|(_, actions)| actions).collect();
-    assert!(matches!(actions[..], [Action::CleanUp { exited_driver: Some(_), .. }]), "{actions:?}");
+    assert!(matches!(actions[..], [Action::CleanUp { gone_driver: Some(_), .. }]), "{actions:?}");
 }
 
 #[test]
@@ -496,7 +498,7 @@ fn new_leader_cleans_up_executors_that_previous_leader_reported() {
 }
 
 #[test]
-fn lookup_result_after_close_changes_neither_exits_nor_mark() {
+fn lookup_result_after_close_changes_neither_exits_nor_checkpoint() {
     let mut harness = ControllerHarness::new(Finished::Report);
     harness.observe(&driver());
     harness.observe(&running(1).spec("nodeName", "n"));
@@ -628,7 +630,7 @@ fn possibly_reported_range_stays_until_watch_passes_it() {
 }
 
 #[test]
-fn replica_that_stops_without_having_led_has_no_mark() {
+fn replica_that_stops_without_having_led_has_no_checkpoint() {
     let mut harness = follower();
     let now = harness.now();
     assert!(harness.controller.close(now, harness.leader_state).is_empty());
@@ -642,7 +644,7 @@ fn replica_that_stops_without_having_led_has_no_mark() {
 }
 
 #[test]
-fn exit_found_by_poll_only_is_uncertain_in_mark_up_to_poll_version() {
+fn exit_found_by_poll_only_is_uncertain_in_checkpoint_up_to_poll_version() {
     let mut harness = poll_ahead_of_watch("40", None);
     confirm_absence(&mut harness);
     // Other replicas will see its deletion with a version up to the poll's.
@@ -652,7 +654,7 @@ fn exit_found_by_poll_only_is_uncertain_in_mark_up_to_poll_version() {
 }
 
 #[test]
-fn interrupted_watch_leaves_gap_in_mark_for_a_limited_time() {
+fn interrupted_watch_leaves_gap_in_checkpoint_for_a_limited_time() {
     let mut harness = ControllerHarness::new(Finished::Report);
     harness.observe(&version(driver(), 2));
     harness.step_after(1);

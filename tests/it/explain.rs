@@ -128,7 +128,6 @@ fn pods_flag_provides_drivers_namespaces_and_configurations() {
         {"kind": "ConfigMap", "metadata": {"name": "the-map", "namespace": "default"}, "data": {"spark.properties": "spark.executor.instances=4"}},
         {"kind": "Namespace", "metadata": {"name": "default", "labels": {"env": "prod"}}},
         {"kind": "PriorityClass", "metadata": {"name": "other"}},
-        {"kind": "Service", "metadata": {"name": "s", "ownerReferences": [{"kind": "Pod", "name": "nb-driver", "uid": DRIVER_UID, "controller": true}]}},
     ]});
     let (_pods, pods) = file("pods.json", &surroundings.to_string());
     let (_config, config) = file(
@@ -143,6 +142,28 @@ fn pods_flag_provides_drivers_namespaces_and_configurations() {
     assert_eq!(explained["object"]["metadata"]["annotations"]["gang.scheduling.koordinator.sh/min-available"], "4");
     let cold = json_of(&["-f", "-", "--config", config.to_str().unwrap()], &review);
     assert_eq!(cold["reason"], "NamespaceUnknown");
+}
+
+#[test]
+fn service_leads_to_the_driver_that_is_its_controlling_owner() {
+    let by_service = |owner: Value| {
+        let service =
+            json!({"kind": "Service", "apiVersion": "v1", "metadata": {"name": "s", "ownerReferences": [owner]}});
+        let (_pods, pods) = file("pods.json", &service.to_string());
+        let review = executor(1).driver_url("s.default.svc").created_by("admin").to_string();
+        json_of(&["-f", "-", "--pods", pods.to_str().unwrap()], &review)["driver"].clone()
+    };
+    let owner = json!({"apiVersion": "v1", "kind": "Pod", "name": "nb-driver", "uid": DRIVER_UID, "controller": true});
+    let found = by_service(owner.clone());
+    assert_eq!(
+        (&found["how"], &found["name"], &found["uid"]),
+        (&json!("driver-url"), &json!("nb-driver"), &json!(DRIVER_UID))
+    );
+    for (key, other) in [("controller", json!(false)), ("kind", json!("Job")), ("apiVersion", json!("x/v1"))] {
+        let mut owner = owner.clone();
+        owner[key] = other;
+        assert_eq!(by_service(owner), Value::Null, "{key}");
+    }
 }
 
 #[test]

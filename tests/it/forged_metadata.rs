@@ -1,5 +1,5 @@
-//! Pods of other clients do not affect an application, whatever their labels and annotations: properties over arbitrary snapshots,
-//! and known attacks.
+//! Pods of other clients do not affect an application, whatever their labels and annotations: properties over arbitrary
+//! snapshots, and known attacks.
 
 use crate::support::*;
 use proptest::prelude::*;

@@ -1,5 +1,5 @@
-//! The controller's plans: PodGroups are created, updated to a size that can start, and deleted; executors are adopted; objects are
-//! looked up.
+//! The controller's plans: PodGroups are created, updated to a size that can start, and deleted; executors are adopted; objects
+//! are looked up.
 //!
 //! The tests apply each plan to the snapshot as the watch would show it, so each test is a short history.
 

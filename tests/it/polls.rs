@@ -183,7 +183,7 @@ fn open_confirmation_survives_next_poll_until_get_answers() {
 /// A confirmed absence is no longer an open confirmation, and its exit is tracked in the next step. If a leader dies between the
 /// two, its checkpoint must not cover that exit.
 #[test]
-fn progress_mark_covers_no_exit_between_confirmation_and_tracking() {
+fn checkpoint_covers_no_exit_between_confirmation_and_tracking() {
     let mut harness = ControllerHarness::new(Finished::Report);
     harness.observe(&driver());
     // Many others exit at the same time, so that the batch takes several steps.

@@ -1,5 +1,5 @@
-//! A model of Spark's lifecycle manager, written step by step from `docs/spark.md#lifecycle-manager`, compared with the controller:
-//! the same histories give the same removals, reasons and actions.
+//! A model of Spark's lifecycle manager, written step by step from `docs/spark.md#lifecycle-manager`, compared with the
+//! controller: the same histories give the same removals, reasons and actions.
 //!
 //! Three differences are deliberate and part of the model: an exit is stored as long as its pod exists (Spark reports a pod that
 //! stays again after three minutes), a deletion that the watch shows is an exit (in Spark only the next poll detects a pod that

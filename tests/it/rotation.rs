@@ -84,8 +84,8 @@ fn first_certificate_is_valid_for_its_names_only() {
     assert!(!format!("{:?}", rotation.stored).contains("PRIVATE"), "keys must not be logged");
 }
 
-/// Three years in steps of two hours. API servers may have a bundle, and replicas may serve a chain, that is up to four hours old:
-/// every combination always verifies.
+/// Three years in steps of two hours. API servers may have a bundle, and replicas may serve a chain, that is up to four hours
+/// old: every combination always verifies.
 #[test]
 fn every_combination_of_late_bundles_and_chains_verifies() {
     let mut rotation = Rotation::new();

@@ -249,7 +249,7 @@ fn person_may_not_create_executor_for_driver_of_another_application() {
 }
 
 #[test]
-fn node_affinity_that_is_too_long_is_a_violation_and_malformed_one_is_none() {
+fn node_affinity_that_is_too_long_is_too_large_and_malformed_one_is_not() {
     let with = |nodes: Value| {
         let pod = executor(1).spec("schedulerName", "other").spec("affinity", json!({"nodeAffinity": nodes}));
         violations(&created(&pod), &Snapshot::default())
@@ -578,17 +578,20 @@ fn update_between_a_known_and_an_uncertain_policy_is_only_warned_of() {
     let regrouped = plain.clone().annotation("scheduling.k8s.io/group-name", "other");
     let golden = |pod: &PodBuilder| pod.clone().label("tier", "gold");
     let snapshot = Snapshot::default();
-    let allowed = |old: &PodBuilder, new: &PodBuilder, listed| {
+    let mode = |old: &PodBuilder, new: &PodBuilder, listed| {
         let body = serde_json::to_vec(&update(old, new, person())).unwrap();
         let pruned = spark_usher::admission::prune_for_validation(&body);
         let review = spark_usher::admission::request::parse(&pruned).unwrap();
         let context =
             spark_usher::admission::ValidationContext { snapshot: &snapshot, own: None, settled: true, listed };
-        spark_usher::admission::validate(&review, &policies, context).is_allowed()
+        let decision = spark_usher::admission::validate(&review, &policies, context);
+        assert_eq!(decision.is_allowed(), decision.validated == Some(Validate::Warn));
+        assert_eq!(decision.findings.len(), 1);
+        decision.validated.unwrap()
     };
-    assert!(!allowed(&plain, &regrouped, false), "a policy without namespace selector is certain");
+    assert_eq!(mode(&plain, &regrouped, false), Validate::Enforce, "a policy without namespace selector is certain");
     for (old, new) in [(plain.clone(), golden(&regrouped)), (golden(&plain), regrouped)] {
-        assert!(allowed(&old, &new, false));
-        assert!(!allowed(&old, &new, true));
+        assert_eq!(mode(&old, &new, false), Validate::Warn);
+        assert_eq!(mode(&old, &new, true), Validate::Enforce);
     }
 }

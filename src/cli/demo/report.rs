@@ -93,7 +93,7 @@ impl Outcome {
                 &format!("the PodGroup requires {count} members and the sum of their resources"),
                 with.group.as_ref().zip(with.executors.first()).is_some_and(|(group, pod)| {
                     at(group, &["spec", "minMember"]) == Some(&json!(count))
-                        && at(group, &["spec", "minResources"]) == room(pod, count).as_ref()
+                        && at(group, &["spec", "minResources"]) == requests_of(pod, count).as_ref()
                 }),
             ),
             check("the gang started", with.started_in.is_some()),
@@ -237,7 +237,7 @@ fn comparable(pod: &Value) -> Value {
 }
 
 /// Resources that `count` such pods request together, counted as for a PodGroup.
-fn room(pod: &Value, count: usize) -> Option<Value> {
+fn requests_of(pod: &Value, count: usize) -> Option<Value> {
     let text = pod.to_string();
     let workload = Pod::read_whole(text.as_bytes()).ok()?.body.read()?;
     Some(resources::of_pod(&workload).times(u32::try_from(count).ok()?).to_json())

@@ -337,15 +337,16 @@ fn trial(facts: &Facts, webhook: Option<&Value>, out: &mut Vec<Finding>) {
     }
     match &facts.trial {
         Ok(trial) => {
-            // No proof: the fallback policy's annotation, and the validating webhook's warning that the mutating one was not called.
-            let marked = entries(&trial.pod, &["metadata", "annotations"])
+            // No proof: the fallback policy's annotation, and the validating webhook's warning that the mutating one was not
+            // called.
+            let has_annotation = entries(&trial.pod, &["metadata", "annotations"])
                 .any(|(key, value)| key.starts_with(annotations::PREFIX) && value != annotations::BY_FALLBACK);
-            let heard = trial
+            let has_warning = trial
                 .warnings
                 .iter()
                 .any(|warning| warning.contains("spark-usher: ") && !warning.contains("the pod lacks"));
             let known = out.iter().any(|finding| finding.grade == super::finding::Grade::Failed);
-            out.push(if marked || heard {
+            out.push(if has_annotation || has_warning {
                 Finding::ok(format!("the webhook processed a dry-run executor in namespace {namespace}"))
             } else if known {
                 let what = format!("the webhook did not process a dry-run executor in namespace {namespace}");
@@ -507,7 +508,7 @@ fn volcano(facts: &Facts, policies: Option<&Policies>, out: &mut Vec<Finding>) {
             format!(
                 "Volcano {version} validates new pods ({name}): it denies executors whose PodGroup does not exist yet, so no gang starts"
             ),
-            early_pods::CURE,
+            early_pods::FIX,
         ),
         (None, Some(version)) => {
             Finding::ok(format!("Volcano {version} validates new pods ({name}), and admits them before their PodGroup exists"))
@@ -519,7 +520,7 @@ fn volcano(facts: &Facts, policies: Option<&Policies>, out: &mut Vec<Finding>) {
                 early_pods::FIRST,
                 early_pods::LAST
             ),
-            early_pods::CURE,
+            early_pods::FIX,
         ),
     });
 }

@@ -53,7 +53,7 @@ pub(super) fn examine(facts: &Facts, policies: Option<&Policies>, out: &mut Vec<
             namespaces: namespaces.unwrap_or_default(),
             account: facts.account.clone(),
         };
-        out.push(match manifests(policies, &parameters).map(|parameters| differences(&live, &parameters)) {
+        out.push(match manifests(policies, &parameters).map(|expected| differences(&live, &expected)) {
             Ok(differences) if differences.is_empty() => {
                 Finding::ok(format!("the ValidatingAdmissionPolicies ({name}) match the policy file"))
             }

@@ -58,7 +58,7 @@ fn of(number: usize, finish: bool) -> Action {
     let seen = seen("1");
     let driver = DriverRef { name: "d".into(), uid: "du".into() };
     match finish {
-        true => Action::CleanUp { executor, seen, how: Cleanup::Label, cause: Cause::Error, exited_driver: None },
+        true => Action::CleanUp { executor, seen, how: Cleanup::Label, cause: Cause::Error, gone_driver: None },
         false => Action::Adopt { executor, seen, driver, how: crate::ownership::resolve::DriverSource::AppSelector },
     }
 }

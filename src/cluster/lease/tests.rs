@@ -88,7 +88,7 @@ fn election(identity: &str) -> Election {
 
 fn elector(client: &kube::Client, identity: &str) -> Elector {
     let api = Api::namespaced(client.clone(), "n");
-    Elector { api, election: election(identity), observed: None, held: None, found: None, checkpoint: None }
+    Elector { api, election: election(identity), observed: None, last_written: None, found: None, checkpoint: None }
 }
 
 /// Participates in the election. Returns its state as it is published.
@@ -135,7 +135,7 @@ async fn renewal_takes_one_request_unless_another_client_wrote_the_lease() {
     let found = fourth.found.unwrap();
     assert!(found.checkpoint == Some(checkpoint) && !found.is_released, "{found:?}");
     fourth.release().await.unwrap();
-    elector.held = None;
+    elector.last_written = None;
     assert!(elector.try_acquire_or_renew().await.unwrap());
     requests();
     // An administrator adds a label: the Lease is read again, and still names this replica.

@@ -6,20 +6,20 @@ use crate::annotations;
 use crate::json::{at, text};
 
 /// The differences between the objects in the cluster and those of the file, a sentence each; none if they are the same.
-pub fn differences(live: &[Value], parameters: &[Value]) -> Vec<String> {
+pub fn differences(live: &[Value], expected: &[Value]) -> Vec<String> {
     let same = |a: &Value, b: &Value| {
         text(a, &["kind"]) == text(b, &["kind"]) && text(a, &["metadata", "name"]) == text(b, &["metadata", "name"])
     };
     let called = |object: &Value| format!("{} {}", text(object, &["kind"]), text(object, &["metadata", "name"]));
     let mut out = Vec::new();
-    for object in parameters {
+    for object in expected {
         let Some(found) = live.iter().find(|found| same(found, object)) else {
             out.push(format!("{} is missing", called(object)));
             continue;
         };
         let hash = ["metadata", "annotations", annotations::POLICY_HASH];
         let contained = match (at(found, &["spec"]), at(object, &["spec"])) {
-            (Some(found), Some(parameters)) => contains(found, parameters) && !narrows(found),
+            (Some(found), Some(expected)) => contains(found, expected) && !narrows(found),
             _ => false,
         };
         if text(found, &hash) != text(object, &hash) {
@@ -28,22 +28,22 @@ pub fn differences(live: &[Value], parameters: &[Value]) -> Vec<String> {
             out.push(format!("{} was changed after it was generated", called(object)));
         }
     }
-    let extra = live.iter().filter(|found| !parameters.iter().any(|object| same(found, object)));
+    let extra = live.iter().filter(|found| !expected.iter().any(|object| same(found, object)));
     out.extend(extra.map(|found| format!("{} belongs to no policy of the policy file", called(found))));
     out
 }
 
-/// Whether a document contains the wanted one. The API server adds defaults to maps, never to lists.
-fn contains(found: &Value, parameters: &Value) -> bool {
-    match (found, parameters) {
-        (Value::Object(found), Value::Object(parameters)) => {
-            parameters.iter().all(|(key, parameters)| found.get(key).is_some_and(|found| contains(found, parameters)))
+/// Whether a document contains the expected one. The API server adds defaults to maps, never to lists.
+fn contains(found: &Value, expected: &Value) -> bool {
+    match (found, expected) {
+        (Value::Object(found), Value::Object(expected)) => {
+            expected.iter().all(|(key, expected)| found.get(key).is_some_and(|found| contains(found, expected)))
         }
-        (Value::Array(found), Value::Array(parameters)) => {
-            found.len() == parameters.len()
-                && found.iter().zip(parameters).all(|(found, parameters)| contains(found, parameters))
+        (Value::Array(found), Value::Array(expected)) => {
+            found.len() == expected.len()
+                && found.iter().zip(expected).all(|(found, expected)| contains(found, expected))
         }
-        _ => found == parameters,
+        _ => found == expected,
     }
 }
 

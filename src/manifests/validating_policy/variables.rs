@@ -102,10 +102,11 @@ pub(super) fn variables(
             ),
         );
     }
-    let marks = gang::keys().chain(
+    let protected_keys = gang::keys().chain(
         [annotations::BY, annotations::DRIVER, annotations::SIGNATURE].map(|key| (MetadataField::Annotation, key)),
     );
-    let (label_keys, annotation_keys): (Vec<_>, Vec<_>) = marks.partition(|(place, _)| *place == MetadataField::Label);
+    let (label_keys, annotation_keys): (Vec<_>, Vec<_>) =
+        protected_keys.partition(|(place, _)| *place == MetadataField::Label);
     let sorted = |keys: Vec<(MetadataField, &'static str)>| {
         let mut keys: Vec<&str> = keys.into_iter().map(|(_, key)| key).collect();
         keys.sort_unstable();

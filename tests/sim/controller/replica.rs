@@ -572,8 +572,8 @@ impl Sim {
     /// The write of an action; none if the check of the driver forbids it.
     fn write_of(&mut self, action: &Action) -> Option<Write> {
         match action {
-            Action::CleanUp { executor, seen, how, exited_driver, .. } => {
-                if let Some(driver) = exited_driver {
+            Action::CleanUp { executor, seen, how, gone_driver, .. } => {
+                if let Some(driver) = gone_driver {
                     let found = self.truth.pods.get(&*driver.name);
                     if found.is_some_and(|pod| pod.uid == *driver.uid && !pod.is_finished()) {
                         return None;
@@ -637,11 +637,11 @@ impl Sim {
                 self.replicas[number].found = Some(found);
                 self.send(number, wait, Request::LeaseWrite(began, None, 0, None));
             }
-            Step::Acquire { transitions, held } => {
-                if !held {
+            Step::AcquireOrRenew { transitions, is_renewal } => {
+                if !is_renewal {
                     self.replicas[number].found = Some(found);
                 }
-                let checkpoint = own.filter(|_| held).or(found.checkpoint);
+                let checkpoint = own.filter(|_| is_renewal).or(found.checkpoint);
                 self.send(number, wait, Request::LeaseWrite(began, version, transitions, checkpoint));
             }
         }

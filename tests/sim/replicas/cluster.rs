@@ -187,8 +187,8 @@ impl SimCluster {
         }
     }
 
-    /// The periodic events: kubelets run scheduled pods and remove deleted ones, replicas start and stop, faults end. Also records
-    /// which replica knows which executor.
+    /// The periodic events: kubelets run scheduled pods and remove deleted ones, replicas start and stop, faults end. Also
+    /// records which replica knows which executor.
     pub async fn tick(&mut self) {
         let now = Instant::now();
         while let Some(at) = self.starting.iter().position(|at| *at <= now) {

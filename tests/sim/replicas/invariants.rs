@@ -66,7 +66,8 @@ fn first_checkpoint(cluster: &SimCluster) -> Instant {
     writes.iter().find(checkpoints).map_or(cluster.began, |write| write.at)
 }
 
-/// Whether the watch of an earlier leader may have passed an exit without showing it: that leader's checkpoint then covers the exit.
+/// Whether the watch of an earlier leader may have passed an exit without showing it: that leader's checkpoint then covers the
+/// exit.
 fn may_be_lost(cluster: &SimCluster, at: Instant) -> bool {
     let leads = |number: &usize| cluster.replicas.get(number).is_some_and(super::replica::Replica::leads);
     let writes = cluster.writes.lock().unwrap();
@@ -79,8 +80,8 @@ fn may_be_lost(cluster: &SimCluster, at: Instant) -> bool {
     cluster.lossy.iter().filter(is_lossy).any(|(number, from, _)| !leads(number) && has_led(*number, *from))
 }
 
-/// Only finished executors are labelled or deleted, after their driver's grace period and after their exit was reported; and a dry
-/// run writes nothing.
+/// Only finished executors are labelled or deleted, after their driver's grace period and after their exit was reported; and a
+/// dry run writes nothing.
 fn check_writes(cluster: &SimCluster, wrong: &mut Vec<String>) {
     let (log, first_checkpoint) = (cluster.log.reports.lock().unwrap(), first_checkpoint(cluster));
     let all = cluster.writes.lock().unwrap().clone();
@@ -304,7 +305,8 @@ pub async fn counted(routes: &Router) -> BTreeMap<String, u64> {
     counted
 }
 
-/// Events count at most as many exits of a cause as were reported, and in the time without faults at least as many as require one.
+/// Events count at most as many exits of a cause as were reported, and in the time without faults at least as many as require
+/// one.
 async fn check_events(cluster: &SimCluster, reports: &[Report], wrong: &mut Vec<String>) {
     let counted = counted(&cluster.routes).await;
     for (cause, count) in &counted {
@@ -425,8 +427,8 @@ const MAX_POD_GETS: usize = 600 + 50 * 60;
 /// The number of requests is limited at any time, and low without faults.
 fn check_requests(cluster: &SimCluster, wrong: &mut Vec<String>) {
     let minutes = (cluster.began.elapsed().as_secs() / 60) as usize;
-    // Three addresses of an application at a time, of eight, after pauses that double from one minute on. A driver that is found is
-    // read again every minute.
+    // Three addresses of an application at a time, of eight, after pauses that double from one minute on. A driver that is
+    // found is read again every minute.
     let of = |kind: Kind| cluster.apps.iter().filter(|app| app.kind == kind).count();
     let by_address = of(Kind::Elsewhere) * 8 * minutes.ilog2() as usize + of(Kind::Notebook) * minutes + 10;
     let since = cluster.fault_free_phase.unwrap().since;

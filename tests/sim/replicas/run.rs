@@ -161,7 +161,7 @@ const HISTORIES_PER_BUG: u64 = 40;
 /// `BUG=WatchNotBackedOff SEEDS=200 cargo test --test sim replicas::run::faults -- --nocapture` searches for them.
 const FOUND_BY_SEED: &[(Bug, u64)] = &[
     (Bug::ActsBeforeReporting, 29),
-    (Bug::FinalMarkNotWritten, 3),
+    (Bug::FinalCheckpointNotWritten, 3),
     (Bug::ErrorIsAbsent, 14),
     (Bug::LeaseUnguarded, 17),
     (Bug::DryRunIgnored, 2),

@@ -43,7 +43,7 @@ const NEEDS: [Need; 8] = [
     Need { sub: Some("token"), ..Need::of("serviceaccounts", "create") },
 ];
 /// Additional permissions of the scenario in which two of three executors fit.
-const ROOM: [Need; 2] =
+const CAPACITY_NEEDS: [Need; 2] =
     [Need { everywhere: true, ..Need::of("nodes", "list") }, Need { everywhere: true, ..Need::of("pods", "list") }];
 
 fn groups(scheduler: &GangScheduler, served: &[String]) -> Vec<Need> {
@@ -74,7 +74,7 @@ pub(super) async fn check(
             "bind a Role or ClusterRole with these verbs in this namespace, such as admin",
         )),
         Ok(_) if scheduler.is_none() => {
-            match self::lacking(client, namespace, &ROOM).await {
+            match self::lacking(client, namespace, &CAPACITY_NEEDS).await {
                 Ok(lacking) if !lacking.is_empty() => out.push(Finding::warning(
                     format!(
                         "you lack permissions: {}; the scenario \"capacity for two of three\" is skipped",
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn permissions_are_shown_in_kubectl_notation() {
-        let shown: Vec<String> = NEEDS.iter().chain(&ROOM).map(Need::shown).collect();
+        let shown: Vec<String> = NEEDS.iter().chain(&CAPACITY_NEEDS).map(Need::shown).collect();
         assert!(shown.contains(&"create serviceaccounts/token".to_owned()), "{shown:?}");
         assert!(shown.contains(&"list nodes in all namespaces".to_owned()), "{shown:?}");
         let scheduler = GangScheduler::of_kind("volcano").unwrap();

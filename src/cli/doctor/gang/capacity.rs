@@ -17,7 +17,7 @@ const MIN_FREE_CPU: u64 = 240;
 
 /// A node and a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Capacity {
+pub(super) struct NodeRequest {
     pub(super) node: String,
     /// CPU request of each executor, in millicores.
     pub(super) cpu: u64,
@@ -30,7 +30,7 @@ pub(super) fn pick(
     pods: &[Value],
     pool: &BTreeMap<String, String>,
     priority: Option<i64>,
-) -> Result<Capacity, String> {
+) -> Result<NodeRequest, String> {
     let (mut best, mut evicting) = (None::<(u64, String)>, 0);
     let usable = nodes.iter().filter(|node| is_usable(node, pool));
     for node in usable {
@@ -50,7 +50,7 @@ pub(super) fn pick(
     }
     match best {
         // Two executors use five sixths of the free CPU, three would need a quarter more than is free.
-        Some((free, node)) if free >= MIN_FREE_CPU => Ok(Capacity { node, cpu: free * 5 / 12 }),
+        Some((free, node)) if free >= MIN_FREE_CPU => Ok(NodeRequest { node, cpu: free * 5 / 12 }),
         Some((free, _)) => Err(format!("no node has more than {free}m CPU free: expected at least {MIN_FREE_CPU}m")),
         None if evicting > 0 => Err(format!(
             "{evicting} nodes run pods of a lower priority than the executors, which the scheduler could preempt: expected a node without such pods"
@@ -109,7 +109,7 @@ mod tests {
         let nodes = [node("a", "4"), node("b", "3")];
         let pods = [pod("a", "2", 0), pod("b", "600m", 0)];
         let capacity = pick(&nodes, &pods, &none(), Some(0)).unwrap();
-        assert_eq!(capacity, Capacity { node: "b.local".into(), cpu: 1000 });
+        assert_eq!(capacity, NodeRequest { node: "b.local".into(), cpu: 1000 });
         assert!(2 * capacity.cpu < 2400 && 3 * capacity.cpu > 2400);
     }
 

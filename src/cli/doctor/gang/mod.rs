@@ -185,7 +185,7 @@ async fn run_scenarios(stage: &Stage, rows: &mut Vec<Row>, out: &mut dyn Write) 
     let mut others = true;
     for (number, scenario) in Scenario::ALL.into_iter().enumerate() {
         let row = if others {
-            let (row, more) = stage.run(scenario, number + 1).await;
+            let (row, more) = stage.run_scenario(scenario, number + 1).await;
             others = more;
             row
         } else {

@@ -86,7 +86,7 @@ impl App {
     fn pod(&self, name: &str, role: &str, container: &str, cpu: u64) -> Value {
         let mut metadata = self.metadata(name);
         set(&mut metadata, &["labels", labels::ROLE], role);
-        let capacity = json!({"cpu": milli(cpu), "memory": MEMORY});
+        let resources = json!({"cpu": milli(cpu), "memory": MEMORY});
         json!({
             "apiVersion": "v1", "kind": "Pod", "metadata": metadata,
             "spec": {
@@ -99,7 +99,7 @@ impl App {
                 "containers": [{
                     "name": container, "image": self.image,
                     // Quotas may require limits, too.
-                    "resources": {"requests": capacity, "limits": capacity},
+                    "resources": {"requests": resources, "limits": resources},
                     "securityContext": {"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}},
                 }],
             },

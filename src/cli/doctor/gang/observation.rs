@@ -78,7 +78,7 @@ impl Observation {
 
     /// The schedulers' messages about the pods that wait, without duplicates.
     pub(super) fn waits(&self) -> String {
-        let mut said: Vec<String> = Vec::new();
+        let mut messages: Vec<String> = Vec::new();
         for pod in self.pods.iter().filter(|pod| !is_bound(pod)) {
             let gates = list(pod, &["spec", "schedulingGates"]).iter().map(|gate| text(gate, &["name"]));
             let gates = gates.collect::<Vec<_>>().join(", ");
@@ -90,16 +90,16 @@ impl Observation {
                     format!("{} reports nothing about {}", text(pod, &["spec", "schedulerName"]), name(pod))
                 }
             };
-            if !said.contains(&line) && said.len() < 3 {
-                said.push(line);
+            if !messages.contains(&line) && messages.len() < 3 {
+                messages.push(line);
             }
         }
-        said.join("; ")
+        messages.join("; ")
     }
 }
 
 /// The policy and the scheduler type that the webhook applied to a pod.
-pub(super) fn scheduled_by(pod: &Value) -> Option<(&str, &str)> {
+pub(super) fn set_by(pod: &Value) -> Option<(&str, &str)> {
     text(pod, &["metadata", "annotations", annotations::BY]).split_once('/')
 }
 
@@ -115,7 +115,7 @@ pub(super) fn group_of<'p>(setup: &Setup, pod: &'p Value) -> Option<&'p str> {
 
 /// Checks that an executor was admitted as the policy states; the error names what is missing.
 pub(super) fn check_admitted(setup: &Setup, pod: &Value) -> Result<(), String> {
-    match scheduled_by(pod) {
+    match set_by(pod) {
         Some((policy, kind)) if policy == setup.policy && kind == setup.scheduler.kind => {}
         Some((policy, kind)) => {
             return Err(format!(

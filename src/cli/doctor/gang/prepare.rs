@@ -69,7 +69,7 @@ async fn inspect(
     let of_driver = Overrides::read(annotation);
     let chosen = file.as_ref().and_then(|policies| choose(policies, namespace, &known, &driver));
     let chosen = chosen.map(|policy| (policy, effective(policy, &of_driver, &known.overrides)));
-    let pod = dry_run(&driver).await.map_err(|stop| out.push(no_dry_run(stop, asked))).map_err(|()| Enough)?;
+    let pod = dry_run(&driver).await.map_err(|stop| out.push(dry_run_failed(stop, asked))).map_err(|()| Enough)?;
     let (policy, scheduler) = placed(&pod, chosen.as_ref(), asked, out)?;
     let served = match gather::served(client).await {
         Ok(served) => served,
@@ -194,7 +194,7 @@ fn effective(policy: &Policy, driver: &Overrides, namespace: &Overrides) -> Effe
     overrides::resolve(policy, [(Source::Pod, &none), (Source::Driver, driver), (Source::Namespace, namespace)])
 }
 
-fn no_dry_run(stop: Stop, asked: &Asked<'_>) -> Finding {
+fn dry_run_failed(stop: Stop, asked: &Asked<'_>) -> Finding {
     let (why, fix) = match stop {
         Stop::Failed { why, fix } | Stop::NoDriver { why, fix } => (why, fix),
         Stop::Skipped(why) => (why, String::new()),
@@ -214,9 +214,9 @@ fn placed(
     asked: &Asked<'_>,
     out: &mut Vec<Finding>,
 ) -> Result<(String, &'static GangScheduler), Enough> {
-    const CURE: &str =
+    const FIX: &str =
         "run spark-usher doctor --dry-run-namespace NAMESPACE: it checks whether the API server reaches the webhook";
-    if let Some((policy, kind)) = observation::scheduled_by(pod)
+    if let Some((policy, kind)) = observation::set_by(pod)
         && let Some(scheduler) = GangScheduler::of_kind(kind)
     {
         if let Some((known, effective)) = chosen
@@ -243,14 +243,14 @@ fn placed(
                 "the webhook did not apply policy {} ({}) to a driver in namespace {}",
                 policy.name, effective.scheduler.gang_scheduler.kind, asked.namespace
             ),
-            CURE,
+            FIX,
         ),
         None => Finding::failed(
             format!(
                 "the webhook applied no policy to a driver in namespace {}: its policy has scheduler.type none, or the webhook did not answer",
                 asked.namespace
             ),
-            CURE,
+            FIX,
         ),
     });
     Err(Enough)

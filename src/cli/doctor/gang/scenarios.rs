@@ -13,7 +13,7 @@ const ALL: usize = MEMBERS as usize;
 
 impl Stage {
     /// Runs a scenario and removes its objects. Returns whether the other scenarios can run, too.
-    pub(super) async fn run(&self, scenario: Scenario, number: usize) -> (Row, bool) {
+    pub(super) async fn run_scenario(&self, scenario: Scenario, number: usize) -> (Row, bool) {
         let mut row = Row {
             scenario: scenario.name(),
             verdict: Verdict::Ok,
@@ -28,7 +28,7 @@ impl Stage {
             Scenario::Together => self.together(number, &mut row.seen).await,
             Scenario::Late => self.late(number, &mut row.seen).await,
             Scenario::Lowered => self.lowered(number, &mut row.seen).await,
-            Scenario::Capacity => self.too_little_room(number, &mut row.seen).await,
+            Scenario::Capacity => self.insufficient_capacity(number, &mut row.seen).await,
             Scenario::Driver => self.driver_deleted(number, &mut row.seen).await,
         };
         let mut others = true;
@@ -109,8 +109,8 @@ impl Stage {
         self.all_start(&started, ALL - 1, from, "after the driver's min-member was lowered", seen).await.map(|_| ())
     }
 
-    async fn too_little_room(&self, number: usize, seen: &mut Vec<Seen>) -> Result<(), Stop> {
-        let capacity = self.capacity(&self.app(number, None)).await?;
+    async fn insufficient_capacity(&self, number: usize, seen: &mut Vec<Seen>) -> Result<(), Stop> {
+        let capacity = self.pick_node(&self.app(number, None)).await?;
         let app = self.app(number, Some(&capacity));
         seen.push(Seen {
             what: format!("node {}, {}m CPU for each executor", capacity.node, capacity.cpu),

@@ -10,7 +10,7 @@ use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams
 use kube::{Client, Config};
 use serde_json::{Value, json};
 
-use super::capacity::{self, Capacity};
+use super::capacity::{self, NodeRequest};
 use super::objects::{self, App};
 use super::observation::{self, Observation};
 use super::plan::Setup;
@@ -130,7 +130,7 @@ impl Stage {
     }
 
     /// An application that was not started yet.
-    pub(super) fn app(&self, number: usize, capacity: Option<&Capacity>) -> App {
+    pub(super) fn app(&self, number: usize, capacity: Option<&NodeRequest>) -> App {
         App {
             run: self.run.clone(),
             namespace: self.namespace.clone(),
@@ -148,7 +148,7 @@ impl Stage {
         create(&maps, "create a ConfigMap", &app.config_map(), false).await?;
         let from = clock::instant();
         let driver = create(&self.pods(), "create the driver's pod", &app.driver(), false).await?;
-        if observation::scheduled_by(&driver) != Some((&self.setup.policy, self.setup.scheduler.kind)) {
+        if observation::set_by(&driver) != Some((&self.setup.policy, self.setup.scheduler.kind)) {
             let why = format!(
                 "expected that the webhook applies policy {} ({}) to the driver, found annotations {:?}",
                 self.setup.policy,
@@ -256,7 +256,7 @@ impl Stage {
     }
 
     /// Finds a node where two executors fit and three do not.
-    pub(super) async fn capacity(&self, app: &App) -> Result<Capacity, Stop> {
+    pub(super) async fn pick_node(&self, app: &App) -> Result<NodeRequest, Stop> {
         let pod = self.dry_run(&app.executor(1)).await?;
         let never = text(&pod, &["spec", "preemptionPolicy"]) == "Never";
         let priority = at(&pod, &["spec", "priority"]).and_then(Value::as_i64).unwrap_or(0);
@@ -286,7 +286,7 @@ impl Stage {
         call("delete the driver", pods.delete(&started.app.driver_name(), &at_once(&started.driver))).await.map(|_| ())
     }
 
-    async fn look(&self, started: &Driver) -> Result<Observation, Stop> {
+    async fn observe(&self, started: &Driver) -> Result<Observation, Stop> {
         let selector = format!("{},{}={}", objects::selector(Some(&self.run)), labels::APP_SELECTOR, started.app.name);
         let pods = self.pods();
         let pods = call("list pods", pods.list(&ListParams::default().labels(&selector))).await?;
@@ -327,7 +327,7 @@ impl Stage {
     ) -> Result<Reached, Stop> {
         let (begin, mut failures) = (clock::instant(), 0);
         loop {
-            match self.look(started).await {
+            match self.observe(started).await {
                 Ok(observation) if done(&observation) => {
                     return Ok(Reached::Yes(observation, clock::instant().duration_since(from)));
                 }
