@@ -38,6 +38,7 @@
 //! | [`manifests`] | objects that spark-usher prints or installs: webhook configurations, CEL policies, RBAC rules |
 //! | [`leader`] | leader election: who holds the Lease |
 //! | [`lifecycle`] | Spark's lifecycle manager: which executors exited, when and why |
+//! | [`recovery`] | which executors an application has by its driver's own view |
 //! | [`recorder`] | aggregation of Events |
 //! | [`views`] | what the debug port and the command line show |
 //! | [`reconcile`] | the plan for one application: one file per rule |
@@ -77,6 +78,7 @@ pub mod policy;
 pub mod reason;
 pub mod reconcile;
 pub mod recorder;
+pub mod recovery;
 pub mod runtime;
 #[cfg(feature = "sandbox")]
 pub mod sandbox;

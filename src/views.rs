@@ -6,11 +6,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use imbl::Vector;
-use jiff::{Timestamp, Unit};
+use jiff::{SignedDuration, Timestamp, Unit};
 use serde::{Deserialize, Serialize};
 
 use crate::lifecycle::exit::Exit;
 use crate::ownership::liveness::{self, DriverLiveness};
+use crate::recovery::{self, Registration};
 use crate::snapshot::{Application, DriverPhase, DriverPod, Executor, Snapshot};
 use crate::spark::diagnostics::{PodDiagnostics, ReasonAndMessage};
 use crate::spark::ids::AppKey;
@@ -33,6 +34,9 @@ pub struct AppReport {
     pub driver: DriverReport,
     /// How many executors are in which state; one that is being deleted counts as terminating.
     pub executors: BTreeMap<String, usize>,
+    /// What its driver says about its executors; `None` if the driver was not polled or does not answer. Only the leader polls.
+    #[serde(default)]
+    pub driver_view: Option<DriverViewReport>,
     /// Existing executors that are in trouble, at most 20.
     pub troubled: Vec<ExecutorReport>,
     /// How many of its executors exited for each cause, as far as they are remembered.
@@ -55,6 +59,22 @@ pub struct DriverReport {
     pub node: Option<String>,
     /// Why it is in this state, if known.
     pub why: Option<String>,
+}
+
+/// A driver's view of its executors, by Spark's REST API.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DriverViewReport {
+    /// When the driver was polled last, and answered.
+    pub at: String,
+    /// How many executors are registered.
+    pub registered: usize,
+    /// How many executors dynamic allocation wants; `None` with static allocation.
+    pub target: Option<u32>,
+    /// Exec ids of registered executors that have no live pod, at most 20: the driver has not noticed that they are gone.
+    pub vanished: Vec<u64>,
+    /// Whether every executor that registered is in it. After the driver has dropped events, it is not.
+    pub complete: bool,
 }
 
 /// An existing executor.
@@ -167,7 +187,7 @@ pub fn why(
         let named = app.executors().values().filter(|executor| &*executor.name == name);
         named.map(move |executor| {
             let gone = liveness::of(key, app, snapshot) == DriverLiveness::Gone;
-            Of { app: key.to_string(), what: executor_report(executor, gone, now) }
+            Of { app: key.to_string(), what: executor_report(snapshot, key, executor, gone, now) }
         })
     });
     let mut ended: Vec<&Exit> = exits.iter().filter(|exit| wanted(&exit.app) && &*exit.executor.name == name).collect();
@@ -215,7 +235,10 @@ fn report(snapshot: &Snapshot, key: &AppKey, app: &Application, exits: &[&Exit],
     let in_trouble = |executor: &&Arc<Executor>| {
         let orphaned = gone && executor.is_live();
         !executor.state.is_final()
-            && (executor.diagnostics.is_some() || orphaned || executor.state == ExecutorPodState::Unknown)
+            && (executor.diagnostics.is_some()
+                || orphaned
+                || executor.state == ExecutorPodState::Unknown
+                || not_with_driver(snapshot, key, executor, now).is_some())
     };
     let troubled = app.executors().values().filter(in_trouble).take(MAX_TROUBLED);
     let mut last = exits.to_vec();
@@ -226,8 +249,9 @@ fn report(snapshot: &Snapshot, key: &AppKey, app: &Application, exits: &[&Exit],
         namespace: key.namespace().to_owned(),
         app: key.selector().to_owned(),
         driver: driver(snapshot, key, app, exits, &liveness),
+        driver_view: liveness.pod().and_then(|driver| driver_view(snapshot, key, app, driver)),
         executors,
-        troubled: troubled.map(|executor| executor_report(executor, gone, now)).collect(),
+        troubled: troubled.map(|executor| executor_report(snapshot, key, executor, gone, now)).collect(),
         ended,
         exits: last.into_iter().map(exit_report).collect(),
     }
@@ -301,25 +325,77 @@ fn shown(time: Timestamp) -> String {
     time.round(Unit::Second).unwrap_or(time).to_string()
 }
 
-fn executor_report(executor: &Executor, driver_gone: bool, now: Timestamp) -> ExecutorReport {
+/// At most this many exec ids are listed.
+const MAX_VANISHED: usize = 20;
+
+fn driver_view(snapshot: &Snapshot, key: &AppKey, app: &Application, driver: &DriverPod) -> Option<DriverViewReport> {
+    let view = recovery::view_of(snapshot, key, driver.creator)?;
+    Some(DriverViewReport {
+        at: shown(view.wall),
+        registered: view.executors().iter().filter(|row| row.is_active).count(),
+        target: view.metrics.target,
+        vanished: recovery::vanished(view, app, driver.creator).filter_map(|row| row.id).take(MAX_VANISHED).collect(),
+        complete: view.is_complete(),
+    })
+}
+
+/// An executor registers within seconds of its start: until this age, that it has not is no trouble.
+const REGISTERS_WITHIN: SignedDuration = SignedDuration::from_secs(120);
+
+/// That a running executor is not registered with its driver, or was removed by it.
+fn not_with_driver(snapshot: &Snapshot, key: &AppKey, executor: &Executor, now: Timestamp) -> Option<String> {
+    if executor.state != ExecutorPodState::Running || executor.inactive {
+        return None;
+    }
+    match recovery::registration(snapshot, key, executor) {
+        Registration::Unknown | Registration::Registered(_) => None,
+        Registration::NotRegistered => {
+            let age =
+                executor.created.and_then(|at| Timestamp::from_second(at.get()).ok()).map(|at| now.duration_since(at));
+            let is_late = age.is_none_or(|age| age >= REGISTERS_WITHIN);
+            is_late.then(|| "runs, but is not registered with its driver".to_owned())
+        }
+        Registration::Removed(row) => {
+            let at = row.removed.map_or_else(String::new, |at| format!(" at {}", shown(at)));
+            let reason =
+                row.remove_reason.as_deref().and_then(|text| text.lines().map(str::trim).find(|line| !line.is_empty()));
+            let reason = reason.map_or_else(String::new, |reason| format!(": {reason}"));
+            Some(format!("runs, but its driver removed it{at}{reason}"))
+        }
+    }
+}
+
+fn executor_report(
+    snapshot: &Snapshot,
+    key: &AppKey,
+    executor: &Executor,
+    driver_gone: bool,
+    now: Timestamp,
+) -> ExecutorReport {
     ExecutorReport {
         pod: executor.name.to_string(),
         uid: executor.uid.to_string(),
         id: executor.exec_id,
         state: executor.shown_state().as_str().to_owned(),
         node: executor.node.as_deref().map(str::to_owned),
-        why: diagnosis(executor, driver_gone, now),
+        why: diagnosis(executor, driver_gone, not_with_driver(snapshot, key, executor, now), now),
     }
 }
 
 /// Why an existing executor is in its state.
-fn diagnosis(executor: &Executor, driver_gone: bool, now: Timestamp) -> Option<String> {
+fn diagnosis(
+    executor: &Executor,
+    driver_gone: bool,
+    not_with_driver: Option<String>,
+    now: Timestamp,
+) -> Option<String> {
     let nothing = PodDiagnostics::default();
     let diagnostics = executor.diagnostics.as_deref().unwrap_or(&nothing);
     let mut parts = Vec::new();
     if driver_gone && executor.is_live() {
         parts.push("has no driver: its driver exited or was deleted".to_owned());
     }
+    parts.extend(not_with_driver);
     if let Some(deletion) = &diagnostics.deletion {
         let until = deletion.until.map_or_else(String::new, |until| {
             let verb = if until < now { "ended" } else { "ends" };

@@ -503,12 +503,13 @@ def rules_of(documents):
 
 def check_roles_equal_listed_permissions(helm, usher):
     table = json.loads(subprocess.run([usher, "doctor", "--print-rbac", "-o", "json"], capture_output=True, text=True, check=True).stdout)
-    managed = {"config": {"lifecycle": {"finished": "delete"}}, "validatingPolicy": {"enabled": True}}
+    config = {"lifecycle": {"finished": "delete"}, "recovery": {"driverView": {"access": "proxy"}}}
+    managed = {"config": config, "validatingPolicy": {"enabled": True}}
     for name, values, left_out in (
         ("all", managed, set()),
-        ("without deletion", {}, {"Deleting", "Policies"}),
-        ("with enforced owners", {"rbac": {"ownerReferencesPermissionEnforcement": "enabled"}}, {"Policies"}),
-        ("with files, and no ConfigMaps", {"certificates": {"source": "secret", "caBundle": "x"}, "rbac": {"readSparkConf": False}}, {"Deleting", "Managed", "ReadingConf", "Policies"}),
+        ("without deletion", {}, {"Deleting", "Policies", "Proxying"}),
+        ("with enforced owners", {"rbac": {"ownerReferencesPermissionEnforcement": "enabled"}}, {"Policies", "Proxying"}),
+        ("with files, and no ConfigMaps", {"certificates": {"source": "secret", "caBundle": "x"}, "rbac": {"readSparkConf": False}}, {"Deleting", "Managed", "ReadingConf", "Policies", "Proxying"}),
     ):
         wanted = {(right["scope"], right["group"], right["resource"], verb, right["named"]) for right in table if right["when"] not in left_out for verb in right["verbs"]}
         _, documents = helm.template(values)
@@ -628,7 +629,8 @@ def check_installation(helm, kubectl_program, usher, sandbox_program, folder, ta
             "extraArgs": ["--log=debug"],
             "tests": {"namespace": "team-a"},
             "config": {"policies": [{"name": "batch", "match": {"namespaces": ["team-*"]}, "scheduler": {"type": "volcano"}, "queue": "analytics"}],
-                       "lifecycle": {"finished": "delete", "keepFailed": "0s", "grace": "0s", "poll": "5s"}},
+                       "lifecycle": {"finished": "delete", "keepFailed": "0s", "grace": "0s", "poll": "5s"},
+                       "recovery": {"driverView": {"access": "proxy"}}},
         }
         to = ["--kubeconfig", str(sandbox.kubeconfig), "--namespace", NAMESPACE]
         helm("install", "spark-usher", str(CHART), *to, "--create-namespace", values=values)

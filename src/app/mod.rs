@@ -18,6 +18,7 @@ use metrics::{FileMetrics, Metrics};
 
 use crate::cluster::account;
 use crate::cluster::client::Cluster;
+use crate::cluster::driver_api::DriverApi;
 use crate::cluster::lease::{Election, LeadershipReceiver};
 use crate::cluster::limit::Rate;
 use crate::cluster::policies as cluster_policies;
@@ -197,6 +198,7 @@ impl App {
             });
         }
         let (leadership, complete) = (replica.leadership(), replica.complete());
+        let driver_api = DriverApi::over_network(options.cluster.client.clone());
         let work = ReplicaConfig {
             cluster: options.cluster,
             election: options.election,
@@ -204,6 +206,7 @@ impl App {
             dry_run: dry_run_seen,
             signing,
             rate: options.rate,
+            driver_api,
             watch_silence: options.watch_silence,
             shutdown: draining.clone(),
             metrics: metrics.cluster.clone(),

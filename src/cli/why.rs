@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use super::output::{FAILED, OK, Output, block_on, failed, plain};
 use super::query::{Found, Source};
 use crate::runtime::clock;
-use crate::views::{self, AppReport, DriverReport, ExecutorReport, ExitReport, Of, WhyReport};
+use crate::views::{self, AppReport, DriverReport, DriverViewReport, ExecutorReport, ExitReport, Of, WhyReport};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -60,7 +60,7 @@ fn nothing(args: &Args) -> String {
         "it may have exited too long ago, or before this replica started".to_owned()
     } else {
         match block_on(args.source.unselected_pod(&args.name)) {
-            Ok(Some(stray)) => return format!("no information about {}: {stray}", args.name),
+            Ok(Some(unselected)) => return format!("no information about {}: {unselected}", args.name),
             Ok(None) => "its pod may be deleted: a running spark-usher still reports its exit (--debug)".to_owned(),
             Err(error) => format!("{error:#}"),
         }
@@ -159,6 +159,9 @@ fn application(app: &AppReport, now: Timestamp, out: &mut dyn Write) -> io::Resu
         if all.is_empty() { "none".to_owned() } else { all.join(", ") }
     };
     writeln!(out, "  executors {}", counts(&app.executors))?;
+    if let Some(view) = &app.driver_view {
+        writeln!(out, "  view      {}", driver_view(view, now))?;
+    }
     for executor in &app.troubled {
         writeln!(
             out,
@@ -179,6 +182,20 @@ fn application(app: &AppReport, now: Timestamp, out: &mut dyn Write) -> io::Resu
         writeln!(out, "    … and {} more", all - app.exits.len())?;
     }
     Ok(())
+}
+
+/// What a driver says about its executors, in a line.
+fn driver_view(view: &DriverViewReport, now: Timestamp) -> String {
+    let mut parts = vec![format!("its driver has {} executors registered ({})", view.registered, ago(&view.at, now))];
+    parts.extend(view.target.map(|target| format!("it wants {target}")));
+    if !view.vanished.is_empty() {
+        let ids: Vec<String> = view.vanished.iter().map(u64::to_string).collect();
+        parts.push(format!("it counts on executors that have no live pod: {}", ids.join(", ")));
+    }
+    if !view.complete {
+        parts.push("its view is incomplete: it dropped events, or shows no metrics".to_owned());
+    }
+    parts.join("; ")
 }
 
 fn colon(text: &str) -> String {

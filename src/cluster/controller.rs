@@ -16,13 +16,14 @@ use tokio::sync::{mpsc, watch as channel};
 use tokio_util::sync::CancellationToken;
 
 use super::apply::{Applied, Writer};
+use super::driver_api::DriverApi;
 use super::lease::{Leadership, LeadershipReceiver, Reported};
 use super::limit::{Limiter, Priority, Rate};
 use super::metrics::Metrics;
 use super::signing::{self, SigningSecret};
 use super::watch::{self, Groups, Sink, WatchMessage};
 use super::{discovery, lookups, poll, report};
-use crate::controller::{Controller, ExecutorSetKey, Lookup, LookupResult, PollResult, Settings};
+use crate::controller::{Controller, DriverAnswer, ExecutorSetKey, Lookup, LookupResult, PollResult, Settings};
 use crate::fault_injection::{self, Bug};
 use crate::gang;
 use crate::leader::LeaderState;
@@ -33,7 +34,7 @@ use crate::recorder::{AggregatedEvent, EventAggregator};
 use crate::runtime::clock;
 use crate::runtime::ready::Latch;
 use crate::runtime::supervise::Supervisor;
-use crate::snapshot::{Change, ObservedPod, PodChange, ServedApis, Snapshot};
+use crate::snapshot::{Change, DriverViewKey, ObservedPod, PodChange, ServedApis, Snapshot};
 use crate::spark::state::ExecutorPodState;
 use crate::time::Now;
 
@@ -67,6 +68,8 @@ pub struct Inputs {
     pub shutdown: CancellationToken,
     /// The rate limit of our requests.
     pub rate: Rate,
+    /// How drivers are polled.
+    pub driver_api: DriverApi,
     /// Set once the first full snapshot is complete.
     pub complete: channel::Sender<bool>,
     /// Where the last exits are published.
@@ -172,6 +175,7 @@ async fn watch_groups(
 type LookupTask = Pin<Box<dyn Future<Output = (Lookup, LookupResult)> + Send>>;
 type WriteTask = Pin<Box<dyn Future<Output = (ExecutorSetKey, Applied)> + Send>>;
 type EventTask = Pin<Box<dyn Future<Output = (AggregatedEvent, bool)> + Send>>;
+type DriverPollTask = Pin<Box<dyn Future<Output = (DriverViewKey, DriverAnswer)> + Send>>;
 type PollTask = Pin<Box<dyn Future<Output = Option<PollResult>> + Send>>;
 
 struct EventLoop {
@@ -182,6 +186,7 @@ struct EventLoop {
     lookups: FuturesUnordered<LookupTask>,
     writes: FuturesUnordered<WriteTask>,
     event_writes: FuturesUnordered<EventTask>,
+    driver_polls: FuturesUnordered<DriverPollTask>,
     poll: FuturesUnordered<PollTask>,
     /// Consecutive failed polls.
     failed_polls: u32,
@@ -210,6 +215,7 @@ impl EventLoop {
             lookups: FuturesUnordered::new(),
             writes: FuturesUnordered::new(),
             event_writes: FuturesUnordered::new(),
+            driver_polls: FuturesUnordered::new(),
             poll: FuturesUnordered::new(),
             failed_polls: 0,
             aggregator: EventAggregator::default(),
@@ -236,6 +242,7 @@ impl EventLoop {
                 Some(polled) = self.poll.next() => self.polled(polled),
                 Some((set, applied)) = self.writes.next() => self.applied(&set, applied),
                 Some((read, answer)) = self.lookups.next() => self.controller.lookup_answered(&read, answer, now()),
+                Some((driver, answer)) = self.driver_polls.next() => self.driver_answered(&driver, answer),
                 Some((notice, ok)) = self.event_writes.next() => self.aggregator.written(&notice, ok, clock::instant()),
                 count = changes.recv_many(&mut batch, MAX_CHANGES_PER_STEP), if !self.controller.is_behind() => {
                     if count == 0 {
@@ -375,6 +382,20 @@ impl EventLoop {
         self.controller.poll_finished(polled, now(), &policies);
     }
 
+    fn driver_answered(&mut self, driver: &DriverViewKey, answer: DriverAnswer) {
+        let outcome = match &answer {
+            DriverAnswer::View { .. } => "view",
+            DriverAnswer::Starting => "starting",
+            DriverAnswer::Failed(error) => {
+                tracing::debug!(app = %driver.app, %error, "cannot read the driver's view of its executors; retrying");
+                error.as_str()
+            }
+        };
+        self.inputs.metrics.driver_polls.with_label_values(&[outcome]).inc();
+        let policies = self.inputs.policies.load();
+        self.controller.driver_answered(driver, answer, now(), &policies);
+    }
+
     /// Publishes the snapshot and starts what is due.
     fn step(&mut self) -> Option<Instant> {
         let leadership = self.leadership();
@@ -401,6 +422,13 @@ impl EventLoop {
                     read => lookups::run(client, read).await,
                 };
                 (read, answer)
+            }));
+        }
+        for poll in effects.driver_polls {
+            let (api, access) = (self.inputs.driver_api.clone(), policies.recovery.driver_view.access);
+            self.driver_polls.push(Box::pin(async move {
+                let key = poll.key.clone();
+                (key, api.poll(poll, access).await)
             }));
         }
         if effects.restart_watch {

@@ -2,6 +2,7 @@
 
 use prometheus::{Gauge, Histogram, IntCounter, IntCounterVec, IntGauge};
 
+use crate::controller::PollError;
 use crate::lifecycle::cause::Cause;
 use crate::telemetry::registry::Registry;
 
@@ -33,6 +34,8 @@ pub struct Metrics {
     pub watch_desyncs: IntCounter,
     /// Polls.
     pub polls: IntCounterVec,
+    /// Polls of drivers.
+    pub driver_polls: IntCounterVec,
     /// When the last poll succeeded.
     pub poll_success: Gauge,
     /// Bytes of polls.
@@ -68,6 +71,7 @@ impl Metrics {
             malformed: registry.counters("spark_usher_malformed_objects_total", &["resource"], "Objects that could not be parsed and were skipped.")?,
             watch_desyncs: registry.counter("spark_usher_watch_desyncs_total", "Watches of pods that were restarted because they were silent or had lost a change.")?,
             polls: registry.counters("spark_usher_polls_total", &["result"], "Polls of all Spark pods by the leader.")?,
+            driver_polls: registry.counters("spark_usher_driver_polls_total", &["outcome"], "Polls of drivers for their view of their executors, by the leader.")?,
             poll_success: registry.float_gauge("spark_usher_poll_success_seconds", "Time of the last successful poll of all Spark pods by this replica, in seconds since 1970.")?,
             poll_bytes: registry.counter("spark_usher_poll_bytes_total", "Bytes read by polls and by lists of all pods of a namespace.")?,
             actions: registry.counters("spark_usher_actions_total", &["action", "result"], "Actions of the controller, by result.")?,
@@ -87,6 +91,9 @@ impl Metrics {
             for result in ["ok", "failed"] {
                 metrics.actions.with_label_values(&[action, result]);
             }
+        }
+        for outcome in ["view", "starting"].into_iter().chain(PollError::ALL.map(PollError::as_str)) {
+            metrics.driver_polls.with_label_values(&[outcome]);
         }
         for cause in Cause::ALL {
             metrics.exits.with_label_values(&[cause.as_str(), "none"]);

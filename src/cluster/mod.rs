@@ -9,6 +9,7 @@ pub mod certificates;
 pub mod client;
 pub mod controller;
 mod discovery;
+pub mod driver_api;
 mod forbidden;
 pub mod lease;
 pub mod limit;

@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::client::Cluster;
 use super::controller::{self, Inputs};
+use super::driver_api::DriverApi;
 use super::lease::{self, Channels, Election, ElectionState, LeadershipReceiver, Reported};
 use super::limit::Rate;
 use super::metrics::Metrics;
@@ -37,6 +38,8 @@ pub struct ReplicaConfig {
     pub signing: Option<(SigningSecret, Latch)>,
     /// The rate limit of the controller's requests.
     pub rate: Rate,
+    /// How drivers are polled.
+    pub driver_api: DriverApi,
     /// A watch of pods that is silent for this long is dead, if a poll shows that something changed.
     pub watch_silence: Duration,
     /// Cancelled when the replica is about to stop: it reports pending exits before it releases the Lease.
@@ -94,8 +97,18 @@ impl Replica {
 
     /// Starts the tasks. They end when the supervisor stops; the Lease is released earlier, when `shutdown` is cancelled.
     pub fn start(self, work: ReplicaConfig, supervisor: &mut Supervisor) {
-        let ReplicaConfig { cluster, election, policies, dry_run, signing, rate, watch_silence, shutdown, metrics } =
-            work;
+        let ReplicaConfig {
+            cluster,
+            election,
+            policies,
+            dry_run,
+            signing,
+            rate,
+            driver_api,
+            watch_silence,
+            shutdown,
+            metrics,
+        } = work;
         let settings = Settings {
             seed: random::number(),
             // By then a new leader has reported pending exits.
@@ -137,6 +150,7 @@ impl Replica {
             reported,
             shutdown,
             rate,
+            driver_api,
             complete: self.completed,
             exits: self.exits,
             signing,

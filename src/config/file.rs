@@ -10,7 +10,7 @@ use super::located::Located;
 use super::span::Span;
 use crate::annotations::Override;
 use crate::gang::{Membership, Shape};
-use crate::policy::{self, Finished, Replace, Validate};
+use crate::policy::{self, DriverAccess, Finished, Replace, Validate};
 
 /// The `apiVersion` of the file.
 pub const API_VERSION: &str = "spark-usher.io/v1alpha1";
@@ -37,7 +37,7 @@ pub struct PolicyFile {
     pub trusted_writers: Option<Vec<String>>,
     /// What the controller does with finished executors.
     pub lifecycle: Lifecycle,
-    /// Recovery of executors that never start, hang or are left behind. Validated, without effect in this version.
+    /// Recovery of executors that never start, hang or are left behind.
     pub recovery: Recovery,
     /// Nodes on which executors fail. Validated, without effect in this version.
     pub nodes: Nodes,
@@ -309,8 +309,28 @@ impl Default for Lifecycle {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Recovery {
-    /// Executors that stay pending for too long.
+    /// How the leader polls running drivers for their view of their executors.
+    pub driver_view: DriverViewFile,
+    /// Executors that stay pending for too long. Validated, without effect in this version.
     pub stuck: Rule,
+}
+
+/// How the leader polls running drivers for their view of their executors, by Spark's REST API.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct DriverViewFile {
+    /// How drivers are reached: pod (at the IP address of their pods), proxy (through the API server, for which the chart then
+    /// grants get on pods/proxy), or none (they are not polled).
+    pub access: DriverAccess,
+    /// How often each driver is polled.
+    pub interval: Span,
+}
+
+impl Default for DriverViewFile {
+    fn default() -> Self {
+        let policy::DriverViews { access, interval } = policy::DriverViews::default();
+        DriverViewFile { access, interval: Span(interval) }
+    }
 }
 
 /// One recovery rule.

@@ -12,7 +12,10 @@ use kube::core::Selector;
 use serde::Deserialize;
 use serde_saphyr::Location;
 
-use super::file::{self, Lifecycle, MinMemberFile, Nodes, Operator, PolicyEntry, PolicyFile, Recovery, SelectorFile};
+use super::file::{
+    self, DriverViewFile, Lifecycle, MinMemberFile, Nodes, Operator, PolicyEntry, PolicyFile, Recovery, Rule,
+    SelectorFile,
+};
 use super::located::Located;
 use crate::gang::{self, Membership, Shape};
 use crate::policy::{self, Gang, Match, Pattern, Policies, Policy, SchedulerChoice, Validate, default_overrides};
@@ -174,7 +177,10 @@ pub fn from_text(text: &str) -> Result<Config, BadConfig> {
     let never = file.creators.never.iter().map(|text| Pattern::new(text)).collect();
     Ok(Config {
         policies: Arc::new(
-            Policies::new(policies, never).with_lifecycle(lifecycle(&file.lifecycle)).with_trusted_writers(trusted),
+            Policies::new(policies, never)
+                .with_lifecycle(lifecycle(&file.lifecycle))
+                .with_recovery(recovery(&file.recovery))
+                .with_trusted_writers(trusted),
         ),
         settings: Settings { dry_run: file.lifecycle.dry_run },
         warnings,
@@ -437,11 +443,20 @@ fn lifecycle(file: &Lifecycle) -> policy::Lifecycle {
     }
 }
 
+/// The shortest interval between two polls of a driver.
+const SHORTEST_DRIVER_POLL: Duration = Duration::from_secs(5);
+
+fn recovery(file: &Recovery) -> policy::Recovery {
+    let DriverViewFile { access, interval } = file.driver_view;
+    let interval = interval.0.clamp(SHORTEST_DRIVER_POLL, LONGEST);
+    policy::Recovery { driver_view: policy::DriverViews { access, interval } }
+}
+
 /// Keys of the schema that are not implemented yet: they are validated and have no effect, which a warning states.
 fn without_effect(file: &PolicyFile) -> Vec<String> {
     let mut keys = Vec::new();
-    if file.recovery != Recovery::default() {
-        keys.push("recovery");
+    if file.recovery.stuck != Rule::default() {
+        keys.push("recovery.stuck");
     }
     if file.nodes != Nodes::default() {
         keys.push("nodes");

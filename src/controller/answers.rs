@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::confirm::{Confirmed, PollResult};
-use super::effects::{Effects, LookupResult};
+use super::driver_polls::PollOutcome;
+use super::effects::{DriverAnswer, Effects, LookupResult};
 use super::lookup::{Lookup, is_unknown, required_by};
 use super::lookups::Outcome;
 use super::{Controller, FIRST_POLL, MAX_OBJECTS_PER_STEP};
 use crate::policy::Policies;
-use crate::snapshot::{Change, Conf, DriverPhase, PodChange, ReferencedPod, RelatedChange};
+use crate::snapshot::{Change, Conf, DriverPhase, DriverView, DriverViewKey, PodChange, ReferencedPod, RelatedChange};
 use crate::spark::ids::{AppKey, PodKey, is_newer};
 use crate::spark::lifecycle_conf::LifecycleConf;
 use crate::time::Now;
@@ -31,6 +32,28 @@ impl Controller {
             self.confirmations.begin_comparison(polled, delta, now);
             self.continue_comparison();
             self.store.refreshed(now.wall);
+        }
+    }
+
+    /// Processes a driver's answer to a poll for its view.
+    pub fn driver_answered(&mut self, key: &DriverViewKey, answer: DriverAnswer, now: Now, policies: &Policies) {
+        let outcome = match &answer {
+            DriverAnswer::View { port, .. } => PollOutcome::Answered(*port),
+            DriverAnswer::Starting => PollOutcome::Starting,
+            DriverAnswer::Failed(_) => PollOutcome::Failed,
+        };
+        let began = self.driver_polls.finished(key, outcome, policies.recovery.driver_view.interval, now.at);
+        if let (Some(began), DriverAnswer::View { executors, metrics, .. }) = (began, answer) {
+            let at = Now { at: began, wall: now.wall - now.at.saturating_duration_since(began) };
+            let view = Arc::new(DriverView::new(at, executors, metrics));
+            self.apply_change(Change::Related(RelatedChange::DriverView(key.clone(), view)), now);
+        }
+    }
+
+    /// Forgets the views of drivers that are no longer polled.
+    pub(super) fn forget_views(&mut self, drivers: Vec<DriverViewKey>, now: Now) {
+        for key in drivers {
+            self.apply_change(Change::Related(RelatedChange::DriverViewGone(key)), now);
         }
     }
 

@@ -6,7 +6,9 @@ use super::lookup::Lookup;
 use super::rate_limit::ExecutorSetKey;
 use crate::lifecycle::exit::Exit;
 use crate::reconcile::action::Action;
+use crate::recovery::DriverPoll;
 use crate::snapshot::{Conf, DriverPod, Listed, ObservedPod};
+use crate::spark::rest::{DriverMetrics, ExecutorSummary};
 
 /// Settings that do not change while the process runs.
 #[derive(Clone, Copy, Debug)]
@@ -57,6 +59,76 @@ pub enum LookupResult {
     Failed,
 }
 
+/// The answer of a driver to a poll.
+#[derive(Clone, Debug, PartialEq)]
+pub enum DriverAnswer {
+    /// Its view of the application's executors.
+    View {
+        /// The port on which the application was found.
+        port: u16,
+        /// The rows, in any order.
+        executors: Vec<ExecutorSummary>,
+        /// What its metrics say.
+        metrics: DriverMetrics,
+    },
+    /// It is not ready yet.
+    Starting,
+    /// It did not return a view.
+    Failed(PollError),
+}
+
+/// Why a driver returned no view.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PollError {
+    /// Nothing listens on its ports.
+    #[error("it does not listen on the ports of its web UI")]
+    Refused,
+    /// It did not answer in time.
+    #[error("it did not answer in time")]
+    Timeout,
+    /// It requires authentication (`spark.ui.filters`, `spark.acls.enable`).
+    #[error("it requires authentication")]
+    Forbidden,
+    /// It redirects, to HTTPS or a login.
+    #[error("it redirects")]
+    Redirected,
+    /// Another application answers.
+    #[error("it does not run this application")]
+    OtherApplication,
+    /// What answers is not Spark's REST API.
+    #[error("its answer is not of Spark's REST API")]
+    NotSpark,
+    /// The answer exceeds a limit.
+    #[error("its answer is too large")]
+    TooLarge,
+}
+
+impl PollError {
+    /// The value of the metric label `outcome`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            PollError::Refused => "refused",
+            PollError::Timeout => "timeout",
+            PollError::Forbidden => "forbidden",
+            PollError::Redirected => "redirected",
+            PollError::OtherApplication => "other-application",
+            PollError::NotSpark => "not-spark",
+            PollError::TooLarge => "too-large",
+        }
+    }
+
+    /// All values.
+    pub const ALL: [PollError; 7] = [
+        PollError::Refused,
+        PollError::Timeout,
+        PollError::Forbidden,
+        PollError::Redirected,
+        PollError::OtherApplication,
+        PollError::NotSpark,
+        PollError::TooLarge,
+    ];
+}
+
 /// What the edge has to do after a step.
 #[derive(Debug, Default)]
 pub struct Effects {
@@ -68,6 +140,8 @@ pub struct Effects {
     pub exits: Vec<Exit>,
     /// Whether to list all labelled pods now; [`Controller::poll_finished`](super::Controller::poll_finished) takes the result.
     pub poll: bool,
+    /// Drivers to poll for their view; [`Controller::driver_answered`](super::Controller::driver_answered) takes the answers.
+    pub driver_polls: Vec<DriverPoll>,
     /// Whether to restart the watch of pods, which lost an event.
     pub restart_watch: bool,
     /// When to step again if no event arrives before.

@@ -13,6 +13,7 @@
 //! | [`lookup`], `lookups` | which objects plans need that the watches do not cover, and when each is read again |
 //! | `confirm` | confirms by a GET what a list lacks; decides whether the watch lost an event |
 //! | `poll` | when the leader lists all labelled pods |
+//! | `driver_polls` | when the leader polls each running driver for its view |
 //! | `progress` | up to which resourceVersion the watch has shown pods, and exits are recorded |
 //! | `tombstones` | what was deleted recently, so that late events do not bring it back |
 //! | `resync` | enqueues all applications again, in parts |
@@ -29,6 +30,7 @@
 mod answers;
 pub mod backoff;
 mod confirm;
+mod driver_polls;
 pub mod effects;
 mod inbox;
 mod intake;
@@ -60,6 +62,7 @@ use crate::snapshot::{
 use crate::spark::ids::{AppKey, PodKey, is_newer};
 use crate::time::Now;
 use confirm::{Confirmations, Confirmed};
+use driver_polls::DriverPolls;
 use inbox::{Inbox, MAX_OBJECTS_PER_STEP, PodList};
 use lookups::Lookups;
 use poll::PollSchedule;
@@ -70,7 +73,7 @@ use resync::Resync;
 use tombstones::Tombstones;
 
 pub use confirm::PollResult;
-pub use effects::{Effects, LookupResult, Settings};
+pub use effects::{DriverAnswer, Effects, LookupResult, PollError, Settings};
 pub use lookup::{Lookup, missing, required};
 pub use rate_limit::ExecutorSetKey;
 
@@ -113,6 +116,7 @@ pub struct Controller {
     newest_version: Option<SmolStr>,
     progress: Progress,
     lookups: Lookups,
+    driver_polls: DriverPolls,
     states: BTreeMap<AppKey, ApplicationState>,
     rate_limit: RateLimit,
     synced: BTreeSet<&'static str>,
@@ -150,6 +154,7 @@ impl Controller {
             newest_version: None,
             progress: Progress::default(),
             lookups: Lookups::default(),
+            driver_polls: DriverPolls::default(),
             states: BTreeMap::new(),
             rate_limit: RateLimit::default(),
             synced: BTreeSet::new(),
@@ -381,6 +386,8 @@ impl Controller {
             self.states.clear();
             self.lookups.release_all();
             self.polls.stop();
+            let drivers = self.driver_polls.clear();
+            self.forget_views(drivers, now);
         }
         if self.inbox.is_empty() {
             if let Some(walk) = &mut self.resync
@@ -391,6 +398,9 @@ impl Controller {
             self.process_queue(now, policies);
         }
         self.due_lookups(now.at, &mut effects);
+        if !self.closed {
+            effects.driver_polls = self.driver_polls.due(now.at);
+        }
         if leading && self.has_synced() {
             effects.actions = self.rate_limit.start_ready();
             effects.poll = self.polls.begin(now.at) && !fault_injection::injected(Bug::NeverPolls);
@@ -428,12 +438,15 @@ impl Controller {
             return self.queue.add_after(app.clone(), until);
         }
         let state = self.states.entry(app.clone()).or_default();
-        let plan = plan(self.store.snapshot(), app, now, policies, state, &self.exits);
+        let mut plan = plan(self.store.snapshot(), app, now, policies, state, &self.exits);
         let is_left = !state.is_empty() || self.store.snapshot().apps.contains_key(app) || !plan.sets.is_empty();
         if state.is_empty() {
             self.states.remove(app);
         }
         let later = plan.requeue_at;
+        let drivers = std::mem::take(&mut plan.drivers);
+        let left = self.driver_polls.require(app, drivers, now.at);
+        self.forget_views(left, now);
         let paused = self.rate_limit.submit(app, plan, now.at);
         let resync = (is_left && !fault_injection::injected(Bug::ActionNotRetried)).then(|| now.at + RESYNC_INTERVAL);
         if let Some(at) = later.into_iter().chain(paused).chain(resync).min() {
@@ -506,6 +519,7 @@ impl Controller {
         let poll = self.polls.next().filter(|_| plans);
         let walk = (self.resync.is_some() || self.has_pending_parts()).then_some(now);
         let reads = self.lookups.next_due(now).into_iter().chain(self.confirmations.next_due(now));
+        let reads = reads.chain(self.driver_polls.next_due(now));
         let ends = self.store.next_of(self.exit_subscriber, now).filter(|_| self.synced.contains(PODS));
         let subscribers = self.store.next_of(self.plan_subscriber, now).into_iter().chain(ends);
         let work = self.queue.next(now).into_iter().chain(walk).chain(poll).chain(subscribers);

@@ -10,7 +10,7 @@ const MAX_BUFFERED: usize = 4 << 20;
 #[derive(Debug, thiserror::Error)]
 pub enum BadList {
     /// Not JSON, or not of this shape.
-    #[error("expected an object with a list of items: {0}")]
+    #[error("expected a list of items: {0}")]
     Shape(String),
     /// An item, or the text beside the items, is larger than any object that an API server stores.
     #[error("expected items of at most {MAX_BUFFERED} bytes")]
@@ -30,10 +30,12 @@ enum Place {
     Tail,
 }
 
-/// Parses the bytes of `{…, "items": […], …}` in pieces, and passes on each item.
+/// Parses the bytes of `{…, "items": […], …}`, or of a bare `[…]`, in pieces, and passes on each item.
 #[derive(Debug)]
 pub struct Items {
     place: Place,
+    /// Whether the whole document is the list.
+    is_bare: bool,
     held: Vec<u8>,
     /// Everything but the items.
     rest: Vec<u8>,
@@ -41,11 +43,16 @@ pub struct Items {
 
 impl Default for Items {
     fn default() -> Self {
-        Items { place: Place::Head, held: Vec::new(), rest: Vec::new() }
+        Items { place: Place::Head, is_bare: false, held: Vec::new(), rest: Vec::new() }
     }
 }
 
 impl Items {
+    /// For a document that is a list itself.
+    pub fn bare() -> Items {
+        Items { is_bare: true, ..Items::default() }
+    }
+
     /// Processes the next bytes and calls `each` for every item that they complete.
     pub fn feed<T>(&mut self, bytes: &[u8], mut each: impl FnMut(T)) -> Result<(), BadList>
     where
@@ -53,8 +60,17 @@ impl Items {
     {
         self.held.extend_from_slice(bytes);
         if self.place == Place::Head {
-            let Some(begin) = items_begin(&self.held) else { return self.bounded() };
-            self.rest = self.held.drain(..begin).collect();
+            if self.is_bare {
+                let blank = self.held.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
+                match self.held.get(blank) {
+                    None => return self.bounded(),
+                    Some(b'[') => self.held.drain(..=blank),
+                    Some(_) => return Err(BadList::Shape("no list".to_owned())),
+                };
+            } else {
+                let Some(begin) = items_begin(&self.held) else { return self.bounded() };
+                self.rest = self.held.drain(..begin).collect();
+            }
             self.place = Place::Item;
         }
         let mut at = 0;
@@ -89,6 +105,15 @@ impl Items {
 
     fn bounded(&self) -> Result<(), BadList> {
         if self.held.len().max(self.rest.len()) > MAX_BUFFERED { Err(BadList::TooLong) } else { Ok(()) }
+    }
+
+    /// Ends the input of a bare list.
+    pub fn finish_bare(self) -> Result<(), BadList> {
+        match self.place {
+            Place::Tail if self.rest.trim_ascii() == b"]" => Ok(()),
+            Place::Tail => Err(BadList::Shape("text after the list".to_owned())),
+            Place::Head | Place::Item => Err(BadList::BrokenOff),
+        }
     }
 
     /// Ends the input, and returns everything but the items.

@@ -38,6 +38,8 @@ pub enum When {
     Managed,
     /// Unless every policy has `gang.readSparkConf: false`.
     ReadingConf,
+    /// With `recovery.driverView.access: proxy`.
+    Proxying,
     /// With ValidatingAdmissionPolicies.
     Policies,
 }
@@ -47,7 +49,7 @@ pub enum When {
 pub struct Permission {
     /// The API group; empty for the core group.
     pub group: &'static str,
-    /// The resource's plural name.
+    /// The resource's plural name, and after a slash its subresource.
     pub resource: &'static str,
     /// The verbs.
     pub verbs: &'static [&'static str],
@@ -92,6 +94,12 @@ const PERMISSIONS: &[Permission] = &[
         &["get"],
         (Scope::Cluster, Named::Any, When::ReadingConf),
         "read how many executors an application requests",
+    ),
+    permission(
+        ("", "pods/proxy"),
+        &["get"],
+        (Scope::Cluster, Named::Any, When::Proxying),
+        "poll drivers for their view of their executors through the API server",
     ),
     permission(("", "namespaces"), WATCH, ANYWHERE, "match policies by namespace labels"),
     permission(("", "services"), WATCH, ANYWHERE, "find the driver behind SPARK_DRIVER_URL"),

@@ -2,6 +2,7 @@
 
 pub mod matching;
 pub mod overrides;
+pub mod recovery;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -10,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use matching::{Match, Pattern};
+pub use recovery::{DriverAccess, DriverViews, Recovery};
 
 use crate::annotations::Override;
 use crate::gang::{GangScheduler, Membership, NameTemplate, Shape};
@@ -29,6 +31,8 @@ pub struct Policies {
     trusted_writers: Vec<Pattern>,
     /// The lifecycle configuration of executors that exited.
     pub lifecycle: Lifecycle,
+    /// Settings of the recovery of executors.
+    pub recovery: Recovery,
 }
 
 /// The lifecycle configuration of executors that exited.
@@ -238,12 +242,18 @@ impl Policies {
             creators_never,
             trusted_writers: Vec::new(),
             lifecycle: Lifecycle::default(),
+            recovery: Recovery::default(),
         }
     }
 
     /// The same with this lifecycle configuration.
     pub fn with_lifecycle(self, lifecycle: Lifecycle) -> Policies {
         Policies { lifecycle, ..self }
+    }
+
+    /// The same with these settings of the recovery.
+    pub fn with_recovery(self, recovery: Recovery) -> Policies {
+        Policies { recovery, ..self }
     }
 
     /// The same with these accounts that may change gang keys and owners of existing pods.

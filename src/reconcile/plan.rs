@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use super::action::Action;
+use crate::recovery::DriverPoll;
 use crate::signature::Creator;
 
 /// What is to be done about an application now, and when to plan again.
@@ -11,6 +12,8 @@ use crate::signature::Creator;
 pub struct Plan {
     /// The actions in order, by the creator of their executors: those for one creator do not wait for those for another.
     pub sets: BTreeMap<Option<Creator>, Vec<Action>>,
+    /// The application's drivers, to poll for their view.
+    pub drivers: Vec<DriverPoll>,
     /// When the next grace is over.
     pub requeue_at: Option<Instant>,
     /// Creators with too many executors for one plan: this plan contains only a part of their actions.

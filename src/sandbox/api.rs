@@ -17,7 +17,7 @@ use super::respond::{plain, refuse, respond};
 use super::selector::Filter;
 use super::state::{Api, Warnings, present};
 use super::store::Stored;
-use super::{discovery, openapi, rbac, special, table, watch};
+use super::{discovery, openapi, proxy, rbac, special, table, watch};
 use crate::json::{set, text};
 use crate::runtime::clock;
 
@@ -32,27 +32,27 @@ pub(super) struct ListenerState {
 }
 
 /// Answers any request.
-pub(super) async fn serve(State(door): State<ListenerState>, request: HttpRequest) -> Response {
-    match answer(&door, request).await {
+pub(super) async fn serve(State(listener): State<ListenerState>, request: HttpRequest) -> Response {
+    match answer(&listener, request).await {
         Ok(response) => response,
         Err(error) => refuse(&error),
     }
 }
 
-async fn answer(door: &ListenerState, request: HttpRequest) -> Result<Response> {
-    let api = &door.api;
+async fn answer(listener: &ListenerState, request: HttpRequest) -> Result<Response> {
+    let api = &listener.api;
     let (mut parts, body) = request.into_parts();
-    if door.trusts && !is_loopback(parts.headers.get(header::HOST)) {
+    if listener.trusts && !is_loopback(parts.headers.get(header::HOST)) {
         // DNS rebinding: a web page could otherwise reach us under its own name that resolves to this address.
         return Err(ApiError::forbidden("host", "", "requests without a token must address a loopback host name"));
     }
     match parts.uri.path() {
         "/healthz" | "/livez" | "/readyz" => return Ok(plain(StatusCode::OK, "ok", "text/plain")),
         // Not part of Kubernetes: lists what service accounts have done, which shows the permissions that a role needs.
-        "/sandbox/used" if door.trusts => return Ok(respond(StatusCode::OK, &json!(api.used.all()))),
+        "/sandbox/used" if listener.trusts => return Ok(respond(StatusCode::OK, &json!(api.used.all()))),
         _ => {}
     }
-    let user = auth::user(&parts.headers, &api.tokens, &api.store, door.trusts, clock::now())?;
+    let user = auth::user(&parts.headers, &api.tokens, &api.store, listener.trusts, clock::now())?;
     if parts.method == Method::GET {
         if let Some(page) = discovery::page(api, parts.uri.path(), &parts.headers) {
             return Ok(page);
@@ -75,6 +75,9 @@ async fn answer(door: &ListenerState, request: HttpRequest) -> Result<Response> 
         return Err(ApiError::forbidden(&request.resource.qualified(), attributes.name.unwrap_or_default(), &why));
     }
     api.used.note(&request.user, &attributes);
+    if let Some(path) = proxy::path(&request, &parts.uri) {
+        return proxy::pass_on(api, &request, path).await;
+    }
     if request.verb == Verb::Watch {
         return watch::watch(api, &request, upgrade);
     }

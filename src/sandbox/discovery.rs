@@ -87,6 +87,7 @@ fn subresources(resource: &Resource) -> Vec<(&'static str, &'static str, &'stati
             ("binding", "Binding", &["create"][..]),
             ("eviction", "Eviction", &["create"]),
             ("log", "Pod", &["get"]),
+            ("proxy", "PodProxyOptions", &["get"]),
         ]),
         ("", "serviceaccounts") => all.push(("token", "TokenRequest", &["create"])),
         ("", "namespaces") => all.push(("finalize", "Namespace", &["update"])),

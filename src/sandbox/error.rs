@@ -91,6 +91,10 @@ impl ApiError {
         Self::new(422, "Invalid", message, json!({"name": name, "kind": kind, "causes": causes}))
     }
 
+    pub(super) fn unavailable(message: &str) -> Self {
+        Self::new(503, "ServiceUnavailable", message.to_owned(), json!({}))
+    }
+
     pub(super) fn internal(message: impl Into<String>) -> Self {
         let message = message.into();
         let details = json!({"causes": [{"message": message}]});

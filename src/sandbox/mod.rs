@@ -23,6 +23,7 @@ mod openapi;
 mod patch;
 mod plugins;
 mod protobuf;
+mod proxy;
 mod rbac;
 mod request;
 mod resource;

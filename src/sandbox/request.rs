@@ -74,7 +74,8 @@ impl Request {
             verb: self.verb.as_str(),
             group: &self.resource.group,
             resource: &self.resource.plural,
-            sub: self.sub.as_deref(),
+            // What follows the subresource is its path.
+            sub: self.sub.as_deref().and_then(|sub| sub.split('/').next()),
             namespace: self.namespace.as_deref(),
             name: self.name.as_deref().or(by_field.filter(|name| !name.contains(','))),
         }

@@ -9,6 +9,7 @@
 
 mod app;
 mod change;
+mod driver_view;
 mod facts;
 mod generated;
 mod group;
@@ -23,6 +24,7 @@ mod walk;
 pub use app::Application;
 pub(crate) use change::may_exist;
 pub use change::{Absence, Change, Delta, Ended, PodChange, RemovedExecutor};
+pub use driver_view::{DriverView, DriverViewKey};
 pub use facts::{
     DriverPhase, DriverPod, Executor, ExecutorKey, MetadataEntry, Namespace, ObservedPod, Owner, SchedulingFields,
     SchedulingKeys, ServiceOwner, Template, driver_host,

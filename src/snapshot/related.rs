@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::app::Application;
+use super::driver_view::{DriverView, DriverViewKey};
 use super::facts::{Executor, ExecutorKey, Namespace, ServiceOwner};
 use super::group::{Group, GroupKey, ServedApis};
 use super::state::{Conf, ReferencedPod, Snapshot};
@@ -44,6 +45,10 @@ pub enum RelatedChange {
     EarlyPods(Option<Arc<str>>),
     /// The key that signs and verifies our webhook's signatures.
     SigningKey(Key),
+    /// A driver returned its view.
+    DriverView(DriverViewKey, Arc<DriverView>),
+    /// A driver is no longer polled.
+    DriverViewGone(DriverViewKey),
     /// A whole list was read again and replaces the stored objects at once.
     Replaced(Replaced),
 }
@@ -137,6 +142,16 @@ impl Snapshot {
                 let is_changed = self.early_pods_refused_by != refused_by;
                 self.early_pods_refused_by = refused_by;
                 if is_changed { self.apps.keys().cloned().collect() } else { Vec::new() }
+            }
+            RelatedChange::DriverView(key, view) => {
+                let is_same = self.driver_views.get(&key).is_some_and(|known| known.says_same(&view));
+                let touched = (!is_same).then(|| key.app.clone());
+                self.driver_views.insert(key, view);
+                touched.into_iter().collect()
+            }
+            RelatedChange::DriverViewGone(key) => {
+                self.driver_views.remove(&key);
+                Vec::new()
             }
             RelatedChange::SigningKey(key) => self.rekey(key),
             RelatedChange::Replaced(replaced) => self.replace(replaced),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use imbl::{HashMap, OrdMap};
 
 use super::app::Application;
+use super::driver_view::{DriverView, DriverViewKey};
 use super::facts::{DriverPod, Executor, ExecutorKey, Namespace, ServiceOwner};
 use super::group::{Group, GroupKey, ServedApis};
 use super::pod_index::{PodEntry, pod_hash};
@@ -48,6 +49,8 @@ pub struct Snapshot {
     pub priority_classes: Option<imbl::OrdSet<Arc<str>>>,
     /// Configurations by the uid of the driver's pod.
     pub confs: HashMap<Arc<str>, Conf>,
+    /// What running drivers say about their executors; only the leader has it.
+    pub driver_views: HashMap<DriverViewKey, Arc<DriverView>>,
     /// Our PodGroups.
     pub groups: OrdMap<GroupKey, Arc<Group>>,
     /// The same by the application for which they were created.

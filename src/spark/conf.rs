@@ -29,6 +29,29 @@ pub struct AppConf {
     pub executor: ResourceList,
     /// How its driver manages the lifecycle of its executors.
     pub lifecycle: LifecycleConf,
+    /// Where its driver serves the REST API.
+    pub ui: Ui,
+}
+
+/// Where a driver serves its web UI, and with it the REST API (`internal/config/UI.scala`, `SSLOptions.scala`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ui {
+    /// `spark.ui.enabled`.
+    pub enabled: bool,
+    /// `spark.ui.port`, 4040 when unset. A busy port makes the driver try the next one, up to 16 times.
+    pub port: u16,
+    /// The port of HTTPS, to which the other one redirects: `spark.ssl.ui.port`, or 400 above the other one
+    /// (`JettyUtils.startJettyServer`). `None` without `spark.ssl.ui.enabled`.
+    pub tls_port: Option<u16>,
+}
+
+/// Spark's default of `spark.ui.port`.
+pub const UI_PORT: u16 = 4040;
+
+impl Default for Ui {
+    fn default() -> Ui {
+        Ui { enabled: true, port: UI_PORT, tls_port: None }
+    }
 }
 
 /// How the number of executors is decided.
@@ -58,7 +81,7 @@ impl Default for Allocation {
 impl AppConf {
     /// Reads the text of `spark.properties`.
     pub fn parse(text: &str) -> AppConf {
-        let mut raw = Raw::default();
+        let mut raw = Builder::default();
         properties::each(text, |key, value| raw.set(key, value.trim()));
         raw.finish()
     }
@@ -66,7 +89,7 @@ impl AppConf {
 
 /// The relevant values, as the file contains them.
 #[derive(Default)]
-struct Raw {
+pub(super) struct Builder {
     lifecycle: LifecycleConf,
     instances: Option<u32>,
     dynamic: bool,
@@ -88,6 +111,12 @@ struct Raw {
     cores: Option<Quantity>,
     request_cores: Option<Quantity>,
     devices: Vec<(String, Device)>,
+    ui_disabled: bool,
+    ui_port: Option<u16>,
+    ssl: Option<bool>,
+    ssl_ui: Option<bool>,
+    ssl_port: Option<u16>,
+    ssl_ui_port: Option<u16>,
 }
 
 #[derive(Default)]
@@ -96,11 +125,18 @@ struct Device {
     vendor: Option<String>,
 }
 
+/// A port this far above another one, within the ports that users may open (`Utils.userPort`).
+pub fn above(port: u16, offset: u16) -> u16 {
+    let user_ports = u32::from(u16::MAX) + 1 - 1024;
+    let at = (u32::from(port) + u32::from(offset)).saturating_sub(1024) % user_ports + 1024;
+    u16::try_from(at).unwrap_or(port)
+}
+
 /// More kinds of devices than any node has: bounds the memory that a tenant's file can use.
 const MAX_DEVICES: usize = 16;
 
-impl Raw {
-    fn set(&mut self, key: &str, value: &str) {
+impl Builder {
+    pub(super) fn set(&mut self, key: &str, value: &str) {
         let number = || value.parse().ok();
         match key {
             "spark.executor.instances" => self.instances = number(),
@@ -125,6 +161,7 @@ impl Raw {
             _ => {
                 self.set_lifecycle(key, value);
                 self.set_device(key, value);
+                self.set_ui(key, value);
             }
         }
     }
@@ -145,6 +182,27 @@ impl Raw {
             "spark.executor.failuresValidityInterval" => self.lifecycle.failures_expire = lifecycle_conf::time(value),
             _ => {}
         }
+    }
+
+    /// The UI's own SSL settings take precedence over those for all servers (`SSLOptions.parse`).
+    fn set_ui(&mut self, key: &str, value: &str) {
+        let is_true = value.eq_ignore_ascii_case("true");
+        match key {
+            "spark.ui.enabled" => self.ui_disabled = !is_true,
+            "spark.ui.port" => self.ui_port = value.parse().ok(),
+            "spark.ssl.enabled" => self.ssl = Some(is_true),
+            "spark.ssl.ui.enabled" => self.ssl_ui = Some(is_true),
+            "spark.ssl.port" => self.ssl_port = value.parse().ok(),
+            "spark.ssl.ui.port" => self.ssl_ui_port = value.parse().ok(),
+            _ => {}
+        }
+    }
+
+    fn ui(&self) -> Ui {
+        let port = self.ui_port.unwrap_or(UI_PORT);
+        let has_tls = self.ssl_ui.or(self.ssl).unwrap_or(false);
+        let tls_port = self.ssl_ui_port.or(self.ssl_port).unwrap_or_else(|| above(port, 400));
+        Ui { enabled: !self.ui_disabled, port, tls_port: has_tls.then_some(tls_port) }
     }
 
     /// `spark.executor.resource.NAME.amount` and `.vendor`.
@@ -169,7 +227,7 @@ impl Raw {
         }
     }
 
-    fn finish(self) -> AppConf {
+    pub(super) fn finish(self) -> AppConf {
         let allocation = if self.dynamic {
             let min = self.dynamic_min.unwrap_or(0);
             let initial = self.dynamic_initial.unwrap_or(min);
@@ -185,6 +243,7 @@ impl Raw {
             max_pending: self.max_pending,
             maximum: self.maximum,
             executor: self.executor(),
+            ui: self.ui(),
         }
     }
 
@@ -252,6 +311,17 @@ mod tests {
 
     fn executor(text: &str) -> String {
         AppConf::parse(text).executor.to_string()
+    }
+
+    #[test]
+    fn ui_has_sparks_defaults_and_its_own_ssl_settings_come_first() {
+        let ui = |text: &str| AppConf::parse(text).ui;
+        assert_eq!(ui(""), Ui { enabled: true, port: 4040, tls_port: None });
+        assert_eq!(ui("spark.ui.port=5050\nspark.ui.enabled=false"), Ui { enabled: false, port: 5050, tls_port: None });
+        assert_eq!(ui("spark.ssl.enabled=true").tls_port, Some(4440));
+        assert_eq!(ui("spark.ssl.enabled=true\nspark.ssl.ui.enabled=false").tls_port, None);
+        assert_eq!(ui("spark.ssl.ui.enabled=true\nspark.ssl.port=1\nspark.ssl.ui.port=8443").tls_port, Some(8443));
+        assert_eq!(ui("spark.ui.port=65500\nspark.ssl.ui.enabled=true").tls_port, Some(1388), "beyond 65535 it wraps");
     }
 
     #[test]

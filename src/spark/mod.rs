@@ -13,6 +13,7 @@ pub mod pod;
 pub mod properties;
 pub mod quantity;
 pub mod resources;
+pub mod rest;
 pub mod role;
 pub mod state;
 pub mod status;

@@ -16,6 +16,7 @@ mod cert_manager;
 mod certificates;
 mod connections;
 mod doctor_gang;
+mod driver_view;
 mod e2e;
 mod fallback;
 mod gang_scenarios;

@@ -17,6 +17,7 @@ mod batches;
 mod cleanup;
 mod controller;
 mod documentation;
+mod driver_api;
 mod example_policies;
 mod executor_sets;
 mod exits;

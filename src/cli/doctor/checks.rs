@@ -369,7 +369,7 @@ fn trial(facts: &Facts, webhook: Option<&Value>, out: &mut Vec<Finding>) {
 
 fn permissions(facts: &Facts, policies: Option<&Policies>, out: &mut Vec<Finding>) {
     use crate::manifests::rbac::When;
-    use crate::policy::Finished;
+    use crate::policy::{DriverAccess, Finished};
     let Some(all) = readable(&facts.permissions, "the permissions of spark-usher's account", out) else { return };
     let deployment = facts.deployments.as_ref().ok().and_then(|all| all.first());
     let pod = deployment.and_then(|deployment| at(deployment, &["spec", "template", "spec"]));
@@ -386,6 +386,9 @@ fn permissions(facts: &Facts, policies: Option<&Policies>, out: &mut Vec<Finding
             }
             When::Managed => managed,
             When::Policies => pod.is_some_and(|pod| argument(pod, "--validating-policies").is_some()),
+            When::Proxying => {
+                policies.is_some_and(|policies| policies.recovery.driver_view.access == DriverAccess::Proxy)
+            }
             When::ReadingConf => policies.is_none_or(|all| all.iter().any(|policy| policy.gang.read_spark_conf)),
         };
         // A scheduler that is not installed needs no permissions.

@@ -237,6 +237,8 @@ async fn may(
     let api: Api<SubjectAccessReview> = Api::all(client.clone());
     let mut out = Vec::new();
     for permission in rbac::all() {
+        let mut parts = permission.resource.split('/');
+        let (resource, subresource) = (parts.next().unwrap_or_default(), parts.next());
         for verb in permission.verbs {
             let name = match permission.named {
                 Named::Lease => Some(lease.to_owned()),
@@ -259,7 +261,8 @@ async fn may(
                     ]),
                     resource_attributes: Some(ResourceAttributes {
                         group: Some(permission.group.to_owned()),
-                        resource: Some(permission.resource.to_owned()),
+                        resource: Some(resource.to_owned()),
+                        subresource: subresource.map(str::to_owned),
                         verb: Some((*verb).to_owned()),
                         namespace: (permission.scope == Scope::Own).then(|| namespace.to_owned()),
                         name,

@@ -1,17 +1,20 @@
 //! A replica of spark-usher: its own watches, election and controller, with its own connection to the API server.
 
+use std::future::ready;
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use axum::Router;
+use futures::FutureExt;
 use spark_usher::cluster::client::Cluster;
+use spark_usher::cluster::driver_api::DriverApi;
 use spark_usher::cluster::lease::{Election, LeadershipReceiver};
 use spark_usher::cluster::limit::Rate;
 use spark_usher::cluster::metrics::Metrics;
 use spark_usher::cluster::replica::{self, ReplicaConfig};
 use spark_usher::cluster::signing::SigningSecret;
-use spark_usher::controller::Settings;
+use spark_usher::controller::{DriverAnswer, PollError, Settings};
 use spark_usher::policy::Policies;
 use spark_usher::runtime::ready::Latch;
 use spark_usher::runtime::supervise::Supervisor;
@@ -55,6 +58,7 @@ impl Replica {
             dry_run,
             signing: Some((secret, Latch::default())),
             rate: Rate::default(),
+            driver_api: DriverApi::of(|_, _| ready(DriverAnswer::Failed(PollError::Refused)).boxed()),
             watch_silence: Settings::default().watch_silence,
             shutdown: shutdown.clone(),
             metrics: Arc::new(Metrics::register(&Registry::default()).unwrap()),

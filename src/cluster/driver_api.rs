@@ -1,0 +1,309 @@
+//! Reads a running driver's view of its executors from Spark's REST API (`docs/spark.md#driver-rest-api`).
+//!
+//! A tenant's pod answers, so everything is bounded: the time, the bytes, the number of ports. No redirect is followed, and no
+//! credential is sent.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::{BoxFuture, Either, select};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Empty};
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper::header::{ACCEPT, HOST};
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use super::request::{Error, call};
+use crate::controller::{DriverAnswer, PollError};
+use crate::json::Items;
+use crate::policy::DriverAccess;
+use crate::recovery::DriverPoll;
+use crate::spark::conf::Ui;
+use crate::spark::rest::{self, DriverMetrics, ExecutorSummary};
+
+/// A poll must finish within this time, all ports and requests together.
+const TIME_LIMIT: Duration = Duration::from_secs(3);
+/// The longest body of one response.
+const MAX_BODY: usize = 16 << 20;
+/// The longest body of metrics, which is kept whole while it is parsed.
+const MAX_METRICS: usize = 4 << 20;
+/// How many ports above the first one Spark tries if it is busy (`spark.port.maxRetries`).
+const MAX_PORT_RETRIES: u16 = 16;
+
+type Poll = dyn Fn(DriverPoll, DriverAccess) -> BoxFuture<'static, DriverAnswer> + Send + Sync;
+
+/// Polls drivers for their view.
+#[derive(Clone)]
+pub struct DriverApi(Arc<Poll>);
+
+impl fmt::Debug for DriverApi {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("DriverApi")
+    }
+}
+
+impl DriverApi {
+    /// Over the network: at the drivers' pods, or by `client` through the API server's proxy.
+    pub fn over_network(client: kube::Client) -> DriverApi {
+        let network = Arc::new(Network { client, tls: any_certificate::config() });
+        DriverApi::of(move |poll, access| {
+            let network = network.clone();
+            async move { network.poll(&poll, access, TIME_LIMIT).await }.boxed()
+        })
+    }
+
+    /// Drivers that this function answers for.
+    pub fn of(
+        answer: impl Fn(DriverPoll, DriverAccess) -> BoxFuture<'static, DriverAnswer> + Send + Sync + 'static,
+    ) -> DriverApi {
+        DriverApi(Arc::new(answer))
+    }
+
+    /// Polls a driver.
+    pub(super) fn poll(&self, poll: DriverPoll, access: DriverAccess) -> BoxFuture<'static, DriverAnswer> {
+        (self.0)(poll, access)
+    }
+}
+
+struct Network {
+    client: kube::Client,
+    tls: Arc<ClientConfig>,
+}
+
+type Body = UnsyncBoxBody<Bytes, anyhow::Error>;
+
+impl Network {
+    async fn poll(&self, poll: &DriverPoll, access: DriverAccess, limit: Duration) -> DriverAnswer {
+        match call(limit, async { Ok::<_, Error>(self.try_ports(poll, access).await) }).await {
+            Ok(answer) => answer,
+            Err(_) => DriverAnswer::Failed(PollError::Timeout),
+        }
+    }
+
+    /// Tries the port on which the application was found last, and then the ports that Spark tries.
+    async fn try_ports(&self, poll: &DriverPoll, access: DriverAccess) -> DriverAnswer {
+        let Ui { port, tls_port, .. } = poll.ui;
+        let first = tls_port.unwrap_or(port);
+        let others = (0..=MAX_PORT_RETRIES).filter_map(|offset| first.checked_add(offset));
+        let mut error = PollError::Refused;
+        for port in poll.port.into_iter().chain(others.filter(|port| Some(*port) != poll.port)) {
+            match self.try_port(poll, port, tls_port.is_some(), access).await {
+                Ok(answer) => return answer,
+                // Another driver in the same pod, or none.
+                Err(PollError::OtherApplication) => error = PollError::OtherApplication,
+                Err(PollError::Refused) => {}
+                Err(error) => return DriverAnswer::Failed(error),
+            }
+        }
+        DriverAnswer::Failed(error)
+    }
+
+    async fn try_port(
+        &self,
+        poll: &DriverPoll,
+        port: u16,
+        has_tls: bool,
+        access: DriverAccess,
+    ) -> Result<DriverAnswer, PollError> {
+        match access {
+            DriverAccess::Proxy => {
+                let scheme = if has_tls { "https" } else { "http" };
+                let (namespace, name) = (poll.pod.namespace(), poll.pod.name());
+                let base = format!("/api/v1/namespaces/{namespace}/pods/{scheme}:{name}:{port}/proxy");
+                view(&mut Transport::Proxy(&self.client, base), poll.key.app.selector(), port).await
+            }
+            DriverAccess::Pod | DriverAccess::None => {
+                let address: IpAddr = poll.address.parse().map_err(|_| PollError::Refused)?;
+                let stream = TcpStream::connect((address, port)).await.map_err(|_| PollError::Refused)?;
+                if !has_tls {
+                    return over(stream, poll, port).await;
+                }
+                let name = address.into();
+                let stream = TlsConnector::from(self.tls.clone()).connect(name, stream).await;
+                over(stream.map_err(|_| PollError::NotSpark)?, poll, port).await
+            }
+        }
+    }
+}
+
+/// Reads the view over a connection to the driver's pod.
+async fn over<S>(stream: S, poll: &DriverPoll, port: u16) -> Result<DriverAnswer, PollError>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|_| PollError::NotSpark)?;
+    let mut transport = Transport::Pod(sender, host(&poll.address, port));
+    let reading = std::pin::pin!(view(&mut transport, poll.key.app.selector(), port));
+    match select(reading, std::pin::pin!(connection)).await {
+        Either::Left((answer, _)) => answer,
+        // The driver closed the connection; what it sent before can still be read.
+        Either::Right((_, reading)) => reading.await,
+    }
+}
+
+fn host(address: &str, port: u16) -> String {
+    if address.contains(':') { format!("[{address}]:{port}") } else { format!("{address}:{port}") }
+}
+
+/// One connection to a driver, or the API server's proxy.
+enum Transport<'a> {
+    Pod(SendRequest<Empty<Bytes>>, String),
+    Proxy(&'a kube::Client, String),
+}
+
+impl Transport<'_> {
+    async fn get(&mut self, path: &str) -> Result<Response<Body>, PollError> {
+        match self {
+            Transport::Pod(sender, host) => {
+                let request = Request::get(path).header(HOST, &*host).header(ACCEPT, "application/json");
+                let request = request.body(Empty::new()).map_err(|_| PollError::NotSpark)?;
+                sender.ready().await.map_err(|_| PollError::NotSpark)?;
+                let response = sender.send_request(request).await.map_err(|_| PollError::NotSpark)?;
+                Ok(response.map(|body| body.map_err(anyhow::Error::new).boxed_unsync()))
+            }
+            Transport::Proxy(client, base) => {
+                let request = Request::get([base.as_str(), path].concat()).body(kube::client::Body::empty());
+                let response = client.send(request.map_err(|_| PollError::NotSpark)?).await;
+                let response = response.map_err(|_| PollError::Refused)?;
+                // The API server's own errors are statuses, not Spark's text.
+                Ok(response.map(|body| body.map_err(anyhow::Error::new).boxed_unsync()))
+            }
+        }
+    }
+}
+
+/// The view of the driver at the other end, if it runs this application.
+async fn view(transport: &mut Transport<'_>, app: &str, port: u16) -> Result<DriverAnswer, PollError> {
+    let response = transport.get(&format!("/api/v1/applications/{app}/allexecutors")).await?;
+    let is_proxy = matches!(transport, Transport::Proxy(..));
+    check(response.status(), is_proxy)?;
+    let Some(executors) = executors(response.into_body()).await? else { return Ok(DriverAnswer::Starting) };
+    // After the executors: if no event was dropped until now, none was dropped before.
+    let metrics = match transport.get("/metrics/json/").await {
+        Ok(response) if response.status() == StatusCode::OK => {
+            let body = whole(response.into_body(), MAX_METRICS).await?;
+            rest::metrics(&body).unwrap_or_default()
+        }
+        // The servlet is disabled, or restricted.
+        _ => DriverMetrics::default(),
+    };
+    Ok(DriverAnswer::View { port, executors, metrics })
+}
+
+fn check(status: StatusCode, is_proxy: bool) -> Result<(), PollError> {
+    match status {
+        StatusCode::OK => Ok(()),
+        StatusCode::NOT_FOUND => Err(PollError::OtherApplication),
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Err(PollError::Forbidden),
+        // The API server could not connect to the port.
+        StatusCode::SERVICE_UNAVAILABLE | StatusCode::BAD_GATEWAY if is_proxy => Err(PollError::Refused),
+        status if status.is_redirection() => Err(PollError::Redirected),
+        _ => Err(PollError::NotSpark),
+    }
+}
+
+/// The rows of a response; `None` if the driver is not ready.
+async fn executors(mut body: Body) -> Result<Option<Vec<ExecutorSummary>>, PollError> {
+    let (mut items, mut rows, mut length) = (Items::bare(), Vec::new(), 0);
+    // The beginning, to tell the text of a starting driver.
+    let mut head: Vec<u8> = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame.map_err(|_| PollError::NotSpark)?.into_data() else { continue };
+        length += data.len();
+        if length > MAX_BODY {
+            return Err(PollError::TooLarge);
+        }
+        let missing = rest::STARTING.len().saturating_sub(head.len());
+        head.extend_from_slice(data.get(..missing.min(data.len())).unwrap_or_default());
+        if items.feed(&data, |row: ExecutorSummary| rows.push(row)).is_err() {
+            return if is_starting(&head) { Ok(None) } else { Err(PollError::NotSpark) };
+        }
+    }
+    items.finish_bare().map_err(|_| PollError::NotSpark)?;
+    Ok(Some(rows))
+}
+
+fn is_starting(head: &[u8]) -> bool {
+    !head.is_empty() && rest::STARTING.as_bytes().starts_with(head)
+}
+
+async fn whole(mut body: Body, most: usize) -> Result<Vec<u8>, PollError> {
+    let mut whole = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame.map_err(|_| PollError::NotSpark)?.into_data() else { continue };
+        if whole.len() + data.len() > most {
+            return Err(PollError::TooLarge);
+        }
+        whole.extend_from_slice(&data);
+    }
+    Ok(whole)
+}
+
+/// TLS without authentication of the server: a driver's certificate is its tenant's own, and its view is trusted no more over
+/// plain HTTP.
+mod any_certificate {
+    use std::sync::Arc;
+
+    use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+    use rustls::crypto::ring::default_provider;
+    use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+    use rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
+    use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+
+    #[derive(Debug)]
+    struct AnyCertificate(CryptoProvider);
+
+    impl ServerCertVerifier for AnyCertificate {
+        fn verify_server_cert(
+            &self,
+            _: &CertificateDer<'_>,
+            _: &[CertificateDer<'_>],
+            _: &ServerName<'_>,
+            _: &[u8],
+            _: UnixTime,
+        ) -> Result<ServerCertVerified, Error> {
+            Ok(ServerCertVerified::assertion())
+        }
+
+        fn verify_tls12_signature(
+            &self,
+            message: &[u8],
+            certificate: &CertificateDer<'_>,
+            signature: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, Error> {
+            verify_tls12_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+        }
+
+        fn verify_tls13_signature(
+            &self,
+            message: &[u8],
+            certificate: &CertificateDer<'_>,
+            signature: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, Error> {
+            verify_tls13_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+        }
+
+        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+            self.0.signature_verification_algorithms.supported_schemes()
+        }
+    }
+
+    /// A configuration that accepts every certificate.
+    pub(super) fn config() -> Arc<ClientConfig> {
+        let verifier = Arc::new(AnyCertificate(default_provider()));
+        let builder = ClientConfig::builder();
+        Arc::new(builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,163 @@
+//! A fake driver on loopback answers, or does not.
+
+use std::convert::Infallible;
+
+use futures::FutureExt;
+use http_body_util::{Full, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::service::service_fn;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+
+use super::*;
+use crate::signature::Creator;
+use crate::snapshot::DriverViewKey;
+use crate::spark::ids::{AppKey, PodKey};
+
+const ROWS: &str =
+    r#"[{"id":"driver","isActive":true},{"id":"1","isActive":true,"addTime":"2026-11-21T02:13:42.022GMT"}]"#;
+const METRICS: &str =
+    r#"{"counters":{"x.driver.LiveListenerBus.queue.appStatus.numDroppedEvents":{"count":0}},"gauges":{}}"#;
+
+type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
+
+fn answer(status: u16, body: &str) -> Answer {
+    let body = Full::new(Bytes::copy_from_slice(body.as_bytes())).boxed_unsync();
+    Response::builder().status(status).body(body).unwrap()
+}
+
+/// A driver that answers by the path; returns its port. It runs until the set is dropped.
+async fn driver(tasks: &mut JoinSet<()>, respond: impl Fn(&str) -> Answer + Clone + Send + 'static) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tasks.spawn(async move {
+        let mut connections = JoinSet::new();
+        while let Ok((stream, _)) = listener.accept().await {
+            let respond = respond.clone();
+            connections.spawn(async move {
+                let service = service_fn(move |request: Request<Incoming>| {
+                    let answer = respond(request.uri().path());
+                    async move { Ok::<_, Infallible>(answer) }
+                });
+                let serving = hyper::server::conn::http1::Builder::new();
+                _ = serving.serve_connection(TokioIo::new(stream), service).await;
+            });
+        }
+    });
+    port
+}
+
+fn poll_at(port: u16) -> DriverPoll {
+    DriverPoll {
+        key: DriverViewKey { app: AppKey::new("default", "spark-1"), driver: Creator::of_pod("d", "u") },
+        pod: PodKey::new("default", "d"),
+        address: "127.0.0.1".into(),
+        ui: Ui { enabled: true, port, tls_port: None },
+        port: None,
+    }
+}
+
+async fn asked(port: u16) -> DriverAnswer {
+    polled(&poll_at(port), Duration::from_secs(10)).await
+}
+
+async fn polled(poll: &DriverPoll, limit: Duration) -> DriverAnswer {
+    crate::tls::install_provider();
+    let config = kube::Config::new("http://127.0.0.1:9".parse().unwrap());
+    let network = Network { client: kube::Client::try_from(config).unwrap(), tls: any_certificate::config() };
+    Box::pin(network.poll(poll, DriverAccess::Pod, limit)).await
+}
+
+fn failed(error: PollError) -> DriverAnswer {
+    DriverAnswer::Failed(error)
+}
+
+#[tokio::test]
+async fn view_has_rows_and_metrics() {
+    let mut tasks = JoinSet::new();
+    let port = driver(&mut tasks, |path| match path {
+        "/api/v1/applications/spark-1/allexecutors" => answer(200, ROWS),
+        "/metrics/json/" => answer(200, METRICS),
+        other => panic!("{other}"),
+    })
+    .await;
+    let DriverAnswer::View { port: found, executors, metrics } = asked(port).await else { panic!("no view") };
+    assert_eq!((found, executors.len(), metrics.dropped_events), (port, 2, Some(0)));
+}
+
+#[tokio::test]
+async fn view_without_metrics_is_incomplete() {
+    let mut tasks = JoinSet::new();
+    let port = driver(&mut tasks, |path| if path.starts_with("/api") { answer(200, ROWS) } else { answer(404, "") });
+    let DriverAnswer::View { metrics, .. } = asked(port.await).await else { panic!("no view") };
+    assert_eq!(metrics, DriverMetrics::default());
+}
+
+#[tokio::test]
+async fn each_other_answer_has_its_outcome() {
+    for (status, body, expected) in [
+        (200, rest::STARTING, DriverAnswer::Starting),
+        (200, "<html>login</html>", failed(PollError::NotSpark)),
+        (200, "{}", failed(PollError::NotSpark)),
+        (200, r#"[{"id":"1"}]"#, failed(PollError::NotSpark)),
+        (200, "[", failed(PollError::NotSpark)),
+        (200, "", failed(PollError::NotSpark)),
+        (404, "no such app: spark-1", failed(PollError::OtherApplication)),
+        (401, "", failed(PollError::Forbidden)),
+        (403, "", failed(PollError::Forbidden)),
+        (302, "", failed(PollError::Redirected)),
+        (500, "", failed(PollError::NotSpark)),
+        (503, "", failed(PollError::NotSpark)),
+    ] {
+        let mut tasks = JoinSet::new();
+        let port = driver(&mut tasks, move |_| answer(status, body)).await;
+        // Only this port: the next ones may belong to other processes.
+        assert_eq!(only(port).await, expected, "{status} {body}");
+    }
+}
+
+/// Polls a port above which there is no other.
+async fn only(port: u16) -> DriverAnswer {
+    let poll = DriverPoll { ui: Ui { port: u16::MAX, ..Ui::default() }, port: Some(port), ..poll_at(port) };
+    polled(&poll, Duration::from_secs(10)).await
+}
+
+#[tokio::test]
+async fn port_above_a_busy_one_is_found_and_remembered_port_comes_first() {
+    let mut tasks = JoinSet::new();
+    let first = driver(&mut tasks, |_| answer(404, "no such app")).await;
+    let right =
+        driver(&mut tasks, |path| if path.starts_with("/api") { answer(200, ROWS) } else { answer(200, METRICS) });
+    let right = right.await;
+    let poll = DriverPoll { port: Some(first), ..poll_at(right) };
+    let DriverAnswer::View { port, .. } = polled(&poll, Duration::from_secs(10)).await else { panic!("no view") };
+    assert_eq!(port, right);
+}
+
+#[tokio::test]
+async fn closed_ports_are_refused_and_silence_times_out() {
+    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
+    assert_eq!(only(closed).await, failed(PollError::Refused));
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let poll = poll_at(silent.local_addr().unwrap().port());
+    assert_eq!(polled(&poll, Duration::from_millis(200)).await, failed(PollError::Timeout));
+}
+
+#[tokio::test]
+async fn endless_body_is_cut_off() {
+    let mut tasks = JoinSet::new();
+    let row = Bytes::from([r#"{"id":"1","isActive":true,"hostPort":""#, &"x".repeat(1 << 16), r#""},"#].concat());
+    let port = driver(&mut tasks, move |_| {
+        let rows = std::iter::once(Bytes::from_static(b"[")).chain(std::iter::repeat(row.clone()));
+        let body = StreamBody::new(futures::stream::iter(rows.map(|bytes| Ok::<_, Infallible>(Frame::data(bytes)))));
+        Response::new(BodyExt::boxed_unsync(body))
+    });
+    assert_eq!(only(port.await).await, failed(PollError::TooLarge));
+}
+
+#[tokio::test]
+async fn address_that_is_no_ip_is_not_resolved() {
+    let poll = DriverPoll { address: "localhost".into(), ..poll_at(1) };
+    let answer = polled(&poll, Duration::from_secs(1)).now_or_never();
+    assert_eq!(answer, Some(failed(PollError::Refused)));
+}

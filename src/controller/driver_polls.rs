@@ -1,0 +1,293 @@
+//! When the leader polls each running driver for its view of its executors: once in an interval, soon again while the driver
+//! starts, and less and less often if it does not answer.
+//!
+//! Pure: the edge sends the requests. A step costs what is due.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::{Duration, Instant};
+
+use super::queue::WorkQueue;
+use crate::recovery::DriverPoll;
+use crate::signature::Creator;
+use crate::snapshot::DriverViewKey;
+use crate::spark::ids::AppKey;
+
+/// Number of concurrent polls. A driver that does not answer occupies one for 3 seconds.
+const MAX_IN_FLIGHT: usize = 64;
+/// At most this many polls begin in a second. With more drivers than that for one interval, each is polled less often.
+const MAX_PER_SECOND: u32 = 400;
+/// A driver that is not ready yet is polled again after this time.
+const STARTING_INTERVAL: Duration = Duration::from_secs(2);
+/// After this many polls in a row that found it starting, it is polled at the usual interval.
+const MAX_STARTING: u32 = 30;
+/// The longest interval between two polls of a driver that does not answer.
+const MAX_INTERVAL: Duration = Duration::from_secs(600);
+
+/// The outcome of a poll.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PollOutcome {
+    /// The driver returned its view, on this port.
+    Answered(u16),
+    /// The driver is not ready yet.
+    Starting,
+    /// The driver did not answer, or not with a view.
+    Failed,
+}
+
+#[derive(Debug)]
+struct Entry {
+    poll: DriverPoll,
+    /// Failures in a row, or answers in a row that it is starting.
+    failures: u32,
+    starting: u32,
+    began: Option<Instant>,
+}
+
+/// See the module's text.
+#[derive(Debug, Default)]
+pub(super) struct DriverPolls {
+    entries: BTreeMap<DriverViewKey, Entry>,
+    queue: WorkQueue<DriverViewKey>,
+    /// The drivers of each application.
+    required: BTreeMap<AppKey, BTreeSet<Creator>>,
+    /// The second of which polls are counted, and their number.
+    second: Option<(Instant, u32)>,
+}
+
+impl DriverPolls {
+    /// Registers the drivers of an application. Returns those that are no longer polled.
+    pub(super) fn require(&mut self, app: &AppKey, wanted: Vec<DriverPoll>, now: Instant) -> Vec<DriverViewKey> {
+        let drivers: BTreeSet<Creator> = wanted.iter().map(|poll| poll.key.driver).collect();
+        for poll in wanted {
+            match self.entries.get_mut(&poll.key) {
+                Some(entry) => {
+                    let port = entry.poll.port;
+                    entry.poll = DriverPoll { port, ..poll };
+                }
+                None => {
+                    self.queue.add_after(poll.key.clone(), now + spread(&poll.key, STARTING_INTERVAL));
+                    self.entries.insert(poll.key.clone(), Entry { poll, failures: 0, starting: 0, began: None });
+                }
+            }
+        }
+        let before =
+            if drivers.is_empty() { self.required.remove(app) } else { self.required.insert(app.clone(), drivers) };
+        let now = self.required.get(app);
+        let left = before.into_iter().flatten().filter(|driver| now.is_none_or(|now| !now.contains(driver)));
+        let left: Vec<DriverViewKey> = left.map(|driver| DriverViewKey { app: app.clone(), driver }).collect();
+        for key in &left {
+            self.entries.remove(key);
+            self.queue.remove(key);
+        }
+        left
+    }
+
+    /// Forgets every driver: this replica does not lead, or nothing is polled. Returns them.
+    pub(super) fn clear(&mut self) -> Vec<DriverViewKey> {
+        self.required.clear();
+        let all: Vec<DriverViewKey> = std::mem::take(&mut self.entries).into_keys().collect();
+        all.iter().for_each(|key| self.queue.remove(key));
+        all
+    }
+
+    /// Polls that begin now.
+    pub(super) fn due(&mut self, now: Instant) -> Vec<DriverPoll> {
+        let mut due = Vec::new();
+        while self.queue.in_flight() < MAX_IN_FLIGHT
+            && self.left_in_second(now) > 0
+            && let Some(key) = self.queue.get(now)
+        {
+            match self.entries.get_mut(&key) {
+                Some(entry) => {
+                    entry.began = Some(now);
+                    due.push(entry.poll.clone());
+                    if let Some((_, count)) = &mut self.second {
+                        *count += 1;
+                    }
+                }
+                None => self.queue.done(&key),
+            }
+        }
+        due
+    }
+
+    /// How many polls may still begin in this second.
+    fn left_in_second(&mut self, now: Instant) -> u32 {
+        match self.second {
+            Some((begin, count)) if now.saturating_duration_since(begin) < Duration::from_secs(1) => {
+                MAX_PER_SECOND.saturating_sub(count)
+            }
+            _ => {
+                self.second = Some((now, 0));
+                MAX_PER_SECOND
+            }
+        }
+    }
+
+    /// A poll finished. Returns when it began; `None` if the driver is no longer polled, and its answer is void.
+    pub(super) fn finished(
+        &mut self,
+        key: &DriverViewKey,
+        outcome: PollOutcome,
+        interval: Duration,
+        now: Instant,
+    ) -> Option<Instant> {
+        self.queue.done(key);
+        let interval = self.interval(interval);
+        let entry = self.entries.get_mut(key)?;
+        let wait = match outcome {
+            PollOutcome::Answered(port) => {
+                (entry.failures, entry.starting, entry.poll.port) = (0, 0, Some(port));
+                interval
+            }
+            PollOutcome::Starting if entry.starting < MAX_STARTING => {
+                (entry.failures, entry.starting) = (0, entry.starting + 1);
+                STARTING_INTERVAL
+            }
+            PollOutcome::Starting => interval,
+            PollOutcome::Failed => {
+                entry.failures = entry.failures.saturating_add(1);
+                STARTING_INTERVAL.saturating_mul(1 << entry.failures.min(9)).min(MAX_INTERVAL.max(interval))
+            }
+        };
+        // Drivers that began together do not stay together.
+        self.queue.add_after(key.clone(), now + wait - wait / 10 + spread(key, wait / 5));
+        entry.began.take()
+    }
+
+    /// The interval, longer if there are more drivers than it has time for.
+    fn interval(&self, interval: Duration) -> Duration {
+        let drivers = u32::try_from(self.entries.len()).unwrap_or(u32::MAX);
+        interval.max(Duration::from_secs(1).saturating_mul(drivers / MAX_PER_SECOND))
+    }
+
+    /// When something is due next.
+    pub(super) fn next_due(&self, now: Instant) -> Option<Instant> {
+        let next = self.queue.next(now).filter(|_| self.queue.in_flight() < MAX_IN_FLIGHT)?;
+        match self.second {
+            Some((begin, count)) if count >= MAX_PER_SECOND => Some(next.max(begin + Duration::from_secs(1))),
+            _ => Some(next),
+        }
+    }
+}
+
+/// A time below `most` that differs between drivers.
+fn spread(key: &DriverViewKey, most: Duration) -> Duration {
+    let mut hasher = DefaultHasher::new();
+    key.hash(&mut hasher);
+    most.mul_f64((hasher.finish() % 1024) as f64 / 1024.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime::clock;
+    use crate::spark::conf::Ui;
+    use crate::spark::ids::PodKey;
+
+    const INTERVAL: Duration = Duration::from_secs(30);
+
+    fn app(number: usize) -> AppKey {
+        AppKey::new("default", &format!("spark-{number}"))
+    }
+
+    fn poll(number: usize, uid: &str) -> DriverPoll {
+        DriverPoll {
+            key: DriverViewKey { app: app(number), driver: Creator::of_pod("d", uid) },
+            pod: PodKey::new("default", "d"),
+            address: "10.0.0.5".into(),
+            ui: Ui::default(),
+            port: None,
+        }
+    }
+
+    /// The next time at which something is due, and what.
+    fn next(polls: &mut DriverPolls, now: &mut Instant) -> Vec<DriverPoll> {
+        *now = polls.next_due(*now).unwrap().max(*now);
+        polls.due(*now)
+    }
+
+    #[test]
+    fn driver_is_polled_soon_and_then_once_in_about_an_interval_on_the_port_that_answered() {
+        let (mut polls, began) = (DriverPolls::default(), clock::instant());
+        let mut now = began;
+        polls.require(&app(1), vec![poll(1, "u")], now);
+        let first = next(&mut polls, &mut now);
+        assert_eq!(first, [poll(1, "u")]);
+        assert!(now - began <= STARTING_INTERVAL);
+        let answered = now;
+        assert_eq!(polls.finished(&first[0].key, PollOutcome::Answered(4041), INTERVAL, now), Some(answered));
+        let second = next(&mut polls, &mut now);
+        assert_eq!(second[0].port, Some(4041));
+        let after = now - answered;
+        assert!(after >= INTERVAL * 9 / 10 && after <= INTERVAL * 11 / 10, "{after:?}");
+        // A plan meanwhile changes neither port nor time.
+        assert_eq!(polls.require(&app(1), vec![poll(1, "u")], now), []);
+        assert_eq!(polls.entries.first_key_value().unwrap().1.poll.port, Some(4041));
+    }
+
+    #[test]
+    fn starting_driver_is_polled_again_soon_and_failing_one_less_and_less_often() {
+        let (mut polls, mut now) = (DriverPolls::default(), clock::instant());
+        polls.require(&app(1), vec![poll(1, "u")], now);
+        let key = next(&mut polls, &mut now)[0].key.clone();
+        let mut waits = |outcome: PollOutcome, count: usize| -> Vec<u64> {
+            let wait = |_| {
+                let finished = now;
+                polls.finished(&key, outcome, INTERVAL, now);
+                next(&mut polls, &mut now);
+                (now - finished).as_secs()
+            };
+            (0..count).map(wait).collect()
+        };
+        let starting = waits(PollOutcome::Starting, 31);
+        assert!(starting[..30].iter().all(|wait| *wait <= 2) && starting[30] >= 27, "{starting:?}");
+        let failing = waits(PollOutcome::Failed, 12);
+        assert!(failing[0] <= 4 && failing[3] <= 35 && failing[11] >= 540 && failing[11] <= 660, "{failing:?}");
+        assert!(waits(PollOutcome::Answered(4040), 1)[0] <= 33);
+    }
+
+    #[test]
+    fn answer_of_a_driver_that_is_no_longer_required_is_void() {
+        let (mut polls, mut now) = (DriverPolls::default(), clock::instant());
+        polls.require(&app(1), vec![poll(1, "old"), poll(1, "new")], now);
+        polls.require(&app(2), vec![poll(2, "u")], now);
+        now += STARTING_INTERVAL;
+        assert_eq!(polls.due(now).len(), 3);
+        assert_eq!(polls.require(&app(1), vec![poll(1, "new")], now), [poll(1, "old").key]);
+        assert_eq!(polls.finished(&poll(1, "old").key, PollOutcome::Answered(4040), INTERVAL, now), None);
+        assert!(polls.finished(&poll(1, "new").key, PollOutcome::Answered(4040), INTERVAL, now).is_some());
+        let left = polls.clear();
+        assert_eq!(left.len(), 2);
+        assert_eq!(polls.finished(&poll(2, "u").key, PollOutcome::Answered(4040), INTERVAL, now), None);
+        assert_eq!(polls.due(now + INTERVAL * 2), []);
+    }
+
+    #[test]
+    fn polls_in_flight_and_per_second_are_bounded_and_every_driver_gets_its_turn() {
+        let (mut polls, mut now) = (DriverPolls::default(), clock::instant());
+        let drivers = 20_000;
+        for number in 0..drivers {
+            polls.require(&app(number), vec![poll(number, "u")], now);
+        }
+        let (began, mut seen, mut second) = (now, BTreeSet::new(), (now, 0));
+        while seen.len() < drivers {
+            let due = next(&mut polls, &mut now);
+            assert!(due.len() <= MAX_IN_FLIGHT);
+            if now - second.0 >= Duration::from_secs(1) {
+                second = (now, 0);
+            }
+            second.1 += due.len();
+            assert!(second.1 <= 2 * MAX_PER_SECOND as usize, "any second overlaps two that are counted");
+            now += Duration::from_millis(20);
+            for poll in due {
+                polls.finished(&poll.key, PollOutcome::Answered(4040), INTERVAL, now);
+                seen.insert(poll.key);
+            }
+        }
+        let round = now - began;
+        assert!(round < Duration::from_secs(120), "{round:?}");
+        assert_eq!(polls.interval(INTERVAL), Duration::from_secs(50), "longer than 30 s for 20,000 drivers");
+    }
+}

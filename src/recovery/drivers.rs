@@ -1,0 +1,45 @@
+//! The drivers that the leader polls for their view.
+
+use std::sync::Arc;
+
+use crate::ownership::liveness::{DriverLiveness, ExecutorSet};
+use crate::snapshot::{DriverPhase, DriverPod, DriverViewKey, Snapshot};
+use crate::spark::conf::Ui;
+use crate::spark::ids::{AppKey, PodKey};
+
+/// A driver to poll.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DriverPoll {
+    /// The application and the driver's pod.
+    pub key: DriverViewKey,
+    /// The driver's pod.
+    pub pod: PodKey,
+    /// Its address.
+    pub address: Arc<str>,
+    /// Where it serves its REST API, by its configuration.
+    pub ui: Ui,
+    /// The port on which the application was found last.
+    pub port: Option<u16>,
+}
+
+/// The running drivers of an application that created executors of it or have its label, and whose address is their pod's own:
+/// on a node's address, another pod may answer.
+pub fn to_poll(snapshot: &Snapshot, app: &AppKey, sets: &[ExecutorSet<'_>]) -> Vec<DriverPoll> {
+    let driver_of = |set: &ExecutorSet<'_>| match &set.driver {
+        DriverLiveness::Alive(driver) if set.creator == Some(driver.creator) => Some(driver.clone()),
+        _ => None,
+    };
+    sets.iter().filter_map(driver_of).filter_map(|driver| poll(snapshot, app, &driver)).collect()
+}
+
+fn poll(snapshot: &Snapshot, app: &AppKey, driver: &DriverPod) -> Option<DriverPoll> {
+    let address = driver.address.clone().filter(|_| driver.phase == DriverPhase::Running && !driver.deleting)?;
+    let ui = snapshot.conf(&driver.uid).map_or_else(Ui::default, |conf| conf.ui);
+    ui.enabled.then(|| DriverPoll {
+        key: DriverViewKey { app: app.clone(), driver: driver.creator },
+        pod: PodKey::new(app.namespace(), &driver.name),
+        address,
+        ui,
+        port: None,
+    })
+}

@@ -1,0 +1,52 @@
+//! Joins an application's executor pods with its driver's view, by exec id.
+
+use std::collections::HashSet;
+
+use crate::signature::Creator;
+use crate::snapshot::{Application, DriverView, DriverViewKey, Executor, Snapshot};
+use crate::spark::ids::AppKey;
+use crate::spark::rest::ExecutorSummary;
+
+/// What the driver knows about an executor.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Registration<'v> {
+    /// Its driver was not polled, did not answer, or is unknown; or its view is incomplete and lacks the executor.
+    Unknown,
+    /// It has not registered.
+    NotRegistered,
+    /// It has registered, and the driver has not removed it. It may be broken all the same.
+    Registered(&'v ExecutorSummary),
+    /// The driver has removed it, while its pod exists.
+    Removed(&'v ExecutorSummary),
+}
+
+/// A driver's view of the executors that this pod created.
+pub fn view_of<'v>(snapshot: &'v Snapshot, app: &AppKey, driver: Creator) -> Option<&'v DriverView> {
+    snapshot.driver_views.get(&DriverViewKey { app: app.clone(), driver }).map(|view| &**view)
+}
+
+/// What an executor's driver knows about it. Only the view of the pod that is its proven creator or its owner counts.
+pub fn registration<'v>(snapshot: &'v Snapshot, app: &AppKey, executor: &Executor) -> Registration<'v> {
+    let view = executor.counted_creator().and_then(|creator| view_of(snapshot, app, creator));
+    let (Some(view), Some(id)) = (view, executor.exec_id) else { return Registration::Unknown };
+    match view.executor(id) {
+        Some(row) if row.is_active => Registration::Registered(row),
+        Some(row) => Registration::Removed(row),
+        None if view.is_complete() => Registration::NotRegistered,
+        None => Registration::Unknown,
+    }
+}
+
+/// Executors that the driver counts as registered and that have no live pod: it has not noticed that they vanished.
+pub fn vanished<'v>(
+    view: &'v DriverView,
+    app: &'v Application,
+    driver: Creator,
+) -> impl Iterator<Item = &'v ExecutorSummary> {
+    let live: HashSet<u64> = app
+        .live()
+        .filter(|executor| executor.counted_creator() == Some(driver))
+        .filter_map(|executor| executor.exec_id)
+        .collect();
+    view.executors().iter().filter(move |row| row.is_active && row.id.is_some_and(|id| !live.contains(&id)))
+}

@@ -1,0 +1,282 @@
+//! Spark's REST API and metrics servlet in a running driver: what their bodies say about executors
+//! (`docs/spark.md#driver-rest-api`; `status/api/v1/api.scala`, `JacksonMessageWriter.scala`, `metrics/sink/MetricsServlet.scala`).
+//!
+//! The bodies are input of a tenant, who may answer anything: what is not of this shape is an error, and texts are truncated.
+
+use std::fmt;
+
+use jiff::Timestamp;
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
+use serde::de::{DeserializeSeed, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+
+use super::conf::{AppConf, Builder};
+use crate::text::truncated;
+
+/// The body, with status 200, of a driver that is not ready (`ui/JettyUtils.scala`).
+pub const STARTING: &str = "Spark is starting up. Please wait a while until it's ready.";
+
+/// Longest `removeReason` that is kept, in bytes.
+const MAX_REASON: usize = 1024;
+
+/// One executor of `/api/v1/applications/APP/allexecutors`, as the driver's status store has it (`ExecutorSummary`).
+///
+/// `is_active` means registered and not removed, not that the executor works: a row stays active until the driver removes the
+/// executor, and it removes one whose connection broke only once its pod has failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExecutorSummary {
+    /// Its exec id; `None` for the row of the driver itself.
+    pub id: Option<u64>,
+    /// Whether the driver has not removed it.
+    pub is_active: bool,
+    /// When it registered.
+    pub registered: Option<Timestamp>,
+    /// When the driver removed it.
+    pub removed: Option<Timestamp>,
+    /// Why the driver removed it, at most 1024 bytes.
+    pub remove_reason: Option<Box<str>>,
+    /// Its resource profile; 0 is the default one, which Spark before 3.1 always has.
+    pub profile: u32,
+    /// Tasks that it runs now.
+    pub active_tasks: u32,
+}
+
+impl<'de> Deserialize<'de> for ExecutorSummary {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Wire {
+            id: String,
+            is_active: bool,
+            #[serde(default)]
+            add_time: Option<String>,
+            #[serde(default)]
+            remove_time: Option<String>,
+            #[serde(default)]
+            remove_reason: Option<String>,
+            #[serde(default)]
+            resource_profile_id: u32,
+            #[serde(default)]
+            active_tasks: i64,
+        }
+        let wire = Wire::deserialize(deserializer)?;
+        let id = match wire.id.as_str() {
+            "driver" => None,
+            id => Some(id.parse().map_err(|_| D::Error::custom("expected an executor's id or driver"))?),
+        };
+        let time = |text: Option<String>| text.as_deref().and_then(time);
+        Ok(ExecutorSummary {
+            id,
+            is_active: wire.is_active,
+            registered: time(wire.add_time),
+            removed: time(wire.remove_time),
+            remove_reason: wire.remove_reason.map(|reason| truncated(&reason, MAX_REASON).into()),
+            profile: wire.resource_profile_id,
+            active_tasks: u32::try_from(wire.active_tasks).unwrap_or(0),
+        })
+    }
+}
+
+/// A time as Spark writes it, such as `2026-11-21T02:13:42.022GMT`.
+pub fn time(text: &str) -> Option<Timestamp> {
+    let time: DateTime = text.strip_suffix("GMT")?.parse().ok()?;
+    time.to_zoned(TimeZone::UTC).ok().map(|zoned| zoned.timestamp())
+}
+
+/// What `/metrics/json` of a driver says about its view of executors. The names begin with `spark.metrics.namespace` (the
+/// application's id, or any text) and `driver`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DriverMetrics {
+    /// Events that the status store did not get because its queue was full: from then on, executors may be missing in it, and
+    /// removed ones may be active (`LiveListenerBus.queue.appStatus.numDroppedEvents`).
+    pub dropped_events: Option<u64>,
+    /// How many executors dynamic allocation wants, of all resource profiles
+    /// (`ExecutorAllocationManager.executors.numberTargetExecutors`); `None` with static allocation.
+    pub target: Option<u32>,
+}
+
+/// Parses `/metrics/json`.
+pub fn metrics(body: &[u8]) -> serde_json::Result<DriverMetrics> {
+    struct Registry<'m>(&'m mut DriverMetrics);
+    impl<'de> Visitor<'de> for Registry<'_> {
+        type Value = ();
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("metrics of a driver")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+            while let Some(kind) = map.next_key::<String>()? {
+                match kind.as_str() {
+                    "counters" => {
+                        let dropped = map.next_value_seed(Named("LiveListenerBus.queue.appStatus.numDroppedEvents"))?;
+                        self.0.dropped_events = dropped;
+                    }
+                    "gauges" => {
+                        let target =
+                            map.next_value_seed(Named("ExecutorAllocationManager.executors.numberTargetExecutors"))?;
+                        self.0.target = target.and_then(|target| u32::try_from(target).ok());
+                    }
+                    _ => _ = map.next_value::<IgnoredAny>()?,
+                }
+            }
+            Ok(())
+        }
+    }
+    let mut found = DriverMetrics::default();
+    let mut deserializer = serde_json::Deserializer::from_slice(body);
+    deserializer.deserialize_map(Registry(&mut found))?;
+    deserializer.end()?;
+    Ok(found)
+}
+
+/// The number of the metric whose name ends so, among metrics of one kind.
+struct Named(&'static str);
+
+impl<'de> DeserializeSeed<'de> for Named {
+    type Value = Option<u64>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Option<u64>, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Named {
+    type Value = Option<u64>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("metrics by name")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Option<u64>, A::Error> {
+        // A gauge has a value, a counter a count.
+        #[derive(Deserialize)]
+        struct Number {
+            #[serde(alias = "value")]
+            count: u64,
+        }
+        let mut found = None;
+        while let Some(name) = map.next_key::<String>()? {
+            let is_named = name.strip_suffix(self.0).is_some_and(|before| before.ends_with(".driver."));
+            match is_named {
+                true => found = Some(map.next_value::<Number>()?.count),
+                false => _ = map.next_value::<IgnoredAny>()?,
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// Parses the Spark properties of `/api/v1/applications/APP/environment`: all that the application was started with. Spark
+/// redacts the values of secrets itself, and only the keys that [`AppConf`] has are kept.
+pub fn environment(body: &[u8]) -> serde_json::Result<AppConf> {
+    #[derive(Default)]
+    struct Properties(Builder);
+    impl<'de> Deserialize<'de> for Properties {
+        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            struct Pairs;
+            impl<'de> Visitor<'de> for Pairs {
+                type Value = Properties;
+
+                fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                    f.write_str("a list of keys and values")
+                }
+
+                fn visit_seq<A: SeqAccess<'de>>(self, mut pairs: A) -> Result<Properties, A::Error> {
+                    let mut properties = Properties::default();
+                    while let Some((key, value)) = pairs.next_element::<(String, String)>()? {
+                        properties.0.set(&key, value.trim());
+                    }
+                    Ok(properties)
+                }
+            }
+            deserializer.deserialize_seq(Pairs)
+        }
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Environment {
+        spark_properties: Properties,
+    }
+    let environment: Environment = serde_json::from_slice(body)?;
+    Ok(environment.spark_properties.0.finish())
+}
+
+/// One application of `/api/v1/applications`: a driver has one, and one after the other if it stops its context and starts
+/// another.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct ApplicationInfo {
+    /// Its id, which its executors have as label `spark-app-selector`.
+    pub id: Box<str>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::json::Items;
+    use crate::spark::conf::Allocation;
+
+    fn summary(text: &str) -> serde_json::Result<ExecutorSummary> {
+        serde_json::from_str(text)
+    }
+
+    #[test]
+    fn time_is_read_in_spark_format_only() {
+        assert_eq!(time("2026-11-21T02:13:42.022GMT"), "2026-11-21T02:13:42.022Z".parse().ok());
+        for bad in ["2026-11-21T02:13:42.022Z", "2026-11-21T02:13:42.022", "GMT", "", "99999-01-01T00:00:00.000GMT"] {
+            assert_eq!(time(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn row_of_the_driver_has_no_exec_id_and_other_ids_are_rejected() {
+        assert_eq!(summary(r#"{"id":"driver","isActive":true}"#).unwrap().id, None);
+        assert_eq!(summary(r#"{"id":"7","isActive":false}"#).unwrap().id, Some(7));
+        for bad in [r#"{"id":"x","isActive":true}"#, r#"{"id":"1"}"#, r#"{"id":1,"isActive":true}"#, "[]"] {
+            assert!(summary(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn long_reason_is_truncated() {
+        let row = summary(&format!(r#"{{"id":"1","isActive":false,"removeReason":"{}"}}"#, "ü".repeat(4000))).unwrap();
+        let reason = row.remove_reason.unwrap();
+        assert!(reason.len() <= MAX_REASON && reason.starts_with("üü"), "{}", reason.len());
+    }
+
+    #[test]
+    fn metrics_of_a_driver_are_found_behind_any_namespace() {
+        let of = |namespace: &str, kind: &str, name: &str, number: &str| {
+            metrics(format!(r#"{{"version":"4.0.0","{kind}":{{"other":{{"value":"x"}},"{namespace}.{name}":{number}}},"timers":{{}}}}"#).as_bytes())
+        };
+        let dropped = "driver.LiveListenerBus.queue.appStatus.numDroppedEvents";
+        assert_eq!(of("spark-1", "counters", dropped, r#"{"count":3}"#).unwrap().dropped_events, Some(3));
+        let target = "driver.ExecutorAllocationManager.executors.numberTargetExecutors";
+        assert_eq!(of("my.team", "gauges", target, r#"{"value":4}"#).unwrap().target, Some(4));
+        let of_executor = "1.LiveListenerBus.queue.appStatus.numDroppedEvents";
+        assert_eq!(of("spark-1", "counters", of_executor, r#"{"count":3}"#).unwrap(), DriverMetrics::default());
+        assert!(of("spark-1", "gauges", target, r#"{"value":-1}"#).is_err());
+        assert!(metrics(STARTING.as_bytes()).is_err() && metrics(b"{} x").is_err());
+    }
+
+    #[test]
+    fn environment_gives_allocation() {
+        let body = br#"{"runtime":{},"sparkProperties":[["spark.executor.instances","5"],["spark.x","y"]],"classpathEntries":[["a","b"]]}"#;
+        assert_eq!(environment(body).unwrap().allocation, Allocation::Static { instances: 5 });
+        assert!(environment(br#"{"sparkProperties":[["a"]]}"#).is_err() && environment(b"{}").is_err());
+    }
+
+    #[test]
+    fn executors_are_read_as_their_bytes_arrive() {
+        let body = br#"[ {"id":"1","isActive":true}, {"id":"driver","isActive":true} ]"#;
+        let mut items = Items::bare();
+        let mut rows = 0;
+        for piece in body.chunks(7) {
+            items.feed(piece, |_: ExecutorSummary| rows += 1).unwrap();
+        }
+        items.finish_bare().unwrap();
+        assert_eq!(rows, 2);
+        assert!(Items::bare().feed(STARTING.as_bytes(), |_: ExecutorSummary| ()).is_err());
+    }
+}
