@@ -93,7 +93,7 @@ pub(super) fn executor(
     }
     set_queue(scheduler, queue.as_deref(), draft);
     early_pods(context, scheduler, shape, draft);
-    let joins = shape != Shape::Pods && !metadata.no_group_key && (counted || scheduler.extra_member_harmless);
+    let joins = shape != Shape::Pods && !metadata.no_group_key;
     let ours = join(context, scheduler, Some(&*group).filter(|_| joins), &mut metadata, resolution.creator, draft);
     if metadata.size_unknown {
         draft.note(Reason::GangSizeUnknown, size_unknown(scheduler));

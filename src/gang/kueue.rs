@@ -25,7 +25,6 @@ pub(super) static KUEUE: GangScheduler = GangScheduler {
         (MetadataField::Annotation, TOTAL),
     ],
     gang_keys: &[(MetadataField::Annotation, TOTAL)],
-    extra_member_harmless: false,
     accounts: &["system:serviceaccount:kueue-system:*"],
     executor,
     ..BASE

@@ -34,8 +34,6 @@ pub struct GangScheduler {
     /// Besides the group key, the keys that make a pod a member of a gang, or state its size. A pod that has one of them with
     /// another value than ours is in a gang that its creator manages.
     pub gang_keys: &'static [(MetadataField, &'static str)],
-    /// Whether an executor of another resource profile may have the gang key although the gang does not count it.
-    pub extra_member_harmless: bool,
     /// The name prefix, followed by a uid, of groups that the scheduler itself creates and sets on pods.
     pub auto_group_prefix: Option<&'static str>,
     /// Accounts of its controllers, with * and ?, as its own manifests install them.
@@ -65,7 +63,6 @@ pub(super) const BASE: GangScheduler = GangScheduler {
     queue_required: false,
     more_keys: &[],
     gang_keys: &[],
-    extra_member_harmless: true,
     auto_group_prefix: None,
     accounts: &[],
     groups_by_top_owner: false,
@@ -170,7 +167,7 @@ pub struct MemberRequest<'a> {
 pub struct MemberMetadata {
     /// The entries: label or annotation, key, value.
     pub set: Vec<(MetadataField, &'static str, String)>,
-    /// Whether the gang key itself must be left out.
+    /// Whether the gang key itself must be left out, as on a pod that the gang does not count if an extra member would harm it.
     pub no_group_key: bool,
     /// Whether a number is required and unknown.
     pub size_unknown: bool,

@@ -24,7 +24,6 @@ pub(super) static YUNIKORN: GangScheduler = GangScheduler {
     more_queue_keys: &[(MetadataField::Annotation, QUEUE), (MetadataField::Label, "queue")],
     more_keys: &[(MetadataField::Annotation, TASK_GROUP), (MetadataField::Annotation, TASK_GROUPS)],
     gang_keys: &[(MetadataField::Annotation, TASK_GROUP), (MetadataField::Annotation, TASK_GROUPS)],
-    extra_member_harmless: false,
     accounts: &["system:serviceaccount:yunikorn:*"],
     executor,
     driver,
