@@ -38,7 +38,8 @@ class Recovery(Run):
 
     def __init__(self, home, folder):
         super().__init__(home, folder)
-        self.debug, self.ui, self.address = free_port(), free_port(), None
+        # In client mode no configuration tells the port, so it is one that is tried. The pod's address has no other process.
+        self.debug, self.ui, self.address = free_port(), 4040, None
         self.executors, self.stopped = {}, threading.Event()
 
     def start(self, name, command, env=None, stdin=None):
