@@ -8,11 +8,16 @@ use hyper::body::{Frame, Incoming};
 use hyper::service::service_fn;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
 
 use super::*;
+use crate::runtime::clock;
 use crate::signature::Creator;
 use crate::snapshot::DriverViewKey;
 use crate::spark::ids::{AppKey, PodKey};
+use crate::tls::ca::Authority;
+use crate::tls::load::load;
+use crate::tls::serving::Serving;
 
 const ROWS: &str =
     r#"[{"id":"driver","isActive":true},{"id":"1","isActive":true,"addTime":"2026-11-21T02:13:42.022GMT"}]"#;
@@ -153,6 +158,42 @@ async fn endless_body_is_cut_off() {
         Response::new(BodyExt::boxed_unsync(body))
     });
     assert_eq!(only(port.await).await, failed(PollError::TooLarge));
+}
+
+#[tokio::test]
+async fn driver_with_tls_is_polled_without_verifying_its_certificate() {
+    crate::tls::install_provider();
+    let authority = Authority::new("tenant", clock::now()).unwrap();
+    let pair = authority.serve(&["somewhere.else"], &[]).unwrap();
+    let certificate = load(pair.certificate.as_bytes(), pair.key.as_bytes(), clock::now()).unwrap();
+    let serving = Arc::new(Serving::default());
+    serving.replace(certificate);
+    let acceptor = TlsAcceptor::from(Arc::new(serving.config()));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let Ok(stream) = acceptor.accept(stream).await else { continue };
+            let service = service_fn(|request: Request<Incoming>| async move {
+                let body = if request.uri().path().starts_with("/api") { ROWS } else { METRICS };
+                Ok::<_, Infallible>(answer(200, body))
+            });
+            let serving = hyper::server::conn::http1::Builder::new();
+            _ = serving.serve_connection(TokioIo::new(stream), service).await;
+        }
+    });
+    let ui = Ui { tls_port: Some(port), ..Ui::default() };
+    let poll = DriverPoll { ui, ..poll_at(port) };
+    let DriverAnswer::View { port: found, .. } = polled(&poll, Duration::from_secs(10)).await else {
+        panic!("no view")
+    };
+    assert_eq!(found, port);
+    // Plain HTTP behind a port that should speak TLS is not Spark.
+    let plain = driver(&mut tasks, |_| answer(200, ROWS)).await;
+    let ui = Ui { tls_port: Some(u16::MAX), ..Ui::default() };
+    let poll = DriverPoll { ui, port: Some(plain), ..poll_at(plain) };
+    assert_eq!(polled(&poll, Duration::from_secs(10)).await, failed(PollError::NotSpark));
 }
 
 #[tokio::test]
