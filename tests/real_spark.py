@@ -254,21 +254,22 @@ def cluster_mode(run):
     check_deletion_with_driver(run, driver, process)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("versions", nargs="*", default=["4.3.0", "3.5.9"])
+def run_versions(description, default, scenarios, kind=Run):
+    """Parses the command line, and runs these scenarios with each version of Spark."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("versions", nargs="*", default=default)
     parser.add_argument("--usher", default=ROOT / "target/release/spark-usher")
     parser.add_argument("--cache", type=pathlib.Path, default=pathlib.Path.home() / ".cache/spark-usher")
     parser.add_argument("--logs", type=pathlib.Path, help="keep the logs in this folder")
     options = parser.parse_args()
     for version in options.versions:
         home = spark_home(version, options.cache)
-        for scenario in (client_mode, cluster_mode):
+        for scenario in scenarios:
             with tempfile.TemporaryDirectory() as scratch:
                 folder = options.logs / f"{version}-{scenario.__name__}" if options.logs else pathlib.Path(scratch)
                 folder.mkdir(parents=True, exist_ok=True)
-                run = Run(home, folder)
-                print(f"Spark {version}")
+                run = kind(home, folder)
+                print(f"Spark {version}", flush=True)
                 try:
                     run.set_up(options.usher)
                     scenario(run)
@@ -277,4 +278,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    run_versions(__doc__, ["4.3.0", "3.5.9"], (client_mode, cluster_mode))

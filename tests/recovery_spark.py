@@ -12,16 +12,13 @@ Spark is downloaded from PyPI (`pyspark`, up to 450 MB per version) to --cache i
 where every address of 127.0.0.0/8 is local.
 """
 
-import argparse
 import json
-import pathlib
-import tempfile
 import threading
 import time
 import urllib.error
 import urllib.request
 
-from real_spark import ROOT, Run, check, free_port, spark_home, wait_until
+from real_spark import Run, check, free_port, run_versions, wait_until
 
 EXECUTORS = 3
 OPENED = ("java.lang", "java.lang.invoke", "java.net", "java.nio", "java.util", "java.util.concurrent", "sun.nio.ch", "sun.util.calendar")
@@ -104,7 +101,7 @@ class Recovery(Run):
         return report
 
 
-def scenario(run):
+def registration(run):
     notebook = run.api.post("/api/v1/namespaces/default/pods", {
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "notebook", "annotations": {"spark-usher.io/min-member": str(EXECUTORS)}},
         "spec": {"serviceAccountName": "spark", "containers": [{"name": "notebook", "image": "jupyter"}]}})
@@ -140,26 +137,5 @@ def scenario(run):
     print("   ok  the view is void with its driver", flush=True)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("versions", nargs="*", default=["4.3.0", "3.5.9", "3.3.4"])
-    parser.add_argument("--usher", default=ROOT / "target/release/spark-usher")
-    parser.add_argument("--cache", type=pathlib.Path, default=pathlib.Path.home() / ".cache/spark-usher")
-    parser.add_argument("--logs", type=pathlib.Path, help="keep the logs in this folder")
-    options = parser.parse_args()
-    for version in options.versions:
-        home = spark_home(version, options.cache)
-        with tempfile.TemporaryDirectory() as scratch:
-            folder = options.logs / version if options.logs else pathlib.Path(scratch)
-            folder.mkdir(parents=True, exist_ok=True)
-            run = Recovery(home, folder)
-            print(f"Spark {version}", flush=True)
-            try:
-                run.set_up(options.usher)
-                scenario(run)
-            finally:
-                run.stop()
-
-
 if __name__ == "__main__":
-    main()
+    run_versions(__doc__, ["4.3.0", "3.5.9", "3.3.4"], (registration,), Recovery)
