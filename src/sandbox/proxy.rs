@@ -7,11 +7,10 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
+use bytes::Bytes;
 use http_body_util::{BodyExt, Empty};
-use hyper::client::conn::http1;
-use hyper::header::HOST;
-use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
 
 use super::error::{ApiError, Result};
 use super::request::{Request, Verb};
@@ -73,19 +72,9 @@ pub(super) async fn pass_on(api: &Api, request: &Request, path: &str) -> Result<
 }
 
 async fn exchange(address: &str, port: u16, path: &str) -> anyhow::Result<Response> {
-    let stream = TcpStream::connect((address, port)).await?;
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    let request =
-        hyper::Request::get(path).header(HOST, format!("{address}:{port}")).body(Empty::<bytes::Bytes>::new())?;
-    let exchanging = std::pin::pin!(async {
-        let (parts, body) = sender.send_request(request).await?.into_parts();
-        anyhow::Ok((parts, body.collect().await?.to_bytes()))
-    });
-    let (parts, body) = match futures::future::select(exchanging, std::pin::pin!(connection)).await {
-        futures::future::Either::Left((exchanged, _)) => exchanged?,
-        futures::future::Either::Right((_, exchanging)) => exchanging.await?,
-    };
-    let mut response = Response::new(Body::from(body));
+    let client = Client::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
+    let (parts, body) = client.get(format!("http://{address}:{port}{path}").parse()?).await?.into_parts();
+    let mut response = Response::new(Body::from(body.collect().await?.to_bytes()));
     *response.status_mut() = StatusCode::from_u16(parts.status.as_u16())?;
     if let Some(kind) = parts.headers.get(hyper::header::CONTENT_TYPE) {
         response.headers_mut().insert(hyper::header::CONTENT_TYPE, kind.clone());
