@@ -15,6 +15,7 @@ use crate::recovery::{self, Registration};
 use crate::snapshot::{Application, DriverPhase, DriverPod, Executor, Snapshot};
 use crate::spark::diagnostics::{PodDiagnostics, ReasonAndMessage};
 use crate::spark::ids::AppKey;
+use crate::spark::lifecycle_conf::LifecycleConf;
 use crate::spark::state::ExecutorPodState;
 
 /// At most this many exits are listed per application.
@@ -71,7 +72,7 @@ pub struct DriverViewReport {
     pub registered: usize,
     /// How many executors dynamic allocation wants; `None` with static allocation.
     pub target: Option<u32>,
-    /// Exec ids of registered executors that have no live pod, at most 20: the driver has not noticed that they are gone.
+    /// Exec ids of registered executors that have no live pod, at most 20: the driver had the time to notice that, and has not.
     pub vanished: Vec<u64>,
     /// Whether every executor that registered is in it. After the driver has dropped events, it is not.
     pub complete: bool,
@@ -238,7 +239,7 @@ fn report(snapshot: &Snapshot, key: &AppKey, app: &Application, exits: &[&Exit],
             && (executor.diagnostics.is_some()
                 || orphaned
                 || executor.state == ExecutorPodState::Unknown
-                || not_with_driver(snapshot, key, executor, now).is_some())
+                || not_with_driver(snapshot, key, executor).is_some())
     };
     let troubled = app.executors().values().filter(in_trouble).take(MAX_TROUBLED);
     let mut last = exits.to_vec();
@@ -249,7 +250,7 @@ fn report(snapshot: &Snapshot, key: &AppKey, app: &Application, exits: &[&Exit],
         namespace: key.namespace().to_owned(),
         app: key.selector().to_owned(),
         driver: driver(snapshot, key, app, exits, &liveness),
-        driver_view: liveness.pod().and_then(|driver| driver_view(snapshot, key, app, driver)),
+        driver_view: liveness.pod().and_then(|driver| driver_view(snapshot, key, app, exits, driver)),
         executors,
         troubled: troubled.map(|executor| executor_report(snapshot, key, executor, gone, now)).collect(),
         ended,
@@ -328,13 +329,23 @@ fn shown(time: Timestamp) -> String {
 /// At most this many exec ids are listed.
 const MAX_VANISHED: usize = 20;
 
-fn driver_view(snapshot: &Snapshot, key: &AppKey, app: &Application, driver: &DriverPod) -> Option<DriverViewReport> {
+fn driver_view(
+    snapshot: &Snapshot,
+    key: &AppKey,
+    app: &Application,
+    exits: &[&Exit],
+    driver: &DriverPod,
+) -> Option<DriverViewReport> {
     let view = recovery::view_of(snapshot, key, driver.creator)?;
+    let conf = snapshot.conf(&driver.uid).map_or_else(LifecycleConf::default, |conf| conf.lifecycle);
+    let noticed = view.wall - conf.detection_time();
+    let is_recent = |id: u64| exits.iter().any(|exit| exit.executor.exec_id == Some(id) && exit.at > noticed);
+    let vanished = recovery::vanished(view, app, driver.creator).filter_map(|row| row.id).filter(|id| !is_recent(*id));
     Some(DriverViewReport {
         at: shown(view.wall),
         registered: view.executors().iter().filter(|row| row.is_active).count(),
         target: view.metrics.target,
-        vanished: recovery::vanished(view, app, driver.creator).filter_map(|row| row.id).take(MAX_VANISHED).collect(),
+        vanished: vanished.take(MAX_VANISHED).collect(),
         complete: view.is_complete(),
     })
 }
@@ -343,18 +354,13 @@ fn driver_view(snapshot: &Snapshot, key: &AppKey, app: &Application, driver: &Dr
 const REGISTERS_WITHIN: SignedDuration = SignedDuration::from_secs(120);
 
 /// That a running executor is not registered with its driver, or was removed by it.
-fn not_with_driver(snapshot: &Snapshot, key: &AppKey, executor: &Executor, now: Timestamp) -> Option<String> {
+fn not_with_driver(snapshot: &Snapshot, key: &AppKey, executor: &Executor) -> Option<String> {
     if executor.state != ExecutorPodState::Running || executor.inactive {
         return None;
     }
-    match recovery::registration(snapshot, key, executor) {
+    match recovery::registration(snapshot, key, executor, REGISTERS_WITHIN) {
         Registration::Unknown | Registration::Registered(_) => None,
-        Registration::NotRegistered => {
-            let age =
-                executor.created.and_then(|at| Timestamp::from_second(at.get()).ok()).map(|at| now.duration_since(at));
-            let is_late = age.is_none_or(|age| age >= REGISTERS_WITHIN);
-            is_late.then(|| "runs, but is not registered with its driver".to_owned())
-        }
+        Registration::NotRegistered => Some("runs, but is not registered with its driver".to_owned()),
         Registration::Removed(row) => {
             let at = row.removed.map_or_else(String::new, |at| format!(" at {}", shown(at)));
             let reason =
@@ -378,7 +384,7 @@ fn executor_report(
         id: executor.exec_id,
         state: executor.shown_state().as_str().to_owned(),
         node: executor.node.as_deref().map(str::to_owned),
-        why: diagnosis(executor, driver_gone, not_with_driver(snapshot, key, executor, now), now),
+        why: diagnosis(executor, driver_gone, not_with_driver(snapshot, key, executor), now),
     }
 }
 

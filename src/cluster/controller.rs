@@ -29,7 +29,7 @@ use crate::gang;
 use crate::leader::LeaderState;
 use crate::lifecycle::Exit;
 use crate::lifecycle::checkpoint::Checkpoint;
-use crate::policy::Policies;
+use crate::policy::{DriverAccess, Policies};
 use crate::recorder::{AggregatedEvent, EventAggregator};
 use crate::runtime::clock;
 use crate::runtime::ready::Latch;
@@ -426,7 +426,11 @@ impl EventLoop {
         }
         for poll in effects.driver_polls {
             let (api, access) = (self.inputs.driver_api.clone(), policies.recovery.driver_view.access);
+            let limiter = self.limiter.clone();
             self.driver_polls.push(Box::pin(async move {
+                if access == DriverAccess::Proxy {
+                    limiter.acquire(Priority::DriverView).await;
+                }
                 let key = poll.key.clone();
                 (key, api.poll(poll, access).await)
             }));

@@ -34,9 +34,11 @@ pub(super) enum Priority {
     Group,
     /// Owners, labels, deletions of executors and PodGroups, Events.
     Cleanup,
+    /// Polls of drivers through the API server's proxy. Nothing is reserved for them: a driver that is not polled loses a view.
+    DriverView,
 }
 
-const PRIORITIES: usize = 3;
+const PRIORITIES: usize = 4;
 
 #[derive(Debug)]
 struct State {
@@ -48,8 +50,8 @@ struct State {
     served: u32,
 }
 
-/// Of this many requests, one is reserved for the lowest priority and two for PodGroups: endless requests of higher priorities
-/// starve no other.
+/// Of this many requests, one is reserved for cleanup and two for PodGroups: endless requests of higher priorities starve
+/// neither.
 const RESERVED: u32 = 8;
 
 /// The priority that this request is reserved for, if any.
@@ -148,7 +150,9 @@ mod tests {
         limiter.acquire(Priority::Cleanup).await;
         let order = Arc::new(Mutex::new(Vec::new()));
         let mut tasks = tokio::task::JoinSet::new();
-        for priority in [Priority::Cleanup, Priority::Cleanup, Priority::Group, Priority::Confirmation] {
+        for priority in
+            [Priority::DriverView, Priority::Cleanup, Priority::Cleanup, Priority::Group, Priority::Confirmation]
+        {
             let (limiter, order) = (limiter.clone(), order.clone());
             tasks.spawn(async move {
                 limiter.acquire(priority).await;
@@ -158,11 +162,11 @@ mod tests {
         }
         tasks.join_all().await;
         let order = order.lock().unwrap().clone();
-        assert!(order.is_sorted() && order.len() == 4, "{order:?}");
+        assert!(order.is_sorted() && order.len() == 5, "{order:?}");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn lowest_priority_gets_every_eighth_request_under_load() {
+    async fn cleanup_gets_every_eighth_request_under_load() {
         let limiter = Limiter::new(Rate { qps: 10.0, burst: 1 });
         let mut tasks = tokio::task::JoinSet::new();
         for _ in 0..4 {
@@ -209,7 +213,7 @@ mod tests {
         limiter.acquire(Priority::Group).await;
         let cancelled = tokio::time::timeout(Duration::from_millis(10), limiter.acquire(Priority::Confirmation)).await;
         assert!(cancelled.is_err());
-        assert_eq!(limiter.state.lock().unwrap().waiting, [0, 0, 0]);
+        assert_eq!(limiter.state.lock().unwrap().waiting, [0; PRIORITIES]);
         limiter.acquire(Priority::Cleanup).await;
     }
 }

@@ -173,6 +173,12 @@ pub fn from_text(text: &str) -> Result<Config, BadConfig> {
             file.lifecycle.poll.0
         ));
     }
+    if file.recovery.driver_view.interval.0 < SHORTEST_DRIVER_POLL {
+        warnings.push(format!(
+            "recovery.driverView.interval is {:?}: drivers are polled every {SHORTEST_DRIVER_POLL:?} at most",
+            file.recovery.driver_view.interval.0
+        ));
+    }
     let trusted = writers.iter().map(|text| Pattern::new(text)).collect();
     let never = file.creators.never.iter().map(|text| Pattern::new(text)).collect();
     Ok(Config {

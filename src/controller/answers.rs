@@ -42,11 +42,14 @@ impl Controller {
             DriverAnswer::Starting => PollOutcome::Starting,
             DriverAnswer::Failed(_) => PollOutcome::Failed,
         };
-        let began = self.driver_polls.finished(key, outcome, policies.recovery.driver_view.interval, now.at);
-        if let (Some(began), DriverAnswer::View { executors, metrics, .. }) = (began, answer) {
+        let finished = self.driver_polls.finished(key, outcome, policies.recovery.driver_view.interval, now.at);
+        let Some((began, view_counts)) = finished else { return };
+        if let DriverAnswer::View { executors, metrics, .. } = answer {
             let at = Now { at: began, wall: now.wall - now.at.saturating_duration_since(began) };
             let view = Arc::new(DriverView::new(at, executors, metrics));
             self.apply_change(Change::Related(RelatedChange::DriverView(key.clone(), view)), now);
+        } else if !view_counts {
+            self.forget_views(vec![key.clone()], now);
         }
     }
 

@@ -24,6 +24,9 @@ const MAX_STARTING: u32 = 30;
 /// The longest interval between two polls of a driver that does not answer.
 const MAX_INTERVAL: Duration = Duration::from_secs(600);
 
+/// After this many failed polls in a row, an earlier view no longer counts: the driver may be gone, and its executors others.
+const FAILURES_VOID: u32 = 2;
+
 /// The outcome of a poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PollOutcome {
@@ -125,14 +128,15 @@ impl DriverPolls {
         }
     }
 
-    /// A poll finished. Returns when it began; `None` if the driver is no longer polled, and its answer is void.
+    /// A poll finished. Returns when it began, and whether an earlier view still counts if it returned none; `None` if the
+    /// driver is no longer polled, and its answer is void.
     pub(super) fn finished(
         &mut self,
         key: &DriverViewKey,
         outcome: PollOutcome,
         interval: Duration,
         now: Instant,
-    ) -> Option<Instant> {
+    ) -> Option<(Instant, bool)> {
         self.queue.done(key);
         let interval = self.interval(interval);
         let entry = self.entries.get_mut(key)?;
@@ -153,7 +157,7 @@ impl DriverPolls {
         };
         // Drivers that began together do not stay together.
         self.queue.add_after(key.clone(), now + wait - wait / 10 + spread(key, wait / 5));
-        entry.began.take()
+        Some((entry.began.take()?, entry.starting == 0 && entry.failures < FAILURES_VOID))
     }
 
     /// The interval, longer if there are more drivers than it has time for.
@@ -217,7 +221,8 @@ mod tests {
         assert_eq!(first, [poll(1, "u")]);
         assert!(now - began <= STARTING_INTERVAL);
         let answered = now;
-        assert_eq!(polls.finished(&first[0].key, PollOutcome::Answered(4041), INTERVAL, now), Some(answered));
+        let finished = polls.finished(&first[0].key, PollOutcome::Answered(4041), INTERVAL, now);
+        assert_eq!(finished, Some((answered, true)));
         let second = next(&mut polls, &mut now);
         assert_eq!(second[0].port, Some(4041));
         let after = now - answered;

@@ -54,7 +54,7 @@ use crate::leader::LeaderState;
 use crate::lifecycle::checkpoint::{self, Checkpoint};
 use crate::lifecycle::exit::Exit;
 use crate::lifecycle::exits::Exits;
-use crate::policy::Policies;
+use crate::policy::{DriverAccess, Policies};
 use crate::reconcile::{ApplicationState, plan};
 use crate::snapshot::{
     Absence, Change, Notify, ObservedPod, PodChange, RelatedChange, Replaced, Snapshot, Store, SubscriberId, may_exist,
@@ -386,6 +386,8 @@ impl Controller {
             self.states.clear();
             self.lookups.release_all();
             self.polls.stop();
+        }
+        if !leading || policies.recovery.driver_view.access == DriverAccess::None {
             let drivers = self.driver_polls.clear();
             self.forget_views(drivers, now);
         }
@@ -444,9 +446,10 @@ impl Controller {
             self.states.remove(app);
         }
         let later = plan.requeue_at;
-        let drivers = std::mem::take(&mut plan.drivers);
-        let left = self.driver_polls.require(app, drivers, now.at);
-        self.forget_views(left, now);
+        if policies.recovery.driver_view.access != DriverAccess::None {
+            let left = self.driver_polls.require(app, std::mem::take(&mut plan.drivers), now.at);
+            self.forget_views(left, now);
+        }
         let paused = self.rate_limit.submit(app, plan, now.at);
         let resync = (is_left && !fault_injection::injected(Bug::ActionNotRetried)).then(|| now.at + RESYNC_INTERVAL);
         if let Some(at) = later.into_iter().chain(paused).chain(resync).min() {

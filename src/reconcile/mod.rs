@@ -19,7 +19,7 @@ use std::collections::HashMap;
 
 use crate::lifecycle::exits::Exits;
 use crate::ownership::liveness::{self, ExecutorSet};
-use crate::policy::{DriverAccess, Policies};
+use crate::policy::Policies;
 use crate::recovery::drivers;
 use crate::snapshot::{Application, Owner, Snapshot};
 use crate::spark::ids::AppKey;
@@ -53,10 +53,7 @@ pub fn plan(
     }
     let context = PlanContext { snapshot, key, app, sets: &sets, by_driver, policies, now: now.wall };
     // PodGroups first: pods need them to start, and must not wait for a thousand adoptions.
-    let mut plan = Plan::default();
-    if policies.recovery.driver_view.access != DriverAccess::None {
-        plan.drivers = drivers::to_poll(snapshot, key, &sets);
-    }
+    let mut plan = Plan { drivers: drivers::to_poll(snapshot, key, &sets), ..Plan::default() };
     podgroups::plan(&context, state, &mut plan);
     for set in &sets {
         let mut progress = state.progress(set.creator);

@@ -2,6 +2,8 @@
 
 use std::collections::HashSet;
 
+use jiff::{SignedDuration, Timestamp};
+
 use crate::signature::Creator;
 use crate::snapshot::{Application, DriverView, DriverViewKey, Executor, Snapshot};
 use crate::spark::ids::AppKey;
@@ -10,9 +12,10 @@ use crate::spark::rest::ExecutorSummary;
 /// What the driver knows about an executor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Registration<'v> {
-    /// Its driver was not polled, did not answer, or is unknown; or its view is incomplete and lacks the executor.
+    /// Its driver was not polled, did not answer, or is unknown; or its view lacks the executor and proves nothing: it is
+    /// incomplete, or the executor was too young.
     Unknown,
-    /// It has not registered.
+    /// It had not registered within the given time of its creation.
     NotRegistered,
     /// It has registered, and the driver has not removed it. It may be broken all the same.
     Registered(&'v ExecutorSummary),
@@ -25,16 +28,30 @@ pub fn view_of<'v>(snapshot: &'v Snapshot, app: &AppKey, driver: Creator) -> Opt
     snapshot.driver_views.get(&DriverViewKey { app: app.clone(), driver }).map(|view| &**view)
 }
 
-/// What an executor's driver knows about it. Only the view of the pod that is its proven creator or its owner counts.
-pub fn registration<'v>(snapshot: &'v Snapshot, app: &AppKey, executor: &Executor) -> Registration<'v> {
+/// What an executor's driver knows about it. Only the view of the pod that is its proven creator or its owner counts. `within` is
+/// the time in which an executor registers.
+pub fn registration<'v>(
+    snapshot: &'v Snapshot,
+    app: &AppKey,
+    executor: &Executor,
+    within: SignedDuration,
+) -> Registration<'v> {
     let view = executor.counted_creator().and_then(|creator| view_of(snapshot, app, creator));
     let (Some(view), Some(id)) = (view, executor.exec_id) else { return Registration::Unknown };
     match view.executor(id) {
         Some(row) if row.is_active => Registration::Registered(row),
         Some(row) => Registration::Removed(row),
-        None if view.is_complete() => Registration::NotRegistered,
+        None if view.is_complete() && age(executor, view.wall).is_some_and(|age| age >= within) => {
+            Registration::NotRegistered
+        }
         None => Registration::Unknown,
     }
+}
+
+/// How old an executor's pod was at that time.
+fn age(executor: &Executor, at: Timestamp) -> Option<SignedDuration> {
+    let created = Timestamp::from_second(executor.created?.get()).ok()?;
+    Some(at.duration_since(created))
 }
 
 /// Executors that the driver counts as registered and that have no live pod: it has not noticed that they vanished.

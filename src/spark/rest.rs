@@ -36,10 +36,6 @@ pub struct ExecutorSummary {
     pub removed: Option<Timestamp>,
     /// Why the driver removed it, at most 1024 bytes.
     pub remove_reason: Option<Box<str>>,
-    /// Its resource profile; 0 is the default one, which Spark before 3.1 always has.
-    pub profile: u32,
-    /// Tasks that it runs now.
-    pub active_tasks: u32,
 }
 
 impl<'de> Deserialize<'de> for ExecutorSummary {
@@ -55,10 +51,6 @@ impl<'de> Deserialize<'de> for ExecutorSummary {
             remove_time: Option<String>,
             #[serde(default)]
             remove_reason: Option<String>,
-            #[serde(default)]
-            resource_profile_id: u32,
-            #[serde(default)]
-            active_tasks: i64,
         }
         let wire = Wire::deserialize(deserializer)?;
         let id = match wire.id.as_str() {
@@ -72,8 +64,6 @@ impl<'de> Deserialize<'de> for ExecutorSummary {
             registered: time(wire.add_time),
             removed: time(wire.remove_time),
             remove_reason: wire.remove_reason.map(|reason| truncated(&reason, MAX_REASON).into()),
-            profile: wire.resource_profile_id,
-            active_tasks: u32::try_from(wire.active_tasks).unwrap_or(0),
         })
     }
 }
@@ -201,14 +191,6 @@ pub fn environment(body: &[u8]) -> serde_json::Result<AppConf> {
     }
     let environment: Environment = serde_json::from_slice(body)?;
     Ok(environment.spark_properties.0.finish())
-}
-
-/// One application of `/api/v1/applications`: a driver has one, and one after the other if it stops its context and starts
-/// another.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub struct ApplicationInfo {
-    /// Its id, which its executors have as label `spark-app-selector`.
-    pub id: Box<str>,
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use crate::support::cluster::{Cluster, eventually};
-use crate::support::process::Process;
+use crate::support::process::{Process, get as get_from, program};
 use crate::support::*;
 use axum::Router;
 use axum::http::StatusCode;
@@ -70,6 +70,10 @@ async fn report(replica: &Process) -> Value {
     replica.debug("/debug/apps").await[0].clone()
 }
 
+async fn metrics(replica: &Process) -> String {
+    get_from(replica.metrics, "/metrics").await
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn reports_show_what_a_driver_says_about_its_executors() {
     let cluster = Cluster::start().await;
@@ -87,10 +91,18 @@ async fn reports_show_what_a_driver_says_about_its_executors() {
     let troubled = report(&replica).await["troubled"].clone();
     let why = troubled[0]["why"].as_str().unwrap();
     assert!(troubled[0]["pod"] == "nb-exec-2" && why.contains("runs, but its driver removed it: lost"), "{troubled}");
-    // What it said last stays until its pod exits.
+    let metrics = metrics(&replica).await;
+    assert!(!metrics.contains(r#"spark_usher_driver_polls_total{outcome="view"} 0"#), "{metrics}");
+    assert!(metrics.contains(r#"spark_usher_driver_polls_total{outcome="forbidden"} 0"#), "{metrics}");
+    let debug = format!("http://{}", replica.debug);
+    let why = std::process::Command::new(program()).args(["why", APP, "--debug", &debug]).output().unwrap();
+    let why = String::from_utf8(why.stdout).unwrap();
+    assert!(why.contains("view      its driver has 2 executors registered") && why.contains("it wants 7"), "{why}");
+    assert!(why.contains("it counts on executors that have no live pod: 9"), "{why}");
+    assert!(why.contains("runs, but its driver removed it: lost"), "{why}");
+    // Two polls without an answer.
     driver.tasks.shutdown().await;
-    cluster.phase("nb-driver", "Succeeded").await;
-    eventually("the view of an exited driver is void", async || report(&replica).await["driverView"] == Value::Null)
+    eventually("the view of a silent driver is void", async || report(&replica).await["driverView"] == Value::Null)
         .await;
 }
 

@@ -298,6 +298,8 @@ fn invalid_policy_file_is_rejected_with_line_key_and_expected_value() {
 #[test]
 fn unreachable_policy_and_unused_section_yield_warnings() {
     let output = usher(&["config", "check", "-"], "policies:\n- name: all\n- name: never\nnodes: {avoid: true}\n");
+    let interval = usher(&["config", "check", "-"], "recovery: {driverView: {interval: 1s}}\n");
+    assert!(err(&interval).contains("recovery.driverView.interval is 1s: drivers are polled every 5s at most"));
     assert_eq!(code(&output), 0);
     assert!(
         err(&output).contains("policies[1] (never) is never reached: policy all before it matches every pod"),

@@ -18,6 +18,7 @@ mod cleanup;
 mod controller;
 mod documentation;
 mod driver_api;
+mod driver_views;
 mod example_policies;
 mod executor_sets;
 mod exits;
