@@ -75,6 +75,16 @@ bugs! {
         InactiveIgnored;
         /// The skip annotation is ignored.
         SkipIgnored;
+        /// The budgets of the recovery rules are ignored.
+        BudgetIgnored;
+        /// A recovery rule that deleted an executor does not wait longer before it deletes the next one.
+        NoBackOff;
+        /// Orphans of a driver that keeps its executors are deleted.
+        OrphansNotKept;
+        /// A pod that is only labelled as the driver proves that the driver is gone.
+        LabelProvesDriver;
+        /// A recovery rule in mode warn deletes.
+        WarnActs;
         /// A follower drops the exits that it tracks.
         FollowerDropsExits;
         /// A Lease counts as expired a quarter of its duration too early.
@@ -123,6 +133,8 @@ bugs! {
         LabelDeletes;
         /// A gang waits for one executor fewer than it should.
         GangOfOneLess;
+        /// A driver is not polled again before one of its executors is deleted.
+        NotPolledAgain;
         /// PodGroups of finished applications are not deleted.
         GroupsNeverDeleted;
         /// A replica that waits for an expired Lease does not pause after a failed read.

@@ -196,6 +196,24 @@ reasons! {
         ExecutorFailuresExceeded = Warning;
         /// An executor still exists long after its deletionTimestamp; the message names its finalizers and its node.
         TerminationHangs = Warning;
+        /// An executor is bound to a node and does not start.
+        ExecutorStuck = Warning;
+        /// An executor runs and has not registered with its driver.
+        ExecutorNotRegistered = Warning;
+        /// An executor runs although its driver has removed it.
+        ExecutorGivenUp = Warning;
+        /// A driver counts on executors whose pods no longer exist.
+        ExecutorVanished = Warning;
+        /// An application wants executors, and has had none for a long time.
+        NoExecutors = Warning;
+        /// A driver's Spark container exited or stopped its SparkContext, and its pod runs on.
+        DriverLingers = Warning;
+        /// An executor exists although its driver is gone.
+        ExecutorOrphaned = Warning;
+        /// The pod of an executor that a kubelet rejected or evicted is left behind.
+        ExecutorLeftBehind = Note;
+        /// A PodGroup that had started waits again, although none of its executors is pending.
+        GroupWaitsAgain = Warning;
     }
 }
 

@@ -4,9 +4,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use imbl::Vector;
-use jiff::{SignedDuration, Timestamp, Unit};
+use jiff::{Timestamp, Unit};
 use serde::{Deserialize, Serialize};
 
 use crate::lifecycle::exit::Exit;
@@ -351,7 +352,7 @@ fn driver_view(
 }
 
 /// An executor registers within seconds of its start: until this age, that it has not is no trouble.
-const REGISTERS_WITHIN: SignedDuration = SignedDuration::from_secs(120);
+const REGISTERS_WITHIN: Duration = Duration::from_secs(120);
 
 /// That a running executor is not registered with its driver, or was removed by it.
 fn not_with_driver(snapshot: &Snapshot, key: &AppKey, executor: &Executor) -> Option<String> {

@@ -26,13 +26,17 @@ pub const LABELS: &[(&str, &str)] = &[
     ("scheduler", "`kube-batch`, `volcano`, `coscheduling`, `koordinator`, `native`"),
     (
         "action",
-        "`create-group`, `patch-group`, `delete-group`, `adopt`, `label-executor`, `delete-executor`, `record-event`, `certificate`, `ca-bundle`",
+        "`create-group`, `patch-group`, `delete-group`, `adopt`, `label-executor`, `delete-executor`, `recover`, `record-event`, `certificate`, `ca-bundle`",
     ),
     (
         "result",
         "`ok`, `failed`, `refused`, `stale` (another client changed the object first; the controller plans again), `dry-run`",
     ),
     ("cause", "see [Causes of executor exits](reasons.md#causes-of-executor-exits)"),
+    (
+        "rule",
+        "`stuck`, `unregistered`, `givenUp`, `vanished`, `hopeless`, `zombieDriver`, `orphans`, `refused`, `terminating`, `groups`",
+    ),
     ("exit_code", "the codes that Spark, the JVM and shells use; `other`, and `none` if no container terminated"),
 ];
 
@@ -112,6 +116,7 @@ mod tests {
     use crate::cluster::metrics::ACTIONS;
     use crate::http::metrics::{Hook, LISTENERS, Outcome};
     use crate::ownership::resolve::DriverSource;
+    use crate::policy::RecoveryRule;
     use crate::spark::state::ExecutorPodState;
 
     #[test]
@@ -137,6 +142,7 @@ mod tests {
         all("how", DriverSource::ALL.map(DriverSource::as_str).into());
         all("state", ExecutorPodState::ALL.map(|state| state.as_str()).into());
         all("action", ACTIONS.into());
+        all("rule", RecoveryRule::ALL.map(RecoveryRule::as_str).into());
         all("outcome", Outcome::ALL.map(Outcome::as_str).into());
         let with_groups = crate::gang::TABLE.iter().filter(|scheduler| !scheduler.apis.is_empty());
         all("scheduler", with_groups.map(|scheduler| scheduler.kind).collect());

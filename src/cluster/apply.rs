@@ -10,6 +10,7 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions
 use kube::core::{ApiResource, DynamicObject, Status};
 use serde_json::{Map, Value, json};
 
+use super::driver_api::DriverApi;
 use super::forbidden::Forbidden;
 use super::lease::Leadership;
 use super::limit::{Limiter, Priority};
@@ -17,6 +18,7 @@ use super::lookups::pod_named;
 use super::metrics::Metrics;
 use super::recent::Recent;
 use super::recorder::EventRecorder;
+use super::recover;
 use super::request::{Error, Result, call};
 use super::view::{Viewed, resource};
 use super::watch::group_resource;
@@ -24,8 +26,10 @@ use crate::annotations;
 use crate::fault_injection::{self, Bug};
 use crate::lifecycle::cause::Cause;
 use crate::reason::Reason;
-use crate::reconcile::{Action, Cleanup, DriverRef, ObjectVersion, PodEvent, owner_reference};
+use crate::reconcile::{Action, Cleanup, DriverRef, ObjectVersion, PodEvent, Recover, owner_reference};
 use crate::recorder::AggregatedEvent;
+use crate::recovery::finding::Check;
+use crate::recovery::report::DeletedPod;
 use crate::runtime::clock;
 use crate::snapshot::{
     Change, DriverPhase, DriverPod, Group, GroupApi, GroupKey, ObservedPod, PodChange, ReferencedPod, RelatedChange,
@@ -60,6 +64,8 @@ pub struct Applied {
     pub failed: bool,
     /// Whether something was written, or rejected.
     pub wrote: bool,
+    /// The pods that recovery rules deleted.
+    pub recovered: Vec<DeletedPod>,
 }
 
 /// Executes the actions of plans.
@@ -70,6 +76,8 @@ pub struct Writer {
     metrics: Arc<Metrics>,
     limiter: Limiter,
     forbidden: Arc<Mutex<Forbidden>>,
+    /// Polls drivers again before a recovery rule deletes an executor.
+    drivers: DriverApi,
     /// The actions that were logged in a dry run.
     reported: Arc<Mutex<Recent<u64, ()>>>,
 }
@@ -89,10 +97,16 @@ enum Outcome {
 
 impl Writer {
     /// A writer with this client; Events are reported by this instance.
-    pub(super) fn new(client: kube::Client, instance: &str, metrics: Arc<Metrics>, limiter: Limiter) -> Writer {
+    pub(super) fn new(
+        client: kube::Client,
+        instance: &str,
+        metrics: Arc<Metrics>,
+        limiter: Limiter,
+        drivers: DriverApi,
+    ) -> Writer {
         let events = EventRecorder::new(client.clone(), instance, metrics.clone());
         let reported = Arc::new(Mutex::new(Recent::new(MAX_REPORTED)));
-        Writer { client, events, metrics, limiter, forbidden: Arc::default(), reported }
+        Writer { client, events, metrics, limiter, forbidden: Arc::default(), drivers, reported }
     }
 
     /// Executes the actions for one creator's executors of an application, in order. A failed action is retried with the next
@@ -132,6 +146,10 @@ impl Writer {
                                 tracing::info!(%app, action = name, reason = why, what = describe(&action), "action executed");
                             }
                             applied.changes.extend(change);
+                            if let Action::Recover(deletion) = &action {
+                                applied.recovered.push(recover::deleted(app, deletion));
+                                self.events.record(leadership, &deletion.event).await;
+                            }
                         }
                         Outcome::Stale(change) => {
                             self.count(name, "stale");
@@ -257,10 +275,46 @@ impl Writer {
             Action::CleanUp { executor, seen, how, cause, gone_driver } => {
                 self.finish(executor, seen, *how, *cause, gone_driver.as_ref(), (leadership, lookups)).await
             }
+            Action::Recover(deletion) => self.recover(deletion, (leadership, lookups)).await,
             Action::RecordEvent(pod_event) => {
                 self.events.record(leadership, pod_event).await;
                 Ok(Outcome::Done(None))
             }
+        }
+    }
+
+    /// Deletes a pod by a recovery rule, if what the rule found still holds.
+    async fn recover(&self, deletion: &Recover, lookups: (&Leadership, &mut DriverLookups)) -> Result<Outcome> {
+        let pod = &deletion.event.pod;
+        let leadership = lookups.0;
+        let mut params = guarded_deletion(&deletion.seen);
+        match &deletion.check {
+            Check::Version => {}
+            Check::DriverGone(name, uid) => {
+                if let Some(alive) = self.still_alive(lookups, pod.namespace(), (name, uid)).await? {
+                    return Ok(Outcome::Stale(Some(alive)));
+                }
+            }
+            Check::NotRegistered(poll, id) => {
+                if !recover::is_not_registered(&self.drivers, poll, *id).await {
+                    return Ok(Outcome::Stale(None));
+                }
+            }
+            Check::NodeGone(node) => {
+                if !recover::is_node_gone(&self.client, node).await? {
+                    return Ok(Outcome::Stale(None));
+                }
+                params.grace_period_seconds = Some(0);
+            }
+        }
+        if !leadership.holds() {
+            return Err(Error::NotLeading);
+        }
+        let pods: Api<Viewed<ObservedPod>> = self.objects(pod.namespace(), &resource("", "v1", "Pod", "pods"));
+        match pods.delete(pod.name(), &params).await {
+            // The watch shows the deletion.
+            Ok(_) => Ok(Outcome::Done(None)),
+            Err(error) => stale(error, None),
         }
     }
 
@@ -275,16 +329,10 @@ impl Writer {
         gone_driver: Option<&DriverRef>,
         lookups: (&Leadership, &mut DriverLookups),
     ) -> Result<Outcome> {
-        if let Some(driver) = gone_driver {
-            let found = self.lookup_driver(lookups, executor.namespace(), &driver.name).await?;
-            if let Some(alive) = found.filter(|pod| pod.uid == driver.uid && pod.phase != DriverPhase::Ended) {
-                let pod = PodKey::new(executor.namespace(), &driver.name);
-                return Ok(Outcome::Stale(Some(Change::Related(RelatedChange::Referenced(
-                    pod,
-                    ReferencedPod::Present(Arc::new(alive)),
-                    Vec::new(),
-                )))));
-            }
+        if let Some(driver) = gone_driver
+            && let Some(alive) = self.still_alive(lookups, executor.namespace(), (&driver.name, &driver.uid)).await?
+        {
+            return Ok(Outcome::Stale(Some(alive)));
         }
         let pods: Api<Viewed<ObservedPod>> = self.objects(executor.namespace(), &resource("", "v1", "Pod", "pods"));
         let outcome = match how {
@@ -311,6 +359,21 @@ impl Writer {
             }
             Err(error) => stale(error, None),
         }
+    }
+
+    /// That a driver's pod still exists with this uid and has not exited, by a GET.
+    async fn still_alive(
+        &self,
+        lookups: (&Leadership, &mut DriverLookups),
+        namespace: &str,
+        (name, uid): (&str, &str),
+    ) -> Result<Option<Change>> {
+        let found = self.lookup_driver(lookups, namespace, name).await?;
+        let alive = found.filter(|pod| *pod.uid == *uid && pod.phase != DriverPhase::Ended);
+        Ok(alive.map(|alive| {
+            let pod = PodKey::new(namespace, name);
+            Change::Related(RelatedChange::Referenced(pod, ReferencedPod::Present(Arc::new(alive)), Vec::new()))
+        }))
     }
 
     #[expect(clippy::too_many_arguments, reason = "they are the fields of one action")]
@@ -481,6 +544,7 @@ fn object(action: &Action) -> String {
             format!("{}/{}", key.namespace, key.name)
         }
         Action::Adopt { executor, .. } | Action::CleanUp { executor, .. } => executor.to_string(),
+        Action::Recover(deletion) => deletion.event.pod.to_string(),
         Action::RecordEvent(pod_event) => pod_event.pod.to_string(),
     }
 }
@@ -489,9 +553,11 @@ fn object(action: &Action) -> String {
 fn priority(action: &Action) -> Priority {
     match action {
         Action::CreateGroup { .. } | Action::PatchGroup { .. } => Priority::Group,
-        Action::DeleteGroup { .. } | Action::Adopt { .. } | Action::CleanUp { .. } | Action::RecordEvent(_) => {
-            Priority::Cleanup
-        }
+        Action::DeleteGroup { .. }
+        | Action::Adopt { .. }
+        | Action::CleanUp { .. }
+        | Action::Recover(_)
+        | Action::RecordEvent(_) => Priority::Cleanup,
     }
 }
 
@@ -562,6 +628,11 @@ fn describe(action: &Action) -> String {
             if let Some(driver) = gone_driver {
                 out.insert("driverGone".into(), (*driver.name).into());
             }
+        }
+        Action::Recover(deletion) => {
+            out.insert("rule".into(), deletion.rule.as_str().into());
+            out.insert("pod".into(), deletion.event.pod.name().into());
+            out.insert("message".into(), deletion.event.message.clone().into());
         }
         Action::RecordEvent(pod_event) => {
             out.insert("pod".into(), pod_event.pod.name().into());

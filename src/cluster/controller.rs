@@ -29,7 +29,7 @@ use crate::gang;
 use crate::leader::LeaderState;
 use crate::lifecycle::Exit;
 use crate::lifecycle::checkpoint::Checkpoint;
-use crate::policy::{DriverAccess, Policies};
+use crate::policy::{DriverAccess, Policies, RecoveryRule};
 use crate::recorder::{AggregatedEvent, EventAggregator};
 use crate::runtime::clock;
 use crate::runtime::ready::Latch;
@@ -205,7 +205,13 @@ const MAX_LAST_EVENTS: usize = 50;
 impl EventLoop {
     fn new(inputs: Inputs, restart_watch: channel::Sender<u64>) -> EventLoop {
         let limiter = Limiter::new(inputs.rate);
-        let writer = Writer::new(inputs.client.clone(), &inputs.instance, inputs.metrics.clone(), limiter.clone());
+        let writer = Writer::new(
+            inputs.client.clone(),
+            &inputs.instance,
+            inputs.metrics.clone(),
+            limiter.clone(),
+            inputs.driver_api.clone(),
+        );
         let controller = Controller::new(clock::instant(), inputs.settings);
         EventLoop {
             inputs,
@@ -343,6 +349,10 @@ impl EventLoop {
         for change in applied.changes {
             self.controller.apply_written(change, now());
         }
+        for deleted in applied.recovered {
+            self.inputs.metrics.recovery_deletions.with_label_values(&[deleted.rule.as_str()]).inc();
+            self.controller.recovered(deleted);
+        }
         self.busy.retain(|busy| busy != set);
         self.controller.actions_finished(set, applied.failed, applied.wrote, clock::instant());
     }
@@ -409,6 +419,10 @@ impl EventLoop {
         let effects = self.controller.step(now, &policies, leader_state);
         self.inputs.snapshot.store(Arc::new(self.controller.snapshot().clone()));
         self.inputs.exits.store(Arc::new(self.controller.exits().history().clone()));
+        for rule in RecoveryRule::ALL {
+            let found = i64::try_from(self.controller.recovery().count(rule)).unwrap_or(i64::MAX);
+            self.inputs.metrics.recovery_findings.with_label_values(&[rule.as_str()]).set(found);
+        }
         let is_complete = self.controller.has_synced() && self.controller.snapshot().apis.is_some();
         self.inputs.complete.send_if_modified(|complete| !std::mem::replace(complete, is_complete) && *complete);
         for read in effects.lookups {
@@ -425,14 +439,13 @@ impl EventLoop {
             }));
         }
         for poll in effects.driver_polls {
-            let (api, access) = (self.inputs.driver_api.clone(), policies.recovery.driver_view.access);
-            let limiter = self.limiter.clone();
+            let (api, limiter) = (self.inputs.driver_api.clone(), self.limiter.clone());
             self.driver_polls.push(Box::pin(async move {
-                if access == DriverAccess::Proxy {
+                if poll.access == DriverAccess::Proxy {
                     limiter.acquire(Priority::DriverView).await;
                 }
                 let key = poll.key.clone();
-                (key, api.poll(poll, access).await)
+                (key, api.poll(poll).await)
             }));
         }
         if effects.restart_watch {

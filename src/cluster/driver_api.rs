@@ -39,7 +39,7 @@ const MAX_METRICS: usize = 4 << 20;
 /// How many ports above the first one Spark tries if it is busy (`spark.port.maxRetries`).
 const MAX_PORT_RETRIES: u16 = 16;
 
-type Poll = dyn Fn(DriverPoll, DriverAccess) -> BoxFuture<'static, DriverAnswer> + Send + Sync;
+type Poll = dyn Fn(DriverPoll) -> BoxFuture<'static, DriverAnswer> + Send + Sync;
 
 /// Polls drivers for their view.
 #[derive(Clone)]
@@ -55,22 +55,20 @@ impl DriverApi {
     /// Over the network: at the drivers' pods, or by `client` through the API server's proxy.
     pub fn over_network(client: kube::Client) -> DriverApi {
         let network = Arc::new(Network { client, tls: any_certificate::config() });
-        DriverApi::of(move |poll, access| {
+        DriverApi::of(move |poll| {
             let network = network.clone();
-            async move { network.poll(&poll, access, TIME_LIMIT).await }.boxed()
+            async move { network.poll(&poll, TIME_LIMIT).await }.boxed()
         })
     }
 
     /// Drivers that this function answers for.
-    pub fn of(
-        answer: impl Fn(DriverPoll, DriverAccess) -> BoxFuture<'static, DriverAnswer> + Send + Sync + 'static,
-    ) -> DriverApi {
+    pub fn of(answer: impl Fn(DriverPoll) -> BoxFuture<'static, DriverAnswer> + Send + Sync + 'static) -> DriverApi {
         DriverApi(Arc::new(answer))
     }
 
     /// Polls a driver.
-    pub(super) fn poll(&self, poll: DriverPoll, access: DriverAccess) -> BoxFuture<'static, DriverAnswer> {
-        (self.0)(poll, access)
+    pub(super) fn poll(&self, poll: DriverPoll) -> BoxFuture<'static, DriverAnswer> {
+        (self.0)(poll)
     }
 }
 
@@ -82,21 +80,21 @@ struct Network {
 type Body = UnsyncBoxBody<Bytes, anyhow::Error>;
 
 impl Network {
-    async fn poll(&self, poll: &DriverPoll, access: DriverAccess, limit: Duration) -> DriverAnswer {
-        match call(limit, async { Ok::<_, Error>(self.try_ports(poll, access).await) }).await {
+    async fn poll(&self, poll: &DriverPoll, limit: Duration) -> DriverAnswer {
+        match call(limit, async { Ok::<_, Error>(self.try_ports(poll).await) }).await {
             Ok(answer) => answer,
             Err(_) => DriverAnswer::Failed(PollError::Timeout),
         }
     }
 
     /// Tries the port on which the application was found last, and then the ports that Spark tries.
-    async fn try_ports(&self, poll: &DriverPoll, access: DriverAccess) -> DriverAnswer {
+    async fn try_ports(&self, poll: &DriverPoll) -> DriverAnswer {
         let Ui { port, tls_port, .. } = poll.ui;
         let first = tls_port.unwrap_or(port);
         let others = (0..=MAX_PORT_RETRIES).filter_map(|offset| first.checked_add(offset));
         let mut error = PollError::Refused;
         for port in poll.port.into_iter().chain(others.filter(|port| Some(*port) != poll.port)) {
-            match self.try_port(poll, port, tls_port.is_some(), access).await {
+            match self.try_port(poll, port, tls_port.is_some()).await {
                 Ok(answer) => return answer,
                 // Another driver in the same pod, or none.
                 Err(PollError::OtherApplication) => error = PollError::OtherApplication,
@@ -107,14 +105,8 @@ impl Network {
         DriverAnswer::Failed(error)
     }
 
-    async fn try_port(
-        &self,
-        poll: &DriverPoll,
-        port: u16,
-        has_tls: bool,
-        access: DriverAccess,
-    ) -> Result<DriverAnswer, PollError> {
-        match access {
+    async fn try_port(&self, poll: &DriverPoll, port: u16, has_tls: bool) -> Result<DriverAnswer, PollError> {
+        match poll.access {
             DriverAccess::Proxy => {
                 let scheme = if has_tls { "https" } else { "http" };
                 let (namespace, name) = (poll.pod.namespace(), poll.pod.name());

@@ -1,19 +1,20 @@
 //! The metrics of the watches, the controller and the leader election.
 
-use prometheus::{Gauge, Histogram, IntCounter, IntCounterVec, IntGauge};
+use prometheus::{Gauge, Histogram, IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
 
 use crate::controller::PollError;
 use crate::lifecycle::cause::Cause;
 use crate::telemetry::registry::Registry;
 
 /// The values of the label `action`.
-pub(crate) const ACTIONS: [&str; 9] = [
+pub(crate) const ACTIONS: [&str; 10] = [
     "create-group",
     "patch-group",
     "delete-group",
     "adopt",
     "label-executor",
     "delete-executor",
+    "recover",
     "record-event",
     "certificate",
     "ca-bundle",
@@ -42,6 +43,10 @@ pub struct Metrics {
     pub poll_bytes: IntCounter,
     /// Actions of the controller.
     pub actions: IntCounterVec,
+    /// What the recovery rules find now.
+    pub recovery_findings: IntGaugeVec,
+    /// Pods that recovery rules deleted.
+    pub recovery_deletions: IntCounterVec,
     /// How long gangs took to start.
     pub gang_start: Histogram,
     /// Exits of executors.
@@ -75,6 +80,8 @@ impl Metrics {
             poll_success: registry.float_gauge("spark_usher_poll_success_seconds", "Time of the last successful poll of all Spark pods by this replica, in seconds since 1970.")?,
             poll_bytes: registry.counter("spark_usher_poll_bytes_total", "Bytes read by polls and by lists of all pods of a namespace.")?,
             actions: registry.counters("spark_usher_actions_total", &["action", "result"], "Actions of the controller, by result.")?,
+            recovery_findings: registry.gauges("spark_usher_recovery_findings", &["rule"], "Pods and applications that a recovery rule finds in trouble now; only the leader has values above 0.")?,
+            recovery_deletions: registry.counters("spark_usher_recovery_deletions_total", &["rule"], "Pods that a recovery rule deleted.")?,
             gang_start: registry.histogram(
                 "spark_usher_gang_start_seconds", "Time from the creation of a PodGroup until all members of its gang ran, observed by the leader.",
                 &[1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0],

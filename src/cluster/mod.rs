@@ -20,6 +20,7 @@ pub mod policies;
 mod poll;
 mod recent;
 mod recorder;
+mod recover;
 pub mod replica;
 mod report;
 pub mod request;

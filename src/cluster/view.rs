@@ -145,7 +145,18 @@ struct Whole<'a> {
     metadata: Meta,
     #[serde(borrow, default)]
     spec: Option<&'a RawValue>,
+    #[serde(default)]
+    status: Option<Phase>,
 }
+
+#[derive(Deserialize)]
+struct Phase {
+    #[serde(default)]
+    phase: Option<String>,
+}
+
+/// The longest phase that is kept: the longest of any scheduler has 13 characters.
+const MAX_PHASE: usize = 32;
 
 fn whole(json: &str) -> Option<Whole<'_>> {
     serde_json::from_str(json).ok()
@@ -203,7 +214,7 @@ impl View for PriorityClassView {
 
 impl View for Group {
     fn read(json: &str) -> Option<Self> {
-        let Whole { metadata, spec } = whole(json)?;
+        let Whole { metadata, spec, status } = whole(json)?;
         let entry = |map: &Option<BTreeMap<String, String>>, key: &str| map.as_ref()?.get(key).cloned();
         Some(Group {
             uid: metadata.uid?.into(),
@@ -213,6 +224,7 @@ impl View for Group {
             started: entry(&metadata.annotations, annotations::STARTED).as_deref() == Some("true"),
             created: metadata.creation_timestamp.map(jiff::Timestamp::as_second),
             deleting: metadata.deletion_timestamp.is_some(),
+            phase: status.and_then(|status| status.phase).filter(|phase| phase.len() <= MAX_PHASE).map(Arc::from),
             spec: spec.map_or(Some(Value::Null), |raw| serde_json::from_str(raw.get()).ok())?,
         })
     }

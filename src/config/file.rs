@@ -7,10 +7,11 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::located::Located;
+use super::recovery::Recovery;
 use super::span::Span;
 use crate::annotations::Override;
 use crate::gang::{Membership, Shape};
-use crate::policy::{self, DriverAccess, Finished, Replace, Validate};
+use crate::policy::{self, Finished, Replace, Validate};
 
 /// The `apiVersion` of the file.
 pub const API_VERSION: &str = "spark-usher.io/v1alpha1";
@@ -302,106 +303,6 @@ impl Default for Lifecycle {
     fn default() -> Self {
         let policy::Lifecycle { grace, finished, keep_failed, poll } = policy::Lifecycle::default();
         Lifecycle { grace: Span(grace), finished, keep_failed: Span(keep_failed), poll: Span(poll), dry_run: false }
-    }
-}
-
-/// Recovery rules.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct Recovery {
-    /// How the leader polls running drivers for their view of their executors.
-    pub driver_view: DriverViewFile,
-    /// Executors that stay pending for too long. Validated, without effect in this version.
-    pub stuck: Rule,
-}
-
-/// How the leader polls running drivers for their view of their executors, by Spark's REST API.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct DriverViewFile {
-    /// How drivers are reached: pod (at the IP address of their pods), proxy (through the API server, for which the chart then
-    /// grants get on pods/proxy), or none (they are not polled).
-    pub access: DriverAccess,
-    /// How often each driver is polled.
-    pub interval: Span,
-}
-
-impl Default for DriverViewFile {
-    fn default() -> Self {
-        let policy::DriverViews { access, interval } = policy::DriverViews::default();
-        DriverViewFile { access, interval: Span(interval) }
-    }
-}
-
-/// One recovery rule.
-#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct Rule {
-    /// What the rule does: off, warn or act.
-    pub mode: Mode,
-    /// After how long it applies.
-    pub after: Span,
-    /// How often it may act, such as 5/h.
-    pub budget: Budget,
-}
-
-impl Default for Rule {
-    fn default() -> Self {
-        Rule { mode: Mode::Warn, after: Span::secs(600), budget: Budget::default() }
-    }
-}
-
-/// What a rule does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Mode {
-    /// Nothing.
-    Off,
-    /// Reports.
-    Warn,
-    /// Acts.
-    Act,
-}
-
-/// A number of actions within a time, such as `5/h`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
-pub struct Budget {
-    /// How many.
-    pub count: u32,
-    /// Within how many seconds.
-    pub per_secs: u64,
-}
-
-impl Default for Budget {
-    fn default() -> Self {
-        Budget { count: 5, per_secs: 3600 }
-    }
-}
-
-impl TryFrom<String> for Budget {
-    type Error = String;
-    fn try_from(text: String) -> Result<Self, String> {
-        let parsed = text.split_once('/').and_then(|(count, per)| {
-            let per_secs = match per {
-                "s" => 1,
-                "m" => 60,
-                "h" => 3600,
-                "d" => 86_400,
-                _ => return None,
-            };
-            Some(Budget { count: count.parse().ok()?, per_secs })
-        });
-        parsed.ok_or_else(|| format!("{text:?} is not a budget: expected a number per s, m, h or d, such as 5/h"))
-    }
-}
-
-impl JsonSchema for Budget {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Budget".into()
-    }
-    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        schemars::json_schema!({"type": "string", "pattern": "^[0-9]+/[smhd]$", "default": "5/h"})
     }
 }
 

@@ -12,11 +12,10 @@ use kube::core::Selector;
 use serde::Deserialize;
 use serde_saphyr::Location;
 
-use super::file::{
-    self, DriverViewFile, Lifecycle, MinMemberFile, Nodes, Operator, PolicyEntry, PolicyFile, Recovery, Rule,
-    SelectorFile,
-};
+use super::file::{self, Lifecycle, MinMemberFile, Nodes, Operator, PolicyEntry, PolicyFile, SelectorFile};
 use super::located::Located;
+use super::recovery;
+use super::span::LONGEST;
 use crate::gang::{self, Membership, Shape};
 use crate::policy::{self, Gang, Match, Pattern, Policies, Policy, SchedulerChoice, Validate, default_overrides};
 use crate::text::{is_dns_byte, is_dns_subdomain};
@@ -173,19 +172,14 @@ pub fn from_text(text: &str) -> Result<Config, BadConfig> {
             file.lifecycle.poll.0
         ));
     }
-    if file.recovery.driver_view.interval.0 < SHORTEST_DRIVER_POLL {
-        warnings.push(format!(
-            "recovery.driverView.interval is {:?}: drivers are polled every {SHORTEST_DRIVER_POLL:?} at most",
-            file.recovery.driver_view.interval.0
-        ));
-    }
+    warnings.extend(recovery::warnings(&file.recovery));
     let trusted = writers.iter().map(|text| Pattern::new(text)).collect();
     let never = file.creators.never.iter().map(|text| Pattern::new(text)).collect();
     Ok(Config {
         policies: Arc::new(
             Policies::new(policies, never)
                 .with_lifecycle(lifecycle(&file.lifecycle))
-                .with_recovery(recovery(&file.recovery))
+                .with_recovery(recovery::settings(&file.recovery))
                 .with_trusted_writers(trusted),
         ),
         settings: Settings { dry_run: file.lifecycle.dry_run },
@@ -437,9 +431,6 @@ fn selector(file: &SelectorFile) -> Result<Selector, String> {
 /// A shorter interval between polls causes a warning.
 const SHORTEST_POLL: Duration = Duration::from_secs(30);
 
-/// Longer durations are reduced to this one, which exceeds any sensible value.
-const LONGEST: Duration = Duration::from_secs(366 * 86_400);
-
 fn lifecycle(file: &Lifecycle) -> policy::Lifecycle {
     policy::Lifecycle {
         grace: file.grace.0.min(LONGEST),
@@ -449,23 +440,8 @@ fn lifecycle(file: &Lifecycle) -> policy::Lifecycle {
     }
 }
 
-/// The shortest interval between two polls of a driver.
-const SHORTEST_DRIVER_POLL: Duration = Duration::from_secs(5);
-
-fn recovery(file: &Recovery) -> policy::Recovery {
-    let DriverViewFile { access, interval } = file.driver_view;
-    let interval = interval.0.clamp(SHORTEST_DRIVER_POLL, LONGEST);
-    policy::Recovery { driver_view: policy::DriverViews { access, interval } }
-}
-
 /// Keys of the schema that are not implemented yet: they are validated and have no effect, which a warning states.
 fn without_effect(file: &PolicyFile) -> Vec<String> {
-    let mut keys = Vec::new();
-    if file.recovery.stuck != Rule::default() {
-        keys.push("recovery.stuck");
-    }
-    if file.nodes != Nodes::default() {
-        keys.push("nodes");
-    }
-    keys.into_iter().map(|key| format!("{key} is validated but has no effect in this version")).collect()
+    let has_nodes = file.nodes != Nodes::default();
+    has_nodes.then(|| "nodes is validated but has no effect in this version".to_owned()).into_iter().collect()
 }

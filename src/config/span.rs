@@ -5,6 +5,9 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 
+/// Longer durations are reduced to this one, which exceeds any sensible value.
+pub(super) const LONGEST: Duration = Duration::from_secs(366 * 86_400);
+
 /// A length of time such as `180s`, `5m`, `1h30m`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Deserialize)]
 #[serde(try_from = "String")]

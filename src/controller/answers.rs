@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::confirm::{Confirmed, PollResult};
 use super::driver_polls::PollOutcome;
-use super::effects::{DriverAnswer, Effects, LookupResult};
+use super::effects::{DriverAnswer, Effects, LookupResult, PollError};
 use super::lookup::{Lookup, is_unknown, required_by};
 use super::lookups::Outcome;
 use super::{Controller, FIRST_POLL, MAX_OBJECTS_PER_STEP};
@@ -49,7 +49,15 @@ impl Controller {
             let view = Arc::new(DriverView::new(at, executors, metrics));
             self.apply_change(Change::Related(RelatedChange::DriverView(key.clone(), view)), now);
         } else if !view_counts {
-            self.forget_views(vec![key.clone()], now);
+            let closed = self.snapshot().closed_drivers.get(key).copied();
+            let had_view = closed.is_some() || self.snapshot().driver_views.contains_key(key);
+            match answer {
+                DriverAnswer::Failed(PollError::Refused) if had_view => {
+                    let change = RelatedChange::DriverClosed(key.clone(), closed.unwrap_or(now.at));
+                    self.apply_change(Change::Related(change), now);
+                }
+                _ => self.forget_views(vec![key.clone()], now),
+            }
         }
     }
 

@@ -186,6 +186,7 @@ fn spread(key: &DriverViewKey, most: Duration) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::DriverAccess;
     use crate::runtime::clock;
     use crate::spark::conf::Ui;
     use crate::spark::ids::PodKey;
@@ -203,6 +204,7 @@ mod tests {
             address: "10.0.0.5".into(),
             ui: Ui::default(),
             port: None,
+            access: DriverAccess::Pod,
         }
     }
 

@@ -55,7 +55,10 @@ use crate::lifecycle::checkpoint::{self, Checkpoint};
 use crate::lifecycle::exit::Exit;
 use crate::lifecycle::exits::Exits;
 use crate::policy::{DriverAccess, Policies};
-use crate::reconcile::{ApplicationState, plan};
+use crate::reconcile::{ApplicationState, MAX_EXECUTORS_PER_PLAN, plan};
+use crate::recovery::RecoveryFindings;
+use crate::recovery::budget::DeletionBudget;
+use crate::recovery::report::DeletedPod;
 use crate::snapshot::{
     Absence, Change, Notify, ObservedPod, PodChange, RelatedChange, Replaced, Snapshot, Store, SubscriberId, may_exist,
 };
@@ -118,6 +121,8 @@ pub struct Controller {
     lookups: Lookups,
     driver_polls: DriverPolls,
     states: BTreeMap<AppKey, ApplicationState>,
+    deletion_budget: DeletionBudget,
+    recovery: RecoveryFindings,
     rate_limit: RateLimit,
     synced: BTreeSet<&'static str>,
     is_leader: bool,
@@ -156,6 +161,8 @@ impl Controller {
             lookups: Lookups::default(),
             driver_polls: DriverPolls::default(),
             states: BTreeMap::new(),
+            deletion_budget: DeletionBudget::new(now),
+            recovery: RecoveryFindings::default(),
             rate_limit: RateLimit::default(),
             synced: BTreeSet::new(),
             is_leader: false,
@@ -170,6 +177,16 @@ impl Controller {
     /// The current snapshot.
     pub fn snapshot(&self) -> &Snapshot {
         self.store.snapshot()
+    }
+
+    /// What the recovery rules found, and which pods they deleted.
+    pub fn recovery(&self) -> &RecoveryFindings {
+        &self.recovery
+    }
+
+    /// A recovery rule deleted a pod.
+    pub fn recovered(&mut self, deleted: DeletedPod) {
+        self.recovery.deleted(deleted);
     }
 
     /// The exits that are tracked.
@@ -348,6 +365,7 @@ impl Controller {
         if leading && !self.is_leader {
             self.requeue_all();
             self.polls.schedule(policies.lifecycle.poll.min(FIRST_POLL), now.at);
+            self.deletion_budget = DeletionBudget::new(now.at);
         }
         if self.is_leader && !leading && !fault_injection::injected(Bug::AddressesAlwaysLookedUp) {
             self.lookups.forget_addresses();
@@ -362,6 +380,7 @@ impl Controller {
                 self.tombstones.prune(now.at);
             }
             self.store.prune_unused();
+            self.deletion_budget.prune(&policies.recovery, now.at);
         }
         self.rate_limit.prune(now.at, MAX_OBJECTS_PER_STEP);
         if !self.inbox.is_empty() {
@@ -386,6 +405,7 @@ impl Controller {
             self.states.clear();
             self.lookups.release_all();
             self.polls.stop();
+            self.recovery.clear_findings();
         }
         if !leading || policies.recovery.driver_view.access == DriverAccess::None {
             let drivers = self.driver_polls.clear();
@@ -420,7 +440,10 @@ impl Controller {
                 break;
             }
             let Some(app) = self.queue.get(now.at) else { break };
-            executors += self.snapshot().apps.get(&app).map_or(0, |app| app.unsettled());
+            let checks = self.states.get(&app).is_none_or(|state| state.recovery.is_due(now.at));
+            executors += self.snapshot().apps.get(&app).map_or(0, |app| {
+                app.unsettled() + if checks { app.executors().len().min(MAX_EXECUTORS_PER_PLAN) } else { 0 }
+            });
             self.require_lookups(&app, policies, now);
             if self.is_leader && self.has_synced() {
                 self.plan_application(&app, now, policies);
@@ -440,15 +463,18 @@ impl Controller {
             return self.queue.add_after(app.clone(), until);
         }
         let state = self.states.entry(app.clone()).or_default();
-        let mut plan = plan(self.store.snapshot(), app, now, policies, state, &self.exits);
+        let budget = &mut self.deletion_budget;
+        let mut plan = plan(self.store.snapshot(), app, now, policies, state, &self.exits, budget);
         let is_left = !state.is_empty() || self.store.snapshot().apps.contains_key(app) || !plan.sets.is_empty();
         if state.is_empty() {
             self.states.remove(app);
+            self.recovery.forget(app);
         }
         let later = plan.requeue_at;
-        if policies.recovery.driver_view.access != DriverAccess::None {
-            let left = self.driver_polls.require(app, std::mem::take(&mut plan.drivers), now.at);
-            self.forget_views(left, now);
+        let left = self.driver_polls.require(app, std::mem::take(&mut plan.drivers), now.at);
+        self.forget_views(left, now);
+        if let Some(found) = plan.recovery.take() {
+            self.recovery.found(app, found);
         }
         let paused = self.rate_limit.submit(app, plan, now.at);
         let resync = (is_left && !fault_injection::injected(Bug::ActionNotRetried)).then(|| now.at + RESYNC_INTERVAL);

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use matching::{Match, Pattern};
-pub use recovery::{DriverAccess, DriverViews, Recovery};
+pub use recovery::{Budget, DriverAccess, DriverViews, Mode, Recovery, RecoveryRule, RuleSettings};
 
 use crate::annotations::Override;
 use crate::gang::{GangScheduler, Membership, NameTemplate, Shape};

@@ -1,15 +1,156 @@
-//! Settings of the recovery of executors.
+//! Settings of the recovery of executors and drivers.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 /// Settings of the recovery, for the whole cluster.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recovery {
     /// How drivers are polled.
     pub driver_view: DriverViews,
+    /// Whether rules may delete pods. If not, rules in mode `act` report what they would delete.
+    pub acts: bool,
+    /// How many pods all rules together may delete in the whole cluster.
+    pub budget: Budget,
+    /// How many views must show that the driver has removed a running executor, before the rule `givenUp` applies.
+    pub given_up_views: u32,
+    /// The settings of the rules that have other than their defaults.
+    pub rules: BTreeMap<RecoveryRule, RuleSettings>,
+}
+
+impl Default for Recovery {
+    fn default() -> Self {
+        Recovery {
+            driver_view: DriverViews::default(),
+            acts: true,
+            budget: Budget { count: 5000, per: HOUR },
+            given_up_views: 10,
+            rules: BTreeMap::new(),
+        }
+    }
+}
+
+impl Recovery {
+    /// The settings of a rule.
+    pub fn rule(&self, rule: RecoveryRule) -> RuleSettings {
+        self.rules.get(&rule).copied().unwrap_or_else(|| rule.defaults())
+    }
+
+    /// The same with these settings of a rule.
+    #[must_use]
+    pub fn with_rule(mut self, rule: RecoveryRule, settings: RuleSettings) -> Recovery {
+        self.rules.insert(rule, settings);
+        self
+    }
+
+    /// Whether a rule may delete pods.
+    pub fn may_act(&self, rule: RecoveryRule) -> bool {
+        self.acts && self.rule(rule).mode == Mode::Act
+    }
+}
+
+/// The settings of one rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RuleSettings {
+    /// What the rule does.
+    pub mode: Mode,
+    /// How long its condition must hold.
+    pub after: Duration,
+    /// How many pods of one application it may delete.
+    pub budget: Budget,
+}
+
+/// What a rule does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Mode {
+    /// Nothing.
+    Off,
+    /// It reports.
+    Warn,
+    /// It deletes pods, and reports that.
+    Act,
+}
+
+/// A number of deletions within a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget {
+    /// How many.
+    pub count: u32,
+    /// Within how much time.
+    pub per: Duration,
+}
+
+const MINUTE: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_secs(3600);
+
+macro_rules! rules {
+    ($($(#[doc = $doc:literal])+ $name:ident = $key:literal, $acts:literal, $mode:ident, $after:expr, $count:literal;)+) => {
+        /// A recovery rule.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum RecoveryRule {
+            $($(#[doc = $doc])+ $name,)+
+        }
+
+        impl RecoveryRule {
+            /// Every rule, in the order of the table in docs/recovery.md.
+            pub const ALL: [RecoveryRule; [$($key),+].len()] = [$(RecoveryRule::$name),+];
+
+            /// Its key in the policy file, and the value of the metric label `rule`.
+            pub fn as_str(self) -> &'static str {
+                match self { $(RecoveryRule::$name => $key,)+ }
+            }
+
+            /// What it finds, in one sentence.
+            pub fn text(self) -> &'static str {
+                match self { $(RecoveryRule::$name => concat!($($doc),+).trim_ascii(),)+ }
+            }
+
+            /// Whether there is a pod that it could delete.
+            pub fn can_act(self) -> bool {
+                match self { $(RecoveryRule::$name => $acts,)+ }
+            }
+
+            /// Whether it deletes a pod only if the pod's driver has answered one of its last two polls.
+            pub fn needs_view(self) -> bool {
+                matches!(self, RecoveryRule::Stuck | RecoveryRule::Unregistered | RecoveryRule::GivenUp)
+            }
+
+            /// Its settings if the policy file has none.
+            pub fn defaults(self) -> RuleSettings {
+                match self {
+                    $(RecoveryRule::$name => RuleSettings {
+                        mode: Mode::$mode, after: $after, budget: Budget { count: $count, per: HOUR },
+                    },)+
+                }
+            }
+        }
+    };
+}
+
+rules! {
+    /// An executor is bound to a node and has not started.
+    Stuck = "stuck", true, Warn, MINUTE.saturating_mul(10), 5;
+    /// An executor runs and has not registered with its driver.
+    Unregistered = "unregistered", true, Warn, MINUTE.saturating_mul(5), 5;
+    /// An executor runs although its driver has removed it.
+    GivenUp = "givenUp", true, Warn, Duration::ZERO, 5;
+    /// A driver still counts on an executor whose pod no longer exists.
+    Vanished = "vanished", false, Warn, Duration::ZERO, 0;
+    /// An application wants executors and has none.
+    Hopeless = "hopeless", true, Warn, MINUTE.saturating_mul(30), 1;
+    /// A driver's Spark container exited or stopped its SparkContext, and its pod runs on.
+    ZombieDriver = "zombieDriver", true, Warn, MINUTE.saturating_mul(10), 1;
+    /// An executor exists although its driver is gone.
+    Orphans = "orphans", true, Act, MINUTE.saturating_mul(5), 1000;
+    /// A kubelet rejected or evicted an executor, and nobody deletes its pod.
+    Refused = "refused", true, Act, HOUR, 1000;
+    /// An executor still exists although the grace period of its deletion is over.
+    Terminating = "terminating", true, Warn, MINUTE, 5;
+    /// A PodGroup that had started waits again.
+    Groups = "groups", false, Warn, MINUTE.saturating_mul(5), 0;
 }
 
 /// How the leader polls running drivers for their view of their executors.
@@ -37,4 +178,29 @@ pub enum DriverAccess {
     Proxy,
     /// Drivers are not polled.
     None,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_stored_by_rule() {
+        let recovery = Recovery::default();
+        for rule in RecoveryRule::ALL {
+            assert_eq!(recovery.rule(rule), rule.defaults());
+            assert!(rule.can_act() || rule.defaults().mode != Mode::Act);
+            let off = RuleSettings { mode: Mode::Off, ..rule.defaults() };
+            let changed = recovery.clone().with_rule(rule, off);
+            assert!(RecoveryRule::ALL.iter().all(|other| (changed.rule(*other).mode == Mode::Off) == (*other == rule)));
+        }
+    }
+
+    #[test]
+    fn only_rules_for_pods_that_no_driver_manages_act_by_default() {
+        let acting = RecoveryRule::ALL.into_iter().filter(|rule| Recovery::default().may_act(*rule));
+        assert_eq!(acting.collect::<Vec<_>>(), [RecoveryRule::Orphans, RecoveryRule::Refused]);
+        let none = Recovery { acts: false, ..Recovery::default() };
+        assert!(!RecoveryRule::ALL.iter().any(|rule| none.may_act(*rule)));
+    }
 }

@@ -7,7 +7,9 @@ use serde_json::Value;
 
 use crate::lifecycle::cause::Cause;
 use crate::ownership::resolve::DriverSource;
+use crate::policy::RecoveryRule;
 use crate::reason::Reason;
+use crate::recovery::finding::Check;
 use crate::snapshot::{Executor, Group, GroupApi, GroupKey};
 use crate::spark::ids::{AppKey, PodKey};
 
@@ -107,8 +109,23 @@ pub enum Action {
         /// The driver whose exit is the reason not to wait; its pod is read again before the write.
         gone_driver: Option<DriverRef>,
     },
+    /// Delete a pod by a recovery rule, after a check.
+    Recover(Box<Recover>),
     /// Record an Event, and log it.
     RecordEvent(PodEvent),
+}
+
+/// The deletion of a pod by a recovery rule.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Recover {
+    /// The rule.
+    pub rule: RecoveryRule,
+    /// The pod's state on which the plan is based.
+    pub seen: ObjectVersion,
+    /// What is verified immediately before.
+    pub check: Check,
+    /// The Event that is recorded once the pod is deleted: it names the pod.
+    pub event: PodEvent,
 }
 
 /// What is done to an executor that exited.
@@ -143,6 +160,7 @@ impl Action {
             Action::Adopt { .. } => Some(Reason::Adopted),
             Action::CleanUp { how: Cleanup::Label, .. } => Some(Reason::ExecutorLabelled),
             Action::CleanUp { how: Cleanup::Delete, .. } => Some(Reason::ExecutorDeleted),
+            Action::Recover(deletion) => Some(deletion.event.reason),
             Action::RecordEvent(event) => Some(event.reason),
         }
     }
@@ -156,6 +174,7 @@ impl Action {
             Action::Adopt { .. } => "adopt",
             Action::CleanUp { how: Cleanup::Label, .. } => "label-executor",
             Action::CleanUp { how: Cleanup::Delete, .. } => "delete-executor",
+            Action::Recover(_) => "recover",
             Action::RecordEvent(_) => "record-event",
         }
     }

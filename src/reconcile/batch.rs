@@ -8,7 +8,7 @@ use imbl::OrdMap;
 use crate::snapshot::{Executor, ExecutorKey};
 
 /// A plan visits at most this many executors,
-const MAX_EXECUTORS: usize = 4096;
+pub const MAX_EXECUTORS_PER_PLAN: usize = 4096;
 /// and stops once it has this many actions for them.
 const MAX_ACTIONS: usize = 512;
 
@@ -20,8 +20,6 @@ pub(super) type Position = Option<ExecutorKey>;
 pub(super) struct Progress {
     /// Among those that exited and are not cleaned up.
     pub(super) uncleared: Position,
-    /// Among those that are terminating.
-    pub(super) leaving: Position,
     /// Among those that have no owner.
     pub(super) orphans: Position,
 }
@@ -38,7 +36,7 @@ pub(super) fn visit<'v>(
     let (mut executors, mut actions) = (0, 0);
     let mut before: Option<&ExecutorKey> = None;
     for (key, executor) in all.range((from.map_or(Unbounded, Excluded), Unbounded)) {
-        if executors == MAX_EXECUTORS || actions == MAX_ACTIONS {
+        if executors == MAX_EXECUTORS_PER_PLAN || actions == MAX_ACTIONS {
             *last = before.cloned();
             return false;
         }

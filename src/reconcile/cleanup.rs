@@ -9,9 +9,6 @@
 
 use std::time::{Duration, Instant};
 
-use imbl::OrdMap;
-use jiff::SignedDuration;
-
 use super::action::{Action, Cleanup, DriverRef, PodEvent};
 use super::batch::{self, Position, Progress};
 use super::state::ApplicationState;
@@ -20,12 +17,13 @@ use crate::lifecycle::exits::Exits;
 use crate::time::Now;
 
 use super::context::PlanContext;
+use super::kept;
 use super::plan::Plan;
 use crate::fault_injection::{self, Bug};
 use crate::ownership::liveness::{DriverLiveness, ExecutorSet};
 use crate::policy::{Finished, Lifecycle};
 use crate::reason::Reason;
-use crate::snapshot::{Application, DriverPod, Executor, Snapshot, Template};
+use crate::snapshot::{Application, Executor, Snapshot, Template};
 use crate::spark::ids::{AppKey, PodKey};
 use crate::spark::lifecycle_conf::LifecycleConf;
 use crate::spark::state::ExecutorPodState;
@@ -33,8 +31,6 @@ use crate::text::is_dns_subdomain;
 
 /// The delay before an executor whose exit is not reported yet is planned again.
 const RECHECK_UNREPORTED: Duration = Duration::from_secs(1);
-/// A pod that still exists this long after its deletionTimestamp event.
-const STUCK_AFTER: SignedDuration = SignedDuration::from_secs(60);
 
 /// Plans the cleanup of one creator's finished executors.
 pub(super) fn plan(
@@ -47,24 +43,13 @@ pub(super) fn plan(
     plan: &mut Plan,
 ) {
     let (snapshot, key, app) = (plan_context.snapshot, plan_context.key, plan_context.app);
-    let nothing = OrdMap::new();
-    // A few are enough: a lost node leaves hundreds behind, and `why` shows them all.
-    let mut stuck_events = Vec::new();
-    let leaving = set.index.map_or(&nothing, |index| &index.leaving);
-    let mut is_whole = batch::visit(leaving, &mut progress.leaving, |executor| {
-        let event = if stuck_events.len() < MAX_STUCK { stuck(key, executor, now) } else { None };
-        let is_reported = event.is_some();
-        stuck_events.extend(event);
-        is_reported
-    });
-    plan.add(set.creator, stuck_events);
     let learned = state.last_driver(set.creator).map(|learned| DriverRef { name: learned.name, uid: learned.uid });
     let last_driver = learned.or_else(|| last_driver(set));
     let last_driver = last_driver.as_ref();
     let lifecycle = &plan_context.policies.lifecycle;
     let context = CleanupContext { snapshot, key, app, set, last_driver, exits, lifecycle, now };
     let due = of_set(&context, &mut progress.uncleared);
-    is_whole &= due.is_whole;
+    let is_whole = due.is_whole;
     due.requeue_at.into_iter().for_each(|at| plan.requeue(at));
     plan.add(set.creator, due.actions);
     plan.add(set.creator, too_many_failures(&context, plan_context));
@@ -128,9 +113,6 @@ struct CleanupContext<'v> {
     now: Now,
 }
 
-/// Number of pods of one creator that hang in Terminating and are reported.
-const MAX_STUCK: usize = 3;
-
 /// What is to be done now, and when to plan again.
 #[derive(Default)]
 struct Due {
@@ -173,7 +155,8 @@ fn of_set(context: &CleanupContext<'_>, last: &mut Position) -> Due {
         (DriverLiveness::Gone, Some(driver)) => Some(driver.clone()),
         _ => None,
     };
-    let keeps = driver_keeps(context);
+    let last_driver = context.last_driver.map(|driver| (driver.name.clone(), driver.uid.clone()));
+    let keeps = kept::driver_keeps(context.snapshot, context.key, context.set, last_driver.as_ref());
     let Some(index) = context.set.index.filter(|_| cleanup_for(context) != Finished::Report) else { return due };
     // These injected bugs act on executors that are not candidates.
     let all = fault_injection::injected(Bug::InactiveIgnored) || fault_injection::injected(Bug::RunningIsFinished);
@@ -265,26 +248,6 @@ fn of_executor(
     }
 }
 
-/// Reports a pod that should have been deleted long ago.
-fn stuck(key: &AppKey, executor: &Executor, now: Now) -> Option<Action> {
-    let deletion = executor.diagnostics.as_ref()?.deletion.as_ref()?;
-    let until = deletion.until?;
-    if now.wall.duration_since(until) < STUCK_AFTER {
-        return None;
-    }
-    let node = executor.node.as_deref().unwrap_or("no node");
-    let held = match &*deletion.finalizers {
-        [] => format!("no finalizer blocks the deletion, so its node does ({node})"),
-        all => format!("blocked by finalizers: {} (on {node})", all.join(", ")),
-    };
-    Some(Action::RecordEvent(PodEvent {
-        pod: PodKey::new(key.namespace(), &executor.name),
-        uid: executor.uid.clone(),
-        reason: Reason::TerminationHangs,
-        message: format!("still exists, although its grace period ended at {until}; {held}"),
-    }))
-}
-
 /// When the grace began, by our own clock: the clocks of nodes may differ.
 fn since_or_wall(context: &CleanupContext<'_>, executor: &Executor, since: Instant, wait: Duration) -> Instant {
     if !fault_injection::injected(Bug::GraceByWallClock) {
@@ -299,25 +262,4 @@ fn since_or_wall(context: &CleanupContext<'_>, executor: &Executor, since: Insta
 /// Whether it failed or succeeded, finally. A pod that Spark calls deleted is terminating already.
 fn is_finished(executor: &Executor) -> bool {
     executor.is_over && matches!(executor.state, ExecutorPodState::Failed | ExecutorPodState::Succeeded)
-}
-
-/// Whether the driver keeps its finished executors (`deleteOnTermination=false`): its configuration states so, or
-/// exists and cannot be read, or the driver has labelled one.
-fn driver_keeps(context: &CleanupContext<'_>) -> bool {
-    if fault_injection::injected(Bug::DeleteOnTerminationIgnored) {
-        return false;
-    }
-    let keeps = |driver: &DriverPod| match context.snapshot.conf(&driver.uid) {
-        Some(conf) => !conf.lifecycle.delete_on_termination,
-        None => driver.conf_map.is_some(),
-    };
-    // The set of executors without an owner does not contain the labelled driver that their address named before it exited.
-    let last = || {
-        let last = context.last_driver?;
-        let (_, driver) = context.snapshot.labelled_driver(context.key.namespace(), &last.name)?;
-        Some(driver).filter(|driver| driver.uid == last.uid)
-    };
-    context.set.driver.pod().or_else(last).is_some_and(|driver| keeps(driver))
-        || context.set.labelled.iter().any(|driver| keeps(driver))
-        || context.set.index.is_some_and(|index| index.labelled > 0)
 }

@@ -4,15 +4,17 @@
 //! Level-triggered: a plan contains what is missing now, regardless of what happened. After a crash between any two actions the
 //! next plan completes them.
 //!
-//! A rule is one file: `podgroups`, `adopt`, `cleanup`. To add one: write the file, and call it in [`plan`](fn@plan).
+//! A rule is one file: `podgroups`, `adopt`, `cleanup`, `recover`. To add one: write the file, and call it in [`plan`](fn@plan).
 
 pub mod action;
 mod adopt;
 mod batch;
 pub mod cleanup;
 mod context;
+mod kept;
 mod plan;
 mod podgroups;
+mod recover;
 pub mod state;
 
 use std::collections::HashMap;
@@ -20,13 +22,15 @@ use std::collections::HashMap;
 use crate::lifecycle::exits::Exits;
 use crate::ownership::liveness::{self, ExecutorSet};
 use crate::policy::Policies;
+use crate::recovery::budget::DeletionBudget;
 use crate::recovery::drivers;
 use crate::snapshot::{Application, Owner, Snapshot};
 use crate::spark::ids::AppKey;
 use crate::time::Now;
 use context::PlanContext;
 
-pub use action::{Action, Cleanup, DriverRef, ObjectVersion, PodEvent};
+pub use action::{Action, Cleanup, DriverRef, ObjectVersion, PodEvent, Recover};
+pub use batch::MAX_EXECUTORS_PER_PLAN;
 pub use plan::Plan;
 pub(crate) use podgroups::owner_reference;
 pub use state::ApplicationState;
@@ -39,12 +43,13 @@ pub fn plan(
     policies: &Policies,
     state: &mut ApplicationState,
     exits: &Exits,
+    budget: &mut DeletionBudget,
 ) -> Plan {
     let nothing = Application::default();
     let app = snapshot.apps.get(key).map_or(&nothing, |app| &**app);
     let owners = snapshot.groups_of(key).filter_map(|(_, group)| group.owner.as_ref()).map(Owner::creator);
     let sets = liveness::executor_sets(key, app, snapshot, owners, |creator| state.last_driver(creator));
-    state.observe_drivers(&sets);
+    state.observe_drivers(&sets, snapshot);
     let mut by_driver: HashMap<&str, Vec<&ExecutorSet<'_>>> = HashMap::new();
     for set in &sets {
         if let Some(driver) = set.driver.pod() {
@@ -52,8 +57,9 @@ pub fn plan(
         }
     }
     let context = PlanContext { snapshot, key, app, sets: &sets, by_driver, policies, now: now.wall };
+    let access = policies.recovery.driver_view.access;
     // PodGroups first: pods need them to start, and must not wait for a thousand adoptions.
-    let mut plan = Plan { drivers: drivers::to_poll(snapshot, key, &sets), ..Plan::default() };
+    let mut plan = Plan { drivers: drivers::to_poll(snapshot, key, &sets, access), ..Plan::default() };
     podgroups::plan(&context, state, &mut plan);
     for set in &sets {
         let mut progress = state.progress(set.creator);
@@ -61,6 +67,7 @@ pub fn plan(
         cleanup::plan(&context, set, now, &mut progress, state, exits, &mut plan);
         state.set_progress(set.creator, progress);
     }
+    recover::plan(&context, now, state, exits, budget, &mut plan);
     if app.is_empty() && context.groups().next().is_none() {
         *state = ApplicationState::default(); // Nothing is left that needs state.
     }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::action::Action;
 use crate::recovery::DriverPoll;
+use crate::recovery::report::RecoveryReport;
 use crate::signature::Creator;
 
 /// What is to be done about an application now, and when to plan again.
@@ -14,6 +15,8 @@ pub struct Plan {
     pub sets: BTreeMap<Option<Creator>, Vec<Action>>,
     /// The application's drivers, to poll for their view.
     pub drivers: Vec<DriverPoll>,
+    /// What the recovery rules found, if a round of them has ended.
+    pub recovery: Option<RecoveryReport>,
     /// When the next grace is over.
     pub requeue_at: Option<Instant>,
     /// Creators with too many executors for one plan: this plan contains only a part of their actions.

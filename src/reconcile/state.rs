@@ -2,13 +2,17 @@
 //! a wrong action.
 
 use std::collections::{BTreeMap, HashMap};
+use std::time::Instant;
 
 use jiff::Timestamp;
 
 use super::batch::Progress;
+use super::kept;
 use crate::ownership::liveness::{ExecutorSet, KnownDriver};
+use crate::recovery::report::RecoveryReport;
+use crate::recovery::state::RecoveryState;
 use crate::signature::Creator;
-use crate::snapshot::GroupKey;
+use crate::snapshot::{GroupKey, Snapshot};
 
 /// The state of one application.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,6 +21,12 @@ pub struct ApplicationState {
     pub sets: BTreeMap<Option<Creator>, SetState>,
     /// Since when a PodGroup has had no member while nothing is known of its driver.
     pub idle_since: HashMap<GroupKey, Timestamp>,
+    /// The state of the recovery rules.
+    pub recovery: RecoveryState,
+    /// What the current round of the recovery rules has found so far.
+    pub(super) round: RecoveryReport,
+    /// When the next of their times is over.
+    pub(super) round_due: Option<Instant>,
 }
 
 /// The state of one creator's executors.
@@ -26,6 +36,8 @@ pub struct SetState {
     pub driver: Option<KnownDriver>,
     /// As many executors as it started with have run once. Also kept on the PodGroup, which survives restarts.
     pub started: bool,
+    /// The driver keeps its finished executors, or its configuration could not be read, when it was last known.
+    pub keeps: bool,
     /// Where the next plan continues, if there are too many executors for one.
     pub(super) progress: Progress,
 }
@@ -33,7 +45,7 @@ pub struct SetState {
 impl ApplicationState {
     /// Whether there is no state.
     pub fn is_empty(&self) -> bool {
-        self.sets.is_empty() && self.idle_since.is_empty()
+        self.sets.is_empty() && self.idle_since.is_empty() && self.recovery.is_empty()
     }
 
     /// The driver of a creator's executors as it was last known.
@@ -56,14 +68,16 @@ impl ApplicationState {
     }
 
     /// Records the live drivers, and forgets creators of which nothing is left.
-    pub(super) fn observe_drivers(&mut self, sets: &[ExecutorSet<'_>]) {
+    pub(super) fn observe_drivers(&mut self, sets: &[ExecutorSet<'_>], snapshot: &Snapshot) {
         // The sets are sorted by creator.
         self.sets.retain(|creator, _| sets.binary_search_by_key(creator, |set| set.creator).is_ok());
         for set in sets {
             if let Some(pod) = set.driver.pod() {
                 let driver = KnownDriver { name: pod.name.clone(), uid: pod.uid.clone(), host: set.host().cloned() };
                 if set.is_certain {
-                    self.sets.entry(set.creator).or_default().driver = Some(driver);
+                    let state = self.sets.entry(set.creator).or_default();
+                    state.driver = Some(driver);
+                    state.keeps = kept::keeps(snapshot, pod);
                 }
             }
         }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::ownership::liveness::{DriverLiveness, ExecutorSet};
+use crate::policy::DriverAccess;
 use crate::snapshot::{DriverPhase, DriverPod, DriverViewKey, Snapshot};
 use crate::spark::conf::Ui;
 use crate::spark::ids::{AppKey, PodKey};
@@ -20,26 +21,30 @@ pub struct DriverPoll {
     pub ui: Ui,
     /// The port on which the application was found last.
     pub port: Option<u16>,
+    /// How it is reached.
+    pub access: DriverAccess,
 }
 
 /// The running drivers of an application that created executors of it or have its label, and whose address is their pod's own:
 /// on a node's address, another pod may answer.
-pub fn to_poll(snapshot: &Snapshot, app: &AppKey, sets: &[ExecutorSet<'_>]) -> Vec<DriverPoll> {
+pub fn to_poll(snapshot: &Snapshot, app: &AppKey, sets: &[ExecutorSet<'_>], access: DriverAccess) -> Vec<DriverPoll> {
     let driver_of = |set: &ExecutorSet<'_>| match &set.driver {
         DriverLiveness::Alive(driver) if set.creator == Some(driver.creator) => Some(driver.clone()),
         _ => None,
     };
-    sets.iter().filter_map(driver_of).filter_map(|driver| poll(snapshot, app, &driver)).collect()
+    sets.iter().filter_map(driver_of).filter_map(|driver| poll(snapshot, app, &driver, access)).collect()
 }
 
-fn poll(snapshot: &Snapshot, app: &AppKey, driver: &DriverPod) -> Option<DriverPoll> {
+/// How a driver is polled; `None` if it cannot be.
+pub(super) fn poll(snapshot: &Snapshot, app: &AppKey, driver: &DriverPod, access: DriverAccess) -> Option<DriverPoll> {
     let address = driver.address.clone().filter(|_| driver.phase == DriverPhase::Running && !driver.deleting)?;
     let ui = snapshot.conf(&driver.uid).map_or_else(Ui::default, |conf| conf.ui);
-    ui.enabled.then(|| DriverPoll {
+    (ui.enabled && access != DriverAccess::None).then(|| DriverPoll {
         key: DriverViewKey { app: app.clone(), driver: driver.creator },
         pod: PodKey::new(app.namespace(), &driver.name),
         address,
         ui,
         port: None,
+        access,
     })
 }

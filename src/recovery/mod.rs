@@ -1,7 +1,16 @@
-//! Recovery: which executors an application has by its driver's own view, and how that differs from its pods.
+//! Recovery: which executors an application has by its driver's own view, how that differs from its pods and from what it
+//! should have, and which rules apply to the difference.
 
+pub mod budget;
 pub mod drivers;
+pub mod finding;
+mod findings;
 pub mod registration;
+pub mod report;
+pub mod rules;
+pub mod state;
+pub mod target;
 
 pub use drivers::DriverPoll;
+pub use findings::RecoveryFindings;
 pub use registration::{Registration, registration, vanished, view_of};

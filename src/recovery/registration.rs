@@ -1,11 +1,10 @@
 //! Joins an application's executor pods with its driver's view, by exec id.
 
 use std::collections::HashSet;
-
-use jiff::{SignedDuration, Timestamp};
+use std::time::{Duration, Instant};
 
 use crate::signature::Creator;
-use crate::snapshot::{Application, DriverView, DriverViewKey, Executor, Snapshot};
+use crate::snapshot::{Application, DriverView, DriverViewKey, Executor, Snapshot, Stage};
 use crate::spark::ids::AppKey;
 use crate::spark::rest::ExecutorSummary;
 
@@ -15,7 +14,7 @@ pub enum Registration<'v> {
     /// Its driver was not polled, did not answer, or is unknown; or its view lacks the executor and proves nothing: it is
     /// incomplete, or the executor was too young.
     Unknown,
-    /// It had not registered within the given time of its creation.
+    /// It had not registered within the given time since it was first observed running.
     NotRegistered,
     /// It has registered, and the driver has not removed it. It may be broken all the same.
     Registered(&'v ExecutorSummary),
@@ -34,24 +33,34 @@ pub fn registration<'v>(
     snapshot: &'v Snapshot,
     app: &AppKey,
     executor: &Executor,
-    within: SignedDuration,
+    within: Duration,
 ) -> Registration<'v> {
     let view = executor.counted_creator().and_then(|creator| view_of(snapshot, app, creator));
+    registration_in(view, executor, Some(within))
+}
+
+/// The same by the view of the pod that is the executor's proven creator or its owner. Without `within`, an executor that is
+/// missing proves nothing.
+pub(super) fn registration_in<'v>(
+    view: Option<&'v DriverView>,
+    executor: &Executor,
+    within: Option<Duration>,
+) -> Registration<'v> {
     let (Some(view), Some(id)) = (view, executor.exec_id) else { return Registration::Unknown };
     match view.executor(id) {
         Some(row) if row.is_active => Registration::Registered(row),
         Some(row) => Registration::Removed(row),
-        None if view.is_complete() && age(executor, view.wall).is_some_and(|age| age >= within) => {
+        None if view.is_complete() && within.is_some_and(|within| runs_for(executor, view.at) >= within) => {
             Registration::NotRegistered
         }
         None => Registration::Unknown,
     }
 }
 
-/// How old an executor's pod was at that time.
-fn age(executor: &Executor, at: Timestamp) -> Option<SignedDuration> {
-    let created = Timestamp::from_second(executor.created?.get()).ok()?;
-    Some(at.duration_since(created))
+/// For how long an executor had run at that time, as far as it was observed.
+fn runs_for(executor: &Executor, at: Instant) -> Duration {
+    let since = executor.stage_seen.filter(|_| executor.stage() == Stage::Running);
+    since.map_or(Duration::ZERO, |since| at.saturating_duration_since(since))
 }
 
 /// Executors that the driver counts as registered and that have no live pod: it has not noticed that they vanished.

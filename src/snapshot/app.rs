@@ -114,7 +114,7 @@ impl Application {
     /// How many executors a plan visits.
     pub fn unsettled(&self) -> usize {
         let orphans = self.indexes().iter().flat_map(CreatorIndex::unordered).any(|counts| counts.orphans > 0);
-        let own = self.indexes().iter().map(|index| index.uncleared.len() + index.leaving.len()).sum::<usize>();
+        let own = self.indexes().iter().map(|index| index.uncleared.len()).sum::<usize>();
         own + if orphans { self.executors.len() } else { 0 }
     }
 

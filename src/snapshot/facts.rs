@@ -66,8 +66,27 @@ pub struct Executor {
     pub node: Option<Arc<str>>,
     /// When it was first observed, by our own clock; kept while its uid is the same. Not read from the pod.
     pub first_seen: Option<Instant>,
+    /// When it was first observed in its current [`Stage`], by our own clock. Not read from the pod.
+    pub stage_seen: Option<Instant>,
     /// Its diagnostics, if it reports a problem.
     pub diagnostics: Option<Arc<PodDiagnostics>>,
+}
+
+/// The stages of an executor's pod; how long it has been in one decides whether it is in trouble.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// No scheduler has bound it to a node.
+    Unscheduled,
+    /// It is bound to a node and does not run yet.
+    Starting,
+    /// It runs.
+    Running,
+    /// It is in a final state.
+    Final,
+    /// Its deletion was requested.
+    Terminating,
+    /// Its node does not respond.
+    Unknown,
 }
 
 /// Orders executors as Spark created them: by number, then by name.
@@ -135,6 +154,19 @@ impl Executor {
         if self.deleting && self.state.is_live() { ExecutorPodState::Terminating } else { self.state }
     }
 
+    /// Its stage.
+    pub fn stage(&self) -> Stage {
+        match self.state {
+            _ if self.deleting => Stage::Terminating,
+            ExecutorPodState::Pending if self.node.is_none() => Stage::Unscheduled,
+            ExecutorPodState::Pending => Stage::Starting,
+            ExecutorPodState::Running => Stage::Running,
+            ExecutorPodState::Unknown => Stage::Unknown,
+            state if state.is_final() => Stage::Final,
+            _ => Stage::Terminating,
+        }
+    }
+
     /// Whether it is in a final state, and neither labelled inactive nor being deleted.
     pub fn needs_cleanup(&self) -> bool {
         self.state.is_final() && !self.inactive && !self.deleting
@@ -199,6 +231,10 @@ pub struct DriverPod {
     pub node: Option<Arc<str>>,
     /// Its diagnostics, if it reports a problem or has exited.
     pub diagnostics: Option<Arc<PodDiagnostics>>,
+    /// Whether its Spark container has exited while another container keeps the pod running.
+    pub lingers: bool,
+    /// Whether the skip annotation excludes it.
+    pub skip: bool,
     /// Whether its deletion was requested.
     pub deleting: bool,
     /// Its service account.
@@ -342,10 +378,11 @@ impl ObservedPod {
         }
     }
 
-    /// Sets when an executor was first observed, unless that is set.
+    /// Sets when an executor was first observed, and in its stage, unless that is set.
     pub fn observed_at(&mut self, now: Instant) {
         if let ObservedPod::Executor(_, executor) = self {
             executor.first_seen.get_or_insert(now);
+            executor.stage_seen.get_or_insert(now);
         }
     }
 
@@ -442,6 +479,7 @@ impl Executor {
             created: pod.metadata.creation_timestamp.as_deref().and_then(seconds).and_then(NonZeroI64::new),
             node: pod.spec.node_name.as_deref().map(|name| bounded(name, MAX_NAME)),
             first_seen: None,
+            stage_seen: None,
             diagnostics: PodDiagnostics::of(pod, state.is_final()),
         }
     }
@@ -460,6 +498,8 @@ impl DriverPod {
             has_failed: has_failed(pod),
             node: pod.spec.node_name.as_deref().map(|name| bounded(name, MAX_NAME)),
             diagnostics: PodDiagnostics::of(pod, life(pod) == DriverPhase::Ended),
+            lingers: pod.status.phase.as_deref() == Some("Running") && life(pod) == DriverPhase::Ended,
+            skip: pod.annotation(annotations::SKIP) == Some("true"),
             deleting: pod.metadata.deletion_timestamp.is_some(),
             service_account: pod.spec.service_account_name.as_deref().map(|name| bounded(name, MAX_NAME)),
             address: pod

@@ -66,6 +66,8 @@ pub struct Group {
     pub created: Option<i64>,
     /// Whether its deletion was requested.
     pub deleting: bool,
+    /// `status.phase`, if it has one.
+    pub phase: Option<Arc<str>>,
     /// `spec`, unchanged.
     pub spec: serde_json::Value,
 }

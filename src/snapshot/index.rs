@@ -23,8 +23,6 @@ pub struct CreatorIndex {
     pub labelled: usize,
     /// Those that exited and need cleanup.
     pub uncleared: OrdMap<ExecutorKey, Arc<Executor>>,
-    /// Those whose deletion was requested.
-    pub leaving: OrdMap<ExecutorKey, Arc<Executor>>,
 }
 
 /// Executors of one creator with the same template and the same proof: mostly all of its executors of one profile.
@@ -93,8 +91,7 @@ pub(crate) fn is_orphan(executor: &Executor) -> bool {
 
 impl CreatorIndex {
     fn new(creator: Option<Creator>) -> CreatorIndex {
-        let (uncleared, leaving) = (OrdMap::new(), OrdMap::new());
-        CreatorIndex { creator, by_template: Vec::new(), total: 0, labelled: 0, uncleared, leaving }
+        CreatorIndex { creator, by_template: Vec::new(), total: 0, labelled: 0, uncleared: OrdMap::new() }
     }
 
     /// The counts of all templates, in no order.
@@ -114,13 +111,10 @@ impl CreatorIndex {
         self.total += usize::from(old.is_none());
         self.labelled += usize::from(is_labelled(executor));
         self.labelled = self.labelled.saturating_sub(usize::from(old.is_some_and(is_labelled)));
-        let sets = [(&mut self.uncleared, Executor::needs_cleanup as Selects), (&mut self.leaving, has_deletion)];
-        for (set, is_in) in sets {
-            if is_in(executor) {
-                set.insert(key.clone(), executor.clone());
-            } else if old.is_some_and(is_in) {
-                set.remove(key);
-            }
+        if executor.needs_cleanup() {
+            self.uncleared.insert(key.clone(), executor.clone());
+        } else if old.is_some_and(Executor::needs_cleanup) {
+            self.uncleared.remove(key);
         }
     }
 
@@ -167,9 +161,6 @@ impl CreatorIndex {
         if executor.needs_cleanup() {
             self.uncleared.remove(key);
         }
-        if has_deletion(executor) {
-            self.leaving.remove(key);
-        }
         if let Some(at) = self.by_template.iter().position(|counts| counts.has(executor))
             && let Some(counts) = self.by_template.get_mut(at)
         {
@@ -181,15 +172,8 @@ impl CreatorIndex {
     }
 }
 
-/// Whether an executor is in a set.
-type Selects = fn(&Executor) -> bool;
-
 fn is_labelled(executor: &Executor) -> bool {
     executor.inactive && !executor.inactive_by_usher
-}
-
-fn has_deletion(executor: &Executor) -> bool {
-    executor.diagnostics.as_ref().is_some_and(|diagnostics| diagnostics.deletion.is_some())
 }
 
 /// The executors of an application by their creators.

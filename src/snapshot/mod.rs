@@ -27,7 +27,7 @@ pub use change::{Absence, Change, Delta, Ended, PodChange, RemovedExecutor};
 pub use driver_view::{DriverView, DriverViewKey};
 pub use facts::{
     DriverPhase, DriverPod, Executor, ExecutorKey, MetadataEntry, Namespace, ObservedPod, Owner, SchedulingFields,
-    SchedulingKeys, ServiceOwner, Template, driver_host,
+    SchedulingKeys, ServiceOwner, Stage, Template, driver_host,
 };
 pub use generated::signed_name;
 pub use group::{Group, GroupApi, GroupKey, ServedApis};

@@ -1,6 +1,7 @@
 //! Changes of the objects beside the labelled pods: what decisions and plans depend on.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::app::Application;
 use super::driver_view::{DriverView, DriverViewKey};
@@ -47,8 +48,10 @@ pub enum RelatedChange {
     SigningKey(Key),
     /// A driver returned its view.
     DriverView(DriverViewKey, Arc<DriverView>),
-    /// A driver is no longer polled.
+    /// A driver is no longer polled, or its view no longer counts.
     DriverViewGone(DriverViewKey),
+    /// A driver that returned a view refuses connections since this time.
+    DriverClosed(DriverViewKey, Instant),
     /// A whole list was read again and replaces the stored objects at once.
     Replaced(Replaced),
 }
@@ -146,11 +149,18 @@ impl Snapshot {
             RelatedChange::DriverView(key, view) => {
                 let is_same = self.driver_views.get(&key).is_some_and(|known| known.says_same(&view));
                 let touched = (!is_same).then(|| key.app.clone());
+                self.closed_drivers.remove(&key);
                 self.driver_views.insert(key, view);
                 touched.into_iter().collect()
             }
             RelatedChange::DriverViewGone(key) => {
                 self.driver_views.remove(&key);
+                self.closed_drivers.remove(&key);
+                Vec::new()
+            }
+            RelatedChange::DriverClosed(key, since) => {
+                self.driver_views.remove(&key);
+                self.closed_drivers.insert(key, since);
                 Vec::new()
             }
             RelatedChange::SigningKey(key) => self.rekey(key),

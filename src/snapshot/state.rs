@@ -1,6 +1,7 @@
 //! The snapshot of every application, and its queries.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use imbl::{HashMap, OrdMap};
 
@@ -51,6 +52,8 @@ pub struct Snapshot {
     pub confs: HashMap<Arc<str>, Conf>,
     /// What running drivers say about their executors; only the leader has it.
     pub driver_views: HashMap<DriverViewKey, Arc<DriverView>>,
+    /// Drivers that returned a view and refuse connections now, and since when; only the leader has them.
+    pub closed_drivers: HashMap<DriverViewKey, Instant>,
     /// Our PodGroups.
     pub groups: OrdMap<GroupKey, Arc<Group>>,
     /// The same by the application for which they were created.

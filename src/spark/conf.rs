@@ -31,6 +31,8 @@ pub struct AppConf {
     pub lifecycle: LifecycleConf,
     /// Where its driver serves the REST API.
     pub ui: Ui,
+    /// `spark.kubernetes.submitInDriver`: the driver runs in the pod that spark-submit created for it (cluster mode).
+    pub in_driver_pod: bool,
 }
 
 /// Where a driver serves its web UI, and with it the REST API (`internal/config/UI.scala`, `SSLOptions.scala`).
@@ -111,6 +113,7 @@ pub(super) struct Builder {
     cores: Option<Quantity>,
     request_cores: Option<Quantity>,
     devices: Vec<(String, Device)>,
+    in_driver_pod: bool,
     ui_disabled: bool,
     ui_port: Option<u16>,
     ssl: Option<bool>,
@@ -158,6 +161,7 @@ impl Builder {
             "spark.kubernetes.resource.type" => self.python = value == "python",
             "spark.executor.cores" => self.cores = value.parse().ok(),
             "spark.kubernetes.executor.request.cores" => self.request_cores = value.parse().ok(),
+            "spark.kubernetes.submitInDriver" => self.in_driver_pod = value.eq_ignore_ascii_case("true"),
             _ => {
                 self.set_lifecycle(key, value);
                 self.set_device(key, value);
@@ -244,6 +248,7 @@ impl Builder {
             maximum: self.maximum,
             executor: self.executor(),
             ui: self.ui(),
+            in_driver_pod: self.in_driver_pod,
         }
     }
 

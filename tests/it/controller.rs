@@ -382,6 +382,7 @@ fn write_response_neither_overrides_newer_event_nor_restores_deleted_podgroup() 
         started: false,
         created: None,
         deleting: false,
+        phase: None,
         spec: serde_json::json!({"minMember": 2}),
     };
     let version = |harness: &ControllerHarness| {

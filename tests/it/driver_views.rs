@@ -98,7 +98,7 @@ fn view_is_void_after_two_failed_polls_in_a_row() {
 fn polls_end_and_views_are_void_when_turned_off_or_without_the_lease() {
     let turned_off = |harness: &mut ControllerHarness| {
         let driver_view = DriverViews { access: DriverAccess::None, ..DriverViews::default() };
-        harness.policies = harness.policies.clone().with_recovery(Recovery { driver_view });
+        harness.policies = harness.policies.clone().with_recovery(Recovery { driver_view, ..Recovery::default() });
     };
     let lost = |harness: &mut ControllerHarness| harness.leader_state = LeaderState::Follower;
     for end in [turned_off as fn(&mut ControllerHarness), lost] {

@@ -443,6 +443,7 @@ fn pod_groups_of_other_applications_are_not_changed() {
         started: false,
         created: None,
         deleting: false,
+        phase: None,
         spec: json!({"minMember": 7}),
     };
     cluster.snapshot.apply(Change::Related(RelatedChange::Group(key.clone(), other)));
@@ -464,6 +465,7 @@ fn relist_of_pod_groups_keeps_those_of_other_schedulers() {
         started: false,
         created: None,
         deleting: false,
+        phase: None,
         spec: json!({}),
     };
     snapshot.apply(Change::Related(RelatedChange::Group(key("a", "volcano"), group())));

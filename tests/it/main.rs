@@ -32,6 +32,7 @@ mod patches;
 mod polls;
 mod reasons;
 mod recorded_reviews;
+mod recovery;
 mod reference;
 mod rotation;
 mod scheduling;

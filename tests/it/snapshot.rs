@@ -46,7 +46,7 @@ fn some_pod(n: u8, app: u8, version: u8) -> PodBuilder {
 }
 
 /// The counts of executor sets and templates in a comparable form.
-type Counts = BTreeMap<String, [usize; 8]>;
+type Counts = BTreeMap<String, [usize; 7]>;
 
 /// The counts that the snapshot maintains while its executors change.
 fn maintained_counts(snapshot: &Snapshot) -> Counts {
@@ -55,10 +55,7 @@ fn maintained_counts(snapshot: &Snapshot) -> Counts {
         for index in app.indexes() {
             assert!(index.total > 0 && app.creator_index(index.creator).is_some_and(|same| std::ptr::eq(same, index)));
             let set = format!("{key} {:?}", index.creator);
-            counts.insert(
-                set.clone(),
-                [index.total, index.labelled, index.uncleared.len(), index.leaving.len(), 0, 0, 0, 0],
-            );
+            counts.insert(set.clone(), [index.total, index.labelled, index.uncleared.len(), 0, 0, 0, 0]);
             for template in index.counts() {
                 assert!(template.total > 0 && app.by_template().iter().any(|same| std::ptr::eq(*same, template)));
                 let one = app.one_of(template);
@@ -71,7 +68,6 @@ fn maintained_counts(snapshot: &Snapshot) -> Counts {
                     template.uncleared,
                     template.orphans,
                     usize::from(template.is_proven),
-                    0,
                 ];
                 let twice = counts.insert(format!("{set} {:?}", template.template), row);
                 assert!(twice.is_none(), "equal templates are stored once");
@@ -92,8 +88,6 @@ fn recomputed_counts(snapshot: &Snapshot) -> Counts {
             index[0] += 1;
             index[1] += usize::from(executor.inactive && !executor.inactive_by_usher);
             index[2] += usize::from(final_);
-            index[3] +=
-                usize::from(executor.diagnostics.as_ref().is_some_and(|diagnostics| diagnostics.deletion.is_some()));
             let counts = counts.entry(format!("{set} {:?}", executor.template)).or_default();
             counts[0] += 1;
             counts[1] += usize::from(live);

@@ -32,6 +32,7 @@ fn group(started: bool, age: i64) -> Group {
         started,
         created: Some(NOW.as_second() - age),
         deleting: false,
+        phase: None,
         spec: json!({}),
     }
 }

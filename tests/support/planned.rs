@@ -12,6 +12,7 @@ use spark_usher::lifecycle::Exits;
 use spark_usher::policy::{Policies, Policy};
 use spark_usher::reason::Reason;
 use spark_usher::reconcile::{self, Action, ApplicationState, ObjectVersion};
+use spark_usher::recovery::budget::DeletionBudget;
 use spark_usher::runtime::clock;
 use spark_usher::snapshot::{
     Change, Conf, Group, ObservedPod, Owner, PodChange, ReferencedPod, RelatedChange, Replaced, ServedApis, Snapshot,
@@ -110,9 +111,16 @@ impl Cluster {
     pub fn settle(&mut self) -> &mut Self {
         let now = Now { at: clock::instant(), wall: self.now };
         for _ in 0..10 {
-            let actions =
-                reconcile::plan(&self.snapshot, &self.app, now, &self.policies, &mut self.memory, &Exits::default())
-                    .into_actions();
+            let actions = reconcile::plan(
+                &self.snapshot,
+                &self.app,
+                now,
+                &self.policies,
+                &mut self.memory,
+                &Exits::default(),
+                &mut DeletionBudget::new(now.at),
+            )
+            .into_actions();
             let mut acted = false;
             for action in actions {
                 self.reasons.extend(action.reason());
@@ -139,6 +147,7 @@ impl Cluster {
                     started,
                     created: None,
                     deleting: false,
+                    phase: None,
                     spec,
                 };
                 self.snapshot.apply(Change::Related(RelatedChange::Group(key, group)));
@@ -168,7 +177,7 @@ impl Cluster {
                 assert_eq!(known.exec_id, Some(u64::from(id)));
                 self.snapshot.apply(Change::Pods(PodChange::Observed(ObservedPod::Executor(self.app.clone(), known))));
             }
-            Action::CleanUp { .. } => panic!("expected no cleanup in a plan for gangs"),
+            Action::CleanUp { .. } | Action::Recover(_) => panic!("expected no deletion in a plan for gangs"),
             Action::RecordEvent(event) => {
                 self.messages.push(event.message);
                 return false;

@@ -1,4 +1,5 @@
 use super::*;
+use crate::controller::DriverAnswer;
 use crate::telemetry::registry::Registry;
 
 /// A writer for an API server with these answers, by method, path and body; and the requests that it received.
@@ -25,7 +26,9 @@ fn writer_with_responses(
     });
     let client = kube::Client::new(service, "n");
     let limiter = Limiter::new(crate::cluster::limit::Rate { qps: 1e6, burst: 1_000_000 });
-    (Writer::new(client, "one", Arc::new(Metrics::register(&Registry::default()).unwrap()), limiter), requests)
+    let metrics = Arc::new(Metrics::register(&Registry::default()).unwrap());
+    let drivers = DriverApi::of(|_| Box::pin(std::future::ready(DriverAnswer::Starting)));
+    (Writer::new(client, "one", metrics, limiter, drivers), requests)
 }
 
 fn denied(code: u16, message: &str) -> (u16, Value) {

@@ -59,6 +59,7 @@ fn poll_at(port: u16) -> DriverPoll {
         address: "127.0.0.1".into(),
         ui: Ui { enabled: true, port, tls_port: None },
         port: None,
+        access: DriverAccess::Pod,
     }
 }
 
@@ -70,7 +71,7 @@ async fn polled(poll: &DriverPoll, limit: Duration) -> DriverAnswer {
     crate::tls::install_provider();
     let config = kube::Config::new("http://127.0.0.1:9".parse().unwrap());
     let network = Network { client: kube::Client::try_from(config).unwrap(), tls: any_certificate::config() };
-    Box::pin(network.poll(poll, DriverAccess::Pod, limit)).await
+    Box::pin(network.poll(poll, limit)).await
 }
 
 fn failed(error: PollError) -> DriverAnswer {

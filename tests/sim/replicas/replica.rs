@@ -60,7 +60,7 @@ impl Replica {
             dry_run,
             signing: Some((secret, Latch::default())),
             rate: Rate::default(),
-            driver_api: DriverApi::of(|poll, _| ready(driver_answer(&poll)).boxed()),
+            driver_api: DriverApi::of(|poll| ready(driver_answer(&poll)).boxed()),
             watch_silence: Settings::default().watch_silence,
             shutdown: shutdown.clone(),
             metrics: Arc::new(Metrics::register(&Registry::default()).unwrap()),

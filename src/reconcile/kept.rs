@@ -1,0 +1,39 @@
+//! Whether a driver keeps its finished executors, so that users can inspect them.
+
+use std::sync::Arc;
+
+use crate::fault_injection::{self, Bug};
+use crate::ownership::liveness::ExecutorSet;
+use crate::snapshot::{DriverPod, Snapshot};
+use crate::spark::ids::AppKey;
+
+/// Whether the driver keeps its finished executors (`deleteOnTermination=false`): its configuration states so, or exists and
+/// cannot be read.
+pub(super) fn keeps(snapshot: &Snapshot, driver: &DriverPod) -> bool {
+    match snapshot.conf(&driver.uid) {
+        Some(conf) => !conf.lifecycle.delete_on_termination,
+        None => driver.conf_map.is_some(),
+    }
+}
+
+/// Whether the driver of these executors keeps them, or has labelled one. `last_driver` are the name and uid of the driver as it
+/// was last known.
+pub(super) fn driver_keeps(
+    snapshot: &Snapshot,
+    key: &AppKey,
+    set: &ExecutorSet<'_>,
+    last_driver: Option<&(Arc<str>, Arc<str>)>,
+) -> bool {
+    if fault_injection::injected(Bug::DeleteOnTerminationIgnored) {
+        return false;
+    }
+    // The set of executors without an owner does not contain the labelled driver that their address named before it exited.
+    let last = || {
+        let (name, uid) = last_driver?;
+        let (_, driver) = snapshot.labelled_driver(key.namespace(), name)?;
+        Some(driver).filter(|driver| driver.uid == *uid)
+    };
+    set.driver.pod().or_else(last).is_some_and(|driver| keeps(snapshot, driver))
+        || set.labelled.iter().any(|driver| keeps(snapshot, driver))
+        || set.index.is_some_and(|index| index.labelled > 0)
+}

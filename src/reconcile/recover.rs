@@ -1,0 +1,276 @@
+//! Recovery: applies the rules of [`crate::recovery::rules`] to an application in rounds, and decides what is done about each
+//! finding: the rule's mode, and the budgets.
+//!
+//! A round visits all executors, in parts if there are many, and then the drivers and PodGroups. What a rule deletes is verified
+//! again by the edge immediately before.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::action::{Action, ObjectVersion, PodEvent, Recover};
+use super::batch;
+use super::context::PlanContext;
+use super::kept;
+use super::plan::Plan;
+use super::state::ApplicationState;
+use crate::fault_injection::{self, Bug};
+use crate::lifecycle::exits::Exits;
+use crate::ownership::liveness::{DriverLiveness, ExecutorSet};
+use crate::policy::{Mode, RecoveryRule};
+use crate::reason::Reason;
+use crate::recovery::budget::DeletionBudget;
+use crate::recovery::finding::{Finding, Verdict};
+use crate::recovery::report::{Outcome, RecoveryReport};
+use crate::recovery::rules::{self, RuleContext, SetContext};
+use crate::recovery::state::RecoveryState;
+use crate::recovery::target;
+use crate::signature::Creator;
+use crate::snapshot::DriverPod;
+use crate::time::Now;
+
+/// The time between the beginnings of two rounds.
+const ROUND: Duration = Duration::from_secs(30);
+/// A round begins sooner if a rule's time is over, but not sooner than this after the last one.
+const SHORTEST_ROUND: Duration = Duration::from_secs(5);
+/// At most this many Events are recorded for one rule in one part of a round: the report contains all findings.
+const MAX_EVENTS: usize = 3;
+
+/// Plans the next part of a round, if one is due.
+pub(super) fn plan(
+    plan_context: &PlanContext<'_>,
+    now: Now,
+    state: &mut ApplicationState,
+    exits: &Exits,
+    budget: &mut DeletionBudget,
+    plan: &mut Plan,
+) {
+    let recovery = &plan_context.policies.recovery;
+    if RecoveryRule::ALL.iter().all(|rule| recovery.rule(*rule).mode == Mode::Off) {
+        state.recovery = RecoveryState::default();
+        plan.recovery = Some(RecoveryReport::default());
+        return;
+    }
+    let is_gone = |set: &&ExecutorSet<'_>| set.driver == DriverLiveness::Gone;
+    let gone: BTreeSet<Option<Creator>> = plan_context.sets.iter().filter(is_gone).map(|set| set.creator).collect();
+    state.recovery.observe_gone(&gone, now.at);
+    if !state.recovery.is_due(now.at) {
+        return state.recovery.next_round.into_iter().for_each(|next| plan.requeue(next));
+    }
+    let is_new = state.recovery.position.is_none();
+    let context = RuleContext {
+        snapshot: plan_context.snapshot,
+        key: plan_context.key,
+        app: plan_context.app,
+        recovery,
+        finished: plan_context.policies.lifecycle.finished,
+        exits,
+        now,
+    };
+    let sets: Vec<SetContext<'_>> = plan_context.sets.iter().map(|set| of_set(&context, set, state)).collect();
+    if is_new {
+        state.round = RecoveryReport::default();
+        state.round_due = None;
+        state.recovery.next_round = Some(now.at + ROUND);
+    }
+    let mut round = Round { context, state, budget, plan, events: Vec::new() };
+    let mut position = round.state.recovery.position.take();
+    batch::visit(plan_context.app.executors(), &mut position, |executor| {
+        let creator = executor.counted_creator();
+        // The sets are sorted by their creator.
+        let Ok(at) = sets.binary_search_by_key(&creator, |of| of.set.creator) else { return false };
+        let Some(of) = sets.get(at) else { return false };
+        let verdict = rules::of_executor(&round.context, of, executor, &mut round.state.recovery);
+        round.take(verdict, creator)
+    });
+    round.state.recovery.position = position;
+    if round.state.recovery.position.is_none() {
+        round.drivers(plan_context, &sets);
+        round.finish(plan_context);
+    }
+    round.flush();
+    // The next part. It is no part of the creators' own plans, which it would repeat.
+    if state.recovery.position.is_some() {
+        plan.requeue(now.at + NEXT_PART);
+    }
+}
+
+/// The time between two parts of a round.
+const NEXT_PART: Duration = Duration::from_millis(500);
+
+/// What the rules need to know about one creator's executors.
+fn of_set<'v>(context: &RuleContext<'v>, set: &'v ExecutorSet<'v>, state: &ApplicationState) -> SetContext<'v> {
+    let learned = state.last_driver(set.creator);
+    let last_driver = learned.map(|driver| (driver.name, driver.uid));
+    SetContext {
+        set,
+        view: context.view(set),
+        gone_since: state.recovery.gone_since(set.creator),
+        keeps: kept::driver_keeps(context.snapshot, context.key, set, last_driver.as_ref())
+            || state.sets.get(&set.creator).is_some_and(|set| set.keeps),
+        last_driver,
+    }
+}
+
+/// A round, while a part of it is planned.
+struct Round<'r, 'v> {
+    context: RuleContext<'v>,
+    state: &'r mut ApplicationState,
+    budget: &'r mut DeletionBudget,
+    plan: &'r mut Plan,
+    events: Vec<(RecoveryRule, Option<Creator>, Action)>,
+}
+
+impl<'v> Round<'_, 'v> {
+    /// Takes a rule's verdict on a pod. Returns whether that causes an action.
+    fn take(&mut self, verdict: Verdict, creator: Option<Creator>) -> bool {
+        match verdict {
+            Verdict::Nothing => false,
+            Verdict::At(at) => {
+                self.due(at);
+                false
+            }
+            Verdict::Found(finding) => self.found(*finding, creator),
+        }
+    }
+
+    fn due(&mut self, at: Instant) {
+        self.state.round_due = Some(self.state.round_due.map_or(at, |due| due.min(at)));
+    }
+
+    fn found(&mut self, finding: Finding, creator: Option<Creator>) -> bool {
+        let now = self.context.now;
+        let rule = finding.rule;
+        let recovery = self.context.recovery;
+        let acts = recovery.may_act(rule) || fault_injection::injected(Bug::WarnActs);
+        let outcome = match &finding.remedy {
+            Err(why) => Outcome::Kept(*why),
+            Ok(_) if !acts && recovery.rule(rule).mode == Mode::Act => Outcome::NotActing,
+            Ok(_) if !acts => Outcome::Warned,
+            Ok(_) => match self.budget.take(recovery, (self.context.key, rule), &finding.uid, now.at) {
+                Ok(()) => Outcome::Deleting,
+                Err(exhausted) => {
+                    self.due(exhausted.until());
+                    Outcome::Later(exhausted.text(), at_wall(now, exhausted.until()))
+                }
+            },
+        };
+        self.state.round.add(&finding, at_wall(now, finding.since), outcome);
+        if let (Outcome::Deleting, Ok(remedy)) = (outcome, &finding.remedy) {
+            let deletion = Recover {
+                rule,
+                seen: ObjectVersion { uid: finding.uid.clone(), resource_version: finding.version.as_str().into() },
+                check: remedy.check.clone(),
+                event: event(&finding, &format!("deleted, so that {}", remedy.effect)),
+            };
+            self.plan.add(creator, [Action::Recover(Box::new(deletion))]);
+            return true;
+        }
+        let recorded = self.events.iter().filter(|(of, ..)| *of == rule).count();
+        if recorded >= MAX_EVENTS || !self.state.recovery.report(rule, &finding.uid, now.at) {
+            return false;
+        }
+        let event = event(&finding, &outcome.text());
+        self.events.push((rule, creator, Action::RecordEvent(event)));
+        true
+    }
+
+    /// The rules about drivers, their views and their PodGroups.
+    fn drivers(&mut self, plan_context: &PlanContext<'v>, sets: &[SetContext<'v>]) {
+        for of in sets {
+            let drivers = of.set.labelled.iter().copied().chain(of.set.driver.pod());
+            let mut seen: Vec<&str> = Vec::new();
+            for driver in drivers {
+                // An executor's creator is its driver; an unlabelled driver may drive other applications.
+                if of.set.creator != Some(driver.creator) || seen.contains(&&*driver.uid) {
+                    continue;
+                }
+                seen.push(&driver.uid);
+                self.driver(plan_context, of, driver);
+            }
+        }
+    }
+
+    fn driver(&mut self, plan_context: &PlanContext<'v>, of: &SetContext<'v>, driver: &Arc<DriverPod>) {
+        let creator = Some(driver.creator);
+        let all = || std::iter::once(of.set).chain(plan_context.with_driver_of(of.set));
+        let counts = || all().flat_map(|set| set.counts.iter());
+        let live: usize = counts().map(|counts| counts.live).sum();
+        let view = of.view.as_ref().map(|(view, _)| *view);
+        let target = target::target(self.context.snapshot, driver, view);
+        let verdict = rules::of_driver(&self.context, of, driver, (live, target), &mut self.state.recovery);
+        self.take(verdict, creator);
+        let verdict = rules::of_view(&self.context, of, driver, &mut self.state.recovery);
+        self.take(verdict, creator);
+        let owned = plan_context
+            .groups()
+            .filter(|(_, group)| group.owner.as_ref().is_some_and(|owner| owner.creator() == driver.creator));
+        let pending: usize = counts().map(|counts| counts.pending).sum();
+        for (key, group) in owned {
+            let verdict = rules::of_group(&self.context, (key, group), pending, driver, &mut self.state.recovery);
+            self.take(verdict, creator);
+        }
+    }
+
+    /// Ends a round.
+    fn finish(&mut self, plan_context: &PlanContext<'v>) {
+        let (app, snapshot) = (plan_context.app, plan_context.snapshot);
+        let executors: BTreeSet<&str> = app.executors().values().map(|executor| &*executor.uid).collect();
+        let alive = plan_context.sets.iter().filter_map(|set| set.driver.pod());
+        let drivers: BTreeSet<&str> = app.drivers.iter().chain(alive).map(|driver| &*driver.uid).collect();
+        self.state.recovery.retain(
+            |uid| executors.contains(uid),
+            |uid| drivers.contains(uid),
+            |group| snapshot.groups.contains_key(group),
+        );
+        let now = self.context.now.at;
+        let next = self.state.round_due.map_or(now + ROUND, |due| due.clamp(now + SHORTEST_ROUND, now + ROUND));
+        self.state.recovery.next_round = Some(next);
+        self.plan.requeue(next);
+        self.plan.recovery = Some(std::mem::take(&mut self.state.round));
+    }
+
+    /// Adds the Events to the plan.
+    fn flush(self) {
+        for (_, creator, action) in self.events {
+            self.plan.add(creator, [action]);
+        }
+    }
+}
+
+fn event(finding: &Finding, outcome: &str) -> PodEvent {
+    PodEvent {
+        pod: finding.pod.clone(),
+        uid: finding.uid.clone(),
+        reason: reason(finding.rule),
+        message: format!("{}; {outcome}", finding.message),
+    }
+}
+
+/// The reason of a rule's Events.
+fn reason(rule: RecoveryRule) -> Reason {
+    match rule {
+        RecoveryRule::Stuck => Reason::ExecutorStuck,
+        RecoveryRule::Unregistered => Reason::ExecutorNotRegistered,
+        RecoveryRule::GivenUp => Reason::ExecutorGivenUp,
+        RecoveryRule::Vanished => Reason::ExecutorVanished,
+        RecoveryRule::Hopeless => Reason::NoExecutors,
+        RecoveryRule::ZombieDriver => Reason::DriverLingers,
+        RecoveryRule::Orphans => Reason::ExecutorOrphaned,
+        RecoveryRule::Refused => Reason::ExecutorLeftBehind,
+        RecoveryRule::Terminating => Reason::TerminationHangs,
+        RecoveryRule::Groups => Reason::GroupWaitsAgain,
+    }
+}
+
+/// The wall time of an instant.
+fn at_wall(now: Now, at: Instant) -> Timestamp {
+    let distance =
+        |from: Instant, to: Instant| SignedDuration::try_from(to.saturating_duration_since(from)).unwrap_or_default();
+    now.wall
+        .saturating_add(distance(now.at, at))
+        .and_then(|wall| wall.saturating_sub(distance(at, now.at)))
+        .unwrap_or(now.wall)
+}

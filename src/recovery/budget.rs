@@ -1,0 +1,250 @@
+//! How many pods the recovery rules may delete, per rule and application, and in the whole cluster; and how long they wait before
+//! they delete another one whose driver replaces it.
+//!
+//! A new leader does not know what the previous one deleted. So it begins with nothing, and its budgets grow from the time at
+//! which it became leader: in no history are more than twice as many pods deleted within a budget's time as the budget allows.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::fault_injection::{self, Bug};
+use crate::policy::{Budget, Recovery, RecoveryRule};
+use crate::spark::ids::AppKey;
+
+/// The wait doubles with each deletion, at most this often.
+const MAX_DOUBLINGS: u32 = 5;
+
+/// What the rules have deleted lately.
+#[derive(Debug)]
+pub struct DeletionBudget {
+    /// When this replica became leader.
+    since: Instant,
+    cluster: VecDeque<Instant>,
+    apps: BTreeMap<(AppKey, RecoveryRule), Spent>,
+}
+
+#[derive(Debug, Default)]
+struct Spent {
+    /// The deletions, the oldest first, and the pods' uids.
+    deletions: VecDeque<(Instant, Arc<str>)>,
+    /// How many times the rule has deleted in a row; deletions at one time count once.
+    rounds: u32,
+}
+
+/// Why a deletion must wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exhausted {
+    /// The rule's budget for the application is used up until this time.
+    Application(Instant),
+    /// The budget for the cluster is used up until this time.
+    Cluster(Instant),
+    /// The driver replaced the last one, and another one is in the same trouble: the rule waits longer each time.
+    BackOff(Instant),
+}
+
+impl Exhausted {
+    /// When the deletion is possible at the earliest.
+    pub fn until(self) -> Instant {
+        match self {
+            Exhausted::Application(at) | Exhausted::Cluster(at) | Exhausted::BackOff(at) => at,
+        }
+    }
+
+    /// The reason, for people.
+    pub fn text(self) -> &'static str {
+        match self {
+            Exhausted::Application(_) => "the rule's budget for this application is used up",
+            Exhausted::Cluster(_) => "the budget of all rules for the cluster is used up",
+            Exhausted::BackOff(_) => "its predecessor was deleted for the same reason, so the rule waits longer",
+        }
+    }
+}
+
+impl DeletionBudget {
+    /// The budget of a leader that begins now.
+    pub fn new(now: Instant) -> DeletionBudget {
+        DeletionBudget { since: now, cluster: VecDeque::new(), apps: BTreeMap::new() }
+    }
+
+    /// Takes a deletion from the budgets. A pod whose deletion failed is charged once.
+    pub fn take(
+        &mut self,
+        recovery: &Recovery,
+        (app, rule): (&AppKey, RecoveryRule),
+        uid: &Arc<str>,
+        now: Instant,
+    ) -> Result<(), Exhausted> {
+        let settings = recovery.rule(rule);
+        let since = self.since;
+        let spent = self.apps.entry((app.clone(), rule)).or_default();
+        if spent.deletions.iter().any(|(_, charged)| charged == uid) || fault_injection::injected(Bug::BudgetIgnored) {
+            return Ok(());
+        }
+        let last = spent.deletions.back().map(|(at, _)| *at);
+        if let Some(until) =
+            last.filter(|last| *last < now).map(|last| last + back_off(rule, settings.after, spent.rounds))
+            && until > now
+            && !fault_injection::injected(Bug::NoBackOff)
+        {
+            return Err(Exhausted::BackOff(until));
+        }
+        let recent = spent.deletions.iter().map(|(at, _)| *at);
+        available(settings.budget, recent, since, now).map_err(Exhausted::Application)?;
+        available(recovery.budget, self.cluster.iter().copied(), since, now).map_err(Exhausted::Cluster)?;
+        if last.is_none_or(|last| last < now) {
+            spent.rounds += 1;
+        }
+        spent.deletions.push_back((now, uid.clone()));
+        self.cluster.push_back(now);
+        Ok(())
+    }
+
+    /// Forgets deletions that no longer count.
+    pub fn prune(&mut self, recovery: &Recovery, now: Instant) {
+        let expired = |at: Instant, per: Duration| now.saturating_duration_since(at) >= per;
+        while self.cluster.front().is_some_and(|at| expired(*at, recovery.budget.per)) {
+            self.cluster.pop_front();
+        }
+        self.apps.retain(|(_, rule), spent| {
+            let settings = recovery.rule(*rule);
+            let remembered = settings.budget.per.max(back_off(*rule, settings.after, spent.rounds) * 2);
+            while spent.deletions.len() > 1
+                && spent.deletions.front().is_some_and(|(at, _)| expired(*at, settings.budget.per))
+            {
+                spent.deletions.pop_front();
+            }
+            spent.deletions.back().is_some_and(|(at, _)| !expired(*at, remembered))
+        });
+    }
+}
+
+/// How long a rule waits after it deleted something of an application. A replacement that gets into the same trouble again will
+/// not be cured by yet another one.
+fn back_off(rule: RecoveryRule, after: Duration, rounds: u32) -> Duration {
+    if !rule.needs_view() || rounds == 0 {
+        return Duration::ZERO;
+    }
+    after.max(Duration::from_secs(60)).saturating_mul(1 << (rounds - 1).min(MAX_DOUBLINGS))
+}
+
+/// Whether a budget allows one more deletion, else when it does.
+fn available(
+    budget: Budget,
+    deletions: impl DoubleEndedIterator<Item = Instant> + Clone,
+    since: Instant,
+    now: Instant,
+) -> Result<(), Instant> {
+    let Budget { count, per } = budget;
+    let used = deletions.clone().rev().take_while(|at| now.saturating_duration_since(*at) < per).count();
+    let used = u32::try_from(used).unwrap_or(u32::MAX);
+    // What the previous leader may have used.
+    let led = now.saturating_duration_since(since).min(per);
+    let earned = if per.is_zero() { 1.0 } else { led.as_secs_f64() / per.as_secs_f64() };
+    let earned = (f64::from(count) * earned).floor() as u32;
+    if used < earned.min(count) {
+        return Ok(());
+    }
+    if count == 0 {
+        return Err(now + per.max(Duration::from_secs(60)));
+    }
+    let each = per / count;
+    let grown = since + each.saturating_mul(used.saturating_add(1).min(count)) + Duration::from_millis(1);
+    let oldest = deletions.rev().take(usize::try_from(count).unwrap_or(usize::MAX)).last();
+    let freed = if used >= count { oldest.map_or(now, |at| at + per) } else { now };
+    Err(grown.max(freed).max(now + Duration::from_millis(1)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::RuleSettings;
+    use crate::runtime::clock;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn recovery(rule: RecoveryRule, count: u32, cluster: u32) -> Recovery {
+        let settings = RuleSettings { budget: Budget { count, per: HOUR }, ..rule.defaults() };
+        Recovery { budget: Budget { count: cluster, per: HOUR }, ..Recovery::default() }.with_rule(rule, settings)
+    }
+
+    fn app(number: u32) -> AppKey {
+        AppKey::new("default", &format!("spark-{number}"))
+    }
+
+    fn uid(number: u32) -> Arc<str> {
+        format!("u{number}").into()
+    }
+
+    #[test]
+    fn budget_of_new_leader_grows_with_time_and_is_never_exceeded_within_its_period() {
+        let (rule, began) = (RecoveryRule::Orphans, clock::instant());
+        let recovery = recovery(rule, 60, 1000);
+        let mut budget = DeletionBudget::new(began);
+        let mut taken: Vec<Duration> = Vec::new();
+        for second in 0..4 * 3600_u32 {
+            let at = Duration::from_secs(second.into());
+            while budget.take(&recovery, (&app(1), rule), &uid(u32::try_from(taken.len()).unwrap()), began + at).is_ok()
+            {
+                taken.push(at);
+            }
+            budget.prune(&recovery, began + at);
+        }
+        assert_eq!(taken[0], Duration::from_secs(60), "a sixtieth of an hour for one of sixty");
+        for (at, first) in taken.iter().enumerate() {
+            let within = taken[at..].iter().filter(|other| **other < *first + HOUR).count();
+            assert!(within <= 60, "{within} within an hour of {first:?}");
+        }
+        assert!(taken.len() >= 200, "{} of at most 240 in four hours", taken.len());
+    }
+
+    #[test]
+    fn exhausted_budget_states_when_it_is_available_again() {
+        let (rule, began) = (RecoveryRule::Orphans, clock::instant());
+        let recovery = recovery(rule, 2, 1000);
+        let mut budget = DeletionBudget::new(began);
+        let mut now = began;
+        for number in 0..6 {
+            let Err(exhausted) = budget.take(&recovery, (&app(1), rule), &uid(number), now) else { continue };
+            assert!(exhausted.until() > now && exhausted.until() <= now + HOUR, "{exhausted:?}");
+            now = exhausted.until();
+            assert_eq!(budget.take(&recovery, (&app(1), rule), &uid(number), now), Ok(()), "{number}");
+        }
+    }
+
+    #[test]
+    fn pod_whose_deletion_failed_is_charged_once_and_others_have_their_own_budget() {
+        let (rule, began) = (RecoveryRule::Orphans, clock::instant());
+        let (recovery, now) = (recovery(rule, 1, 2), began + HOUR);
+        let mut budget = DeletionBudget::new(began);
+        let mut take = |number, pod| budget.take(&recovery, (&app(number), rule), &uid(pod), now);
+        assert_eq!([take(1, 1), take(1, 1)], [Ok(()), Ok(())]);
+        assert!(matches!(take(1, 2), Err(Exhausted::Application(_))));
+        assert_eq!(take(2, 3), Ok(()));
+        assert!(matches!(take(3, 4), Err(Exhausted::Cluster(_))));
+    }
+
+    #[test]
+    fn rule_waits_twice_as_long_before_it_deletes_each_replacement() {
+        let (rule, began) = (RecoveryRule::Stuck, clock::instant());
+        let recovery = recovery(rule, 1000, 1000);
+        let mut budget = DeletionBudget::new(began);
+        let mut now = began + HOUR;
+        let mut waits = Vec::new();
+        for number in 0..8 {
+            if let Err(exhausted) = budget.take(&recovery, (&app(1), rule), &uid(number), now) {
+                assert!(matches!(exhausted, Exhausted::BackOff(_)));
+                waits.push((exhausted.until() - now).as_secs().div_ceil(60));
+                now = exhausted.until();
+                budget.prune(&recovery, now);
+                budget.take(&recovery, (&app(1), rule), &uid(number), now).unwrap();
+            }
+            // Others in the same trouble at the same time are deleted with it.
+            budget.take(&recovery, (&app(1), rule), &uid(100 + number), now).unwrap();
+            now += Duration::from_secs(1);
+        }
+        assert_eq!(waits, [10, 20, 40, 80, 160, 320, 320]);
+        budget.prune(&recovery, now + Duration::from_secs(86_400));
+        assert!(budget.apps.is_empty() && budget.cluster.is_empty());
+    }
+}

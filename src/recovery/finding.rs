@@ -1,0 +1,111 @@
+//! What a recovery rule finds, and what may be done about it.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use smol_str::SmolStr;
+
+use super::drivers::DriverPoll;
+use crate::policy::RecoveryRule;
+use crate::spark::ids::PodKey;
+
+/// What a rule found about one pod.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Finding {
+    /// The rule.
+    pub rule: RecoveryRule,
+    /// The pod.
+    pub pod: PodKey,
+    /// Its uid.
+    pub uid: Arc<str>,
+    /// Its resourceVersion, the precondition of a deletion.
+    pub version: SmolStr,
+    /// Since when the rule's condition has held, by our own clock.
+    pub since: Instant,
+    /// What is wrong, for people: a clause that begins with a verb.
+    pub message: String,
+    /// What the rule does in mode `act`, or why it does nothing.
+    pub remedy: Result<Remedy, NoRemedy>,
+}
+
+/// What a rule does in mode `act`: it deletes the pod.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Remedy {
+    /// What is verified again immediately before the deletion.
+    pub check: Check,
+    /// What follows from the deletion, for people.
+    pub effect: &'static str,
+}
+
+/// What is verified again immediately before a pod is deleted.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Check {
+    /// The uid and resourceVersion of the pod: nothing else can have changed.
+    Version,
+    /// The driver is polled again: the executor of this id must not be registered.
+    NotRegistered(Box<DriverPoll>, u64),
+    /// This pod is read again, by name: it must not exist with this uid, or must have exited.
+    DriverGone(Arc<str>, Arc<str>),
+    /// This node is read again: it must not exist. The pod is deleted without a grace period.
+    NodeGone(Arc<str>),
+}
+
+/// Why nothing is done about a finding in mode `act`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoRemedy {
+    /// The rule only reports.
+    ReportOnly,
+    /// The driver has not answered one of its last two polls.
+    NoView,
+    /// The driver is unknown, or only a label names it.
+    UnknownDriver,
+    /// A StatefulSet or Deployment creates the executors.
+    Workload,
+    /// No ownerReference of the executor and no proven signature names the driver that is gone.
+    Unproven,
+    /// The driver keeps its executors (`deleteOnTermination=false`), or its configuration cannot be read.
+    Kept,
+    /// The application caused the failure: the pod is kept for inspection.
+    ForInspection,
+    /// The driver does not run in cluster mode: nothing would start it again.
+    NotInCluster,
+    /// Finalizers block the deletion.
+    Finalizers,
+}
+
+impl NoRemedy {
+    /// The reason, for people.
+    pub fn text(self) -> &'static str {
+        match self {
+            NoRemedy::ReportOnly => "only reported",
+            NoRemedy::NoView => "not deleted, because its driver has not answered one of its last two polls",
+            NoRemedy::UnknownDriver => "not deleted, because its driver is unknown",
+            NoRemedy::Workload => "not deleted, because a StatefulSet or Deployment creates it",
+            NoRemedy::Unproven => "not deleted, because nothing proves that the driver that is gone created it",
+            NoRemedy::Kept => {
+                "not deleted, because its driver keeps executors (deleteOnTermination=false), or its configuration cannot be read"
+            }
+            NoRemedy::ForInspection => "not deleted, so that the failure can be inspected",
+            NoRemedy::NotInCluster => "not deleted, because the driver does not run in cluster mode",
+            NoRemedy::Finalizers => "not deleted by force, because finalizers block the deletion",
+        }
+    }
+}
+
+/// The result of a rule for one pod.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Verdict {
+    /// Its condition does not hold.
+    #[default]
+    Nothing,
+    /// Its condition holds, and has held long enough at this time.
+    At(Instant),
+    /// Its condition has held long enough.
+    Found(Box<Finding>),
+}
+
+impl From<Finding> for Verdict {
+    fn from(finding: Finding) -> Verdict {
+        Verdict::Found(Box::new(finding))
+    }
+}

@@ -1,0 +1,78 @@
+//! What the recovery rules found in the whole cluster, and which pods they deleted: for metrics, `apps` and `why`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use imbl::{HashMap, Vector};
+
+use super::report::{DeletedPod, RecoveryReport};
+use crate::policy::RecoveryRule;
+use crate::spark::ids::AppKey;
+
+/// At most this many deleted pods are remembered.
+const MAX_DELETED: usize = 10_000;
+
+/// See the module's text. Cloning it is cheap.
+#[derive(Clone, Debug, Default)]
+pub struct RecoveryFindings {
+    /// The last report of each application in which something was found. Only the leader has them.
+    reports: HashMap<AppKey, Arc<RecoveryReport>>,
+    /// How many findings of each rule they contain.
+    counts: BTreeMap<RecoveryRule, u64>,
+    /// The last pods that rules deleted, the oldest first.
+    deleted: Vector<Arc<DeletedPod>>,
+}
+
+impl RecoveryFindings {
+    /// The last report of an application, if something was found.
+    pub fn of(&self, app: &AppKey) -> Option<&RecoveryReport> {
+        self.reports.get(app).map(|report| &**report)
+    }
+
+    /// The last pods that rules deleted, the oldest first.
+    pub fn all_deleted(&self) -> impl DoubleEndedIterator<Item = &DeletedPod> {
+        self.deleted.iter().map(|deleted| &**deleted)
+    }
+
+    /// How many findings of a rule there are in the whole cluster.
+    pub fn count(&self, rule: RecoveryRule) -> u64 {
+        self.counts.get(&rule).copied().unwrap_or_default()
+    }
+
+    /// A round of the rules ended for an application.
+    pub(crate) fn found(&mut self, app: &AppKey, report: RecoveryReport) {
+        self.forget(app);
+        if report.is_empty() {
+            return;
+        }
+        for (rule, count) in &report.counts {
+            *self.counts.entry(*rule).or_default() += u64::from(*count);
+        }
+        self.reports.insert(app.clone(), Arc::new(report));
+    }
+
+    /// An application no longer exists.
+    pub(crate) fn forget(&mut self, app: &AppKey) {
+        let Some(before) = self.reports.remove(app) else { return };
+        for (rule, count) in &before.counts {
+            let total = self.counts.entry(*rule).or_default();
+            *total = total.saturating_sub(u64::from(*count));
+        }
+    }
+
+    /// This replica does not lead.
+    pub(crate) fn clear_findings(&mut self) {
+        if !self.reports.is_empty() {
+            self.reports.clear();
+            self.counts.clear();
+        }
+    }
+
+    /// A rule deleted a pod.
+    pub(crate) fn deleted(&mut self, pod: DeletedPod) {
+        self.deleted.push_back(Arc::new(pod));
+        while self.deleted.len() > MAX_DELETED {
+            self.deleted.pop_front();
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! The input of every rule.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::lifecycle::exits::Exits;
+use crate::ownership::liveness::{DriverLiveness, ExecutorSet};
+use crate::policy::{Finished, Mode, Recovery, RecoveryRule};
+use crate::recovery::drivers::{self, DriverPoll};
+use crate::recovery::finding::{Check, Finding, NoRemedy, Remedy, Verdict};
+use crate::recovery::registration::view_of;
+use crate::snapshot::{Application, DriverPod, DriverView, Executor, Snapshot};
+use crate::spark::ids::{AppKey, PodKey};
+use crate::time::Now;
+
+/// After an outage of the watch, the driver has this long to act on what it missed too, or as long as the rule waits if that is
+/// shorter.
+pub(super) const AFTER_OUTAGE: Duration = Duration::from_secs(60);
+
+/// The input of every rule.
+#[derive(Clone, Copy, Debug)]
+pub struct RuleContext<'v> {
+    /// The snapshot.
+    pub snapshot: &'v Snapshot,
+    /// The application's key.
+    pub key: &'v AppKey,
+    /// The application.
+    pub app: &'v Application,
+    /// Settings.
+    pub recovery: &'v Recovery,
+    /// What is done with finished executors.
+    pub finished: Finished,
+    /// The exits that are tracked.
+    pub exits: &'v Exits,
+    /// The time.
+    pub now: Now,
+}
+
+/// What the rules need to know about the executors of one creator, computed once for all of them.
+#[derive(Clone, Debug)]
+pub struct SetContext<'v> {
+    /// The executors, and their driver.
+    pub set: &'v ExecutorSet<'v>,
+    /// The driver's view, and how the driver is polled again.
+    pub view: Option<(&'v DriverView, DriverPoll)>,
+    /// The driver as it was last known, for the executors that it created.
+    pub last_driver: Option<(Arc<str>, Arc<str>)>,
+    /// Since when the driver has been gone.
+    pub gone_since: Option<Instant>,
+    /// Whether the driver keeps its finished executors.
+    pub keeps: bool,
+}
+
+impl<'v> RuleContext<'v> {
+    /// Whether a rule is off.
+    pub(super) fn is_off(&self, rule: RecoveryRule) -> bool {
+        self.recovery.rule(rule).mode == Mode::Off
+    }
+
+    /// How long a rule's condition must hold, and since when a given time is long enough: a finding's verdict if it is now.
+    pub(super) fn after(&self, rule: RecoveryRule, since: Instant, found: impl FnOnce() -> Finding) -> Verdict {
+        let wait = self.recovery.rule(rule).after;
+        self.waited(since, wait, found)
+    }
+
+    pub(super) fn waited(&self, since: Instant, wait: Duration, found: impl FnOnce() -> Finding) -> Verdict {
+        // Planned again when the outage is over.
+        if self.exits.outages.is_out(self.now.at) {
+            return Verdict::Nothing;
+        }
+        match self.exits.outages.due(since, wait, wait.min(AFTER_OUTAGE)) {
+            Some(at) if at <= self.now.at => found().into(),
+            Some(at) => Verdict::At(at),
+            None => Verdict::Nothing,
+        }
+    }
+
+    /// A finding about an executor.
+    pub(super) fn about(
+        &self,
+        rule: RecoveryRule,
+        executor: &Executor,
+        since: Instant,
+        message: String,
+        remedy: Result<Remedy, NoRemedy>,
+    ) -> Finding {
+        let pod = PodKey::new(self.key.namespace(), &executor.name);
+        Finding { rule, pod, uid: executor.uid.clone(), version: executor.version.clone(), since, message, remedy }
+    }
+
+    /// A finding about a driver's pod.
+    pub(super) fn about_driver(
+        &self,
+        rule: RecoveryRule,
+        driver: &DriverPod,
+        since: Instant,
+        message: String,
+        remedy: Result<Remedy, NoRemedy>,
+    ) -> Finding {
+        let pod = PodKey::new(self.key.namespace(), &driver.name);
+        Finding { rule, pod, uid: driver.uid.clone(), version: driver.version.clone(), since, message, remedy }
+    }
+
+    /// How long ago that was, in words.
+    pub(super) fn ago(&self, since: Instant) -> String {
+        words(self.now.at.saturating_duration_since(since))
+    }
+
+    /// The driver's view of a creator's executors, if the driver answered one of its last two polls.
+    pub fn view(&self, set: &ExecutorSet<'_>) -> Option<(&'v DriverView, DriverPoll)> {
+        let driver = set.driver.pod().filter(|driver| set.creator == Some(driver.creator))?;
+        let view = view_of(self.snapshot, self.key, driver.creator)?;
+        Some((view, drivers::poll(self.snapshot, self.key, driver, self.recovery.driver_view.access)?))
+    }
+}
+
+/// What a deletion needs if the driver is alive and may register the executor any moment.
+pub(super) fn by_view(of: &SetContext<'_>, executor: &Executor, effect: &'static str) -> Result<Remedy, NoRemedy> {
+    if executor.template.owner.as_ref().is_some_and(|owner| !owner.is_pod) {
+        return Err(NoRemedy::Workload);
+    }
+    let Some(id) = executor.exec_id else { return Err(NoRemedy::Workload) };
+    if !of.set.is_certain || !matches!(of.set.driver, DriverLiveness::Alive(_)) {
+        return Err(NoRemedy::UnknownDriver);
+    }
+    let Some((_, poll)) = &of.view else { return Err(NoRemedy::NoView) };
+    Ok(Remedy { check: Check::NotRegistered(Box::new(poll.clone()), id), effect })
+}
+
+/// A duration in words, in its two largest units.
+pub(super) fn words(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    let parts = [(seconds / 86_400, "d"), (seconds / 3600 % 24, "h"), (seconds / 60 % 60, "m"), (seconds % 60, "s")];
+    let first = parts.iter().position(|(count, _)| *count > 0).unwrap_or(parts.len() - 1);
+    let shown = parts.iter().skip(first).take(2).enumerate().filter(|(at, (count, _))| *at == 0 || *count > 0);
+    shown.map(|(_, (count, unit))| format!("{count}{unit}")).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn duration_is_written_in_its_two_largest_units() {
+        let of = |seconds| words(Duration::from_secs(seconds));
+        assert_eq!([of(0), of(59), of(60), of(61)], ["0s", "59s", "1m", "1m 1s"]);
+        assert_eq!([of(3600), of(3661), of(90_000), of(86_400 * 3 + 60)], ["1h", "1h 1m", "1d 1h", "3d"]);
+    }
+}

@@ -1,0 +1,44 @@
+//! `givenUp`: the driver has removed an executor, and its pod runs on: the driver's request to delete it failed, or the executor
+//! was lost for the driver only. It holds resources and does no work.
+//!
+//! The first static allocation recovery checked up to ten times whether the pod shows why the executor was lost, and then
+//! deleted it (`docs/spark.md#static-allocation-recovery`). Here each view of the driver is one check.
+
+use std::time::Instant;
+
+use super::context::{RuleContext, SetContext, by_view};
+use crate::policy::RecoveryRule;
+use crate::recovery::finding::{NoRemedy, Verdict};
+use crate::recovery::registration::{Registration, registration_in};
+use crate::recovery::state::RecoveryState;
+use crate::snapshot::Executor;
+use crate::spark::exit::is_caused_by_app;
+
+const RULE: RecoveryRule = RecoveryRule::GivenUp;
+
+pub(super) fn decide(
+    context: &RuleContext<'_>,
+    of: &SetContext<'_>,
+    executor: &Executor,
+    since: Instant,
+    state: &mut RecoveryState,
+) -> Verdict {
+    let Some((view, _)) = of.view.as_ref().filter(|_| !context.is_off(RULE)) else { return Verdict::Nothing };
+    let Registration::Removed(row) = registration_in(Some(view), executor, None) else { return Verdict::Nothing };
+    let checks = state.check(&executor.uid, view.at);
+    if checks.count < context.recovery.given_up_views {
+        return Verdict::Nothing; // The next view causes the next plan.
+    }
+    let since = checks.since.max(since);
+    context.after(RULE, since, || {
+        let reason = row.remove_reason.as_deref().unwrap_or_default();
+        let first = reason.lines().map(str::trim).find(|line| !line.is_empty());
+        let why = first.map_or_else(String::new, |line| format!(": {line}"));
+        let message = format!("runs, although its driver removed it at least {} ago{why}", context.ago(since));
+        let remedy = match is_caused_by_app(reason) {
+            true => Err(NoRemedy::ForInspection),
+            false => by_view(of, executor, "its resources are free again"),
+        };
+        context.about(RULE, executor, since, message, remedy)
+    })
+}

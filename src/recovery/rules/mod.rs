@@ -1,0 +1,61 @@
+//! The recovery rules, one file per rule. Each decides on one pod, from the snapshot and from how long its condition has held by
+//! our own clock; time in which neither spark-usher nor the driver could observe anything does not count.
+//!
+//! A rule never decides by a label alone, and never by what one tenant writes about another's pods: what is deleted is proven by
+//! the driver's own view, or by a uid from the executor's own ownerReference or authenticated creator.
+
+mod context;
+mod drivers;
+mod given_up;
+mod groups;
+mod orphans;
+mod refused;
+mod stuck;
+mod terminating;
+mod unregistered;
+mod vanished;
+
+use super::finding::Verdict;
+use super::state::RecoveryState;
+use crate::ownership::liveness::DriverLiveness;
+use crate::snapshot::{Executor, Stage};
+
+pub use context::{RuleContext, SetContext};
+pub use drivers::of_driver;
+pub use groups::of_group;
+pub use vanished::of_view;
+
+/// The rules about one executor; at most one of them applies.
+pub fn of_executor(
+    context: &RuleContext<'_>,
+    of: &SetContext<'_>,
+    executor: &Executor,
+    state: &mut RecoveryState,
+) -> Verdict {
+    let Some(since) = executor.stage_seen else { return Verdict::Nothing };
+    if executor.template.skip {
+        return Verdict::Nothing;
+    }
+    let stage = executor.stage();
+    if stage == Stage::Terminating {
+        return terminating::decide(context, executor);
+    }
+    if stage == Stage::Final {
+        return refused::decide(context, of, executor, since);
+    }
+    // The driver, or spark-usher, has labelled it: it no longer counts.
+    if executor.inactive {
+        return Verdict::Nothing;
+    }
+    if of.set.driver == DriverLiveness::Gone {
+        return orphans::decide(context, of, executor);
+    }
+    match stage {
+        Stage::Starting => stuck::decide(context, of, executor, since),
+        Stage::Running => match unregistered::decide(context, of, executor, since) {
+            Verdict::Nothing => given_up::decide(context, of, executor, since, state),
+            verdict => verdict,
+        },
+        _ => Verdict::Nothing,
+    }
+}

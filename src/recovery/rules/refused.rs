@@ -1,0 +1,54 @@
+//! `refused`: a kubelet rejected or evicted an executor (`OutOfcpu`, `UnexpectedAdmissionError`, `NodeShutdown`, `Evicted` …), and
+//! its pod remains. Such pods pile up by the thousand: Kubernetes collects terminated pods only above 12,500 by default
+//! (kubernetes/kubernetes#125579, #106884).
+//!
+//! Only executors: whoever submitted a driver reads its status.
+
+use std::time::Instant;
+
+use super::context::{RuleContext, SetContext};
+use crate::lifecycle::cause::{Cause, Removal, cause};
+use crate::ownership::liveness::DriverLiveness;
+use crate::policy::{Finished, RecoveryRule};
+use crate::recovery::finding::{Check, NoRemedy, Remedy, Verdict};
+use crate::snapshot::Executor;
+
+const RULE: RecoveryRule = RecoveryRule::Refused;
+
+pub(super) fn decide(context: &RuleContext<'_>, of: &SetContext<'_>, executor: &Executor, since: Instant) -> Verdict {
+    // With `lifecycle.finished: delete`, those that are not labelled inactive are deleted sooner.
+    let is_deleted_anyway = context.finished == Finished::Delete && !executor.inactive;
+    if context.is_off(RULE) || is_deleted_anyway || !executor.is_over {
+        return Verdict::Nothing;
+    }
+    let cause = cause(executor, Removal::Present);
+    if !is_refusal(cause) {
+        return Verdict::Nothing;
+    }
+    // If its pod were deleted before the report, the next leader would treat the exit as reported.
+    if context.exits.of(context.key, &executor.uid).is_some_and(|exit| exit.is_open) {
+        return Verdict::Nothing;
+    }
+    context.after(RULE, since, || {
+        let node = executor.node.as_deref().unwrap_or("no node");
+        let what = executor.diagnostics.as_ref().and_then(|diagnostics| diagnostics.reason.as_deref());
+        let what = what.unwrap_or(cause.as_str());
+        let message = format!("is left behind: {what} on {node}, {} ago", context.ago(since));
+        context.about(RULE, executor, since, message, remedy(of))
+    })
+}
+
+/// Whether the node or the control plane ended the executor before or while it ran.
+fn is_refusal(cause: Cause) -> bool {
+    matches!(cause, Cause::AdmissionRefused | Cause::Evicted | Cause::NodeShutdown | Cause::NodeLost | Cause::Preempted)
+}
+
+fn remedy(of: &SetContext<'_>) -> Result<Remedy, NoRemedy> {
+    if of.set.driver == DriverLiveness::Unknown || !of.set.is_certain {
+        return Err(NoRemedy::UnknownDriver);
+    }
+    if of.keeps {
+        return Err(NoRemedy::Kept);
+    }
+    Ok(Remedy { check: Check::Version, effect: "nothing else is lost" })
+}

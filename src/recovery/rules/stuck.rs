@@ -1,0 +1,29 @@
+//! `stuck`: an executor is bound to a node and does not start: its image is never pulled, its volume is never mounted, its node
+//! does not work. Spark waits for it forever (`ExecutorPodsAllocator` counts it as pending).
+//!
+//! A pod that no scheduler has bound is never deleted: the same pod would wait again.
+
+use std::time::Instant;
+
+use super::context::{RuleContext, SetContext, by_view};
+use crate::policy::RecoveryRule;
+use crate::recovery::finding::Verdict;
+use crate::recovery::registration::{Registration, registration_in};
+use crate::snapshot::Executor;
+
+const RULE: RecoveryRule = RecoveryRule::Stuck;
+
+pub(super) fn decide(context: &RuleContext<'_>, of: &SetContext<'_>, executor: &Executor, since: Instant) -> Verdict {
+    // It may have registered before the kubelet reported that it runs.
+    let view = of.view.as_ref().map(|(view, _)| *view);
+    if context.is_off(RULE) || matches!(registration_in(view, executor, None), Registration::Registered(_)) {
+        return Verdict::Nothing;
+    }
+    context.after(RULE, since, || {
+        let node = executor.node.as_deref().unwrap_or_default();
+        let waits = executor.diagnostics.as_ref().and_then(|diagnostics| diagnostics.waiting_message("waits"));
+        let why = waits.unwrap_or_else(|| "its containers are being created".to_owned());
+        let message = format!("has not started on {node} for {}: {why}", context.ago(since));
+        context.about(RULE, executor, since, message, by_view(of, executor, "its driver requests another executor"))
+    })
+}

@@ -1,0 +1,30 @@
+//! `unregistered`: an executor runs and has not registered with its driver: the driver's address is wrong or unreachable, or the
+//! JVM hangs. Spark counts its pod as running forever.
+
+use std::time::Instant;
+
+use super::context::{AFTER_OUTAGE, RuleContext, SetContext, by_view};
+use crate::policy::RecoveryRule;
+use crate::recovery::finding::Verdict;
+use crate::recovery::registration::{Registration, registration_in};
+use crate::snapshot::Executor;
+
+const RULE: RecoveryRule = RecoveryRule::Unregistered;
+
+pub(super) fn decide(context: &RuleContext<'_>, of: &SetContext<'_>, executor: &Executor, since: Instant) -> Verdict {
+    let Some((view, _)) = of.view.as_ref().filter(|_| !context.is_off(RULE)) else { return Verdict::Nothing };
+    if registration_in(Some(view), executor, Some(std::time::Duration::ZERO)) != Registration::NotRegistered {
+        return Verdict::Nothing;
+    }
+    // The view counts, and not the time since: the executor may have registered after it.
+    let wait = context.recovery.rule(RULE).after;
+    let is_old = context.exits.outages.due(since, wait, wait.min(AFTER_OUTAGE)).is_some_and(|at| at <= view.at);
+    if !is_old {
+        return Verdict::Nothing; // The next view causes the next plan.
+    }
+    context.after(RULE, since, || {
+        let node = executor.node.as_deref().unwrap_or_default();
+        let message = format!("has run on {node} for {} without registering with its driver", context.ago(since));
+        context.about(RULE, executor, since, message, by_view(of, executor, "its driver requests another executor"))
+    })
+}

@@ -1,0 +1,58 @@
+//! `vanished`: a driver counts on executors whose pods no longer exist, for longer than it needs to notice that.
+
+use std::collections::BTreeSet;
+
+use super::context::{RuleContext, SetContext, words};
+use crate::policy::RecoveryRule;
+use crate::recovery::finding::{NoRemedy, Verdict};
+use crate::recovery::registration;
+use crate::recovery::state::RecoveryState;
+use crate::snapshot::DriverPod;
+use crate::spark::lifecycle_conf::LifecycleConf;
+
+const RULE: RecoveryRule = RecoveryRule::Vanished;
+/// At most this many exec ids are tracked for one driver, and this many are named.
+const MAX_TRACKED: usize = 256;
+const MAX_NAMED: usize = 10;
+
+/// The rule about the executors that a driver's view contains.
+pub fn of_view(
+    context: &RuleContext<'_>,
+    of: &SetContext<'_>,
+    driver: &DriverPod,
+    state: &mut RecoveryState,
+) -> Verdict {
+    let Some((view, _)) = of.view.as_ref().filter(|_| !context.is_off(RULE)) else { return Verdict::Nothing };
+    let missing = registration::vanished(view, context.app, driver.creator).filter_map(|row| row.id);
+    let missing: BTreeSet<u64> = missing.take(MAX_TRACKED).collect();
+    let conf = context.snapshot.conf(&driver.uid).map_or_else(LifecycleConf::default, |conf| conf.lifecycle);
+    let tracked = state.missing(driver.creator, &missing, context.now.at);
+    // The driver has noticed nothing if a view shows that which was requested after that time.
+    let wait = conf.detection_time();
+    let is_late =
+        |since: &std::time::Instant| context.exits.outages.due(*since, wait, wait).is_some_and(|at| at <= view.at);
+    let late: Vec<(u64, std::time::Instant)> =
+        tracked.iter().filter(|(_, since)| is_late(since)).map(|(id, since)| (*id, *since)).collect();
+    let Some(since) = late.iter().map(|(_, since)| *since).min() else { return Verdict::Nothing };
+    context.waited(since, wait, || {
+        let named: Vec<String> = late.iter().take(MAX_NAMED).map(|(id, _)| id.to_string()).collect();
+        let more = late.len().saturating_sub(MAX_NAMED);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let message = format!(
+            "counts on executors {}{more}, whose pods no longer exist; {}",
+            named.join(", "),
+            what_spark_notices(&conf)
+        );
+        context.about_driver(RULE, driver, since, message, Err(NoRemedy::ReportOnly))
+    })
+}
+
+/// What the driver notices by itself (`ExecutorPodsLifecycleManager`, step 7 of `docs/spark.md#lifecycle-manager`).
+fn what_spark_notices(conf: &LifecycleConf) -> String {
+    format!(
+        "a driver notices that by its watch, or at the latest by a poll within {} \
+         (spark.kubernetes.executor.apiPollingInterval plus missingPodDetectDelta), so its connection to the API server may be \
+         broken; the loss of the connection to the executor alone does not make it request another one",
+        words(conf.polling_interval.saturating_add(conf.missing_pod_delta))
+    )
+}

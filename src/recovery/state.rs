@@ -1,0 +1,136 @@
+//! State of the recovery of one application, which the leader keeps between two plans. All of it can be lost: a restart or a new
+//! leader costs a delay, never a wrong deletion.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::policy::RecoveryRule;
+use crate::signature::Creator;
+use crate::snapshot::{ExecutorKey, GroupKey};
+
+/// A finding that persists is reported again after this time.
+const REPORT_AGAIN: Duration = Duration::from_secs(3600);
+/// At most this many findings are remembered as reported.
+const MAX_REPORTED: usize = 4096;
+
+/// See the module's text.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RecoveryState {
+    /// When the next round of checks begins.
+    pub(crate) next_round: Option<Instant>,
+    /// Where the current round continues.
+    pub(crate) position: Option<ExecutorKey>,
+    /// Since when the driver of a creator's executors has been gone.
+    gone: BTreeMap<Option<Creator>, Instant>,
+    /// The views that showed that the driver has removed an executor, by the executor's uid.
+    checks: BTreeMap<Arc<str>, Checks>,
+    /// Since when an executor has been missing on which its driver counts.
+    missing: BTreeMap<(Creator, u64), Instant>,
+    /// Since when a driver's Spark container has exited, by the pod's uid.
+    lingering: BTreeMap<Arc<str>, Instant>,
+    /// Since when a driver has had no executors although it wants some, by the pod's uid.
+    empty: BTreeMap<Arc<str>, Instant>,
+    /// Since when a PodGroup that had started waits again.
+    waiting_groups: BTreeMap<GroupKey, Instant>,
+    /// When findings were last reported, by rule and the pod's uid.
+    reported: BTreeMap<(RecoveryRule, Arc<str>), Instant>,
+}
+
+/// The views that showed that the driver has removed an executor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Checks {
+    /// How many.
+    pub(crate) count: u32,
+    /// The first of them.
+    pub(crate) since: Instant,
+    last: Instant,
+}
+
+impl RecoveryState {
+    /// Whether there is no state.
+    pub fn is_empty(&self) -> bool {
+        *self == RecoveryState::default()
+    }
+
+    /// Whether a round of checks begins or continues now.
+    pub(crate) fn is_due(&self, now: Instant) -> bool {
+        self.position.is_some() || self.next_round.is_none_or(|next| next <= now)
+    }
+
+    /// Observes which creators' drivers are gone.
+    pub(crate) fn observe_gone(&mut self, gone: &BTreeSet<Option<Creator>>, now: Instant) {
+        self.gone.retain(|creator, _| gone.contains(creator));
+        for creator in gone {
+            self.gone.entry(*creator).or_insert(now);
+        }
+    }
+
+    /// Since when the driver of a creator's executors has been gone.
+    pub(crate) fn gone_since(&self, creator: Option<Creator>) -> Option<Instant> {
+        self.gone.get(&creator).copied()
+    }
+
+    /// A view of this time shows that the driver has removed the executor.
+    pub(super) fn check(&mut self, uid: &Arc<str>, view: Instant) -> Checks {
+        let checks = self.checks.entry(uid.clone()).or_insert(Checks { count: 0, since: view, last: view });
+        if checks.count == 0 || checks.last < view {
+            checks.count = checks.count.saturating_add(1);
+            checks.last = view;
+        }
+        *checks
+    }
+
+    /// The executors that a driver's view contains and that have no pod, and since when.
+    pub(super) fn missing(&mut self, driver: Creator, ids: &BTreeSet<u64>, now: Instant) -> BTreeMap<u64, Instant> {
+        self.missing.retain(|(of, id), _| *of != driver || ids.contains(id));
+        ids.iter().map(|id| (*id, *self.missing.entry((driver, *id)).or_insert(now))).collect()
+    }
+
+    pub(super) fn lingering_since(&mut self, uid: &Arc<str>, now: Instant) -> Instant {
+        *self.lingering.entry(uid.clone()).or_insert(now)
+    }
+
+    pub(super) fn empty_since(&mut self, uid: &Arc<str>, now: Instant) -> Instant {
+        *self.empty.entry(uid.clone()).or_insert(now)
+    }
+
+    pub(super) fn has_executors(&mut self, uid: &str) {
+        self.empty.remove(uid);
+    }
+
+    pub(super) fn group_waits_since(&mut self, key: &GroupKey, now: Instant) -> Instant {
+        *self.waiting_groups.entry(key.clone()).or_insert(now)
+    }
+
+    pub(super) fn group_is_well(&mut self, key: &GroupKey) {
+        self.waiting_groups.remove(key);
+    }
+
+    /// Whether a finding is to be reported now: it is new, or was reported long ago.
+    pub(crate) fn report(&mut self, rule: RecoveryRule, uid: &Arc<str>, now: Instant) -> bool {
+        let key = (rule, uid.clone());
+        let is_due = |last: &Instant| now.saturating_duration_since(*last) >= REPORT_AGAIN;
+        if !self.reported.get(&key).is_none_or(is_due) {
+            return false;
+        }
+        if self.reported.len() >= MAX_REPORTED {
+            self.reported.retain(|_, last| !is_due(last));
+        }
+        self.reported.len() < MAX_REPORTED && self.reported.insert(key, now).is_none_or(|last| is_due(&last))
+    }
+
+    /// Forgets drivers, executors and PodGroups that no longer exist.
+    pub(crate) fn retain(
+        &mut self,
+        executors: impl Fn(&str) -> bool,
+        drivers: impl Fn(&str) -> bool,
+        groups: impl Fn(&GroupKey) -> bool,
+    ) {
+        self.checks.retain(|uid, _| executors(uid));
+        self.lingering.retain(|uid, _| drivers(uid));
+        self.empty.retain(|uid, _| drivers(uid));
+        self.waiting_groups.retain(|key, _| groups(key));
+        self.reported.retain(|(_, uid), _| executors(uid) || drivers(uid));
+    }
+}

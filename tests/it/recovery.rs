@@ -1,0 +1,559 @@
+//! The recovery rules in the controller: what each finds, after how long, and what it deletes.
+
+use std::time::Duration;
+
+use crate::support::controller_harness::*;
+use crate::support::*;
+use serde_json::json;
+use spark_usher::controller::{DriverAnswer, PollError};
+use spark_usher::leader::LeaderState;
+use spark_usher::policy::{Budget, Finished, Mode, Recovery, RecoveryRule, RuleSettings};
+use spark_usher::reason::Reason;
+use spark_usher::reconcile::{Action, Recover};
+use spark_usher::recovery::finding::{Check, NoRemedy};
+use spark_usher::recovery::report::{Outcome, ReportedFinding};
+use spark_usher::snapshot::{Change, Group, GroupKey, RelatedChange, Replaced};
+use spark_usher::spark::ids::AppKey;
+use spark_usher::spark::rest::{DriverMetrics, ExecutorSummary};
+
+/// What the driver answers to polls.
+#[derive(Clone, Debug)]
+enum Answers {
+    Nothing,
+    Refused,
+    /// Registered executors, removed ones with their reason, and the metrics.
+    View(Vec<u64>, Vec<(u64, &'static str)>, DriverMetrics),
+}
+
+const COMPLETE: DriverMetrics = DriverMetrics { dropped_events: Some(0), target: None };
+
+struct Scene {
+    harness: ControllerHarness,
+    answers: Answers,
+    /// All actions so far, with their time in seconds.
+    actions: Vec<(u64, Action)>,
+}
+
+impl Scene {
+    /// A running driver, and these settings.
+    fn new(recovery: Recovery) -> Scene {
+        let mut harness = ControllerHarness::new(Finished::Report);
+        harness.policies = harness.policies.clone().with_recovery(recovery);
+        harness.observe(&driver().ip("10.0.0.5"));
+        Scene { harness, answers: Answers::View(vec![], vec![], COMPLETE), actions: Vec::new() }
+    }
+
+    fn with_conf(recovery: Recovery, conf: &str) -> Scene {
+        let mut scene = Scene::new(recovery);
+        scene.harness.observe(&driver().conf_map("c").ip("10.0.0.5"));
+        scene.harness.conf(conf);
+        scene
+    }
+
+    fn registered(&mut self, ids: &[u64]) {
+        self.answers = Answers::View(ids.to_vec(), vec![], COMPLETE);
+    }
+
+    /// One step per second. The driver answers each poll immediately.
+    fn run(&mut self, seconds: u64) {
+        for _ in 0..seconds {
+            let effects = self.harness.step_after(1);
+            let at = self.harness.since.as_secs();
+            self.actions.extend(effects.actions.into_iter().flat_map(|(_, all)| all).map(|action| (at, action)));
+            for poll in effects.driver_polls {
+                let row = |id: u64, is_active: bool, reason: Option<&str>| ExecutorSummary {
+                    id: Some(id),
+                    is_active,
+                    registered: None,
+                    removed: None,
+                    remove_reason: reason.map(Into::into),
+                };
+                let answer = match self.answers.clone() {
+                    Answers::Nothing => DriverAnswer::Failed(PollError::Timeout),
+                    Answers::Refused => DriverAnswer::Failed(PollError::Refused),
+                    Answers::View(registered, removed, metrics) => DriverAnswer::View {
+                        port: 4040,
+                        executors: registered
+                            .into_iter()
+                            .map(|id| row(id, true, None))
+                            .chain(removed.into_iter().map(|(id, reason)| row(id, false, Some(reason))))
+                            .collect(),
+                        metrics,
+                    },
+                };
+                let (now, policies) = (self.harness.now(), self.harness.policies.clone());
+                self.harness.controller.driver_answered(&poll.key, answer, now, &policies);
+            }
+        }
+    }
+
+    /// The pods that rules deleted, each with the time of its first deletion: none of them disappears here.
+    fn deletions(&self) -> Vec<(u64, &Recover)> {
+        let mut all: Vec<(u64, &Recover)> = Vec::new();
+        for (at, action) in &self.actions {
+            if let Action::Recover(deletion) = action
+                && all.iter().all(|(_, known)| known.seen.uid != deletion.seen.uid)
+            {
+                all.push((*at, deletion));
+            }
+        }
+        all
+    }
+
+    fn findings(&self) -> Vec<ReportedFinding> {
+        let app = AppKey::new("default", APP);
+        self.harness.controller.recovery().of(&app).map(|report| report.findings.clone()).unwrap_or_default()
+    }
+
+    fn only_finding(&self) -> ReportedFinding {
+        let mut findings = self.findings();
+        assert_eq!(findings.len(), 1, "{findings:?}");
+        findings.remove(0)
+    }
+
+    /// When an Event or an action with this reason was planned first.
+    fn first(&self, reason: Reason) -> Option<u64> {
+        first_of(&self.actions, reason)
+    }
+}
+
+/// A rule that acts, with a budget that is no limit.
+fn act(rule: RecoveryRule) -> Recovery {
+    let budget = Budget { count: 1_000_000, per: Duration::from_secs(3600) };
+    let settings = RuleSettings { mode: Mode::Act, budget, ..rule.defaults() };
+    Recovery { budget, ..Recovery::default() }.with_rule(rule, settings)
+}
+
+/// An executor that is bound to a node and does not start.
+fn starting(id: u32) -> PodBuilder {
+    let mut pod = running(id).phase("Pending").spec("nodeName", "node-1");
+    pod.0["status"]["containerStatuses"] = json!([{"name": "spark-kubernetes-executor", "image": "i",
+        "state": {"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}}}]);
+    pod
+}
+
+fn without_owner(mut pod: PodBuilder) -> PodBuilder {
+    pod.0["metadata"].as_object_mut().unwrap().remove("ownerReferences");
+    pod
+}
+
+fn not_registered(deletion: &Recover, id: u64) -> bool {
+    matches!(&deletion.check, Check::NotRegistered(_, of) if *of == id)
+}
+
+#[test]
+fn stuck_executor_is_deleted_if_its_driver_answers_and_waits_for_the_rules_time() {
+    let mut scene = Scene::new(act(RecoveryRule::Stuck));
+    scene.harness.observe(&starting(1));
+    scene.harness.observe(&running(2).phase("Pending"));
+    scene.run(599);
+    assert_eq!(scene.deletions(), []);
+    scene.run(40);
+    let deletions = scene.deletions();
+    assert_eq!(deletions.len(), 1, "never the one that no scheduler has bound: {deletions:?}");
+    let (at, deletion) = deletions[0];
+    assert!((600..=640).contains(&at), "{at}");
+    assert!(deletion.event.pod.name() == "nb-exec-1" && not_registered(deletion, 1), "{deletion:?}");
+    assert_eq!((&*deletion.seen.uid, deletion.rule), ("e1", RecoveryRule::Stuck));
+    let message = &deletion.event.message;
+    assert!(message.contains("has not started on node-1 for 10m") && message.contains("ImagePullBackOff"), "{message}");
+}
+
+#[test]
+fn time_before_the_executor_was_bound_does_not_count() {
+    let mut scene = Scene::new(act(RecoveryRule::Stuck));
+    scene.harness.observe(&running(1).phase("Pending"));
+    scene.run(500);
+    scene.harness.observe(&version(starting(1), 2));
+    scene.run(590);
+    assert_eq!(scene.deletions(), []);
+    scene.run(60);
+    assert_eq!(scene.deletions().len(), 1);
+}
+
+#[test]
+fn nothing_of_a_living_driver_is_deleted_without_its_view() {
+    // No answer, turned off, an incomplete view for what it lacks, and a driver that is no pod.
+    let mut scene = Scene::new(act(RecoveryRule::Stuck));
+    scene.harness.observe(&starting(1));
+    scene.answers = Answers::Nothing;
+    scene.run(900);
+    assert_eq!((scene.deletions(), scene.only_finding().outcome), (vec![], Outcome::Kept(NoRemedy::NoView)));
+    // The answers begin, and end before the time is over.
+    scene.registered(&[]);
+    scene.run(2400);
+    assert_eq!(scene.deletions().len(), 1);
+
+    let dropped = DriverMetrics { dropped_events: Some(1), target: None };
+    let mut scene = Scene::new(act(RecoveryRule::Unregistered));
+    scene.harness.observe(&running(1));
+    scene.answers = Answers::View(vec![], vec![], dropped);
+    scene.run(1000);
+    assert_eq!((scene.deletions(), scene.findings()), (vec![], vec![]));
+
+    let mut scene = Scene::new(act(RecoveryRule::Stuck));
+    scene.harness.observe(&without_owner(starting(1)));
+    scene.harness.observe(&without_owner(starting(2)).label("spark-app-selector", "other"));
+    scene.harness.observe(&starting(3).owned_by("StatefulSet", "set", "s"));
+    scene.run(1000);
+    assert_eq!(scene.deletions(), []);
+}
+
+#[test]
+fn registered_executors_are_never_found() {
+    let all = RecoveryRule::ALL
+        .into_iter()
+        .filter(|rule| rule.can_act())
+        .fold(Recovery::default(), |all, rule| all.with_rule(rule, act(rule).rule(rule)));
+    let mut scene = Scene::new(all);
+    scene.harness.observe(&running(1));
+    // Its status is late.
+    scene.harness.observe(&starting(2));
+    scene.registered(&[1, 2]);
+    scene.run(4000);
+    assert_eq!((scene.deletions(), scene.findings()), (vec![], vec![]));
+}
+
+#[test]
+fn unregistered_executor_is_deleted_only_by_a_view_that_is_old_enough() {
+    let mut scene = Scene::new(act(RecoveryRule::Unregistered));
+    scene.harness.observe(&running(1));
+    scene.run(299);
+    assert_eq!(scene.findings(), []);
+    scene.run(70);
+    let deletions = scene.deletions();
+    assert_eq!(deletions.len(), 1);
+    assert!(deletions[0].0 >= 301 && not_registered(deletions[0].1, 1), "{deletions:?}");
+    assert!(deletions[0].1.event.message.contains("without registering with its driver"));
+    assert_eq!(deletions[0].1.event.reason, Reason::ExecutorNotRegistered);
+    // It registers late: no longer found.
+    let mut scene = Scene::new(act(RecoveryRule::Unregistered));
+    scene.harness.observe(&running(1));
+    scene.run(280);
+    scene.registered(&[1]);
+    scene.run(1000);
+    assert_eq!((scene.deletions(), scene.findings()), (vec![], vec![]));
+}
+
+#[test]
+fn executor_that_was_given_up_is_deleted_after_ten_views_unless_the_application_caused_its_failure() {
+    for (reason, is_deleted) in [
+        ("Executor heartbeat timed out after 130000 ms", true),
+        ("\nThe executor with id 1 exited with exit code 52(JVM OOM).", false),
+    ] {
+        let mut scene = Scene::new(act(RecoveryRule::GivenUp));
+        scene.harness.observe(&running(1));
+        scene.registered(&[1]);
+        scene.run(120);
+        scene.answers = Answers::View(vec![], vec![(1, reason)], COMPLETE);
+        scene.run(240);
+        assert_eq!((scene.deletions(), scene.findings()), (vec![], vec![]), "nine views at most");
+        scene.run(200);
+        assert_eq!(scene.deletions().len(), usize::from(is_deleted), "{reason}");
+        assert!(scene.first(Reason::ExecutorGivenUp).is_some());
+        let outcome = scene.only_finding().outcome;
+        assert_eq!(outcome, if is_deleted { Outcome::Deleting } else { Outcome::Kept(NoRemedy::ForInspection) });
+    }
+}
+
+#[test]
+fn executors_that_vanished_are_reported_on_their_driver() {
+    let mut scene = Scene::new(Recovery::default());
+    scene.harness.observe(&running(1));
+    scene.registered(&[1, 2, 3]);
+    scene.run(100);
+    assert_eq!(scene.findings(), []);
+    scene.run(120);
+    let finding = scene.only_finding();
+    assert_eq!((finding.rule, finding.pod.name()), (RecoveryRule::Vanished, "nb-driver"));
+    assert!(finding.message.contains("counts on executors 2, 3, whose pods no longer exist"), "{}", finding.message);
+    assert!(scene.first(Reason::ExecutorVanished).is_some());
+    scene.registered(&[1]);
+    scene.run(70);
+    assert_eq!(scene.findings(), [], "the driver has noticed it");
+}
+
+#[test]
+fn driver_without_executors_is_hopeless_only_if_it_wants_some() {
+    let cluster_mode = "spark.kubernetes.submitInDriver=true\nspark.executor.instances=3";
+    let client_mode = "spark.executor.instances=3";
+    let dynamic = "spark.kubernetes.submitInDriver=true\nspark.dynamicAllocation.enabled=true";
+    let wants = |target| Answers::View(vec![], vec![], DriverMetrics { dropped_events: Some(0), target });
+    for (conf, answers, expected) in [
+        (cluster_mode, wants(None), Some(Outcome::Deleting)),
+        (client_mode, wants(None), Some(Outcome::Kept(NoRemedy::NotInCluster))),
+        (dynamic, wants(Some(0)), None),
+        (dynamic, wants(Some(2)), Some(Outcome::Deleting)),
+        (dynamic, Answers::Nothing, None),
+    ] {
+        let mut scene = Scene::with_conf(act(RecoveryRule::Hopeless), conf);
+        scene.answers = answers.clone();
+        scene.run(1795);
+        assert_eq!(scene.findings(), [], "{conf} {answers:?}");
+        scene.run(70);
+        let found = scene.findings().first().map(|finding| finding.outcome);
+        assert_eq!(found, expected, "{conf} {answers:?}");
+        let names: Vec<&str> = scene.deletions().iter().map(|(_, deletion)| deletion.event.pod.name()).collect();
+        assert!(names.iter().all(|name| *name == "nb-driver"), "{names:?}");
+        assert_eq!(!names.is_empty(), expected == Some(Outcome::Deleting));
+        assert_eq!(scene.first(Reason::NoExecutors).is_some(), expected.is_some());
+    }
+    // A pending executor is hope, and one that was there meanwhile starts the time anew.
+    let mut scene = Scene::with_conf(act(RecoveryRule::Hopeless), cluster_mode);
+    scene.run(1000);
+    scene.harness.observe(&running(1).phase("Pending"));
+    scene.run(2000);
+    assert_eq!(scene.findings(), []);
+    scene.harness.delete_pod("nb-exec-1", "e1");
+    scene.run(1700);
+    assert_eq!(scene.findings(), []);
+    scene.run(200);
+    assert_eq!(scene.only_finding().rule, RecoveryRule::Hopeless);
+}
+
+#[test]
+fn driver_pod_that_outlives_spark_is_deleted_and_one_with_a_stopped_context_is_reported() {
+    let exited = json!([
+        {"name": "spark-kubernetes-driver", "state": {"terminated": {"exitCode": 0}}},
+        {"name": "istio-proxy", "state": {"running": {}}},
+    ]);
+    let mut scene = Scene::new(act(RecoveryRule::ZombieDriver));
+    let mut pod = version(driver(), 2).phase("Running");
+    pod.0["status"]["containerStatuses"] = exited;
+    scene.harness.observe(&pod);
+    scene.run(595);
+    assert_eq!(scene.findings(), []);
+    scene.run(60);
+    let deletions = scene.deletions();
+    assert!(matches!(deletions[..], [(_, deletion)] if deletion.check == Check::Version), "{deletions:?}");
+
+    let mut scene = Scene::new(act(RecoveryRule::ZombieDriver));
+    scene.run(100);
+    scene.answers = Answers::Refused;
+    scene.run(600);
+    assert_eq!(scene.findings(), []);
+    scene.run(300);
+    let finding = scene.only_finding();
+    assert_eq!(finding.outcome, Outcome::Kept(NoRemedy::ReportOnly));
+    assert!(finding.message.contains("SparkContext was stopped"), "{}", finding.message);
+    assert!(scene.first(Reason::DriverLingers).is_some());
+    assert_eq!(scene.deletions(), []);
+    scene.registered(&[]);
+    scene.run(700);
+    assert_eq!(scene.findings(), [], "it answers again");
+
+    // A driver that never answered has no UI, and that is no trouble.
+    let mut scene = Scene::new(act(RecoveryRule::ZombieDriver));
+    scene.answers = Answers::Refused;
+    scene.run(2000);
+    assert_eq!(scene.findings(), []);
+}
+
+#[test]
+fn orphans_are_deleted_by_default_if_their_own_owner_is_gone() {
+    let mut scene = Scene::new(Recovery::default());
+    scene.harness.observe(&running(1));
+    scene.harness.observe(&running(2).phase("Pending"));
+    scene.harness.observe(&without_owner(running(3)));
+    scene.harness.observe(&running(4).annotation("spark-usher.io/skip", "true"));
+    scene.run(10);
+    scene.harness.observe(&version(driver(), 9).phase("Failed"));
+    scene.run(295);
+    assert_eq!(scene.deletions(), []);
+    scene.run(60);
+    let deletions = scene.deletions();
+    let names: Vec<&str> = deletions.iter().map(|(_, deletion)| deletion.event.pod.name()).collect();
+    assert_eq!(names, ["nb-exec-1", "nb-exec-2"], "a label proves nothing");
+    let gone = |deletion: &Recover| matches!(&deletion.check, Check::DriverGone(name, uid) if &**name == "nb-driver" && &**uid == DRIVER_UID);
+    assert!(deletions.iter().all(|(_, deletion)| gone(deletion)), "{deletions:?}");
+}
+
+#[test]
+fn orphans_of_a_driver_that_keeps_its_executors_are_reported() {
+    let mut scene = Scene::with_conf(Recovery::default(), "spark.kubernetes.executor.deleteOnTermination=false");
+    scene.harness.observe(&running(1));
+    scene.run(10);
+    scene.harness.delete_pod("nb-driver", DRIVER_UID);
+    scene.run(400);
+    assert_eq!((scene.deletions(), scene.only_finding().outcome), (vec![], Outcome::Kept(NoRemedy::Kept)));
+    assert!(scene.first(Reason::ExecutorOrphaned).is_some());
+}
+
+#[test]
+fn pods_that_a_kubelet_refused_are_deleted_after_an_hour() {
+    for (reason, is_deleted) in
+        [("OutOfcpu", true), ("UnexpectedAdmissionError", true), ("Evicted", true), ("Error", false)]
+    {
+        let mut scene = Scene::new(Recovery::default());
+        let mut pod = version(running(1), 5).phase("Failed");
+        pod.0["status"]["reason"] = reason.into();
+        scene.harness.observe(&pod);
+        scene.run(3590);
+        assert_eq!(scene.deletions(), []);
+        scene.run(60);
+        assert_eq!(scene.deletions().len(), usize::from(is_deleted), "{reason}");
+        assert_eq!(scene.first(Reason::ExecutorLeftBehind).is_some(), is_deleted);
+        assert!(scene.deletions().iter().all(|(_, deletion)| deletion.check == Check::Version));
+    }
+    // Nothing is known of its driver.
+    let mut scene = Scene::new(Recovery::default());
+    let mut pod = without_owner(version(running(1), 5)).phase("Failed").label("spark-app-selector", "other");
+    pod.0["status"]["reason"] = "OutOfcpu".into();
+    scene.harness.observe(&pod);
+    scene.run(4000);
+    assert_eq!(scene.deletions(), []);
+    let report = scene.harness.controller.recovery().of(&AppKey::new("default", "other")).unwrap();
+    assert_eq!(report.findings[0].outcome, Outcome::Kept(NoRemedy::UnknownDriver));
+}
+
+#[test]
+fn terminating_executor_is_deleted_by_force_only_in_mode_act_and_without_finalizers() {
+    let deleting = |scene: &Scene, finalizers: &[&str]| {
+        let mut pod = version(running(1), 5).spec("nodeName", "node-1");
+        pod.0["metadata"]["deletionTimestamp"] = scene.harness.now().wall.to_string().into();
+        pod.0["metadata"]["finalizers"] = json!(finalizers);
+        pod
+    };
+    for (recovery, finalizers, outcome) in [
+        (act(RecoveryRule::Terminating), &[][..], Outcome::Deleting),
+        (act(RecoveryRule::Terminating), &["a/b"], Outcome::Kept(NoRemedy::Finalizers)),
+        (Recovery::default(), &[], Outcome::Warned),
+        (Recovery { acts: false, ..act(RecoveryRule::Terminating) }, &[], Outcome::NotActing),
+    ] {
+        let mut scene = Scene::new(recovery);
+        let pod = deleting(&scene, finalizers);
+        scene.harness.observe(&pod);
+        scene.run(59);
+        assert_eq!(scene.findings(), []);
+        scene.run(40);
+        assert_eq!(scene.only_finding().outcome, outcome);
+        let checks: Vec<&Check> = scene.deletions().iter().map(|(_, deletion)| &deletion.check).collect();
+        let expected = Check::NodeGone("node-1".into());
+        assert_eq!(checks.first().copied(), (outcome == Outcome::Deleting).then_some(&expected));
+        assert!(scene.first(Reason::TerminationHangs).is_some());
+    }
+}
+
+#[test]
+fn podgroup_that_had_started_and_waits_without_pending_executors_is_reported() {
+    let mut scene = Scene::new(Recovery::default());
+    let key = GroupKey { namespace: "default".into(), name: "g".into(), scheduler: "volcano" };
+    let group = |phase: &str| Group {
+        uid: "g".into(),
+        version: "7".into(),
+        selector: Some(APP.into()),
+        owner: Some(spark_usher::snapshot::Owner { is_pod: true, name: "nb-driver".into(), uid: DRIVER_UID.into() }),
+        started: true,
+        created: None,
+        deleting: false,
+        phase: Some(phase.into()),
+        spec: json!({"minMember": 1}),
+    };
+    let list = |phase: &str| {
+        Change::Related(RelatedChange::Replaced(Replaced::Groups("volcano", vec![(key.clone(), group(phase))])))
+    };
+    scene.harness.observe(&running(1));
+    scene.registered(&[1]);
+    scene.harness.apply(list("Running"));
+    scene.run(600);
+    assert_eq!(scene.findings(), []);
+    scene.harness.apply(list("Inqueue"));
+    scene.run(290);
+    assert_eq!(scene.findings(), []);
+    scene.run(60);
+    assert!(scene.only_finding().message.contains("has been Inqueue again"));
+    assert!(scene.first(Reason::GroupWaitsAgain).is_some());
+}
+
+#[test]
+fn mode_off_finds_nothing_and_one_setting_stops_all_deletions() {
+    let rules = |mode| {
+        RecoveryRule::ALL
+            .into_iter()
+            .fold(Recovery::default(), |all, rule| all.with_rule(rule, RuleSettings { mode, ..act(rule).rule(rule) }))
+    };
+    let story = |scene: &mut Scene| {
+        scene.harness.observe(&starting(1));
+        scene.harness.observe(&running(2));
+        let mut refused = version(running(3), 5).phase("Failed");
+        refused.0["status"]["reason"] = "OutOfcpu".into();
+        scene.harness.observe(&refused);
+        scene.run(4000);
+        scene.harness.observe(&version(driver(), 9).phase("Failed"));
+        scene.run(1000);
+    };
+    let mut off = Scene::new(rules(Mode::Off));
+    story(&mut off);
+    assert_eq!((off.deletions(), off.findings()), (vec![], vec![]));
+    let mut stopped = Scene::new(Recovery { acts: false, ..rules(Mode::Act) });
+    story(&mut stopped);
+    assert_eq!(stopped.deletions(), []);
+    assert!(stopped.findings().iter().all(|finding| finding.outcome == Outcome::NotActing));
+    let mut acting = Scene::new(rules(Mode::Act));
+    story(&mut acting);
+    assert!(acting.deletions().len() >= 3);
+}
+
+#[test]
+fn budget_bounds_deletions_and_the_finding_states_when_it_is_available() {
+    let rule = RecoveryRule::Stuck;
+    let settings = RuleSettings { mode: Mode::Act, ..rule.defaults() };
+    let mut scene = Scene::new(Recovery::default().with_rule(rule, settings));
+    for id in 1..=20 {
+        scene.harness.observe(&starting(id));
+    }
+    scene.run(4 * 3600);
+    let times: Vec<u64> = scene.deletions().iter().map(|(at, _)| *at).collect();
+    for at in &times {
+        let within = times.iter().filter(|other| **other >= *at && **other < at + 3600).count();
+        assert!(within <= 5, "{within} within an hour of {at}");
+    }
+    assert!(times.len() >= 4, "{times:?}");
+    assert!(scene.findings().iter().any(|finding| matches!(finding.outcome, Outcome::Later(..))));
+}
+
+#[test]
+fn new_leader_begins_with_an_empty_budget() {
+    let rule = RecoveryRule::Orphans;
+    let budget = Budget { count: 60, per: Duration::from_secs(3600) };
+    let mut scene = Scene::new(Recovery::default().with_rule(rule, RuleSettings { budget, ..rule.defaults() }));
+    for id in 1..=100 {
+        scene.harness.observe(&running(id));
+    }
+    scene.harness.observe(&version(driver(), 9).phase("Failed"));
+    // Leadership is lost and acquired every ten minutes.
+    for _ in 0..6 {
+        scene.run(590);
+        scene.harness.leader_state = LeaderState::Follower;
+        scene.run(10);
+        scene.harness.leader_state = LeaderState::Leader;
+    }
+    let deleted = scene.deletions().len();
+    assert!((1..=60).contains(&deleted), "{deleted}");
+}
+
+#[test]
+fn finding_that_persists_is_reported_once_an_hour() {
+    let mut scene = Scene::new(Recovery::default());
+    scene.harness.observe(&starting(1));
+    scene.run(600 + 2 * 3600 + 120);
+    let events = scene.actions.iter().filter(|(_, action)| action.reason() == Some(Reason::ExecutorStuck)).count();
+    assert_eq!(events, 3);
+    assert_eq!(scene.only_finding().outcome, Outcome::Warned);
+}
+
+#[test]
+fn outage_of_the_watch_does_not_count() {
+    let mut scene = Scene::new(act(RecoveryRule::Stuck));
+    scene.harness.observe(&starting(1));
+    scene.run(300);
+    let now = scene.harness.now();
+    scene.harness.controller.watch_interrupted(now.at);
+    scene.run(1000);
+    assert_eq!(scene.deletions(), []);
+    scene.harness.observe(&version(driver().ip("10.0.0.5"), 50));
+    scene.run(290);
+    assert_eq!(scene.deletions(), []);
+    scene.run(80);
+    assert_eq!(scene.deletions().len(), 1);
+}
