@@ -7,18 +7,22 @@
 macro_rules! bugs {
     (
         core { $($(#[doc = $doc:literal])+ $name:ident;)+ }
+        rules { $($(#[doc = $rule_doc:literal])+ $rule_name:ident;)+ }
         edge { $($(#[doc = $edge_doc:literal])+ $edge_name:ident;)+ }
     ) => {
         /// A bug that can be injected.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Bug {
             $($(#[doc = $doc])+ $name,)+
+            $($(#[doc = $rule_doc])+ $rule_name,)+
             $($(#[doc = $edge_doc])+ $edge_name,)+
         }
 
         impl Bug {
             /// The bugs that simulated histories of the core find.
             pub const CORE: &'static [Bug] = &[$(Bug::$name,)+];
+            /// The bugs that `tests/it/recovery.rs` finds.
+            pub const RULES: &'static [Bug] = &[$(Bug::$rule_name,)+];
             /// The bugs that simulated histories of whole replicas find.
             pub const EDGE: &'static [Bug] = &[$(Bug::$edge_name,)+];
         }
@@ -85,12 +89,52 @@ bugs! {
         LabelProvesDriver;
         /// A recovery rule in mode warn deletes.
         WarnActs;
+        /// An executor that no scheduler has bound counts as stuck.
+        UnscheduledIsStuck;
+        /// The time before an executor was bound counts for the rule `stuck`.
+        StuckSinceCreation;
+        /// A view that was requested before the rule's time was over proves that an executor has not registered.
+        OldViewCounts;
+        /// A view after dropped events proves that an executor has not registered.
+        IncompleteViewCounts;
+        /// An executor counts as given up with the first view that shows it as removed.
+        GivenUpAtOnce;
+        /// Executors whose failure the application caused are deleted by the rule `givenUp`.
+        FailuresNotKept;
+        /// The driver has no time to notice that an executor vanished.
+        VanishedAtOnce;
+        /// Vanished executors are never reported.
+        VanishedNever;
+        /// A driver whose executors are all pending counts as one without executors.
+        PendingIsNothing;
+        /// A hopeless driver is deleted in client mode, too.
+        HopelessInClientMode;
+        /// The rule `zombieDriver` does not wait.
+        ZombieAtOnce;
+        /// A driver that closed its REST API is deleted.
+        StoppedIsDeleted;
+        /// The rule `orphans` does not wait.
+        OrphansAtOnce;
+        /// The rule `refused` does not wait.
+        RefusedAtOnce;
+        /// The rule `refused` deletes pods of which no driver is known.
+        RefusedOfUnknownDriver;
+        /// The rule `terminating` does not wait until the grace period of the deletion is over.
+        DeletionGraceIgnored;
+        /// The rule `terminating` deletes by force what finalizers block.
+        FinalizersIgnored;
         /// A follower drops the exits that it tracks.
         FollowerDropsExits;
         /// A Lease counts as expired a quarter of its duration too early.
         LeaseTakenEarly;
         /// A leader acts for one and a half times the Lease's duration.
         LeaderActsTooLong;
+    }
+    rules {
+        /// A PodGroup that has not started yet counts as one that waits again.
+        StartIgnored;
+        /// A PodGroup with pending executors counts as one that waits for nobody.
+        PendingIgnored;
     }
     edge {
         /// An executor is labelled or deleted before its exit is reported.

@@ -134,7 +134,7 @@ impl Writer {
                 applied.failed = true;
                 return applied;
             }
-            match call(REQUEST_TIMEOUT, self.act(leadership, &action, &mut lookups)).await {
+            match call(REQUEST_TIMEOUT, self.act(leadership, app, &action, &mut lookups)).await {
                 Ok(ended) => {
                     self.forbidden().allowed(name, namespace);
                     self.forbidden().allowed(name, &object(&action));
@@ -262,7 +262,13 @@ impl Writer {
         self.metrics.actions.with_label_values(&[action, result]).inc();
     }
 
-    async fn act(&self, leadership: &Leadership, action: &Action, lookups: &mut DriverLookups) -> Result<Outcome> {
+    async fn act(
+        &self,
+        leadership: &Leadership,
+        app: &AppKey,
+        action: &Action,
+        lookups: &mut DriverLookups,
+    ) -> Result<Outcome> {
         match action {
             Action::CreateGroup { key, api, app, spec, owner, started } => {
                 self.create_group(key, api, app, spec, owner.as_ref(), *started, (leadership, lookups)).await
@@ -275,7 +281,7 @@ impl Writer {
             Action::CleanUp { executor, seen, how, cause, gone_driver } => {
                 self.finish(executor, seen, *how, *cause, gone_driver.as_ref(), (leadership, lookups)).await
             }
-            Action::Recover(deletion) => self.recover(deletion, (leadership, lookups)).await,
+            Action::Recover(deletion) => self.recover(app, deletion, (leadership, lookups)).await,
             Action::RecordEvent(pod_event) => {
                 self.events.record(leadership, pod_event).await;
                 Ok(Outcome::Done(None))
@@ -284,7 +290,12 @@ impl Writer {
     }
 
     /// Deletes a pod by a recovery rule, if what the rule found still holds.
-    async fn recover(&self, deletion: &Recover, lookups: (&Leadership, &mut DriverLookups)) -> Result<Outcome> {
+    async fn recover(
+        &self,
+        app: &AppKey,
+        deletion: &Recover,
+        lookups: (&Leadership, &mut DriverLookups),
+    ) -> Result<Outcome> {
         let pod = &deletion.event.pod;
         let leadership = lookups.0;
         let mut params = guarded_deletion(&deletion.seen);
@@ -293,6 +304,11 @@ impl Writer {
             Check::DriverGone(name, uid) => {
                 if let Some(alive) = self.still_alive(lookups, pod.namespace(), (name, uid)).await? {
                     return Ok(Outcome::Stale(Some(alive)));
+                }
+            }
+            Check::NoExecutors => {
+                if recover::has_executors(&self.client, app).await? {
+                    return Ok(Outcome::Stale(None));
                 }
             }
             Check::NotRegistered(poll, id) => {

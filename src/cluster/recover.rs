@@ -1,18 +1,20 @@
 //! Verifies again what a recovery rule found, immediately before its pod is deleted.
 
-use kube::Api;
+use kube::api::{Api, ListParams};
 use kube::core::DynamicObject;
 
 use super::driver_api::DriverApi;
 use super::request::Result;
-use super::view::resource;
+use super::view::{Viewed, resource};
 use crate::controller::DriverAnswer;
 use crate::fault_injection::{self, Bug};
 use crate::reconcile::Recover;
 use crate::recovery::DriverPoll;
 use crate::recovery::report::DeletedPod;
 use crate::runtime::clock;
+use crate::snapshot::ObservedPod;
 use crate::spark::ids::AppKey;
+use crate::spark::labels;
 
 /// Whether the driver answers that the executor of this id is not registered. Without an answer nothing is deleted.
 pub(super) async fn is_not_registered(drivers: &DriverApi, poll: &DriverPoll, id: u64) -> bool {
@@ -26,6 +28,19 @@ pub(super) async fn is_not_registered(drivers: &DriverApi, poll: &DriverPoll, id
         }
         DriverAnswer::Starting | DriverAnswer::Failed(_) => false,
     }
+}
+
+/// Whether an application has an executor that has not exited: pending, running, or on a node that does not respond.
+pub(super) async fn has_executors(client: &kube::Client, app: &AppKey) -> Result<bool> {
+    let pods: Api<Viewed<ObservedPod>> =
+        Api::namespaced_with(client.clone(), app.namespace(), &resource("", "v1", "Pod", "pods"));
+    let labels = format!("{}={},{}={}", labels::ROLE, labels::ROLE_EXECUTOR, labels::APP_SELECTOR, app.selector());
+    let found = pods.list(&ListParams::default().labels(&labels)).await?;
+    // One that cannot be read exists all the same.
+    Ok(found.items.iter().any(|pod| match &pod.view {
+        Some(ObservedPod::Executor(_, executor)) => !executor.state.is_final(),
+        _ => true,
+    }))
 }
 
 /// Whether a node no longer exists.

@@ -365,7 +365,7 @@ impl Controller {
         if leading && !self.is_leader {
             self.requeue_all();
             self.polls.schedule(policies.lifecycle.poll.min(FIRST_POLL), now.at);
-            self.deletion_budget = DeletionBudget::new(now.at);
+            self.deletion_budget.leads_since(now.at);
         }
         if self.is_leader && !leading && !fault_injection::injected(Bug::AddressesAlwaysLookedUp) {
             self.lookups.forget_addresses();

@@ -32,8 +32,11 @@ pub enum Named {
 pub enum When {
     /// Always.
     Always,
-    /// With `lifecycle.finished: delete`, and if `OwnerReferencesPermissionEnforcement` is enabled.
+    /// With `lifecycle.finished: delete`, with a recovery rule in mode `act`, and if `OwnerReferencesPermissionEnforcement` is
+    /// enabled.
     Deleting,
+    /// With `recovery.terminating.mode: act`.
+    DeletingByForce,
     /// With certificates that we manage.
     Managed,
     /// Unless every policy has `gang.readSparkConf: false`.
@@ -87,7 +90,13 @@ const PERMISSIONS: &[Permission] = &[
         ("", "pods"),
         &["delete"],
         (Scope::Cluster, Named::Any, When::Deleting),
-        "delete finished executors that their driver leaves behind; adopt executors where OwnerReferencesPermissionEnforcement is enabled",
+        "delete finished executors that their driver leaves behind, and what recovery rules find; adopt executors where OwnerReferencesPermissionEnforcement is enabled",
+    ),
+    permission(
+        ("", "nodes"),
+        &["get"],
+        (Scope::Cluster, Named::Any, When::DeletingByForce),
+        "delete executors by force whose node no longer exists",
     ),
     permission(
         ("", "configmaps"),

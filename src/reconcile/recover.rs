@@ -198,6 +198,8 @@ impl<'v> Round<'_, 'v> {
         let all = || std::iter::once(of.set).chain(plan_context.with_driver_of(of.set));
         let counts = || all().flat_map(|set| set.counts.iter());
         let live: usize = counts().map(|counts| counts.live).sum();
+        let pending: usize = counts().map(|counts| counts.pending).sum();
+        let live = if fault_injection::injected(Bug::PendingIsNothing) { live - pending } else { live };
         let view = of.view.as_ref().map(|(view, _)| *view);
         let target = target::target(self.context.snapshot, driver, view);
         let verdict = rules::of_driver(&self.context, of, driver, (live, target), &mut self.state.recovery);
@@ -207,7 +209,6 @@ impl<'v> Round<'_, 'v> {
         let owned = plan_context
             .groups()
             .filter(|(_, group)| group.owner.as_ref().is_some_and(|owner| owner.creator() == driver.creator));
-        let pending: usize = counts().map(|counts| counts.pending).sum();
         for (key, group) in owned {
             let verdict = rules::of_group(&self.context, (key, group), pending, driver, &mut self.state.recovery);
             self.take(verdict, creator);

@@ -20,7 +20,8 @@ const MAX_DOUBLINGS: u32 = 5;
 pub struct DeletionBudget {
     /// When this replica became leader.
     since: Instant,
-    cluster: VecDeque<Instant>,
+    /// All deletions, the oldest first, and the pods' uids.
+    cluster: VecDeque<(Instant, Arc<str>)>,
     apps: BTreeMap<(AppKey, RecoveryRule), Spent>,
 }
 
@@ -67,7 +68,12 @@ impl DeletionBudget {
         DeletionBudget { since: now, cluster: VecDeque::new(), apps: BTreeMap::new() }
     }
 
-    /// Takes a deletion from the budgets. A pod whose deletion failed is charged once.
+    /// This replica is leader again: meanwhile another one may have deleted pods.
+    pub(crate) fn leads_since(&mut self, now: Instant) {
+        self.since = now;
+    }
+
+    /// Takes a deletion from the budgets. A pod whose deletion failed is charged again, instead of the first time.
     pub fn take(
         &mut self,
         recovery: &Recovery,
@@ -75,35 +81,36 @@ impl DeletionBudget {
         uid: &Arc<str>,
         now: Instant,
     ) -> Result<(), Exhausted> {
-        let settings = recovery.rule(rule);
-        let since = self.since;
-        let spent = self.apps.entry((app.clone(), rule)).or_default();
-        if spent.deletions.iter().any(|(_, charged)| charged == uid) || fault_injection::injected(Bug::BudgetIgnored) {
+        if fault_injection::injected(Bug::BudgetIgnored) {
             return Ok(());
         }
+        let settings = recovery.rule(rule);
+        let spent = self.apps.entry((app.clone(), rule)).or_default();
         let last = spent.deletions.back().map(|(at, _)| *at);
-        if let Some(until) =
-            last.filter(|last| *last < now).map(|last| last + back_off(rule, settings.after, spent.rounds))
+        let is_retry = spent.deletions.iter().any(|(_, charged)| charged == uid);
+        if let Some(last) = last.filter(|last| *last < now && !is_retry)
+            && let until = last + back_off(rule, settings.after, spent.rounds)
             && until > now
             && !fault_injection::injected(Bug::NoBackOff)
         {
             return Err(Exhausted::BackOff(until));
         }
-        let recent = spent.deletions.iter().map(|(at, _)| *at);
-        available(settings.budget, recent, since, now).map_err(Exhausted::Application)?;
-        available(recovery.budget, self.cluster.iter().copied(), since, now).map_err(Exhausted::Cluster)?;
-        if last.is_none_or(|last| last < now) {
+        available(settings.budget, &spent.deletions, uid, (self.since, now)).map_err(Exhausted::Application)?;
+        available(recovery.budget, &self.cluster, uid, (self.since, now)).map_err(Exhausted::Cluster)?;
+        if last.is_none_or(|last| last < now) && !is_retry {
             spent.rounds += 1;
         }
-        spent.deletions.push_back((now, uid.clone()));
-        self.cluster.push_back(now);
+        for deletions in [&mut spent.deletions, &mut self.cluster] {
+            deletions.retain(|(_, charged)| charged != uid);
+            deletions.push_back((now, uid.clone()));
+        }
         Ok(())
     }
 
     /// Forgets deletions that no longer count.
     pub fn prune(&mut self, recovery: &Recovery, now: Instant) {
         let expired = |at: Instant, per: Duration| now.saturating_duration_since(at) >= per;
-        while self.cluster.front().is_some_and(|at| expired(*at, recovery.budget.per)) {
+        while self.cluster.front().is_some_and(|(at, _)| expired(*at, recovery.budget.per)) {
             self.cluster.pop_front();
         }
         self.apps.retain(|(_, rule), spent| {
@@ -128,15 +135,16 @@ fn back_off(rule: RecoveryRule, after: Duration, rounds: u32) -> Duration {
     after.max(Duration::from_secs(60)).saturating_mul(1 << (rounds - 1).min(MAX_DOUBLINGS))
 }
 
-/// Whether a budget allows one more deletion, else when it does.
+/// Whether a budget allows the deletion of this pod, else when it does.
 fn available(
     budget: Budget,
-    deletions: impl DoubleEndedIterator<Item = Instant> + Clone,
-    since: Instant,
-    now: Instant,
+    deletions: &VecDeque<(Instant, Arc<str>)>,
+    uid: &str,
+    (since, now): (Instant, Instant),
 ) -> Result<(), Instant> {
     let Budget { count, per } = budget;
-    let used = deletions.clone().rev().take_while(|at| now.saturating_duration_since(*at) < per).count();
+    let others = || deletions.iter().rev().filter(|(_, charged)| **charged != *uid).map(|(at, _)| *at);
+    let used = others().take_while(|at| now.saturating_duration_since(*at) < per).count();
     let used = u32::try_from(used).unwrap_or(u32::MAX);
     // What the previous leader may have used.
     let led = now.saturating_duration_since(since).min(per);
@@ -150,7 +158,7 @@ fn available(
     }
     let each = per / count;
     let grown = since + each.saturating_mul(used.saturating_add(1).min(count)) + Duration::from_millis(1);
-    let oldest = deletions.rev().take(usize::try_from(count).unwrap_or(usize::MAX)).last();
+    let oldest = others().take(usize::try_from(count).unwrap_or(usize::MAX)).last();
     let freed = if used >= count { oldest.map_or(now, |at| at + per) } else { now };
     Err(grown.max(freed).max(now + Duration::from_millis(1)))
 }

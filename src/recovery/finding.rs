@@ -42,6 +42,8 @@ pub struct Remedy {
 pub enum Check {
     /// The uid and resourceVersion of the pod: nothing else can have changed.
     Version,
+    /// The executors of the application are listed: none may be pending or running.
+    NoExecutors,
     /// The driver is polled again: the executor of this id must not be registered.
     NotRegistered(Box<DriverPoll>, u64),
     /// This pod is read again, by name: it must not exist with this uid, or must have exited.

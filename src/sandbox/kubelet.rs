@@ -17,6 +17,9 @@ use crate::runtime::clock;
 /// Annotation: the pod's containers exit with this code after this time, `CODE@AFTER`, such as `0@5s` or `137@200ms`.
 pub(super) const EXIT: &str = "sandbox.spark-usher.io/exit";
 
+/// Annotation: with the value `down`, the pod's node does not respond: the pod neither starts nor terminates.
+const NODE: &str = "sandbox.spark-usher.io/node";
+
 /// How long a pod takes to start, and to terminate.
 const TAKES: Duration = Duration::from_millis(80);
 const TICK: Duration = Duration::from_millis(40);
@@ -64,7 +67,8 @@ pub(super) async fn run(api: Arc<Api>, stop: CancellationToken) {
 
 /// Returns the pod's next action, and its delay.
 fn next(api: &Api, pod: &Value) -> Option<(Due, Duration)> {
-    if text(pod, &["spec", "nodeName"]).is_empty() {
+    let is_down = text(pod, &["metadata", "annotations", NODE]) == "down";
+    if is_down || text(pod, &["spec", "nodeName"]).is_empty() {
         return None;
     }
     if at(pod, &["metadata", "deletionTimestamp"]).is_some() {

@@ -369,7 +369,7 @@ fn trial(facts: &Facts, webhook: Option<&Value>, out: &mut Vec<Finding>) {
 
 fn permissions(facts: &Facts, policies: Option<&Policies>, out: &mut Vec<Finding>) {
     use crate::manifests::rbac::When;
-    use crate::policy::{DriverAccess, Finished};
+    use crate::policy::{DriverAccess, Finished, RecoveryRule};
     let Some(all) = readable(&facts.permissions, "the permissions of spark-usher's account", out) else { return };
     let deployment = facts.deployments.as_ref().ok().and_then(|all| all.first());
     let pod = deployment.and_then(|deployment| at(deployment, &["spec", "template", "spec"]));
@@ -382,7 +382,14 @@ fn permissions(facts: &Facts, policies: Option<&Policies>, out: &mut Vec<Finding
         let needed = match permission.when {
             When::Always => true,
             When::Deleting => {
-                enforced || policies.is_some_and(|policies| policies.lifecycle.finished == Finished::Delete)
+                enforced
+                    || policies.is_some_and(|policies| {
+                        policies.lifecycle.finished == Finished::Delete
+                            || RecoveryRule::ALL.into_iter().any(|rule| policies.recovery.may_act(rule))
+                    })
+            }
+            When::DeletingByForce => {
+                policies.is_some_and(|policies| policies.recovery.may_act(RecoveryRule::Terminating))
             }
             When::Managed => managed,
             When::Policies => pod.is_some_and(|pod| argument(pod, "--validating-policies").is_some()),

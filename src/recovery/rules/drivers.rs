@@ -1,8 +1,10 @@
 //! `hopeless` and `zombieDriver`: drivers that run on without executors, or without running Spark.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::context::{RuleContext, SetContext};
+use crate::fault_injection::{self, Bug};
 use crate::policy::RecoveryRule;
 use crate::recovery::finding::{Check, NoRemedy, Remedy, Verdict};
 use crate::recovery::state::RecoveryState;
@@ -36,12 +38,14 @@ fn zombie(context: &RuleContext<'_>, driver: &DriverPod, state: &mut RecoverySta
     }
     if driver.lingers {
         let since = state.lingering_since(&driver.uid, context.now.at);
-        return context.after(RULE, since, || {
+        let wait = context.recovery.rule(RULE).after;
+        let wait = if fault_injection::injected(Bug::ZombieAtOnce) { Duration::ZERO } else { wait };
+        return context.waited(since, wait, || {
             let message = format!(
                 "its Spark container exited at least {} ago, and another container keeps the pod running",
                 context.ago(since)
             );
-            let remedy = Remedy { check: Check::Version, effect: "its application ends" };
+            let remedy = Remedy { check: Check::Version, effect: "its pod ends" };
             context.about_driver(RULE, driver, since, message, Ok(remedy))
         });
     }
@@ -55,7 +59,9 @@ fn zombie(context: &RuleContext<'_>, driver: &DriverPod, state: &mut RecoverySta
             "its REST API answered, and has refused connections for {}: its SparkContext was stopped, and its process runs on",
             context.ago(since)
         );
-        context.about_driver(RULE, driver, since, message, Err(NoRemedy::ReportOnly))
+        let deleted = Remedy { check: Check::Version, effect: "its pod ends" };
+        let remedy = fault_injection::injected(Bug::StoppedIsDeleted).then_some(deleted).ok_or(NoRemedy::ReportOnly);
+        context.about_driver(RULE, driver, since, message, remedy)
     })
 }
 
@@ -84,9 +90,9 @@ fn hopeless(
             context.ago(since)
         );
         let in_cluster = context.snapshot.conf(&driver.uid).is_some_and(|conf| conf.in_driver_pod);
-        let remedy = match in_cluster {
+        let remedy = match in_cluster || fault_injection::injected(Bug::HopelessInClientMode) {
             true => {
-                Ok(Remedy { check: Check::Version, effect: "its application fails, so that it can be submitted again" })
+                Ok(Remedy { check: Check::NoExecutors, effect: "its application fails and can be submitted again" })
             }
             false => Err(NoRemedy::NotInCluster),
         };

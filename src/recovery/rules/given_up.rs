@@ -4,9 +4,10 @@
 //! The first static allocation recovery checked up to ten times whether the pod shows why the executor was lost, and then
 //! deleted it (`docs/spark.md#static-allocation-recovery`). Here each view of the driver is one check.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::context::{RuleContext, SetContext, by_view};
+use crate::fault_injection::{self, Bug};
 use crate::policy::RecoveryRule;
 use crate::recovery::finding::{NoRemedy, Verdict};
 use crate::recovery::registration::{Registration, registration_in};
@@ -26,16 +27,16 @@ pub(super) fn decide(
     let Some((view, _)) = of.view.as_ref().filter(|_| !context.is_off(RULE)) else { return Verdict::Nothing };
     let Registration::Removed(row) = registration_in(Some(view), executor, None) else { return Verdict::Nothing };
     let checks = state.check(&executor.uid, view.at);
-    if checks.count < context.recovery.given_up_views {
+    if checks.count < context.recovery.given_up_views && !fault_injection::injected(Bug::GivenUpAtOnce) {
         return Verdict::Nothing; // The next view causes the next plan.
     }
     let since = checks.since.max(since);
-    context.after(RULE, since, || {
+    context.waited(since, Duration::ZERO, || {
         let reason = row.remove_reason.as_deref().unwrap_or_default();
         let first = reason.lines().map(str::trim).find(|line| !line.is_empty());
         let why = first.map_or_else(String::new, |line| format!(": {line}"));
         let message = format!("runs, although its driver removed it at least {} ago{why}", context.ago(since));
-        let remedy = match is_caused_by_app(reason) {
+        let remedy = match is_caused_by_app(reason) && !fault_injection::injected(Bug::FailuresNotKept) {
             true => Err(NoRemedy::ForInspection),
             false => by_view(of, executor, "its resources are free again"),
         };

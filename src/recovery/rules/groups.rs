@@ -1,6 +1,7 @@
 //! `groups`: a PodGroup whose gang had started waits again, although no executor of it is pending. Volcano reserves the group's
 //! minResources in its queue then, for nobody (volcano-sh/volcano#4195).
 
+use crate::fault_injection::{self, Bug};
 use crate::policy::RecoveryRule;
 use crate::recovery::finding::{NoRemedy, Verdict};
 use crate::recovery::state::RecoveryState;
@@ -22,7 +23,11 @@ pub fn of_group(
     state: &mut RecoveryState,
 ) -> Verdict {
     let phase = group.phase.as_deref().filter(|phase| WAITING.contains(phase));
-    let Some(phase) = phase.filter(|_| group.started && pending == 0 && !context.is_off(RULE)) else {
+    let Some(phase) = phase.filter(|_| {
+        (group.started || fault_injection::injected(Bug::StartIgnored))
+            && (pending == 0 || fault_injection::injected(Bug::PendingIgnored))
+            && !context.is_off(RULE)
+    }) else {
         state.group_is_well(key);
         return Verdict::Nothing;
     };

@@ -17,6 +17,7 @@ mod vanished;
 
 use super::finding::Verdict;
 use super::state::RecoveryState;
+use crate::fault_injection::{self, Bug};
 use crate::ownership::liveness::DriverLiveness;
 use crate::snapshot::{Executor, Stage};
 
@@ -33,12 +34,12 @@ pub fn of_executor(
     state: &mut RecoveryState,
 ) -> Verdict {
     let Some(since) = executor.stage_seen else { return Verdict::Nothing };
-    if executor.template.skip {
+    if executor.template.skip && !fault_injection::injected(Bug::SkipIgnored) {
         return Verdict::Nothing;
     }
     let stage = executor.stage();
     if stage == Stage::Terminating {
-        return terminating::decide(context, executor);
+        return terminating::decide(context, of, executor, since);
     }
     if stage == Stage::Final {
         return refused::decide(context, of, executor, since);
@@ -52,6 +53,9 @@ pub fn of_executor(
     }
     match stage {
         Stage::Starting => stuck::decide(context, of, executor, since),
+        Stage::Unscheduled if fault_injection::injected(Bug::UnscheduledIsStuck) => {
+            stuck::decide(context, of, executor, since)
+        }
         Stage::Running => match unregistered::decide(context, of, executor, since) {
             Verdict::Nothing => given_up::decide(context, of, executor, since, state),
             verdict => verdict,

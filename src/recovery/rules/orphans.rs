@@ -5,6 +5,7 @@
 //! may run outside the cluster.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::context::{RuleContext, SetContext};
 use crate::fault_injection::{self, Bug};
@@ -19,7 +20,9 @@ const RULE: RecoveryRule = RecoveryRule::Orphans;
 pub(super) fn decide(context: &RuleContext<'_>, of: &SetContext<'_>, executor: &Executor) -> Verdict {
     let Some(gone) = of.gone_since.filter(|_| !context.is_off(RULE)) else { return Verdict::Nothing };
     let since = executor.first_seen.map_or(gone, |seen| seen.max(gone));
-    context.after(RULE, since, || {
+    let wait = context.recovery.rule(RULE).after;
+    let wait = if fault_injection::injected(Bug::OrphansAtOnce) { Duration::ZERO } else { wait };
+    context.waited(since, wait, || {
         let state = executor.shown_state().as_str();
         let message = format!("is {state}, although its driver has been gone for {}", context.ago(since));
         context.about(RULE, executor, since, message, remedy(of, executor))

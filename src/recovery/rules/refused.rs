@@ -4,9 +4,10 @@
 //!
 //! Only executors: whoever submitted a driver reads its status.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::context::{RuleContext, SetContext};
+use crate::fault_injection::{self, Bug};
 use crate::lifecycle::cause::{Cause, Removal, cause};
 use crate::ownership::liveness::DriverLiveness;
 use crate::policy::{Finished, RecoveryRule};
@@ -29,7 +30,9 @@ pub(super) fn decide(context: &RuleContext<'_>, of: &SetContext<'_>, executor: &
     if context.exits.of(context.key, &executor.uid).is_some_and(|exit| exit.is_open) {
         return Verdict::Nothing;
     }
-    context.after(RULE, since, || {
+    let wait = context.recovery.rule(RULE).after;
+    let wait = if fault_injection::injected(Bug::RefusedAtOnce) { Duration::ZERO } else { wait };
+    context.waited(since, wait, || {
         let node = executor.node.as_deref().unwrap_or("no node");
         let what = executor.diagnostics.as_ref().and_then(|diagnostics| diagnostics.reason.as_deref());
         let what = what.unwrap_or(cause.as_str());
@@ -44,7 +47,8 @@ fn is_refusal(cause: Cause) -> bool {
 }
 
 fn remedy(of: &SetContext<'_>) -> Result<Remedy, NoRemedy> {
-    if of.set.driver == DriverLiveness::Unknown || !of.set.is_certain {
+    let is_unknown = of.set.driver == DriverLiveness::Unknown || !of.set.is_certain;
+    if is_unknown && !fault_injection::injected(Bug::RefusedOfUnknownDriver) {
         return Err(NoRemedy::UnknownDriver);
     }
     if of.keeps {

@@ -1,40 +1,47 @@
 //! `terminating`: an executor still exists although the grace period of its deletion is over: finalizers block the deletion, or
 //! its node does not respond. Its driver has replaced it already.
 
-use jiff::SignedDuration;
+use std::time::{Duration, Instant};
 
-use super::context::RuleContext;
+use super::context::{RuleContext, SetContext};
+use crate::fault_injection::{self, Bug};
+use crate::ownership::liveness::DriverLiveness;
 use crate::policy::RecoveryRule;
 use crate::recovery::finding::{Check, NoRemedy, Remedy, Verdict};
 use crate::snapshot::Executor;
 
 const RULE: RecoveryRule = RecoveryRule::Terminating;
+/// Longer grace periods are cut to this.
+const LONGEST_GRACE: Duration = Duration::from_secs(86_400);
 
-pub(super) fn decide(context: &RuleContext<'_>, executor: &Executor) -> Verdict {
+pub(super) fn decide(context: &RuleContext<'_>, of: &SetContext<'_>, executor: &Executor, seen: Instant) -> Verdict {
     let deletion = executor.diagnostics.as_ref().and_then(|diagnostics| diagnostics.deletion.as_ref());
-    let Some((deletion, until)) = deletion.and_then(|deletion| Some((deletion, deletion.until?))) else {
-        return Verdict::Nothing;
-    };
-    let settings = context.recovery.rule(RULE);
-    let after = SignedDuration::try_from(settings.after).unwrap_or(SignedDuration::MAX);
-    let late = context.now.wall.duration_since(until);
-    if context.is_off(RULE) {
-        return Verdict::Nothing;
-    }
-    let missing = SignedDuration::abs(after.saturating_sub(late));
-    if late < after {
-        return Verdict::At(context.now.at + missing.unsigned_abs());
-    }
-    let node = executor.node.as_deref().unwrap_or("no node");
-    let (held, remedy) = match (&*deletion.finalizers, &executor.node) {
-        ([], Some(node)) => (
-            format!("no finalizer blocks the deletion, so its node does ({node})"),
-            Ok(Remedy { check: Check::NodeGone(node.clone()), effect: "its node no longer exists" }),
-        ),
-        ([], None) => ("no finalizer blocks the deletion, and it has no node".to_owned(), Err(NoRemedy::ReportOnly)),
-        (all, _) => (format!("blocked by finalizers: {} (on {node})", all.join(", ")), Err(NoRemedy::Finalizers)),
-    };
-    let message = format!("still exists, although its grace period ended at {until}; {held}");
-    let since = context.now.at.checked_sub(late.unsigned_abs()).unwrap_or(context.now.at);
-    context.about(RULE, executor, since, message, remedy).into()
+    let Some(deletion) = deletion.filter(|_| !context.is_off(RULE)) else { return Verdict::Nothing };
+    // By our own clock, since the deletion was observed: the clock of the API server may differ.
+    let grace = deletion.until.zip(deletion.asked).map(|(until, asked)| until.duration_since(asked).unsigned_abs());
+    let grace = grace.filter(|_| !fault_injection::injected(Bug::DeletionGraceIgnored));
+    let since = seen + grace.unwrap_or_default().min(LONGEST_GRACE);
+    context.after(RULE, since, || {
+        let node = executor.node.as_deref().unwrap_or("no node");
+        let (held, remedy) = match (&*deletion.finalizers, &executor.node) {
+            ([], Some(node)) => (
+                format!("no finalizer blocks the deletion, so its node does ({node})"),
+                Ok(Remedy { check: Check::NodeGone(node.clone()), effect: "its node no longer exists" }),
+            ),
+            ([], None) => {
+                ("no finalizer blocks the deletion, and it has no node".to_owned(), Err(NoRemedy::ReportOnly))
+            }
+            (all, _) if !fault_injection::injected(Bug::FinalizersIgnored) => {
+                (format!("blocked by finalizers: {} (on {node})", all.join(", ")), Err(NoRemedy::Finalizers))
+            }
+            (_, node) => {
+                (String::new(), Ok(Remedy { check: Check::NodeGone(node.clone().unwrap_or_default()), effect: "" }))
+            }
+        };
+        let is_unknown = !of.set.is_certain || of.set.driver == DriverLiveness::Unknown;
+        let remedy = if is_unknown { Err(NoRemedy::UnknownDriver) } else { remedy };
+        let until = deletion.until.map_or_else(String::new, |until| format!(" at {until}"));
+        let message = format!("still exists, although its grace period ended{until}; {held}");
+        context.about(RULE, executor, since, message, remedy)
+    })
 }

@@ -4,6 +4,7 @@
 use std::time::Instant;
 
 use super::context::{AFTER_OUTAGE, RuleContext, SetContext, by_view};
+use crate::fault_injection::{self, Bug};
 use crate::policy::RecoveryRule;
 use crate::recovery::finding::Verdict;
 use crate::recovery::registration::{Registration, registration_in};
@@ -19,7 +20,7 @@ pub(super) fn decide(context: &RuleContext<'_>, of: &SetContext<'_>, executor: &
     // The view counts, and not the time since: the executor may have registered after it.
     let wait = context.recovery.rule(RULE).after;
     let is_old = context.exits.outages.due(since, wait, wait.min(AFTER_OUTAGE)).is_some_and(|at| at <= view.at);
-    if !is_old {
+    if !is_old && !fault_injection::injected(Bug::OldViewCounts) {
         return Verdict::Nothing; // The next view causes the next plan.
     }
     context.after(RULE, since, || {

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::context::{RuleContext, SetContext, words};
+use crate::fault_injection::{self, Bug};
 use crate::policy::RecoveryRule;
 use crate::recovery::finding::{NoRemedy, Verdict};
 use crate::recovery::registration;
@@ -22,13 +23,17 @@ pub fn of_view(
     driver: &DriverPod,
     state: &mut RecoveryState,
 ) -> Verdict {
-    let Some((view, _)) = of.view.as_ref().filter(|_| !context.is_off(RULE)) else { return Verdict::Nothing };
+    let is_off = context.is_off(RULE) || fault_injection::injected(Bug::VanishedNever);
+    let Some((view, _)) = of.view.as_ref().filter(|_| !is_off) else { return Verdict::Nothing };
     let missing = registration::vanished(view, context.app, driver.creator).filter_map(|row| row.id);
     let missing: BTreeSet<u64> = missing.take(MAX_TRACKED).collect();
     let conf = context.snapshot.conf(&driver.uid).map_or_else(LifecycleConf::default, |conf| conf.lifecycle);
     let tracked = state.missing(driver.creator, &missing, context.now.at);
     // The driver has noticed nothing if a view shows that which was requested after that time.
-    let wait = conf.detection_time();
+    let wait = match fault_injection::injected(Bug::VanishedAtOnce) {
+        true => std::time::Duration::ZERO,
+        false => conf.detection_time(),
+    };
     let is_late =
         |since: &std::time::Instant| context.exits.outages.due(*since, wait, wait).is_some_and(|at| at <= view.at);
     let late: Vec<(u64, std::time::Instant)> =

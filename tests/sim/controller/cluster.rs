@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::recovery::Fault;
 use super::truth::{Pod, Role};
 use super::{CHANGES_END, Event, GRACE, Sim};
 
@@ -30,14 +31,29 @@ pub struct App {
     /// Whether its driver cleans up finished executors.
     pub reacts: bool,
     pub next_id: u32,
+    /// `spark.executor.instances`.
+    pub target: usize,
+    /// The driver has dropped listener events.
+    pub drops_events: bool,
+    /// The driver notices no exits.
+    pub is_deaf: bool,
+    /// The driver creates no executors.
+    pub is_starved: bool,
+    /// When its SparkContext is stopped while its process runs on.
+    pub is_stopped: Option<Duration>,
+    /// Its Spark container exited, and its pod runs on.
+    pub lingers: bool,
+    /// When it last had a live executor, if it has none.
+    pub live_until: Option<Duration>,
 }
 
 impl App {
     pub fn conf(&self) -> String {
         format!(
             "spark.kubernetes.executor.apiPollingInterval={0}s\nspark.kubernetes.executor.missingPodDetectDelta={0}s\n\
-             spark.kubernetes.executor.deleteOnTermination={1}\n",
-            self.interval, self.deletes
+             spark.kubernetes.executor.deleteOnTermination={1}\nspark.kubernetes.submitInDriver=true\n\
+             spark.executor.instances={2}\n",
+            self.interval, self.deletes, self.target
         )
     }
 
@@ -62,7 +78,15 @@ impl Sim {
                 interval: 1 + self.rng.below(6),
                 reacts: self.rng.chance(50),
                 next_id: 1,
-            };
+                target: 0,
+                drops_events: false,
+                is_deaf: false,
+                is_starved: false,
+                is_stopped: None,
+                lingers: false,
+                live_until: None,
+            }
+            .with_faults(&mut self.rng);
             self.record(|| format!("{app:?}"));
             self.truth.selectors.push(format!("spark-{number}"));
             if kind != Kind::Loose {
@@ -71,6 +95,9 @@ impl Sim {
                 self.put(Pod { phase: "Running", ..pod });
             }
             self.apps.push(app);
+            if kind != Kind::Loose {
+                self.after(Duration::from_secs(5), Event::Allocate(number));
+            }
             for _ in 0..1 + self.rng.below(4) {
                 self.create(number);
             }
@@ -98,14 +125,22 @@ impl Sim {
             exited: None,
             by_driver: false,
             unlabelled: false,
+            fault: Fault::None,
+            bound: None,
+            running: None,
+            lingers: false,
         }
     }
 
     /// A driver creates an executor, sometimes with the name of an earlier one.
-    fn create(&mut self, number: usize) {
+    pub(super) fn create(&mut self, number: usize) {
         let app = self.apps[number].clone();
         let reused = self.rng.chance(45) && app.next_id > 1;
         let id = if reused { 1 + self.rng.below(u64::from(app.next_id) - 1) as u32 } else { app.next_id };
+        // Drivers join by id, which Spark does not use again.
+        if self.registered.values().any(|known| (known.app, known.id) == (number, id)) {
+            return;
+        }
         let name = format!("exec-{number}-{id}");
         if self.truth.pods.contains_key(&name) {
             return;
@@ -113,12 +148,14 @@ impl Sim {
         self.apps[number].next_id = app.next_id.max(id + 1);
         let uid = format!("{name}@{}", self.truth.version);
         let skip = self.rng.chance(5);
-        let mut pod = Pod { skip, ..self.pod(&app, name.clone(), uid, Role::Executor, id) };
+        let fault = self.pick_fault();
+        let mut pod = Pod { skip, fault, ..self.pod(&app, name.clone(), uid, Role::Executor, id) };
         if app.kind != Kind::Loose {
             pod.owner = Some((app.driver.clone(), app.driver_uid.clone()));
         }
-        self.record(|| format!("{name} is created"));
-        self.put(pod);
+        self.record(|| format!("{name} is created: {fault:?}"));
+        self.put(pod.clone());
+        self.begin(&pod);
     }
 
     fn pick_pod(&mut self, wanted: impl Fn(&Pod) -> bool) -> Option<String> {
@@ -142,7 +179,8 @@ impl Sim {
                 if let Some(name) =
                     self.pick_pod(|pod| executor(pod) && pod.phase == "Pending" && pod.deleting.is_none())
                 {
-                    self.change(&name, |pod| pod.phase = "Running");
+                    let uid = self.truth.pods[&name].uid.clone();
+                    self.start_executor(&name, &uid);
                 }
             }
             55..80 => {
@@ -178,6 +216,10 @@ impl Sim {
             }
             93..95 => self.inject_false_leader(),
             95..96 => self.begin_outage(),
+            96..98 => {
+                let by_app = self.rng.chance(40);
+                self.give_up(by_app);
+            }
             _ => {
                 let number = self.rng.below(self.replicas.len() as u64) as usize;
                 let how_long = self.rng.millis(2000, 30_000);
@@ -273,12 +315,13 @@ impl Sim {
             return;
         }
         self.apps[number].driver_exited = Some(self.now);
-        let executors = self.truth.pods.values().filter(|pod| pod.app == number && pod.role == Role::Executor);
-        let executors: Vec<(String, String)> = executors.map(|pod| (pod.name.clone(), pod.uid.clone())).collect();
-        for (name, uid) in executors {
-            let wait = self.rng.millis(100, 3000);
-            self.after(wait, Event::LosesDriver(name, uid));
+        if app.kind == Kind::Cluster && self.rng.chance(25) {
+            self.record(|| format!("{} exits, and its sidecar runs on", app.driver));
+            self.apps[number].lingers = true;
+            self.orphan(number);
+            return self.change(&app.driver, |pod| pod.lingers = true);
         }
+        self.orphan(number);
         if self.rng.chance(50) {
             self.record(|| format!("{} fails", app.driver));
             let now = self.now;
@@ -306,6 +349,18 @@ impl Sim {
         for (name, uid) in owned.into_iter().filter(|_| !broken) {
             let wait = self.rng.millis(500, 20_000);
             self.after(wait, Event::Remove(name, uid));
+        }
+    }
+
+    /// The executors of a driver that exits notice that, most of them.
+    pub(super) fn orphan(&mut self, number: usize) {
+        let executors = self.truth.pods.values().filter(|pod| pod.app == number && pod.role == Role::Executor);
+        let executors: Vec<(String, String)> = executors.map(|pod| (pod.name.clone(), pod.uid.clone())).collect();
+        for (name, uid) in executors {
+            let wait = self.rng.millis(100, 3000);
+            if !self.rng.chance(20) {
+                self.after(wait, Event::LosesDriver(name, uid));
+            }
         }
     }
 

@@ -8,6 +8,7 @@
 #![allow(dead_code, unreachable_pub, reason = "a module of one test")]
 
 mod cluster;
+mod recovery;
 mod replica;
 mod run;
 pub mod truth;
@@ -21,7 +22,7 @@ use cluster::{App, Kind};
 use replica::{Replica, Request};
 use spark_usher::lifecycle::Exit;
 use spark_usher::lifecycle::cause::Cause;
-use spark_usher::policy::{Finished, Lifecycle, Policies};
+use spark_usher::policy::{Finished, Lifecycle, Policies, RecoveryRule};
 use spark_usher::time::Now;
 use truth::{Answered, NAMESPACE, Pod, Role, Truth, wall};
 
@@ -60,6 +61,12 @@ pub(crate) enum Event {
     Remove(String, String),
     /// An executor, by pod and uid, detects that its driver no longer exists.
     LosesDriver(String, String),
+    /// An executor, by pod and uid, is bound to a node, starts, or registers with its driver.
+    Bind(String, String),
+    StartExecutor(String, String),
+    Register(String, String),
+    /// The driver of an application creates the executors that it lacks.
+    Allocate(usize),
     /// The watches retry while the API server is unavailable, and continue when it is available.
     RetryWatches,
     /// A message for a replica, unless it was restarted meanwhile.
@@ -94,6 +101,10 @@ pub struct Sim {
     /// The times when replicas were paused.
     pub(crate) pauses: Vec<(Duration, Duration)>,
     last_write: Duration,
+    /// What drivers know about executors, by uid.
+    pub(crate) registered: BTreeMap<String, recovery::Registered>,
+    /// The deletions by recovery rules.
+    pub(crate) recovered: Vec<(Process, usize, RecoveryRule, Duration)>,
     pub trace: Option<Vec<String>>,
 }
 
@@ -103,6 +114,7 @@ impl Sim {
         let finished = *rng.pick(&[Finished::Label, Finished::Delete, Finished::Delete, Finished::Report]);
         let lifecycle = Lifecycle { grace: GRACE, finished, keep_failed: KEEP_FAILED, poll: POLL };
         let replicas = 1 + rng.below(3) as usize;
+        let recovery = recovery::settings(&mut rng);
         let mut sim = Sim {
             seed,
             rng,
@@ -114,13 +126,15 @@ impl Sim {
             truth: Truth { version: 100, ..Truth::default() },
             apps: Vec::new(),
             replicas: Vec::new(),
-            policies: Policies::default().with_lifecycle(lifecycle),
+            policies: Policies::default().with_lifecycle(lifecycle).with_recovery(recovery),
             violation: None,
             reports: BTreeMap::new(),
             excused: BTreeSet::new(),
             outages: Vec::new(),
             pauses: Vec::new(),
             last_write: Duration::ZERO,
+            registered: BTreeMap::new(),
+            recovered: Vec::new(),
             trace: traced.then(Vec::new),
         };
         sim.record(|| format!("{replicas} replicas, {finished:?}"));
@@ -186,7 +200,16 @@ impl Sim {
             let Some((_, event)) = self.events.remove(&sequence) else { continue };
             self.now = at;
             if let Some(until) = self.outage_end()
-                && matches!(event, Event::RandomChange | Event::React(..) | Event::Remove(..) | Event::LosesDriver(..))
+                && matches!(
+                    event,
+                    Event::RandomChange
+                        | Event::React(..)
+                        | Event::Remove(..)
+                        | Event::LosesDriver(..)
+                        | Event::Allocate(_)
+                        | Event::Bind(..)
+                        | Event::StartExecutor(..)
+                )
             {
                 // No client reads or writes; drivers need time to reconnect.
                 let wait = until - self.now + self.rng.millis(10, 3000);
@@ -197,6 +220,10 @@ impl Sim {
                 Event::RandomChange => self.random_change(),
                 Event::LosesDriver(name, uid) => self.loses_driver(&name, &uid),
                 Event::RetryWatches => self.retry_watches(),
+                Event::Bind(name, uid) => self.bind(&name, &uid),
+                Event::StartExecutor(name, uid) => self.start_executor(&name, &uid),
+                Event::Register(name, uid) => self.register(&name, &uid),
+                Event::Allocate(number) => self.allocate(number),
                 Event::React(name, uid) => self.react(&name, &uid),
                 Event::Remove(name, uid) => {
                     if self.truth.pods.get(&name).is_some_and(|pod| pod.uid == uid) {
@@ -207,6 +234,7 @@ impl Sim {
                 Event::Crash(number) => self.crash(number),
                 Event::Start(number) => self.start(number),
             }
+            self.observe_live();
             self.check_leaders();
         }
         if self.violation.is_none() {
@@ -290,7 +318,7 @@ impl Sim {
             return None;
         }
         let pod = self.truth.pods.get(&app.driver);
-        Some(pod.is_some_and(|pod| pod.uid == app.driver_uid && !pod.is_finished()))
+        Some(pod.is_some_and(|pod| pod.uid == app.driver_uid && !pod.is_finished() && !app.lingers))
     }
 
     pub(crate) fn record_report(&mut self, process: Process, exit: &Exit) {
@@ -361,6 +389,7 @@ impl Sim {
         if let Some(pod) = overdue.first() {
             return self.violate("finished executors are cleaned up", format!("{pod:?}"));
         }
+        self.check_recovered(leader);
         let seen = self.replicas[leader].seen.clone();
         for uid in seen {
             let by_driver = self
@@ -422,14 +451,15 @@ impl Sim {
         let uid = self.truth.pods.get(name).map(|pod| pod.uid.clone()).unwrap_or_default();
         self.record(|| format!("{name} ({uid}) is deleted, grace {grace:?}"));
         self.truth.delete(name, grace, self.now);
-        if self.truth.pods.contains_key(name) {
+        let lasts = self.truth.pods.get(name).is_some_and(|pod| pod.terminates_forever());
+        if self.truth.pods.contains_key(name) && !lasts {
             self.after(grace, Event::Remove(name.to_owned(), uid));
         }
         self.publish();
     }
 
     /// Executes a write of the controller at the API server.
-    pub(crate) fn commit(&mut self, write: &replica::Write) -> Answered {
+    pub(crate) fn commit(&mut self, process: Process, write: &replica::Write) -> Answered {
         let uid = Some(write.uid.as_str());
         let version = Some(write.version.as_str());
         let answered = self.truth.check(&write.name, uid, version);
@@ -448,6 +478,10 @@ impl Sim {
             replica::Kind::Delete => {
                 self.check_write(&pod, "delete");
                 self.delete(&write.name, Duration::from_secs(30));
+            }
+            replica::Kind::Recover(rule, is_forced) => {
+                self.check_recovery(process, &pod, rule, is_forced);
+                self.recover(&pod, is_forced);
             }
             replica::Kind::Adopt => {
                 let (driver, uid) =

@@ -5,11 +5,15 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use jiff::SignedDuration;
-use spark_usher::controller::{Controller, ExecutorSetKey, Lookup, LookupResult, PollResult, Settings};
+use spark_usher::controller::{Controller, DriverAnswer, ExecutorSetKey, Lookup, LookupResult, PollResult, Settings};
 use spark_usher::leader::{LeaderState, LeaseRecord, Observed, Step, may_act_until, step};
 use spark_usher::lifecycle::checkpoint::{Checkpoint, FoundCheckpoint};
+use spark_usher::policy::RecoveryRule;
 use spark_usher::reconcile::{Action, Cleanup};
-use spark_usher::snapshot::{Change, Conf, Listed, ObservedPod, PodChange, RelatedChange, Replaced, ServedApis};
+use spark_usher::recovery::DriverPoll;
+use spark_usher::snapshot::{
+    Change, Conf, DriverViewKey, Listed, ObservedPod, PodChange, RelatedChange, Replaced, ServedApis,
+};
 use spark_usher::spark::conf::AppConf;
 use spark_usher::spark::ids::{PodKey, is_newer};
 
@@ -31,7 +35,7 @@ pub struct Replica {
     stream: u32,
     position: u64,
     /// Its watch has lost an event since its list.
-    has_lost_event: bool,
+    pub has_lost_event: bool,
     last_delivery: Duration,
     lease: Option<Observed>,
     /// The checkpoint that it found when it took the Lease, until the write is confirmed.
@@ -64,6 +68,9 @@ pub enum Request {
     Acted(ExecutorSetKey, VecDeque<Action>, Applied),
     Poll,
     Polled(Option<PollResult>),
+    /// A poll reaches a driver, and its answer arrives.
+    DriverPoll(Box<DriverPoll>),
+    DriverAnswered(DriverViewKey, Box<DriverAnswer>),
     /// A round of the election begins; its read and its write reach the API server.
     Round,
     LeaseRead(Instant),
@@ -86,6 +93,8 @@ pub enum Kind {
     Label,
     Delete,
     Adopt,
+    /// A deletion by a recovery rule, and whether it is without a grace period.
+    Recover(RecoveryRule, bool),
 }
 
 /// A write with its preconditions.
@@ -275,7 +284,12 @@ impl Sim {
             self.send(number, wait, Request::Read(read));
         }
         for (set, actions) in effects.actions {
+            actions.iter().for_each(|action| self.check_event(number, action));
             self.act_next(number, set, actions.into(), Applied::default());
+        }
+        for poll in effects.driver_polls {
+            let wait = self.message_delay();
+            self.send(number, wait, Request::DriverPoll(Box::new(poll)));
         }
         if effects.poll {
             let wait = self.message_delay();
@@ -418,6 +432,17 @@ impl Sim {
             Request::Act(set, actions, applied) => self.act(number, incarnation, set, actions, applied),
             Request::Acted(set, actions, applied) => self.act_next(number, set, actions, applied),
             Request::Poll => self.poll(number),
+            Request::DriverPoll(poll) => {
+                let answer = self.driver_answer(&poll);
+                let wait = self.message_delay();
+                self.send(number, wait, Request::DriverAnswered(poll.key, Box::new(answer)));
+            }
+            Request::DriverAnswered(key, answer) => {
+                let policies = self.policies.clone();
+                let controller = self.replicas[number].controller.as_mut().unwrap();
+                controller.driver_answered(&key, *answer, moment, &policies);
+                self.step_controller(number);
+            }
             Request::Polled(polled) => {
                 let policies = self.policies.clone();
                 self.replicas[number].controller.as_mut().unwrap().poll_finished(polled, moment, &policies);
@@ -548,11 +573,13 @@ impl Sim {
         if rejected {
             applied.failed = true;
         } else if let Some(write) = self.write_of(&action) {
-            match self.commit(&write) {
+            match self.commit((number, incarnation), &write) {
                 Answered::Done if response_lost => applied.failed = true,
                 Answered::Done => {
                     applied.wrote = true;
-                    if let Some(pod) = self.truth.pods.get(&write.name).filter(|_| write.kind != Kind::Delete) {
+                    if let Some(pod) =
+                        self.truth.pods.get(&write.name).filter(|_| matches!(write.kind, Kind::Label | Kind::Adopt))
+                    {
                         applied
                             .changes
                             .push(Change::Pods(PodChange::Observed(pod.observation(&self.truth.selectors[pod.app]))));
@@ -575,7 +602,7 @@ impl Sim {
             Action::CleanUp { executor, seen, how, gone_driver, .. } => {
                 if let Some(driver) = gone_driver {
                     let found = self.truth.pods.get(&*driver.name);
-                    if found.is_some_and(|pod| pod.uid == *driver.uid && !pod.is_finished()) {
+                    if found.is_some_and(|pod| pod.uid == *driver.uid && !pod.is_finished() && !pod.lingers) {
                         return None;
                     }
                 }
@@ -590,6 +617,7 @@ impl Sim {
                     driver_uid: None,
                 })
             }
+            Action::Recover(deletion) => self.recovery_of(deletion),
             Action::Adopt { executor, seen, driver, .. } => Some(Write {
                 kind: Kind::Adopt,
                 name: executor.name().to_owned(),

@@ -11,6 +11,8 @@ use spark_usher::lifecycle::checkpoint::Checkpoint;
 use spark_usher::snapshot::{DriverPod, ObservedPod};
 use spark_usher::spark::pod::Pod as Facts;
 
+use super::recovery::Fault;
+
 pub const NAMESPACE: &str = "sim";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,11 +50,28 @@ pub struct Pod {
     pub by_driver: bool,
     /// A client removed its role label: no watch by label shows it any longer.
     pub unlabelled: bool,
+    /// What is wrong with it.
+    pub fault: Fault,
+    /// When it was bound to a node, and when it started.
+    pub bound: Option<Duration>,
+    pub running: Option<Duration>,
+    /// Its Spark container exited, and a sidecar runs on.
+    pub lingers: bool,
 }
 
 impl Pod {
     pub fn is_finished(&self) -> bool {
         matches!(self.phase, "Failed" | "Succeeded")
+    }
+
+    /// Whether its driver counts it as pending or running.
+    pub fn is_live(&self) -> bool {
+        self.role == Role::Executor && !self.is_finished() && self.deleting.is_none() && !self.inactive
+    }
+
+    /// Whether its deletion never ends by itself.
+    pub fn terminates_forever(&self) -> bool {
+        matches!(self.fault, Fault::NodeLost | Fault::Held)
     }
 
     /// Whether a watch by label shows it.
@@ -102,8 +121,18 @@ impl Pod {
         if let Some(reason) = self.reason {
             status["reason"] = reason.into();
         }
+        if self.role != Role::Executor {
+            status["podIP"] = format!("10.0.0.{}", self.app + 1).into();
+        }
+        if self.lingers {
+            status["containerStatuses"] = json!([{"name": container, "state": {"terminated": {"exitCode": 0}}},
+                {"name": "sidecar", "state": {"running": {}}}]);
+        }
+        if self.fault == Fault::Held {
+            metadata["finalizers"] = json!(["example.com/held"]);
+        }
         let mut spec = json!({"restartPolicy": "Never", "containers": [{"name": container}]});
-        if self.phase != "Pending" {
+        if self.phase != "Pending" || self.bound.is_some() {
             spec["nodeName"] = "node".into();
         }
         if self.role == Role::Executor && self.owner.is_none() {
@@ -243,7 +272,7 @@ impl Truth {
     /// Requests a deletion: running pods stop after the grace period, others are removed immediately.
     pub fn delete(&mut self, name: &str, grace: Duration, now: Duration) {
         match self.pods.get(name) {
-            Some(pod) if pod.phase == "Running" && !grace.is_zero() => {
+            Some(pod) if (pod.phase == "Running" || pod.terminates_forever()) && !grace.is_zero() => {
                 let until = pod.deleting.unwrap_or(now + grace);
                 self.change(name, now, |pod| pod.deleting = Some(until));
             }
