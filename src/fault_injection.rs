@@ -85,16 +85,14 @@ bugs! {
         NoBackOff;
         /// Orphans of a driver that keeps its executors are deleted.
         OrphansNotKept;
-        /// A pod that is only labelled as the driver proves that the driver is gone.
-        LabelProvesDriver;
         /// A recovery rule in mode warn deletes.
         WarnActs;
         /// An executor that no scheduler has bound counts as stuck.
         UnscheduledIsStuck;
         /// The time before an executor was bound counts for the rule `stuck`.
         StuckSinceCreation;
-        /// A view that was requested before the rule's time was over proves that an executor has not registered.
-        OldViewCounts;
+        /// The time before an executor ran counts for the rule `unregistered`.
+        UnregisteredSinceCreation;
         /// A view after dropped events proves that an executor has not registered.
         IncompleteViewCounts;
         /// An executor counts as given up with the first view that shows it as removed.

@@ -20,15 +20,30 @@ const MAX_DOUBLINGS: u32 = 5;
 pub struct DeletionBudget {
     /// When this replica became leader.
     since: Instant,
-    /// All deletions, the oldest first, and the pods' uids.
-    cluster: VecDeque<(Instant, Arc<str>)>,
+    /// All deletions, the oldest first.
+    cluster: VecDeque<Deletion>,
     apps: BTreeMap<(AppKey, RecoveryRule), Spent>,
+}
+
+#[derive(Debug)]
+struct Deletion {
+    at: Instant,
+    rule: RecoveryRule,
+    /// The pod's uid.
+    uid: Arc<str>,
+}
+
+impl Deletion {
+    /// Whether it is of this pod by this rule.
+    fn is_of(&self, rule: RecoveryRule, uid: &str) -> bool {
+        self.rule == rule && *self.uid == *uid
+    }
 }
 
 #[derive(Debug, Default)]
 struct Spent {
-    /// The deletions, the oldest first, and the pods' uids.
-    deletions: VecDeque<(Instant, Arc<str>)>,
+    /// The deletions, the oldest first.
+    deletions: VecDeque<Deletion>,
     /// How many times the rule has deleted in a row; deletions at one time count once.
     rounds: u32,
 }
@@ -86,8 +101,8 @@ impl DeletionBudget {
         }
         let settings = recovery.rule(rule);
         let spent = self.apps.entry((app.clone(), rule)).or_default();
-        let last = spent.deletions.back().map(|(at, _)| *at);
-        let is_retry = spent.deletions.iter().any(|(_, charged)| charged == uid);
+        let last = spent.deletions.back().map(|deletion| deletion.at);
+        let is_retry = spent.deletions.iter().any(|deletion| deletion.is_of(rule, uid));
         if let Some(last) = last.filter(|last| *last < now && !is_retry)
             && let until = last + back_off(rule, settings.after, spent.rounds)
             && until > now
@@ -95,14 +110,14 @@ impl DeletionBudget {
         {
             return Err(Exhausted::BackOff(until));
         }
-        available(settings.budget, &spent.deletions, uid, (self.since, now)).map_err(Exhausted::Application)?;
-        available(recovery.budget, &self.cluster, uid, (self.since, now)).map_err(Exhausted::Cluster)?;
+        available(settings.budget, &spent.deletions, (rule, uid), (self.since, now)).map_err(Exhausted::Application)?;
+        available(recovery.budget, &self.cluster, (rule, uid), (self.since, now)).map_err(Exhausted::Cluster)?;
         if last.is_none_or(|last| last < now) && !is_retry {
             spent.rounds += 1;
         }
         for deletions in [&mut spent.deletions, &mut self.cluster] {
-            deletions.retain(|(_, charged)| charged != uid);
-            deletions.push_back((now, uid.clone()));
+            deletions.retain(|deletion| !deletion.is_of(rule, uid));
+            deletions.push_back(Deletion { at: now, rule, uid: uid.clone() });
         }
         Ok(())
     }
@@ -110,18 +125,18 @@ impl DeletionBudget {
     /// Forgets deletions that no longer count.
     pub fn prune(&mut self, recovery: &Recovery, now: Instant) {
         let expired = |at: Instant, per: Duration| now.saturating_duration_since(at) >= per;
-        while self.cluster.front().is_some_and(|(at, _)| expired(*at, recovery.budget.per)) {
+        while self.cluster.front().is_some_and(|deletion| expired(deletion.at, recovery.budget.per)) {
             self.cluster.pop_front();
         }
         self.apps.retain(|(_, rule), spent| {
             let settings = recovery.rule(*rule);
             let remembered = settings.budget.per.max(back_off(*rule, settings.after, spent.rounds) * 2);
             while spent.deletions.len() > 1
-                && spent.deletions.front().is_some_and(|(at, _)| expired(*at, settings.budget.per))
+                && spent.deletions.front().is_some_and(|deletion| expired(deletion.at, settings.budget.per))
             {
                 spent.deletions.pop_front();
             }
-            spent.deletions.back().is_some_and(|(at, _)| !expired(*at, remembered))
+            spent.deletions.back().is_some_and(|deletion| !expired(deletion.at, remembered))
         });
     }
 }
@@ -138,12 +153,12 @@ fn back_off(rule: RecoveryRule, after: Duration, rounds: u32) -> Duration {
 /// Whether a budget allows the deletion of this pod, else when it does.
 fn available(
     budget: Budget,
-    deletions: &VecDeque<(Instant, Arc<str>)>,
-    uid: &str,
+    deletions: &VecDeque<Deletion>,
+    (rule, uid): (RecoveryRule, &str),
     (since, now): (Instant, Instant),
 ) -> Result<(), Instant> {
     let Budget { count, per } = budget;
-    let others = || deletions.iter().rev().filter(|(_, charged)| **charged != *uid).map(|(at, _)| *at);
+    let others = || deletions.iter().rev().filter(|deletion| !deletion.is_of(rule, uid)).map(|deletion| deletion.at);
     let used = others().take_while(|at| now.saturating_duration_since(*at) < per).count();
     let used = u32::try_from(used).unwrap_or(u32::MAX);
     // What the previous leader may have used.

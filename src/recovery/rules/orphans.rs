@@ -49,9 +49,7 @@ fn proven_driver(of: &SetContext<'_>, executor: &Executor) -> Option<(Arc<str>, 
     if let Some(owner) = executor.template.owner.as_ref().filter(|owner| owner.is_pod) {
         return is_dns_subdomain(&owner.name).then(|| (owner.name.clone(), owner.uid.clone()));
     }
-    let creator = executor
-        .creator()
-        .or_else(|| fault_injection::injected(Bug::LabelProvesDriver).then_some(of.set.labelled.first()?.creator))?;
+    let creator = executor.creator()?;
     let labelled = of.set.labelled.iter().map(|driver| (driver.name.clone(), driver.uid.clone()));
     of.last_driver.iter().cloned().chain(labelled).find(|(name, uid)| Creator::of_pod(name, uid) == creator)
 }

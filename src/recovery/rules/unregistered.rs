@@ -17,10 +17,14 @@ pub(super) fn decide(context: &RuleContext<'_>, of: &SetContext<'_>, executor: &
     if registration_in(Some(view), executor, Some(std::time::Duration::ZERO)) != Registration::NotRegistered {
         return Verdict::Nothing;
     }
+    let since = match fault_injection::injected(Bug::UnregisteredSinceCreation) {
+        true => executor.first_seen.unwrap_or(since),
+        false => since,
+    };
     // The view counts, and not the time since: the executor may have registered after it.
     let wait = context.recovery.rule(RULE).after;
     let is_old = context.exits.outages.due(since, wait, wait.min(AFTER_OUTAGE)).is_some_and(|at| at <= view.at);
-    if !is_old && !fault_injection::injected(Bug::OldViewCounts) {
+    if !is_old {
         return Verdict::Nothing; // The next view causes the next plan.
     }
     context.after(RULE, since, || {

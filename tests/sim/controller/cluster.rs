@@ -31,6 +31,8 @@ pub struct App {
     /// Whether its driver cleans up finished executors.
     pub reacts: bool,
     pub next_id: u32,
+    /// `spark.kubernetes.submitInDriver`.
+    pub in_driver: bool,
     /// `spark.executor.instances`.
     pub target: usize,
     /// The driver has dropped listener events.
@@ -51,9 +53,9 @@ impl App {
     pub fn conf(&self) -> String {
         format!(
             "spark.kubernetes.executor.apiPollingInterval={0}s\nspark.kubernetes.executor.missingPodDetectDelta={0}s\n\
-             spark.kubernetes.executor.deleteOnTermination={1}\nspark.kubernetes.submitInDriver=true\n\
+             spark.kubernetes.executor.deleteOnTermination={1}\nspark.kubernetes.submitInDriver={3}\n\
              spark.executor.instances={2}\n",
-            self.interval, self.deletes, self.target
+            self.interval, self.deletes, self.target, self.in_driver
         )
     }
 
@@ -78,6 +80,7 @@ impl Sim {
                 interval: 1 + self.rng.below(6),
                 reacts: self.rng.chance(50),
                 next_id: 1,
+                in_driver: true,
                 target: 0,
                 drops_events: false,
                 is_deaf: false,
@@ -216,7 +219,7 @@ impl Sim {
             }
             93..95 => self.inject_false_leader(),
             95..96 => self.begin_outage(),
-            96..98 => {
+            96..99 => {
                 let by_app = self.rng.chance(40);
                 self.give_up(by_app);
             }

@@ -332,7 +332,7 @@ impl Sim {
             RecoveryRule::Terminating => {
                 is_forced && pod.fault == Fault::NodeLost && pod.deleting.is_some_and(|until| self.now >= until + wait)
             }
-            RecoveryRule::Hopeless => app.kind == Kind::Cluster && pod.role == Role::Driver && running == Some(true),
+            RecoveryRule::Hopeless => app.in_driver && pod.role == Role::Driver && running == Some(true),
             RecoveryRule::ZombieDriver => app.lingers && since(app.driver_exited) >= wait,
             RecoveryRule::Vanished | RecoveryRule::Groups => false,
         };
@@ -395,6 +395,12 @@ impl Sim {
                 });
                 if lost.count() == 0 {
                     self.violate("an executor vanishes only once its driver could notice that", event.message.clone());
+                }
+            }
+            Reason::ExecutorNotRegistered => {
+                let at = self.registered.get(&pod.uid).filter(|known| known.given_up.is_none()).map(|known| known.at);
+                if at.is_some_and(|at| self.now.saturating_sub(at) > 2 * LATENCY) {
+                    self.violate("a registered executor is not reported as unregistered", event.message.clone());
                 }
             }
             Reason::NoExecutors => {
@@ -509,9 +515,10 @@ impl App {
     /// What differs between the drivers of a history.
     pub(super) fn with_faults(mut self, rng: &mut Rng) -> App {
         self.target = 1 + rng.below(3) as usize;
+        self.in_driver = !rng.chance(20);
         self.drops_events = rng.chance(10);
         self.is_deaf = rng.chance(15);
-        self.is_starved = rng.chance(8);
+        self.is_starved = rng.chance(12);
         self.is_stopped = rng.chance(8).then(|| rng.millis(20_000, 200_000));
         self
     }
