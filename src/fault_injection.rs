@@ -175,8 +175,6 @@ bugs! {
         LabelDeletes;
         /// A gang waits for one executor fewer than it should.
         GangOfOneLess;
-        /// A driver is not polled again before one of its executors is deleted.
-        NotPolledAgain;
         /// PodGroups of finished applications are not deleted.
         GroupsNeverDeleted;
         /// A replica that waits for an expired Lease does not pause after a failed read.

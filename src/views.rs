@@ -7,18 +7,37 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use imbl::Vector;
-use jiff::{Timestamp, Unit};
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::lifecycle::exit::Exit;
 use crate::ownership::liveness::{self, DriverLiveness};
-use crate::recovery::{self, Registration};
+use crate::recovery::report::DeletedPod;
+use crate::recovery::shortage::shortage;
+use crate::recovery::target::target;
+use crate::recovery::{self, RecoveryFindings, Registration};
 use crate::snapshot::{Application, DriverPhase, DriverPod, Executor, Snapshot};
 use crate::spark::diagnostics::{PodDiagnostics, ReasonAndMessage};
 use crate::spark::ids::AppKey;
 use crate::spark::lifecycle_conf::LifecycleConf;
 use crate::spark::state::ExecutorPodState;
 
+mod recovery_reports;
+
+pub use recovery_reports::{DeletionReport, FindingReport, ShortageCauseReport, ShortageReport};
+use recovery_reports::{deletion, finding, shown};
+
+/// What happened, beside the snapshot.
+#[derive(Clone, Debug, Default)]
+pub struct History {
+    /// The last exits.
+    pub exits: Vector<Exit>,
+    /// What the recovery rules found, and which pods they deleted.
+    pub recovery: RecoveryFindings,
+}
+
+/// At most this many deletions by recovery rules are listed per application.
+const MAX_DELETIONS: usize = 10;
 /// At most this many exits are listed per application.
 const MAX_EXITS: usize = 10;
 /// At most this many executors in trouble are listed per application.
@@ -39,6 +58,15 @@ pub struct AppReport {
     /// What its driver says about its executors; `None` if the driver was not polled or does not answer. Only the leader polls.
     #[serde(default)]
     pub driver_view: Option<DriverViewReport>,
+    /// How many executors it lacks, and why; `None` if it lacks none, or if the number that it wants is not known.
+    #[serde(default)]
+    pub shortage: Option<ShortageReport>,
+    /// What the recovery rules found, at most 100. Only the leader applies them.
+    #[serde(default)]
+    pub findings: Vec<FindingReport>,
+    /// The last pods that recovery rules deleted, at most 10, the newest first.
+    #[serde(default)]
+    pub deletions: Vec<DeletionReport>,
     /// Existing executors that are in trouble, at most 20.
     pub troubled: Vec<ExecutorReport>,
     /// How many of its executors exited for each cause, as far as they are remembered.
@@ -95,6 +123,9 @@ pub struct ExecutorReport {
     pub node: Option<String>,
     /// Why it is in this state, if known.
     pub why: Option<String>,
+    /// What the recovery does about it, and why.
+    #[serde(default)]
+    pub recovery: Option<String>,
 }
 
 /// How an executor exited.
@@ -125,6 +156,9 @@ pub struct ExitReport {
     pub by_app: bool,
     /// The exit code, if a container reported one.
     pub exit_code: Option<i32>,
+    /// That a recovery rule deleted its pod, and why.
+    #[serde(default)]
+    pub recovery: Option<String>,
     /// What Spark's driver reports about it.
     pub spark: SparkReport,
 }
@@ -172,32 +206,30 @@ impl WhyReport {
 }
 
 /// Every application, or those of one namespace.
-pub fn apps(snapshot: &Snapshot, exits: &Vector<Exit>, namespace: Option<&str>, now: Timestamp) -> Vec<AppReport> {
-    reports(snapshot, exits, now, |key, _, _| namespace.is_none_or(|namespace| key.namespace() == namespace))
+pub fn apps(snapshot: &Snapshot, history: &History, namespace: Option<&str>, now: Timestamp) -> Vec<AppReport> {
+    reports(snapshot, history, now, |key, _, _| namespace.is_none_or(|namespace| key.namespace() == namespace))
 }
 
 /// What a name refers to: a pod, an application, or a driver.
-pub fn why(
-    snapshot: &Snapshot,
-    exits: &Vector<Exit>,
-    name: &str,
-    namespace: Option<&str>,
-    now: Timestamp,
-) -> WhyReport {
+pub fn why(snapshot: &Snapshot, history: &History, name: &str, namespace: Option<&str>, now: Timestamp) -> WhyReport {
     let wanted = |key: &AppKey| namespace.is_none_or(|namespace| key.namespace() == namespace);
     let executors = snapshot.apps.iter().filter(|(key, _)| wanted(key)).flat_map(|(key, app)| {
         let named = app.executors().values().filter(|executor| &*executor.name == name);
         named.map(move |executor| {
             let gone = liveness::of(key, app, snapshot) == DriverLiveness::Gone;
-            Of { app: key.to_string(), what: executor_report(snapshot, key, executor, gone, now) }
+            Of { app: key.to_string(), what: executor_report(snapshot, history, key, executor, gone, now) }
         })
     });
-    let mut ended: Vec<&Exit> = exits.iter().filter(|exit| wanted(&exit.app) && &*exit.executor.name == name).collect();
+    let mut ended: Vec<&Exit> =
+        history.exits.iter().filter(|exit| wanted(&exit.app) && &*exit.executor.name == name).collect();
     ended.sort_by_key(|exit| std::cmp::Reverse(exit.ended_at()));
     WhyReport {
         executors: executors.collect(),
-        exits: ended.into_iter().map(|exit| Of { app: exit.app.to_string(), what: exit_report(exit) }).collect(),
-        apps: reports(snapshot, exits, now, |key, app, ends| {
+        exits: ended
+            .into_iter()
+            .map(|exit| Of { app: exit.app.to_string(), what: exit_report(history, exit) })
+            .collect(),
+        apps: reports(snapshot, history, now, |key, app, ends| {
             wanted(key) && (key.selector() == name || driver_names(app, ends).any(|driver| driver == name))
         }),
     }
@@ -206,12 +238,12 @@ pub fn why(
 /// Reports of the selected applications, including those of which only exits are left.
 fn reports(
     snapshot: &Snapshot,
-    exits: &Vector<Exit>,
+    history: &History,
     now: Timestamp,
     wanted: impl Fn(&AppKey, &Application, &[&Exit]) -> bool,
 ) -> Vec<AppReport> {
     let mut ends: BTreeMap<&AppKey, Vec<&Exit>> = BTreeMap::new();
-    for exit in exits {
+    for exit in &history.exits {
         ends.entry(&exit.app).or_default().push(exit);
     }
     let nothing = Application::default();
@@ -220,10 +252,17 @@ fn reports(
     let all = present.chain(left).map(|(key, app)| (key, app, ends.get(key).map_or(&[][..], Vec::as_slice)));
     let mut all: Vec<_> = all.filter(|(key, app, ends)| wanted(key, app, ends)).collect();
     all.sort_by_key(|(key, ..)| *key);
-    all.into_iter().map(|(key, app, ends)| report(snapshot, key, app, ends, now)).collect()
+    all.into_iter().map(|(key, app, ends)| report(snapshot, history, key, app, ends, now)).collect()
 }
 
-fn report(snapshot: &Snapshot, key: &AppKey, app: &Application, exits: &[&Exit], now: Timestamp) -> AppReport {
+fn report(
+    snapshot: &Snapshot,
+    history: &History,
+    key: &AppKey,
+    app: &Application,
+    exits: &[&Exit],
+    now: Timestamp,
+) -> AppReport {
     let mut executors = BTreeMap::new();
     for executor in app.executors().values() {
         *executors.entry(executor.shown_state().as_str().to_owned()).or_default() += 1;
@@ -253,10 +292,27 @@ fn report(snapshot: &Snapshot, key: &AppKey, app: &Application, exits: &[&Exit],
         driver: driver(snapshot, key, app, exits, &liveness),
         driver_view: liveness.pod().and_then(|driver| driver_view(snapshot, key, app, exits, driver)),
         executors,
-        troubled: troubled.map(|executor| executor_report(snapshot, key, executor, gone, now)).collect(),
+        shortage: liveness.pod().and_then(|driver| lack(snapshot, key, app, exits, driver, now)),
+        findings: history.recovery.of(key).into_iter().flat_map(|report| &report.findings).map(finding).collect(),
+        deletions: history.recovery.deleted_of(key).rev().take(MAX_DELETIONS).map(deletion).collect(),
+        troubled: troubled.map(|executor| executor_report(snapshot, history, key, executor, gone, now)).collect(),
         ended,
-        exits: last.into_iter().map(exit_report).collect(),
+        exits: last.into_iter().map(|exit| exit_report(history, exit)).collect(),
     }
+}
+
+/// What an application with this driver lacks.
+fn lack(
+    snapshot: &Snapshot,
+    key: &AppKey,
+    app: &Application,
+    exits: &[&Exit],
+    driver: &DriverPod,
+    now: Timestamp,
+) -> Option<ShortageReport> {
+    let target = target(snapshot, driver, recovery::view_of(snapshot, key, driver.creator))?;
+    let executors = app.executors().values().map(|executor| &**executor);
+    shortage(snapshot, key, executors, exits, target, now).map(recovery_reports::shortage)
 }
 
 /// Names of driver pods, by their label or as executors name them, including deleted ones; the likeliest first.
@@ -322,11 +378,6 @@ fn no_node(words: &ReasonAndMessage) -> String {
     format!("is not scheduled: {}", words.message)
 }
 
-/// A time for display, in whole seconds.
-fn shown(time: Timestamp) -> String {
-    time.round(Unit::Second).unwrap_or(time).to_string()
-}
-
 /// At most this many exec ids are listed.
 const MAX_VANISHED: usize = 20;
 
@@ -374,6 +425,7 @@ fn not_with_driver(snapshot: &Snapshot, key: &AppKey, executor: &Executor) -> Op
 
 fn executor_report(
     snapshot: &Snapshot,
+    history: &History,
     key: &AppKey,
     executor: &Executor,
     driver_gone: bool,
@@ -386,6 +438,10 @@ fn executor_report(
         state: executor.shown_state().as_str().to_owned(),
         node: executor.node.as_deref().map(str::to_owned),
         why: diagnosis(executor, driver_gone, not_with_driver(snapshot, key, executor), now),
+        recovery: history.recovery.of(key).and_then(|report| {
+            let own = report.findings.iter().find(|finding| finding.uid == executor.uid)?;
+            Some(format!("{} ({}): {}", own.outcome.text(), own.rule.as_str(), own.message))
+        }),
     }
 }
 
@@ -442,7 +498,11 @@ fn scheduler(executor: &Executor) -> &str {
     }
 }
 
-fn exit_report(exit: &Exit) -> ExitReport {
+fn deleted_by(deleted: &DeletedPod) -> String {
+    format!("deleted by spark-usher at {} ({}): {}", shown(deleted.at), deleted.rule.as_str(), deleted.message)
+}
+
+fn exit_report(history: &History, exit: &Exit) -> ExitReport {
     let spark = exit.spark();
     ExitReport {
         pod: exit.executor.name.to_string(),
@@ -457,6 +517,7 @@ fn exit_report(exit: &Exit) -> ExitReport {
         is_abnormal: exit.cause.is_abnormal(),
         by_app: exit.cause.by_app(),
         exit_code: exit.exit_code(),
+        recovery: history.recovery.deletion_of(&exit.app, &exit.executor.uid).map(deleted_by),
         spark: SparkReport { exit_code: spark.exit_code, caused_by_app: spark.caused_by_app, message: spark.message },
     }
 }

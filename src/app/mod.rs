@@ -190,7 +190,7 @@ impl App {
             debug_address = Some(listener.address());
             let routes = debug::router(debug::DebugState {
                 snapshot: snapshot.clone(),
-                exits: replica.exits(),
+                history: replica.history(),
                 leader_state: replica.leader_state(),
             });
             supervisor.spawn("debug", async move {

@@ -6,7 +6,7 @@ use super::output::{OK, Output, block_on, failed, plain};
 use super::query::{Found, Source};
 use crate::runtime::clock;
 use crate::spark::state::ExecutorPodState;
-use crate::views::{self, AppReport};
+use crate::views::{self, AppReport, ShortageReport};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -20,7 +20,7 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<u8> {
     let namespace = args.source.namespace.as_deref();
     let query = format!("/debug/apps?{}", args.source.namespace_query().trim_start_matches('&'));
-    let own = |snapshot: &_, exits: &_| views::apps(snapshot, exits, namespace, clock::now());
+    let own = |snapshot: &_, history: &_| views::apps(snapshot, history, namespace, clock::now());
     match block_on(args.source.query(&query, own)) {
         Ok(Found { answer: apps, caution }) => {
             if let Some(caution) = caution {
@@ -37,8 +37,22 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::
     }
 }
 
-const HEAD: [&str; 10] =
-    ["NAMESPACE", "APP", "DRIVER", "PENDING", "RUNNING", "TERMINATING", "FAILED", "SUCCEEDED", "UNKNOWN", "LAST EXIT"];
+const HEAD: [&str; 12] = [
+    "NAMESPACE",
+    "APP",
+    "DRIVER",
+    "TARGET",
+    "PENDING",
+    "RUNNING",
+    "TERMINATING",
+    "FAILED",
+    "SUCCEEDED",
+    "UNKNOWN",
+    "LACKS",
+    "LAST EXIT",
+];
+/// Columns that are shown only if a row has something in them, and what they have otherwise.
+const RARE: [(&str, &str); 3] = [("TARGET", ""), ("UNKNOWN", "0"), ("LACKS", "")];
 
 fn table(apps: &[AppReport], out: &mut dyn Write) -> io::Result<()> {
     let now = clock::now();
@@ -58,20 +72,25 @@ fn table(apps: &[AppReport], out: &mut dyn Write) -> io::Result<()> {
             app.namespace.clone(),
             app.app.clone(),
             driver,
+            app.shortage.as_ref().map_or_else(String::new, |shortage| shortage.target.to_string()),
             count(&[Pending]),
             count(&[Running]),
             count(&[Terminating, Deleted]),
             count(&[Failed]),
             count(&[Succeeded]),
             count(&[Unknown]),
+            app.shortage.as_ref().map_or_else(String::new, lacks),
             last.unwrap_or_default(),
         ]
     });
     let mut rows: Vec<Vec<String>> = [HEAD.map(str::to_owned)].into_iter().chain(rows).map(Vec::from).collect();
-    // Rarely above zero: the column is only shown if it is.
-    let unknown = HEAD.len() - 2;
-    if rows.iter().skip(1).all(|row| row.get(unknown).is_some_and(|count| count == "0")) {
-        rows.iter_mut().for_each(|row| _ = row.remove(unknown));
+    for (name, nothing) in RARE {
+        let at = rows.first().and_then(|head| head.iter().position(|cell| cell == name));
+        if let Some(at) =
+            at.filter(|at| rows.iter().skip(1).all(|row| row.get(*at).is_some_and(|cell| cell == nothing)))
+        {
+            rows.iter_mut().for_each(|row| _ = row.remove(at));
+        }
     }
     let mut widths = [0; HEAD.len()];
     for row in &rows {
@@ -84,4 +103,9 @@ fn table(apps: &[AppReport], out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "{}", plain(line.join("  ").trim_end()))?;
     }
     Ok(())
+}
+
+/// Why executors do not run, in a few words: `3 unschedulable, 1 starting`.
+fn lacks(shortage: &ShortageReport) -> String {
+    shortage.causes.iter().map(|cause| format!("{} {}", cause.count, cause.cause)).collect::<Vec<_>>().join(", ")
 }

@@ -8,15 +8,14 @@ use http_body_util::{BodyExt, Empty, Limited};
 use hyper::Uri;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
-use imbl::Vector;
 use serde::de::DeserializeOwned;
 
 use crate::cluster::client::Brief;
 use crate::cluster::{client, list};
 use crate::http::debug;
-use crate::lifecycle::Exit;
 use crate::snapshot::Snapshot;
 use crate::text::is_dns_label;
+use crate::views::History;
 
 /// Timeout of a debug listener's response, or of an API server's first response.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -69,7 +68,7 @@ impl Source {
     pub(super) async fn query<T: DeserializeOwned>(
         &self,
         path_and_query: &str,
-        own: impl FnOnce(&Snapshot, &Vector<Exit>) -> T,
+        own: impl FnOnce(&Snapshot, &History) -> T,
     ) -> anyhow::Result<Found<T>> {
         if let Some(debug) = &self.debug {
             return match tokio::time::timeout(ANSWER_TIMEOUT, get(debug, path_and_query)).await {
@@ -79,7 +78,7 @@ impl Source {
         }
         let cluster = self.reach().await?;
         match tokio::time::timeout(REQUEST_TIMEOUT, list::list(&cluster.client, self.namespace.as_deref())).await {
-            Ok(Ok((snapshot, exits))) => Ok(Found { answer: own(&snapshot, &exits), caution: None }),
+            Ok(Ok((snapshot, history))) => Ok(Found { answer: own(&snapshot, &history), caution: None }),
             Ok(Err(error)) => bail!("{}: {}", cluster.server, Brief(&error)),
             Err(_) => bail!("{}: the list of pods did not complete within {REQUEST_TIMEOUT:?}", cluster.server),
         }

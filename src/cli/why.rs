@@ -34,7 +34,7 @@ fn name(text: &str) -> Result<String, String> {
 pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<u8> {
     let namespace = args.source.namespace.as_deref();
     let query = format!("/debug/why?name={}{}", args.name, args.source.namespace_query());
-    let own = |snapshot: &_, exits: &_| views::why(snapshot, exits, &args.name, namespace, clock::now());
+    let own = |snapshot: &_, history: &_| views::why(snapshot, history, &args.name, namespace, clock::now());
     let Found { answer: found, caution } = match block_on(args.source.query(&query, own)) {
         Ok(found) => found,
         Err(error) => return failed(err, &error),
@@ -120,6 +120,9 @@ fn present(executor: &ExecutorReport, out: &mut dyn Write) -> io::Result<()> {
     if let Some(why) = &executor.why {
         writeln!(out, "  why       {why}")?;
     }
+    if let Some(recovery) = &executor.recovery {
+        writeln!(out, "  recovery  {recovery}")?;
+    }
     Ok(())
 }
 
@@ -130,6 +133,9 @@ fn ended(exit: &ExitReport, with_node: bool, out: &mut dyn Write) -> io::Result<
     }
     if let Some(node) = exit.node.as_ref().filter(|_| with_node) {
         writeln!(out, "  node      {node}")?;
+    }
+    if let Some(recovery) = &exit.recovery {
+        writeln!(out, "  recovery  {recovery}")?;
     }
     let blame = |by_app: bool| if by_app { "the application" } else { "not the application" };
     let counts = if exit.spark.caused_by_app { "counts" } else { "does not count" };
@@ -161,6 +167,32 @@ fn application(app: &AppReport, now: Timestamp, out: &mut dyn Write) -> io::Resu
     writeln!(out, "  executors {}", counts(&app.executors))?;
     if let Some(view) = &app.driver_view {
         writeln!(out, "  view      {}", driver_view(view, now))?;
+    }
+    if let Some(shortage) = &app.shortage {
+        writeln!(
+            out,
+            "  lacks     {} of {} executors ({})",
+            (shortage.target as usize).saturating_sub(shortage.running),
+            shortage.target,
+            shortage.source
+        )?;
+        for cause in &shortage.causes {
+            writeln!(out, "    {} {}{}", cause.count, cause.cause, colon(&cause.message))?;
+        }
+    }
+    for finding in &app.findings {
+        let since = ago(&finding.since, now);
+        writeln!(out, "  recovery  {}: {} (since {since}); {}", finding.pod, finding.message, finding.outcome)?;
+    }
+    for deletion in &app.deletions {
+        writeln!(
+            out,
+            "  deleted   {}  {} ({}){}",
+            when(&deletion.at, now),
+            deletion.pod,
+            deletion.rule,
+            colon(&deletion.message)
+        )?;
     }
     for executor in &app.troubled {
         writeln!(

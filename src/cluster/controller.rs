@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use futures::FutureExt;
 use futures::stream::{FuturesUnordered, StreamExt};
-use imbl::Vector;
 use tokio::sync::{mpsc, watch as channel};
 use tokio_util::sync::CancellationToken;
 
@@ -37,6 +36,7 @@ use crate::runtime::supervise::Supervisor;
 use crate::snapshot::{Change, DriverViewKey, ObservedPod, PodChange, ServedApis, Snapshot};
 use crate::spark::state::ExecutorPodState;
 use crate::time::Now;
+use crate::views::History;
 
 /// At most this many changes are queued: a watch that is faster waits, and the API server's buffer with it.
 const QUEUE: usize = 4096;
@@ -72,8 +72,8 @@ pub struct Inputs {
     pub driver_api: DriverApi,
     /// Set once the first full snapshot is complete.
     pub complete: channel::Sender<bool>,
-    /// Where the last exits are published.
-    pub exits: Arc<ArcSwap<Vector<Exit>>>,
+    /// Where the last exits, and what the recovery found and did, are published.
+    pub history: Arc<ArcSwap<History>>,
     /// The Secret of the signing key, and the latch that waits for the key; without it nothing is signed.
     pub signing: Option<(SigningSecret, Latch)>,
     /// The controller's settings.
@@ -418,7 +418,8 @@ impl EventLoop {
         }
         let effects = self.controller.step(now, &policies, leader_state);
         self.inputs.snapshot.store(Arc::new(self.controller.snapshot().clone()));
-        self.inputs.exits.store(Arc::new(self.controller.exits().history().clone()));
+        let exits = self.controller.exits().history().clone();
+        self.inputs.history.store(Arc::new(History { exits, recovery: self.controller.recovery().clone() }));
         for rule in RecoveryRule::ALL {
             let found = i64::try_from(self.controller.recovery().count(rule)).unwrap_or(i64::MAX);
             self.inputs.metrics.recovery_findings.with_label_values(&[rule.as_str()]).set(found);

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use imbl::Vector;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::{Api, ListParams};
@@ -11,12 +10,13 @@ use kube::core::PartialObjectMeta;
 use super::view::{Viewed, resource};
 use super::{lookups, watch};
 use crate::controller::{Lookup, LookupResult, lookup};
-use crate::lifecycle::{Exit, Exits};
+use crate::lifecycle::Exits;
 use crate::policy::Policies;
 use crate::runtime::clock;
 use crate::snapshot::{Change, Notify, ObservedPod, PodChange, ReferencedPod, RelatedChange, Snapshot, Store};
 use crate::spark::labels;
 use crate::time::Now;
+use crate::views::History;
 
 /// Pods per page.
 const PAGE: u32 = 500;
@@ -24,7 +24,7 @@ const PAGE: u32 = 500;
 const MAX_REFERENCED: usize = 200;
 
 /// Reads every Spark pod of the cluster, or of one namespace, and the exits that those pods still show.
-pub async fn list(client: &kube::Client, namespace: Option<&str>) -> kube::Result<(Snapshot, Vector<Exit>)> {
+pub async fn list(client: &kube::Client, namespace: Option<&str>) -> kube::Result<(Snapshot, History)> {
     let pods = resource("", "v1", "Pod", "pods");
     let api: Api<Viewed<ObservedPod>> = match namespace {
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, &pods),
@@ -44,8 +44,8 @@ pub async fn list(client: &kube::Client, namespace: Option<&str>) -> kube::Resul
     let mut store = Store::default();
     store.apply(Change::Pods(PodChange::Listed(all)), now.wall);
     lookup_referenced(client, &mut store, now).await;
-    let exits = exits(&mut store, now);
-    Ok((store.snapshot().clone(), exits))
+    let history = history(&mut store, now);
+    Ok((store.snapshot().clone(), history))
 }
 
 /// Describes a pod of this name that belongs to no application: its namespace, and what its labels lack.
@@ -92,11 +92,11 @@ async fn lookup_referenced(client: &kube::Client, store: &mut Store, now: Now) {
     }
 }
 
-fn exits(store: &mut Store, now: Now) -> Vector<Exit> {
+fn history(store: &mut Store, now: Now) -> History {
     let all = store.subscribe(Duration::ZERO, Notify::OnChange, now.at);
     let mut exits = Exits::default();
     if let Some(batch) = store.take(all, now.at) {
         exits.record(batch, now);
     }
-    exits.history().clone()
+    History { exits: exits.history().clone(), ..History::default() }
 }

@@ -7,7 +7,6 @@ use super::driver_api::DriverApi;
 use super::request::Result;
 use super::view::{Viewed, resource};
 use crate::controller::DriverAnswer;
-use crate::fault_injection::{self, Bug};
 use crate::reconcile::Recover;
 use crate::recovery::DriverPoll;
 use crate::recovery::report::DeletedPod;
@@ -18,9 +17,6 @@ use crate::spark::labels;
 
 /// Whether the driver answers that the executor of this id is not registered. Without an answer nothing is deleted.
 pub(super) async fn is_not_registered(drivers: &DriverApi, poll: &DriverPoll, id: u64) -> bool {
-    if fault_injection::injected(Bug::NotPolledAgain) {
-        return true;
-    }
     match drivers.poll(poll.clone()).await {
         DriverAnswer::View { executors, metrics, .. } => {
             let row = executors.iter().find(|row| row.id == Some(id));

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use imbl::Vector;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -17,12 +16,12 @@ use super::metrics::Metrics;
 use super::signing::SigningSecret;
 use crate::controller::Settings;
 use crate::leader::LeaderState;
-use crate::lifecycle::Exit;
 use crate::policy::Policies;
 use crate::runtime::random;
 use crate::runtime::ready::Latch;
 use crate::runtime::supervise::Supervisor;
 use crate::snapshot::Snapshot;
+use crate::views::History;
 
 /// The configuration of a replica.
 pub struct ReplicaConfig {
@@ -52,7 +51,7 @@ pub struct ReplicaConfig {
 #[derive(Debug)]
 pub struct Replica {
     snapshot: Arc<ArcSwap<Snapshot>>,
-    exits: Arc<ArcSwap<Vector<Exit>>>,
+    history: Arc<ArcSwap<History>>,
     election: watch::Sender<ElectionState>,
     completed: watch::Sender<bool>,
 }
@@ -61,7 +60,7 @@ impl Default for Replica {
     fn default() -> Replica {
         Replica {
             snapshot: Arc::default(),
-            exits: Arc::default(),
+            history: Arc::default(),
             election: watch::Sender::default(),
             completed: watch::Sender::new(false),
         }
@@ -74,9 +73,9 @@ impl Replica {
         self.snapshot.clone()
     }
 
-    /// The last exits.
-    pub fn exits(&self) -> Arc<ArcSwap<Vector<Exit>>> {
-        self.exits.clone()
+    /// The last exits, and what the recovery found and did.
+    pub fn history(&self) -> Arc<ArcSwap<History>> {
+        self.history.clone()
     }
 
     /// The leadership, while this replica leads.
@@ -152,7 +151,7 @@ impl Replica {
             rate,
             driver_api,
             complete: self.completed,
-            exits: self.exits,
+            history: self.history,
             signing,
             settings,
             metrics,

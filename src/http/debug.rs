@@ -11,14 +11,12 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use imbl::Vector;
 use serde::{Deserialize, Serialize};
 
 use crate::leader::LeaderState;
-use crate::lifecycle::Exit;
 use crate::runtime::clock;
 use crate::snapshot::Snapshot;
-use crate::views;
+use crate::views::{self, History};
 
 /// Response header with the state of the replica that answers: `leader`, `follower`, or `no-leader` when there is no
 /// leader or the API server is unreachable, so that the data may be stale.
@@ -29,8 +27,8 @@ pub const LEADER_STATE_HEADER: &str = "spark-usher-leader-state";
 pub struct DebugState {
     /// The current snapshot.
     pub snapshot: Arc<ArcSwap<Snapshot>>,
-    /// The latest exits.
-    pub exits: Arc<ArcSwap<Vector<Exit>>>,
+    /// The latest exits, and what the recovery found and did.
+    pub history: Arc<ArcSwap<History>>,
     /// Leader state of this replica.
     pub leader_state: Arc<dyn Fn() -> LeaderState + Send + Sync>,
 }
@@ -46,8 +44,8 @@ struct Apps {
 }
 
 async fn apps(State(shown): State<DebugState>, Query(query): Query<Apps>) -> Response {
-    let (snapshot, exits) = (shown.snapshot.load(), shown.exits.load());
-    json(&shown, &views::apps(&snapshot, &exits, query.namespace.as_deref(), clock::now()))
+    let (snapshot, history) = (shown.snapshot.load(), shown.history.load());
+    json(&shown, &views::apps(&snapshot, &history, query.namespace.as_deref(), clock::now()))
 }
 
 #[derive(Deserialize)]
@@ -61,8 +59,8 @@ async fn why(State(shown): State<DebugState>, query: Result<Query<Why>, QueryRej
         return (StatusCode::BAD_REQUEST, "expected ?name=POD or ?name=APP, and optionally &namespace=NAMESPACE\n")
             .into_response();
     };
-    let (snapshot, exits) = (shown.snapshot.load(), shown.exits.load());
-    json(&shown, &views::why(&snapshot, &exits, &query.name, query.namespace.as_deref(), clock::now()))
+    let (snapshot, history) = (shown.snapshot.load(), shown.history.load());
+    json(&shown, &views::why(&snapshot, &history, &query.name, query.namespace.as_deref(), clock::now()))
 }
 
 fn json(shown: &DebugState, value: &impl Serialize) -> Response {

@@ -21,6 +21,8 @@ pub struct RecoveryFindings {
     counts: BTreeMap<RecoveryRule, u64>,
     /// The last pods that rules deleted, the oldest first.
     deleted: Vector<Arc<DeletedPod>>,
+    /// The same by application.
+    deleted_of: HashMap<AppKey, Vector<Arc<DeletedPod>>>,
 }
 
 impl RecoveryFindings {
@@ -29,9 +31,14 @@ impl RecoveryFindings {
         self.reports.get(app).map(|report| &**report)
     }
 
-    /// The last pods that rules deleted, the oldest first.
-    pub fn all_deleted(&self) -> impl DoubleEndedIterator<Item = &DeletedPod> {
-        self.deleted.iter().map(|deleted| &**deleted)
+    /// The last pods of an application that rules deleted, the oldest first.
+    pub fn deleted_of(&self, app: &AppKey) -> impl DoubleEndedIterator<Item = &DeletedPod> {
+        self.deleted_of.get(app).into_iter().flatten().map(|deleted| &**deleted)
+    }
+
+    /// The deletion of the pod of this uid, if a rule deleted it.
+    pub fn deletion_of(&self, app: &AppKey, uid: &str) -> Option<&DeletedPod> {
+        self.deleted_of(app).rev().find(|deleted| *deleted.uid == *uid)
     }
 
     /// How many findings of a rule there are in the whole cluster.
@@ -70,9 +77,17 @@ impl RecoveryFindings {
 
     /// A rule deleted a pod.
     pub(crate) fn deleted(&mut self, pod: DeletedPod) {
-        self.deleted.push_back(Arc::new(pod));
-        while self.deleted.len() > MAX_DELETED {
-            self.deleted.pop_front();
+        let pod = Arc::new(pod);
+        self.deleted_of.entry(pod.app.clone()).or_default().push_back(pod.clone());
+        self.deleted.push_back(pod);
+        if self.deleted.len() > MAX_DELETED
+            && let Some(oldest) = self.deleted.pop_front()
+            && let Some(own) = self.deleted_of.get_mut(&oldest.app)
+        {
+            own.pop_front();
+            if own.is_empty() {
+                self.deleted_of.remove(&oldest.app);
+            }
         }
     }
 }

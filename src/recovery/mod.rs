@@ -8,6 +8,7 @@ mod findings;
 pub mod registration;
 pub mod report;
 pub mod rules;
+pub mod shortage;
 pub mod state;
 pub mod target;
 

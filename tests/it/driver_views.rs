@@ -62,8 +62,7 @@ fn registered(ids: &[u64]) -> DriverAnswer {
 }
 
 fn report(harness: &ControllerHarness) -> AppReport {
-    let (snapshot, exits) = (harness.controller.snapshot(), harness.controller.exits());
-    views::apps(snapshot, exits.history(), None, harness.now().wall).remove(0)
+    views::apps(harness.controller.snapshot(), &harness.history(), None, harness.now().wall).remove(0)
 }
 
 fn troubled(harness: &ControllerHarness) -> Vec<String> {

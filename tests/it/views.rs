@@ -9,7 +9,7 @@ use spark_usher::leader::LeaderState;
 use spark_usher::lifecycle::Exits;
 use spark_usher::snapshot::{Change, Notify, PodChange, Store, SubscriberId};
 use spark_usher::time::Now;
-use spark_usher::views::{self, AppReport, WhyReport};
+use spark_usher::views::{self, AppReport, History, WhyReport};
 
 /// A store, and the exits of its batches.
 struct ReportHarness {
@@ -45,12 +45,16 @@ impl ReportHarness {
         self.apply(Change::Pods(PodChange::Deleted(pod.observation())))
     }
 
+    fn history(&self) -> History {
+        History { exits: self.exits.history().clone(), ..History::default() }
+    }
+
     fn app(&self) -> AppReport {
-        views::apps(self.store.snapshot(), self.exits.history(), None, self.now.wall).remove(0)
+        views::apps(self.store.snapshot(), &self.history(), None, self.now.wall).remove(0)
     }
 
     fn why(&self, name: &str) -> WhyReport {
-        views::why(self.store.snapshot(), self.exits.history(), name, None, self.now.wall)
+        views::why(self.store.snapshot(), &self.history(), name, None, self.now.wall)
     }
 }
 

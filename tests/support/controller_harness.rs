@@ -15,6 +15,7 @@ use spark_usher::snapshot::{Change, Conf, Listed, PodChange, RelatedChange, Repl
 use spark_usher::spark::conf::AppConf;
 use spark_usher::spark::ids::PodKey;
 use spark_usher::time::Now;
+use spark_usher::views::History;
 
 use super::*;
 
@@ -99,6 +100,11 @@ impl ControllerHarness {
             all.extend(effects.actions.into_iter().flat_map(|(_, actions)| actions).map(|action| (at, action)));
         }
         all
+    }
+
+    /// What the debug port shows beside the snapshot.
+    pub fn history(&self) -> History {
+        History { exits: self.controller.exits().history().clone(), recovery: self.controller.recovery().clone() }
     }
 
     pub fn conf(&mut self, text: &str) {

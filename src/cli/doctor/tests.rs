@@ -200,6 +200,7 @@ fn deployment_lease_permission_and_version_problems_are_reported() {
     facts.lease = Ok(Some(json!({"spec": {"holderIdentity": "x", "renewTime": "2020-01-01T00:00:00Z"}})));
     failed(&facts, "no replica leads");
     let mut facts = healthy();
+    facts.policy = Ok(Policy::Text(policy_file("[]\nrecovery: {act: false}")));
     for (permission, _, granted) in facts.permissions.as_mut().unwrap() {
         // Neither permission is needed: no executor is deleted, and no such scheduler is served.
         *granted = !(permission.verbs == ["delete"] || permission.group == "scheduling.x-k8s.io");
@@ -339,6 +340,12 @@ fn owner_reference_enforcement_requires_permission_to_delete_pods() {
         facts.permissions = Ok(all
             .map(|(permission, verb)| (permission, verb, (permission.resource, verb) != ("pods", "delete")))
             .collect());
+        facts
+    };
+    failed(&without_delete(), "lacks permissions: delete pods"); // For recovery rules that act by default.
+    let without_delete = || {
+        let mut facts = without_delete();
+        facts.policy = Ok(Policy::Text(policy_file("[]\nrecovery: {act: false}")));
         facts
     };
     assert!(examine(&without_delete()).iter().all(|finding| finding.grade == Grade::Ok), "nothing needs it");

@@ -8,6 +8,7 @@
 #![allow(dead_code, unreachable_pub, reason = "a module of one test")]
 
 mod cluster;
+mod lease;
 mod recovery;
 mod replica;
 mod run;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use jiff::SignedDuration;
 use spark_usher::controller::{Controller, DriverAnswer, ExecutorSetKey, Lookup, LookupResult, PollResult, Settings};
-use spark_usher::leader::{LeaderState, LeaseRecord, Observed, Step, may_act_until, step};
+use spark_usher::leader::{LeaderState, Observed, may_act_until};
 use spark_usher::lifecycle::checkpoint::{Checkpoint, FoundCheckpoint};
 use spark_usher::policy::RecoveryRule;
 use spark_usher::reconcile::{Action, Cleanup};
@@ -20,7 +20,7 @@ use spark_usher::spark::ids::{PodKey, is_newer};
 use super::truth::{Answered, Lease, NAMESPACE};
 use super::{Event, Sim};
 
-const LEASE: Duration = Duration::from_secs(4);
+pub const LEASE: Duration = Duration::from_secs(4);
 /// The interval of bookmarks.
 const BOOKMARKS: Duration = Duration::from_secs(60);
 
@@ -37,9 +37,9 @@ pub struct Replica {
     /// Its watch has lost an event since its list.
     pub has_lost_event: bool,
     last_delivery: Duration,
-    lease: Option<Observed>,
+    pub lease: Option<Observed>,
     /// The checkpoint that it found when it took the Lease, until the write is confirmed.
-    found: Option<FoundCheckpoint>,
+    pub found: Option<FoundCheckpoint>,
     pub until: Option<Instant>,
     /// An injected fault makes it believe that it leads.
     pub falsely_leads: bool,
@@ -136,17 +136,17 @@ impl Replica {
 }
 
 impl Sim {
-    fn send(&mut self, number: usize, wait: Duration, request: Request) {
+    pub(super) fn send(&mut self, number: usize, wait: Duration, request: Request) {
         let incarnation = self.replicas[number].incarnation;
         self.after(wait, Event::Replica(number, incarnation, Box::new(request)));
     }
 
     /// The delay of a message.
-    fn message_delay(&mut self) -> Duration {
+    pub(super) fn message_delay(&mut self) -> Duration {
         if self.faults_enabled() && self.rng.chance(5) { self.rng.millis(500, 6000) } else { self.rng.millis(1, 40) }
     }
 
-    fn fault(&mut self, percent: u64) -> bool {
+    pub(super) fn fault(&mut self, percent: u64) -> bool {
         self.faults_enabled() && self.rng.chance(percent)
     }
 
@@ -191,7 +191,7 @@ impl Sim {
         self.after(wait, Event::Start(number));
     }
 
-    fn identity(&self, number: usize) -> String {
+    pub(super) fn identity(&self, number: usize) -> String {
         format!("r{number}.{}", self.replicas[number].incarnation)
     }
 
@@ -627,77 +627,6 @@ impl Sim {
                 driver_uid: Some(driver.uid.to_string()),
             }),
             _ => None,
-        }
-    }
-
-    // ---- the lease ----
-
-    fn lease_read(&mut self, number: usize, began: Instant) {
-        if self.fault(5) || self.outage_end().is_some() {
-            return;
-        }
-        let at = self.instant();
-        let identity = self.identity(number);
-        let held = self.truth.lease.as_ref().map(|lease| LeaseRecord {
-            version: lease.version.to_string(),
-            holder: lease.holder.clone(),
-            duration: LEASE,
-            transitions: lease.transitions,
-        });
-        let replica = &mut self.replicas[number];
-        replica.lease = held.map(|held| Observed::observe(replica.lease.take(), held, at));
-        let step = step(replica.lease.as_ref(), &identity, at);
-        let there = self.truth.lease.clone();
-        let found = FoundCheckpoint {
-            checkpoint: there.as_ref().and_then(|lease| lease.checkpoint),
-            was_held: there.is_some(),
-            is_released: there.as_ref().is_some_and(|lease| lease.holder.is_none()),
-            taken: None,
-        };
-        let moment = self.moment(number);
-        let replica = &mut self.replicas[number];
-        let own = replica.controller.as_ref().and_then(|controller| controller.checkpoint(moment));
-        let version = replica.lease.as_ref().and_then(|seen| seen.record.version.parse().ok());
-        let wait = self.message_delay();
-        match step {
-            Step::Wait => self.send(number, wait, Request::LeaseWritten(began, false)),
-            Step::Create => {
-                self.replicas[number].found = Some(found);
-                self.send(number, wait, Request::LeaseWrite(began, None, 0, None));
-            }
-            Step::AcquireOrRenew { transitions, is_renewal } => {
-                if !is_renewal {
-                    self.replicas[number].found = Some(found);
-                }
-                let checkpoint = own.filter(|_| is_renewal).or(found.checkpoint);
-                self.send(number, wait, Request::LeaseWrite(began, version, transitions, checkpoint));
-            }
-        }
-    }
-
-    fn lease_write(
-        &mut self,
-        number: usize,
-        incarnation: u32,
-        began: Instant,
-        version: Option<u64>,
-        transitions: i32,
-        checkpoint: Option<Checkpoint>,
-    ) {
-        let identity = format!("r{number}.{incarnation}");
-        let same = self.truth.lease.as_ref().map(|lease| lease.version) == version;
-        if self.outage_end().is_some() {
-            return;
-        }
-        let ok = same;
-        if ok {
-            let version = self.truth.next_version();
-            self.truth.lease = Some(Lease { version, holder: Some(identity), transitions, checkpoint });
-        }
-        let response_lost = self.fault(4);
-        let wait = self.message_delay();
-        if !response_lost {
-            self.after(wait, Event::Replica(number, incarnation, Box::new(Request::LeaseWritten(began, ok))));
         }
     }
 }

@@ -1,0 +1,235 @@
+//! How many executors an application lacks, and why: each executor that does not run, and each that does not exist, has a cause.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::target::Target;
+use crate::gang::GangScheduler;
+use crate::lifecycle::cause::Cause;
+use crate::lifecycle::exit::Exit;
+use crate::snapshot::{Executor, Group, GroupKey, Snapshot, Stage};
+use crate::spark::ids::AppKey;
+
+/// Exits within this time explain executors that do not exist.
+const RECENT: SignedDuration = SignedDuration::from_secs(600);
+/// At least this many exits of an application's own making are a crash loop.
+const CRASH_LOOP: usize = 3;
+
+/// How many executors an application has, wants and lacks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shortage {
+    /// How many it wants.
+    pub target: Target,
+    /// How many run.
+    pub running: usize,
+    /// How many are pending.
+    pub pending: usize,
+    /// The causes, the most frequent first.
+    pub causes: Vec<CountedCause>,
+}
+
+/// A cause, and how many executors it concerns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CountedCause {
+    /// The kind.
+    pub kind: ShortageCause,
+    /// How many executors.
+    pub count: usize,
+    /// What is known, for people; of one of them.
+    pub message: String,
+}
+
+macro_rules! causes {
+    ($($(#[doc = $doc:literal])+ $name:ident = $word:literal;)+) => {
+        /// Why an executor does not run.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum ShortageCause {
+            $($(#[doc = $doc])+ $name,)+
+        }
+
+        impl ShortageCause {
+            /// Every cause, in the order of the table in docs/recovery.md.
+            pub const ALL: &'static [ShortageCause] = &[$(ShortageCause::$name,)+];
+
+            /// The word on the wire.
+            pub fn as_str(self) -> &'static str {
+                match self { $(ShortageCause::$name => $word,)+ }
+            }
+
+            /// One sentence for people.
+            pub fn text(self) -> &'static str {
+                match self { $(ShortageCause::$name => concat!($($doc),+).trim_ascii(),)+ }
+            }
+        }
+    };
+}
+
+causes! {
+    /// It waits for the other members of its gang, or for room for all of them.
+    Gang = "gang";
+    /// No node has room for it; the message names the resource.
+    Unschedulable = "unschedulable";
+    /// No scheduler has reported on it yet.
+    Unscheduled = "unscheduled";
+    /// Its image cannot be pulled.
+    ImagePull = "image-pull";
+    /// Its node cannot create a container.
+    ContainerError = "container-error";
+    /// It is starting on its node.
+    Starting = "starting";
+    /// Executors exit, by the application's own fault, as soon as they are replaced.
+    CrashLoop = "crash-loop";
+    /// Nodes rejected, evicted or lost executors.
+    NodeFault = "node-fault";
+    /// Its driver does not request it, or the API server refuses it: a quota, a missing permission, or a limit of the driver.
+    NotRequested = "not-requested";
+}
+
+/// What an application lacks: executors of live sets, of which one driver wants `target`; `None` if it lacks none. `exits` are those
+/// of the application.
+pub fn shortage<'v>(
+    snapshot: &Snapshot,
+    key: &AppKey,
+    executors: impl Iterator<Item = &'v Executor>,
+    exits: &[&Exit],
+    target: Target,
+    now: Timestamp,
+) -> Option<Shortage> {
+    let mut causes: BTreeMap<ShortageCause, (usize, String)> = BTreeMap::new();
+    let mut add = |kind: ShortageCause, count: usize, message: String| {
+        let entry = causes.entry(kind).or_insert_with(|| (0, message));
+        entry.0 += count;
+    };
+    let (mut running, mut pending) = (0, 0);
+    for executor in executors.filter(|executor| executor.is_live() && !executor.deleting) {
+        match executor.stage() {
+            Stage::Unscheduled | Stage::Starting => {
+                pending += 1;
+                let (kind, message) = of_pending(snapshot, key, executor);
+                add(kind, 1, message);
+            }
+            _ => running += 1,
+        }
+    }
+    let wanted = usize::try_from(target.count).unwrap_or(usize::MAX);
+    let missing = wanted.saturating_sub(running + pending);
+    if missing > 0 {
+        let (kind, message) = of_missing(exits, now);
+        add(kind, missing, message);
+    }
+    let mut causes: Vec<CountedCause> =
+        causes.into_iter().map(|(kind, (count, message))| CountedCause { kind, count, message }).collect();
+    causes.sort_by_key(|cause| std::cmp::Reverse(cause.count));
+    (running < wanted).then_some(Shortage { target, running, pending, causes })
+}
+
+/// Why a pending executor does not run.
+fn of_pending(snapshot: &Snapshot, key: &AppKey, executor: &Executor) -> (ShortageCause, String) {
+    let diagnostics = executor.diagnostics.as_deref();
+    if executor.stage() == Stage::Starting {
+        let Some((container, waits)) = diagnostics.and_then(|diagnostics| diagnostics.stuck()) else {
+            let node = executor.node.as_deref().unwrap_or_default();
+            return (ShortageCause::Starting, format!("{} starts on {node}", executor.name));
+        };
+        let is_image = waits.reason.contains("Image") || *waits.reason == *"RegistryUnavailable";
+        let kind = if is_image { ShortageCause::ImagePull } else { ShortageCause::ContainerError };
+        let message = format!("{}: {} {} ({})", executor.name, waits.reason, waits.message, container.image);
+        return (kind, message);
+    }
+    let unscheduled = diagnostics.and_then(|diagnostics| diagnostics.unscheduled.as_ref());
+    if let Some((name, group)) = waiting_group(snapshot, key, executor) {
+        let why = unscheduled.map_or_else(String::new, |words| format!(": {}", words.message));
+        let size = size_of(group).map_or_else(String::new, |size| format!(" of {size}"));
+        return (ShortageCause::Gang, format!("gang {name}{size} has not started{why}"));
+    }
+    match unscheduled {
+        Some(words) => {
+            let resources = lacking(&words.message);
+            let lacks = if resources.is_empty() { String::new() } else { format!("lacks {}: ", resources.join(", ")) };
+            (ShortageCause::Unschedulable, format!("{lacks}{}", words.message))
+        }
+        None => {
+            let scheduler = &executor.template.scheduling.scheduler_name;
+            let scheduler = if scheduler.is_empty() { "the scheduler" } else { scheduler };
+            (ShortageCause::Unscheduled, format!("{scheduler} has not reported on {}", executor.name))
+        }
+    }
+}
+
+/// The PodGroup for which an executor waits.
+fn waiting_group<'s>(snapshot: &'s Snapshot, key: &AppKey, executor: &'s Executor) -> Option<(&'s str, &'s Group)> {
+    let scheduling = &executor.template.scheduling;
+    let scheduler = GangScheduler::of_kind(scheduling.set_by()?.1)?;
+    let name = scheduler.group_key.of_fields(scheduling)?;
+    let group = GroupKey { namespace: key.namespace().into(), name: name.into(), scheduler: scheduler.kind };
+    let group = snapshot.groups.get(&group).filter(|group| !group.started)?;
+    Some((name, group))
+}
+
+/// The number of members that a PodGroup waits for.
+fn size_of(group: &Group) -> Option<u64> {
+    let at = |pointer: &str| group.spec.pointer(pointer)?.as_u64();
+    at("/minMember").or_else(|| at("/schedulingPolicy/gang/minCount"))
+}
+
+/// The resources that a scheduler's message says are insufficient: `0/3 nodes are available: 3 Insufficient cpu.`
+fn lacking(message: &str) -> Vec<&str> {
+    let mut all: Vec<&str> = message
+        .split("Insufficient ")
+        .skip(1)
+        .filter_map(|rest| rest.split([',', ' ', ';']).next())
+        .map(|name| name.trim_end_matches('.'))
+        .filter(|name| !name.is_empty())
+        .collect();
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+/// Why an executor does not exist.
+fn of_missing(exits: &[&Exit], now: Timestamp) -> (ShortageCause, String) {
+    let recent = || exits.iter().filter(|exit| now.duration_since(exit.at) <= RECENT && exit.cause.is_abnormal());
+    let counts = |wanted: &dyn Fn(Cause) -> bool| {
+        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+        for exit in recent().filter(|exit| wanted(exit.cause)) {
+            *counts.entry(exit.cause.as_str()).or_default() += 1;
+        }
+        counts
+    };
+    let words = |counts: &BTreeMap<&str, usize>| {
+        counts.iter().map(|(cause, count)| format!("{count} {cause}")).collect::<Vec<_>>().join(", ")
+    };
+    let own = counts(&Cause::by_app);
+    let by_node = counts(&|cause| {
+        matches!(cause, Cause::AdmissionRefused | Cause::Evicted | Cause::NodeLost | Cause::NodeShutdown)
+    });
+    let minutes = RECENT.as_secs() / 60;
+    if own.values().sum::<usize>() >= CRASH_LOOP {
+        return (ShortageCause::CrashLoop, format!("exits within {minutes} minutes: {}", words(&own)));
+    }
+    if !by_node.is_empty() {
+        return (ShortageCause::NodeFault, format!("exits within {minutes} minutes: {}", words(&by_node)));
+    }
+    let message = "its driver has not requested it, or the API server refused it (a quota, or a permission): see the driver's log";
+    (ShortageCause::NotRequested, message.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scheduler_messages_name_the_resources_that_are_insufficient() {
+        let message = "0/5 nodes are available: 1 node(s) had untolerated taint {a: b}, 2 Insufficient memory, 4 Insufficient cpu. \
+            preemption: 0/5 nodes are available: 5 No preemption victims found, 2 Insufficient nvidia.com/gpu.";
+        assert_eq!(lacking(message), ["cpu", "memory", "nvidia.com/gpu"]);
+        assert_eq!(lacking("3/2 tasks in gang unschedulable: pod group is not ready"), [""; 0]);
+    }
+
+    #[test]
+    fn words_are_unique() {
+        let words: std::collections::BTreeSet<&str> = ShortageCause::ALL.iter().map(|cause| cause.as_str()).collect();
+        assert_eq!(words.len(), ShortageCause::ALL.len());
+    }
+}

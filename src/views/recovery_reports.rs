@@ -1,0 +1,110 @@
+//! Reports about the recovery: what an application lacks, what its rules found, and what they deleted.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::recovery::report::{DeletedPod, ReportedFinding};
+use crate::recovery::shortage::Shortage;
+
+/// How many executors an application wants and has, and why it lacks some.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ShortageReport {
+    /// How many executors it wants.
+    pub target: u32,
+    /// How that is known.
+    pub source: String,
+    /// How many run.
+    pub running: usize,
+    /// How many are pending.
+    pub pending: usize,
+    /// Why the others do not run, the most frequent cause first.
+    pub causes: Vec<ShortageCauseReport>,
+}
+
+/// Why executors do not run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ShortageCauseReport {
+    /// The cause, in a word.
+    pub cause: String,
+    /// How many executors.
+    pub count: usize,
+    /// What is known of one of them.
+    pub message: String,
+}
+
+/// What a recovery rule found, and what is done about it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FindingReport {
+    /// The rule.
+    pub rule: String,
+    /// The pod.
+    pub pod: String,
+    /// Its uid.
+    pub uid: String,
+    /// Since when the rule's condition has held.
+    pub since: String,
+    /// What is wrong.
+    pub message: String,
+    /// What is done about it.
+    pub outcome: String,
+}
+
+/// A pod that a recovery rule deleted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DeletionReport {
+    /// The rule.
+    pub rule: String,
+    /// The pod.
+    pub pod: String,
+    /// Its uid.
+    pub uid: String,
+    /// When.
+    pub at: String,
+    /// What was wrong.
+    pub message: String,
+}
+
+pub(super) fn shortage(shortage: Shortage) -> ShortageReport {
+    let causes = shortage.causes.into_iter().map(|cause| ShortageCauseReport {
+        cause: cause.kind.as_str().to_owned(),
+        count: cause.count,
+        message: cause.message,
+    });
+    ShortageReport {
+        target: shortage.target.count,
+        source: shortage.target.source.text().to_owned(),
+        running: shortage.running,
+        pending: shortage.pending,
+        causes: causes.collect(),
+    }
+}
+
+pub(super) fn finding(finding: &ReportedFinding) -> FindingReport {
+    FindingReport {
+        rule: finding.rule.as_str().to_owned(),
+        pod: finding.pod.name().to_owned(),
+        uid: finding.uid.to_string(),
+        since: shown(finding.since),
+        message: finding.message.clone(),
+        outcome: finding.outcome.text(),
+    }
+}
+
+pub(super) fn deletion(deleted: &DeletedPod) -> DeletionReport {
+    DeletionReport {
+        rule: deleted.rule.as_str().to_owned(),
+        pod: deleted.pod.name().to_owned(),
+        uid: deleted.uid.to_string(),
+        at: shown(deleted.at),
+        message: deleted.message.clone(),
+    }
+}
+
+/// A time for display, in whole seconds.
+pub(super) fn shown(time: Timestamp) -> String {
+    time.round(jiff::Unit::Second).unwrap_or(time).to_string()
+}
