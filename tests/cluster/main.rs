@@ -23,6 +23,7 @@ mod gang_scenarios;
 mod handovers;
 mod lifecycle;
 mod owners;
+mod recovery;
 mod sandbox;
 #[path = "../support/mod.rs"]
 mod support;

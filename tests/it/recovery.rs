@@ -6,6 +6,7 @@ use crate::support::controller_harness::*;
 use crate::support::*;
 use serde_json::json;
 use spark_usher::controller::{DriverAnswer, PollError};
+use spark_usher::fault_injection::{Bug, inject};
 use spark_usher::leader::LeaderState;
 use spark_usher::policy::{Budget, Finished, Mode, Recovery, RecoveryRule, RuleSettings};
 use spark_usher::reason::Reason;
@@ -434,8 +435,8 @@ fn terminating_executor_is_deleted_by_force_only_in_mode_act_and_without_finaliz
     }
 }
 
-#[test]
-fn podgroup_that_had_started_and_waits_without_pending_executors_is_reported() {
+/// The findings about a PodGroup in these phases, 350 seconds each; with an executor in this phase.
+fn group_findings(phases: &[&str], started: bool, executor: &str) -> Vec<usize> {
     let mut scene = Scene::new(Recovery::default());
     let key = GroupKey { namespace: "default".into(), name: "g".into(), scheduler: "volcano" };
     let group = |phase: &str| Group {
@@ -443,7 +444,7 @@ fn podgroup_that_had_started_and_waits_without_pending_executors_is_reported() {
         version: "7".into(),
         selector: Some(APP.into()),
         owner: Some(spark_usher::snapshot::Owner { is_pod: true, name: "nb-driver".into(), uid: DRIVER_UID.into() }),
-        started: true,
+        started,
         created: None,
         deleting: false,
         phase: Some(phase.into()),
@@ -452,17 +453,41 @@ fn podgroup_that_had_started_and_waits_without_pending_executors_is_reported() {
     let list = |phase: &str| {
         Change::Related(RelatedChange::Replaced(Replaced::Groups("volcano", vec![(key.clone(), group(phase))])))
     };
-    scene.harness.observe(&running(1));
+    scene.harness.observe(&running(1).phase(executor));
     scene.registered(&[1]);
-    scene.harness.apply(list("Running"));
-    scene.run(600);
-    assert_eq!(scene.findings(), []);
-    scene.harness.apply(list("Inqueue"));
-    scene.run(290);
-    assert_eq!(scene.findings(), []);
-    scene.run(60);
-    assert!(scene.only_finding().message.contains("has been Inqueue again"));
-    assert!(scene.first(Reason::GroupWaitsAgain).is_some());
+    let mut findings = Vec::new();
+    for phase in phases {
+        scene.harness.apply(list(phase));
+        scene.run(290);
+        assert!(!scene.findings().iter().any(|finding| finding.message.contains(phase)), "too early");
+        scene.run(60);
+        findings.push(scene.findings().len());
+        let events = scene.actions.iter().filter(|(_, action)| action.reason() == Some(Reason::GroupWaitsAgain));
+        assert_eq!(events.count(), findings.iter().sum::<usize>().min(1));
+        assert!(scene.findings().iter().all(|finding| finding.message.contains(&format!("has been {phase} again"))));
+    }
+    findings
+}
+
+fn check_groups() {
+    assert_eq!(group_findings(&["Running", "Inqueue", "Running"], true, "Running"), [0, 1, 0]);
+    assert_eq!(group_findings(&["Pending"], true, "Pending"), [0], "it waits for that executor");
+    assert_eq!(group_findings(&["Pending"], false, "Running"), [0], "it has not started yet");
+}
+
+#[test]
+fn podgroup_that_had_started_and_waits_without_pending_executors_is_reported() {
+    check_groups();
+}
+
+#[test]
+fn planted_bugs_of_the_rule_for_podgroups_are_found() {
+    for bug in Bug::RULES {
+        inject(Some(*bug));
+        let found = std::panic::catch_unwind(check_groups).is_err();
+        inject(None);
+        assert!(found || !cfg!(debug_assertions), "{bug:?} is not found");
+    }
 }
 
 #[test]

@@ -334,6 +334,12 @@ impl Cluster {
         self.pods().patch_status(pod, &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
     }
 
+    /// Whether an Event of this reason is about this pod.
+    pub async fn has_event(&self, pod: &str, reason: &str) -> bool {
+        let events = self.objects("events.k8s.io", "v1", "Event").list(&Default::default()).await.unwrap();
+        events.items.iter().any(|event| event.data["regarding"]["name"] == pod && event.data["reason"] == reason)
+    }
+
     /// Deletes a pod immediately.
     pub async fn kill(&self, pod: &str) {
         self.pods().delete(pod, &DeleteParams::default().grace_period(0)).await.unwrap();

@@ -13,6 +13,8 @@ pub mod cert_manager;
 #[cfg(feature = "sandbox")]
 pub mod cluster;
 pub mod controller_harness;
+#[cfg(feature = "sandbox")]
+pub mod driver;
 pub mod https;
 pub mod module_graph;
 pub mod mounted;

@@ -1,5 +1,10 @@
 use super::*;
 use crate::controller::DriverAnswer;
+use crate::policy::RecoveryRule;
+use crate::recovery::DriverPoll;
+use crate::signature::Creator;
+use crate::snapshot::DriverViewKey;
+use crate::spark::rest::{DriverMetrics, ExecutorSummary};
 use crate::telemetry::registry::Registry;
 
 /// A writer for an API server with these answers, by method, path and body; and the requests that it received.
@@ -212,4 +217,142 @@ async fn event_write_that_outlasts_leadership_is_not_counted() {
     let ((), is_written) = tokio::join!(biased; wait_until_leadership_ends(&requests), writing);
     assert!(!is_written, "the next leader counts it, or this replica when it leads again");
     assert_eq!(requests.lock().unwrap().len(), 1);
+}
+
+fn not_found() -> (u16, Value) {
+    (404, json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404, "message": "not found"}))
+}
+
+fn recovery(check: Check) -> Action {
+    let event = PodEvent {
+        pod: PodKey::new("n", "e-1"),
+        uid: "u".into(),
+        reason: Reason::ExecutorStuck,
+        message: "has not started".into(),
+    };
+    Action::Recover(Box::new(Recover { rule: RecoveryRule::Stuck, seen: seen("7"), check, event }))
+}
+
+fn not_registered() -> Check {
+    let app = AppKey::new("n", "a");
+    let poll = DriverPoll {
+        key: DriverViewKey { app, driver: Creator::of_pod("d", "du") },
+        pod: PodKey::new("n", "d"),
+        address: "10.0.0.5".into(),
+        ui: crate::spark::conf::Ui::default(),
+        port: None,
+        access: crate::policy::DriverAccess::Pod,
+    };
+    Check::NotRegistered(Box::new(poll), 1)
+}
+
+/// A view with these rows: exec id, and whether it is active.
+fn view(rows: &[(u64, bool)], dropped_events: Option<u64>) -> DriverAnswer {
+    let row = |(id, is_active): &(u64, bool)| ExecutorSummary {
+        id: Some(*id),
+        is_active: *is_active,
+        registered: None,
+        removed: None,
+        remove_reason: None,
+    };
+    let metrics = DriverMetrics { dropped_events, target: None };
+    DriverAnswer::View { port: 4040, executors: rows.iter().map(row).collect(), metrics }
+}
+
+/// Whether the pod is deleted, if the API server answers GETs and LISTs with this, and the driver so. Asserts what is recorded.
+async fn is_deleted(check: Check, found: (u16, Value), driver: DriverAnswer) -> bool {
+    let bodies = Arc::<Mutex<Vec<Value>>>::default();
+    let seen = bodies.clone();
+    let (mut writer, requests) = writer_with_responses(move |method, path, body| match method {
+        "GET" => found.clone(),
+        "DELETE" => {
+            seen.lock().unwrap().push(serde_json::from_str(body).unwrap());
+            (200, json!({"kind": "Status", "status": "Success"}))
+        }
+        _ => (201, json!({"kind": "Event", "metadata": {"name": path}})),
+    });
+    writer.drivers = DriverApi::of(move |_| Box::pin(std::future::ready(driver.clone())));
+    let app = AppKey::new("n", "a");
+    let applied = writer.apply(&Leadership::of(LONG), &app, vec![recovery(check.clone())], false).await;
+    let deletions = bodies.lock().unwrap().clone();
+    assert!(!applied.failed && deletions.len() == applied.recovered.len(), "{requests:?}");
+    let events = requests.lock().unwrap().iter().filter(|line| line.starts_with("POST /apis/events.k8s.io")).count();
+    assert_eq!(events, deletions.len(), "an Event for each deletion: {requests:?}");
+    let result = if deletions.is_empty() { "stale" } else { "ok" };
+    assert_eq!(writer.metrics.actions.with_label_values(&["recover", result]).get(), 1);
+    if let Some(deletion) = deletions.first() {
+        assert_eq!(deletion["preconditions"], json!({"uid": "u", "resourceVersion": "7"}));
+        assert_eq!(deletion["gracePeriodSeconds"] == 0, matches!(check, Check::NodeGone(_)), "{deletion}");
+        assert_eq!((applied.recovered[0].rule, &*applied.recovered[0].uid), (RecoveryRule::Stuck, "u"));
+    }
+    !deletions.is_empty()
+}
+
+#[tokio::test(start_paused = true)]
+async fn executor_is_deleted_only_if_its_driver_answers_again_that_it_is_not_registered() {
+    let failed = DriverAnswer::Failed(crate::controller::PollError::Timeout);
+    for (answer, expected) in [
+        (view(&[], Some(0)), true),
+        (view(&[(1, false), (2, true)], Some(0)), true),
+        (view(&[(1, false)], Some(9)), true),
+        (view(&[(1, true)], Some(0)), false),
+        (view(&[(2, true)], Some(9)), false),
+        (view(&[(2, true)], None), false),
+        (DriverAnswer::Starting, false),
+        (failed, false),
+    ] {
+        let deleted = is_deleted(not_registered(), driver_pod(), answer.clone()).await;
+        assert_eq!(deleted, expected, "{answer:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn orphan_is_deleted_only_if_its_drivers_pod_is_gone_or_has_exited() {
+    let in_phase = |phase: &str| {
+        let (code, mut pod) = driver_pod();
+        pod["status"]["phase"] = phase.into();
+        (code, pod)
+    };
+    for (uid, found, expected) in [
+        ("du", not_found(), true),
+        ("du", in_phase("Running"), false),
+        ("du", in_phase("Pending"), false),
+        ("du", in_phase("Failed"), true),
+        ("other", in_phase("Running"), true),
+    ] {
+        let check = Check::DriverGone("d".into(), uid.into());
+        assert_eq!(is_deleted(check, found.clone(), DriverAnswer::Starting).await, expected, "{uid} {found:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn executor_is_deleted_by_force_only_if_its_node_is_gone() {
+    let node =
+        (200, json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": {"name": "n1"}}));
+    for (found, expected) in [(node, false), (not_found(), true)] {
+        assert_eq!(is_deleted(Check::NodeGone("n1".into()), found, DriverAnswer::Starting).await, expected);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn hopeless_driver_is_deleted_only_if_a_list_contains_no_executor() {
+    let list = |phases: &[&str]| {
+        let pod = |phase: &&str| {
+            json!({"metadata": {"name": "e", "namespace": "n", "uid": "e", "resourceVersion": "1",
+                "labels": {"spark-role": "executor", "spark-app-selector": "a", "spark-exec-id": "1"}},
+                "spec": {"containers": []}, "status": {"phase": phase}})
+        };
+        let items: Vec<Value> = phases.iter().map(pod).collect();
+        (200, json!({"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "9"}, "items": items}))
+    };
+    for (phases, expected) in [
+        (&[][..], true),
+        (&["Failed", "Succeeded"], true),
+        (&["Failed", "Pending"], false),
+        (&["Running"], false),
+        (&["Unknown"], false),
+    ] {
+        let deleted = is_deleted(Check::NoExecutors, list(phases), DriverAnswer::Starting).await;
+        assert_eq!(deleted, expected, "{phases:?}");
+    }
 }

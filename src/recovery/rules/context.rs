@@ -75,6 +75,11 @@ impl<'v> RuleContext<'v> {
         }
     }
 
+    /// When the next view is expected.
+    pub(super) fn next_view(&self, view: &DriverView) -> Instant {
+        view.at.max(self.now.at) + self.recovery.driver_view.interval
+    }
+
     /// A finding about an executor.
     pub(super) fn about(
         &self,

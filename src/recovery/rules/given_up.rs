@@ -28,7 +28,7 @@ pub(super) fn decide(
     let Registration::Removed(row) = registration_in(Some(view), executor, None) else { return Verdict::Nothing };
     let checks = state.check(&executor.uid, view.at);
     if checks.count < context.recovery.given_up_views && !fault_injection::injected(Bug::GivenUpAtOnce) {
-        return Verdict::Nothing; // The next view causes the next plan.
+        return Verdict::At(context.next_view(view));
     }
     let since = checks.since.max(since);
     context.waited(since, Duration::ZERO, || {

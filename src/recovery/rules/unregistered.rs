@@ -23,13 +23,14 @@ pub(super) fn decide(context: &RuleContext<'_>, of: &SetContext<'_>, executor: &
     };
     // The view counts, and not the time since: the executor may have registered after it.
     let wait = context.recovery.rule(RULE).after;
-    let is_old = context.exits.outages.due(since, wait, wait.min(AFTER_OUTAGE)).is_some_and(|at| at <= view.at);
+    let due = context.exits.outages.due(since, wait, wait.min(AFTER_OUTAGE));
+    let is_old = due.is_some_and(|at| at <= view.at);
     if !is_old {
-        return Verdict::Nothing; // The next view causes the next plan.
+        return due.map_or(Verdict::Nothing, |due| Verdict::At(context.next_view(view).max(due)));
     }
     context.after(RULE, since, || {
-        let node = executor.node.as_deref().unwrap_or_default();
-        let message = format!("has run on {node} for {} without registering with its driver", context.ago(since));
+        let node = executor.node.as_ref().map_or_else(String::new, |node| format!(" on {node}"));
+        let message = format!("has run{node} for {} without registering with its driver", context.ago(since));
         context.about(RULE, executor, since, message, by_view(of, executor, "its driver requests another executor"))
     })
 }

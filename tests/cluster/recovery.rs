@@ -1,0 +1,132 @@
+//! Recovery rules of a running replica: executors that never register, orphans, and pods that terminate forever.
+
+use crate::support::cluster::{Cluster, eventually};
+use crate::support::driver::{Driver, row};
+use crate::support::process::{Process, program};
+use crate::support::*;
+use kube::ResourceExt;
+use serde_json::{Value, json};
+
+/// Rules that act soon, with a budget that grows by one deletion a second.
+const ACTS: &str = "recovery:
+  budget: 3600/h
+  driverView: {interval: 5s}
+  stuck: {mode: act, after: 10s, budget: 3600/h}
+  unregistered: {mode: act, after: 10s, budget: 3600/h}
+  orphans: {after: 10s, budget: 3600/h}
+  refused: {after: 10s, budget: 3600/h}
+  terminating: {mode: act, after: 10s, budget: 3600/h}
+";
+
+async fn report(replica: &Process) -> Value {
+    replica.debug("/debug/apps").await[0].clone()
+}
+
+async fn exists(cluster: &Cluster, name: &str) -> bool {
+    cluster.pods().get_opt(name).await.unwrap().is_some()
+}
+
+/// What `why NAME` prints.
+fn why(replica: &Process, name: &str) -> String {
+    let debug = format!("http://{}", replica.debug);
+    let why = std::process::Command::new(program()).args(["why", name, "--debug", &debug]).output().unwrap();
+    String::from_utf8(why.stdout).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn executor_that_never_registers_is_deleted_and_its_driver_keeps_the_others() {
+    let cluster = Cluster::start().await;
+    let driver = Driver::start().await;
+    driver.show(json!([row(1, true)]));
+    driver.create_application(&cluster).await;
+    let replica = Process::start(&cluster, "r0", ACTS, &cluster.kubeconfig());
+    eventually("the unregistered executor is deleted", async || !exists(&cluster, "nb-exec-2").await).await;
+    assert!(exists(&cluster, "nb-exec-1").await && exists(&cluster, "nb-driver").await);
+    eventually("the deletion is shown", async || report(&replica).await["deletions"][0]["pod"] == "nb-exec-2").await;
+    eventually("an Event reports it", async || cluster.has_event("nb-exec-2", "ExecutorNotRegistered").await).await;
+    let text = why(&replica, "nb-exec-2");
+    assert!(text.contains("recovery  deleted by spark-usher at") && text.contains("(unregistered)"), "{text}");
+    let report = report(&replica).await;
+    let shortage = &report["shortage"];
+    assert_eq!((&shortage["target"], &shortage["running"]), (&json!(7), &json!(1)), "{report}");
+    assert_eq!(shortage["causes"][0]["cause"], "not-requested", "{report}");
+    let text = why(&replica, APP);
+    assert!(text.contains("lacks     6 of 7 executors (the target of its dynamic allocation)"), "{text}");
+    let metrics = crate::support::process::get(replica.metrics, "/metrics").await;
+    assert!(metrics.contains(r#"spark_usher_recovery_deletions_total{rule="unregistered"} 1"#), "{metrics}");
+    // A rule deletes nothing of a driver that no longer answers.
+    driver.show(json!([]));
+    drop(driver);
+    tokio::time::sleep(std::time::Duration::from_secs(15)).await;
+    assert!(exists(&cluster, "nb-exec-1").await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn executors_of_a_driver_that_is_gone_are_deleted_if_the_garbage_collector_keeps_them() {
+    let cluster = Cluster::start().await;
+    let driver = Driver::start().await;
+    driver.show(json!([row(1, true), row(2, true)]));
+    driver.create_application(&cluster).await;
+    let replica = Process::start(&cluster, "r0", ACTS, &cluster.kubeconfig());
+    eventually("the application is shown", async || report(&replica).await["executors"]["running"] == 2).await;
+    cluster.phase("nb-driver", "Failed").await;
+    eventually("orphans are found", async || {
+        report(&replica).await["findings"][0]["rule"] == "orphans" || !exists(&cluster, "nb-exec-1").await
+    })
+    .await;
+    eventually("orphans are deleted", async || {
+        !exists(&cluster, "nb-exec-1").await && !exists(&cluster, "nb-exec-2").await
+    })
+    .await;
+    assert!(exists(&cluster, "nb-driver").await, "the driver's pod is left to whoever submitted it");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mode_warn_and_the_setting_that_stops_all_deletions_report_only() {
+    let cluster = Cluster::start().await;
+    let driver = Driver::start().await;
+    driver.show(json!([row(1, true)]));
+    driver.create_application(&cluster).await;
+    let stopped = ACTS.replace("recovery:\n", "recovery:\n  act: false\n");
+    let replica = Process::start(&cluster, "r0", &stopped, &cluster.kubeconfig());
+    let outcome = async || report(&replica).await["findings"][0]["outcome"].clone();
+    eventually("the finding is shown", async || outcome().await == "would be deleted, but recovery.act is false").await;
+    eventually("an Event reports it", async || cluster.has_event("nb-exec-2", "ExecutorNotRegistered").await).await;
+    assert!(exists(&cluster, "nb-exec-2").await);
+    let text = why(&replica, "nb-exec-2");
+    assert!(text.contains("recovery  would be deleted, but recovery.act is false (unregistered): has run"), "{text}");
+    let metrics = crate::support::process::get(replica.metrics, "/metrics").await;
+    assert!(metrics.contains(r#"spark_usher_recovery_findings{rule="unregistered"} 1"#), "{metrics}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn terminating_executor_is_deleted_by_force_only_if_its_node_no_longer_exists() {
+    let cluster = Cluster::start().await;
+    if cluster.is_real() {
+        return println!("skipped: a real API server deletes pods that no kubelet runs immediately");
+    }
+    let driver = Driver::start().await;
+    driver.show(json!([]));
+    driver.create_application(&cluster).await;
+    let uid = cluster.pods().get("nb-driver").await.unwrap().uid().unwrap();
+    let nodes: kube::Api<k8s_openapi::api::core::v1::Node> = kube::Api::all(cluster.client.clone());
+    let node = nodes.list(&Default::default()).await.unwrap().items.remove(0).name_any();
+    for (id, node) in [(3, "no-such-node"), (4, &*node)] {
+        let down = executor(id).owned_by("Pod", "nb-driver", &uid).spec("nodeName", node);
+        cluster.pod_by(&cluster.client, &down.annotation("sandbox.spark-usher.io/node", "down")).await;
+        let params = kube::api::DeleteParams { grace_period_seconds: Some(1), ..Default::default() };
+        cluster.pods().delete(&format!("nb-exec-{id}"), &params).await.unwrap();
+    }
+    let replica = Process::start(&cluster, "r0", ACTS, &cluster.kubeconfig());
+    eventually("the pod on no node is deleted", async || !exists(&cluster, "nb-exec-3").await).await;
+    assert!(exists(&cluster, "nb-exec-4").await);
+    eventually("the other one is found", async || {
+        let findings = report(&replica).await["findings"].clone();
+        findings
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|finding| finding["pod"] == "nb-exec-4" && finding["rule"] == "terminating")
+    })
+    .await;
+}
