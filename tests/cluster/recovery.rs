@@ -44,8 +44,9 @@ async fn executor_that_never_registers_is_deleted_and_its_driver_keeps_the_other
     assert!(exists(&cluster, "nb-exec-1").await && exists(&cluster, "nb-driver").await);
     eventually("the deletion is shown", async || report(&replica).await["deletions"][0]["pod"] == "nb-exec-2").await;
     eventually("an Event reports it", async || cluster.has_event("nb-exec-2", "ExecutorNotRegistered").await).await;
-    let text = why(&replica, "nb-exec-2");
-    assert!(text.contains("recovery  deleted by spark-usher at") && text.contains("(unregistered)"), "{text}");
+    let names_rule =
+        |text: &str| text.contains("recovery  deleted by spark-usher at") && text.contains("(unregistered)");
+    eventually("its exit names the rule", async || names_rule(&why(&replica, "nb-exec-2"))).await;
     let report = report(&replica).await;
     let shortage = &report["shortage"];
     assert_eq!((&shortage["target"], &shortage["running"]), (&json!(7), &json!(1)), "{report}");
