@@ -503,13 +503,20 @@ def rules_of(documents):
 
 def check_roles_equal_listed_permissions(helm, usher):
     table = json.loads(subprocess.run([usher, "doctor", "--print-rbac", "-o", "json"], capture_output=True, text=True, check=True).stdout)
-    config = {"lifecycle": {"finished": "delete"}, "recovery": {"driverView": {"access": "proxy"}}}
+    config = {"recovery": {"driverView": {"access": "proxy"}, "terminating": {"mode": "act"}}}
+    stopped = {"config": {"recovery": {"act": False, "stuck": {"mode": "act"}, "terminating": {"mode": "act"}}}}
+    all_off = {"config": {"recovery": {"orphans": {"mode": "off"}, "refused": {"mode": False}}}}
+    lacking = {"Deleting", "DeletingByForce", "Policies", "Proxying"}
     managed = {"config": config, "validatingPolicy": {"enabled": True}}
     for name, values, left_out in (
         ("all", managed, set()),
-        ("without deletion", {}, {"Deleting", "Policies", "Proxying"}),
-        ("with enforced owners", {"rbac": {"ownerReferencesPermissionEnforcement": "enabled"}}, {"Policies", "Proxying"}),
-        ("with files, and no ConfigMaps", {"certificates": {"source": "secret", "caBundle": "x"}, "rbac": {"readSparkConf": False}}, {"Deleting", "Managed", "ReadingConf", "Policies", "Proxying"}),
+        ("with the default rules", {}, lacking - {"Deleting"}),
+        ("with recovery.act: false", stopped, lacking),
+        ("with the acting rules off", all_off, lacking),
+        ("with another acting rule", {"config": {"recovery": {**all_off["config"]["recovery"], "hopeless": {"mode": "act"}}}}, lacking - {"Deleting"}),
+        ("with lifecycle.finished: delete", {"config": {**stopped["config"], "lifecycle": {"finished": "delete"}}}, lacking - {"Deleting"}),
+        ("with enforced owners", {**stopped, "rbac": {"ownerReferencesPermissionEnforcement": "enabled"}}, lacking - {"Deleting"}),
+        ("with files, and no ConfigMaps", {**stopped, "certificates": {"source": "secret", "caBundle": "x"}, "rbac": {"readSparkConf": False}}, {*lacking, "Managed", "ReadingConf"}),
     ):
         wanted = {(right["scope"], right["group"], right["resource"], verb, right["named"]) for right in table if right["when"] not in left_out for verb in right["verbs"]}
         _, documents = helm.template(values)
@@ -630,7 +637,7 @@ def check_installation(helm, kubectl_program, usher, sandbox_program, folder, ta
             "tests": {"namespace": "team-a"},
             "config": {"policies": [{"name": "batch", "match": {"namespaces": ["team-*"]}, "scheduler": {"type": "volcano"}, "queue": "analytics"}],
                        "lifecycle": {"finished": "delete", "keepFailed": "0s", "grace": "0s", "poll": "5s"},
-                       "recovery": {"driverView": {"access": "proxy"}}},
+                       "recovery": {"driverView": {"access": "proxy"}, "terminating": {"mode": "act", "after": "10s", "budget": "3600/h"}}},
         }
         to = ["--kubeconfig", str(sandbox.kubeconfig), "--namespace", NAMESPACE]
         helm("install", "spark-usher", str(CHART), *to, "--create-namespace", values=values)
@@ -782,6 +789,16 @@ def check_application_run(sandbox, kubectl, folder, failover):
     ok("the executors of a finished driver are reported and deleted")
     kubectl("delete", "pod", "exec-3", "-n", "team-a", "--wait=false")
     wait_until("the PodGroup is deleted after its application", lambda: not sandbox.request("GET", groups)["items"], 60)
+    # The node of an executor that is being deleted no longer exists.
+    lost = executor("lost-1", "spark-lost")
+    lost["metadata"].setdefault("annotations", {})["sandbox.spark-usher.io/node"] = "down"
+    lost["metadata"]["ownerReferences"] = [{"apiVersion": "v1", "kind": "Pod", "name": "driver-0", "uid": driver["metadata"]["uid"], "controller": True}]
+    lost["spec"]["nodeName"] = "no-such-node"
+    kubectl("create", "-n", "team-a", "-f", "-", stdin=json.dumps(lost))
+    kubectl("delete", "pod", "lost-1", "-n", "team-a", "--wait=false", "--grace-period=1")
+    wait_until("an executor on a node that is gone is deleted by force", lambda: not [
+        pod for pod in sandbox.request("GET", f"{base}/pods")["items"] if pod["metadata"]["name"] == "lost-1"], 90)
+    ok("an executor that terminates forever on a node that is gone is deleted by force")
     # A PodGroup of that name already exists.
     name = sandbox.request("POST", f"{base}/pods?dryRun=All", executor("taken-1", "spark-taken"))["metadata"]["annotations"]["scheduling.k8s.io/group-name"]
     existing = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "metadata": {"name": name}, "spec": {"minMember": 7}}

@@ -261,7 +261,7 @@ pub(super) fn warnings(file: &Recovery) -> Vec<String> {
     let without_views = file.driver_view.access == DriverAccess::None;
     let mut warnings = Vec::new();
     for (rule, its) in rules(file) {
-        let acts = its.mode == Some(Mode(policy::Mode::Act));
+        let acts = file.act && its.mode.map_or(rule.defaults().mode, |mode| mode.0) == policy::Mode::Act;
         let key = rule.as_str();
         if acts && without_views && rule.needs_view() {
             warnings.push(format!(

@@ -28,7 +28,8 @@ use crate::recovery::rules::{self, RuleContext, SetContext};
 use crate::recovery::state::RecoveryState;
 use crate::recovery::target;
 use crate::signature::Creator;
-use crate::snapshot::DriverPod;
+use crate::snapshot::{DriverPod, Executor};
+use crate::spark::state::ExecutorPodState;
 use crate::time::Now;
 
 /// The time between the beginnings of two rounds.
@@ -197,12 +198,19 @@ impl<'v> Round<'_, 'v> {
         let creator = Some(driver.creator);
         let all = || std::iter::once(of.set).chain(plan_context.with_driver_of(of.set));
         let counts = || all().flat_map(|set| set.counts.iter());
-        let live: usize = counts().map(|counts| counts.live).sum();
         let pending: usize = counts().map(|counts| counts.pending).sum();
-        let live = if fault_injection::injected(Bug::PendingIsNothing) { live - pending } else { live };
+        // An executor that is being deleted does not count, however long that takes.
+        let is_wanted = |executor: &Executor| {
+            executor.is_live()
+                && !executor.deleting
+                && !(executor.state == ExecutorPodState::Pending && fault_injection::injected(Bug::PendingIsNothing))
+                && counts().any(|counts| counts.has(executor))
+        };
+        let has_executors = counts().any(|counts| counts.live > 0)
+            && plan_context.app.executors().values().any(|executor| is_wanted(executor));
         let view = of.view.as_ref().map(|(view, _)| *view);
         let target = target::target(self.context.snapshot, driver, view);
-        let verdict = rules::of_driver(&self.context, of, driver, (live, target), &mut self.state.recovery);
+        let verdict = rules::of_driver(&self.context, of, driver, (has_executors, target), &mut self.state.recovery);
         self.take(verdict, creator);
         let verdict = rules::of_view(&self.context, of, driver, &mut self.state.recovery);
         self.take(verdict, creator);

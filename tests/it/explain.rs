@@ -283,6 +283,11 @@ fn invalid_policy_file_is_rejected_with_line_key_and_expected_value() {
         ("lifecycle: {grace: soon}", 1, "lifecycle.grace", "expected a value such as 180s"),
         ("lifecycle: {finished: burn}", 1, "lifecycle.finished", "expected one of report, label, delete"),
         ("recovery: {stuck: {budget: lots}}", 1, "recovery.stuck.budget", "such as 5/h"),
+        ("recovery: {stuck: {mode: kill}}", 1, "recovery.stuck.mode", "expected off, warn or act"),
+        ("recovery: {stuck: {mode: true}}", 1, "recovery.stuck.mode", "expected off, warn or act"),
+        ("recovery: {vanished: {mode: act}}", 1, "recovery.vanished.mode", "expected off or warn"),
+        ("recovery: {givenUp: {after: 1m}}", 1, "recovery.givenUp", "views"),
+        ("recovery: {groups: {budget: 1/h}}", 1, "recovery.groups", "mode"),
         ("nodes: {maxShare: 5}", 1, "nodes.maxShare", "expected 0% to 100%"),
         ("nodes: {failures: many}", 1, "nodes.failures", "expected a whole number"),
         ("policies: [", 1, "", ""),
@@ -300,6 +305,25 @@ fn unreachable_policy_and_unused_section_yield_warnings() {
     let output = usher(&["config", "check", "-"], "policies:\n- name: all\n- name: never\nnodes: {avoid: true}\n");
     let interval = usher(&["config", "check", "-"], "recovery: {driverView: {interval: 1s}}\n");
     assert!(err(&interval).contains("recovery.driverView.interval is 1s: drivers are polled every 5s at most"));
+    for (text, expected) in [
+        (
+            "driverView: {access: none}, stuck: {mode: act}",
+            "recovery.stuck.mode is act, but recovery.driverView.access is none",
+        ),
+        ("orphans: {after: 1s}", "recovery.orphans.after is less than 10s, which applies"),
+        ("hopeless: {mode: act, budget: 0/h}", "recovery.hopeless.mode is act with a budget of 0: nothing is deleted"),
+        ("budget: 0/h", "recovery.orphans.mode is act with a budget of 0: nothing is deleted"),
+    ] {
+        let output = usher(&["config", "check", "-"], &format!("recovery: {{{text}}}"));
+        assert!(code(&output) == 0 && err(&output).contains(expected), "{text}: {}", err(&output));
+    }
+    // Helm reads the word off as a boolean.
+    for text in ["recovery: {orphans: {mode: false}}", "recovery: {orphans: {mode: off}, act: false}"] {
+        assert_eq!(
+            err(&usher(&["config", "check", "-"], text)).lines().filter(|line| line.contains("recovery")).count(),
+            0
+        );
+    }
     assert_eq!(code(&output), 0);
     assert!(
         err(&output).contains("policies[1] (never) is never reached: policy all before it matches every pod"),

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use spark_usher::app::metrics::{LABELS, Metrics};
 use spark_usher::lifecycle::cause::Cause;
+use spark_usher::policy::{Mode, RecoveryRule, RuleSettings};
 use spark_usher::reason::{Origin, Reason};
+use spark_usher::recovery::shortage::ShortageCause;
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
@@ -98,6 +100,33 @@ fn documented_metrics_equal_code() {
         table += &format!("| `{label}` | {values} |\n");
     }
     check("metrics.md", "labels", &table);
+}
+
+#[test]
+fn documented_recovery_rules_equal_code() {
+    let mut table = String::from("| rule | what it finds | mode | after | budget |\n|---|---|---|---|---|\n");
+    for rule in RecoveryRule::ALL {
+        let RuleSettings { mode, after, budget } = rule.defaults();
+        let mode = match mode {
+            Mode::Off => "off",
+            Mode::Warn => "warn",
+            Mode::Act => "act",
+        };
+        let after = match after.as_secs() {
+            seconds if seconds % 3600 == 0 && seconds > 0 => format!("{}h", seconds / 3600),
+            seconds if seconds % 60 == 0 && seconds > 0 => format!("{}m", seconds / 60),
+            seconds => format!("{seconds}s"),
+        };
+        assert_eq!(budget.per.as_secs(), 3600);
+        let budget = if rule.can_act() { format!("{}/h", budget.count) } else { "only reports".to_owned() };
+        table += &format!("| `{}` | {} | `{mode}` | {after} | {budget} |\n", rule.as_str(), rule.text());
+    }
+    check("recovery.md", "rules", &table);
+    let mut table = String::from("| cause | why an executor does not run |\n|---|---|\n");
+    for cause in ShortageCause::ALL {
+        table += &format!("| `{}` | {} |\n", cause.as_str(), cause.text());
+    }
+    check("recovery.md", "shortages", &table);
 }
 
 #[test]

@@ -51,6 +51,14 @@ pub struct SetContext<'v> {
     pub keeps: bool,
 }
 
+impl SetContext<'_> {
+    /// Whether the driver is known by uid: a signature or an ownerReference names it. Whether it is alive is known only while it
+    /// has executors that are live or not cleaned up ([`DriverLiveness`]).
+    pub(super) fn is_driver_known(&self) -> bool {
+        self.set.creator.is_some()
+    }
+}
+
 impl<'v> RuleContext<'v> {
     /// Whether a rule is off.
     pub(super) fn is_off(&self, rule: RecoveryRule) -> bool {

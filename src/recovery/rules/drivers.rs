@@ -11,20 +11,20 @@ use crate::recovery::state::RecoveryState;
 use crate::recovery::target::Target;
 use crate::snapshot::{DriverPhase, DriverPod, DriverViewKey};
 
-/// The rules about one driver's pod; at most one of them applies. `live` is the number of its live executors, `target` the
-/// number that it wants, if that is known.
+/// The rules about one driver's pod; at most one of them applies. `has_executors` is whether one of its executors is pending or
+/// running, `target` how many it wants, if that is known.
 pub fn of_driver(
     context: &RuleContext<'_>,
     of: &SetContext<'_>,
     driver: &Arc<DriverPod>,
-    (live, target): (usize, Option<Target>),
+    (has_executors, target): (bool, Option<Target>),
     state: &mut RecoveryState,
 ) -> Verdict {
     if driver.skip || driver.deleting {
         return Verdict::Nothing;
     }
     match zombie(context, driver, state) {
-        Verdict::Nothing => hopeless(context, of, driver, (live, target), state),
+        Verdict::Nothing => hopeless(context, of, driver, (has_executors, target), state),
         verdict => verdict,
     }
 }
@@ -70,11 +70,11 @@ fn hopeless(
     context: &RuleContext<'_>,
     of: &SetContext<'_>,
     driver: &DriverPod,
-    (live, target): (usize, Option<Target>),
+    (has_executors, target): (bool, Option<Target>),
     state: &mut RecoveryState,
 ) -> Verdict {
     const RULE: RecoveryRule = RecoveryRule::Hopeless;
-    let Some(target) = target.filter(|target| target.count > 0 && live == 0 && !context.is_off(RULE)) else {
+    let Some(target) = target.filter(|target| target.count > 0 && !has_executors && !context.is_off(RULE)) else {
         state.has_executors(&driver.uid);
         return Verdict::Nothing;
     };

@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 use super::context::{RuleContext, SetContext};
 use crate::fault_injection::{self, Bug};
 use crate::lifecycle::cause::{Cause, Removal, cause};
-use crate::ownership::liveness::DriverLiveness;
 use crate::policy::{Finished, RecoveryRule};
 use crate::recovery::finding::{Check, NoRemedy, Remedy, Verdict};
 use crate::snapshot::Executor;
@@ -47,8 +46,7 @@ fn is_refusal(cause: Cause) -> bool {
 }
 
 fn remedy(of: &SetContext<'_>) -> Result<Remedy, NoRemedy> {
-    let is_unknown = of.set.driver == DriverLiveness::Unknown || !of.set.is_certain;
-    if is_unknown && !fault_injection::injected(Bug::RefusedOfUnknownDriver) {
+    if !of.is_driver_known() && !fault_injection::injected(Bug::RefusedOfUnknownDriver) {
         return Err(NoRemedy::UnknownDriver);
     }
     if of.keeps {

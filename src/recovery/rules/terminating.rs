@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use super::context::{RuleContext, SetContext};
 use crate::fault_injection::{self, Bug};
-use crate::ownership::liveness::DriverLiveness;
 use crate::policy::RecoveryRule;
 use crate::recovery::finding::{Check, NoRemedy, Remedy, Verdict};
 use crate::snapshot::Executor;
@@ -38,8 +37,7 @@ pub(super) fn decide(context: &RuleContext<'_>, of: &SetContext<'_>, executor: &
                 (String::new(), Ok(Remedy { check: Check::NodeGone(node.clone().unwrap_or_default()), effect: "" }))
             }
         };
-        let is_unknown = !of.set.is_certain || of.set.driver == DriverLiveness::Unknown;
-        let remedy = if is_unknown { Err(NoRemedy::UnknownDriver) } else { remedy };
+        let remedy = if of.is_driver_known() { remedy } else { Err(NoRemedy::UnknownDriver) };
         let until = deletion.until.map_or_else(String::new, |until| format!(" at {until}"));
         let message = format!("still exists, although its grace period ended{until}; {held}");
         context.about(RULE, executor, since, message, remedy)

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use spark_usher::controller::{DriverAnswer, PollError};
-use spark_usher::policy::{Budget, DriverAccess, DriverViews, Mode, Recovery, RecoveryRule, RuleSettings};
+use spark_usher::policy::{Budget, DriverAccess, DriverViews, Finished, Mode, Recovery, RecoveryRule, RuleSettings};
 use spark_usher::reason::Reason;
 use spark_usher::reconcile::{Action, Recover};
 use spark_usher::recovery::DriverPoll;
@@ -447,10 +447,29 @@ impl Sim {
                 self.policies.recovery.rule(rule).mode == Mode::Off
                     || report.findings.iter().any(|finding| finding.rule == rule && *finding.uid == *uid)
             };
-            if self.driver_is_running(app) != Some(true) || app.is_stopped.is_some() {
+            let old = |at: Option<Duration>| at.is_some_and(|at| at + Duration::from_secs(150) < super::END);
+            let running = self.driver_is_running(app);
+            for pod in self.truth.pods.values().filter(|pod| pod.app == app.number && pod.is_shown()) {
+                if pod.role != Role::Executor || pod.skip || pod.deleting.is_some() || running.is_none() {
+                    continue;
+                }
+                let is_orphan = running == Some(false) && old(app.driver_exited) && !pod.is_finished() && !pod.inactive;
+                let rule = match () {
+                    () if pod.is_finished() && old(pod.exited) && pod.reason.is_some() => RecoveryRule::Refused,
+                    () if is_orphan && old(Some(pod.created)) => RecoveryRule::Orphans,
+                    () => continue,
+                };
+                // Those are deleted sooner.
+                let is_cleaned_up = rule == RecoveryRule::Refused
+                    && !pod.inactive
+                    && self.policies.lifecycle.finished == Finished::Delete;
+                if !is_named(rule, &pod.uid) && !is_cleaned_up {
+                    unnamed = Some(format!("{} {pod:?} {app:?} {report:?}", rule.as_str()));
+                }
+            }
+            if running != Some(true) || app.is_stopped.is_some() {
                 continue;
             }
-            let old = |at: Option<Duration>| at.is_some_and(|at| at + Duration::from_secs(150) < super::END);
             for pod in self.truth.pods.values().filter(|pod| pod.app == app.number && pod.is_shown()) {
                 if pod.role != Role::Executor || pod.skip || pod.inactive || pod.deleting.is_some() {
                     continue;
