@@ -35,7 +35,7 @@ pub struct Recovery {
     pub zombie_driver: Rule,
     /// Executors whose driver is gone.
     pub orphans: Rule,
-    /// Executors that a kubelet rejected or evicted, and whose pods nobody deletes.
+    /// Executors that a kubelet rejected or evicted, and whose pods remain.
     pub refused: Rule,
     /// Executors that still exist although the grace period of their deletion is over. Mode act deletes them by force if their
     /// node no longer exists.

@@ -145,7 +145,7 @@ rules! {
     ZombieDriver = "zombieDriver", true, Warn, MINUTE.saturating_mul(10), 1;
     /// An executor exists although its driver is gone.
     Orphans = "orphans", true, Act, MINUTE.saturating_mul(5), 1000;
-    /// A kubelet rejected or evicted an executor, and nobody deletes its pod.
+    /// A kubelet rejected or evicted an executor, and its pod remains.
     Refused = "refused", true, Act, HOUR, 1000;
     /// An executor still exists although the grace period of its deletion is over.
     Terminating = "terminating", true, Warn, MINUTE, 5;

@@ -1,5 +1,5 @@
 //! `groups`: a PodGroup whose gang had started waits again, although no executor of it is pending. Volcano reserves the group's
-//! minResources in its queue then, for nobody (volcano-sh/volcano#4195).
+//! minResources in its queue then, without need (volcano-sh/volcano#4195).
 
 use crate::fault_injection::{self, Bug};
 use crate::policy::RecoveryRule;
