@@ -144,6 +144,7 @@ impl Cluster {
                     started: *started,
                     created: None,
                     deleting: false,
+                    phase: None,
                     spec: spec.clone(),
                 };
                 Some(Change::Related(RelatedChange::Group(key.clone(), group)))

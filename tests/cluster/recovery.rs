@@ -79,7 +79,7 @@ async fn executors_of_a_driver_that_is_gone_are_deleted_if_the_garbage_collector
         !exists(&cluster, "nb-exec-1").await && !exists(&cluster, "nb-exec-2").await
     })
     .await;
-    assert!(exists(&cluster, "nb-driver").await, "the driver's pod is left to whoever submitted it");
+    assert!(exists(&cluster, "nb-driver").await, "the driver's pod is left to the submitter");
 }
 
 #[tokio::test(flavor = "multi_thread")]

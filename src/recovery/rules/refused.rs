@@ -2,7 +2,7 @@
 //! its pod remains. Such pods pile up by the thousand: Kubernetes collects terminated pods only above 12,500 by default
 //! (kubernetes/kubernetes#125579, #106884).
 //!
-//! Only executors: whoever submitted a driver reads its status.
+//! Only executors: who submits a driver reads its status.
 
 use std::time::{Duration, Instant};
 
