@@ -392,7 +392,8 @@ fn driver_view(
     let conf = snapshot.conf(&driver.uid).map_or_else(LifecycleConf::default, |conf| conf.lifecycle);
     let noticed = view.wall - conf.detection_time();
     let is_recent = |id: u64| exits.iter().any(|exit| exit.executor.exec_id == Some(id) && exit.at > noticed);
-    let vanished = recovery::vanished(view, app, driver.creator).filter_map(|row| row.id).filter(|id| !is_recent(*id));
+    let vanished =
+        recovery::without_pod(view.executors(), app, driver).filter_map(|row| row.id).filter(|id| !is_recent(*id));
     Some(DriverViewReport {
         at: shown(view.wall),
         registered: view.executors().iter().filter(|row| row.is_active).count(),

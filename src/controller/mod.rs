@@ -440,9 +440,10 @@ impl Controller {
                 break;
             }
             let Some(app) = self.queue.get(now.at) else { break };
-            let checks = self.states.get(&app).is_none_or(|state| state.recovery.is_due(now.at));
-            executors += self.snapshot().apps.get(&app).map_or(0, |app| {
-                app.unsettled() + if checks { app.executors().len().min(MAX_EXECUTORS_PER_PLAN) } else { 0 }
+            executors += self.snapshot().apps.get(&app).map_or(0, |known| {
+                let all = known.executors().len();
+                let checks = self.states.get(&app).is_none_or(|state| state.recovery.is_due(all, now.at));
+                known.unsettled() + if checks { all.min(MAX_EXECUTORS_PER_PLAN) } else { 0 }
             });
             self.require_lookups(&app, policies, now);
             if self.is_leader && self.has_synced() {

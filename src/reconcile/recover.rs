@@ -32,10 +32,6 @@ use crate::snapshot::{DriverPod, Executor};
 use crate::spark::state::ExecutorPodState;
 use crate::time::Now;
 
-/// The time between the beginnings of two rounds.
-const ROUND: Duration = Duration::from_secs(30);
-/// A round begins sooner if a rule's time is over, but not sooner than this after the last one.
-const SHORTEST_ROUND: Duration = Duration::from_secs(5);
 /// At most this many Events are recorded for one rule in one part of a round: the report contains all findings.
 const MAX_EVENTS: usize = 3;
 
@@ -57,8 +53,8 @@ pub(super) fn plan(
     let is_gone = |set: &&ExecutorSet<'_>| set.driver == DriverLiveness::Gone;
     let gone: BTreeSet<Option<Creator>> = plan_context.sets.iter().filter(is_gone).map(|set| set.creator).collect();
     state.recovery.observe_gone(&gone, now.at);
-    if !state.recovery.is_due(now.at) {
-        return state.recovery.next_round.into_iter().for_each(|next| plan.requeue(next));
+    if !state.recovery.is_due(plan_context.app.executors().len(), now.at) {
+        return state.recovery.next_round().into_iter().for_each(|next| plan.requeue(next));
     }
     let is_new = state.recovery.position.is_none();
     let context = RuleContext {
@@ -74,7 +70,7 @@ pub(super) fn plan(
     if is_new {
         state.round = RecoveryReport::default();
         state.round_due = None;
-        state.recovery.next_round = Some(now.at + ROUND);
+        state.recovery.last_round = Some(now.at);
     }
     let mut round = Round { context, state, budget, plan, events: Vec::new() };
     let mut position = round.state.recovery.position.take();
@@ -226,18 +222,12 @@ impl<'v> Round<'_, 'v> {
     /// Ends a round.
     fn finish(&mut self, plan_context: &PlanContext<'v>) {
         let (app, snapshot) = (plan_context.app, plan_context.snapshot);
-        let executors: BTreeSet<&str> = app.executors().values().map(|executor| &*executor.uid).collect();
         let alive = plan_context.sets.iter().filter_map(|set| set.driver.pod());
         let drivers: BTreeSet<&str> = app.drivers.iter().chain(alive).map(|driver| &*driver.uid).collect();
-        self.state.recovery.retain(
-            |uid| executors.contains(uid),
-            |uid| drivers.contains(uid),
-            |group| snapshot.groups.contains_key(group),
-        );
         let now = self.context.now.at;
-        let next = self.state.round_due.map_or(now + ROUND, |due| due.clamp(now + SHORTEST_ROUND, now + ROUND));
-        self.state.recovery.next_round = Some(next);
-        self.plan.requeue(next);
+        self.state.recovery.retain(|uid| drivers.contains(uid), |group| snapshot.groups.contains_key(group), now);
+        self.state.recovery.due = self.state.round_due;
+        self.state.recovery.next_round().into_iter().for_each(|next| self.plan.requeue(next));
         self.plan.recovery = Some(std::mem::take(&mut self.state.round));
     }
 

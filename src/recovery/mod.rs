@@ -14,4 +14,4 @@ pub mod target;
 
 pub use drivers::DriverPoll;
 pub use findings::RecoveryFindings;
-pub use registration::{Registration, registration, vanished, view_of};
+pub use registration::{Registration, registration, view_of, without_pod};

@@ -1,11 +1,10 @@
 //! Joins an application's executor pods with its driver's view, by exec id.
 
-use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use crate::fault_injection::{self, Bug};
 use crate::signature::Creator;
-use crate::snapshot::{Application, DriverView, DriverViewKey, Executor, Snapshot, Stage};
+use crate::snapshot::{Application, DriverPod, DriverView, DriverViewKey, Executor, ExecutorKey, Snapshot, Stage};
 use crate::spark::ids::AppKey;
 use crate::spark::rest::ExecutorSummary;
 
@@ -66,16 +65,24 @@ fn runs_for(executor: &Executor, at: Instant) -> Duration {
     since.map_or(Duration::ZERO, |since| at.saturating_duration_since(since))
 }
 
-/// Executors that the driver counts as registered and that have no live pod: it has not noticed that they vanished.
-pub fn vanished<'v>(
-    view: &'v DriverView,
+/// The rows of registered executors that have no live pod: the driver has not noticed that they vanished.
+pub fn without_pod<'v>(
+    rows: &'v [ExecutorSummary],
     app: &'v Application,
-    driver: Creator,
+    driver: &'v DriverPod,
 ) -> impl Iterator<Item = &'v ExecutorSummary> {
-    let live: HashSet<u64> = app
-        .live()
-        .filter(|executor| executor.counted_creator() == Some(driver))
-        .filter_map(|executor| executor.exec_id)
-        .collect();
-    view.executors().iter().filter(move |row| row.is_active && row.id.is_some_and(|id| !live.contains(&id)))
+    let is_own = |executor: &Executor| match executor.creator() {
+        Some(creator) => creator == driver.creator,
+        None => executor
+            .template
+            .owner
+            .as_ref()
+            .is_some_and(|owner| owner.is_pod && owner.name == driver.name && owner.uid == driver.uid),
+    };
+    let has_pod = move |id: u64| {
+        let from = ExecutorKey { id, name: "".into() };
+        let same = app.executors().range(from..).take_while(|(key, _)| key.id == id);
+        same.into_iter().any(|(_, executor)| executor.is_live() && is_own(executor))
+    };
+    rows.iter().filter(move |row| row.is_active && row.id.is_some_and(|id| !has_pod(id)))
 }

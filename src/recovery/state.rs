@@ -2,6 +2,7 @@
 //! leader costs a delay, never a wrong deletion.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,14 +12,23 @@ use crate::snapshot::{ExecutorKey, GroupKey};
 
 /// A finding that persists is reported again after this time.
 const REPORT_AGAIN: Duration = Duration::from_secs(3600);
+/// A round begins with a plan of the application, at the earliest this long after the last one.
+const SHORTEST_ROUND: Duration = Duration::from_secs(5);
+/// Rounds of applications with more executors than this begin only this long after the last one.
+const LARGE: usize = 4096;
+const ROUND: Duration = Duration::from_secs(60);
+/// An executor that no view has shown as removed for this long is forgotten: views are at least every ten minutes.
+const FORGET_CHECKS: Duration = Duration::from_secs(1800);
 /// At most this many findings are remembered as reported.
 const MAX_REPORTED: usize = 4096;
 
 /// See the module's text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecoveryState {
-    /// When the next round of checks begins.
-    pub(crate) next_round: Option<Instant>,
+    /// When the last round of checks began.
+    pub(crate) last_round: Option<Instant>,
+    /// When a rule's time is over: the next round begins then.
+    pub(crate) due: Option<Instant>,
     /// Where the current round continues.
     pub(crate) position: Option<ExecutorKey>,
     /// Since when the driver of a creator's executors has been gone.
@@ -27,6 +37,8 @@ pub struct RecoveryState {
     checks: BTreeMap<Arc<str>, Checks>,
     /// Since when an executor has been missing on which its driver counts.
     missing: BTreeMap<(Creator, u64), Instant>,
+    /// Where the check of a driver's rows continues, if there are too many for one round.
+    next_row: BTreeMap<Creator, usize>,
     /// Since when a driver's Spark container has exited, by the pod's uid.
     lingering: BTreeMap<Arc<str>, Instant>,
     /// Since when a driver has had no executors although it wants some, by the pod's uid.
@@ -53,9 +65,20 @@ impl RecoveryState {
         *self == RecoveryState::default()
     }
 
-    /// Whether a round of checks begins or continues now.
-    pub(crate) fn is_due(&self, now: Instant) -> bool {
-        self.position.is_some() || self.next_round.is_none_or(|next| next <= now)
+    /// Whether a round of checks begins or continues now, for an application with this number of executors.
+    pub(crate) fn is_due(&self, executors: usize, now: Instant) -> bool {
+        // Rounds of very large applications take several plans, and do not follow every change.
+        let pause = if executors > LARGE { ROUND } else { SHORTEST_ROUND };
+        let began = |last: Instant, pause: Duration| now.saturating_duration_since(last) >= pause;
+        self.position.is_some()
+            || self.last_round.is_none_or(|last| began(last, pause))
+            || self.due.is_some_and(|due| due <= now) && self.last_round.is_none_or(|last| began(last, SHORTEST_ROUND))
+    }
+
+    /// When a round begins although nothing has changed.
+    pub(crate) fn next_round(&self) -> Option<Instant> {
+        let soonest = self.last_round? + SHORTEST_ROUND;
+        Some(self.due?.max(soonest))
     }
 
     /// Observes which creators' drivers are gone.
@@ -81,10 +104,30 @@ impl RecoveryState {
         *checks
     }
 
-    /// The executors that a driver's view contains and that have no pod, and since when.
-    pub(super) fn missing(&mut self, driver: Creator, ids: &BTreeSet<u64>, now: Instant) -> BTreeMap<u64, Instant> {
-        self.missing.retain(|(of, id), _| *of != driver || ids.contains(id));
-        ids.iter().map(|id| (*id, *self.missing.entry((driver, *id)).or_insert(now))).collect()
+    /// The rows of a view to check now, at most this many: those after the last ones, from the first again.
+    pub(super) fn rows_to_check(&mut self, driver: Creator, rows: usize, most: usize) -> Range<usize> {
+        let begin = self.next_row.remove(&driver).filter(|next| *next < rows).unwrap_or_default();
+        let end = rows.min(begin + most);
+        if end < rows {
+            self.next_row.insert(driver, end);
+        }
+        begin..end
+    }
+
+    /// The executors that a driver's view contains and that have no pod, and since when. `ids` are those of the rows from the
+    /// first to the last id.
+    pub(super) fn missing(
+        &mut self,
+        driver: Creator,
+        (first, last): (u64, u64),
+        ids: &BTreeSet<u64>,
+        now: Instant,
+    ) -> BTreeMap<u64, Instant> {
+        self.missing.retain(|(of, id), _| *of != driver || ids.contains(id) || *id < first || *id > last);
+        for id in ids {
+            self.missing.entry((driver, *id)).or_insert(now);
+        }
+        self.missing.iter().filter(|((of, _), _)| *of == driver).map(|((_, id), since)| (*id, *since)).collect()
     }
 
     pub(super) fn lingering_since(&mut self, uid: &Arc<str>, now: Instant) -> Instant {
@@ -114,23 +157,20 @@ impl RecoveryState {
         if !self.reported.get(&key).is_none_or(is_due) {
             return false;
         }
-        if self.reported.len() >= MAX_REPORTED {
-            self.reported.retain(|_, last| !is_due(last));
+        if self.reported.len() >= MAX_REPORTED && !self.reported.contains_key(&key) {
+            return false;
         }
-        self.reported.len() < MAX_REPORTED && self.reported.insert(key, now).is_none_or(|last| is_due(&last))
+        self.reported.insert(key, now);
+        true
     }
 
-    /// Forgets drivers, executors and PodGroups that no longer exist.
-    pub(crate) fn retain(
-        &mut self,
-        executors: impl Fn(&str) -> bool,
-        drivers: impl Fn(&str) -> bool,
-        groups: impl Fn(&GroupKey) -> bool,
-    ) {
-        self.checks.retain(|uid, _| executors(uid));
+    /// Forgets drivers and PodGroups that no longer exist, and executors that were not found lately.
+    pub(crate) fn retain(&mut self, drivers: impl Fn(&str) -> bool, groups: impl Fn(&GroupKey) -> bool, now: Instant) {
+        let is_recent = |at: Instant, time: Duration| now.saturating_duration_since(at) < time;
+        self.checks.retain(|_, checks| is_recent(checks.last, FORGET_CHECKS));
         self.lingering.retain(|uid, _| drivers(uid));
         self.empty.retain(|uid, _| drivers(uid));
         self.waiting_groups.retain(|key, _| groups(key));
-        self.reported.retain(|(_, uid), _| executors(uid) || drivers(uid));
+        self.reported.retain(|_, last| is_recent(*last, REPORT_AGAIN));
     }
 }

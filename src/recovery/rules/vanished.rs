@@ -12,6 +12,8 @@ use crate::snapshot::DriverPod;
 use crate::spark::lifecycle_conf::LifecycleConf;
 
 const RULE: RecoveryRule = RecoveryRule::Vanished;
+/// At most this many rows of a view are checked in one round; the next round continues.
+const MAX_ROWS: usize = 8192;
 /// At most this many exec ids are tracked for one driver, and this many are named.
 const MAX_TRACKED: usize = 256;
 const MAX_NAMED: usize = 10;
@@ -25,10 +27,15 @@ pub fn of_view(
 ) -> Verdict {
     let is_off = context.is_off(RULE) || fault_injection::injected(Bug::VanishedNever);
     let Some((view, _)) = of.view.as_ref().filter(|_| !is_off) else { return Verdict::Nothing };
-    let missing = registration::vanished(view, context.app, driver.creator).filter_map(|row| row.id);
+    let checked = state.rows_to_check(driver.creator, view.executors().len(), MAX_ROWS);
+    let rows = view.executors().get(checked.clone()).unwrap_or_default();
+    let missing = registration::without_pod(rows, context.app, driver).filter_map(|row| row.id);
     let missing: BTreeSet<u64> = missing.take(MAX_TRACKED).collect();
+    // The ids about which these rows say something.
+    let first = rows.first().filter(|_| checked.start > 0).and_then(|row| row.id).unwrap_or_default();
+    let last = rows.last().filter(|_| checked.end < view.executors().len()).and_then(|row| row.id).unwrap_or(u64::MAX);
     let conf = context.snapshot.conf(&driver.uid).map_or_else(LifecycleConf::default, |conf| conf.lifecycle);
-    let tracked = state.missing(driver.creator, &missing, context.now.at);
+    let tracked = state.missing(driver.creator, (first, last), &missing, context.now.at);
     // The driver has noticed nothing if a view shows that which was requested after that time.
     let wait = match fault_injection::injected(Bug::VanishedAtOnce) {
         true => std::time::Duration::ZERO,
@@ -38,7 +45,10 @@ pub fn of_view(
         |since: &std::time::Instant| context.exits.outages.due(*since, wait, wait).is_some_and(|at| at <= view.at);
     let late: Vec<(u64, std::time::Instant)> =
         tracked.iter().filter(|(_, since)| is_late(since)).map(|(id, since)| (*id, *since)).collect();
-    let Some(since) = late.iter().map(|(_, since)| *since).min() else { return Verdict::Nothing };
+    let Some(since) = late.iter().map(|(_, since)| *since).min() else {
+        let first = tracked.values().min().and_then(|since| context.exits.outages.due(*since, wait, wait));
+        return first.map_or(Verdict::Nothing, |due| Verdict::At(context.next_view(view).max(due)));
+    };
     context.waited(since, wait, || {
         let named: Vec<String> = late.iter().take(MAX_NAMED).map(|(id, _)| id.to_string()).collect();
         let more = late.len().saturating_sub(MAX_NAMED);
