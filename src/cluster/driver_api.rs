@@ -67,7 +67,7 @@ impl DriverApi {
     }
 
     /// Polls a driver.
-    pub(super) fn poll(&self, poll: DriverPoll) -> BoxFuture<'static, DriverAnswer> {
+    pub fn poll(&self, poll: DriverPoll) -> BoxFuture<'static, DriverAnswer> {
         (self.0)(poll)
     }
 }

@@ -267,7 +267,7 @@ fn executors_that_vanished_are_reported_on_their_driver() {
     scene.run(120);
     let finding = scene.only_finding();
     assert_eq!((finding.rule, finding.pod.name()), (RecoveryRule::Vanished, "nb-driver"));
-    assert!(finding.message.contains("counts on executors 2, 3, whose pods no longer exist"), "{}", finding.message);
+    assert!(finding.message.contains("counts on executors 2, 3, which have no live pod"), "{}", finding.message);
     assert!(scene.first(Reason::ExecutorVanished).is_some());
     scene.registered(&[1]);
     scene.run(70);

@@ -54,7 +54,7 @@ pub fn of_view(
         let more = late.len().saturating_sub(MAX_NAMED);
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         let message = format!(
-            "counts on executors {}{more}, whose pods no longer exist; {}",
+            "counts on executors {}{more}, which have no live pod; {}",
             named.join(", "),
             what_spark_notices(&conf)
         );

@@ -389,9 +389,13 @@ impl Sim {
                 let app = self.apps[pod.app].clone();
                 let lost = self.registered.iter().filter(|(uid, known)| {
                     let exited = self.truth.exits.get(*uid);
+                    // Spark does not see a pod without its labels either.
+                    let is_hidden = self.truth.pods.values().any(|pod| pod.uid == **uid && pod.unlabelled);
                     known.app == pod.app
-                        && exited
-                            .is_some_and(|at| self.now.saturating_sub(*at) >= Duration::from_secs(4 * app.interval))
+                        && (is_hidden
+                            || exited.is_some_and(|at| {
+                                self.now.saturating_sub(*at) >= Duration::from_secs(4 * app.interval)
+                            }))
                 });
                 if lost.count() == 0 {
                     self.violate("an executor vanishes only once its driver could notice that", event.message.clone());
