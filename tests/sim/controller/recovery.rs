@@ -390,7 +390,8 @@ impl Sim {
                 let lost = self.registered.iter().filter(|(uid, known)| {
                     let exited = self.truth.exits.get(*uid);
                     // Spark does not see a pod without its labels either.
-                    let is_hidden = self.truth.pods.values().any(|pod| pod.uid == **uid && pod.unlabelled);
+                    let is_hidden = self.truth.removed_unlabelled.contains(*uid)
+                        || self.truth.pods.values().any(|pod| pod.uid == **uid && pod.unlabelled);
                     known.app == pod.app
                         && (is_hidden
                             || exited.is_some_and(|at| {
