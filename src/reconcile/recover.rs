@@ -56,6 +56,10 @@ pub(super) fn plan(
     if !state.recovery.is_due(plan_context.app.executors().len(), now.at) {
         return state.recovery.next_round().into_iter().for_each(|next| plan.requeue(next));
     }
+    // What was found before the outage stays; the end of the outage enqueues every application.
+    if exits.outages.is_out(now.at) {
+        return;
+    }
     let is_new = state.recovery.position.is_none();
     let context = RuleContext {
         snapshot: plan_context.snapshot,

@@ -571,11 +571,19 @@ fn finding_that_persists_is_reported_once_an_hour() {
 fn outage_of_the_watch_does_not_count() {
     let mut scene = Scene::new(act(RecoveryRule::Stuck));
     scene.harness.observe(&starting(1));
+    let mut refused = version(running(2), 5).phase("Failed");
+    refused.0["status"]["reason"] = "OutOfcpu".into();
+    scene.harness.observe(&refused);
+    let after = Duration::from_secs(60);
+    let warn = RuleSettings { mode: Mode::Warn, after, ..RecoveryRule::Refused.defaults() };
+    let recovery = scene.harness.policies.recovery.clone().with_rule(RecoveryRule::Refused, warn);
+    scene.harness.policies = scene.harness.policies.clone().with_recovery(recovery);
     scene.run(300);
     let now = scene.harness.now();
     scene.harness.controller.watch_interrupted(now.at);
     scene.run(1000);
     assert_eq!(scene.deletions(), []);
+    assert_eq!(scene.only_finding().pod.name(), "nb-exec-2", "what was found before stays");
     scene.harness.observe(&version(driver().ip("10.0.0.5"), 50));
     scene.run(290);
     assert_eq!(scene.deletions(), []);

@@ -72,10 +72,6 @@ impl<'v> RuleContext<'v> {
     }
 
     pub(super) fn waited(&self, since: Instant, wait: Duration, found: impl FnOnce() -> Finding) -> Verdict {
-        // Planned again when the outage is over.
-        if self.exits.outages.is_out(self.now.at) {
-            return Verdict::Nothing;
-        }
         match self.exits.outages.due(since, wait, wait.min(AFTER_OUTAGE)) {
             Some(at) if at <= self.now.at => found().into(),
             Some(at) => Verdict::At(at),
