@@ -4,7 +4,7 @@
 //! A new leader does not know what the previous one deleted. So it begins with nothing, and its budgets grow from the time at
 //! which it became leader: in no history are more than twice as many pods deleted within a budget's time as the budget allows.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -20,32 +20,68 @@ const MAX_DOUBLINGS: u32 = 5;
 pub struct DeletionBudget {
     /// When this replica became leader.
     since: Instant,
-    /// All deletions, the oldest first.
-    cluster: VecDeque<Deletion>,
+    /// All deletions.
+    cluster: Log,
     apps: BTreeMap<(AppKey, RecoveryRule), Spent>,
-}
-
-#[derive(Debug)]
-struct Deletion {
-    at: Instant,
-    rule: RecoveryRule,
-    /// The pod's uid.
-    uid: Arc<str>,
-}
-
-impl Deletion {
-    /// Whether it is of this pod by this rule.
-    fn is_of(&self, rule: RecoveryRule, uid: &str) -> bool {
-        self.rule == rule && *self.uid == *uid
-    }
 }
 
 #[derive(Debug, Default)]
 struct Spent {
-    /// The deletions, the oldest first.
-    deletions: VecDeque<Deletion>,
+    deletions: Log,
     /// How many times the rule has deleted in a row; deletions at one time count once.
     rounds: u32,
+}
+
+/// A pod, by its uid, and the rule that deletes it.
+type Charged = (RecoveryRule, Arc<str>);
+
+/// Deletions in the order of their times. Each pod is in it once for each rule.
+#[derive(Debug, Default)]
+struct Log {
+    deletions: VecDeque<(Instant, Charged)>,
+    charged: HashMap<Charged, Instant>,
+}
+
+impl Log {
+    /// When this deletion was charged.
+    fn charged(&self, of: &Charged) -> Option<Instant> {
+        self.charged.get(of).copied()
+    }
+
+    fn last(&self) -> Option<Instant> {
+        self.deletions.back().map(|(at, _)| *at)
+    }
+
+    /// How many deletions other than this one were charged within this time.
+    fn used(&self, per: Duration, of: &Charged, now: Instant) -> u32 {
+        let is_recent = |at: Instant| now.saturating_duration_since(at) < per;
+        let recent = self.deletions.len() - self.deletions.partition_point(|(at, _)| !is_recent(*at));
+        let own = usize::from(self.charged(of).is_some_and(is_recent));
+        u32::try_from(recent - own).unwrap_or(u32::MAX)
+    }
+
+    /// When this many of the last deletions were charged: the time of the first of them.
+    fn first_of_last(&self, count: u32) -> Option<Instant> {
+        let at = self.deletions.len().checked_sub(usize::try_from(count).ok()?)?;
+        self.deletions.get(at).map(|(at, _)| *at)
+    }
+
+    /// Charges a deletion, instead of an earlier charge.
+    fn charge(&mut self, of: Charged, now: Instant) {
+        if self.charged.insert(of.clone(), now).is_some() {
+            self.deletions.retain(|(_, other)| *other != of);
+        }
+        self.deletions.push_back((now, of));
+    }
+
+    /// Forgets deletions that were charged this long ago, except the last `kept`.
+    fn expire(&mut self, per: Duration, kept: usize, now: Instant) {
+        while self.deletions.len() > kept
+            && let Some((_, of)) = self.deletions.pop_front_if(|(at, _)| now.saturating_duration_since(*at) >= per)
+        {
+            self.charged.remove(&of);
+        }
+    }
 }
 
 /// Why a deletion must wait.
@@ -80,7 +116,7 @@ impl Exhausted {
 impl DeletionBudget {
     /// The budget of a leader that begins now.
     pub fn new(now: Instant) -> DeletionBudget {
-        DeletionBudget { since: now, cluster: VecDeque::new(), apps: BTreeMap::new() }
+        DeletionBudget { since: now, cluster: Log::default(), apps: BTreeMap::new() }
     }
 
     /// This replica is leader again: meanwhile another one may have deleted pods.
@@ -101,8 +137,9 @@ impl DeletionBudget {
         }
         let settings = recovery.rule(rule);
         let spent = self.apps.entry((app.clone(), rule)).or_default();
-        let last = spent.deletions.back().map(|deletion| deletion.at);
-        let is_retry = spent.deletions.iter().any(|deletion| deletion.is_of(rule, uid));
+        let of = (rule, uid.clone());
+        let last = spent.deletions.last();
+        let is_retry = spent.deletions.charged(&of).is_some();
         if let Some(last) = last.filter(|last| *last < now && !is_retry)
             && let until = last + back_off(rule, settings.after, spent.rounds)
             && until > now
@@ -110,33 +147,25 @@ impl DeletionBudget {
         {
             return Err(Exhausted::BackOff(until));
         }
-        available(settings.budget, &spent.deletions, (rule, uid), (self.since, now)).map_err(Exhausted::Application)?;
-        available(recovery.budget, &self.cluster, (rule, uid), (self.since, now)).map_err(Exhausted::Cluster)?;
+        available(settings.budget, &spent.deletions, &of, (self.since, now)).map_err(Exhausted::Application)?;
+        available(recovery.budget, &self.cluster, &of, (self.since, now)).map_err(Exhausted::Cluster)?;
         if last.is_none_or(|last| last < now) && !is_retry {
             spent.rounds += 1;
         }
-        for deletions in [&mut spent.deletions, &mut self.cluster] {
-            deletions.retain(|deletion| !deletion.is_of(rule, uid));
-            deletions.push_back(Deletion { at: now, rule, uid: uid.clone() });
-        }
+        spent.deletions.charge(of.clone(), now);
+        self.cluster.charge(of, now);
         Ok(())
     }
 
     /// Forgets deletions that no longer count.
     pub fn prune(&mut self, recovery: &Recovery, now: Instant) {
-        let expired = |at: Instant, per: Duration| now.saturating_duration_since(at) >= per;
-        while self.cluster.front().is_some_and(|deletion| expired(deletion.at, recovery.budget.per)) {
-            self.cluster.pop_front();
-        }
+        self.cluster.expire(recovery.budget.per, 0, now);
         self.apps.retain(|(_, rule), spent| {
             let settings = recovery.rule(*rule);
             let remembered = settings.budget.per.max(back_off(*rule, settings.after, spent.rounds) * 2);
-            while spent.deletions.len() > 1
-                && spent.deletions.front().is_some_and(|deletion| expired(deletion.at, settings.budget.per))
-            {
-                spent.deletions.pop_front();
-            }
-            spent.deletions.back().is_some_and(|deletion| !expired(deletion.at, remembered))
+            // The last one decides how long the rule waits.
+            spent.deletions.expire(settings.budget.per, 1, now);
+            spent.deletions.last().is_some_and(|last| now.saturating_duration_since(last) < remembered)
         });
     }
 }
@@ -151,16 +180,9 @@ fn back_off(rule: RecoveryRule, after: Duration, rounds: u32) -> Duration {
 }
 
 /// Whether a budget allows the deletion of this pod, else when it does.
-fn available(
-    budget: Budget,
-    deletions: &VecDeque<Deletion>,
-    (rule, uid): (RecoveryRule, &str),
-    (since, now): (Instant, Instant),
-) -> Result<(), Instant> {
+fn available(budget: Budget, log: &Log, of: &Charged, (since, now): (Instant, Instant)) -> Result<(), Instant> {
     let Budget { count, per } = budget;
-    let others = || deletions.iter().rev().filter(|deletion| !deletion.is_of(rule, uid)).map(|deletion| deletion.at);
-    let used = others().take_while(|at| now.saturating_duration_since(*at) < per).count();
-    let used = u32::try_from(used).unwrap_or(u32::MAX);
+    let used = log.used(per, of, now);
     // What the previous leader may have used.
     let led = now.saturating_duration_since(since).min(per);
     let earned = if per.is_zero() { 1.0 } else { led.as_secs_f64() / per.as_secs_f64() };
@@ -173,8 +195,7 @@ fn available(
     }
     let each = per / count;
     let grown = since + each.saturating_mul(used.saturating_add(1).min(count)) + Duration::from_millis(1);
-    let oldest = others().take(usize::try_from(count).unwrap_or(usize::MAX)).last();
-    let freed = if used >= count { oldest.map_or(now, |at| at + per) } else { now };
+    let freed = log.first_of_last(count).filter(|_| used >= count).map_or(now, |at| at + per);
     Err(grown.max(freed).max(now + Duration::from_millis(1)))
 }
 
@@ -268,6 +289,6 @@ mod tests {
         }
         assert_eq!(waits, [10, 20, 40, 80, 160, 320, 320]);
         budget.prune(&recovery, now + Duration::from_secs(86_400));
-        assert!(budget.apps.is_empty() && budget.cluster.is_empty());
+        assert!(budget.apps.is_empty() && budget.cluster.deletions.is_empty() && budget.cluster.charged.is_empty());
     }
 }
