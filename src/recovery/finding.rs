@@ -33,7 +33,7 @@ pub struct Finding {
 pub struct Remedy {
     /// What is verified again immediately before the deletion.
     pub check: Check,
-    /// What follows from the deletion, for people.
+    /// What follows from the deletion, for people: a clause after "deleted, so that".
     pub effect: &'static str,
 }
 

@@ -52,5 +52,5 @@ fn remedy(of: &SetContext<'_>) -> Result<Remedy, NoRemedy> {
     if of.keeps {
         return Err(NoRemedy::Kept);
     }
-    Ok(Remedy { check: Check::Version, effect: "nothing else is lost" })
+    Ok(Remedy { check: Check::Version, effect: "such pods do not pile up" })
 }

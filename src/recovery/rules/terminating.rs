@@ -25,7 +25,7 @@ pub(super) fn decide(context: &RuleContext<'_>, of: &SetContext<'_>, executor: &
         let (held, remedy) = match (&*deletion.finalizers, &executor.node) {
             ([], Some(node)) => (
                 format!("no finalizer blocks the deletion, so its node does ({node})"),
-                Ok(Remedy { check: Check::NodeGone(node.clone()), effect: "its node no longer exists" }),
+                Ok(Remedy { check: Check::NodeGone(node.clone()), effect: "its name and its volumes are free again" }),
             ),
             ([], None) => {
                 ("no finalizer blocks the deletion, and it has no node".to_owned(), Err(NoRemedy::ReportOnly))
