@@ -408,6 +408,26 @@ fn pods_that_a_kubelet_refused_are_deleted_after_an_hour() {
 }
 
 #[test]
+fn executors_of_a_workload_are_never_deleted() {
+    let all = RecoveryRule::ALL.into_iter().filter(|rule| rule.can_act());
+    let mut scene = Scene::new(all.fold(Recovery::default(), |all, rule| all.with_rule(rule, act(rule).rule(rule))));
+    let owned = |pod: PodBuilder| without_owner(pod).owned_by("StatefulSet", "set", "s").spec("nodeName", "node-1");
+    let mut refused = owned(version(running(1), 5)).phase("Failed");
+    refused.0["status"]["reason"] = "OutOfcpu".into();
+    let mut terminating = owned(version(running(2), 5));
+    terminating.0["metadata"]["deletionTimestamp"] = scene.harness.now().wall.to_string().into();
+    scene.harness.observe(&refused);
+    scene.harness.observe(&terminating);
+    scene.harness.observe(&owned(starting(3)));
+    scene.run(4000);
+    assert_eq!(scene.deletions(), []);
+    let findings = scene.findings();
+    let rules: Vec<RecoveryRule> = findings.iter().map(|finding| finding.rule).collect();
+    assert_eq!(rules, [RecoveryRule::Refused, RecoveryRule::Terminating, RecoveryRule::Stuck]);
+    assert!(findings.iter().all(|finding| finding.outcome == Outcome::Kept(NoRemedy::Workload)), "{findings:?}");
+}
+
+#[test]
 fn terminating_executor_is_deleted_by_force_only_in_mode_act_and_without_finalizers() {
     let deleting = |scene: &Scene, finalizers: &[&str]| {
         let mut pod = version(running(1), 5).spec("nodeName", "node-1");

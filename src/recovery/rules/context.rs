@@ -52,10 +52,18 @@ pub struct SetContext<'v> {
 }
 
 impl SetContext<'_> {
-    /// Whether the driver is known by uid: a signature or an ownerReference names it. Whether it is alive is known only while it
-    /// has executors that are live or not cleaned up ([`DriverLiveness`]).
-    pub(super) fn is_driver_known(&self) -> bool {
+    /// Whether the creator is known by uid: a signature or an ownerReference names it. Whether a driver is alive is known only
+    /// while it has executors that are live or not cleaned up ([`DriverLiveness`]).
+    pub(super) fn is_creator_known(&self) -> bool {
         self.set.creator.is_some()
+    }
+}
+
+/// An executor that a StatefulSet or Deployment creates is never deleted: its controller would create it again.
+pub(super) fn not_of_workload(executor: &Executor) -> Result<(), NoRemedy> {
+    match executor.template.owner.as_ref().is_some_and(|owner| !owner.is_pod) {
+        true => Err(NoRemedy::Workload),
+        false => Ok(()),
     }
 }
 
@@ -125,9 +133,7 @@ impl<'v> RuleContext<'v> {
 
 /// What a deletion needs if the driver is alive and may register the executor any moment.
 pub(super) fn by_view(of: &SetContext<'_>, executor: &Executor, effect: &'static str) -> Result<Remedy, NoRemedy> {
-    if executor.template.owner.as_ref().is_some_and(|owner| !owner.is_pod) {
-        return Err(NoRemedy::Workload);
-    }
+    not_of_workload(executor)?;
     let Some(id) = executor.exec_id else { return Err(NoRemedy::Workload) };
     if !of.set.is_certain || !matches!(of.set.driver, DriverLiveness::Alive(_)) {
         return Err(NoRemedy::UnknownDriver);

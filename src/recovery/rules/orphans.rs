@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::context::{RuleContext, SetContext};
+use super::context::{RuleContext, SetContext, not_of_workload};
 use crate::fault_injection::{self, Bug};
 use crate::policy::RecoveryRule;
 use crate::recovery::finding::{Check, NoRemedy, Remedy, Verdict};
@@ -33,9 +33,7 @@ fn remedy(of: &SetContext<'_>, executor: &Executor) -> Result<Remedy, NoRemedy> 
     if !of.set.is_certain {
         return Err(NoRemedy::UnknownDriver);
     }
-    if executor.template.owner.as_ref().is_some_and(|owner| !owner.is_pod) {
-        return Err(NoRemedy::Workload);
-    }
+    not_of_workload(executor)?;
     if of.keeps && !fault_injection::injected(Bug::OrphansNotKept) {
         return Err(NoRemedy::Kept);
     }

@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::context::{RuleContext, SetContext};
+use super::context::{RuleContext, SetContext, not_of_workload};
 use crate::fault_injection::{self, Bug};
 use crate::lifecycle::cause::{Cause, Removal, cause};
 use crate::policy::{Finished, RecoveryRule};
@@ -36,7 +36,7 @@ pub(super) fn decide(context: &RuleContext<'_>, of: &SetContext<'_>, executor: &
         let what = executor.diagnostics.as_ref().and_then(|diagnostics| diagnostics.reason.as_deref());
         let what = what.unwrap_or(cause.as_str());
         let message = format!("is left behind: {what} on {node}, {} ago", context.ago(since));
-        context.about(RULE, executor, since, message, remedy(of))
+        context.about(RULE, executor, since, message, remedy(of, executor))
     })
 }
 
@@ -45,8 +45,9 @@ fn is_refusal(cause: Cause) -> bool {
     matches!(cause, Cause::AdmissionRefused | Cause::Evicted | Cause::NodeShutdown | Cause::NodeLost | Cause::Preempted)
 }
 
-fn remedy(of: &SetContext<'_>) -> Result<Remedy, NoRemedy> {
-    if !of.is_driver_known() && !fault_injection::injected(Bug::RefusedOfUnknownDriver) {
+fn remedy(of: &SetContext<'_>, executor: &Executor) -> Result<Remedy, NoRemedy> {
+    not_of_workload(executor)?;
+    if !of.is_creator_known() && !fault_injection::injected(Bug::RefusedOfUnknownDriver) {
         return Err(NoRemedy::UnknownDriver);
     }
     if of.keeps {

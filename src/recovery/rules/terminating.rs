@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::context::{RuleContext, SetContext};
+use super::context::{RuleContext, SetContext, not_of_workload};
 use crate::fault_injection::{self, Bug};
 use crate::policy::RecoveryRule;
 use crate::recovery::finding::{Check, NoRemedy, Remedy, Verdict};
@@ -37,7 +37,8 @@ pub(super) fn decide(context: &RuleContext<'_>, of: &SetContext<'_>, executor: &
                 (String::new(), Ok(Remedy { check: Check::NodeGone(node.clone().unwrap_or_default()), effect: "" }))
             }
         };
-        let remedy = if of.is_driver_known() { remedy } else { Err(NoRemedy::UnknownDriver) };
+        let remedy = if of.is_creator_known() { remedy } else { Err(NoRemedy::UnknownDriver) };
+        let remedy = not_of_workload(executor).and(remedy);
         let until = deletion.until.map_or_else(String::new, |until| format!(" at {until}"));
         let message = format!("still exists, although its grace period ended{until}; {held}");
         context.about(RULE, executor, since, message, remedy)
