@@ -133,6 +133,10 @@ bugs! {
         StartIgnored;
         /// A PodGroup with pending executors counts as one that waits for nobody.
         PendingIgnored;
+        /// A deletion by a recovery rule that its last check forbids is charged all the same.
+        AttemptsCount;
+        /// Live executors of a driver that keeps its executors are deleted.
+        LiveNotKept;
     }
     edge {
         /// An executor is labelled or deleted before its exit is reported.

@@ -11,7 +11,6 @@ use crate::lifecycle::cause::Cause;
 use crate::lifecycle::exit::Exit;
 use crate::snapshot::Snapshot;
 use crate::spark::ids::PodKey;
-use crate::text::is_dns_subdomain;
 
 /// At most this many Events may be written in a burst in one namespace,
 const BURST: u32 = 10;
@@ -156,8 +155,7 @@ impl EventAggregator {
 fn subject(exit: &Exit, snapshot: &Snapshot) -> Subject {
     let labelled = snapshot.apps.get(&exit.app).and_then(|app| app.live_driver().or_else(|| app.drivers.first()));
     let labelled = labelled.map(|driver| (driver.name.clone(), driver.uid.clone()));
-    let owner = exit.executor.template.owner.as_ref().filter(|owner| owner.is_pod && is_dns_subdomain(&owner.name));
-    let owner = || owner.map(|owner| (owner.name.clone(), owner.uid.clone()));
+    let owner = || exit.executor.template.owner.as_ref()?.pod();
     let own = || (exit.executor.name.clone(), exit.executor.uid.clone());
     let (name, uid) = owner().or(labelled).unwrap_or_else(own);
     let pod = PodKey::new(exit.app.namespace(), &name);

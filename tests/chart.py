@@ -511,6 +511,8 @@ def check_roles_equal_listed_permissions(helm, usher):
     for name, values, left_out in (
         ("all", managed, set()),
         ("with the default rules", {}, lacking - {"Deleting"}),
+        ("with nulls", {"config": {"recovery": {"refused": {"mode": None, "after": None}, "orphans": {"mode": None}}}}, lacking - {"Deleting"}),
+        ("with config: null", {"config": None}, lacking - {"Deleting"}),
         ("with recovery.act: false", stopped, lacking),
         ("with the acting rules off", all_off, lacking),
         ("with another acting rule", {"config": {"recovery": {**all_off["config"]["recovery"], "hopeless": {"mode": "act"}}}}, lacking - {"Deleting"}),

@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::{ApiResource, DynamicObject, Status};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
+use super::action_text::{describe, object};
 use super::driver_api::DriverApi;
 use super::forbidden::Forbidden;
 use super::lease::Leadership;
@@ -28,6 +29,7 @@ use crate::lifecycle::cause::Cause;
 use crate::reason::Reason;
 use crate::reconcile::{Action, Cleanup, DriverRef, ObjectVersion, PodEvent, Recover, owner_reference};
 use crate::recorder::AggregatedEvent;
+use crate::recovery::budget::NotDeleted;
 use crate::recovery::finding::Check;
 use crate::recovery::report::DeletedPod;
 use crate::runtime::clock;
@@ -52,8 +54,9 @@ fn client_error(error: &Error) -> Option<&Status> {
     error.status().filter(|status| (400..500).contains(&status.code) && !matches!(status.code, 408 | 429))
 }
 
-/// The longest description of an action in the log.
-const MAX_DESCRIPTION: usize = 1024;
+/// Why a pod is not deleted, for people: clauses after "because".
+const REFUSED: &str = "the API server refused the deletion";
+const EARLIER: &str = "earlier deletions failed or were refused";
 
 /// The result of the actions for one creator's executors.
 #[derive(Debug, Default)]
@@ -66,6 +69,17 @@ pub struct Applied {
     pub wrote: bool,
     /// The pods that recovery rules deleted.
     pub recovered: Vec<DeletedPod>,
+    /// The pods that recovery rules requested to delete, and that were not deleted.
+    pub not_deleted: Vec<NotDeleted>,
+}
+
+impl Applied {
+    /// An action was not executed.
+    fn not_executed(&mut self, action: &Action, why: &'static str) {
+        if let Action::Recover(deletion) = action {
+            self.not_deleted.push(NotDeleted { rule: deletion.rule, uid: deletion.seen.uid.clone(), why });
+        }
+    }
 }
 
 /// Executes the actions of plans.
@@ -91,6 +105,8 @@ enum Outcome {
     Done(Option<Change>),
     /// The plan was stale: the watch shows more, or a GET did.
     Stale(Option<Change>),
+    /// A check immediately before the action failed, and this is why, with what it found.
+    NotConfirmed(&'static str, Option<Change>),
     /// The action must not be executed, and this is why.
     Refused(Option<PodEvent>),
 }
@@ -119,16 +135,20 @@ impl Writer {
             let (name, why) = (action.name(), action.reason().map_or("", Reason::as_str));
             if dry_run && !fault_injection::injected(Bug::DryRunIgnored) {
                 self.report_dry_run(app, &action);
+                applied.not_executed(&action, "lifecycle.dryRun is true");
                 continue;
             }
             let namespace = app.namespace();
             let failed = failures.get(name).copied().unwrap_or_default();
             if failed >= MAX_FAILURES_PER_KIND || self.is_forbidden(&action, namespace) {
+                applied.not_executed(&action, EARLIER);
                 continue;
             }
             self.limiter.acquire(priority(&action)).await;
             if self.is_forbidden(&action, namespace) {
-                continue; // Another batch was refused meanwhile.
+                // Another batch was refused meanwhile.
+                applied.not_executed(&action, EARLIER);
+                continue;
             }
             if !leadership.holds() {
                 applied.failed = true;
@@ -154,11 +174,18 @@ impl Writer {
                         Outcome::Stale(change) => {
                             self.count(name, "stale");
                             applied.changes.extend(change);
+                            applied.not_executed(&action, Check::Version.failure());
+                        }
+                        Outcome::NotConfirmed(why, change) => {
+                            self.count(name, "stale");
+                            applied.changes.extend(change);
+                            applied.not_executed(&action, why);
                         }
                         Outcome::Refused(event) => {
                             // The next plan requests it again, but must not do so immediately.
                             applied.wrote = true;
                             self.count(name, "refused");
+                            applied.not_executed(&action, REFUSED);
                             if let Some(pod_event) = event {
                                 self.events.record(leadership, &pod_event).await;
                             }
@@ -169,6 +196,7 @@ impl Writer {
                     Some(status) => {
                         applied.wrote = true;
                         self.count(name, "refused");
+                        applied.not_executed(&action, REFUSED);
                         self.refused(leadership, app, &action, status).await;
                     }
                     None => {
@@ -299,26 +327,27 @@ impl Writer {
         let pod = &deletion.event.pod;
         let leadership = lookups.0;
         let mut params = guarded_deletion(&deletion.seen);
+        let not_confirmed = |found| Ok(Outcome::NotConfirmed(deletion.check.failure(), found));
         match &deletion.check {
             Check::Version => {}
             Check::DriverGone(name, uid) => {
                 if let Some(alive) = self.still_alive(lookups, pod.namespace(), (name, uid)).await? {
-                    return Ok(Outcome::Stale(Some(alive)));
+                    return not_confirmed(Some(alive));
                 }
             }
             Check::NoExecutors => {
                 if recover::has_executors(&self.client, app).await? {
-                    return Ok(Outcome::Stale(None));
+                    return not_confirmed(None);
                 }
             }
             Check::NotRegistered(poll, id) => {
                 if !recover::is_not_registered(&self.drivers, poll, *id).await {
-                    return Ok(Outcome::Stale(None));
+                    return not_confirmed(None);
                 }
             }
             Check::NodeGone(node) => {
                 if !recover::is_node_gone(&self.client, node).await? {
-                    return Ok(Outcome::Stale(None));
+                    return not_confirmed(None);
                 }
                 params.grace_period_seconds = Some(0);
             }
@@ -553,18 +582,6 @@ fn is_missing_permission(message: &str) -> bool {
     names_object && (why.starts_with("User ") || why.starts_with("cannot set "))
 }
 
-/// The object that an action is about.
-fn object(action: &Action) -> String {
-    match action {
-        Action::CreateGroup { key, .. } | Action::PatchGroup { key, .. } | Action::DeleteGroup { key, .. } => {
-            format!("{}/{}", key.namespace, key.name)
-        }
-        Action::Adopt { executor, .. } | Action::CleanUp { executor, .. } => executor.to_string(),
-        Action::Recover(deletion) => deletion.event.pod.to_string(),
-        Action::RecordEvent(pod_event) => pod_event.pod.to_string(),
-    }
-}
-
 /// The priority of an action in the rate limit.
 fn priority(action: &Action) -> Priority {
     match action {
@@ -616,47 +633,6 @@ fn group_change(key: &GroupKey, object: &DynamicObject) -> Option<Change> {
     use super::view::View;
     let text = serde_json::to_string(object).ok()?;
     Some(Change::Related(RelatedChange::Group(key.clone(), Group::read(&text)?)))
-}
-
-/// An action in one line, for the log.
-fn describe(action: &Action) -> String {
-    let mut out = Map::new();
-    match action {
-        Action::CreateGroup { key, spec, .. } => {
-            out.insert("group".into(), (*key.name).into());
-            out.insert("spec".into(), spec.clone());
-        }
-        Action::PatchGroup { key, patch, .. } => {
-            out.insert("group".into(), (*key.name).into());
-            out.insert("patch".into(), patch.clone());
-        }
-        Action::DeleteGroup { key, .. } => {
-            out.insert("group".into(), (*key.name).into());
-        }
-        Action::Adopt { executor, driver, how, .. } => {
-            out.insert("executor".into(), executor.name().into());
-            out.insert("driver".into(), (*driver.name).into());
-            out.insert("how".into(), how.as_str().into());
-        }
-        Action::CleanUp { executor, cause, gone_driver, .. } => {
-            out.insert("executor".into(), executor.name().into());
-            out.insert("cause".into(), cause.as_str().into());
-            if let Some(driver) = gone_driver {
-                out.insert("driverGone".into(), (*driver.name).into());
-            }
-        }
-        Action::Recover(deletion) => {
-            out.insert("rule".into(), deletion.rule.as_str().into());
-            out.insert("pod".into(), deletion.event.pod.name().into());
-            out.insert("message".into(), deletion.event.message.clone().into());
-        }
-        Action::RecordEvent(pod_event) => {
-            out.insert("pod".into(), pod_event.pod.name().into());
-            out.insert("message".into(), pod_event.message.clone().into());
-        }
-    }
-    let text = Value::Object(out).to_string();
-    text.chars().take(MAX_DESCRIPTION).collect()
 }
 
 #[cfg(test)]

@@ -353,6 +353,9 @@ impl EventLoop {
             self.inputs.metrics.recovery_deletions.with_label_values(&[deleted.rule.as_str()]).inc();
             self.controller.recovered(deleted);
         }
+        for kept in &applied.not_deleted {
+            self.controller.not_deleted(&set.app, kept, clock::instant());
+        }
         self.busy.retain(|busy| busy != set);
         self.controller.actions_finished(set, applied.failed, applied.wrote, clock::instant());
     }

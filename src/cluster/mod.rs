@@ -4,6 +4,7 @@
 //! lease task creates; the exceptions are the Lease itself and a new signing key.
 
 pub mod account;
+mod action_text;
 pub mod apply;
 pub mod certificates;
 pub mod client;

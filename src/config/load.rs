@@ -179,7 +179,7 @@ pub fn from_text(text: &str) -> Result<Config, BadConfig> {
         policies: Arc::new(
             Policies::new(policies, never)
                 .with_lifecycle(lifecycle(&file.lifecycle))
-                .with_recovery(recovery::settings(&file.recovery))
+                .with_recovery(recovery::settings(&file.recovery, file.lifecycle.dry_run))
                 .with_trusted_writers(trusted),
         ),
         settings: Settings { dry_run: file.lifecycle.dry_run },

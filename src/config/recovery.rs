@@ -215,14 +215,15 @@ const SHORTEST_DRIVER_POLL: Duration = Duration::from_secs(5);
 /// The shortest time for which a rule's condition must hold before it applies.
 const SHORTEST_AFTER: Duration = Duration::from_secs(10);
 
-/// The settings, for the core.
-pub(super) fn settings(file: &Recovery) -> policy::Recovery {
+/// The settings, for the core. `dry_run` is `lifecycle.dryRun`.
+pub(super) fn settings(file: &Recovery, dry_run: bool) -> policy::Recovery {
     let DriverViewFile { access, interval } = file.driver_view;
     let interval = interval.0.clamp(SHORTEST_DRIVER_POLL, LONGEST);
     let defaults = policy::Recovery::default();
     let settings = policy::Recovery {
         driver_view: policy::DriverViews { access, interval },
         acts: file.act,
+        dry_run,
         budget: file.budget.0,
         given_up_views: file.given_up.views.unwrap_or(defaults.given_up_views).max(1),
         ..defaults

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::fault_injection::{self, Bug};
 use crate::ownership::resolve;
 use crate::policy::Policies;
-use crate::snapshot::{Application, DriverPod, ReferencedPod, Snapshot, Template, TemplateCounts};
+use crate::snapshot::{Application, DriverPod, Owner, ReferencedPod, Snapshot, Template, TemplateCounts};
 use crate::spark::ids::{AppKey, PodKey};
 use crate::text::is_dns_subdomain;
 
@@ -114,10 +114,7 @@ pub(super) fn required_by(
 /// Pods that an executor names, with the uid that it states: its owner, and the driver in our annotation.
 fn named_pods(key: &AppKey, template: &Template) -> impl Iterator<Item = (PodKey, Arc<str>)> {
     let namespace = key.namespace();
-    let owner = template.owner.as_ref().filter(|owner| owner.is_pod);
-    // Tenants write owners; anything that is not a pod name must not become part of a URL.
-    let owner = owner.filter(|owner| is_dns_subdomain(&owner.name));
-    let owner = owner.map(|owner| (PodKey::new(namespace, &owner.name), owner.uid.clone()));
+    let owner = template.owner.as_ref().and_then(Owner::pod).map(|(name, uid)| (PodKey::new(namespace, &name), uid));
     let note = template.note.as_deref().filter(|_| template.owner.is_none()).and_then(resolve::read_evidence);
     owner.into_iter().chain(note.map(|found| (PodKey::new(namespace, &found.name), found.uid.as_str().into())))
 }

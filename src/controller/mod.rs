@@ -57,7 +57,7 @@ use crate::lifecycle::exits::Exits;
 use crate::policy::{DriverAccess, Policies};
 use crate::reconcile::{ApplicationState, MAX_EXECUTORS_PER_PLAN, plan};
 use crate::recovery::RecoveryFindings;
-use crate::recovery::budget::DeletionBudget;
+use crate::recovery::budget::{DeletionBudget, NotDeleted};
 use crate::recovery::report::DeletedPod;
 use crate::snapshot::{
     Absence, Change, Notify, ObservedPod, PodChange, RelatedChange, Replaced, Snapshot, Store, SubscriberId, may_exist,
@@ -187,6 +187,11 @@ impl Controller {
     /// A recovery rule deleted a pod.
     pub fn recovered(&mut self, deleted: DeletedPod) {
         self.recovery.deleted(deleted);
+    }
+
+    /// A recovery rule did not delete a pod of an application that it was to delete.
+    pub fn not_deleted(&mut self, app: &AppKey, deletion: &NotDeleted, now: Instant) {
+        self.deletion_budget.not_deleted(app, deletion, now);
     }
 
     /// The exits that are tracked.

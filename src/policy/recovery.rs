@@ -13,6 +13,8 @@ pub struct Recovery {
     pub driver_view: DriverViews,
     /// Whether rules may delete pods. If not, rules in mode `act` report what they would delete.
     pub acts: bool,
+    /// Whether nothing is written at all (`lifecycle.dryRun`): rules in mode `act` report what they would delete.
+    pub dry_run: bool,
     /// How many pods all rules together may delete in the whole cluster.
     pub budget: Budget,
     /// How many views must show that the driver has removed a running executor, before the rule `givenUp` applies.
@@ -26,6 +28,7 @@ impl Default for Recovery {
         Recovery {
             driver_view: DriverViews::default(),
             acts: true,
+            dry_run: false,
             budget: Budget { count: 5000, per: HOUR },
             given_up_views: 10,
             rules: BTreeMap::new(),

@@ -27,7 +27,6 @@ use crate::snapshot::{Application, Executor, Snapshot, Template};
 use crate::spark::ids::{AppKey, PodKey};
 use crate::spark::lifecycle_conf::LifecycleConf;
 use crate::spark::state::ExecutorPodState;
-use crate::text::is_dns_subdomain;
 
 /// The delay before an executor whose exit is not reported yet is planned again.
 const RECHECK_UNREPORTED: Duration = Duration::from_secs(1);
@@ -60,9 +59,7 @@ pub(super) fn plan(
 
 /// The pod that owns executors.
 fn own_driver(executors: &Template) -> Option<DriverRef> {
-    // Tenants write owners; anything that is not a pod name must not become part of a URL.
-    let owner = executors.owner.as_ref().filter(|owner| owner.is_pod && is_dns_subdomain(&owner.name))?;
-    Some(DriverRef { name: owner.name.clone(), uid: owner.uid.clone() })
+    executors.owner.as_ref()?.pod().map(|(name, uid)| DriverRef { name, uid })
 }
 
 /// A driver's pod whose uid is known, although no driver was learned before.

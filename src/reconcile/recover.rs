@@ -21,7 +21,7 @@ use crate::lifecycle::exits::Exits;
 use crate::ownership::liveness::{DriverLiveness, ExecutorSet};
 use crate::policy::{Mode, RecoveryRule};
 use crate::reason::Reason;
-use crate::recovery::budget::DeletionBudget;
+use crate::recovery::budget::{DeletionBudget, Exhausted};
 use crate::recovery::finding::{Finding, Verdict};
 use crate::recovery::report::{Outcome, RecoveryReport};
 use crate::recovery::rules::{self, RuleContext, SetContext};
@@ -145,16 +145,23 @@ impl<'v> Round<'_, 'v> {
         let now = self.context.now;
         let rule = finding.rule;
         let recovery = self.context.recovery;
-        let acts = recovery.may_act(rule) || fault_injection::injected(Bug::WarnActs);
+        let is_mode_act = recovery.rule(rule).mode == Mode::Act;
         let outcome = match &finding.remedy {
             Err(why) => Outcome::Kept(*why),
-            Ok(_) if !acts && recovery.rule(rule).mode == Mode::Act => Outcome::NotActing,
-            Ok(_) if !acts => Outcome::Warned,
+            Ok(remedy) if !is_mode_act && !fault_injection::injected(Bug::WarnActs) => {
+                Outcome::Warned(remedy.check.condition())
+            }
+            Ok(remedy) if !recovery.acts => Outcome::NotActing(remedy.check.condition()),
+            Ok(remedy) if recovery.dry_run => Outcome::DryRun(remedy.check.condition()),
             Ok(_) => match self.budget.take(recovery, (self.context.key, rule), &finding.uid, now.at) {
                 Ok(()) => Outcome::Deleting,
                 Err(exhausted) => {
                     self.due(exhausted.until());
-                    Outcome::Later(exhausted.text(), at_wall(now, exhausted.until()))
+                    let until = at_wall(now, exhausted.until());
+                    match exhausted {
+                        Exhausted::NotDeleted(why, _) => Outcome::NotDeleted(why, until),
+                        _ => Outcome::Later(exhausted.text(), until),
+                    }
                 }
             },
         };
@@ -228,8 +235,10 @@ impl<'v> Round<'_, 'v> {
         let (app, snapshot) = (plan_context.app, plan_context.snapshot);
         let alive = plan_context.sets.iter().filter_map(|set| set.driver.pod());
         let drivers: BTreeSet<&str> = app.drivers.iter().chain(alive).map(|driver| &*driver.uid).collect();
+        let creators: BTreeSet<Creator> = plan_context.sets.iter().filter_map(|set| set.creator).collect();
         let now = self.context.now.at;
-        self.state.recovery.retain(|uid| drivers.contains(uid), |group| snapshot.groups.contains_key(group), now);
+        let recovery = &mut self.state.recovery;
+        recovery.retain((&drivers, &creators), |group| snapshot.groups.contains_key(group), now);
         self.state.recovery.due = self.state.round_due;
         self.state.recovery.next_round().into_iter().for_each(|next| self.plan.requeue(next));
         self.plan.recovery = Some(std::mem::take(&mut self.state.round));

@@ -4,7 +4,7 @@
 //! A new leader does not know what the previous one deleted. So it begins with nothing, and its budgets grow from the time at
 //! which it became leader: in no history are more than twice as many pods deleted within a budget's time as the budget allows.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,6 +12,8 @@ use crate::fault_injection::{self, Bug};
 use crate::policy::{Budget, Recovery, RecoveryRule};
 use crate::spark::ids::AppKey;
 
+/// A pod that was not deleted is tried again after this time.
+const TRY_AGAIN: Duration = Duration::from_secs(60);
 /// The wait doubles with each deletion, at most this often.
 const MAX_DOUBLINGS: u32 = 5;
 
@@ -30,6 +32,21 @@ struct Spent {
     deletions: Log,
     /// How many times the rule has deleted in a row; deletions at one time count once.
     rounds: u32,
+    /// Pods that were charged more than once: an earlier request failed, and may have been executed all the same.
+    retried: HashSet<Arc<str>>,
+    /// Pods that were not deleted, why not, and until when they are left alone.
+    held: HashMap<Arc<str>, (&'static str, Instant)>,
+}
+
+/// A pod that a rule was allowed to delete, and that was not deleted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotDeleted {
+    /// The rule.
+    pub rule: RecoveryRule,
+    /// The pod's uid.
+    pub uid: Arc<str>,
+    /// Why, for people: a clause after "because".
+    pub why: &'static str,
 }
 
 /// A pod, by its uid, and the rule that deletes it.
@@ -74,6 +91,13 @@ impl Log {
         self.deletions.push_back((now, of));
     }
 
+    /// Takes a charge back. Returns whether no other one was charged at that time.
+    fn take_back(&mut self, of: &Charged) -> bool {
+        let Some(charged) = self.charged.remove(of) else { return false };
+        self.deletions.retain(|(_, other)| other != of);
+        self.deletions.iter().all(|(at, _)| *at != charged)
+    }
+
     /// Forgets deletions that were charged this long ago, except the last `kept`.
     fn expire(&mut self, per: Duration, kept: usize, now: Instant) {
         while self.deletions.len() > kept
@@ -93,13 +117,18 @@ pub enum Exhausted {
     Cluster(Instant),
     /// The driver replaced the last one, and another one is in the same trouble: the rule waits longer each time.
     BackOff(Instant),
+    /// The pod was not deleted a moment ago, for this reason.
+    NotDeleted(&'static str, Instant),
 }
 
 impl Exhausted {
     /// When the deletion is possible at the earliest.
     pub fn until(self) -> Instant {
         match self {
-            Exhausted::Application(at) | Exhausted::Cluster(at) | Exhausted::BackOff(at) => at,
+            Exhausted::Application(at)
+            | Exhausted::Cluster(at)
+            | Exhausted::BackOff(at)
+            | Exhausted::NotDeleted(_, at) => at,
         }
     }
 
@@ -109,6 +138,7 @@ impl Exhausted {
             Exhausted::Application(_) => "the rule's budget for this application is used up",
             Exhausted::Cluster(_) => "the budget of all rules for the cluster is used up",
             Exhausted::BackOff(_) => "its predecessor was deleted for the same reason, so the rule waits longer",
+            Exhausted::NotDeleted(why, _) => why,
         }
     }
 }
@@ -140,6 +170,9 @@ impl DeletionBudget {
         let of = (rule, uid.clone());
         let last = spent.deletions.last();
         let is_retry = spent.deletions.charged(&of).is_some();
+        if let Some((why, until)) = spent.held.get(uid).filter(|(_, until)| *until > now) {
+            return Err(Exhausted::NotDeleted(why, *until));
+        }
         if let Some(last) = last.filter(|last| *last < now && !is_retry)
             && let until = last + back_off(rule, settings.after, spent.rounds)
             && until > now
@@ -152,9 +185,26 @@ impl DeletionBudget {
         if last.is_none_or(|last| last < now) && !is_retry {
             spent.rounds += 1;
         }
+        if is_retry {
+            spent.retried.insert(uid.clone());
+        }
         spent.deletions.charge(of.clone(), now);
         self.cluster.charge(of, now);
         Ok(())
+    }
+
+    /// A deletion that was taken did not happen: it is taken back, and possible again after a while. A deletion that was requested
+    /// more than once may have been executed, and counts.
+    pub fn not_deleted(&mut self, app: &AppKey, deletion: &NotDeleted, now: Instant) {
+        let Some(spent) = self.apps.get_mut(&(app.clone(), deletion.rule)) else { return };
+        if !spent.retried.contains(&deletion.uid) && !fault_injection::injected(Bug::AttemptsCount) {
+            let of = (deletion.rule, deletion.uid.clone());
+            if spent.deletions.take_back(&of) {
+                spent.rounds = spent.rounds.saturating_sub(1);
+            }
+            self.cluster.take_back(&of);
+        }
+        spent.held.insert(deletion.uid.clone(), (deletion.why, now + TRY_AGAIN));
     }
 
     /// Forgets deletions that no longer count.
@@ -165,7 +215,11 @@ impl DeletionBudget {
             let remembered = settings.budget.per.max(back_off(*rule, settings.after, spent.rounds) * 2);
             // The last one decides how long the rule waits.
             spent.deletions.expire(settings.budget.per, 1, now);
-            spent.deletions.last().is_some_and(|last| now.saturating_duration_since(last) < remembered)
+            let Spent { deletions, retried, held, .. } = spent;
+            retried.retain(|uid| deletions.charged(&(*rule, uid.clone())).is_some());
+            held.retain(|_, (_, until)| *until > now);
+            !held.is_empty()
+                || spent.deletions.last().is_some_and(|last| now.saturating_duration_since(last) < remembered)
         });
     }
 }

@@ -22,7 +22,7 @@ pub struct Finding {
     pub version: SmolStr,
     /// Since when the rule's condition has held, by our own clock.
     pub since: Instant,
-    /// What is wrong, for people: a clause that begins with a verb.
+    /// What is wrong, for people: a clause whose subject is the pod.
     pub message: String,
     /// What the rule does in mode `act`, or why it does nothing.
     pub remedy: Result<Remedy, NoRemedy>,
@@ -52,6 +52,27 @@ pub enum Check {
     NodeGone(Arc<str>),
 }
 
+impl Check {
+    /// What only mode `act` checks, for people: empty, or a clause that begins with a space.
+    pub fn condition(&self) -> &'static str {
+        match self {
+            Check::NodeGone(_) => " if its node no longer exists",
+            Check::Version | Check::NoExecutors | Check::NotRegistered(..) | Check::DriverGone(..) => "",
+        }
+    }
+
+    /// Why the pod is not deleted if the check fails, for people: a clause after "because".
+    pub fn failure(&self) -> &'static str {
+        match self {
+            Check::Version => "it changed meanwhile",
+            Check::NoExecutors => "an executor of the application exists",
+            Check::NotRegistered(..) => "its driver, polled once more, did not confirm that it is not registered",
+            Check::DriverGone(..) => "its driver's pod exists and has not exited",
+            Check::NodeGone(_) => "its node exists",
+        }
+    }
+}
+
 /// Why nothing is done about a finding in mode `act`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoRemedy {
@@ -61,8 +82,10 @@ pub enum NoRemedy {
     NoView,
     /// The driver is unknown, or only a label names it.
     UnknownDriver,
-    /// A StatefulSet or Deployment creates the executors.
+    /// A StatefulSet or Deployment creates the pod.
     Workload,
+    /// The executor has no id by which its driver knows it.
+    NoExecId,
     /// No ownerReference of the executor and no proven signature names the driver that is gone.
     Unproven,
     /// The driver keeps its executors (`deleteOnTermination=false`), or its configuration cannot be read.
@@ -83,6 +106,9 @@ impl NoRemedy {
             NoRemedy::NoView => "not deleted, because its driver has not answered one of its last two polls",
             NoRemedy::UnknownDriver => "not deleted, because its driver is unknown",
             NoRemedy::Workload => "not deleted, because a StatefulSet or Deployment creates it",
+            NoRemedy::NoExecId => {
+                "not deleted, because its label spark-exec-id is no number, so its driver cannot confirm it"
+            }
             NoRemedy::Unproven => "not deleted, because nothing proves that the driver that is gone created it",
             NoRemedy::Kept => {
                 "not deleted, because its driver keeps executors (deleteOnTermination=false), or its configuration cannot be read"

@@ -43,10 +43,14 @@ pub struct ReportedFinding {
 pub enum Outcome {
     /// The pod is being deleted.
     Deleting,
-    /// It would be deleted, but the rule's mode is `warn`.
-    Warned,
-    /// It would be deleted, but `recovery.act` is false.
-    NotActing,
+    /// It would be deleted, but the rule's mode is `warn`. The text is a condition that only mode `act` checks.
+    Warned(&'static str),
+    /// It would be deleted, but `recovery.act` is false; on the same condition.
+    NotActing(&'static str),
+    /// It would be deleted, but `lifecycle.dryRun` is true; on the same condition.
+    DryRun(&'static str),
+    /// It was not deleted, for this reason; this is tried again at this time at the earliest.
+    NotDeleted(&'static str, Timestamp),
     /// It will be deleted later, for this reason, at this time at the earliest.
     Later(&'static str, Timestamp),
     /// It is not deleted, for this reason.
@@ -58,8 +62,10 @@ impl Outcome {
     pub fn text(self) -> String {
         match self {
             Outcome::Deleting => "is being deleted".to_owned(),
-            Outcome::Warned => "would be deleted in mode act".to_owned(),
-            Outcome::NotActing => "would be deleted, but recovery.act is false".to_owned(),
+            Outcome::Warned(condition) => format!("would be deleted in mode act{condition}"),
+            Outcome::NotActing(condition) => format!("would be deleted{condition}, but recovery.act is false"),
+            Outcome::DryRun(condition) => format!("would be deleted{condition}, but lifecycle.dryRun is true"),
+            Outcome::NotDeleted(why, at) => format!("was not deleted, because {why}; checked again after {at}"),
             Outcome::Later(why, at) => format!("will be deleted after {at}: {why}"),
             Outcome::Kept(why) => why.text().to_owned(),
         }

@@ -165,11 +165,18 @@ impl RecoveryState {
     }
 
     /// Forgets drivers and PodGroups that no longer exist, and executors that were not found lately.
-    pub(crate) fn retain(&mut self, drivers: impl Fn(&str) -> bool, groups: impl Fn(&GroupKey) -> bool, now: Instant) {
+    pub(crate) fn retain(
+        &mut self,
+        (drivers, creators): (&BTreeSet<&str>, &BTreeSet<Creator>),
+        groups: impl Fn(&GroupKey) -> bool,
+        now: Instant,
+    ) {
         let is_recent = |at: Instant, time: Duration| now.saturating_duration_since(at) < time;
         self.checks.retain(|_, checks| is_recent(checks.last, FORGET_CHECKS));
-        self.lingering.retain(|uid, _| drivers(uid));
-        self.empty.retain(|uid, _| drivers(uid));
+        self.missing.retain(|(creator, _), _| creators.contains(creator));
+        self.next_row.retain(|creator, _| creators.contains(creator));
+        self.lingering.retain(|uid, _| drivers.contains(&**uid));
+        self.empty.retain(|uid, _| drivers.contains(&**uid));
         self.waiting_groups.retain(|key, _| groups(key));
         self.reported.retain(|_, last| is_recent(*last, REPORT_AGAIN));
     }

@@ -17,7 +17,7 @@ use crate::spark::pod::{Pod, Workload};
 use crate::spark::resources::{self, ResourceList};
 use crate::spark::role::Role;
 use crate::spark::state::ExecutorPodState;
-use crate::text::truncated;
+use crate::text::{is_dns_subdomain, truncated};
 
 /// An observed pod, in the form in which the snapshot stores it.
 #[derive(Clone, Debug)]
@@ -196,6 +196,12 @@ impl Owner {
             true => Creator::of_pod(&self.name, &self.uid),
             false => Creator::of_workload(&self.name, &self.uid),
         }
+    }
+
+    /// Name and uid of a pod that can be read by its name. Tenants write owners: a name that no pod can have must not become part
+    /// of a URL.
+    pub fn pod(&self) -> Option<(Arc<str>, Arc<str>)> {
+        (self.is_pod && is_dns_subdomain(&self.name)).then(|| (self.name.clone(), self.uid.clone()))
     }
 }
 

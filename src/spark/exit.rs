@@ -56,11 +56,10 @@ fn strip_margin(text: &str) -> String {
     lines.collect()
 }
 
-/// Whether the `removeReason` of an executor is that of a pod that failed or succeeded, for which Spark blames the application
+/// Whether the first line of an executor's `removeReason` is that of a pod that failed or succeeded, for which Spark blames the application
 /// ([`ended`]).
 pub fn is_caused_by_app(remove_reason: &str) -> bool {
-    let first = remove_reason.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
-    first.starts_with("The executor with id ") && first.contains(" exited with exit code ")
+    remove_reason.starts_with("The executor with id ") && remove_reason.contains(" exited with exit code ")
 }
 
 /// A pod that a poll did not find. Times in milliseconds since 1970.

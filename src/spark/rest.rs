@@ -38,6 +38,13 @@ pub struct ExecutorSummary {
     pub remove_reason: Option<Box<str>>,
 }
 
+impl ExecutorSummary {
+    /// The first line of the reason for which the driver removed it.
+    pub fn short_remove_reason(&self) -> Option<&str> {
+        self.remove_reason.as_deref()?.lines().map(str::trim).find(|line| !line.is_empty())
+    }
+}
+
 impl<'de> Deserialize<'de> for ExecutorSummary {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]

@@ -1,142 +1,24 @@
 //! The recovery rules in the controller: what each finds, after how long, and what it deletes.
 
+mod scene;
+
 use std::time::Duration;
+
+use scene::*;
 
 use crate::support::controller_harness::*;
 use crate::support::*;
 use serde_json::json;
-use spark_usher::controller::{DriverAnswer, PollError};
 use spark_usher::fault_injection::{Bug, inject};
 use spark_usher::leader::LeaderState;
-use spark_usher::policy::{Budget, Finished, Mode, Recovery, RecoveryRule, RuleSettings};
+use spark_usher::policy::{Budget, DriverAccess, DriverViews, Mode, Recovery, RecoveryRule, RuleSettings};
 use spark_usher::reason::Reason;
 use spark_usher::reconcile::{Action, Recover};
 use spark_usher::recovery::finding::{Check, NoRemedy};
-use spark_usher::recovery::report::{Outcome, ReportedFinding};
+use spark_usher::recovery::report::Outcome;
 use spark_usher::snapshot::{Change, Group, GroupKey, RelatedChange, Replaced};
 use spark_usher::spark::ids::AppKey;
-use spark_usher::spark::rest::{DriverMetrics, ExecutorSummary};
-
-/// What the driver answers to polls.
-#[derive(Clone, Debug)]
-enum Answers {
-    Nothing,
-    Refused,
-    /// Registered executors, removed ones with their reason, and the metrics.
-    View(Vec<u64>, Vec<(u64, &'static str)>, DriverMetrics),
-}
-
-const COMPLETE: DriverMetrics = DriverMetrics { dropped_events: Some(0), target: None };
-
-struct Scene {
-    harness: ControllerHarness,
-    answers: Answers,
-    /// All actions so far, with their time in seconds.
-    actions: Vec<(u64, Action)>,
-}
-
-impl Scene {
-    /// A running driver, and these settings.
-    fn new(recovery: Recovery) -> Scene {
-        let mut harness = ControllerHarness::new(Finished::Report);
-        harness.policies = harness.policies.clone().with_recovery(recovery);
-        harness.observe(&driver().ip("10.0.0.5"));
-        Scene { harness, answers: Answers::View(vec![], vec![], COMPLETE), actions: Vec::new() }
-    }
-
-    fn with_conf(recovery: Recovery, conf: &str) -> Scene {
-        let mut scene = Scene::new(recovery);
-        scene.harness.observe(&driver().conf_map("c").ip("10.0.0.5"));
-        scene.harness.conf(conf);
-        scene
-    }
-
-    fn registered(&mut self, ids: &[u64]) {
-        self.answers = Answers::View(ids.to_vec(), vec![], COMPLETE);
-    }
-
-    /// One step per second. The driver answers each poll immediately.
-    fn run(&mut self, seconds: u64) {
-        for _ in 0..seconds {
-            let effects = self.harness.step_after(1);
-            let at = self.harness.since.as_secs();
-            self.actions.extend(effects.actions.into_iter().flat_map(|(_, all)| all).map(|action| (at, action)));
-            for poll in effects.driver_polls {
-                let row = |id: u64, is_active: bool, reason: Option<&str>| ExecutorSummary {
-                    id: Some(id),
-                    is_active,
-                    registered: None,
-                    removed: None,
-                    remove_reason: reason.map(Into::into),
-                };
-                let answer = match self.answers.clone() {
-                    Answers::Nothing => DriverAnswer::Failed(PollError::Timeout),
-                    Answers::Refused => DriverAnswer::Failed(PollError::Refused),
-                    Answers::View(registered, removed, metrics) => DriverAnswer::View {
-                        port: 4040,
-                        executors: registered
-                            .into_iter()
-                            .map(|id| row(id, true, None))
-                            .chain(removed.into_iter().map(|(id, reason)| row(id, false, Some(reason))))
-                            .collect(),
-                        metrics,
-                    },
-                };
-                let (now, policies) = (self.harness.now(), self.harness.policies.clone());
-                self.harness.controller.driver_answered(&poll.key, answer, now, &policies);
-            }
-        }
-    }
-
-    /// The pods that rules deleted, each with the time of its first deletion: none of them disappears here.
-    fn deletions(&self) -> Vec<(u64, &Recover)> {
-        let mut all: Vec<(u64, &Recover)> = Vec::new();
-        for (at, action) in &self.actions {
-            if let Action::Recover(deletion) = action
-                && all.iter().all(|(_, known)| known.seen.uid != deletion.seen.uid)
-            {
-                all.push((*at, deletion));
-            }
-        }
-        all
-    }
-
-    fn findings(&self) -> Vec<ReportedFinding> {
-        let app = AppKey::new("default", APP);
-        self.harness.controller.recovery().of(&app).map(|report| report.findings.clone()).unwrap_or_default()
-    }
-
-    fn only_finding(&self) -> ReportedFinding {
-        let mut findings = self.findings();
-        assert_eq!(findings.len(), 1, "{findings:?}");
-        findings.remove(0)
-    }
-
-    /// When an Event or an action with this reason was planned first.
-    fn first(&self, reason: Reason) -> Option<u64> {
-        first_of(&self.actions, reason)
-    }
-}
-
-/// A rule that acts, with a budget that is no limit.
-fn act(rule: RecoveryRule) -> Recovery {
-    let budget = Budget { count: 1_000_000, per: Duration::from_secs(3600) };
-    let settings = RuleSettings { mode: Mode::Act, budget, ..rule.defaults() };
-    Recovery { budget, ..Recovery::default() }.with_rule(rule, settings)
-}
-
-/// An executor that is bound to a node and does not start.
-fn starting(id: u32) -> PodBuilder {
-    let mut pod = running(id).phase("Pending").spec("nodeName", "node-1");
-    pod.0["status"]["containerStatuses"] = json!([{"name": "spark-kubernetes-executor", "image": "i",
-        "state": {"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}}}]);
-    pod
-}
-
-fn without_owner(mut pod: PodBuilder) -> PodBuilder {
-    pod.0["metadata"].as_object_mut().unwrap().remove("ownerReferences");
-    pod
-}
+use spark_usher::spark::rest::DriverMetrics;
 
 fn not_registered(deletion: &Recover, id: u64) -> bool {
     matches!(&deletion.check, Check::NotRegistered(_, of) if *of == id)
@@ -174,17 +56,33 @@ fn time_before_the_executor_was_bound_does_not_count() {
 
 #[test]
 fn nothing_of_a_living_driver_is_deleted_without_its_view() {
-    // No answer, turned off, an incomplete view for what it lacks, and a driver that is no pod.
+    // No answer.
     let mut scene = Scene::new(act(RecoveryRule::Stuck));
     scene.harness.observe(&starting(1));
     scene.answers = Answers::Nothing;
     scene.run(900);
     assert_eq!((scene.deletions(), scene.only_finding().outcome), (vec![], Outcome::Kept(NoRemedy::NoView)));
-    // The answers begin, and end before the time is over.
+    // The answers begin: the pod is deleted at once, because its time is over.
     scene.registered(&[]);
-    scene.run(2400);
+    scene.run(700);
     assert_eq!(scene.deletions().len(), 1);
 
+    // The answers end before the time is over, and are forgotten after two polls.
+    let mut scene = Scene::new(act(RecoveryRule::Stuck));
+    scene.harness.observe(&starting(1));
+    scene.run(480);
+    scene.answers = Answers::Nothing;
+    scene.run(600);
+    assert_eq!((scene.deletions(), scene.only_finding().outcome), (vec![], Outcome::Kept(NoRemedy::NoView)));
+
+    // Drivers are not polled.
+    let driver_view = DriverViews { access: DriverAccess::None, ..DriverViews::default() };
+    let mut scene = Scene::new(Recovery { driver_view, ..act(RecoveryRule::Stuck) });
+    scene.harness.observe(&starting(1));
+    scene.run(1000);
+    assert_eq!((scene.deletions(), scene.only_finding().outcome), (vec![], Outcome::Kept(NoRemedy::NoView)));
+
+    // The driver has dropped listener events.
     let dropped = DriverMetrics { dropped_events: Some(1), target: None };
     let mut scene = Scene::new(act(RecoveryRule::Unregistered));
     scene.harness.observe(&running(1));
@@ -198,6 +96,10 @@ fn nothing_of_a_living_driver_is_deleted_without_its_view() {
     scene.harness.observe(&starting(3).owned_by("StatefulSet", "set", "s"));
     scene.run(1000);
     assert_eq!(scene.deletions(), []);
+    let outcomes: Vec<Outcome> = scene.findings().iter().map(|finding| finding.outcome).collect();
+    assert_eq!(outcomes, [Outcome::Kept(NoRemedy::UnknownDriver), Outcome::Kept(NoRemedy::Workload)]);
+    let report = scene.harness.controller.recovery().of(&AppKey::new("default", "other")).unwrap();
+    assert_eq!(report.findings[0].outcome, Outcome::Kept(NoRemedy::UnknownDriver));
 }
 
 #[test]
@@ -435,11 +337,14 @@ fn terminating_executor_is_deleted_by_force_only_in_mode_act_and_without_finaliz
         pod.0["metadata"]["finalizers"] = json!(finalizers);
         pod
     };
+    // Only mode act reads the node.
+    let condition = " if its node no longer exists";
     for (recovery, finalizers, outcome) in [
         (act(RecoveryRule::Terminating), &[][..], Outcome::Deleting),
         (act(RecoveryRule::Terminating), &["a/b"], Outcome::Kept(NoRemedy::Finalizers)),
-        (Recovery::default(), &[], Outcome::Warned),
-        (Recovery { acts: false, ..act(RecoveryRule::Terminating) }, &[], Outcome::NotActing),
+        (Recovery::default(), &[], Outcome::Warned(condition)),
+        (Recovery { acts: false, ..act(RecoveryRule::Terminating) }, &[], Outcome::NotActing(condition)),
+        (Recovery { dry_run: true, ..act(RecoveryRule::Terminating) }, &[], Outcome::DryRun(condition)),
     ] {
         let mut scene = Scene::new(recovery);
         let pod = deleting(&scene, finalizers);
@@ -501,10 +406,15 @@ fn podgroup_that_had_started_and_waits_without_pending_executors_is_reported() {
 }
 
 #[test]
-fn planted_bugs_of_the_rule_for_podgroups_are_found() {
+fn planted_bugs_that_the_simulator_does_not_plant_are_found() {
     for bug in Bug::RULES {
+        let check = match bug {
+            Bug::AttemptsCount => check_attempts,
+            Bug::LiveNotKept => check_live_kept,
+            _ => check_groups,
+        };
         inject(Some(*bug));
-        let found = std::panic::catch_unwind(check_groups).is_err();
+        let found = std::panic::catch_unwind(check).is_err();
         inject(None);
         assert!(found || !cfg!(debug_assertions), "{bug:?} is not found");
     }
@@ -533,7 +443,13 @@ fn mode_off_finds_nothing_and_one_setting_stops_all_deletions() {
     let mut stopped = Scene::new(Recovery { acts: false, ..rules(Mode::Act) });
     story(&mut stopped);
     assert_eq!(stopped.deletions(), []);
-    assert!(stopped.findings().iter().all(|finding| finding.outcome == Outcome::NotActing));
+    let outcomes: Vec<Outcome> = stopped.findings().iter().map(|finding| finding.outcome).collect();
+    assert_eq!(outcomes, [Outcome::NotActing(""); 3]);
+    let mut dry = Scene::new(Recovery { dry_run: true, ..rules(Mode::Act) });
+    story(&mut dry);
+    assert_eq!(dry.deletions(), []);
+    assert!(dry.findings().iter().all(|finding| finding.outcome == Outcome::DryRun("")));
+    assert_eq!(dry.findings().len(), 3);
     let mut acting = Scene::new(rules(Mode::Act));
     story(&mut acting);
     assert!(acting.deletions().len() >= 3);
@@ -566,7 +482,8 @@ fn new_leader_begins_with_an_empty_budget() {
         scene.harness.observe(&running(id));
     }
     scene.harness.observe(&version(driver(), 9).phase("Failed"));
-    // Leadership is lost and acquired every ten minutes.
+    // Leadership is lost and acquired every ten minutes, in which a sixtieth of the hour's budget is earned each minute; the rule
+    // itself waits for five minutes each time.
     for _ in 0..6 {
         scene.run(590);
         scene.harness.leader_state = LeaderState::Follower;
@@ -574,7 +491,62 @@ fn new_leader_begins_with_an_empty_budget() {
         scene.harness.leader_state = LeaderState::Leader;
     }
     let deleted = scene.deletions().len();
-    assert!((1..=60).contains(&deleted), "{deleted}");
+    assert!((5..=10).contains(&deleted), "{deleted}");
+}
+
+#[test]
+fn deletion_that_its_last_check_forbids_is_tried_again_after_a_minute_and_is_not_charged() {
+    check_attempts();
+}
+
+fn check_attempts() {
+    const UIDS: [&str; 6] = ["uid-exec-1", "uid-exec-2", "uid-exec-3", "uid-exec-4", "uid-exec-5", "uid-exec-6"];
+    let rule = RecoveryRule::Terminating;
+    let settings = RuleSettings { mode: Mode::Act, ..rule.defaults() };
+    let mut scene = Scene::new(Recovery::default().with_rule(rule, settings));
+    scene.run(3600);
+    // The nodes of five exist, that of the sixth does not.
+    scene.not_confirmed = UIDS[..5].to_vec();
+    for id in 1..=6 {
+        let mut pod = version(running(id), 5).spec("nodeName", "node-1");
+        pod.0["metadata"]["uid"] = UIDS[id as usize - 1].into();
+        pod.0["metadata"]["deletionTimestamp"] = scene.harness.now().wall.to_string().into();
+        scene.harness.observe(&pod);
+        // They are found one after the other: each of the first five takes the whole budget if attempts count.
+        scene.run(120);
+    }
+    scene.run(600);
+    assert!(scene.deletions().iter().any(|(_, deletion)| &*deletion.seen.uid == UIDS[5]), "{:?}", scene.findings());
+    let attempts: Vec<u64> = scene
+        .actions
+        .iter()
+        .filter(|(_, action)| matches!(action, Action::Recover(deletion) if &*deletion.seen.uid == UIDS[0]))
+        .map(|(at, _)| *at)
+        .collect();
+    assert!(attempts.len() > 5 && attempts.windows(2).all(|pair| pair[1] - pair[0] >= 60), "{attempts:?}");
+    let first = scene.findings().into_iter().find(|finding| &*finding.uid == UIDS[0]).unwrap();
+    assert!(matches!(first.outcome, Outcome::NotDeleted("its node exists", _)), "{:?}", first.outcome);
+    assert!(first.outcome.text().starts_with("was not deleted, because its node exists; checked again after "));
+}
+
+#[test]
+fn live_executors_of_a_driver_that_keeps_its_executors_are_only_reported() {
+    check_live_kept();
+}
+
+fn check_live_kept() {
+    let all = [RecoveryRule::Stuck, RecoveryRule::Unregistered, RecoveryRule::GivenUp];
+    let recovery = all.into_iter().fold(Recovery::default(), |all, rule| all.with_rule(rule, act(rule).rule(rule)));
+    let mut scene = Scene::with_conf(recovery, "spark.kubernetes.executor.deleteOnTermination=false");
+    scene.harness.observe(&starting(1));
+    scene.harness.observe(&running(2));
+    scene.harness.observe(&running(3));
+    scene.answers = Answers::View(vec![], vec![(3, "lost")], COMPLETE);
+    scene.run(1200);
+    let outcomes: Vec<(RecoveryRule, Outcome)> =
+        scene.findings().iter().map(|finding| (finding.rule, finding.outcome)).collect();
+    assert_eq!(outcomes, all.map(|rule| (rule, Outcome::Kept(NoRemedy::Kept))));
+    assert_eq!(scene.deletions(), []);
 }
 
 #[test]
@@ -584,7 +556,7 @@ fn finding_that_persists_is_reported_once_an_hour() {
     scene.run(600 + 2 * 3600 + 120);
     let events = scene.actions.iter().filter(|(_, action)| action.reason() == Some(Reason::ExecutorStuck)).count();
     assert_eq!(events, 3);
-    assert_eq!(scene.only_finding().outcome, Outcome::Warned);
+    assert_eq!(scene.only_finding().outcome, Outcome::Warned(""));
 }
 
 #[test]

@@ -125,3 +125,18 @@ annotations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
+
+{{/*
+A map without its nulls, as JSON: the program reads a null in the policy file as the default, and so must the templates.
+*/}}
+{{- define "spark-usher.withoutNulls" -}}
+{{- $kept := dict }}
+{{- range $key, $value := . }}
+{{- if kindIs "map" $value }}
+{{- $_ := set $kept $key (include "spark-usher.withoutNulls" $value | fromJson) }}
+{{- else if not (kindIs "invalid" $value) }}
+{{- $_ := set $kept $key $value }}
+{{- end }}
+{{- end }}
+{{- toJson $kept }}
+{{- end }}

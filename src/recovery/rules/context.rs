@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::fault_injection::{self, Bug};
 use crate::lifecycle::exits::Exits;
 use crate::ownership::liveness::{DriverLiveness, ExecutorSet};
 use crate::policy::{Finished, Mode, Recovery, RecoveryRule};
@@ -134,9 +135,12 @@ impl<'v> RuleContext<'v> {
 /// What a deletion needs if the driver is alive and may register the executor any moment.
 pub(super) fn by_view(of: &SetContext<'_>, executor: &Executor, effect: &'static str) -> Result<Remedy, NoRemedy> {
     not_of_workload(executor)?;
-    let Some(id) = executor.exec_id else { return Err(NoRemedy::Workload) };
+    let Some(id) = executor.exec_id else { return Err(NoRemedy::NoExecId) };
     if !of.set.is_certain || !matches!(of.set.driver, DriverLiveness::Alive(_)) {
         return Err(NoRemedy::UnknownDriver);
+    }
+    if of.keeps && !fault_injection::injected(Bug::LiveNotKept) {
+        return Err(NoRemedy::Kept);
     }
     let Some((_, poll)) = &of.view else { return Err(NoRemedy::NoView) };
     Ok(Remedy { check: Check::NotRegistered(Box::new(poll.clone()), id), effect })

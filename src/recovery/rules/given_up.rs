@@ -32,11 +32,10 @@ pub(super) fn decide(
     }
     let since = checks.since.max(since);
     context.waited(since, Duration::ZERO, || {
-        let reason = row.remove_reason.as_deref().unwrap_or_default();
-        let first = reason.lines().map(str::trim).find(|line| !line.is_empty());
-        let why = first.map_or_else(String::new, |line| format!(": {line}"));
+        let reason = row.short_remove_reason();
+        let why = reason.map_or_else(String::new, |line| format!(": {line}"));
         let message = format!("runs, although its driver removed it at least {} ago{why}", context.ago(since));
-        let remedy = match is_caused_by_app(reason) && !fault_injection::injected(Bug::FailuresNotKept) {
+        let remedy = match reason.is_some_and(is_caused_by_app) && !fault_injection::injected(Bug::FailuresNotKept) {
             true => Err(NoRemedy::ForInspection),
             false => by_view(of, executor, "its resources are free again"),
         };

@@ -13,7 +13,6 @@ use crate::policy::RecoveryRule;
 use crate::recovery::finding::{Check, NoRemedy, Remedy, Verdict};
 use crate::signature::Creator;
 use crate::snapshot::Executor;
-use crate::text::is_dns_subdomain;
 
 const RULE: RecoveryRule = RecoveryRule::Orphans;
 
@@ -43,9 +42,8 @@ fn remedy(of: &SetContext<'_>, executor: &Executor) -> Result<Remedy, NoRemedy> 
 
 /// The driver's pod by the executor's own ownerReference or authenticated creator: never a pod that only has the labels.
 fn proven_driver(of: &SetContext<'_>, executor: &Executor) -> Option<(Arc<str>, Arc<str>)> {
-    // Tenants write owners; anything that is not a pod name must not become part of a URL.
-    if let Some(owner) = executor.template.owner.as_ref().filter(|owner| owner.is_pod) {
-        return is_dns_subdomain(&owner.name).then(|| (owner.name.clone(), owner.uid.clone()));
+    if let Some(owner) = &executor.template.owner {
+        return owner.pod();
     }
     let creator = executor.creator()?;
     let labelled = of.set.labelled.iter().map(|driver| (driver.name.clone(), driver.uid.clone()));

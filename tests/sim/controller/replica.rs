@@ -11,6 +11,7 @@ use spark_usher::lifecycle::checkpoint::{Checkpoint, FoundCheckpoint};
 use spark_usher::policy::RecoveryRule;
 use spark_usher::reconcile::{Action, Cleanup};
 use spark_usher::recovery::DriverPoll;
+use spark_usher::recovery::budget::NotDeleted;
 use spark_usher::snapshot::{
     Change, Conf, DriverViewKey, Listed, ObservedPod, PodChange, RelatedChange, Replaced, ServedApis,
 };
@@ -86,6 +87,7 @@ pub struct Applied {
     changes: Vec<Change>,
     failed: bool,
     wrote: bool,
+    not_deleted: Vec<NotDeleted>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -543,6 +545,9 @@ impl Sim {
             for change in applied.changes {
                 controller.apply_written(change, moment);
             }
+            for kept in &applied.not_deleted {
+                controller.not_deleted(&set.app, kept, moment.at);
+            }
             controller.actions_finished(&set, applied.failed, applied.wrote, moment.at);
             return self.step_later(number);
         }
@@ -588,9 +593,12 @@ impl Sim {
                 Answered::NotFound => {
                     let pod = PodKey::new(NAMESPACE, &write.name);
                     applied.changes.push(Change::Pods(PodChange::Gone(pod, write.uid.as_str().into())));
+                    not_deleted(&mut applied, &action);
                 }
-                Answered::Conflict => {}
+                Answered::Conflict => not_deleted(&mut applied, &action),
             }
+        } else {
+            not_deleted(&mut applied, &action);
         }
         let wait = self.message_delay();
         self.after(wait, Event::Replica(number, incarnation, Box::new(Request::Acted(set, actions, applied))));
@@ -628,5 +636,14 @@ impl Sim {
             }),
             _ => None,
         }
+    }
+}
+
+/// A deletion by a recovery rule did not happen.
+fn not_deleted(applied: &mut Applied, action: &Action) {
+    if let Action::Recover(deletion) = action {
+        let deletion =
+            NotDeleted { rule: deletion.rule, uid: deletion.seen.uid.clone(), why: deletion.check.failure() };
+        applied.not_deleted.push(deletion);
     }
 }

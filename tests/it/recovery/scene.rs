@@ -1,0 +1,151 @@
+//! An application whose driver answers polls, and what the controller does about it.
+
+use std::time::Duration;
+
+use crate::support::controller_harness::*;
+use crate::support::*;
+use serde_json::json;
+use spark_usher::controller::{DriverAnswer, PollError};
+use spark_usher::policy::{Budget, Finished, Mode, Recovery, RecoveryRule, RuleSettings};
+use spark_usher::reason::Reason;
+use spark_usher::reconcile::{Action, Recover};
+use spark_usher::recovery::budget::NotDeleted;
+use spark_usher::recovery::report::ReportedFinding;
+use spark_usher::spark::ids::AppKey;
+use spark_usher::spark::rest::{DriverMetrics, ExecutorSummary};
+
+/// What the driver answers to polls.
+#[derive(Clone, Debug)]
+pub(super) enum Answers {
+    Nothing,
+    Refused,
+    /// Registered executors, removed ones with their reason, and the metrics.
+    View(Vec<u64>, Vec<(u64, &'static str)>, DriverMetrics),
+}
+
+pub(super) const COMPLETE: DriverMetrics = DriverMetrics { dropped_events: Some(0), target: None };
+
+pub(super) struct Scene {
+    pub(super) harness: ControllerHarness,
+    pub(super) answers: Answers,
+    /// The uids of pods for which the check before a deletion fails.
+    pub(super) not_confirmed: Vec<&'static str>,
+    /// All actions so far, with their time in seconds.
+    pub(super) actions: Vec<(u64, Action)>,
+}
+
+impl Scene {
+    /// A running driver, and these settings.
+    pub(super) fn new(recovery: Recovery) -> Scene {
+        let mut harness = ControllerHarness::new(Finished::Report);
+        harness.policies = harness.policies.clone().with_recovery(recovery);
+        harness.observe(&driver().ip("10.0.0.5"));
+        Scene { harness, answers: Answers::View(vec![], vec![], COMPLETE), not_confirmed: vec![], actions: Vec::new() }
+    }
+
+    pub(super) fn with_conf(recovery: Recovery, conf: &str) -> Scene {
+        let mut scene = Scene::new(recovery);
+        scene.harness.observe(&driver().conf_map("c").ip("10.0.0.5"));
+        scene.harness.conf(conf);
+        scene
+    }
+
+    pub(super) fn registered(&mut self, ids: &[u64]) {
+        self.answers = Answers::View(ids.to_vec(), vec![], COMPLETE);
+    }
+
+    /// One step per second. The driver answers each poll immediately.
+    pub(super) fn run(&mut self, seconds: u64) {
+        for _ in 0..seconds {
+            let effects = self.harness.step_after(1);
+            let at = self.harness.since.as_secs();
+            let app = AppKey::new("default", APP);
+            for action in effects.actions.iter().flat_map(|(_, all)| all) {
+                if let Action::Recover(deletion) = action
+                    && self.not_confirmed.contains(&&*deletion.seen.uid)
+                {
+                    let kept = NotDeleted {
+                        rule: deletion.rule,
+                        uid: deletion.seen.uid.clone(),
+                        why: deletion.check.failure(),
+                    };
+                    self.harness.controller.not_deleted(&app, &kept, self.harness.now().at);
+                }
+            }
+            self.actions.extend(effects.actions.into_iter().flat_map(|(_, all)| all).map(|action| (at, action)));
+            for poll in effects.driver_polls {
+                let row = |id: u64, is_active: bool, reason: Option<&str>| ExecutorSummary {
+                    id: Some(id),
+                    is_active,
+                    registered: None,
+                    removed: None,
+                    remove_reason: reason.map(Into::into),
+                };
+                let answer = match self.answers.clone() {
+                    Answers::Nothing => DriverAnswer::Failed(PollError::Timeout),
+                    Answers::Refused => DriverAnswer::Failed(PollError::Refused),
+                    Answers::View(registered, removed, metrics) => DriverAnswer::View {
+                        port: 4040,
+                        executors: registered
+                            .into_iter()
+                            .map(|id| row(id, true, None))
+                            .chain(removed.into_iter().map(|(id, reason)| row(id, false, Some(reason))))
+                            .collect(),
+                        metrics,
+                    },
+                };
+                let (now, policies) = (self.harness.now(), self.harness.policies.clone());
+                self.harness.controller.driver_answered(&poll.key, answer, now, &policies);
+            }
+        }
+    }
+
+    /// The pods that rules deleted, each with the time of its first deletion: none of them disappears here.
+    pub(super) fn deletions(&self) -> Vec<(u64, &Recover)> {
+        let mut all: Vec<(u64, &Recover)> = Vec::new();
+        for (at, action) in &self.actions {
+            if let Action::Recover(deletion) = action
+                && all.iter().all(|(_, known)| known.seen.uid != deletion.seen.uid)
+            {
+                all.push((*at, deletion));
+            }
+        }
+        all
+    }
+
+    pub(super) fn findings(&self) -> Vec<ReportedFinding> {
+        let app = AppKey::new("default", APP);
+        self.harness.controller.recovery().of(&app).map(|report| report.findings.clone()).unwrap_or_default()
+    }
+
+    pub(super) fn only_finding(&self) -> ReportedFinding {
+        let mut findings = self.findings();
+        assert_eq!(findings.len(), 1, "{findings:?}");
+        findings.remove(0)
+    }
+
+    /// When an Event or an action with this reason was planned first.
+    pub(super) fn first(&self, reason: Reason) -> Option<u64> {
+        first_of(&self.actions, reason)
+    }
+}
+
+/// A rule that acts, with a budget that is no limit.
+pub(super) fn act(rule: RecoveryRule) -> Recovery {
+    let budget = Budget { count: 1_000_000, per: Duration::from_secs(3600) };
+    let settings = RuleSettings { mode: Mode::Act, budget, ..rule.defaults() };
+    Recovery { budget, ..Recovery::default() }.with_rule(rule, settings)
+}
+
+/// An executor that is bound to a node and does not start.
+pub(super) fn starting(id: u32) -> PodBuilder {
+    let mut pod = running(id).phase("Pending").spec("nodeName", "node-1");
+    pod.0["status"]["containerStatuses"] = json!([{"name": "spark-kubernetes-executor", "image": "i",
+        "state": {"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}}}]);
+    pod
+}
+
+pub(super) fn without_owner(mut pod: PodBuilder) -> PodBuilder {
+    pod.0["metadata"].as_object_mut().unwrap().remove("ownerReferences");
+    pod
+}
