@@ -140,7 +140,7 @@ impl Cluster {
                     uid: format!("g{version}").into(),
                     version,
                     selector: Some(app.selector().into()),
-                    owner: owner.clone().map(|owner| Owner { is_pod: true, name: owner.name, uid: owner.uid }),
+                    owner: owner.clone().map(|owner| Owner::of_pod(owner.name, owner.uid)),
                     started: *started,
                     created: None,
                     deleting: false,

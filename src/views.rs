@@ -11,10 +11,11 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::lifecycle::exit::Exit;
-use crate::ownership::liveness::{self, DriverLiveness};
+use crate::ownership::liveness::{self, DriverLiveness, ExecutorSet};
+use crate::ownership::workload::{self, OwningPod};
 use crate::recovery::report::DeletedPod;
 use crate::recovery::shortage::shortage;
-use crate::recovery::target::target;
+use crate::recovery::target;
 use crate::recovery::{self, RecoveryFindings, Registration};
 use crate::snapshot::{Application, DriverPhase, DriverPod, Executor, Snapshot};
 use crate::spark::diagnostics::{PodDiagnostics, ReasonAndMessage};
@@ -216,7 +217,7 @@ pub fn why(snapshot: &Snapshot, history: &History, name: &str, namespace: Option
     let executors = snapshot.apps.iter().filter(|(key, _)| wanted(key)).flat_map(|(key, app)| {
         let named = app.executors().values().filter(|executor| &*executor.name == name);
         named.map(move |executor| {
-            let gone = liveness::of(key, app, snapshot) == DriverLiveness::Gone;
+            let gone = liveness::of(&liveness::shown_sets(key, app, snapshot)) == DriverLiveness::Gone;
             Of { app: key.to_string(), what: executor_report(snapshot, history, key, executor, gone, now) }
         })
     });
@@ -230,7 +231,8 @@ pub fn why(snapshot: &Snapshot, history: &History, name: &str, namespace: Option
             .map(|exit| Of { app: exit.app.to_string(), what: exit_report(history, exit) })
             .collect(),
         apps: reports(snapshot, history, now, |key, app, ends| {
-            wanted(key) && (key.selector() == name || driver_names(app, ends).any(|driver| driver == name))
+            wanted(key)
+                && (key.selector() == name || driver_names(snapshot, key, app, ends).any(|driver| driver == name))
         }),
     }
 }
@@ -271,7 +273,8 @@ fn report(
     for exit in exits {
         *ended.entry(exit.cause.as_str().to_owned()).or_default() += 1;
     }
-    let liveness = liveness::of(key, app, snapshot);
+    let sets = liveness::shown_sets(key, app, snapshot);
+    let liveness = liveness::of(&sets);
     let gone = liveness == DriverLiveness::Gone;
     let in_trouble = |executor: &&Arc<Executor>| {
         let orphaned = gone && executor.is_live();
@@ -292,7 +295,7 @@ fn report(
         driver: driver(snapshot, key, app, exits, &liveness),
         driver_view: liveness.pod().and_then(|driver| driver_view(snapshot, key, app, exits, driver)),
         executors,
-        shortage: liveness.pod().and_then(|driver| lack(snapshot, key, app, exits, driver, now)),
+        shortage: liveness.pod().and_then(|driver| lack(snapshot, key, app, exits, (driver, &sets), now)),
         findings: history.recovery.of(key).into_iter().flat_map(|report| &report.findings).map(finding).collect(),
         deletions: history.recovery.deleted_of(key).rev().take(MAX_DELETIONS).map(deletion).collect(),
         troubled: troubled.map(|executor| executor_report(snapshot, history, key, executor, gone, now)).collect(),
@@ -307,22 +310,33 @@ fn lack(
     key: &AppKey,
     app: &Application,
     exits: &[&Exit],
-    driver: &DriverPod,
+    (driver, sets): (&DriverPod, &[ExecutorSet<'_>]),
     now: Timestamp,
 ) -> Option<ShortageReport> {
-    let target = target(snapshot, driver, recovery::view_of(snapshot, key, driver.creator))?;
+    let view = recovery::view_of(snapshot, key, driver.creator);
+    let target = target::target(snapshot, driver, view, target::replicas(snapshot, key, driver, sets))?;
     let executors = app.executors().values().map(|executor| &**executor);
     shortage(snapshot, key, executors, exits, target, now).map(recovery_reports::shortage)
 }
 
 /// Names of driver pods, by their label or as executors name them, including deleted ones; the likeliest first.
-fn driver_names<'a>(app: &'a Application, exits: &'a [&'a Exit]) -> impl Iterator<Item = &'a str> {
-    fn owner(executor: &Executor) -> Option<&str> {
-        executor.template.owner.as_ref().filter(|owner| owner.is_pod).map(|owner| &*owner.name)
-    }
+fn driver_names<'a>(
+    snapshot: &'a Snapshot,
+    key: &'a AppKey,
+    app: &'a Application,
+    exits: &'a [&'a Exit],
+) -> impl Iterator<Item = &'a str> {
+    let owner = |executor: &'a Executor| match workload::owning_pod(
+        snapshot,
+        key.namespace(),
+        executor.template.owner.as_ref()?,
+    ) {
+        OwningPod::Pod(owner) => Some(&*owner.name),
+        OwningPod::Unread | OwningPod::None => None,
+    };
     let labelled = app.live_driver().into_iter().chain(&app.drivers).map(|driver| &*driver.name);
-    let named = app.executors().values().filter_map(|executor| owner(executor));
-    labelled.chain(named).chain(exits.iter().rev().filter_map(|exit| owner(&exit.executor)))
+    let named = app.executors().values().filter_map(move |executor| owner(executor));
+    labelled.chain(named).chain(exits.iter().rev().filter_map(move |exit| owner(&exit.executor)))
 }
 
 fn driver(
@@ -334,7 +348,9 @@ fn driver(
 ) -> DriverReport {
     let name = match liveness {
         DriverLiveness::Alive(pod) => Some(pod.name.to_string()),
-        DriverLiveness::Gone | DriverLiveness::Unknown => driver_names(app, exits).next().map(str::to_owned),
+        DriverLiveness::Gone | DriverLiveness::Unknown => {
+            driver_names(snapshot, key, app, exits).next().map(str::to_owned)
+        }
     };
     let pod = name.as_ref().and_then(|name| snapshot.driver_pod(key.namespace(), name));
     let liveness = match liveness {
@@ -392,8 +408,9 @@ fn driver_view(
     let conf = snapshot.conf(&driver.uid).map_or_else(LifecycleConf::default, |conf| conf.lifecycle);
     let noticed = view.wall - conf.detection_time();
     let is_recent = |id: u64| exits.iter().any(|exit| exit.executor.exec_id == Some(id) && exit.at > noticed);
-    let vanished =
-        recovery::without_pod(view.executors(), app, driver).filter_map(|row| row.id).filter(|id| !is_recent(*id));
+    let vanished = recovery::without_pod(view.executors(), (snapshot, key, app), driver)
+        .filter_map(|row| row.id)
+        .filter(|id| !is_recent(*id));
     Some(DriverViewReport {
         at: shown(view.wall),
         registered: view.executors().iter().filter(|row| row.is_active).count(),

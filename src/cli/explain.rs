@@ -12,7 +12,10 @@ use crate::annotations::Overrides;
 use crate::config::{self, Config};
 use crate::http::limits::MAX_BODY;
 use crate::policy::Validate;
-use crate::snapshot::{Change, Conf, Namespace, ObservedPod, PodChange, RelatedChange, ServiceOwner, Snapshot};
+use crate::snapshot::{
+    Change, Conf, Namespace, ObservedPod, OwnerKind, PodChange, RelatedChange, ServiceOwner, Snapshot, Workload,
+    WorkloadKey,
+};
 use crate::spark::conf::AppConf;
 use crate::spark::ids::PodKey;
 use crate::spark::labels;
@@ -344,6 +347,17 @@ fn other_objects(text: &str) -> Result<Snapshot, String> {
                 let overrides = Overrides::read(|key| annotations.get(key).map(String::as_str));
                 let namespace = Namespace { labels: map("labels"), overrides };
                 snapshot.apply(Change::Related(RelatedChange::Namespace(name.into(), namespace)));
+            }
+            kind @ ("StatefulSet" | "ReplicaSet" | "Deployment") => {
+                let kind = match kind {
+                    "StatefulSet" => OwnerKind::StatefulSet,
+                    "ReplicaSet" => OwnerKind::ReplicaSet,
+                    _ => OwnerKind::Deployment,
+                };
+                let key = WorkloadKey { kind, object: PodKey::new(&namespace, &name) };
+                if let Some(workload) = Workload::read(&object.to_string()) {
+                    snapshot.apply(Change::Related(RelatedChange::Workload(key, Some(workload), Vec::new())));
+                }
             }
             "ConfigMap" => {
                 let text = json::text(&object, &["data", labels::PROPERTIES_KEY]);

@@ -1,5 +1,6 @@
 //! One list of the cluster, for the command line: the snapshot that the controller would have just after its start.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -22,6 +23,8 @@ use crate::views::History;
 const PAGE: u32 = 500;
 /// At most this many drivers without labels are read by name.
 const MAX_REFERENCED: usize = 200;
+/// A Deployment, its ReplicaSet, and the driver.
+const MAX_CHAIN: usize = 3;
 
 /// Reads every Spark pod of the cluster, or of one namespace, and the exits that those pods still show.
 pub async fn list(client: &kube::Client, namespace: Option<&str>) -> kube::Result<(Snapshot, History)> {
@@ -73,22 +76,39 @@ pub async fn unselected_pod(
     }))
 }
 
-/// Reads the drivers without labels that executors name.
+/// Reads the drivers without labels that own executors, and the workloads between them.
 async fn lookup_referenced(client: &kube::Client, store: &mut Store, now: Now) {
     let policies = Policies::default();
     let keys: Vec<_> = store.snapshot().apps.keys().cloned().collect();
-    let wanted = keys.iter().flat_map(|key| lookup::missing(store.snapshot(), key, &policies, &[]));
-    let mut wanted: Vec<Lookup> = wanted.filter(|read| matches!(read, Lookup::Pod(_))).collect();
-    wanted.sort_unstable();
-    wanted.dedup();
-    for read in wanted.into_iter().take(MAX_REFERENCED) {
-        let Lookup::Pod(pod) = &read else { continue };
-        let followed = match lookups::run(client.clone(), &read).await {
-            LookupResult::Pod(driver) => ReferencedPod::Present(driver.into()),
-            LookupResult::Absent => ReferencedPod::Absent,
-            _ => continue,
-        };
-        store.apply(Change::Related(RelatedChange::Referenced(pod.clone(), followed, Vec::new())), now.wall);
+    let mut done: BTreeSet<Lookup> = BTreeSet::new();
+    for _ in 0..MAX_CHAIN {
+        let wanted = keys.iter().flat_map(|key| lookup::missing(store.snapshot(), key, &policies, &[]));
+        let wanted = wanted.filter(|read| matches!(read, Lookup::Pod(_) | Lookup::Workload(_)));
+        let wanted: BTreeSet<Lookup> = wanted.filter(|read| !done.contains(read)).collect();
+        if wanted.is_empty() || done.len() >= MAX_REFERENCED {
+            return;
+        }
+        for read in wanted.into_iter().take(MAX_REFERENCED - done.len()) {
+            let change = match (&read, lookups::run(client.clone(), &read).await) {
+                (Lookup::Pod(pod), LookupResult::Pod(driver)) => {
+                    Some(RelatedChange::Referenced(pod.clone(), ReferencedPod::Present(driver.into()), Vec::new()))
+                }
+                (Lookup::Pod(pod), LookupResult::Absent) => {
+                    Some(RelatedChange::Referenced(pod.clone(), ReferencedPod::Absent, Vec::new()))
+                }
+                (Lookup::Workload(key), LookupResult::Workload(workload)) => {
+                    Some(RelatedChange::Workload(key.clone(), Some(workload), Vec::new()))
+                }
+                (Lookup::Workload(key), LookupResult::Absent) => {
+                    Some(RelatedChange::Workload(key.clone(), None, Vec::new()))
+                }
+                _ => None,
+            };
+            if let Some(change) = change {
+                store.apply(Change::Related(change), now.wall);
+            }
+            done.insert(read);
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use super::request::{Error, Result, call};
 use super::view::{View, Viewed, resource};
 use crate::controller::{Lookup, LookupResult};
 use crate::fault_injection::{self, Bug};
-use crate::snapshot::{Conf, DriverPod, ObservedPod};
+use crate::snapshot::{Conf, DriverPod, ObservedPod, Workload};
 use crate::spark::conf::AppConf;
 use crate::spark::labels;
 
@@ -50,11 +50,21 @@ impl View for ConfView {
     }
 }
 
+/// A workload that creates executors.
+#[derive(Clone, Debug)]
+struct WorkloadView(Workload);
+
+impl View for WorkloadView {
+    fn read(json: &str) -> Option<Self> {
+        Workload::read(json).map(WorkloadView)
+    }
+}
+
 /// The priority of a lookup in the rate limit.
 pub(super) fn priority(read: &Lookup) -> Priority {
     match read {
         Lookup::Labelled(_) | Lookup::All(_) => Priority::Confirmation,
-        Lookup::Pod(_) | Lookup::Address(..) | Lookup::Conf(..) => Priority::Group,
+        Lookup::Pod(_) | Lookup::Workload(_) | Lookup::Address(..) | Lookup::Conf(..) => Priority::Group,
     }
 }
 
@@ -75,6 +85,14 @@ pub(super) async fn run(client: kube::Client, read: &Lookup) -> LookupResult {
         match read {
             Lookup::All(_) => Ok(None), // Not one object: see `list_namespace`.
             Lookup::Pod(pod) => Ok(pod_named(&client, pod.namespace(), pod.name()).await?.map(LookupResult::Pod)),
+            Lookup::Workload(key) => {
+                let Some((kind, plural)) = key.kind.resource() else { return Ok(None) };
+                let api: Api<Viewed<WorkloadView>> =
+                    Api::namespaced_with(client, key.object.namespace(), &resource("apps", "v1", kind, plural));
+                let found = api.get_opt(key.object.name()).await?;
+                // One that cannot be read exists all the same.
+                Ok(found.map(|seen| seen.view.map_or(LookupResult::Failed, |view| LookupResult::Workload(view.0))))
+            }
             Lookup::Address(namespace, address) => {
                 Ok(pod_at(&client, namespace, address).await?.map(LookupResult::Pod))
             }

@@ -220,7 +220,7 @@ impl View for Group {
             uid: metadata.uid?.into(),
             version: metadata.resource_version?.into(),
             selector: entry(&metadata.labels, labels::APP_SELECTOR).map(Arc::from),
-            owner: owner_pod(json).map(|(name, uid)| Owner { is_pod: true, name, uid }),
+            owner: owner_pod(json).map(|(name, uid)| Owner::of_pod(name, uid)),
             started: entry(&metadata.annotations, annotations::STARTED).as_deref() == Some("true"),
             created: metadata.creation_timestamp.map(jiff::Timestamp::as_second),
             deleting: metadata.deletion_timestamp.is_some(),

@@ -130,8 +130,13 @@ impl Controller {
         for (pod, uid) in outdated {
             self.lookups.mark_outdated(pod, uid);
         }
-        for pod in unfollowed {
-            self.apply_change(Change::Related(RelatedChange::Unreferenced(pod)), now);
+        for read in unfollowed {
+            let change = match read {
+                Lookup::Pod(pod) => RelatedChange::Unreferenced(pod),
+                Lookup::Workload(key) => RelatedChange::WorkloadUnreferenced(key),
+                _ => continue,
+            };
+            self.apply_change(Change::Related(change), now);
         }
     }
 
@@ -177,6 +182,12 @@ impl Controller {
                     ReferencedPod::Present(Arc::new(driver)),
                     waiters,
                 ))),
+                (Lookup::Workload(key), LookupResult::Absent) => {
+                    Some(Change::Related(RelatedChange::Workload(key.clone(), None, waiters)))
+                }
+                (Lookup::Workload(key), LookupResult::Workload(workload)) => {
+                    Some(Change::Related(RelatedChange::Workload(key.clone(), Some(workload), waiters)))
+                }
                 (Lookup::Address(namespace, _), LookupResult::Pod(driver)) => {
                     let pod = PodKey::new(namespace, &driver.name);
                     // From now on the pod is read by name.

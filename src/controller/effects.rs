@@ -7,7 +7,7 @@ use super::rate_limit::ExecutorSetKey;
 use crate::lifecycle::exit::Exit;
 use crate::reconcile::action::Action;
 use crate::recovery::DriverPoll;
-use crate::snapshot::{Conf, DriverPod, Listed, ObservedPod};
+use crate::snapshot::{Conf, DriverPod, Listed, ObservedPod, Workload};
 use crate::spark::rest::{DriverMetrics, ExecutorSummary};
 
 /// Settings that do not change while the process runs.
@@ -49,6 +49,8 @@ pub enum LookupResult {
     Labelled(ObservedPod),
     /// The pod of that name or address.
     Pod(DriverPod),
+    /// The workload of that name.
+    Workload(Workload),
     /// The driver's configuration, from its ConfigMap.
     Conf(Conf),
     /// All pods of that namespace.

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use crate::fault_injection::{self, Bug};
 use crate::ownership::resolve;
+use crate::ownership::workload::{self, OwningPod};
 use crate::policy::Policies;
-use crate::snapshot::{Application, DriverPod, Owner, ReferencedPod, Snapshot, Template, TemplateCounts};
+use crate::snapshot::{Application, DriverPod, ReferencedPod, Snapshot, Template, TemplateCounts, WorkloadKey};
 use crate::spark::ids::{AppKey, PodKey};
 use crate::text::is_dns_subdomain;
 
@@ -20,6 +21,8 @@ const MAX_ADDRESSES: usize = 3;
 pub enum Lookup {
     /// A pod that an executor names as its owner, or that our `spark-usher.io/driver` annotation names.
     Pod(PodKey),
+    /// A workload that creates executors, and the one that owns it.
+    Workload(WorkloadKey),
     /// The pod of this address in this namespace.
     Address(Arc<str>, Arc<str>),
     /// The ConfigMap of the driver in this pod of this uid.
@@ -64,7 +67,7 @@ pub(super) fn required_by(
     let mut addresses = 0;
     let counts = app.by_template();
     for counts in counts.iter().filter(|counts| counts.is_undecided()) {
-        for (pod, uid) in named_pods(key, &counts.template) {
+        for (pod, uid) in named_pods(snapshot, key, &counts.template) {
             let is_outdated = match snapshot.referenced.get(&pod) {
                 Some(ReferencedPod::Present(known)) => known.uid != uid,
                 Some(ReferencedPod::Absent) => true,
@@ -74,6 +77,10 @@ pub(super) fn required_by(
                 outdated.push((pod.clone(), uid));
             }
             wanted.push(Lookup::Pod(pod));
+        }
+        if let Some(owner) = &counts.template.owner {
+            let workloads = workload::workloads_of(snapshot, key.namespace(), owner);
+            wanted.extend(workloads.into_iter().map(Lookup::Workload));
         }
         if counts.live > 0
             && counts.template.owner.is_none()
@@ -111,17 +118,26 @@ pub(super) fn required_by(
     (wanted, outdated)
 }
 
-/// Pods that an executor names, with the uid that it states: its owner, and the driver in our annotation.
-fn named_pods(key: &AppKey, template: &Template) -> impl Iterator<Item = (PodKey, Arc<str>)> {
+/// Pods that an executor names, with the uid that it states: its owner, or the owner of its workload, and the driver in our
+/// annotation.
+fn named_pods(snapshot: &Snapshot, key: &AppKey, template: &Template) -> impl Iterator<Item = (PodKey, Arc<str>)> {
     let namespace = key.namespace();
-    let owner = template.owner.as_ref().and_then(Owner::pod).map(|(name, uid)| (PodKey::new(namespace, &name), uid));
+    let owner = template.owner.as_ref().and_then(|owner| match workload::owning_pod(snapshot, namespace, owner) {
+        OwningPod::Pod(owner) => owner.pod(),
+        OwningPod::Unread | OwningPod::None => None,
+    });
+    let owner = owner.map(|(name, uid)| (PodKey::new(namespace, &name), uid));
     let note = template.note.as_deref().filter(|_| template.owner.is_none()).and_then(resolve::read_evidence);
     owner.into_iter().chain(note.map(|found| (PodKey::new(namespace, &found.name), found.uid.as_str().into())))
 }
 
 /// Whether the snapshot lacks the object. Addresses and configurations are required only while they are unknown.
 pub(super) fn is_unknown(snapshot: &Snapshot, read: &Lookup) -> bool {
-    let Lookup::Pod(pod) = read else { return true };
+    let pod = match read {
+        Lookup::Pod(pod) => pod,
+        Lookup::Workload(key) => return !snapshot.workloads.contains_key(key),
+        _ => return true,
+    };
     !snapshot.referenced.contains_key(pod) && snapshot.driver_pod(pod.namespace(), pod.name()).is_none()
 }
 

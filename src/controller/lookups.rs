@@ -86,13 +86,13 @@ pub(super) struct Lookups {
 
 impl Lookups {
     /// Registers the lookups that an application requires, and forgets those that no application requires any more. Returns the
-    /// pods that are no longer followed. `is_unknown` decides whether an object still has to be read.
+    /// pods and workloads that are no longer followed. `is_unknown` decides whether an object still has to be read.
     pub(super) fn require(
         &mut self,
         app: &AppKey,
         wanted: Vec<Lookup>,
         is_unknown: impl Fn(&Lookup) -> bool,
-    ) -> Vec<PodKey> {
+    ) -> Vec<Lookup> {
         let wanted: Vec<Lookup> =
             wanted.into_iter().filter(|read| self.entries.contains_key(read) || is_unknown(read)).collect();
         for read in &wanted {
@@ -111,8 +111,8 @@ impl Lookups {
         left.into_iter().filter_map(|read| self.unsubscribe(app, &read)).collect()
     }
 
-    /// An application no longer requires a lookup. Returns the pod that no application follows now.
-    fn unsubscribe(&mut self, app: &AppKey, read: &Lookup) -> Option<PodKey> {
+    /// An application no longer requires a lookup. Returns the pod or workload that no application follows now.
+    fn unsubscribe(&mut self, app: &AppKey, read: &Lookup) -> Option<Lookup> {
         let entry = self.entries.get_mut(read)?;
         if entry.waiters.remove(app) && !entry.is_settled() {
             settle(&mut self.unsettled, app);
@@ -122,10 +122,7 @@ impl Lookups {
         }
         self.entries.remove(read);
         self.queue.remove(read);
-        match read {
-            Lookup::Pod(pod) => Some(pod.clone()),
-            _ => None,
-        }
+        matches!(read, Lookup::Pod(_) | Lookup::Workload(_)).then(|| read.clone())
     }
 
     /// An object with this uid is known without a read: it is refreshed like all others.

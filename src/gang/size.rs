@@ -27,6 +27,8 @@ pub struct SizeFacts<'a> {
     pub conf: Option<&'a AppConf>,
     /// A count that a policy or an annotation requests.
     pub requested: Option<u32>,
+    /// `spec.replicas` of the StatefulSet or Deployment that creates the executors.
+    pub replicas: Option<u32>,
     /// Whether the number of executors that it starts with has run once.
     pub started: bool,
     /// Whether a wave of executors must run before the next is created: Spark 3.0 and older.
@@ -59,9 +61,9 @@ impl SizeFacts<'_> {
             }
             Some(Allocation::Dynamic { initial, .. }) if !self.started => initial,
             Some(Allocation::Dynamic { min, .. }) => min.max(1),
-            // A requested count without a configuration: once started, the application may be dynamic.
-            None if self.started => self.requested.map(|_| 1)?,
-            None => self.requested?,
+            // A requested count, or that of a workload, without a configuration: once started, the application may be dynamic.
+            None if self.started => self.requested.or(self.replicas).map(|_| 1)?,
+            None => self.requested.or(self.replicas)?,
         };
         let wanted = self.requested.unwrap_or(target).min(target);
         let clamped = self.conf.is_some() && !self.started && self.requested.is_some_and(|n| n > target);
@@ -221,7 +223,7 @@ mod tests {
             let others = others.min(live);
             let allocation = if is_dynamic { Allocation::Dynamic { min, initial: instances.max(min) } } else { Allocation::Static { instances } };
             let conf = AppConf { allocation, batch_size: batch, ..AppConf::default() };
-            let facts = SizeFacts { conf: Some(&conf), requested, started, waves_must_run: old, created: live, live };
+            let facts = SizeFacts { conf: Some(&conf), requested, replicas: None, started, waves_must_run: old, created: live, live };
             let sizes = facts.sizes().unwrap();
             let count = min_member(Some(sizes), live, live - others, true);
             prop_assert!(count >= 1);

@@ -12,6 +12,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::cause::{Cause, by_whom};
 use crate::fault_injection::{self, Bug};
+use crate::ownership::workload::{self, OwningPod};
 use crate::snapshot::{DriverPhase, Executor, ReferencedPod, Snapshot};
 use crate::spark::diagnostics::PodDiagnostics;
 use crate::spark::ids::{AppKey, PodKey};
@@ -43,12 +44,13 @@ pub enum DriverAtExit {
 }
 
 impl DriverAtExit {
-    /// The driver of an executor, as the snapshot contains it: the pod that owns the executor, else the labelled driver of the
-    /// same creator.
+    /// The driver of an executor, as the snapshot contains it: the pod that owns the executor or its workload, else the labelled
+    /// driver of the same creator.
     pub(crate) fn of(snapshot: &Snapshot, app: &AppKey, executor: &Executor) -> DriverAtExit {
         let namespace = app.namespace();
-        let pod = match executor.template.owner.as_ref().filter(|owner| owner.is_pod) {
-            Some(owner) => match snapshot.driver_pod(namespace, &owner.name) {
+        let owner = executor.template.owner.as_ref().map(|owner| workload::owning_pod(snapshot, namespace, owner));
+        let pod = match owner {
+            Some(OwningPod::Pod(owner)) => match snapshot.driver_pod(namespace, &owner.name) {
                 Some(pod) if pod.uid == owner.uid => pod,
                 Some(_) => return DriverAtExit::Gone(owner.name.clone()),
                 None => match snapshot.referenced.get(&PodKey::new(namespace, &owner.name)) {
@@ -57,7 +59,7 @@ impl DriverAtExit {
                     _ => return DriverAtExit::Unknown,
                 },
             },
-            None => {
+            Some(OwningPod::Unread | OwningPod::None) | None => {
                 let creator = executor.counted_creator();
                 let drivers = snapshot.apps.get(app).into_iter().flat_map(|app| &app.drivers);
                 match drivers.into_iter().find(|driver| Some(driver.creator) == creator) {

@@ -76,6 +76,7 @@ const fn permission(
 }
 
 const ANYWHERE: (Scope, Named, When) = (Scope::Cluster, Named::Any, When::Always);
+const OWNERS: &str = "find the driver of executors that a StatefulSet or Deployment creates";
 const WATCH: &[&str] = &["list", "watch"];
 
 /// All permissions except those on PodGroups, which depend on the scheduler: see [`all`].
@@ -110,6 +111,9 @@ const PERMISSIONS: &[Permission] = &[
         (Scope::Cluster, Named::Any, When::Proxying),
         "poll drivers for their view of their executors through the API server",
     ),
+    permission(("apps", "statefulsets"), &["get"], ANYWHERE, OWNERS),
+    permission(("apps", "deployments"), &["get"], ANYWHERE, OWNERS),
+    permission(("apps", "replicasets"), &["get"], ANYWHERE, OWNERS),
     permission(("", "namespaces"), WATCH, ANYWHERE, "match policies by namespace labels"),
     permission(("", "services"), WATCH, ANYWHERE, "find the driver behind SPARK_DRIVER_URL"),
     permission(("scheduling.k8s.io", "priorityclasses"), WATCH, ANYWHERE, "set only priority classes that exist"),

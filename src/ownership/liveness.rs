@@ -6,9 +6,10 @@
 use std::sync::Arc;
 
 use super::resolve;
+use super::workload::{self, OwningPod};
 use crate::signature::Creator;
 use crate::snapshot::{
-    Application, CreatorIndex, DriverPhase, DriverPod, ReferencedPod, Snapshot, Template, TemplateCounts,
+    Application, CreatorIndex, DriverPhase, DriverPod, Owner, ReferencedPod, Snapshot, Template, TemplateCounts,
 };
 use crate::spark::ids::{AppKey, PodKey};
 
@@ -48,6 +49,8 @@ pub struct ExecutorSet<'s> {
     pub driver: DriverLiveness,
     /// Whether that rests on more than a label: if not, nothing is deleted or labelled because of it.
     pub is_certain: bool,
+    /// Whether the driver is their creator, or owns the workload that creates them.
+    is_own: bool,
 }
 
 /// The driver of a creator's executors as it was last known.
@@ -64,13 +67,43 @@ pub struct KnownDriver {
 impl<'s> ExecutorSet<'s> {
     fn new(creator: Option<Creator>, index: Option<&'s CreatorIndex>) -> ExecutorSet<'s> {
         let counts = index.map(CreatorIndex::counts).unwrap_or_default();
-        ExecutorSet { creator, index, counts, labelled: Vec::new(), driver: DriverLiveness::Unknown, is_certain: false }
+        ExecutorSet {
+            creator,
+            index,
+            counts,
+            labelled: Vec::new(),
+            driver: DriverLiveness::Unknown,
+            is_certain: false,
+            is_own: false,
+        }
     }
 
     /// The templates of executors that are live or not cleaned up: owners of cleaned-up executors are not tracked, and prove
     /// nothing about the others.
     fn templates(&self) -> impl Iterator<Item = &'s Arc<Template>> {
         self.counts.iter().filter(|counts| counts.is_undecided()).map(|counts| &counts.template)
+    }
+
+    /// Their live driver, if it is their creator, or owns the workload that creates them.
+    pub fn own_driver(&self) -> Option<&Arc<DriverPod>> {
+        self.driver.pod().filter(|_| self.is_own)
+    }
+
+    /// The owners of the executors.
+    fn owners(&self) -> impl Iterator<Item = &'s Owner> {
+        self.templates().filter_map(|template| template.owner.as_ref())
+    }
+
+    /// How many executors the workloads have that create these.
+    pub fn replicas(&self, snapshot: &Snapshot, namespace: &str) -> Option<u32> {
+        let mut workloads: Vec<(&Arc<str>, u32)> = self
+            .owners()
+            .filter_map(|owner| Some((&owner.uid, workload::replicas(snapshot, namespace, owner)?)))
+            .collect();
+        workloads.sort_unstable();
+        workloads.dedup();
+        let all = workloads.iter().map(|(_, replicas)| *replicas);
+        all.reduce(u32::saturating_add)
     }
 
     /// The driver's address (the host of `SPARK_DRIVER_URL`) on which executors without a known creator agree. `None` if they
@@ -111,6 +144,13 @@ pub fn executor_sets<'s>(
     }
     for set in &mut sets {
         (set.driver, set.is_certain) = liveness_of_set(key, app, snapshot, set, learned(set.creator));
+        set.is_own = set.driver.pod().is_some_and(|driver| {
+            let owns = |owner: &Owner| match workload::owning_pod(snapshot, key.namespace(), owner) {
+                OwningPod::Pod(pod) => !owner.is_pod() && pod.name == driver.name && pod.uid == driver.uid,
+                OwningPod::Unread | OwningPod::None => false,
+            };
+            set.creator == Some(driver.creator) || set.owners().any(owns)
+        });
     }
     sets
 }
@@ -144,8 +184,10 @@ fn liveness_of_set(
         gone = true;
     }
     let mut last: Option<(&str, &str)> = None;
-    let owners = set.templates().filter_map(|template| template.owner.as_ref());
-    let owners = owners.filter(|owner| owner.is_pod).map(|owner| (&*owner.name, &*owner.uid));
+    let owners = set.owners().filter_map(|owner| match workload::owning_pod(snapshot, key.namespace(), owner) {
+        OwningPod::Pod(owner) => Some((&*owner.name, &*owner.uid)),
+        OwningPod::Unread | OwningPod::None => None,
+    });
     let owners = owners.map(|owner| (owner, true));
     let mut owned = false;
     for ((name, uid), owns) in owners.chain(learned.as_ref().map(|driver| ((&*driver.name, &*driver.uid), false))) {
@@ -198,14 +240,17 @@ fn without_owner(
     app.driver_made_by(maker).map(|driver| (driver.clone(), true))
 }
 
+/// The executor sets of an application, for display.
+pub fn shown_sets<'s>(key: &AppKey, app: &'s Application, snapshot: &Snapshot) -> Vec<ExecutorSet<'s>> {
+    executor_sets(key, app, snapshot, std::iter::empty(), |_| None)
+}
+
 /// Liveness for a whole application, for display: alive if the driver of any set is alive.
-pub fn of(key: &AppKey, app: &Application, snapshot: &Snapshot) -> DriverLiveness {
-    let mut all: Vec<DriverLiveness> =
-        executor_sets(key, app, snapshot, std::iter::empty(), |_| None).into_iter().map(|set| set.driver).collect();
-    if let Some(alive) = all.iter().position(|liveness| matches!(liveness, DriverLiveness::Alive(_))) {
-        return all.swap_remove(alive);
+pub fn of(sets: &[ExecutorSet<'_>]) -> DriverLiveness {
+    if let Some(alive) = sets.iter().find(|set| set.driver.pod().is_some()) {
+        return alive.driver.clone();
     }
-    let all_gone = !all.is_empty() && all.iter().all(|liveness| *liveness == DriverLiveness::Gone);
+    let all_gone = !sets.is_empty() && sets.iter().all(|set| set.driver == DriverLiveness::Gone);
     if all_gone { DriverLiveness::Gone } else { DriverLiveness::Unknown }
 }
 

@@ -3,3 +3,4 @@
 pub mod liveness;
 pub mod regroup;
 pub mod resolve;
+pub mod workload;

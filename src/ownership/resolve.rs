@@ -10,10 +10,11 @@
 
 use std::fmt;
 
+use super::workload::{self, OwningPod};
 use crate::policy::Policies;
 use crate::reason::Reason;
 use crate::signature::Creator;
-use crate::snapshot::{DriverPod, Snapshot, Template};
+use crate::snapshot::{DriverPod, Owner, Snapshot, Template};
 use crate::spark::pod::Pod;
 use crate::spark::text::Text;
 use crate::text::is_dns_subdomain;
@@ -134,6 +135,7 @@ pub fn resolve<'a>(
         (creator, _) => {
             let foreign = owner.as_ref().filter(|_| creator.is_err());
             foreign_driver = foreign.is_some_and(|owner| is_foreign(owner, requester, namespace, snapshot, policies));
+            let owner = owner.or_else(|| from_workload(pod, namespace, snapshot));
             owner.or_else(|| from_driver_url(pod, namespace, snapshot)).or_else(|| {
                 app.and_then(|app| app.driver_made_by(signs)).map(|driver| found(DriverSource::AppSelector, driver))
             })
@@ -213,6 +215,19 @@ fn veto(creator: &FoundDriver<'_>, namespace: &str, pod: &Pod<'_>, snapshot: &Sn
 pub fn from_owner_reference<'a>(pod: &Pod<'a>) -> Option<FoundDriver<'a>> {
     let owner = pod.controller().filter(|owner| owner.is_pod())?;
     Some(FoundDriver { source: DriverSource::OwnerReference, name: owner.name.clone(), uid: owner.uid.clone() })
+}
+
+/// A pod that owns the StatefulSet or Deployment which creates the executor, if that was read for an earlier one.
+fn from_workload<'a>(pod: &Pod<'_>, namespace: &str, snapshot: &Snapshot) -> Option<FoundDriver<'a>> {
+    let owner = Owner::of(pod.controller().filter(|owner| !owner.is_pod())?);
+    match workload::owning_pod(snapshot, namespace, &owner) {
+        OwningPod::Pod(driver) => Some(FoundDriver {
+            source: DriverSource::OwnerReference,
+            name: driver.name.to_string().into(),
+            uid: driver.uid.to_string().into(),
+        }),
+        OwningPod::Unread | OwningPod::None => None,
+    }
 }
 
 /// The driver behind `SPARK_DRIVER_URL`.

@@ -396,6 +396,7 @@ fn desired_group(
     let facts = SizeFacts {
         conf,
         requested: effective.min_member,
+        replicas: set.replicas(context.snapshot, context.key.namespace()),
         started: remembered || present.is_some_and(|group| group.started),
         waves_must_run: counted().any(|counts| counts.live > 0 && !counts.template.knows_profiles),
         created: to_u32(created),

@@ -187,16 +187,14 @@ impl<'v> Round<'_, 'v> {
 
     /// The rules about drivers, their views and their PodGroups.
     fn drivers(&mut self, plan_context: &PlanContext<'v>, sets: &[SetContext<'v>]) {
+        let mut seen: BTreeSet<&str> = BTreeSet::new();
         for of in sets {
-            let drivers = of.set.labelled.iter().copied().chain(of.set.driver.pod());
-            let mut seen: Vec<&str> = Vec::new();
-            for driver in drivers {
-                // An executor's creator is its driver; an unlabelled driver may drive other applications.
-                if of.set.creator != Some(driver.creator) || seen.contains(&&*driver.uid) {
-                    continue;
+            // An executor's driver is its creator, or owns its workload; an unlabelled driver may drive other applications.
+            let labelled = of.set.labelled.iter().copied().filter(|driver| of.set.creator == Some(driver.creator));
+            for driver in labelled.chain(of.set.own_driver()) {
+                if seen.insert(&driver.uid) {
+                    self.driver(plan_context, of, driver);
                 }
-                seen.push(&driver.uid);
-                self.driver(plan_context, of, driver);
             }
         }
     }
@@ -216,7 +214,8 @@ impl<'v> Round<'_, 'v> {
         let has_executors = counts().any(|counts| counts.live > 0)
             && plan_context.app.executors().values().any(|executor| is_wanted(executor));
         let view = of.view.as_ref().map(|(view, _)| *view);
-        let target = target::target(self.context.snapshot, driver, view);
+        let replicas = target::replicas(self.context.snapshot, self.context.key, driver, plan_context.sets);
+        let target = target::target(self.context.snapshot, driver, view, replicas);
         let verdict = rules::of_driver(&self.context, of, driver, (has_executors, target), &mut self.state.recovery);
         self.take(verdict, creator);
         let verdict = rules::of_view(&self.context, of, driver, &mut self.state.recovery);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::ownership::liveness::{DriverLiveness, ExecutorSet};
+use crate::ownership::liveness::ExecutorSet;
 use crate::policy::DriverAccess;
 use crate::snapshot::{DriverPhase, DriverPod, DriverViewKey, Snapshot};
 use crate::spark::conf::Ui;
@@ -28,11 +28,11 @@ pub struct DriverPoll {
 /// The running drivers of an application that created executors of it or have its label, and whose address is their pod's own:
 /// on a node's address, another pod may answer.
 pub fn to_poll(snapshot: &Snapshot, app: &AppKey, sets: &[ExecutorSet<'_>], access: DriverAccess) -> Vec<DriverPoll> {
-    let driver_of = |set: &ExecutorSet<'_>| match &set.driver {
-        DriverLiveness::Alive(driver) if set.creator == Some(driver.creator) => Some(driver.clone()),
-        _ => None,
-    };
-    sets.iter().filter_map(driver_of).filter_map(|driver| poll(snapshot, app, &driver, access)).collect()
+    let mut drivers: Vec<&Arc<DriverPod>> = sets.iter().filter_map(ExecutorSet::own_driver).collect();
+    // A driver owns one StatefulSet or Deployment for each resource profile.
+    drivers.sort_unstable_by_key(|driver| driver.creator);
+    drivers.dedup_by_key(|driver| driver.creator);
+    drivers.into_iter().filter_map(|driver| poll(snapshot, app, driver, access)).collect()
 }
 
 /// How a driver is polled; `None` if it cannot be.

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::fault_injection::{self, Bug};
+use crate::ownership::workload::{self, OwningPod};
 use crate::signature::Creator;
 use crate::snapshot::{Application, DriverPod, DriverView, DriverViewKey, Executor, ExecutorKey, Snapshot, Stage};
 use crate::spark::ids::AppKey;
@@ -35,8 +36,18 @@ pub fn registration<'v>(
     executor: &Executor,
     within: Duration,
 ) -> Registration<'v> {
-    let view = executor.counted_creator().and_then(|creator| view_of(snapshot, app, creator));
+    let view = driver_of(snapshot, app, executor).and_then(|creator| view_of(snapshot, app, creator));
     registration_in(view, executor, Some(within))
+}
+
+/// The pod that is the executor's proven creator or its owner, directly or as the owner of its StatefulSet or Deployment.
+fn driver_of(snapshot: &Snapshot, app: &AppKey, executor: &Executor) -> Option<Creator> {
+    let owner = executor.template.owner.as_ref().filter(|owner| !owner.is_pod());
+    match owner.map(|owner| workload::owning_pod(snapshot, app.namespace(), owner)) {
+        Some(OwningPod::Pod(pod)) => Some(pod.creator()),
+        Some(OwningPod::Unread | OwningPod::None) => None,
+        None => executor.counted_creator(),
+    }
 }
 
 /// The same by the view of the pod that is the executor's proven creator or its owner. Without `within`, an executor that is
@@ -68,17 +79,10 @@ fn runs_for(executor: &Executor, at: Instant) -> Duration {
 /// The rows of registered executors that have no live pod: the driver has not noticed that they vanished.
 pub fn without_pod<'v>(
     rows: &'v [ExecutorSummary],
-    app: &'v Application,
+    (snapshot, key, app): (&'v Snapshot, &'v AppKey, &'v Application),
     driver: &'v DriverPod,
 ) -> impl Iterator<Item = &'v ExecutorSummary> {
-    let is_own = |executor: &Executor| match executor.creator() {
-        Some(creator) => creator == driver.creator,
-        None => executor
-            .template
-            .owner
-            .as_ref()
-            .is_some_and(|owner| owner.is_pod && owner.name == driver.name && owner.uid == driver.uid),
-    };
+    let is_own = |executor: &Executor| driver_of(snapshot, key, executor) == Some(driver.creator);
     let has_pod = move |id: u64| {
         let from = ExecutorKey { id, name: "".into() };
         let same = app.executors().range(from..).take_while(|(key, _)| key.id == id);

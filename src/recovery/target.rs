@@ -1,8 +1,10 @@
 //! How many executors an application should have.
 
 use crate::annotations::Override;
+use crate::ownership::liveness::ExecutorSet;
 use crate::snapshot::{DriverPod, DriverView, Snapshot};
 use crate::spark::conf::Allocation;
+use crate::spark::ids::AppKey;
 
 /// How many executors a driver wants now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +22,8 @@ pub enum TargetSource {
     Instances,
     /// Dynamic allocation: the driver's metric `numberTargetExecutors`.
     Metric,
+    /// `spec.replicas` of the StatefulSets or Deployments that the driver owns.
+    Replicas,
     /// Dynamic allocation, and the driver's metrics are not known: at least `spark.dynamicAllocation.minExecutors`.
     MinExecutors,
     /// The configuration is not known: the annotation `spark-usher.io/min-member`.
@@ -32,20 +36,35 @@ impl TargetSource {
         match self {
             TargetSource::Instances => "spark.executor.instances",
             TargetSource::Metric => "the target of its dynamic allocation",
+            TargetSource::Replicas => "spec.replicas of the workloads that its driver owns",
             TargetSource::MinExecutors => "spark.dynamicAllocation.minExecutors",
             TargetSource::Annotation => "annotation spark-usher.io/min-member",
         }
     }
 }
 
-/// How many executors a driver wants; `None` if that is not known.
-pub fn target(snapshot: &Snapshot, driver: &DriverPod, view: Option<&DriverView>) -> Option<Target> {
+/// How many executors the StatefulSets or Deployments that a driver owns have; `None` if it owns none.
+pub fn replicas(snapshot: &Snapshot, key: &AppKey, driver: &DriverPod, sets: &[ExecutorSet<'_>]) -> Option<u32> {
+    let own = sets.iter().filter(|set| set.own_driver().is_some_and(|owner| owner.uid == driver.uid));
+    own.filter_map(|set| set.replicas(snapshot, key.namespace())).reduce(u32::saturating_add)
+}
+
+/// How many executors a driver wants; `None` if that is not known. `replicas` are those of its StatefulSets or Deployments.
+pub fn target(
+    snapshot: &Snapshot,
+    driver: &DriverPod,
+    view: Option<&DriverView>,
+    replicas: Option<u32>,
+) -> Option<Target> {
     // Only dynamic allocation has this metric.
     if let Some(count) = view.and_then(|view| view.metrics.target) {
         return Some(Target { count, source: TargetSource::Metric });
     }
+    let by_workload = replicas.map(|count| Target { count, source: TargetSource::Replicas });
     match snapshot.conf(&driver.uid).map(|conf| conf.allocation) {
         Some(Allocation::Static { instances }) => Some(Target { count: instances, source: TargetSource::Instances }),
+        // The driver changes it with its own target.
+        _ if by_workload.is_some() => by_workload,
         Some(Allocation::Dynamic { min, .. }) => Some(Target { count: min, source: TargetSource::MinExecutors }),
         None => {
             let count = driver.overrides.get(Override::MinMember)?.parse().ok()?;

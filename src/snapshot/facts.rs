@@ -8,6 +8,7 @@ use std::time::Instant;
 use smol_str::SmolStr;
 
 use super::generated::{is_automatic, kept_signed_name};
+use super::owner::{MAX_NAME, MAX_UID, Owner, bounded};
 use crate::annotations::{self, MetadataField, Overrides};
 use crate::signature::{Creator, Signature};
 use crate::spark::diagnostics::PodDiagnostics;
@@ -17,7 +18,6 @@ use crate::spark::pod::{Pod, Workload};
 use crate::spark::resources::{self, ResourceList};
 use crate::spark::role::Role;
 use crate::spark::state::ExecutorPodState;
-use crate::text::{is_dns_subdomain, truncated};
 
 /// An observed pod, in the form in which the snapshot stores it.
 #[derive(Clone, Debug)]
@@ -178,33 +178,6 @@ impl Executor {
     }
 }
 
-/// A controlling owner.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Owner {
-    /// Whether it is a pod; otherwise a StatefulSet, a Deployment's ReplicaSet …
-    pub is_pod: bool,
-    /// Its name.
-    pub name: Arc<str>,
-    /// Its uid.
-    pub uid: Arc<str>,
-}
-
-impl Owner {
-    /// This owner as a creator.
-    pub fn creator(&self) -> Creator {
-        match self.is_pod {
-            true => Creator::of_pod(&self.name, &self.uid),
-            false => Creator::of_workload(&self.name, &self.uid),
-        }
-    }
-
-    /// Name and uid of a pod that can be read by its name. Tenants write owners: a name that no pod can have must not become part
-    /// of a URL.
-    pub fn pod(&self) -> Option<(Arc<str>, Arc<str>)> {
-        (self.is_pod && is_dns_subdomain(&self.name)).then(|| (self.name.clone(), self.uid.clone()))
-    }
-}
-
 /// The phase of a driver's pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DriverPhase {
@@ -342,12 +315,8 @@ impl SchedulingKeys {
 
 /// Longest value of a scheduler's key that is kept: task groups are the longest.
 pub(super) const MAX_ENTRY: usize = 2048;
-/// Longest name that is kept: a DNS subdomain. A longer one names no object.
-pub(super) const MAX_NAME: usize = 253;
 /// Longest address that is kept: IPv6 has 39 characters, and 45 with an IPv4 address in it.
 const MAX_ADDRESS: usize = 45;
-/// Longest uid that is kept.
-const MAX_UID: usize = 128;
 /// Longest `policy/scheduler-type`: a policy's name has at most 40 characters.
 const MAX_BY: usize = 64;
 /// Longest note `how/name/uid` that is kept.
@@ -418,11 +387,6 @@ impl ObservedPod {
     }
 }
 
-/// At most `most` bytes of a tenant's text. A truncated text equals no real name and no real uid.
-pub(super) fn bounded(text: &str, most: usize) -> Arc<str> {
-    truncated(text, most).into()
-}
-
 fn shared(text: Option<&str>) -> Arc<str> {
     text.unwrap_or_default().into()
 }
@@ -452,11 +416,7 @@ impl Template {
             default_profile: pod.default_profile(),
             knows_profiles: pod.label(labels::PROFILE_ID).is_some(),
             skip: pod.annotation(annotations::SKIP) == Some("true"),
-            owner: pod.controller().map(|owner| Owner {
-                is_pod: owner.is_pod(),
-                name: bounded(&owner.name, MAX_NAME + 1),
-                uid: bounded(&owner.uid, MAX_UID + 1),
-            }),
+            owner: pod.controller().map(Owner::of),
             driver_host: driver_url.and_then(driver_host).map(Arc::from),
             note: pod.annotation(annotations::DRIVER).filter(|note| note.len() <= MAX_NOTE).map(Arc::from),
             scheduling: Arc::new(keys.fields_of(pod)),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::facts::Owner;
+use super::owner::Owner;
 
 /// One version of a scheduler's PodGroup API.
 #[derive(Clone, Debug, PartialEq, Eq)]

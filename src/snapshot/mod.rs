@@ -14,6 +14,7 @@ mod facts;
 mod generated;
 mod group;
 mod index;
+mod owner;
 mod pod_index;
 mod proof;
 mod related;
@@ -26,13 +27,14 @@ pub(crate) use change::may_exist;
 pub use change::{Absence, Change, Delta, Ended, PodChange, RemovedExecutor};
 pub use driver_view::{DriverView, DriverViewKey};
 pub use facts::{
-    DriverPhase, DriverPod, Executor, ExecutorKey, MetadataEntry, Namespace, ObservedPod, Owner, SchedulingFields,
+    DriverPhase, DriverPod, Executor, ExecutorKey, MetadataEntry, Namespace, ObservedPod, SchedulingFields,
     SchedulingKeys, ServiceOwner, Stage, Template, driver_host,
 };
 pub use generated::signed_name;
 pub use group::{Group, GroupApi, GroupKey, ServedApis};
 pub(crate) use index::is_orphan;
 pub use index::{CreatorIndex, TemplateCounts};
+pub use owner::{Owner, OwnerKind, Workload, WorkloadKey};
 pub use proof::{SignedExecutor, sign_driver};
 pub use related::{RelatedChange, Replaced};
 pub use state::{Conf, ReferencedPod, Snapshot};

@@ -7,6 +7,7 @@ use super::app::Application;
 use super::driver_view::{DriverView, DriverViewKey};
 use super::facts::{Executor, ExecutorKey, Namespace, ServiceOwner};
 use super::group::{Group, GroupKey, ServedApis};
+use super::owner::{Workload, WorkloadKey};
 use super::state::{Conf, ReferencedPod, Snapshot};
 use crate::signature::Key;
 use crate::spark::ids::{AppKey, PodKey};
@@ -18,6 +19,10 @@ pub enum RelatedChange {
     GroupsListed(&'static str),
     /// A pod was read by name, for the applications that requested it.
     Referenced(PodKey, ReferencedPod, Vec<AppKey>),
+    /// A workload was read by name, for the applications that requested it; `None` if it does not exist.
+    Workload(WorkloadKey, Option<Workload>, Vec<AppKey>),
+    /// No application references this workload any more.
+    WorkloadUnreferenced(WorkloadKey),
     /// No application references this pod any more.
     Unreferenced(PodKey),
     /// A namespace was added or modified.
@@ -86,6 +91,16 @@ impl Snapshot {
             }
             RelatedChange::Unreferenced(key) => {
                 self.unfollow(&key);
+                Vec::new()
+            }
+            RelatedChange::Workload(key, workload, waiters) => {
+                let workload = workload.map(Arc::new);
+                let is_changed = self.workloads.get(&key) != Some(&workload);
+                self.workloads.insert(key, workload);
+                if is_changed { waiters } else { Vec::new() }
+            }
+            RelatedChange::WorkloadUnreferenced(key) => {
+                self.workloads.remove(&key);
                 Vec::new()
             }
             RelatedChange::Namespace(name, namespace) => {

@@ -9,6 +9,7 @@ use super::app::Application;
 use super::driver_view::{DriverView, DriverViewKey};
 use super::facts::{DriverPod, Executor, ExecutorKey, Namespace, ServiceOwner};
 use super::group::{Group, GroupKey, ServedApis};
+use super::owner::{Workload, WorkloadKey};
 use super::pod_index::{PodEntry, pod_hash};
 use crate::signature::Key;
 use crate::spark::conf::AppConf;
@@ -42,6 +43,8 @@ pub struct Snapshot {
     pub apps: OrdMap<AppKey, Arc<Application>>,
     /// Drivers' pods read by name.
     pub referenced: HashMap<PodKey, ReferencedPod>,
+    /// Workloads that create executors, read by name; `None` if there is none of that name.
+    pub workloads: HashMap<WorkloadKey, Option<Arc<Workload>>>,
     /// Namespaces: labels for policies, and our annotations.
     pub namespaces: HashMap<Arc<str>, Arc<Namespace>>,
     /// Services of drivers, by `namespace/name`.

@@ -28,3 +28,4 @@ mod sandbox;
 #[path = "../support/mod.rs"]
 mod support;
 mod validating_policy;
+mod workloads;

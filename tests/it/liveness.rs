@@ -3,7 +3,9 @@
 use crate::support::*;
 use spark_usher::ownership::liveness::{self, DriverLiveness, KnownDriver};
 use spark_usher::signature::Creator;
-use spark_usher::snapshot::{Application, Change, ObservedPod, ReferencedPod, RelatedChange, Snapshot};
+use spark_usher::snapshot::{
+    Application, Change, ObservedPod, Owner, OwnerKind, ReferencedPod, RelatedChange, Snapshot, Workload, WorkloadKey,
+};
 use spark_usher::spark::ids::{AppKey, PodKey};
 
 const ADDRESS: &str = "10.0.0.5";
@@ -99,7 +101,7 @@ fn application_is_gone_only_if_the_driver_of_each_set_is() {
     let of = |snapshot: &Snapshot| {
         let nothing = Application::default();
         let app = snapshot.app("default", APP).map_or(&nothing, |app| &**app);
-        shown(&liveness::of(&key(), app, snapshot), true)
+        shown(&liveness::of(&liveness::shown_sets(&key(), app, snapshot)), true)
     };
     assert_eq!(of(&Snapshot::default()), "Unknown", "nothing proves that a driver existed");
     let mut snapshot = snapshot_with(&[owned(1, "d0")]);
@@ -121,4 +123,34 @@ fn creators_are_those_of_executors_and_labelled_drivers() {
     let snapshot = snapshot_with(&[owned(1, DRIVER_UID), unclaimed(2, ADDRESS)]);
     let app = snapshot.app("default", APP).unwrap();
     assert!(!liveness::is_all_of(app, nb) && !liveness::is_all_of(app, None));
+}
+
+#[test]
+fn driver_that_owns_the_stateful_set_of_executors_is_their_driver() {
+    let executor = |id| executor(id).stored(&format!("e{id}")).owned_by("StatefulSet", "set", "s1");
+    let mut snapshot = snapshot_with(&[executor(1), executor(2)]);
+    assert_eq!(driver_of(&snapshot, None), "Unknown");
+    let set = |uid: &str, owner: Option<Owner>| {
+        let set = WorkloadKey { kind: OwnerKind::StatefulSet, object: PodKey::new("default", "set") };
+        let workload = Workload { uid: uid.into(), owner, replicas: Some(2) };
+        Change::Related(RelatedChange::Workload(set, Some(workload), vec![key()]))
+    };
+    let notebook_owns = || Some(Owner::of_pod("notebook".into(), "n1".into()));
+    let enqueued = snapshot.apply(set("s1", notebook_owns())).touched;
+    assert_eq!(enqueued.into_iter().collect::<Vec<_>>(), [key()], "the application is planned again");
+    assert_eq!(driver_of(&snapshot, None), "Unknown", "the pod has not been read yet");
+    referenced(&mut snapshot, &notebook("10.0.0.9"));
+    assert_eq!(driver_of(&snapshot, None), "notebook");
+    let app = snapshot.app("default", APP).unwrap().clone();
+    let sets = liveness::shown_sets(&key(), &app, &snapshot);
+    assert_eq!(sets[0].own_driver().map(|driver| driver.name.to_string()), Some("notebook".to_owned()));
+    assert_eq!(sets[0].replicas(&snapshot, "default"), Some(2));
+    // The StatefulSet was deleted and created again, or belongs to no pod: its pods prove nothing about the notebook.
+    snapshot.apply(set("s2", notebook_owns()));
+    assert_eq!(driver_of(&snapshot, None), "Unknown");
+    snapshot.apply(set("s1", None));
+    assert_eq!(driver_of(&snapshot, None), "Unknown");
+    snapshot.apply(set("s1", notebook_owns()));
+    absent(&mut snapshot, "notebook");
+    assert_eq!(driver_of(&snapshot, None), "Gone");
 }

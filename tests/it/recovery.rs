@@ -368,7 +368,7 @@ fn group_findings(phases: &[&str], started: bool, executor: &str) -> Vec<usize> 
         uid: "g".into(),
         version: "7".into(),
         selector: Some(APP.into()),
-        owner: Some(spark_usher::snapshot::Owner { is_pod: true, name: "nb-driver".into(), uid: DRIVER_UID.into() }),
+        owner: Some(spark_usher::snapshot::Owner::of_pod("nb-driver".into(), DRIVER_UID.into())),
         started,
         created: None,
         deleting: false,

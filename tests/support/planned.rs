@@ -143,7 +143,7 @@ impl Cluster {
                     uid: format!("g{version}").into(),
                     version,
                     selector: Some(app.selector().into()),
-                    owner: owner.map(|owner| Owner { is_pod: true, name: owner.name, uid: owner.uid }),
+                    owner: owner.map(|owner| Owner::of_pod(owner.name, owner.uid)),
                     started,
                     created: None,
                     deleting: false,
@@ -158,7 +158,7 @@ impl Cluster {
                 json_patch::merge(&mut group.spec, patch.get("spec").unwrap_or(&json!({})));
                 if let Some(owner) = patch.pointer("/metadata/ownerReferences/0/uid") {
                     let name = "nb-driver".into();
-                    group.owner = Some(Owner { is_pod: true, name, uid: owner.as_str().unwrap().into() });
+                    group.owner = Some(Owner::of_pod(name, owner.as_str().unwrap().into()));
                 }
                 group.started |= patch.pointer("/metadata/annotations").is_some();
                 group.version = version;
@@ -172,7 +172,7 @@ impl Cluster {
                 let id: u32 = executor.name().rsplit('-').next().unwrap().parse().unwrap();
                 let (_, known) = self.snapshot.executor("default", executor.name()).unwrap();
                 let mut known = (**known).clone();
-                let owner = spark_usher::snapshot::Owner { is_pod: true, name: driver.name, uid: driver.uid };
+                let owner = spark_usher::snapshot::Owner::of_pod(driver.name, driver.uid);
                 Arc::make_mut(&mut known.template).owner = Some(owner);
                 assert_eq!(known.exec_id, Some(u64::from(id)));
                 self.snapshot.apply(Change::Pods(PodChange::Observed(ObservedPod::Executor(self.app.clone(), known))));

@@ -62,7 +62,7 @@ impl SetContext<'_> {
 
 /// An executor that a StatefulSet or Deployment creates is never deleted: its controller would create it again.
 pub(super) fn not_of_workload(executor: &Executor) -> Result<(), NoRemedy> {
-    match executor.template.owner.as_ref().is_some_and(|owner| !owner.is_pod) {
+    match executor.template.owner.as_ref().is_some_and(|owner| !owner.is_pod()) {
         true => Err(NoRemedy::Workload),
         false => Ok(()),
     }
@@ -126,7 +126,7 @@ impl<'v> RuleContext<'v> {
 
     /// The driver's view of a creator's executors, if the driver answered one of its last two polls.
     pub fn view(&self, set: &ExecutorSet<'_>) -> Option<(&'v DriverView, DriverPoll)> {
-        let driver = set.driver.pod().filter(|driver| set.creator == Some(driver.creator))?;
+        let driver = set.own_driver()?;
         let view = view_of(self.snapshot, self.key, driver.creator)?;
         Some((view, drivers::poll(self.snapshot, self.key, driver, self.recovery.driver_view.access)?))
     }

@@ -505,7 +505,7 @@ impl Sim {
                 let number: usize = map.trim_start_matches("conf-").parse().unwrap();
                 LookupResult::Conf(Conf::Known(AppConf::parse(&self.apps[number].conf()).into()))
             }
-            Lookup::Address(..) => LookupResult::Absent,
+            Lookup::Address(..) | Lookup::Workload(_) => LookupResult::Absent,
             Lookup::All(_) => {
                 let mut all = Listed::default();
                 self.truth.pods.values().for_each(|pod| all.insert(NAMESPACE, &pod.name, &pod.uid));
