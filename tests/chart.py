@@ -810,6 +810,22 @@ def check_application_run(sandbox, kubectl, folder, failover):
     wait_until("spark-usher reads the existing PodGroup", lambda: f"{account} get podgroups.scheduling.volcano.sh" in sandbox.request("GET", "/sandbox/used"))
     assert sandbox.request("GET", f"{groups}/{name}")["spec"] == {"minMember": 7}
     ok("a PodGroup that spark-usher does not manage is not changed")
+    # A StatefulSet, and a Deployment with its ReplicaSet, create executors.
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "driver-0", "uid": driver["metadata"]["uid"]}
+    for kind, name in (("StatefulSet", "set"), ("Deployment", "deployment"), ("ReplicaSet", "replica-set")):
+        spec = {"replicas": 1, "serviceName": name, "selector": {"matchLabels": {"app": name}}, "template": {"metadata": {"labels": {"app": name}}, "spec": executor("x-1", "x")["spec"]}}
+        workload = sandbox.request("POST", f"/apis/apps/v1/namespaces/team-a/{kind.lower()}s", {"apiVersion": "apps/v1", "kind": kind, "metadata": {
+            "name": name, "ownerReferences": [{**owner, "controller": True}]}, "spec": spec})
+        reference = {"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": workload["metadata"]["uid"]}
+        if kind == "Deployment":
+            owner = reference
+            continue
+        created = executor(f"{name}-1", f"spark-{name}")
+        created["metadata"]["ownerReferences"] = [{**reference, "controller": True}]
+        kubectl("create", "-n", "team-a", "-f", "-", stdin=json.dumps(created))
+    for resource in ("statefulsets", "replicasets", "deployments"):
+        wait_until(f"spark-usher reads {resource}", lambda: f"{account} get {resource}.apps" in sandbox.request("GET", "/sandbox/used"))
+    ok("the StatefulSet, or the ReplicaSet and Deployment, that create an executor are read")
     # As a GitOps tool that considers the Secret its own.
     secret = f"/api/v1/namespaces/{NAMESPACE}/secrets/spark-usher-tls"
     original = sandbox.request("GET", secret)
