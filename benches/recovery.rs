@@ -98,8 +98,8 @@ fn view() -> DriverAnswer {
         removed: None,
         remove_reason: None,
     };
-    let metrics = DriverMetrics { dropped_events: Some(0), target: None };
-    DriverAnswer::View { port: 4040, executors: (1..=EXECUTORS).map(row).collect(), metrics }
+    let metrics = DriverMetrics { dropped_events: Some(0), queued_events: Some(0), target: None };
+    DriverAnswer::View { port: 4040, executors: (1..=EXECUTORS).map(row).collect(), metrics, conf: None }
 }
 
 /// Bytes of this process in memory.
@@ -213,6 +213,8 @@ fn polls() {
     let poll = |number: usize| DriverPoll {
         key: DriverViewKey { app: AppKey::new("default", &app(number)), driver: Creator::of_pod("d", "u") },
         pod: PodKey::new("default", "d"),
+        uid: "u".into(),
+        reads_conf: false,
         address: address.ip().to_string().into(),
         ui: Ui { port: address.port(), ..Ui::default() },
         port: Some(address.port()),

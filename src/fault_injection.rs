@@ -137,6 +137,14 @@ bugs! {
         AttemptsCount;
         /// Live executors of a driver that keeps its executors are deleted.
         LiveNotKept;
+        /// The exit of an owner that did not create an executor counts as the exit of its driver.
+        OtherOwnerCounts;
+        /// Whether a driver keeps its executors is decided without the pod that owns them.
+        OwnerNotAsked;
+        /// The time since a driver's Spark container exited goes on after it has started again.
+        LingersForever;
+        /// Drivers that a Deployment or StatefulSet creates are deleted.
+        WorkloadsDriverDeleted;
     }
     edge {
         /// An executor is labelled or deleted before its exit is reported.

@@ -46,6 +46,11 @@ pub struct Creator {
 }
 
 impl Creator {
+    /// Whether it is a pod or a workload, and not a user.
+    pub fn is_object(self) -> bool {
+        self.is_object
+    }
+
     /// The pod of this name and uid. Both count: the same uid with another name is another creator.
     pub fn of_pod(name: &str, uid: &str) -> Creator {
         Creator { is_object: true, digest: short_digest(&["pod", name, uid]) }

@@ -335,8 +335,8 @@ impl Writer {
                     return not_confirmed(Some(alive));
                 }
             }
-            Check::NoExecutors => {
-                if recover::has_executors(&self.client, app).await? {
+            Check::NoExecutors(poll) => {
+                if recover::has_executors(&self.client, app).await? || !recover::answers(&self.drivers, poll).await {
                     return not_confirmed(None);
                 }
             }

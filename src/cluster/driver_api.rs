@@ -27,7 +27,7 @@ use crate::controller::{DriverAnswer, PollError};
 use crate::json::Items;
 use crate::policy::DriverAccess;
 use crate::recovery::DriverPoll;
-use crate::spark::conf::Ui;
+use crate::spark::conf::{AppConf, Ui};
 use crate::spark::rest::{self, DriverMetrics, ExecutorSummary};
 
 /// A poll must finish within this time, all ports and requests together.
@@ -36,6 +36,8 @@ const TIME_LIMIT: Duration = Duration::from_secs(3);
 const MAX_BODY: usize = 16 << 20;
 /// The longest body of metrics, which is kept whole while it is parsed.
 const MAX_METRICS: usize = 4 << 20;
+/// The longest body of an environment: 105 kB with Spark's own class path.
+const MAX_ENVIRONMENT: usize = 4 << 20;
 /// How many ports above the first one Spark tries if it is busy (`spark.port.maxRetries`).
 const MAX_PORT_RETRIES: u16 = 16;
 
@@ -111,7 +113,7 @@ impl Network {
                 let scheme = if has_tls { "https" } else { "http" };
                 let (namespace, name) = (poll.pod.namespace(), poll.pod.name());
                 let base = format!("/api/v1/namespaces/{namespace}/pods/{scheme}:{name}:{port}/proxy");
-                view(&mut Transport::Proxy(&self.client, base), poll.key.app.selector(), port).await
+                view(&mut Transport::Proxy(&self.client, base), poll, port).await
             }
             DriverAccess::Pod | DriverAccess::None => {
                 let address: IpAddr = poll.address.parse().map_err(|_| PollError::Refused)?;
@@ -134,7 +136,7 @@ where
 {
     let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|_| PollError::NotSpark)?;
     let mut transport = Transport::Pod(sender, host(&poll.address, port));
-    let reading = std::pin::pin!(view(&mut transport, poll.key.app.selector(), port));
+    let reading = std::pin::pin!(view(&mut transport, poll, port));
     match select(reading, std::pin::pin!(connection)).await {
         Either::Left((answer, _)) => answer,
         // The driver closed the connection; what it sent before can still be read.
@@ -174,7 +176,8 @@ impl Transport<'_> {
 }
 
 /// The view of the driver at the other end, if it runs this application.
-async fn view(transport: &mut Transport<'_>, app: &str, port: u16) -> Result<DriverAnswer, PollError> {
+async fn view(transport: &mut Transport<'_>, poll: &DriverPoll, port: u16) -> Result<DriverAnswer, PollError> {
+    let app = poll.key.app.selector();
     let response = transport.get(&format!("/api/v1/applications/{app}/allexecutors")).await?;
     let is_proxy = matches!(transport, Transport::Proxy(..));
     check(response.status(), is_proxy)?;
@@ -188,7 +191,15 @@ async fn view(transport: &mut Transport<'_>, app: &str, port: u16) -> Result<Dri
         // The servlet is disabled, or restricted: the view is incomplete.
         _ => DriverMetrics::default(),
     };
-    Ok(DriverAnswer::View { port, executors, metrics })
+    let conf = if poll.reads_conf { Box::pin(conf(transport, app)).await.map(Arc::new) } else { None };
+    Ok(DriverAnswer::View { port, executors, metrics, conf })
+}
+
+/// The configuration that the driver shows.
+async fn conf(transport: &mut Transport<'_>, app: &str) -> Option<AppConf> {
+    let response = transport.get(&format!("/api/v1/applications/{app}/environment")).await.ok()?;
+    let body = whole(response.into_body(), MAX_ENVIRONMENT).await.ok()?;
+    rest::environment(&body).ok()
 }
 
 fn check(status: StatusCode, is_proxy: bool) -> Result<(), PollError> {

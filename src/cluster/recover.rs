@@ -20,10 +20,15 @@ pub(super) async fn is_not_registered(drivers: &DriverApi, poll: &DriverPoll, id
     match drivers.poll(poll.clone()).await {
         DriverAnswer::View { executors, metrics, .. } => {
             let row = executors.iter().find(|row| row.id == Some(id));
-            row.map_or(metrics.dropped_events == Some(0), |row| !row.is_active)
+            row.map_or_else(|| metrics.is_complete(&executors, poll.ui.retained_dead), |row| !row.is_active)
         }
         DriverAnswer::Starting | DriverAnswer::Failed(_) => false,
     }
+}
+
+/// Whether the driver answers with a view: its SparkContext lives.
+pub(super) async fn answers(drivers: &DriverApi, poll: &DriverPoll) -> bool {
+    matches!(drivers.poll(poll.clone()).await, DriverAnswer::View { .. })
 }
 
 /// Whether an application has an executor that has not exited: pending, running, or on a node that does not respond.

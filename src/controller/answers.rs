@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::confirm::{Confirmed, PollResult};
-use super::driver_polls::PollOutcome;
+use super::driver_polls::{FinishedPoll, PollOutcome};
 use super::effects::{DriverAnswer, Effects, LookupResult, PollError};
 use super::lookup::{Lookup, is_unknown, required_by};
 use super::lookups::Outcome;
@@ -43,10 +43,14 @@ impl Controller {
             DriverAnswer::Failed(_) => PollOutcome::Failed,
         };
         let finished = self.driver_polls.finished(key, outcome, policies.recovery.driver_view.interval, now.at);
-        let Some((began, view_counts)) = finished else { return };
-        if let DriverAnswer::View { executors, metrics, .. } = answer {
+        let Some(FinishedPoll { began, view_counts, retained_dead, pod, uid }) = finished else { return };
+        if let DriverAnswer::View { executors, metrics, conf, .. } = answer {
+            if let Some(conf) = conf {
+                let change = RelatedChange::Conf(pod, uid, Conf::Known(conf), vec![key.app.clone()]);
+                self.apply_change(Change::Related(change), now);
+            }
             let at = Now { at: began, wall: now.wall - now.at.saturating_duration_since(began) };
-            let view = Arc::new(DriverView::new(at, executors, metrics));
+            let view = Arc::new(DriverView::new(at, executors, metrics, retained_dead));
             self.apply_change(Change::Related(RelatedChange::DriverView(key.clone(), view)), now);
         } else if !view_counts {
             let closed = self.snapshot().closed_drivers.get(key).copied();

@@ -5,13 +5,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::queue::WorkQueue;
 use crate::recovery::DriverPoll;
 use crate::signature::Creator;
 use crate::snapshot::DriverViewKey;
-use crate::spark::ids::AppKey;
+use crate::spark::ids::{AppKey, PodKey};
 
 /// Number of concurrent polls. A driver that does not answer occupies one for 3 seconds.
 const MAX_IN_FLIGHT: usize = 64;
@@ -19,6 +20,9 @@ const MAX_IN_FLIGHT: usize = 64;
 const MAX_PER_SECOND: u32 = 400;
 /// A driver that is not ready yet is polled again after this time.
 const STARTING_INTERVAL: Duration = Duration::from_secs(2);
+/// So is one that has not answered yet, this many times: its web server starts seconds after it created executors, and a gang may
+/// wait for its configuration.
+const MAX_EARLY: u32 = 5;
 /// After this many polls in a row that found it starting, it is polled at the usual interval.
 const MAX_STARTING: u32 = 30;
 /// The longest interval between two polls of a driver that does not answer.
@@ -36,6 +40,21 @@ pub(super) enum PollOutcome {
     Starting,
     /// The driver did not answer, or not with a view.
     Failed,
+}
+
+/// A poll of a driver that is still polled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct FinishedPoll {
+    /// When it began.
+    pub(super) began: Instant,
+    /// Whether an earlier view still counts if this poll returned none.
+    pub(super) view_counts: bool,
+    /// How many removed executors the driver shows.
+    pub(super) retained_dead: u32,
+    /// The driver's pod.
+    pub(super) pod: PodKey,
+    /// Its uid.
+    pub(super) uid: Arc<str>,
 }
 
 #[derive(Debug)]
@@ -128,15 +147,14 @@ impl DriverPolls {
         }
     }
 
-    /// A poll finished. Returns when it began, and whether an earlier view still counts if it returned none; `None` if the
-    /// driver is no longer polled, and its answer is void.
+    /// A poll finished. `None` if the driver is no longer polled, and its answer is void.
     pub(super) fn finished(
         &mut self,
         key: &DriverViewKey,
         outcome: PollOutcome,
         interval: Duration,
         now: Instant,
-    ) -> Option<(Instant, bool)> {
+    ) -> Option<FinishedPoll> {
         self.queue.done(key);
         let interval = self.interval(interval);
         let entry = self.entries.get_mut(key)?;
@@ -150,6 +168,10 @@ impl DriverPolls {
                 STARTING_INTERVAL
             }
             PollOutcome::Starting => interval,
+            PollOutcome::Failed if entry.poll.port.is_none() && entry.failures < MAX_EARLY => {
+                entry.failures += 1;
+                STARTING_INTERVAL
+            }
             PollOutcome::Failed => {
                 entry.failures = entry.failures.saturating_add(1);
                 STARTING_INTERVAL.saturating_mul(1 << entry.failures.min(9)).min(MAX_INTERVAL.max(interval))
@@ -157,7 +179,13 @@ impl DriverPolls {
         };
         // Drivers that began together do not stay together.
         self.queue.add_after(key.clone(), now + wait - wait / 10 + spread(key, wait / 5));
-        Some((entry.began.take()?, entry.starting == 0 && entry.failures < FAILURES_VOID))
+        Some(FinishedPoll {
+            began: entry.began.take()?,
+            view_counts: entry.starting == 0 && entry.failures < FAILURES_VOID,
+            retained_dead: entry.poll.ui.retained_dead,
+            pod: entry.poll.pod.clone(),
+            uid: entry.poll.uid.clone(),
+        })
     }
 
     /// The interval, longer if there are more drivers than it has time for.
@@ -201,6 +229,8 @@ mod tests {
         DriverPoll {
             key: DriverViewKey { app: app(number), driver: Creator::of_pod("d", uid) },
             pod: PodKey::new("default", "d"),
+            uid: "u".into(),
+            reads_conf: false,
             address: "10.0.0.5".into(),
             ui: Ui::default(),
             port: None,
@@ -224,7 +254,16 @@ mod tests {
         assert!(now - began <= STARTING_INTERVAL);
         let answered = now;
         let finished = polls.finished(&first[0].key, PollOutcome::Answered(4041), INTERVAL, now);
-        assert_eq!(finished, Some((answered, true)));
+        assert_eq!(
+            finished,
+            Some(FinishedPoll {
+                began: answered,
+                view_counts: true,
+                retained_dead: 100,
+                pod: first[0].pod.clone(),
+                uid: "u".into(),
+            })
+        );
         let second = next(&mut polls, &mut now);
         assert_eq!(second[0].port, Some(4041));
         let after = now - answered;

@@ -1,5 +1,6 @@
 //! The controller's settings, the results of its lookups, and its effects: what the edge has to do.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::lookup::Lookup;
@@ -8,6 +9,7 @@ use crate::lifecycle::exit::Exit;
 use crate::reconcile::action::Action;
 use crate::recovery::DriverPoll;
 use crate::snapshot::{Conf, DriverPod, Listed, ObservedPod, Workload};
+use crate::spark::conf::AppConf;
 use crate::spark::rest::{DriverMetrics, ExecutorSummary};
 
 /// Settings that do not change while the process runs.
@@ -72,6 +74,8 @@ pub enum DriverAnswer {
         executors: Vec<ExecutorSummary>,
         /// What its metrics say.
         metrics: DriverMetrics,
+        /// Its configuration, if the poll asks for it and the driver shows it.
+        conf: Option<Arc<AppConf>>,
     },
     /// It is not ready yet.
     Starting,

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use crate::fault_injection::{self, Bug};
 use crate::ownership::resolve;
 use crate::ownership::workload::{self, OwningPod};
-use crate::policy::Policies;
+use crate::policy::{Policies, RecoveryRule};
+use crate::recovery::drivers::may_read_conf;
 use crate::snapshot::{Application, DriverPod, ReferencedPod, Snapshot, Template, TemplateCounts, WorkloadKey};
 use crate::spark::ids::{AppKey, PodKey};
 use crate::text::is_dns_subdomain;
@@ -66,7 +67,10 @@ pub(super) fn required_by(
     let mut outdated = Vec::new();
     let mut addresses = 0;
     let counts = app.by_template();
-    for counts in counts.iter().filter(|counts| counts.is_undecided()) {
+    // Pods that a kubelet refused stay after cleanup, and their driver decides whether they are kept.
+    let refused_act = policies.recovery.may_act(RecoveryRule::Refused);
+    let is_left = |counts: &&&TemplateCounts| counts.is_undecided() || (refused_act && counts.total > 0);
+    for counts in counts.iter().filter(is_left) {
         for (pod, uid) in named_pods(snapshot, key, &counts.template) {
             let is_outdated = match snapshot.referenced.get(&pod) {
                 Some(ReferencedPod::Present(known)) => known.uid != uid,
@@ -100,13 +104,13 @@ pub(super) fn required_by(
     }
     wanted.sort_unstable();
     wanted.dedup();
-    if requires_conf(app, &counts, policies) {
+    if may_read_conf(app, counts.iter().copied(), policies) {
         let followed = wanted.iter().filter_map(|read| match read {
             Lookup::Pod(pod) => followed(snapshot, pod),
             _ => None,
         });
         // Also of an exited driver, if executors are left: its configuration states whether finished ones are kept.
-        let is_left = counts.iter().any(|counts| counts.is_undecided());
+        let is_left = counts.iter().any(|counts| is_left(&counts));
         let drivers: Vec<Arc<DriverPod>> = app.drivers.iter().cloned().chain(followed).collect();
         let drivers = drivers.iter().filter(|driver| is_left || driver.is_live());
         wanted.extend(drivers.filter_map(|driver| conf_of(snapshot, key, driver)));
@@ -152,13 +156,4 @@ fn conf_of(snapshot: &Snapshot, key: &AppKey, driver: &DriverPod) -> Option<Look
     let conf_map = driver.conf_map.clone().filter(|name| is_dns_subdomain(name))?;
     let pod = PodKey::new(key.namespace(), &driver.name);
     (!snapshot.confs.contains_key(&driver.uid)).then(|| Lookup::Conf(pod, driver.uid.clone(), conf_map))
-}
-
-/// Configurations are read only for gangs, and only if the policy allows it.
-fn requires_conf(app: &Application, counts: &[&TemplateCounts], policies: &Policies) -> bool {
-    let placed = counts.iter().map(|counts| &counts.template.scheduling).find(|scheduling| scheduling.by.is_some());
-    let all_scheduling = app.drivers.iter().map(|driver| &driver.scheduling).chain(placed);
-    // Pods without our scheduling fields, created before spark-usher ran, have no policy: nothing forbids it.
-    let mut known = all_scheduling.into_iter().filter_map(|scheduling| policies.of_scheduling(scheduling)).peekable();
-    known.peek().is_none() || known.any(|policy| policy.gang.read_spark_conf)
 }

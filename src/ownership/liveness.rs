@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::resolve;
 use super::workload::{self, OwningPod};
+use crate::fault_injection::{self, Bug};
 use crate::signature::Creator;
 use crate::snapshot::{
     Application, CreatorIndex, DriverPhase, DriverPod, Owner, ReferencedPod, Snapshot, Template, TemplateCounts,
@@ -184,19 +185,22 @@ fn liveness_of_set(
         gone = true;
     }
     let mut last: Option<(&str, &str)> = None;
+    // A pod created them, and they name another one as their owner: that one's exit proves nothing about their driver.
+    let is_other = |owner: &Owner| creator.is_some_and(|creator| creator.is_object() && owner.creator() != creator);
     let owners = set.owners().filter_map(|owner| match workload::owning_pod(snapshot, key.namespace(), owner) {
-        OwningPod::Pod(owner) => Some((&*owner.name, &*owner.uid)),
+        OwningPod::Pod(pod) => Some(((&*pod.name, &*pod.uid), true, is_other(owner))),
         OwningPod::Unread | OwningPod::None => None,
     });
-    let owners = owners.map(|owner| (owner, true));
+    let learned = learned.as_ref().map(|driver| ((&*driver.name, &*driver.uid), false, false));
     let mut owned = false;
-    for ((name, uid), owns) in owners.chain(learned.as_ref().map(|driver| ((&*driver.name, &*driver.uid), false))) {
+    for ((name, uid), owns, is_other) in owners.chain(learned) {
         owned |= owns;
         if last.replace((name, uid)) == Some((name, uid)) {
             continue;
         }
         match liveness_of(key.namespace(), name, uid, snapshot) {
             alive @ DriverLiveness::Alive(_) => return (alive, true),
+            DriverLiveness::Gone if is_other && !fault_injection::injected(Bug::OtherOwnerCounts) => unknown = true,
             DriverLiveness::Gone => gone = true,
             DriverLiveness::Unknown => unknown = true,
         }
@@ -230,7 +234,14 @@ fn without_owner(
     };
     let by_host = host.and_then(|host| resolve::from_driver_host(host, key.namespace(), snapshot));
     let by_host = by_host.map(|found| liveness_of(key.namespace(), &found.name, &found.uid, snapshot));
-    if let Some(DriverLiveness::Alive(driver)) = by_host {
+    // Another pod may have the address of a driver that was deleted.
+    let is_possible = |driver: &DriverPod| match set.creator.filter(|creator| creator.is_object()) {
+        Some(creator) => driver.creator == creator || driver.creator_of() == Some(creator),
+        None => true,
+    };
+    if let Some(DriverLiveness::Alive(driver)) =
+        by_host.filter(|by_host| by_host.pod().is_some_and(|pod| is_possible(pod)))
+    {
         return Some((driver, true));
     }
     let Some(maker) = set.creator else {

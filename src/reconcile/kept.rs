@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use crate::fault_injection::{self, Bug};
 use crate::ownership::liveness::ExecutorSet;
-use crate::snapshot::{DriverPod, Snapshot};
-use crate::spark::ids::AppKey;
+use crate::ownership::workload::{self, OwningPod};
+use crate::snapshot::{DriverPod, Owner, Snapshot};
+use crate::spark::ids::{AppKey, PodKey};
 
 /// Whether the driver keeps its finished executors (`deleteOnTermination=false`): its configuration states so, or exists and
 /// cannot be read.
@@ -33,7 +34,18 @@ pub(super) fn driver_keeps(
         let (_, driver) = snapshot.labelled_driver(key.namespace(), name)?;
         Some(driver).filter(|driver| driver.uid == *uid)
     };
+    // A restart forgets the last driver. An owner that has not been read may keep them.
+    let owner_keeps = |owner: &Owner| match workload::owning_pod(snapshot, key.namespace(), owner) {
+        OwningPod::Pod(pod) => match snapshot.driver_pod(key.namespace(), &pod.name) {
+            Some(driver) => driver.uid == pod.uid && keeps(snapshot, driver),
+            None => !snapshot.referenced.contains_key(&PodKey::new(key.namespace(), &pod.name)),
+        },
+        OwningPod::Unread | OwningPod::None => false,
+    };
+    let mut owners =
+        set.counts.iter().filter(|counts| counts.total > 0).filter_map(|counts| counts.template.owner.as_ref());
     set.driver.pod().or_else(last).is_some_and(|driver| keeps(snapshot, driver))
+        || (owners.any(owner_keeps) && !fault_injection::injected(Bug::OwnerNotAsked))
         || set.labelled.iter().any(|driver| keeps(snapshot, driver))
         || set.index.is_some_and(|index| index.labelled > 0)
 }

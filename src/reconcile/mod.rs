@@ -59,8 +59,10 @@ pub fn plan(
     let context = PlanContext { snapshot, key, app, sets: &sets, by_driver, policies, now: now.wall };
     let access = policies.recovery.driver_view.access;
     // PodGroups first: pods need them to start, and must not wait for a thousand adoptions.
-    let mut plan = Plan { drivers: drivers::to_poll(snapshot, key, &sets, access), ..Plan::default() };
-    podgroups::plan(&context, state, &mut plan);
+    let may_read_conf = drivers::may_read_conf(app, sets.iter().flat_map(|set| set.counts.iter().copied()), policies);
+    let drivers = drivers::to_poll(snapshot, key, &sets, access, may_read_conf);
+    let mut plan = Plan { drivers, ..Plan::default() };
+    podgroups::plan(&context, now.at, state, &mut plan);
     for set in &sets {
         let mut progress = state.progress(set.creator);
         adopt::plan(&context, set, now.at, &mut progress, &mut plan);

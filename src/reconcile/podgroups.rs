@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use jiff::SignedDuration;
 use serde_json::{Map, Value, json};
@@ -18,6 +19,7 @@ use crate::ownership::liveness::{DriverLiveness, ExecutorSet};
 use crate::policy::overrides::{self, Effective, Source};
 use crate::policy::{Policy, default_overrides};
 use crate::reason::Reason;
+use crate::recovery::registration::view_of;
 use crate::snapshot::{DriverPod, Group, GroupApi, GroupKey, Owner, SchedulingFields, TemplateCounts};
 use crate::spark::ids::PodKey;
 use crate::spark::resources::ResourceList;
@@ -41,7 +43,11 @@ struct GroupMembers<'v> {
     is_proven: bool,
 }
 
-pub(super) fn plan(context: &PlanContext<'_>, state: &mut ApplicationState, plan: &mut Plan) {
+/// A PodGroup whose size only the driver's web UI states is created this much later at the latest: it answers 4 to 5 seconds after
+/// the driver has started, while its SparkContext waits for executors.
+const CONF_WAIT: Duration = Duration::from_secs(10);
+
+pub(super) fn plan(context: &PlanContext<'_>, now: Instant, state: &mut ApplicationState, plan: &mut Plan) {
     let present: BTreeMap<&GroupKey, &Arc<Group>> = context.groups().collect();
     let named = group_members(context, &present);
     state.idle_since.retain(|key, _| present.contains_key(key) && !named.contains_key(key));
@@ -51,6 +57,12 @@ pub(super) fn plan(context: &PlanContext<'_>, state: &mut ApplicationState, plan
     for (key, wanted) in &named {
         // Executors that outlive their driver for a moment need no gang.
         if wanted.set.driver != DriverLiveness::Gone {
+            if !present.contains_key(key)
+                && let Some(until) = awaits_conf(context, wanted, (now, state), plan)
+            {
+                plan.requeue(until);
+                continue;
+            }
             plan.add(wanted.set.creator, ensure(context, key, wanted, present.get(key).copied(), state));
         }
     }
@@ -59,6 +71,26 @@ pub(super) fn plan(context: &PlanContext<'_>, state: &mut ApplicationState, plan
             plan.add(group.owner.as_ref().map(Owner::creator), collect(context, key, group, state));
         }
     }
+}
+
+/// Until when a PodGroup is not created, because its driver is about to state how many executors it wants: its count may never be
+/// changed later, and executors that it lets start need not wait for others.
+fn awaits_conf(
+    context: &PlanContext<'_>,
+    wanted: &GroupMembers<'_>,
+    (now, state): (Instant, &mut ApplicationState),
+    plan: &Plan,
+) -> Option<Instant> {
+    let driver = wanted.set.own_driver()?;
+    let is_asked = plan.drivers.iter().any(|poll| poll.key.driver == driver.creator && poll.reads_conf);
+    let has_answered = view_of(context.snapshot, context.key, driver.creator).is_some();
+    let is_known = effective(context, wanted).min_member.is_some()
+        || wanted.set.replicas(context.snapshot, context.key.namespace()).is_some();
+    if !is_asked || has_answered || is_known || wanted.with_driver {
+        return None;
+    }
+    let since = *state.sets.entry(wanted.set.creator).or_default().conf_awaited_since.get_or_insert(now);
+    Some(since + CONF_WAIT).filter(|until| *until > now)
 }
 
 /// Reports on a driver that the scheduler's own webhook denies its executors.

@@ -38,6 +38,8 @@ pub struct SetState {
     pub started: bool,
     /// The driver keeps its finished executors, or its configuration could not be read, when it was last known.
     pub keeps: bool,
+    /// Since when their PodGroup has waited for the driver's configuration.
+    pub(super) conf_awaited_since: Option<Instant>,
     /// Where the next plan continues, if there are too many executors for one.
     pub(super) progress: Progress,
 }

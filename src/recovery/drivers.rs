@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::ownership::liveness::ExecutorSet;
-use crate::policy::DriverAccess;
-use crate::snapshot::{DriverPhase, DriverPod, DriverViewKey, Snapshot};
+use crate::policy::{DriverAccess, Policies};
+use crate::snapshot::{Application, DriverPhase, DriverPod, DriverViewKey, Snapshot, TemplateCounts};
 use crate::spark::conf::Ui;
 use crate::spark::ids::{AppKey, PodKey};
 
@@ -15,6 +15,8 @@ pub struct DriverPoll {
     pub key: DriverViewKey,
     /// The driver's pod.
     pub pod: PodKey,
+    /// Its uid.
+    pub uid: Arc<str>,
     /// Its address.
     pub address: Arc<str>,
     /// Where it serves its REST API, by its configuration.
@@ -23,16 +25,28 @@ pub struct DriverPoll {
     pub port: Option<u16>,
     /// How it is reached.
     pub access: DriverAccess,
+    /// Whether its configuration is read too: it has no ConfigMap, as in client mode, and its configuration is not known yet.
+    pub reads_conf: bool,
 }
 
 /// The running drivers of an application that created executors of it or have its label, and whose address is their pod's own:
-/// on a node's address, another pod may answer.
-pub fn to_poll(snapshot: &Snapshot, app: &AppKey, sets: &[ExecutorSet<'_>], access: DriverAccess) -> Vec<DriverPoll> {
+/// on a node's address, another pod may answer. `may_read_conf` is whether policies let spark-usher read configurations.
+pub fn to_poll(
+    snapshot: &Snapshot,
+    app: &AppKey,
+    sets: &[ExecutorSet<'_>],
+    access: DriverAccess,
+    may_read_conf: bool,
+) -> Vec<DriverPoll> {
     let mut drivers: Vec<&Arc<DriverPod>> = sets.iter().filter_map(ExecutorSet::own_driver).collect();
     // A driver owns one StatefulSet or Deployment for each resource profile.
     drivers.sort_unstable_by_key(|driver| driver.creator);
     drivers.dedup_by_key(|driver| driver.creator);
-    drivers.into_iter().filter_map(|driver| poll(snapshot, app, driver, access)).collect()
+    let with_conf = |driver: &Arc<DriverPod>| {
+        let reads_conf = may_read_conf && driver.conf_map.is_none() && !snapshot.confs.contains_key(&driver.uid);
+        Some(DriverPoll { reads_conf, ..poll(snapshot, app, driver, access)? })
+    };
+    drivers.into_iter().filter_map(with_conf).collect()
 }
 
 /// How a driver is polled; `None` if it cannot be.
@@ -42,9 +56,25 @@ pub(super) fn poll(snapshot: &Snapshot, app: &AppKey, driver: &DriverPod, access
     (ui.enabled && access != DriverAccess::None).then(|| DriverPoll {
         key: DriverViewKey { app: app.clone(), driver: driver.creator },
         pod: PodKey::new(app.namespace(), &driver.name),
+        uid: driver.uid.clone(),
         address,
         ui,
         port: None,
         access,
+        reads_conf: false,
     })
+}
+
+/// Whether the policies of an application let spark-usher read its configuration.
+pub fn may_read_conf<'v>(
+    app: &Application,
+    counts: impl IntoIterator<Item = &'v TemplateCounts>,
+    policies: &Policies,
+) -> bool {
+    let scheduling = counts.into_iter().map(|counts| &counts.template.scheduling);
+    let placed = scheduling.into_iter().find(|scheduling| scheduling.by.is_some());
+    let all_scheduling = app.drivers.iter().map(|driver| &driver.scheduling).chain(placed);
+    // Pods without our scheduling fields, created before spark-usher ran, have no policy: nothing forbids it.
+    let mut known = all_scheduling.into_iter().filter_map(|scheduling| policies.of_scheduling(scheduling)).peekable();
+    known.peek().is_none() || known.any(|policy| policy.gang.read_spark_conf)
 }

@@ -42,8 +42,8 @@ pub struct Remedy {
 pub enum Check {
     /// The uid and resourceVersion of the pod: nothing else can have changed.
     Version,
-    /// The executors of the application are listed: none may be pending or running.
-    NoExecutors,
+    /// The executors of the application are listed: none may be pending or running. The driver is polled again: it must answer.
+    NoExecutors(Box<DriverPoll>),
     /// The driver is polled again: the executor of this id must not be registered.
     NotRegistered(Box<DriverPoll>, u64),
     /// This pod is read again, by name: it must not exist with this uid, or must have exited.
@@ -57,7 +57,7 @@ impl Check {
     pub fn condition(&self) -> &'static str {
         match self {
             Check::NodeGone(_) => " if its node no longer exists",
-            Check::Version | Check::NoExecutors | Check::NotRegistered(..) | Check::DriverGone(..) => "",
+            Check::Version | Check::NoExecutors(_) | Check::NotRegistered(..) | Check::DriverGone(..) => "",
         }
     }
 
@@ -65,7 +65,9 @@ impl Check {
     pub fn failure(&self) -> &'static str {
         match self {
             Check::Version => "it changed meanwhile",
-            Check::NoExecutors => "an executor of the application exists",
+            Check::NoExecutors(_) => {
+                "an executor of the application exists, or its driver, polled once more, did not answer"
+            }
             Check::NotRegistered(..) => "its driver, polled once more, did not confirm that it is not registered",
             Check::DriverGone(..) => "its driver's pod exists and has not exited",
             Check::NodeGone(_) => "its node exists",

@@ -134,6 +134,10 @@ impl RecoveryState {
         *self.lingering.entry(uid.clone()).or_insert(now)
     }
 
+    pub(super) fn does_not_linger(&mut self, uid: &str) {
+        self.lingering.remove(uid);
+    }
+
     pub(super) fn empty_since(&mut self, uid: &Arc<str>, now: Instant) -> Instant {
         *self.empty.entry(uid.clone()).or_insert(now)
     }

@@ -30,15 +30,17 @@ pub struct DriverView {
     executors: Box<[ExecutorSummary]>,
     /// What its metrics say; read after the executors.
     pub metrics: DriverMetrics,
+    is_complete: bool,
 }
 
 impl DriverView {
-    /// A view from the rows of a response, in any order.
-    pub fn new(at: Now, mut executors: Vec<ExecutorSummary>, metrics: DriverMetrics) -> DriverView {
+    /// A view from the rows of a response, in any order, of a driver that shows this number of removed executors.
+    pub fn new(at: Now, mut executors: Vec<ExecutorSummary>, metrics: DriverMetrics, retained_dead: u32) -> DriverView {
+        let is_complete = metrics.is_complete(&executors, retained_dead);
         executors.retain(|row| row.id.is_some());
         executors.sort_by_key(|row| row.id);
         executors.dedup_by_key(|row| row.id);
-        DriverView { at: at.at, wall: at.wall, executors: executors.into(), metrics }
+        DriverView { at: at.at, wall: at.wall, executors: executors.into(), metrics, is_complete }
     }
 
     /// Its executors, by exec id.
@@ -52,15 +54,16 @@ impl DriverView {
         self.executors.get(at)
     }
 
-    /// Whether every executor that registered is in it: only then does a missing one prove anything. After the driver has
-    /// dropped events once, its view is not complete again.
+    /// Whether every executor that registered is in it ([`DriverMetrics::is_complete`]).
     pub fn is_complete(&self) -> bool {
-        self.metrics.dropped_events == Some(0)
+        self.is_complete
     }
 
     /// Whether it says the same as an earlier view, at another time.
     pub fn says_same(&self, other: &DriverView) -> bool {
-        self.metrics == other.metrics && self.executors == other.executors
+        // The length of its queue is never the same.
+        let shown = |view: &DriverView| DriverMetrics { queued_events: None, ..view.metrics };
+        shown(self) == shown(other) && self.is_complete == other.is_complete && self.executors == other.executors
     }
 }
 
@@ -80,23 +83,34 @@ mod tests {
     #[test]
     fn executors_are_found_by_id_in_any_order_without_the_driver() {
         let rows = vec![row(Some(7), true), row(None, true), row(Some(2), false), row(Some(7), false)];
-        let view = DriverView::new(now(), rows, DriverMetrics::default());
+        let view = DriverView::new(now(), rows, DriverMetrics::default(), 100);
         assert_eq!(view.executors().iter().map(|row| row.id).collect::<Vec<_>>(), [Some(2), Some(7)]);
         assert!(view.executor(7).unwrap().is_active && view.executor(3).is_none());
     }
 
     #[test]
-    fn view_is_complete_only_if_no_events_were_dropped() {
-        let of = |dropped_events| {
-            DriverView::new(now(), Vec::new(), DriverMetrics { dropped_events, target: None }).is_complete()
+    fn view_is_complete_only_if_nothing_can_be_missing() {
+        let of = |dropped_events, queued_events, rows: Vec<ExecutorSummary>, retained_dead| {
+            let metrics = DriverMetrics { dropped_events, queued_events, target: None };
+            DriverView::new(now(), rows, metrics, retained_dead).is_complete()
         };
-        assert!(of(Some(0)) && !of(Some(1)) && !of(None));
+        assert!(
+            of(Some(0), Some(0), vec![], 100) && !of(Some(1), Some(0), vec![], 100) && !of(None, Some(0), vec![], 100)
+        );
+        // Its status store lags behind.
+        assert!(of(Some(0), Some(1000), vec![], 100) && !of(Some(0), Some(1001), vec![], 100));
+        assert!(!of(Some(0), None, vec![], 100));
+        // Rows of removed executors may have been deleted: when there are 101, ten are.
+        let removed = |count: u64| (1..=count).map(|id| row(Some(id), false)).chain([row(Some(1000), true)]).collect();
+        assert!(of(Some(0), Some(0), removed(89), 100) && !of(Some(0), Some(0), removed(90), 100));
+        assert!(of(Some(0), Some(0), removed(8), 10) && !of(Some(0), Some(0), removed(9), 10));
+        assert!(!of(Some(0), Some(0), vec![], 0));
     }
 
     #[test]
     fn time_alone_is_no_change_of_a_view() {
         let now = now();
-        let view = |at, rows| DriverView::new(at, rows, DriverMetrics::default());
+        let view = |at, rows| DriverView::new(at, rows, DriverMetrics::default(), 100);
         let before = view(now, vec![row(Some(1), true)]);
         assert!(
             view(Now { at: now.at + std::time::Duration::from_secs(30), ..now }, vec![row(Some(1), true)])

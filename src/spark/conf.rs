@@ -45,14 +45,18 @@ pub struct Ui {
     /// The port of HTTPS, to which the other one redirects: `spark.ssl.ui.port`, or 400 above the other one
     /// (`JettyUtils.startJettyServer`). `None` without `spark.ssl.ui.enabled`.
     pub tls_port: Option<u16>,
+    /// `spark.ui.retainedDeadExecutors`: how many removed executors it shows.
+    pub retained_dead: u32,
 }
 
 /// Spark's default of `spark.ui.port`.
 pub const UI_PORT: u16 = 4040;
+/// Spark's default of `spark.ui.retainedDeadExecutors`.
+const RETAINED_DEAD: u32 = 100;
 
 impl Default for Ui {
     fn default() -> Ui {
-        Ui { enabled: true, port: UI_PORT, tls_port: None }
+        Ui { enabled: true, port: UI_PORT, tls_port: None, retained_dead: RETAINED_DEAD }
     }
 }
 
@@ -116,6 +120,7 @@ pub(super) struct Builder {
     in_driver_pod: bool,
     ui_disabled: bool,
     ui_port: Option<u16>,
+    retained_dead: Option<u32>,
     ssl: Option<bool>,
     ssl_ui: Option<bool>,
     ssl_port: Option<u16>,
@@ -194,6 +199,7 @@ impl Builder {
         match key {
             "spark.ui.enabled" => self.ui_disabled = !is_true,
             "spark.ui.port" => self.ui_port = value.parse().ok(),
+            "spark.ui.retainedDeadExecutors" => self.retained_dead = value.parse().ok(),
             "spark.ssl.enabled" => self.ssl = Some(is_true),
             "spark.ssl.ui.enabled" => self.ssl_ui = Some(is_true),
             "spark.ssl.port" => self.ssl_port = value.parse().ok(),
@@ -206,7 +212,8 @@ impl Builder {
         let port = self.ui_port.unwrap_or(UI_PORT);
         let has_tls = self.ssl_ui.or(self.ssl).unwrap_or(false);
         let tls_port = self.ssl_ui_port.or(self.ssl_port).unwrap_or_else(|| above(port, 400));
-        Ui { enabled: !self.ui_disabled, port, tls_port: has_tls.then_some(tls_port) }
+        let retained_dead = self.retained_dead.unwrap_or(RETAINED_DEAD);
+        Ui { enabled: !self.ui_disabled, port, tls_port: has_tls.then_some(tls_port), retained_dead }
     }
 
     /// `spark.executor.resource.NAME.amount` and `.vendor`.
@@ -321,8 +328,9 @@ mod tests {
     #[test]
     fn ui_has_sparks_defaults_and_its_own_ssl_settings_come_first() {
         let ui = |text: &str| AppConf::parse(text).ui;
-        assert_eq!(ui(""), Ui { enabled: true, port: 4040, tls_port: None });
-        assert_eq!(ui("spark.ui.port=5050\nspark.ui.enabled=false"), Ui { enabled: false, port: 5050, tls_port: None });
+        assert_eq!(ui(""), Ui { enabled: true, port: 4040, tls_port: None, retained_dead: 100 });
+        assert_eq!(ui("spark.ui.retainedDeadExecutors=5").retained_dead, 5);
+        assert_eq!(ui("spark.ui.port=5050\nspark.ui.enabled=false"), Ui { enabled: false, port: 5050, ..ui("") });
         assert_eq!(ui("spark.ssl.enabled=true").tls_port, Some(4440));
         assert_eq!(ui("spark.ssl.enabled=true\nspark.ssl.ui.enabled=false").tls_port, None);
         assert_eq!(ui("spark.ssl.ui.enabled=true\nspark.ssl.port=1\nspark.ssl.ui.port=8443").tls_port, Some(8443));

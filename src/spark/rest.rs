@@ -88,9 +88,25 @@ pub struct DriverMetrics {
     /// Events that the status store did not get because its queue was full: from then on, executors may be missing in it, and
     /// removed ones may be active (`LiveListenerBus.queue.appStatus.numDroppedEvents`).
     pub dropped_events: Option<u64>,
+    /// Events that the status store has not processed yet (`LiveListenerBus.queue.appStatus.size`).
+    pub queued_events: Option<u64>,
     /// How many executors dynamic allocation wants, of all resource profiles
     /// (`ExecutorAllocationManager.executors.numberTargetExecutors`); `None` with static allocation.
     pub target: Option<u32>,
+}
+
+/// With more events than this in its queue, the status store may lag behind by seconds: an executor that registered may be missing.
+const MAX_QUEUED: u64 = 1000;
+
+impl DriverMetrics {
+    /// Whether these rows contain every executor that registered: only then does a missing one prove anything. After the driver
+    /// has dropped events once, its view is not complete again. Of removed executors, Spark keeps the rows of `retained_dead`,
+    /// and deletes at least a tenth of them when there are more (`AppStatusListener.cleanupExecutors`).
+    pub fn is_complete(&self, rows: &[ExecutorSummary], retained_dead: u32) -> bool {
+        let removed = rows.iter().filter(|row| row.id.is_some() && !row.is_active).count();
+        let keeps_all = removed < usize::try_from(retained_dead - retained_dead / 10).unwrap_or(usize::MAX);
+        self.dropped_events == Some(0) && self.queued_events.is_some_and(|queued| queued <= MAX_QUEUED) && keeps_all
+    }
 }
 
 /// Parses `/metrics/json`.
@@ -107,12 +123,15 @@ pub fn metrics(body: &[u8]) -> serde_json::Result<DriverMetrics> {
             while let Some(kind) = map.next_key::<String>()? {
                 match kind.as_str() {
                     "counters" => {
-                        let dropped = map.next_value_seed(Named("LiveListenerBus.queue.appStatus.numDroppedEvents"))?;
-                        self.0.dropped_events = dropped;
+                        [self.0.dropped_events] =
+                            map.next_value_seed(Named(["LiveListenerBus.queue.appStatus.numDroppedEvents"]))?;
                     }
                     "gauges" => {
-                        let target =
-                            map.next_value_seed(Named("ExecutorAllocationManager.executors.numberTargetExecutors"))?;
+                        let [queued, target] = map.next_value_seed(Named([
+                            "LiveListenerBus.queue.appStatus.size",
+                            "ExecutorAllocationManager.executors.numberTargetExecutors",
+                        ]))?;
+                        self.0.queued_events = queued;
                         self.0.target = target.and_then(|target| u32::try_from(target).ok());
                     }
                     _ => _ = map.next_value::<IgnoredAny>()?,
@@ -128,37 +147,37 @@ pub fn metrics(body: &[u8]) -> serde_json::Result<DriverMetrics> {
     Ok(found)
 }
 
-/// The number of the metric whose name ends so, among metrics of one kind.
-struct Named(&'static str);
+/// The numbers of the metrics whose names end so, among metrics of one kind.
+struct Named<const COUNT: usize>([&'static str; COUNT]);
 
-impl<'de> DeserializeSeed<'de> for Named {
-    type Value = Option<u64>;
+impl<'de, const COUNT: usize> DeserializeSeed<'de> for Named<COUNT> {
+    type Value = [Option<u64>; COUNT];
 
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Option<u64>, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
         deserializer.deserialize_map(self)
     }
 }
 
-impl<'de> Visitor<'de> for Named {
-    type Value = Option<u64>;
+impl<'de, const COUNT: usize> Visitor<'de> for Named<COUNT> {
+    type Value = [Option<u64>; COUNT];
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("metrics by name")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Option<u64>, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         // A gauge has a value, a counter a count.
         #[derive(Deserialize)]
         struct Number {
             #[serde(alias = "value")]
             count: u64,
         }
-        let mut found = None;
+        let mut found = [None; COUNT];
         while let Some(name) = map.next_key::<String>()? {
-            let is_named = name.strip_suffix(self.0).is_some_and(|before| before.ends_with(".driver."));
-            match is_named {
-                true => found = Some(map.next_value::<Number>()?.count),
-                false => _ = map.next_value::<IgnoredAny>()?,
+            let is_named = |ending: &&str| name.strip_suffix(ending).is_some_and(|before| before.ends_with(".driver."));
+            match found.iter_mut().zip(self.0).find(|(_, ending)| is_named(ending)) {
+                Some((number, _)) => *number = Some(map.next_value::<Number>()?.count),
+                None => _ = map.next_value::<IgnoredAny>()?,
             }
         }
         Ok(found)

@@ -73,3 +73,38 @@ async fn drivers_are_not_polled_if_that_is_turned_off() {
     tokio::time::sleep(std::time::Duration::from_secs(3)).await;
     assert_eq!(report(&replica).await["driverView"], Value::Null);
 }
+
+const VOLCANO: (&str, &str) = ("scheduling.volcano.sh", "v1beta1");
+
+#[tokio::test(flavor = "multi_thread")]
+async fn gang_of_a_driver_without_configuration_waits_until_its_web_ui_states_the_size() {
+    const ADDRESS: &str = "127.0.7.1";
+    let cluster = Cluster::start().await;
+    cluster.serve_groups(VOLCANO.0, VOLCANO.1).await;
+    let app = cluster.usher("policies: [{name: p, scheduler: {type: volcano}}]").await;
+    let notebook = cluster.pod_by(&cluster.client, &pod("notebook")).await;
+    cluster.phase("notebook", "Running").await;
+    cluster.run_at("notebook", ADDRESS).await;
+    let by_notebook = cluster.client_of_pod(&notebook).await;
+    cluster.pod_by(&by_notebook, &executor(1)).await;
+    let groups = cluster.objects(VOLCANO.0, VOLCANO.1, "PodGroup");
+    let sizes = async || -> Vec<Value> {
+        let all = groups.list(&Default::default()).await.unwrap().items;
+        all.iter().map(|group| group.data["spec"]["minMember"].clone()).collect()
+    };
+    tokio::time::sleep(std::time::Duration::from_secs(3)).await;
+    assert_eq!(sizes().await, [Value::Null; 0], "no executor may start alone");
+    let driver = Driver::start_at(&format!("{ADDRESS}:4040")).await;
+    eventually("the PodGroup is created", async || !sizes().await.is_empty()).await;
+    assert_eq!(sizes().await, [json!(3)]);
+    drop(driver);
+    // Nothing answers for this one: its executors start without the others.
+    let silent = cluster.pod_by(&cluster.client, &pod("silent")).await;
+    cluster.phase("silent", "Running").await;
+    cluster.run_at("silent", "127.0.7.2").await;
+    let by_silent = cluster.client_of_pod(&silent).await;
+    let other = pod("silent-exec-1").executor_of("spark-silent", 1);
+    cluster.pod_by(&by_silent, &other).await;
+    eventually("its PodGroup is created later", async || sizes().await.contains(&json!(1))).await;
+    app.stop().await.unwrap();
+}

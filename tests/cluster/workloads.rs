@@ -67,7 +67,10 @@ async fn check(create: impl AsyncFn(&Cluster, &DynamicObject) -> (&'static str, 
     assert_eq!(owners, [json!(["Pod", "notebook"])], "the driver owns the PodGroup");
     let text = why(&cluster, "notebook");
     assert!(text.contains("driver    notebook (pending)") && text.contains("executors 2 pending"), "{text}");
-    assert!(text.contains("lacks     3 of 3 executors (spec.replicas of the workloads that its driver owns)"), "{text}");
+    assert!(
+        text.contains("lacks     3 of 3 executors (spec.replicas of the workloads that its driver owns)"),
+        "{text}"
+    );
     app.stop().await.unwrap();
 }
 

@@ -38,7 +38,11 @@ fn registered_executors_of_each_version_are_read_for_any_chunk_size() {
 fn metrics_of_each_version_have_target_and_dropped_events() {
     for (version, _) in VERSIONS {
         let metrics = rest::metrics(&body(version, "metrics")).unwrap();
-        assert_eq!(metrics, DriverMetrics { dropped_events: Some(0), target: Some(4) }, "{version}");
+        assert_eq!(
+            metrics,
+            DriverMetrics { dropped_events: Some(0), queued_events: Some(0), target: Some(4) },
+            "{version}"
+        );
     }
 }
 

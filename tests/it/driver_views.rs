@@ -56,8 +56,9 @@ fn registered(ids: &[u64]) -> DriverAnswer {
     };
     DriverAnswer::View {
         port: 4040,
+        conf: None,
         executors: ids.iter().map(row).collect(),
-        metrics: DriverMetrics { dropped_events: Some(0), target: None },
+        metrics: DriverMetrics { dropped_events: Some(0), queued_events: Some(0), target: None },
     }
 }
 

@@ -1,5 +1,6 @@
 //! The recovery rules in the controller: what each finds, after how long, and what it deletes.
 
+mod drivers;
 mod scene;
 
 use std::time::Duration;
@@ -83,7 +84,7 @@ fn nothing_of_a_living_driver_is_deleted_without_its_view() {
     assert_eq!((scene.deletions(), scene.only_finding().outcome), (vec![], Outcome::Kept(NoRemedy::NoView)));
 
     // The driver has dropped listener events.
-    let dropped = DriverMetrics { dropped_events: Some(1), target: None };
+    let dropped = DriverMetrics { dropped_events: Some(1), queued_events: Some(0), target: None };
     let mut scene = Scene::new(act(RecoveryRule::Unregistered));
     scene.harness.observe(&running(1));
     scene.answers = Answers::View(vec![], vec![], dropped);
@@ -181,7 +182,9 @@ fn driver_without_executors_is_hopeless_only_if_it_wants_some() {
     let cluster_mode = "spark.kubernetes.submitInDriver=true\nspark.executor.instances=3";
     let client_mode = "spark.executor.instances=3";
     let dynamic = "spark.kubernetes.submitInDriver=true\nspark.dynamicAllocation.enabled=true";
-    let wants = |target| Answers::View(vec![], vec![], DriverMetrics { dropped_events: Some(0), target });
+    let wants = |target| {
+        Answers::View(vec![], vec![], DriverMetrics { dropped_events: Some(0), queued_events: Some(0), target })
+    };
     for (conf, answers, expected) in [
         (cluster_mode, wants(None), Some(Outcome::Deleting)),
         (client_mode, wants(None), Some(Outcome::Kept(NoRemedy::NotInCluster))),
@@ -411,6 +414,10 @@ fn planted_bugs_that_the_simulator_does_not_plant_are_found() {
         let check = match bug {
             Bug::AttemptsCount => check_attempts,
             Bug::LiveNotKept => check_live_kept,
+            Bug::OtherOwnerCounts => drivers::check_other_owner,
+            Bug::OwnerNotAsked => drivers::check_owner_keeps,
+            Bug::LingersForever => drivers::check_lingering,
+            Bug::WorkloadsDriverDeleted => drivers::check_workloads_driver,
             _ => check_groups,
         };
         inject(Some(*bug));

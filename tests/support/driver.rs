@@ -23,18 +23,28 @@ pub struct Driver {
 
 impl Driver {
     pub async fn start() -> Driver {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Driver::start_at("127.0.0.1:0").await
+    }
+
+    /// A driver in client mode has no ConfigMap that states its port: it is found on 4040 to 4056.
+    pub async fn start_at(address: &str) -> Driver {
+        let listener = tokio::net::TcpListener::bind(address).await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let rows = Arc::new(Mutex::new(json!([])));
         let shown = rows.clone();
         let metrics = json!({
             "counters": {format!("{APP}.driver.LiveListenerBus.queue.appStatus.numDroppedEvents"): {"count": 0}},
-            "gauges": {format!("{APP}.driver.ExecutorAllocationManager.executors.numberTargetExecutors"): {"value": 7}},
+            "gauges": {format!("{APP}.driver.LiveListenerBus.queue.appStatus.size"): {"value": 0},
+                format!("{APP}.driver.ExecutorAllocationManager.executors.numberTargetExecutors"): {"value": 7}},
         });
         let routes = Router::new()
             .route(
                 &format!("/api/v1/applications/{APP}/allexecutors"),
                 get(move || async move { shown.lock().unwrap().to_string() }),
+            )
+            .route(
+                &format!("/api/v1/applications/{APP}/environment"),
+                get(|| async { json!({"sparkProperties": [["spark.executor.instances", "3"]]}).to_string() }),
             )
             .route("/metrics/json/", get(move || async move { metrics.to_string() }))
             .fallback(|| async { (StatusCode::NOT_FOUND, "no such app") });

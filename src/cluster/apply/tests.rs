@@ -233,17 +233,22 @@ fn recovery(check: Check) -> Action {
     Action::Recover(Box::new(Recover { rule: RecoveryRule::Stuck, seen: seen("7"), check, event }))
 }
 
-fn not_registered() -> Check {
+fn driver_poll() -> Box<DriverPoll> {
     let app = AppKey::new("n", "a");
-    let poll = DriverPoll {
+    Box::new(DriverPoll {
         key: DriverViewKey { app, driver: Creator::of_pod("d", "du") },
         pod: PodKey::new("n", "d"),
+        uid: "u".into(),
+        reads_conf: false,
         address: "10.0.0.5".into(),
         ui: crate::spark::conf::Ui::default(),
         port: None,
         access: crate::policy::DriverAccess::Pod,
-    };
-    Check::NotRegistered(Box::new(poll), 1)
+    })
+}
+
+fn not_registered() -> Check {
+    Check::NotRegistered(driver_poll(), 1)
 }
 
 /// A view with these rows: exec id, and whether it is active.
@@ -255,8 +260,8 @@ fn view(rows: &[(u64, bool)], dropped_events: Option<u64>) -> DriverAnswer {
         removed: None,
         remove_reason: None,
     };
-    let metrics = DriverMetrics { dropped_events, target: None };
-    DriverAnswer::View { port: 4040, executors: rows.iter().map(row).collect(), metrics }
+    let metrics = DriverMetrics { dropped_events, queued_events: Some(0), target: None };
+    DriverAnswer::View { port: 4040, executors: rows.iter().map(row).collect(), metrics, conf: None }
 }
 
 /// Whether the pod is deleted, if the API server answers GETs and LISTs with this, and the driver so. Asserts what is recorded.
@@ -338,7 +343,7 @@ async fn executor_is_deleted_by_force_only_if_its_node_is_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hopeless_driver_is_deleted_only_if_a_list_contains_no_executor() {
+async fn hopeless_driver_is_deleted_only_if_it_answers_and_a_list_contains_no_executor() {
     let list = |phases: &[&str]| {
         let pod = |phase: &&str| {
             json!({"metadata": {"name": "e", "namespace": "n", "uid": "e", "resourceVersion": "1",
@@ -355,7 +360,11 @@ async fn hopeless_driver_is_deleted_only_if_a_list_contains_no_executor() {
         (&["Running"], false),
         (&["Unknown"], false),
     ] {
-        let deleted = is_deleted(Check::NoExecutors, list(phases), DriverAnswer::Starting).await;
+        let deleted = is_deleted(Check::NoExecutors(driver_poll()), list(phases), view(&[], Some(0))).await;
         assert_eq!(deleted, expected, "{phases:?}");
+    }
+    // It has stopped its SparkContext, or has not created it yet: it needs no executors.
+    for answer in [DriverAnswer::Starting, DriverAnswer::Failed(crate::controller::PollError::Refused)] {
+        assert!(!is_deleted(Check::NoExecutors(driver_poll()), list(&[]), answer).await);
     }
 }

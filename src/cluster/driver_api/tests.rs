@@ -56,8 +56,10 @@ fn poll_at(port: u16) -> DriverPoll {
     DriverPoll {
         key: DriverViewKey { app: AppKey::new("default", "spark-1"), driver: Creator::of_pod("d", "u") },
         pod: PodKey::new("default", "d"),
+        uid: "u".into(),
+        reads_conf: false,
         address: "127.0.0.1".into(),
-        ui: Ui { enabled: true, port, tls_port: None },
+        ui: Ui { port, ..Ui::default() },
         port: None,
         access: DriverAccess::Pod,
     }
@@ -87,7 +89,7 @@ async fn view_has_rows_and_metrics() {
         other => panic!("{other}"),
     })
     .await;
-    let DriverAnswer::View { port: found, executors, metrics } = asked(port).await else { panic!("no view") };
+    let DriverAnswer::View { port: found, executors, metrics, .. } = asked(port).await else { panic!("no view") };
     assert_eq!((found, executors.len(), metrics.dropped_events), (port, 2, Some(0)));
 }
 

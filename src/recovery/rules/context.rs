@@ -10,6 +10,7 @@ use crate::policy::{Finished, Mode, Recovery, RecoveryRule};
 use crate::recovery::drivers::{self, DriverPoll};
 use crate::recovery::finding::{Check, Finding, NoRemedy, Remedy, Verdict};
 use crate::recovery::registration::view_of;
+use crate::signature::Creator;
 use crate::snapshot::{Application, DriverPod, DriverView, Executor, Snapshot};
 use crate::spark::ids::{AppKey, PodKey};
 use crate::time::Now;
@@ -52,12 +53,11 @@ pub struct SetContext<'v> {
     pub keeps: bool,
 }
 
-impl SetContext<'_> {
-    /// Whether the creator is known by uid: a signature or an ownerReference names it. Whether a driver is alive is known only
-    /// while it has executors that are live or not cleaned up ([`DriverLiveness`]).
-    pub(super) fn is_creator_known(&self) -> bool {
-        self.set.creator.is_some()
-    }
+/// Whether the driver of an executor is known by uid: a signature names the pod that created it, or an ownerReference its owner.
+/// Whether that driver is alive is known only while it has executors that are live or not cleaned up ([`DriverLiveness`]). An
+/// account that is bound to no pod proves nothing: it may create executors for a driver outside the cluster.
+pub(super) fn is_driver_known(executor: &Executor) -> bool {
+    executor.counted_creator().is_some_and(Creator::is_object) || executor.template.owner.is_some()
 }
 
 /// An executor that a StatefulSet or Deployment creates is never deleted: its controller would create it again.

@@ -46,8 +46,11 @@ fn zombie(context: &RuleContext<'_>, driver: &DriverPod, state: &mut RecoverySta
                 context.ago(since)
             );
             let remedy = Remedy { check: Check::Version, effect: "its pod ends" };
-            context.about_driver(RULE, driver, since, message, Ok(remedy))
+            context.about_driver(RULE, driver, since, message, not_of_workload(driver).map(|()| remedy))
         });
+    }
+    if !fault_injection::injected(Bug::LingersForever) {
+        state.does_not_linger(&driver.uid);
     }
     let key = DriverViewKey { app: context.key.clone(), driver: driver.creator };
     let Some(since) = context.snapshot.closed_drivers.get(&key).copied() else { return Verdict::Nothing };
@@ -89,13 +92,27 @@ fn hopeless(
             target.source.text(),
             context.ago(since)
         );
-        let in_cluster = context.snapshot.conf(&driver.uid).is_some_and(|conf| conf.in_driver_pod);
-        let remedy = match in_cluster || fault_injection::injected(Bug::HopelessInClientMode) {
-            true => {
-                Ok(Remedy { check: Check::NoExecutors, effect: "its application fails and can be submitted again" })
-            }
-            false => Err(NoRemedy::NotInCluster),
-        };
-        context.about_driver(RULE, driver, since, message, remedy)
+        context.about_driver(RULE, driver, since, message, give_up(context, of, driver))
     })
+}
+
+/// The deletion of a driver without executors. Its view must be answered: a driver that has not created its SparkContext yet, or has
+/// stopped it and goes on, needs no executors.
+fn give_up(context: &RuleContext<'_>, of: &SetContext<'_>, driver: &DriverPod) -> Result<Remedy, NoRemedy> {
+    let in_cluster = context.snapshot.conf(&driver.uid).is_some_and(|conf| conf.in_driver_pod);
+    if !in_cluster && !fault_injection::injected(Bug::HopelessInClientMode) {
+        return Err(NoRemedy::NotInCluster);
+    }
+    not_of_workload(driver)?;
+    let Some((_, poll)) = &of.view else { return Err(NoRemedy::NoView) };
+    let check = Check::NoExecutors(Box::new(poll.clone()));
+    Ok(Remedy { check, effect: "its application fails and can be submitted again" })
+}
+
+/// A driver that a Deployment or StatefulSet creates is never deleted: its controller would create it again.
+fn not_of_workload(driver: &DriverPod) -> Result<(), NoRemedy> {
+    if driver.has_workload && !fault_injection::injected(Bug::WorkloadsDriverDeleted) {
+        return Err(NoRemedy::Workload);
+    }
+    Ok(())
 }

@@ -39,7 +39,7 @@ pub fn of_executor(
     }
     let stage = executor.stage();
     if stage == Stage::Terminating {
-        return terminating::decide(context, of, executor, since);
+        return terminating::decide(context, executor, since);
     }
     if stage == Stage::Final {
         return refused::decide(context, of, executor, since);

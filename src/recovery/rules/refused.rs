@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::context::{RuleContext, SetContext, not_of_workload};
+use super::context::{RuleContext, SetContext, is_driver_known, not_of_workload};
 use crate::fault_injection::{self, Bug};
 use crate::lifecycle::cause::{Cause, Removal, cause};
 use crate::policy::{Finished, RecoveryRule};
@@ -47,7 +47,7 @@ fn is_refusal(cause: Cause) -> bool {
 
 fn remedy(of: &SetContext<'_>, executor: &Executor) -> Result<Remedy, NoRemedy> {
     not_of_workload(executor)?;
-    if !of.is_creator_known() && !fault_injection::injected(Bug::RefusedOfUnknownDriver) {
+    if !is_driver_known(executor) && !fault_injection::injected(Bug::RefusedOfUnknownDriver) {
         return Err(NoRemedy::UnknownDriver);
     }
     if of.keeps {

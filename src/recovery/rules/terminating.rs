@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::context::{RuleContext, SetContext, not_of_workload};
+use super::context::{RuleContext, is_driver_known, not_of_workload};
 use crate::fault_injection::{self, Bug};
 use crate::policy::RecoveryRule;
 use crate::recovery::finding::{Check, NoRemedy, Remedy, Verdict};
@@ -13,7 +13,7 @@ const RULE: RecoveryRule = RecoveryRule::Terminating;
 /// Longer grace periods are cut to this.
 const LONGEST_GRACE: Duration = Duration::from_secs(86_400);
 
-pub(super) fn decide(context: &RuleContext<'_>, of: &SetContext<'_>, executor: &Executor, seen: Instant) -> Verdict {
+pub(super) fn decide(context: &RuleContext<'_>, executor: &Executor, seen: Instant) -> Verdict {
     let deletion = executor.diagnostics.as_ref().and_then(|diagnostics| diagnostics.deletion.as_ref());
     let Some(deletion) = deletion.filter(|_| !context.is_off(RULE)) else { return Verdict::Nothing };
     // By our own clock, since the deletion was observed: the clock of the API server may differ.
@@ -37,7 +37,7 @@ pub(super) fn decide(context: &RuleContext<'_>, of: &SetContext<'_>, executor: &
                 (String::new(), Ok(Remedy { check: Check::NodeGone(node.clone().unwrap_or_default()), effect: "" }))
             }
         };
-        let remedy = if of.is_creator_known() { remedy } else { Err(NoRemedy::UnknownDriver) };
+        let remedy = if is_driver_known(executor) { remedy } else { Err(NoRemedy::UnknownDriver) };
         let remedy = not_of_workload(executor).and(remedy);
         let until = deletion.until.map_or_else(String::new, |until| format!(" at {until}"));
         let message = format!("still exists, although its grace period ended{until}; {held}");

@@ -23,7 +23,8 @@ pub(super) enum Answers {
     View(Vec<u64>, Vec<(u64, &'static str)>, DriverMetrics),
 }
 
-pub(super) const COMPLETE: DriverMetrics = DriverMetrics { dropped_events: Some(0), target: None };
+pub(super) const COMPLETE: DriverMetrics =
+    DriverMetrics { dropped_events: Some(0), queued_events: Some(0), target: None };
 
 pub(super) struct Scene {
     pub(super) harness: ControllerHarness,
@@ -86,6 +87,7 @@ impl Scene {
                     Answers::Refused => DriverAnswer::Failed(PollError::Refused),
                     Answers::View(registered, removed, metrics) => DriverAnswer::View {
                         port: 4040,
+                        conf: None,
                         executors: registered
                             .into_iter()
                             .map(|id| row(id, true, None))

@@ -240,8 +240,9 @@ impl Sim {
                 rows.insert(known.id, row);
             }
         }
-        let metrics = DriverMetrics { dropped_events: Some(u64::from(app.drops_events)), target: None };
-        DriverAnswer::View { port: 4040, executors: rows.into_values().collect(), metrics }
+        let metrics =
+            DriverMetrics { dropped_events: Some(u64::from(app.drops_events)), queued_events: Some(0), target: None };
+        DriverAnswer::View { port: 4040, executors: rows.into_values().collect(), metrics, conf: None }
     }
 
     /// The deletion by a recovery rule, if what the edge verifies immediately before allows it.
@@ -250,7 +251,10 @@ impl Sim {
         let mut is_forced = false;
         match &deletion.check {
             Check::Version => {}
-            Check::NoExecutors => {
+            Check::NoExecutors(poll) => {
+                if !matches!(self.driver_answer(&poll.clone()), DriverAnswer::View { .. }) {
+                    return None;
+                }
                 let number = self.truth.pods.get(pod.name())?.app;
                 let mut all = self.truth.pods.values().filter(|pod| pod.app == number && pod.role == Role::Executor);
                 if all.any(|pod| !pod.is_finished()) {

@@ -104,8 +104,9 @@ fn driver_answer(poll: &DriverPoll) -> DriverAnswer {
         1 => DriverAnswer::Starting,
         _ => DriverAnswer::View {
             port: 4040,
+            conf: None,
             executors: Vec::new(),
-            metrics: DriverMetrics { dropped_events: Some(0), target: None },
+            metrics: DriverMetrics { dropped_events: Some(0), queued_events: Some(0), target: None },
         },
     }
 }

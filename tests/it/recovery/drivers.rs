@@ -1,0 +1,167 @@
+//! Whose executors a rule may delete: the driver is the pod that created them, and only what proves its exit counts.
+
+use super::*;
+use crate::support::planned::*;
+use spark_usher::snapshot::ReferencedPod;
+
+/// A replica that signs, and this pod as its webhook lets this creator create it, running.
+fn signed(scene: &mut Scene, review: &serde_json::Value) -> PodBuilder {
+    scene.harness.apply(Change::Related(RelatedChange::SigningKey(signing_key())));
+    let admitted = answer(review, &signing(), &only(policy("volcano"))).object.into_pod();
+    let name = admitted.0["metadata"]["name"].as_str().unwrap().to_owned();
+    admitted.stored(&format!("uid-{name}")).phase("Running")
+}
+
+fn evicted(pod: PodBuilder) -> PodBuilder {
+    let mut pod = version(pod, 5).phase("Failed");
+    pod.0["status"]["reason"] = "Evicted".into();
+    pod
+}
+
+fn read(scene: &mut Scene, name: &str, found: ReferencedPod) {
+    let pod = spark_usher::spark::ids::PodKey::new("default", name);
+    scene.harness.apply(Change::Related(RelatedChange::Referenced(pod, found, vec![AppKey::new("default", APP)])));
+}
+
+#[test]
+fn executors_are_no_orphans_because_an_owner_that_did_not_create_them_ended() {
+    check_other_owner();
+}
+
+pub(super) fn check_other_owner() {
+    let mut scene = Scene::new(act(RecoveryRule::Orphans));
+    // A notebook creates executors, and names the pod that launched it as their owner.
+    let owned = executor(1).owned_by("Pod", "launcher", "l1");
+    let by_notebook = signed(&mut scene, &owned.created_by_pod("notebook", "n1"));
+    let by_launcher =
+        signed(&mut scene, &executor(2).owned_by("Pod", "launcher", "l1").created_by_pod("launcher", "l1"));
+    scene.harness.observe(&by_notebook);
+    scene.harness.observe(&by_launcher);
+    read(&mut scene, "launcher", ReferencedPod::Absent);
+    scene.run(1000);
+    let names: Vec<String> = scene.deletions().iter().map(|(_, of)| of.event.pod.name().to_owned()).collect();
+    assert_eq!(names, ["nb-exec-2"], "{:?}", scene.findings());
+}
+
+#[test]
+fn refused_executors_of_an_account_that_is_bound_to_no_pod_are_only_reported() {
+    let mut scene = Scene::new(Recovery::default());
+    // A driver outside the cluster: its account signs, and no pod is known.
+    let outside = signed(&mut scene, &executor(1).created_by("jane"));
+    scene.harness.observe(&evicted(outside));
+    scene.run(4000);
+    assert_eq!((scene.deletions(), scene.only_finding().outcome), (vec![], Outcome::Kept(NoRemedy::UnknownDriver)));
+}
+
+#[test]
+fn driver_that_ended_before_a_restart_still_keeps_its_executors() {
+    check_owner_keeps();
+}
+
+pub(super) fn check_owner_keeps() {
+    for (keeps, expected) in [("false", 0), ("true", 2)] {
+        let conf = format!("spark.kubernetes.executor.deleteOnTermination={keeps}");
+        let mut scene = Scene::with_conf(Recovery::default(), &conf);
+        scene.harness.observe(&version(driver().conf_map("c").ip("10.0.0.5"), 9).phase("Failed"));
+        // The driver's token is bound to no pod.
+        let owned = |id| executor(id).owned_by("Pod", "nb-driver", DRIVER_UID);
+        let review = |id| owned(id).created_by("system:serviceaccount:default:spark");
+        let (first, second) = (signed(&mut scene, &review(1)), signed(&mut scene, &review(2)));
+        scene.harness.observe(&first);
+        scene.harness.observe(&evicted(second));
+        scene.run(4000);
+        assert_eq!(scene.deletions().len(), expected, "deleteOnTermination={keeps}: {:?}", scene.findings());
+    }
+}
+
+#[test]
+fn hopeless_driver_is_deleted_only_while_its_view_answers() {
+    let conf = "spark.executor.instances=2\nspark.kubernetes.submitInDriver=true";
+    for (answers, outcome) in [
+        (Answers::View(vec![], vec![], COMPLETE), Outcome::Deleting),
+        // It prepares its data before it creates its SparkContext, or works on after it stopped it.
+        (Answers::Nothing, Outcome::Kept(NoRemedy::NoView)),
+        (Answers::Refused, Outcome::Kept(NoRemedy::NoView)),
+    ] {
+        let mut scene = Scene::with_conf(act(RecoveryRule::Hopeless), conf);
+        scene.answers = answers;
+        scene.run(1900);
+        assert_eq!(scene.only_finding().outcome, outcome);
+        let asks = |deletion: &Recover| matches!(deletion.check, Check::NoExecutors(_));
+        assert!(scene.deletions().iter().all(|(_, deletion)| asks(deletion)));
+        assert_eq!(scene.deletions().len(), usize::from(outcome == Outcome::Deleting));
+    }
+}
+
+/// A driver whose Spark container exited while a sidecar runs.
+fn lingering(at: u32) -> PodBuilder {
+    let mut pod = version(driver().conf_map("c").ip("10.0.0.5"), at).phase("Running");
+    pod.0["status"]["containerStatuses"] = json!([
+        {"name": "spark-kubernetes-driver", "state": {"terminated": {"exitCode": 0}}},
+        {"name": "sidecar", "state": {"running": {}}},
+    ]);
+    pod.0["spec"]["containers"] = json!([{"name": "spark-kubernetes-driver"}, {"name": "sidecar"}]);
+    pod
+}
+
+#[test]
+fn driver_that_restarts_is_no_zombie_and_one_of_a_workload_is_never_deleted() {
+    check_lingering();
+    check_workloads_driver();
+}
+
+pub(super) fn check_lingering() {
+    let mut scene = Scene::new(act(RecoveryRule::ZombieDriver));
+    scene.harness.observe(&lingering(10));
+    scene.run(300);
+    // Its container runs again, and exits much later once more.
+    scene.harness.observe(&version(driver().conf_map("c").ip("10.0.0.5"), 11));
+    scene.run(3600);
+    scene.harness.observe(&lingering(12));
+    scene.run(300);
+    assert_eq!((scene.deletions(), scene.findings()), (vec![], vec![]));
+    scene.run(400);
+    assert_eq!(scene.deletions().len(), 1);
+}
+
+pub(super) fn check_workloads_driver() {
+    let mut scene = Scene::new(act(RecoveryRule::ZombieDriver));
+    scene.harness.observe(&lingering(10).owned_by("StatefulSet", "drivers", "s1"));
+    scene.run(700);
+    assert_eq!((scene.deletions(), scene.only_finding().outcome), (vec![], Outcome::Kept(NoRemedy::Workload)));
+}
+
+#[test]
+fn executor_that_is_missing_in_a_view_that_forgets_or_lags_is_not_found() {
+    let removed: Vec<(u64, &'static str)> = (100..190).map(|id| (id, "lost")).collect();
+    let lags = DriverMetrics { queued_events: Some(5000), ..COMPLETE };
+    for answers in [Answers::View(vec![], removed, COMPLETE), Answers::View(vec![], vec![], lags)] {
+        let mut scene = Scene::new(act(RecoveryRule::Unregistered));
+        scene.harness.observe(&running(1));
+        scene.answers = answers;
+        scene.run(1000);
+        assert_eq!((scene.deletions(), scene.findings()), (vec![], vec![]));
+    }
+}
+
+#[test]
+fn address_of_a_driver_that_is_gone_names_no_other_driver() {
+    let mut scene = Scene::new(Recovery::default());
+    let review = executor(1).driver_url("10.0.0.9").created_by_pod("notebook", "n1");
+    let mut pod = signed(&mut scene, &review);
+    pod.0["metadata"].as_object_mut().unwrap().remove("ownerReferences");
+    scene.harness.observe(&pod);
+    let other = support_driver("other-driver", "o1", "10.0.0.9");
+    scene.harness.observe(&other);
+    scene.run(30);
+    let app = scene.harness.controller.snapshot().app("default", APP).unwrap().clone();
+    let key = AppKey::new("default", APP);
+    let sets = spark_usher::ownership::liveness::shown_sets(&key, &app, scene.harness.controller.snapshot());
+    let own = sets.iter().find(|set| set.index.is_some()).unwrap();
+    assert!(own.driver.pod().is_none_or(|driver| &*driver.name != "other-driver"), "{:?}", own.driver);
+}
+
+/// A driver of another application.
+fn support_driver(name: &str, uid: &str, address: &str) -> PodBuilder {
+    pod(name).driver_of("spark-other").stored(uid).phase("Running").ip(address)
+}
