@@ -137,6 +137,8 @@ bugs! {
         AttemptsCount;
         /// Live executors of a driver that keeps its executors are deleted.
         LiveNotKept;
+        /// The cost of executors that do no work is counted again in each round.
+        CountedTwice;
         /// The exit of an owner that did not create an executor counts as the exit of its driver.
         OtherOwnerCounts;
         /// Whether a driver keeps its executors is decided without the pod that owns them.

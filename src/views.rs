@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::lifecycle::exit::Exit;
 use crate::ownership::liveness::{self, DriverLiveness, ExecutorSet};
 use crate::ownership::workload::{self, OwningPod};
+use crate::recovery::cost::CostLedger;
 use crate::recovery::report::DeletedPod;
 use crate::recovery::shortage::shortage;
 use crate::recovery::target;
@@ -23,8 +24,10 @@ use crate::spark::ids::AppKey;
 use crate::spark::lifecycle_conf::LifecycleConf;
 use crate::spark::state::ExecutorPodState;
 
+mod costs;
 mod recovery_reports;
 
+pub use costs::{CostReport, CostRow, costs};
 pub use recovery_reports::{DeletionReport, FindingReport, ShortageCauseReport, ShortageReport};
 use recovery_reports::{deletion, finding, shown};
 
@@ -35,6 +38,8 @@ pub struct History {
     pub exits: Vector<Exit>,
     /// What the recovery rules found, and which pods they deleted.
     pub recovery: RecoveryFindings,
+    /// What executors cost that did no work.
+    pub costs: CostLedger,
 }
 
 /// At most this many deletions by recovery rules are listed per application.

@@ -2,6 +2,7 @@
 
 mod apps;
 mod config;
+mod cost;
 #[cfg(feature = "sandbox")]
 mod demo;
 mod diff;
@@ -45,6 +46,8 @@ enum Command {
     Apps(apps::Args),
     /// Explain why an executor exited or does not start. For an application, list all of its anomalies.
     Why(why::Args),
+    /// What executors cost that did no work: orphans, waiting gangs, executors that hang; by namespace, application or cause.
+    Cost(cost::Args),
     /// Check an installation: webhook, certificate, permissions, schedulers and selectors, with a fix for each problem.
     Doctor(doctor::Args),
     /// Check a policy file, or print its JSON Schema.
@@ -69,6 +72,7 @@ impl Cli {
             Command::Explain(args) => explain::run(&args, &mut out, &mut err),
             Command::Apps(args) => apps::run(&args, &mut out, &mut err),
             Command::Why(args) => why::run(&args, &mut out, &mut err),
+            Command::Cost(args) => cost::run(&args, &mut out, &mut err),
             Command::Config(args) => config::run(&args, &mut out, &mut err),
             Command::Doctor(args) => doctor::run(&args, &mut out, &mut err),
             Command::Policy(args) => policy::run(&args, &mut out, &mut err),

@@ -351,7 +351,7 @@ impl EventLoop {
         }
         for deleted in applied.recovered {
             self.inputs.metrics.recovery_deletions.with_label_values(&[deleted.rule.as_str()]).inc();
-            self.controller.recovered(deleted);
+            self.controller.recovered(deleted, clock::instant());
         }
         for kept in &applied.not_deleted {
             self.controller.not_deleted(&set.app, kept, clock::instant());
@@ -422,7 +422,12 @@ impl EventLoop {
         let effects = self.controller.step(now, &policies, leader_state);
         self.inputs.snapshot.store(Arc::new(self.controller.snapshot().clone()));
         let exits = self.controller.exits().history().clone();
-        self.inputs.history.store(Arc::new(History { exits, recovery: self.controller.recovery().clone() }));
+        self.inputs.history.store(Arc::new(History {
+            exits,
+            recovery: self.controller.recovery().clone(),
+            costs: self.controller.costs().clone(),
+        }));
+        self.inputs.metrics.count_costs(&effects);
         for rule in RecoveryRule::ALL {
             let found = i64::try_from(self.controller.recovery().count(rule)).unwrap_or(i64::MAX);
             self.inputs.metrics.recovery_findings.with_label_values(&[rule.as_str()]).set(found);

@@ -1,9 +1,11 @@
 //! The metrics of the watches, the controller and the leader election.
 
-use prometheus::{Gauge, Histogram, IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
+use prometheus::{CounterVec, Gauge, Histogram, IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
 
+use crate::controller::Effects;
 use crate::controller::PollError;
 use crate::lifecycle::cause::Cause;
+use crate::recovery::cost::Amount;
 use crate::telemetry::registry::Registry;
 
 /// The values of the label `action`.
@@ -47,6 +49,14 @@ pub struct Metrics {
     pub recovery_findings: IntGaugeVec,
     /// Pods that recovery rules deleted.
     pub recovery_deletions: IntCounterVec,
+    /// What executors cost that did no work.
+    pub wasted_cores: CounterVec,
+    /// The same for memory.
+    pub wasted_bytes: CounterVec,
+    /// What executors would have cost that recovery rules deleted.
+    pub recovered_cores: CounterVec,
+    /// The same for memory.
+    pub recovered_bytes: CounterVec,
     /// How long gangs took to start.
     pub gang_start: Histogram,
     /// Exits of executors.
@@ -64,6 +74,20 @@ pub struct Metrics {
 }
 
 impl Metrics {
+    /// Counts what executors that did no work have cost, and what deletions gave back.
+    pub fn count_costs(&self, effects: &Effects) {
+        let add = |(cores, bytes): (&CounterVec, &CounterVec), labels: [&str; 2], amount: Amount| {
+            cores.with_label_values(&labels).inc_by(amount.core_seconds);
+            bytes.with_label_values(&labels).inc_by(amount.byte_seconds);
+        };
+        for (namespace, cause, amount) in &effects.waste {
+            add((&self.wasted_cores, &self.wasted_bytes), [namespace, cause.as_str()], *amount);
+        }
+        for (namespace, rule, amount) in &effects.given_back {
+            add((&self.recovered_cores, &self.recovered_bytes), [namespace, rule.as_str()], *amount);
+        }
+    }
+
     /// Registers the metrics.
     pub fn register(registry: &Registry) -> prometheus::Result<Metrics> {
         let metrics = Metrics {
@@ -82,6 +106,10 @@ impl Metrics {
             actions: registry.counters("spark_usher_actions_total", &["action", "result"], "Actions of the controller, by result.")?,
             recovery_findings: registry.gauges("spark_usher_recovery_findings", &["rule"], "Pods and applications that a recovery rule finds in trouble now; only the leader has values above 0.")?,
             recovery_deletions: registry.counters("spark_usher_recovery_deletions_total", &["rule"], "Pods that a recovery rule deleted.")?,
+            wasted_cores: registry.float_counters("spark_usher_wasted_core_seconds_total", &["namespace", "cause"], "Cores requested by executors that did no work for their application, multiplied by the time, by cause.")?,
+            wasted_bytes: registry.float_counters("spark_usher_wasted_byte_seconds_total", &["namespace", "cause"], "Bytes of memory requested by executors that did no work for their application, multiplied by the time, by cause.")?,
+            recovered_cores: registry.float_counters("spark_usher_recovered_core_seconds_total", &["namespace", "rule"], "Cores requested by executors that a recovery rule deleted, multiplied by the time since, at most an hour each.")?,
+            recovered_bytes: registry.float_counters("spark_usher_recovered_byte_seconds_total", &["namespace", "rule"], "Bytes of memory requested by executors that a recovery rule deleted, multiplied by the time since, at most an hour each.")?,
             gang_start: registry.histogram(
                 "spark_usher_gang_start_seconds", "Time from the creation of a PodGroup until all members of its gang ran, observed by the leader.",
                 &[1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0],

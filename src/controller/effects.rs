@@ -6,8 +6,10 @@ use std::time::{Duration, Instant};
 use super::lookup::Lookup;
 use super::rate_limit::ExecutorSetKey;
 use crate::lifecycle::exit::Exit;
+use crate::policy::RecoveryRule;
 use crate::reconcile::action::Action;
 use crate::recovery::DriverPoll;
+use crate::recovery::cost::{Amount, WasteCause};
 use crate::snapshot::{Conf, DriverPod, Listed, ObservedPod, Workload};
 use crate::spark::conf::AppConf;
 use crate::spark::rest::{DriverMetrics, ExecutorSummary};
@@ -138,6 +140,10 @@ impl PollError {
 /// What the edge has to do after a step.
 #[derive(Debug, Default)]
 pub struct Effects {
+    /// What executors that did no work have cost, by namespace.
+    pub waste: Vec<(Arc<str>, WasteCause, Amount)>,
+    /// What deletions by recovery rules gave back, by namespace.
+    pub given_back: Vec<(Arc<str>, RecoveryRule, Amount)>,
     /// Objects to read.
     pub lookups: Vec<Lookup>,
     /// Actions in their order, by the set of executors that they are for.

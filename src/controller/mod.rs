@@ -58,6 +58,7 @@ use crate::policy::{DriverAccess, Policies};
 use crate::reconcile::{ApplicationState, MAX_EXECUTORS_PER_PLAN, plan};
 use crate::recovery::RecoveryFindings;
 use crate::recovery::budget::{DeletionBudget, NotDeleted};
+use crate::recovery::cost::{self, Amount, CostLedger, GivenBack, WasteCause};
 use crate::recovery::report::DeletedPod;
 use crate::snapshot::{
     Absence, Change, Notify, ObservedPod, PodChange, RelatedChange, Replaced, Snapshot, Store, SubscriberId, may_exist,
@@ -123,6 +124,10 @@ pub struct Controller {
     states: BTreeMap<AppKey, ApplicationState>,
     deletion_budget: DeletionBudget,
     recovery: RecoveryFindings,
+    costs: CostLedger,
+    given_back: GivenBack,
+    /// What was added to the costs since the last step.
+    waste: Vec<(Arc<str>, WasteCause, Amount)>,
     rate_limit: RateLimit,
     synced: BTreeSet<&'static str>,
     is_leader: bool,
@@ -163,6 +168,9 @@ impl Controller {
             states: BTreeMap::new(),
             deletion_budget: DeletionBudget::new(now),
             recovery: RecoveryFindings::default(),
+            costs: CostLedger::default(),
+            given_back: GivenBack::default(),
+            waste: Vec::new(),
             rate_limit: RateLimit::default(),
             synced: BTreeSet::new(),
             is_leader: false,
@@ -184,8 +192,17 @@ impl Controller {
         &self.recovery
     }
 
+    /// What executors cost that did no work.
+    pub fn costs(&self) -> &CostLedger {
+        &self.costs
+    }
+
     /// A recovery rule deleted a pod.
-    pub fn recovered(&mut self, deleted: DeletedPod) {
+    pub fn recovered(&mut self, deleted: DeletedPod, now: Instant) {
+        let known = self.snapshot().executor(deleted.app.namespace(), deleted.pod.name());
+        if let Some(requests) = known.map(|(_, executor)| executor.template.requests.clone()) {
+            self.given_back.deleted(deleted.app.namespace(), deleted.rule, &requests, now);
+        }
         self.recovery.deleted(deleted);
     }
 
@@ -386,6 +403,10 @@ impl Controller {
             }
             self.store.prune_unused();
             self.deletion_budget.prune(&policies.recovery, now.at);
+            for (namespace, rule, amount) in self.given_back.count(now.at) {
+                let namespace = self.costs.add_given_back(&namespace, rule, amount, now.wall);
+                effects.given_back.push((namespace, rule, amount));
+            }
         }
         self.rate_limit.prune(now.at, MAX_OBJECTS_PER_STEP);
         if !self.inbox.is_empty() {
@@ -404,6 +425,12 @@ impl Controller {
             // The most that a step records, plus the most that it decides.
             effects.exits =
                 self.exits.due_reports(leader_state, self.settings.takeover, now.at, 2 * MAX_EXITS_PER_STEP);
+            for exit in effects.exits.iter().filter(|_| leading) {
+                if let Some(amount) = cost::of_exit(exit) {
+                    let namespace = self.costs.add(&exit.app, WasteCause::Refused, amount, now.wall);
+                    self.waste.push((namespace, WasteCause::Refused, amount));
+                }
+            }
         }
         if !leading {
             self.rate_limit.clear_planned();
@@ -432,6 +459,7 @@ impl Controller {
             effects.actions = self.rate_limit.start_ready();
             effects.poll = self.polls.begin(now.at) && !fault_injection::injected(Bug::NeverPolls);
         }
+        effects.waste = std::mem::take(&mut self.waste);
         effects.restart_watch = self.confirmations.restart_watch(now.at);
         effects.wake_at = self.wake_at(now.at);
         effects
@@ -481,6 +509,10 @@ impl Controller {
         self.forget_views(left, now);
         if let Some(found) = plan.recovery.take() {
             self.recovery.found(app, found);
+        }
+        for (cause, amount) in std::mem::take(&mut plan.waste) {
+            let namespace = self.costs.add(app, cause, amount, now.wall);
+            self.waste.push((namespace, cause, amount));
         }
         let paused = self.rate_limit.submit(app, plan, now.at);
         let resync = (is_left && !fault_injection::injected(Bug::ActionNotRetried)).then(|| now.at + RESYNC_INTERVAL);

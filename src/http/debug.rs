@@ -1,4 +1,4 @@
-//! Serves `/debug/apps` and `/debug/why` on a separate port, which listens on loopback and is reached by port-forward:
+//! Serves `/debug/apps`, `/debug/why` and `/debug/cost` on a separate port, which listens on loopback and is reached by port-forward:
 //! pod names and termination messages must not be visible to every client that may scrape metrics.
 
 use std::sync::Arc;
@@ -35,7 +35,11 @@ pub struct DebugState {
 
 /// Routes of the debug port.
 pub fn router(shown: DebugState) -> Router {
-    Router::new().route("/debug/apps", get(apps)).route("/debug/why", get(why)).with_state(shown)
+    Router::new()
+        .route("/debug/apps", get(apps))
+        .route("/debug/why", get(why))
+        .route("/debug/cost", get(cost))
+        .with_state(shown)
 }
 
 #[derive(Deserialize)]
@@ -46,6 +50,10 @@ struct Apps {
 async fn apps(State(shown): State<DebugState>, Query(query): Query<Apps>) -> Response {
     let (snapshot, history) = (shown.snapshot.load(), shown.history.load());
     json(&shown, &views::apps(&snapshot, &history, query.namespace.as_deref(), clock::now()))
+}
+
+async fn cost(State(shown): State<DebugState>, Query(query): Query<Apps>) -> Response {
+    json(&shown, &views::costs(&shown.history.load(), query.namespace.as_deref()))
 }
 
 #[derive(Deserialize)]

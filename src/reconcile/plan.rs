@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::action::Action;
 use crate::recovery::DriverPoll;
+use crate::recovery::cost::{Amount, WasteCause};
 use crate::recovery::report::RecoveryReport;
 use crate::signature::Creator;
 
@@ -17,6 +18,8 @@ pub struct Plan {
     pub drivers: Vec<DriverPoll>,
     /// What the recovery rules found, if a round of them has ended.
     pub recovery: Option<RecoveryReport>,
+    /// What executors that do no work have cost since the last round.
+    pub waste: BTreeMap<WasteCause, Amount>,
     /// When the next grace is over.
     pub requeue_at: Option<Instant>,
     /// Creators with too many executors for one plan: this plan contains only a part of their actions.

@@ -22,6 +22,7 @@ use crate::ownership::liveness::{DriverLiveness, ExecutorSet};
 use crate::policy::{Mode, RecoveryRule};
 use crate::reason::Reason;
 use crate::recovery::budget::{DeletionBudget, Exhausted};
+use crate::recovery::cost::{self, Amount};
 use crate::recovery::finding::{Finding, Verdict};
 use crate::recovery::report::{Outcome, RecoveryReport};
 use crate::recovery::rules::{self, RuleContext, SetContext};
@@ -83,6 +84,7 @@ pub(super) fn plan(
         // The sets are sorted by their creator.
         let Ok(at) = sets.binary_search_by_key(&creator, |of| of.set.creator) else { return false };
         let Some(of) = sets.get(at) else { return false };
+        round.measure(of, executor);
         let verdict = rules::of_executor(&round.context, of, executor, &mut round.state.recovery);
         round.take(verdict, creator)
     });
@@ -135,6 +137,16 @@ impl<'v> Round<'_, 'v> {
             }
             Verdict::Found(finding) => self.found(*finding, creator),
         }
+    }
+
+    /// Counts what an executor that does no work has cost since the last round.
+    fn measure(&mut self, of: &SetContext<'_>, executor: &Executor) {
+        let recovery = &mut self.state.recovery;
+        let Some((cause, since)) = cost::of_executor(&self.context, of, executor, recovery) else { return };
+        let now = self.context.now.at;
+        let time = cost::uncounted(since, recovery.count(&executor.uid, now), self.budget.since(), now);
+        let amount = Amount::of(&executor.template.requests, time);
+        self.plan.waste.entry(cause).or_default().add(amount);
     }
 
     fn due(&mut self, at: Instant) {

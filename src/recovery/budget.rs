@@ -154,6 +154,11 @@ impl DeletionBudget {
         self.since = now;
     }
 
+    /// When this replica became leader.
+    pub fn since(&self) -> Instant {
+        self.since
+    }
+
     /// Takes a deletion from the budgets. A pod whose deletion failed is charged again, instead of the first time.
     pub fn take(
         &mut self,

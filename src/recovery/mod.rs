@@ -2,6 +2,7 @@
 //! should have, and which rules apply to the difference.
 
 pub mod budget;
+pub mod cost;
 pub mod drivers;
 pub mod finding;
 mod findings;

@@ -158,7 +158,11 @@ fn of_pending(snapshot: &Snapshot, key: &AppKey, executor: &Executor) -> (Shorta
 }
 
 /// The PodGroup for which an executor waits.
-fn waiting_group<'s>(snapshot: &'s Snapshot, key: &AppKey, executor: &'s Executor) -> Option<(&'s str, &'s Group)> {
+pub(super) fn waiting_group<'s>(
+    snapshot: &'s Snapshot,
+    key: &AppKey,
+    executor: &'s Executor,
+) -> Option<(&'s str, &'s Group)> {
     let scheduling = &executor.template.scheduling;
     let scheduler = GangScheduler::of_kind(scheduling.set_by()?.1)?;
     let name = scheduler.group_key.of_fields(scheduling)?;

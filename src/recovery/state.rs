@@ -45,6 +45,8 @@ pub struct RecoveryState {
     empty: BTreeMap<Arc<str>, Instant>,
     /// Since when a PodGroup that had started waits again.
     waiting_groups: BTreeMap<GroupKey, Instant>,
+    /// Until when the cost of an executor that does no work was counted, by its uid.
+    counted: BTreeMap<Arc<str>, Instant>,
     /// When findings were last reported, by rule and the pod's uid.
     reported: BTreeMap<(RecoveryRule, Arc<str>), Instant>,
 }
@@ -102,6 +104,16 @@ impl RecoveryState {
             checks.last = view;
         }
         *checks
+    }
+
+    /// Since when views have shown that the driver has removed the executor of this uid.
+    pub(super) fn removed_since(&self, uid: &str) -> Option<Instant> {
+        self.checks.get(uid).map(|checks| checks.since)
+    }
+
+    /// The cost of an executor is counted until now. Returns until when it was before.
+    pub(crate) fn count(&mut self, uid: &Arc<str>, now: Instant) -> Option<Instant> {
+        self.counted.insert(uid.clone(), now)
     }
 
     /// The rows of a view to check now, at most this many: those after the last ones, from the first again.
@@ -177,6 +189,8 @@ impl RecoveryState {
     ) {
         let is_recent = |at: Instant, time: Duration| now.saturating_duration_since(at) < time;
         self.checks.retain(|_, checks| is_recent(checks.last, FORGET_CHECKS));
+        // Each was visited in this round.
+        self.counted.retain(|_, until| self.last_round.is_some_and(|began| *until >= began));
         self.missing.retain(|(creator, _), _| creators.contains(creator));
         self.next_row.retain(|creator, _| creators.contains(creator));
         self.lingering.retain(|uid, _| drivers.contains(&**uid));

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroI64;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use smol_str::SmolStr;
 
@@ -165,6 +165,13 @@ impl Executor {
             state if state.is_final() => Stage::Final,
             _ => Stage::Terminating,
         }
+    }
+
+    /// The grace period of its deletion, as the API server wrote it; zero if it is not being deleted.
+    pub fn termination_grace(&self) -> Duration {
+        let deletion = self.diagnostics.as_ref().and_then(|diagnostics| diagnostics.deletion.as_ref());
+        let times = deletion.and_then(|deletion| deletion.until.zip(deletion.asked));
+        times.map_or(Duration::ZERO, |(until, asked)| until.duration_since(asked).unsigned_abs())
     }
 
     /// Whether it is in a final state, and neither labelled inactive nor being deleted.

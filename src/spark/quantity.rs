@@ -50,6 +50,12 @@ impl Quantity {
         Quantity { nanos: i128::from(count).saturating_mul(NANO), format: Format::Decimal }
     }
 
+    /// As a number of whole units, rounded to the nearest that a float has.
+    #[expect(clippy::cast_precision_loss, reason = "costs need no more than a float's 53 bits")]
+    pub fn as_f64(self) -> f64 {
+        self.nanos as f64 / NANO as f64
+    }
+
     /// Whether it is zero.
     pub fn is_zero(self) -> bool {
         self.nanos == 0

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use prometheus::core::{Collector, Desc};
 use prometheus::{
-    Encoder, Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
-    Result, TextEncoder,
+    CounterVec, Encoder, Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
+    IntGaugeVec, Opts, Result, TextEncoder,
 };
 
 /// A registry. Each process and each test has its own, so that two servers in one process do not mix.
@@ -42,6 +42,11 @@ impl Registry {
     /// Registers counters with these labels. `name` ends with `_total`.
     pub fn counters(&self, name: &str, labels: &[&str], help: &str) -> Result<IntCounterVec> {
         self.keep(IntCounterVec::new(Opts::new(name, help), labels)?)
+    }
+
+    /// Registers counters that are no whole numbers.
+    pub fn float_counters(&self, name: &str, labels: &[&str], help: &str) -> Result<CounterVec> {
+        self.keep(CounterVec::new(Opts::new(name, help), labels)?)
     }
 
     /// Registers a gauge of whole numbers.

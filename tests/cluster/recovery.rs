@@ -62,6 +62,53 @@ async fn executor_that_never_registers_is_deleted_and_its_driver_keeps_the_other
     assert!(exists(&cluster, "nb-exec-1").await);
 }
 
+/// What `cost` prints.
+fn cost(args: &[&str]) -> (Option<i32>, String) {
+    let cost = std::process::Command::new(program()).arg("cost").args(args).output().unwrap();
+    let text = String::from_utf8_lossy(&cost.stdout).into_owned() + &String::from_utf8_lossy(&cost.stderr);
+    (cost.status.code(), text)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cost_of_executors_that_do_no_work_is_measured() {
+    let cluster = Cluster::start().await;
+    let driver = cluster.pod_by(&cluster.client, &pod("nb-driver").driver_of(APP)).await;
+    cluster.phase("nb-driver", "Running").await;
+    // The nodes of these pods do not exist: nothing else changes them.
+    for id in 1..=2 {
+        let owned = executor(id).owned_by("Pod", "nb-driver", &driver.uid().unwrap()).spec("nodeName", "no-such-node");
+        cluster.pod_by(&cluster.client, &owned).await;
+        cluster.phase(&format!("nb-exec-{id}"), "Running").await;
+    }
+    let replica = Process::start(&cluster, "r0", "recovery: {act: false}", &cluster.kubeconfig());
+    eventually("the replica leads", async || replica.leads()).await;
+    let debug = format!("http://{}", replica.debug);
+    let (code, text) = cost(&["--debug", &debug]);
+    assert!(code == Some(0) && text.starts_with("nothing measured: "), "{text}");
+    cluster.phase("nb-driver", "Failed").await;
+    // Rounds follow changes, at most every five seconds.
+    for id in 3..=4 {
+        tokio::time::sleep(std::time::Duration::from_secs(6)).await;
+        let owned = executor(id).owned_by("Pod", "nb-driver", &driver.uid().unwrap());
+        cluster.pod_by(&cluster.client, &owned).await;
+    }
+    let measured = async || replica.debug("/debug/cost").await["namespaces"][0]["coreSeconds"].as_f64().is_some();
+    eventually("the orphans are measured", measured).await;
+    for (by, head) in [("namespace", "NAMESPACE"), ("application", "NAMESPACE"), ("cause", "CAUSE")] {
+        let (code, text) = cost(&["--debug", &debug, "--by", by]);
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(code == Some(0) && lines[0].starts_with("requested by executors that did no work, since "), "{text}");
+        assert!(lines[1].starts_with(head) && lines[1].ends_with("CORE-HOURS  GIB-HOURS"), "{text}");
+        assert!(lines[2].contains("orphaned") && lines.len() == 3, "{text}");
+    }
+    let (_, other) = cost(&["--debug", &debug, "-n", "elsewhere", "-o", "json"]);
+    assert_eq!(serde_json::from_str::<Value>(&other).unwrap()["namespaces"], json!([]));
+    let metrics = crate::support::process::get(replica.metrics, "/metrics").await;
+    assert!(metrics.contains(r#"spark_usher_wasted_core_seconds_total{cause="orphaned""#), "{metrics}");
+    let (code, text) = cost(&[]);
+    assert!(code == Some(1) && text.contains("expected --debug URL: only the leader"), "{text}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn executors_of_a_driver_that_is_gone_are_deleted_if_the_garbage_collector_keeps_them() {
     let cluster = Cluster::start().await;

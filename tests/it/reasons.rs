@@ -7,6 +7,7 @@ use spark_usher::app::metrics::{LABELS, Metrics};
 use spark_usher::lifecycle::cause::Cause;
 use spark_usher::policy::{Mode, RecoveryRule, RuleSettings};
 use spark_usher::reason::{Origin, Reason};
+use spark_usher::recovery::cost::WasteCause;
 use spark_usher::recovery::shortage::ShortageCause;
 
 fn root() -> PathBuf {
@@ -127,6 +128,11 @@ fn documented_recovery_rules_equal_code() {
         table += &format!("| `{}` | {} |\n", cause.as_str(), cause.text());
     }
     check("recovery.md", "shortages", &table);
+    let mut table = String::from("| cause | why an executor does no work |\n|---|---|\n");
+    for cause in WasteCause::ALL {
+        table += &format!("| `{}` | {} |\n", cause.as_str(), cause.text());
+    }
+    check("recovery.md", "costs", &table);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The recovery rules in the controller: what each finds, after how long, and what it deletes.
 
+mod cost;
 mod drivers;
 mod scene;
 
@@ -414,6 +415,7 @@ fn planted_bugs_that_the_simulator_does_not_plant_are_found() {
         let check = match bug {
             Bug::AttemptsCount => check_attempts,
             Bug::LiveNotKept => check_live_kept,
+            Bug::CountedTwice => cost::check_counted_once,
             Bug::OtherOwnerCounts => drivers::check_other_owner,
             Bug::OwnerNotAsked => drivers::check_owner_keeps,
             Bug::LingersForever => drivers::check_lingering,

@@ -104,7 +104,11 @@ impl ControllerHarness {
 
     /// What the debug port shows beside the snapshot.
     pub fn history(&self) -> History {
-        History { exits: self.controller.exits().history().clone(), recovery: self.controller.recovery().clone() }
+        History {
+            exits: self.controller.exits().history().clone(),
+            recovery: self.controller.recovery().clone(),
+            costs: self.controller.costs().clone(),
+        }
     }
 
     pub fn conf(&mut self, text: &str) {

@@ -17,9 +17,9 @@ pub(super) fn decide(context: &RuleContext<'_>, executor: &Executor, seen: Insta
     let deletion = executor.diagnostics.as_ref().and_then(|diagnostics| diagnostics.deletion.as_ref());
     let Some(deletion) = deletion.filter(|_| !context.is_off(RULE)) else { return Verdict::Nothing };
     // By our own clock, since the deletion was observed: the clock of the API server may differ.
-    let grace = deletion.until.zip(deletion.asked).map(|(until, asked)| until.duration_since(asked).unsigned_abs());
-    let grace = grace.filter(|_| !fault_injection::injected(Bug::DeletionGraceIgnored));
-    let since = seen + grace.unwrap_or_default().min(LONGEST_GRACE);
+    let ignored = fault_injection::injected(Bug::DeletionGraceIgnored);
+    let grace = if ignored { Duration::ZERO } else { executor.termination_grace() };
+    let since = seen + grace.min(LONGEST_GRACE);
     context.after(RULE, since, || {
         let node = executor.node.as_deref().unwrap_or("no node");
         let (held, remedy) = match (&*deletion.finalizers, &executor.node) {

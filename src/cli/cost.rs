@@ -1,0 +1,116 @@
+//! `spark-usher cost`: what executors cost that did no work, by namespace, application or cause.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+use super::output::{OK, Output, block_on, failed, plain};
+use super::query::{Found, Source};
+use crate::views::{CostReport, CostRow};
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    source: Source,
+    /// What each line is about.
+    #[arg(long, value_enum, default_value = "namespace")]
+    by: By,
+    /// Output format.
+    #[arg(long, short, value_enum, default_value = "text")]
+    output: Output,
+}
+
+/// What a line of costs is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum By {
+    /// A namespace and a cause.
+    Namespace,
+    /// An application and a cause.
+    Application,
+    /// A cause.
+    Cause,
+}
+
+pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<u8> {
+    if args.source.debug.is_none() {
+        let error = "expected --debug URL: only the leader of a running spark-usher measures costs \
+            (kubectl port-forward, and --debug http://127.0.0.1:6060)";
+        return failed(err, &anyhow::anyhow!(error));
+    }
+    let query = format!("/debug/cost?{}", args.source.namespace_query().trim_start_matches('&'));
+    match block_on(args.source.query(&query, |_, _| CostReport::default())) {
+        Ok(Found { answer: report, caution }) => {
+            if let Some(caution) = caution {
+                writeln!(err, "warning: {caution}")?;
+            }
+            match args.output {
+                Output::Json => writeln!(out, "{}", serde_json::to_string_pretty(&report)?)?,
+                Output::Text => print(&report, args, out)?,
+            }
+            Ok(OK)
+        }
+        Err(error) => failed(err, &error),
+    }
+}
+
+fn print(report: &CostReport, args: &Args, out: &mut dyn Write) -> io::Result<()> {
+    let Some(since) = &report.since else {
+        return writeln!(
+            out,
+            "nothing measured{}: no executor without work was observed by this replica as leader",
+            args.source.place()
+        );
+    };
+    let key = |row: &CostRow| match args.by {
+        By::Namespace => vec![row.namespace.clone(), row.cause.clone()],
+        By::Application => vec![row.namespace.clone(), row.app.clone().unwrap_or_default(), row.cause.clone()],
+        By::Cause => vec![row.cause.clone()],
+    };
+    let head: &[&str] = match args.by {
+        By::Namespace => &["NAMESPACE", "CAUSE"],
+        By::Application => &["NAMESPACE", "APP", "CAUSE"],
+        By::Cause => &["CAUSE"],
+    };
+    let rows = if args.by == By::Application { &report.applications } else { &report.namespaces };
+    let mut sums: BTreeMap<Vec<String>, (f64, f64)> = BTreeMap::new();
+    for row in rows {
+        let sum = sums.entry(key(row)).or_default();
+        sum.0 += row.core_seconds;
+        sum.1 += row.byte_seconds;
+    }
+    let mut sums: Vec<(Vec<String>, (f64, f64))> = sums.into_iter().collect();
+    sums.sort_by(|(_, (one, _)), (_, (other, _))| other.total_cmp(one));
+    writeln!(out, "requested by executors that did no work, since {since}")?;
+    table(head, &sums, out)?;
+    let given: Vec<(Vec<String>, (f64, f64))> = report
+        .given_back
+        .iter()
+        .map(|row| (vec![row.namespace.clone(), row.cause.clone()], (row.core_seconds, row.byte_seconds)))
+        .collect();
+    if !given.is_empty() {
+        writeln!(out, "\ngiven back by recovery rules, at most an hour for each deleted executor")?;
+        table(&["NAMESPACE", "RULE"], &given, out)?;
+    }
+    Ok(())
+}
+
+const HOUR: f64 = 3600.0;
+const GIBIBYTE: f64 = (1_u64 << 30) as f64;
+
+fn table(head: &[&str], rows: &[(Vec<String>, (f64, f64))], out: &mut dyn Write) -> io::Result<()> {
+    let head = head.iter().copied().chain(["CORE-HOURS", "GIB-HOURS"]).map(str::to_owned).collect::<Vec<_>>();
+    let cells = rows.iter().map(|(key, (cores, bytes))| {
+        let amounts = [format!("{:.2}", cores / HOUR), format!("{:.2}", bytes / GIBIBYTE / HOUR)];
+        key.iter().cloned().chain(amounts).collect::<Vec<_>>()
+    });
+    let all: Vec<Vec<String>> = std::iter::once(head).chain(cells).collect();
+    let width = |at: usize| all.iter().filter_map(|row| row.get(at)).map(|cell| cell.chars().count()).max();
+    for row in &all {
+        let cells = row.iter().enumerate().map(|(at, cell)| {
+            let width = width(at).unwrap_or_default();
+            // Numbers end at the same column.
+            if at + 2 >= row.len() { format!("{cell:>width$}") } else { format!("{cell:width$}") }
+        });
+        writeln!(out, "{}", plain(cells.collect::<Vec<_>>().join("  ").trim_end()))?;
+    }
+    Ok(())
+}

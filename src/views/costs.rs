@@ -1,0 +1,60 @@
+//! The report about executors that did no work: `/debug/cost` and `spark-usher cost`.
+
+use serde::{Deserialize, Serialize};
+
+use super::{History, shown};
+use crate::recovery::cost::Amount;
+
+/// What executors cost that did no work, since this replica began to lead.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CostReport {
+    /// Since when; `None` if nothing was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<String>,
+    /// By namespace and cause.
+    pub namespaces: Vec<CostRow>,
+    /// By application and cause; the latest 5000 applications.
+    pub applications: Vec<CostRow>,
+    /// What recovery rules gave back, by namespace and rule.
+    pub given_back: Vec<CostRow>,
+}
+
+/// A row of a [`CostReport`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CostRow {
+    /// The namespace; `(other)` above 200 of them.
+    pub namespace: String,
+    /// The application.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub app: Option<String>,
+    /// The cause, or the rule.
+    pub cause: String,
+    /// Cores, in seconds.
+    pub core_seconds: f64,
+    /// Bytes of memory, in seconds.
+    pub byte_seconds: f64,
+}
+
+fn row(namespace: &str, app: Option<&str>, cause: &str, amount: Amount) -> CostRow {
+    let Amount { core_seconds, byte_seconds } = amount;
+    let (namespace, app, cause) = (namespace.to_owned(), app.map(str::to_owned), cause.to_owned());
+    CostRow { namespace, app, cause, core_seconds, byte_seconds }
+}
+
+/// The costs of all namespaces, or of one.
+pub fn costs(history: &History, namespace: Option<&str>) -> CostReport {
+    let costs = &history.costs;
+    let wanted = |row: &CostRow| namespace.is_none_or(|namespace| row.namespace == namespace);
+    let apps =
+        costs.apps().map(|(app, cause, amount)| row(app.namespace(), Some(app.selector()), cause.as_str(), amount));
+    let namespaces = costs.namespaces().map(|(namespace, cause, amount)| row(namespace, None, cause.as_str(), amount));
+    let given = costs.given_back().map(|(namespace, rule, amount)| row(namespace, None, rule.as_str(), amount));
+    CostReport {
+        since: costs.since.map(shown),
+        namespaces: namespaces.filter(wanted).collect(),
+        applications: apps.filter(wanted).collect(),
+        given_back: given.filter(wanted).collect(),
+    }
+}
