@@ -89,6 +89,8 @@ def wait_until(what, holds, seconds=90):
 
 
 class Run:
+    policy = POLICY
+
     def __init__(self, home, folder):
         self.home, self.folder, self.processes = home, folder, []
         self.http, self.https = free_port(), free_port()
@@ -121,7 +123,7 @@ class Run:
             "spec": {"group": GROUP, "scope": "Namespaced",
                      "names": {"kind": "PodGroup", "listKind": "PodGroupList", "plural": "podgroups", "singular": "podgroup"},
                      "versions": [{"name": "v1beta1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}]}})
-        (self.folder / "policy.yaml").write_text(POLICY)
+        (self.folder / "policy.yaml").write_text(self.policy)
         webhook, metrics, ca = free_port(), free_port(), self.folder / "ca.pem"
         self.start("serve", [usher, "serve", "--kubeconfig", kubeconfig, "--config", self.folder / "policy.yaml",
                              "--self-signed-for", "127.0.0.1", "--ca-out", ca, "--shutdown-delay-seconds", "0",

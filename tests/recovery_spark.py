@@ -3,8 +3,9 @@
 
 A driver in client mode runs in a notebook's pod of the sandbox, at that pod's loopback address, and serves its REST API there. For
 each executor pod that runs, this script starts the process that the pod's container would run, from the same jars: all but the
-last one, which hangs before it registers. Then it kills a process (kill -9), deletes a pod, and stops the driver. After each step
-it prints what `/debug/apps` says beside what the driver itself says, and fails if they differ.
+third one, which hangs before it registers: a rule deletes its pod, and the driver replaces it. Then it kills a process (kill -9),
+deletes a pod, and kills the driver, whose pod remains as failed: a rule deletes its executors. After each step it prints what
+`/debug/apps` says beside what the driver itself says, and fails if they differ. The size of the gang comes from the driver alone.
 
     cargo build --release && python3 tests/recovery_spark.py [VERSION ...]
 
@@ -18,7 +19,7 @@ import time
 import urllib.error
 import urllib.request
 
-from real_spark import Run, check, free_port, run_versions, wait_until
+from real_spark import POLICY, Run, check, free_port, run_versions, wait_until
 
 EXECUTORS = 3
 OPENED = ("java.lang", "java.lang.invoke", "java.net", "java.nio", "java.util", "java.util.concurrent", "sun.nio.ch", "sun.util.calendar")
@@ -30,8 +31,19 @@ def get(url):
         return json.loads(answer.read())
 
 
+RULES = """
+recovery:
+  budget: 3600/h
+  driverView: {interval: 5s}
+  unregistered: {mode: act, after: 150s, budget: 3600/h}
+  orphans: {after: 10s, budget: 3600/h}
+"""
+
+
 class Recovery(Run):
     """A run whose replica also serves /debug, and whose executors are processes."""
+
+    policy = POLICY + RULES
 
     def __init__(self, home, folder):
         super().__init__(home, folder)
@@ -103,7 +115,7 @@ class Recovery(Run):
 
 def registration(run):
     notebook = run.api.post("/api/v1/namespaces/default/pods", {
-        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "notebook", "annotations": {"spark-usher.io/min-member": str(EXECUTORS)}},
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "notebook"},
         "spec": {"serviceAccountName": "spark", "containers": [{"name": "notebook", "image": "jupyter"}]}})
     pod = "/api/v1/namespaces/default/pods/notebook"
     run.address = wait_until("the notebook runs", lambda: run.api.call("GET", pod)["status"].get("podIP"))
@@ -113,11 +125,21 @@ def registration(run):
     wait_until("the driver's view is read", lambda: (run.report() or {}).get("driverView"))
     print(f"   ok  the first view, {time.monotonic() - began:.0f} s after the driver was started", flush=True)
     app = run.report()["app"]
+    groups = run.api.call("GET", "/apis/scheduling.volcano.sh/v1beta1/namespaces/default/podgroups")["items"]
+    sizes = [group["spec"]["minMember"] for group in groups]
+    check(f"the gang has the size that only the driver states: {sizes}", sizes == [EXECUTORS], groups)
     run.agree("two of three register", app, lambda report: report["driverView"]["registered"] == EXECUTORS - 1)
     hung = run.agree("the third hangs", app, lambda report: [pod for pod in report["troubled"] if pod["why"] == HANGS])
     check("it is the one that hangs", hung["troubled"][0]["id"] == EXECUTORS, hung["troubled"])
 
     names = sorted(run.executors)
+    began = time.monotonic()
+    deleted = wait_until("the rule deletes it", lambda: run.report()["deletions"], 120)
+    check(f"{deleted[0]['rule']} deleted {deleted[0]['pod'].rsplit('-', 1)[-1]}, {time.monotonic() - began:.0f} s after it was reported",
+          [entry["pod"] for entry in deleted] == [names[EXECUTORS - 1]] and deleted[0]["rule"] == "unregistered", deleted)
+    wait_until("the driver replaced it", lambda: run.rows(app).get(str(EXECUTORS + 1)), 120)
+    run.agree("the driver replaced the executor that hung", app, lambda report: report["driverView"]["registered"] == EXECUTORS)
+
     run.executors[names[0]].kill()
     run.executors[names[0]].wait()
     time.sleep(35)
@@ -126,12 +148,18 @@ def registration(run):
     run.api.call("DELETE", f"/api/v1/namespaces/default/pods/{names[1]}")
     run.executors[names[1]].kill()
     # The driver sees the deletion in its watch, and requests another one, which registers.
-    replaced = str(EXECUTORS + 1)
+    replaced = str(EXECUTORS + 2)
     wait_until("the driver replaced the deleted pod", lambda: run.rows(app).get(replaced), 120)
     run.agree("after a pod was deleted", app, lambda report: not report["driverView"]["vanished"])
 
     process.kill()
     process.wait()
+    run.api.call("PATCH", f"{pod}/status", {"status": {"phase": "Failed"}}, "application/merge-patch+json")
+    wait_until("the orphans are deleted", lambda: not run.api.pods("executor"), 120)
+    cost = get(f"http://127.0.0.1:{run.debug}/debug/cost")
+    rows = {row["cause"]: round(row["coreSeconds"]) for row in cost["namespaces"]}
+    check(f"its executors are orphans, and a rule deleted them; core-seconds without work: {rows}",
+          {entry["rule"] for entry in run.report()["deletions"]} == {"unregistered", "orphans"}, cost)
     run.api.call("DELETE", pod)
     wait_until("the view is void with its driver", lambda: not (run.report() or {}).get("driverView"))
     print("   ok  the view is void with its driver", flush=True)

@@ -23,6 +23,7 @@ pub const LABELS: &[(&str, &str)] = &[
         "state",
         "of executors `pending`, `running`, `succeeded`, `failed`, `terminating`, `deleted`, `unknown`; of gangs `waiting`, `started`",
     ),
+    ("namespace", "any namespace; `(other)` above 200 of them"),
     ("scheduler", "`kube-batch`, `volcano`, `coscheduling`, `koordinator`, `native`"),
     (
         "action",
@@ -32,7 +33,10 @@ pub const LABELS: &[(&str, &str)] = &[
         "result",
         "`ok`, `failed`, `refused`, `stale` (another client changed the object first; the controller plans again), `dry-run`",
     ),
-    ("cause", "see [Causes of executor exits](reasons.md#causes-of-executor-exits)"),
+    (
+        "cause",
+        "of exits see [Causes of executor exits](reasons.md#causes-of-executor-exits); of costs see [Costs](recovery.md#costs)",
+    ),
     (
         "rule",
         "`stuck`, `unregistered`, `givenUp`, `vanished`, `hopeless`, `zombieDriver`, `orphans`, `refused`, `terminating`, `groups`",

@@ -29,7 +29,7 @@ use crate::lifecycle::cause::Cause;
 use crate::reason::Reason;
 use crate::reconcile::{Action, Cleanup, DriverRef, ObjectVersion, PodEvent, Recover, owner_reference};
 use crate::recorder::AggregatedEvent;
-use crate::recovery::budget::NotDeleted;
+use crate::recovery::budget::Attempt;
 use crate::recovery::finding::Check;
 use crate::recovery::report::DeletedPod;
 use crate::runtime::clock;
@@ -69,15 +69,19 @@ pub struct Applied {
     pub wrote: bool,
     /// The pods that recovery rules deleted.
     pub recovered: Vec<DeletedPod>,
-    /// The pods that recovery rules requested to delete, and that were not deleted.
-    pub not_deleted: Vec<NotDeleted>,
+    /// How deletions by recovery rules ended.
+    pub attempts: Vec<Attempt>,
 }
 
 impl Applied {
-    /// An action was not executed.
-    fn not_executed(&mut self, action: &Action, why: &'static str) {
+    /// An action ended; without a reason why not, it was executed, or may have been.
+    fn ended(&mut self, action: &Action, not_executed: impl Into<Option<&'static str>>) {
         if let Action::Recover(deletion) = action {
-            self.not_deleted.push(NotDeleted { rule: deletion.rule, uid: deletion.seen.uid.clone(), why });
+            self.attempts.push(Attempt {
+                rule: deletion.rule,
+                uid: deletion.seen.uid.clone(),
+                not_deleted: not_executed.into(),
+            });
         }
     }
 }
@@ -135,19 +139,19 @@ impl Writer {
             let (name, why) = (action.name(), action.reason().map_or("", Reason::as_str));
             if dry_run && !fault_injection::injected(Bug::DryRunIgnored) {
                 self.report_dry_run(app, &action);
-                applied.not_executed(&action, "lifecycle.dryRun is true");
+                applied.ended(&action, "lifecycle.dryRun is true");
                 continue;
             }
             let namespace = app.namespace();
             let failed = failures.get(name).copied().unwrap_or_default();
             if failed >= MAX_FAILURES_PER_KIND || self.is_forbidden(&action, namespace) {
-                applied.not_executed(&action, EARLIER);
+                applied.ended(&action, EARLIER);
                 continue;
             }
             self.limiter.acquire(priority(&action)).await;
             if self.is_forbidden(&action, namespace) {
                 // Another batch was refused meanwhile.
-                applied.not_executed(&action, EARLIER);
+                applied.ended(&action, EARLIER);
                 continue;
             }
             if !leadership.holds() {
@@ -166,6 +170,7 @@ impl Writer {
                                 tracing::info!(%app, action = name, reason = why, what = describe(&action), "action executed");
                             }
                             applied.changes.extend(change);
+                            applied.ended(&action, None);
                             if let Action::Recover(deletion) = &action {
                                 applied.recovered.push(recover::deleted(app, deletion));
                                 self.events.record(leadership, &deletion.event).await;
@@ -174,18 +179,18 @@ impl Writer {
                         Outcome::Stale(change) => {
                             self.count(name, "stale");
                             applied.changes.extend(change);
-                            applied.not_executed(&action, Check::Version.failure());
+                            applied.ended(&action, Check::Version.failure());
                         }
                         Outcome::NotConfirmed(why, change) => {
                             self.count(name, "stale");
                             applied.changes.extend(change);
-                            applied.not_executed(&action, why);
+                            applied.ended(&action, why);
                         }
                         Outcome::Refused(event) => {
                             // The next plan requests it again, but must not do so immediately.
                             applied.wrote = true;
                             self.count(name, "refused");
-                            applied.not_executed(&action, REFUSED);
+                            applied.ended(&action, REFUSED);
                             if let Some(pod_event) = event {
                                 self.events.record(leadership, &pod_event).await;
                             }
@@ -196,11 +201,12 @@ impl Writer {
                     Some(status) => {
                         applied.wrote = true;
                         self.count(name, "refused");
-                        applied.not_executed(&action, REFUSED);
+                        applied.ended(&action, REFUSED);
                         self.refused(leadership, app, &action, status).await;
                     }
                     None => {
                         self.count(name, "failed");
+                        applied.ended(&action, None);
                         tracing::warn!(%app, action = name, what = describe(&action), %error, "action failed; retrying");
                         applied.failed = true;
                         *failures.entry(name).or_default() += 1;
@@ -336,7 +342,9 @@ impl Writer {
                 }
             }
             Check::NoExecutors(poll) => {
-                if recover::has_executors(&self.client, app).await? || !recover::answers(&self.drivers, poll).await {
+                if recover::has_executors(&self.client, app).await?
+                    || !recover::has_none_registered(&self.drivers, poll).await
+                {
                     return not_confirmed(None);
                 }
             }

@@ -353,8 +353,8 @@ impl EventLoop {
             self.inputs.metrics.recovery_deletions.with_label_values(&[deleted.rule.as_str()]).inc();
             self.controller.recovered(deleted, clock::instant());
         }
-        for kept in &applied.not_deleted {
-            self.controller.not_deleted(&set.app, kept, clock::instant());
+        for attempt in &applied.attempts {
+            self.controller.deletion_ended(&set.app, attempt, clock::instant());
         }
         self.busy.retain(|busy| busy != set);
         self.controller.actions_finished(set, applied.failed, applied.wrote, clock::instant());

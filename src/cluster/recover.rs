@@ -26,9 +26,12 @@ pub(super) async fn is_not_registered(drivers: &DriverApi, poll: &DriverPoll, id
     }
 }
 
-/// Whether the driver answers with a view: its SparkContext lives.
-pub(super) async fn answers(drivers: &DriverApi, poll: &DriverPoll) -> bool {
-    matches!(drivers.poll(poll.clone()).await, DriverAnswer::View { .. })
+/// Whether the driver answers, so that its SparkContext lives, and no executor is registered with it.
+pub(super) async fn has_none_registered(drivers: &DriverApi, poll: &DriverPoll) -> bool {
+    match drivers.poll(poll.clone()).await {
+        DriverAnswer::View { executors, .. } => !executors.iter().any(|row| row.id.is_some() && row.is_active),
+        DriverAnswer::Starting | DriverAnswer::Failed(_) => false,
+    }
 }
 
 /// Whether an application has an executor that has not exited: pending, running, or on a node that does not respond.

@@ -55,9 +55,9 @@ use crate::lifecycle::checkpoint::{self, Checkpoint};
 use crate::lifecycle::exit::Exit;
 use crate::lifecycle::exits::Exits;
 use crate::policy::{DriverAccess, Policies};
-use crate::reconcile::{ApplicationState, MAX_EXECUTORS_PER_PLAN, plan};
+use crate::reconcile::{Action, ApplicationState, MAX_EXECUTORS_PER_PLAN, plan};
 use crate::recovery::RecoveryFindings;
-use crate::recovery::budget::{DeletionBudget, NotDeleted};
+use crate::recovery::budget::{Attempt, DeletionBudget};
 use crate::recovery::cost::{self, Amount, CostLedger, GivenBack, WasteCause};
 use crate::recovery::report::DeletedPod;
 use crate::snapshot::{
@@ -206,9 +206,9 @@ impl Controller {
         self.recovery.deleted(deleted);
     }
 
-    /// A recovery rule did not delete a pod of an application that it was to delete.
-    pub fn not_deleted(&mut self, app: &AppKey, deletion: &NotDeleted, now: Instant) {
-        self.deletion_budget.not_deleted(app, deletion, now);
+    /// The deletion of a pod of an application by a recovery rule ended.
+    pub fn deletion_ended(&mut self, app: &AppKey, attempt: &Attempt, now: Instant) {
+        self.deletion_budget.ended(app, attempt, now);
     }
 
     /// The exits that are tracked.
@@ -457,6 +457,13 @@ impl Controller {
         }
         if leading && self.has_synced() {
             effects.actions = self.rate_limit.start_ready();
+            let budget = &mut self.deletion_budget;
+            for (set, actions) in &mut effects.actions {
+                actions.retain(|action| match action {
+                    Action::Recover(of) => budget.begin(&policies.recovery, (&set.app, of.rule), &of.seen.uid, now.at),
+                    _ => true,
+                });
+            }
             effects.poll = self.polls.begin(now.at) && !fault_injection::injected(Bug::NeverPolls);
         }
         effects.waste = std::mem::take(&mut self.waste);

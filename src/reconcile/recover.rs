@@ -54,8 +54,10 @@ pub(super) fn plan(
     let is_gone = |set: &&ExecutorSet<'_>| set.driver == DriverLiveness::Gone;
     let gone: BTreeSet<Option<Creator>> = plan_context.sets.iter().filter(is_gone).map(|set| set.creator).collect();
     state.recovery.observe_gone(&gone, now.at);
-    if !state.recovery.is_due(plan_context.app.executors().len(), now.at) {
-        return state.recovery.next_round().into_iter().for_each(|next| plan.requeue(next));
+    let executors = plan_context.app.executors().len();
+    if !state.recovery.is_due(executors, now.at) {
+        let next = state.recovery.round_after_change(executors);
+        return next.into_iter().for_each(|next| plan.requeue(next));
     }
     // What was found before the outage stays; the end of the outage enqueues every application.
     if exits.outages.is_out(now.at) {
@@ -73,6 +75,7 @@ pub(super) fn plan(
     };
     let sets: Vec<SetContext<'_>> = plan_context.sets.iter().map(|set| of_set(&context, set, state)).collect();
     if is_new {
+        budget.begin_round(plan_context.key);
         state.round = RecoveryReport::default();
         state.round_due = None;
         state.recovery.last_round = Some(now.at);
@@ -165,13 +168,13 @@ impl<'v> Round<'_, 'v> {
             }
             Ok(remedy) if !recovery.acts => Outcome::NotActing(remedy.check.condition()),
             Ok(remedy) if recovery.dry_run => Outcome::DryRun(remedy.check.condition()),
-            Ok(_) => match self.budget.take(recovery, (self.context.key, rule), &finding.uid, now.at) {
+            Ok(_) => match self.budget.reserve(recovery, (self.context.key, rule), &finding.uid, now.at) {
                 Ok(()) => Outcome::Deleting,
                 Err(exhausted) => {
                     self.due(exhausted.until());
                     let until = at_wall(now, exhausted.until());
                     match exhausted {
-                        Exhausted::NotDeleted(why, _) => Outcome::NotDeleted(why, until),
+                        Exhausted::Held(why, _) => Outcome::NotDeleted(why, until),
                         _ => Outcome::Later(exhausted.text(), until),
                     }
                 }
@@ -223,9 +226,9 @@ impl<'v> Round<'_, 'v> {
                 && !(executor.state == ExecutorPodState::Pending && fault_injection::injected(Bug::PendingIsNothing))
                 && counts().any(|counts| counts.has(executor))
         };
+        let view = of.view.as_ref().map(|(view, _)| *view);
         let has_executors = counts().any(|counts| counts.live > 0)
             && plan_context.app.executors().values().any(|executor| is_wanted(executor));
-        let view = of.view.as_ref().map(|(view, _)| *view);
         let replicas = target::replicas(self.context.snapshot, self.context.key, driver, plan_context.sets);
         let target = target::target(self.context.snapshot, driver, view, replicas);
         let verdict = rules::of_driver(&self.context, of, driver, (has_executors, target), &mut self.state.recovery);

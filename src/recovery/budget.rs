@@ -12,6 +12,8 @@ use crate::fault_injection::{self, Bug};
 use crate::policy::{Budget, Recovery, RecoveryRule};
 use crate::spark::ids::AppKey;
 
+/// Deletions of one round begin within this time; the next round begins later.
+const ONE_ROUND: Duration = Duration::from_secs(2);
 /// A pod that was not deleted is tried again after this time.
 const TRY_AGAIN: Duration = Duration::from_secs(60);
 /// The wait doubles with each deletion, at most this often.
@@ -24,29 +26,36 @@ pub struct DeletionBudget {
     since: Instant,
     /// All deletions.
     cluster: Log,
+    /// How many deletions are reserved in the whole cluster.
+    reserved: u32,
     apps: BTreeMap<(AppKey, RecoveryRule), Spent>,
 }
 
 #[derive(Debug, Default)]
 struct Spent {
     deletions: Log,
-    /// How many times the rule has deleted in a row; deletions at one time count once.
+    /// Pods that the last plan is allowed to delete, and whose deletion has not begun.
+    reserved: HashSet<Arc<str>>,
+    /// How many times the rule has deleted in a row; deletions of one round count once.
     rounds: u32,
-    /// Pods that were charged more than once: an earlier request failed, and may have been executed all the same.
-    retried: HashSet<Arc<str>>,
+    /// When the last deletion began, also of a pod for which an earlier request failed.
+    last_begun: Option<Instant>,
+    /// Pods that were deleted, or may have been: later attempts take nothing back.
+    deleted: HashSet<Arc<str>>,
     /// Pods that were not deleted, why not, and until when they are left alone.
     held: HashMap<Arc<str>, (&'static str, Instant)>,
 }
 
-/// A pod that a rule was allowed to delete, and that was not deleted.
+/// How the deletion of a pod by a rule ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NotDeleted {
+pub struct Attempt {
     /// The rule.
     pub rule: RecoveryRule,
     /// The pod's uid.
     pub uid: Arc<str>,
-    /// Why, for people: a clause after "because".
-    pub why: &'static str,
+    /// Why the pod was not deleted, for people: a clause after "because"; `None` if it was, or may have been: a request that
+    /// failed may have been executed all the same.
+    pub not_deleted: Option<&'static str>,
 }
 
 /// A pod, by its uid, and the rule that deletes it.
@@ -91,11 +100,12 @@ impl Log {
         self.deletions.push_back((now, of));
     }
 
-    /// Takes a charge back. Returns whether no other one was charged at that time.
+    /// Takes a charge back. Returns whether it was the only one of its round.
     fn take_back(&mut self, of: &Charged) -> bool {
         let Some(charged) = self.charged.remove(of) else { return false };
         self.deletions.retain(|(_, other)| other != of);
-        self.deletions.iter().all(|(at, _)| *at != charged)
+        let distance = |at: Instant| at.saturating_duration_since(charged).max(charged.saturating_duration_since(at));
+        self.deletions.iter().all(|(at, _)| distance(*at) >= ONE_ROUND)
     }
 
     /// Forgets deletions that were charged this long ago, except the last `kept`.
@@ -118,17 +128,14 @@ pub enum Exhausted {
     /// The driver replaced the last one, and another one is in the same trouble: the rule waits longer each time.
     BackOff(Instant),
     /// The pod was not deleted a moment ago, for this reason.
-    NotDeleted(&'static str, Instant),
+    Held(&'static str, Instant),
 }
 
 impl Exhausted {
     /// When the deletion is possible at the earliest.
     pub fn until(self) -> Instant {
         match self {
-            Exhausted::Application(at)
-            | Exhausted::Cluster(at)
-            | Exhausted::BackOff(at)
-            | Exhausted::NotDeleted(_, at) => at,
+            Exhausted::Application(at) | Exhausted::Cluster(at) | Exhausted::BackOff(at) | Exhausted::Held(_, at) => at,
         }
     }
 
@@ -138,7 +145,7 @@ impl Exhausted {
             Exhausted::Application(_) => "the rule's budget for this application is used up",
             Exhausted::Cluster(_) => "the budget of all rules for the cluster is used up",
             Exhausted::BackOff(_) => "its predecessor was deleted for the same reason, so the rule waits longer",
-            Exhausted::NotDeleted(why, _) => why,
+            Exhausted::Held(why, _) => why,
         }
     }
 }
@@ -146,7 +153,7 @@ impl Exhausted {
 impl DeletionBudget {
     /// The budget of a leader that begins now.
     pub fn new(now: Instant) -> DeletionBudget {
-        DeletionBudget { since: now, cluster: Log::default(), apps: BTreeMap::new() }
+        DeletionBudget { since: now, cluster: Log::default(), reserved: 0, apps: BTreeMap::new() }
     }
 
     /// This replica is leader again: meanwhile another one may have deleted pods.
@@ -159,8 +166,48 @@ impl DeletionBudget {
         self.since
     }
 
-    /// Takes a deletion from the budgets. A pod whose deletion failed is charged again, instead of the first time.
-    pub fn take(
+    /// A round of an application begins: what the previous one reserved, and did not begin, is planned again or void.
+    pub(crate) fn begin_round(&mut self, app: &AppKey) {
+        let from = (app.clone(), RecoveryRule::ALL[0]);
+        for (_, spent) in self.apps.range_mut(from..).take_while(|((of, _), _)| of == app) {
+            self.reserved = self.reserved.saturating_sub(count(spent.reserved.len()));
+            spent.reserved.clear();
+        }
+    }
+
+    /// Begins a deletion: it is charged. Returns whether it is still allowed: it was reserved, or can be. A pod whose deletion failed
+    /// is charged again, instead of the first time.
+    pub(crate) fn begin(
+        &mut self,
+        recovery: &Recovery,
+        (app, rule): (&AppKey, RecoveryRule),
+        uid: &Arc<str>,
+        now: Instant,
+    ) -> bool {
+        if fault_injection::injected(Bug::BudgetIgnored) {
+            return true;
+        }
+        if self.reserve(recovery, (app, rule), uid, now).is_err() {
+            return false;
+        }
+        let spent = self.apps.entry((app.clone(), rule)).or_default();
+        if spent.reserved.remove(uid) {
+            self.reserved = self.reserved.saturating_sub(1);
+        }
+        let of = (rule, uid.clone());
+        let is_retry = spent.deletions.charged(&of).is_some();
+        let is_new = spent.last_begun.is_none_or(|last| now.saturating_duration_since(last) >= ONE_ROUND);
+        if is_new && !is_retry {
+            spent.rounds += 1;
+        }
+        spent.last_begun = Some(now);
+        spent.deletions.charge(of.clone(), now);
+        self.cluster.charge(of, now);
+        true
+    }
+
+    /// Reserves a deletion until it begins, or until the next round.
+    pub fn reserve(
         &mut self,
         recovery: &Recovery,
         (app, rule): (&AppKey, RecoveryRule),
@@ -173,43 +220,48 @@ impl DeletionBudget {
         let settings = recovery.rule(rule);
         let spent = self.apps.entry((app.clone(), rule)).or_default();
         let of = (rule, uid.clone());
-        let last = spent.deletions.last();
         let is_retry = spent.deletions.charged(&of).is_some();
         if let Some((why, until)) = spent.held.get(uid).filter(|(_, until)| *until > now) {
-            return Err(Exhausted::NotDeleted(why, *until));
+            return Err(Exhausted::Held(why, *until));
         }
-        if let Some(last) = last.filter(|last| *last < now && !is_retry)
+        if spent.reserved.contains(uid) {
+            return Ok(());
+        }
+        let is_earlier = |last: &Instant| now.saturating_duration_since(*last) >= ONE_ROUND;
+        if let Some(last) = spent.last_begun.filter(|last| is_earlier(last) && !is_retry)
             && let until = last + back_off(rule, settings.after, spent.rounds)
             && until > now
             && !fault_injection::injected(Bug::NoBackOff)
         {
             return Err(Exhausted::BackOff(until));
         }
-        available(settings.budget, &spent.deletions, &of, (self.since, now)).map_err(Exhausted::Application)?;
-        available(recovery.budget, &self.cluster, &of, (self.since, now)).map_err(Exhausted::Cluster)?;
-        if last.is_none_or(|last| last < now) && !is_retry {
-            spent.rounds += 1;
+        let own = count(spent.reserved.len());
+        available(settings.budget, (&spent.deletions, own), &of, (self.since, now)).map_err(Exhausted::Application)?;
+        available(recovery.budget, (&self.cluster, self.reserved), &of, (self.since, now))
+            .map_err(Exhausted::Cluster)?;
+        // One that was charged already is counted already.
+        if !is_retry && spent.reserved.insert(uid.clone()) {
+            self.reserved += 1;
         }
-        if is_retry {
-            spent.retried.insert(uid.clone());
-        }
-        spent.deletions.charge(of.clone(), now);
-        self.cluster.charge(of, now);
         Ok(())
     }
 
-    /// A deletion that was taken did not happen: it is taken back, and possible again after a while. A deletion that was requested
-    /// more than once may have been executed, and counts.
-    pub fn not_deleted(&mut self, app: &AppKey, deletion: &NotDeleted, now: Instant) {
+    /// A deletion ended. If it did not happen, its charge is taken back, and it is possible again after a while.
+    pub fn ended(&mut self, app: &AppKey, deletion: &Attempt, now: Instant) {
         let Some(spent) = self.apps.get_mut(&(app.clone(), deletion.rule)) else { return };
-        if !spent.retried.contains(&deletion.uid) && !fault_injection::injected(Bug::AttemptsCount) {
+        let Some(why) = deletion.not_deleted else {
+            spent.deleted.insert(deletion.uid.clone());
+            return;
+        };
+        if !spent.deleted.contains(&deletion.uid) && !fault_injection::injected(Bug::AttemptsCount) {
             let of = (deletion.rule, deletion.uid.clone());
             if spent.deletions.take_back(&of) {
                 spent.rounds = spent.rounds.saturating_sub(1);
+                spent.last_begun = spent.deletions.last();
             }
             self.cluster.take_back(&of);
         }
-        spent.held.insert(deletion.uid.clone(), (deletion.why, now + TRY_AGAIN));
+        spent.held.insert(deletion.uid.clone(), (why, now + TRY_AGAIN));
     }
 
     /// Forgets deletions that no longer count.
@@ -220,10 +272,11 @@ impl DeletionBudget {
             let remembered = settings.budget.per.max(back_off(*rule, settings.after, spent.rounds) * 2);
             // The last one decides how long the rule waits.
             spent.deletions.expire(settings.budget.per, 1, now);
-            let Spent { deletions, retried, held, .. } = spent;
-            retried.retain(|uid| deletions.charged(&(*rule, uid.clone())).is_some());
+            let Spent { deletions, deleted, held, reserved, .. } = spent;
+            deleted.retain(|uid| deletions.charged(&(*rule, uid.clone())).is_some());
             held.retain(|_, (_, until)| *until > now);
             !held.is_empty()
+                || !reserved.is_empty()
                 || spent.deletions.last().is_some_and(|last| now.saturating_duration_since(last) < remembered)
         });
     }
@@ -238,10 +291,19 @@ fn back_off(rule: RecoveryRule, after: Duration, rounds: u32) -> Duration {
     after.max(Duration::from_secs(60)).saturating_mul(1 << (rounds - 1).min(MAX_DOUBLINGS))
 }
 
-/// Whether a budget allows the deletion of this pod, else when it does.
-fn available(budget: Budget, log: &Log, of: &Charged, (since, now): (Instant, Instant)) -> Result<(), Instant> {
+fn count(len: usize) -> u32 {
+    u32::try_from(len).unwrap_or(u32::MAX)
+}
+
+/// Whether a budget allows the deletion of this pod, of which this many others are reserved; else when it does.
+fn available(
+    budget: Budget,
+    (log, reserved): (&Log, u32),
+    of: &Charged,
+    (since, now): (Instant, Instant),
+) -> Result<(), Instant> {
     let Budget { count, per } = budget;
-    let used = log.used(per, of, now);
+    let used = log.used(per, of, now).saturating_add(reserved);
     // What the previous leader may have used.
     let led = now.saturating_duration_since(since).min(per);
     let earned = if per.is_zero() { 1.0 } else { led.as_secs_f64() / per.as_secs_f64() };
@@ -271,6 +333,19 @@ mod tests {
         Recovery { budget: Budget { count: cluster, per: HOUR }, ..Recovery::default() }.with_rule(rule, settings)
     }
 
+    /// Reserves a deletion and begins it.
+    fn take(
+        budget: &mut DeletionBudget,
+        recovery: &Recovery,
+        of: (&AppKey, RecoveryRule),
+        uid: &Arc<str>,
+        now: Instant,
+    ) -> Result<(), Exhausted> {
+        budget.reserve(recovery, of, uid, now)?;
+        assert!(budget.begin(recovery, of, uid, now));
+        Ok(())
+    }
+
     fn app(number: u32) -> AppKey {
         AppKey::new("default", &format!("spark-{number}"))
     }
@@ -287,7 +362,8 @@ mod tests {
         let mut taken: Vec<Duration> = Vec::new();
         for second in 0..4 * 3600_u32 {
             let at = Duration::from_secs(second.into());
-            while budget.take(&recovery, (&app(1), rule), &uid(u32::try_from(taken.len()).unwrap()), began + at).is_ok()
+            while take(&mut budget, &recovery, (&app(1), rule), &uid(u32::try_from(taken.len()).unwrap()), began + at)
+                .is_ok()
             {
                 taken.push(at);
             }
@@ -308,10 +384,10 @@ mod tests {
         let mut budget = DeletionBudget::new(began);
         let mut now = began;
         for number in 0..6 {
-            let Err(exhausted) = budget.take(&recovery, (&app(1), rule), &uid(number), now) else { continue };
+            let Err(exhausted) = take(&mut budget, &recovery, (&app(1), rule), &uid(number), now) else { continue };
             assert!(exhausted.until() > now && exhausted.until() <= now + HOUR, "{exhausted:?}");
             now = exhausted.until();
-            assert_eq!(budget.take(&recovery, (&app(1), rule), &uid(number), now), Ok(()), "{number}");
+            assert_eq!(take(&mut budget, &recovery, (&app(1), rule), &uid(number), now), Ok(()), "{number}");
         }
     }
 
@@ -320,11 +396,11 @@ mod tests {
         let (rule, began) = (RecoveryRule::Orphans, clock::instant());
         let (recovery, now) = (recovery(rule, 1, 2), began + HOUR);
         let mut budget = DeletionBudget::new(began);
-        let mut take = |number, pod| budget.take(&recovery, (&app(number), rule), &uid(pod), now);
-        assert_eq!([take(1, 1), take(1, 1)], [Ok(()), Ok(())]);
-        assert!(matches!(take(1, 2), Err(Exhausted::Application(_))));
-        assert_eq!(take(2, 3), Ok(()));
-        assert!(matches!(take(3, 4), Err(Exhausted::Cluster(_))));
+        let mut taking = |number, pod| take(&mut budget, &recovery, (&app(number), rule), &uid(pod), now);
+        assert_eq!([taking(1, 1), taking(1, 1)], [Ok(()), Ok(())]);
+        assert!(matches!(taking(1, 2), Err(Exhausted::Application(_))));
+        assert_eq!(taking(2, 3), Ok(()));
+        assert!(matches!(taking(3, 4), Err(Exhausted::Cluster(_))));
     }
 
     #[test]
@@ -335,16 +411,16 @@ mod tests {
         let mut now = began + HOUR;
         let mut waits = Vec::new();
         for number in 0..8 {
-            if let Err(exhausted) = budget.take(&recovery, (&app(1), rule), &uid(number), now) {
+            if let Err(exhausted) = take(&mut budget, &recovery, (&app(1), rule), &uid(number), now) {
                 assert!(matches!(exhausted, Exhausted::BackOff(_)));
                 waits.push((exhausted.until() - now).as_secs().div_ceil(60));
                 now = exhausted.until();
                 budget.prune(&recovery, now);
-                budget.take(&recovery, (&app(1), rule), &uid(number), now).unwrap();
+                take(&mut budget, &recovery, (&app(1), rule), &uid(number), now).unwrap();
             }
             // Others in the same trouble at the same time are deleted with it.
-            budget.take(&recovery, (&app(1), rule), &uid(100 + number), now).unwrap();
-            now += Duration::from_secs(1);
+            take(&mut budget, &recovery, (&app(1), rule), &uid(100 + number), now).unwrap();
+            now += Duration::from_secs(5);
         }
         assert_eq!(waits, [10, 20, 40, 80, 160, 320, 320]);
         budget.prune(&recovery, now + Duration::from_secs(86_400));

@@ -42,7 +42,7 @@ pub struct Remedy {
 pub enum Check {
     /// The uid and resourceVersion of the pod: nothing else can have changed.
     Version,
-    /// The executors of the application are listed: none may be pending or running. The driver is polled again: it must answer.
+    /// The executors of the application are listed: none may be pending or running. The driver is polled again: it must answer, and none may be registered with it.
     NoExecutors(Box<DriverPoll>),
     /// The driver is polled again: the executor of this id must not be registered.
     NotRegistered(Box<DriverPoll>, u64),
@@ -94,6 +94,8 @@ pub enum NoRemedy {
     Kept,
     /// The application caused the failure: the pod is kept for inspection.
     ForInspection,
+    /// The driver counts on executors that have no pod: they vanished, or have lost their labels.
+    Registered,
     /// The driver does not run in cluster mode: nothing would start it again.
     NotInCluster,
     /// Finalizers block the deletion.
@@ -116,6 +118,9 @@ impl NoRemedy {
                 "not deleted, because its driver keeps executors (deleteOnTermination=false), or its configuration cannot be read"
             }
             NoRemedy::ForInspection => "not deleted, so that the failure can be inspected",
+            NoRemedy::Registered => {
+                "not deleted, because executors are registered with it: their pods vanished, or have lost their labels"
+            }
             NoRemedy::NotInCluster => "not deleted, because the driver does not run in cluster mode",
             NoRemedy::Finalizers => "not deleted by force, because finalizers block the deletion",
         }

@@ -83,6 +83,12 @@ impl RecoveryState {
         Some(self.due?.max(soonest))
     }
 
+    /// When a round begins after a change for which it was too early; very large applications wait for their next plan.
+    pub(crate) fn round_after_change(&self, executors: usize) -> Option<Instant> {
+        let soonest = self.last_round? + SHORTEST_ROUND;
+        if executors > LARGE { self.next_round() } else { Some(soonest) }
+    }
+
     /// Observes which creators' drivers are gone.
     pub(crate) fn observe_gone(&mut self, gone: &BTreeSet<Option<Creator>>, now: Instant) {
         self.gone.retain(|creator, _| gone.contains(creator));

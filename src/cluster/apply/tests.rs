@@ -285,7 +285,7 @@ async fn is_deleted(check: Check, found: (u16, Value), driver: DriverAnswer) -> 
     assert_eq!(events, deletions.len(), "an Event for each deletion: {requests:?}");
     let result = if deletions.is_empty() { "stale" } else { "ok" };
     assert_eq!(writer.metrics.actions.with_label_values(&["recover", result]).get(), 1);
-    let kept: Vec<&str> = applied.not_deleted.iter().map(|kept| kept.why).collect();
+    let kept: Vec<&str> = applied.attempts.iter().filter_map(|attempt| attempt.not_deleted).collect();
     let expected: Vec<&str> = deletions.is_empty().then(|| check.failure()).into_iter().collect();
     assert_eq!(kept, expected, "what is not deleted is not charged");
     if let Some(deletion) = deletions.first() {
@@ -363,6 +363,10 @@ async fn hopeless_driver_is_deleted_only_if_it_answers_and_a_list_contains_no_ex
         let deleted = is_deleted(Check::NoExecutors(driver_poll()), list(phases), view(&[], Some(0))).await;
         assert_eq!(deleted, expected, "{phases:?}");
     }
+    assert!(
+        !is_deleted(Check::NoExecutors(driver_poll()), list(&[]), view(&[(1, true)], Some(0))).await,
+        "without labels"
+    );
     // It has stopped its SparkContext, or has not created it yet: it needs no executors.
     for answer in [DriverAnswer::Starting, DriverAnswer::Failed(crate::controller::PollError::Refused)] {
         assert!(!is_deleted(Check::NoExecutors(driver_poll()), list(&[]), answer).await);

@@ -104,7 +104,10 @@ fn give_up(context: &RuleContext<'_>, of: &SetContext<'_>, driver: &DriverPod) -
         return Err(NoRemedy::NotInCluster);
     }
     not_of_workload(driver)?;
-    let Some((_, poll)) = &of.view else { return Err(NoRemedy::NoView) };
+    let Some((view, poll)) = &of.view else { return Err(NoRemedy::NoView) };
+    if view.executors().iter().any(|row| row.is_active) {
+        return Err(NoRemedy::Registered);
+    }
     let check = Check::NoExecutors(Box::new(poll.clone()));
     Ok(Remedy { check, effect: "its application fails and can be submitted again" })
 }

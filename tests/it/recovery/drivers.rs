@@ -165,3 +165,17 @@ fn address_of_a_driver_that_is_gone_names_no_other_driver() {
 fn support_driver(name: &str, uid: &str, address: &str) -> PodBuilder {
     pod(name).driver_of("spark-other").stored(uid).phase("Running").ip(address)
 }
+
+#[test]
+fn change_shortly_after_a_round_causes_another_round() {
+    let mut scene = Scene::new(Recovery::default());
+    scene.harness.observe(&running(1));
+    scene.run(30);
+    // This change causes a round, and so it is too early for the next one.
+    scene.harness.observe(&running(2));
+    scene.run(1);
+    scene.harness.observe(&version(driver().ip("10.0.0.5"), 9).phase("Failed"));
+    scene.run(400);
+    let times: Vec<u64> = scene.deletions().iter().map(|(at, _)| *at).collect();
+    assert!(times.len() == 2 && times.iter().all(|at| (331..=338).contains(at)), "{times:?}");
+}

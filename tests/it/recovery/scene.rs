@@ -9,7 +9,7 @@ use spark_usher::controller::{DriverAnswer, PollError};
 use spark_usher::policy::{Budget, Finished, Mode, Recovery, RecoveryRule, RuleSettings};
 use spark_usher::reason::Reason;
 use spark_usher::reconcile::{Action, Recover};
-use spark_usher::recovery::budget::NotDeleted;
+use spark_usher::recovery::budget::Attempt;
 use spark_usher::recovery::report::ReportedFinding;
 use spark_usher::spark::ids::AppKey;
 use spark_usher::spark::rest::{DriverMetrics, ExecutorSummary};
@@ -31,6 +31,8 @@ pub(super) struct Scene {
     pub(super) answers: Answers,
     /// The uids of pods for which the check before a deletion fails.
     pub(super) not_confirmed: Vec<&'static str>,
+    /// Whether pods that rules delete disappear.
+    pub(super) obeys: bool,
     /// All actions so far, with their time in seconds.
     pub(super) actions: Vec<(u64, Action)>,
 }
@@ -41,7 +43,13 @@ impl Scene {
         let mut harness = ControllerHarness::new(Finished::Report);
         harness.policies = harness.policies.clone().with_recovery(recovery);
         harness.observe(&driver().ip("10.0.0.5"));
-        Scene { harness, answers: Answers::View(vec![], vec![], COMPLETE), not_confirmed: vec![], actions: Vec::new() }
+        Scene {
+            harness,
+            answers: Answers::View(vec![], vec![], COMPLETE),
+            not_confirmed: vec![],
+            obeys: false,
+            actions: Vec::new(),
+        }
     }
 
     pub(super) fn with_conf(recovery: Recovery, conf: &str) -> Scene {
@@ -61,16 +69,26 @@ impl Scene {
             let effects = self.harness.step_after(1);
             let at = self.harness.since.as_secs();
             let app = AppKey::new("default", APP);
+            let recovers = |action: &Action| match action {
+                Action::Recover(deletion) => {
+                    Some((deletion.event.pod.name().to_owned(), deletion.seen.uid.to_string()))
+                }
+                _ => None,
+            };
+            let deleted = effects.actions.iter().flat_map(|(_, all)| all).filter(|_| self.obeys).filter_map(recovers);
+            for (name, uid) in deleted.collect::<Vec<_>>() {
+                self.harness.delete_pod(&name, &uid);
+            }
             for action in effects.actions.iter().flat_map(|(_, all)| all) {
                 if let Action::Recover(deletion) = action
                     && self.not_confirmed.contains(&&*deletion.seen.uid)
                 {
-                    let kept = NotDeleted {
+                    let kept = Attempt {
                         rule: deletion.rule,
                         uid: deletion.seen.uid.clone(),
-                        why: deletion.check.failure(),
+                        not_deleted: Some(deletion.check.failure()),
                     };
-                    self.harness.controller.not_deleted(&app, &kept, self.harness.now().at);
+                    self.harness.controller.deletion_ended(&app, &kept, self.harness.now().at);
                 }
             }
             self.actions.extend(effects.actions.into_iter().flat_map(|(_, all)| all).map(|action| (at, action)));

@@ -11,7 +11,7 @@ use spark_usher::lifecycle::checkpoint::{Checkpoint, FoundCheckpoint};
 use spark_usher::policy::RecoveryRule;
 use spark_usher::reconcile::{Action, Cleanup};
 use spark_usher::recovery::DriverPoll;
-use spark_usher::recovery::budget::NotDeleted;
+use spark_usher::recovery::budget::Attempt;
 use spark_usher::snapshot::{
     Change, Conf, DriverViewKey, Listed, ObservedPod, PodChange, RelatedChange, Replaced, ServedApis,
 };
@@ -87,7 +87,7 @@ pub struct Applied {
     changes: Vec<Change>,
     failed: bool,
     wrote: bool,
-    not_deleted: Vec<NotDeleted>,
+    attempts: Vec<Attempt>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -545,8 +545,8 @@ impl Sim {
             for change in applied.changes {
                 controller.apply_written(change, moment);
             }
-            for kept in &applied.not_deleted {
-                controller.not_deleted(&set.app, kept, moment.at);
+            for attempt in &applied.attempts {
+                controller.deletion_ended(&set.app, attempt, moment.at);
             }
             controller.actions_finished(&set, applied.failed, applied.wrote, moment.at);
             return self.step_later(number);
@@ -577,11 +577,16 @@ impl Sim {
         let response_lost = self.fault(5);
         if rejected {
             applied.failed = true;
+            deletion_ended(&mut applied, &action, false);
         } else if let Some(write) = self.write_of(&action) {
             match self.commit((number, incarnation), &write) {
-                Answered::Done if response_lost => applied.failed = true,
+                Answered::Done if response_lost => {
+                    applied.failed = true;
+                    deletion_ended(&mut applied, &action, false);
+                }
                 Answered::Done => {
                     applied.wrote = true;
+                    deletion_ended(&mut applied, &action, false);
                     if let Some(pod) =
                         self.truth.pods.get(&write.name).filter(|_| matches!(write.kind, Kind::Label | Kind::Adopt))
                     {
@@ -593,12 +598,12 @@ impl Sim {
                 Answered::NotFound => {
                     let pod = PodKey::new(NAMESPACE, &write.name);
                     applied.changes.push(Change::Pods(PodChange::Gone(pod, write.uid.as_str().into())));
-                    not_deleted(&mut applied, &action);
+                    deletion_ended(&mut applied, &action, true);
                 }
-                Answered::Conflict => not_deleted(&mut applied, &action),
+                Answered::Conflict => deletion_ended(&mut applied, &action, true),
             }
         } else {
-            not_deleted(&mut applied, &action);
+            deletion_ended(&mut applied, &action, true);
         }
         let wait = self.message_delay();
         self.after(wait, Event::Replica(number, incarnation, Box::new(Request::Acted(set, actions, applied))));
@@ -639,11 +644,10 @@ impl Sim {
     }
 }
 
-/// A deletion by a recovery rule did not happen.
-fn not_deleted(applied: &mut Applied, action: &Action) {
+/// A deletion by a recovery rule ended: it did not happen, or did, or may have.
+fn deletion_ended(applied: &mut Applied, action: &Action, is_not_deleted: bool) {
     if let Action::Recover(deletion) = action {
-        let deletion =
-            NotDeleted { rule: deletion.rule, uid: deletion.seen.uid.clone(), why: deletion.check.failure() };
-        applied.not_deleted.push(deletion);
+        let not_deleted = is_not_deleted.then(|| deletion.check.failure());
+        applied.attempts.push(Attempt { rule: deletion.rule, uid: deletion.seen.uid.clone(), not_deleted });
     }
 }
