@@ -109,8 +109,6 @@ bugs! {
         HopelessInClientMode;
         /// The rule `zombieDriver` does not wait.
         ZombieAtOnce;
-        /// A driver that closed its REST API is deleted.
-        StoppedIsDeleted;
         /// The rule `orphans` does not wait.
         OrphansAtOnce;
         /// The rule `refused` does not wait.
@@ -137,6 +135,8 @@ bugs! {
         AttemptsCount;
         /// Live executors of a driver that keeps its executors are deleted.
         LiveNotKept;
+        /// A driver that closed its REST API is deleted.
+        StoppedIsDeleted;
         /// The cost of executors that do no work is counted again in each round.
         CountedTwice;
         /// The exit of an owner that did not create an executor counts as the exit of its driver.

@@ -150,7 +150,7 @@ def registration(run):
     # The driver sees the deletion in its watch, and requests another one, which registers.
     replaced = str(EXECUTORS + 2)
     wait_until("the driver replaced the deleted pod", lambda: run.rows(app).get(replaced), 120)
-    run.agree("after a pod was deleted", app, lambda report: not report["driverView"]["vanished"])
+    run.agree("after a pod was deleted", app, lambda report: not report["driverView"]["vanished"] and report["driverView"]["registered"] == EXECUTORS)
 
     process.kill()
     process.wait()

@@ -60,6 +60,8 @@ impl Controller {
                     let change = RelatedChange::DriverClosed(key.clone(), closed.unwrap_or(now.at));
                     self.apply_change(Change::Related(change), now);
                 }
+                // Once it has refused connections, a lost response says nothing more.
+                DriverAnswer::Failed(PollError::Timeout) if closed.is_some() => {}
                 _ => self.forget_views(vec![key.clone()], now),
             }
         }

@@ -234,6 +234,16 @@ fn driver_pod_that_outlives_spark_is_deleted_and_one_with_a_stopped_context_is_r
     let deletions = scene.deletions();
     assert!(matches!(deletions[..], [(_, deletion)] if deletion.check == Check::Version), "{deletions:?}");
 
+    check_stopped();
+
+    // A driver that never answered has no UI, and that is no trouble.
+    let mut scene = Scene::new(act(RecoveryRule::ZombieDriver));
+    scene.answers = Answers::Refused;
+    scene.run(2000);
+    assert_eq!(scene.findings(), []);
+}
+
+fn check_stopped() {
     let mut scene = Scene::new(act(RecoveryRule::ZombieDriver));
     scene.run(100);
     scene.answers = Answers::Refused;
@@ -248,12 +258,6 @@ fn driver_pod_that_outlives_spark_is_deleted_and_one_with_a_stopped_context_is_r
     scene.registered(&[]);
     scene.run(700);
     assert_eq!(scene.findings(), [], "it answers again");
-
-    // A driver that never answered has no UI, and that is no trouble.
-    let mut scene = Scene::new(act(RecoveryRule::ZombieDriver));
-    scene.answers = Answers::Refused;
-    scene.run(2000);
-    assert_eq!(scene.findings(), []);
 }
 
 #[test]
@@ -415,6 +419,7 @@ fn planted_bugs_that_the_simulator_does_not_plant_are_found() {
         let check = match bug {
             Bug::AttemptsCount => check_attempts,
             Bug::LiveNotKept => check_live_kept,
+            Bug::StoppedIsDeleted => check_stopped,
             Bug::CountedTwice => cost::check_counted_once,
             Bug::OtherOwnerCounts => drivers::check_other_owner,
             Bug::OwnerNotAsked => drivers::check_owner_keeps,
