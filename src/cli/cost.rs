@@ -53,7 +53,8 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::
 }
 
 fn print(report: &CostReport, args: &Args, out: &mut dyn Write) -> io::Result<()> {
-    let Some(since) = &report.since else {
+    let is_empty = report.namespaces.is_empty() && report.given_back.is_empty();
+    let Some(since) = report.since.as_ref().filter(|_| !is_empty) else {
         return writeln!(
             out,
             "nothing measured{}: no executor without work was observed by this replica as leader",

@@ -36,6 +36,8 @@ const TIME_LIMIT: Duration = Duration::from_secs(3);
 const MAX_BODY: usize = 16 << 20;
 /// The longest body of metrics, which is kept whole while it is parsed.
 const MAX_METRICS: usize = 4 << 20;
+/// The configuration must be read within this time of it.
+const CONF_LIMIT: Duration = Duration::from_secs(1);
 /// The longest body of an environment: 105 kB with Spark's own class path.
 const MAX_ENVIRONMENT: usize = 4 << 20;
 /// How many ports above the first one Spark tries if it is busy (`spark.port.maxRetries`).
@@ -191,13 +193,17 @@ async fn view(transport: &mut Transport<'_>, poll: &DriverPoll, port: u16) -> Re
         // The servlet is disabled, or restricted: the view is incomplete.
         _ => DriverMetrics::default(),
     };
-    let conf = if poll.reads_conf { Box::pin(conf(transport, app)).await.map(Arc::new) } else { None };
+    // The rest of the answer does not wait for it.
+    let reading = async { Ok::<_, Error>(conf(transport, app).await) };
+    let conf = if poll.reads_conf { Box::pin(call(CONF_LIMIT, reading)).await.ok().flatten() } else { None };
+    let conf = conf.map(Arc::new);
     Ok(DriverAnswer::View { port, executors, metrics, conf })
 }
 
 /// The configuration that the driver shows.
 async fn conf(transport: &mut Transport<'_>, app: &str) -> Option<AppConf> {
     let response = transport.get(&format!("/api/v1/applications/{app}/environment")).await.ok()?;
+    check(response.status(), false).ok()?;
     let body = whole(response.into_body(), MAX_ENVIRONMENT).await.ok()?;
     rest::environment(&body).ok()
 }

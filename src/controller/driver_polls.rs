@@ -18,6 +18,8 @@ use crate::spark::ids::{AppKey, PodKey};
 const MAX_IN_FLIGHT: usize = 64;
 /// At most this many polls begin in a second. With more drivers than that for one interval, each is polled less often.
 const MAX_PER_SECOND: u32 = 400;
+/// A driver that answers without its configuration is asked for it this many times.
+const MAX_CONF_READS: u32 = 3;
 /// A driver that is not ready yet is polled again after this time.
 const STARTING_INTERVAL: Duration = Duration::from_secs(2);
 /// So is one that has not answered yet, this many times: its web server starts seconds after it created executors, and a gang may
@@ -63,6 +65,8 @@ struct Entry {
     /// Failures in a row, or answers in a row that it is starting.
     failures: u32,
     starting: u32,
+    /// How many answers were to contain the configuration.
+    conf_reads: u32,
     began: Option<Instant>,
 }
 
@@ -89,7 +93,8 @@ impl DriverPolls {
                 }
                 None => {
                     self.queue.add_after(poll.key.clone(), now + spread(&poll.key, STARTING_INTERVAL));
-                    self.entries.insert(poll.key.clone(), Entry { poll, failures: 0, starting: 0, began: None });
+                    self.entries
+                        .insert(poll.key.clone(), Entry { poll, failures: 0, starting: 0, conf_reads: 0, began: None });
                 }
             }
         }
@@ -123,7 +128,8 @@ impl DriverPolls {
             match self.entries.get_mut(&key) {
                 Some(entry) => {
                     entry.began = Some(now);
-                    due.push(entry.poll.clone());
+                    let reads_conf = entry.poll.reads_conf && entry.conf_reads < MAX_CONF_READS;
+                    due.push(DriverPoll { reads_conf, ..entry.poll.clone() });
                     if let Some((_, count)) = &mut self.second {
                         *count += 1;
                     }
@@ -160,6 +166,7 @@ impl DriverPolls {
         let entry = self.entries.get_mut(key)?;
         let wait = match outcome {
             PollOutcome::Answered(port) => {
+                entry.conf_reads += u32::from(entry.poll.reads_conf);
                 (entry.failures, entry.starting, entry.poll.port) = (0, 0, Some(port));
                 interval
             }

@@ -199,8 +199,9 @@ impl Controller {
 
     /// A recovery rule deleted a pod.
     pub fn recovered(&mut self, deleted: DeletedPod, now: Instant) {
-        let known = self.snapshot().executor(deleted.app.namespace(), deleted.pod.name());
-        if let Some(requests) = known.map(|(_, executor)| executor.template.requests.clone()) {
+        let known = self.snapshot().executor(deleted.app.namespace(), deleted.pod.name()).map(|(_, known)| known);
+        let known = known.filter(|known| known.uid == deleted.uid && cost::holds_resources(known));
+        if let Some(requests) = known.map(|executor| executor.template.requests.clone()) {
             self.given_back.deleted(deleted.app.namespace(), deleted.rule, &requests, now);
         }
         self.recovery.deleted(deleted);
@@ -388,6 +389,8 @@ impl Controller {
             self.requeue_all();
             self.polls.schedule(policies.lifecycle.poll.min(FIRST_POLL), now.at);
             self.deletion_budget.leads_since(now.at);
+            self.costs = CostLedger::since(now.wall);
+            self.given_back = GivenBack::default();
         }
         if self.is_leader && !leading && !fault_injection::injected(Bug::AddressesAlwaysLookedUp) {
             self.lookups.forget_addresses();
@@ -404,7 +407,7 @@ impl Controller {
             self.store.prune_unused();
             self.deletion_budget.prune(&policies.recovery, now.at);
             for (namespace, rule, amount) in self.given_back.count(now.at) {
-                let namespace = self.costs.add_given_back(&namespace, rule, amount, now.wall);
+                let namespace = self.costs.add_given_back(&namespace, rule, amount);
                 effects.given_back.push((namespace, rule, amount));
             }
         }
@@ -425,9 +428,9 @@ impl Controller {
             // The most that a step records, plus the most that it decides.
             effects.exits =
                 self.exits.due_reports(leader_state, self.settings.takeover, now.at, 2 * MAX_EXITS_PER_STEP);
-            for exit in effects.exits.iter().filter(|_| leading) {
+            for exit in effects.exits.iter().filter(|exit| leading && !exit.possibly_reported) {
                 if let Some(amount) = cost::of_exit(exit) {
-                    let namespace = self.costs.add(&exit.app, WasteCause::Refused, amount, now.wall);
+                    let namespace = self.costs.add(&exit.app, WasteCause::Refused, amount);
                     self.waste.push((namespace, WasteCause::Refused, amount));
                 }
             }
@@ -518,7 +521,7 @@ impl Controller {
             self.recovery.found(app, found);
         }
         for (cause, amount) in std::mem::take(&mut plan.waste) {
-            let namespace = self.costs.add(app, cause, amount, now.wall);
+            let namespace = self.costs.add(app, cause, amount);
             self.waste.push((namespace, cause, amount));
         }
         let paused = self.rate_limit.submit(app, plan, now.at);

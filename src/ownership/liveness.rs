@@ -96,11 +96,12 @@ impl<'s> ExecutorSet<'s> {
     }
 
     /// How many executors the workloads have that create these.
-    pub fn replicas(&self, snapshot: &Snapshot, namespace: &str) -> Option<u32> {
-        let mut workloads: Vec<(&Arc<str>, u32)> = self
-            .owners()
-            .filter_map(|owner| Some((&owner.uid, workload::replicas(snapshot, namespace, owner)?)))
-            .collect();
+    pub fn replicas(&self, snapshot: &Snapshot, namespace: &str, counts: impl Fn(&Template) -> bool) -> Option<u32> {
+        let templates = self.templates().filter(|template| counts(template));
+        let owners = templates.filter_map(|template| template.owner.as_ref());
+        // Several ReplicaSets of one Deployment exist while it is updated.
+        let mut workloads: Vec<(Arc<str>, u32)> =
+            owners.filter_map(|owner| workload::replicas(snapshot, namespace, owner)).collect();
         workloads.sort_unstable();
         workloads.dedup();
         let all = workloads.iter().map(|(_, replicas)| *replicas);
@@ -152,6 +153,13 @@ pub fn executor_sets<'s>(
             };
             set.creator == Some(driver.creator) || set.owners().any(owns)
         });
+    }
+    // A tenant can write any owner into a workload: it is not the driver's if the driver itself has created executors.
+    let creates: Vec<Creator> = sets.iter().filter(|set| set.index.is_some()).filter_map(|set| set.creator).collect();
+    for set in &mut sets {
+        let by_itself = set.driver.pod().is_some_and(|driver| creates.contains(&driver.creator));
+        let is_creator = set.driver.pod().is_some_and(|driver| set.creator == Some(driver.creator));
+        set.is_own &= is_creator || !by_itself;
     }
     sets
 }

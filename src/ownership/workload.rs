@@ -1,6 +1,8 @@
 //! The pod that owns executors through a workload: with the statefulset and deployment allocators the driver owns a StatefulSet or
 //! a Deployment, whose controller creates the executors.
 
+use std::sync::Arc;
+
 use crate::snapshot::{Owner, Snapshot, WorkloadKey};
 
 /// A Deployment owns a ReplicaSet, which owns pods.
@@ -27,10 +29,13 @@ pub fn workloads_of(snapshot: &Snapshot, namespace: &str, owner: &Owner) -> Vec<
     chain(snapshot, namespace, owner).0
 }
 
-/// How many pods the topmost known workload above an object has.
-pub fn replicas(snapshot: &Snapshot, namespace: &str, owner: &Owner) -> Option<u32> {
+/// The topmost known workload above an object, by its uid, and how many pods it has.
+pub fn replicas(snapshot: &Snapshot, namespace: &str, owner: &Owner) -> Option<(Arc<str>, u32)> {
     let (workloads, _) = chain(snapshot, namespace, owner);
-    workloads.iter().rev().find_map(|key| snapshot.workloads.get(key)?.as_ref()?.replicas)
+    workloads.iter().rev().find_map(|key| {
+        let workload = snapshot.workloads.get(key)?.as_ref()?;
+        Some((workload.uid.clone(), workload.replicas?))
+    })
 }
 
 fn chain<'s>(snapshot: &'s Snapshot, namespace: &str, owner: &'s Owner) -> (Vec<WorkloadKey>, OwningPod<'s>) {
@@ -59,8 +64,6 @@ fn chain<'s>(snapshot: &'s Snapshot, namespace: &str, owner: &'s Owner) -> (Vec<
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use crate::snapshot::{OwnerKind, Workload};
     use crate::spark::ids::PodKey;
@@ -92,7 +95,10 @@ mod tests {
         assert_eq!(owning_pod(&known, "n", &driver), OwningPod::Pod(&driver));
         assert_eq!(owning_pod(&known, "n", &set), OwningPod::Pod(&driver));
         assert_eq!(owning_pod(&known, "n", &replica_set), OwningPod::Pod(&driver));
-        assert_eq!((replicas(&known, "n", &replica_set), replicas(&known, "n", &driver)), (Some(3), None));
+        assert_eq!(
+            (replicas(&known, "n", &replica_set), replicas(&known, "n", &driver)),
+            (Some(("dep-uid".into(), 3)), None)
+        );
         assert_eq!(workloads_of(&known, "n", &replica_set).len(), 2);
         // Another namespace, another uid, another kind of the same name.
         assert_eq!(owning_pod(&known, "other", &set), OwningPod::Unread);

@@ -84,13 +84,18 @@ fn awaits_conf(
     let driver = wanted.set.own_driver()?;
     let is_asked = plan.drivers.iter().any(|poll| poll.key.driver == driver.creator && poll.reads_conf);
     let has_answered = view_of(context.snapshot, context.key, driver.creator).is_some();
-    let is_known = effective(context, wanted).min_member.is_some()
-        || wanted.set.replicas(context.snapshot, context.key.namespace()).is_some();
+    let is_known = effective(context, wanted).min_member.is_some() || replicas(context, wanted.set).is_some();
     if !is_asked || has_answered || is_known || wanted.with_driver {
         return None;
     }
     let since = *state.sets.entry(wanted.set.creator).or_default().conf_awaited_since.get_or_insert(now);
     Some(since + CONF_WAIT).filter(|until| *until > now)
+}
+
+/// How many executors of the default profile the workloads have that create a driver's executors.
+fn replicas(context: &PlanContext<'_>, set: &ExecutorSet<'_>) -> Option<u32> {
+    set.own_driver()?;
+    set.replicas(context.snapshot, context.key.namespace(), |template| template.default_profile)
 }
 
 /// Reports on a driver that the scheduler's own webhook denies its executors.
@@ -137,11 +142,13 @@ impl<'v> GroupMembers<'v> {
     }
 }
 
-fn rank(named: &GroupMembers<'_>, owner: Option<&Owner>) -> (bool, bool, bool, bool) {
+fn rank(named: &GroupMembers<'_>, owner: Option<&Owner>) -> (bool, bool, bool, bool, bool) {
     let driver = named.driver();
     let owns = owner.is_some_and(|owner| driver.is_some_and(|driver| driver.uid == owner.uid));
     let is_ours = named.is_proven || named.with_driver;
-    (named.set.driver != DriverLiveness::Gone, is_ours, owns, named.set.creator.is_some())
+    // A tenant can write any owner into a StatefulSet: what the driver itself has created comes first.
+    let is_created = driver.is_some_and(|driver| named.set.creator == Some(driver.creator));
+    (named.set.driver != DriverLiveness::Gone, is_ours, owns, is_created, named.set.creator.is_some())
 }
 
 /// The PodGroups that live pods of one set of executors name.
@@ -428,7 +435,7 @@ fn desired_group(
     let facts = SizeFacts {
         conf,
         requested: effective.min_member,
-        replicas: set.replicas(context.snapshot, context.key.namespace()),
+        replicas: replicas(context, set),
         started: remembered || present.is_some_and(|group| group.started),
         waves_must_run: counted().any(|counts| counts.live > 0 && !counts.template.knows_profiles),
         created: to_u32(created),

@@ -48,6 +48,7 @@ pub(super) fn plan(
     let recovery = &plan_context.policies.recovery;
     if RecoveryRule::ALL.iter().all(|rule| recovery.rule(*rule).mode == Mode::Off) {
         state.recovery = RecoveryState::default();
+        budget.begin_round(plan_context.key);
         plan.recovery = Some(RecoveryReport::default());
         return;
     }
@@ -79,6 +80,7 @@ pub(super) fn plan(
         state.round = RecoveryReport::default();
         state.round_due = None;
         state.recovery.last_round = Some(now.at);
+        state.recovery.measured_since(now.at);
     }
     let mut round = Round { context, state, budget, plan, events: Vec::new() };
     let mut position = round.state.recovery.position.take();
@@ -145,9 +147,12 @@ impl<'v> Round<'_, 'v> {
     /// Counts what an executor that does no work has cost since the last round.
     fn measure(&mut self, of: &SetContext<'_>, executor: &Executor) {
         let recovery = &mut self.state.recovery;
-        let Some((cause, since)) = cost::of_executor(&self.context, of, executor, recovery) else { return };
         let now = self.context.now.at;
-        let time = cost::uncounted(since, recovery.count(&executor.uid, now), self.budget.since(), now);
+        let Some((cause, since)) = cost::of_executor(&self.context, of, executor, recovery) else {
+            return recovery.keep_counted(&executor.uid, now);
+        };
+        let from = self.budget.since().max(recovery.measured_since(now));
+        let time = cost::uncounted(since, recovery.count(&executor.uid, now), from, now);
         let amount = Amount::of(&executor.template.requests, time);
         self.plan.waste.entry(cause).or_default().add(amount);
     }

@@ -159,6 +159,9 @@ impl DeletionBudget {
     /// This replica is leader again: meanwhile another one may have deleted pods.
     pub(crate) fn leads_since(&mut self, now: Instant) {
         self.since = now;
+        // Nothing of what was planned before begins.
+        self.reserved = 0;
+        self.apps.values_mut().for_each(|spent| spent.reserved.clear());
     }
 
     /// When this replica became leader.
@@ -401,6 +404,46 @@ mod tests {
         assert!(matches!(taking(1, 2), Err(Exhausted::Application(_))));
         assert_eq!(taking(2, 3), Ok(()));
         assert!(matches!(taking(3, 4), Err(Exhausted::Cluster(_))));
+    }
+
+    #[test]
+    fn reservation_counts_until_it_begins_or_the_next_round() {
+        let (rule, began) = (RecoveryRule::Orphans, clock::instant());
+        let (recovery, now) = (recovery(rule, 2, 3), began + HOUR);
+        let mut budget = DeletionBudget::new(began);
+        let reserve = |budget: &mut DeletionBudget, number, pod| {
+            budget.reserve(&recovery, (&app(number), rule), &uid(pod), now).is_ok()
+        };
+        assert!(reserve(&mut budget, 1, 1) && reserve(&mut budget, 1, 2) && reserve(&mut budget, 1, 2));
+        assert!(!reserve(&mut budget, 1, 3), "the application's two are reserved");
+        assert!(reserve(&mut budget, 2, 4) && !reserve(&mut budget, 3, 5), "and the cluster's three");
+        // Of two that were reserved, one begins; the other one is void with the next round.
+        assert!(budget.begin(&recovery, (&app(1), rule), &uid(1), now));
+        budget.begin_round(&app(1));
+        assert!(reserve(&mut budget, 1, 3) && !reserve(&mut budget, 1, 2));
+        assert!(!budget.begin(&recovery, (&app(1), rule), &uid(2), now), "it is not reserved any more");
+        // A replica that leads again has planned nothing.
+        budget.leads_since(began);
+        assert!(reserve(&mut budget, 1, 2) && reserve(&mut budget, 3, 5) && !reserve(&mut budget, 2, 4));
+        assert_eq!(budget.reserved, 2);
+    }
+
+    #[test]
+    fn deletion_that_did_not_happen_is_taken_back_unless_an_earlier_request_may_have_been_executed() {
+        let (rule, began) = (RecoveryRule::Orphans, clock::instant());
+        let (recovery, now) = (recovery(rule, 1, 10), began + HOUR);
+        let mut budget = DeletionBudget::new(began);
+        let of = |number| (app(number), rule);
+        let attempt = |not_deleted| Attempt { rule, uid: uid(1), not_deleted };
+        for (number, first, is_taken_back) in [(1, Some("it changed"), true), (2, None, false)] {
+            let (app, rule) = of(number);
+            take(&mut budget, &recovery, (&app, rule), &uid(1), now).unwrap();
+            budget.ended(&app, &attempt(first), now);
+            budget.ended(&app, &attempt(Some("it changed")), now);
+            let held = budget.reserve(&recovery, (&app, rule), &uid(1), now);
+            assert_eq!(held, Err(Exhausted::Held("it changed", now + TRY_AGAIN)));
+            assert_eq!(budget.reserve(&recovery, (&app, rule), &uid(2), now).is_ok(), is_taken_back);
+        }
     }
 
     #[test]

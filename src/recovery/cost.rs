@@ -133,6 +133,11 @@ pub fn of_executor(
     }
 }
 
+/// Whether an executor holds resources of a node.
+pub fn holds_resources(executor: &Executor) -> bool {
+    executor.node.is_some() && executor.stage() != Stage::Final
+}
+
 /// The longest time between creation and rejection that counts.
 const MAX_REFUSED: Duration = Duration::from_secs(3600);
 
@@ -156,7 +161,7 @@ const MAX_FOLLOWED: usize = 10_000;
 /// The costs since this replica began to lead, by application, namespace and cause. Cloning it is cheap.
 #[derive(Clone, Debug, Default)]
 pub struct CostLedger {
-    /// Since when it counts.
+    /// Since when it counts: since this replica began to lead.
     pub since: Option<Timestamp>,
     apps: OrdMap<AppKey, BTreeMap<WasteCause, Amount>>,
     /// The same, in the order in which they were added.
@@ -206,9 +211,13 @@ impl GivenBack {
 }
 
 impl CostLedger {
+    /// The costs from now on.
+    pub fn since(now: Timestamp) -> CostLedger {
+        CostLedger { since: Some(now), ..CostLedger::default() }
+    }
+
     /// An application's executors did no work. Returns the namespace under which that is counted.
-    pub fn add(&mut self, app: &AppKey, cause: WasteCause, amount: Amount, now: Timestamp) -> Arc<str> {
-        self.since.get_or_insert(now);
+    pub fn add(&mut self, app: &AppKey, cause: WasteCause, amount: Amount) -> Arc<str> {
         if !self.apps.contains_key(app) {
             self.order.push_back(app.clone());
             if self.order.len() > MAX_APPS
@@ -224,8 +233,7 @@ impl CostLedger {
     }
 
     /// A rule gave resources back. Returns the namespace under which that is counted.
-    pub fn add_given_back(&mut self, namespace: &str, rule: RecoveryRule, amount: Amount, now: Timestamp) -> Arc<str> {
-        self.since.get_or_insert(now);
+    pub fn add_given_back(&mut self, namespace: &str, rule: RecoveryRule, amount: Amount) -> Arc<str> {
         let namespace = self.counted_as(namespace);
         self.given_back.entry((namespace.clone(), rule)).or_default().add(amount);
         namespace
@@ -320,7 +328,7 @@ mod tests {
         let amount = Amount { core_seconds: 1.0, byte_seconds: 1.0 };
         for number in 0..MAX_APPS + 100 {
             let app = AppKey::new(&format!("n{number}"), "spark-a");
-            ledger.add(&app, WasteCause::Gang, amount, Timestamp::UNIX_EPOCH);
+            ledger.add(&app, WasteCause::Gang, amount);
         }
         assert_eq!(ledger.apps().count(), MAX_APPS);
         assert_eq!(ledger.namespaces().count(), MAX_NAMESPACES + 1);

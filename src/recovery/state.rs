@@ -45,8 +45,10 @@ pub struct RecoveryState {
     empty: BTreeMap<Arc<str>, Instant>,
     /// Since when a PodGroup that had started waits again.
     waiting_groups: BTreeMap<GroupKey, Instant>,
-    /// Until when the cost of an executor that does no work was counted, by its uid.
-    counted: BTreeMap<Arc<str>, Instant>,
+    /// Until when the cost of an executor was counted while it did no work, and when it was last visited, by its uid.
+    counted: BTreeMap<Arc<str>, (Instant, Instant)>,
+    /// Since when costs are measured without a gap.
+    measured_since: Option<Instant>,
     /// When findings were last reported, by rule and the pod's uid.
     reported: BTreeMap<(RecoveryRule, Arc<str>), Instant>,
 }
@@ -119,7 +121,19 @@ impl RecoveryState {
 
     /// The cost of an executor is counted until now. Returns until when it was before.
     pub(crate) fn count(&mut self, uid: &Arc<str>, now: Instant) -> Option<Instant> {
-        self.counted.insert(uid.clone(), now)
+        self.counted.insert(uid.clone(), (now, now)).map(|(until, _)| until)
+    }
+
+    /// An executor does work now, or nothing is known: what was counted of it is not counted again.
+    pub(crate) fn keep_counted(&mut self, uid: &str, now: Instant) {
+        if let Some((_, visited)) = self.counted.get_mut(uid) {
+            *visited = now;
+        }
+    }
+
+    /// Since when costs are measured without a gap.
+    pub(crate) fn measured_since(&mut self, now: Instant) -> Instant {
+        *self.measured_since.get_or_insert(now)
     }
 
     /// The rows of a view to check now, at most this many: those after the last ones, from the first again.
@@ -196,7 +210,7 @@ impl RecoveryState {
         let is_recent = |at: Instant, time: Duration| now.saturating_duration_since(at) < time;
         self.checks.retain(|_, checks| is_recent(checks.last, FORGET_CHECKS));
         // Each was visited in this round.
-        self.counted.retain(|_, until| self.last_round.is_some_and(|began| *until >= began));
+        self.counted.retain(|_, (_, visited)| self.last_round.is_some_and(|began| *visited >= began));
         self.missing.retain(|(creator, _), _| creators.contains(creator));
         self.next_row.retain(|creator, _| creators.contains(creator));
         self.lingering.retain(|uid, _| drivers.contains(&**uid));

@@ -144,7 +144,7 @@ fn driver_that_owns_the_stateful_set_of_executors_is_their_driver() {
     let app = snapshot.app("default", APP).unwrap().clone();
     let sets = liveness::shown_sets(&key(), &app, &snapshot);
     assert_eq!(sets[0].own_driver().map(|driver| driver.name.to_string()), Some("notebook".to_owned()));
-    assert_eq!(sets[0].replicas(&snapshot, "default"), Some(2));
+    assert_eq!(sets[0].replicas(&snapshot, "default", |_| true), Some(2));
     // The StatefulSet was deleted and created again, or belongs to no pod: its pods prove nothing about the notebook.
     snapshot.apply(set("s2", notebook_owns()));
     assert_eq!(driver_of(&snapshot, None), "Unknown");
@@ -153,4 +153,25 @@ fn driver_that_owns_the_stateful_set_of_executors_is_their_driver() {
     snapshot.apply(set("s1", notebook_owns()));
     absent(&mut snapshot, "notebook");
     assert_eq!(driver_of(&snapshot, None), "Gone");
+}
+
+#[test]
+fn stateful_set_that_names_a_driver_is_not_its_own_if_the_driver_itself_has_created_executors() {
+    let set = WorkloadKey { kind: OwnerKind::StatefulSet, object: PodKey::new("default", "forged") };
+    let owner = Some(Owner::of_pod("nb-driver".into(), DRIVER_UID.into()));
+    let workload = Workload { uid: "f1".into(), owner, replicas: Some(100_000) };
+    let forged = executor(7).stored("e7").owned_by("StatefulSet", "forged", "f1");
+    let mut snapshot = snapshot_with(&[driver(), forged]);
+    snapshot.apply(Change::Related(RelatedChange::Workload(set, Some(workload), vec![])));
+    let own = |snapshot: &Snapshot| {
+        let app = snapshot.app("default", APP).unwrap().clone();
+        let sets = liveness::shown_sets(&key(), &app, snapshot);
+        sets.iter()
+            .filter(|set| set.index.is_some() && set.own_driver().is_some())
+            .map(|set| set.creator)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(own(&snapshot), [Some(Creator::of_workload("forged", "f1"))]);
+    observe(&mut snapshot, &owned(1, DRIVER_UID));
+    assert_eq!(own(&snapshot), [Some(Creator::of_pod("nb-driver", DRIVER_UID))]);
 }

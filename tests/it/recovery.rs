@@ -2,6 +2,7 @@
 
 mod cost;
 mod drivers;
+mod kubelet;
 mod scene;
 
 use std::time::Duration;

@@ -8,7 +8,7 @@ use crate::fault_injection::{self, Bug};
 use crate::policy::RecoveryRule;
 use crate::recovery::finding::{Check, NoRemedy, Remedy, Verdict};
 use crate::recovery::state::RecoveryState;
-use crate::recovery::target::Target;
+use crate::recovery::target::{Target, TargetSource};
 use crate::snapshot::{DriverPhase, DriverPod, DriverViewKey};
 
 /// The rules about one driver's pod; at most one of them applies. `has_executors` is whether one of its executors is pending or
@@ -92,7 +92,12 @@ fn hopeless(
             target.source.text(),
             context.ago(since)
         );
-        context.about_driver(RULE, driver, since, message, give_up(context, of, driver))
+        // A tenant can write any owner into a workload.
+        let remedy = match target.source {
+            TargetSource::Replicas => Err(NoRemedy::ReportOnly),
+            _ => give_up(context, of, driver),
+        };
+        context.about_driver(RULE, driver, since, message, remedy)
     })
 }
 

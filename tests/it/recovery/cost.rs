@@ -52,9 +52,7 @@ pub(super) fn check_counted_once() {
     scene.run(300);
     scene.harness.leader_state = LeaderState::Leader;
     scene.run(600);
-    // Each leader misses the time since its last round.
-    let cost = cores(&scene, WasteCause::Orphaned);
-    assert!((2160.0..=2401.0).contains(&cost), "{cost}");
+    assert_costs(&scene, WasteCause::Orphaned, 2.0 * 600.0);
     assert_eq!(WasteCause::ALL.iter().filter(|cause| cores(&scene, **cause) > 0.0).count(), 1);
 }
 
@@ -137,10 +135,20 @@ fn rejected_executors_cost_from_their_creation_and_deleted_ones_give_back() {
     assert!((20.0..=25.0).contains(&cost), "{cost}");
     scene.run(4000);
     assert_eq!(cores(&scene, WasteCause::Refused), cost, "each exit once");
-    let app = AppKey::new("default", APP);
-    let (_, deletion) = scene.deletions()[0];
+    assert_eq!(given_back(&mut scene, 0), [0.0; 0], "a pod that has failed holds nothing");
+    let mut scene = Scene::new(act(RecoveryRule::Orphans));
+    scene.harness.observe(&on_node(running(1)));
+    scene.harness.observe(&version(driver(), 9).phase("Failed"));
+    scene.run(400);
+    let back = given_back(&mut scene, 0);
+    assert!(back.len() == 1 && (back[0] - 3600.0).abs() < 0.001, "an hour at most: {back:?}");
+}
+
+/// What the deletion of this number gave back, two hours later.
+fn given_back(scene: &mut Scene, number: usize) -> Vec<f64> {
+    let (_, deletion) = scene.deletions()[number];
     let deleted = spark_usher::recovery::report::DeletedPod {
-        app,
+        app: AppKey::new("default", APP),
         rule: deletion.rule,
         pod: deletion.event.pod.clone(),
         uid: deletion.seen.uid.clone(),
@@ -149,9 +157,28 @@ fn rejected_executors_cost_from_their_creation_and_deleted_ones_give_back() {
     };
     let now = scene.harness.now().at;
     scene.harness.controller.recovered(deleted, now);
-    scene.run(4000);
-    let back: Vec<f64> =
-        scene.harness.controller.costs().given_back().map(|(.., amount)| amount.core_seconds).collect();
-    assert_eq!(back.len(), 1);
-    assert!((back[0] - 3600.0).abs() < 0.001, "an hour at most: {back:?}");
+    scene.run(7200);
+    scene.harness.controller.costs().given_back().map(|(.., amount)| amount.core_seconds).collect()
+}
+
+#[test]
+fn cost_is_counted_once_although_its_cause_pauses() {
+    let mut scene = Scene::new(warn_only());
+    scene.harness.observe(&on_node(running(1)));
+    scene.answers = Answers::View(vec![], vec![], COMPLETE);
+    scene.run(1000);
+    assert_costs(&scene, WasteCause::Unregistered, 1000.0);
+    // Nothing is known for a while, again and again.
+    for _ in 0..3 {
+        scene.answers = Answers::Nothing;
+        scene.run(500);
+        scene.answers = Answers::View(vec![], vec![], COMPLETE);
+        scene.run(700);
+    }
+    assert!(
+        cores(&scene, WasteCause::Unregistered) <= 1000.0 + 3.0 * 1200.0,
+        "{}",
+        cores(&scene, WasteCause::Unregistered)
+    );
+    assert!(cores(&scene, WasteCause::Unregistered) >= 1000.0 + 3.0 * 500.0);
 }
