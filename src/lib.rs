@@ -38,7 +38,7 @@
 //! | [`manifests`] | objects that spark-usher prints or installs: webhook configurations, CEL policies, RBAC rules |
 //! | [`leader`] | leader election: who holds the Lease |
 //! | [`lifecycle`] | Spark's lifecycle manager: which executors exited, when and why |
-//! | [`recovery`] | which executors an application has by its driver's own view, which it lacks and why, and the rules about those in trouble |
+//! | [`recovery`] | which executors an application has by its driver's own view, which it lacks and why, the rules about those in trouble, and what it costs |
 //! | [`recorder`] | aggregation of Events |
 //! | [`views`] | what the debug port and the command line show |
 //! | [`reconcile`] | the plan for one application: one file per rule |
