@@ -4,7 +4,7 @@
 A driver in client mode runs in a notebook's pod of the sandbox, at that pod's loopback address, and serves its REST API there. For
 each executor pod that runs, this script starts the process that the pod's container would run, from the same jars: all but the
 third one, which hangs before it registers: a rule deletes its pod, and the driver replaces it. Then it kills a process (kill -9),
-deletes a pod, and kills the driver, whose pod remains as failed: a rule deletes its executors. After each step it prints what
+deletes a pod, whose successor never starts until a rule has deleted it, and kills the driver, whose pod remains as failed: a rule deletes its executors. After each step it prints what
 `/debug/apps` says beside what the driver itself says, and fails if they differ. The size of the gang comes from the driver alone.
 
     cargo build --release && python3 tests/recovery_spark.py [VERSION ...]
@@ -35,6 +35,7 @@ RULES = """
 recovery:
   budget: 3600/h
   driverView: {interval: 5s}
+  stuck: {mode: act, after: 20s, budget: 3600/h}
   unregistered: {mode: act, after: 150s, budget: 3600/h}
   orphans: {after: 10s, budget: 3600/h}
 """
@@ -113,6 +114,13 @@ class Recovery(Run):
         return report
 
 
+def nodes_start(run, start):
+    """Whether the sandbox's nodes start pods."""
+    patch = {"metadata": {"annotations": {"sandbox.spark-usher.io/node": None if start else "starts-nothing"}}}
+    for node in run.api.call("GET", "/api/v1/nodes")["items"]:
+        run.api.call("PATCH", f"/api/v1/nodes/{node['metadata']['name']}", patch, "application/merge-patch+json")
+
+
 def registration(run):
     notebook = run.api.post("/api/v1/namespaces/default/pods", {
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "notebook"},
@@ -145,10 +153,20 @@ def registration(run):
     time.sleep(35)
     run.agree("after kill -9 of a process, whose pod says Running", app, lambda report: report["driverView"])
 
+    nodes_start(run, False)
     run.api.call("DELETE", f"/api/v1/namespaces/default/pods/{names[1]}")
     run.executors[names[1]].kill()
-    # The driver sees the deletion in its watch, and requests another one, which registers.
-    replaced = str(EXECUTORS + 2)
+    # The driver sees the deletion in its watch, and requests another one, which no node starts.
+    stuck = names[0].rsplit("-", 1)[0] + f"-{EXECUTORS + 2}"
+    wait_until("the executor that does not start is named", lambda: [
+        cause for cause in (run.report()["shortage"] or {"causes": []})["causes"] if cause["cause"] == "starting" and stuck in cause["message"]], 120)
+    began = time.monotonic()
+    deleted = wait_until("the rule deletes it", lambda: [entry for entry in run.report()["deletions"] if entry["pod"] == stuck], 120)
+    check(f"{deleted[0]['rule']} deleted the executor that never started, {time.monotonic() - began:.0f} s after it was named",
+          deleted[0]["rule"] == "stuck", deleted)
+    nodes_start(run, True)
+    # The driver requests another one, which registers.
+    replaced = str(EXECUTORS + 3)
     wait_until("the driver replaced the deleted pod", lambda: run.rows(app).get(replaced), 120)
     run.agree("after a pod was deleted", app, lambda report: not report["driverView"]["vanished"] and report["driverView"]["registered"] == EXECUTORS)
 
@@ -159,7 +177,7 @@ def registration(run):
     cost = get(f"http://127.0.0.1:{run.debug}/debug/cost")
     rows = {row["cause"]: round(row["coreSeconds"]) for row in cost["namespaces"]}
     check(f"its executors are orphans, and a rule deleted them; core-seconds without work: {rows}",
-          {entry["rule"] for entry in run.report()["deletions"]} == {"unregistered", "orphans"}, cost)
+          {entry["rule"] for entry in run.report()["deletions"]} == {"stuck", "unregistered", "orphans"}, cost)
     run.api.call("DELETE", pod)
     wait_until("the view is void with its driver", lambda: not (run.report() or {}).get("driverView"))
     print("   ok  the view is void with its driver", flush=True)

@@ -149,7 +149,7 @@ fn matches(api: &Api, attributes: &Attributes<'_>, hook: &Value, object: &Value,
     let namespace = if resource.is("", "namespaces") {
         Some(labels(if object.is_null() { old.unwrap_or(object) } else { object }))
     } else {
-        let namespaces = Collection { group: String::new(), plural: "namespaces".to_owned() };
+        let namespaces = Collection::core("namespaces");
         let name = attributes.request.namespace.clone().filter(|_| resource.namespaced);
         name.and_then(|name| api.store.get(&namespaces, &(String::new(), name))).map(|found| found.labels.clone())
     };

@@ -126,9 +126,8 @@ impl Tokens {
         let namespace = json::text(own, &["namespace"]);
         let (account, account_uid) =
             (json::text(own, &["serviceaccount", "name"]), json::text(own, &["serviceaccount", "uid"]));
-        let core = |plural: &str| Collection { group: String::new(), plural: plural.to_owned() };
         let key = |name: &str| (namespace.to_owned(), name.to_owned());
-        store.get(&core("serviceaccounts"), &key(account)).filter(|found| found.uid == account_uid)?;
+        store.get(&Collection::core("serviceaccounts"), &key(account)).filter(|found| found.uid == account_uid)?;
         let mut extra = BTreeMap::new();
         let mut add = |name: &str, value: &str| {
             extra.insert(format!("authentication.kubernetes.io/{name}"), vec![value.to_owned()]);
@@ -136,7 +135,7 @@ impl Tokens {
         add("credential-id", &format!("JTI={}", json::text(&claims, &["jti"])));
         if let Some(pod) = json::at(own, &["pod"]) {
             let (name, uid) = (json::text(pod, &["name"]), json::text(pod, &["uid"]));
-            let found = store.get(&core("pods"), &key(name)).filter(|found| found.uid == uid)?.value();
+            let found = store.get(&Collection::core("pods"), &key(name)).filter(|found| found.uid == uid)?.value();
             if let Ok(deleted) = json::text(&found, &["metadata", "deletionTimestamp"]).parse::<Timestamp>()
                 && deleted.as_second() + LEEWAY_SECS < now.as_second()
             {
@@ -147,7 +146,7 @@ impl Tokens {
             let node = json::text(&found, &["spec", "nodeName"]);
             if !node.is_empty() {
                 add("node-name", node);
-                if let Some(node) = store.get(&core("nodes"), &(String::new(), node.to_owned())) {
+                if let Some(node) = store.get(&Collection::core("nodes"), &(String::new(), node.to_owned())) {
                     add("node-uid", &node.uid);
                 }
             }

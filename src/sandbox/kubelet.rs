@@ -17,7 +17,8 @@ use crate::runtime::clock;
 /// Annotation: the pod's containers exit with this code after this time, `CODE@AFTER`, such as `0@5s` or `137@200ms`.
 pub(super) const EXIT: &str = "sandbox.spark-usher.io/exit";
 
-/// Annotation: with the value `down`, the pod's node does not respond: the pod neither starts nor terminates.
+/// Annotation of a pod or a Node: with the value `down`, the node does not respond: pods neither start nor terminate; with
+/// `starts-nothing`, pods do not start, as on a node that cannot pull images.
 const NODE: &str = "sandbox.spark-usher.io/node";
 
 /// How long a pod takes to start, and to terminate.
@@ -67,15 +68,16 @@ pub(super) async fn run(api: Arc<Api>, stop: CancellationToken) {
 
 /// Returns the pod's next action, and its delay.
 fn next(api: &Api, pod: &Value) -> Option<(Due, Duration)> {
-    let is_down = text(pod, &["metadata", "annotations", NODE]) == "down";
-    if is_down || text(pod, &["spec", "nodeName"]).is_empty() {
+    let name = text(pod, &["spec", "nodeName"]);
+    let says = |value: &str| text(pod, &["metadata", "annotations", NODE]) == value || node_says(api, name, value);
+    if name.is_empty() || says("down") {
         return None;
     }
     if at(pod, &["metadata", "deletionTimestamp"]).is_some() {
         return Some((Due::Remove, TAKES));
     }
     match text(pod, &["status", "phase"]) {
-        "Pending" if mounts_are_there(api, pod) => Some((Due::Start, TAKES)),
+        "Pending" if !says("starts-nothing") && mounts_are_there(api, pod) => Some((Due::Start, TAKES)),
         "Running" => {
             let (code, after) = text(pod, &["metadata", "annotations", EXIT]).split_once('@')?;
             let after: jiff::SignedDuration = after.parse().ok()?;
@@ -85,12 +87,17 @@ fn next(api: &Api, pod: &Value) -> Option<(Due, Duration)> {
     }
 }
 
+/// Whether the Node of this name has this value of [`NODE`].
+fn node_says(api: &Api, name: &str, value: &str) -> bool {
+    let node = api.store.get(&Collection::core("nodes"), &(String::new(), name.to_owned()));
+    node.is_some_and(|node| text(&node.value(), &["metadata", "annotations", NODE]) == value)
+}
+
 /// A pod waits for the ConfigMaps and Secrets of its volumes: Spark creates a driver's after the driver.
 fn mounts_are_there(api: &Api, pod: &Value) -> bool {
     let namespace = text(pod, &["metadata", "namespace"]);
     let exists = |plural: &str, name: &str| {
-        let collection = Collection { group: String::new(), plural: plural.to_owned() };
-        api.store.get(&collection, &(namespace.to_owned(), name.to_owned())).is_some()
+        api.store.get(&Collection::core(plural), &(namespace.to_owned(), name.to_owned())).is_some()
     };
     list(pod, &["spec", "volumes"]).iter().all(|volume| {
         let optional = |kind: &str| at(volume, &[kind, "optional"]) == Some(&Value::Bool(true));

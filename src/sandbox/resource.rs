@@ -41,6 +41,13 @@ pub(super) struct Collection {
     pub(super) plural: String,
 }
 
+impl Collection {
+    /// A resource of the core group.
+    pub(super) fn core(plural: &str) -> Collection {
+        Collection { group: String::new(), plural: plural.to_owned() }
+    }
+}
+
 impl Resource {
     pub(super) fn collection(&self) -> Collection {
         // Events of both groups are the same objects.

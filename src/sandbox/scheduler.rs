@@ -71,7 +71,7 @@ enum Gang {
 
 /// One scheduling pass over all pods.
 fn pass(api: &Api) {
-    let (pods, _) = api.store.list(&core("pods"), None, None);
+    let (pods, _) = api.store.list(&Collection::core("pods"), None, None);
     let (mut nodes, mut bound, mut pending) = (nodes_of(api), Vec::new(), Vec::new());
     for stored in pods {
         let pod = stored.value();
@@ -202,10 +202,6 @@ fn find<'v>(pod: &'v Value, map: &str, key: &str) -> Option<&'v str> {
     at(pod, &["metadata", map, key]).and_then(Value::as_str).filter(|value| !value.is_empty())
 }
 
-fn core(plural: &str) -> Collection {
-    Collection { group: String::new(), plural: plural.to_owned() }
-}
-
 /// A pod's requests, counted as kube-scheduler counts them, plus one of the resource `pods`.
 fn requests(stored: &Stored) -> ResourceList {
     let pod = Pod::read_whole(stored.text.as_bytes()).unwrap_or_default();
@@ -218,7 +214,7 @@ fn requests(stored: &Stored) -> ResourceList {
 }
 
 fn nodes_of(api: &Api) -> BTreeMap<String, Node> {
-    let (nodes, _) = api.store.list(&core("nodes"), None, None);
+    let (nodes, _) = api.store.list(&Collection::core("nodes"), None, None);
     let schedulable = nodes.iter().map(|node| (node.key.1.clone(), node.value()));
     let schedulable = schedulable.filter(|(_, node)| at(node, &["spec", "unschedulable"]) != Some(&Value::Bool(true)));
     schedulable

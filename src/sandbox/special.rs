@@ -48,7 +48,7 @@ fn token(api: &Api, request: &Request) -> Result<(StatusCode, Value)> {
         None => None,
         Some(bound) if text(bound, &["kind"]) == "Pod" => {
             let pod_name = text(bound, &["name"]);
-            let pods = super::resource::Collection { group: String::new(), plural: "pods".to_owned() };
+            let pods = super::resource::Collection::core("pods");
             let pod = api.store.get(&pods, &(namespace.clone(), pod_name.to_owned()));
             let pod = pod.ok_or_else(|| ApiError::not_found("pods", pod_name))?;
             let uid = text(bound, &["uid"]);
