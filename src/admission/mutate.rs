@@ -8,7 +8,7 @@ use super::request::{Operation, Review};
 use super::{scheduling, sign};
 use crate::annotations::{self, MetadataField, Overrides};
 use crate::gang;
-use crate::ownership::resolve::{self, DriverSource, Ownership, Resolution};
+use crate::ownership::resolve::{self, DriverSource, FoundDriver, Ownership, Resolution};
 use crate::policy::overrides::{self, Effective, Source};
 use crate::policy::{Chosen, DEFAULT_SCHEDULER, Policies};
 use crate::reason::Reason;
@@ -119,12 +119,13 @@ fn executor<'a>(context: &MutationContext<'_, 'a>, policies: &Policies) -> Draft
     }
     let mut draft = Draft::new(Reason::Owned);
     let scheduled = scheduling::executor(context, &effective, &resolution, driver_pod, &mut draft);
-    // If we set no scheduler, nothing depends on who created the pod.
+    // If we set no scheduler and the executor gets its owner, nothing depends on who created the pod.
     let places = |mutation: &Mutation| matches!(mutation, Mutation::SetMetadata(_, annotations::BY, _));
     let signs = effective.scheduler.gang_scheduler.kind != gang::NONE.kind || draft.mutations.iter().any(places);
-    draft.signature = Some(resolution.creator).filter(|_| signs);
     own_executor(context, &resolution, scheduled, &mut draft);
-    note_driver(&resolution, &mut draft);
+    let is_withheld = draft.notes.iter().any(|(reason, _)| *reason == Reason::OwnerWithheld);
+    draft.signature = Some(resolution.creator).filter(|_| signs || is_withheld);
+    note_driver(&resolution, is_withheld, &mut draft);
     draft.driver = resolution.driver;
     add_notes(&mut draft, effective);
     draft
@@ -213,13 +214,16 @@ fn note_denied_owner(context: &MutationContext<'_, '_>, reason: Reason) -> Strin
     }
 }
 
-/// Notes weaker evidence for the controller, which adopts after a GET. A note that is not ours is removed.
-fn note_driver(resolution: &Resolution<'_>, draft: &mut Draft<'_>) {
+/// Notes weaker evidence for the controller, which adopts after a GET, and the creator of an executor whose owner is withheld:
+/// when that pod is deleted, nothing else names it. A note that is not ours is removed.
+fn note_driver(resolution: &Resolution<'_>, is_withheld: bool, draft: &mut Draft<'_>) {
+    let is_noted = |driver: &FoundDriver<'_>| match driver.source {
+        DriverSource::AppSelector | DriverSource::DriverUrl => resolution.ownership != Ownership::AsSent,
+        DriverSource::Creator => is_withheld,
+        DriverSource::OwnerReference => false,
+    };
     match &resolution.driver {
-        Some(driver)
-            if resolution.ownership != Ownership::AsSent
-                && matches!(driver.source, DriverSource::AppSelector | DriverSource::DriverUrl) =>
-        {
+        Some(driver) if is_noted(driver) => {
             let note = resolve::write_evidence(driver);
             draft.mutations.push(Mutation::SetMetadata(MetadataField::Annotation, annotations::DRIVER, note));
         }

@@ -199,9 +199,11 @@ fn liveness_of_set(
         OwningPod::Pod(pod) => Some(((&*pod.name, &*pod.uid), true, is_other(owner))),
         OwningPod::Unread | OwningPod::None => None,
     });
+    let noted = set.templates().find_map(|template| resolve::noted_creator(template, creator?));
+    let noted = noted.as_ref().map(|driver| ((&*driver.name, &*driver.uid), true, false));
     let learned = learned.as_ref().map(|driver| ((&*driver.name, &*driver.uid), false, false));
     let mut owned = false;
-    for ((name, uid), owns, is_other) in owners.chain(learned) {
+    for ((name, uid), owns, is_other) in owners.chain(noted).chain(learned) {
         owned |= owns;
         if last.replace((name, uid)) == Some((name, uid)) {
             continue;

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::context::{RuleContext, SetContext, not_of_workload};
 use crate::fault_injection::{self, Bug};
+use crate::ownership::resolve;
 use crate::policy::RecoveryRule;
 use crate::recovery::finding::{Check, NoRemedy, Remedy, Verdict};
 use crate::signature::Creator;
@@ -46,6 +47,9 @@ fn proven_driver(of: &SetContext<'_>, executor: &Executor) -> Option<(Arc<str>, 
         return owner.pod();
     }
     let creator = executor.creator()?;
+    if let Some(noted) = resolve::noted_creator(&executor.template, creator) {
+        return Some((Arc::from(&*noted.name), Arc::from(&*noted.uid)));
+    }
     let labelled = of.set.labelled.iter().map(|driver| (driver.name.clone(), driver.uid.clone()));
     of.last_driver.iter().cloned().chain(labelled).find(|(name, uid)| Creator::of_pod(name, uid) == creator)
 }

@@ -44,6 +44,42 @@ pub(super) fn check_other_owner() {
 }
 
 #[test]
+fn executors_whose_owner_was_withheld_are_orphans_when_their_creator_is_gone() {
+    // Volcano would add them to the group of their driver.
+    let review = |id: u32, creator: (&str, &str), note: &str| {
+        let pod = executor(id).spec("schedulerName", "volcano").annotation("spark-usher.io/driver", note);
+        pod.created_by_pod(creator.0, creator.1)
+    };
+    let admitted = |review: &serde_json::Value, policies: &spark_usher::policy::Policies| {
+        let pod = answer(review, &signing(), policies).object.into_pod();
+        let name = pod.0["metadata"]["name"].as_str().unwrap().to_owned();
+        pod.stored(&format!("uid-{name}")).phase("Running")
+    };
+    // This replica has never seen the driver.
+    let mut scene = Scene::new(act(RecoveryRule::Orphans));
+    scene.harness.apply(Change::Related(RelatedChange::SigningKey(signing_key())));
+    let withheld = admitted(&review(1, ("notebook", "n1"), "creator/other/o1"), &crate::mutation::none());
+    // A tenant replaces the note after admission, or writes one where the webhook does not run.
+    let replaced = admitted(&review(2, ("living", "l1"), ""), &crate::mutation::none())
+        .annotation("spark-usher.io/driver", "creator/notebook/n1");
+    let unsigned = review_less(3).annotation("spark-usher.io/driver", "creator/notebook/n1");
+    for pod in [&withheld, &replaced, &unsigned] {
+        scene.harness.observe(pod);
+    }
+    scene.run(1000);
+    let names: Vec<String> = scene.deletions().iter().map(|(_, of)| of.event.pod.name().to_owned()).collect();
+    assert_eq!(names, ["nb-exec-1"], "{:?}", scene.findings());
+    assert!(scene.deletions().iter().all(|(_, deletion)| {
+        matches!(&deletion.check, Check::DriverGone(name, uid) if (&**name, &**uid) == ("notebook", "n1"))
+    }));
+}
+
+/// An executor that no webhook has seen.
+fn review_less(id: u32) -> PodBuilder {
+    without_owner(running(id)).spec("schedulerName", "volcano")
+}
+
+#[test]
 fn refused_executors_of_an_account_that_is_bound_to_no_pod_are_only_reported() {
     let mut scene = Scene::new(Recovery::default());
     // A driver outside the cluster: its account signs, and no pod is known.
