@@ -126,16 +126,16 @@ struct Planned {
     budget: usize,
 }
 
-/// Sets of executors that wait for a slot.
+/// Sets of executors that wait for a slot. In B-trees: a hash table of a hundred thousand applications takes milliseconds to grow.
 #[derive(Debug, Default)]
 struct LaneQueue {
     /// Namespaces with planned actions, and then their applications, in turn: neither an application that is planned again
     /// and again nor a namespace with a thousand applications precedes others.
     round_robin: VecDeque<Arc<str>>,
-    ready: HashMap<Arc<str>, NamespaceQueue>,
+    ready: BTreeMap<Arc<str>, NamespaceQueue>,
     /// Number of batches in flight, in total and by namespace.
     in_flight: usize,
-    of_namespace: HashMap<Arc<str>, usize>,
+    of_namespace: BTreeMap<Arc<str>, usize>,
 }
 
 /// What is planned in a namespace.
@@ -143,7 +143,7 @@ struct LaneQueue {
 struct NamespaceQueue {
     round_robin: VecDeque<AppKey>,
     /// Each application's sets of executors in the order in which they were planned. May contain sets without planned actions.
-    sets: HashMap<AppKey, VecDeque<ExecutorSetKey>>,
+    sets: BTreeMap<AppKey, VecDeque<ExecutorSetKey>>,
 }
 
 impl RateLimit {
